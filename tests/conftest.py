@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from dask.system import CPU_COUNT
 from threadpoolctl import threadpool_limits
 
 from bigembed.jobs.places.settings import TICK
+from bigembed.jobs.watching.memory import MemoryPeak
 from bigembed.store.storage.scratch import new_folder
 from tests.blocks import on_workers
 from tests.compiled import make_ready
@@ -119,3 +121,18 @@ def client(cluster: Any) -> Iterator[Any]:
     on_workers(cluster)
     with cluster.as_current(), dask.config.set(scheduler=cluster.get):
         yield cluster
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT as Python takes it: shells give it to background jobs ignored, and what they start inherits that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def own_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a job measures is its own: not the workers of :func:`cluster`, which the tests of a process share."""
+    before, processes = psutil.Process().children(recursive=True), MemoryPeak._processes
+    monkeypatch.setattr(MemoryPeak, "_processes", lambda self: [one for one in processes(self) if one not in before])

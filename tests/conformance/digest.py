@@ -13,15 +13,23 @@ import numpy as np
 def digests(fitted: Any, new: Any = None) -> dict[str, str]:
     """Of every public array, of the coordinates, of those of new rows, and the certificate.
 
-    Lazy coordinates are those that are stored, in memory they have the dtype of the rows.
+    Coordinates are compared as they were computed: in memory those of float32 rows are float32, and would hide a
+    difference in what is stored.
     """
     names = [name for name in {**vars(fitted), **fitted._stored_arrays} if name.endswith("_")]
     found = {name: value for name in names if is_array(value := getattr(fitted, name))}
-    found["embedding_"] = np.asarray(fitted.embedding_).astype(fitted._dtype)
+    found["embedding_"] = coordinates(fitted)
     if new is not None:
-        found["transform"] = np.asarray(fitted.transform(new)).astype(fitted._dtype)
+        found["transform"] = fitted._as_computed(new)
     out = {name: sha256(np.ascontiguousarray(value).tobytes()).hexdigest() for name, value in found.items()}
     return out | {"certificate_": json.dumps(fitted.certificate_, sort_keys=True, default=str)}
+
+
+def coordinates(fitted: Any) -> Any:
+    """The coordinates of the rows fitted: the stored ones, where they are stored."""
+    if fitted._run.has("coordinates"):
+        return fitted._run.array("coordinates", "embedding", in_memory=True)
+    return fitted.embedding_
 
 
 def is_array(value: Any) -> bool:

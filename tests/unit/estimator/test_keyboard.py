@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import traceback
 
 import numpy as np
@@ -15,7 +16,7 @@ def stop_in(stage: str):
 
     def press(event):
         if (event.kind, event.stage) == ("start", stage):
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
 
     return [press]
 
@@ -24,7 +25,7 @@ def stop_in(stage: str):
     ("method", "stage"),
     [(be.DiffusionMap(n_neighbors=8), "kernel"), (be.PCA(2), "solve"), (be.UMAP(n_neighbors=8, n_epochs=5), "graph")],
 )
-def test_a_fit_that_is_stopped_says_so_in_a_few_lines_and_goes_on(method, stage, tmp_path):
+def test_a_fit_that_is_stopped_says_so_in_a_few_lines_and_goes_on(method, stage, tmp_path, interruptible):
     rows = np.random.default_rng(0).normal(size=(300, 4))
     expected = np.asarray(method.fit(rows).embedding_)
     method.set_params(workdir=tmp_path / "work", callbacks=stop_in(stage))

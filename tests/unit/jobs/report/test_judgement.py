@@ -243,9 +243,10 @@ def made(folder, rows, method):
 
 
 def test_the_page_of_a_map_that_descends_says_what_was_compared_and_shows_no_eigenvalues_of_its_start(tmp_path):
-    rows = np.random.default_rng(0).normal(size=(150, 3)) * [5, 3, 0.1]
-    folder = made(tmp_path / "umap", rows, 'name = "umap"\nn_epochs = 200')
+    rows = np.random.default_rng(0).normal(size=(400, 3)) * [5, 3, 0.1]
+    folder = made(tmp_path / "umap", rows, 'name = "umap"')
     page = Page((folder / "page.html").read_text())
+    assert "Finished, without a warning" in page.text
     assert "is not among them" not in page.text
     assert "the map was compared with the rows. Trustworthiness of the map is" in page.text
     assert "coordinate 1 · λ" not in page.text

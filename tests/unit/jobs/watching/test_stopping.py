@@ -117,14 +117,6 @@ def test_outside_of_the_main_thread_the_deadline_counts_between_tasks(tmp_path):
         check(tmp_path, time.time() - 1)
 
 
-@pytest.fixture
-def interruptible():
-    """SIGINT as Python takes it: shells give it to background jobs ignored, and what they start inherits that."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 def test_a_signal_that_comes_twice_is_one_and_a_later_one_acts_at_once(tmp_path, interruptible):
 
     @contextmanager
