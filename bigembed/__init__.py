@@ -11,11 +11,22 @@ __version__ = "0.1.0"
 
 
 @_functools.cache
+def _listed():
+    """The words of every line of ``__init__.pyi`` with a public name."""
+    with open(_os.path.join(__path__[0], "__init__.pyi"), encoding="utf-8") as file:
+        return [line.split() for line in file if line.startswith("from ")]
+
+
+@_functools.cache
 def _homes():
     """The module of every public name; of a public module, the package itself."""
-    with open(_os.path.join(__path__[0], "__init__.pyi"), encoding="utf-8") as file:
-        words = [line.split() for line in file if line.startswith("from ")]
-    return {name: module for _, module, _, name, *_ in words}
+    return {name: module for _, module, _, name, *_ in _listed()}
+
+
+def _registered(kind):
+    """Registered names of methods or of steps, each with the place of its class (``"module:class"``)."""
+    lines = [(words[1], words[3], words[-2:]) for words in _listed() if "#" in words]
+    return {name: f"{module}:{public}" for module, public, (what, name) in lines if what == kind}
 
 
 def _public():

@@ -39,6 +39,8 @@ IDLE = {
     "distributed.admin.system-monitor.interval": "5s",
 }
 """Of the cluster, which waits most of the time: it would take a tenth of a core to look at itself."""
+SHARED: set[int] = set()
+"""Processes of the workers that all tests of this process share."""
 folder, claimed = pytest.StashKey[str](), pytest.StashKey[str]()
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # (each of hundreds of processes would compile the package anew)
 hypothesis.settings.register_profile("tests", deadline=None)  # (a busy machine is no failure)
@@ -112,7 +114,19 @@ def cluster() -> Iterator[Any]:
         LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as started,
         Client(started, set_as_default=False) as client,
     ):
+        SHARED.update(worker.pid for worker in started.workers.values())
         yield client
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_memory() -> Iterator[None]:
+    """What a job measures is its own: not the workers of :func:`cluster`, which the tests of a process share."""
+    processes = MemoryPeak._processes
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            MemoryPeak, "_processes", lambda self: [one for one in processes(self) if one.pid not in SHARED]
+        )
+        yield
 
 
 @pytest.fixture
@@ -129,10 +143,3 @@ def interruptible() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
-
-
-@pytest.fixture
-def own_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a job measures is its own: not the workers of :func:`cluster`, which the tests of a process share."""
-    before, processes = psutil.Process().children(recursive=True), MemoryPeak._processes
-    monkeypatch.setattr(MemoryPeak, "_processes", lambda self: [one for one in processes(self) if one not in before])

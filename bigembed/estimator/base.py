@@ -98,10 +98,11 @@ class Estimator(Around, Framed, Routed, ABC):
     n_features_in_: int
     certificate_: dict[str, Any]
 
-    def __init_subclass__(cls, **keywords: Any) -> None:
+    def __init_subclass__(cls, registered: str | None = None, **keywords: Any) -> None:
+        """``registered``: the name of a method or a step in job files and saved models."""
         super().__init_subclass__(**keywords)
-        if cls.__module__.startswith(("bigembed.methods.", "bigembed.steps.")):
-            cls.registered = cls.__module__.rpartition(".")[2]
+        if registered is not None:
+            cls.registered = registered
 
     @abstractmethod
     def stages(self, source: RowSource) -> list[Stage]:

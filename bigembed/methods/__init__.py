@@ -6,18 +6,14 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from bigembed import _homes
+from bigembed import _registered
 from bigembed.blocks.functions import Functions
 from bigembed.errors import JobError
 from bigembed.steps import REGISTRY as OWN_STEPS
 from bigembed.steps import step as own_step
 
-REGISTRY = {
-    module.rpartition(".")[2]: f"{module}:{name}"
-    for name, module in _homes().items()
-    if module.startswith(f"{__name__}.")
-}
-"""Module name of each method, and its class: the public names that are defined here."""
+REGISTRY = _registered("method")
+"""Registered name of each method, and the place of its class."""
 
 
 def method(name: str) -> type[Any]:

@@ -29,7 +29,7 @@ from bigembed.store.rows.source import RowSource
 
 
 @dataclass(eq=False, repr=False)
-class ClassicalMDS(RowwiseEstimator):
+class ClassicalMDS(RowwiseEstimator, registered="classical_mds"):
     """Classical MDS of distances of any kind, from an array larger than memory, or of rows (seed 000 §3).
 
     With Δ the squared distances and H = I − 11ᵀ/n, B = −½ H Δ H = V Λ Vᵀ, and the coordinates are V₊ Λ₊^{1/2} of the

@@ -38,7 +38,7 @@ from bigembed.store.arrays.io import read_array
 
 
 @dataclass(eq=False, repr=False)
-class DiffusionMap(SpectralEstimator):
+class DiffusionMap(SpectralEstimator, registered="diffusion_map"):
     """Diffusion map of rows, of a neighbor graph, or of a weighted graph.
 
     With K_ij = exp(−‖x_i − x_j‖²/(ε s_ij)) on the symmetric graph of k nearest neighbors (K_ii = 1), s_ij by

@@ -15,7 +15,7 @@ from bigembed.estimator.aligned import AlignedEstimator
 
 
 @dataclass(eq=False, repr=False)
-class HessianLLE(AlignedEstimator):
+class HessianLLE(AlignedEstimator, registered="hessian_lle"):
     """Hessian locally linear embedding (Hessian eigenmaps) of rows or of a neighbor graph.
 
     Around each row, with U the m leading left singular vectors of the row and its neighbors about their mean, the

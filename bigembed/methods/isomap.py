@@ -48,7 +48,7 @@ from bigembed.store.arrays.io import read_array
 
 
 @dataclass(eq=False, repr=False)
-class Isomap(GraphEstimator):
+class Isomap(GraphEstimator, registered="isomap"):
     """Isomap of rows or of a neighbor graph: coordinates whose distances are those along the data (seed 000 §6).
 
     The graph joins each row to its k nearest rows or to all within a radius, an edge being as long as its rows are

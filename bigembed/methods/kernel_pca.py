@@ -37,7 +37,7 @@ COLUMNS = 2_048
 
 
 @dataclass(eq=False, repr=False)
-class KernelPCA(RowwiseEstimator):
+class KernelPCA(RowwiseEstimator, registered="kernel_pca"):
     """Kernel principal component analysis (seed 004 §2.1), of rows whose kernel matrix fits nowhere.
 
     With K_ij = k(x_i, x_j) and H = I − 11ᵀ/n, the coordinates of the rows are √λ_l v_l for the leading eigenpairs of

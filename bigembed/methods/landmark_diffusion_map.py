@@ -30,7 +30,7 @@ from bigembed.store.rows.source import RowSource
 
 
 @dataclass(eq=False, repr=False)
-class LandmarkDiffusionMap(RowwiseEstimator):
+class LandmarkDiffusionMap(RowwiseEstimator, registered="landmark_diffusion_map"):
     """Diffusion map by way of landmarks (Roseland): D⁻¹ W Wᵀ, W = k(X, landmarks), D = diag(W Wᵀ 1).
 
     The coordinates of row i are (λ_1^t ψ_1(i), …, λ_m^t ψ_m(i)), λ = σ² of the singular value decomposition of

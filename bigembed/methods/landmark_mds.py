@@ -36,7 +36,7 @@ MOVED = 1 / 3
 
 
 @dataclass(eq=False, repr=False)
-class LandmarkMDS(RowwiseEstimator):
+class LandmarkMDS(RowwiseEstimator, registered="landmark_mds"):
     """Landmark MDS of any number of rows, by any distance (seed 000 §3).
 
     L landmarks are placed by classical MDS of their squared distances Δ: −½ H Δ H = V Λ Vᵀ, of which the d₊ positive

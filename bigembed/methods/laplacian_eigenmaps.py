@@ -19,7 +19,7 @@ from bigembed.store.arrays.io import read_array
 
 
 @dataclass(eq=False, repr=False)
-class LaplacianEigenmaps(SpectralEstimator):
+class LaplacianEigenmaps(SpectralEstimator, registered="laplacian_eigenmaps"):
     """Laplacian eigenmap of rows, of a neighbor graph, or of a weighted graph.
 
     With K_ij = exp(−‖x_i − x_j‖²/ε) or 1 on the edges of the graph (K_ii = 1), Q = diag(K1) and L = Q − K, the

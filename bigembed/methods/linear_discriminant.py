@@ -37,7 +37,7 @@ from bigembed.store.rows.source import RowSource
 
 
 @dataclass(eq=False, repr=False)
-class LinearDiscriminantAnalysis(RowwiseEstimator):
+class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discriminant"):
     """Fisher's linear discriminant, multiple discriminants, and the linear classifier that goes with them.
 
     With the means m_c and the scatters S_c = Σ (x − m_c)(x − m_c)ᵀ of c classes, S_w = Σ_c π_c S_c/n_c and S_t the

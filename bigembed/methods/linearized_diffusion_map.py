@@ -27,7 +27,7 @@ GRAM_COLUMNS = 4096
 
 
 @dataclass(eq=False, repr=False)
-class LinearizedDiffusionMap(RowwiseEstimator):
+class LinearizedDiffusionMap(RowwiseEstimator, registered="linearized_diffusion_map"):
     """Diffusion map of all pairs of rows with the kernel 1 − ‖x − y‖²/ε (LDM and LDM-A, seed 004 §3.2).
 
     The kernel is K = U M Uᵀ with d + 2 features a row (seed 004 eq. 7), so degrees, eigenvalues and coordinates

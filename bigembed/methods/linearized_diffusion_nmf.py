@@ -22,7 +22,7 @@ from bigembed.store.rows.source import RowSource
 
 
 @dataclass(eq=False, repr=False)
-class LinearizedDiffusionNMF(RowwiseEstimator):
+class LinearizedDiffusionNMF(RowwiseEstimator, registered="linearized_diffusion_nmf"):
     """Symmetric nonnegative factorization K ≈ H Hᵀ of the linearized diffusion kernel of all pairs of rows.
 
     A row of H says how much a row of the data belongs to each of m overlapping groups. K (n, n) is never formed:

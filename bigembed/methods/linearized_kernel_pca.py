@@ -29,7 +29,7 @@ POWERS = {"eigenvector": -0.5, "sqrt": 0.0, "eigenvalue": 0.5}
 
 
 @dataclass(eq=False, repr=False)
-class LinearizedKernelPCA(RowwiseEstimator):
+class LinearizedKernelPCA(RowwiseEstimator, registered="linearized_kernel_pca"):
     """Kernel PCA with exp(−‖x − y‖²/ε) ≈ 1 − ‖x − y‖²/ε, double centered: K = (2/ε) C Cᵀ, C the centered rows.
 
     So its eigenvectors u_l are those of PCA and of classical MDS, whatever ε (seed 004 §2.3, §2.4): with

@@ -13,7 +13,7 @@ from bigembed.estimator.aligned import AlignedEstimator
 
 
 @dataclass(eq=False, repr=False)
-class LocalTangentSpaceAlignment(AlignedEstimator):
+class LocalTangentSpaceAlignment(AlignedEstimator, registered="local_tangent_space_alignment"):
     """Local tangent space alignment (LTSA) of rows or of a neighbor graph.
 
     Around each row the m leading left singular vectors U of the row and its neighbors about their mean are coordinates

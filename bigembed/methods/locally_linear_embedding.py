@@ -14,7 +14,7 @@ from bigembed.landmarks.barycentric import affine_weights
 
 
 @dataclass(eq=False, repr=False)
-class LocallyLinearEmbedding(AlignedEstimator):
+class LocallyLinearEmbedding(AlignedEstimator, registered="locally_linear_embedding"):
     """Locally linear embedding of rows or of a neighbor graph (seed 000 §7).
 
     w_i reconstructs row i from its k nearest rows: it minimizes ‖x_i − Σ_j w_ij x_j‖², Σ_j w_ij = 1 (eq. 3). The

@@ -17,7 +17,7 @@ SMALL = 1e-12
 
 
 @dataclass(eq=False, repr=False)
-class ModifiedLLE(AlignedEstimator):
+class ModifiedLLE(AlignedEstimator, registered="modified_lle"):
     """Modified locally linear embedding (MLLE) of rows or of a neighbor graph.
 
     With k neighbors in fewer dimensions many weights reconstruct a row almost as well, and

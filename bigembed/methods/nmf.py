@@ -24,7 +24,7 @@ EMPTY = 1e-6
 
 
 @dataclass(eq=False, repr=False)
-class NMF(RowwiseEstimator):
+class NMF(RowwiseEstimator, registered="nmf"):
     """Nonnegative factorization X ≈ W H: the Frobenius norm ‖X − W H‖ over W, H ≥ 0, by alternating descent.
 
     One pass an iteration: each block improves its rows of W for the H at hand, and adds up WᵀX and WᵀW, from which

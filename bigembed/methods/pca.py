@@ -26,7 +26,7 @@ Share = Annotated[float, interval(0, 1, what="a share of the variance")]
 
 
 @dataclass(eq=False, repr=False)
-class PCA(RowwiseEstimator):
+class PCA(RowwiseEstimator, registered="pca"):
     """Principal component analysis of rows of any number, in one pass; sparse rows are never made dense.
 
     With the weighted mean m and S = Σ w_i (x_i − m)(x_i − m)ᵀ, the components v_l are the leading

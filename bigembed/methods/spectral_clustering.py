@@ -25,7 +25,7 @@ TOGETHER = tuple(policy for policy in POLICIES if policy != "per-component")
 
 
 @dataclass(eq=False, repr=False)
-class SpectralClustering(SpectralEstimator):
+class SpectralClustering(SpectralEstimator, registered="spectral_clustering"):
     """Clusters of rows, of a neighbor graph, or of a weighted graph, that few and weak edges join to each other.
 
     L R = Q R M as in :class:`~bigembed.LaplacianEigenmaps` (seed 000 eq. 36), and k-means of the rows

@@ -34,7 +34,7 @@ Tail = Annotated[float, Kind("a number > 0, or infinity", _is_tail)]
 
 
 @dataclass(eq=False, repr=False)
-class TSNE(DescendedEstimator):
+class TSNE(DescendedEstimator, registered="tsne"):
     """t-SNE: a map in one to three dimensions in which near rows are near, of rows, a graph, or weights.
 
     p_{j|i} ∝ exp(−‖x_i − x_j‖²/2σ_i²) over the 3·perplexity nearest rows of i, σ_i by the perplexity, and

@@ -35,7 +35,7 @@ from bigembed.store.arrays.io import read_array
 
 
 @dataclass(eq=False, repr=False)
-class UMAP(DescendedEstimator):
+class UMAP(DescendedEstimator, registered="umap"):
     """UMAP: a map in which near rows are near, and groups lie closer together than by t-SNE; of rows, or of a graph.
 
     A row is joined to its nearest rows by memberships a_{j|i} = exp(−max(0, d_ij − ρ_i)/σ_i), and w_ij = a_{j|i} +

@@ -5,15 +5,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from bigembed import _homes
+from bigembed import _registered
 from bigembed.errors import JobError
 
-REGISTRY = {
-    module.rpartition(".")[2]: f"{module}:{name}"
-    for name, module in _homes().items()
-    if module.startswith(f"{__name__}.")
-}
-"""Module name of each step, and its class: the public names that are defined here."""
+REGISTRY = _registered("step")
+"""Registered name of each step, and the place of its class."""
 
 
 def step(name: str) -> type[Any]:

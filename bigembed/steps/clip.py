@@ -13,7 +13,7 @@ from bigembed.runs import Run
 
 
 @dataclass(eq=False, repr=False)
-class Clip(FixedStep):
+class Clip(FixedStep, registered="clip"):
     """Numbers below ``low`` as ``low``, and numbers above ``high`` as ``high``: x ↦ min(max(x, low), high).
 
     After ``standardize``, ``high = 10`` is what single-cell work calls the largest value of scaled expression

@@ -32,7 +32,7 @@ def are_names(value: Any) -> bool:
 
 
 @dataclass(eq=False, repr=False)
-class Columns(Step):
+class Columns(Step, registered="columns"):
     """Columns by their names or their numbers, in the order given; or those that vary most, in the order of the rows.
 
     The variance of a column is v_j = Σ_i (x_ij − m_j)²/n (Chan, Golub & LeVeque 1983), as ``standardize`` has it. By

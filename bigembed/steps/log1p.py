@@ -12,7 +12,7 @@ from bigembed.runs import Run
 
 
 @dataclass(eq=False, repr=False)
-class Log1p(FixedStep):
+class Log1p(FixedStep, registered="log1p"):
     """log(1 + x) of every number: counts, which spread over orders of magnitude, become comparable, and 0 stays 0.
 
     The usual second step with single-cell counts, after ``normalize`` (Wolf, Angerer & Theis 2018).

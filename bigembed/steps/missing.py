@@ -22,7 +22,7 @@ from bigembed.store.rows.source import RowSource
 
 
 @dataclass(eq=False, repr=False)
-class Missing(Step):
+class Missing(Step, registered="missing"):
     """Rows in which values are missing (NaN, NA of pandas, empty cells, nulls, masked entries): left out, or filled.
 
     A missing value is filled with the mean of the values of its column, Σ_i x_ij/m_j over the m_j that are there

@@ -25,7 +25,7 @@ NORMS = ("l2", "l1", "max", "total")
 
 
 @dataclass(eq=False, repr=False)
-class Normalizer(Step):
+class Normalizer(Step, registered="normalize"):
     """Each row over its length, so that only directions count; or over its total, so that only shares do.
 
     x ↦ x/‖x‖ for ``norm`` l2, l1 and max, as scikit-learn's class of that name has it; x ↦ t·x/Σ_j x_j for "total",

@@ -29,7 +29,7 @@ STAYS = -1
 
 
 @dataclass(eq=False, repr=False)
-class OneHotEncoder(Step):
+class OneHotEncoder(Step, registered="one_hot"):
     """A column of categories as one column for each category, 1 in the rows that are of it and 0 in all others.
 
     The new columns stand where the column stood, by ascending number or in the order of the alphabet. The

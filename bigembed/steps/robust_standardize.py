@@ -25,7 +25,7 @@ def _are_shares(value: Any) -> bool:
 
 
 @dataclass(eq=False, repr=False)
-class RobustScaler(Step):
+class RobustScaler(Step, registered="robust_standardize"):
     """Columns with their median taken off, divided by their interquartile range: scikit-learn's, of any number of rows.
 
     A row becomes (x_j − median_j)/(q_max,j − q_min,j), with quantiles that are interpolated linearly (Hyndman & Fan

@@ -20,7 +20,7 @@ EPS = float(np.finfo(float).eps)
 
 
 @dataclass(eq=False, repr=False)
-class StandardScaler(Step):
+class StandardScaler(Step, registered="standardize"):
     """Columns with their mean taken off, divided by their standard deviation: scikit-learn's, of rows of any number.
 
     With the mean m_j and the variance v_j = Σ_i (x_ij − m_j)²/n of column j, a row becomes (x_j − m_j)/√v_j. A column

@@ -21,12 +21,6 @@ MOST_ROWS = 2_000
 """More rows than these are not mapped a second time."""
 LEAST_NEIGHBORS = 8
 """Fewer neighbors than these are not halved: the graph would fall apart by itself."""
-UNSTABLE = 0.7
-"""A coordinate with a smaller share of its variance in the map of half the neighbors is called unstable.
-
-Six coordinates of iris, wine, breast cancer, digits, a swiss roll, a circle, a torus and Gaussian rows in 3 dimensions
-have .93 and more; those of noise in 40 and 50 dimensions .27 to .66.
-"""
 
 
 def half_map(ids: Array, squared: Array, choice: Bandwidth, epsilon: float, floor: float, alpha: float, m: int) -> Any:

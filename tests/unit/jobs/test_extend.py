@@ -32,7 +32,7 @@ def bigembed(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-def test_an_extension_is_planned_told_and_measured(model, tmp_path, own_memory):
+def test_an_extension_is_planned_told_and_measured(model, tmp_path):
     told = []
     found = extend(
         model,

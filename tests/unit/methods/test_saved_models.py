@@ -67,7 +67,10 @@ def test_one_digit_in_any_metadata_is_noticed(saved: Path, name: str) -> None:
     text = (saved / name).read_text()
     places = [i for i, letter in enumerate(text) if letter.isdigit()]
     for place in places[:: max(1, len(places) // 12)]:
-        (saved / name).write_text(f"{text[:place]}{(int(text[place]) + 1) % 10}{text[place + 1 :]}")
+        changed = f"{text[:place]}{(int(text[place]) + 1) % 10}{text[place + 1 :]}"
+        if json.loads(changed) == json.loads(text):
+            continue  # (the seventeenth digit of a number may be read as the same number)
+        (saved / name).write_text(changed)
         with pytest.raises((DamagedError, InputError)):
             be.load(saved)
         assert verify(saved)["problems"] if name != "zarr.json" else True

@@ -25,7 +25,7 @@ def samples(path):
     return found
 
 
-def test_of_a_run(write_job, rows, tmp_path, own_memory):
+def test_of_a_run(write_job, rows, tmp_path):
     path = tmp_path / "metrics" / "bigembed.prom"
     states = []
     options = RunOptions(lambda _: states.append(samples(path)), metrics=path)
