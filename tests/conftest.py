@@ -123,9 +123,7 @@ def own_memory() -> Iterator[None]:
     """What a job measures is its own: not the workers of :func:`cluster`, which the tests of a process share."""
     processes = MemoryPeak._processes
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            MemoryPeak, "_processes", lambda self: [one for one in processes(self) if one.pid not in SHARED]
-        )
+        patch.setattr(MemoryPeak, "_processes", lambda self: [one for one in processes(self) if one.pid not in SHARED])
         yield
 
 
