@@ -11,23 +11,11 @@ __version__ = "0.1.0"
 
 
 @_functools.cache
-def _lines():
-    """The lines of ``__init__.pyi``, as words."""
-    with open(_os.path.join(__path__[0], "__init__.pyi"), encoding="utf-8") as file:
-        return [line.split() for line in file]
-
-
-@_functools.cache
 def _homes():
     """The module of every public name; of a public module, the package itself."""
-    return {words[3]: words[1] for words in _lines() if words[:1] == ["from"]}
-
-
-def _registered(kind):
-    """Registered names of methods or of steps, each with the place of its class (``"module:class"``)."""
-    lines = _lines()
-    named = [(words[2], after) for words, after in zip(lines, lines[1:]) if words[:2] == ["#", kind]]
-    return {name: f"{after[1]}:{after[3]}" for name, after in named}
+    with open(_os.path.join(__path__[0], "__init__.pyi"), encoding="utf-8") as file:
+        words = [line.split() for line in file if line.startswith("from ")]
+    return {name: module for _, module, _, name, *_ in words}
 
 
 def _public():

@@ -1,7 +1,6 @@
 """The public names and where each is defined: one line a name, read by type checkers, editors and the package itself.
 
-The comments are the registry of methods and steps (:mod:`bigembed.methods`): their names in job files and saved models,
-as their classes declare them.
+What methods and steps are called in job files and saved models stands in :mod:`bigembed.methods` and :mod:`bigembed.steps`.
 """
 
 from bigembed import datasets as datasets
@@ -14,94 +13,38 @@ from bigembed.estimator.pipeline import Pipeline as Pipeline
 from bigembed.initialization import spectral_start as spectral_start
 from bigembed.jobs.growth.versions import open_growth as open_growth
 from bigembed.methods import load as load
-
-# method classical_mds
 from bigembed.methods.classical_mds import ClassicalMDS as ClassicalMDS
-
-# method diffusion_map
 from bigembed.methods.diffusion_map import DiffusionMap as DiffusionMap
-
-# method hessian_lle
 from bigembed.methods.hessian_lle import HessianLLE as HessianLLE
-
-# method isomap
 from bigembed.methods.isomap import Isomap as Isomap
-
-# method kernel_pca
 from bigembed.methods.kernel_pca import KernelPCA as KernelPCA
-
-# method landmark_diffusion_map
 from bigembed.methods.landmark_diffusion_map import LandmarkDiffusionMap as LandmarkDiffusionMap
-
-# method landmark_mds
 from bigembed.methods.landmark_mds import LandmarkMDS as LandmarkMDS
-
-# method laplacian_eigenmaps
 from bigembed.methods.laplacian_eigenmaps import LaplacianEigenmaps as LaplacianEigenmaps
-
-# method linear_discriminant
 from bigembed.methods.linear_discriminant import LinearDiscriminantAnalysis as LinearDiscriminantAnalysis
-
-# method linearized_diffusion_map
 from bigembed.methods.linearized_diffusion_map import LinearizedDiffusionMap as LinearizedDiffusionMap
-
-# method linearized_diffusion_nmf
 from bigembed.methods.linearized_diffusion_nmf import LinearizedDiffusionNMF as LinearizedDiffusionNMF
-
-# method linearized_kernel_pca
 from bigembed.methods.linearized_kernel_pca import LinearizedKernelPCA as LinearizedKernelPCA
-
-# method local_tangent_space_alignment
 from bigembed.methods.local_tangent_space_alignment import LocalTangentSpaceAlignment as LocalTangentSpaceAlignment
-
-# method locally_linear_embedding
 from bigembed.methods.locally_linear_embedding import LocallyLinearEmbedding as LocallyLinearEmbedding
-
-# method modified_lle
 from bigembed.methods.modified_lle import ModifiedLLE as ModifiedLLE
-
-# method nmf
 from bigembed.methods.nmf import NMF as NMF
-
-# method pca
 from bigembed.methods.pca import PCA as PCA
-
-# method spectral_clustering
 from bigembed.methods.spectral_clustering import SpectralClustering as SpectralClustering
-
-# method tsne
 from bigembed.methods.tsne import TSNE as TSNE
-
-# method umap
 from bigembed.methods.umap import UMAP as UMAP
 from bigembed.neighbors.build import build_neighbor_graph as build_neighbor_graph
 from bigembed.neighbors.graph import NeighborGraph as NeighborGraph
 from bigembed.paths.shortest_paths import geodesic_distances as geodesic_distances
 from bigembed.paths.shortest_paths import shortest_path as shortest_path
 from bigembed.quality.certify import certify as certify
-
-# step clip
 from bigembed.steps.clip import Clip as Clip
-
-# step columns
 from bigembed.steps.columns import Columns as Columns
-
-# step log1p
 from bigembed.steps.log1p import Log1p as Log1p
-
-# step missing
 from bigembed.steps.missing import Missing as Missing
-
-# step normalize
 from bigembed.steps.normalize import Normalizer as Normalizer
-
-# step one_hot
 from bigembed.steps.one_hot import OneHotEncoder as OneHotEncoder
-
-# step robust_standardize
 from bigembed.steps.robust_standardize import RobustScaler as RobustScaler
-
-# step standardize
 from bigembed.steps.standardize import StandardScaler as StandardScaler
 from bigembed.store.growing import append_rows as append_rows
 from bigembed.store.inputs.graph_source import open_graph as open_graph
@@ -111,4 +54,3 @@ __version__: str
 __all__: list[str]
 
 def _homes() -> dict[str, str]: ...
-def _registered(kind: str) -> dict[str, str]: ...

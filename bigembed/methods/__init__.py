@@ -6,13 +6,36 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from bigembed import _registered
+from bigembed import _homes
 from bigembed.blocks.functions import Functions
 from bigembed.errors import JobError
 from bigembed.steps import REGISTRY as OWN_STEPS
 from bigembed.steps import step as own_step
 
-REGISTRY = _registered("method")
+CLASSES = {
+    "classical_mds": "ClassicalMDS",
+    "diffusion_map": "DiffusionMap",
+    "hessian_lle": "HessianLLE",
+    "isomap": "Isomap",
+    "kernel_pca": "KernelPCA",
+    "landmark_diffusion_map": "LandmarkDiffusionMap",
+    "landmark_mds": "LandmarkMDS",
+    "laplacian_eigenmaps": "LaplacianEigenmaps",
+    "linear_discriminant": "LinearDiscriminantAnalysis",
+    "linearized_diffusion_map": "LinearizedDiffusionMap",
+    "linearized_diffusion_nmf": "LinearizedDiffusionNMF",
+    "linearized_kernel_pca": "LinearizedKernelPCA",
+    "local_tangent_space_alignment": "LocalTangentSpaceAlignment",
+    "locally_linear_embedding": "LocallyLinearEmbedding",
+    "modified_lle": "ModifiedLLE",
+    "nmf": "NMF",
+    "pca": "PCA",
+    "spectral_clustering": "SpectralClustering",
+    "tsne": "TSNE",
+    "umap": "UMAP",
+}
+"""What each method is called in job files and saved models, and its class, which declares the same name."""
+REGISTRY = {name: f"{_homes()[public]}:{public}" for name, public in CLASSES.items()}
 """Registered name of each method, and the place of its class."""
 
 

@@ -5,10 +5,21 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from bigembed import _registered
+from bigembed import _homes
 from bigembed.errors import JobError
 
-REGISTRY = _registered("step")
+CLASSES = {
+    "clip": "Clip",
+    "columns": "Columns",
+    "log1p": "Log1p",
+    "missing": "Missing",
+    "normalize": "Normalizer",
+    "one_hot": "OneHotEncoder",
+    "robust_standardize": "RobustScaler",
+    "standardize": "StandardScaler",
+}
+"""What each step is called in job files and saved models, and its class, which declares the same name."""
+REGISTRY = {name: f"{_homes()[public]}:{public}" for name, public in CLASSES.items()}
 """Registered name of each step, and the place of its class."""
 
 
