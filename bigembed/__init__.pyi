@@ -1,6 +1,6 @@
 """The public names and where each is defined: one line a name, read by type checkers, editors and the package itself.
 
-What methods and steps are called in job files and saved models stands in :mod:`bigembed.methods` and :mod:`bigembed.steps`.
+What methods and steps are called in job files and models stands in :mod:`bigembed.methods` and :mod:`bigembed.steps`.
 """
 
 from bigembed import datasets as datasets
