@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from bigembed.blocks.rows import MIN_BLOCK_ROWS
 from bigembed.embedding.descent import Descent
 from bigembed.stages import Context
 from bigembed.store.arrays.io import write_array
@@ -22,6 +23,17 @@ HELD_BYTES = 512 << 20
 """Weights and points that one task holds, at most, where nothing else is asked."""
 REPORT = 50
 """Iterations after which the objective is measured, and a map in memory is kept."""
+BLOCK_ENTRIES = 3 << 20
+"""Entries of the lists of neighbors in a block of the graph, at most."""
+
+
+def rows_of_block(neighbors: int) -> int:
+    """Rows of a block of the graph, at most, so that its lists have some three million entries.
+
+    >>> rows_of_block(90), rows_of_block(15)
+    (34952, 209715)
+    """
+    return max(MIN_BLOCK_ROWS, BLOCK_ENTRIES // neighbors)
 
 
 class MapDescent(Descent):

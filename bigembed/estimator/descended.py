@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, ClassVar, Self
 
 from bigembed.blocks.declared import Requirements
-from bigembed.embedding.forces.stages import rows_of_block
 from bigembed.embedding.forces.start import RULES, not_followed
+from bigembed.embedding.map_descent import rows_of_block
 from bigembed.errors import InputTypeError
 from bigembed.estimator.certificate import REPEATED, input_of, map_warnings, recall_warnings, spike_warnings
 from bigembed.estimator.on_graph import GraphEstimator

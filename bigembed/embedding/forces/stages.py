@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bigembed.blocks.rows import MIN_BLOCK_ROWS
 from bigembed.embedding.forces.affinities import affinities_stage
 from bigembed.embedding.forces.coordinates import coordinates_stage
 from bigembed.embedding.forces.descent import descent_stage
@@ -17,7 +16,6 @@ from bigembed.store.rows.source import RowSource
 
 USER_EDGES = 30
 """Edges of a row of a user's graph that a plan counts with."""
-BLOCK_ENTRIES = 3 << 20
 TOL, PASSES = 1e-4, 100
 """Of the eigenvectors that a map starts from."""
 
@@ -29,15 +27,6 @@ def neighbors_for(perplexity: float, n: int) -> int:
     (90, 49)
     """
     return max(1, min(n - 1, int(3 * perplexity)))
-
-
-def rows_of_block(neighbors: int) -> int:
-    """Rows of a block of the graph, at most, so that its lists have some three million entries.
-
-    >>> rows_of_block(90), rows_of_block(15)
-    (34952, 209715)
-    """
-    return max(MIN_BLOCK_ROWS, BLOCK_ENTRIES // neighbors)
 
 
 def perplexity_of(asked: float, neighbors: int) -> float:

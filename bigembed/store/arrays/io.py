@@ -7,6 +7,7 @@ otherwise read as zeros.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -240,6 +241,30 @@ def zarr_place(path: PathLike) -> Any:
     place = at(path)
     refuse_codecs(place)
     return place.zarr() if isinstance(place, ObjectPath) else str(place)
+
+
+def zarr_array(path: PathLike) -> Any:
+    """A Zarr array, opened to read as zarr does: nothing says that it is complete."""
+    import zarr
+
+    return zarr.open_array(zarr_place(path), mode="r")
+
+
+def zarr_group(path: PathLike, mode: Any = "r") -> Any:
+    """A Zarr group; to be written, without the summary of all metadata, which zarr does not keep up to date."""
+    import zarr
+
+    return zarr.open_group(zarr_place(path), mode=mode, use_consolidated=None if mode == "r" else False)
+
+
+def consolidate(path: PathLike) -> None:
+    """Write the summary of all metadata of a group anew, where it has one: readers believe it."""
+    import zarr
+
+    if zarr_group(path).metadata.consolidated_metadata is not None:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Consolidated metadata")  # (its writer chose to have it)
+            zarr.consolidate_metadata(str(path))
 
 
 _made: dict[tuple[str, str], RowChunks] = {}

@@ -15,7 +15,7 @@ import numpy as np
 from bigembed.blocks.rows import Array
 from bigembed.errors import DamagedError, InputError
 from bigembed.store.arrays.attributes import columns_of
-from bigembed.store.arrays.io import zarr_place
+from bigembed.store.arrays.io import zarr_group
 from bigembed.store.formats.hdf5 import Field, GroupArrayReader, about, array_in, fields_of, found_in, opened
 from bigembed.store.formats.hdf5_storage import external_links, loaded, require_held
 from bigembed.store.rows.opening import open_zarr
@@ -135,10 +135,8 @@ def is_anndata(path: AnyPath) -> bool:
         return path.suffix == ".h5ad"
     if not any((path / name).is_file() for name in ("zarr.json", ".zgroup")):
         return False
-    import zarr
-
     try:
-        return zarr.open_group(zarr_place(path), mode="r").attrs.get("encoding-type") == "anndata"
+        return bool(zarr_group(path).attrs.get("encoding-type") == "anndata")
     except Exception:  # whatever it is, it is not such a group
         return False
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, block_rows, bounds
 from bigembed.errors import ExistingOutputError, InputError
-from bigembed.store.arrays.io import zarr_place
+from bigembed.store.arrays.io import consolidate
 from bigembed.store.formats.anndata_reader import EXTRA, ROW_NAMES, obs_vector
 from bigembed.store.formats.hdf5 import opened
 from bigembed.store.formats.ids import positions, rows_of
@@ -56,7 +56,7 @@ def write_obsm(table: Table, path: AnyPath, *, overwrite: bool = False) -> None:
         _rename(root, path, "obsm", f"{PARTIAL}-{key}", key)
         _rename(root, path, "uns", f"{PARTIAL}-{name}", name)
     if path.is_dir():
-        _consolidate(path)
+        consolidate(path)
         remove(mark)
 
 
@@ -104,13 +104,3 @@ def _rename(root: Any, path: AnyPath, group: str, old: str, new: str) -> None:
         move(path / group / old, path / group / new)
     else:
         root[group].move(old, new)
-
-
-def _consolidate(path: AnyPath) -> None:
-    """Write the summary of all metadata anew, where AnnData keeps one: readers believe it."""
-    import zarr
-
-    if zarr.open_group(zarr_place(path), mode="r").metadata.consolidated_metadata is not None:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Consolidated metadata")  # (AnnData chose to have it)
-            zarr.consolidate_metadata(str(path))

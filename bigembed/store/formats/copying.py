@@ -16,7 +16,7 @@ from bigembed.blocks.rows import Array, block_rows, bounds, map_blocks
 from bigembed.errors import DamagedError, ExistingOutputError, PlanError
 from bigembed.store.arrays.attributes import describe
 from bigembed.store.arrays.groups import make_group
-from bigembed.store.arrays.io import create_grid, create_rows, read_array, write_rows, write_window, zarr_place
+from bigembed.store.arrays.io import create_grid, create_rows, read_array, write_rows, write_window, zarr_array
 from bigembed.store.arrays.sealing import seal_group, seal_rows
 from bigembed.store.rows.masked import unmasked
 from bigembed.store.rows.opening import missing_shards, open_zarr
@@ -236,9 +236,7 @@ def _copy_block(reader: Reader, pieces: Iterator[Array], dest: str, start: int, 
 
 
 def _require_complete(path: AnyPath) -> None:
-    import zarr
-
-    missing = missing_shards(zarr.open_array(zarr_place(path), mode="r"))
+    missing = missing_shards(zarr_array(path))
     if missing:
         raise DamagedError(f"{path}: {missing} chunks were not written; nothing was published")
 

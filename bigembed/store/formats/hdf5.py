@@ -11,7 +11,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array
 from bigembed.errors import DamagedError, InputError
-from bigembed.store.arrays.io import zarr_place
+from bigembed.store.arrays.io import zarr_group
 from bigembed.store.formats.hdf5_storage import require_held
 from bigembed.store.rows.reader import TEXT, Choice, as_text, described, handle, read_ranges, two_dimensional
 from bigembed.store.storage.extras import needed
@@ -94,10 +94,7 @@ def opened(path: str, extra: str = "hdf5", mode: str = "r") -> Iterator[Any]:
     """The root group of an HDF5 file, or a Zarr group (a folder), for as long as it is needed."""
     place = at(path)
     if place.is_dir():
-        import zarr
-
-        summary = None if mode == "r" else False  # (zarr writes nothing where it reads the summary of all metadata)
-        yield zarr.open_group(zarr_place(place), mode=mode, use_consolidated=summary)  # type: ignore[arg-type]
+        yield zarr_group(place, mode)
         return
     h5py = needed("h5py", extra, f"{path}: HDF5")
     try:

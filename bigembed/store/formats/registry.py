@@ -11,7 +11,7 @@ import numpy as np
 
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
 from bigembed.store.arrays.attributes import CATEGORIES, categories_at, columns_of, named_columns
-from bigembed.store.arrays.io import cached, zarr_place
+from bigembed.store.arrays.io import cached, zarr_array
 from bigembed.store.formats import anndata_reader, delimited, fvecs, hdf5, netcdf
 from bigembed.store.formats.aligned import aligned_path, link, named_vector, vector_source
 from bigembed.store.formats.anndata_reader import CsrReader
@@ -184,8 +184,6 @@ def in_place(path: AnyPath, reader: Reader, choice: Choice) -> RowSource | None:
 
 def open_raw_zarr(path: AnyPath, fill_absent: bool = False) -> RowSource:
     """The rows of a Zarr array of any chunks, version 2 or 3. With absent chunks only if ``fill_absent``."""
-    import zarr
-
     try:
         return rows_at(path)
     except DamagedError as error:
@@ -193,7 +191,7 @@ def open_raw_zarr(path: AnyPath, fill_absent: bool = False) -> RowSource:
             raise DamagedError(
                 f"{error}. If its writer left out chunks that are all fill value, say so (--fill-absent)"
             ) from error
-        array = zarr.open_array(zarr_place(path), mode="r")
+        array = zarr_array(path)
         refuse_unpacked(path, "chunks", array.chunks, np.dtype(array.dtype).itemsize)
         if (absent := missing_shards(array)) > CHUNKS and absent > CHUNKS * array.nbytes_stored():
             raise InputError(

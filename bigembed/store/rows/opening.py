@@ -10,7 +10,7 @@ import numpy as np
 
 from bigembed.blocks.rows import Array, block_rows
 from bigembed.errors import BigembedError, DamagedError, InputError, InputTypeError, MissingPathError
-from bigembed.store.arrays.io import read_part, refuse_unsealed, whole, zarr_place
+from bigembed.store.arrays.io import read_part, refuse_unsealed, whole, zarr_array
 from bigembed.store.arrays.npy import npy_rows
 from bigembed.store.published import manifest as manifests
 from bigembed.store.published.superseded import refuse_superseded
@@ -105,8 +105,6 @@ def chunked(source: Any) -> Any:
 
 def open_zarr(path: PathLike) -> Any:
     """A zarr array, opened to read, after a completeness check."""
-    import zarr
-
     place = at(path)
     if not place.exists():
         raise MissingPathError(
@@ -116,7 +114,7 @@ def open_zarr(path: PathLike) -> Any:
     try:
         with asking(place):
             require_files(place)
-            array = zarr.open_array(zarr_place(place), mode="r")
+            array = zarr_array(place)
             refuse_unsealed(place)
             refuse_unpacked(place, "chunks", array.chunks, np.dtype(array.dtype).itemsize)
             missing = missing_shards(array)

@@ -17,7 +17,7 @@ from bigembed.blocks.rows import BLOCK_BYTES, MAX_BLOCK_ROWS, bounds, offsets
 from bigembed.errors import DamagedError, InputError
 from bigembed.store.arrays.attributes import columns_of
 from bigembed.store.arrays.groups import make_group
-from bigembed.store.arrays.io import cached, read_array, whole, write_array, zarr_place
+from bigembed.store.arrays.io import cached, read_array, whole, write_array, zarr_group
 from bigembed.store.arrays.sealing import prove_group
 from bigembed.store.rows.opening import open_zarr
 from bigembed.store.rows.source import RowSource, as_worked, work_dtype
@@ -124,10 +124,8 @@ def group_source(path: AnyPath) -> SparseSource:
 
 
 def _group_source(path: AnyPath) -> SparseSource:
-    import zarr
-
     require_files(path, deep=True)
-    group = zarr.open_group(zarr_place(path), mode="r")
+    group = zarr_group(path)
     attributes: dict[str, Any] = dict(group.attrs)
     missing = [name for name in NAMES if name not in group]
     if missing or attributes.get("encoding-type", "csr_matrix") != "csr_matrix":
