@@ -10,9 +10,8 @@ import typer
 
 from bigembed import __version__
 from bigembed.jobs import arguments as given
-from bigembed.jobs.growth.commands import audit, refresh
-from bigembed.jobs.option_groups import grouped
-from bigembed.jobs.sweep.command import sweep
+from bigembed.jobs.arguments import grouped
+from bigembed.jobs.commands import audit, refresh, sweep
 
 app = typer.Typer(
     add_completion=False,
@@ -54,11 +53,11 @@ def ingest(
 ) -> None:
     """Copy rows of a known format into a chunked, checksummed Zarr array."""
     with printing.console() as console:
-        from bigembed.blocks.rows import executor
         from bigembed.jobs.places.cluster import cluster
         from bigembed.jobs.places.cluster_table import ClusterTable
-        from bigembed.jobs.watching.stopping import stoppable
-        from bigembed.store.formats.registry import ingest as copy
+        from bigembed.jobs.watching.status import stoppable
+        from bigembed.rows.formats.registry import ingest as copy
+        from bigembed.runtime.blocks import executor
 
         choice = given.choice_of(columns, array, rows, fill_absent, dense)
         with stoppable(dest), cluster(ClusterTable(), "process", console.progress) as place, executor(place.executor):
@@ -270,7 +269,7 @@ def certify(
 ) -> None:
     """How well coordinates, made by anything, show the rows: neighbors kept, trustworthiness, with standard errors."""
     with printing.console() as console:
-        from bigembed.jobs.certify import certify_lines, certify_paths
+        from bigembed.jobs.verify import certify_lines, certify_paths
 
         asked = {"n_neighbors": k, "samples": samples, "metric": metric, "seed": seed}
         quality, found = certify_paths(rows, coordinates, out, title=title, **asked)
@@ -282,7 +281,7 @@ def certify(
 def methods(*, printing: given.Printing) -> None:
     """The methods there are, and the steps that can go before them, with their parameters."""
     with printing.console() as console:
-        from bigembed.jobs.describe import described, method_lines
+        from bigembed.jobs.parameters import described, method_lines
 
         found = described()
         console.result(found, method_lines(found))
@@ -293,7 +292,7 @@ def main() -> None:
 
     Only where all went well and the printed result is lost to a full disk, say, it is 1.
     """
-    from bigembed.jobs.watching.streams import outlast_readers
+    from bigembed.jobs.watching.console import outlast_readers
 
     out, _ = outlast_readers()
     try:

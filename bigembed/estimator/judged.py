@@ -13,17 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.metrics import NAMES
-from bigembed.blocks.rows import Array, is_sparse, map_blocks
-from bigembed.embedding.costs import pass_memory
+from bigembed.distance.metrics import NAMES
 from bigembed.errors import InputError
 from bigembed.quality.neighborhoods import NEIGHBORS, preserved
-from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays.io import read_rows
-from bigembed.store.blockwise.sparse_parts import stacked
-from bigembed.store.inputs.graph_source import GraphSource
-from bigembed.store.rows.row_blocks import RowBlock
-from bigembed.store.rows.source import RowSource, as_worked
+from bigembed.rows.graph_source import GraphSource
+from bigembed.rows.source import RowBlock, RowSource, as_worked
+from bigembed.runtime.blocks import Array, is_sparse, map_blocks
+from bigembed.stages.stage import Context, Cost, Stage, pass_memory
+from bigembed.store.arrays import read_rows
+from bigembed.store.parcels import stacked
 
 NAME = "judgement"
 ROWS, SAMPLES = 1_000, 200

@@ -1,6 +1,6 @@
 """Few rows, stages: the complete graph as one dense block, and new rows joined to all rows, without a search.
 
-For some thousand rows. Distances are bit by bit those of lists of all other rows (:mod:`bigembed.neighbors.complete`).
+For some thousand rows. Distances are bit by bit those of lists of all other rows (:mod:`bigembed.neighbors.exact`).
 """
 
 from __future__ import annotations
@@ -11,20 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.rows import Array, bounds, map_blocks
-from bigembed.blocks.squared import all_squared
+from bigembed.distance.pairwise import all_squared
 from bigembed.errors import InputError
-from bigembed.neighbors.complete import dense_block
-from bigembed.neighbors.joined import Joined, join_all
-from bigembed.neighbors.ordering.order import Ordered
-from bigembed.neighbors.ordering.sketch import compared_of
-from bigembed.neighbors.ordering.survey import Shape
-from bigembed.neighbors.query import MAX_PAIRS, locate
+from bigembed.neighbors.exact import dense_block
+from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.query import MAX_PAIRS, Joined, join_all, locate
 from bigembed.neighbors.search.by_metric import ByMetric, by_metric
 from bigembed.neighbors.search.ground_truth import BINS, distance_counts, spread_rows, unit_of
-from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays.io import write_array
-from bigembed.store.blockwise.matrix import write_outbox, write_structure, write_values
+from bigembed.neighbors.survey import Shape, compared_of
+from bigembed.runtime.blocks import Array, bounds, map_blocks
+from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.store.arrays import write_array
+from bigembed.store.matrix import write_outbox, write_structure, write_values
 
 COMPLETE_ROWS = 4_096
 _TILE_ROWS = 256

@@ -13,20 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.rows import Array, bounds, map_blocks
-from bigembed.blocks.squared import paired_squared
+from bigembed.distance.pairwise import paired_squared
 from bigembed.errors import PlanError
 from bigembed.neighbors.exact import approximate_squared
 from bigembed.neighbors.graph_blocks import csr_block, finish_graph, write_block
-from bigembed.neighbors.ordering.order import ListedCells, Ordered
-from bigembed.neighbors.ordering.survey import Shape
+from bigembed.neighbors.order import ListedCells, Ordered
 from bigembed.neighbors.search.every_block import foreign_pieces, spread_block
 from bigembed.neighbors.search.ground_truth import BINS, choose_block, sample_size
 from bigembed.neighbors.search.local import Cells
-from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays.io import read_array, write_array
-from bigembed.store.blockwise.exchange import Exchange
-from bigembed.store.storage.paths import free_bytes
+from bigembed.neighbors.survey import Shape
+from bigembed.runtime.blocks import Array, bounds, map_blocks
+from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.exchange import Exchange
+from bigembed.store.paths import free_bytes
 
 BLOCK_EDGES = 4_000_000
 """Edges that a task holds, some 64 bytes each: with blocks of 65 536 rows, 61 a row."""

@@ -8,21 +8,18 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from bigembed.blocks.declared import Count, Kind, one_of
-from bigembed.blocks.elementwise import indicators
-from bigembed.blocks.rows import Array
-from bigembed.embedding.costs import summing_cost
-from bigembed.embedding.extension import Extension
 from bigembed.errors import InputError
-from bigembed.estimator.step import Step
-from bigembed.runs import Run
-from bigembed.stages import Context, Stage
+from bigembed.estimator.extension import Extension
+from bigembed.estimator.pipeline import Step
+from bigembed.rows.passes import checked_shape, infinite, map_row_blocks, refuse
+from bigembed.rows.row_maps import indicators
+from bigembed.rows.source import RowBlock, RowSource
+from bigembed.runtime.blocks import Array
+from bigembed.runtime.parameters import Count, Kind, one_of
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Context, Stage, summing_cost
 from bigembed.steps.columns import NAMES, are_names, numbers_of
-from bigembed.store.arrays.io import read_array, write_array
-from bigembed.store.rows.offenders import checked_shape, infinite, refuse
-from bigembed.store.rows.passes import map_row_blocks
-from bigembed.store.rows.row_blocks import RowBlock
-from bigembed.store.rows.source import RowSource
+from bigembed.store.arrays import read_array, write_array
 
 STAYS = -1
 """Of a column that is not encoded: as the number of its categories."""

@@ -18,13 +18,13 @@ import pytest
 from scipy import sparse
 
 import bigembed as be
-from bigembed import reads
 from bigembed.errors import BigembedError, UndeclaredInputError
 from bigembed.estimator.fitting import write_output
 from bigembed.estimator.rowwise import RowwiseEstimator
-from bigembed.runs import Run
-from bigembed.stages import Context, Stage, run_stages
-from bigembed.store.arrays.io import read_array, write_array
+from bigembed.stages import reuse as reads
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Context, Stage, run_stages
+from bigembed.store.arrays import read_array, write_array
 from tests.cases import CASES, Case
 from tests.changes import changes, stages_of
 from tests.digests import of, placed, published

@@ -13,20 +13,19 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from bigembed.blocks.distance_matrix import Seen, refuse_asymmetry, refuse_diagonal, refuse_entries
-from bigembed.blocks.rows import Array, bounds, map_blocks
 from bigembed.errors import InputError, PlanError
+from bigembed.linalg.pairs import Seen, refuse_asymmetry, refuse_diagonal, refuse_entries
 from bigembed.neighbors.given.graph import GIVEN, edge_graph_stages, edge_shape
-from bigembed.neighbors.ordering.survey import Shape
 from bigembed.neighbors.radius import BLOCK_EDGES, EDGES_PLANNED
-from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays.io import create_rows, read_array, write_array, write_rows
-from bigembed.store.blockwise.exchange import Exchange
-from bigembed.store.inputs.edges import Piece
-from bigembed.store.inputs.graph_source import GraphSource, open_graph
-from bigembed.store.rows.offenders import checked_shape
-from bigembed.store.rows.source import RowSource
-from bigembed.store.rows.tiles import panel_memory, tiles
+from bigembed.neighbors.survey import Shape
+from bigembed.rows.edges import Piece
+from bigembed.rows.graph_source import GraphSource, open_graph
+from bigembed.rows.passes import checked_shape
+from bigembed.rows.source import RowSource, panel_memory, tiles
+from bigembed.runtime.blocks import Array, bounds, map_blocks
+from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
+from bigembed.store.exchange import Exchange
 
 TASK_ROWS = 2_048
 """Rows of a task, about, and of a piece of the lists."""

@@ -7,16 +7,16 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from bigembed.blocks.declared import one_of
-from bigembed.blocks.metrics import MetricName
-from bigembed.blocks.rows import Array, bounds, map_blocks
+from bigembed.distance.metrics import MetricName
 from bigembed.errors import InputError
 from bigembed.neighbors.given.edges import EDGE, MERGED_BYTES, PER_FILE, merge, scatter, spans
 from bigembed.neighbors.given.order import EDGES, ordered_stages
-from bigembed.neighbors.ordering.survey import Shape
-from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays.io import read_array, write_array
-from bigembed.store.inputs.graph_source import GraphSource
+from bigembed.neighbors.survey import Shape
+from bigembed.rows.graph_source import GraphSource
+from bigembed.runtime.blocks import Array, bounds, map_blocks
+from bigembed.runtime.parameters import one_of
+from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.store.arrays import read_array, write_array
 
 GIVEN = "precomputed"
 """The metric of distances that are given."""

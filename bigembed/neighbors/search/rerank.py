@@ -13,23 +13,21 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.owners import owner_of
-from bigembed.blocks.rows import Array, map_blocks, offsets
-from bigembed.blocks.squared import paired_squared
+from bigembed.distance.pairwise import paired_squared
 from bigembed.neighbors.exact import parts_of_pairs
-from bigembed.neighbors.ordering.order import Ordered
-from bigembed.neighbors.ordering.survey import Shape, prepare
+from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.search.every_block import spread_block, write_lists
 from bigembed.neighbors.search.ground_truth import EXACT_ROWS, exact_truth
 from bigembed.neighbors.search.recall import Truth, share_found
-from bigembed.runs import Run
-from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays.io import read_array, write_array
-from bigembed.store.blockwise.exchange import Exchange
-from bigembed.store.blockwise.parcels import Delivery, by_receiver, send, settle
-from bigembed.store.rows.passes import map_row_blocks
-from bigembed.store.rows.row_blocks import RowBlock
-from bigembed.store.rows.source import RowSource
+from bigembed.neighbors.survey import Shape, prepare
+from bigembed.rows.passes import map_row_blocks
+from bigembed.rows.source import RowBlock, RowSource
+from bigembed.runtime.blocks import Array, map_blocks, offsets, owner_of
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.exchange import Exchange
+from bigembed.store.parcels import Delivery, by_receiver, send, settle
 
 
 def follow_stage(source: RowSource, shape: Shape, given: Run, seed: int) -> Stage:
@@ -193,7 +191,7 @@ def pair_distances(rows: Array, others: Array, i: Array, j: Array) -> Array:
 
 def compiled_pair_distances(rows: Array, others: Array, i: Array, j: Array) -> Array:
     """:func:`pair_distances`, compiled: the same bits."""
-    from bigembed.neighbors.search.topk import distances_of_pairs  # imports numba: only here
+    from bigembed.neighbors.search.compiled import distances_of_pairs  # imports numba: only here
 
     out = np.empty(len(i), rows.dtype)
     distances_of_pairs(np.ascontiguousarray(rows), np.ascontiguousarray(others), i, j, out)
