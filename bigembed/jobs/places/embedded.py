@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from ipaddress import ip_address
+from multiprocessing.resource_tracker import ensure_running
 from pathlib import Path
 from typing import Any
 
@@ -219,6 +220,7 @@ def _keyboard_kept() -> Iterator[None]:
     A terminal sends it to this process and to its workers, which would die of it before they can say that it is not
     for them.
     """
+    ensure_running()  # (it lets SIGINT through in the thread that starts it, which would be the one of the workers)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
