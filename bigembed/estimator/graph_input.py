@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -253,33 +254,35 @@ def weight_stages(X: Any) -> list[Stage]:
     digest = sha256()
     for part in (matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data):
         digest.update(np.ascontiguousarray(part).tobytes())
-
-    def run(context: Context) -> dict[str, Any]:
-        spans = bounds(matrix.shape[0], block)
-        starts = [start for start, _ in spans] + [matrix.shape[0]]
-        found = []
-        for b, (start, stop) in enumerate(spans):
-            part = matrix[start:stop].tocoo()
-            csr = csr_block(b, part.row.astype(np.int32), part.col.astype(np.int64), part.data, starts)
-            found.append(write_block(b, csr, context.exchange, context.path(""), "given"))
-        finish_graph(context, found, starts)
-        return {"n": matrix.shape[0], "edges": int(matrix.nnz), "blocks": len(spans)}
-
-    cost = Cost(disk=16 * matrix.nnz)
+    cost, run = Cost(disk=16 * matrix.nnz), partial(run_weights, matrix=matrix, block=block)
     return _by_nearness({"matrix": digest.hexdigest()}, run, cost, matrix.shape[0], int(matrix.nnz), block)
+
+
+def run_weights(context: Context, matrix: Any, block: int) -> dict[str, Any]:
+    """A sparse matrix of this process, stored by row blocks."""
+    spans = bounds(matrix.shape[0], block)
+    starts = [start for start, _ in spans] + [matrix.shape[0]]
+    found = []
+    for b, (start, stop) in enumerate(spans):
+        part = matrix[start:stop].tocoo()
+        csr = csr_block(b, part.row.astype(np.int32), part.col.astype(np.int64), part.data, starts)
+        found.append(write_block(b, csr, context.exchange, context.path(""), "given"))
+    finish_graph(context, found, starts)
+    return {"n": matrix.shape[0], "edges": int(matrix.nnz), "blocks": len(spans)}
 
 
 def edge_weight_stages(source: GraphSource) -> list[Stage]:
     """Weights from anywhere as :func:`weight_stages` stores them: exchanged to row blocks, each merged by a task."""
+    parameters, run = {"matrix": source.fingerprint()}, partial(run_edge_weights, source=source)
+    return _by_nearness(parameters, run, edge_cost(source, 24), source.n, 2 * source.entries, source.block)
 
-    def run(context: Context) -> dict[str, Any]:
-        found = scatter(context, source)
-        counted = merge(context, source, found, "given")
-        entries = counted["edges"] + source.n
-        return {"n": source.n, "edges": entries, "blocks": counted["blocks"], "loops": found.loops}
 
-    parameters, cost = {"matrix": source.fingerprint()}, edge_cost(source, 24)
-    return _by_nearness(parameters, run, cost, source.n, 2 * source.entries, source.block)
+def run_edge_weights(context: Context, source: GraphSource) -> dict[str, Any]:
+    """Weights of edges, exchanged to row blocks and merged there."""
+    found = scatter(context, source)
+    counted = merge(context, source, found, "given")
+    entries = counted["edges"] + source.n
+    return {"n": source.n, "edges": entries, "blocks": counted["blocks"], "loops": found.loops}
 
 
 def _by_nearness(
@@ -337,15 +340,18 @@ def _refuse_asymmetric(matrix: Any) -> None:
 def weighted_kernel_stage(alpha: float, n: int) -> Stage:
     """W/(q_i q_j)^α of a user's graph (nothing is added to it), and the degrees."""
 
-    def run(context: Context) -> dict[str, Any]:
-        given = context.home.matrix("weights", "given")
-        space = StoredSpace(given, context.exchange)
-        out = context.path("")
-        space.sweep(given_density_block, writes=["q"], posts=["q"], arguments=(given, out))
-        parts = space.sweep(given_weights_block, reads=["q"], halos=["q"], arguments=(given, alpha, out))
-        return {"edges": sum(parts), "nonzero": sum(parts), "rows": list(given.rows), "alpha": alpha}
+    return Stage(
+        "kernel", ("weights",), {"alpha": alpha}, partial(run_weighted_kernel, alpha=alpha), Cost(passes=2, disk=24 * n)
+    )
 
-    return Stage("kernel", ("weights",), {"alpha": alpha}, run, Cost(passes=2, disk=24 * n))
+
+def run_weighted_kernel(context: Context, alpha: float) -> dict[str, Any]:
+    given = context.home.matrix("weights", "given")
+    space = StoredSpace(given, context.exchange)
+    out = context.path("")
+    space.sweep(given_density_block, writes=["q"], posts=["q"], arguments=(given, out))
+    parts = space.sweep(given_weights_block, reads=["q"], halos=["q"], arguments=(given, alpha, out))
+    return {"edges": sum(parts), "nonzero": sum(parts), "rows": list(given.rows), "alpha": alpha}
 
 
 def given_density_block(b: int, given: StoredMatrix, out: str) -> tuple[tuple[Array], None]:

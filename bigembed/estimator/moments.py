@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,41 +41,51 @@ def moments_stage(source: RowSource, diagonal: bool = False, before: dict[str, A
     n, d = checked_shape(source)
     size = 8 * d * (1 if diagonal else d)
 
-    def run(context: Context) -> dict[str, Any]:
-        found = reduce_rows(
-            source,
-            moments_of_block,
-            context.exchange,
-            combine=merge_moments,
-            partial_bytes=size,
-            first=True,
-            propagates=True,
-            label="moments",
-            diagonal=diagonal,
-        )
-        known = 0
-        if before is not None:
-            known = before["n"]
-            found = merge_moments({name: np.array(before[name]) for name in found}, found)
-        if not found["count"]:
-            raise InputError("weights must contain at least one that is not zero: all are zero")
-        if not np.isfinite(found["scatter"]).all():
-            raise InputError("the squares of the rows overflow float64: scale the columns down")
-        write_array(context.path("mean"), found["mean"])
-        write_array(context.path("scatter"), found["scatter"])
-        return {
-            "n": known + n,
-            "d": d,
-            "dtype": str(source.work),
-            "weight": float(found["weight"]),
-            "count": int(found["count"]),
-        }
-
     cost = summing_cost(source, size, disk=size + 8 * d, flops=2 * n * size / 8)
     parameters = {"source": source.fingerprint(), "diagonal": diagonal}
     if before is not None:
         parameters["before"] = before["digest"]
-    return Stage("moments", (), parameters, run, cost, resumes=True)
+    return Stage(
+        "moments",
+        (),
+        parameters,
+        partial(run_moments, source=source, diagonal=diagonal, before=before, d=d, n=n, size=size),
+        cost,
+        resumes=True,
+    )
+
+
+def run_moments(
+    context: Context, source: RowSource, diagonal: bool, before: dict[str, Any] | None, d: int, n: int, size: int
+) -> dict[str, Any]:
+    found = reduce_rows(
+        source,
+        moments_of_block,
+        context.exchange,
+        combine=merge_moments,
+        partial_bytes=size,
+        first=True,
+        propagates=True,
+        label="moments",
+        diagonal=diagonal,
+    )
+    known = 0
+    if before is not None:
+        known = before["n"]
+        found = merge_moments({name: np.array(before[name]) for name in found}, found)
+    if not found["count"]:
+        raise InputError("weights must contain at least one that is not zero: all are zero")
+    if not np.isfinite(found["scatter"]).all():
+        raise InputError("the squares of the rows overflow float64: scale the columns down")
+    write_array(context.path("mean"), found["mean"])
+    write_array(context.path("scatter"), found["scatter"])
+    return {
+        "n": known + n,
+        "d": d,
+        "dtype": str(source.work),
+        "weight": float(found["weight"]),
+        "count": int(found["count"]),
+    }
 
 
 def moments_of_block(block: RowBlock, *, diagonal: bool) -> Parts:
@@ -97,38 +108,47 @@ def quantiles_stage(source: RowSource, shares: Sequence[float], missing: bool = 
     levels = levels_of(source.work, d, 2 * len(wanted))
     size = 8 * d * 2 * len(wanted) << max(levels)
 
-    def run(context: Context) -> dict[str, Any]:
-        kind = np.dtype(f"u{source.work.itemsize}")
-        known, ranks = np.zeros((d, 1), kind), np.zeros((d, 1), np.int64)
-        counts, weights, done = np.zeros(d, np.int64), np.zeros(0), 0
-        for level, bits in enumerate(levels):
-            found = reduce_rows(
-                source,
-                counts_of_block,
-                context.exchange,
-                partial_bytes=size,
-                first=not level and not missing,
-                label=f"quantiles {level}",
-                known=known,
-                done=done,
-                bits=bits,
-            )["counts"]
-            if not level:
-                counts = found[:, 0].sum(axis=-1)
-                refuse_empty(counts)
-                ranks, weights = ranks_of(counts, wanted)
-                known, found = np.repeat(known, ranks.shape[1], axis=1), np.repeat(found, ranks.shape[1], axis=1)
-            known, ranks = next_bits(found, known, ranks, bits)
-            done += bits
-        write_array(context.path("values"), between(numbers_of(known, source.work), weights))
-        write_array(context.path("counts"), counts)
-        return {"n": n, "d": d, "dtype": str(source.work), "passes": len(levels)}
-
     parameters = {"source": source.fingerprint(), "shares": wanted.tolist(), "missing": missing}
     cost = summing_cost(
         source, size, passes=len(levels), disk=8 * d * (len(wanted) + 1), scalar_ops=n * d * len(levels)
     )
-    return Stage("quantiles", (), parameters, run, cost)
+    return Stage(
+        "quantiles",
+        (),
+        parameters,
+        partial(run_quantiles, source=source, missing=missing, d=d, levels=levels, n=n, size=size, wanted=wanted),
+        cost,
+    )
+
+
+def run_quantiles(
+    context: Context, source: RowSource, missing: bool, d: int, levels: Any, n: int, size: int, wanted: Any
+) -> dict[str, Any]:
+    kind = np.dtype(f"u{source.work.itemsize}")
+    known, ranks = np.zeros((d, 1), kind), np.zeros((d, 1), np.int64)
+    counts, weights, done = np.zeros(d, np.int64), np.zeros(0), 0
+    for level, bits in enumerate(levels):
+        found = reduce_rows(
+            source,
+            counts_of_block,
+            context.exchange,
+            partial_bytes=size,
+            first=not level and not missing,
+            label=f"quantiles {level}",
+            known=known,
+            done=done,
+            bits=bits,
+        )["counts"]
+        if not level:
+            counts = found[:, 0].sum(axis=-1)
+            refuse_empty(counts)
+            ranks, weights = ranks_of(counts, wanted)
+            known, found = np.repeat(known, ranks.shape[1], axis=1), np.repeat(found, ranks.shape[1], axis=1)
+        known, ranks = next_bits(found, known, ranks, bits)
+        done += bits
+    write_array(context.path("values"), between(numbers_of(known, source.work), weights))
+    write_array(context.path("counts"), counts)
+    return {"n": n, "d": d, "dtype": str(source.work), "passes": len(levels)}
 
 
 def counts_of_block(block: RowBlock, *, known: Array, done: int, bits: int) -> Parts:
@@ -158,40 +178,47 @@ def missing_stage(source: RowSource, action: str, fill: Any) -> Stage:
     complete rows (n,) and how many are in each block. Results: n, d, dtype, rows with missing values, the first."""
     n, d = checked_shape(source)
 
-    def run(context: Context) -> dict[str, Any]:
-        mask = context.path("mask") if action == "drop" else ""
-        if mask:
-            create_rows(mask, (n,), np.uint8, source.block, overwrite=True)
-        found = map_row_blocks(source, missing_of_block, label="missing", mask=mask)
-        refuse([part["wrong"] for part in found], source)
-        kept, first = np.array([part["kept"] for part in found]), [row for part in found for row in part["first"]]
-        rows = n - int(kept.sum())
-        counts, means = tree_fold([(part["counts"], part["mean"]) for part in found], merged)
-        if action == "drop":
-            refuse_none(rows, n, n - counts)
-            values = np.full(d, np.nan)
-            write_array(context.path("kept"), kept)
-        else:
-            values = _values(context, fill, counts, means)
-        write_array(context.path("values"), values)
-        write_array(context.path("counts"), n - counts)
-        done = {
-            "n": n,
-            "d": d,
-            "dtype": str(source.work),
-            "action": action,
-            "fill": "" if action == "drop" else fill,
-            "rows": rows,
-            "first": first[:FIRST],
-            "kept": n - rows if action == "drop" else n,
-            "block": source.block,
-            "columns": _by_column(n - counts, source.features),
-        }
-        context.note(sentence(done))
-        return done
-
     parameters = {"source": source.fingerprint(), "action": action, "fill": fill}
-    return Stage(STAGE, (), parameters, run, summing_cost(source, 0, disk=16 * d + n, coordinator=64 * d))
+    return Stage(
+        STAGE,
+        (),
+        parameters,
+        partial(run_missing, source=source, action=action, fill=fill, d=d, n=n),
+        summing_cost(source, 0, disk=16 * d + n, coordinator=64 * d),
+    )
+
+
+def run_missing(context: Context, source: RowSource, action: str, fill: Any, d: int, n: int) -> dict[str, Any]:
+    mask = context.path("mask") if action == "drop" else ""
+    if mask:
+        create_rows(mask, (n,), np.uint8, source.block, overwrite=True)
+    found = map_row_blocks(source, missing_of_block, label="missing", mask=mask)
+    refuse([part["wrong"] for part in found], source)
+    kept, first = np.array([part["kept"] for part in found]), [row for part in found for row in part["first"]]
+    rows = n - int(kept.sum())
+    counts, means = tree_fold([(part["counts"], part["mean"]) for part in found], merged)
+    if action == "drop":
+        refuse_none(rows, n, n - counts)
+        values = np.full(d, np.nan)
+        write_array(context.path("kept"), kept)
+    else:
+        values = _values(context, fill, counts, means)
+    write_array(context.path("values"), values)
+    write_array(context.path("counts"), n - counts)
+    done = {
+        "n": n,
+        "d": d,
+        "dtype": str(source.work),
+        "action": action,
+        "fill": "" if action == "drop" else fill,
+        "rows": rows,
+        "first": first[:FIRST],
+        "kept": n - rows if action == "drop" else n,
+        "block": source.block,
+        "columns": _by_column(n - counts, source.features),
+    }
+    context.note(sentence(done))
+    return done
 
 
 def missing_of_block(block: RowBlock, *, mask: str) -> dict[str, Any]:

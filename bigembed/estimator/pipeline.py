@@ -6,6 +6,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any, ClassVar, NoReturn, Self
 
@@ -141,10 +142,17 @@ def looked_at_stage(name: str, source: RowSource, **parameters: Any) -> Stage:
     """The stage of a step that learns nothing: the shape of the rows and their dtype, without a pass."""
     n, d = checked_shape(source)
 
-    def run(context: Context) -> dict[str, Any]:
-        return {"n": n, "d": d, "dtype": str(source.work)}
+    return Stage(
+        name,
+        (),
+        {"source": source.fingerprint(), **parameters},
+        partial(run_looked_at, source=source, d=d, n=n),
+        Cost(),
+    )
 
-    return Stage(name, (), {"source": source.fingerprint(), **parameters}, run, Cost())
+
+def run_looked_at(context: Context, source: RowSource, d: int, n: int) -> dict[str, Any]:
+    return {"n": n, "d": d, "dtype": str(source.work)}
 
 
 # -------------------------------------------------------------------------------------------------------- pipeline

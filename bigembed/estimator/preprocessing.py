@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -188,12 +189,14 @@ def said_of(steps: Sequence[Any]) -> dict[str, str]:
 
 def _within(stage: Stage, prefix: str) -> Stage:
     """The stage of a step under its name in the run of the method."""
-
-    def run(context: Context) -> Any:
-        return stage.run(replace(context, home=PartOfRun(context.home, prefix)))
-
     inputs, asked = (tuple(prefix + name for name in names) for names in (stage.inputs, stage.parameters_of))
+    run = partial(run_within, stage=stage, prefix=prefix)
     return replace(stage, name=prefix + stage.name, inputs=inputs, parameters_of=asked, run=run)
+
+
+def run_within(context: Context, stage: Stage, prefix: str) -> Any:
+    """The function of a stage of a step, which knows the stages of the step by their own names."""
+    return stage.run(replace(context, home=PartOfRun(context.home, prefix)))
 
 
 def _fitted(step: Any, run: Run, source: RowSource, quiet: bool) -> Any:

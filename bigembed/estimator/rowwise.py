@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -113,16 +114,18 @@ class RowwiseEstimator(Estimator):
 
         ``against``: landmarks that each row is compared with.
         """
-
-        def run(context: Context) -> dict[str, Any]:
-            extension = self._extension(context.home)
-            write_extended(source, extension, context.path("embedding"))
-            return {"n_components": extension.width}
-
         parameters = {"source": source.fingerprint()}  # (the map may be the same for these rows in another order)
         inputs = tuple(stage.name for stage in stages if stage.name in type(self).saved_stages)
         cost = output_cost(source, width, dtype, against)
+        run = partial(run_coordinates, estimator=self, source=source)
         return Stage("coordinates", inputs, parameters, run, cost, on_demand=True, parameters_of=inputs)
+
+
+def run_coordinates(context: Context, estimator: RowwiseEstimator, source: RowSource) -> dict[str, Any]:
+    """Coordinates of the rows by the extension of the fitted map."""
+    extension = estimator._extension(context.home)
+    write_extended(source, extension, context.path("embedding"))
+    return {"n_components": extension.width}
 
 
 # ------------------------------------------------------------------------------------------------------ increments

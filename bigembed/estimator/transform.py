@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -58,20 +59,6 @@ def grouped_stage(source: RowSource, extension: Extension, grouping: Grouping, i
     block, width = source.block, extension.width
     batch, out_rows = grouping.batch(n), block_rows(width, 8)
 
-    def run(context: Context) -> dict[str, Any]:
-        exchange, spans = context.exchange, bounds(n, block)
-        new = [(number, *span) for number, span in enumerate(spans) if not exchange.has("new", number)]
-        wrong = map_blocks(sort_block, new, source=source, extension=extension, grouping=grouping, exchange=exchange)
-        if any(wrong):  # not raised in the tasks: when it reaches the caller, none of them writes any more
-            raise InputError("; ".join(message for message in wrong if message))
-        counts = np.stack([exchange.piece("new", number, "counts") for number in range(len(spans))])
-        tasks = list(groups(counts, batch))
-        todo = [(number, *task) for number, task in enumerate(tasks) if not exchange.has("coordinates", number)]
-        map_blocks(extend_group, todo, extension=extension, batch=batch, n=n, out_rows=out_rows, exchange=exchange)
-        create_rows(context.path("coordinates"), (n, width), extension.dtype, out_rows, overwrite=True)
-        restore(exchange, len(tasks), ("coordinates",), n, out_rows, context.path(""))
-        return {"rows": n, "tasks": len(tasks)}
-
     rows, coordinates = n * source.shape[1] * source.dtype.itemsize, 8 * n * width
     held = min(n, batch)
     cost = Cost(
@@ -87,7 +74,50 @@ def grouped_stage(source: RowSource, extension: Extension, grouping: Grouping, i
         ),
     )
     parameters = {"source": source.fingerprint(), "batch": batch, "width": width}
-    return Stage(STAGE, inputs, parameters, run, cost, resumes=True, parameters_of=inputs)
+    return Stage(
+        STAGE,
+        inputs,
+        parameters,
+        partial(
+            run_grouped,
+            source=source,
+            extension=extension,
+            grouping=grouping,
+            batch=batch,
+            block=block,
+            n=n,
+            out_rows=out_rows,
+            width=width,
+        ),
+        cost,
+        resumes=True,
+        parameters_of=inputs,
+    )
+
+
+def run_grouped(
+    context: Context,
+    source: RowSource,
+    extension: Extension,
+    grouping: Grouping,
+    batch: int,
+    block: int,
+    n: int,
+    out_rows: Any,
+    width: int,
+) -> dict[str, Any]:
+    exchange, spans = context.exchange, bounds(n, block)
+    new = [(number, *span) for number, span in enumerate(spans) if not exchange.has("new", number)]
+    wrong = map_blocks(sort_block, new, source=source, extension=extension, grouping=grouping, exchange=exchange)
+    if any(wrong):  # not raised in the tasks: when it reaches the caller, none of them writes any more
+        raise InputError("; ".join(message for message in wrong if message))
+    counts = np.stack([exchange.piece("new", number, "counts") for number in range(len(spans))])
+    tasks = list(groups(counts, batch))
+    todo = [(number, *task) for number, task in enumerate(tasks) if not exchange.has("coordinates", number)]
+    map_blocks(extend_group, todo, extension=extension, batch=batch, n=n, out_rows=out_rows, exchange=exchange)
+    create_rows(context.path("coordinates"), (n, width), extension.dtype, out_rows, overwrite=True)
+    restore(exchange, len(tasks), ("coordinates",), n, out_rows, context.path(""))
+    return {"rows": n, "tasks": len(tasks)}
 
 
 def sort_block(
@@ -348,13 +378,24 @@ def coordinates_of(source: RowSource, extension: Extension, fitted: Run) -> Stag
     if extension.grouping is not None:
         return of_mapped(grouped_stage(source, extension, extension.grouping, inputs), source)
 
-    def run(context: Context) -> dict[str, Any]:
-        write_extended(source, extension, context.path("coordinates"))
-        return {"rows": source.shape[0]}
-
     parameters = {"source": source.fingerprint(), "width": extension.width, "dtype": extension.dtype}
     cost = output_cost(source, extension.width, extension.dtype)
-    return of_mapped(Stage(STAGE, inputs, parameters, run, cost, parameters_of=inputs), source)
+    return of_mapped(
+        Stage(
+            STAGE,
+            inputs,
+            parameters,
+            partial(run_coordinates_of, source=source, extension=extension),
+            cost,
+            parameters_of=inputs,
+        ),
+        source,
+    )
+
+
+def run_coordinates_of(context: Context, source: RowSource, extension: Extension) -> dict[str, Any]:
+    write_extended(source, extension, context.path("coordinates"))
+    return {"rows": source.shape[0]}
 
 
 def scratch_of(estimator: Any) -> AnyPath:

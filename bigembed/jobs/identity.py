@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from bigembed import __version__
@@ -92,12 +93,15 @@ def keep_ids(rows: Input, root: AnyPath) -> None:
 def ids_stage(source: RowSource) -> Stage:
     """``ids`` (n,) in the order of the input, of text or of whole numbers."""
 
-    def run(context: Context) -> dict[str, Any]:
-        check_ids(source)
-        copy_vector(source, context.path(STAGE), label=STAGE)
-        return {"n": source.shape[0]}
+    return Stage(
+        STAGE, (), {"source": source.fingerprint()}, partial(run_ids, source=source), ids_cost(source.shape[0])
+    )
 
-    return Stage(STAGE, (), {"source": source.fingerprint()}, run, ids_cost(source.shape[0]))
+
+def run_ids(context: Context, source: RowSource) -> dict[str, Any]:
+    check_ids(source)
+    copy_vector(source, context.path(STAGE), label=STAGE)
+    return {"n": source.shape[0]}
 
 
 def copy_ids(ids: AnyPath, place: AnyPath, about: Mapping[str, Any]) -> None:

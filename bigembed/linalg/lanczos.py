@@ -107,12 +107,16 @@ def solve_factored(
 
 def _apart_from(known: Array | None, small: Array) -> tuple[Array, Array]:
     """Eigenpairs of the small matrix, descending, on the complement of a known eigenvector."""
+    values: Array
+    turn: Array
     if known is None:
         values, turn = linalg.eigh(small)
         return values[::-1], turn[:, ::-1]
     complement = linalg.qr((known / np.linalg.norm(known))[:, None])[0][:, 1:]
     inner = complement.T @ small @ complement
-    values, turn = linalg.eigh((inner + inner.T) / 2) if inner.size else (np.zeros(0), np.zeros((0, 0)))
+    values, turn = np.zeros(0), np.zeros((0, 0))
+    if inner.size:
+        values, turn = linalg.eigh((inner + inner.T) / 2)
     return values[::-1], complement @ turn[:, ::-1]
 
 

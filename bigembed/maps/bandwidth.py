@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import isqrt
 from typing import Any
 
@@ -218,25 +219,32 @@ def bandwidth_stage(choice: Bandwidth, lengths: Lengths = LISTS) -> Stage:
     of_pairs = choice.epsilon == "median" and choice.complete
     parameters |= {"median": "pairs"} if of_pairs else {}
 
-    def run(context: Context) -> dict[str, Any]:
-        known = lengths.histogram
-        counts = read_array(context.of(known, "histogram")) if known else np.zeros(BINS, np.int64)
-        curve = _written(ksum(counts), context)
-        sizes = np.diff(read_array(context.of(lengths.order, "starts")))
-        farthest = context.of(lengths.neighbors, "rho_squared")
-        kth = _median(farthest, sizes)
-        nearest = context.of(lengths.neighbors, lengths.nearest)
-        median = _median_of_pairs(context.of(lengths.neighbors, "squared"), sizes) if of_pairs else 0.0
-        epsilon = _epsilon(choice, nearest, sizes, kth, curve.best, counts, median)
-        edge = 1.0 if choice.local else np.inf if choice.complete else kth
-        return {
-            **_scale(choice, epsilon, context.results("dimension")["value"], edge, curve),
-            "median_kth": kth,
-            "floor": FLOOR * _typical_scale(farthest, len(sizes), kth, choice.local),
-        }
-
     inputs = (*dict.fromkeys(filter(None, (lengths.order, lengths.histogram, lengths.neighbors))), "dimension")
-    return Stage("bandwidth", inputs, parameters, run, Cost(coordinator=16 * BINS))
+    return Stage(
+        "bandwidth",
+        inputs,
+        parameters,
+        partial(run_bandwidth, choice=choice, lengths=lengths, of_pairs=of_pairs),
+        Cost(coordinator=16 * BINS),
+    )
+
+
+def run_bandwidth(context: Context, choice: Bandwidth, lengths: Lengths, of_pairs: Any) -> dict[str, Any]:
+    known = lengths.histogram
+    counts = read_array(context.of(known, "histogram")) if known else np.zeros(BINS, np.int64)
+    curve = _written(ksum(counts), context)
+    sizes = np.diff(read_array(context.of(lengths.order, "starts")))
+    farthest = context.of(lengths.neighbors, "rho_squared")
+    kth = _median(farthest, sizes)
+    nearest = context.of(lengths.neighbors, lengths.nearest)
+    median = _median_of_pairs(context.of(lengths.neighbors, "squared"), sizes) if of_pairs else 0.0
+    epsilon = _epsilon(choice, nearest, sizes, kth, curve.best, counts, median)
+    edge = 1.0 if choice.local else np.inf if choice.complete else kth
+    return {
+        **_scale(choice, epsilon, context.results("dimension")["value"], edge, curve),
+        "median_kth": kth,
+        "floor": FLOOR * _typical_scale(farthest, len(sizes), kth, choice.local),
+    }
 
 
 def bandwidth_within_stage(choice: Bandwidth, radius: float) -> Stage:
@@ -244,12 +252,19 @@ def bandwidth_within_stage(choice: Bandwidth, radius: float) -> Stage:
     parameters = {"epsilon": choice.epsilon, "rule": choice.rule, "complete": False, "radius": radius}
     parameters |= {"truncated": True} if choice.truncated else {}
 
-    def run(context: Context) -> dict[str, Any]:
-        curve = _written(ksum(read_array(context.of("density", "histogram"))), context)
-        dimension = context.results("dimension")["value"]
-        return _scale(choice, float(choice.epsilon), dimension, radius**2, curve) | {"radius": radius, "floor": 0.0}
+    return Stage(
+        "bandwidth",
+        ("density", "dimension"),
+        parameters,
+        partial(run_bandwidth_within, choice=choice, radius=radius),
+        Cost(coordinator=16 * BINS),
+    )
 
-    return Stage("bandwidth", ("density", "dimension"), parameters, run, Cost(coordinator=16 * BINS))
+
+def run_bandwidth_within(context: Context, choice: Bandwidth, radius: float) -> dict[str, Any]:
+    curve = _written(ksum(read_array(context.of("density", "histogram"))), context)
+    dimension = context.results("dimension")["value"]
+    return _scale(choice, float(choice.epsilon), dimension, radius**2, curve) | {"radius": radius, "floor": 0.0}
 
 
 def _written(curve: KsumCurve, context: Context) -> KsumCurve:

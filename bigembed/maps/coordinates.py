@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -29,17 +30,24 @@ from bigembed.store.vector_space import tree_sum
 def fitted_stage(n: int, m: int, dtype: Any, factor: float = 1.0) -> Stage:
     """``coordinates/embedding`` (n, m) = √λ v, as ``factor`` A λ from ``solve/matrix`` A = v/(factor √λ), by blocks."""
 
-    def run(context: Context) -> dict[str, Any]:
-        width, rows = context.results("solve")["n_components"], block_rows(m, 8)
-        create_rows(context.path("embedding"), (n, width), dtype, rows)
-        values = factor * read_array(context.of("solve", "eigenvalues"))
-        paths = {"matrix": context.of("solve", "matrix"), "out": context.path("embedding")}
-        map_blocks(fitted_block, bounds(n, rows), values=values, dtype=dtype, **paths)
-        return {"n_components": width}
-
     size = 8 * n * m
     cost = Cost(read=size, write=size, disk=size, memory=3 * size)
-    return Stage("coordinates", ("solve",), {"dtype": str(dtype)}, run, cost)
+    return Stage(
+        "coordinates",
+        ("solve",),
+        {"dtype": str(dtype)},
+        partial(run_fitted, n=n, m=m, dtype=dtype, factor=factor),
+        cost,
+    )
+
+
+def run_fitted(context: Context, n: int, m: int, dtype: Any, factor: float) -> dict[str, Any]:
+    width, rows = context.results("solve")["n_components"], block_rows(m, 8)
+    create_rows(context.path("embedding"), (n, width), dtype, rows)
+    values = factor * read_array(context.of("solve", "eigenvalues"))
+    paths = {"matrix": context.of("solve", "matrix"), "out": context.path("embedding")}
+    map_blocks(fitted_block, bounds(n, rows), values=values, dtype=dtype, **paths)
+    return {"n_components": width}
 
 
 def fitted_block(start: int, stop: int, *, matrix: str, values: Any, out: str, dtype: Any) -> None:

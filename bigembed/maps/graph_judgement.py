@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -156,10 +157,17 @@ def given_cost(n: int, m: int) -> Cost:
 def given_judgement_stage(n: int, m: int, seed: int) -> Stage:
     """How well the coordinates keep the neighborhoods that given distances say."""
 
-    def run(context: Context) -> dict[str, Any]:
-        return {"map": preserved_given(context, n, m, seed)} if n > 2 * NEIGHBORS else {}
+    return Stage(
+        "judgement",
+        ("survey", "coordinates"),
+        {"seed": seed},
+        partial(run_given_judgement, n=n, m=m, seed=seed),
+        given_cost(n, m),
+    )
 
-    return Stage("judgement", ("survey", "coordinates"), {"seed": seed}, run, given_cost(n, m))
+
+def run_given_judgement(context: Context, n: int, m: int, seed: int) -> dict[str, Any]:
+    return {"map": preserved_given(context, n, m, seed)} if n > 2 * NEIGHBORS else {}
 
 
 def map_judgement_stages(graph: GraphShape, m: int, seed: int, parts: str = "") -> list[Stage]:
@@ -210,18 +218,47 @@ def judgement_stage(
     n = shape.n
     rows, coordinates = RowSource((n, shape.d), np.dtype(shape.dtype)), RowSource((n, m), np.dtype(np.float64))
 
-    def run(context: Context) -> dict[str, Any]:
-        shown: RowSource = replace(coordinates, path=context.of("coordinates", "embedding"))
-        if not ordered:
-            found = preserved_rows(context, source, shown, seed)
-        else:
-            lies = Ordered.open(context.of("order"))
-            shown = InOrder((n, m), shown.dtype, path=shown.path, ordered=lies)
-            found = preserved_in_order(context, lies, shape.d, shown, seed, by)
-        joined = joined_at(context, parts, shape.d, by) if parts else {}
-        return ({"map": found} if found else {}) | ({"joined": joined} if joined else {})
-
     inputs = ("order", *((parts,) if parts else ()), "coordinates") if ordered else ("coordinates",)
     cost = cost_of(rows, coordinates, n_neighbors=NEIGHBORS, samples=SAMPLES, terms=by.listed if by else 0.0)
     parameters = {"seed": seed, "samples": SAMPLES, "source": "" if ordered else source.fingerprint()}
-    return Stage("judgement", inputs, parameters, run, cost)
+    return Stage(
+        "judgement",
+        inputs,
+        parameters,
+        partial(
+            run_judgement,
+            source=source,
+            shape=shape,
+            m=m,
+            seed=seed,
+            ordered=ordered,
+            by=by,
+            parts=parts,
+            coordinates=coordinates,
+            n=n,
+        ),
+        cost,
+    )
+
+
+def run_judgement(
+    context: Context,
+    source: RowSource,
+    shape: Shape,
+    m: int,
+    seed: int,
+    ordered: bool,
+    by: ByMetric | None,
+    parts: str,
+    coordinates: Any,
+    n: int,
+) -> dict[str, Any]:
+    shown: RowSource = replace(coordinates, path=context.of("coordinates", "embedding"))
+    if not ordered:
+        found = preserved_rows(context, source, shown, seed)
+    else:
+        lies = Ordered.open(context.of("order"))
+        shown = InOrder((n, m), shown.dtype, path=shown.path, ordered=lies)
+        found = preserved_in_order(context, lies, shape.d, shown, seed, by)
+    joined = joined_at(context, parts, shape.d, by) if parts else {}
+    return ({"map": found} if found else {}) | ({"joined": joined} if joined else {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -168,13 +169,20 @@ def all_rows_stage(source: RowSource) -> Stage:
     """``landmarks/rows`` (n, d): every row, checked. One pass."""
     n, d = checked_shape(source, at_least=2)
 
-    def run(context: Context) -> dict[str, Any]:
-        write_mapped(source, same_block, context.path("rows"), d, source.work, first=True)
-        return {"n": n, "d": d, "dtype": str(source.work), "landmarks": n, "wanted": n}
-
     size = n * source.row_bytes
     cost = Cost(passes=1, read=size, write=size, disk=size, memory=pass_memory(source))
-    return Stage("landmarks", (), {"source": source.fingerprint(), "selection": "all"}, run, cost)
+    return Stage(
+        "landmarks",
+        (),
+        {"source": source.fingerprint(), "selection": "all"},
+        partial(run_all_rows, source=source, d=d, n=n),
+        cost,
+    )
+
+
+def run_all_rows(context: Context, source: RowSource, d: int, n: int) -> dict[str, Any]:
+    write_mapped(source, same_block, context.path("rows"), d, source.work, first=True)
+    return {"n": n, "d": d, "dtype": str(source.work), "landmarks": n, "wanted": n}
 
 
 def same_block(block: RowBlock) -> Array:
@@ -191,11 +199,6 @@ def landmark_rows_stage(source: RowSource, wanted: int, selection: str, at_least
     choice = LandmarkChoice(wanted, selection, (seed, 5))
     size = choice.sample_size(n, source.row_bytes)
 
-    def run(context: Context) -> dict[str, Any]:
-        rows = chosen(picked_rows(source, choice.sample(n, source.row_bytes), context.exchange), choice, at_least)
-        write_array(context.path("rows"), rows)
-        return {"n": n, "d": d, "dtype": str(source.work), "landmarks": len(rows), "wanted": min(n, wanted)}
-
     parameters = {"source": source.fingerprint(), "n_landmarks": wanted, "selection": selection, "seed": seed}
     cost = Cost(
         passes=1,
@@ -206,7 +209,21 @@ def landmark_rows_stage(source: RowSource, wanted: int, selection: str, at_least
         coordinator=4 * size * (source.row_bytes + 8 * d),
         serial_flops=2 * size * wanted * d if selection == "max-min" else 0,
     )
-    return Stage("landmarks", (), parameters | {"at_least": at_least}, run, cost)
+    return Stage(
+        "landmarks",
+        (),
+        parameters | {"at_least": at_least},
+        partial(run_landmark_rows, source=source, wanted=wanted, at_least=at_least, choice=choice, d=d, n=n),
+        cost,
+    )
+
+
+def run_landmark_rows(
+    context: Context, source: RowSource, wanted: int, at_least: int, choice: Any, d: int, n: int
+) -> dict[str, Any]:
+    rows = chosen(picked_rows(source, choice.sample(n, source.row_bytes), context.exchange), choice, at_least)
+    write_array(context.path("rows"), rows)
+    return {"n": n, "d": d, "dtype": str(source.work), "landmarks": len(rows), "wanted": min(n, wanted)}
 
 
 def picked_rows(source: RowSource, numbers: Array, exchange: Exchange) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -95,35 +96,6 @@ def start_stage(graph: GraphShape, m: int, start: str | RowSource, seed: int, sc
     spectral = start == "spectral"
     either, parted = spectral and not graph.rowless, spectral and scale.connected > 0
 
-    def run(context: Context) -> dict[str, Any]:
-        rows = context.results("kernel")["rows"]
-        blocks = [(b,) for b in range(len(rows))]
-        shared: dict[str, Any] = {"m": m, "seed": seed, "out": context.path("points"), "scale": scale}
-        taken, sizes, reason = start, np.empty(0), ""
-        if spectral:
-            vectors = context.of("solve", "right")
-            moments = np.sum(map_blocks(spectral_moments, blocks, vectors=vectors, m=m), axis=0)
-            sizes, reason = np.sqrt(moments[0] / graph.n), localized(moments, graph.n)
-            if parted and context.results("components")["sizes"][0] < scale.connected * graph.n:
-                reason = "the graph is in several parts"
-        if reason and either:
-            context.note(f"{reason}: principal coordinates to start from")
-            taken = "pca"
-        if isinstance(start, RowSource):
-            source, order = start, context.of("order") if graph.ordered else ""
-            if source.array is not None:  # (tasks may be in other processes)
-                source, _ = row_source(source.array, at(context.exchange.root), "start")
-            map_blocks(given_block, blocks, source=source, order=order, rows=tuple(rows), out=context.path("points"))
-        elif taken == "pca":
-            ordered = Ordered.open(context.of("order"))
-            found = leading(ordered, graph.n, graph.width, m, seed, context.exchange)
-            map_blocks(principal_block, blocks, ordered=ordered, mean=found[0], matrix=found[1], **shared)
-        elif taken == "spectral":
-            map_blocks(spectral_block, blocks, vectors=vectors, sizes=sizes, **shared)
-        else:
-            map_blocks(random_block, [(b, count) for b, count in enumerate(rows)], **shared)
-        return {"start": "array" if given else taken, "reason": reason, "seed": seed}
-
     n, d = graph.n, graph.width
     block = min(n, graph.block)
     source = OrderedRows((n, d), np.dtype(np.float64))
@@ -151,7 +123,65 @@ def start_stage(graph: GraphShape, m: int, start: str | RowSource, seed: int, sc
         *(("solve",) if spectral else ()),
         *(("components",) if parted else ()),
     )
-    return Stage("start", inputs, parameters, run, cost)
+    return Stage(
+        "start",
+        inputs,
+        parameters,
+        partial(
+            run_start,
+            graph=graph,
+            m=m,
+            start=start,
+            seed=seed,
+            scale=scale,
+            either=either,
+            given=given,
+            parted=parted,
+            spectral=spectral,
+        ),
+        cost,
+    )
+
+
+def run_start(
+    context: Context,
+    graph: GraphShape,
+    m: int,
+    start: str | RowSource,
+    seed: int,
+    scale: Scale | None,
+    either: Any,
+    given: Any,
+    parted: Any,
+    spectral: Any,
+) -> dict[str, Any]:
+    rows = context.results("kernel")["rows"]
+    blocks = [(b,) for b in range(len(rows))]
+    shared: dict[str, Any] = {"m": m, "seed": seed, "out": context.path("points"), "scale": scale}
+    taken, sizes, reason = start, np.empty(0), ""
+    if spectral:
+        vectors = context.of("solve", "right")
+        moments = np.sum(map_blocks(spectral_moments, blocks, vectors=vectors, m=m), axis=0)
+        sizes, reason = np.sqrt(moments[0] / graph.n), localized(moments, graph.n)
+        if parted and scale is not None and context.results("components")["sizes"][0] < scale.connected * graph.n:
+            reason = "the graph is in several parts"
+    if reason and either:
+        context.note(f"{reason}: principal coordinates to start from")
+        taken = "pca"
+    if isinstance(start, RowSource):
+        source, order = start, context.of("order") if graph.ordered else ""
+        if source.array is not None:  # (tasks may be in other processes)
+            source, _ = row_source(source.array, at(context.exchange.root), "start")
+        map_blocks(given_block, blocks, source=source, order=order, rows=tuple(rows), out=context.path("points"))
+    elif taken == "pca":
+        ordered = Ordered.open(context.of("order"))
+        found = leading(ordered, graph.n, graph.width, m, seed, context.exchange)
+        map_blocks(principal_block, blocks, ordered=ordered, mean=found[0], matrix=found[1], **shared)
+    elif taken == "spectral":
+        map_blocks(spectral_block, blocks, vectors=vectors, sizes=sizes, **shared)
+    else:
+        map_blocks(random_block, [(b, count) for b, count in enumerate(rows)], **shared)
+    return {"start": "array" if given else taken, "reason": reason, "seed": seed}
 
 
 def leading(ordered: Ordered, n: int, d: int, m: int, seed: int, exchange: Exchange) -> tuple[Array, Array]:

@@ -5,6 +5,7 @@ coordinates.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -251,40 +252,41 @@ def bridge_stage(
     stay apart, and a graph of one part is not written again.
     """
 
-    def run(context: Context) -> dict[str, Any]:
-        ordered = Ordered.open(context.of("order"))
-        blocks = [(b,) for b in range(len(ordered.blocks))]
-        given, out = context.home.matrix("graph"), context.path("")
-        found = find_components(given, context.exchange, out)
-        joined = found["components"] if parts is None else parts(found)
-        if parts is not None and joined == 1:
-            return {**found, "bridges": 0, "longest": 0.0, "parts": 1}
-        bridges = shortest_bridges(found["components"], joined, ordered, f"{out}labels", by)
-        write_array(f"{out}bridges", bridges)
-        written = map_blocks(
-            bridged_block,
-            blocks,
-            given=given,
-            starts=list(ordered.starts),
-            bridges=bridges,
-            exchange=context.exchange,
-            out=out,
-        )
-        finish_graph(context, written, ordered.starts)
-        longest = float(np.sqrt(bridges[:, 2].max())) if len(bridges) else 0.0
-        counted = {"bridges": len(bridges), "longest": longest}
-        if parts is not None:
-            return {**found, **counted, "parts": joined}
-        return {"components": found["components"], "sizes": found["sizes"][:20], **counted}
-
     edges = 2 * n * n_neighbors
     return Stage(
         "bridge",
         ("order", "graph"),
         {"rows": ROWS_A_COMPONENT} | ({} if parts is None else {"parts": True}),
-        run,
+        partial(run_bridge, by=by, parts=parts),
         Cost(passes=1, read=16 * edges, write=16 * edges, disk=8 * edges),
     )
+
+
+def run_bridge(context: Context, by: ByMetric | None, parts: Callable[[dict[str, Any]], int] | None) -> dict[str, Any]:
+    ordered = Ordered.open(context.of("order"))
+    blocks = [(b,) for b in range(len(ordered.blocks))]
+    given, out = context.home.matrix("graph"), context.path("")
+    found = find_components(given, context.exchange, out)
+    joined = found["components"] if parts is None else parts(found)
+    if parts is not None and joined == 1:
+        return {**found, "bridges": 0, "longest": 0.0, "parts": 1}
+    bridges = shortest_bridges(found["components"], joined, ordered, f"{out}labels", by)
+    write_array(f"{out}bridges", bridges)
+    written = map_blocks(
+        bridged_block,
+        blocks,
+        given=given,
+        starts=list(ordered.starts),
+        bridges=bridges,
+        exchange=context.exchange,
+        out=out,
+    )
+    finish_graph(context, written, ordered.starts)
+    longest = float(np.sqrt(bridges[:, 2].max())) if len(bridges) else 0.0
+    counted = {"bridges": len(bridges), "longest": longest}
+    if parts is not None:
+        return {**found, **counted, "parts": joined}
+    return {"components": found["components"], "sizes": found["sizes"][:20], **counted}
 
 
 def shortest_bridges(count: int, wanted: int, ordered: Ordered, labels: str, by: ByMetric | None) -> Array:

@@ -40,15 +40,6 @@ from bigembed.store.matrix import CSRBlock, halo_of
 def graph_stage(n: int, n_neighbors: int, block: int) -> Stage:
     """The symmetric graph by row blocks: structure, squared distances, outboxes."""
 
-    def run(context: Context) -> dict[str, Any]:
-        starts = read_array(context.of("order", "starts")).tolist()
-        blocks = range(len(starts) - 1)
-        shared: dict[str, Any] = {"lists": context.of("search"), "starts": starts, "exchange": context.exchange}
-        sent = map_blocks(reverse_block, [(b,) for b in blocks], **shared)
-        found = map_blocks(join_block, list(enumerate(senders_of(sent))), **shared, out=context.path(""))
-        counted = finish_graph(context, found, starts)
-        return {name: counted[name] for name in ("blocks", "edges", "halo_rows", "zero_edges")}
-
     edges, listed = 2 * n * n_neighbors, block * n_neighbors
     cost = Cost(
         read=24 * edges,
@@ -59,7 +50,17 @@ def graph_stage(n: int, n_neighbors: int, block: int) -> Stage:
         scalar_ops=edges,
         maps=3,
     )
-    return Stage("graph", ("order", "search"), {"n_neighbors": n_neighbors}, run, cost)
+    return Stage("graph", ("order", "search"), {"n_neighbors": n_neighbors}, run_graph, cost)
+
+
+def run_graph(context: Context) -> dict[str, Any]:
+    starts = read_array(context.of("order", "starts")).tolist()
+    blocks = range(len(starts) - 1)
+    shared: dict[str, Any] = {"lists": context.of("search"), "starts": starts, "exchange": context.exchange}
+    sent = map_blocks(reverse_block, [(b,) for b in blocks], **shared)
+    found = map_blocks(join_block, list(enumerate(senders_of(sent))), **shared, out=context.path(""))
+    counted = finish_graph(context, found, starts)
+    return {name: counted[name] for name in ("blocks", "edges", "halo_rows", "zero_edges")}
 
 
 def reverse_block(b: int, *, lists: str, starts: list[int], exchange: Exchange) -> list[int]:

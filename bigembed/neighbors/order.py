@@ -7,6 +7,7 @@ products and its aggregates become block-local. A partition is the canonical blo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,62 +36,30 @@ FILL = 0.5
 def partition_stage(shape: Shape, seed: int) -> Stage:
     """Centers of the partitions: k-means on the sample, split until the largest estimated share fits."""
 
-    def run(context: Context) -> dict[str, Any]:
-        sample = read_array(context.of("survey", "sample"))
-        wanted = 1 if shape.n <= shape.block else int(np.ceil(shape.n / (FILL * shape.block)))
-        largest = min(1.0, shape.block / shape.n)
-        if wanted == 1:
-            centers = sample.mean(axis=0, keepdims=True, dtype=np.float64).astype(sample.dtype)
-        else:
-            centers = balanced_centers(sample, wanted, largest, seed)
-        write_array(context.path("centers"), centers)
-        return {"partitions": len(centers)}
-
     partitions = -(-shape.n // shape.block)
     return Stage(
         "partition",
         ("survey",),
         {"seed": seed, "block": shape.block, "fill": FILL},
-        run,
+        partial(run_partition, shape=shape, seed=seed),
         Cost(coordinator=4 * shape.sample * shape.row_bytes, disk=2 * partitions * shape.row_bytes),
     )
 
 
+def run_partition(context: Context, shape: Shape, seed: int) -> dict[str, Any]:
+    sample = read_array(context.of("survey", "sample"))
+    wanted = 1 if shape.n <= shape.block else int(np.ceil(shape.n / (FILL * shape.block)))
+    largest = min(1.0, shape.block / shape.n)
+    if wanted == 1:
+        centers = sample.mean(axis=0, keepdims=True, dtype=np.float64).astype(sample.dtype)
+    else:
+        centers = balanced_centers(sample, wanted, largest, seed)
+    write_array(context.path("centers"), centers)
+    return {"partitions": len(centers)}
+
+
 def order_stage(source: RowSource, shape: Shape, cell_size: int, seed: int) -> Stage:
     """Rows in (partition, cell) order, their ids, and the cells. One pass over the input."""
-
-    def run(context: Context) -> dict[str, Any]:
-        centers = context.of("partition", "centers")
-        columns = shape.d + int(shape.metric == "correlation") if shape.sparse else 0
-        spans = map_row_blocks(source, scatter_block, shape=shape, exchange=context.exchange, centers=centers)
-        partitions = context.results("partition")["partitions"]
-        found = map_blocks(
-            order_block,
-            [(p,) for p in range(partitions)],
-            scattered=settle(context.exchange, "scatter", len(spans)),
-            cell_size=cell_size,
-            seed=seed,
-            columns=columns,
-            out=context.path(""),
-        )
-        context.exchange.clear()
-        if columns:
-            write_array(context.path("columns"), np.array([columns]))
-        kept = [p for p, part in enumerate(found) if part["rows"]]
-        starts = offsets(found[p]["rows"] for p in kept)
-        cells = [read_array(context.path(f"cell_offsets/{p}")) for p in kept]
-        write_array(context.path("blocks"), np.array(kept, np.int64))
-        write_array(context.path("starts"), starts)
-        write_array(context.path("cell_block_starts"), offsets(len(cell) - 1 for cell in cells))
-        write_array(
-            context.path("cell_starts"),
-            np.concatenate([cell[:-1] + start for cell, start in zip(cells, starts[:-1], strict=True)] + [starts[-1:]]),
-        )
-        write_array(
-            context.path("cell_centers"),
-            np.concatenate([read_array(context.path(f"cell_centers_of/{p}")) for p in kept]),
-        )
-        return {"blocks": len(kept), "largest": int(np.diff(starts).max()), "cells": sum(len(c) - 1 for c in cells)}
 
     block, total = shape.block * shape.row_bytes, shape.n * shape.row_bytes
     cost = Cost(
@@ -104,7 +73,47 @@ def order_stage(source: RowSource, shape: Shape, cell_size: int, seed: int) -> S
         scalar_ops=40 * shape.n,
         maps=2,
     )
-    return Stage("order", ("survey", "partition"), {"cell_size": cell_size, "seed": seed}, run, cost)
+    return Stage(
+        "order",
+        ("survey", "partition"),
+        {"cell_size": cell_size, "seed": seed},
+        partial(run_order, source=source, shape=shape, cell_size=cell_size, seed=seed),
+        cost,
+    )
+
+
+def run_order(context: Context, source: RowSource, shape: Shape, cell_size: int, seed: int) -> dict[str, Any]:
+    centers = context.of("partition", "centers")
+    columns = shape.d + int(shape.metric == "correlation") if shape.sparse else 0
+    spans = map_row_blocks(source, scatter_block, shape=shape, exchange=context.exchange, centers=centers)
+    partitions = context.results("partition")["partitions"]
+    found = map_blocks(
+        order_block,
+        [(p,) for p in range(partitions)],
+        scattered=settle(context.exchange, "scatter", len(spans)),
+        cell_size=cell_size,
+        seed=seed,
+        columns=columns,
+        out=context.path(""),
+    )
+    context.exchange.clear()
+    if columns:
+        write_array(context.path("columns"), np.array([columns]))
+    kept = [p for p, part in enumerate(found) if part["rows"]]
+    starts = offsets(found[p]["rows"] for p in kept)
+    cells = [read_array(context.path(f"cell_offsets/{p}")) for p in kept]
+    write_array(context.path("blocks"), np.array(kept, np.int64))
+    write_array(context.path("starts"), starts)
+    write_array(context.path("cell_block_starts"), offsets(len(cell) - 1 for cell in cells))
+    write_array(
+        context.path("cell_starts"),
+        np.concatenate([cell[:-1] + start for cell, start in zip(cells, starts[:-1], strict=True)] + [starts[-1:]]),
+    )
+    write_array(
+        context.path("cell_centers"),
+        np.concatenate([read_array(context.path(f"cell_centers_of/{p}")) for p in kept]),
+    )
+    return {"blocks": len(kept), "largest": int(np.diff(starts).max()), "cells": sum(len(c) - 1 for c in cells)}
 
 
 def scatter_block(block: RowBlock, *, shape: Shape, centers: str, exchange: Exchange) -> None:

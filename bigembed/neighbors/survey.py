@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -202,29 +203,6 @@ def survey_stage(source: RowSource, shape: Shape, seed: int) -> Stage:
     """Check every row for NaN and infinity, digest the content, take a stratified sample. One pass."""
     parameters = {"source": source.fingerprint(), "shape": [shape.n, shape.d], **shape.compare.key(), "seed": seed}
 
-    def run(context: Context) -> dict[str, Any]:
-        found = map_row_blocks(source, survey_block, shape=shape, seed=seed, exchange=context.exchange)
-        _refuse(found, shape)
-        sample = [context.exchange.get("sample", number, "rows") for number in range(len(found))]
-        ids = [context.exchange.get("sample", number, "ids") for number in range(len(found))]
-        write_array(context.path("sample"), np.concatenate([part for part in sample if part is not None]))
-        write_array(context.path("sample_ids"), np.concatenate([part for part in ids if part is not None]))
-        low = np.min([part["low"] for part in found], axis=0)
-        high = np.max([part["high"] for part in found], axis=0)
-        refuse_extent(low, high, shape)
-        content = sha256("".join(part["digest"] for part in found).encode()).hexdigest()
-        return {
-            "n": shape.n,
-            "d": shape.d,
-            "dtype": shape.dtype,
-            "metric": shape.compare.text,
-            "content": content,
-            "constant_columns": 0 if shape.sparse else int(np.sum(low == high)),
-            "low": float(low.min()),
-            "high": float(high.max()),
-            **({"filled": shape.filled} if shape.sparse else {}),
-        }
-
     block = shape.block * shape.row_bytes
     cost = Cost(
         passes=1,
@@ -234,7 +212,31 @@ def survey_stage(source: RowSource, shape: Shape, seed: int) -> Stage:
         disk=shape.sample * shape.ordered_bytes,
         coordinator=3 * shape.sample * shape.ordered_bytes,
     )
-    return Stage("survey", (), parameters, run, cost)
+    return Stage("survey", (), parameters, partial(run_survey, source=source, shape=shape, seed=seed), cost)
+
+
+def run_survey(context: Context, source: RowSource, shape: Shape, seed: int) -> dict[str, Any]:
+    found = map_row_blocks(source, survey_block, shape=shape, seed=seed, exchange=context.exchange)
+    _refuse(found, shape)
+    sample = [context.exchange.get("sample", number, "rows") for number in range(len(found))]
+    ids = [context.exchange.get("sample", number, "ids") for number in range(len(found))]
+    write_array(context.path("sample"), np.concatenate([part for part in sample if part is not None]))
+    write_array(context.path("sample_ids"), np.concatenate([part for part in ids if part is not None]))
+    low = np.min([part["low"] for part in found], axis=0)
+    high = np.max([part["high"] for part in found], axis=0)
+    refuse_extent(low, high, shape)
+    content = sha256("".join(part["digest"] for part in found).encode()).hexdigest()
+    return {
+        "n": shape.n,
+        "d": shape.d,
+        "dtype": shape.dtype,
+        "metric": shape.compare.text,
+        "content": content,
+        "constant_columns": 0 if shape.sparse else int(np.sum(low == high)),
+        "low": float(low.min()),
+        "high": float(high.max()),
+        **({"filled": shape.filled} if shape.sparse else {}),
+    }
 
 
 def survey_block(block: RowBlock, *, shape: Shape, seed: int, exchange: Exchange) -> dict[str, Any]:

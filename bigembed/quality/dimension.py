@@ -164,20 +164,30 @@ def dimension_stage(n: int, n_neighbors: int, lists: str = "search", squared: st
     ``lists``: the stage that has them, ``squared`` by name, nearest first.
     """
 
-    def run(context: Context) -> dict[str, Any]:
-        blocks = len(read_array(context.of("order", "starts"))) - 1
-        return _chosen(intrinsic_dimension(context.of(lists, squared), blocks))
+    return Stage(
+        "dimension",
+        ("order", lists),
+        {},
+        partial(run_dimension, lists=lists, squared=squared),
+        Cost(read=4 * n * n_neighbors, scalar_ops=n * n_neighbors),
+    )
 
-    return Stage("dimension", ("order", lists), {}, run, Cost(read=4 * n * n_neighbors, scalar_ops=n * n_neighbors))
+
+def run_dimension(context: Context, lists: str, squared: str) -> dict[str, Any]:
+    blocks = len(read_array(context.of("order", "starts"))) - 1
+    return _chosen(intrinsic_dimension(context.of(lists, squared), blocks))
 
 
 def dimension_of_pairs_stage(n: int) -> Stage:
     """The stage that judges coordinates from the distances of all pairs."""
 
-    def run(context: Context) -> dict[str, Any]:
-        return _chosen(dimension_of_pairs(context.of("graph")))
+    return Stage(
+        "dimension", ("graph",), {}, run_dimension_of_pairs, Cost(read=8 * n**2, scalar_ops=n**2, memory=24 * n**2)
+    )
 
-    return Stage("dimension", ("graph",), {}, run, Cost(read=8 * n**2, scalar_ops=n**2, memory=24 * n**2))
+
+def run_dimension_of_pairs(context: Context) -> dict[str, Any]:
+    return _chosen(dimension_of_pairs(context.of("graph")))
 
 
 def _chosen(found: Dimension) -> dict[str, Any]:
@@ -188,12 +198,19 @@ def _chosen(found: Dimension) -> dict[str, Any]:
 def dimension_within_stage(radius: float, edges: int) -> Stage:
     """The stage that judges coordinates from the edges of a graph of a radius: one pass over them."""
 
-    def run(context: Context) -> dict[str, Any]:
-        blocks = len(read_array(context.of("graph", "starts"))) - 1
-        found = dimension_within(context.of("graph"), blocks, radius)
-        return {"value": found.likelihood.value or 0.0, **asdict(found)}
+    return Stage(
+        "dimension",
+        ("graph",),
+        {"radius": radius},
+        partial(run_dimension_within, radius=radius),
+        Cost(read=4 * edges, scalar_ops=edges),
+    )
 
-    return Stage("dimension", ("graph",), {"radius": radius}, run, Cost(read=4 * edges, scalar_ops=edges))
+
+def run_dimension_within(context: Context, radius: float) -> dict[str, Any]:
+    blocks = len(read_array(context.of("graph", "starts"))) - 1
+    found = dimension_within(context.of("graph"), blocks, radius)
+    return {"value": found.likelihood.value or 0.0, **asdict(found)}
 
 
 # ------------------------------------------------------------------------------------------------------- harmonics

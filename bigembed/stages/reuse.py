@@ -150,11 +150,13 @@ def _code(function: Any) -> str:
     while isinstance(function, (partial, MethodType)):
         function = function.func if isinstance(function, partial) else function.__func__
     function = getattr(function, "py_func", function)
-    place = f"{function.__module__}:{function.__qualname__}"
-    if place.startswith("bigembed.") or not isinstance(function, FunctionType):
-        return place
+    module, name = function.__module__, function.__qualname__
+    if module.startswith("bigembed."):
+        return str(name)  # (wherever it stands)
+    if not isinstance(function, FunctionType):
+        return f"{module}:{name}"
     code = function.__code__
-    return _short(f"{place} {code.co_code!r} {code.co_consts!r} {code.co_names!r}")
+    return _short(f"{module}:{name} {code.co_code!r} {code.co_consts!r} {code.co_names!r}")
 
 
 def _pickled(name: str, value: Any) -> str:

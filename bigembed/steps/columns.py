@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from difflib import get_close_matches
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -129,40 +130,18 @@ class Columns(Step, registered="columns"):
         return most if self.most_variable is None else self.most_variable
 
     def _learning(self, source: RowSource) -> list[Stage]:
-        n, d = checked_shape(source)
+        _, d = checked_shape(source)
         among = list(range(d)) if self.columns is None else numbers_of(self.columns, source.features, d)
         kept = self.most_variable
         if kept is not None and kept > len(among):
             raise InputError(f"most_variable={kept}: there are {len(among)} columns to choose from")
-
-        def run(context: Context) -> dict[str, Any]:
-            chosen = np.array(among)
-            if kept is not None:
-                mean, scatter = (read_array(context.of("moments", name)) for name in ("mean", "scatter"))
-                varied = self._variation(mean, scatter, n)
-                chosen = np.sort(chosen[np.argsort(-varied[chosen], kind="stable")[:kept]])
-            write_array(context.path("chosen"), chosen)
-            return {"n": n, "d": d, "dtype": str(source.work), "width": len(chosen)}
-
         moments = [] if kept is None else [moments_stage(source, diagonal=True)]
         parameters = {"source": source.fingerprint(), "columns": among, "most_variable": kept}
         if self.by != "variance":
             parameters["by"] = self.by
+        run = partial(run_choice, source=source, among=among, kept=kept, by=self.by)
         found = Stage("choice", ("moments",) if moments else (), parameters, run, Cost(disk=8 * len(among)))
         return [*moments, found]
-
-    def _variation(self, mean: Array, scatter: Array, n: int) -> Array:
-        """What columns are compared by."""
-        if self.by == "variance":
-            return scatter
-        if (mean < 0).any():
-            raise InputError(
-                f"by='dispersion' compares columns of counts, and {(mean < 0).sum()} of {len(mean)} columns have a "
-                f"negative mean, the first is column {(mean < 0).argmax()} (counted from 0). Put the step before those "
-                "that take a mean off, or take by='variance'"
-            )
-        found = normalized_dispersion(mean, scatter / max(1, n - 1))
-        return np.nan_to_num(found, nan=-np.inf, posinf=np.inf)
 
     def _set_fitted(self, run: Run) -> None:
         super()._set_fitted(run)
@@ -204,3 +183,27 @@ def numbers_of(columns: Sequence[Any], names: Sequence[str], d: int) -> list[int
     if len({*found}) < len(found):
         raise InputError(f"columns {listed(map(str, columns))}: some of them are the same")
     return found
+
+
+def run_choice(context: Context, source: RowSource, among: list[int], kept: int | None, by: str) -> dict[str, Any]:
+    """The columns that are taken: all of ``among``, or those of them that vary most."""
+    n, d = checked_shape(source)
+    chosen = np.array(among)
+    if kept is not None:
+        mean, scatter = (read_array(context.of("moments", name)) for name in ("mean", "scatter"))
+        varied = scatter if by == "variance" else _dispersion(mean, scatter, n)
+        chosen = np.sort(chosen[np.argsort(-varied[chosen], kind="stable")[:kept]])
+    write_array(context.path("chosen"), chosen)
+    return {"n": n, "d": d, "dtype": str(source.work), "width": len(chosen)}
+
+
+def _dispersion(mean: Array, scatter: Array, n: int) -> Array:
+    """How far columns of counts spread; InputError where a mean is negative."""
+    if (mean < 0).any():
+        raise InputError(
+            f"by='dispersion' compares columns of counts, and {(mean < 0).sum()} of {len(mean)} columns have a "
+            f"negative mean, the first is column {(mean < 0).argmax()} (counted from 0). Put the step before those "
+            "that take a mean off, or take by='variance'"
+        )
+    found = normalized_dispersion(mean, scatter / max(1, n - 1))
+    return np.nan_to_num(found, nan=-np.inf, posinf=np.inf)

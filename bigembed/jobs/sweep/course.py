@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -51,18 +52,30 @@ def quality_stages(stages: Sequence[Stage], estimator: Any, source: RowSource) -
         return []
     asked: dict[str, Any] = {"n_neighbors": NEIGHBORS, "samples": SAMPLES, "seed": 0}
 
-    def run(context: Context) -> dict[str, Any]:
-        array = open_zarr(path := context.of("coordinates", "embedding"))
-        coordinates = RowSource(tuple(map(int, array.shape)), np.dtype(array.dtype), path=path)
-        try:
-            return preserved(source, coordinates, context.exchange, metric=metric, **asked)
-        except InputError as error:  # (distances beyond float64)
-            return {"unmeasured": str(error)}
-
     width = getattr(estimator, "n_components", None) or source.width
     shown = RowSource((n, int(width)), np.dtype(np.float64))
     cost = cost_of(source, shown, n_neighbors=NEIGHBORS, samples=SAMPLES)
-    return [of_mapped(Stage(NAME, ("coordinates",), {"metric": metric, **asked}, run, cost), source)]
+    return [
+        of_mapped(
+            Stage(
+                NAME,
+                ("coordinates",),
+                {"metric": metric, **asked},
+                partial(run_quality, source=source, asked=asked, metric=metric),
+                cost,
+            ),
+            source,
+        )
+    ]
+
+
+def run_quality(context: Context, source: RowSource, asked: dict[str, Any], metric: Any) -> dict[str, Any]:
+    array = open_zarr(path := context.of("coordinates", "embedding"))
+    coordinates = RowSource(tuple(map(int, array.shape)), np.dtype(array.dtype), path=path)
+    try:
+        return preserved(source, coordinates, context.exchange, metric=metric, **asked)
+    except InputError as error:  # (distances beyond float64)
+        return {"unmeasured": str(error)}
 
 
 # ---------------------------------------------------------------------------------------------------------- course

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -80,39 +81,46 @@ class LandmarkCoordinates:
 def landmark_solve_stage(policy: str, m: int, n: int, n_landmarks: int, block: int) -> Stage:
     """Classical scaling of the landmarks, turned to the principal axes of all rows: the map of each component."""
 
-    def run(context: Context) -> dict[str, Any]:
-        landmarks = LandmarkCoordinates.of(context, {}, m)
-        between = np.square(read_array(context.of("geodesics", "between")))
-        chosen = targets(context.results("components"), policy, m, 1)
-        spectra, maps = {}, landmarks.maps
-        for target in chosen:
-            mine = np.flatnonzero(landmarks.component == target.number)
-            maps[target.number], spectra[target.number] = classical(between[np.ix_(mine, mine)], m)
-        blocks = [(b,) for b in range(len(landmarks.starts) - 1)]
-        parts = map_blocks(moments_block, blocks, found=landmarks)
-        variances = {}
-        for c in maps:
-            turn, offset, variances[c] = principal_axes(*tree_sum([part[c] for part in parts]))
-            maps[c] = maps[c].then(turn, offset)
-        found = map_blocks(extremes_block, blocks, found=landmarks)
-        for c in maps:
-            sign = signs_of([part[c] for part in found])
-            maps[c] = maps[c].then(np.diag(sign), np.zeros(m))
-            AffineMap.within(context.path(""), c).write(maps[c])
-        return _summary(
-            context,
-            [target.number for target in chosen],
-            {c: _spectrum(spectra[c], variances[c], int(np.sum(landmarks.component == c))) for c in maps},
-            m,
-        ) | {"solver": "landmarks", "passes": 1, "converged": True}
-
     cost = Cost(
         read=8 * n * n_landmarks,
         disk=8 * n_landmarks * (m + 1),
         memory=8 * block * n_landmarks + 40 * TILE_ROWS * n_landmarks,
         coordinator=60 * n_landmarks**2,
     )
-    return Stage("solve", ("components", "landmarks", "geodesics"), {"policy": policy, "n_components": m}, run, cost)
+    return Stage(
+        "solve",
+        ("components", "landmarks", "geodesics"),
+        {"policy": policy, "n_components": m},
+        partial(run_landmark_solve, policy=policy, m=m),
+        cost,
+    )
+
+
+def run_landmark_solve(context: Context, policy: str, m: int) -> dict[str, Any]:
+    landmarks = LandmarkCoordinates.of(context, {}, m)
+    between = np.square(read_array(context.of("geodesics", "between")))
+    chosen = targets(context.results("components"), policy, m, 1)
+    spectra, maps = {}, landmarks.maps
+    for target in chosen:
+        mine = np.flatnonzero(landmarks.component == target.number)
+        maps[target.number], spectra[target.number] = classical(between[np.ix_(mine, mine)], m)
+    blocks = [(b,) for b in range(len(landmarks.starts) - 1)]
+    parts = map_blocks(moments_block, blocks, found=landmarks)
+    variances = {}
+    for c in maps:
+        turn, offset, variances[c] = principal_axes(*tree_sum([part[c] for part in parts]))
+        maps[c] = maps[c].then(turn, offset)
+    found = map_blocks(extremes_block, blocks, found=landmarks)
+    for c in maps:
+        sign = signs_of([part[c] for part in found])
+        maps[c] = maps[c].then(np.diag(sign), np.zeros(m))
+        AffineMap.within(context.path(""), c).write(maps[c])
+    return _summary(
+        context,
+        [target.number for target in chosen],
+        {c: _spectrum(spectra[c], variances[c], int(np.sum(landmarks.component == c))) for c in maps},
+        m,
+    ) | {"solver": "landmarks", "passes": 1, "converged": True}
 
 
 class _Moments(tuple[Any, ...]):
@@ -161,17 +169,6 @@ def _spectrum(values: Array, variances: Array, count: int) -> dict[str, Any]:
 def exact_solve_stage(policy: str, m: int, n: int, tol: float, max_passes: int, seed: int) -> Stage:
     """Classical scaling of all rows of each component: block Lanczos on B = −½ H D² H, never formed."""
 
-    def run(context: Context) -> dict[str, Any]:
-        chosen = targets(context.results("components"), policy, m)
-        solved = {}
-        for target in chosen:
-            solved[target.number] = _classical_rows(context, target.number, target.rows, m, tol, max_passes, seed)
-        return _summary(context, [t.number for t in chosen], solved, m) | {
-            "solver": "exact",
-            "passes": sum(part["passes"] for part in solved.values()),
-            "converged": all(part["converged"] for part in solved.values()),
-        }
-
     parameters = {"policy": policy, "n_components": m, "tol": tol, "max_passes": max_passes, "seed": seed}
     cost = Cost(
         passes=PASSES,
@@ -181,7 +178,25 @@ def exact_solve_stage(policy: str, m: int, n: int, tol: float, max_passes: int, 
         memory=(64 << 20) + 8 * n * 4 * max(2, m),
         coordinator=24 * n * m,
     )
-    return Stage("solve", ("components", "geodesics"), parameters, run, cost)
+    return Stage(
+        "solve",
+        ("components", "geodesics"),
+        parameters,
+        partial(run_exact_solve, policy=policy, m=m, tol=tol, max_passes=max_passes, seed=seed),
+        cost,
+    )
+
+
+def run_exact_solve(context: Context, policy: str, m: int, tol: float, max_passes: int, seed: int) -> dict[str, Any]:
+    chosen = targets(context.results("components"), policy, m)
+    solved = {}
+    for target in chosen:
+        solved[target.number] = _classical_rows(context, target.number, target.rows, m, tol, max_passes, seed)
+    return _summary(context, [t.number for t in chosen], solved, m) | {
+        "solver": "exact",
+        "passes": sum(part["passes"] for part in solved.values()),
+        "converged": all(part["converged"] for part in solved.values()),
+    }
 
 
 def _classical_rows(
@@ -270,30 +285,6 @@ def coordinates_stage(
     coordinates of their nearest row in them; where "components" are all that is known, without rows, they are at 0.
     """
 
-    def run(context: Context) -> dict[str, Any]:
-        order, targets = context.of("order"), context.results("solve")["targets"]
-        found: GraphCoordinates
-        if n_landmarks:
-            maps = {c: AffineMap.within(context.of("solve"), c).read() for c in targets}
-            found = LandmarkCoordinates.of(context, maps, m)
-        else:
-            paths = context.of("solve"), context.of("components", "labels"), context.of("geodesics", "positions")
-            found = SolvedCoordinates(*paths, Ordered.open(order).starts, tuple(targets), m)
-        joined, shown = context.results("components"), context.results(parts)
-        rows = policy == "largest" or parts != "components"
-        outside = rows and joined["components"] > 1
-        filled = find_replaced(context, order, by=by) if outside else []
-        first = first_replaced(filled, Ordered.open(order), context.exchange) if outside else []
-        told: dict[str, Any] = {}
-        if policy == ISLANDS:
-            count = parts_from(policy, shown).count
-            told = {"parts": count, "first_filled": first}
-            told |= {} if rows else {"unplaced_rows": n - sum(shown["sizes"][: len(targets)])}
-            write_coordinates(context, found, order, outside, count, ISLAND, context.of(parts, "labels"))
-        else:
-            write_coordinates(context, found, order, outside)
-        return {"n_components": m, "filled_rows": sum(count for count, _ in filled), **told}
-
     cost = Cost(
         read=4 * n * n_landmarks + 8 * n * m,
         write=16 * n * m,
@@ -303,4 +294,37 @@ def coordinates_stage(
     )
     known = dict.fromkeys(("order", "components", parts))
     stages = (*known, *(("landmarks",) if n_landmarks else ()), "geodesics", "solve")
-    return Stage("coordinates", stages, {"policy": policy, "n_components": m}, run, cost)
+    return Stage(
+        "coordinates",
+        stages,
+        {"policy": policy, "n_components": m},
+        partial(run_coordinates, policy=policy, m=m, n=n, n_landmarks=n_landmarks, by=by, parts=parts),
+        cost,
+    )
+
+
+def run_coordinates(
+    context: Context, policy: str, m: int, n: int, n_landmarks: int, by: ByMetric | None, parts: str
+) -> dict[str, Any]:
+    order, targets = context.of("order"), context.results("solve")["targets"]
+    found: GraphCoordinates
+    if n_landmarks:
+        maps = {c: AffineMap.within(context.of("solve"), c).read() for c in targets}
+        found = LandmarkCoordinates.of(context, maps, m)
+    else:
+        paths = context.of("solve"), context.of("components", "labels"), context.of("geodesics", "positions")
+        found = SolvedCoordinates(*paths, Ordered.open(order).starts, tuple(targets), m)
+    joined, shown = context.results("components"), context.results(parts)
+    rows = policy == "largest" or parts != "components"
+    outside = rows and joined["components"] > 1
+    filled = find_replaced(context, order, by=by) if outside else []
+    first = first_replaced(filled, Ordered.open(order), context.exchange) if outside else []
+    told: dict[str, Any] = {}
+    if policy == ISLANDS:
+        count = parts_from(policy, shown).count
+        told = {"parts": count, "first_filled": first}
+        told |= {} if rows else {"unplaced_rows": n - sum(shown["sizes"][: len(targets)])}
+        write_coordinates(context, found, order, outside, count, ISLAND, context.of(parts, "labels"))
+    else:
+        write_coordinates(context, found, order, outside)
+    return {"n_components": m, "filled_rows": sum(count for count, _ in filled), **told}

@@ -100,15 +100,16 @@ def numbers_stage(source: RowSource) -> Stage:
     if n != d:
         raise InputError(f"kernel='precomputed': a kernel matrix is square (n, n); got shape {source.shape}")
 
-    def run(context: Context) -> dict[str, Any]:
-        step = block_rows(1, 8)
-        create_rows(context.path("rows"), (n, 1), np.float64, step)
-        for start, stop in bounds(n, step):
-            write_rows(context.path("rows"), start, np.arange(start, stop, dtype=np.float64)[:, None])
-        return {"n": n, "d": n, "dtype": str(source.work), "landmarks": n, "wanted": n}
-
     parameters = {"source": source.fingerprint(), "selection": "precomputed"}
-    return Stage("landmarks", (), parameters, run, Cost(disk=8 * n, write=8 * n))
+    return Stage("landmarks", (), parameters, partial(run_numbers, source=source, n=n), Cost(disk=8 * n, write=8 * n))
+
+
+def run_numbers(context: Context, source: RowSource, n: int) -> dict[str, Any]:
+    step = block_rows(1, 8)
+    create_rows(context.path("rows"), (n, 1), np.float64, step)
+    for start, stop in bounds(n, step):
+        write_rows(context.path("rows"), start, np.arange(start, stop, dtype=np.float64)[:, None])
+    return {"n": n, "d": n, "dtype": str(source.work), "landmarks": n, "wanted": n}
 
 
 # ----------------------------------------------------------------------------------------------------------- solve
@@ -137,45 +138,6 @@ def exact_solve_stage(
     """Leading eigenpairs of H K H, K never stored: block Lanczos, or densely for few rows."""
     n = source.shape[0]
 
-    def run(context: Context) -> dict[str, Any]:
-        rows = RowSource((n, source.shape[1]), source.work, path=context.of("landmarks", "rows"))
-        space = StoredSpace(None, Exchange(f"{context.exchange.root}/space"), vector_blocks(n))
-        operator = KernelOperator(rows, space, kernel, text=kernel.text, symmetric=not kernel.own)
-        if operator.norm <= 1e-12 * n * max(operator.size / n, np.finfo(np.float64).tiny):
-            raise InputError(
-                f"kernel={kernel.text}: all {n} rows are the same to the kernel; there is nothing to map. Take another "
-                "gamma, or look at the rows"
-            )
-        if n <= DENSE_ROWS:
-            [solved] = map_blocks(dense_task, [(0,)], source=rows, kernel=kernel, m=m, space=space, unit=operator.norm)
-        else:
-            solved = _summary(solve_lanczos(operator, m, tol=tol, seed=seed, max_passes=max_passes))
-        values = np.array(solved["eigenvalues"]) * operator.norm
-        largest = max(float(np.abs(values).max()), abs(solved["lowest"]) * operator.norm)
-        kept = int(np.sum(values > NYSTROM_FLOOR * largest))
-        if not kept:
-            raise InputError(
-                f"kernel={kernel.text}: the centered kernel has no positive eigenvalue among the leading {m}, so "
-                "no coordinates"
-            )
-        spans = [(b, *span) for b, span in enumerate(bounds(n, VECTOR_ROWS))]
-        create_rows(context.path("matrix"), (n, kept), np.float64, VECTOR_ROWS)
-        map_blocks(matrix_block, spans, space=space, values=values[:kept], out=context.path("matrix"))
-        write_array(context.path("mean"), operator.means)
-        write_array(context.path("eigenvalues"), values[:kept])
-        write_array(context.path("residuals"), np.array(solved["residuals"])[:kept] * operator.norm)
-        numbers = ("reason", "advice", "converged", "iterations", "orthogonality")
-        return {name: solved[name] for name in numbers} | {
-            "solver": "dense" if n <= DENSE_ROWS else "lanczos",
-            "n_components": kept,
-            "passes": operator.passes + (1 if n <= DENSE_ROWS else 0),
-            "gap": solved["gap"] * operator.norm,
-            "lowest": solved["lowest"] * operator.norm,
-            "trace": operator.trace,
-            "norm": operator.norm,
-            **carried(read_array(context.path("matrix"))),
-        }
-
     size, width = 8 * n * m, max(2, m)
     dense = n <= DENSE_ROWS
     cost = Cost(
@@ -192,7 +154,62 @@ def exact_solve_stage(
         blocks=-(-n // VECTOR_ROWS),
     )
     parameters = {**kernel.key(), "n_components": m, "tol": tol, "max_passes": max_passes, "seed": seed}
-    return Stage("solve", ("landmarks",), parameters, run, cost)
+    return Stage(
+        "solve",
+        ("landmarks",),
+        parameters,
+        partial(run_exact_solve, source=source, kernel=kernel, m=m, tol=tol, max_passes=max_passes, seed=seed, n=n),
+        cost,
+    )
+
+
+def run_exact_solve(
+    context: Context,
+    source: RowSource,
+    kernel: Kernel | GivenKernel,
+    m: int,
+    tol: float,
+    max_passes: int,
+    seed: int,
+    n: int,
+) -> dict[str, Any]:
+    rows = RowSource((n, source.shape[1]), source.work, path=context.of("landmarks", "rows"))
+    space = StoredSpace(None, Exchange(f"{context.exchange.root}/space"), vector_blocks(n))
+    operator = KernelOperator(rows, space, kernel, text=kernel.text, symmetric=not kernel.own)
+    if operator.norm <= 1e-12 * n * max(operator.size / n, np.finfo(np.float64).tiny):
+        raise InputError(
+            f"kernel={kernel.text}: all {n} rows are the same to the kernel; there is nothing to map. Take another "
+            "gamma, or look at the rows"
+        )
+    if n <= DENSE_ROWS:
+        [solved] = map_blocks(dense_task, [(0,)], source=rows, kernel=kernel, m=m, space=space, unit=operator.norm)
+    else:
+        solved = _summary(solve_lanczos(operator, m, tol=tol, seed=seed, max_passes=max_passes))
+    values = np.array(solved["eigenvalues"]) * operator.norm
+    largest = max(float(np.abs(values).max()), abs(solved["lowest"]) * operator.norm)
+    kept = int(np.sum(values > NYSTROM_FLOOR * largest))
+    if not kept:
+        raise InputError(
+            f"kernel={kernel.text}: the centered kernel has no positive eigenvalue among the leading {m}, so "
+            "no coordinates"
+        )
+    spans = [(b, *span) for b, span in enumerate(bounds(n, VECTOR_ROWS))]
+    create_rows(context.path("matrix"), (n, kept), np.float64, VECTOR_ROWS)
+    map_blocks(matrix_block, spans, space=space, values=values[:kept], out=context.path("matrix"))
+    write_array(context.path("mean"), operator.means)
+    write_array(context.path("eigenvalues"), values[:kept])
+    write_array(context.path("residuals"), np.array(solved["residuals"])[:kept] * operator.norm)
+    numbers = ("reason", "advice", "converged", "iterations", "orthogonality")
+    return {name: solved[name] for name in numbers} | {
+        "solver": "dense" if n <= DENSE_ROWS else "lanczos",
+        "n_components": kept,
+        "passes": operator.passes + (1 if n <= DENSE_ROWS else 0),
+        "gap": solved["gap"] * operator.norm,
+        "lowest": solved["lowest"] * operator.norm,
+        "trace": operator.trace,
+        "norm": operator.norm,
+        **carried(read_array(context.path("matrix"))),
+    }
 
 
 def held(n: int, d: int, width: int, own: bool) -> int:
@@ -254,61 +271,6 @@ def nystrom_stages(source: RowSource, kernel: Kernel, n_landmarks: int, m: int) 
     """One pass for the moments of k(x) over all rows, then a problem of the size of the landmarks."""
     n, size = source.shape[0], 8 * n_landmarks**2
 
-    def moments(context: Context) -> dict[str, Any]:
-        path = context.of("landmarks", "rows")
-        found = reduce_rows(
-            source,
-            kernel_moments,
-            context.exchange,
-            combine=merge_moments,
-            partial_bytes=size,
-            first=True,
-            kernel=kernel,
-            landmarks=path,
-        )
-        write_array(context.path("mean"), found["mean"])
-        write_array(context.path("scatter"), found["scatter"])
-        return {"n": n}
-
-    def solve(context: Context) -> dict[str, Any]:
-        rows = read_array(context.of("landmarks", "rows"))
-        between = between_landmarks(kernel, rows)
-        mean = read_array(context.of("moments", "mean"))
-        scatter = read_array(context.of("moments", "scatter"))
-        found = centered_map(between, mean, scatter, m)
-        if not len(found.values):
-            raise InputError(
-                f"kernel={kernel.text}: all {n} rows are the same to the kernel, or it has no positive eigenvalue: "
-                "nothing to map. Take another gamma, or look at the rows"
-            )
-        coordinates = (between - mean) @ found.matrix
-        sign = extremes(coordinates)[1]
-        write_array(context.path("matrix"), found.matrix * sign)
-        write_array(context.path("mean"), mean)
-        write_array(context.path("eigenvalues"), found.values)
-        half = slice(None, None, 2)
-        fewer = centered_map(between[half, half], mean[half], scatter[half, half], len(found.values)).values
-        change = np.abs(found.values - np.pad(fewer, (0, len(found.values) - len(fewer))))
-        every = every_row(context)
-        moved = 0.0 if every else float((change / found.values).max())
-        write_array(context.path("residuals"), np.zeros_like(change) if every else change)
-        return {
-            "solver": "nystrom",
-            "n_components": len(found.values),
-            "rank": found.rank,
-            "passes": 1,
-            "gap": float(found.values[-1] - found.next),
-            "lowest": found.lowest,
-            **carried(coordinates),
-            "converged": moved <= MOVES,
-            "reason": "landmarks",
-            "advice": ""
-            if moved <= MOVES
-            else f"Half of the landmarks give eigenvalues that differ by {100 * moved:.0f} % (at most "
-            f"{100 * MOVES:.0f} % is expected): {len(rows)} landmarks do not show this kernel. Raise n_landmarks, take "
-            "a smaller gamma, or solver='exact'.",
-        }
-
     pass_cost = summing_cost(
         source,
         size,
@@ -319,16 +281,80 @@ def nystrom_stages(source: RowSource, kernel: Kernel, n_landmarks: int, m: int) 
     )
     solve_cost = Cost(disk=16 * n_landmarks * m, coordinator=10 * size, serial_flops=20 * n_landmarks**3)
     return [
-        Stage("moments", ("landmarks",), kernel.key(), moments, pass_cost, resumes=True),
+        Stage(
+            "moments",
+            ("landmarks",),
+            kernel.key(),
+            partial(run_nystrom_moments, source=source, kernel=kernel, n=n, size=size),
+            pass_cost,
+            resumes=True,
+        ),
         Stage(
             "solve",
             ("landmarks", "moments"),
             {**kernel.key(), "n_components": m},
-            solve,
+            partial(run_nystrom_solve, kernel=kernel, m=m, n=n),
             solve_cost,
             parameters_of=("landmarks",),
         ),
     ]
+
+
+def run_nystrom_moments(context: Context, source: RowSource, kernel: Kernel, n: int, size: int) -> dict[str, Any]:
+    path = context.of("landmarks", "rows")
+    found = reduce_rows(
+        source,
+        kernel_moments,
+        context.exchange,
+        combine=merge_moments,
+        partial_bytes=size,
+        first=True,
+        kernel=kernel,
+        landmarks=path,
+    )
+    write_array(context.path("mean"), found["mean"])
+    write_array(context.path("scatter"), found["scatter"])
+    return {"n": n}
+
+
+def run_nystrom_solve(context: Context, kernel: Kernel, m: int, n: int) -> dict[str, Any]:
+    rows = read_array(context.of("landmarks", "rows"))
+    between = between_landmarks(kernel, rows)
+    mean = read_array(context.of("moments", "mean"))
+    scatter = read_array(context.of("moments", "scatter"))
+    found = centered_map(between, mean, scatter, m)
+    if not len(found.values):
+        raise InputError(
+            f"kernel={kernel.text}: all {n} rows are the same to the kernel, or it has no positive eigenvalue: "
+            "nothing to map. Take another gamma, or look at the rows"
+        )
+    coordinates = (between - mean) @ found.matrix
+    sign = extremes(coordinates)[1]
+    write_array(context.path("matrix"), found.matrix * sign)
+    write_array(context.path("mean"), mean)
+    write_array(context.path("eigenvalues"), found.values)
+    half = slice(None, None, 2)
+    fewer = centered_map(between[half, half], mean[half], scatter[half, half], len(found.values)).values
+    change = np.abs(found.values - np.pad(fewer, (0, len(found.values) - len(fewer))))
+    every = every_row(context)
+    moved = 0.0 if every else float((change / found.values).max())
+    write_array(context.path("residuals"), np.zeros_like(change) if every else change)
+    return {
+        "solver": "nystrom",
+        "n_components": len(found.values),
+        "rank": found.rank,
+        "passes": 1,
+        "gap": float(found.values[-1] - found.next),
+        "lowest": found.lowest,
+        **carried(coordinates),
+        "converged": moved <= MOVES,
+        "reason": "landmarks",
+        "advice": ""
+        if moved <= MOVES
+        else f"Half of the landmarks give eigenvalues that differ by {100 * moved:.0f} % (at most "
+        f"{100 * MOVES:.0f} % is expected): {len(rows)} landmarks do not show this kernel. Raise n_landmarks, take "
+        "a smaller gamma, or solver='exact'.",
+    }
 
 
 def kernel_moments(block: RowBlock, *, kernel: Kernel, landmarks: str) -> Parts:
@@ -388,23 +414,30 @@ def inverse_stage(kernel: Kernel, alpha: float, landmarks: int, d: int, m: int, 
             f"there are {landmarks}. Use solver='nystrom' with fewer landmarks"
         )
 
-    def run(context: Context) -> dict[str, Any]:
-        rows = np.asarray(read_array(context.of("landmarks", "rows")), np.float64)
-        known = project(rows, context)
-        system = kernel(known, known)
-        system.flat[:: len(system) + 1] += alpha
-        try:
-            dual = linalg.solve(system, rows, assume_a="pos", overwrite_a=True)
-        except linalg.LinAlgError as error:
-            raise InputError(
-                f"kernel={kernel.text}, alpha={alpha}: the kernel of the coordinates is not positive; raise alpha"
-            ) from error
-        write_array(context.path("known"), known)
-        write_array(context.path("dual"), dual)
-        return {"alpha": alpha}
-
     size = 8 * landmarks * (m + d)
     cost = Cost(
         disk=size, coordinator=16 * landmarks**2 + 3 * size, serial_flops=landmarks**3 / 3 + 2 * landmarks**2 * d
     )
-    return Stage("inverse", ("landmarks", "solve"), {**kernel.key(), "alpha": alpha}, run, cost)
+    return Stage(
+        "inverse",
+        ("landmarks", "solve"),
+        {**kernel.key(), "alpha": alpha},
+        partial(run_inverse, kernel=kernel, alpha=alpha, project=project),
+        cost,
+    )
+
+
+def run_inverse(context: Context, kernel: Kernel, alpha: float, project: Any) -> dict[str, Any]:
+    rows = np.asarray(read_array(context.of("landmarks", "rows")), np.float64)
+    known = project(rows, context)
+    system = kernel(known, known)
+    system.flat[:: len(system) + 1] += alpha
+    try:
+        dual = linalg.solve(system, rows, assume_a="pos", overwrite_a=True)
+    except linalg.LinAlgError as error:
+        raise InputError(
+            f"kernel={kernel.text}, alpha={alpha}: the kernel of the coordinates is not positive; raise alpha"
+        ) from error
+    write_array(context.path("known"), known)
+    write_array(context.path("dual"), dual)
+    return {"alpha": alpha}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,16 +36,23 @@ SUMS = ("counts", "means", "scatter")
 def labels_stage(labels: Labels) -> Stage:
     """``labels/codes`` (n,): the number of each row's class, −1 for none. Results: the classes and their sizes."""
 
-    def run(context: Context) -> dict[str, Any]:
-        n = len(labels.codes)
-        create_rows(context.path("codes"), (n,), np.int32, LABEL_ROWS, overwrite=True)
-        for start, stop in bounds(n, LABEL_ROWS):
-            write_rows(context.path("codes"), start, labels.codes[start:stop])
-        sizes = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.classes))
-        return {**classes_as_json(labels.classes), "sizes": sizes.tolist(), "missing": len(labels.missing)}
-
     n = len(labels.codes)
-    return Stage("labels", (), {"labels": labels.fingerprint()}, run, Cost(disk=4 * n, coordinator=20 * n))
+    return Stage(
+        "labels",
+        (),
+        {"labels": labels.fingerprint()},
+        partial(run_labels, labels=labels),
+        Cost(disk=4 * n, coordinator=20 * n),
+    )
+
+
+def run_labels(context: Context, labels: Labels) -> dict[str, Any]:
+    n = len(labels.codes)
+    create_rows(context.path("codes"), (n,), np.int32, LABEL_ROWS, overwrite=True)
+    for start, stop in bounds(n, LABEL_ROWS):
+        write_rows(context.path("codes"), start, labels.codes[start:stop])
+    sizes = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.classes))
+    return {**classes_as_json(labels.classes), "sizes": sizes.tolist(), "missing": len(labels.missing)}
 
 
 def labelled(source: RowSource, context: Context) -> RowSource:
@@ -62,35 +70,52 @@ def scatter_stage(source: RowSource, labels: Labels, by_class: bool, before: dic
     classes = len(labels.classes)
     size = 8 * d * (classes + d * (classes if by_class else 1))
 
-    def run(context: Context) -> dict[str, Any]:
-        found = ClassScatter(
-            **reduce_rows(
-                labelled(source, context),
-                scatter_of_block,
-                context.exchange,
-                combine=add_scatters,
-                partial_bytes=size,
-                first=True,
-                label="scatter",
-                n_classes=classes,
-                by_class=by_class,
-            )
-        )
-        known = 0
-        if before is not None:
-            known, found = before["n"], ClassScatter(before["counts"], before["means"], before["scatter"]) + found
-        if not np.isfinite(found.scatter).all():
-            raise InputError("the squares of the rows overflow float64: scale the columns down")
-        write_array(context.path("counts"), found.counts)
-        write_array(context.path("means"), found.means)
-        write_array(context.path("scatter"), found.scatter)
-        return {"n": known + n, "d": d, "dtype": str(source.work)}
-
     cost = summing_cost(source, size, disk=size, flops=2 * n * d * d, scalar_ops=n * d)
     parameters = {"source": source.fingerprint(), "by_class": by_class}
     if before is not None:
         parameters["before"] = before["digest"]
-    return Stage("scatter", ("labels",), parameters, run, cost, resumes=True)
+    return Stage(
+        "scatter",
+        ("labels",),
+        parameters,
+        partial(run_scatter, source=source, by_class=by_class, before=before, classes=classes, d=d, n=n, size=size),
+        cost,
+        resumes=True,
+    )
+
+
+def run_scatter(
+    context: Context,
+    source: RowSource,
+    by_class: bool,
+    before: dict[str, Any] | None,
+    classes: Any,
+    d: int,
+    n: int,
+    size: int,
+) -> dict[str, Any]:
+    found = ClassScatter(
+        **reduce_rows(
+            labelled(source, context),
+            scatter_of_block,
+            context.exchange,
+            combine=add_scatters,
+            partial_bytes=size,
+            first=True,
+            label="scatter",
+            n_classes=classes,
+            by_class=by_class,
+        )
+    )
+    known = 0
+    if before is not None:
+        known, found = before["n"], ClassScatter(before["counts"], before["means"], before["scatter"]) + found
+    if not np.isfinite(found.scatter).all():
+        raise InputError("the squares of the rows overflow float64: scale the columns down")
+    write_array(context.path("counts"), found.counts)
+    write_array(context.path("means"), found.means)
+    write_array(context.path("scatter"), found.scatter)
+    return {"n": known + n, "d": d, "dtype": str(source.work)}
 
 
 def scatter_of_block(block: RowBlock, *, n_classes: int, by_class: bool) -> Parts:
@@ -107,21 +132,22 @@ def fourth_stage(source: RowSource, labels: Labels) -> Stage:
     """``fourth/moments`` (c+1,): what the Ledoit–Wolf rule needs besides the scatters. One pass."""
     d, classes = checked_shape(source)[1], len(labels.classes)
 
-    def run(context: Context) -> dict[str, Any]:
-        found = stored_scatter(context)
-        spread = [scatter / count for scatter, count in zip(found.scatter, found.counts, strict=True)]
-        spread.append((found.scatter.sum(axis=0) + found.between()) / found.counts.sum())
-        write_array(context.path("means"), np.vstack([found.means, found.mean]))
-        write_array(context.path("scales"), np.array([scales_of(part) for part in spread]))
-        moments = reduce_rows(
-            labelled(source, context), fourth_of_block, context.exchange, label="fourth", folder=context.path("")
-        )
-        write_array(context.path("moments"), moments["moments"])
-        return {}
-
     held = {"memory": 16 * (classes + 1) * d, "coordinator": 32 * d * d * classes}
     cost = summing_cost(source, 0, disk=16 * classes * d, **held)
-    return Stage("fourth", ("labels", "scatter"), {}, run, cost, resumes=True)
+    return Stage("fourth", ("labels", "scatter"), {}, partial(run_fourth, source=source), cost, resumes=True)
+
+
+def run_fourth(context: Context, source: RowSource) -> dict[str, Any]:
+    found = stored_scatter(context)
+    spread = [scatter / count for scatter, count in zip(found.scatter, found.counts, strict=True)]
+    spread.append((found.scatter.sum(axis=0) + found.between()) / found.counts.sum())
+    write_array(context.path("means"), np.vstack([found.means, found.mean]))
+    write_array(context.path("scales"), np.array([scales_of(part) for part in spread]))
+    moments = reduce_rows(
+        labelled(source, context), fourth_of_block, context.exchange, label="fourth", folder=context.path("")
+    )
+    write_array(context.path("moments"), moments["moments"])
+    return {}
 
 
 def fourth_of_block(block: RowBlock, *, folder: str) -> Parts:
@@ -135,33 +161,47 @@ def solve_stage(
 ) -> Stage:
     """Directions, decision function and what they were made from."""
 
-    def run(context: Context) -> dict[str, Any]:
-        found = stored_scatter(context)
-        share, renormalized = _shares(priors, found.counts)
-        fourth = read_array(context.of("fourth", "moments")) if shrinkage == "auto" else None
-        spread = covariances(found, share, shrinkage, fourth)
-        solved = discriminants(spread, n_components, tol)
-        coefficients, intercepts = decision(solved.inverse, found.means, share)
-        inner_coefficients, inner_intercepts = decision(solved.inverse, found.means - found.mean, share)
-        for name, array in {
-            "scalings": solved.scalings,
-            "explained_variance_ratio": solved.ratios,
-            "covariance": spread.within,
-            "priors": share,
-            "coefficients": coefficients,
-            "intercepts": intercepts,
-            "center": found.mean,
-            "inner_coefficients": inner_coefficients,
-            "inner_intercepts": inner_intercepts,
-            "direction": fisher_direction(solved.inverse, found.means) if classes == 2 else np.zeros(0),
-        }.items():
-            write_array(context.path(name), array)
-        return {"rank": solved.rank, "shrinkage": spread.shrinkages.tolist(), "renormalized": renormalized}
-
     parameters = {"n_components": n_components, "shrinkage": shrinkage, "priors": priors, "tol": tol}
     inputs = ("labels", "scatter", *(("fourth",) if shrinkage == "auto" else ()))
     held = 8 * d * d * (6 + (classes if priors is not None or shrinkage == "auto" else 1))
-    return Stage("solve", inputs, parameters, run, Cost(disk=8 * d * (d + 3 * classes), coordinator=held))
+    return Stage(
+        "solve",
+        inputs,
+        parameters,
+        partial(run_solve, n_components=n_components, shrinkage=shrinkage, priors=priors, tol=tol, classes=classes),
+        Cost(disk=8 * d * (d + 3 * classes), coordinator=held),
+    )
+
+
+def run_solve(
+    context: Context,
+    n_components: int,
+    shrinkage: float | str | None,
+    priors: list[float] | None,
+    tol: float,
+    classes: int,
+) -> dict[str, Any]:
+    found = stored_scatter(context)
+    share, renormalized = _shares(priors, found.counts)
+    fourth = read_array(context.of("fourth", "moments")) if shrinkage == "auto" else None
+    spread = covariances(found, share, shrinkage, fourth)
+    solved = discriminants(spread, n_components, tol)
+    coefficients, intercepts = decision(solved.inverse, found.means, share)
+    inner_coefficients, inner_intercepts = decision(solved.inverse, found.means - found.mean, share)
+    for name, array in {
+        "scalings": solved.scalings,
+        "explained_variance_ratio": solved.ratios,
+        "covariance": spread.within,
+        "priors": share,
+        "coefficients": coefficients,
+        "intercepts": intercepts,
+        "center": found.mean,
+        "inner_coefficients": inner_coefficients,
+        "inner_intercepts": inner_intercepts,
+        "direction": fisher_direction(solved.inverse, found.means) if classes == 2 else np.zeros(0),
+    }.items():
+        write_array(context.path(name), array)
+    return {"rank": solved.rank, "shrinkage": spread.shrinkages.tolist(), "renormalized": renormalized}
 
 
 def stored_scatter(context: Context) -> ClassScatter:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -124,28 +125,6 @@ def solve_stage(source: RowSource, asked: PrincipalOptions) -> Stage:
     n, d = checked_shape(source)
     iterate = d > GRAM_COLUMNS
 
-    def run(context: Context) -> dict[str, Any]:
-        moments = context.results("moments")
-        freedom, most = moments["weight"] - int(asked.center), min(int(moments["weight"]), d)
-        if freedom <= 0:
-            raise InputError(f"the weights sum to {moments['weight']:g}; the variance needs more than 1")
-        if isinstance(asked.n_components, int) and asked.n_components > most:
-            raise InputError(
-                f"n_components={asked.n_components}: the weights stand for {int(moments['weight'])} rows; at most "
-                f"min(n_samples, n_features) = {most} components are there"
-            )
-        found = (iterated if iterate else direct)(context, source, asked, freedom, most)
-        left = most - len(found.variance)
-        write_array(context.path("mean"), _mean(context, asked))
-        write_array(context.path("components"), np.ascontiguousarray(found.directions.T))
-        write_array(context.path("variance"), found.variance)
-        return {
-            "n_components": len(found.variance),
-            "total": found.total,
-            "noise": max(0.0, found.total - float(found.variance.sum())) / left if left else 0.0,
-            **found.details,
-        }
-
     width = min(asked.width or 2 * START, n, d) if iterate else d
     columns = blocks_kept(d, _block(d, width)) * _block(d, width)
     vectors = 8 * d * (columns if iterate else 6 * d)
@@ -159,7 +138,32 @@ def solve_stage(source: RowSource, asked: PrincipalOptions) -> Stage:
         memory=pass_memory(source) + 4 * 8 * d * _block(d, width) if iterate else 0,
         coordinator=vectors,
     )
-    return Stage("solve", ("moments",), asdict(asked), run, cost)
+    return Stage(
+        "solve", ("moments",), asdict(asked), partial(run_solve, source=source, asked=asked, d=d, iterate=iterate), cost
+    )
+
+
+def run_solve(context: Context, source: RowSource, asked: PrincipalOptions, d: int, iterate: Any) -> dict[str, Any]:
+    moments = context.results("moments")
+    freedom, most = moments["weight"] - int(asked.center), min(int(moments["weight"]), d)
+    if freedom <= 0:
+        raise InputError(f"the weights sum to {moments['weight']:g}; the variance needs more than 1")
+    if isinstance(asked.n_components, int) and asked.n_components > most:
+        raise InputError(
+            f"n_components={asked.n_components}: the weights stand for {int(moments['weight'])} rows; at most "
+            f"min(n_samples, n_features) = {most} components are there"
+        )
+    found = (iterated if iterate else direct)(context, source, asked, freedom, most)
+    left = most - len(found.variance)
+    write_array(context.path("mean"), _mean(context, asked))
+    write_array(context.path("components"), np.ascontiguousarray(found.directions.T))
+    write_array(context.path("variance"), found.variance)
+    return {
+        "n_components": len(found.variance),
+        "total": found.total,
+        "noise": max(0.0, found.total - float(found.variance.sum())) / left if left else 0.0,
+        **found.details,
+    }
 
 
 def direct(context: Context, source: RowSource, asked: PrincipalOptions, freedom: float, most: int) -> Found:

@@ -179,9 +179,6 @@ class FactorOptions:
 def factors_stage(source: RowSource, asked: FactorOptions) -> Stage:
     """The iteration; its state is in the exchange after every pass. Writes H and what new rows need."""
 
-    def run(context: Context) -> dict[str, Any]:
-        return KernelDescent(source, asked, context).run("‖K − HHᵀ‖²")
-
     n, d, m = *source.shape, asked.n_components
     vectors, sums = 8 * n * m, 8 * (d + 3) ** 2
     passes = min(asked.max_iter, PLANNED) + 2
@@ -200,7 +197,13 @@ def factors_stage(source: RowSource, asked: FactorOptions) -> Stage:
         maps=2 * passes,
     )
     parameters = asdict(asked) | {"source": source.fingerprint()}
-    return Stage("coordinates", KERNEL, parameters, run, cost, resumes=True)
+    return Stage(
+        "coordinates", KERNEL, parameters, partial(run_factors, source=source, asked=asked), cost, resumes=True
+    )
+
+
+def run_factors(context: Context, source: RowSource, asked: FactorOptions) -> dict[str, Any]:
+    return KernelDescent(source, asked, context).run("‖K − HHᵀ‖²")
 
 
 class KernelDescent(RowDescent):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -157,21 +158,29 @@ class LinearizedKernelPCA(RowwiseEstimator, registered="linearized_kernel_pca"):
 def map_stage(source: RowSource, m: int, epsilon: str | float, scaling: str) -> Stage:
     """λ_l = (2/ε)(W − 1) · variance, and the scale s_l = √(2/ε) λ_l^τ of a coordinate; one pass for ε = 4·max r²."""
 
-    def run(context: Context) -> dict[str, Any]:
-        freedom = context.results("moments")["weight"] - 1
-        scale = 2 * freedom if epsilon == "bessel" else epsilon
-        if scale == "auto":
-            mean = read_array(context.of("moments", "mean"))
-            found = reduce_rows(source, spread_block, context.exchange, combine=combine_sums, center=mean)
-            scale = 4 * float(found["radius"])
-            if not scale > 0:
-                raise InputError("all rows are equal, so epsilon='auto' is 0: give a number")
-        factor = 2 * freedom / float(scale)
-        values = factor * read_array(context.of("solve", "variance"))
-        power = np.where(values > 0, np.where(values > 0, values, 1.0) ** POWERS[scaling], 0.0)
-        write_array(context.path("eigenvalues"), values)
-        write_array(context.path("scale"), np.sqrt(2 / float(scale)) * power)
-        return {"epsilon": float(scale), "factor": factor, "passes": int(epsilon == "auto")}
-
     cost = summing_cost(source, 0, int(epsilon == "auto"), disk=16 * m)
-    return Stage("map", ("solve", "moments"), {"epsilon": epsilon, "scaling": scaling}, run, cost, resumes=True)
+    return Stage(
+        "map",
+        ("solve", "moments"),
+        {"epsilon": epsilon, "scaling": scaling},
+        partial(run_map, source=source, epsilon=epsilon, scaling=scaling),
+        cost,
+        resumes=True,
+    )
+
+
+def run_map(context: Context, source: RowSource, epsilon: str | float, scaling: str) -> dict[str, Any]:
+    freedom = context.results("moments")["weight"] - 1
+    scale = 2 * freedom if epsilon == "bessel" else epsilon
+    if scale == "auto":
+        mean = read_array(context.of("moments", "mean"))
+        found = reduce_rows(source, spread_block, context.exchange, combine=combine_sums, center=mean)
+        scale = 4 * float(found["radius"])
+        if not scale > 0:
+            raise InputError("all rows are equal, so epsilon='auto' is 0: give a number")
+    factor = 2 * freedom / float(scale)
+    values = factor * read_array(context.of("solve", "variance"))
+    power = np.where(values > 0, np.where(values > 0, values, 1.0) ** POWERS[scaling], 0.0)
+    write_array(context.path("eigenvalues"), values)
+    write_array(context.path("scale"), np.sqrt(2 / float(scale)) * power)
+    return {"epsilon": float(scale), "factor": factor, "passes": int(epsilon == "auto")}

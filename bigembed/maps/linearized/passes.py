@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -88,17 +89,25 @@ def center_stage(source: RowSource, center: bool) -> Stage:
     """c: the weighted mean, or zero without a pass."""
     d = source.shape[1]
 
-    def run(context: Context) -> dict[str, Any]:
-        found = np.zeros(d)
-        if center:
-            found = reduce_rows(
-                source, moments_of_block, context.exchange, combine=merge_moments, first=True, diagonal=True
-            )["mean"]
-        write_array(context.path("center"), found)
-        return {"centered": center, "passes": int(center)}
-
     parameters = {"source": source.fingerprint(), "center": center}
-    return Stage("center", (), parameters, run, pass_cost(source, d, int(center), 16 * d), resumes=True)
+    return Stage(
+        "center",
+        (),
+        parameters,
+        partial(run_center, source=source, center=center, d=d),
+        pass_cost(source, d, int(center), 16 * d),
+        resumes=True,
+    )
+
+
+def run_center(context: Context, source: RowSource, center: bool, d: int) -> dict[str, Any]:
+    found = np.zeros(d)
+    if center:
+        found = reduce_rows(
+            source, moments_of_block, context.exchange, combine=merge_moments, first=True, diagonal=True
+        )["mean"]
+    write_array(context.path("center"), found)
+    return {"centered": center, "passes": int(center)}
 
 
 def scale_stage(source: RowSource, epsilon: str | float, beta: float) -> Stage:
@@ -107,29 +116,39 @@ def scale_stage(source: RowSource, epsilon: str | float, beta: float) -> Stage:
     given = EPSILONS in source.aligned
     own = given or epsilon == "density"
 
-    def run(context: Context) -> dict[str, Any]:
-        center = read_array(context.of("center", "center"))
-        centered = context.results("center")["centered"]
-        asked: dict[str, Any] = {"first": not centered, "center": center}
-        found = reduce_rows(source, spread_block, context.exchange, combine=combine_sums, **asked)
-        results = _scale(found, epsilon, beta, centered, given)
-        step = np.sqrt(2 / results["epsilon"])
-        mean_z = step * found["shift"] / found["mass"]
-        write_array(context.path("mean_z"), mean_z)
-        write_array(context.path("farthest"), found["farthest"])
-        if own:
-            kernel = linearized_kernel(center, results, mean_z)
-            plain = Normalization(0.0, None, None)
-            total = reduce_rows(
-                source, total_block, context.exchange, combine=combine_sums, kernel=kernel, given=plain
-            )["total"]
-        else:
-            total = np.concatenate([[found["mass"], results["mean_s"] * found["mass"]], mean_z * found["mass"]])
-        write_array(context.path("first"), total)
-        return results
-
     parameters = {"epsilon": epsilon, "beta": beta}
-    return Stage("scale", ("center",), parameters, run, pass_cost(source, d, 1 + own, 16 * d), resumes=True)
+    return Stage(
+        "scale",
+        ("center",),
+        parameters,
+        partial(run_scale, source=source, epsilon=epsilon, beta=beta, given=given, own=own),
+        pass_cost(source, d, 1 + own, 16 * d),
+        resumes=True,
+    )
+
+
+def run_scale(
+    context: Context, source: RowSource, epsilon: str | float, beta: float, given: Any, own: Any
+) -> dict[str, Any]:
+    center = read_array(context.of("center", "center"))
+    centered = context.results("center")["centered"]
+    asked: dict[str, Any] = {"first": not centered, "center": center}
+    found = reduce_rows(source, spread_block, context.exchange, combine=combine_sums, **asked)
+    results = _scale(found, epsilon, beta, centered, given)
+    step = np.sqrt(2 / results["epsilon"])
+    mean_z = step * found["shift"] / found["mass"]
+    write_array(context.path("mean_z"), mean_z)
+    write_array(context.path("farthest"), found["farthest"])
+    if own:
+        kernel = linearized_kernel(center, results, mean_z)
+        plain = Normalization(0.0, None, None)
+        total = reduce_rows(source, total_block, context.exchange, combine=combine_sums, kernel=kernel, given=plain)[
+            "total"
+        ]
+    else:
+        total = np.concatenate([[found["mass"], results["mean_s"] * found["mass"]], mean_z * found["mass"]])
+    write_array(context.path("first"), total)
+    return results
 
 
 def _scale(found: Parts, rule: str | float, beta: float, centered: bool, given: bool) -> dict[str, Any]:
@@ -168,24 +187,32 @@ def _scale(found: Parts, rule: str | float, beta: float, centered: bool, given: 
 def degrees_stage(source: RowSource, alpha: float) -> Stage:
     """M t₀ and M t: one pass with α > 0, none with α = 0."""
 
-    def run(context: Context) -> dict[str, Any]:
-        kernel, first = kernel_of(context.home), read_array(context.of("scale", "first"))
-        second = kernel.core @ first
-        lowest = np.inf
-        if alpha:
-            given = Normalization(alpha, second, None)
-            found = reduce_rows(source, total_block, context.exchange, combine=combine_sums, kernel=kernel, given=given)
-            lowest = float(found["lowest q"])
-            if lowest <= 0:
-                refuse_sign(context.results("scale"), "row sum", lowest)
-            second = kernel.core @ found["total"]
-        write_array(context.path("first"), kernel.core @ first)
-        write_array(context.path("second"), second)
-        return {"alpha": alpha, "passes": int(alpha != 0)}
-
     width = source.shape[1] + 3
     cost = pass_cost(source, width, int(alpha != 0), 8 * width)
-    return Stage("degrees", ("center", "scale"), {"alpha": alpha}, run, cost, resumes=True)
+    return Stage(
+        "degrees",
+        ("center", "scale"),
+        {"alpha": alpha},
+        partial(run_degrees, source=source, alpha=alpha),
+        cost,
+        resumes=True,
+    )
+
+
+def run_degrees(context: Context, source: RowSource, alpha: float) -> dict[str, Any]:
+    kernel, first = kernel_of(context.home), read_array(context.of("scale", "first"))
+    second = kernel.core @ first
+    lowest = np.inf
+    if alpha:
+        given = Normalization(alpha, second, None)
+        found = reduce_rows(source, total_block, context.exchange, combine=combine_sums, kernel=kernel, given=given)
+        lowest = float(found["lowest q"])
+        if lowest <= 0:
+            refuse_sign(context.results("scale"), "row sum", lowest)
+        second = kernel.core @ found["total"]
+    write_array(context.path("first"), kernel.core @ first)
+    write_array(context.path("second"), second)
+    return {"alpha": alpha, "passes": int(alpha != 0)}
 
 
 def farthest(context: Context, kernel: LinearizedKernel) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -187,16 +187,38 @@ def solve_stage(source: RowSource, asked: SolverOptions) -> Stage:
     """Eigenvalues and B: one pass for G (factored), or the passes of block Lanczos."""
     size = source.shape[1] + 3
 
-    def run(context: Context) -> dict[str, Any]:
-        solve = solve_by_lanczos if asked.solver == "lanczos" else _solve_factored
-        found = solve(source, asked, context)
-        for name in ("eigenvalues", "coefficients", "residuals"):
-            write_array(context.path(name), found.pop(name))
-        return found | {"solver": asked.solver, "seed": asked.seed, "n_components": asked.n_components}
-
     if asked.solver == "lanczos":
-        return Stage("solve", KERNEL, asdict(asked), run, lanczos_cost(source, asked.n_components))
-    return Stage("solve", KERNEL, asdict(asked), run, pass_cost(source, size, 1, 8 * size * size), resumes=True)
+        return Stage(
+            "solve",
+            KERNEL,
+            asdict(asked),
+            partial(run_solve_, source=source, asked=asked),
+            lanczos_cost(source, asked.n_components),
+        )
+    return Stage(
+        "solve",
+        KERNEL,
+        asdict(asked),
+        partial(run_solve, source=source, asked=asked),
+        pass_cost(source, size, 1, 8 * size * size),
+        resumes=True,
+    )
+
+
+def run_solve(context: Context, source: RowSource, asked: SolverOptions) -> dict[str, Any]:
+    solve = solve_by_lanczos if asked.solver == "lanczos" else _solve_factored
+    found = solve(source, asked, context)
+    for name in ("eigenvalues", "coefficients", "residuals"):
+        write_array(context.path(name), found.pop(name))
+    return found | {"solver": asked.solver, "seed": asked.seed, "n_components": asked.n_components}
+
+
+def run_solve_(context: Context, source: RowSource, asked: SolverOptions) -> dict[str, Any]:
+    solve = solve_by_lanczos if asked.solver == "lanczos" else _solve_factored
+    found = solve(source, asked, context)
+    for name in ("eigenvalues", "coefficients", "residuals"):
+        write_array(context.path(name), found.pop(name))
+    return found | {"solver": asked.solver, "seed": asked.seed, "n_components": asked.n_components}
 
 
 def _solve_factored(source: RowSource, asked: SolverOptions, context: Context) -> dict[str, Any]:
@@ -235,27 +257,34 @@ def map_stage(source: RowSource, m: int, normalization: str, scaling: str) -> St
     """Everything that coordinates need, in one place, and the linear part of the map. No pass."""
     d = source.shape[1]
 
-    def run(context: Context) -> dict[str, Any]:
-        kernel, given, solve = kernel_of(context.home), normalization_of(context.home), context.results("solve")
-        eigenvalues = read_array(context.of("solve", "eigenvalues"))
-        loads = read_array(context.of("solve", "coefficients")) * np.abs(eigenvalues) ** POWERS[scaling]
-        if scaling == "eigenvalue":
-            loads = loads * np.where(eigenvalues < 0, -1.0, 1.0)
-        symmetric = normalization == "symmetric"
-        linear, offset = LinearizedMap(kernel, given, loads, solve["degrees"], symmetric).linear_part()
-        numbers = keep_kernel(context)
-        for name, array in {"loads": loads, "linear": linear, "offset": offset}.items():
-            write_array(context.path(name), array)
-        return numbers | {
-            "degrees": solve["degrees"],
-            "symmetric": symmetric,
-            "n_components": m,
-            "n_features": d,
-            "dtype": str(source.work),
-        }
-
     parameters = {"normalization": normalization, "scaling": scaling}
-    return Stage("map", (*KERNEL, "solve"), parameters, run, Cost(disk=8 * d * (2 * m + 6), coordinator=64 * d * m))
+    return Stage(
+        "map",
+        (*KERNEL, "solve"),
+        parameters,
+        partial(run_map, source=source, m=m, normalization=normalization, scaling=scaling, d=d),
+        Cost(disk=8 * d * (2 * m + 6), coordinator=64 * d * m),
+    )
+
+
+def run_map(context: Context, source: RowSource, m: int, normalization: str, scaling: str, d: int) -> dict[str, Any]:
+    kernel, given, solve = kernel_of(context.home), normalization_of(context.home), context.results("solve")
+    eigenvalues = read_array(context.of("solve", "eigenvalues"))
+    loads = read_array(context.of("solve", "coefficients")) * np.abs(eigenvalues) ** POWERS[scaling]
+    if scaling == "eigenvalue":
+        loads = loads * np.where(eigenvalues < 0, -1.0, 1.0)
+    symmetric = normalization == "symmetric"
+    linear, offset = LinearizedMap(kernel, given, loads, solve["degrees"], symmetric).linear_part()
+    numbers = keep_kernel(context)
+    for name, array in {"loads": loads, "linear": linear, "offset": offset}.items():
+        write_array(context.path(name), array)
+    return numbers | {
+        "degrees": solve["degrees"],
+        "symmetric": symmetric,
+        "n_components": m,
+        "n_features": d,
+        "dtype": str(source.work),
+    }
 
 
 @lru_cache(maxsize=2)

@@ -223,22 +223,21 @@ def landmarks_stage(source: RowSource, count: int, selection: str, at_least: int
     stage = landmark_rows_stage(source, count, selection, at_least, seed)
     if not isinstance(source, OrderedRows):
         return stage
+    asked: dict[str, Any] = {"count": count, "selection": selection, "at_least": at_least, "seed": seed}
+    return replace(stage, inputs=("survey", "order"), run=partial(run_ordered_landmarks, source=source, **asked))
 
-    def run(context: Context) -> dict[str, Any]:
-        rows = replace(source, ordered=Ordered.open(context.of("order")))
-        found = landmark_rows_stage(rows, count, selection, at_least, seed).run(context)
-        return {**found, "metric": context.results("survey")["metric"]}
 
-    return replace(stage, inputs=("survey", "order"), run=run)
+def run_ordered_landmarks(
+    context: Context, source: OrderedRows, count: int, selection: str, at_least: int, seed: int
+) -> dict[str, Any]:
+    """Landmarks among the rows of a graph."""
+    rows = replace(source, ordered=Ordered.open(context.of("order")))
+    found = landmark_rows_stage(rows, count, selection, at_least, seed).run(context)
+    return {**found, "metric": context.results("survey")["metric"]}
 
 
 def landmark_solve_stage(conditions: Conditions, policy: str, count: int, k: int, m: int, d: int) -> Stage:
     """``coordinates/0`` (L, m) and ``labels/0`` (L,) of the landmarks, ``eigenvalues`` and ``residuals``: one task."""
-
-    def run(context: Context) -> dict[str, Any]:
-        asked: dict[str, Any] = {"k": k, "m": m, "policy": policy, "out": context.path("")}
-        [results] = map_blocks(solve_landmarks, [(conditions,)], rows=context.of("landmarks", "rows"), **asked)
-        return {**results, "solver": "landmarks", "n_components": m}
 
     lists = count * k * 16 + 3 * 8 * 512 * count + TILE_BYTES
     cost = Cost(
@@ -251,7 +250,19 @@ def landmark_solve_stage(conditions: Conditions, policy: str, count: int, k: int
         blocks=1,
     )
     parameters = {**conditions.key(), "policy": policy, "n_components": m, "n_neighbors": k}
-    return Stage("solve", ("landmarks",), parameters, run, cost)
+    return Stage(
+        "solve",
+        ("landmarks",),
+        parameters,
+        partial(run_landmark_solve, conditions=conditions, policy=policy, k=k, m=m),
+        cost,
+    )
+
+
+def run_landmark_solve(context: Context, conditions: Conditions, policy: str, k: int, m: int) -> dict[str, Any]:
+    asked: dict[str, Any] = {"k": k, "m": m, "policy": policy, "out": context.path("")}
+    [results] = map_blocks(solve_landmarks, [(conditions,)], rows=context.of("landmarks", "rows"), **asked)
+    return {**results, "solver": "landmarks", "n_components": m}
 
 
 def solve_landmarks(conditions: Conditions, *, rows: str, k: int, m: int, policy: str, out: str) -> dict[str, Any]:
@@ -310,19 +321,6 @@ def landmark_coordinates_stage(source: RowSource, shape: Shape, count: int, k: i
     """``embedding`` (n, m) in the order of the input: each row among its nearest landmarks. One pass."""
     n, graph = shape.n, isinstance(source, OrderedRows)
 
-    def run(context: Context) -> dict[str, Any]:
-        model = landmark_model(context.home, shape, ridge)
-        if graph:
-            ordered, out_rows = Ordered.open(context.of("order")), block_rows(m, 8)
-            blocks = [(b,) for b in range(len(ordered.blocks))]
-            fixed: dict[str, Any] = {"ordered": ordered, "out_rows": out_rows}
-            map_blocks(placed_block, blocks, model=model, exchange=context.exchange, **fixed)
-            create_rows(context.path("embedding"), (n, m), np.float64, out_rows, overwrite=True)
-            restore(context.exchange, len(blocks), ("embedding",), n, out_rows, context.path(""))
-        else:
-            write_extended(source, Extension(extend_landmarks, model, m, shape.d), context.path("embedding"))
-        return {"n_components": m, "parts": context.results("solve")["parts"], "filled_rows": 0, "repeated_rows": 0}
-
     cost = Cost(
         passes=1,
         read=n * shape.row_bytes,
@@ -334,7 +332,29 @@ def landmark_coordinates_stage(source: RowSource, shape: Shape, count: int, k: i
     )
     parameters = {"source": source.fingerprint(), "reg": ridge}
     inputs = ("order", "landmarks", "solve") if graph else ("landmarks", "solve")
-    return Stage("coordinates", inputs, parameters, run, cost)
+    return Stage(
+        "coordinates",
+        inputs,
+        parameters,
+        partial(run_landmark_coordinates, source=source, shape=shape, m=m, ridge=ridge, graph=graph, n=n),
+        cost,
+    )
+
+
+def run_landmark_coordinates(
+    context: Context, source: RowSource, shape: Shape, m: int, ridge: float, graph: Any, n: int
+) -> dict[str, Any]:
+    model = landmark_model(context.home, shape, ridge)
+    if graph:
+        ordered, out_rows = Ordered.open(context.of("order")), block_rows(m, 8)
+        blocks = [(b,) for b in range(len(ordered.blocks))]
+        fixed: dict[str, Any] = {"ordered": ordered, "out_rows": out_rows}
+        map_blocks(placed_block, blocks, model=model, exchange=context.exchange, **fixed)
+        create_rows(context.path("embedding"), (n, m), np.float64, out_rows, overwrite=True)
+        restore(context.exchange, len(blocks), ("embedding",), n, out_rows, context.path(""))
+    else:
+        write_extended(source, Extension(extend_landmarks, model, m, shape.d), context.path("embedding"))
+    return {"n_components": m, "parts": context.results("solve")["parts"], "filled_rows": 0, "repeated_rows": 0}
 
 
 def placed_block(b: int, *, ordered: Ordered, model: LandmarkModel, out_rows: int, exchange: Exchange) -> None:

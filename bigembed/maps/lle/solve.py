@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -82,17 +83,6 @@ def alignment_stage(conditions: Conditions, shape: Shape, k: int) -> Stage:
     The rows of neighbors in other blocks are read as they are needed; a task holds a tile of them.
     """
 
-    def run(context: Context) -> dict[str, Any]:
-        ordered, lists = Ordered.open(context.of("order")), context.of("search", "neighbors")
-        blocks, known = [(b,) for b in range(len(ordered.blocks))], conditions
-        fixed: dict[str, Any] = {"ordered": ordered, "lists": lists}
-        if conditions.level is not None:
-            map_blocks(levels_block, blocks, conditions=conditions, out=context.path(""), **fixed)
-            levels = [read_array(context.path(f"levels/{b}")) for (b,) in blocks]
-            known = conditions.at(float(np.median(np.concatenate(levels))))
-        map_blocks(conditions_block, blocks, conditions=known, out=context.path(""), **fixed)
-        return {"conditions": conditions.count, **known.parameters}
-
     entries = conditions.count * (1 + k)
     tile = 8 * TILE_BYTES + 24 * (TILE_BYTES // (8 * shape.d)) * conditions.count
     cost = Cost(
@@ -104,7 +94,25 @@ def alignment_stage(conditions: Conditions, shape: Shape, k: int) -> Stage:
         flops=shape.n * (2.0 * k * k * shape.d + k**3),
         coordinator=8 * shape.n,
     )
-    return Stage("alignment", ("order", "search"), {**conditions.key(), "n_neighbors": k}, run, cost)
+    return Stage(
+        "alignment",
+        ("order", "search"),
+        {**conditions.key(), "n_neighbors": k},
+        partial(run_alignment, conditions=conditions),
+        cost,
+    )
+
+
+def run_alignment(context: Context, conditions: Conditions) -> dict[str, Any]:
+    ordered, lists = Ordered.open(context.of("order")), context.of("search", "neighbors")
+    blocks, known = [(b,) for b in range(len(ordered.blocks))], conditions
+    fixed: dict[str, Any] = {"ordered": ordered, "lists": lists}
+    if conditions.level is not None:
+        map_blocks(levels_block, blocks, conditions=conditions, out=context.path(""), **fixed)
+        levels = [read_array(context.path(f"levels/{b}")) for (b,) in blocks]
+        known = conditions.at(float(np.median(np.concatenate(levels))))
+    map_blocks(conditions_block, blocks, conditions=known, out=context.path(""), **fixed)
+    return {"conditions": conditions.count, **known.parameters}
 
 
 def levels_block(b: int, *, ordered: Ordered, lists: str, conditions: Conditions, out: str) -> None:
@@ -313,21 +321,6 @@ def solve_stage(conditions: Conditions, policy: str, n: int, k: int, m: int) -> 
     """``coordinates/b`` (rows, m) of the rows of each block, ``eigenvalues`` and ``residuals``: one task holds all."""
     check_exact(n)
 
-    def run(context: Context) -> dict[str, Any]:
-        found = context.results("components")
-        parts = parts_from(policy, found, POLICIES)
-        ordered = Ordered.open(context.of("order"))
-        paths = {
-            "conditions": context.of("alignment", "rows"),
-            "lists": context.of("search", "neighbors"),
-            "labels": context.of("components", "labels"),
-            "out": context.path(""),
-        }
-        asked = {"starts": ordered.starts, "parts": parts, "sizes": found["sizes"], "policy": policy, "m": m}
-        [results] = map_blocks(solve_task, [(conditions.count,)], **asked, **paths)
-        names = {b: ordered.ids(b) for b in range(len(ordered.blocks))}
-        return {**named(results, names, ordered), "solver": "exact", "n_components": m, "parts": parts.count}
-
     size = 8 * n * conditions.count * (1 + k)
     cost = Cost(
         read=size + 12 * n * k,
@@ -340,7 +333,29 @@ def solve_stage(conditions: Conditions, policy: str, n: int, k: int, m: int) -> 
         blocks=1,
     )
     stages = ("order", "search", "alignment", "components")
-    return Stage("solve", stages, {"policy": policy, "n_components": m, "most": MOST_BYTES}, run, cost)
+    return Stage(
+        "solve",
+        stages,
+        {"policy": policy, "n_components": m, "most": MOST_BYTES},
+        partial(run_solve, conditions=conditions, policy=policy, m=m),
+        cost,
+    )
+
+
+def run_solve(context: Context, conditions: Conditions, policy: str, m: int) -> dict[str, Any]:
+    found = context.results("components")
+    parts = parts_from(policy, found, POLICIES)
+    ordered = Ordered.open(context.of("order"))
+    paths = {
+        "conditions": context.of("alignment", "rows"),
+        "lists": context.of("search", "neighbors"),
+        "labels": context.of("components", "labels"),
+        "out": context.path(""),
+    }
+    asked = {"starts": ordered.starts, "parts": parts, "sizes": found["sizes"], "policy": policy, "m": m}
+    [results] = map_blocks(solve_task, [(conditions.count,)], **asked, **paths)
+    names = {b: ordered.ids(b) for b in range(len(ordered.blocks))}
+    return {**named(results, names, ordered), "solver": "exact", "n_components": m, "parts": parts.count}
 
 
 def check_exact(n: int) -> None:
@@ -408,29 +423,34 @@ class SolvedCoordinates:
 def coordinates_stage(policy: str, n: int, m: int, block: int) -> Stage:
     """``embedding`` (n, m) and ``labels`` (n,) in the order of the input."""
 
-    def run(context: Context) -> dict[str, Any]:
-        order, components = context.of("order"), context.results("components")
-        count = context.results("solve")["parts"]
-        starts = Ordered.open(order).starts
-        paths = context.of("solve", "coordinates"), context.of("components", "labels")
-        equal = repeated_matrix(context)
-        replaced = count < components["components"] or equal is not None
-        filled = find_replaced(context, order, count, equal) if replaced else []
-        island = ISLAND if policy == ISLANDS else None
-        write_coordinates(context, SolvedCoordinates(*paths, starts, m), order, replaced, count, island)
-        outside = sum(rows for rows, _ in filled)
-        return {
-            "n_components": m,
-            "parts": count,
-            "filled_rows": outside,
-            "repeated_rows": sum(rows for _, rows in filled),
-            "first_filled": first_replaced(filled, Ordered.open(order), context.exchange) if outside else [],
-        }
-
     rows = min(n, max(block, block_rows(m, 8)))
     cost = Cost(
         read=12 * n * m, write=16 * n * m, disk=8 * n * m + 4 * n, scratch=8 * n * m, memory=rows * (48 * m + 64)
     )
     return Stage(
-        "coordinates", ("order", "graph", "components", "solve"), {"policy": policy, "n_components": m}, run, cost
+        "coordinates",
+        ("order", "graph", "components", "solve"),
+        {"policy": policy, "n_components": m},
+        partial(run_coordinates, policy=policy, m=m),
+        cost,
     )
+
+
+def run_coordinates(context: Context, policy: str, m: int) -> dict[str, Any]:
+    order, components = context.of("order"), context.results("components")
+    count = context.results("solve")["parts"]
+    starts = Ordered.open(order).starts
+    paths = context.of("solve", "coordinates"), context.of("components", "labels")
+    equal = repeated_matrix(context)
+    replaced = count < components["components"] or equal is not None
+    filled = find_replaced(context, order, count, equal) if replaced else []
+    island = ISLAND if policy == ISLANDS else None
+    write_coordinates(context, SolvedCoordinates(*paths, starts, m), order, replaced, count, island)
+    outside = sum(rows for rows, _ in filled)
+    return {
+        "n_components": m,
+        "parts": count,
+        "filled_rows": outside,
+        "repeated_rows": sum(rows for _, rows in filled),
+        "first_filled": first_replaced(filled, Ordered.open(order), context.exchange) if outside else [],
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -216,27 +217,34 @@ def _warnings(solve: dict[str, Any], estimator: ClassicalMDS) -> dict[str, list[
 def scatter_solve_stage(m: int, n: int, d: int) -> Stage:
     """Eigenpairs of the scatter S = Σ (x − mean)(x − mean)ᵀ: B has its eigenvalues, and coordinates (x − mean)·v."""
 
-    def run(context: Context) -> dict[str, Any]:
-        scatter = read_array(context.of("moments", "scatter"))
-        values, vectors = principal_directions(scatter)
-        kept = kept_of(values, 0.0, min(m, n - 1))
-        vectors = vectors[:, :kept] * extremes(vectors[:, :kept])[1]
-        write_array(context.path("components"), np.ascontiguousarray(vectors.T))
-        write_array(context.path("eigenvalues"), values[:kept])
-        write_array(context.path("negative"), np.zeros(0))
-        total, trace = float(values @ values), float(values.sum())
-        residuals = np.linalg.norm(scatter @ vectors - vectors * values[:kept], axis=0)
-        return {
-            "n": n,
-            "n_components": kept,
-            "positive": int(np.count_nonzero(values)),
-            "trace": trace,
-            "norm": total**0.5,
-            "explained": float(values[:kept] @ values[:kept]) / total,
-            "residuals": (residuals / trace).tolist(),
-            "passes": 1,
-            "solver": "scatter",
-            "converged": True,
-        }
+    return Stage(
+        "solve",
+        ("moments",),
+        {"m": m},
+        partial(run_scatter_solve, m=m, n=n),
+        Cost(disk=8 * d * (m + 1), coordinator=48 * d * d),
+    )
 
-    return Stage("solve", ("moments",), {"m": m}, run, Cost(disk=8 * d * (m + 1), coordinator=48 * d * d))
+
+def run_scatter_solve(context: Context, m: int, n: int) -> dict[str, Any]:
+    scatter = read_array(context.of("moments", "scatter"))
+    values, vectors = principal_directions(scatter)
+    kept = kept_of(values, 0.0, min(m, n - 1))
+    vectors = vectors[:, :kept] * extremes(vectors[:, :kept])[1]
+    write_array(context.path("components"), np.ascontiguousarray(vectors.T))
+    write_array(context.path("eigenvalues"), values[:kept])
+    write_array(context.path("negative"), np.zeros(0))
+    total, trace = float(values @ values), float(values.sum())
+    residuals = np.linalg.norm(scatter @ vectors - vectors * values[:kept], axis=0)
+    return {
+        "n": n,
+        "n_components": kept,
+        "positive": int(np.count_nonzero(values)),
+        "trace": trace,
+        "norm": total**0.5,
+        "explained": float(values[:kept] @ values[:kept]) / total,
+        "residuals": (residuals / trace).tolist(),
+        "passes": 1,
+        "solver": "scatter",
+        "converged": True,
+    }

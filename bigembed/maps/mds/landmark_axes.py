@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import Any, Self
 
@@ -54,28 +55,6 @@ def affine_solve_stage(source: RowSource, m: int, count: int) -> Stage:
     n, d = source.shape
     wide = d > SCATTER_COLUMNS
 
-    def run(context: Context) -> dict[str, Any]:
-        landmarks, mean = read_array(context.of("landmarks", "rows")), read_array(context.of("sample", "mean"))
-        values, axes = landmark_axes(landmarks)
-        kept = kept_of(values, 0.0, m)
-        axes = axes[:, :kept]
-        if wide:
-            found = reduce_rows(
-                source, projected_moments, context.exchange, combine=merge_moments, mean=mean, axes=axes
-            )
-            scatter = found["scatter"]
-        else:
-            scatter = axes.T @ read_array(context.of("sample", "scatter")) @ axes
-        spread, turn = linalg.eigh(scatter)
-        components = axes @ turn[:, ::-1]
-        components *= extremes(components)[1]
-        write_array(context.path("components"), np.ascontiguousarray(components.T))
-        write_array(context.path("mean"), mean)
-        write_array(context.path("eigenvalues"), np.maximum(spread[::-1], 0.0))
-        write_array(context.path("landmark_eigenvalues"), np.pad(values, (0, max(0, len(landmarks) - len(values)))))
-        measured = diagnostics(context, Metric("euclidean"), kept)
-        return {"affine": True, "n_components": kept, "last": float(values[kept - 1]), "lowest": 0.0, **measured}
-
     cost = Cost(
         passes=1 if wide else 0,
         read=n * source.row_bytes if wide else 0,
@@ -84,7 +63,30 @@ def affine_solve_stage(source: RowSource, m: int, count: int) -> Stage:
         coordinator=60 * (min(count, d) ** 2 + count**2) + 8 * PROBES * (PROBES + 4 * count + d),
         serial_flops=10 * min(count, d) ** 3,
     )
-    return Stage("solve", ("sample", "landmarks"), {"m": m}, run, cost)
+    return Stage(
+        "solve", ("sample", "landmarks"), {"m": m}, partial(run_affine_solve, source=source, m=m, wide=wide), cost
+    )
+
+
+def run_affine_solve(context: Context, source: RowSource, m: int, wide: int) -> dict[str, Any]:
+    landmarks, mean = read_array(context.of("landmarks", "rows")), read_array(context.of("sample", "mean"))
+    values, axes = landmark_axes(landmarks)
+    kept = kept_of(values, 0.0, m)
+    axes = axes[:, :kept]
+    if wide:
+        found = reduce_rows(source, projected_moments, context.exchange, combine=merge_moments, mean=mean, axes=axes)
+        scatter = found["scatter"]
+    else:
+        scatter = axes.T @ read_array(context.of("sample", "scatter")) @ axes
+    spread, turn = linalg.eigh(scatter)
+    components = axes @ turn[:, ::-1]
+    components *= extremes(components)[1]
+    write_array(context.path("components"), np.ascontiguousarray(components.T))
+    write_array(context.path("mean"), mean)
+    write_array(context.path("eigenvalues"), np.maximum(spread[::-1], 0.0))
+    write_array(context.path("landmark_eigenvalues"), np.pad(values, (0, max(0, len(landmarks) - len(values)))))
+    measured = diagnostics(context, Metric("euclidean"), kept)
+    return {"affine": True, "n_components": kept, "last": float(values[kept - 1]), "lowest": 0.0, **measured}
 
 
 def landmark_axes(rows: Array) -> tuple[Array, Array]:
@@ -110,26 +112,29 @@ def projected_moments(block: RowBlock, *, mean: Array, axes: Array) -> Parts:
 def distance_solve_stage(source: RowSource, metric: Metric, m: int, count: int) -> Stage:
     """The map of squared distances to coordinates, on the axes of the landmarks: ``mean``, ``matrix``, ``offset``."""
 
-    def run(context: Context) -> dict[str, Any]:
-        landmarks = read_array(context.of("landmarks", "rows"))
-        between = metric.within(context).between(landmarks, landmarks)
-        refuse_square(between, f"metric={metric.text}", "landmarks")
-        found, values = classical(np.square(between), m)
-        kept = kept_of(values, FLOOR * max(float(values[0]), 0.0), m)
-        AffineMap.within(context.path("")).write(Affine(found.mean, found.matrix[:, :kept], np.zeros(kept)))
-        write_array(context.path("landmark_eigenvalues"), values)
-        return {
-            "affine": False,
-            "n_components": kept,
-            "last": float(values[kept - 1]),
-            "lowest": float(values[-1]),
-            "negative_share": float(-values[values < 0].sum() / np.abs(values).sum()),
-            **diagnostics(context, metric, kept),
-        }
-
     held = 60 * count**2 + 8 * PROBES * (PROBES + 4 * count)
     cost = Cost(disk=8 * count * (m + 3), coordinator=held, serial_flops=10 * count**3)
-    return Stage("solve", ("sample", "landmarks"), metric.key() | {"m": m}, run, cost)
+    return Stage(
+        "solve", ("sample", "landmarks"), metric.key() | {"m": m}, partial(run_distance_solve, metric=metric, m=m), cost
+    )
+
+
+def run_distance_solve(context: Context, metric: Metric, m: int) -> dict[str, Any]:
+    landmarks = read_array(context.of("landmarks", "rows"))
+    between = metric.within(context).between(landmarks, landmarks)
+    refuse_square(between, f"metric={metric.text}", "landmarks")
+    found, values = classical(np.square(between), m)
+    kept = kept_of(values, FLOOR * max(float(values[0]), 0.0), m)
+    AffineMap.within(context.path("")).write(Affine(found.mean, found.matrix[:, :kept], np.zeros(kept)))
+    write_array(context.path("landmark_eigenvalues"), values)
+    return {
+        "affine": False,
+        "n_components": kept,
+        "last": float(values[kept - 1]),
+        "lowest": float(values[-1]),
+        "negative_share": float(-values[values < 0].sum() / np.abs(values).sum()),
+        **diagnostics(context, metric, kept),
+    }
 
 
 def distance_coordinates_stage(source: RowSource, metric: Metric, m: int, count: int) -> Stage:
@@ -138,29 +143,6 @@ def distance_coordinates_stage(source: RowSource, metric: Metric, m: int, count:
     One pass places the rows and takes second moments; they wait in the exchange to be turned.
     """
     n, d = source.shape
-
-    def run(context: Context) -> dict[str, Any]:
-        by, known = metric.within(context), context.of("landmarks", "rows")
-        model = ByDistance(by, known, AffineMap.within(context.of("solve")))
-        total = reduce_rows(
-            source,
-            triangulate_block,
-            context.exchange,
-            combine=merge_moments,
-            label="triangulate",
-            model=model,
-            to=context.exchange,
-        )
-        found, mean = model.map.read(), total["mean"]
-        spread, turn = linalg.eigh(total["scatter"])
-        turn = turn[:, ::-1]
-        landmarks = read_array(known)
-        turn = turn * extremes((triangulated(by.between(landmarks, landmarks), found) - mean) @ turn)[1]
-        AffineMap.within(context.path("")).write(found.then(turn, -mean @ turn))
-        write_array(context.path("eigenvalues"), np.maximum(spread[::-1], 0.0))
-        out = context.path("embedding")
-        write_finished(source, context.exchange, "coordinates", Affine(mean, turn), out, len(mean), source.work)
-        return {"n_components": len(mean)}
 
     size = n * m * source.work.itemsize
     cost = Cost(
@@ -174,7 +156,38 @@ def distance_coordinates_stage(source: RowSource, metric: Metric, m: int, count:
         flops=2 * n * count * (d + m),
         scalar_ops=n * count,
     )
-    return Stage("coordinates", ("landmarks", "solve"), {"source": source.fingerprint()}, run, cost, resumes=True)
+    return Stage(
+        "coordinates",
+        ("landmarks", "solve"),
+        {"source": source.fingerprint()},
+        partial(run_distance_coordinates, source=source, metric=metric),
+        cost,
+        resumes=True,
+    )
+
+
+def run_distance_coordinates(context: Context, source: RowSource, metric: Metric) -> dict[str, Any]:
+    by, known = metric.within(context), context.of("landmarks", "rows")
+    model = ByDistance(by, known, AffineMap.within(context.of("solve")))
+    total = reduce_rows(
+        source,
+        triangulate_block,
+        context.exchange,
+        combine=merge_moments,
+        label="triangulate",
+        model=model,
+        to=context.exchange,
+    )
+    found, mean = model.map.read(), total["mean"]
+    spread, turn = linalg.eigh(total["scatter"])
+    turn = turn[:, ::-1]
+    landmarks = read_array(known)
+    turn = turn * extremes((triangulated(by.between(landmarks, landmarks), found) - mean) @ turn)[1]
+    AffineMap.within(context.path("")).write(found.then(turn, -mean @ turn))
+    write_array(context.path("eigenvalues"), np.maximum(spread[::-1], 0.0))
+    out = context.path("embedding")
+    write_finished(source, context.exchange, "coordinates", Affine(mean, turn), out, len(mean), source.work)
+    return {"n_components": len(mean)}
 
 
 def triangulate_block(block: RowBlock, *, model: ByDistance, to: Exchange) -> Parts:
@@ -275,14 +288,17 @@ def drawn_stage(numbers: Numbers, asked: LandmarkOptions) -> Stage:
     """Numbers of the rows that landmarks are chosen among (``candidates``, ``ids``), and of ``probes``."""
     n = numbers.shape[0]
 
-    def run(context: Context) -> dict[str, Any]:
-        ids, probes = asked.candidates(n, SAMPLE_BYTES // CANDIDATES), uniform(n, min(n, GIVEN_PROBES), [asked.seed, 2])
-        write_array(context.path("ids"), ids)
-        write_array(context.path("probes"), probes.astype(np.float64)[:, None])
-        return {"n": n, "d": n, "dtype": "float64", "candidates": len(ids), "probes": len(probes)}
-
     parameters = {"source": numbers.fingerprint(), "metric": "precomputed", **asked.key()}
-    return Stage("sample", (), parameters, run, Cost(disk=8 * (GIVEN_PROBES + 30 * asked.count)))
+    return Stage(
+        "sample", (), parameters, partial(run_drawn, asked=asked, n=n), Cost(disk=8 * (GIVEN_PROBES + 30 * asked.count))
+    )
+
+
+def run_drawn(context: Context, asked: LandmarkOptions, n: int) -> dict[str, Any]:
+    ids, probes = asked.candidates(n, SAMPLE_BYTES // CANDIDATES), uniform(n, min(n, GIVEN_PROBES), [asked.seed, 2])
+    write_array(context.path("ids"), ids)
+    write_array(context.path("probes"), probes.astype(np.float64)[:, None])
+    return {"n": n, "d": n, "dtype": "float64", "candidates": len(ids), "probes": len(probes)}
 
 
 def kept_stage(numbers: Numbers, asked: LandmarkOptions) -> Stage:
@@ -295,30 +311,6 @@ def kept_stage(numbers: Numbers, asked: LandmarkOptions) -> Stage:
     source, n = numbers.given, numbers.shape[0]
     most, (high, wide) = min(n, asked.count + GIVEN_PROBES + 1), source.chunks
 
-    def run(context: Context) -> dict[str, Any]:
-        ids, probes = read_array(context.of("sample", "ids")), read_array(context.of("sample", "probes"))[:, 0]
-        kept, out = np.zeros(0, np.int64), context.path("distances")
-
-        def read(rows: Array) -> None:
-            nonlocal kept
-            new = np.setdiff1d(rows, kept)
-            for row in new.tolist():
-                create_rows(f"{out}/{row}", (n,), source.work, SPAN, overwrite=True, compress=False)
-            tasks = [(part, *span) for part, span in product(in_chunks(new, high), bounds(n, SPAN))]
-            refuse_entries(map_blocks(keep_block, tasks, source=source, out=out), len(new))
-            kept = np.union1d(kept, new)
-
-        def to_candidates(i: int) -> Array:
-            read(ids[i : i + 1])
-            return read_array(f"{out}/{ids[i]}")[ids].astype(np.float64)
-
-        numbers = ids if asked.given is None else np.asarray(asked.given, np.int64)
-        if asked.given is None and far_apart(asked.selection):
-            apart = to_candidates if asked.count * high <= n else among(source, ids, context.exchange).__getitem__
-            numbers = ids[max_min_by(apart, asked.count)]
-        read(np.concatenate([numbers, probes.astype(np.int64), ids[:1]]))
-        return write_landmarks(context, asked, numbers.astype(np.float64)[:, None], numbers, len(ids))
-
     touched, every = min(n, most * high), asked.count * high > n and asked.selection == "max-min"
     held = 16 * min(n, CANDIDATES, 30 * asked.count) ** 2 if every else 0
     cost = Cost(
@@ -330,7 +322,34 @@ def kept_stage(numbers: Numbers, asked: LandmarkOptions) -> Stage:
         coordinator=40 * n + held,
         maps=asked.count if asked.selection == "max-min" else 1,
     )
-    return Stage("landmarks", ("sample",), asked.key(), run, cost)
+    return Stage(
+        "landmarks", ("sample",), asked.key(), partial(run_kept, asked=asked, high=high, n=n, source=source), cost
+    )
+
+
+def run_kept(context: Context, asked: LandmarkOptions, high: int, n: int, source: Any) -> dict[str, Any]:
+    ids, probes = read_array(context.of("sample", "ids")), read_array(context.of("sample", "probes"))[:, 0]
+    kept, out = np.zeros(0, np.int64), context.path("distances")
+
+    def read(rows: Array) -> None:
+        nonlocal kept
+        new = np.setdiff1d(rows, kept)
+        for row in new.tolist():
+            create_rows(f"{out}/{row}", (n,), source.work, SPAN, overwrite=True, compress=False)
+        tasks = [(part, *span) for part, span in product(in_chunks(new, high), bounds(n, SPAN))]
+        refuse_entries(map_blocks(keep_block, tasks, source=source, out=out), len(new))
+        kept = np.union1d(kept, new)
+
+    def to_candidates(i: int) -> Array:
+        read(ids[i : i + 1])
+        return read_array(f"{out}/{ids[i]}")[ids].astype(np.float64)
+
+    numbers = ids if asked.given is None else np.asarray(asked.given, np.int64)
+    if asked.given is None and far_apart(asked.selection):
+        apart = to_candidates if asked.count * high <= n else among(source, ids, context.exchange).__getitem__
+        numbers = ids[max_min_by(apart, asked.count)]
+    read(np.concatenate([numbers, probes.astype(np.int64), ids[:1]]))
+    return write_landmarks(context, asked, numbers.astype(np.float64)[:, None], numbers, len(ids))
 
 
 def in_chunks(rows: Array, high: int) -> list[Array]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -86,15 +87,6 @@ def distances_stage(source: RowSource, metric: Metric) -> Stage:
     n, d = checked_shape(source)
     size = source.work.itemsize
 
-    def run(context: Context) -> dict[str, Any]:
-        rows, out = context.path("rows"), context.path("distances")
-        create_rows(rows, (n, d), source.work, TASK_ROWS, overwrite=True)
-        create_grid(out, (n, n), source.work, (TILE, TILE))
-        spans = bounds(n, TASK_ROWS)
-        refuse(map_blocks(copy_block, spans, source=source, out=rows), source)
-        map_blocks(distances_block, spans, rows=RowSource((n, d), source.work, path=rows), metric=metric, out=out)
-        return {"n": n, "d": d, "metric": metric.text}
-
     cost = Cost(
         passes=1 + -(-n // TASK_ROWS),
         read=n * source.row_bytes * (1 + -(-n // TASK_ROWS)),
@@ -105,7 +97,23 @@ def distances_stage(source: RowSource, metric: Metric) -> Stage:
         scalar_ops=n * n,
         blocks=-(-n // TASK_ROWS),
     )
-    return Stage("distances", (), {"source": source.fingerprint(), **metric.key()}, run, cost)
+    return Stage(
+        "distances",
+        (),
+        {"source": source.fingerprint(), **metric.key()},
+        partial(run_distances, source=source, metric=metric, d=d, n=n),
+        cost,
+    )
+
+
+def run_distances(context: Context, source: RowSource, metric: Metric, d: int, n: int) -> dict[str, Any]:
+    rows, out = context.path("rows"), context.path("distances")
+    create_rows(rows, (n, d), source.work, TASK_ROWS, overwrite=True)
+    create_grid(out, (n, n), source.work, (TILE, TILE))
+    spans = bounds(n, TASK_ROWS)
+    refuse(map_blocks(copy_block, spans, source=source, out=rows), source)
+    map_blocks(distances_block, spans, rows=RowSource((n, d), source.work, path=rows), metric=metric, out=out)
+    return {"n": n, "d": d, "metric": metric.text}
 
 
 def copy_block(start: int, stop: int, *, source: RowSource, out: str) -> dict[str, Any]:
@@ -170,34 +178,44 @@ def sample_stage(source: RowSource, asked: LandmarkOptions, moments: bool) -> St
     n, d = checked_shape(source)
     size = 8 * d * (d if d <= SCATTER_COLUMNS else 1) if moments else 0
 
-    def run(context: Context) -> dict[str, Any]:
-        ids = asked.candidates(n, source.row_bytes)
-        probes = uniform(n, min(n, PROBES), [asked.seed, 2])
-        both = np.union1d(ids, probes)
-        write_array(context.path("wanted"), both)
-        found = reduce_rows(
-            source,
-            sample_of_block,
-            context.exchange,
-            combine=merge_samples,
-            partial_bytes=size,
-            first=True,
-            label="sample",
-            wanted=context.path("wanted"),
-            moments=moments,
-        )
-        write_array(context.path("ids"), ids)
-        write_array(context.path("candidates"), found["rows"][np.searchsorted(both, ids)])
-        write_array(context.path("probes"), found["rows"][np.searchsorted(both, probes)])
-        for name in ("mean", "scatter") if moments else ():
-            write_array(context.path(name), found[name])
-        return {"n": n, "d": d, "dtype": str(source.work), "candidates": len(ids), "probes": len(probes)}
-
     held = (len(asked.candidates(n, source.row_bytes)) + PROBES) * (source.row_bytes + 8)
     more = {"disk": held + size, "scratch": held, "memory": held, "coordinator": 4 * held}
     cost = summing_cost(source, size, flops=2 * n * size / 8, **more)
     parameters = {"source": source.fingerprint(), "moments": moments, **asked.key()}
-    return Stage("sample", (), parameters, run, cost, resumes=True)
+    return Stage(
+        "sample",
+        (),
+        parameters,
+        partial(run_sample, source=source, asked=asked, moments=moments, d=d, n=n, size=size),
+        cost,
+        resumes=True,
+    )
+
+
+def run_sample(
+    context: Context, source: RowSource, asked: LandmarkOptions, moments: bool, d: int, n: int, size: int
+) -> dict[str, Any]:
+    ids = asked.candidates(n, source.row_bytes)
+    probes = uniform(n, min(n, PROBES), [asked.seed, 2])
+    both = np.union1d(ids, probes)
+    write_array(context.path("wanted"), both)
+    found = reduce_rows(
+        source,
+        sample_of_block,
+        context.exchange,
+        combine=merge_samples,
+        partial_bytes=size,
+        first=True,
+        label="sample",
+        wanted=context.path("wanted"),
+        moments=moments,
+    )
+    write_array(context.path("ids"), ids)
+    write_array(context.path("candidates"), found["rows"][np.searchsorted(both, ids)])
+    write_array(context.path("probes"), found["rows"][np.searchsorted(both, probes)])
+    for name in ("mean", "scatter") if moments else ():
+        write_array(context.path(name), found[name])
+    return {"n": n, "d": d, "dtype": str(source.work), "candidates": len(ids), "probes": len(probes)}
 
 
 def sample_of_block(block: RowBlock, *, wanted: str, moments: bool) -> Parts:
@@ -221,14 +239,15 @@ def merge_samples(left: Parts, right: Parts) -> Parts:
 def landmarks_stage(asked: LandmarkOptions, metric: Metric, d: int) -> Stage:
     """``rows`` (L, d) and ``ids`` (L,) of the landmarks (−1: no row of the input), ``order`` in which to take fewer."""
 
-    def run(context: Context) -> dict[str, Any]:
-        sample, ids = read_array(context.of("sample", "candidates")), read_array(context.of("sample", "ids"))
-        rows, numbers = choose(asked, metric, sample, ids, context.results("sample")["dtype"])
-        return write_landmarks(context, asked, rows, numbers, len(sample))
-
     parameters = {**asked.key(), **metric.key()}
     cost = Cost(disk=8 * asked.count * (d + 2), coordinator=192 << 20, serial_flops=100 * asked.count**2 * d)
-    return Stage("landmarks", ("sample",), parameters, run, cost)
+    return Stage("landmarks", ("sample",), parameters, partial(run_landmarks, asked=asked, metric=metric), cost)
+
+
+def run_landmarks(context: Context, asked: LandmarkOptions, metric: Metric) -> dict[str, Any]:
+    sample, ids = read_array(context.of("sample", "candidates")), read_array(context.of("sample", "ids"))
+    rows, numbers = choose(asked, metric, sample, ids, context.results("sample")["dtype"])
+    return write_landmarks(context, asked, rows, numbers, len(sample))
 
 
 def write_landmarks(
@@ -298,34 +317,6 @@ def distance_solve_stage(
     """
     n, dtype = source.shape[0], source.work if made else source.dtype
 
-    def run(context: Context) -> dict[str, Any]:
-        given = RowSource((n, n), dtype, path=context.of("distances", "distances")) if made else source
-        operator = CenteredOperator(given, StoredSpace(None, context.exchange, vector_blocks(n)), squared=squared)
-        context.note(f"{n} × {n} distances are finite, symmetric and zero on the diagonal")
-        mean = operator.means
-        noise = rounding(operator, given)
-        solved = _dense if n <= DENSE_ROWS else _lanczos
-        values, vectors, negative, found = solved(operator, given, mean, m, (tol, max_passes, seed))
-        kept = kept_of(values, noise, m)
-        values, vectors = values[:kept], vectors[:, :kept]
-        residuals = found["residuals"][:kept] / operator.trace
-        AffineMap.within(context.path("")).write(scaled(mean, values, vectors, kept, noise))
-        write_array(context.path("eigenvalues"), values)
-        negative = negative[negative < -noise]
-        write_array(context.path("negative"), negative)
-        return {
-            "n": n,
-            "n_components": kept,
-            "trace": operator.trace,
-            "norm": operator.norm,
-            "explained": min(1.0, float(values @ values) / operator.norm**2),
-            "rounding": noise,
-            "passes": operator.passes,
-            **found,
-            "residuals": residuals.tolist(),
-            "converged": bool(found["converged"] or (residuals <= max(tol, noise / operator.trace)).all()),
-        }
-
     parameters: dict[str, Any] = {"m": m, "squared": squared, "tol": tol, "max_passes": max_passes, "seed": seed}
     if not made:
         parameters["source"] = source.fingerprint()
@@ -341,7 +332,64 @@ def distance_solve_stage(
         maps=2 * PASSES,
         blocks=-(-n // VECTOR_ROWS),
     )
-    return Stage("solve", ("distances",) if made else (), parameters, run, cost)
+    return Stage(
+        "solve",
+        ("distances",) if made else (),
+        parameters,
+        partial(
+            run_distance_solve,
+            source=source,
+            m=m,
+            made=made,
+            squared=squared,
+            tol=tol,
+            max_passes=max_passes,
+            seed=seed,
+            dtype=dtype,
+            n=n,
+        ),
+        cost,
+    )
+
+
+def run_distance_solve(
+    context: Context,
+    source: RowSource,
+    m: int,
+    made: bool,
+    squared: bool,
+    tol: float,
+    max_passes: int,
+    seed: int,
+    dtype: Any,
+    n: int,
+) -> dict[str, Any]:
+    given = RowSource((n, n), dtype, path=context.of("distances", "distances")) if made else source
+    operator = CenteredOperator(given, StoredSpace(None, context.exchange, vector_blocks(n)), squared=squared)
+    context.note(f"{n} × {n} distances are finite, symmetric and zero on the diagonal")
+    mean = operator.means
+    noise = rounding(operator, given)
+    solved = _dense if n <= DENSE_ROWS else _lanczos
+    values, vectors, negative, found = solved(operator, given, mean, m, (tol, max_passes, seed))
+    kept = kept_of(values, noise, m)
+    values, vectors = values[:kept], vectors[:, :kept]
+    residuals = found["residuals"][:kept] / operator.trace
+    AffineMap.within(context.path("")).write(scaled(mean, values, vectors, kept, noise))
+    write_array(context.path("eigenvalues"), values)
+    negative = negative[negative < -noise]
+    write_array(context.path("negative"), negative)
+    return {
+        "n": n,
+        "n_components": kept,
+        "trace": operator.trace,
+        "norm": operator.norm,
+        "explained": min(1.0, float(values @ values) / operator.norm**2),
+        "rounding": noise,
+        "passes": operator.passes,
+        **found,
+        "residuals": residuals.tolist(),
+        "converged": bool(found["converged"] or (residuals <= max(tol, noise / operator.trace)).all()),
+    }
 
 
 def panel_bytes(n: int, itemsize: int, chunks: tuple[int, int]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -225,38 +226,45 @@ def survey_stage(source: RowSource, gram: bool) -> Stage:
     """Σ x, ‖X‖², the sign of the entries and, for singular vectors, XᵀX: one pass."""
     n, d = source.shape
 
-    def run(context: Context) -> dict[str, Any]:
-        found = reduce_rows(
-            source,
-            total_block,
-            context.exchange,
-            combine=combine_totals,
-            partial_bytes=8 * d * d * gram,
-            first=True,
-            label="survey",
-            gram=gram,
-        )
-        if not found["weight"] > 0:
-            raise InputError("weights must contain at least one that is not zero: all are zero")
-        if found["lowest"] < 0:
-            raise InputError(
-                f"Negative values in data passed to NMF: the smallest entry is {float(found['lowest']):.6g}; all must "
-                "be ≥ 0. Shift or clip them, or use PCA"
-            )
-        write_array(context.path("sum"), found["sum"])
-        write_array(context.path("gram"), found["gram"])
-        mean = float(found["sum"].sum() / (found["weight"] * d)) if found["weight"] else 0.0
-        return {
-            "n": n,
-            "d": d,
-            "dtype": str(source.work),
-            "squares": float(found["squares"]),
-            "mean": mean,
-            "passes": 1,
-        }
-
     second = 8 * d * d * gram
-    return Stage("survey", (), {"source": source.fingerprint(), "gram": gram}, run, _cost(source, 1, 1, second))
+    return Stage(
+        "survey",
+        (),
+        {"source": source.fingerprint(), "gram": gram},
+        partial(run_survey, source=source, gram=gram, d=d, n=n),
+        _cost(source, 1, 1, second),
+    )
+
+
+def run_survey(context: Context, source: RowSource, gram: bool, d: int, n: int) -> dict[str, Any]:
+    found = reduce_rows(
+        source,
+        total_block,
+        context.exchange,
+        combine=combine_totals,
+        partial_bytes=8 * d * d * gram,
+        first=True,
+        label="survey",
+        gram=gram,
+    )
+    if not found["weight"] > 0:
+        raise InputError("weights must contain at least one that is not zero: all are zero")
+    if found["lowest"] < 0:
+        raise InputError(
+            f"Negative values in data passed to NMF: the smallest entry is {float(found['lowest']):.6g}; all must "
+            "be ≥ 0. Shift or clip them, or use PCA"
+        )
+    write_array(context.path("sum"), found["sum"])
+    write_array(context.path("gram"), found["gram"])
+    mean = float(found["sum"].sum() / (found["weight"] * d)) if found["weight"] else 0.0
+    return {
+        "n": n,
+        "d": d,
+        "dtype": str(source.work),
+        "squares": float(found["squares"]),
+        "mean": mean,
+        "passes": 1,
+    }
 
 
 def start_stage(source: RowSource, m: int, start: Any, seed: int) -> Stage:
@@ -264,29 +272,46 @@ def start_stage(source: RowSource, m: int, start: Any, seed: int) -> Stage:
     d = source.shape[1]
     singular = isinstance(start, str) and start != "random"
 
-    def run(context: Context) -> dict[str, Any]:
-        mean = context.results("survey")["mean"]
-        if singular:
-            vectors, sigma = singular_vectors(read_array(context.of("survey", "gram")), m)
-            masses = reduce_rows(source, parts_block, context.exchange, label="start", vectors=vectors)["masses"]
-            components = filled(nndsvd(vectors, sigma, masses), start, mean, seed)
-        else:
-            components = random_start(m, d, mean, seed) if start == "random" else np.asarray(start)
-        write_array(context.path("components"), components)
-        return {"passes": int(singular), "seed": seed}
+    return Stage(
+        "start",
+        ("survey",),
+        {"m": m, "start": start, "seed": seed},
+        partial(run_start, source=source, m=m, start=start, seed=seed, d=d, singular=singular),
+        _cost(source, int(singular), m),
+    )
 
-    return Stage("start", ("survey",), {"m": m, "start": start, "seed": seed}, run, _cost(source, int(singular), m))
+
+def run_start(
+    context: Context, source: RowSource, m: int, start: Any, seed: int, d: int, singular: Any
+) -> dict[str, Any]:
+    mean = context.results("survey")["mean"]
+    if singular:
+        vectors, sigma = singular_vectors(read_array(context.of("survey", "gram")), m)
+        masses = reduce_rows(source, parts_block, context.exchange, label="start", vectors=vectors)["masses"]
+        components = filled(nndsvd(vectors, sigma, masses), start, mean, seed)
+    else:
+        components = random_start(m, d, mean, seed) if start == "random" else np.asarray(start)
+    write_array(context.path("components"), components)
+    return {"passes": int(singular), "seed": seed}
 
 
 def factors_stage(source: RowSource, m: int, tol: float, max_iter: int) -> Stage:
     """Alternating descent; its state is in the exchange after every pass."""
 
-    def run(context: Context) -> dict[str, Any]:
-        return Factors(source, context, tol, max_iter).run("‖X − WH‖²")
-
     parameters = {"tol": tol, "max_iter": max_iter}
     cost = _cost(source, min(max_iter, PLANNED) + 1, m)
-    return Stage("factors", ("survey", "start"), parameters, run, cost, resumes=True)
+    return Stage(
+        "factors",
+        ("survey", "start"),
+        parameters,
+        partial(run_factors, source=source, tol=tol, max_iter=max_iter),
+        cost,
+        resumes=True,
+    )
+
+
+def run_factors(context: Context, source: RowSource, tol: float, max_iter: int) -> dict[str, Any]:
+    return Factors(source, context, tol, max_iter).run("‖X − WH‖²")
 
 
 class Factors(RowDescent):

@@ -8,6 +8,7 @@ and the field.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -254,9 +255,6 @@ def descent_stage(graph: GraphShape, edges: int, asked: DescentOptions, in_memor
     held = whole <= HELD_BYTES if in_memory is None else in_memory
     place = Immaterial(held)  # (the bytes are the same)
 
-    def run(context: Context) -> dict[str, Any]:
-        return ForceDescent(context, n, asked, place.value).run("KL")
-
     kept, transform = lattice_bytes(n, m)
     by_block = 24 * (-(-edges // n)) * block + 200 * block * m + transform // 4
     passes = asked.iterations if not held else -(-asked.iterations // REPORT)
@@ -272,7 +270,18 @@ def descent_stage(graph: GraphShape, edges: int, asked: DescentOptions, in_memor
         maps=2 * passes,
         blocks=1 if held else 0,
     )
-    return Stage("descent", ("kernel", "start", graph.stage), asdict(asked), run, cost, resumes=True)
+    return Stage(
+        "descent",
+        ("kernel", "start", graph.stage),
+        asdict(asked),
+        partial(run_descent, asked=asked, n=n, place=place),
+        cost,
+        resumes=True,
+    )
+
+
+def run_descent(context: Context, asked: DescentOptions, n: int, place: Any) -> dict[str, Any]:
+    return ForceDescent(context, n, asked, place.value).run("KL")
 
 
 class ForceDescent(MapDescent):

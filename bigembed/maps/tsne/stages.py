@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,29 +40,6 @@ def affinities_stage(graph: GraphShape, edges: int, perplexity: float) -> Stage:
         parameters = {"perplexity": perplexity}
         inputs = ("order", "graph") if graph.dense or graph.given else ("graph", "search")
 
-    def run(context: Context) -> dict[str, Any]:
-        given = context.home.matrix(graph.stage, "given" if graph.weighted else "squared")
-        space, out = StoredSpace(given, context.exchange), context.path("")
-        if graph.weighted:
-            whole = tree_sum(space.sweep(mass_block, arguments=(given,)))
-            if not whole > 0:
-                raise InputError("the weights add up to 0: nothing attracts anything")
-            parts = space.sweep(given_block, arguments=(given, whole, out))
-        else:
-            lists = "" if graph.dense else context.of("graph" if graph.given else "search")
-            starts = read_array(context.of("graph", "starts"))
-            space.sweep(
-                calibrate_block, writes=["scale"], posts=["scale"], arguments=(given, lists, starts, perplexity)
-            )
-            shared = (given, starts, out)
-            parts = space.sweep(joint_block, reads=["scale"], halos=["scale"], arguments=shared)
-        return {
-            "edges": sum(part[0] for part in parts),
-            "rows": list(given.rows),
-            "mass": float(tree_sum([part[1] for part in parts])),
-            "plogp": float(tree_sum([part[2] for part in parts])),
-        }
-
     block = min(graph.block, graph.n)
     cost = Cost(
         passes=2,
@@ -72,7 +50,29 @@ def affinities_stage(graph: GraphShape, edges: int, perplexity: float) -> Stage:
         memory=40 * (-(-edges // graph.n)) * block,
         scalar_ops=30 * edges,
     )
-    return Stage("kernel", inputs, parameters, run, cost)
+    return Stage("kernel", inputs, parameters, partial(run_affinities, graph=graph, perplexity=perplexity), cost)
+
+
+def run_affinities(context: Context, graph: GraphShape, perplexity: float) -> dict[str, Any]:
+    given = context.home.matrix(graph.stage, "given" if graph.weighted else "squared")
+    space, out = StoredSpace(given, context.exchange), context.path("")
+    if graph.weighted:
+        whole = tree_sum(space.sweep(mass_block, arguments=(given,)))
+        if not whole > 0:
+            raise InputError("the weights add up to 0: nothing attracts anything")
+        parts = space.sweep(given_block, arguments=(given, whole, out))
+    else:
+        lists = "" if graph.dense else context.of("graph" if graph.given else "search")
+        starts = read_array(context.of("graph", "starts"))
+        space.sweep(calibrate_block, writes=["scale"], posts=["scale"], arguments=(given, lists, starts, perplexity))
+        shared = (given, starts, out)
+        parts = space.sweep(joint_block, reads=["scale"], halos=["scale"], arguments=shared)
+    return {
+        "edges": sum(part[0] for part in parts),
+        "rows": list(given.rows),
+        "mass": float(tree_sum([part[1] for part in parts])),
+        "plogp": float(tree_sum([part[2] for part in parts])),
+    }
 
 
 def calibrate_block(
@@ -138,29 +138,6 @@ def coordinates_stage(graph: GraphShape, m: int, dof: float) -> Stage:
     """
     n, block = graph.n, min(graph.n, graph.block)
 
-    def run(context: Context) -> dict[str, Any]:
-        mapped, exchange = write_map(context, graph, m), context.exchange
-        low, high, count = mapped.low, mapped.high, len(context.results("kernel")["rows"])
-        spacing = spacing_for(low, high, dof)
-        lattice = Lattice.around(low, high, spacing, STEP)
-        map_blocks(
-            charged_block,
-            [(b,) for b in range(count)],
-            points=context.path("points"),
-            exchange=exchange,
-            spacing=spacing,
-        )
-        field = context.path("field")
-        [total] = map_blocks(write_field, [()], lattice=lattice, out=field, blocks=count, dof=dof, exchange=exchange)
-        return {
-            "n_components": m,
-            "repeated_rows": mapped.repeated,
-            "spacing": spacing,
-            "low": list(lattice.low),
-            "box": [low.tolist(), high.tolist()],
-            "total": total,
-        }
-
     size, (kept, transform) = 8 * n * m, lattice_bytes(n, m)
     cost = Cost(
         read=4 * size,
@@ -171,7 +148,31 @@ def coordinates_stage(graph: GraphShape, m: int, dof: float) -> Stage:
         maps=5,
     )
     inputs = ("kernel", "descent", *(("order",) if graph.ordered else ()), *(() if graph.weighted else ("graph",)))
-    return Stage("coordinates", inputs, {"dof": dof}, run, cost)
+    return Stage("coordinates", inputs, {"dof": dof}, partial(run_coordinates, graph=graph, m=m, dof=dof), cost)
+
+
+def run_coordinates(context: Context, graph: GraphShape, m: int, dof: float) -> dict[str, Any]:
+    mapped, exchange = write_map(context, graph, m), context.exchange
+    low, high, count = mapped.low, mapped.high, len(context.results("kernel")["rows"])
+    spacing = spacing_for(low, high, dof)
+    lattice = Lattice.around(low, high, spacing, STEP)
+    map_blocks(
+        charged_block,
+        [(b,) for b in range(count)],
+        points=context.path("points"),
+        exchange=exchange,
+        spacing=spacing,
+    )
+    field = context.path("field")
+    [total] = map_blocks(write_field, [()], lattice=lattice, out=field, blocks=count, dof=dof, exchange=exchange)
+    return {
+        "n_components": m,
+        "repeated_rows": mapped.repeated,
+        "spacing": spacing,
+        "low": list(lattice.low),
+        "box": [low.tolist(), high.tolist()],
+        "total": total,
+    }
 
 
 def charged_block(b: int, *, points: str, exchange: Exchange, spacing: float) -> None:

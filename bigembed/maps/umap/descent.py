@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Self
 
 import numpy as np
@@ -266,9 +266,6 @@ def descent_stage(graph: GraphShape, edges: int, asked: SamplingOptions, in_memo
     held = whole <= HELD_BYTES if in_memory is None else in_memory
     place = Immaterial(held)  # (the bytes are the same)
 
-    def run(context: Context) -> dict[str, Any]:
-        return SampledDescent(context, n, asked, place.value).run("cross-entropy")
-
     passes = asked.n_epochs if not held else -(-asked.n_epochs // REPORT)
     state, pool = 8 * n * m, 8 * m * min(n, POOL + n // block)
     by_block = 24 * (-(-edges // n)) * block + 200 * block * m
@@ -283,7 +280,18 @@ def descent_stage(graph: GraphShape, edges: int, asked: SamplingOptions, in_memo
         maps=2 * passes,
         blocks=1 if held else 0,
     )
-    return Stage("descent", ("kernel", "start", graph.stage), asked.parameters(), run, cost, resumes=True)
+    return Stage(
+        "descent",
+        ("kernel", "start", graph.stage),
+        asked.parameters(),
+        partial(run_descent, asked=asked, n=n, place=place),
+        cost,
+        resumes=True,
+    )
+
+
+def run_descent(context: Context, asked: SamplingOptions, n: int, place: Any) -> dict[str, Any]:
+    return SampledDescent(context, n, asked, place.value).run("cross-entropy")
 
 
 class SampledDescent(MapDescent):

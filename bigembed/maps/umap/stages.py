@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,29 +36,6 @@ def memberships_stage(graph: GraphShape, edges: int, connectivity: float, mix: f
     if graph.weighted:
         parameters, inputs = {"given": True}, ("weights",)
 
-    def run(context: Context) -> dict[str, Any]:
-        given = context.home.matrix(graph.stage, "given" if graph.weighted else "squared")
-        space, out = StoredSpace(given, context.exchange), context.path("")
-        if graph.weighted:
-            largest = max(space.sweep(largest_block, arguments=(given,)))
-            if not largest > 0:
-                raise InputError("the weights add up to 0: nothing attracts anything")
-            parts = space.sweep(given_block, arguments=(given, largest, out))
-            k = None
-        else:
-            starts = read_array(context.of("graph", "starts"))
-            lists, k = _lists(context, graph)
-            calibration = (given, lists, starts, k, connectivity)
-            space.sweep(calibrate_block, writes=["scale"], posts=["scale"], arguments=calibration)
-            parts = space.sweep(union_block, reads=["scale"], halos=["scale"], arguments=(given, starts, mix, out))
-        return {
-            "n_neighbors": k,
-            "edges": sum(part[0] for part in parts),
-            "rows": list(given.rows),
-            "mass": float(tree_sum([part[1] for part in parts])),
-            "largest": max(part[2] for part in parts),
-        }
-
     block = min(graph.block, graph.n)
     cost = Cost(
         passes=2,
@@ -68,7 +46,33 @@ def memberships_stage(graph: GraphShape, edges: int, connectivity: float, mix: f
         memory=40 * (-(-edges // graph.n)) * block,
         scalar_ops=80 * edges,
     )
-    return Stage("kernel", inputs, parameters, run, cost)
+    return Stage(
+        "kernel", inputs, parameters, partial(run_memberships, graph=graph, connectivity=connectivity, mix=mix), cost
+    )
+
+
+def run_memberships(context: Context, graph: GraphShape, connectivity: float, mix: float) -> dict[str, Any]:
+    given = context.home.matrix(graph.stage, "given" if graph.weighted else "squared")
+    space, out = StoredSpace(given, context.exchange), context.path("")
+    if graph.weighted:
+        largest = max(space.sweep(largest_block, arguments=(given,)))
+        if not largest > 0:
+            raise InputError("the weights add up to 0: nothing attracts anything")
+        parts = space.sweep(given_block, arguments=(given, largest, out))
+        k = None
+    else:
+        starts = read_array(context.of("graph", "starts"))
+        lists, k = _lists(context, graph)
+        calibration = (given, lists, starts, k, connectivity)
+        space.sweep(calibrate_block, writes=["scale"], posts=["scale"], arguments=calibration)
+        parts = space.sweep(union_block, reads=["scale"], halos=["scale"], arguments=(given, starts, mix, out))
+    return {
+        "n_neighbors": k,
+        "edges": sum(part[0] for part in parts),
+        "rows": list(given.rows),
+        "mass": float(tree_sum([part[1] for part in parts])),
+        "largest": max(part[2] for part in parts),
+    }
 
 
 def _lists(context: Context, graph: GraphShape) -> tuple[str, int]:
@@ -135,15 +139,6 @@ def coordinates_stage(graph: GraphShape, m: int, seed: int, n_epochs: int) -> St
     Rows that are equal have the coordinates of the first of them.
     """
 
-    def run(context: Context) -> dict[str, Any]:
-        mapped = write_map(context, graph, m)
-        rows = tuple(context.results("kernel")["rows"])
-        map_blocks(
-            write_pool, [()], points=context.path("points"), out=context.path("pool"), rows=rows, seed=seed,
-            epoch=n_epochs,
-        )  # fmt: skip
-        return {"n_components": m, "repeated_rows": mapped.repeated}
-
     n, block, size = graph.n, min(graph.n, graph.block), 8 * graph.n * m
     pool = 8 * m * min(n, POOL + n // block)
     cost = Cost(
@@ -155,7 +150,23 @@ def coordinates_stage(graph: GraphShape, m: int, seed: int, n_epochs: int) -> St
         maps=4,
     )
     inputs = ("kernel", "descent", *(("order",) if graph.ordered else ()), *(() if graph.weighted else ("graph",)))
-    return Stage("coordinates", inputs, {"seed": seed, "n_epochs": n_epochs}, run, cost)
+    return Stage(
+        "coordinates",
+        inputs,
+        {"seed": seed, "n_epochs": n_epochs},
+        partial(run_coordinates, graph=graph, m=m, seed=seed, n_epochs=n_epochs),
+        cost,
+    )
+
+
+def run_coordinates(context: Context, graph: GraphShape, m: int, seed: int, n_epochs: int) -> dict[str, Any]:
+    mapped = write_map(context, graph, m)
+    rows = tuple(context.results("kernel")["rows"])
+    map_blocks(
+        write_pool, [()], points=context.path("points"), out=context.path("pool"), rows=rows, seed=seed,
+        epoch=n_epochs,
+    )  # fmt: skip
+    return {"n_components": m, "repeated_rows": mapped.repeated}
 
 
 def write_pool(*, points: str, out: str, rows: tuple[int, ...], seed: int, epoch: int) -> None:

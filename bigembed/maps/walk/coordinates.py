@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,7 @@ def assemble(
     files = {c: s.get("vectors", "") for c, s in solved.items()}
     by_landmarks = any("averaged" in s for s in solved.values())
     root = context.exchange.root
-    shape = {
+    shape: dict[str, Any] = {
         "labels": labels,
         "degree": degree,
         "starts": offsets(weights.rows),
@@ -283,49 +284,6 @@ def coordinates_stage(
     """
     n, block = graph.n, min(graph.block, graph.n)
 
-    def run(context: Context) -> dict[str, Any]:
-        eigenvalues = read_array(context.of("solve", "eigenvalues"))
-        sizes = context.results("kernel")["rows"]
-        chosen, reason = scaling_of(eigenvalues, **scaling), ""
-        if auto:
-            carried = participation(context.of("solve", "right"), context.of("kernel", "degree"), len(sizes))
-            few = carried_by_few(carried.share, carried.rows, sum(sizes))
-            kept, reason = chosen_components(eigenvalues, few)
-            chosen = replace(chosen, count=kept)
-        found = context.results("components")
-        parts = parts_from(policy, found)
-        order = context.of("order") if graph.ordered else None
-        outside = parts.count < found["components"]
-        placed = outside and order is not None and rows
-        if outside and not placed and policy not in PLACING:
-            raise InputError(
-                "components='largest' needs rows to find the nearest row in the largest component; a "
-                "user's graph has none. Use 'joint' or 'per-component', or cut the graph to a component"
-            )
-        equal = None if graph.weighted else repeated_matrix(context)
-        filled: list[tuple[int, int]] = []
-        if order is not None and (placed or equal is not None):
-            filled = find_replaced(context, order, parts.count if rows else found["components"], equal, graph.by)
-            tasks = [(b,) for b in range(len(sizes))]
-            map_blocks(keep_block, tasks, exchange=context.exchange, out=context.path(""))
-        starts = tuple(offsets(sizes).tolist())
-        paths = context.of("solve", "right"), context.of("components", "labels")
-        island = ISLAND if policy in PLACING else None
-        walk = WalkCoordinates(*paths, starts, eigenvalues, chosen)
-        write_coordinates(context, walk, order, bool(filled), parts.count, island)
-        return {
-            "t": chosen.t,
-            "n_components": chosen.count,
-            "columns": list(chosen.columns),
-            "note": chosen.note,
-            "reason": reason,
-            "parts": parts.count,
-            "filled_rows": sum(count for count, _ in filled),
-            "repeated_rows": sum(count for _, count in filled),
-            "first_filled": first_replaced(filled, Ordered.open(order), context.exchange) if order and placed else [],
-            **({"unplaced_rows": n - sum(found["sizes"][: parts.count])} if outside and not placed else {}),
-        }
-
     vectors, carried = 8 * n * width, (8 * width + 12) * n * journeys(-(-n // block))
     cost = Cost(
         read=vectors + 4 * n + carried,
@@ -343,7 +301,59 @@ def coordinates_stage(
         *(() if graph.weighted else ("graph",)),
     )
     parameters = {**scaling, "policy": policy} | ({"auto": True} if auto else {})
-    return Stage("coordinates", inputs, parameters, run, cost)
+    return Stage(
+        "coordinates",
+        inputs,
+        parameters,
+        partial(run_coordinates, policy=policy, scaling=scaling, graph=graph, auto=auto, rows=rows, n=n),
+        cost,
+    )
+
+
+def run_coordinates(
+    context: Context, policy: str, scaling: dict[str, Any], graph: GraphShape, auto: bool, rows: bool, n: int
+) -> dict[str, Any]:
+    eigenvalues = read_array(context.of("solve", "eigenvalues"))
+    sizes = context.results("kernel")["rows"]
+    chosen, reason = scaling_of(eigenvalues, **scaling), ""
+    if auto:
+        carried = participation(context.of("solve", "right"), context.of("kernel", "degree"), len(sizes))
+        few = carried_by_few(carried.share, carried.rows, sum(sizes))
+        kept, reason = chosen_components(eigenvalues, few)
+        chosen = replace(chosen, count=kept)
+    found = context.results("components")
+    parts = parts_from(policy, found)
+    order = context.of("order") if graph.ordered else None
+    outside = parts.count < found["components"]
+    placed = outside and order is not None and rows
+    if outside and not placed and policy not in PLACING:
+        raise InputError(
+            "components='largest' needs rows to find the nearest row in the largest component; a "
+            "user's graph has none. Use 'joint' or 'per-component', or cut the graph to a component"
+        )
+    equal = None if graph.weighted else repeated_matrix(context)
+    filled: list[tuple[int, int]] = []
+    if order is not None and (placed or equal is not None):
+        filled = find_replaced(context, order, parts.count if rows else found["components"], equal, graph.by)
+        tasks = [(b,) for b in range(len(sizes))]
+        map_blocks(keep_block, tasks, exchange=context.exchange, out=context.path(""))
+    starts = tuple(offsets(sizes).tolist())
+    paths = context.of("solve", "right"), context.of("components", "labels")
+    island = ISLAND if policy in PLACING else None
+    walk = WalkCoordinates(*paths, starts, eigenvalues, chosen)
+    write_coordinates(context, walk, order, bool(filled), parts.count, island)
+    return {
+        "t": chosen.t,
+        "n_components": chosen.count,
+        "columns": list(chosen.columns),
+        "note": chosen.note,
+        "reason": reason,
+        "parts": parts.count,
+        "filled_rows": sum(count for count, _ in filled),
+        "repeated_rows": sum(count for _, count in filled),
+        "first_filled": first_replaced(filled, Ordered.open(order), context.exchange) if order and placed else [],
+        **({"unplaced_rows": n - sum(found["sizes"][: parts.count])} if outside and not placed else {}),
+    }
 
 
 def scaled(right: Array, label: Array, eigenvalues: Array, scaling: Scaling) -> Array:

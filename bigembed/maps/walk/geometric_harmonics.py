@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -29,16 +30,25 @@ def sums_stage(columns: RowSource, powers: Array, folds: int, seed: int) -> Stag
     n, width, of_each = *columns.shape, len(powers) + 1
     size = 8 * folds * of_each * (of_each + width)
 
-    def run(context: Context) -> dict[str, Any]:
-        fixed: dict[str, Any] = {"embedding": context.of("coordinates", "embedding"), "powers": powers}
-        fixed |= {"folds": folds, "seed": seed, "first": True, "partial_bytes": size}
-        for name, total in reduce_rows(columns, sums_block, context.exchange, **fixed).items():
-            write_array(context.path(name), total)
-        return {"rows": n, "columns": width}
-
     cost = Cost(passes=1, read=8 * n * (width + of_each), disk=size, memory=4 * columns.block * 8 * width + 4 * size)
     parameters = {"columns": columns.fingerprint(), "folds": folds, "seed": seed, "width": of_each}
-    return Stage("harmonics", ("solve", "coordinates"), parameters, run, cost)
+    return Stage(
+        "harmonics",
+        ("solve", "coordinates"),
+        parameters,
+        partial(run_sums, columns=columns, powers=powers, folds=folds, seed=seed, n=n, size=size, width=width),
+        cost,
+    )
+
+
+def run_sums(
+    context: Context, columns: RowSource, powers: Array, folds: int, seed: int, n: int, size: int, width: int
+) -> dict[str, Any]:
+    fixed: dict[str, Any] = {"embedding": context.of("coordinates", "embedding"), "powers": powers}
+    fixed |= {"folds": folds, "seed": seed, "first": True, "partial_bytes": size}
+    for name, total in reduce_rows(columns, sums_block, context.exchange, **fixed).items():
+        write_array(context.path(name), total)
+    return {"rows": n, "columns": width}
 
 
 def sums_block(block: RowBlock, *, embedding: str, powers: Array, folds: int, seed: int) -> Parts:

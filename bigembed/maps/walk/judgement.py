@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -135,40 +136,6 @@ def judgement_stage(graph: GraphShape, width: int, tol: float, seed: int, *, row
     n, d, block = graph.n, graph.width, graph.block
     ordering = rows or n > block  # (the order of one given block is that of the input)
 
-    def run(context: Context) -> dict[str, Any]:
-        kernel, solve, found = (context.results(name) for name in ("kernel", "solve", "coordinates"))
-        blocks, kept = len(kernel["rows"]), found["n_components"]
-        right, degree = context.of("solve", "right"), context.of("kernel", "degree")
-        ordered = Ordered.open(context.of("order")) if ordering else None
-        carried = participation(right, degree, blocks)
-        harmonic = harmonics(sampled(right, tuple(kernel["rows"]), seed)[:, :kept], AGAIN)
-        out: dict[str, Any] = {
-            "participation": carried.share[:kept].tolist(),
-            "rows_above_a_tenth": carried.rows[:kept].tolist(),
-            "leading_rows": _numbers(carried.leading[:kept], ordered),
-            "leading_share": carried.leading_share[:kept].tolist(),
-            "carried_by_few": carried_by_few(carried.share, carried.rows, n)[:kept].tolist(),
-            "harmonic_residual": harmonic.residual.tolist(),
-            "harmonic_local": harmonic.local.tolist(),
-            "harmonic": harmonic.harmonic.tolist(),
-            **_separated(solve, kept, tol, n),
-        }
-        if rows and ordered is not None:
-            asked = context.home.parameters("kernel")
-            degrees = effective_degrees(context.of("kernel", "mass" if "target" in asked else "q"), blocks)
-            first = _numbers(np.array(degrees.first, np.int64), ordered)
-            out["degrees"] = asdict(degrees) | {"row": _numbers(np.array([degrees.row]), ordered)[0], "first": first}
-            if not ordered.columns:
-                out |= {"column": _column(read_array(context.of("survey", "sample")))}
-            out |= _stability(context, blocks, kept) if lists else {}
-            if joined := joined_at(context, "components", d, graph.by):
-                out["joined"] = joined
-            if n - found["filled_rows"] > 2 * NEIGHBORS:
-                out["map"] = _preserved(context, ordered, Scaling(found["t"], kept), d, seed, graph.by)
-        elif graph.sampled and n > 2 * NEIGHBORS:
-            out["map"] = preserved_given(context, n, kept, seed)
-        return out
-
     of_rows = ("survey", "order", *(("search",) if lists else ())) if rows else ("order",) if ordering else ()
     of_rows = ("survey", *of_rows) if graph.sampled else of_rows
     inputs = ("kernel", "components", "solve", "coordinates", *(("bandwidth",) if rows else ()), *of_rows)
@@ -196,7 +163,51 @@ def judgement_stage(graph: GraphShape, width: int, tol: float, seed: int, *, row
         maps=3 + compared.maps,
     )
     parameters = {"seed": seed, "samples": samples, "tol": tol}
-    return Stage("judgement", inputs, parameters, run, cost, parameters_of=("kernel",))
+    return Stage(
+        "judgement",
+        inputs,
+        parameters,
+        partial(run_judgement, graph=graph, tol=tol, seed=seed, rows=rows, lists=lists, d=d, n=n, ordering=ordering),
+        cost,
+        parameters_of=("kernel",),
+    )
+
+
+def run_judgement(
+    context: Context, graph: GraphShape, tol: float, seed: int, rows: bool, lists: bool, d: int, n: int, ordering: Any
+) -> dict[str, Any]:
+    kernel, solve, found = (context.results(name) for name in ("kernel", "solve", "coordinates"))
+    blocks, kept = len(kernel["rows"]), found["n_components"]
+    right, degree = context.of("solve", "right"), context.of("kernel", "degree")
+    ordered = Ordered.open(context.of("order")) if ordering else None
+    carried = participation(right, degree, blocks)
+    harmonic = harmonics(sampled(right, tuple(kernel["rows"]), seed)[:, :kept], AGAIN)
+    out: dict[str, Any] = {
+        "participation": carried.share[:kept].tolist(),
+        "rows_above_a_tenth": carried.rows[:kept].tolist(),
+        "leading_rows": _numbers(carried.leading[:kept], ordered),
+        "leading_share": carried.leading_share[:kept].tolist(),
+        "carried_by_few": carried_by_few(carried.share, carried.rows, n)[:kept].tolist(),
+        "harmonic_residual": harmonic.residual.tolist(),
+        "harmonic_local": harmonic.local.tolist(),
+        "harmonic": harmonic.harmonic.tolist(),
+        **_separated(solve, kept, tol, n),
+    }
+    if rows and ordered is not None:
+        asked = context.home.parameters("kernel")
+        degrees = effective_degrees(context.of("kernel", "mass" if "target" in asked else "q"), blocks)
+        first = _numbers(np.array(degrees.first, np.int64), ordered)
+        out["degrees"] = asdict(degrees) | {"row": _numbers(np.array([degrees.row]), ordered)[0], "first": first}
+        if not ordered.columns:
+            out |= {"column": _column(read_array(context.of("survey", "sample")))}
+        out |= _stability(context, blocks, kept) if lists else {}
+        if joined := joined_at(context, "components", d, graph.by):
+            out["joined"] = joined
+        if n - found["filled_rows"] > 2 * NEIGHBORS:
+            out["map"] = _preserved(context, ordered, Scaling(found["t"], kept), d, seed, graph.by)
+    elif graph.sampled and n > 2 * NEIGHBORS:
+        out["map"] = preserved_given(context, n, kept, seed)
+    return out
 
 
 def _preserved(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -230,47 +231,63 @@ def refuse_unreached(reached: Array, first: int) -> None:
 def sums_stage(source: RowSource, function: Kernel | None, epsilon: float | str, n_landmarks: int) -> Stage:
     """ε, and s = Wᵀ1: the pass that reads all rows first, so it checks them."""
 
-    def run(context: Context) -> dict[str, Any]:
-        path, scale = context.of("landmarks", "rows"), None
-        if function is None:
-            scale = auto_epsilon(read_array(path)) if epsilon == "auto" else float(epsilon)
-        found = reduce_rows(
-            source,
-            sums_of_block,
-            context.exchange,
-            first=True,
-            label="sums",
-            landmarks=path,
-            walk=walk_of(function, scale),
-        )
-        write_array(context.path("sums"), found["sums"])
-        return {"epsilon": scale}
-
     parameters = {"epsilon": epsilon if function is None else None, "kernel": function and function.key()}
     cost = _pass_cost(source, n_landmarks, 8 * n_landmarks)
-    return Stage("sums", ("landmarks",), parameters, run, cost, resumes=True)
+    return Stage(
+        "sums",
+        ("landmarks",),
+        parameters,
+        partial(run_sums, source=source, function=function, epsilon=epsilon),
+        cost,
+        resumes=True,
+    )
+
+
+def run_sums(context: Context, source: RowSource, function: Kernel | None, epsilon: float | str) -> dict[str, Any]:
+    path, scale = context.of("landmarks", "rows"), None
+    if function is None:
+        scale = auto_epsilon(read_array(path)) if epsilon == "auto" else float(epsilon)
+    found = reduce_rows(
+        source,
+        sums_of_block,
+        context.exchange,
+        first=True,
+        label="sums",
+        landmarks=path,
+        walk=walk_of(function, scale),
+    )
+    write_array(context.path("sums"), found["sums"])
+    return {"epsilon": scale}
 
 
 def gram_stage(source: RowSource, function: Kernel | None, n_landmarks: int) -> Stage:
     """G = Wᵀ D⁻¹ W."""
 
-    def run(context: Context) -> dict[str, Any]:
-        found = reduce_rows(
-            source,
-            gram_of_block,
-            context.exchange,
-            partial_bytes=8 * n_landmarks**2,
-            label="gram",
-            landmarks=context.of("landmarks", "rows"),
-            walk=walk_of(function, context.results("sums")["epsilon"]),
-            sums=context.of("sums", "sums"),
-        )
-        write_array(context.path("gram"), found["gram"])
-        write_array(context.path("half"), found["half"])
-        return {"far": int(found["far"])}
-
     cost = _pass_cost(source, n_landmarks, 10 * n_landmarks**2)
-    return Stage("gram", ("landmarks", "sums"), {"half": True}, run, cost, resumes=True)
+    return Stage(
+        "gram",
+        ("landmarks", "sums"),
+        {"half": True},
+        partial(run_gram, source=source, function=function, n_landmarks=n_landmarks),
+        cost,
+        resumes=True,
+    )
+
+
+def run_gram(context: Context, source: RowSource, function: Kernel | None, n_landmarks: int) -> dict[str, Any]:
+    found = reduce_rows(
+        source,
+        gram_of_block,
+        context.exchange,
+        partial_bytes=8 * n_landmarks**2,
+        label="gram",
+        landmarks=context.of("landmarks", "rows"),
+        walk=walk_of(function, context.results("sums")["epsilon"]),
+        sums=context.of("sums", "sums"),
+    )
+    write_array(context.path("gram"), found["gram"])
+    write_array(context.path("half"), found["half"])
+    return {"far": int(found["far"])}
 
 
 def _pass_cost(source: RowSource, n_landmarks: int, size: int) -> Cost:
@@ -289,51 +306,52 @@ def _pass_cost(source: RowSource, n_landmarks: int, size: int) -> Cost:
 def solve_stage(m: int, t: float, n_landmarks: int, function: Kernel | None) -> Stage:
     """σ² and the matrix of ψ, from G; and how far they are from those of half of the landmarks."""
 
-    def run(context: Context) -> dict[str, Any]:
-        gram, sums = read_array(context.of("gram", "gram")), read_array(context.of("sums", "sums"))
-        if (count := landmark_parts(gram)) > 1:
-            raise DisconnectedGraphError(
-                f"the {len(gram)} landmarks fall into {count} parts that no walk joins. Raise epsilon, take more "
-                "landmarks, or embed the parts apart"
-            )
-        result, matrix = spectrum(gram, sums, m)
-        kept = int(np.sum(result.eigenvalues > RANK))
-        if not kept:
-            raise InputError(
-                "the walk between the landmarks has no eigenvalue but the trivial one: every row reaches all landmarks "
-                "alike. Lower epsilon"
-            )
-        write_array(context.path("matrix"), matrix[:, :kept])
-        write_array(context.path("eigenvalues"), result.eigenvalues[:kept])
-        write_array(context.path("residuals"), result.residuals[:kept])
-        rows = read_array(context.of("landmarks", "rows"))
-        weights, _ = walk_of(function, context.results("sums")["epsilon"])(rows, rows)
-        values = result.eigenvalues[:kept]
-        moved, turned = 0.0, 0.0
-        if not every_row(context):
-            half = read_array(context.of("gram", "half"))
-            moved, turned = change_of_half(weights, half, sums, values, matrix[:, :kept])
-        carried = participation_of(coordinates_block(weights, sums, matrix[:, :kept]), sums)
-        advice = "" if max(moved, turned) <= CHANGES else advice_for(len(rows), moved, turned)
-        return {
-            "half_moved": moved,
-            "half_turned": turned,
-            "converged": not advice,
-            "reason": "landmarks",
-            "advice": advice,
-            "participation": carried.share.tolist(),
-            "carried_by_few": carried_by_few(carried.share, carried.rows, len(rows)).tolist(),
-            "n_components": kept,
-            "gap": float(result.gap) if np.isfinite(result.gap) else float(result.eigenvalues[kept - 1]),
-            "orthogonality": float(result.orthogonality),
-        }
-
     size = 8 * n_landmarks**2
     return Stage(
         "solve",
         ("landmarks", "sums", "gram"),
         {"n_components": m, "t": t},
-        run,
+        partial(run_solve, m=m, function=function),
         Cost(disk=size, coordinator=8 * size, serial_flops=10 * n_landmarks**3),
         parameters_of=("landmarks",),
     )
+
+
+def run_solve(context: Context, m: int, function: Kernel | None) -> dict[str, Any]:
+    gram, sums = read_array(context.of("gram", "gram")), read_array(context.of("sums", "sums"))
+    if (count := landmark_parts(gram)) > 1:
+        raise DisconnectedGraphError(
+            f"the {len(gram)} landmarks fall into {count} parts that no walk joins. Raise epsilon, take more "
+            "landmarks, or embed the parts apart"
+        )
+    result, matrix = spectrum(gram, sums, m)
+    kept = int(np.sum(result.eigenvalues > RANK))
+    if not kept:
+        raise InputError(
+            "the walk between the landmarks has no eigenvalue but the trivial one: every row reaches all landmarks "
+            "alike. Lower epsilon"
+        )
+    write_array(context.path("matrix"), matrix[:, :kept])
+    write_array(context.path("eigenvalues"), result.eigenvalues[:kept])
+    write_array(context.path("residuals"), result.residuals[:kept])
+    rows = read_array(context.of("landmarks", "rows"))
+    weights, _ = walk_of(function, context.results("sums")["epsilon"])(rows, rows)
+    values = result.eigenvalues[:kept]
+    moved, turned = 0.0, 0.0
+    if not every_row(context):
+        half = read_array(context.of("gram", "half"))
+        moved, turned = change_of_half(weights, half, sums, values, matrix[:, :kept])
+    carried = participation_of(coordinates_block(weights, sums, matrix[:, :kept]), sums)
+    advice = "" if max(moved, turned) <= CHANGES else advice_for(len(rows), moved, turned)
+    return {
+        "half_moved": moved,
+        "half_turned": turned,
+        "converged": not advice,
+        "reason": "landmarks",
+        "advice": advice,
+        "participation": carried.share.tolist(),
+        "carried_by_few": carried_by_few(carried.share, carried.rows, len(rows)).tolist(),
+        "n_components": kept,
+        "gap": float(result.gap) if np.isfinite(result.gap) else float(result.eigenvalues[kept - 1]),
+        "orthogonality": float(result.orthogonality),
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -156,24 +157,6 @@ def smooth_stage(fitted: Run, columns: RowSource, t: int) -> Stage:
     (n, width), rows = columns.shape, max(fitted.results("kernel")["rows"])
     out_rows, panel = block_rows(width, 8), min(width, max(1, BLOCK_BYTES // (8 * rows)))
 
-    def run(context: Context) -> dict[str, Any]:
-        order, exchange = InputOrder.of(context), context.exchange
-        panels = [slice(*span) for span in bounds(width, panel)]
-        carried = carry(columns, order, panels, exchange)
-        matrix, degree = weights_of(context), context.of("kernel", "degree")
-        asides = [Exchange(f"{exchange.root}/panel{number}") for number in range(len(panels))]
-        for number, aside in enumerate(asides):
-            space = StoredSpace(matrix, aside)
-            space.sweep(collect_block, writes=["x0"], posts=["x0"], arguments=(carried[number],))
-            for step in range(t):
-                now, new = f"x{step}", f"x{step + 1}"
-                space.sweep(step_block, reads=[now], halos=[now], writes=[new], posts=[new], arguments=(matrix, degree))
-                space.drop(now)
-            space.sweep(leave_block, reads=[f"x{t}"], arguments=(order, out_rows, aside))
-            space.drop(f"x{t}")
-        write_panels(context.path("smoothed"), columns.work, (n, width), out_rows, order.blocks, asides)
-        return {"t": t, "panels": len(panels)}
-
     held, nonzero = 8 * n * width, fitted.results("kernel")["nonzero"]
     cost = Cost(
         passes=1 + t * -(-width // panel),
@@ -185,7 +168,34 @@ def smooth_stage(fitted: Run, columns: RowSource, t: int) -> Stage:
         scalar_ops=float(nonzero) * t * width,
         maps=4 + (t + 2) * -(-width // panel),
     )
-    return Stage("smooth", inputs_of(fitted), {"columns": columns.fingerprint(), "t": t}, run, cost)
+    return Stage(
+        "smooth",
+        inputs_of(fitted),
+        {"columns": columns.fingerprint(), "t": t},
+        partial(run_smooth, columns=columns, t=t, n=n, out_rows=out_rows, panel=panel, width=width),
+        cost,
+    )
+
+
+def run_smooth(
+    context: Context, columns: RowSource, t: int, n: int, out_rows: Any, panel: int, width: int
+) -> dict[str, Any]:
+    order, exchange = InputOrder.of(context), context.exchange
+    panels = [slice(*span) for span in bounds(width, panel)]
+    carried = carry(columns, order, panels, exchange)
+    matrix, degree = weights_of(context), context.of("kernel", "degree")
+    asides = [Exchange(f"{exchange.root}/panel{number}") for number in range(len(panels))]
+    for number, aside in enumerate(asides):
+        space = StoredSpace(matrix, aside)
+        space.sweep(collect_block, writes=["x0"], posts=["x0"], arguments=(carried[number],))
+        for step in range(t):
+            now, new = f"x{step}", f"x{step + 1}"
+            space.sweep(step_block, reads=[now], halos=[now], writes=[new], posts=[new], arguments=(matrix, degree))
+            space.drop(now)
+        space.sweep(leave_block, reads=[f"x{t}"], arguments=(order, out_rows, aside))
+        space.drop(f"x{t}")
+    write_panels(context.path("smoothed"), columns.work, (n, width), out_rows, order.blocks, asides)
+    return {"t": t, "panels": len(panels)}
 
 
 def step_block(b: int, own: Array, halo: Array, weights: BlockMatrix, degree: str) -> tuple[tuple[Array], None]:
@@ -253,30 +263,44 @@ def diffusion_pseudotime(
     if not is_integer(root) or not 0 <= root < n:
         raise InputError(f"root={root!r}; the number of a row of the input is needed, from 0 to {n - 1}")
 
-    def run(context: Context) -> dict[str, Any]:
-        vectors = WalkVectors.of(context, eigenvectors == "symmetric")
-        tasks = [(b,) for b in range(vectors.order.blocks)]
-        internal = max(map_blocks(find_block, tasks, order=vectors.order, row=int(root)))
-        scale, origin, component = _from_root(context, vectors, internal)
-        out_rows = block_rows(1, 8)
-        fixed: dict[str, Any] = {
-            "vectors": vectors,
-            "scale": scale,
-            "origin": origin,
-            "component": component,
-            "out_rows": out_rows,
-        }
-        map_blocks(pseudotime_block, tasks, **fixed, exchange=context.exchange)
-        create_rows(context.path("pseudotime"), (n,), np.float64, out_rows)
-        restore(context.exchange, len(tasks), ("pseudotime",), n, out_rows, context.path(""))
-        return {"root": int(root), "eigenpairs": int(np.count_nonzero(scale))}
-
     block = min(n, max(source.results("kernel")["rows"]))
     cost = Cost(read=8 * n * (width + 2), write=24 * n, disk=8 * n, scratch=16 * n, memory=24 * block * width, maps=3)
     home = Run(workdir, parents=[source])
     parameters = {"root": int(root), "eigenvectors": eigenvectors}
-    run_stages([Stage("pseudotime", inputs_of(source), parameters, run, cost)], home)
+    run_stages(
+        [
+            Stage(
+                "pseudotime",
+                inputs_of(source),
+                parameters,
+                partial(run_diffusion_pseudotime, root=root, eigenvectors=eigenvectors, n=n),
+                cost,
+            )
+        ],
+        home,
+    )
     return home.array("pseudotime", "pseudotime", fitted._in_memory)
+
+
+def run_diffusion_pseudotime(
+    context: Context, root: int, eigenvectors: Annotated[str, one_of("symmetric", "right")], n: int
+) -> dict[str, Any]:
+    vectors = WalkVectors.of(context, eigenvectors == "symmetric")
+    tasks = [(b,) for b in range(vectors.order.blocks)]
+    internal = max(map_blocks(find_block, tasks, order=vectors.order, row=int(root)))
+    scale, origin, component = _from_root(context, vectors, internal)
+    out_rows = block_rows(1, 8)
+    fixed: dict[str, Any] = {
+        "vectors": vectors,
+        "scale": scale,
+        "origin": origin,
+        "component": component,
+        "out_rows": out_rows,
+    }
+    map_blocks(pseudotime_block, tasks, **fixed, exchange=context.exchange)
+    create_rows(context.path("pseudotime"), (n,), np.float64, out_rows)
+    restore(context.exchange, len(tasks), ("pseudotime",), n, out_rows, context.path(""))
+    return {"root": int(root), "eigenpairs": int(np.count_nonzero(scale))}
 
 
 def _from_root(context: Context, vectors: WalkVectors, internal: int) -> tuple[Array, Array, int]:

@@ -9,6 +9,7 @@ two-level LOBPCG on block vectors in the store.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -68,58 +69,66 @@ def weights_of(context: Context) -> StoredMatrix:
 def components_stage(graph: str, n: int, n_neighbors: int, block: int) -> Stage:
     """Connected components of the kernel on the edges of a graph (one too weak for the solve joins nothing)."""
 
-    def run(context: Context) -> dict[str, Any]:
-        degree = context.of("kernel", "degree")
-        return find_components(weights_of(context), context.exchange, context.path(""), degree=degree)
-
     edges = 2 * n * n_neighbors
     cost = Cost(passes=2, read=24 * edges, write=12 * n, disk=4 * n, scratch=8 * n, memory=64 * block * n_neighbors)
-    return Stage("components", ("kernel", graph), {"resolved": RESOLVED}, run, cost)
+    return Stage("components", ("kernel", graph), {"resolved": RESOLVED}, run_components, cost)
+
+
+def run_components(context: Context) -> dict[str, Any]:
+    degree = context.of("kernel", "degree")
+    return find_components(weights_of(context), context.exchange, context.path(""), degree=degree)
 
 
 def solve_stage(asked: Spectrum, graph: str, n: int, n_neighbors: int, block: int) -> Stage:
     """Right eigenvectors R of P with RᵀΠR = I (seed 000 eq. 22), trivial one left out, in internal order."""
-
-    def run(context: Context) -> dict[str, Any]:
-        found = context.results("components")
-        parts = parts_from(asked.components, found)
-        targets = _targets(asked, parts, found["sizes"])
-        weights = weights_of(context)
-        whole = len(weights.rows) == 1
-        complete = whole and context.results("kernel")["edges"] == weights.rows[0] ** 2
-        most = COMPLETE_ROWS if complete else DENSE_ROWS
-        small = [c for c, size, _ in targets if size <= most and not asked.by_landmarks(size)]
-        labels = context.of("components", "labels")
-        degree = context.of("kernel", "degree")
-        if small and not whole:
-            map_blocks(
-                gather_block,
-                [(b,) for b in range(len(weights.rows))],
-                weights=weights,
-                wanted=small,
-                labels=labels,
-                starts=offsets(weights.rows),
-                exchange=context.exchange,
-            )
-        solved: dict[int, dict[str, Any]] = {}
-        for c, size, wanted in targets:
-            if asked.landmarks is not None and asked.by_landmarks(size):
-                solved[c] = landmark_component(context, weights, c, wanted, asked.landmarks, asked.seed, n_neighbors)
-            elif c in small:
-                source: Any = (weights, labels) if whole else len(weights.rows)
-                [solved[c]] = map_blocks(
-                    small_component, [(c,)], source=source, wanted=wanted, exchange=context.exchange
-                )
-            else:
-                solved[c] = _large_component(context, weights, c, wanted, asked)
-        return assemble(context, weights, parts, asked.n_components, solved, labels, degree)
 
     cost = solve_cost(asked, n, n_neighbors, block)
     by = asked.landmarks
     scale = ("bandwidth",) if by and by.extension == "nystrom" else ()
     inputs = ("kernel", graph, "components", *(("order",) if by else ()), *scale)
     asks = ("kernel",) if scale else ()
-    return Stage("solve", inputs, asked.key(), run, cost, resumes=True, parameters_of=asks)
+    return Stage(
+        "solve",
+        inputs,
+        asked.key(),
+        partial(run_solve, asked=asked, n_neighbors=n_neighbors),
+        cost,
+        resumes=True,
+        parameters_of=asks,
+    )
+
+
+def run_solve(context: Context, asked: Spectrum, n_neighbors: int) -> dict[str, Any]:
+    found = context.results("components")
+    parts = parts_from(asked.components, found)
+    targets = _targets(asked, parts, found["sizes"])
+    weights = weights_of(context)
+    whole = len(weights.rows) == 1
+    complete = whole and context.results("kernel")["edges"] == weights.rows[0] ** 2
+    most = COMPLETE_ROWS if complete else DENSE_ROWS
+    small = [c for c, size, _ in targets if size <= most and not asked.by_landmarks(size)]
+    labels = context.of("components", "labels")
+    degree = context.of("kernel", "degree")
+    if small and not whole:
+        map_blocks(
+            gather_block,
+            [(b,) for b in range(len(weights.rows))],
+            weights=weights,
+            wanted=small,
+            labels=labels,
+            starts=offsets(weights.rows),
+            exchange=context.exchange,
+        )
+    solved: dict[int, dict[str, Any]] = {}
+    for c, size, wanted in targets:
+        if asked.landmarks is not None and asked.by_landmarks(size):
+            solved[c] = landmark_component(context, weights, c, wanted, asked.landmarks, asked.seed, n_neighbors)
+        elif c in small:
+            source: Any = (weights, labels) if whole else len(weights.rows)
+            [solved[c]] = map_blocks(small_component, [(c,)], source=source, wanted=wanted, exchange=context.exchange)
+        else:
+            solved[c] = _large_component(context, weights, c, wanted, asked)
+    return assemble(context, weights, parts, asked.n_components, solved, labels, degree)
 
 
 def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:

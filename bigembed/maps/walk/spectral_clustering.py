@@ -5,6 +5,7 @@ rows.
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, asdict, dataclass
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -127,10 +128,6 @@ def labels_block(block: RowBlock, centers: Array, normalize_rows: bool, componen
 def clusters_stage(n: int, width: int, asked: ClusterOptions, seed: int) -> Stage:
     """``centers`` (k, ·) and ``labels`` (n,) int32 of the stored coordinates, the largest cluster first."""
 
-    def run(context: Context) -> dict[str, Any]:
-        source, _ = stored_coordinates(context.of("coordinates", "embedding"))
-        return KMeans(source, context, asked, seed).run("sum of squares") | {"seed": seed}
-
     k, block, passes = asked.n_clusters, min(n, block_rows(width, 8)), PLANNED + 2
     vectors, sample = 8 * n * width, 8 * (width + 1) * min(n, max(SAMPLE, EACH * k))
     cost = Cost(
@@ -142,7 +139,19 @@ def clusters_stage(n: int, width: int, asked: ClusterOptions, seed: int) -> Stag
         coordinator=4 * sample + 32 * TILE_ENTRIES,
         flops=2 * passes * n * k * (width + 1),
     )
-    return Stage("clusters", ("coordinates",), asdict(asked) | {"seed": seed}, run, cost, resumes=True)
+    return Stage(
+        "clusters",
+        ("coordinates",),
+        asdict(asked) | {"seed": seed},
+        partial(run_clusters, asked=asked, seed=seed),
+        cost,
+        resumes=True,
+    )
+
+
+def run_clusters(context: Context, asked: ClusterOptions, seed: int) -> dict[str, Any]:
+    source, _ = stored_coordinates(context.of("coordinates", "embedding"))
+    return KMeans(source, context, asked, seed).run("sum of squares") | {"seed": seed}
 
 
 class KMeans(RowDescent):

@@ -7,6 +7,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -58,32 +59,6 @@ def kernel_stage(
     parameters |= {"bridged": True} if choice.bridged else {}
     parameters |= {"target": target.name, "dimension": target.dimension} if target else {}
 
-    def run(context: Context) -> dict[str, Any]:
-        distances = context.home.matrix(graph)
-        rows = distances.rows
-        space = StoredSpace(distances, context.exchange)
-        found = context.results("bandwidth")
-        epsilon, farthest, out = found["epsilon"], context.of(scales, "rho_squared") if scales else "", context.path("")
-        rho = space.sweep(rho_block, writes=["rho"], posts=["rho"], arguments=(farthest, found["floor"], rows))
-        smallest = min(part[0] for part in rho)
-        walk = target.walk(choice.local, found["intrinsic_dimension"], smallest) if target else None
-        power = alpha if walk is None else walk.alpha
-        shared = (distances, epsilon, choice, walk)
-        space.sweep(density_block, reads=["rho"], halos=["rho"], writes=["q"], posts=["q"], arguments=(*shared, out))
-        parts = space.sweep(weights_block, reads=["rho", "q"], halos=["rho", "q"], arguments=(*shared, power, out))
-        stayed = sum(part[2] for part in parts) / sum(rows)
-        floored = sum(part[1] for part in rho)
-        return {
-            "edges": sum(part[0] for part in parts),
-            "nonzero": sum(part[1] for part in parts),
-            "rows": list(rows),
-            "alpha": power,
-            "unit": walk.unit if walk else 0.0,
-            "stayed": stayed,
-            "floored": floored,
-            **({"floored_to": "median"} if floored else {}),
-        }
-
     def holds(results: Mapping[str, Any]) -> bool:
         # (before, rows below the floor were raised to the floor itself, and nothing said to what)
         return not (choice.local and results.get("floored")) or results.get("floored_to") == "median"
@@ -98,7 +73,43 @@ def kernel_stage(
         memory=(48 if target else 40) * 2 * block * n_neighbors,
     )
     inputs = tuple(dict.fromkeys(name for name in (graph, scales, "bandwidth") if name))
-    return Stage("kernel", inputs, parameters, run, cost, holds=holds)
+    return Stage(
+        "kernel",
+        inputs,
+        parameters,
+        partial(run_kernel, choice=choice, alpha=alpha, graph=graph, target=target, scales=scales),
+        cost,
+        holds=holds,
+    )
+
+
+def run_kernel(
+    context: Context, choice: Bandwidth, alpha: float, graph: str, target: Target | None, scales: str
+) -> dict[str, Any]:
+    distances = context.home.matrix(graph)
+    rows = distances.rows
+    space = StoredSpace(distances, context.exchange)
+    found = context.results("bandwidth")
+    epsilon, farthest, out = found["epsilon"], context.of(scales, "rho_squared") if scales else "", context.path("")
+    rho = space.sweep(rho_block, writes=["rho"], posts=["rho"], arguments=(farthest, found["floor"], rows))
+    smallest = min(part[0] for part in rho)
+    walk = target.walk(choice.local, found["intrinsic_dimension"], smallest) if target else None
+    power = alpha if walk is None else walk.alpha
+    shared = (distances, epsilon, choice, walk)
+    space.sweep(density_block, reads=["rho"], halos=["rho"], writes=["q"], posts=["q"], arguments=(*shared, out))
+    parts = space.sweep(weights_block, reads=["rho", "q"], halos=["rho", "q"], arguments=(*shared, power, out))
+    stayed = sum(part[2] for part in parts) / sum(rows)
+    floored = sum(part[1] for part in rho)
+    return {
+        "edges": sum(part[0] for part in parts),
+        "nonzero": sum(part[1] for part in parts),
+        "rows": list(rows),
+        "alpha": power,
+        "unit": walk.unit if walk else 0.0,
+        "stayed": stayed,
+        "floored": floored,
+        **({"floored_to": "median"} if floored else {}),
+    }
 
 
 def rho_block(b: int, farthest: str, floor: float, rows: Sequence[int]) -> tuple[tuple[Array], tuple[float, int]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -175,18 +176,6 @@ def pick_stage(source: RowSource, rule: Rule, shape: Shape) -> Stage:
     n, rows = shape.n, task_rows(source)
     pieces, sample = bounds(n, TASK_ROWS), sampled_rows(n)
 
-    def run(context: Context) -> dict[str, Any]:
-        spans = [(number, *span) for number, span in enumerate(bounds(n, rows))]
-        shared: dict[str, Any] = {"rule": rule, "exchange": context.exchange}
-        kept = context.path("sampled")
-        create_rows(kept, (n, len(sample)), source.work, rows, overwrite=True)
-        write_array(context.path("sample"), sample)
-        refuse_wrong(map_blocks(pick_block, spans, source=source, kept=kept, **shared), n, context.exchange)
-        tasks = [(b, start, stop, start // rows, (stop - 1) // rows) for b, (start, stop) in enumerate(pieces)]
-        map_blocks(list_block, tasks, out=context.path(""), **shared)
-        context.note(f"{n} × {n} distances are finite, symmetric and zero on the diagonal")
-        return {"n": n, "d": n, "dtype": shape.dtype, "metric": GIVEN, "all_pairs": True, "sampled": len(sample)}
-
     edges, looks = n * min(n, rule.per_row), source.work.itemsize * len(sample)
     cost = Cost(
         passes=1,
@@ -200,7 +189,28 @@ def pick_stage(source: RowSource, rule: Rule, shape: Shape) -> Stage:
         maps=2,
     )
     parameters = {"source": source.fingerprint(), "metric": GIVEN, "sampled": SAMPLED, **asdict(rule)}
-    return Stage("survey", (), parameters, run, cost)
+    return Stage(
+        "survey",
+        (),
+        parameters,
+        partial(run_pick, source=source, rule=rule, shape=shape, n=n, pieces=pieces, rows=rows, sample=sample),
+        cost,
+    )
+
+
+def run_pick(
+    context: Context, source: RowSource, rule: Rule, shape: Shape, n: int, pieces: Any, rows: Any, sample: Any
+) -> dict[str, Any]:
+    spans = [(number, *span) for number, span in enumerate(bounds(n, rows))]
+    shared: dict[str, Any] = {"rule": rule, "exchange": context.exchange}
+    kept = context.path("sampled")
+    create_rows(kept, (n, len(sample)), source.work, rows, overwrite=True)
+    write_array(context.path("sample"), sample)
+    refuse_wrong(map_blocks(pick_block, spans, source=source, kept=kept, **shared), n, context.exchange)
+    tasks = [(b, start, stop, start // rows, (stop - 1) // rows) for b, (start, stop) in enumerate(pieces)]
+    map_blocks(list_block, tasks, out=context.path(""), **shared)
+    context.note(f"{n} × {n} distances are finite, symmetric and zero on the diagonal")
+    return {"n": n, "d": n, "dtype": shape.dtype, "metric": GIVEN, "all_pairs": True, "sampled": len(sample)}
 
 
 def task_rows(source: RowSource) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -156,13 +157,24 @@ def ordered_stages(
     """
     n, entries, block = shape
 
-    def run(context: Context) -> dict[str, Any]:
-        found = reordered(context, values)
-        joined = context.results(EDGES) | {key: found[key] for key in ("blocks", "halo_rows", "inside")}
-        return finish(context, joined) if finish else joined
-
     order = order_stage(n, entries, block, values, rule, edges.inputs)
-    return [edges, order, Stage(name, (*edges.inputs, EDGES, "order"), {}, run, reorder_cost(n, entries, block))]
+    return [
+        edges,
+        order,
+        Stage(
+            name,
+            (*edges.inputs, EDGES, "order"),
+            {},
+            partial(run_ordered, values=values, finish=finish),
+            reorder_cost(n, entries, block),
+        ),
+    ]
+
+
+def run_ordered(context: Context, values: str, finish: Finish | None) -> dict[str, Any]:
+    found = reordered(context, values)
+    joined = context.results(EDGES) | {key: found[key] for key in ("blocks", "halo_rows", "inside")}
+    return finish(context, joined) if finish else joined
 
 
 def order_stage(
@@ -170,19 +182,6 @@ def order_stage(
 ) -> Stage:
     """``ids/b``, the nodes of the input that block b holds, of at most ``block`` nodes, and ``places/b``, where those
     of the input are. ``values`` of the stage ``edges`` are weights ("given") or squared lengths ("squared")."""
-
-    def run(context: Context) -> dict[str, Any]:
-        matrix = context.home.matrix(EDGES, values)
-        space = StoredSpace(matrix, context.exchange)
-        cells, sweeps = grow_cells(space, matrix, values == "squared")
-        joined = joined_cells(space, matrix, values == "squared", cells)
-        cell = np.concatenate([space.read(cells, b)[:, 0] for b in range(len(matrix.rows))])
-        degree = np.concatenate(map_blocks(degree_block, [(b,) for b in range(len(matrix.rows))], matrix=matrix))
-        ids, starts = ordered_nodes(cell, degree, joined, block)
-        _write(context, ids, starts, offsets(matrix.rows))
-        context.note(f"{n:,} nodes in {len(starts) - 1:,} blocks, found by {sweeps} sweeps over the edges")
-        counts = {"cells": len(np.unique(cell)), "sweeps": sweeps, "placed": len(matrix.rows)}
-        return {"blocks": len(starts) - 1, **counts, **rule}
 
     held = -(-entries // n) * block
     cost = Cost(
@@ -195,7 +194,27 @@ def order_stage(
         scalar_ops=3 * SWEEPS * entries,
         maps=SWEEPS + 4,
     )
-    return Stage("order", (*inputs, EDGES), {**rule, "block": block, "cell": CELL, "rounds": ROUNDS}, run, cost)
+    return Stage(
+        "order",
+        (*inputs, EDGES),
+        {**rule, "block": block, "cell": CELL, "rounds": ROUNDS},
+        partial(run_order, n=n, block=block, values=values, rule=rule),
+        cost,
+    )
+
+
+def run_order(context: Context, n: int, block: int, values: str, rule: Mapping[str, Any]) -> dict[str, Any]:
+    matrix = context.home.matrix(EDGES, values)
+    space = StoredSpace(matrix, context.exchange)
+    cells, sweeps = grow_cells(space, matrix, values == "squared")
+    joined = joined_cells(space, matrix, values == "squared", cells)
+    cell = np.concatenate([space.read(cells, b)[:, 0] for b in range(len(matrix.rows))])
+    degree = np.concatenate(map_blocks(degree_block, [(b,) for b in range(len(matrix.rows))], matrix=matrix))
+    ids, starts = ordered_nodes(cell, degree, joined, block)
+    _write(context, ids, starts, offsets(matrix.rows))
+    context.note(f"{n:,} nodes in {len(starts) - 1:,} blocks, found by {sweeps} sweeps over the edges")
+    counts = {"cells": len(np.unique(cell)), "sweeps": sweeps, "placed": len(matrix.rows)}
+    return {"blocks": len(starts) - 1, **counts, **rule}
 
 
 def degree_block(b: int, *, matrix: StoredMatrix) -> Array:

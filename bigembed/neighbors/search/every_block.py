@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -99,35 +100,6 @@ def search_stage(shape: Shape, n_neighbors: int, descend: Descend) -> Stage:
     """The k nearest rows of every row among the cells that it probes, or as ``descend`` finds them from there."""
     n, row_bytes, block, by = shape.n, shape.row_bytes, shape.block, by_metric(shape)
 
-    def run(context: Context) -> dict[str, Any]:
-        ordered = Ordered.open(context.of("order"))
-        blocks = [(b,) for b in range(len(ordered.blocks))]
-        decided = context.results("witness")
-        probes = decided["n_probes"]
-        context.note(said(decided))
-        if decided.get("algorithm") == NN_DESCENT:
-            return descend(context, ordered, shape, n_neighbors, decided["target"])
-        shortlist, longer = context.of("shortlist"), {}
-        if "shortlist" in decided:
-            leave_near_blocks(ordered, context.exchange)
-            write_shortlists(ordered, context.exchange, decided["shortlist"], context.path(""))
-            shortlist, longer = context.path("").rstrip("/"), {"shortlist": decided["shortlist"]}
-        compute: Callable[..., Found]
-        shared: dict[str, Any]
-        if n <= EXACT_ROWS and len(blocks) == 1:
-            compute, shared = all_pairs_block, {"by": by}
-            probes = context.results("order")["cells"]  # a query then compares every pair too
-        elif by is not None:
-            compute, shared = search_by_metric, {"shortlist": shortlist, "n_probes": probes, "by": by}
-        else:
-            compute, shared = search_block, {"shortlist": shortlist, "n_probes": probes}
-            map_blocks(spread_block, blocks, ordered=ordered, exchange=context.exchange)
-        found = map_blocks(
-            compute, blocks, ordered=ordered, k=n_neighbors, exchange=context.exchange, out=context.path(""), **shared
-        )
-        pairs = write_asked(found, ordered=ordered, exchange=context.exchange, out=context.path(""))
-        return {"n_neighbors": n_neighbors, "n_probes": probes, "compared_per_row": pairs / n, **longer}
-
     lists = n * n_neighbors * 12
     cost = Cost(
         passes=2,
@@ -140,7 +112,43 @@ def search_stage(shape: Shape, n_neighbors: int, descend: Descend) -> Stage:
         terms=n * min(n, compared_by(by, n)) * by.listed if by else 0.0,
         maps=3,
     )
-    return Stage("search", ("order", "shortlist", "witness"), {"n_neighbors": n_neighbors, "probed": True}, run, cost)
+    return Stage(
+        "search",
+        ("order", "shortlist", "witness"),
+        {"n_neighbors": n_neighbors, "probed": True},
+        partial(run_search, shape=shape, n_neighbors=n_neighbors, descend=descend, by=by, n=n),
+        cost,
+    )
+
+
+def run_search(context: Context, shape: Shape, n_neighbors: int, descend: Descend, by: Any, n: int) -> dict[str, Any]:
+    ordered = Ordered.open(context.of("order"))
+    blocks = [(b,) for b in range(len(ordered.blocks))]
+    decided = context.results("witness")
+    probes = decided["n_probes"]
+    context.note(said(decided))
+    if decided.get("algorithm") == NN_DESCENT:
+        return descend(context, ordered, shape, n_neighbors, decided["target"])
+    shortlist, longer = context.of("shortlist"), {}
+    if "shortlist" in decided:
+        leave_near_blocks(ordered, context.exchange)
+        write_shortlists(ordered, context.exchange, decided["shortlist"], context.path(""))
+        shortlist, longer = context.path("").rstrip("/"), {"shortlist": decided["shortlist"]}
+    compute: Callable[..., Found]
+    shared: dict[str, Any]
+    if n <= EXACT_ROWS and len(blocks) == 1:
+        compute, shared = all_pairs_block, {"by": by}
+        probes = context.results("order")["cells"]  # a query then compares every pair too
+    elif by is not None:
+        compute, shared = search_by_metric, {"shortlist": shortlist, "n_probes": probes, "by": by}
+    else:
+        compute, shared = search_block, {"shortlist": shortlist, "n_probes": probes}
+        map_blocks(spread_block, blocks, ordered=ordered, exchange=context.exchange)
+    found = map_blocks(
+        compute, blocks, ordered=ordered, k=n_neighbors, exchange=context.exchange, out=context.path(""), **shared
+    )
+    pairs = write_asked(found, ordered=ordered, exchange=context.exchange, out=context.path(""))
+    return {"n_neighbors": n_neighbors, "n_probes": probes, "compared_per_row": pairs / n, **longer}
 
 
 def compared_by(by: ByMetric, n: int) -> int:

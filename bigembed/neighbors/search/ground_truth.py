@@ -8,6 +8,7 @@ from which global scales (Ksum, median) and the intrinsic dimension come.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -171,25 +172,6 @@ def witness_stage(
     choice is free, and once: what was decided is kept with the stage, whatever is free later.
     """
 
-    def run(context: Context) -> dict[str, Any]:
-        truth = exact_truth(context, k, seed, by_metric(shape))
-        ordered = Ordered.open(context.of("order"))
-        length, cells = context.results("shortlist")["length"], context.results("order")["cells"]
-        given = context.path(""), ordered, context.of("shortlist"), length, target, context.exchange
-        curve = best_curve(*given, longer=algorithm != NN_DESCENT)
-        write_array(context.path("recall_by_probes"), curve)
-        probes = choose_probes(curve, target, truth.neighbors.size)
-        lacks = lacking(shape.n, k, context.exchange.root) if algorithm == AUTO else ""
-        decided = chosen(algorithm, curve, target, probes, shape.n, cells, lacks)
-        if len(curve) > length and decided.get("algorithm") != NN_DESCENT:
-            decided["shortlist"] = len(curve)
-        return {
-            "n_probes": probes,
-            "expected_recall": float(curve[probes - 1]),
-            "witnesses": len(truth.ids),
-            **decided,
-        }
-
     size, by = sample_size(shape.n), by_metric(shape)
     cost = Cost(
         passes=1,
@@ -205,7 +187,41 @@ def witness_stage(
     parameters: dict[str, Any] = {"n_neighbors": k, "target": target, "seed": seed}
     if algorithm != AUTO:
         parameters["algorithm"] = algorithm
-    return Stage("witness", ("survey", "order", "shortlist"), parameters, run, cost)
+    return Stage(
+        "witness",
+        ("survey", "order", "shortlist"),
+        parameters,
+        partial(run_witness, shape=shape, k=k, target=target, seed=seed, algorithm=algorithm, lacking=lacking),
+        cost,
+    )
+
+
+def run_witness(
+    context: Context,
+    shape: Shape,
+    k: int,
+    target: float,
+    seed: int,
+    algorithm: str,
+    lacking: Callable[[int, int, str], str],
+) -> dict[str, Any]:
+    truth = exact_truth(context, k, seed, by_metric(shape))
+    ordered = Ordered.open(context.of("order"))
+    length, cells = context.results("shortlist")["length"], context.results("order")["cells"]
+    given = context.path(""), ordered, context.of("shortlist"), length, target, context.exchange
+    curve = best_curve(*given, longer=algorithm != NN_DESCENT)
+    write_array(context.path("recall_by_probes"), curve)
+    probes = choose_probes(curve, target, truth.neighbors.size)
+    lacks = lacking(shape.n, k, context.exchange.root) if algorithm == AUTO else ""
+    decided = chosen(algorithm, curve, target, probes, shape.n, cells, lacks)
+    if len(curve) > length and decided.get("algorithm") != NN_DESCENT:
+        decided["shortlist"] = len(curve)
+    return {
+        "n_probes": probes,
+        "expected_recall": float(curve[probes - 1]),
+        "witnesses": len(truth.ids),
+        **decided,
+    }
 
 
 def exact_truth(context: Context, k: int, seed: int, by: ByMetric | None = None) -> Truth:
@@ -348,25 +364,26 @@ def _spread(count: int, seed: int) -> Array:
 def recall_stage(target: float) -> Stage:
     """Measured share of the true neighbors of the sampled rows that the lists hold."""
 
-    def run(context: Context) -> dict[str, Any]:
-        truth = Truth(read_array(context.of("witness", "ids")), read_array(context.of("witness", "neighbors")))
-        ordered, k = Ordered.open(context.of("order")), truth.neighbors.shape[1]
-        found = share_found(truth, context.of("search"), ordered, k)
-        said = context.results("witness")
-        searched: dict[str, Any] = {name: said[name] for name in ("algorithm", "why", "forced") if name in said}
-        if searched.get("algorithm") == NN_DESCENT:
-            searched["recall_of_new_rows"] = context.results("search")["recall_of_new_rows"]
-        advice = "" if found.recall >= target else _advice(context)
-        return {
-            "recall": found.recall,
-            "standard_error": found.standard_error,
-            "target": target,
-            "rows": found.rows,
-            "advice": advice,
-            **searched,
-        }
+    return Stage("recall", ("order", "search", "witness"), {"target": target}, partial(run_recall, target=target))
 
-    return Stage("recall", ("order", "search", "witness"), {"target": target}, run)
+
+def run_recall(context: Context, target: float) -> dict[str, Any]:
+    truth = Truth(read_array(context.of("witness", "ids")), read_array(context.of("witness", "neighbors")))
+    ordered, k = Ordered.open(context.of("order")), truth.neighbors.shape[1]
+    found = share_found(truth, context.of("search"), ordered, k)
+    said = context.results("witness")
+    searched: dict[str, Any] = {name: said[name] for name in ("algorithm", "why", "forced") if name in said}
+    if searched.get("algorithm") == NN_DESCENT:
+        searched["recall_of_new_rows"] = context.results("search")["recall_of_new_rows"]
+    advice = "" if found.recall >= target else _advice(context)
+    return {
+        "recall": found.recall,
+        "standard_error": found.standard_error,
+        "target": target,
+        "rows": found.rows,
+        "advice": advice,
+        **searched,
+    }
 
 
 def _advice(context: Context) -> str:

@@ -259,12 +259,6 @@ TILE_BLOCKS = 64
 def shortlist_stage(n: int, row_bytes: int, cell_size: int) -> Stage:
     """For each cell the nearest cells by center, :data:`SHORTLIST` of them: what its rows may probe."""
 
-    def run(context: Context) -> dict[str, Any]:
-        ordered = Ordered.open(context.of("order"))
-        leave_near_blocks(ordered, context.exchange)
-        write_shortlists(ordered, context.exchange, SHORTLIST, context.path(""))
-        return {"length": SHORTLIST}
-
     cells = -(-n // cell_size)
     cost = Cost(
         read=cells * row_bytes,
@@ -273,7 +267,14 @@ def shortlist_stage(n: int, row_bytes: int, cell_size: int) -> Stage:
         scratch=cells * row_bytes,
         memory=2 * cells * row_bytes + 64 * SHORTLIST * 512,
     )
-    return Stage("shortlist", ("order",), {"length": SHORTLIST, "blocks": NEAR_BLOCKS}, run, cost)
+    return Stage("shortlist", ("order",), {"length": SHORTLIST, "blocks": NEAR_BLOCKS}, run_shortlist, cost)
+
+
+def run_shortlist(context: Context) -> dict[str, Any]:
+    ordered = Ordered.open(context.of("order"))
+    leave_near_blocks(ordered, context.exchange)
+    write_shortlists(ordered, context.exchange, SHORTLIST, context.path(""))
+    return {"length": SHORTLIST}
 
 
 def leave_near_blocks(ordered: Ordered, exchange: Exchange) -> None:
