@@ -61,20 +61,28 @@ def dataset(name: str, **given: Any) -> Dataset:
 
     Parameters
     ----------
-    name : one of ``REGISTRY``: the name of the function.
-    n : int ≥ 1, the number of rows.
-    seed : int ≥ 0, of the random rows.
-    noise : float ≥ 0, the standard deviation of Gaussian noise on every column, in units of the data.
-    dtype : a floating-point type by name.
-    given : these, as far as the function takes them, and its own.
+    name : str
+        The name of the function, one of ``REGISTRY``.
+    n : int ≥ 1
+        The number of rows.
+    seed : int ≥ 0
+        The seed of the random rows.
+    noise : float ≥ 0
+        The standard deviation of Gaussian noise on every column, in units of the data.
+    dtype : str
+        The name of a floating-point type.
+    given : dict
+        The parameters above, as far as the function takes them, and its own.
 
     Returns
     -------
-    :class:`Dataset`: rows are made when they are asked for.
+    Dataset
+        The data set, whose rows are made when they are asked for.
 
     Raises
     ------
-    InputError : an unknown name or parameter (with the nearest known one), a value out of range.
+    InputError
+        If a name or a parameter is unknown (the nearest known one is named), or a value is out of range.
 
     Examples
     --------

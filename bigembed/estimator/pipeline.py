@@ -170,23 +170,31 @@ class Pipeline:
 
     Parameters
     ----------
-    steps : list of estimators, or of pairs (name, estimator), or a pipeline of scikit-learn's. All but the last are
-        steps: those of this package (:class:`bigembed.Missing`, :class:`bigembed.StandardScaler`, …) and
-        :class:`bigembed.PCA` with a number of components. scikit-learn's ``StandardScaler``, ``RobustScaler``,
-        ``Normalizer`` and ``PCA`` stand for those of the same name here. The last is any method of this package.
-    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
-    verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event.
+    steps : list of estimators, list of pairs (name, estimator), or scikit-learn's Pipeline
+        The steps and, last, any method of this package. The steps are those of this package (:class:`bigembed.Missing`,
+        :class:`bigembed.StandardScaler`, …) and :class:`bigembed.PCA` with a number of components. scikit-learn's
+        ``StandardScaler``, ``RobustScaler``, ``Normalizer`` and ``PCA`` stand for those of the same name here.
+    workdir : path or None
+        Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    verbose : bool
+        Whether ``fit`` shows its progress.
+    callbacks : sequence of functions, or None
+        Functions that ``fit`` calls with every event.
 
     Attributes
     ----------
-    method_ : the fitted method; it takes rows as they are before the steps, is what ``save`` writes and
-        :func:`bigembed.load` returns. All its attributes are attributes of the pipeline, too.
-    steps_ : tuple of the fitted steps.
+    method_ : estimator
+        The fitted method; it takes rows as they are before the steps, is what ``save`` writes and :func:`bigembed.load`
+        returns. All its attributes are attributes of the pipeline, too.
+    steps_ : tuple
+        The fitted steps.
 
     Raises
     ------
-    InputError, InputTypeError : something in the list that is not a step; what the steps and the method raise.
+    InputError
+        If the list holds something that is not a step, and what the steps and the method raise.
+    InputTypeError
+        If the list holds something that is not a step, and what the steps and the method raise.
 
     Notes
     -----

@@ -103,7 +103,8 @@ class Framed:
 
         Parameters
         ----------
-        transform : "pandas", "polars", or "default" for NumPy; None leaves it as it is. scikit-learn's
+        transform : {"default", "pandas", "polars"} or None
+            What is returned: "default" is NumPy; None leaves it as it is. scikit-learn's
             ``config_context(transform_output=...)`` and ``Pipeline.set_output`` ask for the same.
         """
         if transform is not None:

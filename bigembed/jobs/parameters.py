@@ -159,17 +159,17 @@ def _describe(name: str, cls: Any) -> dict[str, Any]:
 
 
 def documented(text: str) -> dict[str, str]:
-    """What a numpydoc docstring says of each parameter.
+    """Return what a numpydoc docstring says of each parameter: its type, and then its description.
 
-    >>> documented("Does.\\n\\nParameters\\n----------\\na : int\\n    Number.\\nb, c : rest\\n    of it\\n")
-    {'a': 'int Number.', 'b': 'rest of it', 'c': 'rest of it'}
+    >>> documented("Do it.\\n\\nParameters\\n----------\\na : int\\n    Number.\\nb, c : bool\\n    Whether\\n    so.\\n")
+    {'a': 'int. Number.', 'b': 'bool. Whether so.', 'c': 'bool. Whether so.'}
     """
     match = re.search(r"^Parameters\n-+\n(.*?)(?=^\w[\w ]*\n-+$|\Z)", text, re.S | re.M)
     entries: dict[str, list[str]] = {}
     for line in (match[1] if match else "").splitlines():
         head = re.match(r"(\w+(?:, \w+)*) : (.*)", line)
         if head:
-            about = [head[2]]
+            about = [f"{head[2]}."]
             entries |= dict.fromkeys(head[1].split(", "), about)
         elif line.startswith(" ") and entries:
             about.append(line.strip())

@@ -196,9 +196,10 @@ class CenteredOperator(PairsOperator):
 
     Raises
     ------
-    InputError : the array is not square, or has entries that are negative, NaN or infinite, or too large or small for
-        the squares of their squares, or a diagonal that is not 0, or it is not symmetric (seen by a random vector:
-        D²w − (D²)ᵀw); entries and rows are named.
+    InputError
+        If the array is not square, or has entries that are negative, NaN or infinite, or too large or small for the
+        squares of their squares, or a diagonal that is not 0, or is not symmetric (seen by a random vector: D²w −
+        (D²)ᵀw). Entries and rows are named.
     """
 
     def __init__(self, source: RowSource, space: VectorSpace, *, squared: bool = False) -> None:
@@ -270,7 +271,8 @@ class KernelOperator(PairsOperator):
 
     Raises
     ------
-    InputError : the kernel has entries that are NaN or infinite (pairs named), or is not symmetric (rows named).
+    InputError
+        If the kernel has entries that are NaN or infinite (pairs are named), or is not symmetric (rows are named).
     """
 
     def __init__(

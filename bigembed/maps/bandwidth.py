@@ -67,8 +67,9 @@ def ksum(counts: Array) -> KsumCurve:
 
     Parameters
     ----------
-    counts : (65536,) int64, how many squared distances fall into each bin, self pairs included; one more number is
-        e, where distances were counted in units of 2ᵉ.
+    counts : array of shape (65536,), int64
+        How many squared distances fall into each bin, self pairs included. One more number is e, where distances were
+        counted in units of 2ᵉ.
     """
     counts, unit = _in_units(counts)
     values = bin_values()

@@ -75,20 +75,26 @@ def load(path: Any, functions: Functions = ()) -> Any:
 
     Parameters
     ----------
-    path : path of a saved model: of ``save``, or of ``[output] model`` in a job file.
-    functions : what a model with a kernel or a metric of the user's own may call: a mapping from the name in it
-        (``"module:name"``) to the function, or a list of modules (or of such names) that you trust. By default none:
-        nothing that a model names is imported.
+    path : path
+        The path of a saved model: that of ``save``, or of ``[output] model`` in a job file.
+    functions : mapping of str to function, or sequence
+        What a model with a kernel or a metric of the user's own may call: a mapping from the name in it
+        (``"module:name"``) to the function, or a list of modules (or of such names) that you trust. By default this is
+        empty: nothing that a model names is imported.
 
     Returns
     -------
-    The estimator, of the class that was saved, with its fitted attributes.
+    estimator
+        The estimator, of the class that was saved, with its fitted attributes.
 
     Raises
     ------
-    MissingPathError : no such path.
-    InputError : not a saved model; one that names a function which is not allowed.
-    DamagedError : an incomplete model, or one of another format.
+    MissingPathError
+        If there is no such path.
+    InputError
+        If this is not a saved model, or it names a function which is not allowed.
+    DamagedError
+        If the model is incomplete, or of another format.
 
     Notes
     -----

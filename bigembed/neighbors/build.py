@@ -41,46 +41,62 @@ def build_neighbor_graph(
 
     Parameters
     ----------
-    X : rows (n, d): a path of a Zarr array or .npy, a zarr, Dask or NumPy array; or sparse ones, never made dense
-        (SciPy, Dask arrays of CSR blocks, a CSR group in Zarr). Or a graph of distances that was found elsewhere
-        (:func:`bigembed.open_graph`), which is taken as it is: only ``workdir`` then counts. Or distances (n, n) with
-        metric="precomputed", in any form that rows have, or as a SciPy sparse matrix of lengths.
-    n_neighbors : int ≥ 1, the row itself not counted; not used where a radius is given.
-    radius : number > 0 or None. Instead, join all rows at most this far apart, in units of the data (of rows of length
-        one for "cosine"); found exactly. A sample shows first how many edges there will be; too many are a PlanError
-        that proposes a radius.
-    metric : the distance of two rows x and y of d columns, whose square the kernels of the methods take. Euclidean
-        distances of mapped rows, compared fast: "euclidean"; "cosine", of x/‖x‖; "correlation", of x less its mean,
-        scaled to length one; "hellinger", of √(x/2Σx), so that it is √(1 − Σ√(p q)) of proportions p and q;
-        "haversine", of the points of the unit sphere at a latitude and a longitude in radians, the chord 2 sin(θ/2).
-        Pair by pair: "manhattan" Σ|x − y|; "chebyshev" max|x − y|; "canberra" Σ|x − y|/(|x| + |y|); "braycurtis"
-        Σ|x − y|/Σ|x + y|; "hamming", the share of columns in which they differ; and of the sets of columns that are not
-        0, b in both and c in one of them, "jaccard" c/(b + c), "dice" c/(2b + c), "rogerstanimoto" 2c/(d + c) and
-        "sokalsneath" 2c/(b + 2c). Or a function of two rows that numba can compile, f(x, y), of sparse rows
-        f(indices, values, indices, values), or its name "module:function"; it is tried on a few rows first. Or
-        "precomputed": X holds the distances, of which the k smallest of each row are edges, or those within the radius.
-    recall : float in (0, 1]. Target; how far is searched is chosen to meet it, and it is measured.
-    algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
-        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``
-        and NN-descent fits.
-    candidates : rows (n, m) of the same points in the order of X, for example a few principal components, or a
-        NeighborGraph built of such rows; None searches X itself. Each row's neighbors are then the nearest, by X, of
-        its ``n_candidates`` nearest rows there (seed 004, §5). Recall is that of X, measured as ever.
-    n_candidates : int ≥ n_neighbors or None: max(50, 4 n_neighbors), or all that a given graph has.
-    random_state : int ≥ 0: of the sampled rows and the partition.
-    workdir : path or None. Where the graph is kept (and resumed); None is temporary.
+    X : array of shape (n, d), or graph
+        The rows: the path of a Zarr array or .npy, or a zarr, Dask or NumPy array. Sparse rows (SciPy, Dask arrays of
+        CSR blocks, a CSR group in Zarr) are never made dense. A graph of distances that was found elsewhere
+        (:func:`bigembed.open_graph`) is taken as it is: only ``workdir`` then counts. With metric="precomputed" these
+        are distances (n, n), in any form that rows have, or as a SciPy sparse matrix of lengths.
+    n_neighbors : int ≥ 1
+        The number k of neighbors, the row itself not counted; it is not used where a radius is given.
+    radius : float > 0 or None
+        The distance up to which all rows are joined instead, in units of the data (of rows of length one for "cosine");
+        they are found exactly. A sample shows first how many edges there will be; too many are a PlanError that
+        proposes a radius.
+    metric : str or function
+        The distance of two rows x and y of d columns, whose square the kernels of the methods take. Euclidean distances
+        of mapped rows are compared fast: "euclidean"; "cosine", of x/‖x‖; "correlation", of x less its mean, scaled to
+        length one; "hellinger", of √(x/2Σx), so that it is √(1 − Σ√(p q)) of proportions p and q; "haversine", of the
+        points of the unit sphere at a latitude and a longitude in radians, the chord 2 sin(θ/2). Others are compared
+        pair by pair: "manhattan" Σ|x − y|; "chebyshev" max|x − y|; "canberra" Σ|x − y|/(|x| + |y|); "braycurtis" Σ|x −
+        y|/Σ|x + y|; "hamming", the share of columns in which they differ; and of the sets of columns that are not 0, b
+        in both and c in one of them, "jaccard" c/(b + c), "dice" c/(2b + c), "rogerstanimoto" 2c/(d + c) and
+        "sokalsneath" 2c/(b + 2c). A function of two rows must be one that numba can compile, f(x, y), of sparse rows
+        f(indices, values, indices, values), or its name "module:function"; it is tried on a few rows first. With
+        "precomputed" X holds the distances, of which the k smallest of each row are edges, or those within the radius.
+    recall : float in (0, 1]
+        The target share of true neighbors; how far is searched is chosen to meet it, and it is measured.
+    algorithm : {"auto", "cells", "nn-descent"}
+        How neighbors are searched. "cells" searches exactly in the cells of near rows; "nn-descent" is for rows of high
+        intrinsic dimension; "auto" takes cells unless these would miss ``recall`` and NN-descent fits.
+    candidates : array of shape (n, m), NeighborGraph or None
+        Rows of the same points in the order of X, for example a few principal components, or a NeighborGraph built of
+        such rows; None searches X itself. Each row's neighbors are then the nearest, by X, of its ``n_candidates``
+        nearest rows there (seed 004, §5). Recall is that of X, measured as ever.
+    n_candidates : int ≥ n_neighbors, or None
+        How many candidates each row has; None is max(50, 4 n_neighbors), or all that a given graph has.
+    random_state : int ≥ 0
+        The seed of the sampled rows and the partition.
+    workdir : path or None
+        Where the graph is kept, and from where a build that was stopped goes on; None is a temporary folder.
 
     Returns
     -------
     NeighborGraph
+        The graph, which ``fit`` of any method on a graph takes in place of rows.
 
     Raises
     ------
-    InputError : NaN or infinity (rows named), fewer rows than neighbors, parameters out of range, rows for which the
-        metric is not defined, a function or given distances that are not symmetric or not ≥ 0, sparse rows or a
-        metric compared pair by pair with a radius or candidates.
-    PlanError : a radius that joins too many rows.
-    A recall below the target is a :class:`RecallWarning`.
+    InputError
+        If rows hold NaN or infinity (they are named), there are fewer rows than neighbors, parameters are out of range,
+        the metric is not defined for rows, a function or given distances are not symmetric or not ≥ 0, or rows are
+        sparse or a metric is compared pair by pair with a radius or candidates.
+    PlanError
+        If a radius joins too many rows.
+
+    Warns
+    -----
+    RecallWarning
+        If the recall is below the target.
 
     Notes
     -----

@@ -32,22 +32,41 @@ class NeighborGraph:
 
     Parameters
     ----------
-    run : the run that holds the stages of the graph.
-    in_memory : bool. Whether the rows were given in memory, so that methods answer with NumPy arrays.
-    stage : the published stage that holds the edges: "graph", or "bridge" with bridges between components.
-    metric : the function of two rows, where distances are by one; what a file names is not called.
+    run : Run
+        The run that holds the stages of the graph.
+    in_memory : bool
+        Whether the rows were given in memory, so that methods answer with NumPy arrays.
+    stage : str
+        The published stage that holds the edges: "graph", or "bridge" with bridges between components.
+    metric : function, str or None
+        The function of two rows, where distances are by one; what a file names is not called.
 
     Attributes
     ----------
-    n, n_features, metric : of the rows.
-    n_neighbors, radius : k, or the radius; the other one is None.
-    recall : float, the share of true neighbors found, measured; 1 for a radius, and for given distances.
-    edges : int, each counted from both of its rows.
-    matrix : squared distances by row blocks, in the order of the graph. ``original_ids()`` are the rows of the input.
-    shape, block : of the rows, and how many a canonical block holds.
-    dense : whether it joins every pair of few rows, as one block without lists of neighbors.
-    sampled : whether given distances to sampled rows are kept, by which maps are judged.
-    scaled : whether it says how far the k-th neighbor of each row lies; a graph of a matrix of distances does not.
+    n : int
+        The number of rows.
+    n_features : int
+        The number of their columns.
+    metric : str or function
+        The distance between rows.
+    n_neighbors, radius : int or float, or None
+        k, or the radius; the other one is None.
+    recall : float
+        The share of true neighbors found, measured; 1 for a radius, and for given distances.
+    edges : int
+        The number of edges, each counted from both of its rows.
+    matrix : stored matrix of shape (n, n)
+        Squared distances by row blocks, in the order of the graph. ``original_ids()`` are the rows of the input.
+    shape : pair of int
+        The shape of the rows.
+    block : int
+        How many rows a canonical block holds.
+    dense : bool
+        Whether it joins every pair of few rows, as one block without lists of neighbors.
+    sampled : bool
+        Whether given distances to sampled rows are kept, by which maps are judged.
+    scaled : bool
+        Whether it says how far the k-th neighbor of each row lies; a graph of a matrix of distances does not.
 
     Notes
     -----

@@ -30,17 +30,21 @@ def geodesic_distances(graph: NeighborGraph, rows: Any) -> Array:
 
     Parameters
     ----------
-    graph : the graph of :func:`bigembed.build_neighbor_graph`; an edge is as long as its rows are apart.
-    rows : int or array of int (s,), rows of the input, 0 … n−1.
+    graph : NeighborGraph
+        The graph of :func:`bigembed.build_neighbor_graph`; an edge is as long as its rows are apart.
+    rows : int or array of shape (s,)
+        The rows of the input, from 0 to n − 1.
 
     Returns
     -------
-    (s, n) float64 ((n,) for a single row), columns in the order of the input; inf where there is no path. Along a
-    manifold they exceed the geodesic distances by some percent: 3 at 10 neighbors, 1.5 at 15 (a surface).
+    ndarray of shape (s, n), float64
+        The lengths, (n,) for a single row, with columns in the order of the input; inf where there is no path. Along a
+        manifold they exceed the geodesic distances by some percent: 3 at 10 neighbors, 1.5 at 15 (a surface).
 
     Raises
     ------
-    InputError : a row outside 0 … n−1, or more than 2 GiB of distances.
+    InputError
+        If a row is outside 0 … n−1, or there are more than 2 GiB of distances.
 
     Notes
     -----
@@ -79,17 +83,23 @@ def shortest_path(graph: NeighborGraph, i: int, j: int) -> tuple[float, Array]:
 
     Parameters
     ----------
-    graph : the graph of :func:`bigembed.build_neighbor_graph`; an edge is as long as its rows are apart.
-    i, j : int, rows of the input, 0 … n−1.
+    graph : NeighborGraph
+        The graph of :func:`bigembed.build_neighbor_graph`; an edge is as long as its rows are apart.
+    i, j : int
+        The two rows of the input, from 0 to n − 1.
 
     Returns
     -------
-    (length, rows): the sum of the lengths of its edges, and the rows of the input that it visits, from ``i`` to ``j``
-    (int64). (inf, empty) where the rows are not connected. Of equally short paths, one by a fixed rule.
+    length : float
+        The sum of the lengths of its edges; infinite where the rows are not connected.
+    rows : ndarray of int64
+        The rows of the input that it visits, from ``i`` to ``j``; empty where these are not connected. Of equally short
+        paths, one is taken by a fixed rule.
 
     Raises
     ------
-    InputError : a row outside 0 … n−1.
+    InputError
+        If a row is outside 0 … n−1.
 
     Notes
     -----

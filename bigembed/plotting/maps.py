@@ -163,11 +163,27 @@ def thumbnails(
 
     Parameters
     ----------
-    path : of the PNG. coordinates : (n, m), drawn by ``axes``. images : (n, h·w), grey values; both NumPy, Dask or Zarr
-        arrays, sequences of blocks or functions that return iterators over blocks.
-    shape : (h, w) of an image; by default it is square. labels : a class for each row: points and frames of the
-        images have its colour. names : of the axes.
-    side : pixels of the longer side of a thumbnail, on a map of 1260 pixels. invert : whether large values are dark.
+    path : path
+        The path of the PNG.
+    coordinates : array of shape (n, m)
+        The coordinates, drawn by ``axes``: a NumPy, Dask or zarr array, a sequence of blocks, or a function that
+        returns an iterator over blocks.
+    images : array of shape (n, h·w)
+        Grey values, in the same form as the coordinates.
+    shape : pair of int, or None
+        The height h and the width w of an image; by default it is square.
+    labels : array of shape (n,), or None
+        A class for each row: points and frames of the images have its colour.
+    title : str
+        The title of the picture.
+    axes : pair of int
+        The two coordinates that are drawn, from 0.
+    names : sequence of str, or None
+        The names of the axes.
+    side : int
+        The pixels of the longer side of a thumbnail, on a map of 1260 pixels.
+    invert : bool
+        Whether large values are dark.
 
     Raises InputError for a shape that is not that of the images, NaN or infinite coordinates, or different lengths.
     """

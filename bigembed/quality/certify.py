@@ -89,28 +89,39 @@ def certify(
 
     Parameters
     ----------
-    X : rows (n, d): NumPy, Dask or zarr array, or the path of a Zarr array or .npy; larger than memory or not.
-    Y : coordinates (n, m), in the same order as the rows; of the same kinds.
-    n_neighbors : k, less than n/2.
-    samples : rows to compare with all rows; of n or fewer, all are taken and the figures have no standard error
+    X : array of shape (n, d)
+        The rows: a NumPy, Dask or zarr array, or the path of a Zarr array or .npy, larger than memory or not.
+    Y : array of shape (n, m)
+        The coordinates, in the same order as the rows, and of the same kinds.
+    n_neighbors : int < n/2
+        The number k of neighbors that are compared.
+    samples : int
+        The number of rows to compare with all rows; of n or fewer, all are taken and the figures have no standard error
         (triplets are random even then).
-    metric : between rows, as for a neighbor graph (:func:`bigembed.build_neighbor_graph`); between coordinates it is
-        always Euclidean.
-    seed : of the sample and the triplets.
-    workdir : folder for what tasks leave for each other, on a cluster one that all workers see; removed at the end.
+    metric : str or function
+        The distance between rows, as for a neighbor graph (:func:`bigembed.build_neighbor_graph`); between coordinates
+        it is always Euclidean.
+    seed : int
+        The seed of the sample and the triplets.
+    workdir : path or None
+        The folder for what tasks leave for each other, on a cluster one that all workers see; this is removed at the
+        end.
 
     Returns
     -------
-    :class:`~bigembed.quality.certify.MapQuality`, which prints as a table. ``figures`` has, for each of the four,
-    ``value``, ``standard_error``, ``chance`` (its value for shuffled coordinates) and ``above_chance`` (how many
-    standard errors it is above). ``warnings`` are sentences on: coordinates *unrelated* to the rows (no figure more
-    than 4 standard errors above chance; where ties decide over a tenth of the neighborhoods, the triplets alone
-    count), constant ones, many rows at one place, trustworthiness or continuity below .8. ``notes`` name a column
-    with more than 99 % of the variance, and duplicated rows.
+    MapQuality
+        The figures, which print as a table (:class:`~bigembed.quality.certify.MapQuality`). ``figures`` has, for each
+        of the four, ``value``, ``standard_error``, ``chance`` (its value for shuffled coordinates) and ``above_chance``
+        (how many standard errors it is above). ``warnings`` are sentences on: coordinates *unrelated* to the rows (no
+        figure more than 4 standard errors above chance; where ties decide over a tenth of the neighborhoods, the
+        triplets alone count), constant ones, many rows at one place, trustworthiness or continuity below .8. ``notes``
+        name a column with more than 99 % of the variance, and duplicated rows.
 
     Raises
     ------
-    InputError : different numbers of rows; NaN or infinity; rows of zeros (cosine); n ≤ 2 k; parameters out of range.
+    InputError
+        If the numbers of rows differ, entries are NaN or infinite, rows are zero (cosine), n ≤ 2 k, or parameters are
+        out of range.
 
     Notes
     -----

@@ -288,39 +288,49 @@ def open_graph(
 
     Parameters
     ----------
-    source : one of these, as a path or in memory:
-        an edge list, one edge a row: Parquet, CSV or a data frame with columns source, target and weight (or
-        ``columns``), a Zarr group with such arrays, an array (m, 2) or (m, 3);
-        a sparse matrix (n, n): a SciPy one, ``.npz`` of ``scipy.sparse.save_npz``, a CSR group in Zarr, ``obsp`` of an
-        AnnData (``.h5ad`` or ``.zarr``);
-        with ``distances``, lists of neighbors (n, k), as umap, pynndescent, scanpy and faiss leave them: the nodes
-        0 … n − 1 that are near each node. −1 means no neighbor; the node itself may be the first one or not.
-        Nodes are numbered 0 … n − 1.
-    values : "weights" (≥ 0; the larger, the nearer; the default) or "distances" (the default with ``distances`` and for
-        array="obsp/distances").
-    distances : (n, k), of the lists of neighbors.
-    columns : two or three names: source, target and, unless all weights are 1, the value.
-    array : of an AnnData: "obsp/NAME"; by default connectivities or distances. Of an HDF5 file: its dataset (m, 3).
-    nodes : int ≥ 1 or None. n of an edge list; None takes the largest id + 1, for which the ids are read once.
-    symmetrize : how the values of i → j and j → i become one. For weights, where an edge that is not listed counts as
-        0: "error" (they must be equal up to rounding; the default), "mean", "max" (right where each edge is listed
-        once), "min", or "union" (a + b − ab, of weights in [0, 1], as UMAP does). For distances, where it counts as
-        infinite: "min" (joined if either lists the other; the default), "max" (if both do), or "error".
-    duplicates : what becomes of an edge listed more than once in one direction: "error", "sum", "min" or "max".
-    squared : whether the distances are squared, as faiss leaves those of its L2 indexes.
+    source : path or array
+        The graph, as a path or in memory, in one of these forms. An edge list has one edge a row: Parquet, CSV or a
+        data frame with columns source, target and weight (or ``columns``), a Zarr group with such arrays, an array (m,
+        2) or (m, 3). A sparse matrix (n, n) is a SciPy one, ``.npz`` of ``scipy.sparse.save_npz``, a CSR group in Zarr,
+        or ``obsp`` of an AnnData (``.h5ad`` or ``.zarr``). With ``distances`` these are lists of neighbors (n, k), as
+        umap, pynndescent, scanpy and faiss leave them: the nodes 0 … n − 1 that are near each node. −1 means no
+        neighbor; the node itself may be the first one or not. Nodes are numbered 0 … n − 1.
+    values : {"weights", "distances"} or None
+        What the values are: weights ≥ 0 (the larger, the nearer), or distances. None takes distances with ``distances``
+        and for array="obsp/distances", and weights else.
+    distances : array of shape (n, k), or None
+        The distances that belong to the lists of neighbors.
+    columns : sequence of str, or None
+        Two or three names: those of the source, the target and, unless all weights are 1, the value.
+    array : str or None
+        The array of a file with several. For an AnnData it is "obsp/NAME", and None takes its connectivities or
+        distances. For an HDF5 file it is the dataset (m, 3).
+    nodes : int ≥ 1 or None
+        The number n of nodes of an edge list; None takes the largest id + 1, for which the ids are read once.
+    symmetrize : str or None
+        How the values of i → j and j → i become one. For weights, where an edge that is not listed counts as 0: "error"
+        (they must be equal up to rounding; the default), "mean", "max" (right where each edge is listed once), "min",
+        or "union" (a + b − ab, of weights in [0, 1], as UMAP does). For distances, where it counts as infinite: "min"
+        (joined if either lists the other; the default), "max" (if both do), or "error".
+    duplicates : {"error", "sum", "min", "max"}
+        What becomes of an edge that is listed more than once in one direction.
+    squared : bool
+        Whether the distances are squared, as faiss leaves those of its L2 indexes.
 
     Returns
     -------
-    A source of shape (n, n) for ``fit``, with attributes ``n``, ``entries``, ``values`` and ``symmetrize``. Nothing but
-    sizes, and perhaps ids, was read.
+    GraphSource
+        A source of shape (n, n) for ``fit``, with attributes ``n``, ``entries``, ``values`` and ``symmetrize``. Nothing
+        but sizes, and perhaps ids, was read.
 
     Raises
     ------
-    InputError : a format that is not known, arrays that do not fit each other, parameters out of range; more nodes
-        than edges can join. When the graph is fitted, with the first ones named: ids that are not integers in
-        [0, n), values that are NaN, infinite or negative, edges listed twice, weights that are not symmetric, nodes
-        without an edge.
-    MissingPathError : no such path.
+    InputError
+        If the format is not known, arrays do not fit each other, parameters are out of range, or there are more nodes
+        than edges can join. When the graph is fitted, with the first ones named: if ids are not integers in [0, n),
+        values are NaN, infinite or negative, edges are listed twice, weights are not symmetric, or nodes have no edge.
+    MissingPathError
+        If there is no such path.
 
     Notes
     -----

@@ -92,21 +92,28 @@ def append_rows(path: PathLike, rows: Any, *, first: int | None = None) -> int:
 
     Parameters
     ----------
-    path : path of the array.
-    rows : (m, d), a NumPy array or what makes one; cast to the dtype of the array where nothing is lost.
-    first : the number that the first of these rows gets, where the caller knows it. Rows that are there already, from a
+    path : path
+        The path of the array.
+    rows : array of shape (m, d)
+        The rows, as a NumPy array or what makes one; they are cast to the dtype of the array where nothing is lost.
+    first : int or None
+        The number that the first of these rows gets, where the caller knows it. Rows that are there already, from a
         call that was killed after they had become visible, are then not appended again.
 
     Returns
     -------
-    The number of rows then there.
+    int
+        The number of rows that are then there.
 
     Raises
     ------
-    MissingPathError : no such array; the message names the way to make it.
-    InputError : shapes or dtypes that do not fit, an array of another version, one with ids or the like beside it;
+    MissingPathError
+        If there is no such array; the message names the way to make it.
+    InputError
+        If shapes or dtypes do not fit, the array is of another version, or has ids or the like beside it; if there are
         other rows at ``first``, or fewer before it.
-    LockedError : another process appends.
+    LockedError
+        If another process appends.
 
     Notes
     -----

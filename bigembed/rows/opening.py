@@ -152,17 +152,22 @@ def open_array(source: Any) -> da.Array:
 
     Parameters
     ----------
-    source : path of a Zarr array or .npy, or a zarr, Dask, xarray, h5py or NumPy array.
+    source : path or array
+        The path of a Zarr array or .npy, or a zarr, Dask, xarray, h5py or NumPy array.
 
     Returns
     -------
-    A Dask array whose chunks are the shards (or chunks) of the source; a Dask array is returned as it is.
+    dask.array.Array
+        The rows, in chunks that are the shards (or chunks) of the source; a Dask array is returned as it is.
 
     Raises
     ------
-    MissingPathError : no such path.
-    InputError : not an array, or a Zarr array with missing chunks (they would read as fill values).
-    StaleError : an array of a run that has begun anew with other parameters.
+    MissingPathError
+        If there is no such path.
+    InputError
+        If this is not an array, or a Zarr array with missing chunks (they would read as fill values).
+    StaleError
+        If the array is of a run that has begun anew with other parameters.
 
     Notes
     -----

@@ -75,24 +75,36 @@ class Columns(Step, registered="columns"):
 
     Parameters
     ----------
-    columns : list of str, of int, or None. Names, where the rows come with names; or numbers, from 0 on.
-    most_variable : int ≥ 1 or None. How many columns to take of those that vary most; among ``columns``, if both are
-        given.
-    by : "variance" or "dispersion". What ``most_variable`` compares; "dispersion" is of columns without negative means.
-    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
-    verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event.
+    columns : list of str, list of int, or None
+        The names of the columns, where the rows come with names, or their numbers, from 0 on.
+    most_variable : int ≥ 1 or None
+        How many columns to take of those that vary most; among ``columns``, if both are given.
+    by : {"variance", "dispersion"}
+        What ``most_variable`` compares; "dispersion" is for columns without negative means.
+    workdir : path or None
+        Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    verbose : bool
+        Whether ``fit`` shows its progress.
+    callbacks : sequence of functions, or None
+        Functions that ``fit`` calls with every event.
 
     Attributes
     ----------
-    columns_ : (m,) int, the numbers of the columns taken.
-    n_components_, n_samples_, n_features_in_ : int; ``n_components_`` is m.
-    certificate_ : dict.
-    embedding_ : (n, m) the columns of the rows fitted: NumPy for NumPy input, else a Dask array computed when asked.
+    columns_ : array of shape (m,), int
+        The numbers of the columns taken.
+    n_components_ : int
+        The number m of columns taken.
+    n_samples_, n_features_in_ : int
+        The numbers of rows and of their columns.
+    certificate_ : dict
+        How far the result can be trusted.
+    embedding_ : array of shape (n, m)
+        The columns of the rows fitted: NumPy for NumPy input, else a Dask array computed when asked.
 
     Raises
     ------
-    InputError : columns that are not there, with the nearest names that are; parameters out of range.
+    InputError
+        If columns are not there (the nearest names that are there are given), or parameters are out of range.
 
     Notes
     -----

@@ -82,25 +82,40 @@ class Missing(Step, registered="missing"):
 
     Parameters
     ----------
-    action : "drop" or "fill".
-    fill : "mean", "median" or a finite number. What missing values become; in a job file ``with``.
-    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
-    verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event.
+    action : {"drop", "fill"}
+        Whether rows with missing values are left out or their missing values are filled.
+    fill : "mean", "median" or float
+        What missing values become; a number must be finite. In a job file this is ``with``.
+    workdir : path or None
+        Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    verbose : bool
+        Whether ``fit`` shows its progress.
+    callbacks : sequence of functions, or None
+        Functions that ``fit`` calls with every event.
 
     Attributes
     ----------
-    statistics_ : (d,) what fills each column; NaN with action="drop".
-    missing_ : (d,) int, the missing values of each column.
-    rows_ : (r,) int, with action="drop" the numbers of the rows that are left, ascending: NumPy for NumPy input, else
-        a Dask array. With "fill" all of them.
-    n_components_, n_samples_, n_features_in_ : int; ``n_components_`` is d, ``n_samples_`` the rows that are left.
-    certificate_ : dict; under "missing" how many rows had missing values, the first of them, and the counts by column.
-    embedding_ : (r, d) the rows fitted that are left: NumPy for NumPy input, else a Dask array computed when asked.
+    statistics_ : array of shape (d,)
+        What fills each column; NaN with action="drop".
+    missing_ : array of shape (d,), int
+        The missing values of each column.
+    rows_ : array of shape (r,), int
+        With action="drop" the numbers of the rows that are left, ascending: NumPy for NumPy input, else a Dask array.
+        With "fill" all of them.
+    n_components_, n_features_in_ : int
+        The number d of columns.
+    n_samples_ : int
+        The number of rows that are left.
+    certificate_ : dict
+        How far the result can be trusted; under "missing" how many rows had missing values, the first of them, and the
+        counts by column.
+    embedding_ : array of shape (r, d)
+        The rows fitted that are left: NumPy for NumPy input, else a Dask array computed when asked.
 
     Raises
     ------
-    InputError : infinity (rows named); no complete row with "drop"; a column without any value with "fill".
+    InputError
+        If rows hold infinity (they are named), no row is complete with "drop", or a column has no value with "fill".
 
     Notes
     -----

@@ -34,20 +34,30 @@ class Clip(FixedStep, registered="clip"):
 
     Parameters
     ----------
-    low, high : float or None, at least one of them, low < high. None does not bound.
-    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
-    verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event.
+    low, high : float or None
+        The bounds, low < high. At least one of them is given; None does not bound.
+    workdir : path or None
+        Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    verbose : bool
+        Whether ``fit`` shows its progress.
+    callbacks : sequence of functions, or None
+        Functions that ``fit`` calls with every event.
 
     Attributes
     ----------
-    n_components_, n_samples_, n_features_in_ : int; ``n_components_`` is d.
-    certificate_ : dict.
-    embedding_ : (n, d) the rows fitted, clipped: NumPy for NumPy input, else a Dask array computed when asked.
+    n_components_, n_features_in_ : int
+        The number d of columns.
+    n_samples_ : int
+        The number of rows.
+    certificate_ : dict
+        How far the result can be trusted.
+    embedding_ : array of shape (n, d)
+        The rows fitted, clipped: NumPy for NumPy input, else a Dask array computed when asked.
 
     Raises
     ------
-    InputError : parameters out of range.
+    InputError
+        If parameters are out of range.
 
     Notes
     -----
@@ -101,19 +111,28 @@ class Log1p(FixedStep, registered="log1p"):
 
     Parameters
     ----------
-    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
-    verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event.
+    workdir : path or None
+        Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    verbose : bool
+        Whether ``fit`` shows its progress.
+    callbacks : sequence of functions, or None
+        Functions that ``fit`` calls with every event.
 
     Attributes
     ----------
-    n_components_, n_samples_, n_features_in_ : int; ``n_components_`` is d.
-    certificate_ : dict.
-    embedding_ : (n, d) the rows fitted, as logarithms: NumPy for NumPy input, else a Dask array computed when asked.
+    n_components_, n_features_in_ : int
+        The number d of columns.
+    n_samples_ : int
+        The number of rows.
+    certificate_ : dict
+        How far the result can be trusted.
+    embedding_ : array of shape (n, d)
+        The rows fitted, as logarithms: NumPy for NumPy input, else a Dask array computed when asked.
 
     Raises
     ------
-    InputError : numbers ≤ −1 (rows named), when the rows are read.
+    InputError
+        If there are numbers ≤ −1 (rows are named), when the rows are read.
 
     Notes
     -----
@@ -156,22 +175,34 @@ class Normalizer(Step, registered="normalize"):
 
     Parameters
     ----------
-    norm : "l2", "l1", "max" or "total".
-    target : float > 0 or "median". What the rows have for their total; only for norm="total".
-    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
-    verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event.
+    norm : {"l2", "l1", "max", "total"}
+        What each row is divided by.
+    target : float > 0 or "median"
+        What the rows have for their total; only for norm="total".
+    workdir : path or None
+        Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    verbose : bool
+        Whether ``fit`` shows its progress.
+    callbacks : sequence of functions, or None
+        Functions that ``fit`` calls with every event.
 
     Attributes
     ----------
-    target_ : float. The target that was used; 1 for a norm.
-    n_components_, n_samples_, n_features_in_ : int; ``n_components_`` is d.
-    certificate_ : dict.
-    embedding_ : (n, d) the rows fitted, normalized: NumPy for NumPy input, else a Dask array computed when asked.
+    target_ : float
+        The target that was used; 1 for a norm.
+    n_components_, n_features_in_ : int
+        The number d of columns.
+    n_samples_ : int
+        The number of rows.
+    certificate_ : dict
+        How far the result can be trusted.
+    embedding_ : array of shape (n, d)
+        The rows fitted, normalized: NumPy for NumPy input, else a Dask array computed when asked.
 
     Raises
     ------
-    InputError : negative totals (rows named), parameters out of range.
+    InputError
+        If totals are negative (rows are named), or parameters are out of range.
 
     Notes
     -----

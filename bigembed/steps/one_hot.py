@@ -36,25 +36,38 @@ class OneHotEncoder(Step, registered="one_hot"):
 
     Parameters
     ----------
-    columns : list of str, of int, or None. Names, where the rows come with names; or numbers, from 0 on; None is all.
-    unknown : "error" or "zeros". What becomes of a new row with a category that the fitted rows did not have.
-    most : int ≥ 1. The categories of a column at the most; a column with more is refused.
-    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
-    verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event.
+    columns : list of str, list of int, or None
+        The names of the columns to encode, where the rows come with names, or their numbers, from 0 on; None encodes
+        all.
+    unknown : {"error", "zeros"}
+        What becomes of a new row with a category that the fitted rows did not have.
+    most : int ≥ 1
+        The categories of a column at the most; a column with more is refused.
+    workdir : path or None
+        Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    verbose : bool
+        Whether ``fit`` shows its progress.
+    callbacks : sequence of functions, or None
+        Functions that ``fit`` calls with every event.
 
     Attributes
     ----------
-    categories_ : list, for each of ``columns`` (in the order of the rows) its categories: numbers, or text.
-    n_components_, n_samples_, n_features_in_ : int; ``n_components_`` is the number of columns that come out.
-    certificate_ : dict.
-    embedding_ : (n, n_components_) the rows fitted, encoded: NumPy for NumPy input, else a Dask array computed when
-        asked.
+    categories_ : list
+        For each of ``columns`` (in the order of the rows) its categories: numbers, or text.
+    n_components_ : int
+        The number of columns that come out.
+    n_samples_, n_features_in_ : int
+        The numbers of rows and of their columns.
+    certificate_ : dict
+        How far the result can be trusted.
+    embedding_ : array of shape (n, n_components_)
+        The rows fitted, encoded: NumPy for NumPy input, else a Dask array computed when asked.
 
     Raises
     ------
-    InputError : infinity (rows named), columns that are not there, more than ``most`` categories, a category that is
-        not known (rows named), parameters out of range.
+    InputError
+        If rows hold infinity (they are named), columns are not there, a column has more than ``most`` categories, a
+        category is not known (rows are named), or parameters are out of range.
 
     Notes
     -----

@@ -32,22 +32,34 @@ class StandardScaler(Step, registered="standardize"):
 
     Parameters
     ----------
-    with_mean : bool. Whether the mean is taken off; sparse rows are taken without.
-    with_std : bool. Whether columns are divided by their standard deviation.
-    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
-    verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event.
+    with_mean : bool
+        Whether the mean is taken off; sparse rows are taken without.
+    with_std : bool
+        Whether columns are divided by their standard deviation.
+    workdir : path or None
+        Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    verbose : bool
+        Whether ``fit`` shows its progress.
+    callbacks : sequence of functions, or None
+        Functions that ``fit`` calls with every event.
 
     Attributes
     ----------
-    mean_, var_, scale_ : (d,); ``scale_`` is 1 where a column is constant.
-    n_components_, n_samples_, n_features_in_ : int; ``n_components_`` is d.
-    certificate_ : dict.
-    embedding_ : (n, d) the rows fitted, standardized: NumPy for NumPy input, else a Dask array computed when asked.
+    mean_, var_, scale_ : array of shape (d,)
+        The means, the variances and what columns are divided by; ``scale_`` is 1 where a column is constant.
+    n_components_, n_features_in_ : int
+        The number d of columns.
+    n_samples_ : int
+        The number of rows.
+    certificate_ : dict
+        How far the result can be trusted.
+    embedding_ : array of shape (n, d)
+        The rows fitted, standardized: NumPy for NumPy input, else a Dask array computed when asked.
 
     Raises
     ------
-    InputError : NaN or infinity (rows named), squares that overflow.
+    InputError
+        If rows hold NaN or infinity (they are named), or squares overflow.
 
     Notes
     -----
@@ -118,23 +130,36 @@ class RobustScaler(Step, registered="robust_standardize"):
 
     Parameters
     ----------
-    with_centering : bool. Whether the median is taken off.
-    with_scaling : bool. Whether columns are divided.
-    quantile_range : (float, float), 0 ≤ q_min < q_max ≤ 100. The quantiles in percent.
-    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
-    verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event.
+    with_centering : bool
+        Whether the median is taken off.
+    with_scaling : bool
+        Whether columns are divided by their interquartile range.
+    quantile_range : pair of float
+        The quantiles in percent, 0 ≤ q_min < q_max ≤ 100.
+    workdir : path or None
+        Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    verbose : bool
+        Whether ``fit`` shows its progress.
+    callbacks : sequence of functions, or None
+        Functions that ``fit`` calls with every event.
 
     Attributes
     ----------
-    center_, scale_ : (d,); ``scale_`` is 1 where the quantiles are equal.
-    n_components_, n_samples_, n_features_in_ : int; ``n_components_`` is d.
-    certificate_ : dict.
-    embedding_ : (n, d) the rows fitted, scaled: NumPy for NumPy input, else a Dask array computed when asked.
+    center_, scale_ : array of shape (d,)
+        The medians, and the interquartile ranges; ``scale_`` is 1 where the quantiles are equal.
+    n_components_, n_features_in_ : int
+        The number d of columns.
+    n_samples_ : int
+        The number of rows.
+    certificate_ : dict
+        How far the result can be trusted.
+    embedding_ : array of shape (n, d)
+        The rows fitted, scaled: NumPy for NumPy input, else a Dask array computed when asked.
 
     Raises
     ------
-    InputError : NaN or infinity (rows named), parameters out of range.
+    InputError
+        If rows hold NaN or infinity (they are named), or parameters are out of range.
 
     Notes
     -----

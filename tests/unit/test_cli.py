@@ -137,8 +137,8 @@ def test_methods_lists_parameters_and_their_meaning(monkeypatch):
 
 
 def test_documented_reads_continuations():
-    text = "S.\n\nParameters\n----------\na : int\n    more\n    and more.\nb : x\n\nNotes\n-----\nc : no\n"
-    assert documented(text) == {"a": "int more and more.", "b": "x"}
+    text = "S.\n\nParameters\n----------\na : int\n    More\n    and more.\nb : x\n    No.\n\nNotes\n-----\nc : no\n"
+    assert documented(text) == {"a": "int. More and more.", "b": "x. No."}
 
 
 def test_help_loads_nothing_heavy():

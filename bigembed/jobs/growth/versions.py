@@ -244,18 +244,22 @@ def open_growth(path: PathLike) -> Growth:
 
     Parameters
     ----------
-    path : path that ``[output] path`` of its job file names.
+    path : path
+        The path that ``[output] path`` of its job file names.
 
     Returns
     -------
-    :class:`Growth`, whose ``current`` is the version that counts: its ``coordinates`` (lazy, one row for every row of
-    the input), ``ranges`` (which rows were fitted, which placed, by which model) and ``model`` (a path for
-    :func:`bigembed.load`); None before the first one is whole.
+    Growth
+        The embedding. Its ``current`` is the version that counts, with ``coordinates`` (lazy, one row for every row of
+        the input), ``ranges`` (which rows were fitted, which placed, by which model) and ``model`` (a path for
+        :func:`bigembed.load`); None before the first one is whole.
 
     Raises
     ------
-    MissingPathError : no such path.
-    InputError : something else is there.
+    MissingPathError
+        If there is no such path.
+    InputError
+        If something else is there.
 
     Notes
     -----

@@ -107,18 +107,30 @@ def write_report(
 
     Parameters
     ----------
-    run : path of a run. out : path of the page; an existing page of this program is replaced, another file is not.
-    title : heading. color : what the map is coloured by: the path of an array with a number or a label for each row
-        (Zarr or .npy), ``"column:J"`` (column J of the input, from 0) or ``"none"``; by default what is known of the
-        rows: labels of the job, the truth of its data set, or the components of the graph.
+    run : path
+        The path of a run.
+    out : path
+        The path of the page; an existing page of this program is replaced, another file is not.
+    title : str
+        The heading.
+    color : str or None
+        What the map is coloured by: the path of an array with a number or a label for each row (Zarr or .npy),
+        ``"column:J"`` (column J of the input, from 0) or ``"none"``; by default what is known of the rows: labels of
+        the job, the truth of its data set, or the components of the graph.
 
     Returns
     -------
-    ``page``, ``bytes``, ``seconds``, ``warnings`` (how many kinds), ``points`` (on the map).
+    dict
+        ``page``, ``bytes``, ``seconds``, ``warnings`` (how many kinds), ``points`` (on the map).
 
     Raises
     ------
-    MissingPathError, InputError (no run; a color that does not fit), ExistingOutputError.
+    MissingPathError
+        If there is no run.
+    InputError
+        If a color does not fit.
+    ExistingOutputError
+        If another file is at ``out``.
 
     Cost: two passes over the coordinates and one or two over the colours, a block at a time; 60 MB of grids.
     """

@@ -189,57 +189,88 @@ class Isomap(GraphEstimator, registered="isomap"):
 
     Parameters
     ----------
-    n_components : int ≥ 1, the number m of coordinates.
-    n_neighbors : int ≥ 1 or None. k, the point itself not counted. Paths exceed distances along a surface by some
-        3 % at 10 and 1.5 % at 15.
-    radius : number > 0 or None. Join all rows within it instead (then n_neighbors=None); in units of the data.
-    solver : "exact" (all pairs, n ≤ 100 000, 4·n² bytes of disk), "landmarks" (4·n·L bytes), or "auto" (exact for
-        n ≤ 4096).
-    n_landmarks : int > n_components, L. 100 to 300 are usual.
-    landmarks : "max-min" (far from each other, among 30·L sampled rows) or "uniform", as always with given distances.
-    metric : "euclidean"; "cosine" (distances between rows scaled to length one), another one of
-        :func:`bigembed.build_neighbor_graph`, or a function of two rows; or "precomputed": X holds distances
-        (n, n), all of them, or as a SciPy sparse matrix the lengths of the edges there are. The edges are the k
-        smallest of each row, or those within the radius; ``transform`` takes distances of new rows to the fitted ones
-        (k, n): all of them, or, sparse, those to their nearest rows, as neighbors transformers leave them.
-    components : what to do with a disconnected graph. "auto": islands, components of fewer than 1 % of few rows, 100
-        rows, or 0.1 % of many, take the coordinates of their nearest row in a larger one; larger ones are joined by the
-        shortest edges found between them, at their true length (of given distances, which have no rows, each is
-        embedded by itself, about its own mean, and islands are at 0). "bridge": all components joined so. "largest":
-        the other rows take the coordinates of their nearest row in it. "per-component": each by itself. "error":
-        refused. Given distances take "auto", "per-component" and "error".
-    recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
-    algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
-        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``
-        and NN-descent fits.
-    tol : float. Largest residual of the exact solver, relative to tr B.
-    max_passes : int. Passes over all pairs before it gives up (with a warning).
-    random_state : int, None or a generator.
-    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
-    verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
+    n_components : int ≥ 1
+        The number m of coordinates.
+    n_neighbors : int ≥ 1 or None
+        The number k of neighbors, the point itself not counted. Paths exceed distances along a surface by some 3 % at
+        10 and 1.5 % at 15.
+    radius : float > 0 or None
+        The radius within which all rows are joined instead (then n_neighbors=None), in units of the data.
+    solver : {"exact", "landmarks", "auto"}
+        The solver: "exact" takes all pairs (n ≤ 100 000, 4·n² bytes of disk), "landmarks" 4·n·L bytes; "auto" is exact
+        for n ≤ 4096.
+    n_landmarks : int > n_components
+        The number L of landmarks. 100 to 300 are usual.
+    landmarks : {"max-min", "uniform"}
+        How landmarks are chosen: "max-min" takes rows far from each other, among 30·L sampled rows; "uniform" takes
+        any, as always with given distances.
+    metric : str or function
+        The distance between rows: "euclidean", "cosine" (between rows scaled to length one), another one of
+        :func:`bigembed.build_neighbor_graph`, or a function of two rows. With "precomputed" X holds distances (n, n),
+        all of them, or as a SciPy sparse matrix the lengths of the edges there are. The edges are the k smallest of
+        each row, or those within the radius; ``transform`` takes distances of new rows to the fitted ones (k, n): all
+        of them, or, sparse, those to their nearest rows, as neighbors transformers leave them.
+    components : {"auto", "bridge", "largest", "per-component", "error"}
+        What to do with a disconnected graph. With "auto", the rows of islands, which are components of fewer than 1 %
+        of few rows, 100 rows, or 0.1 % of many, take the coordinates of their nearest row in a larger one; larger ones
+        are joined by the shortest edges found between them, at their true length (of given distances, which have no
+        rows, each is embedded by itself, about its own mean, and islands are at 0). "bridge" joins all components so.
+        "largest" embeds the largest, and the other rows take the coordinates of their nearest row in it.
+        "per-component" embeds each by itself. "error" refuses the graph. Given distances take "auto", "per-component"
+        and "error".
+    recall : float in (0, 1]
+        The target share of true neighbors in the graph; it is measured, and warned about where missed.
+    algorithm : {"auto", "cells", "nn-descent"}
+        How neighbors are searched. "cells" searches exactly in the cells of near rows; "nn-descent" is for rows of high
+        intrinsic dimension; "auto" takes cells unless these would miss ``recall`` and NN-descent fits.
+    tol : float
+        The largest residual of the exact solver, relative to tr B.
+    max_passes : int
+        The passes over all pairs before the exact solver gives up (with a warning).
+    random_state : int, generator or None
+        The seed of everything that is drawn.
+    workdir : path or None
+        Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    verbose : bool
+        Whether ``fit`` shows its progress.
+    callbacks : sequence of functions, or None
+        Functions that ``fit`` calls with every event: a stage starts, goes on or ends.
 
     Attributes
     ----------
-    embedding_ : (n, m), in the order of the input; NumPy for NumPy input, else a lazy Dask array. The largest
-        |entry| of each column is positive.
-    eigenvalues_ : (m,) descending, the sums of squares of the coordinates: the eigenvalues of B (exact), or what the
-        landmarks make of them; (c, m) for components="per-component" and several components.
-    residuals_ : (m,) of the exact solver, relative to tr B; of the landmarks rounding, for theirs is solved densely.
-    n_components_, n_features_in_ : int.
-    dist_matrix_ : (n, n) float32, lazy: all geodesic distances, of the exact solver and a connected graph.
-    reconstruction_error_ : ‖B − B_m‖_F / n, of the landmarks where these were used (scikit-learn's definition).
-    landmarks_ : (L,) rows of the input, or None.
-    labels_ : (n,) component of each row, 0 the largest; −1 for the rows of islands with components="auto".
-    graph_ : the neighbor graph.
-    certificate_ : dict, with the smallest eigenvalue seen (negative ones say how far
-        the distances are from Euclidean), rounds and visits of the shortest paths, recall, components.
+    embedding_ : array of shape (n, m)
+        The coordinates, in the order of the input: NumPy for NumPy input, else a lazy Dask array. The largest |entry|
+        of each column is positive.
+    eigenvalues_ : array of shape (m,)
+        The sums of squares of the coordinates, descending: the eigenvalues of B (exact), or what the landmarks make of
+        them. Of several components with components="per-component" the shape is (c, m).
+    residuals_ : array of shape (m,)
+        The residuals of the exact solver, relative to tr B; those of the landmarks are rounding, for their problem is
+        solved densely.
+    n_components_, n_features_in_ : int
+        The numbers of coordinates and of columns of the rows.
+    dist_matrix_ : array of shape (n, n), float32
+        All geodesic distances, lazy, of the exact solver and a connected graph.
+    reconstruction_error_ : float
+        ‖B − B_m‖_F / n, of the landmarks where these were used (scikit-learn's definition).
+    landmarks_ : array of shape (L,), or None
+        The rows of the input that are landmarks.
+    labels_ : array of shape (n,)
+        The component of each row, 0 the largest; −1 for the rows of islands with components="auto".
+    graph_ : NeighborGraph
+        The neighbor graph.
+    certificate_ : dict
+        How far the map can be trusted: the smallest eigenvalue seen (negative ones say how far the distances are from
+        Euclidean), rounds and visits of the shortest paths, recall, components.
 
     Raises
     ------
-    InputError : NaN or infinity (rows named), parameters out of range.
-    DisconnectedGraphError : several components and components="error"; their sizes are listed.
-    PlanError : too many rows for solver="exact", a radius that joins too many.
+    InputError
+        If rows hold NaN or infinity (they are named), or parameters are out of range.
+    DisconnectedGraphError
+        If the graph has several components and components="error"; their sizes are listed.
+    PlanError
+        If there are too many rows for solver="exact", or a radius joins too many.
 
     Notes
     -----

@@ -62,45 +62,73 @@ class KernelPCA(RowwiseEstimator, registered="kernel_pca"):
 
     Parameters
     ----------
-    n_components : int ≥ 1, the number m of coordinates.
-    kernel : "rbf" exp(−γ‖x − y‖²), "poly" (γ x·y + c)^degree, "sigmoid" tanh(γ x·y + c), "cosine", "linear"; or a
-        function of two blocks of rows that returns (len(a), len(b)) values, or "module:name" of one; or "precomputed":
+    n_components : int ≥ 1
+        The number m of coordinates.
+    kernel : {"rbf", "poly", "sigmoid", "cosine", "linear", "precomputed"}, function or str
+        The kernel: "rbf" exp(−γ‖x − y‖²), "poly" (γ x·y + c)^degree, "sigmoid" tanh(γ x·y + c), "cosine", "linear"; a
+        function of two blocks of rows that returns (len(a), len(b)) values, or "module:name" of one. With "precomputed"
         X is the kernel matrix (n, n), and for new rows their kernel with the fitted ones (k, n). A kernel that is not
         positive keeps the coordinates of its positive eigenvalues.
-    gamma : number > 0 or None, γ; None is 1/d.
-    degree : number > 0, of "poly".
-    coef0 : number, c of "poly" and "sigmoid".
-    kernel_params : dict or None. Keyword arguments of a function.
-    solver : "exact" (kernel blocks on the fly in every pass, n ≤ 200 000) or "nystrom" (landmarks, any n).
-    n_landmarks : int > n_components, at most 8192, L. For solver="nystrom".
-    landmarks : "max-min" (far from each other, among 30·L sampled rows) or "uniform".
-    fit_inverse_transform : bool. Whether ``inverse_transform`` is learned, by kernel ridge regression on all rows
-        (solver="exact", at most 8192) or on the landmarks.
-    alpha : number > 0, the ridge of that regression.
-    tol : float. Largest residual of the exact solver, as a share of ‖H K H‖_F.
-    max_passes : int. Passes over all pairs before the exact solver gives up (with a warning).
-    random_state : int, None or a generator.
-    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
-    verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
+    gamma : float > 0 or None
+        The γ of the kernel; None is 1/d.
+    degree : float > 0
+        The degree of "poly".
+    coef0 : float
+        The constant c of "poly" and "sigmoid".
+    kernel_params : dict or None
+        Keyword arguments of a function.
+    solver : {"exact", "nystrom"}
+        The solver: "exact" computes kernel blocks on the fly in every pass (n ≤ 200 000); "nystrom" takes landmarks
+        (any n).
+    n_landmarks : int > n_components
+        The number L of landmarks for solver="nystrom", at most 8192.
+    landmarks : {"max-min", "uniform"}
+        How landmarks are chosen: "max-min" takes rows far from each other, among 30·L sampled rows; "uniform" takes
+        any.
+    fit_inverse_transform : bool
+        Whether ``inverse_transform`` is learned, by kernel ridge regression on all rows (solver="exact", at most 8192)
+        or on the landmarks.
+    alpha : float > 0
+        The ridge of that regression.
+    tol : float
+        The largest residual of the exact solver, as a share of ‖H K H‖_F.
+    max_passes : int
+        The passes over all pairs before the exact solver gives up (with a warning).
+    random_state : int, generator or None
+        The seed of everything that is drawn.
+    workdir : path or None
+        Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    verbose : bool
+        Whether ``fit`` shows its progress.
+    callbacks : sequence of functions, or None
+        Functions that ``fit`` calls with every event: a stage starts, goes on or ends.
 
     Attributes
     ----------
-    eigenvalues_ : (m,) of H K H, descending, positive.
-    residuals_ : (m,) explicit ‖Av − λv‖ of the exact solver; of "nystrom" how far the eigenvalues are from those of
-        half of the landmarks (with a warning where that is more than a tenth).
-    embedding_ : (n, m); the largest |entry| of each coordinate is positive (solver="nystrom": over the landmarks).
-    gamma_ : float; None where the kernel is given.
-    n_features_in_ : int, d.
-    n_components_ : int, fewer than asked where eigenvalues are not above 1e-10 of the largest (with
-        a warning).
-    certificate_ : dict.
+    eigenvalues_ : array of shape (m,)
+        The eigenvalues of H K H, descending and positive.
+    residuals_ : array of shape (m,)
+        The explicit ‖Av − λv‖ of the exact solver; of "nystrom" how far the eigenvalues are from those of half of the
+        landmarks (with a warning where that is more than a tenth).
+    embedding_ : array of shape (n, m)
+        The coordinates; the largest |entry| of each is positive (solver="nystrom": over the landmarks).
+    gamma_ : float or None
+        The γ that was used; None where the kernel is given.
+    n_features_in_ : int
+        The number d of columns of the rows.
+    n_components_ : int
+        The number of coordinates: fewer than asked where eigenvalues are not above 1e-10 of the largest (with a
+        warning).
+    certificate_ : dict
+        How far the result can be trusted.
 
     Raises
     ------
-    InputError : parameters out of range, NaN or infinity in rows or kernel (named), a kernel that is not symmetric,
-        rows that the kernel cannot distinguish.
-    PlanError : too many rows for solver="exact".
+    InputError
+        If parameters are out of range, rows or the kernel hold NaN or infinity (these are named), the kernel is not
+        symmetric, or it cannot distinguish the rows.
+    PlanError
+        If there are too many rows for solver="exact".
 
     Notes
     -----

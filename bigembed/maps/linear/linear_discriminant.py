@@ -48,40 +48,62 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
 
     Parameters
     ----------
-    n_components : int ≥ 1 or None: all min(c − 1, d).
-    shrinkage : None, a number γ in [0, 1], or "auto". S_w and S_t become (1 − γ) S + γ tr(S)/d I; "auto" takes γ by
-        the Ledoit–Wolf rule for every class and for all rows, on standardized columns, in one more pass. Needed where
-        S_w is singular: fewer rows than columns, constant or collinear columns.
-    priors : (c,) nonnegative or None: the shares of the classes.
-    missing_labels : "error", or "ignore": rows whose label is NaN, None, NaT or NA do not count in the fit, but have
-        coordinates. −1 is a class like any other.
-    tol : float. Eigenvalues of the within-class correlation matrix below ``tol`` times the largest count as zero.
+    n_components : int ≥ 1 or None
+        The number m of coordinates; None takes all min(c − 1, d).
+    shrinkage : float in [0, 1], "auto" or None
+        The shrinkage γ: S_w and S_t become (1 − γ) S + γ tr(S)/d I. "auto" takes γ by the Ledoit–Wolf rule for every
+        class and for all rows, on standardized columns, in one more pass. It is needed where S_w is singular: fewer
+        rows than columns, constant or collinear columns.
+    priors : array of shape (c,), or None
+        The shares of the classes, nonnegative; None takes those of the rows.
+    missing_labels : {"error", "ignore"}
+        What to do with rows whose label is NaN, None, NaT or NA: "error" refuses them; with "ignore" they do not count
+        in the fit, but have coordinates. −1 is a class like any other.
+    tol : float
+        The share of the largest eigenvalue of the within-class correlation matrix below which one counts as zero.
         Directions without scatter inside the classes are then left out, with a DegenerateWarning.
-    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
-    verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
+    workdir : path or None
+        Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    verbose : bool
+        Whether ``fit`` shows its progress.
+    callbacks : sequence of functions, or None
+        Functions that ``fit`` calls with every event: a stage starts, goes on or ends.
 
     Attributes
     ----------
-    scalings_ : (d, m) the directions, by descending λ.
-    explained_variance_ratio_ : (m,) λ over the sum of all.
-    direction_ : (d,) of two classes w = S_w⁻¹(m₁ − m₂), length one (seed 000, §4); None for more. It is the first of
+    scalings_ : array of shape (d, m)
+        The directions w, by descending λ.
+    explained_variance_ratio_ : array of shape (m,)
+        λ over the sum of all.
+    direction_ : array of shape (d,), or None
+        For two classes w = S_w⁻¹(m₁ − m₂), of length one (seed 000, §4); None for more. It is the first of
         ``scalings_`` up to length and sign, unless ``shrinkage`` shrinks S_t as well.
-    classes_ : (c,) ascending.
-    means_ : (c, d).
-    xbar_ : (d,).
-    priors_ : (c,).
-    covariance_ : (d, d), S_w.
-    coef_ : (c, d) of the decision function; (1, d) for two classes.
-    intercept_ : (c,) of the decision function; (1,) for two classes.
-    embedding_ : (n, m) coordinates of the rows fitted: NumPy for NumPy input, else a Dask array computed when asked.
-    n_components_, n_features_in_ : int.
-    certificate_ : dict.
+    classes_ : array of shape (c,)
+        The classes, ascending.
+    means_ : array of shape (c, d)
+        The means of the classes.
+    xbar_ : array of shape (d,)
+        The mean of all rows.
+    priors_ : array of shape (c,)
+        The shares of the classes.
+    covariance_ : array of shape (d, d)
+        The covariance S_w within the classes.
+    coef_ : array of shape (c, d)
+        The coefficients of the decision function; (1, d) for two classes.
+    intercept_ : array of shape (c,)
+        The constants of the decision function; (1,) for two classes.
+    embedding_ : array of shape (n, m)
+        The coordinates of the rows fitted: NumPy for NumPy input, else a Dask array computed when asked.
+    n_components_, n_features_in_ : int
+        The numbers of coordinates and of columns of the rows.
+    certificate_ : dict
+        How far the result can be trusted.
 
     Raises
     ------
-    InputError : one class only; as many classes as rows; rows without label (the first are named); floats that are not
-        whole as labels; rows with NaN or infinity (named); parameters out of range.
+    InputError
+        If there is one class only, or as many classes as rows; if rows have no label (the first are named), or labels
+        are floats that are not whole; if rows hold NaN or infinity (they are named), or parameters are out of range.
 
     Notes
     -----

@@ -108,33 +108,54 @@ class PCA(RowwiseEstimator, registered="pca"):
 
     Parameters
     ----------
-    n_components : int, float in (0, 1), "mle" or None. The number of coordinates; or the share of the variance
-        to explain, with the fewest; or Minka's estimate; or all min(n, d).
-    center : bool. False takes the rows as they are, m = 0: truncated SVD. Variances are then mean squares about zero,
-        Σ w_i (x_i·v_l)²/W, and ``singular_values_`` those of the rows.
-    whiten : bool. Divide each coordinate by its standard deviation.
-    tol : float in (0, 1). Largest residual ‖Sv − λv‖/λ_1 of block Lanczos, which solves for more than 4096 columns;
-        fewer are solved densely, in one pass.
-    max_passes : int ≥ 3. Passes of block Lanczos before it gives up (with a warning).
-    random_state : int, None or a generator: the start of block Lanczos.
-    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
-    verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
+    n_components : int ≥ 1, float in (0, 1), "mle" or None
+        The number of coordinates; or the share of the variance to explain, with the fewest; or Minka's estimate; or,
+        for None, all min(n, d).
+    center : bool
+        Whether the mean is taken off. False takes the rows as they are, m = 0: truncated SVD. Variances are then mean
+        squares about zero, Σ w_i (x_i·v_l)²/W, and ``singular_values_`` those of the rows.
+    whiten : bool
+        Whether each coordinate is divided by its standard deviation.
+    tol : float in (0, 1)
+        The largest residual ‖Sv − λv‖/λ_1 of block Lanczos, which solves for more than 4096 columns; fewer are solved
+        densely, in one pass.
+    max_passes : int ≥ 3
+        The passes of block Lanczos before it gives up (with a warning).
+    random_state : int, generator or None
+        The seed of the start of block Lanczos.
+    workdir : path or None
+        Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    verbose : bool
+        Whether ``fit`` shows its progress.
+    callbacks : sequence of functions, or None
+        Functions that ``fit`` calls with every event: a stage starts, goes on or ends.
 
     Attributes
     ----------
-    components_ : (m, d) orthonormal rows, by descending variance; the largest |entry| of each is positive (the
-        rule of scikit-learn's ``svd_flip(u_based_decision=False)``, so signs agree).
-    explained_variance_, explained_variance_ratio_, singular_values_ : (m,).
-    mean_ : (d,).
-    noise_variance_ : float, the mean of the variances left out (0 if none are).
-    n_components_, n_samples_, n_features_in_ : int.
-    certificate_ : dict.
-    embedding_ : (n, m) coordinates of the rows fitted: NumPy for NumPy input, else a Dask array computed when asked.
+    components_ : array of shape (m, d)
+        Orthonormal rows, by descending variance; the largest |entry| of each is positive (the rule of scikit-learn's
+        ``svd_flip(u_based_decision=False)``, so signs agree).
+    explained_variance_ : array of shape (m,)
+        The variances of the coordinates.
+    explained_variance_ratio_ : array of shape (m,)
+        Their shares of the whole variance.
+    singular_values_ : array of shape (m,)
+        The singular values of the centered rows.
+    mean_ : array of shape (d,)
+        The mean of the rows.
+    noise_variance_ : float
+        The mean of the variances left out (0 if none are).
+    n_components_, n_samples_, n_features_in_ : int
+        The numbers of coordinates, of rows, and of their columns.
+    certificate_ : dict
+        How far the result can be trusted.
+    embedding_ : array of shape (n, m)
+        The coordinates of the rows fitted: NumPy for NumPy input, else a Dask array computed when asked.
 
     Raises
     ------
-    InputError : fewer than two rows, NaN or infinity (rows named), parameters out of range.
+    InputError
+        If there are fewer than two rows, rows hold NaN or infinity (they are named), or parameters are out of range.
 
     Notes
     -----

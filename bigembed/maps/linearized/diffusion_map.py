@@ -37,45 +37,78 @@ class LinearizedDiffusionMap(RowwiseEstimator, registered="linearized_diffusion_
 
     Parameters
     ----------
-    n_components : int ≥ 1, at most min(n − 1, d + 1).
-    normalization : "symmetric" (LDM: eigenvectors v of S, Σ v² = 1) or "asymmetric" (LDM-A: right eigenvectors ψ of P,
-        Σ π ψ² = 1 with π = d/Σd, so they do not shrink with n).
-    alpha : float. 0 as in the paper; ½ Fokker–Planck, 1 takes the density out, as in diffusion maps.
-    epsilon : "auto" (4·max r², r the distance to the center: the smallest that surely keeps K ≥ 0), a number in squared
-        units of the data, or "density": scales of rows ε_i = 4·max r²·(q*/q_i)^β (seed 004 §5), q* the largest row sum
-        that a point can have. ``fit(X, epsilons=…)`` gives any other scales ε_i; then ε_ij = √(ε_i ε_j).
-    beta : float ≥ 0. β of epsilon="density".
-    center : bool. r is measured from the mean of the rows; False from the origin, as in the paper's formulas, where
-        data far from the origin squeeze the spectrum.
-    scaling : "eigenvalue" (λ^1, the diffusion map at t = 1), "sqrt" (|λ|^½) or "eigenvector" (unscaled).
-    order : "algebraic" (descending, as in all spectral methods here) or "magnitude" (|λ| descending, seed 004 §3.1):
-        K has at most one negative eigenvalue.
-    solver : "factored" (exact, d² numbers), "lanczos" (block Lanczos on the matrix-free operator of eqs. 9–13, two
-        passes a product, for very many columns), or "auto": factored up to 4096 columns.
-    tol, max_passes, random_state : of block Lanczos; tol bounds residuals relative to the largest nontrivial |λ|.
-    outside : "error" or "nan". What ``transform`` does with a row out of the kernel's reach (a row sum ≤ 0).
-    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
-    verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
+    n_components : int ≥ 1
+        The number m of coordinates, at most min(n − 1, d + 1).
+    normalization : {"symmetric", "asymmetric"}
+        "symmetric" is LDM: eigenvectors v of S, Σ v² = 1. "asymmetric" is LDM-A: right eigenvectors ψ of P, Σ π ψ² = 1
+        with π = d/Σd, so they do not shrink with n.
+    alpha : float
+        The power of q: 0 as in the paper; ½ is Fokker–Planck; 1 takes the density out, as in diffusion maps.
+    epsilon : float > 0, "auto" or "density"
+        The scale ε, in squared units of the data. "auto" is 4·max r², r the distance to the center: the smallest that
+        surely keeps K ≥ 0. "density" takes scales of rows ε_i = 4·max r²·(q*/q_i)^β (seed 004 §5), q* the largest row
+        sum that a point can have. ``fit(X, epsilons=…)`` gives any other scales ε_i; then ε_ij = √(ε_i ε_j).
+    beta : float ≥ 0
+        The power β of epsilon="density".
+    center : bool
+        Whether r is measured from the mean of the rows. False measures it from the origin, as in the paper's formulas,
+        where data far from the origin squeeze the spectrum.
+    scaling : {"eigenvalue", "sqrt", "eigenvector"}
+        How coordinates are scaled: by λ ("eigenvalue", the diffusion map at t = 1), by |λ|^½ ("sqrt"), or not
+        ("eigenvector").
+    order : {"algebraic", "magnitude"}
+        The order of the eigenvalues: "algebraic" is descending, as in all spectral methods here; "magnitude" is by
+        descending |λ| (seed 004 §3.1). K has at most one negative eigenvalue.
+    solver : {"factored", "lanczos", "auto"}
+        The solver: "factored" is exact and holds d² numbers; "lanczos" is block Lanczos on the matrix-free operator of
+        eqs. 9–13, two passes a product, for very many columns; "auto" is factored up to 4096 columns.
+    tol : float in (0, 1)
+        The largest residual of block Lanczos, relative to the largest nontrivial |λ|.
+    max_passes : int
+        The passes of block Lanczos before it gives up (with a warning).
+    random_state : int, generator or None
+        The seed of the start of block Lanczos.
+    outside : {"error", "nan"}
+        What ``transform`` does with a row out of the kernel's reach (a row sum ≤ 0).
+    workdir : path or None
+        Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    verbose : bool
+        Whether ``fit`` shows its progress.
+    callbacks : sequence of functions, or None
+        Functions that ``fit`` calls with every event: a stage starts, goes on or ends.
 
     Attributes
     ----------
-    eigenvalues_ : (m,) in ``order``, the trivial one left out.
-    residuals_ : (m,) of S.
-    embedding_ : (n, m) coordinates of the rows fitted: NumPy for NumPy input, else a Dask array computed when asked.
-    components_, offset_ : (m, d) and (m,), the linear part of the map, its slope at the center:
-        coordinates(x) = offset_ + components_ (x − c) + O(‖x − c‖²).
-    mean_ : (d,), the center c.
-    epsilon_ : float; with scales of rows, the one that they refer to.
-    n_components_, n_features_in_ : int.
-    certificate_ : dict.
+    eigenvalues_ : array of shape (m,)
+        The eigenvalues in ``order``, the trivial one left out.
+    residuals_ : array of shape (m,)
+        The residuals of the eigenpairs of S.
+    embedding_ : array of shape (n, m)
+        The coordinates of the rows fitted: NumPy for NumPy input, else a Dask array computed when asked.
+    components_ : array of shape (m, d)
+        The linear part of the map, which is its slope at the center: coordinates(x) = offset_ + components_ (x − c) +
+        O(‖x − c‖²).
+    offset_ : array of shape (m,)
+        The coordinates of the center.
+    mean_ : array of shape (d,)
+        The center c.
+    epsilon_ : float
+        The ε that was used; with scales of rows, the one that they refer to.
+    n_components_, n_features_in_ : int
+        The numbers of coordinates and of columns of the rows.
+    certificate_ : dict
+        How far the result can be trusted.
 
     Raises
     ------
-    InputError : fewer than two rows, equal rows, NaN or infinity (rows named), parameters out of range.
-    KernelSignError : ε is so small that the kernel was seen to be negative. An ε below 4·max r² that was not seen to
-        be too small is a DegenerateWarning; so are wanted pairs that do not exist, whose coordinates are 0.
-    OutOfReachError : new rows out of reach, unless outside="nan".
+    InputError
+        If there are fewer than two rows, all rows are equal, rows hold NaN or infinity (they are named), or parameters
+        are out of range.
+    KernelSignError
+        If ε is so small that the kernel was seen to be negative. An ε below 4·max r² that was not seen to be too small
+        is a DegenerateWarning; so are wanted pairs that do not exist, whose coordinates are 0.
+    OutOfReachError
+        If new rows are out of reach, unless outside="nan".
 
     Notes
     -----

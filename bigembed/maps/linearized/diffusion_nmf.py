@@ -34,31 +34,55 @@ class LinearizedDiffusionNMF(RowwiseEstimator, registered="linearized_diffusion_
 
     Parameters
     ----------
-    n_components : int ≥ 1, the number m of columns of H.
-    normalization : "symmetric" (the operator of LDM, seed 004 eq. 12) or "none" (the kernel, eq. 7).
-    alpha, epsilon, beta, center : as in :class:`LinearizedDiffusionMap`.
-    solver : "als" (halfway to the nonnegative least squares solution) or "mu" (multiplicative, many more passes).
-    init : "nndsvda" (parts of the leading eigenvectors, zeros lifted) or "random".
-    tol : float ≥ 0. Stop when an iteration lowers the error ‖K − H Hᵀ‖ by no more than this times the first error.
-    max_iter : int ≥ 1. Iterations before it gives up with a ConvergenceWarning.
-    random_state : int, None or a generator.
-    outside : "error" or "nan". What ``transform`` does with a row out of the kernel's reach.
-    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
-    verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
+    n_components : int ≥ 1
+        The number m of columns of H.
+    normalization : {"symmetric", "none"}
+        What is factorized: "symmetric" takes the operator of LDM (seed 004 eq. 12), "none" the kernel (eq. 7).
+    alpha, epsilon, beta, center : see LinearizedDiffusionMap
+        The kernel, as in :class:`LinearizedDiffusionMap`.
+    solver : {"als", "mu"}
+        The step: "als" goes halfway to the nonnegative least squares solution; "mu" is multiplicative, and takes many
+        more passes.
+    init : {"nndsvda", "random"}
+        The start: "nndsvda" takes parts of the leading eigenvectors, with zeros lifted; "random" draws it.
+    tol : float ≥ 0
+        When to stop: an iteration lowers the error ‖K − H Hᵀ‖ by no more than this times the first error.
+    max_iter : int ≥ 1
+        The iterations before it gives up with a ConvergenceWarning.
+    random_state : int, generator or None
+        The seed of everything that is drawn.
+    outside : {"error", "nan"}
+        What ``transform`` does with a row out of the kernel's reach.
+    workdir : path or None
+        Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    verbose : bool
+        Whether ``fit`` shows its progress.
+    callbacks : sequence of functions, or None
+        Functions that ``fit`` calls with every event: a stage starts, goes on or ends.
 
     Attributes
     ----------
-    embedding_ : (n, m), H: NumPy for NumPy input, else a Dask array over the store.
-    objectives_ : (n_iter_ + 1,) ‖K − H Hᵀ‖² at the start and after each iteration, never increasing.
-    reconstruction_err_ : float, ‖K − H Hᵀ‖.
-    n_iter_, n_components_, n_features_in_ : int.
-    epsilon_ : float.
-    certificate_ : dict.
+    embedding_ : array of shape (n, m)
+        The factor H: NumPy for NumPy input, else a Dask array over the store.
+    objectives_ : array of shape (n_iter_ + 1,)
+        ‖K − H Hᵀ‖² at the start and after each iteration, never increasing.
+    reconstruction_err_ : float
+        The error ‖K − H Hᵀ‖.
+    n_iter_, n_components_, n_features_in_ : int
+        The numbers of iterations, of components, and of columns of the rows.
+    epsilon_ : float
+        The ε that was used.
+    certificate_ : dict
+        How far the result can be trusted.
 
     Raises
     ------
-    InputError, KernelSignError, OutOfReachError : as in :class:`LinearizedDiffusionMap`.
+    InputError
+        As in :class:`LinearizedDiffusionMap`.
+    KernelSignError
+        As in :class:`LinearizedDiffusionMap`.
+    OutOfReachError
+        As in :class:`LinearizedDiffusionMap`.
 
     Notes
     -----

@@ -37,28 +37,45 @@ class LinearizedKernelPCA(RowwiseEstimator, registered="linearized_kernel_pca"):
 
     Parameters
     ----------
-    n_components : int ≥ 1, at most min(n, d), or None for all.
-    epsilon : a number > 0 in squared units of the data; "auto" (4·max r², for which the kernel before centering is
-        nonnegative; dense rows); "bessel" (2(W − 1), W the sum of the weights, n without).
-    scaling : "sqrt" (√λ_l u_l, kernel PCA's and MDS's), "eigenvector" (u_l) or "eigenvalue" (λ_l u_l).
-    tol, max_passes, random_state : of block Lanczos, which solves for more than 4096 columns, as in :class:`PCA`.
-    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
-    verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
+    n_components : int ≥ 1 or None
+        The number m of coordinates, at most min(n, d); None takes all.
+    epsilon : float > 0, "auto" or "bessel"
+        The scale ε, in squared units of the data. "auto" is 4·max r², for which the kernel before centering is
+        nonnegative (dense rows only); "bessel" is 2(W − 1), W the sum of the weights, n without.
+    scaling : {"sqrt", "eigenvector", "eigenvalue"}
+        How coordinates are scaled: √λ_l u_l ("sqrt", kernel PCA's and MDS's), u_l ("eigenvector") or λ_l u_l
+        ("eigenvalue").
+    tol, max_passes, random_state : see PCA
+        What block Lanczos takes, which solves for more than 4096 columns, as in :class:`PCA`.
+    workdir : path or None
+        Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    verbose : bool
+        Whether ``fit`` shows its progress.
+    callbacks : sequence of functions, or None
+        Functions that ``fit`` calls with every event: a stage starts, goes on or ends.
 
     Attributes
     ----------
-    eigenvalues_ : (m,) of K, descending.
-    components_ : (m, d) orthonormal, the largest |entry| of each positive.
-    mean_ : (d,).
-    epsilon_ : float.
-    n_components_, n_features_in_ : int.
-    certificate_ : dict.
-    embedding_ : (n, m) coordinates of the rows fitted: NumPy for NumPy input, else a Dask array computed when asked.
+    eigenvalues_ : array of shape (m,)
+        The eigenvalues of K, descending.
+    components_ : array of shape (m, d)
+        Orthonormal rows, the largest |entry| of each positive.
+    mean_ : array of shape (d,)
+        The mean of the rows.
+    epsilon_ : float
+        The ε that was used.
+    n_components_, n_features_in_ : int
+        The numbers of coordinates and of columns of the rows.
+    certificate_ : dict
+        How far the result can be trusted.
+    embedding_ : array of shape (n, m)
+        The coordinates of the rows fitted: NumPy for NumPy input, else a Dask array computed when asked.
 
     Raises
     ------
-    InputError : fewer than two rows, NaN or infinity (rows named), parameters out of range, equal rows with "auto".
+    InputError
+        If there are fewer than two rows, rows hold NaN or infinity (they are named), parameters are out of range, or
+        all rows are equal with "auto".
 
     Notes
     -----

@@ -31,56 +31,82 @@ class HessianLLE(AlignedEstimator, registered="hessian_lle"):
 
     Parameters
     ----------
-    n_components : int ≥ 1, the number m of coordinates and of the tangent space; at most d.
-    n_neighbors : int > m(m + 3)/2, k, the row itself not counted; of a NeighborGraph its own count, unless by
-        landmarks.
-    reg : number > 0. reg·tr(C) is added to the diagonal of the Gram matrix of the weights by which new rows, and rows
-        among landmarks, are placed.
-    solver : "exact" (all n ≤ 50 000 rows, in one process), "landmarks" (L rows far from each other, with neighbors,
-        conditions and eigenvectors of their own; every other row is placed among them), or "auto" (exact for
-        n ≤ 5 000).
-    n_landmarks : int > n_neighbors and n_components, L ≤ 50 000.
-    landmarks : "max-min" (far from each other, among 30·L sampled rows) or "uniform".
-    components : what to do with a disconnected graph (of the landmarks, where these are used). "auto": islands,
-        components of fewer than 1 % of few rows, 100 rows, or 0.1 % of many, take the coordinates of their nearest row
-        outside and the label −1; larger parts are embedded jointly, at most half of the coordinates telling them apart.
-        "joint": all components. "largest": the other rows take the coordinates of their nearest row in it.
-        "per-component": each by itself. "error": refused.
-    recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
-    algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
-        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``
-        and NN-descent fits.
-    random_state : int, None or a generator.
-    own_row : bool or "auto". Whether a row belongs to its own neighborhood. Where it does not, as in scikit-learn, rows
-        that are nobody's neighbors carry coordinates by themselves. "auto": where m > 1; with m = 1 a neighborhood
-        gives one condition, and rows at an end of a curve, whose neighborhoods would be the same, too few.
-    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
-    verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
+    n_components : int ≥ 1
+        The number m of coordinates, and the dimension of the tangent space; at most d.
+    n_neighbors : int > m(m + 3)/2
+        The number k of neighbors, the row itself not counted. A NeighborGraph keeps its own count, unless by landmarks.
+    reg : float > 0
+        The regularizer: reg·tr(C) is added to the diagonal of the Gram matrix of the weights by which new rows, and
+        rows among landmarks, are placed.
+    solver : {"exact", "landmarks", "auto"}
+        The solver: "exact" takes all n ≤ 50 000 rows, in one process; "landmarks" takes L rows far from each other,
+        with neighbors, conditions and eigenvectors of their own, and places every other row among them; "auto" is exact
+        for n ≤ 5 000.
+    n_landmarks : int > n_neighbors and n_components
+        The number L of landmarks, at most 50 000.
+    landmarks : {"max-min", "uniform"}
+        How landmarks are chosen: "max-min" takes rows far from each other, among 30·L sampled rows; "uniform" takes
+        any.
+    components : {"auto", "joint", "largest", "per-component", "error"}
+        What to do with a disconnected graph (of the landmarks, where these are used). With "auto", the rows of islands,
+        which are components of fewer than 1 % of few rows, 100 rows, or 0.1 % of many, take the coordinates of their
+        nearest row outside and the label −1; larger parts are embedded jointly, at most half of the coordinates telling
+        them apart. "joint" embeds all components jointly. "largest" embeds the largest, and the other rows take the
+        coordinates of their nearest row in it. "per-component" embeds each by itself. "error" refuses the graph.
+    recall : float in (0, 1]
+        The target share of true neighbors in the graph; it is measured, and warned about where missed.
+    algorithm : {"auto", "cells", "nn-descent"}
+        How neighbors are searched. "cells" searches exactly in the cells of near rows; "nn-descent" is for rows of high
+        intrinsic dimension; "auto" takes cells unless these would miss ``recall`` and NN-descent fits.
+    random_state : int, generator or None
+        The seed of everything that is drawn.
+    own_row : bool or "auto"
+        Whether a row belongs to its own neighborhood. Where it does not, as in scikit-learn, rows that are nobody's
+        neighbors carry coordinates by themselves. "auto" lets it where m > 1; with m = 1 a neighborhood gives one
+        condition, and rows at an end of a curve, whose neighborhoods would be the same, too few.
+    workdir : path or None
+        Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    verbose : bool
+        Whether ``fit`` shows its progress.
+    callbacks : sequence of functions, or None
+        Functions that ``fit`` calls with every event: a stage starts, goes on or ends.
 
     Attributes
     ----------
-    embedding_ : (n, m), in the order of the input, by ascending eigenvalue; NumPy for NumPy input, else a lazy Dask
+    embedding_ : array of shape (n, m)
+        The coordinates, in the order of the input, by ascending eigenvalue: NumPy for NumPy input, else a lazy Dask
         array. Over the rows (or landmarks) solved for the mean of a column is 0, its mean square 1, and its largest
         |entry| positive.
-    eigenvalues_ : (m,) of the alignment matrix, ascending, that of the constant vector left out; (c, m) for
+    eigenvalues_ : array of shape (m,)
+        The eigenvalues of the alignment matrix, ascending, that of the constant vector left out; (c, m) for
         components="per-component".
-    residuals_ : of the eigenpairs, shaped like ``eigenvalues_``.
-    reconstruction_error_ : float, the sum of the eigenvalues.
-    labels_ : component of each row, (n,), or of each landmark, (L,); 0 is the largest, −1 for islands.
-    landmarks_ : (L, d) rows, or None.
-    n_components_, n_features_in_ : int.
-    graph_ : the neighbor graph, where the solve was exact.
-    certificate_ : dict: solver, condition number, components, recall, what each coordinate shows, how well the map
-        keeps neighborhoods, "warnings".
+    residuals_ : array of shape (m,)
+        The residuals of the eigenpairs, shaped like ``eigenvalues_``.
+    reconstruction_error_ : float
+        The sum of the eigenvalues.
+    labels_ : array of shape (n,) or (L,)
+        The component of each row or of each landmark; 0 is the largest, −1 stands for islands.
+    landmarks_ : array of shape (L, d), or None
+        The rows of the landmarks, where these were used.
+    n_components_, n_features_in_ : int
+        The numbers of coordinates and of columns of the rows.
+    graph_ : NeighborGraph
+        The neighbor graph, where the solve was exact.
+    certificate_ : dict
+        How far the map can be trusted: solver, condition number, components, recall, what each coordinate shows, how
+        well the map keeps neighborhoods, "warnings".
 
     Raises
     ------
-    InputError : NaN or infinity (rows named), parameters out of range, k ≤ m(m + 3)/2, m > d, as many neighbors as
-        rows or more.
-    DisconnectedGraphError : several components and components="error"; their sizes are listed.
-    PlanError : too many rows for solver="exact", or a factor of more than 2 GiB.
-    InputTypeError : a graph without lists of k nearest neighbors.
+    InputError
+        If rows hold NaN or infinity (they are named), parameters are out of range, k ≤ m(m + 3)/2, m > d, or there are
+        as many neighbors as rows or more.
+    DisconnectedGraphError
+        If the graph has several components and components="error"; their sizes are listed.
+    PlanError
+        If there are too many rows for solver="exact", or a factor takes more than 2 GiB.
+    InputTypeError
+        If the graph has no lists of k nearest neighbors.
 
     Notes
     -----
@@ -152,54 +178,81 @@ class LocalTangentSpaceAlignment(AlignedEstimator, registered="local_tangent_spa
 
     Parameters
     ----------
-    n_components : int ≥ 1, the number m of coordinates and of the tangent space; at most d.
-    n_neighbors : int > n_components, k, the row itself not counted; of a NeighborGraph its own count, unless by
-        landmarks.
-    reg : number > 0. reg·tr(C) is added to the diagonal of the Gram matrix of the weights by which new rows, and rows
-        among landmarks, are placed.
-    solver : "exact" (all n ≤ 50 000 rows, in one process), "landmarks" (L rows far from each other, with neighbors,
-        conditions and eigenvectors of their own; every other row is placed among them), or "auto" (exact for
-        n ≤ 5 000).
-    n_landmarks : int > n_neighbors and n_components, L ≤ 50 000.
-    landmarks : "max-min" (far from each other, among 30·L sampled rows) or "uniform".
-    components : what to do with a disconnected graph (of the landmarks, where these are used). "auto": islands,
-        components of fewer than 1 % of few rows, 100 rows, or 0.1 % of many, take the coordinates of their nearest row
-        outside and the label −1; larger parts are embedded jointly, at most half of the coordinates telling them apart.
-        "joint": all components. "largest": the other rows take the coordinates of their nearest row in it.
-        "per-component": each by itself. "error": refused.
-    recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
-    algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
-        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``
-        and NN-descent fits.
-    random_state : int, None or a generator.
-    own_row : bool. Whether a row belongs to its own neighborhood, as in the source. Where it does not, as in
-        scikit-learn, rows that are nobody's neighbors carry coordinates by themselves.
-    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
-    verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
+    n_components : int ≥ 1
+        The number m of coordinates, and the dimension of the tangent space; at most d.
+    n_neighbors : int > n_components
+        The number k of neighbors, the row itself not counted. A NeighborGraph keeps its own count, unless by landmarks.
+    reg : float > 0
+        The regularizer: reg·tr(C) is added to the diagonal of the Gram matrix of the weights by which new rows, and
+        rows among landmarks, are placed.
+    solver : {"exact", "landmarks", "auto"}
+        The solver: "exact" takes all n ≤ 50 000 rows, in one process; "landmarks" takes L rows far from each other,
+        with neighbors, conditions and eigenvectors of their own, and places every other row among them; "auto" is exact
+        for n ≤ 5 000.
+    n_landmarks : int > n_neighbors and n_components
+        The number L of landmarks, at most 50 000.
+    landmarks : {"max-min", "uniform"}
+        How landmarks are chosen: "max-min" takes rows far from each other, among 30·L sampled rows; "uniform" takes
+        any.
+    components : {"auto", "joint", "largest", "per-component", "error"}
+        What to do with a disconnected graph (of the landmarks, where these are used). With "auto", the rows of islands,
+        which are components of fewer than 1 % of few rows, 100 rows, or 0.1 % of many, take the coordinates of their
+        nearest row outside and the label −1; larger parts are embedded jointly, at most half of the coordinates telling
+        them apart. "joint" embeds all components jointly. "largest" embeds the largest, and the other rows take the
+        coordinates of their nearest row in it. "per-component" embeds each by itself. "error" refuses the graph.
+    recall : float in (0, 1]
+        The target share of true neighbors in the graph; it is measured, and warned about where missed.
+    algorithm : {"auto", "cells", "nn-descent"}
+        How neighbors are searched. "cells" searches exactly in the cells of near rows; "nn-descent" is for rows of high
+        intrinsic dimension; "auto" takes cells unless these would miss ``recall`` and NN-descent fits.
+    random_state : int, generator or None
+        The seed of everything that is drawn.
+    own_row : bool
+        Whether a row belongs to its own neighborhood, as in the source. Where it does not, as in scikit-learn, rows
+        that are nobody's neighbors carry coordinates by themselves.
+    workdir : path or None
+        Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    verbose : bool
+        Whether ``fit`` shows its progress.
+    callbacks : sequence of functions, or None
+        Functions that ``fit`` calls with every event: a stage starts, goes on or ends.
 
     Attributes
     ----------
-    embedding_ : (n, m), in the order of the input, by ascending eigenvalue; NumPy for NumPy input, else a lazy Dask
+    embedding_ : array of shape (n, m)
+        The coordinates, in the order of the input, by ascending eigenvalue: NumPy for NumPy input, else a lazy Dask
         array. Over the rows (or landmarks) solved for the mean of a column is 0, its mean square 1, and its largest
         |entry| positive.
-    eigenvalues_ : (m,) of the alignment matrix, ascending, that of the constant vector left out; (c, m) for
+    eigenvalues_ : array of shape (m,)
+        The eigenvalues of the alignment matrix, ascending, that of the constant vector left out; (c, m) for
         components="per-component".
-    residuals_ : of the eigenpairs, shaped like ``eigenvalues_``.
-    reconstruction_error_ : float, the sum of the eigenvalues.
-    labels_ : component of each row, (n,), or of each landmark, (L,); 0 is the largest, −1 for islands.
-    landmarks_ : (L, d) rows, or None.
-    n_components_, n_features_in_ : int.
-    graph_ : the neighbor graph, where the solve was exact.
-    certificate_ : dict: solver, condition number, components, recall, what each coordinate shows, how well the map
-        keeps neighborhoods, "warnings".
+    residuals_ : array of shape (m,)
+        The residuals of the eigenpairs, shaped like ``eigenvalues_``.
+    reconstruction_error_ : float
+        The sum of the eigenvalues.
+    labels_ : array of shape (n,) or (L,)
+        The component of each row or of each landmark; 0 is the largest, −1 stands for islands.
+    landmarks_ : array of shape (L, d), or None
+        The rows of the landmarks, where these were used.
+    n_components_, n_features_in_ : int
+        The numbers of coordinates and of columns of the rows.
+    graph_ : NeighborGraph
+        The neighbor graph, where the solve was exact.
+    certificate_ : dict
+        How far the map can be trusted: solver, condition number, components, recall, what each coordinate shows, how
+        well the map keeps neighborhoods, "warnings".
 
     Raises
     ------
-    InputError : NaN or infinity (rows named), parameters out of range, as many neighbors as rows or more, k ≤ m, m > d.
-    DisconnectedGraphError : several components and components="error"; their sizes are listed.
-    PlanError : too many rows for solver="exact", or a factor of more than 2 GiB.
-    InputTypeError : a graph without lists of k nearest neighbors.
+    InputError
+        If rows hold NaN or infinity (they are named), parameters are out of range, there are as many neighbors as rows
+        or more, k ≤ m, or m > d.
+    DisconnectedGraphError
+        If the graph has several components and components="error"; their sizes are listed.
+    PlanError
+        If there are too many rows for solver="exact", or a factor takes more than 2 GiB.
+    InputTypeError
+        If the graph has no lists of k nearest neighbors.
 
     Notes
     -----

@@ -43,35 +43,53 @@ class ClassicalMDS(RowwiseEstimator, registered="classical_mds"):
 
     Parameters
     ----------
-    n_components : int ≥ 1, m. Fewer come out where fewer eigenvalues are positive (with a warning).
-    metric : "precomputed" (X holds the distances, n × n), a metric of SciPy's ``cdist``, a function of two blocks of
-        rows that returns their distances, or "module:name" of one.
-    metric_params : dict or None. Keyword arguments of the metric.
-    ids : bool. X holds one integer a row, the id of an object; the function gets int64 arrays of ids.
-    squared : bool. Whether the distances given (or returned by the function) are squared.
-    tol : float in (0, 1). Largest residual ‖Bv − λv‖ of the solver, relative to tr B.
-    max_passes : int ≥ 3. Passes over the distances before it gives up (with a warning).
-    random_state : int, None or a generator: the start of the solver.
-    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
-    verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
+    n_components : int ≥ 1
+        The number m of coordinates. Fewer come out where fewer eigenvalues are positive (with a warning).
+    metric : str or function
+        The distance between rows: a metric of SciPy's ``cdist``, a function of two blocks of rows that returns their
+        distances, or "module:name" of one. With "precomputed" X holds the distances, n × n.
+    metric_params : dict or None
+        Keyword arguments of the metric.
+    ids : bool
+        Whether X holds one integer a row, the id of an object; the function then gets int64 arrays of ids.
+    squared : bool
+        Whether the distances given (or returned by the function) are squared.
+    tol : float in (0, 1)
+        The largest residual ‖Bv − λv‖ of the solver, relative to tr B.
+    max_passes : int ≥ 3
+        The passes over the distances before the solver gives up (with a warning).
+    random_state : int, generator or None
+        The seed of the start of the solver.
+    workdir : path or None
+        Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    verbose : bool
+        Whether ``fit`` shows its progress.
+    callbacks : sequence of functions, or None
+        Functions that ``fit`` calls with every event: a stage starts, goes on or ends.
 
     Attributes
     ----------
-    embedding_ : (n, d₊) NumPy for NumPy input, else a lazy Dask array; float32 for float32 rows.
-        Columns by descending eigenvalue; the largest |entry| of each (of rows and Euclidean distances: of each
-        direction in the space of the rows) is positive.
-    eigenvalues_ : (d₊,) of B, descending: the sums of squares of the coordinates.
-    negative_eigenvalues_ : the negative eigenvalues of B beyond rounding, ascending: all of them for up to 1024 rows
-        and for Euclidean distances; else the most negative one seen (an upper bound of the smallest), or none.
-    explained_ : float, Σ λ_i² of the coordinates over ‖B‖_F² (Mardia, Kent & Bibby 1979, §14.4): 1 is perfect.
-    n_components_, n_features_in_ : int, d₊ and d.
-    certificate_ : dict, with residuals, tr B, ‖B‖_F, passes.
+    embedding_ : array of shape (n, d₊)
+        The coordinates: NumPy for NumPy input, else a lazy Dask array; float32 for float32 rows. Columns stand by
+        descending eigenvalue; the largest |entry| of each (of rows and Euclidean distances: of each direction in the
+        space of the rows) is positive.
+    eigenvalues_ : array of shape (d₊,)
+        The eigenvalues of B, descending: the sums of squares of the coordinates.
+    negative_eigenvalues_ : array
+        The negative eigenvalues of B beyond rounding, ascending: all of them for up to 1024 rows and for Euclidean
+        distances; else the most negative one seen (an upper bound of the smallest), or none.
+    explained_ : float
+        Σ λ_i² of the coordinates over ‖B‖_F² (Mardia, Kent & Bibby 1979, §14.4): 1 is perfect.
+    n_components_, n_features_in_ : int
+        The numbers d₊ of coordinates and d of columns of the rows.
+    certificate_ : dict
+        How far the map can be trusted, with residuals, tr B, ‖B‖_F, passes.
 
     Raises
     ------
-    InputError : distances that are NaN, infinite, negative, nonzero on the diagonal or not symmetric (beyond rounding),
-        entries or rows named, in the first pass; no positive eigenvalue; parameters out of range.
+    InputError
+        If distances are NaN, infinite, negative, nonzero on the diagonal or not symmetric beyond rounding (entries or
+        rows are named, in the first pass); if no eigenvalue is positive, or parameters are out of range.
 
     Notes
     -----

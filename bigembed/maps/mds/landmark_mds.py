@@ -55,41 +55,63 @@ class LandmarkMDS(RowwiseEstimator, registered="landmark_mds"):
 
     Parameters
     ----------
-    n_components : int ≥ 1, m.
-    n_landmarks : int > m. L; at most all rows are taken. 100 to 500 are usual.
-    landmarks : "max-min" (each as far as can be from those before, among 30·L sampled rows; the first of them outline
-        the data), "uniform", "k-means" (centers, of the same sample), or given: numbers of rows (L,), or rows (L, d).
-    metric : a metric of SciPy's ``cdist``, a function of two blocks of rows that returns their distances
-        (len(a), len(b)), or "module:name" of one. A row must get the same distances in any block. Or "precomputed": X
-        holds the distances (n, n), of which the rows of the landmarks and of 100 others are read; ``transform`` takes
-        distances of new rows to the fitted ones (k, n), and looks at those to the landmarks.
-    metric_params : dict or None. Keyword arguments of the metric.
-    ids : bool. For objects that are not vectors: X holds one integer a row, (n, 1) or (n,), the id of an object; the
-        function gets two int64 arrays of ids, (a,) and (b,).
-    random_state : int, None or a generator: the sample, uniform landmarks, the start of k-means.
-    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
-    verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
+    n_components : int ≥ 1
+        The number m of coordinates.
+    n_landmarks : int > n_components
+        The number L of landmarks; at most all rows are taken. 100 to 500 are usual.
+    landmarks : {"max-min", "uniform", "k-means"}, array of shape (L,) or (L, d)
+        How landmarks are chosen: "max-min" takes each as far as can be from those before, among 30·L sampled rows, so
+        that the first of them outline the data; "uniform" takes any; "k-means" takes centers of the same sample. Given
+        landmarks are numbers of rows (L,), or rows (L, d).
+    metric : str or function
+        The distance between rows: a metric of SciPy's ``cdist``, a function of two blocks of rows that returns their
+        distances (len(a), len(b)), or "module:name" of one. A row must get the same distances in any block. With
+        "precomputed" X holds the distances (n, n), of which the rows of the landmarks and of 100 others are read;
+        ``transform`` takes distances of new rows to the fitted ones (k, n), and looks at those to the landmarks.
+    metric_params : dict or None
+        Keyword arguments of the metric.
+    ids : bool
+        Whether the objects are not vectors: X then holds one integer a row, (n, 1) or (n,), the id of an object, and
+        the function gets two int64 arrays of ids, (a,) and (b,).
+    random_state : int, generator or None
+        The seed of the sample, of uniform landmarks, and of the start of k-means.
+    workdir : path or None
+        Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    verbose : bool
+        Whether ``fit`` shows its progress.
+    callbacks : sequence of functions, or None
+        Functions that ``fit`` calls with every event: a stage starts, goes on or ends.
 
     Attributes
     ----------
-    embedding_ : (n, d₊): NumPy for NumPy input, else a lazy Dask array. Columns by descending variance; the largest
-        |entry| of each among the landmarks (Euclidean: of each direction in the space of the rows) is positive.
-    eigenvalues_ : (d₊,) sums of squares of the coordinates of all rows, as of :class:`ClassicalMDS`.
-    landmark_eigenvalues_ : (L,) of −½ H Δ H, descending; negative ones say how far the distances are from Euclidean.
-    landmarks_ : (L, d) rows; of given distances (L, 1), their numbers.
-    n_landmarks_ : int, L.
-    landmark_ids_ : (L,) their numbers, −1 where they are not rows of the input.
-    stress_ : float, Kruskal's stress-1 on all pairs of 400 sampled rows (100 of given distances).
-    landmark_change_ : float, how far these rows move (share of their spread, shapes compared) if half of the
-        landmarks place them: near 0 there are enough. NaN where half are too few.
-    n_components_, n_features_in_ : int, d₊ and d.
-    certificate_ : dict.
+    embedding_ : array of shape (n, d₊)
+        The coordinates: NumPy for NumPy input, else a lazy Dask array. Columns stand by descending variance; the
+        largest |entry| of each among the landmarks (Euclidean: of each direction in the space of the rows) is positive.
+    eigenvalues_ : array of shape (d₊,)
+        The sums of squares of the coordinates of all rows, as of :class:`ClassicalMDS`.
+    landmark_eigenvalues_ : array of shape (L,)
+        The eigenvalues of −½ H Δ H, descending; negative ones say how far the distances are from Euclidean.
+    landmarks_ : array of shape (L, d)
+        The rows of the landmarks; of given distances (L, 1), their numbers.
+    n_landmarks_ : int
+        The number L of landmarks.
+    landmark_ids_ : array of shape (L,), int
+        The numbers of the landmarks, −1 where they are not rows of the input.
+    stress_ : float
+        Kruskal's stress-1 on all pairs of 400 sampled rows (100 of given distances).
+    landmark_change_ : float
+        How far these rows move (share of their spread, shapes compared) if half of the landmarks place them: near 0
+        there are enough. NaN where half are too few.
+    n_components_, n_features_in_ : int
+        The numbers d₊ of coordinates and d of columns of the rows.
+    certificate_ : dict
+        How far the result can be trusted.
 
     Raises
     ------
-    InputError : landmarks not more than n_components, distances that are NaN, infinite, negative, nonzero between a
-        row and itself or not symmetric (beyond rounding), no positive eigenvalue, parameters out of range.
+    InputError
+        If there are not more landmarks than n_components; if distances are NaN, infinite, negative, nonzero between a
+        row and itself or not symmetric (beyond rounding); if no eigenvalue is positive, or parameters are out of range.
 
     Notes
     -----

@@ -41,29 +41,44 @@ class NMF(RowwiseEstimator, registered="nmf"):
 
     Parameters
     ----------
-    n_components : int ≥ 1, the number m of components.
-    init : None, "nndsvd", "nndsvda", "nndsvdar", "random", or an array (m, d) of starting components. None is "nndsvda"
-        where m ≤ min(n, d) and d ≤ 4096, else "random". The names are scikit-learn's.
-    tol : float ≥ 0. Stop when an iteration lowers the error ‖X − W H‖ by no more than this times the first error.
-    max_iter : int ≥ 1. Iterations, and so passes, before it gives up with a ConvergenceWarning.
-    random_state : int, None or a generator, for init="random" and "nndsvdar".
-    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
-    verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
+    n_components : int ≥ 1
+        The number m of components.
+    init : {"nndsvd", "nndsvda", "nndsvdar", "random"}, array of shape (m, d), or None
+        The start, or an array of starting components. None is "nndsvda" where m ≤ min(n, d) and d ≤ 4096, else
+        "random". The names are scikit-learn's.
+    tol : float ≥ 0
+        When to stop: an iteration lowers the error ‖X − W H‖ by no more than this times the first error.
+    max_iter : int ≥ 1
+        The iterations, and so passes, before it gives up with a ConvergenceWarning.
+    random_state : int, generator or None
+        The seed of init="random" and "nndsvdar".
+    workdir : path or None
+        Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    verbose : bool
+        Whether ``fit`` shows its progress.
+    callbacks : sequence of functions, or None
+        Functions that ``fit`` calls with every event: a stage starts, goes on or ends.
 
     Attributes
     ----------
-    components_ : (m, d), H.
-    embedding_ : (n, m), W: the exact nonnegative least squares weights for H, so what
-        ``transform`` gives; NumPy for NumPy input, else a Dask array computed when asked.
-    objectives_ : (n_iter_ + 1,) ‖X − W H‖² after each iteration, and last for ``embedding_``; never increasing.
-    reconstruction_err_ : float, ‖X − W H‖ for ``embedding_``.
-    n_iter_, n_components_, n_features_in_ : int.
-    certificate_ : dict.
+    components_ : array of shape (m, d)
+        The components H.
+    embedding_ : array of shape (n, m)
+        The factor W: the exact nonnegative least squares weights for H, so what ``transform`` gives; NumPy for NumPy
+        input, else a Dask array computed when asked.
+    objectives_ : array of shape (n_iter_ + 1,)
+        ‖X − W H‖² after each iteration, and last for ``embedding_``; never increasing.
+    reconstruction_err_ : float
+        The error ‖X − W H‖ for ``embedding_``.
+    n_iter_, n_components_, n_features_in_ : int
+        The numbers of iterations, of components, and of columns of the rows.
+    certificate_ : dict
+        How far the result can be trusted.
 
     Raises
     ------
-    InputError : negative entries, NaN or infinity, parameters out of range.
+    InputError
+        If entries are negative, NaN or infinite, or parameters are out of range.
 
     Notes
     -----

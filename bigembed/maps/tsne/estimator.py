@@ -55,62 +55,103 @@ class TSNE(DescendedEstimator, registered="tsne"):
 
     Parameters
     ----------
-    n_components : int from 1 to 3.
-    perplexity : number > 0, and 1 is taken for less. Effective number of neighbors of a row; at most a third
-        of the neighbors there are, for few rows (n − 1)/3, and lowered to that with a DegenerateWarning.
-    metric : "euclidean", "cosine" (distances between rows scaled to length one), or another one of
-        :func:`bigembed.build_neighbor_graph`, or a function of two rows; or "precomputed": X holds distances (n, n),
+    n_components : int from 1 to 3
+        The number m of coordinates.
+    perplexity : float > 0
+        The effective number of neighbors of a row; less than 1 is taken for 1. At most it is a third of the neighbors
+        there are, for few rows (n − 1)/3, and it is lowered to that with a DegenerateWarning.
+    metric : str or function
+        The distance between rows: "euclidean", "cosine" (between rows scaled to length one), another one of
+        :func:`bigembed.build_neighbor_graph`, or a function of two rows. With "precomputed" X holds distances (n, n),
         all of them, or as a SciPy sparse matrix the lengths of the edges there are, of which the 3·perplexity smallest
-        of each row count; ``transform`` takes distances of new rows to the fitted ones (k, n): all
-        of them, or, sparse, those to their nearest rows, as neighbors transformers leave them (fitted rows that would
-        list a new row, and whose distance is not stored, are then unknown to it).
-    init : "auto" ("pca", without rows "spectral"), "pca" (principal coordinates), "spectral" (eigenvectors of the walk
-        on p; where less than 5 % of the rows carry one, "pca"), "random", an array (n, m) in the order of the input, or
-        the path of one. A rule that was named and is not followed is a warning. Rules are scaled so that the first
-        coordinate has the standard deviation 1e-4; an array is taken as it is.
-    dof : number > 0, or infinity. ν of the tails: 1 is t-SNE, ``inf`` symmetric SNE (w = exp(−r²)), and below 1 tails
-        are heavier and clusters finer (Kobak et al. 2019).
-    early_exaggeration, early_exaggeration_iter : factor of p, ≥ 1, in the first iterations, and how many these are.
-    exaggeration, n_iter : the same of the iterations that follow.
-    learning_rate : number > 0 or "auto": n over the exaggeration (Belkina et al. 2019).
-    early_momentum, momentum : in [0, 1), of the two phases (α of eq. 20).
-    early_compression : float ≥ 0. λ of λ‖y‖²/2, which is added in the first phase (seed 000 §8.6.1).
-    gains : bool. Whether each coordinate has a learning rate that adapts to the signs of its gradients (Jacobs 1988).
-    max_step : number > 0. Longest step of a row.
-    recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
-    algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
-        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``
-        and NN-descent fits.
-    in_memory : bool or "auto". Whether one task holds the affinities (8 bytes an edge) and makes all iterations; "auto"
-        where 6·n·perplexity edges and the points take up to 512 MiB. It changes nothing but time and memory.
-    random_state : int, None or a generator, of the graph and of random starts.
-    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
-    verbose : bool. Whether ``fit`` shows its progress, and with it the divergence every 50 iterations.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has finished some
-        of its blocks, ends; the divergence every 50 iterations.
+        of each row count. ``transform`` then takes distances of new rows to the fitted ones (k, n): all of them, or,
+        sparse, those to their nearest rows, as neighbors transformers leave them (fitted rows that would list a new
+        row, and whose distance is not stored, are then unknown to it).
+    init : {"auto", "pca", "spectral", "random"}, array of shape (n, m), or path
+        The start: "pca" (principal coordinates), "spectral" (eigenvectors of the walk on p; where less than 5 % of the
+        rows carry one, "pca"), "random", an array in the order of the input, or the path of one. "auto" is "pca", and
+        "spectral" without rows. A rule that was named and is not followed is a warning. Rules are scaled so that the
+        first coordinate has the standard deviation 1e-4; an array is taken as it is.
+    dof : float > 0, or infinity
+        The ν of the tails. 1 is t-SNE, ``inf`` is symmetric SNE (w = exp(−r²)), and below 1 tails are heavier and
+        clusters finer (Kobak et al. 2019).
+    early_exaggeration : float ≥ 1
+        The factor of p in the first iterations.
+    early_exaggeration_iter : int ≥ 0
+        How many first iterations there are.
+    exaggeration : float ≥ 1
+        The factor of p in the iterations that follow.
+    n_iter : int ≥ 0
+        How many iterations follow.
+    learning_rate : float > 0 or "auto"
+        The learning rate; "auto" is n over the exaggeration (Belkina et al. 2019).
+    early_momentum, momentum : float in [0, 1)
+        The momentum of the first and of the second phase (α of eq. 20).
+    early_compression : float ≥ 0
+        The λ of λ‖y‖²/2, which is added in the first phase (seed 000 §8.6.1).
+    gains : bool
+        Whether each coordinate has a learning rate that adapts to the signs of its gradients (Jacobs 1988).
+    max_step : float > 0
+        The longest step of a row.
+    recall : float in (0, 1]
+        The target share of true neighbors in the graph; it is measured, and warned about where missed.
+    algorithm : {"auto", "cells", "nn-descent"}
+        How neighbors are searched. "cells" searches exactly in the cells of near rows; "nn-descent" is for rows of high
+        intrinsic dimension; "auto" takes cells unless these would miss ``recall`` and NN-descent fits.
+    in_memory : bool or "auto"
+        Whether one task holds the affinities (8 bytes an edge) and makes all iterations; "auto" lets it where
+        6·n·perplexity edges and the points take up to 512 MiB. It changes nothing but time and memory.
+    random_state : int, generator or None
+        The seed of the graph and of random starts.
+    workdir : path or None
+        Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    verbose : bool
+        Whether ``fit`` shows its progress, and with it the divergence every 50 iterations.
+    callbacks : sequence of functions, or None
+        Functions that ``fit`` calls with every event: a stage starts, has finished some of its blocks, or ends; and the
+        divergence every 50 iterations.
 
     Attributes
     ----------
-    embedding_ : (n, m), in the order of the input, about mean 0; NumPy for NumPy input, else a lazy Dask array. Rows
+    embedding_ : array of shape (n, m)
+        The coordinates, in the order of the input, about mean 0: NumPy for NumPy input, else a lazy Dask array. Rows
         that are equal have the same coordinates. The map may be turned and mirrored without any change to KL; that it
         is not comes from ``init``.
-    kl_divergence_ : float, KL(p‖q) of the map, without exaggeration; its sum of w is that of the lattice.
-    kl_divergences_ : (number of reports,) the same every 50 iterations. In the first phase it need not fall.
-    perplexity_ : float, that was used; None for a user's weights.
-    n_iter_, n_components_, n_features_in_ : int; iterations of both phases.
-    graph_ : the neighbor graph.
-    certificate_ : dict: divergence, perplexity, recall; under "judgement" how well the map keeps neighborhoods, with
-        standard errors; "warnings".
+    kl_divergence_ : float
+        The divergence KL(p‖q) of the map, without exaggeration; its sum of w is that of the lattice.
+    kl_divergences_ : array of shape (number of reports,)
+        The divergence every 50 iterations. In the first phase it need not fall.
+    perplexity_ : float or None
+        The perplexity that was used; None for a user's weights.
+    n_iter_, n_components_, n_features_in_ : int
+        The numbers of iterations of both phases, of coordinates, and of columns of the rows.
+    graph_ : NeighborGraph
+        The neighbor graph.
+    certificate_ : dict
+        How far the map can be trusted: divergence, perplexity, recall; under "judgement" how well the map keeps
+        neighborhoods, with standard errors; "warnings".
 
     Raises
     ------
-    InputError : NaN or infinity (rows named), parameters out of range, fewer than 2 rows, ``init`` of another shape.
-    InputTypeError : a graph of a radius, in which rows may have no neighbor at all; new rows of a user's graph.
-    Warnings, also in the certificate: a lowered perplexity, repeated rows (DegenerateWarning), recall below its target
-    (RecallWarning), a map that does not keep neighborhoods (MapWarning).
+    InputError
+        If rows hold NaN or infinity (they are named), parameters are out of range, there are fewer than 2 rows, or
+        ``init`` is of another shape.
+    InputTypeError
+        If the graph is one of a radius, in which rows may have no neighbor at all, or new rows are given of a user's
+        graph.
+
+    Warns
+    -----
+    DegenerateWarning
+        If the perplexity is lowered, or rows repeat.
+    RecallWarning
+        If the recall is below its target.
+    MapWarning
+        If the map does not keep neighborhoods.
 
     Notes
     -----
+    Every warning stands in the certificate, too.
     Cost: 4 passes over the rows (with PCA), some 5 over the ordered copy, then ``early_exaggeration_iter + n_iter``
     times 6·n·perplexity edges, 8 bytes each, from memory or disk, and transforms of a lattice of two nodes a unit of
     the map. Memory of a task: with ``in_memory`` 12 bytes an edge and 112 a row; without, some blocks; and the lattice.

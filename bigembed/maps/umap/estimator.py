@@ -47,65 +47,103 @@ class UMAP(DescendedEstimator, registered="umap"):
 
     Parameters
     ----------
-    n_components : int ≥ 1.
-    n_neighbors : int ≥ 2, the row itself not counted (umap-learn counts it: its 15 are 14 here). A graph that is
+    n_components : int ≥ 1
+        The number m of coordinates.
+    n_neighbors : int ≥ 2
+        The number of neighbors, the row itself not counted (umap-learn counts it: its 15 are 14 here). A graph that is
         given has its own.
-    min_dist : number ≥ 0, at most ``spread``. How far apart near rows are on the map.
-    spread : number > 0. The size of the map; a and b follow from both.
-    metric : "euclidean", "cosine" (distances between rows scaled to length one), or another one of
-        :func:`bigembed.build_neighbor_graph`, or a function of two rows; or "precomputed": X holds distances (n, n),
+    min_dist : float ≥ 0
+        How far apart near rows are on the map, at most ``spread``.
+    spread : float > 0
+        The size of the map; a and b follow from it and ``min_dist``.
+    metric : str or function
+        The distance between rows: "euclidean", "cosine" (between rows scaled to length one), another one of
+        :func:`bigembed.build_neighbor_graph`, or a function of two rows. With "precomputed" X holds distances (n, n),
         all of them, or as a SciPy sparse matrix the lengths of the edges there are, of which the n_neighbors smallest
-        of each row count; ``transform`` takes distances of new rows to the fitted ones (k, n): all
-        of them, or, sparse, those to their nearest rows, as neighbors transformers leave them (fitted rows that would
-        list a new row, and whose distance is not stored, are then unknown to it).
-    n_epochs : int ≥ 1 or None: 500 for at most 10 000 rows, else 200.
-    learning_rate : number > 0. Of the first epoch; it falls to 0.
-    init : "auto" ("spectral" if that serves, else "pca", which the certificate says), "spectral" (eigenvectors of the
-        walk on w), "pca" (principal coordinates), "random", an array (n, m) in the order of the input, or the path of
-        one. Eigenvectors serve where a component holds 99 % of the rows, and each is carried by 5 % of them
-        (participation): those that single out an island put all others on top of each other. A rule that was named
-        and cannot be followed is a warning: without rows "pca" is "spectral", and eigenvectors that do not serve are
-        taken. Rules are scaled to the standard deviation 3, and put rows beyond 12 there; an array is taken as it is.
-    local_connectivity : number ≥ 1. ρ_i is the distance to the neighbor of this number.
-    set_op_mix_ratio : float in [0, 1]. Share of the fuzzy union in w, the rest is the intersection a_{j|i}·a_{i|j}.
-    repulsion_strength : number ≥ 0. γ, of each drawn row.
-    negative_sample_rate : int ≥ 1. Rows that are drawn each time an edge takes part.
-    recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
-    algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
-        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``
-        and NN-descent fits.
-    in_memory : bool or "auto". Whether one task holds the weights (8 bytes an edge) and makes all epochs; "auto" where
-        2·n·n_neighbors edges and the points take up to 512 MiB. It changes nothing but time and memory.
-    random_state : int, None or a generator: of the graph, random starts, and all that is drawn.
-    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
-    verbose : bool. Whether ``fit`` shows its progress, and with it the cross-entropy every 50 epochs.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has finished some
-        of its blocks, ends; the cross-entropy every 50 epochs.
+        of each row count. ``transform`` then takes distances of new rows to the fitted ones (k, n): all of them, or,
+        sparse, those to their nearest rows, as neighbors transformers leave them (fitted rows that would list a new
+        row, and whose distance is not stored, are then unknown to it).
+    n_epochs : int ≥ 1 or None
+        The number of epochs; None is 500 for at most 10 000 rows, else 200.
+    learning_rate : float > 0
+        The learning rate of the first epoch; it falls to 0.
+    init : {"auto", "spectral", "pca", "random"}, array of shape (n, m), or path
+        The start: "spectral" (eigenvectors of the walk on w), "pca" (principal coordinates), "random", an array in the
+        order of the input, or the path of one. "auto" is "spectral" if that serves, else "pca", which the certificate
+        says. Eigenvectors serve where a component holds 99 % of the rows, and each is carried by 5 % of them
+        (participation): those that single out an island put all others on top of each other. A rule that was named and
+        cannot be followed is a warning: without rows "pca" is "spectral", and eigenvectors that do not serve are taken.
+        Rules are scaled to the standard deviation 3, and put rows beyond 12 there; an array is taken as it is.
+    local_connectivity : float ≥ 1
+        The number of the neighbor whose distance is ρ_i.
+    set_op_mix_ratio : float in [0, 1]
+        The share of the fuzzy union in w; the rest is the intersection a_{j|i}·a_{i|j}.
+    repulsion_strength : float ≥ 0
+        The weight γ of the repulsion of each drawn row.
+    negative_sample_rate : int ≥ 1
+        The number of rows that are drawn each time an edge takes part.
+    recall : float in (0, 1]
+        The target share of true neighbors in the graph; it is measured, and warned about where missed.
+    algorithm : {"auto", "cells", "nn-descent"}
+        How neighbors are searched. "cells" searches exactly in the cells of near rows; "nn-descent" is for rows of high
+        intrinsic dimension; "auto" takes cells unless these would miss ``recall`` and NN-descent fits.
+    in_memory : bool or "auto"
+        Whether one task holds the weights (8 bytes an edge) and makes all epochs; "auto" lets it where 2·n·n_neighbors
+        edges and the points take up to 512 MiB. It changes nothing but time and memory.
+    random_state : int, generator or None
+        The seed of the graph, of random starts, and of all that is drawn.
+    workdir : path or None
+        Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    verbose : bool
+        Whether ``fit`` shows its progress, and with it the cross-entropy every 50 epochs.
+    callbacks : sequence of functions, or None
+        Functions that ``fit`` calls with every event: a stage starts, has finished some of its blocks, or ends; and the
+        cross-entropy every 50 epochs.
 
     Attributes
     ----------
-    embedding_ : (n, m), in the order of the input, about mean 0; NumPy for NumPy input, else a lazy Dask array. Rows
-        that are equal have the same coordinates. The map may be turned and mirrored without any change to φ; that it
-        is not comes from ``init``.
-    cross_entropy_ : float, of the map: −log φ of an edge and of the rows that it draws, on average over w. The part of
+    embedding_ : array of shape (n, m)
+        The coordinates, in the order of the input, about mean 0: NumPy for NumPy input, else a lazy Dask array. Rows
+        that are equal have the same coordinates. The map may be turned and mirrored without any change to φ; that it is
+        not comes from ``init``.
+    cross_entropy_ : float
+        The cross-entropy of the map: −log φ of an edge and of the rows that it draws, on average over w. The part of
         drawn rows is an estimate from 16 of them a row.
-    cross_entropies_ : (number of reports,) the same every 50 epochs.
-    n_neighbors_ : int, that were used; None for a user's weights.
-    a_, b_ : float, of φ.
-    n_epochs_, n_components_, n_features_in_ : int.
-    graph_ : the neighbor graph.
-    certificate_ : dict: cross-entropy, neighbors, recall; under "judgement" how well the map keeps neighborhoods, with
-        standard errors; "warnings".
+    cross_entropies_ : array of shape (number of reports,)
+        The cross-entropy every 50 epochs.
+    n_neighbors_ : int or None
+        The number of neighbors that was used; None for a user's weights.
+    a_, b_ : float
+        The parameters a and b of φ.
+    n_epochs_, n_components_, n_features_in_ : int
+        The numbers of epochs, of coordinates, and of columns of the rows.
+    graph_ : NeighborGraph
+        The neighbor graph.
+    certificate_ : dict
+        How far the map can be trusted: cross-entropy, neighbors, recall; under "judgement" how well the map keeps
+        neighborhoods, with standard errors; "warnings".
 
     Raises
     ------
-    InputError : NaN or infinity (rows named), parameters out of range, fewer than 2 rows, ``init`` of another shape.
-    InputTypeError : a graph of a radius, in which rows may have no neighbor at all; new rows of a user's graph.
-    Warnings, also in the certificate: fewer rows than neighbors, repeated rows (DegenerateWarning), recall below its
-    target (RecallWarning), a map that does not keep neighborhoods (MapWarning).
+    InputError
+        If rows hold NaN or infinity (they are named), parameters are out of range, there are fewer than 2 rows, or
+        ``init`` is of another shape.
+    InputTypeError
+        If the graph is one of a radius, in which rows may have no neighbor at all, or new rows are given of a user's
+        graph.
+
+    Warns
+    -----
+    DegenerateWarning
+        If there are fewer rows than neighbors, or rows repeat.
+    RecallWarning
+        If the recall is below its target.
+    MapWarning
+        If the map does not keep neighborhoods.
 
     Notes
     -----
+    Every warning stands in the certificate, too.
     Cost: 2 passes over the rows, some 3 over the ordered copy, 10–40 over the graph for the spectral start, then
     ``n_epochs`` times at most 2·n·n_neighbors edges, 8 bytes each, from memory or disk. Memory of a task: with
     ``in_memory`` 12 bytes an edge and 16 + 48·m a row; without, some blocks and 65 536 drawn rows. Nothing of size n·d

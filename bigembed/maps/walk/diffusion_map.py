@@ -46,99 +46,151 @@ class DiffusionMap(SpectralEstimator, registered="diffusion_map"):
 
     Parameters
     ----------
-    n_components : int ≥ 1, the number m of coordinates; or "auto": where the spectrum has its clearest gap, of 15.
-    n_neighbors : int ≥ 1 or None. k, the point itself not counted; None takes every pair (n ≤ 4096), as one dense
-        block. Not used where a radius is given.
-    radius : number > 0 or None. Join all rows within it instead, found exactly; in units of the data, with one scale,
-        and ``epsilon`` or ``sigma`` as a number. With radius² ≥ 4 ε the kernel is all but whole, and the limits under
+    n_components : int ≥ 1 or "auto"
+        The number m of coordinates; "auto" ends where the spectrum has its clearest gap, of 15.
+    n_neighbors : int ≥ 1 or None
+        The number k of neighbors, the point itself not counted; None takes every pair (n ≤ 4096), as one dense block.
+        It is not used where a radius is given.
+    radius : float > 0 or None
+        The radius within which all rows are joined instead, found exactly; in units of the data, with one scale, and
+        ``epsilon`` or ``sigma`` as a number. With radius² ≥ 4 ε the kernel is all but whole, and the limits under
         ``alpha`` hold for uneven rows too; edges grow in number with the density.
-    alpha : float, the power of q. With one scale for all rows and a kernel that is whole (n_neighbors=None, or a
-        radius) the walk tends to Δ + (2 − 2α) ∇log p · ∇: the plain walk (0), Fokker–Planck (½), Laplace–Beltrami (1).
-        With a local bandwidth q is even already, and α evens out how many edges rows have: give ``target`` to choose
-        the limit.
-    epsilon : number > 0 or a rule. With one scale, in squared units of the data: "auto" (median squared distance to
-        the k-th neighbor; "ksum" for the complete kernel), "max-min", "mean-min", or, for the complete kernel,
-        "ksum" and "median"; a number with a radius. With a local bandwidth a pure number; "auto" is ½ for "adaptive"
-        without a target, and 1 else.
-    sigma : number > 0 or None. Instead of epsilon: K = exp(−r²/2σ²), so ε = 2σ².
-    t : float ≥ 0 or "auto". Diffusion time; 0 leaves eigenvectors unscaled (seed 000 eq. 57); "auto" takes the
-        smallest with (|λ_m|/|λ_1|)^t ≤ δ (eq. 29).
-    delta : float in (0, 1) or None. Accuracy: with t="auto" (0.2 where None), or to truncate the coordinates at
-        |λ_l|^t ≤ δ|λ_1|^t (eq. 26); None keeps all m.
-    truncation : "relative" (to λ_1, eq. 26) or "absolute" (|λ_l|^t ≤ δ, seed 001 eq. 9).
-    bandwidth : s_ij. "adaptive": (ρ_i² + ρ_j²)/2, ρ the distance to the k-th neighbor, at least 1 % of its median; no
-        row is cut off, however far it lies. "self-tuned": ρ_i ρ_j. "fixed": 1; rows farther from their neighbors than ε
-        are cut off, and the certificate says so. "auto" is "fixed" where ``epsilon``, ``sigma`` or ``truncated`` is
-        given, n_neighbors is None or there is a radius, else "adaptive".
-    target : None, "laplace-beltrami", "fokker-planck" or "random-walk": the operator Δ + c ∇log p · ∇, c = 0, 1, 2,
-        that the walk tends to whatever the density p of the rows; α, scales and lengths of steps follow from it
-        (``bigembed.maps.kernels``). None: with a local bandwidth, Laplace–Beltrami of the metric in which the
-        rows are even.
-    dimension : number > 0 or "auto". Of the rows, for ``target``; "auto" estimates it from the neighbors.
-    truncated : bool. Drop weights where r ≥ 3√(ε/2) (seed 000 §9.6).
-    metric : "euclidean", "cosine" (distances between rows scaled to length one), or another one of
-        :func:`bigembed.build_neighbor_graph`, or a function of two rows; or "precomputed": X holds distances (n, n),
+    alpha : float
+        The power of q. With one scale for all rows and a kernel that is whole (n_neighbors=None, or a radius) the walk
+        tends to Δ + (2 − 2α) ∇log p · ∇: the plain walk (0), Fokker–Planck (½), Laplace–Beltrami (1). With a local
+        bandwidth q is even already, and α evens out how many edges rows have: give ``target`` to choose the limit.
+    epsilon : float > 0, "auto", "ksum", "max-min", "mean-min" or "median"
+        The scale ε. With one scale for all rows it is in squared units of the data: "auto" (median squared distance to
+        the k-th neighbor; "ksum" for the complete kernel), "max-min", "mean-min", or, for the complete kernel, "ksum"
+        and "median"; with a radius it is a number. With a local bandwidth it is a pure number; "auto" is then ½ for
+        "adaptive" without a target, and 1 else.
+    sigma : float > 0 or None
+        The scale in place of epsilon: K = exp(−r²/2σ²), so ε = 2σ².
+    t : float ≥ 0 or "auto"
+        The diffusion time. 0 leaves eigenvectors unscaled (seed 000 eq. 57); "auto" takes the smallest with
+        (|λ_m|/|λ_1|)^t ≤ δ (eq. 29).
+    delta : float in (0, 1), or None
+        The accuracy δ: with t="auto" (0.2 where None), or to truncate the coordinates at |λ_l|^t ≤ δ|λ_1|^t (eq. 26).
+        None keeps all m.
+    truncation : {"relative", "absolute"}
+        What ``delta`` is relative to: "relative" is to λ_1 (eq. 26), "absolute" is |λ_l|^t ≤ δ (seed 001 eq. 9).
+    bandwidth : {"auto", "adaptive", "self-tuned", "fixed"}
+        The scales s_ij. "adaptive" is (ρ_i² + ρ_j²)/2, ρ the distance to the k-th neighbor, at least 1 % of its median;
+        no row is cut off, however far it lies. "self-tuned" is ρ_i ρ_j. "fixed" is 1; rows farther from their neighbors
+        than ε are cut off, and the certificate says so. "auto" is "fixed" where ``epsilon``, ``sigma`` or ``truncated``
+        is given, n_neighbors is None or there is a radius, else "adaptive".
+    target : {"laplace-beltrami", "fokker-planck", "random-walk"} or None
+        The operator Δ + c ∇log p · ∇, c = 0, 1, 2, that the walk tends to whatever the density p of the rows; α, scales
+        and lengths of steps follow from it (``bigembed.maps.kernels``). None is, with a local bandwidth,
+        Laplace–Beltrami of the metric in which the rows are even.
+    dimension : float > 0 or "auto"
+        The dimension of the rows, for ``target``; "auto" estimates it from the neighbors.
+    truncated : bool
+        Whether weights are dropped where r ≥ 3√(ε/2) (seed 000 §9.6).
+    metric : str or function
+        The distance between rows: "euclidean", "cosine" (between rows scaled to length one), another one of
+        :func:`bigembed.build_neighbor_graph`, or a function of two rows. With "precomputed" X holds distances (n, n),
         all of them, or as a SciPy sparse matrix the lengths of the edges there are, of which the n_neighbors smallest
-        of each row count; ``transform`` takes distances of new rows to the fitted ones (k, n): all
-        of them, or, sparse, those to their nearest rows, as neighbors transformers leave them (fitted rows that would
-        list a new row, and whose distance is not stored, are then unknown to it).
-    components : what to do with a disconnected graph. "auto": islands, components of fewer than 1 % of few rows, 100
-        rows, or 0.1 % of many, take the coordinates of their nearest row outside and the label −1; larger parts are
-        embedded jointly, at most half of the coordinates telling them apart. "joint": all components, all contrasts
-        first (seed 001; what "auto" is for a user's graph). "largest": the other rows take the coordinates of their
-        nearest row in it. "per-component": each by itself. "bridge": joined by their shortest edges. "error": refused.
-        Edges with W_ij/√(d_i d_j) ≤ 1e-10 join nothing.
-    recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
-    algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
-        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``
-        and NN-descent fits.
-    solver : "exact", or "landmarks": eigenvectors in a subspace made from landmarks, in four passes over the matrix
-        (of each component of more than n_landmarks rows); for rows and their graphs.
-    n_landmarks : int > n_components, at most 8192.
-    landmarks : "max-min" (far from each other) or "uniform".
-    extension : "galerkin" (rows interpolated from their five nearest landmarks, every landmark a function; accurate)
-        or "nystrom" (the few eigenvectors of the landmarks' own map).
-    tol : float. Largest residual ‖Sv − λv‖ of the wanted eigenpairs, S = D^{-1/2} W D^{-1/2} (solver="exact"). The
-        solve goes on, down to tol/10⁴, until it is at most (1 − λ)/10 too: eigenvalues near 1 differ by little.
-    max_passes : int. Passes over the matrix before the solver gives up (with a warning).
-    random_state : int, None or a generator.
-    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
-    verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
+        of each row count. ``transform`` then takes distances of new rows to the fitted ones (k, n): all of them, or,
+        sparse, those to their nearest rows, as neighbors transformers leave them (fitted rows that would list a new
+        row, and whose distance is not stored, are then unknown to it).
+    components : {"auto", "joint", "largest", "per-component", "bridge", "error"}
+        What to do with a disconnected graph. With "auto", the rows of islands, which are components of fewer than 1 %
+        of few rows, 100 rows, or 0.1 % of many, take the coordinates of their nearest row outside and the label −1;
+        larger parts are embedded jointly, at most half of the coordinates telling them apart. "joint" embeds all
+        components, all contrasts first (seed 001; what "auto" is for a user's graph). "largest" embeds the largest, and
+        the other rows take the coordinates of their nearest row in it. "per-component" embeds each by itself. "bridge"
+        joins them by their shortest edges. "error" refuses the graph. Edges with W_ij/√(d_i d_j) ≤ 1e-10 join nothing.
+    recall : float in (0, 1]
+        The target share of true neighbors in the graph; it is measured, and warned about where missed.
+    algorithm : {"auto", "cells", "nn-descent"}
+        How neighbors are searched. "cells" searches exactly in the cells of near rows; "nn-descent" is for rows of high
+        intrinsic dimension; "auto" takes cells unless these would miss ``recall`` and NN-descent fits.
+    solver : {"exact", "landmarks"}
+        The solver: "exact" finds the eigenvectors themselves; "landmarks" finds eigenvectors in a subspace made from
+        landmarks, in four passes over the matrix (of each component of more than n_landmarks rows), for rows and their
+        graphs.
+    n_landmarks : int > n_components
+        The number of landmarks, at most 8192.
+    landmarks : {"max-min", "uniform"}
+        How landmarks are chosen: "max-min" takes rows far from each other; "uniform" takes any.
+    extension : {"galerkin", "nystrom"}
+        How landmarks are extended to rows. With "galerkin" rows are interpolated from their five nearest landmarks, and
+        every landmark is a function, which is accurate; "nystrom" takes the few eigenvectors of the landmarks' own map.
+    tol : float
+        The largest residual ‖Sv − λv‖ of the wanted eigenpairs, S = D^{-1/2} W D^{-1/2} (solver="exact"). The solve
+        goes on, down to tol/10⁴, until it is at most (1 − λ)/10 too: eigenvalues near 1 differ by little.
+    max_passes : int
+        The passes over the matrix before the solver gives up (with a warning).
+    random_state : int, generator or None
+        The seed of everything that is drawn.
+    workdir : path or None
+        Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    verbose : bool
+        Whether ``fit`` shows its progress.
+    callbacks : sequence of functions, or None
+        Functions that ``fit`` calls with every event: a stage starts, goes on or ends.
 
     Attributes
     ----------
-    embedding_ : (n, m), in the order of the input; NumPy for NumPy input, else a lazy Dask array. Rows that are equal
+    embedding_ : array of shape (n, m)
+        The coordinates, in the order of the input: NumPy for NumPy input, else a lazy Dask array. Rows that are equal
         have the same coordinates: those of the first of them, whose neighbors ``transform`` finds again.
-    eigenvalues_ : (m,) descending, trivial one left out; (c, m) for components="per-component"; all that were computed
-        for n_components="auto".
-    generator_eigenvalues_ : like ``eigenvalues_``, (4/ε′)(1 − λ): eigenvalues of minus the operator that the walk tends
-        to, in inverse squared units of the rows with ``target`` or one scale, in units of the scales without. ε′ is ε
-        corrected for the end of the kernel at the k-th neighbor or the radius. Their ratios are right to some 5 % at
-        k = 15; their absolute scale to 7 % for random rows and Laplace–Beltrami, while with drift it is off by one
-        factor (1.19 for c = 2, .86 for c = 1 on a curve at k = 15; 8 % at k = 120), and evenly spaced rows have too
-        large ones (1.4 at k = 10 on a curve; warned about with ``target``). None for a user's graph.
-    residuals_ : ‖Sv − λv‖ of each, shaped like ``eigenvalues_``.
-    certificate_ : dict: solver, passes, gaps, recall, components, bandwidth, dimension; under "judgement" what each
-        coordinate shows (participation, rows that carry it, whether it is a function of earlier ones, sin θ), and the
-        map as a whole (neighbors kept, trustworthiness, continuity, triplets, with standard errors); "warnings".
-    epsilon_, t_ : float.
-    n_components_, n_features_in_ : int.
-    labels_ : (n,) component of each row, 0 the largest; −1 for rows of islands.
-    graph_ : the neighbor graph.
+    eigenvalues_ : array of shape (m,)
+        The eigenvalues, descending, the trivial one left out; (c, m) for components="per-component". For
+        n_components="auto" these are all that were computed.
+    generator_eigenvalues_ : array of shape (m,), or None
+        (4/ε′)(1 − λ), shaped like ``eigenvalues_``: eigenvalues of minus the operator that the walk tends to, in
+        inverse squared units of the rows with ``target`` or one scale, in units of the scales without. ε′ is ε
+        corrected for the end of the kernel at the k-th neighbor or the radius. Their ratios are right to some 5 % at k
+        = 15; their absolute scale to 7 % for random rows and Laplace–Beltrami, while with drift it is off by one factor
+        (1.19 for c = 2, .86 for c = 1 on a curve at k = 15; 8 % at k = 120), and evenly spaced rows have too large ones
+        (1.4 at k = 10 on a curve; warned about with ``target``). None for a user's graph.
+    residuals_ : array of shape (m,)
+        ‖Sv − λv‖ of each eigenpair, shaped like ``eigenvalues_``.
+    certificate_ : dict
+        How far the map can be trusted: solver, passes, gaps, recall, components, bandwidth, dimension; under
+        "judgement" what each coordinate shows (participation, rows that carry it, whether it is a function of earlier
+        ones, sin θ), and the map as a whole (neighbors kept, trustworthiness, continuity, triplets, with standard
+        errors); "warnings".
+    epsilon_, t_ : float
+        The ε and the t that were used.
+    n_components_, n_features_in_ : int
+        The numbers of coordinates and of columns of the rows.
+    labels_ : array of shape (n,)
+        The component of each row, 0 the largest; −1 for rows of islands.
+    graph_ : NeighborGraph
+        The neighbor graph.
 
     Raises
     ------
-    InputError : NaN or infinity (rows named), parameters out of range, a graph that is not symmetric.
-    DisconnectedGraphError : several components and components="error"; their sizes are listed.
-    PlanError : a radius that joins too many rows; one that joins fewer is proposed.
-    Warnings, also in the certificate: a solve that stops early (ConvergenceWarning), parts and islands
-    (ComponentsWarning), coordinates carried by few rows and rows cut off (LocalizedWarning), harmonics
-    (HarmonicWarning), eigenvalues too close together (SeparationWarning), a map that does not keep neighborhoods
-    (MapWarning), repeated rows (DegenerateWarning).
+    InputError
+        If rows hold NaN or infinity (they are named), parameters are out of range, or a graph is not symmetric.
+    DisconnectedGraphError
+        If the graph has several components and components="error"; their sizes are listed.
+    PlanError
+        If a radius joins too many rows; one that joins fewer is proposed.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If the solve stops early.
+    ComponentsWarning
+        If the graph has islands or several parts.
+    LocalizedWarning
+        If a coordinate is carried by few rows, or rows are cut off.
+    HarmonicWarning
+        If a coordinate is a function of earlier ones.
+    SeparationWarning
+        If eigenvalues are too close together.
+    MapWarning
+        If the map does not keep neighborhoods.
+    DegenerateWarning
+        If rows repeat.
 
     Notes
     -----
+    Every warning stands in the certificate, too.
     Cost: 2 passes over the input, 5–6 over the ordered copy, some 20–80 over the sparse kernel (2·8·k·n bytes).
     Memory: a few canonical blocks (32 MiB) a worker; nothing of size n·d or n·m in one process. The exception is
     n_neighbors=None, at most 4096 rows: distances, kernel and solve are one task each, of 40 n² bytes at the most

@@ -97,12 +97,18 @@ class GeometricHarmonics:
 
     Parameters
     ----------
-    fitted : the map.
-    coefficients : (m + 1, c), of the constant and of the coordinates of the map, for each function.
-    cut : (c,) int, how many eigenfunctions each uses.
-    error : (c,) share of the variance of each that held-out values left, at its cut; above 1 it is not predicted.
-    curve : (m + 1, c) that share for every cut from 0 on.
-    flat : whether one function was given as a vector.
+    fitted : DiffusionMap
+        The fitted map.
+    coefficients : array of shape (m + 1, c)
+        The coefficients of the constant and of the coordinates of the map, for each function.
+    cut : array of shape (c,), int
+        How many eigenfunctions each function uses.
+    error : array of shape (c,)
+        The share of the variance of each function that held-out values left, at its cut; above 1 it is not predicted.
+    curve : array of shape (m + 1, c)
+        That share for every cut from 0 on.
+    flat : bool
+        Whether one function was given, as a vector.
 
     Examples
     --------
@@ -152,23 +158,33 @@ def geometric_harmonics(
 
     Parameters
     ----------
-    fitted : a fitted :class:`bigembed.DiffusionMap`. Its n_components are the eigenfunctions that there are.
-    columns : (n, c) or (n,) in the order of the input, the functions: NumPy, SciPy sparse, Dask, Zarr, or a path of a
-        Zarr array or .npy.
-    cut : int from 0 to n_components; or "auto": for each function where values held out are predicted best.
-    folds : int ≥ 2. Parts into which rows are divided at random, each held out once.
-    random_state : int ≥ 0, of the parts.
-    workdir : path or None. Where the sums are kept as a published stage; None is temporary.
+    fitted : DiffusionMap
+        The fitted :class:`bigembed.DiffusionMap`. Its n_components are the eigenfunctions that there are.
+    columns : array of shape (n, c) or (n,)
+        The functions, in the order of the input: a NumPy, SciPy sparse, Dask or zarr array, or the path of a Zarr array
+        or .npy.
+    cut : int from 0 to n_components, or "auto"
+        Where the sum ends. "auto" ends it, for each function, where values held out are predicted best.
+    folds : int ≥ 2
+        The number of parts into which rows are divided at random, each held out once.
+    random_state : int ≥ 0
+        The seed of the parts.
+    workdir : path or None
+        Where the sums are kept as a published stage; None is a temporary folder.
 
     Returns
     -------
-    GeometricHarmonics : ``predict(X)`` gives the functions at new rows; ``cut``, ``error``, ``coefficients`` of each.
+    GeometricHarmonics
+        The functions: ``predict(X)`` gives them at new rows; ``cut``, ``error`` and ``coefficients`` say how each was
+        found.
 
     Raises
     ------
-    InputError : not one row a row that was fitted, NaN or infinity, a cut beyond n_components, components that were
-        embedded one by one.
-    InputTypeError : not a fitted map of a walk, or a saved model.
+    InputError
+        If there is not one row for each row that was fitted, entries are NaN or infinite, the cut is beyond
+        n_components, or components were embedded one by one.
+    InputTypeError
+        If this is not a fitted map of a walk, or it is a saved model.
 
     Notes
     -----

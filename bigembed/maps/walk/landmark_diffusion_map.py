@@ -39,35 +39,54 @@ class LandmarkDiffusionMap(RowwiseEstimator, registered="landmark_diffusion_map"
 
     Parameters
     ----------
-    n_components : int ≥ 1, the number m of coordinates.
-    n_landmarks : int > n_components, at most 8192, L.
-    landmarks : "max-min" (far from each other, among 30·L sampled rows) or "uniform" (as dense as the rows).
-    kernel : "gaussian" exp(−‖x − z‖²/ε); or a function of two blocks of rows that returns (len(a), len(b)) finite
-        values ≥ 0, or "module:name" of one.
-    epsilon : number > 0 (in squared units of the data) or "auto": the median squared distance of a landmark to its
-        third nearest.
-    t : float ≥ 0. Diffusion time; 0 leaves eigenvectors unscaled.
-    random_state : int, None or a generator.
-    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
-    verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
+    n_components : int ≥ 1
+        The number m of coordinates.
+    n_landmarks : int > n_components
+        The number L of landmarks, at most 8192.
+    landmarks : {"max-min", "uniform"}
+        How landmarks are chosen: "max-min" takes rows far from each other, among 30·L sampled rows; "uniform" takes
+        landmarks as dense as the rows.
+    kernel : "gaussian", function or str
+        The kernel: "gaussian" is exp(−‖x − z‖²/ε); a function of two blocks of rows returns (len(a), len(b)) finite
+        values ≥ 0; a str "module:name" names such a function.
+    epsilon : float > 0 or "auto"
+        The scale ε, in squared units of the data; "auto" is the median squared distance of a landmark to its third
+        nearest.
+    t : float ≥ 0
+        The diffusion time; 0 leaves eigenvectors unscaled.
+    random_state : int, generator or None
+        The seed of everything that is drawn.
+    workdir : path or None
+        Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    verbose : bool
+        Whether ``fit`` shows its progress.
+    callbacks : sequence of functions, or None
+        Functions that ``fit`` calls with every event: a stage starts, goes on or ends.
 
     Attributes
     ----------
-    embedding_ : (n, m).
-    eigenvalues_ : (m,) λ = σ², descending, in [0, 1].
-    residuals_ : (m,) ‖G v − λ v‖ of the landmarks' own problem.
-    epsilon_ : float, None for a function.
-    n_components_, n_features_in_ : int.
-    certificate_ : dict; ``converged`` where half of the landmarks give nearly the same walk: ``half_moved``, the
-        largest change of an eigenvalue as a share of min(λ, 1 − λ), and ``half_turned``, the sine of the angle between
-        the coordinates of both, are at most .5 (else a ConvergenceWarning).
+    embedding_ : array of shape (n, m)
+        The coordinates of the rows fitted.
+    eigenvalues_ : array of shape (m,)
+        The eigenvalues λ = σ², descending, in [0, 1].
+    residuals_ : array of shape (m,)
+        ‖G v − λ v‖ of the landmarks' own problem.
+    epsilon_ : float or None
+        The ε that was used; None for a function.
+    n_components_, n_features_in_ : int
+        The numbers of coordinates and of columns of the rows.
+    certificate_ : dict
+        How far the map can be trusted. It is ``converged`` where half of the landmarks give nearly the same walk:
+        ``half_moved``, the largest change of an eigenvalue as a share of min(λ, 1 − λ), and ``half_turned``, the sine
+        of the angle between the coordinates of both, are at most .5 (else a ConvergenceWarning).
 
     Raises
     ------
-    InputError : parameters out of range, NaN or infinity in rows or kernel (named), negative values of a function, rows
-        that reach no landmark.
-    DisconnectedGraphError : landmarks between which nobody walks.
+    InputError
+        If parameters are out of range, rows or the kernel hold NaN or infinity (these are named), a function has
+        negative values, or rows reach no landmark.
+    DisconnectedGraphError
+        If there are landmarks between which nobody walks.
 
     Notes
     -----

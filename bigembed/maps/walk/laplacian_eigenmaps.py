@@ -75,68 +75,101 @@ class LaplacianEigenmaps(SpectralEstimator, registered="laplacian_eigenmaps"):
 
     Parameters
     ----------
-    n_components : int ≥ 1, the number m of coordinates; or "auto": where the spectrum has its clearest gap, of 15.
-    n_neighbors : int ≥ 1 or None. Join two rows if either is among the k nearest of the other, the row itself not
-        counted; None takes every pair (n ≤ 4096), as one dense block. Not used where a radius is given.
-    radius : number > 0 or None. Join all rows within it instead (the ε-graph), found exactly; in units of the data.
-    weights : "heat", or "binary": every edge has weight 1 (heat after infinite time). Of a user's graph neither: its
-        weights are taken as they are.
-    epsilon : number > 0 or "auto", the time of the heat kernel (t in the source). With one scale in squared units of
-        the data; "auto" is the median squared distance to the k-th neighbor, a quarter of the squared radius, or, for
-        the complete graph, chosen by the kernel sum. With a local bandwidth a pure number; "auto" is ½ for "adaptive"
-        and 1 for "self-tuned".
-    bandwidth : "adaptive": ε times (ρ_i² + ρ_j²)/2 in place of ε, ρ the distance to the k-th neighbor, at least 1 % of
-        its median; no row is cut off, however far it lies. "self-tuned": ε ρ_i ρ_j. "fixed": ε, as in the source; rows
-        farther from their neighbors than √ε are cut off, and the certificate says so. "auto" is "fixed" where
-        ``epsilon`` is given, n_neighbors is None or there is a radius, else "adaptive".
-    metric : "euclidean", "cosine" (distances between rows scaled to length one), or another one of
-        :func:`bigembed.build_neighbor_graph`, or a function of two rows; or "precomputed": X holds distances (n, n),
+    n_components : int ≥ 1 or "auto"
+        The number m of coordinates; "auto" ends where the spectrum has its clearest gap, of 15.
+    n_neighbors : int ≥ 1 or None
+        The number k of neighbors, the row itself not counted: two rows are joined if either is among the k nearest of
+        the other. None takes every pair (n ≤ 4096), as one dense block. It is not used where a radius is given.
+    radius : float > 0 or None
+        The radius within which all rows are joined instead (the ε-graph), found exactly; in units of the data.
+    weights : {"heat", "binary"}
+        The weights of the edges: those of the heat kernel, or 1 for every edge (heat after infinite time). A user's
+        graph takes neither: its weights are taken as they are.
+    epsilon : float > 0 or "auto"
+        The time of the heat kernel (t in the source). With one scale it is in squared units of the data; "auto" is the
+        median squared distance to the k-th neighbor, a quarter of the squared radius, or, for the complete graph,
+        chosen by the kernel sum. With a local bandwidth it is a pure number; "auto" is ½ for "adaptive" and 1 for
+        "self-tuned".
+    bandwidth : {"auto", "adaptive", "self-tuned", "fixed"}
+        What the kernel has in place of ε. "adaptive" is ε (ρ_i² + ρ_j²)/2, ρ the distance to the k-th neighbor, at
+        least 1 % of its median; no row is cut off, however far it lies. "self-tuned" is ε ρ_i ρ_j. "fixed" is ε, as in
+        the source; rows farther from their neighbors than √ε are cut off, and the certificate says so. "auto" is
+        "fixed" where ``epsilon`` is given, n_neighbors is None or there is a radius, else "adaptive".
+    metric : str or function
+        The distance between rows: "euclidean", "cosine" (between rows scaled to length one), another one of
+        :func:`bigembed.build_neighbor_graph`, or a function of two rows. With "precomputed" X holds distances (n, n),
         all of them, or as a SciPy sparse matrix the lengths of the edges there are, of which the n_neighbors smallest
-        of each row count; ``transform`` takes distances of new rows to the fitted ones (k, n): all
-        of them, or, sparse, those to their nearest rows, as neighbors transformers leave them (fitted rows that would
-        list a new row, and whose distance is not stored, are then unknown to it).
-    components : what to do with a disconnected graph. "auto": islands, components of fewer than 1 % of few rows, 100
-        rows, or 0.1 % of many, take the coordinates of their nearest row outside (in a graph without rows 0) and the
-        label −1; larger parts are embedded jointly, at most half of the coordinates telling them apart. "joint": all
-        components, all contrasts first. "largest": the other rows take the coordinates of their nearest row in it.
-        "per-component": each by itself. "bridge": joined by their shortest edges. "error": refused.
-    recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
-    algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
-        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``
-        and NN-descent fits.
-    tol : float. Largest residual ‖Q^{-1/2} L Q^{-1/2} v − μ v‖ of the wanted eigenpairs, v = Q^{1/2} r of length one.
-        The solve goes on, down to tol/10⁴, until it is at most μ/10 too.
-    max_passes : int. Passes over the matrix before the solver gives up (with a warning).
-    random_state : int, None or a generator.
-    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
-    verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
+        of each row count. ``transform`` then takes distances of new rows to the fitted ones (k, n): all of them, or,
+        sparse, those to their nearest rows, as neighbors transformers leave them (fitted rows that would list a new
+        row, and whose distance is not stored, are then unknown to it).
+    components : {"auto", "joint", "largest", "per-component", "bridge", "error"}
+        What to do with a disconnected graph. With "auto", the rows of islands, which are components of fewer than 1 %
+        of few rows, 100 rows, or 0.1 % of many, take the coordinates of their nearest row outside (0 in a graph without
+        rows) and the label −1; larger parts are embedded jointly, at most half of the coordinates telling them apart.
+        "joint" embeds all components, all contrasts first. "largest" embeds the largest, and the other rows take the
+        coordinates of their nearest row in it. "per-component" embeds each by itself. "bridge" joins them by their
+        shortest edges. "error" refuses the graph.
+    recall : float in (0, 1]
+        The target share of true neighbors in the graph; it is measured, and warned about where missed.
+    algorithm : {"auto", "cells", "nn-descent"}
+        How neighbors are searched. "cells" searches exactly in the cells of near rows; "nn-descent" is for rows of high
+        intrinsic dimension; "auto" takes cells unless these would miss ``recall`` and NN-descent fits.
+    tol : float
+        The largest residual ‖Q^{-1/2} L Q^{-1/2} v − μ v‖ of the wanted eigenpairs, v = Q^{1/2} r of length one. The
+        solve goes on, down to tol/10⁴, until it is at most μ/10 too.
+    max_passes : int
+        The passes over the matrix before the solver gives up (with a warning).
+    random_state : int, generator or None
+        The seed of everything that is drawn.
+    workdir : path or None
+        Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    verbose : bool
+        Whether ``fit`` shows its progress.
+    callbacks : sequence of functions, or None
+        Functions that ``fit`` calls with every event: a stage starts, goes on or ends.
 
     Attributes
     ----------
-    embedding_ : (n, m), in the order of the input; NumPy for NumPy input, else a lazy Dask array. RᵀQR = ΣQ · I, so
+    embedding_ : array of shape (n, m)
+        The coordinates, in the order of the input: NumPy for NumPy input, else a lazy Dask array. RᵀQR = ΣQ · I, so
         that each column has mean 0 and mean square 1 under Q; its largest |entry| is positive. Rows that are equal have
         the same coordinates.
-    eigenvalues_ : (m,) μ, ascending, trivial one left out; (c, m) for components="per-component"; all that were
-        computed for n_components="auto".
-    residuals_ : of each, shaped like ``eigenvalues_``.
-    certificate_ : dict: solver, passes, gaps, recall, components, bandwidth, dimension, with eigenvalues λ = 1 − μ of
-        the walk; under "judgement" what each coordinate shows, and how well the map keeps neighborhoods; "warnings".
-    epsilon_ : float, the ε that was used; None for binary weights and a user's graph.
-    n_components_, n_features_in_ : int.
-    labels_ : (n,) component of each row, 0 the largest; −1 for rows of islands.
-    graph_ : the neighbor graph.
+    eigenvalues_ : array of shape (m,)
+        The eigenvalues μ, ascending, the trivial one left out; (c, m) for components="per-component". For
+        n_components="auto" these are all that were computed.
+    residuals_ : array of shape (m,)
+        The residuals of the eigenpairs, shaped like ``eigenvalues_``.
+    certificate_ : dict
+        How far the map can be trusted: solver, passes, gaps, recall, components, bandwidth, dimension, with eigenvalues
+        λ = 1 − μ of the walk; under "judgement" what each coordinate shows, and how well the map keeps neighborhoods;
+        "warnings".
+    epsilon_ : float or None
+        The ε that was used; None for binary weights and a user's graph.
+    n_components_, n_features_in_ : int
+        The numbers of coordinates and of columns of the rows.
+    labels_ : array of shape (n,)
+        The component of each row, 0 the largest; −1 for rows of islands.
+    graph_ : NeighborGraph
+        The neighbor graph.
 
     Raises
     ------
-    InputError : NaN or infinity (rows named), as many neighbors as rows, parameters out of range, a user's graph that
-        is not symmetric, has negative weights or nodes without an edge.
-    DisconnectedGraphError : several components and components="error"; their sizes are listed.
-    PlanError : a radius that joins too many rows; one that joins fewer is proposed.
-    Warnings, also in the certificate: those of :class:`~bigembed.DiffusionMap`.
+    InputError
+        If rows hold NaN or infinity (they are named), there are as many neighbors as rows, parameters are out of range,
+        or a user's graph is not symmetric, has negative weights or nodes without an edge.
+    DisconnectedGraphError
+        If the graph has several components and components="error"; their sizes are listed.
+    PlanError
+        If a radius joins too many rows; one that joins fewer is proposed.
+
+    Warns
+    -----
+    BigembedWarning
+        If there is reason to doubt the map: see the warnings of :class:`~bigembed.DiffusionMap`.
 
     Notes
     -----
+    Every warning stands in the certificate, too.
     Cost: 2 passes over the input, 5–6 over the ordered copy, some 20–80 over the sparse matrix (2·8·k·n bytes).
     Memory: a few canonical blocks (32 MiB) a worker; nothing of size n·d or n·m in one process. The exception is
     n_neighbors=None, at most 4096 rows: one task of 40 n² bytes at the most.

@@ -111,21 +111,29 @@ def smooth(
 
     Parameters
     ----------
-    fitted : a fitted :class:`bigembed.DiffusionMap`, of rows or of a graph.
-    columns : (n, c) or (n,) in the order of the input: NumPy, SciPy sparse, Dask, Zarr, or a path of a Zarr array or
-        .npy. They need not be the rows that were fitted.
-    t : int ≥ 0. Steps: 1 averages over the neighbors once; beyond some 10 all columns come near to their mean.
-    workdir : path or None. Where the result is kept as a published stage; None is temporary.
+    fitted : DiffusionMap
+        The fitted :class:`bigembed.DiffusionMap`, of rows or of a graph.
+    columns : array of shape (n, c) or (n,)
+        The columns to average, in the order of the input: a NumPy, SciPy sparse, Dask or zarr array, or the path of a
+        Zarr array or .npy. They need not be the rows that were fitted.
+    t : int ≥ 0
+        The number of steps: 1 averages over the neighbors once; beyond some 10 all columns come near to their mean.
+    workdir : path or None
+        Where the result is kept as a published stage; None is a temporary folder.
 
     Returns
     -------
-    An array like ``columns``, of their dtype (float64 for integers of 32 bits and more): NumPy where they were in
-    memory, else a lazy Dask array.
+    array
+        The averages, in the form of ``columns``, of their dtype (float64 for integers of 32 bits and more): NumPy where
+        they were in memory, else a lazy Dask array.
 
     Raises
     ------
-    InputError : not one row a row that was fitted, NaN or infinity (rows named), not numbers.
-    InputTypeError : not a fitted map of a walk, or a saved model, which does not hold it.
+    InputError
+        If there is not one row for each row that was fitted, entries are NaN or infinite (rows are named), or these are
+        not numbers.
+    InputTypeError
+        If this is not a fitted map of a walk, or it is a saved model, which does not hold it.
 
     Notes
     -----
@@ -224,23 +232,30 @@ def diffusion_pseudotime(
 
     Parameters
     ----------
-    fitted : a fitted :class:`bigembed.DiffusionMap`, of rows or of a graph. n_components decides how many eigenpairs
+    fitted : DiffusionMap
+        The fitted :class:`bigembed.DiffusionMap`, of rows or of a graph. Its n_components decides how many eigenpairs
         there are; 10 to 15 are usual. Scanpy's graph has alpha=1.
-    root : int, the row of the input where time begins.
-    eigenvectors : "symmetric", those of D^{-1/2} W D^{-1/2}, as in the paper and in scanpy; or "right", those of the
-        walk, whose differences are diffusion distances.
-    workdir : path or None. Where the result is kept as a published stage; None is temporary.
+    root : int
+        The row of the input where time begins.
+    eigenvectors : {"symmetric", "right"}
+        Whose eigenvectors are taken: "symmetric" takes those of D^{-1/2} W D^{-1/2}, as in the paper and in scanpy;
+        "right" takes those of the walk, whose differences are diffusion distances.
+    workdir : path or None
+        Where the result is kept as a published stage; None is a temporary folder.
 
     Returns
     -------
-    (n,) float64 in the order of the input, 0 at the root, infinite where no walk from the root comes. NumPy where the
-    rows were, else a lazy Dask array. Scanpy's is this over its largest finite value, but that scanpy leaves the factor
-    out where λ ≥ .9994: of slow branches little is then left.
+    array of shape (n,), float64
+        The pseudotimes in the order of the input, 0 at the root, infinite where no walk from the root comes: NumPy
+        where the rows were, else a lazy Dask array. Scanpy's is this over its largest finite value, but that scanpy
+        leaves the factor out where λ ≥ .9994: of slow branches little is then left.
 
     Raises
     ------
-    InputError : a root outside 0 … n−1, or in a component that was not embedded.
-    InputTypeError : not a fitted map of a walk, or a saved model, which does not hold it.
+    InputError
+        If the root is outside 0 … n−1, or in a component that was not embedded.
+    InputTypeError
+        If this is not a fitted map of a walk, or it is a saved model, which does not hold it.
 
     Notes
     -----

@@ -268,70 +268,113 @@ class SpectralClustering(SpectralEstimator, registered="spectral_clustering"):
 
     Parameters
     ----------
-    n_clusters : int ≥ 1.
-    n_components : int ≥ 1 or None. m, the trivial r_0 = 1 not counted; None is n_clusters − 1 (at least 1).
-    n_neighbors : int ≥ 1 or None. Join two rows if either is among the k nearest of the other, the row itself not
-        counted; None takes every pair (n ≤ 4096), as one dense block. Not used where a radius is given.
-    radius : number > 0 or None. Join all rows within it instead, found exactly; in units of the data.
-    weights : "heat", or "binary": every edge has weight 1. Of a user's graph the weights are taken as they are.
-    epsilon : number > 0 or "auto", the scale of the heat kernel exp(−‖x_i − x_j‖²/ε). With one scale in squared units
-        of the data; "auto" is the median squared distance to the k-th neighbor, a quarter of the squared radius, or,
-        for the complete graph, chosen by the kernel sum. With a local bandwidth a pure number; "auto" is ½ for
-        "adaptive" and 1 for "self-tuned".
-    bandwidth : "fixed": ε, one scale for all rows. "adaptive": ε (ρ_i² + ρ_j²)/2 in place of ε, ρ the distance to the
-        k-th neighbor. "self-tuned": ε ρ_i ρ_j. "auto" is "fixed" where ``epsilon`` is given, n_neighbors is None or
-        there is a radius, else "adaptive".
-    normalize_rows : bool. Whether rows are scaled to length one: clusters of unlike size and density are then found
-        more evenly.
-    n_init : int ≥ 1. Starts of k-means++ on a sample of 16 384 rows (64 a cluster, if that is more); the best goes on.
-    metric : "euclidean", "cosine" (distances between rows scaled to length one), or another one of
-        :func:`bigembed.build_neighbor_graph`, or a function of two rows; or "precomputed": X holds distances (n, n),
+    n_clusters : int ≥ 1
+        The number of clusters.
+    n_components : int ≥ 1 or None
+        The number m of eigenvectors, the trivial r_0 = 1 not counted; None is n_clusters − 1 (at least 1).
+    n_neighbors : int ≥ 1 or None
+        The number k of neighbors, the row itself not counted: two rows are joined if either is among the k nearest of
+        the other. None takes every pair (n ≤ 4096), as one dense block. It is not used where a radius is given.
+    radius : float > 0 or None
+        The radius within which all rows are joined instead, found exactly; in units of the data.
+    weights : {"heat", "binary"}
+        The weights of the edges: those of the heat kernel, or 1 for every edge. A user's graph keeps its weights as
+        they are.
+    epsilon : float > 0 or "auto"
+        The scale of the heat kernel exp(−‖x_i − x_j‖²/ε). With one scale it is in squared units of the data; "auto" is
+        the median squared distance to the k-th neighbor, a quarter of the squared radius, or, for the complete graph,
+        chosen by the kernel sum. With a local bandwidth it is a pure number; "auto" is ½ for "adaptive" and 1 for
+        "self-tuned".
+    bandwidth : {"auto", "fixed", "adaptive", "self-tuned"}
+        What the kernel has in place of ε. "fixed" is ε, one scale for all rows. "adaptive" is ε (ρ_i² + ρ_j²)/2, ρ the
+        distance to the k-th neighbor. "self-tuned" is ε ρ_i ρ_j. "auto" is "fixed" where ``epsilon`` is given,
+        n_neighbors is None or there is a radius, else "adaptive".
+    normalize_rows : bool
+        Whether rows are scaled to length one: clusters of unlike size and density are then found more evenly.
+    n_init : int ≥ 1
+        The starts of k-means++ on a sample of 16 384 rows (64 a cluster, if that is more); the best goes on.
+    metric : str or function
+        The distance between rows: "euclidean", "cosine" (between rows scaled to length one), another one of
+        :func:`bigembed.build_neighbor_graph`, or a function of two rows. With "precomputed" X holds distances (n, n),
         all of them, or as a SciPy sparse matrix the lengths of the edges there are, of which the n_neighbors smallest
-        of each row count; ``transform`` takes distances of new rows to the fitted ones (k, n): all
-        of them, or, sparse, those to their nearest rows, as neighbors transformers leave them (fitted rows that would
-        list a new row, and whose distance is not stored, are then unknown to it).
-    components : what to do with a disconnected graph. "auto": islands, components of fewer than 1 % of few rows, 100
-        rows, or 0.1 % of many, take the coordinates and so the cluster of their nearest row outside (in a graph
-        without rows they have the label −1); the first eigenvectors tell larger parts apart. "joint": every component
-        is a part. "largest": other rows take the cluster of their nearest row in it. "bridge": joined by their
-        shortest edges. "error": refused.
-    recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
-    algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
-        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``
-        and NN-descent fits.
-    tol : float. Largest residual ‖Q^{-1/2} L Q^{-1/2} v − μ v‖ of the eigenpairs.
-    max_passes : int. Passes over the matrix before the solver gives up (with a warning).
-    random_state : int, None or a generator: the graph, the solver, and the starts of k-means.
-    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
-    verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
+        of each row count. ``transform`` then takes distances of new rows to the fitted ones (k, n): all of them, or,
+        sparse, those to their nearest rows, as neighbors transformers leave them (fitted rows that would list a new
+        row, and whose distance is not stored, are then unknown to it).
+    components : {"auto", "joint", "largest", "bridge", "error"}
+        What to do with a disconnected graph. With "auto", the rows of islands, which are components of fewer than 1 %
+        of few rows, 100 rows, or 0.1 % of many, take the coordinates and so the cluster of their nearest row outside
+        (in a graph without rows they have the label −1); the first eigenvectors tell larger parts apart. With "joint"
+        every component is a part. With "largest" the other rows take the cluster of their nearest row in it. "bridge"
+        joins the components by their shortest edges. "error" refuses the graph.
+    recall : float in (0, 1]
+        The target share of true neighbors in the graph; it is measured, and warned about where missed.
+    algorithm : {"auto", "cells", "nn-descent"}
+        How neighbors are searched. "cells" searches exactly in the cells of near rows; "nn-descent" is for rows of high
+        intrinsic dimension; "auto" takes cells unless these would miss ``recall`` and NN-descent fits.
+    tol : float
+        The largest residual ‖Q^{-1/2} L Q^{-1/2} v − μ v‖ of the eigenpairs.
+    max_passes : int
+        The passes over the matrix before the solver gives up (with a warning).
+    random_state : int, generator or None
+        The seed of the graph, the solver, and the starts of k-means.
+    workdir : path or None
+        Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    verbose : bool
+        Whether ``fit`` shows its progress.
+    callbacks : sequence of functions, or None
+        Functions that ``fit`` calls with every event: a stage starts, goes on or ends.
 
     Attributes
     ----------
-    labels_ : (n,) int32, the cluster of each row, 0 the largest; NumPy for NumPy input, else a lazy Dask array.
-    cluster_centers_ : (n_clusters, m), or (n_clusters, m + 1) with normalized rows, 1/‖·‖ first.
-    inertia_ : float, the sum of squared distances of the rows to their centers.
-    n_iter_ : int, Lloyd's iterations over all rows.
-    embedding_ : (n, m), the eigenvectors in the order of the input, with RᵀQR = ΣQ · I: each column has mean 0 and mean
-        square 1 under Q, and its largest |entry| is positive.
-    eigenvalues_ : (m,) μ, ascending, trivial one left out.
-    residuals_ : (m,).
-    certificate_ : dict: that of the eigenvectors, and under "clusters" sizes, iterations, whether k-means converged.
-    epsilon_ : float, the ε that was used; None for binary weights and a user's graph.
-    n_components_, n_features_in_ : int.
-    graph_ : the neighbor graph.
+    labels_ : array of shape (n,), int32
+        The cluster of each row, 0 the largest: NumPy for NumPy input, else a lazy Dask array.
+    cluster_centers_ : array of shape (n_clusters, m)
+        The centers; with normalized rows (n_clusters, m + 1), 1/‖·‖ first.
+    inertia_ : float
+        The sum of squared distances of the rows to their centers.
+    n_iter_ : int
+        The number of Lloyd's iterations over all rows.
+    embedding_ : array of shape (n, m)
+        The eigenvectors, in the order of the input, with RᵀQR = ΣQ · I: each column has mean 0 and mean square 1 under
+        Q, and its largest |entry| is positive.
+    eigenvalues_ : array of shape (m,)
+        The eigenvalues μ, ascending, the trivial one left out.
+    residuals_ : array of shape (m,)
+        The residuals of the eigenpairs.
+    certificate_ : dict
+        How far the clusters can be trusted: the certificate of the eigenvectors, and under "clusters" sizes,
+        iterations, whether k-means converged.
+    epsilon_ : float or None
+        The ε that was used; None for binary weights and a user's graph.
+    n_components_, n_features_in_ : int
+        The numbers of coordinates and of columns of the rows.
+    graph_ : NeighborGraph
+        The neighbor graph.
 
     Raises
     ------
-    InputError : fewer rows than clusters, NaN or infinity (rows named), parameters out of range, a user's graph that is
-        not symmetric, has negative weights or nodes without an edge.
-    DisconnectedGraphError : several components and components="error"; their sizes are listed.
-    PlanError : a radius that joins too many rows.
-    Warnings, also in the certificate: a solve or k-means that stops early (ConvergenceWarning), parts and islands
-        (ComponentsWarning), clusters without rows (DegenerateWarning), eigenvectors carried by few rows.
+    InputError
+        If there are fewer rows than clusters, rows hold NaN or infinity (they are named), parameters are out of range,
+        or a user's graph is not symmetric, has negative weights or nodes without an edge.
+    DisconnectedGraphError
+        If the graph has several components and components="error"; their sizes are listed.
+    PlanError
+        If a radius joins too many rows.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If the solve or k-means stops early.
+    ComponentsWarning
+        If the graph has islands or several parts.
+    DegenerateWarning
+        If clusters have no rows.
+    LocalizedWarning
+        If eigenvectors are carried by few rows.
 
     Notes
     -----
+    Every warning stands in the certificate, too.
     Cost: 2 passes over the input, 5–6 over an ordered copy, some 20–80 over the sparse matrix (2·8·k·n bytes), then
     some 5–20 over the coordinates, 8·n·m bytes each. Memory: a few
     canonical blocks (32 MiB) a worker; the sample, and nothing of size n, in the coordinating process. Sums are taken

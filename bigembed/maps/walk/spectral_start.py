@@ -45,30 +45,47 @@ def spectral_start(
 
     Parameters
     ----------
-    graph : weights as a symmetric SciPy sparse matrix (``graph_`` of a fitted ``umap.UMAP``, ``P`` of openTSNE's
+    graph : graph, sparse matrix or estimator
+        The weights as a symmetric SciPy sparse matrix (``graph_`` of a fitted ``umap.UMAP``, ``P`` of openTSNE's
         affinities, ``connectivities`` of scanpy), a graph of any size (:func:`bigembed.open_graph`), a
         :class:`~bigembed.NeighborGraph` (of which the weights are those of :class:`~bigembed.LaplacianEigenmaps`), or
         whatever else ``fit`` of that class takes. Of a fitted estimator its ``graph_`` is taken.
-    n_components : int ≥ 1, the number m of columns.
-    scale : None (as the eigenmap is scaled: mean square 1), "openTSNE" (standard deviation of the first column 1e-4,
-        and normal noise of 1e-6, float64), or "umap" (largest |entry| 10, and normal noise of 1e-4, float32).
-    tol : float in (0, 1). Largest residual ‖Q^{-1/2} L Q^{-1/2} v − μ v‖.
-    max_passes : int ≥ 4. Passes over the graph before the solver gives up (with a warning).
-    random_state : int, None or a generator: the solver and the noise.
-    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    n_components : int ≥ 1
+        The number m of columns.
+    scale : {"openTSNE", "umap"} or None
+        How the columns are scaled: None as the eigenmap is (mean square 1); "openTSNE" to the standard deviation 1e-4
+        of the first column, with normal noise of 1e-6, in float64; "umap" to the largest |entry| 10, with normal noise
+        of 1e-4, in float32.
+    tol : float in (0, 1)
+        The largest residual ‖Q^{-1/2} L Q^{-1/2} v − μ v‖.
+    max_passes : int ≥ 4
+        The passes over the graph before the solver gives up (with a warning).
+    random_state : int, generator or None
+        The seed of the solver and the noise.
+    workdir : path or None
+        Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
 
     Returns
     -------
-    (n, m) NumPy array in the order of the input, columns by ascending μ, the trivial one left out; the largest |entry|
-    of each is positive. Of a graph in several parts at most half of the columns tell the largest apart, and the others
-    show the inside of single parts; nodes of islands (fewer than 1 % of few nodes, 100, or 0.1 % of many) are at the
-    place of their nearest row, or, in a graph without rows, at 0.
+    ndarray of shape (n, m)
+        The columns in the order of the input, by ascending μ, the trivial one left out; the largest |entry| of each is
+        positive. Of a graph in several parts at most half of the columns tell the largest apart, and the others show
+        the inside of single parts; nodes of islands (fewer than 1 % of few nodes, 100, or 0.1 % of many) are at the
+        place of their nearest row, or, in a graph without rows, at 0.
 
     Raises
     ------
-    InputError : weights that are not symmetric, negative or not finite; nodes without an edge; as many columns as
-        nodes.
-    A solve that stops early, parts or islands, and a column that less than 5 % of the nodes carry are warnings.
+    InputError
+        If weights are not symmetric, negative or not finite, nodes have no edge, or there are as many columns as nodes.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If the solve stops early.
+    ComponentsWarning
+        If the graph has islands or several parts.
+    LocalizedWarning
+        If less than 5 % of the nodes carry a column.
 
     Notes
     -----

@@ -44,9 +44,12 @@ class Small(Estimator):
 
     Parameters
     ----------
-    n_components : int. Columns kept.
-    pause : float. Seconds that each block sleeps.
-    memory : int. Bytes that a task claims to need.
+    n_components : int
+        Columns kept.
+    pause : float
+        Seconds that each block sleeps.
+    memory : int
+        Bytes that a task claims to need.
     """
 
     def __init__(
