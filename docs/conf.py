@@ -18,6 +18,7 @@ version = release = bigembed.__version__
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
+    "numpydoc",
     "docstrings",
     "public_names",
     "command_line",
@@ -38,6 +39,7 @@ suppress_warnings: list[str] = []
 autodoc_typehints = "none"  # the docstrings say it, with shapes, units and ranges
 autodoc_member_order = "bysource"
 add_module_names = False
+numpydoc_show_class_members = False  # each has its own entry
 
 html_theme = "furo"
 html_title = f"bigembed {release}"

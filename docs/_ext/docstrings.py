@@ -1,7 +1,7 @@
-"""The project's docstrings as reStructuredText.
+"""The project's docstrings as numpydoc and Sphinx take them.
 
-They are written to be read in a terminal: sections under a line of dashes, an entry ``name : what`` a line, formulas in
-plain characters. Here sections become rubrics, entries definition lists, and what markup would misread is escaped.
+numpydoc reads the sections. Text between them is written to be read in a terminal, with formulas in plain characters:
+what reStructuredText would misread in it is escaped here, and errors under Raises and Warns become links.
 """
 
 from __future__ import annotations
@@ -12,44 +12,15 @@ from typing import Any
 
 from bigembed import errors
 
-SECTIONS = ("Parameters", "Attributes", "Returns", "Raises", "Notes", "References", "Examples")
-ENTRY = re.compile(r"(?P<names>\w+(?:, \w+)*) : (?P<what>.*)")
 MARKUP = re.compile(r"(``.+?``|:[\w:]+:`[^`]+`)", re.DOTALL)
-PROBLEMS = re.compile(rf"\b({'|'.join(name for name in dir(errors) if name.endswith(('Error', 'Warning')))})\b")
-
-
-def sections(text: str) -> dict[str, list[str]]:
-    """The lines of each section; those before the first one under the empty name."""
-    found: dict[str, list[str]] = {"": []}
-    lines = text.splitlines()
-    here, skip = "", False
-    for line, below in zip(lines, [*lines[1:], ""], strict=True):
-        if skip:
-            skip = False
-        elif line in SECTIONS and set(below) == {"-"}:
-            here, skip = line, True
-            found[here] = []
-        else:
-            found[here].append(line)
-    return found
-
-
-def entries(lines: list[str]) -> list[tuple[list[str], str]]:
-    """(names, what) of each entry of a section; what stands outside of entries has no names."""
-    found: list[tuple[list[str], list[str]]] = []
-    for line in lines:
-        entry = ENTRY.fullmatch(line)
-        if entry:
-            found.append((entry["names"].split(", "), [entry["what"]]))
-        elif line.startswith("    ") and found:
-            found[-1][1].append(line.strip())
-        elif line.strip():
-            found.append(([], [line]))
-    return [(names, "\n".join(what)) for names, what in found]
+PROBLEMS = re.compile(rf"^({'|'.join(name for name in dir(errors) if name.endswith(('Error', 'Warning')))})$", re.M)
+EXAMPLE = re.compile(r"(Examples\n-+\n)?\s*>>>")
+FIRST = 400
+"""Before numpydoc, whose priority is Sphinx's default of 500."""
 
 
 def escaped(text: str) -> str:
-    """Text in which only literals and roles are markup; sources are links."""
+    """Return text in which only literals and roles are markup; sources are links."""
     return "".join(part if MARKUP.fullmatch(part) else _plain(part) for part in MARKUP.split(text))
 
 
@@ -60,51 +31,28 @@ def _plain(text: str) -> str:
     return re.sub(r"\bseed (00\d)\b", r":ref:`seed \1 <seed-\1>`", text)
 
 
-def _term(name: str) -> str:
-    return f":class:`~bigembed.errors.{name}`" if PROBLEMS.fullmatch(name) else f"``{name}``"
-
-
-def _linked(text: str) -> str:
-    parts = MARKUP.split(escaped(text))
-    link = r":class:`~bigembed.errors.\1`"
-    return "".join(part if MARKUP.fullmatch(part) else PROBLEMS.sub(link, part) for part in parts)
-
-
-def paragraphs(lines: list[str]) -> Iterator[str]:
-    """Blocks between blank lines: examples and literal blocks as they are, everything else escaped."""
+def paragraphs(text: str) -> Iterator[str]:
+    """Yield what stands between blank lines: examples and literal blocks as they are, everything else escaped."""
     literal = False
-    for block in re.split(r"\n\s*\n", "\n".join(lines).strip("\n")):
+    for block in re.split(r"\n\s*\n", text.strip("\n")):
         if literal and block.startswith("  "):
             yield block
             continue
         literal = block.endswith("::")
-        yield block if block.lstrip().startswith(">>>") else escaped(block)
+        yield block if EXAMPLE.match(block) else _linked(escaped(block))
 
 
-def restructured(text: str) -> list[str]:
-    """The docstring, line by line, for Sphinx."""
-    out: list[str] = []
-    for name, lines in sections(text).items():
-        if name:
-            out += ["", f".. rubric:: {name}", ""]
-        if name in ("Parameters", "Attributes", "Raises"):
-            for names, what in entries(lines):
-                if not names:
-                    out += ["", _linked(what), ""]
-                    continue
-                out.append(", ".join(_term(one) for one in names))
-                out += ["    " + line for line in escaped(what).splitlines()]
-        else:
-            out += "\n\n".join(paragraphs(lines)).splitlines()
-    return [*out, ""]
+def _linked(block: str) -> str:
+    link = r":class:`~bigembed.errors.\1`"
+    return PROBLEMS.sub(link, block) if re.match(r"(Raises|Warns)\n-", block) else block
 
 
 def process(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Replace the lines of a docstring of bigembed."""
-    lines[:] = restructured("\n".join(lines))
+    lines[:] = "\n\n".join(paragraphs("\n".join(lines))).splitlines() + [""]
 
 
 def setup(app: Any) -> dict[str, Any]:
     """Register."""
-    app.connect("autodoc-process-docstring", process)
+    app.connect("autodoc-process-docstring", process, priority=FIRST)
     return {"parallel_read_safe": True}

@@ -38,24 +38,35 @@ class IndependentComponents(RowwiseEstimator, registered="independent_components
 
     Parameters
     ----------
-    n_components : int ≥ 1 or None. The number m of sources kept, the least Gaussian first; None keeps all r.
-    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
-    verbose : bool. Whether ``fit`` shows its progress.
-    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
+    n_components : int ≥ 1 or None
+        The number m of sources kept, the least Gaussian first; None keeps all r.
+    workdir : path or None
+        Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    verbose : bool
+        Whether ``fit`` shows its progress.
+    callbacks : sequence of functions, or None
+        Functions that ``fit`` calls with every event: a stage starts, goes on or ends.
 
     Attributes
     ----------
-    components_ : (m, d), coordinates are components_ (x − m); the largest |entry| of each is positive.
-    kurtosis_ : (m,) excess kurtosis of each, by descending absolute value.
-    mean_ : (d,).
-    embedding_ : (n, m) coordinates of the rows fitted: NumPy for NumPy input, else a Dask array computed when asked.
-    n_components_, n_features_in_ : int.
-    certificate_ : dict.
+    components_ : array of shape (m, d)
+        The rows that make coordinates: components_ (x − m). The largest |entry| of each is positive.
+    kurtosis_ : array of shape (m,)
+        The excess kurtosis of each source, by descending absolute value.
+    mean_ : array of shape (d,)
+        The mean of the rows.
+    embedding_ : array of shape (n, m)
+        The coordinates of the rows fitted: NumPy for NumPy input, else a Dask array computed when asked.
+    n_components_, n_features_in_ : int
+        The numbers of coordinates and of columns of the rows.
+    certificate_ : dict
+        How far the result can be trusted.
 
     Raises
     ------
-    InputError : fewer than two rows, equal rows, NaN or infinity (rows named), more than 4096 columns, more
-        components than the rank.
+    InputError
+        If there are fewer than two rows, all rows are equal, rows hold NaN or infinity (they are named), or there are
+        more than 4096 columns, or more components than the rank.
 
     Notes
     -----

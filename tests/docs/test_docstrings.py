@@ -70,7 +70,7 @@ def test_dataset(name: str) -> None:
     function = datasets.REGISTRY[name]
     own = set(inspect.signature(function).parameters) - COMMON
     assert [one for one in own if f"``{one}``" not in text_of(function)] == []
-    assert all(f"\n{one} :" in text_of(datasets.dataset) for one in COMMON)
+    assert all(f"\n{one} : " in text_of(datasets.dataset) for one in COMMON)
 
 
 def test_every_error_says_its_exit_status() -> None:
