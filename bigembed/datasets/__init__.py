@@ -57,7 +57,7 @@ __all__ = ["GRAPHS", "REGISTRY", "Dataset", "dataset", "parameters", *sorted(REG
 
 
 def dataset(name: str, **given: Any) -> Dataset:
-    """The data set of that name, with the parameters of its function.
+    """Make the data set of that name, with the parameters of its function.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def dataset(name: str, **given: Any) -> Dataset:
         The standard deviation of Gaussian noise on every column, in units of the data.
     dtype : str
         The name of a floating-point type.
-    given : dict
+    **given : dict
         The parameters above, as far as the function takes them, and its own.
 
     Returns

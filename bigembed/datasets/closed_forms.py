@@ -63,7 +63,7 @@ def us_cities_block(start: int, stop: int, rng: Any, n: int) -> tuple[Array, Tru
 
 @declared
 def us_cities(dtype: str = "float64") -> Dataset:
-    """The 19 × 19 great-circle distances in km of ``US_CITIES``. Truth: latitude, longitude."""
+    """Compute the 19 × 19 great-circle distances in km of ``US_CITIES``. Truth: latitude, longitude."""
     return Dataset("us_cities", (len(US_CITIES),) * 2, us_cities_block, 0, dtype, granule=None)
 
 
@@ -95,7 +95,7 @@ def disks(
     seed: int = 0,
     dtype: str = "float32",
 ) -> Dataset:
-    """Two disks of radius 1, ``gap`` apart, and a corridor of that ``width`` between them (seed 002, figure 2).
+    """Draw rows from two disks of radius 1, ``gap`` apart, and a corridor of that ``width`` (seed 002, figure 2).
 
     Truth: label, 0 and 1 for the disks, 2 for the corridor.
     """

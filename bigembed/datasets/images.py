@@ -29,7 +29,7 @@ def digits_block(start: int, stop: int, rng: Any, n: int, classes: int) -> tuple
 
 @declared
 def digits(n: int | None = None, classes: int = 10, dtype: str = "float32") -> Dataset:
-    """The 1797 × 64 handwritten digits that come with scikit-learn (the first n). Truth: label.
+    """Read the 1797 × 64 handwritten digits that come with scikit-learn (the first n). Truth: label.
 
     ``classes``: the number of classes, from 0 on; 5 leaves the 901 digits 0 to 4 of seed 002.
     """
@@ -48,7 +48,7 @@ def mnist_block(start: int, stop: int, rng: Any, n: int, folder: str, part: str)
 
 @declared
 def mnist(folder: str | Path, part: str = "train", n: int | None = None, dtype: str = "float32") -> Dataset:
-    """MNIST from a ``folder`` with its idx files, compressed or not. Truth: label.
+    """Read MNIST from a ``folder`` with its idx files, compressed or not. Truth: label.
 
     ``part``: ``"train"`` (60 000 rows), ``"test"`` (10 000) or ``"all"``. Raises
     :class:`MissingPathError` naming every file that is not there.
@@ -79,7 +79,7 @@ def coil20_block(start: int, stop: int, rng: Any, n: int, folder: str) -> tuple[
 
 @declared
 def coil20(folder: str | Path, n: int | None = None, dtype: str = "float32") -> Dataset:
-    """COIL-20 (processed) from the ``folder`` with its PNG files, or the one above it. Truth: label, angle."""
+    """Read COIL-20 (processed) from the ``folder`` with its PNG files, or the one above it. Truth: label, angle."""
     base = Path(folder).resolve()
     nested = base / "coil-20-proc"
     base = nested if nested.is_dir() else base
@@ -161,8 +161,10 @@ def pacman_block(start: int, stop: int, rng: Any, n: int, size: int) -> tuple[Ar
 
 @declared
 def pacman(n: int = 200, size: int = 65, dtype: str = "float32") -> Dataset:
-    """Pacman turned about his center by 2πi/n, ``size`` × ``size`` black or white pixels (seed 000, §9.4.2).
-    Truth: angle."""
+    """Draw Pacman turned about his center by 2πi/n, in ``size`` × ``size`` black or white pixels (seed 000, §9.4.2).
+
+    Truth: angle.
+    """
     _check_size("pacman", size)
     return Dataset("pacman", (n, size * size), pacman_block, 0, dtype, {"size": size}, granule=None)
 
@@ -185,8 +187,11 @@ def rotated_block(start: int, stop: int, rng: Any, n: int, picture: str, size: i
 
 @declared
 def rotated(picture: str | Path, n: int = 200, size: int = 500, dtype: str = "float32") -> Dataset:
-    """A ``picture`` of yours (a path; any format that Pillow reads), in grey, fitted into ``size`` × ``size`` pixels
-    and turned about its center by 2πi/n (seed 000, §9.4.3). Truth: angle."""
+    """Turn a ``picture`` of yours about its center by 2πi/n (seed 000, §9.4.3).
+
+    The picture is a path, of any format that Pillow reads; it is made grey and fitted into ``size`` × ``size`` pixels.
+    Truth: angle.
+    """
     _check_size("rotated", size)
     path = Path(picture).resolve()
     if not path.is_file():

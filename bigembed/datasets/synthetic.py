@@ -30,7 +30,9 @@ BlockFunction = Callable[..., tuple[Array, Truth]]
 
 @dataclass(frozen=True)
 class Dataset:
-    """Rows that are made (or read) when they are asked for. Small and picklable: it holds no rows.
+    """Hold the recipe of rows that are made (or read) when they are asked for.
+
+    It is small and picklable, and holds no rows.
 
     Random rows are drawn in granules of 4096 rows, each from its own stream (seed, name, granule):
     a row is a function of the seed and its number, whatever the blocks in which it is asked for,
@@ -58,15 +60,56 @@ class Dataset:
         return self.shape[0]
 
     def rows(self, start: int = 0, stop: int | None = None) -> Array:
-        """Rows start to stop, shape (stop − start, d)."""
+        """Make rows start to stop.
+
+        Parameters
+        ----------
+        start : int
+            The number of the first row.
+        stop : int or None
+            The number after that of the last row; None is n.
+
+        Returns
+        -------
+        ndarray of shape (stop − start, d)
+            The rows.
+        """
         return self.draw(start, stop)[0]
 
     def truth(self, start: int = 0, stop: int | None = None) -> Truth:
-        """What is known of rows start to stop."""
+        """Say what is known of rows start to stop.
+
+        Parameters
+        ----------
+        start : int
+            The number of the first row.
+        stop : int or None
+            The number after that of the last row; None is n.
+
+        Returns
+        -------
+        dict of str to ndarray
+            What is known, by name: a value for each row.
+        """
         return self.draw(start, stop)[1]
 
     def draw(self, start: int = 0, stop: int | None = None) -> tuple[Array, Truth]:
-        """Rows start to stop, and what is known of them."""
+        """Make rows start to stop, and say what is known of them.
+
+        Parameters
+        ----------
+        start : int
+            The number of the first row.
+        stop : int or None
+            The number after that of the last row; None is n.
+
+        Returns
+        -------
+        rows : ndarray of shape (stop − start, d)
+            The rows.
+        truth : dict of str to ndarray
+            What is known of them, by name.
+        """
         n = self.shape[0]
         stop = n if stop is None else stop
         if not 0 <= start <= stop <= n:
@@ -79,7 +122,20 @@ class Dataset:
         return np.concatenate([part[0] for part in parts]), truth
 
     def blocks(self, rows: int | None = None) -> Iterator[tuple[int, int, Array]]:
-        """(start, stop, rows) block by block; ``rows`` a block, by default the canonical number."""
+        """Make all rows, block by block.
+
+        Parameters
+        ----------
+        rows : int or None
+            The rows of a block; None is the canonical number.
+
+        Yields
+        ------
+        start, stop : int
+            The numbers of the first row, and of the one after the last.
+        rows : ndarray of shape (stop − start, d)
+            The rows.
+        """
         rows = rows or block_rows(self.shape[1], np.dtype(self.dtype).itemsize)
         for start, stop in bounds(self.shape[0], rows):
             yield start, stop, self.rows(start, stop)
@@ -153,7 +209,7 @@ def swiss_roll_block(start: int, stop: int, rng: Rng, n: int, noise: float = 0.0
 
 @declared
 def swiss_roll(n: int = 1600, noise: float = 0.0, seed: int = 0, dtype: str = "float32") -> Dataset:
-    """The Swiss roll of seed 000, §6; noise .4 and .8 in its examples. Truth: arc length, height, angle."""
+    """Draw rows from the Swiss roll of seed 000, §6 (noise .4 and .8 there). Truth: arc length, height, angle."""
     return Dataset("swiss_roll", (n, 3), swiss_roll_block, seed, dtype, {"noise": _noise("swiss_roll", noise)})
 
 
@@ -173,7 +229,7 @@ def swiss_roll_mesh_block(start: int, stop: int, rng: Rng, n: int, noise: float 
 
 @declared
 def swiss_roll_mesh(n: int = 1060, noise: float = 0.0, seed: int = 0, dtype: str = "float32") -> Dataset:
-    """The Swiss roll as a quasi-uniform mesh (seed 000, §9.4.1), rows in the order of the arc length."""
+    """Lay rows on the Swiss roll as a quasi-uniform mesh (seed 000, §9.4.1), in the order of the arc length."""
     parameters = {"noise": _noise("swiss_roll_mesh", noise)}
     return Dataset("swiss_roll_mesh", (n, 3), swiss_roll_mesh_block, seed, dtype, parameters)
 
@@ -188,7 +244,7 @@ def s_curve_block(start: int, stop: int, rng: Rng, n: int, noise: float = 0.05) 
 
 @declared
 def s_curve(n: int = 2500, noise: float = 0.05, seed: int = 0, dtype: str = "float32") -> Dataset:
-    """The S-curve of seed 003. Truth: arc length, height."""
+    """Draw rows from the S-curve of seed 003. Truth: arc length, height."""
     return Dataset("s_curve", (n, 3), s_curve_block, seed, dtype, {"noise": _noise("s_curve", noise)})
 
 
@@ -201,7 +257,7 @@ def clusters_block(start: int, stop: int, rng: Rng, n: int, spread: float = 0.6)
 
 @declared
 def clusters(n: int = 2500, spread: float = 0.6, seed: int = 0, dtype: str = "float32") -> Dataset:
-    """Four clusters of standard deviation ``spread`` (seed 003). Truth: label."""
+    """Draw rows from four clusters of standard deviation ``spread`` (seed 003). Truth: label."""
     return Dataset("clusters", (n, 3), clusters_block, seed, dtype, {"spread": _noise("clusters", spread, "spread")})
 
 
@@ -215,7 +271,7 @@ def plane_block(start: int, stop: int, rng: Rng, n: int, noise: float = 0.05) ->
 
 @declared
 def plane(n: int = 2500, noise: float = 0.05, seed: int = 0, dtype: str = "float32") -> Dataset:
-    """A plane rectangle in space (seed 003). Truth: u (length 2), v (length 1)."""
+    """Draw rows from a plane rectangle in space (seed 003). Truth: u (length 2), v (length 1)."""
     return Dataset("plane", (n, 3), plane_block, seed, dtype, {"noise": _noise("plane", noise)})
 
 
@@ -231,7 +287,7 @@ def spiral_block(
 
 @declared
 def spiral(n: int = 1000, turns: float = 2.0, noise: float = 0.0, seed: int = 0, dtype: str = "float32") -> Dataset:
-    """The plane spiral of seed 002 with this number of ``turns``. Truth: theta, arc length."""
+    """Draw rows from the plane spiral of seed 002 with this number of ``turns``. Truth: theta, arc length."""
     parameters = {"turns": _positive("spiral", "turns", turns), "noise": _noise("spiral", noise)}
     return Dataset("spiral", (n, 2), spiral_block, seed, dtype, parameters)
 
@@ -246,7 +302,7 @@ def hypersphere_block(start: int, stop: int, rng: Rng, n: int, d: int = 3, noise
 
 @declared
 def hypersphere(n: int = 1000, d: int = 3, noise: float = 0.0, seed: int = 0, dtype: str = "float32") -> Dataset:
-    """Uniform on the unit sphere in R^d, ``d`` ≥ 2 (seed 004, §4.3). Truth: radius."""
+    """Draw rows uniformly from the unit sphere in R^d, ``d`` ≥ 2 (seed 004, §4.3). Truth: radius."""
     parameters = {"d": _at_least("hypersphere", "d", d, 2), "noise": _noise("hypersphere", noise)}
     return Dataset("hypersphere", (n, d), hypersphere_block, seed, dtype, parameters)
 
@@ -259,7 +315,7 @@ def interval_block(start: int, stop: int, rng: Rng, n: int, length: float = 1.0)
 
 @declared
 def interval(n: int = 1000, length: float = 1.0, seed: int = 0, dtype: str = "float32") -> Dataset:
-    """Uniform on an interval of that ``length``: one column. Truth: position."""
+    """Draw rows uniformly from an interval of that ``length``: one column. Truth: position."""
     parameters = {"length": _positive("interval", "length", length)}
     return Dataset("interval", (n, 1), interval_block, seed, dtype, parameters)
 
@@ -275,7 +331,7 @@ def circle_block(
 
 @declared
 def circle(n: int = 1000, radius: float = 1.0, regular: bool = False, seed: int = 0, dtype: str = "float32") -> Dataset:
-    """Uniform on a circle of that ``radius``, at random or (``regular``) at equal angles. Truth: angle."""
+    """Draw rows from a circle of that ``radius``, at random or (``regular``) at equal angles. Truth: angle."""
     parameters = {"radius": _positive("circle", "radius", radius), "regular": regular}
     return Dataset("circle", (n, 2), circle_block, seed, dtype, parameters)
 
@@ -292,7 +348,7 @@ def torus_block(
 
 @declared
 def torus(n: int = 1000, radius: float = 1.0, radius2: float = 0.5, seed: int = 0, dtype: str = "float32") -> Dataset:
-    """Uniform on a flat torus in R⁴, the product of circles of ``radius`` and ``radius2``. Truth: angle, angle2."""
+    """Draw rows from a flat torus in R⁴, circles of ``radius`` and ``radius2``. Truth: angle, angle2."""
     parameters = {"radius": _positive("torus", "radius", radius), "radius2": _positive("torus", "radius2", radius2)}
     return Dataset("torus", (n, 4), torus_block, seed, dtype, parameters)
 
@@ -362,7 +418,7 @@ def mixture(
     seed: int = 0,
     dtype: str = "float32",
 ) -> Dataset:
-    """Gaussian clusters with centers ``separation``·N(0, I), in a subspace of R^d, with noise. Truth: label.
+    """Draw rows from Gaussian clusters in a subspace of R^d, centers ``separation``·N(0, I), with noise. Truth: label.
 
     ``n_clusters`` of them of standard deviation 1, in ``intrinsic`` of the ``d`` dimensions.
     Most clusters touch others and some stand apart: the neighbor graph has one large component of

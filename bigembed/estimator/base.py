@@ -125,7 +125,7 @@ class Estimator(Around, Framed, Routed, ABC):
 
     @abstractmethod
     def stages(self, source: RowSource) -> list[Stage]:
-        """All stages from rows to coordinates; those ``on_demand`` are left out by ``fit``."""
+        """List all stages from rows to coordinates; those ``on_demand`` are left out by ``fit``."""
 
     @abstractmethod
     def _set_fitted(self, run: Run) -> None:
@@ -217,7 +217,7 @@ class Estimator(Around, Framed, Routed, ABC):
         return int(steps[-1].n_components_) if steps else self.n_features_in_
 
     def as_fitted(self) -> Self:
-        """This estimator with the parameters that it was fitted with."""
+        """Return this estimator with the parameters that it was fitted with."""
         frozen = object.__new__(type(self))
         frozen.__dict__ = self.__dict__ | getattr(self, "_parameters", {})
         return frozen
@@ -232,7 +232,18 @@ class Estimator(Around, Framed, Routed, ABC):
         """What no annotation says: which parameters go together."""
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name."""
+        """Return the parameters by name.
+
+        Parameters
+        ----------
+        deep : bool
+            Not used; scikit-learn's protocol has it.
+
+        Returns
+        -------
+        dict
+            The parameters, by name.
+        """
         return {name: getattr(self, name) for name in self._names()}
 
     def _own_params(self) -> dict[str, Any]:
@@ -240,7 +251,18 @@ class Estimator(Around, Framed, Routed, ABC):
         return {name: value for name, value in self.get_params().items() if name not in AROUND}
 
     def set_params(self, **parameters: Any) -> Self:
-        """Set parameters by name; unknown ones are an error that lists the known."""
+        """Set parameters by name; unknown ones are an error that lists the known.
+
+        Parameters
+        ----------
+        **parameters : dict
+            The new values, by name.
+
+        Returns
+        -------
+        Estimator
+            The estimator itself.
+        """
         known = self._names()
         for name, value in parameters.items():
             if name not in known:
@@ -286,7 +308,20 @@ class Estimator(Around, Framed, Routed, ABC):
         return hasattr(self, "_run") or hasattr(self, "eigenvalues_")
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit rows (any kind that :func:`bigembed.open_array` takes)."""
+        """Fit the map to rows.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            The rows, of any kind that :func:`bigembed.open_array` takes.
+        y : None
+            Not used; scikit-learn's protocol has it.
+
+        Returns
+        -------
+        Estimator
+            The estimator itself.
+        """
         return self._fit_rows(X)
 
     def _pairwise(self) -> bool:
@@ -304,11 +339,37 @@ class Estimator(Around, Framed, Routed, ABC):
         return self
 
     def fit_transform(self, X: Any, y: Any = None, **aligned: Any) -> Any:
-        """``fit``, then the coordinates of the rows fitted."""
+        """Fit the map to rows, and return their coordinates.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            The rows, of any kind that :func:`bigembed.open_array` takes.
+        y : None
+            Not used; scikit-learn's protocol has it.
+        **aligned : array of shape (n,)
+            Vectors aligned with the rows, which ``fit`` takes by name.
+
+        Returns
+        -------
+        array of shape (n, m)
+            The coordinates, as ``embedding_`` has them.
+        """
         return self.fit(X, y, **aligned).embedding_  # type: ignore[attr-defined]
 
     def transform(self, X: Any) -> Any:
-        """Coordinates of new rows, row by row the same whatever the batch: NumPy for NumPy, else a lazy Dask array."""
+        """Place new rows on the map, each by itself: a row gets the same coordinates whatever the batch.
+
+        Parameters
+        ----------
+        X : array of shape (k, d)
+            New rows, in any form that ``fit`` takes.
+
+        Returns
+        -------
+        array of shape (k, m)
+            The coordinates: NumPy for NumPy, else a lazy Dask array.
+        """
         return self._followed(self._as_computed(X))
 
     def _as_computed(self, X: Any, **aligned: Any) -> Any:
@@ -319,14 +380,28 @@ class Estimator(Around, Framed, Routed, ABC):
         return transform(self, X, **aligned)
 
     def transform_to(self, X: Any, out: str | os.PathLike[str]) -> None:
-        """Coordinates of new rows, block by block, into a new Zarr array (n, m): one pass."""
+        """Place new rows on the map, block by block, and write their coordinates in one pass.
+
+        Parameters
+        ----------
+        X : array of shape (k, d)
+            New rows, in any form that ``fit`` takes.
+        out : path
+            The path of the new Zarr array (n, m).
+        """
         from bigembed.estimator.transform import transform_to
 
         self._check_fitted()
         transform_to(self, X, out)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model: Zarr and JSON, versioned, checksummed, nothing that needs unpickling."""
+        """Write the fitted model: Zarr and JSON, versioned, checksummed, nothing that needs unpickling.
+
+        Parameters
+        ----------
+        path : path
+            The path of the model.
+        """
         from bigembed.estimator.saving import save
 
         self._check_fitted()
@@ -348,9 +423,19 @@ class Estimator(Around, Framed, Routed, ABC):
         from_state(self, state)
 
     def get_feature_names_out(self, input_features: Sequence[str] | None = None) -> Array:
-        """Names of the coordinates: the class name in lower case and a number from 0 on, as scikit-learn counts.
+        """Return names of the coordinates: the class name in lower case and a number from 0 on, as scikit-learn counts.
 
         Reports, pictures and warnings count coordinates from 1.
+
+        Parameters
+        ----------
+        input_features : sequence of str, or None
+            The names of the columns of the rows; if given, they must be those that were fitted.
+
+        Returns
+        -------
+        ndarray of str
+            The names.
         """
         self._check_fitted()
         return np.array(coordinate_names(type(self), self.n_components_), dtype=object)  # type: ignore[attr-defined]

@@ -82,7 +82,10 @@ def batch_rows(n: int, row_bytes: int, most: int = MAX_BATCH) -> int:
 
 @dataclass(frozen=True)
 class Extension:
-    """What turns rows into coordinates, in any process. Small and picklable: arrays are named by their paths."""
+    """Turn rows into coordinates, in any process.
+
+    It is small and picklable: arrays are named by their paths.
+    """
 
     function: Callable[..., Array]
     """``function(rows, model, **aligned)``: rows (m, d) in their work dtype (or CSR) to (m, width). It must give each
@@ -116,14 +119,43 @@ class Extension:
         return self.of_block(block)
 
     def of_block(self, block: RowBlock) -> Any:
-        """Coordinates of a block that was checked."""
+        """Compute the coordinates of a block that was checked.
+
+        Parameters
+        ----------
+        block : RowBlock
+            The rows.
+
+        Returns
+        -------
+        array of shape (rows, width)
+            The coordinates.
+        """
         needed: dict[str, Any] = {name: block.aligned[name] for name in self.aligned}
         if self.numbered:
             needed["start"] = block.start
         return as_typed(self.of_rows(block.rows, **needed), self.dtype)
 
     def of_rows(self, rows: Any, **aligned: Array) -> Array:
-        """The function of rows; :class:`DamagedError` where the parts of a saved model do not fit."""
+        """Compute the function of rows.
+
+        Parameters
+        ----------
+        rows : array of shape (rows, d)
+            The rows in their work dtype, or CSR.
+        **aligned : array of shape (rows,)
+            Vectors aligned with the rows, by name.
+
+        Returns
+        -------
+        array of shape (rows, width)
+            The coordinates.
+
+        Raises
+        ------
+        DamagedError
+            If the parts of a saved model do not fit.
+        """
         if self.missing == "passed" and not (there := complete(rows)).all():
             return self._of_complete(rows, there, aligned)
         with consistent(self.saved):

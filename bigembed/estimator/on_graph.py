@@ -38,15 +38,28 @@ class GraphEstimator(Estimator):
     algorithm: str
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit rows or distances (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, symmetric sparse
-        weights, or a graph of any size (:func:`bigembed.open_graph`)."""
+        """Fit the map to rows, distances or a graph.
+
+        Parameters
+        ----------
+        X : array of shape (n, d) or (n, n), NeighborGraph, sparse matrix or graph
+            Rows or distances (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, symmetric sparse
+            weights, or a graph of any size (:func:`bigembed.open_graph`).
+        y : None
+            Not used; scikit-learn's protocol has it.
+
+        Returns
+        -------
+        Estimator
+            The estimator itself.
+        """
         from bigembed.estimator.fitting import fit_on_graph
 
         fit_on_graph(self, X)
         return self
 
     def stages(self, source: RowSource) -> list[Stage]:
-        """All stages from rows, an array of distances, or a user's graph, to coordinates."""
+        """List all stages from rows, an array of distances, or a user's graph, to coordinates."""
         self._check()
         seed = self._seed()
         if isinstance(source, GraphSource):

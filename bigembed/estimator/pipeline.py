@@ -54,15 +54,28 @@ class Step(RowwiseEstimator):
         """The function of rows, and what it takes beside them: see :class:`Extension`."""
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit rows of any kind that :func:`bigembed.open_array` takes; sparse ones where the step keeps their zeros."""
+        """Fit the step to rows; sparse ones are taken where the step keeps their zeros.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            The rows, of any kind that :func:`bigembed.open_array` takes.
+        y : None
+            Not used; scikit-learn's protocol has it.
+
+        Returns
+        -------
+        Estimator
+            The estimator itself.
+        """
         return self._fit_rows(X)
 
     def dense_only(self) -> str:
-        """Why this step would make other numbers of zeros, and what to do instead; empty where it keeps them."""
+        """Say why this step would make other numbers of zeros, and what to do instead; empty where it keeps them."""
         return ""
 
     def refuse_sparse(self) -> NoReturn:
-        """InputError for sparse rows."""
+        """Raise InputError for sparse rows."""
         raise InputError(
             f"{type(self).registered}: {self.dense_only() or 'it was fitted to dense rows only'}. Or write the rows "
             "dense first, if there is room: bigembed ingest --dense"
@@ -72,7 +85,7 @@ class Step(RowwiseEstimator):
         return not self.dense_only()
 
     def stages(self, source: RowSource) -> list[Stage]:
-        """What the step learns and, on demand, the rows as it maps them."""
+        """List what the step learns and, on demand, the rows as it maps them."""
         self._check()
         checked_shape(source)
         if source.sparse and self.dense_only():
@@ -81,11 +94,11 @@ class Step(RowwiseEstimator):
         return [*stages, self._output_stage(source, stages, self.width(source), source.work)]
 
     def width(self, source: RowSource) -> int:
-        """Columns of what the step makes of these rows."""
+        """Count the columns of what the step makes of these rows."""
         return source.width
 
     def said(self) -> str:
-        """What it did with the rows fitted, in words."""
+        """Say in words what it did with the rows fitted."""
         return f"{self.n_features_in_:,} columns"
 
     def _set_fitted(self, run: Run) -> None:
@@ -104,7 +117,18 @@ class Step(RowwiseEstimator):
         return Extension(function, model, width, found["d"], dtype=dtype, sparse=sparse, keeps_sparse=sparse)
 
     def get_feature_names_out(self, input_features: Sequence[str] | None = None) -> Array:
-        """The names of the columns: those of the rows fitted, or ``x0``, ``x1``, …, as scikit-learn has it."""
+        """Return the names of the columns: those of the rows fitted, or ``x0``, ``x1``, …, as scikit-learn has it.
+
+        Parameters
+        ----------
+        input_features : sequence of str, or None
+            The names of the columns of the rows; if given, they must be those that were fitted.
+
+        Returns
+        -------
+        ndarray of str
+            The names.
+        """
         self._check_fitted()
         fitted = getattr(self, "feature_names_in_", None)
         given = input_features if input_features is not None else fitted
@@ -161,7 +185,7 @@ def run_looked_at(context: Context, source: RowSource, d: int, n: int) -> dict[s
 
 @dataclass(eq=False, repr=False)
 class Pipeline:
-    """Steps before a method, fitted together: rows of any number go through them as they are read.
+    """Fit steps and a method together: rows of any number go through the steps as they are read.
 
     Unlike scikit-learn's class of that name, it keeps everything in one run of stages (so that a killed fit resumes,
     and a changed step computes itself and what follows anew, and nothing else), writes one model, and lets ``missing``
@@ -219,7 +243,22 @@ class Pipeline:
     callbacks: Any = None
 
     def fit(self, X: Any, y: Any = None, **aligned: Any) -> Self:
-        """Fit the steps, one after the other, and the method to what they make of the rows."""
+        """Fit the steps, one after the other, and the method to what they make of the rows.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            The rows, of any kind that :func:`bigembed.open_array` takes.
+        y : array of shape (n,), or None
+            The labels, for a method that takes them.
+        **aligned : array of shape (n,)
+            Vectors aligned with the rows, which ``fit`` takes by name.
+
+        Returns
+        -------
+        Estimator
+            The estimator itself.
+        """
         if isinstance(X, NeighborGraph):
             raise InputTypeError("a Pipeline takes rows; a graph is given to the method itself, without steps")
         *steps, last = unnamed(self.steps)
@@ -229,15 +268,47 @@ class Pipeline:
         return self
 
     def fit_transform(self, X: Any, y: Any = None, **aligned: Any) -> Any:
-        """``fit``, then the coordinates of the rows fitted that are left."""
+        """Fit the steps and the method, and return the coordinates of the rows that are left.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            The rows, of any kind that :func:`bigembed.open_array` takes.
+        y : array of shape (n,), or None
+            The labels, for a method that takes them.
+        **aligned : array of shape (n,)
+            Vectors aligned with the rows, which ``fit`` takes by name.
+
+        Returns
+        -------
+        array of shape (n, m)
+            The coordinates, as ``embedding_`` has them.
+        """
         return self.fit(X, y, **aligned).method_.embedding_
 
     def transform(self, X: Any) -> Any:
-        """Coordinates of new rows, which go through the steps as the fitted ones did."""
+        """Place new rows on the map; they go through the steps as the fitted ones did.
+
+        Parameters
+        ----------
+        X : array of shape (k, d)
+            New rows, in any form that ``fit`` takes.
+
+        Returns
+        -------
+        array of shape (k, m)
+            The coordinates: NumPy for NumPy, else a lazy Dask array.
+        """
         return self._method().transform(X)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model with its steps; :func:`bigembed.load` gives the method back, which knows them."""
+        """Write the fitted model with its steps; :func:`bigembed.load` gives the method back, which knows them.
+
+        Parameters
+        ----------
+        path : path
+            The path of the model.
+        """
         self._method().save(path)
 
     def _method(self) -> Any:
@@ -266,7 +337,18 @@ class Pipeline:
         return f"Pipeline([{', '.join(map(repr, unnamed(self.steps)))}])"
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name; ``deep``: also those of the estimators, as ``NAME__PARAMETER``."""
+        """Return the parameters by name.
+
+        Parameters
+        ----------
+        deep : bool
+            Whether those of the estimators are among them, as ``NAME__PARAMETER``.
+
+        Returns
+        -------
+        dict
+            The parameters, by name.
+        """
         own = {name: getattr(self, name) for name in ("steps", *AROUND)}
         if deep:
             for name, step in named(self.steps).items():
@@ -274,7 +356,18 @@ class Pipeline:
         return own
 
     def set_params(self, **parameters: Any) -> Self:
-        """Set parameters by name: own ones, and ``NAME__PARAMETER`` of an estimator in the list."""
+        """Set parameters by name: own ones, and ``NAME__PARAMETER`` of an estimator in the list.
+
+        Parameters
+        ----------
+        **parameters : dict
+            The new values, by name.
+
+        Returns
+        -------
+        Estimator
+            The estimator itself.
+        """
         known = named(self.steps)
         for name, value in parameters.items():
             step, inside, key = name.partition("__")

@@ -38,7 +38,7 @@ class RowwiseEstimator(Estimator):
 
     @property
     def embedding_(self) -> Any:
-        """Coordinates of the rows fitted (n, m): NumPy for NumPy input, else a Dask array computed when asked.
+        """Return the coordinates (n, m) of the rows fitted: NumPy for NumPy input, else a lazy Dask array.
 
         A model that was loaded has them only if they had been written (jobs do): the rows are not part of it.
         """
@@ -50,15 +50,41 @@ class RowwiseEstimator(Estimator):
         return self._embedding
 
     def fit_transform(self, X: Any, y: Any = None, **aligned: Any) -> Any:
-        """``fit``, then the coordinates of the rows fitted."""
+        """Fit the map to rows, and return their coordinates.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            The rows, of any kind that :func:`bigembed.open_array` takes.
+        y : None
+            Not used; scikit-learn's protocol has it.
+        **aligned : array of shape (n,)
+            Vectors aligned with the rows, which ``fit`` takes by name.
+
+        Returns
+        -------
+        array of shape (n, m)
+            The coordinates, as ``embedding_`` has them.
+        """
         self.fit(X, y, **aligned)
         self._embedding = self._followed(self._coordinates())
         return self._embedding
 
     def fit_transform_to(self, X: Any, out: str | os.PathLike[str], y: Any = None, **aligned: Any) -> None:
-        """``fit``, then the coordinates of the rows fitted into a new Zarr array (n, m) at ``out``.
+        """Fit the map to rows, and write their coordinates into a new Zarr array.
 
-        One more pass over the rows; a pass over the coordinates where ``fit`` has made them.
+        This is one more pass over the rows, or over the coordinates where ``fit`` has made them.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            The rows, of any kind that :func:`bigembed.open_array` takes.
+        out : path
+            The path of the new Zarr array (n, m).
+        y : None
+            Not used; scikit-learn's protocol has it.
+        **aligned : array of shape (n,)
+            Vectors aligned with the rows, which ``fit`` takes by name.
         """
         from bigembed.estimator.transform import refuse_existing, write_coordinates
 
@@ -72,11 +98,11 @@ class RowwiseEstimator(Estimator):
         write_coordinates(rows, extension, out, self._run)
 
     def width(self, source: RowSource) -> Any:
-        """Columns of what it makes of rows where it is a step before another method, if that is known before."""
+        """Count the columns that it makes as a step before another method, if that is known before."""
         return getattr(self, "n_components", None)
 
     def said(self) -> str:
-        """What it did with the rows fitted, in words."""
+        """Say in words what it did with the rows fitted."""
         return f"{self.n_components_:,} columns made of {self.n_features_in_:,}"  # type: ignore[attr-defined]
 
     def _names_out(self, names: list[str]) -> list[str]:

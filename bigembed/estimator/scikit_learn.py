@@ -97,7 +97,7 @@ class Framed:
                 setattr(cls, name, _framing(cls.__dict__[name]))
 
     def set_output(self, *, transform: str | None = None) -> Self:
-        """What ``transform`` and ``fit_transform`` return for arrays in memory; lazy Dask arrays stay what they are.
+        """Choose what ``transform`` and ``fit_transform`` return for arrays in memory; lazy ones stay what they are.
 
         A data frame would load all of their coordinates: make it of what ``compute`` returns.
 
@@ -106,6 +106,11 @@ class Framed:
         transform : {"default", "pandas", "polars"} or None
             What is returned: "default" is NumPy; None leaves it as it is. scikit-learn's
             ``config_context(transform_output=...)`` and ``Pipeline.set_output`` ask for the same.
+
+        Returns
+        -------
+        Estimator
+            The estimator itself.
         """
         if transform is not None:
             checked_container(transform)
@@ -171,7 +176,13 @@ class Routed:
     _metadata_request: Any
 
     def get_metadata_routing(self) -> Any:
-        """What each method takes beside ``X`` and ``y``, and what of it was requested."""
+        """Return what each method takes beside ``X`` and ``y``, and what of it was requested.
+
+        Returns
+        -------
+        MetadataRequest
+            The requests, as scikit-learn has them.
+        """
         from copy import deepcopy
 
         from sklearn.utils.metadata_routing import MetadataRequest
@@ -195,19 +206,67 @@ class Routed:
         return self
 
     def set_fit_request(self, **asked: bool | str | None) -> Self:
-        """Request metadata for ``fit``: True, False, None (an error where it is given) or the name it comes under."""
+        """Request metadata for ``fit``.
+
+        Parameters
+        ----------
+        **asked : bool, str or None
+            By the name of what is passed along: True, False, None (an error where it is given) or the name it comes
+            under.
+
+        Returns
+        -------
+        Estimator
+            The estimator itself.
+        """
         return self._request("fit", asked)
 
     def set_partial_fit_request(self, **asked: bool | str | None) -> Self:
-        """Request metadata for ``partial_fit``, as :meth:`set_fit_request`."""
+        """Request metadata for ``partial_fit``, as :meth:`set_fit_request`.
+
+        Parameters
+        ----------
+        **asked : bool, str or None
+            By the name of what is passed along: True, False, None (an error where it is given) or the name it comes
+            under.
+
+        Returns
+        -------
+        Estimator
+            The estimator itself.
+        """
         return self._request("partial_fit", asked)
 
     def set_transform_request(self, **asked: bool | str | None) -> Self:
-        """Request metadata for ``transform``, as :meth:`set_fit_request`."""
+        """Request metadata for ``transform``, as :meth:`set_fit_request`.
+
+        Parameters
+        ----------
+        **asked : bool, str or None
+            By the name of what is passed along: True, False, None (an error where it is given) or the name it comes
+            under.
+
+        Returns
+        -------
+        Estimator
+            The estimator itself.
+        """
         return self._request("transform", asked)
 
     def set_score_request(self, **asked: bool | str | None) -> Self:
-        """Request metadata for ``score``, as :meth:`set_fit_request`."""
+        """Request metadata for ``score``, as :meth:`set_fit_request`.
+
+        Parameters
+        ----------
+        **asked : bool, str or None
+            By the name of what is passed along: True, False, None (an error where it is given) or the name it comes
+            under.
+
+        Returns
+        -------
+        Estimator
+            The estimator itself.
+        """
         return self._request("score", asked)
 
 

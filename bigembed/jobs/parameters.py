@@ -161,7 +161,7 @@ def _describe(name: str, cls: Any) -> dict[str, Any]:
 def documented(text: str) -> dict[str, str]:
     """Return what a numpydoc docstring says of each parameter: its type, and then its description.
 
-    >>> documented("Do it.\\n\\nParameters\\n----------\\na : int\\n    Number.\\nb, c : bool\\n    Whether\\n    so.\\n")
+    >>> documented("Do.\\n\\nParameters\\n----------\\na : int\\n    Number.\\nb, c : bool\\n    Whether\\n    so.\\n")
     {'a': 'int. Number.', 'b': 'bool. Whether so.', 'c': 'bool. Whether so.'}
     """
     match = re.search(r"^Parameters\n-+\n(.*?)(?=^\w[\w ]*\n-+$|\Z)", text, re.S | re.M)

@@ -37,8 +37,21 @@ class DescendedEstimator(GraphEstimator):
     in_memory: bool | str
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit rows or distances (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, symmetric sparse
-        weights, or a graph of any size (:func:`bigembed.open_graph`): of weights, or of distances to neighbors."""
+        """Fit the map to rows, distances or a graph.
+
+        Parameters
+        ----------
+        X : array of shape (n, d) or (n, n), NeighborGraph, sparse matrix or graph
+            Rows or distances (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, symmetric sparse
+            weights, or a graph of any size (:func:`bigembed.open_graph`): of weights, or of distances to neighbors.
+        y : None
+            Not used; scikit-learn's protocol has it.
+
+        Returns
+        -------
+        Estimator
+            The estimator itself.
+        """
         if isinstance(X, NeighborGraph) and X.radius is not None:
             raise InputTypeError(
                 f"{type(self).__name__} takes the nearest neighbors of every row, and a graph of a radius may join a "

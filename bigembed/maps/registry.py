@@ -71,7 +71,7 @@ def method_or_step(name: str) -> type[Any]:
 
 
 def load(path: Any, functions: Functions = ()) -> Any:
-    """The fitted estimator that ``save`` wrote, here or elsewhere; it extends to new rows as before.
+    """Load the fitted estimator that ``save`` wrote, here or elsewhere; it extends to new rows as before.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ EDGE_COLUMNS = ("source", "target", "distance")
 
 
 class NeighborGraph:
-    """A symmetric graph of near rows on disk, in a row order in which near rows lie together.
+    """Hold a symmetric graph of near rows on disk, in a row order in which near rows lie together.
 
     i and j are joined if either is among the k nearest of the other (``n_neighbors``), or if they are within
     ``radius`` of each other. ``fit`` of any method on a graph takes it in place of rows, so one graph serves many
@@ -106,41 +106,56 @@ class NeighborGraph:
 
     @property
     def recall(self) -> float:
-        """Share of true neighbors found, measured on sampled rows against all rows; 1 where all pairs were compared."""
+        """Return the share of true neighbors found for sampled rows; 1 where all pairs were compared."""
         return float(self.run.results("recall")["recall"]) if self.run.has("recall") else 1.0
 
     @property
     def dense(self) -> bool:
-        """Whether it holds every pair of rows, as one block and without lists."""
+        """Tell whether it holds every pair of rows, as one block and without lists."""
         given = self.metric != GIVEN and self.n_neighbors is not None
         return given and self.run.has("graph") and not self.run.has("search")
 
     @property
     def scaled(self) -> bool:
-        """Whether it says how far each row lies from its k-th neighbor: not so of a matrix of given distances."""
+        """Tell whether it says how far each row lies from its k-th neighbor: not so of a matrix of given distances."""
         return self.metric != GIVEN or bool(self.run.results("graph").get("scales"))
 
     @property
     def sampled(self) -> bool:
-        """Whether given distances to sampled rows are kept."""
+        """Tell whether given distances to sampled rows are kept."""
         return self.metric == GIVEN and "sampled" in self.run.results("survey")
 
     @property
     def edges(self) -> int:
-        """Edges, each counted from both of its rows."""
+        """Count the edges, each from both of its rows."""
         return int(self.run.results("graph")["edges"])
 
     @property
     def matrix(self) -> StoredMatrix:
-        """Squared distances by row blocks, in internal order; the diagonal is stored as 0."""
+        """Return squared distances by row blocks, in internal order; the diagonal is stored as 0."""
         return self.run.matrix(self.stage)
 
     @declared
     def recall_in(self, X: Any, n_neighbors: int | None = None, *, rows: int = 1_000, seed: int = 0) -> Recall:
-        """recall@k in other rows of the same points: the share of the k nearest in ``X`` that the lists hold.
+        """Measure recall@k in other rows of the same points: the share of their k nearest that the lists hold.
 
-        ``X`` (n, any) in the order of the input; k by default that of the graph. Measured on ``rows`` sampled rows
-        against all of ``X``, in one pass: ``recall``, ``standard_error``, ``rows``, ``n_neighbors``.
+        It is measured on sampled rows against all of ``X``, in one pass.
+
+        Parameters
+        ----------
+        X : array of shape (n, any)
+            The other rows, in the order of the input.
+        n_neighbors : int or None
+            The number k; None is that of the graph.
+        rows : int
+            The number of sampled rows.
+        seed : int
+            The seed of the sample.
+
+        Returns
+        -------
+        Recall
+            With ``recall``, ``standard_error``, ``rows`` and ``n_neighbors``.
         """
         if self.dense:
             return Recall(1.0, 0.0, min(rows, self.n), self.n - 1 if n_neighbors is None else n_neighbors)
@@ -157,12 +172,24 @@ class NeighborGraph:
         return share_found(truth, self.run.path("search"), ordered, self.n_neighbors)
 
     def original_ids(self) -> Array:
-        """Row of the input for each internal id, (n,) int64; in this process."""
+        """Return the row of the input for each internal id, in this process.
+
+        Returns
+        -------
+        ndarray of shape (n,), int64
+            The rows.
+        """
         ordered = Ordered.open(self.run.path("order"))
         return np.concatenate([ordered.ids(b) for b in range(len(ordered.blocks))])
 
     def to_scipy(self) -> Any:
-        """The whole graph as a SciPy CSR matrix of distances in the order of the input (n·k in this process)."""
+        """Read the whole graph as a SciPy matrix of distances (n·k entries in this process).
+
+        Returns
+        -------
+        CSR array of shape (n, n)
+            The distances, in the order of the input.
+        """
         from scipy.sparse import coo_array
 
         parts = [edges_of(b, self._view()) for b in range(len(self.matrix.rows))]
@@ -173,6 +200,13 @@ class NeighborGraph:
         """Write the edges, each from both of its rows, as columns source, target and distance; block by block.
 
         ``source`` and ``target`` are rows of the input; ``open_graph(path, values="distances")`` reads the file.
+
+        Parameters
+        ----------
+        path : path
+            The path of the file.
+        overwrite : bool
+            Whether a file that is there is replaced.
         """
         view = self._view()
         blocks = (edges_of(b, view) for b in range(len(self.matrix.rows)))

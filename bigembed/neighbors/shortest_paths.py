@@ -26,7 +26,7 @@ LARGEST = 2 << 30
 
 
 def geodesic_distances(graph: NeighborGraph, rows: Any) -> Array:
-    """Lengths of the shortest paths from some rows to all rows of a neighbor graph.
+    """Find the lengths of the shortest paths from some rows to all rows of a neighbor graph.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def geodesic_distances(graph: NeighborGraph, rows: Any) -> Array:
 
 @declared
 def shortest_path(graph: NeighborGraph, i: int, j: int) -> tuple[float, Array]:
-    """The shortest path between two rows of a neighbor graph.
+    """Find the shortest path between two rows of a neighbor graph.
 
     Parameters
     ----------

@@ -86,10 +86,23 @@ def spectrum(
     gaps: Array | None = None,
     title: str = "",
 ) -> None:
-    """Eigenvalues and, where given, residuals and gaps of each pair, as a PNG.
+    """Draw eigenvalues and, where given, residuals and gaps of each pair, as a PNG.
 
     Above: λ. Below, on a logarithmic scale: 1 − λ, the residual and the gap to the next
     eigenvalue. A residual well below its gap means that the single vector is to be trusted.
+
+    Parameters
+    ----------
+    path : path
+        The path of the PNG.
+    eigenvalues : array of shape (m,)
+        The eigenvalues λ.
+    residuals : array of shape (m,), or None
+        The residuals of the pairs.
+    gaps : array of shape (m,), or None
+        The gap of each pair to the next eigenvalue.
+    title : str
+        The title of the picture.
     """
     values = np.asarray(eigenvalues, dtype=np.float64).ravel()
     if not len(values):
@@ -127,9 +140,24 @@ def bandwidth(
     dimension: float | None = None,
     title: str = "",
 ) -> None:
-    """The kernel sum S(ε) and its slope d log S / d log ε, with the chosen ε, as a PNG.
+    """Draw the kernel sum S(ε) and its slope d log S / d log ε, with the chosen ε, as a PNG.
 
     Twice the largest slope is the intrinsic dimension that the test implies (seed 000, §9.7).
+
+    Parameters
+    ----------
+    path : path
+        The path of the PNG.
+    epsilons : array of shape (e,)
+        The scales ε.
+    ksum : array of shape (e,)
+        The kernel sum at each scale.
+    chosen : float or None
+        The scale that was chosen.
+    dimension : float or None
+        The dimension that is written beside the slope.
+    title : str
+        The title of the picture.
     """
     grid = np.asarray(epsilons, dtype=np.float64).ravel()
     sums = np.asarray(ksum, dtype=np.float64).ravel()

@@ -49,12 +49,31 @@ def scatter(
     names: Sequence[str] | None = None,
     note: str = "",
 ) -> None:
-    """A map of the points as a PNG: two of the coordinates, one pass for the limits and one to draw.
+    """Draw a map of the points as a PNG: two of the coordinates, one pass for the limits and one to draw.
 
-    ``color`` (a number for each row) gives a colour bar, ``labels`` (a class for each row) a legend of the 20 most
-    frequent ones; both in the form of ``coordinates``, and read once more. Above 250 000 rows a pixel shows how many
-    points it holds by its strength, and their mean colour. With one coordinate the other axis is the row. A ``note``
-    stands below in small letters.
+    Above 250 000 rows a pixel shows how many points it holds by its strength, and their mean colour. With one
+    coordinate the other axis is the row.
+
+    Parameters
+    ----------
+    path : path
+        The path of the PNG.
+    coordinates : array of shape (n, m)
+        The coordinates, drawn by ``axes``: a NumPy, Dask or zarr array, a sequence of blocks, or a function that
+        returns an iterator over blocks.
+    color : array of shape (n,), or None
+        A number for each row, which gives a colour bar; in the form of ``coordinates``, and read once more.
+    labels : array of shape (n,), or None
+        A class for each row, which gives a legend of the 20 most frequent ones; in the form of ``coordinates``, and
+        read once more.
+    title : str
+        The title of the picture.
+    axes : pair of int
+        The two coordinates that are drawn, from 0.
+    names : sequence of str, or None
+        The names of the axes.
+    note : str
+        What stands below in small letters.
     """
     require_picture(path)
     if color is not None and labels is not None:
@@ -115,7 +134,19 @@ def explain(figure: Any, axis: Any, paint: Paint, count: int) -> None:
 
 
 def named(path: str | os.PathLike[str], x: Array, y: Array, names: Sequence[str], title: str = "") -> None:
-    """Points (n,) with their names beside them, both axes to one scale, as a PNG."""
+    """Draw points with their names beside them, both axes to one scale, as a PNG.
+
+    Parameters
+    ----------
+    path : path
+        The path of the PNG.
+    x, y : array of shape (n,)
+        The coordinates of the points.
+    names : sequence of str
+        The names of the points.
+    title : str
+        The title of the picture.
+    """
     if not len(x) == len(y) == len(names):
         raise InputError(f"named: {len(x)} and {len(y)} coordinates for {len(names)} names")
     figure, axis = new_figure(8.4, 5.4)
@@ -156,7 +187,7 @@ def thumbnails(
     side: int = 45,
     invert: bool = False,
 ) -> None:
-    """A map as a PNG with thumbnails of the images at their coordinates, thinned so that none hides another.
+    """Draw a map as a PNG with thumbnails of the images at their coordinates, thinned so that none hides another.
 
     Which are drawn does not depend on how the rows are sorted, nor on their blocks. Three passes over the coordinates
     and one over the images, up to the last that is drawn; the memory is that of a block, the grid and the images drawn.
@@ -185,7 +216,10 @@ def thumbnails(
     invert : bool
         Whether large values are dark.
 
-    Raises InputError for a shape that is not that of the images, NaN or infinite coordinates, or different lengths.
+    Raises
+    ------
+    InputError
+        If the shape is not that of the images, coordinates are NaN or infinite, or lengths differ.
     """
     require_picture(path)
     if not (isinstance(side, int) and 8 <= side <= THUMBNAIL_PIXELS // 4):

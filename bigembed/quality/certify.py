@@ -18,7 +18,7 @@ from bigembed.store.paths import PathLike, at, remove
 
 @dataclass(frozen=True)
 class MapQuality:
-    """How well coordinates show rows: figures with standard errors, and what they mean."""
+    """Say how well coordinates show rows: figures with standard errors, and what they mean."""
 
     figures: dict[str, Any]
     """All figures, plain numbers: see :func:`bigembed.certify`."""
@@ -29,30 +29,42 @@ class MapQuality:
 
     @property
     def preservation(self) -> float:
-        """Share of the k nearest rows that are among the k nearest on the map."""
+        """Return the share of the k nearest rows that are among the k nearest on the map."""
         return float(self.figures["preservation"]["value"])
 
     @property
     def trustworthiness(self) -> float:
-        """1 where no row comes near on the map that is far in the data; about ½ for shuffled coordinates."""
+        """Return 1 where no row comes near on the map that is far in the data; about ½ for shuffled coordinates."""
         return float(self.figures["trustworthiness"]["value"])
 
     @property
     def continuity(self) -> float:
-        """1 where no row that is near in the data is far on the map; about ½ for shuffled coordinates."""
+        """Return 1 where no row that is near in the data is far on the map; about ½ for shuffled coordinates."""
         return float(self.figures["continuity"]["value"])
 
     @property
     def triplets(self) -> float:
-        """Share of random triplets of rows whose two distances are in the same order; ½ for shuffled coordinates."""
+        """Return the share of random triplets whose two distances are in the same order; ½ for shuffled coordinates."""
         return float(self.figures["triplets"]["value"])
 
     def as_dict(self) -> dict[str, Any]:
-        """Figures, warnings and notes, as JSON can hold them."""
+        """Return figures, warnings and notes, as JSON can hold them.
+
+        Returns
+        -------
+        dict
+            All of them, by name.
+        """
         return {**self.figures, "warnings": list(self.warnings), "notes": list(self.notes)}
 
     def lines(self) -> list[str]:
-        """All of it for people."""
+        """Write all of it for people.
+
+        Returns
+        -------
+        list of str
+            The lines.
+        """
         f = self.figures
         head = (
             f"{f['n']:,} rows of {f['d']} columns ({f['metric']}), {f['n_coordinates']} coordinates; "
@@ -77,7 +89,7 @@ def certify(
     seed: int = 0,
     workdir: PathLike | None = None,
 ) -> MapQuality:
-    """How well coordinates made by anything (UMAP, t-SNE, PCA, bigembed) show the rows that they were made from.
+    """Measure how well coordinates made by anything (UMAP, t-SNE, PCA, bigembed) show their rows.
 
     Sampled rows are compared with *all* rows, in X and on the map. With N_X(i), N_Y(i) the k nearest rows of row i and
     r_X(i, j) the rank of row j by distance from i, means over the sampled i are taken of

@@ -148,7 +148,7 @@ def missing_shards(array: Any) -> int:
 
 
 def open_array(source: Any) -> da.Array:
-    """Rows as a lazy Dask array (n, d): from a path of a Zarr array or .npy, or an array of any kind.
+    """Open rows as a lazy Dask array (n, d), from a path of a Zarr array or .npy, or from an array of any kind.
 
     Parameters
     ----------

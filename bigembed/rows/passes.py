@@ -177,16 +177,43 @@ def reduce_rows(
     label: str = "",
     **fixed: Any,
 ) -> Parts:
-    """Σ ``function(block, **fixed)`` over all canonical blocks: one pass.
+    """Add up ``function(block, **fixed)`` over all canonical blocks, in one pass.
 
-    ``function`` and ``combine`` are module-level and pure; ``combine`` need not be a sum but must be
-    associative up to rounding. ``partial_bytes``: size of one result, where it is large (d² sums): more
-    rows are then added inside a task. ``first``: this pass reads the rows first, so it checks that they
-    (and their weights) are finite; every offender is counted, the first are named. ``propagates``: NaN or
-    infinity anywhere in the rows makes a result that is not finite, so that only then the rows are looked at. Groups
-    that a killed run left in the exchange are not computed again.
+    Groups that a killed run left in the exchange are not computed again.
 
-    Raises InputError for rows or weights that cannot be used.
+    Parameters
+    ----------
+    source : RowSource
+        The rows.
+    function : function
+        The function of a block; it is module-level and pure.
+    exchange : Exchange
+        Where sums of groups are kept.
+    combine : function
+        What adds two results. It is module-level and pure, and need not be a sum, but must be associative up to
+        rounding.
+    partial_bytes : int
+        The size of one result, where it is large (d² sums): more rows are then added inside a task.
+    first : bool
+        Whether this pass reads the rows first, so that it checks that they (and their weights) are finite; every
+        offender is counted, the first are named.
+    propagates : bool
+        Whether NaN or infinity anywhere in the rows makes a result that is not finite, so that only then the rows are
+        looked at.
+    label : str
+        The name of the pass, for progress.
+    **fixed : dict
+        Further arguments of the function.
+
+    Returns
+    -------
+    dict of str to array
+        The sum.
+
+    Raises
+    ------
+    InputError
+        If rows or weights cannot be used.
     """
     name = label or function.__name__.strip("_")
     groups = row_groups(source, partial_bytes)
@@ -221,7 +248,27 @@ def write_mapped(
     label: str = "",
     **fixed: Any,
 ) -> None:
-    """Write ``function(block, **fixed)``, (m, width), for all rows into a new Zarr array (n, width): one pass."""
+    """Write ``function(block, **fixed)``, (m, width), for all rows into a new Zarr array (n, width), in one pass.
+
+    Parameters
+    ----------
+    source : RowSource
+        The rows.
+    function : function
+        The function of a block; it is module-level and pure.
+    out : str
+        The path of the new array.
+    width : int
+        The number of its columns.
+    dtype : dtype
+        The type of its entries.
+    first : bool
+        Whether this pass reads the rows first, so that it checks that they are finite.
+    label : str
+        The name of the pass, for progress.
+    **fixed : dict
+        Further arguments of the function.
+    """
     create_rows(out, (source.shape[0], width), dtype, source.block, overwrite=True)
     groups = row_groups(source, 0)
     tasks = [(part_of(source, groups[low:high]), groups[low:high]) for low, high in task_runs(source, groups)]

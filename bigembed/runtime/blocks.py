@@ -68,10 +68,26 @@ def offsets(sizes: Iterable[int]) -> Array:
 def map_blocks(
     function: Callable[..., Any], tasks: Iterable[Sequence[Any]], label: str = "", **fixed: Any
 ) -> list[Any]:
-    """Run ``function(*task, **fixed)`` for every task; results in the order of the tasks.
+    """Run ``function(*task, **fixed)`` for every task.
 
     The function must live in an importable module; its arguments and results must be small
-    (arrays travel through the store), and are ``settled``. One BLAS thread a task.
+    (arrays travel through the store), and are ``settled``. Each task has one BLAS thread.
+
+    Parameters
+    ----------
+    function : function
+        The function of a task.
+    tasks : iterable of sequences
+        The arguments of each task.
+    label : str
+        The name of the tasks, for progress.
+    **fixed : dict
+        Further arguments that all tasks have.
+
+    Returns
+    -------
+    list
+        The results, in the order of the tasks.
     """
     calls = [partial(_one_task, os.getpid(), partial(function, *task, **fixed)) for task in tasks]
     return [settled(result) for result in run_tasks(calls, label or function.__name__.strip("_"))]

@@ -76,7 +76,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Stage:
-    """One resumable step: a pure function of its inputs and parameters."""
+    """Describe one resumable step: a pure function of its inputs and parameters."""
 
     name: str
     inputs: tuple[str, ...]
@@ -112,7 +112,7 @@ Observer = Callable[[Event], None]
 
 @dataclass(frozen=True)
 class Context:
-    """What the function of a stage works with: the inputs that the stage declares, and folders of its own."""
+    """Give the function of a stage what it works with: the inputs that the stage declares, and folders of its own."""
 
     stage: Stage
     home: DeclaredInputs | PartOfRun
@@ -120,19 +120,60 @@ class Context:
     observer: Observer
 
     def path(self, array: str) -> str:
-        """Where this stage writes an array; with no name, its folder, ending in a slash."""
+        """Return where this stage writes an array.
+
+        Parameters
+        ----------
+        array : str
+            The name of the array; with no name, the path is that of the stage's folder, ending in a slash.
+
+        Returns
+        -------
+        str
+            The path.
+        """
         return inside(self.home.root, self.stage.name, array)
 
     def of(self, stage: str, array: str = "") -> str:
-        """Where an array of an earlier stage lies."""
+        """Return where an array of an earlier stage lies.
+
+        Parameters
+        ----------
+        stage : str
+            The name of the stage, one of the inputs.
+        array : str
+            The name of the array.
+
+        Returns
+        -------
+        str
+            The path.
+        """
         return self.home.path(stage, array)
 
     def results(self, stage: str) -> dict[str, Any]:
-        """The numbers that an earlier stage returned."""
+        """Return the numbers that an earlier stage returned.
+
+        Parameters
+        ----------
+        stage : str
+            The name of the stage, one of the inputs.
+
+        Returns
+        -------
+        dict
+            The numbers, by name.
+        """
         return self.home.results(stage)
 
     def note(self, message: str) -> None:
-        """A line of progress."""
+        """Report a line of progress.
+
+        Parameters
+        ----------
+        message : str
+            The line.
+        """
         self.observer(Event("note", self.stage.name, message=message))
 
 

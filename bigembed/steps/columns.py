@@ -66,7 +66,7 @@ def are_names(value: Any) -> bool:
 
 @dataclass(eq=False, repr=False)
 class Columns(Step, registered="columns"):
-    """Columns by their names or their numbers, in the order given; or those that vary most, in the order of the rows.
+    """Select columns by their names or numbers, in the order given, or those that vary most, in the order of the rows.
 
     The variance of a column is v_j = Σ_i (x_ij − m_j)²/n (Chan, Golub & LeVeque 1983), as ``standardize`` has it. By
     "dispersion" columns of counts are compared with those of like mean: (log D_j − a)/s, D_j = v_j n/((n − 1) m_j),
@@ -137,7 +137,7 @@ class Columns(Step, registered="columns"):
         need(self.by == "variance" or self.most_variable is not None, "by", "left out; it is of most_variable")
 
     def width(self, source: RowSource) -> int:
-        """How many are taken."""
+        """Count the columns that are taken."""
         most = source.width if self.columns is None else len(self.columns)
         return most if self.most_variable is None else self.most_variable
 
@@ -163,7 +163,7 @@ class Columns(Step, registered="columns"):
         return picked, read_array(run.path("choice", "chosen"))
 
     def said(self) -> str:
-        """How many it took."""
+        """Say how many columns it took."""
         return f"{len(self.columns_):,} of {self.n_features_in_:,} columns taken"
 
     def _names_out(self, names: list[str]) -> list[str]:

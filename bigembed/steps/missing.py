@@ -75,7 +75,7 @@ class Rows:
 
 @dataclass(eq=False, repr=False)
 class Missing(Step, registered="missing"):
-    """Rows in which values are missing (NaN, NA of pandas, empty cells, nulls, masked entries): left out, or filled.
+    """Leave out or fill rows in which values are missing (NaN, NA of pandas, empty cells, nulls, masked entries).
 
     A missing value is filled with the mean of the values of its column, Σ_i x_ij/m_j over the m_j that are there
     (Little & Rubin 2002, §4.2), with their median, or with a number. Infinity is not a missing value: it is refused.
@@ -147,7 +147,7 @@ class Missing(Step, registered="missing"):
 
     @property
     def drops(self) -> bool:
-        """Whether rows are left out."""
+        """Tell whether rows are left out."""
         return self.action == "drop"
 
     def dense_only(self) -> str:
@@ -162,7 +162,7 @@ class Missing(Step, registered="missing"):
         return [quantiles_stage(source, (0.5,), missing=True), replace(found, inputs=("quantiles",))]
 
     def stages(self, source: RowSource) -> list[Stage]:
-        """The pass that counts, and what fills; on demand the rows, filled."""
+        """List the pass that counts, what fills, and on demand the rows, filled."""
         found = super().stages(source)
         return found[:-1] if self.drops else found
 
@@ -173,7 +173,7 @@ class Missing(Step, registered="missing"):
         self.missing_ = read_array(run.path(STAGE, "counts"))
 
     def said(self) -> str:
-        """What it did with the rows fitted."""
+        """Say what it did with the rows fitted."""
         return sentence(self._run.results(STAGE))
 
     def _certificate(self, run: Run) -> dict[str, Any]:
@@ -189,13 +189,13 @@ class Missing(Step, registered="missing"):
         return replace(super()._extension(run), missing="taken", numbered=True)
 
     def left_of(self, source: RowSource) -> KeptRows | None:
-        """The rows of the fitted ones that are left; None where all are."""
+        """Return the rows of the fitted ones that are left; None where all are."""
         run: Run = self._run
         return kept_rows(source, run) if run.results(STAGE)["action"] == "drop" else None
 
     @property
     def rows_(self) -> Any:
-        """The numbers of the rows that are left."""
+        """Return the numbers of the rows that are left."""
         self._check_fitted()
         if self._source is None:
             raise InputError("a saved step does not know the rows that it was fitted to")

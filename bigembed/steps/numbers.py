@@ -27,7 +27,7 @@ from bigembed.store.arrays import read_array
 
 @dataclass(eq=False, repr=False)
 class Clip(FixedStep, registered="clip"):
-    """Numbers below ``low`` as ``low``, and numbers above ``high`` as ``high``: x ↦ min(max(x, low), high).
+    """Clip numbers below ``low`` to ``low``, and numbers above ``high`` to ``high``: x ↦ min(max(x, low), high).
 
     After ``standardize``, ``high = 10`` is what single-cell work calls the largest value of scaled expression
     (Wolf, Angerer & Theis 2018).
@@ -105,7 +105,7 @@ class Clip(FixedStep, registered="clip"):
 
 @dataclass(eq=False, repr=False)
 class Log1p(FixedStep, registered="log1p"):
-    """log(1 + x) of every number: counts, which spread over orders of magnitude, become comparable, and 0 stays 0.
+    """Take log(1 + x) of every number: counts over orders of magnitude become comparable, and 0 stays 0.
 
     The usual second step with single-cell counts, after ``normalize`` (Wolf, Angerer & Theis 2018).
 
@@ -167,7 +167,7 @@ NORMS = ("l2", "l1", "max", "total")
 
 @dataclass(eq=False, repr=False)
 class Normalizer(Step, registered="normalize"):
-    """Each row over its length, so that only directions count; or over its total, so that only shares do.
+    """Divide each row by its length, so that only directions count, or by its total, so that only shares do.
 
     x ↦ x/‖x‖ for ``norm`` l2, l1 and max, as scikit-learn's class of that name has it; x ↦ t·x/Σ_j x_j for "total",
     with the target t, by default the median of the totals, as single-cell work has it (Wolf, Angerer & Theis 2018).

@@ -28,7 +28,7 @@ STAYS = -1
 
 @dataclass(eq=False, repr=False)
 class OneHotEncoder(Step, registered="one_hot"):
-    """A column of categories as one column for each category, 1 in the rows that are of it and 0 in all others.
+    """Replace a column of categories by one column for each category, 1 in the rows that are of it and 0 in all others.
 
     The new columns stand where the column stood, by ascending number or in the order of the alphabet. The
     columns named here may be text in CSV and Parquet, which jobs read, and in data frames in memory; in arrays
@@ -103,7 +103,7 @@ class OneHotEncoder(Step, registered="one_hot"):
         return list(range(d)) if self.columns is None else sorted(numbers_of(self.columns, source.features, d))
 
     def width(self, source: RowSource) -> int:
-        """At the most."""
+        """Count the columns that come out at the most."""
         numbers = self._numbers(source)
         return source.width - len(numbers) + sum(len(_texts(source, number)) or self.most for number in numbers)
 
@@ -126,13 +126,13 @@ class OneHotEncoder(Step, registered="one_hot"):
         ]
 
     def texts(self) -> dict[str, list[str]]:
-        """The texts that the columns of categories had in the table of the rows fitted, by the names of the columns."""
+        """Return the texts that columns of categories had in the table of the rows fitted, by column."""
         texts, names = self._run.results("categories")["texts"], getattr(self, "feature_names_in_", ())
         known = zip(self._known, texts, strict=True)
         return {str(names[number]): one for number, one in known if one and len(names)}
 
     def said(self) -> str:
-        """How many columns it made."""
+        """Say how many columns it made."""
         made = ", ".join(f"{len(one):,}" for one in self.categories_)
         return f"{len(self.categories_)} of {self.n_features_in_:,} columns encoded, of {made} categories"
 

@@ -25,7 +25,7 @@ EPS = float(np.finfo(float).eps)
 
 @dataclass(eq=False, repr=False)
 class StandardScaler(Step, registered="standardize"):
-    """Columns with their mean taken off, divided by their standard deviation: scikit-learn's, of rows of any number.
+    """Take the mean off each column, and divide by the standard deviation: scikit-learn's, of any number of rows.
 
     With the mean m_j and the variance v_j = Σ_i (x_ij − m_j)²/n of column j, a row becomes (x_j − m_j)/√v_j. A column
     that is constant, up to rounding of its mean (v_j ≤ nεv_j + (nm_jε)², Chan, Golub & LeVeque 1983), is not divided.
@@ -123,7 +123,7 @@ def _are_shares(value: Any) -> bool:
 
 @dataclass(eq=False, repr=False)
 class RobustScaler(Step, registered="robust_standardize"):
-    """Columns with their median taken off, divided by their interquartile range: scikit-learn's, of any number of rows.
+    """Take the median off each column, and divide by the interquartile range: scikit-learn's, of any number of rows.
 
     A row becomes (x_j − median_j)/(q_max,j − q_min,j), with quantiles that are interpolated linearly (Hyndman & Fan
     1996, definition 7, as NumPy has it), and exact: no sketch. A column whose quantiles are equal is not divided.

@@ -30,7 +30,7 @@ FLAT = 1e-12
 
 @dataclass(eq=False, repr=False)
 class IndependentComponents(RowwiseEstimator, registered="independent_components"):
-    """Independent component analysis in two passes over the rows, by their fourth moments (FOBI, Cardoso 1989).
+    """Find independent components in two passes over the rows, by their fourth moments (FOBI, Cardoso 1989).
 
     With the mean m and the covariance C = V Λ Vᵀ, the rows z = Λ^{−½} Vᵀ (x − m) are white. For x = A s with
     independent sources s, B = E[‖z‖² z zᵀ] has the sources' directions as eigenvectors, and the eigenvalues

@@ -179,7 +179,7 @@ _proven: set[tuple[str, str]] = set()
 
 @dataclass(frozen=True)
 class Range:
-    """Rows ``start:stop``, and how they came to their coordinates."""
+    """Name rows ``start:stop``, and say how they came to their coordinates."""
 
     start: int
     stop: int

@@ -55,7 +55,7 @@ AGAIN = "bigembed extend with the job file makes it anew"
 
 @dataclass(frozen=True)
 class Version:
-    """One fit of the growing input, and what was placed by it since."""
+    """Hold one fit of the growing input, and what was placed by it since."""
 
     root: AnyPath
     fitted: int
@@ -69,22 +69,22 @@ class Version:
 
     @property
     def run(self) -> AnyPath:
-        """The run: ``bigembed verify`` and ``bigembed report`` take it."""
+        """Return the path of the run: ``bigembed verify`` and ``bigembed report`` take it."""
         return self.root / "run.zarr"
 
     @property
     def model(self) -> AnyPath:
-        """The saved model: :func:`bigembed.load` takes it."""
+        """Return the path of the saved model: :func:`bigembed.load` takes it."""
         return self.root / "model.zarr"
 
     @property
     def array(self) -> AnyPath:
-        """The Zarr array of the coordinates."""
+        """Return the path of the Zarr array of the coordinates."""
         return self.root / "coordinates"
 
     @property
     def coordinates(self) -> da.Array:
-        """Coordinates (n, m) of rows 0:n of the input, lazy: row i of the input is row i here, NaN if it was left out.
+        """Return the coordinates (n, m), lazily: row i of the input is row i here, NaN if it was left out.
 
         Read once in a process, as long as no file changes, to be those that were published; :class:`DamagedError`.
         """
@@ -93,7 +93,7 @@ class Version:
 
     @property
     def ranges(self) -> tuple[Range, ...]:
-        """Which rows were fitted, which placed, by which model: 0:n without gap or overlap."""
+        """Say which rows were fitted, which placed, by which model: 0:n without gap or overlap."""
         found = read_account(self.array)
         models = {part.model for part in found}
         if (found[0].stop, found[0].rows) != (self.fitted, self.content) or models != {
@@ -104,12 +104,12 @@ class Version:
 
     @property
     def covered(self) -> int:
-        """Rows that have coordinates."""
+        """Count the rows that have coordinates."""
         return self.ranges[-1].stop
 
     @property
     def ledger(self) -> Ledger:
-        """The rows that were there when they were last looked at."""
+        """Return the rows that were there when they were last looked at."""
         file = self.root / LEDGER
         with understood(file):
             return Ledger.from_dict(read_sealed(file))
@@ -120,21 +120,28 @@ class Version:
 
 
 class Growth:
-    """A growing embedding at a path. Reading takes no lock; a version that was opened stays until the one after the
-    next is published."""
+    """Open a growing embedding at a path.
+
+    Reading takes no lock; a version that was opened stays until the one after the next is published.
+
+    Parameters
+    ----------
+    root : path
+        The path of the embedding.
+    """
 
     def __init__(self, root: PathLike) -> None:
         self.root = at(root).absolute()
 
     @property
     def current(self) -> Version | None:
-        """The version that counts, or None before the first one is whole; :class:`DamagedError`."""
+        """Return the version that counts, or None before the first one is whole; :class:`DamagedError`."""
         names = self.history
         return self.version(names[0]) if names else None
 
     @property
     def history(self) -> list[str]:
-        """Names of the versions published, the current one first."""
+        """Return the names of the versions published, the current one first."""
         file, published = self.root / CURRENT, self.published()
         if not file.exists():
             if published:
@@ -150,11 +157,17 @@ class Growth:
         return names
 
     def published(self) -> list[Version]:
-        """Versions that say of themselves that they were published, the newest first."""
+        """List the versions that say of themselves that they were published.
+
+        Returns
+        -------
+        list of Version
+            The versions, the newest first.
+        """
         return [version for version in self._there() if version.published]
 
     def placed(self) -> list[Version]:
-        """Versions with coordinates, the newest first."""
+        """List the versions with coordinates, the newest first."""
         found = []
         for version in self._there():
             with suppress(DamagedError):
@@ -162,7 +175,7 @@ class Growth:
         return found
 
     def unfinished(self) -> list[Version]:
-        """Versions begun and not published, the newest first."""
+        """List the versions begun and not published, the newest first."""
         published = self.history
         return [version for version in self._there() if version.root.name not in published]
 
@@ -175,7 +188,7 @@ class Growth:
         return found
 
     def begin(self, asked: str, ledger: Ledger) -> Version:
-        """A new version on the rows of the ledger."""
+        """Begin a new version on the rows of the ledger."""
         found = [_NAME.fullmatch(path.name) for path in self.root.glob("versions/*-*")]
         numbers = [int(name[1]) for name in found if name]
         name = f"{max(numbers, default=0) + 1:04d}-{ledger.n}-{ledger.content[:8]}"
@@ -210,7 +223,18 @@ class Growth:
                 remove(path)
 
     def version(self, name: str) -> Version:
-        """One of them."""
+        """Open one of the versions.
+
+        Parameters
+        ----------
+        name : str
+            The name of the version.
+
+        Returns
+        -------
+        Version
+            The version.
+        """
         root = self.root / "versions" / name
         with understood(root / ABOUT):
             about = read_sealed(root / ABOUT)
@@ -240,7 +264,7 @@ def understood(file: AnyPath) -> Iterator[None]:
 
 
 def open_growth(path: PathLike) -> Growth:
-    """The growing embedding that ``bigembed refresh`` keeps at a path, to read.
+    """Open the growing embedding that ``bigembed refresh`` keeps at a path, to read it.
 
     Parameters
     ----------

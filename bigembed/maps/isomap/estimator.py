@@ -180,7 +180,7 @@ def degenerate(out: dict[str, Any], m: int) -> list[str]:
 
 @dataclass(eq=False, repr=False)
 class Isomap(GraphEstimator, registered="isomap"):
-    """Isomap of rows or of a neighbor graph: coordinates whose distances are those along the data (seed 000 §6).
+    """Embed rows or a neighbor graph by Isomap: distances between coordinates are those along the data (seed 000 §6).
 
     The graph joins each row to its k nearest rows or to all within a radius, an edge being as long as its rows are
     apart. With Δ the squared lengths of shortest paths, B = −½ H Δ H = V Λ Vᵀ, H = I − 11ᵀ/n, the coordinates are
@@ -322,17 +322,40 @@ class Isomap(GraphEstimator, registered="isomap"):
         return geodesic_stages(self, graph, seed)
 
     def geodesic_distances(self, rows: Any) -> Array:
-        """Lengths of shortest paths from rows of the input to all rows: see :func:`bigembed.geodesic_distances`."""
+        """Find the lengths of shortest paths from rows of the input, as :func:`bigembed.geodesic_distances`.
+
+        Parameters
+        ----------
+        rows : int or array of shape (s,)
+            The rows of the input, from 0 to n − 1.
+
+        Returns
+        -------
+        ndarray of shape (s, n), float64
+            The lengths, (n,) for a single row.
+        """
         return shortest_paths.geodesic_distances(self._paths_on(), rows)
 
     def shortest_path(self, i: int, j: int) -> tuple[float, Array]:
-        """Length of the shortest path between two rows of the input, and the rows on it: see
-        :func:`bigembed.shortest_path`."""
+        """Find the shortest path between two rows of the input, as :func:`bigembed.shortest_path`.
+
+        Parameters
+        ----------
+        i, j : int
+            The two rows of the input, from 0 to n − 1.
+
+        Returns
+        -------
+        length : float
+            The length of the path.
+        rows : ndarray of int64
+            The rows on it.
+        """
         return shortest_paths.shortest_path(self._paths_on(), i, j)
 
     @property
     def dist_matrix_(self) -> Any:
-        """All geodesic distances (n, n) float32 as a lazy Dask array, of the exact solver and a connected graph."""
+        """Return all geodesic distances (n, n), float32, lazily: of the exact solver and a connected graph."""
         self._check_fitted()
         if not self._run.has("geodesics") or self.certificate_["solver"] != "exact":
             raise AttributeError("dist_matrix_: only solver='exact' keeps the distances between all rows")

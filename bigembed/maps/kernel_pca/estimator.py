@@ -54,7 +54,7 @@ COLUMNS = 2_048
 
 @dataclass(eq=False, repr=False)
 class KernelPCA(RowwiseEstimator, registered="kernel_pca"):
-    """Kernel principal component analysis (seed 004 §2.1), of rows whose kernel matrix fits nowhere.
+    """Find the kernel principal components (seed 004 §2.1) of rows whose kernel matrix fits nowhere.
 
     With K_ij = k(x_i, x_j) and H = I − 11ᵀ/n, the coordinates of the rows are √λ_l v_l for the leading eigenpairs of
     H K H, and Σ_i (k(x, x_i) − K̄_i) v_l(i)/√λ_l for a new row x, K̄ the row means (Schölkopf, Smola & Müller 1998):
@@ -180,7 +180,7 @@ class KernelPCA(RowwiseEstimator, registered="kernel_pca"):
     random_state: Seed = 0
 
     def stages(self, source: RowSource) -> list[Stage]:
-        """Landmarks (for the exact solver all rows), the map of kernel values to coordinates, coordinates."""
+        """List the stages: landmarks (or all rows), the map of kernel values to coordinates, coordinates."""
         self._check()
         n, d = checked_shape(source, at_least=2)
         m, seed = int(self.n_components), self._seed()
@@ -225,7 +225,7 @@ class KernelPCA(RowwiseEstimator, registered="kernel_pca"):
 
     @property
     def inverse_transform(self) -> Callable[[Any], Any]:
-        """Rows (k, d) of coordinates (k, m), NumPy for arrays in memory, else lazy: with ``fit_inverse_transform``."""
+        """Return rows (k, d) of coordinates (k, m), in memory or lazy as they are, after ``fit_inverse_transform``."""
         if not self.as_fitted().fit_inverse_transform:
             raise errors.NotFittedError("inverse_transform: was not learned; fit with fit_inverse_transform=True")
         return self._inverse_transform

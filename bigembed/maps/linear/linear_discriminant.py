@@ -38,7 +38,10 @@ from bigembed.store.arrays import read_array
 
 @dataclass(eq=False, repr=False)
 class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discriminant"):
-    """Fisher's linear discriminant, multiple discriminants, and the linear classifier that goes with them.
+    """Find the directions that tell classes apart best (Fisher's discriminants), and classify by them.
+
+    These are Fisher's linear discriminant of two classes, multiple discriminants of more, and the linear classifier
+    that goes with them.
 
     With the means m_c and the scatters S_c = Σ (x − m_c)(x − m_c)ᵀ of c classes, S_w = Σ_c π_c S_c/n_c and S_t the
     covariance of all rows, the directions w solve (S_t − S_w) w = λ S_w w, wᵀ S_w w = 1 (seed 000, eq. 2 and §5;
@@ -144,10 +147,20 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
     tol: Annotated[float, interval(0, 1, closed="left")] = 1e-12
 
     def fit(self, X: Any, y: Any) -> Self:  # type: ignore[override]
-        """Fit rows (any kind that :func:`bigembed.open_array` takes) with a label for each.
+        """Fit the discriminants to rows with a label for each.
 
-        ``y`` (n,): a sequence, a NumPy, pandas, Dask or zarr array, or the path of a Zarr array or .npy; integers,
-        whole floats, booleans, text or dates.
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            The rows, of any kind that :func:`bigembed.open_array` takes.
+        y : array of shape (n,)
+            The label of each row: a sequence, a NumPy, pandas, Dask or zarr array, or the path of a Zarr array or .npy;
+            integers, whole floats, booleans, text or dates.
+
+        Returns
+        -------
+        Estimator
+            The estimator itself.
         """
         self._check()
         if getattr(y, "ndim", 1) == 2 and y.shape[1] == 1:
@@ -160,7 +173,7 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
         return self._fit_rows(X, labels=read_labels(y))
 
     def stages(self, source: RowSource) -> list[Stage]:
-        """Labels, scatters (with "auto" the fourth moments), directions and, on demand, coordinates."""
+        """List the stages: labels, scatters (with "auto" fourth moments), directions and, on demand, coordinates."""
         self._check()
         n, d = checked_shape(source)
         labels = read_labels(source.aligned.get("labels"))
@@ -181,7 +194,22 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
         """Add labelled rows to those fitted so far: exactly what ``fit`` finds for all of them, up to rounding.
 
         For at most 4096 columns, not with shrinkage="auto"; the first rows are of two classes at least, later ones may
-        bring new ones. ``classes``: where it is given, the labels that are allowed. ``fit`` starts anew.
+        bring new ones. ``fit`` starts anew.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            The rows, of any kind that :func:`bigembed.open_array` takes.
+        y : array of shape (n,)
+            The label of each row: a sequence, a NumPy, pandas, Dask or zarr array, or the path of a Zarr array or .npy;
+            integers, whole floats, booleans, text or dates.
+        classes : array of shape (c,), or None
+            The labels that are allowed; None allows all.
+
+        Returns
+        -------
+        Estimator
+            The estimator itself.
         """
         from bigembed.estimator.rowwise import add_rows, sums_of
 
@@ -216,30 +244,90 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
         ]
 
     def decision_function(self, X: Any) -> Any:
-        """log π_c − ½ m_cᵀ S_w⁻¹ m_c + xᵀ S_w⁻¹ m_c of every class, (n, c); second minus first of two, (n,)."""
+        """Compute the decision function of every class: log π_c − ½ m_cᵀ S_w⁻¹ m_c + xᵀ S_w⁻¹ m_c.
+
+        Parameters
+        ----------
+        X : array of shape (k, d)
+            New rows, in any form that ``fit`` takes.
+
+        Returns
+        -------
+        array of shape (k, c)
+            The values; of two classes the second minus the first, (k,).
+        """
         self._check_fitted()
         if len(self.classes_) == 2:
             return self._apply(X, score_difference, 1)[:, 0]
         return self._apply(X, linear_scores, len(self.classes_))
 
     def predict(self, X: Any) -> Any:
-        """The class of largest decision function, (n,), in the form of ``classes_``."""
+        """Predict the class of largest decision function.
+
+        Parameters
+        ----------
+        X : array of shape (k, d)
+            New rows, in any form that ``fit`` takes.
+
+        Returns
+        -------
+        array of shape (k,)
+            The classes, in the form of ``classes_``.
+        """
         self._check_fitted()
         codes = self._apply(X, codes_of_rows, 1, "int64")[:, 0]
         classes = self.classes_
         return classes[codes] if isinstance(codes, np.ndarray) else codes.map_blocks(classes.take, dtype=classes.dtype)
 
     def predict_proba(self, X: Any) -> Any:
-        """Probabilities of the classes for normal densities of covariance S_w, (n, c)."""
+        """Compute the probabilities of the classes for normal densities of covariance S_w.
+
+        Parameters
+        ----------
+        X : array of shape (k, d)
+            New rows, in any form that ``fit`` takes.
+
+        Returns
+        -------
+        array of shape (k, c)
+            The probabilities.
+        """
         self._check_fitted()
         return self._apply(X, probabilities_of_rows, len(self.classes_))
 
     def predict_log_proba(self, X: Any) -> Any:
-        """Logarithms of :meth:`predict_proba`."""
+        """Compute the logarithms of :meth:`predict_proba`.
+
+        Parameters
+        ----------
+        X : array of shape (k, d)
+            New rows, in any form that ``fit`` takes.
+
+        Returns
+        -------
+        array of shape (k, c)
+            The logarithms.
+        """
         return np.log(self.predict_proba(X))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Share of rows whose class is predicted; a label that was not fitted is never."""
+        """Compute the share of rows whose class is predicted; a label that was not fitted never is.
+
+        Parameters
+        ----------
+        X : array of shape (k, d)
+            New rows, in any form that ``fit`` takes.
+        y : array of shape (n,)
+            The label of each row: a sequence, a NumPy, pandas, Dask or zarr array, or the path of a Zarr array or .npy;
+            integers, whole floats, booleans, text or dates.
+        sample_weight : array of shape (n,), or None
+            How often each row counts.
+
+        Returns
+        -------
+        float
+            The share.
+        """
         self._check_fitted()
         codes = np.asarray(self._apply(X, codes_of_rows, 1, "int64")[:, 0])
         given = read_labels(y)

@@ -100,7 +100,7 @@ Share = Annotated[float, interval(0, 1, what="a share of the variance")]
 
 @dataclass(eq=False, repr=False)
 class PCA(RowwiseEstimator, registered="pca"):
-    """Principal component analysis of rows of any number, in one pass; sparse rows are never made dense.
+    """Find the principal components of any number of rows in one pass; sparse rows are never made dense.
 
     With the weighted mean m and S = Σ w_i (x_i − m)(x_i − m)ᵀ, the components v_l are the leading
     eigenvectors of S/(W − 1), W = Σ w_i, and the coordinates of a row are (x − m)·v_l (seed 000 §2,
@@ -195,15 +195,27 @@ class PCA(RowwiseEstimator, registered="pca"):
     random_state: Seed = 0
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit rows, with nonnegative weights or without.
+        """Fit the components to rows, with nonnegative weights or without.
 
-        Rows of any kind that :func:`bigembed.open_array` takes, or sparse: SciPy, a Dask array of SciPy CSR blocks, or
-        the path of a CSR group in Zarr (AnnData's layout).
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            The rows, of any kind that :func:`bigembed.open_array` takes, or sparse: SciPy, a Dask array of SciPy CSR
+            blocks, or the path of a CSR group in Zarr (AnnData's layout).
+        y : None
+            Not used; scikit-learn's protocol has it.
+        sample_weight : array of shape (n,), or None
+            How often each row counts.
+
+        Returns
+        -------
+        Estimator
+            The estimator itself.
         """
         return self._fit_rows(X, weights=sample_weight)
 
     def stages(self, source: RowSource) -> list[Stage]:
-        """Moments, components and, on demand, coordinates."""
+        """List the stages: moments, components and, on demand, coordinates."""
         self._check()
         n, d = checked_shape(source, at_least=2 if self.center else 1)
         most = d if source.aligned else min(n, d)
@@ -226,6 +238,20 @@ class PCA(RowwiseEstimator, registered="pca"):
 
         For at most 4096 columns; the sums in between are d² numbers. The coordinates of the rows come from
         ``transform``. ``fit`` starts anew.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            The rows, of any kind that :func:`bigembed.open_array` takes.
+        y : None
+            Not used; scikit-learn's protocol has it.
+        sample_weight : array of shape (n,), or None
+            How often each row counts.
+
+        Returns
+        -------
+        Estimator
+            The estimator itself.
         """
         from bigembed.estimator.rowwise import add_rows, sums_of
 
@@ -241,9 +267,17 @@ class PCA(RowwiseEstimator, registered="pca"):
         return PrincipalOptions(*plain, self._seed(), bool(self.center))
 
     def inverse_transform(self, X: Any) -> Any:
-        """Rows (k, d) of coordinates (k, m): x = m + Σ_l y_l v_l, times the standard deviation if whitened.
+        """Return rows of coordinates: x = m + Σ_l y_l v_l, times the standard deviation if whitened.
 
-        NumPy for arrays in memory, else a lazy Dask array.
+        Parameters
+        ----------
+        X : array of shape (k, m)
+            The coordinates.
+
+        Returns
+        -------
+        array of shape (k, d)
+            The rows: NumPy for arrays in memory, else a lazy Dask array.
         """
         from bigembed.estimator.extension import inverse
 
@@ -253,19 +287,49 @@ class PCA(RowwiseEstimator, registered="pca"):
         return inverse(self, X, scale * components, mean)
 
     def get_covariance(self) -> Array:
-        """The covariance (d, d) of the model: the components' part, and noise in all other directions."""
+        """Return the covariance of the model: the components' part, and noise in all other directions.
+
+        Returns
+        -------
+        ndarray of shape (d, d)
+            The covariance.
+        """
         self._check_fitted()
         return self._density().covariance()
 
     def get_precision(self) -> Array:
-        """The inverse (d, d) of :meth:`get_covariance`; InputError where it has none."""
+        """Return the inverse of :meth:`get_covariance`.
+
+        Returns
+        -------
+        ndarray of shape (d, d)
+            The inverse.
+
+        Raises
+        ------
+        InputError
+            If the covariance has no inverse.
+        """
         self._check_fitted()
         return self._density().precision()
 
     def score_samples(self, X: Any) -> Any:
-        """Log-density (k,) of rows under the model, normal with its mean and covariance (Tipping & Bishop 1999).
+        """Compute the log-density of rows under the model, normal with its mean and covariance (Tipping & Bishop 1999).
 
-        NumPy for arrays in memory, else a lazy Dask array. InputError where the covariance is singular.
+        Parameters
+        ----------
+        X : array of shape (k, d)
+            New rows, in any form that ``fit`` takes.
+
+        Returns
+        -------
+        array of shape (k,)
+            The log-densities: NumPy for arrays in memory, else a lazy Dask array.
+
+        Raises
+        ------
+        InputError
+            If the covariance is singular.
         """
         from bigembed.estimator.transform import apply
 
@@ -275,7 +339,20 @@ class PCA(RowwiseEstimator, registered="pca"):
         return apply(self, X, Extension(log_density, density, 1, d, sparse=True))[:, 0]
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Mean log-density of rows under the model: see :meth:`score_samples`."""
+        """Compute the mean log-density of rows under the model, as :meth:`score_samples` has it.
+
+        Parameters
+        ----------
+        X : array of shape (k, d)
+            New rows, in any form that ``fit`` takes.
+        y : None
+            Not used; scikit-learn's protocol has it.
+
+        Returns
+        -------
+        float
+            The mean.
+        """
         return float(self.score_samples(X).mean())
 
     def _density(self) -> Density:

@@ -28,7 +28,7 @@ GRAM_COLUMNS = 4096
 
 @dataclass(eq=False, repr=False)
 class LinearizedDiffusionMap(RowwiseEstimator, registered="linearized_diffusion_map"):
-    """Diffusion map of all pairs of rows with the kernel 1 − ‖x − y‖²/ε (LDM and LDM-A, seed 004 §3.2).
+    """Embed rows by a diffusion map of all pairs, with the kernel 1 − ‖x − y‖²/ε (LDM and LDM-A, seed 004 §3.2).
 
     The kernel is K = U M Uᵀ with d + 2 features a row (seed 004 eq. 7), so degrees, eigenvalues and coordinates
     follow from a fixed number of passes, however many components are wanted. With q = K1, w = q^{−α} and
@@ -158,15 +158,28 @@ class LinearizedDiffusionMap(RowwiseEstimator, registered="linearized_diffusion_
     outside: Annotated[str, one_of("error", "nan")] = "error"
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, epsilons: Any = None) -> Self:
-        """Fit rows (any kind that :func:`bigembed.open_array` takes).
+        """Fit the map to rows.
 
-        ``sample_weight`` (n,) says how often each row counts; ``epsilons`` (n,) are scales ε_i of the rows, instead of
-        ``epsilon``.
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            The rows, of any kind that :func:`bigembed.open_array` takes.
+        y : None
+            Not used; scikit-learn's protocol has it.
+        sample_weight : array of shape (n,), or None
+            How often each row counts.
+        epsilons : array of shape (n,), or None
+            The scales ε_i of the rows, instead of ``epsilon``.
+
+        Returns
+        -------
+        Estimator
+            The estimator itself.
         """
         return self._fit_rows(X, weights=sample_weight, **{EPSILONS: epsilons})
 
     def stages(self, source: RowSource) -> list[Stage]:
-        """Center, scale, degrees, eigenpairs, the map, and, on demand, coordinates."""
+        """List the stages: center, scale, degrees, eigenpairs, the map, and, on demand, coordinates."""
         self._check()
         n, d = checked_shape(source, at_least=2)
         own = EPSILONS in source.aligned
@@ -192,9 +205,19 @@ class LinearizedDiffusionMap(RowwiseEstimator, registered="linearized_diffusion_
         return [*stages, self._output_stage(source, stages, asked.n_components, source.work)]
 
     def transform(self, X: Any, epsilons: Any = None) -> Any:
-        """Coordinates of new rows by the formula of the rows fitted, row by row the same whatever the batch.
+        """Place new rows on the map by the formula of the rows fitted, row by row the same whatever the batch.
 
-        A map that was fitted with ``epsilons`` needs those of the new rows as well, (n,).
+        Parameters
+        ----------
+        X : array of shape (k, d)
+            New rows, in any form that ``fit`` takes.
+        epsilons : array of shape (k,), or None
+            The scales of the new rows, which a map that was fitted with ``epsilons`` needs.
+
+        Returns
+        -------
+        array of shape (k, m)
+            The coordinates: NumPy for NumPy, else a lazy Dask array.
         """
         from bigembed.estimator.transform import transform
 
@@ -202,7 +225,17 @@ class LinearizedDiffusionMap(RowwiseEstimator, registered="linearized_diffusion_
         return transform(self, X, **{EPSILONS: epsilons})
 
     def transform_to(self, X: Any, out: str | os.PathLike[str], epsilons: Any = None) -> None:
-        """Coordinates of new rows, block by block, into a new Zarr array (n, m): one pass."""
+        """Place new rows on the map, block by block, and write their coordinates in one pass.
+
+        Parameters
+        ----------
+        X : array of shape (k, d)
+            New rows, in any form that ``fit`` takes.
+        out : path
+            The path of the new Zarr array (n, m).
+        epsilons : array of shape (k,), or None
+            The scales of the new rows, which a map that was fitted with ``epsilons`` needs.
+        """
         from bigembed.estimator.transform import transform_to
 
         self._check_fitted()

@@ -22,7 +22,7 @@ from bigembed.store.arrays import read_array
 
 @dataclass(eq=False, repr=False)
 class LinearizedDiffusionNMF(RowwiseEstimator, registered="linearized_diffusion_nmf"):
-    """Symmetric nonnegative factorization K ≈ H Hᵀ of the linearized diffusion kernel of all pairs of rows.
+    """Factorize the linearized diffusion kernel of all pairs of rows as K ≈ H Hᵀ, with H ≥ 0.
 
     A row of H says how much a row of the data belongs to each of m overlapping groups. K (n, n) is never formed:
     K = Z M Zᵀ with d + 2 features a row, so an iteration is one pass, in which each block takes a step for its rows of
@@ -122,7 +122,7 @@ class LinearizedDiffusionNMF(RowwiseEstimator, registered="linearized_diffusion_
     outside: Annotated[str, one_of("error", "nan")] = "error"
 
     def stages(self, source: RowSource) -> list[Stage]:
-        """Center, scale, degrees, and the iteration, which writes the coordinates."""
+        """List the stages: center, scale, degrees, and the iteration, which writes the coordinates."""
         self._check()
         n = checked_shape(source, at_least=2)[0]
         if self.n_components > n:

@@ -29,7 +29,9 @@ POWERS = {"eigenvector": -0.5, "sqrt": 0.0, "eigenvalue": 0.5}
 
 @dataclass(eq=False, repr=False)
 class LinearizedKernelPCA(RowwiseEstimator, registered="linearized_kernel_pca"):
-    """Kernel PCA with exp(−‖x − y‖²/ε) ≈ 1 − ‖x − y‖²/ε, double centered: K = (2/ε) C Cᵀ, C the centered rows.
+    """Find the principal components of the linearized kernel 1 − ‖x − y‖²/ε of all pairs of rows.
+
+    The kernel exp(−‖x − y‖²/ε) ≈ 1 − ‖x − y‖²/ε is double centered: K = (2/ε) C Cᵀ, C the centered rows.
 
     So its eigenvectors u_l are those of PCA and of classical MDS, whatever ε (seed 004 §2.3, §2.4): with
     ε = 2 the coordinates √λ_l u_l are those of MDS and the scores of PCA, with ε = 2(n − 1) the eigenvalues are PCA's
@@ -109,11 +111,26 @@ class LinearizedKernelPCA(RowwiseEstimator, registered="linearized_kernel_pca"):
     random_state: Seed = 0
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit rows, dense or (unless epsilon="auto") sparse, with nonnegative weights or without."""
+        """Fit the components to rows, dense or (unless epsilon="auto") sparse.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            The rows, of any kind that :func:`bigembed.open_array` takes.
+        y : None
+            Not used; scikit-learn's protocol has it.
+        sample_weight : array of shape (n,), or None
+            How often each row counts.
+
+        Returns
+        -------
+        Estimator
+            The estimator itself.
+        """
         return self._fit_rows(X, weights=sample_weight)
 
     def stages(self, source: RowSource) -> list[Stage]:
-        """Moments, components, the map, and, on demand, coordinates."""
+        """List the stages: moments, components, the map, and, on demand, coordinates."""
         self._check()
         n, d = checked_shape(source, at_least=2)
         if self.n_components is not None and self.n_components > min(n, d):
@@ -135,9 +152,17 @@ class LinearizedKernelPCA(RowwiseEstimator, registered="linearized_kernel_pca"):
         return self.epsilon != "auto"
 
     def inverse_transform(self, X: Any) -> Any:
-        """Rows (k, d) of coordinates (k, m): the point of the subspace that has them.
+        """Return rows of coordinates: the point of the subspace that has them.
 
-        NumPy for arrays in memory, else a lazy Dask array.
+        Parameters
+        ----------
+        X : array of shape (k, m)
+            The coordinates.
+
+        Returns
+        -------
+        array of shape (k, d)
+            The rows: NumPy for arrays in memory, else a lazy Dask array.
         """
         from bigembed.estimator.extension import inverse
 

@@ -238,14 +238,27 @@ class AlignedEstimator(Estimator):
         """What the coordinates of a row and of its k neighbors should meet."""
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit rows (any kind that :func:`bigembed.open_array` takes), or a NeighborGraph of k neighbors."""
+        """Fit the map to rows or to a neighbor graph.
+
+        Parameters
+        ----------
+        X : array of shape (n, d), or NeighborGraph
+            Rows, of any kind that :func:`bigembed.open_array` takes, or a NeighborGraph of k neighbors.
+        y : None
+            Not used; scikit-learn's protocol has it.
+
+        Returns
+        -------
+        Estimator
+            The estimator itself.
+        """
         from bigembed.estimator.fitting import fit_on_graph
 
         fit_on_graph(self, X)
         return self
 
     def stages(self, source: RowSource) -> list[Stage]:
-        """All stages from rows to coordinates."""
+        """List all stages from rows to coordinates."""
         self._check()
         if isinstance(source, GraphSource):
             return graph_stages(self, self._conditions(1), GraphShape(source.n, source.block, given=True), self._seed())

@@ -18,7 +18,7 @@ from bigembed.runtime.blocks import Array
 
 @dataclass(eq=False, repr=False)
 class LocallyLinearEmbedding(AlignedEstimator, registered="locally_linear_embedding"):
-    """Locally linear embedding of rows or of a neighbor graph (seed 000 §7).
+    """Embed rows or a neighbor graph by locally linear embedding (seed 000 §7).
 
     w_i reconstructs row i from its k nearest rows: it minimizes ‖x_i − Σ_j w_ij x_j‖², Σ_j w_ij = 1 (eq. 3). The
     coordinates Y minimize ‖Y − WY‖² under Σ_i y_i = 0, YᵀY/n = I (eq. 4): they are the eigenvectors of
@@ -166,7 +166,7 @@ SMALL = 1e-12
 
 @dataclass(eq=False, repr=False)
 class ModifiedLLE(AlignedEstimator, registered="modified_lle"):
-    """Modified locally linear embedding (MLLE) of rows or of a neighbor graph.
+    """Embed rows or a neighbor graph by modified locally linear embedding (MLLE).
 
     With k neighbors in fewer dimensions many weights reconstruct a row almost as well, and
     :class:`~bigembed.LocallyLinearEmbedding` lets a regularizer choose. Here s_i of them count: with V the eigenvectors

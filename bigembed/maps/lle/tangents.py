@@ -21,7 +21,7 @@ from bigembed.runtime.parameters import Auto
 
 @dataclass(eq=False, repr=False)
 class HessianLLE(AlignedEstimator, registered="hessian_lle"):
-    """Hessian locally linear embedding (Hessian eigenmaps) of rows or of a neighbor graph.
+    """Embed rows or a neighbor graph by Hessian locally linear embedding (Hessian eigenmaps).
 
     Around each row, with U the m leading left singular vectors of the row and its neighbors about their mean, the
     columns 1, U_a and U_a U_b (a ≤ b) are made orthonormal in this order; the last m(m + 1)/2 of them, H_i, estimate
@@ -169,7 +169,7 @@ def hessian_block(rows: Array, near: Array, *, m: int, own_row: bool) -> Array:
 
 @dataclass(eq=False, repr=False)
 class LocalTangentSpaceAlignment(AlignedEstimator, registered="local_tangent_space_alignment"):
-    """Local tangent space alignment (LTSA) of rows or of a neighbor graph.
+    """Embed rows or a neighbor graph by local tangent space alignment (LTSA).
 
     Around each row the m leading left singular vectors U of the row and its neighbors about their mean are coordinates
     in the tangent space. The coordinates Y minimize Σ_i ‖(I − G Gᵀ) Y_i‖², G = (1/√q, U), Y_i those of these q rows,

@@ -35,7 +35,7 @@ from bigembed.store.arrays import read_array, write_array
 
 @dataclass(eq=False, repr=False)
 class ClassicalMDS(RowwiseEstimator, registered="classical_mds"):
-    """Classical MDS of distances of any kind, from an array larger than memory, or of rows (seed 000 §3).
+    """Embed distances of any kind, from an array larger than memory, or rows, by classical MDS (seed 000 §3).
 
     With Δ the squared distances and H = I − 11ᵀ/n, B = −½ H Δ H = V Λ Vᵀ, and the coordinates are V₊ Λ₊^{1/2} of the
     d₊ = min(m, number of positive eigenvalues) largest. B is never formed: a product with it is one pass over Δ.
@@ -139,11 +139,24 @@ class ClassicalMDS(RowwiseEstimator, registered="classical_mds"):
         return isinstance(self.metric, str) and self.metric == "precomputed"
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit rows, or distances (n, n): any kind that :func:`bigembed.open_array` takes."""
+        """Fit the map to rows or to distances.
+
+        Parameters
+        ----------
+        X : array of shape (n, d) or (n, n)
+            Rows, or distances with metric="precomputed": any kind that :func:`bigembed.open_array` takes.
+        y : None
+            Not used; scikit-learn's protocol has it.
+
+        Returns
+        -------
+        Estimator
+            The estimator itself.
+        """
         return self._fit_rows(X)
 
     def stages(self, source: RowSource) -> list[Stage]:
-        """From rows or from distances to coordinates."""
+        """List the stages from rows or from distances to coordinates."""
         self._check()
         n, d = checked_shape(source, at_least=2)
         m, metric = int(self.n_components), self._metric()

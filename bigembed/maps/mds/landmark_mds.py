@@ -46,7 +46,7 @@ MOVED = 1 / 3
 
 @dataclass(eq=False, repr=False)
 class LandmarkMDS(RowwiseEstimator, registered="landmark_mds"):
-    """Landmark MDS of any number of rows, by any distance (seed 000 §3).
+    """Embed any number of rows, by any distance, by landmark MDS (seed 000 §3).
 
     L landmarks are placed by classical MDS of their squared distances Δ: −½ H Δ H = V Λ Vᵀ, of which the d₊ positive
     among the m largest eigenvalues are kept. A row with squared distances δ to them lies at −½ L^# (δ − μ), where L^#
@@ -163,15 +163,39 @@ class LandmarkMDS(RowwiseEstimator, registered="landmark_mds"):
     random_state: Seed = 0
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit rows of any kind that :func:`bigembed.open_array` takes, or ids."""
+        """Fit the map to rows, ids or distances.
+
+        Parameters
+        ----------
+        X : array of shape (n, d) or (n, n)
+            Rows of any kind that :func:`bigembed.open_array` takes, ids, or distances.
+        y : None
+            Not used; scikit-learn's protocol has it.
+
+        Returns
+        -------
+        Estimator
+            The estimator itself.
+        """
         return self._fit_rows(_one_column(X) if self.ids else X)
 
     def transform(self, X: Any) -> Any:
-        """Coordinates of new rows (or ids): NumPy for NumPy, else a Dask array."""
+        """Place new rows (or ids) on the map.
+
+        Parameters
+        ----------
+        X : array of shape (k, d)
+            New rows, in any form that ``fit`` takes.
+
+        Returns
+        -------
+        array of shape (k, m)
+            The coordinates: NumPy for NumPy, else a lazy Dask array.
+        """
         return super().transform(_one_column(X) if self.as_fitted().ids else X)
 
     def stages(self, source: RowSource) -> list[Stage]:
-        """Sample, landmarks, their scaling, coordinates."""
+        """List the stages: the sample, landmarks, their scaling, coordinates."""
         self._check()
         n, d = checked_shape(source, at_least=2)
         asked, metric, m = self._asked(n, d), self._metric(), int(self.n_components)

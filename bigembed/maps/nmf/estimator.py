@@ -32,7 +32,7 @@ EMPTY = 1e-6
 
 @dataclass(eq=False, repr=False)
 class NMF(RowwiseEstimator, registered="nmf"):
-    """Nonnegative factorization X ≈ W H: the Frobenius norm ‖X − W H‖ over W, H ≥ 0, by alternating descent.
+    """Factorize nonnegative rows as X ≈ W H, W, H ≥ 0, by alternating descent on the Frobenius norm ‖X − W H‖.
 
     One pass an iteration: each block improves its rows of W for the H at hand, and adds up WᵀX and WᵀW, from which
     H is improved without the rows (hierarchical alternating least squares, Cichocki & Phan 2009). W lies in the store
@@ -114,11 +114,26 @@ class NMF(RowwiseEstimator, registered="nmf"):
     random_state: Seed = 0
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit nonnegative rows, dense or sparse, with nonnegative weights or without."""
+        """Fit the factors to nonnegative rows, dense or sparse.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            The rows, of any kind that :func:`bigembed.open_array` takes.
+        y : None
+            Not used; scikit-learn's protocol has it.
+        sample_weight : array of shape (n,), or None
+            How often each row counts.
+
+        Returns
+        -------
+        Estimator
+            The estimator itself.
+        """
         return self._fit_rows(X, weights=sample_weight)
 
     def stages(self, source: RowSource) -> list[Stage]:
-        """Sums, start, factors and, on demand, coordinates."""
+        """List the stages: sums, start, factors and, on demand, coordinates."""
         self._check()
         n, d = checked_shape(source)
         m, seed = int(self.n_components), self._seed()
@@ -140,7 +155,18 @@ class NMF(RowwiseEstimator, registered="nmf"):
         return [*stages, self._output_stage(source, stages, m, source.work)]
 
     def inverse_transform(self, X: Any) -> Any:
-        """Rows W H (k, d) of weights (k, m): NumPy for arrays in memory, else a lazy Dask array."""
+        """Return the rows W H of weights W.
+
+        Parameters
+        ----------
+        X : array of shape (k, m)
+            The coordinates.
+
+        Returns
+        -------
+        array of shape (k, d)
+            The rows: NumPy for arrays in memory, else a lazy Dask array.
+        """
         from bigembed.estimator.extension import inverse
 
         self._check_fitted()

@@ -45,7 +45,7 @@ Tail = Annotated[float, Kind("a number > 0, or infinity", _is_tail)]
 
 @dataclass(eq=False, repr=False)
 class TSNE(DescendedEstimator, registered="tsne"):
-    """t-SNE: a map in one to three dimensions in which near rows are near, of rows, a graph, or weights.
+    """Map rows, a graph, or weights to one to three dimensions by t-SNE: near rows are near on the map.
 
     p_{j|i} ∝ exp(−‖x_i − x_j‖²/2σ_i²) over the 3·perplexity nearest rows of i, σ_i by the perplexity, and
     p_ij = (p_{j|i} + p_{i|j})/2n (seed 000 eqs. 13–15); q_ij = w_ij/Z with w = (1 + r²/ν)^{−ν}, r = ‖y_i − y_j‖, ν =

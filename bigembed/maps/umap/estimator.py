@@ -36,7 +36,7 @@ from bigembed.store.arrays import read_array
 
 @dataclass(eq=False, repr=False)
 class UMAP(DescendedEstimator, registered="umap"):
-    """UMAP: a map in which near rows are near, and groups lie closer together than by t-SNE; of rows, or of a graph.
+    """Map rows or a graph by UMAP: near rows are near, and groups lie closer together than by t-SNE.
 
     A row is joined to its nearest rows by memberships a_{j|i} = exp(−max(0, d_ij − ρ_i)/σ_i), and w_ij = a_{j|i} +
     a_{i|j} − a_{j|i}·a_{i|j} (McInnes et al. 2018): the weights of umap-learn, for the same lists of neighbors.

@@ -36,7 +36,7 @@ from bigembed.store.arrays import read_array
 
 @dataclass(eq=False, repr=False)
 class DiffusionMap(SpectralEstimator, registered="diffusion_map"):
-    """Diffusion map of rows, of a neighbor graph, or of a weighted graph.
+    """Embed rows, a neighbor graph or a weighted graph by a diffusion map.
 
     With K_ij = exp(−‖x_i − x_j‖²/(ε s_ij)) on the symmetric graph of k nearest neighbors (K_ii = 1), s_ij by
     ``bandwidth``, q = K1, W_ij = K_ij/(q_i q_j)^α and P = D^{-1} W, D = diag(W1), the coordinates of row i are
@@ -281,7 +281,18 @@ class DiffusionMap(SpectralEstimator, registered="diffusion_map"):
         self._set_array("labels_", "coordinates", "labels")
 
     def diffusion_distance(self, i: Any, j: Any) -> Array:
-        """D_t between rows i and j of the input, (len(i),): ‖Ψ_t(x_i) − Ψ_t(x_j)‖ (seed 000 eq. 27)."""
+        """Compute the diffusion distance D_t between rows of the input: ‖Ψ_t(x_i) − Ψ_t(x_j)‖ (seed 000 eq. 27).
+
+        Parameters
+        ----------
+        i, j : int or array of int
+            The rows of the input, in pairs.
+
+        Returns
+        -------
+        ndarray of shape (len(i),)
+            The distance of each pair.
+        """
         self._check_fitted()
         i, j = np.atleast_1d(i), np.atleast_1d(j)
         embedding = self._run.array("coordinates", "embedding", self._in_memory)

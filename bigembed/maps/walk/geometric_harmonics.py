@@ -93,7 +93,7 @@ LEAST = 1e-8
 
 @dataclass(frozen=True)
 class GeometricHarmonics:
-    """Functions of the rows as sums of eigenfunctions of a fitted map, which say what they are at new rows.
+    """Hold functions of the rows as sums of eigenfunctions of a fitted map, which say what they are at new rows.
 
     Parameters
     ----------
@@ -128,11 +128,28 @@ class GeometricHarmonics:
     flat: bool = False
 
     def predict(self, X: Any) -> Any:
-        """Values (k, c) at new rows (any kind that ``transform`` takes; (k,) for a vector): lazy for lazy rows."""
+        """Compute the functions at new rows.
+
+        Parameters
+        ----------
+        X : array of shape (k, d)
+            New rows, of any kind that ``transform`` takes.
+
+        Returns
+        -------
+        array of shape (k, c)
+            The values, lazy for lazy rows; (k,) for a function that was given as a vector.
+        """
         return self._of(self.fitted._as_computed(X))
 
     def fitted_values(self) -> Any:
-        """Values at the rows that were fitted, in the order of the input: each function without what was cut off."""
+        """Compute the functions at the rows that were fitted: each without what was cut off.
+
+        Returns
+        -------
+        array of shape (n, c)
+            The values, in the order of the input.
+        """
         fitted = self.fitted
         return self._of(fitted._run.array("coordinates", "embedding", fitted._in_memory))
 

@@ -30,7 +30,9 @@ from bigembed.store.arrays import read_array
 
 @dataclass(eq=False, repr=False)
 class LandmarkDiffusionMap(RowwiseEstimator, registered="landmark_diffusion_map"):
-    """Diffusion map by way of landmarks (Roseland): D⁻¹ W Wᵀ, W = k(X, landmarks), D = diag(W Wᵀ 1).
+    """Embed rows by a diffusion map by way of landmarks (Roseland).
+
+    The walk is D⁻¹ W Wᵀ, with W = k(X, landmarks) and D = diag(W Wᵀ 1).
 
     The coordinates of row i are (λ_1^t ψ_1(i), …, λ_m^t ψ_m(i)), λ = σ² of the singular value decomposition of
     D^{-1/2} W, ψ = D^{-1/2} u with Σ π ψ² = 1, π = d/Σd; the constant is left out. As landmarks and rows grow, the walk
@@ -127,7 +129,7 @@ class LandmarkDiffusionMap(RowwiseEstimator, registered="landmark_diffusion_map"
     random_state: Seed = 0
 
     def stages(self, source: RowSource) -> list[Stage]:
-        """Landmarks, s = Wᵀ1, G = Wᵀ D⁻¹ W, its eigenvectors and, on demand, coordinates."""
+        """List the stages: landmarks, s = Wᵀ1, G = Wᵀ D⁻¹ W, its eigenvectors and, on demand, coordinates."""
         self._check()
         n, _ = checked_shape(source, at_least=2)
         m, wanted = int(self.n_components), min(int(self.n_landmarks), n)

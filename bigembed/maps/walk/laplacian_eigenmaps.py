@@ -66,7 +66,7 @@ def heat_walk(asked: Any, graph: GraphShape, islands: str = ISLANDS, **others: A
 
 @dataclass(eq=False, repr=False)
 class LaplacianEigenmaps(SpectralEstimator, registered="laplacian_eigenmaps"):
-    """Laplacian eigenmap of rows, of a neighbor graph, or of a weighted graph.
+    """Embed rows, a neighbor graph or a weighted graph by a Laplacian eigenmap.
 
     With K_ij = exp(−‖x_i − x_j‖²/ε) or 1 on the edges of the graph (K_ii = 1), Q = diag(K1) and L = Q − K, the
     coordinates of row i are (r_1(i), …, r_m(i)) (seed 000 eq. 39), where L R = Q R M (eq. 36), μ ascending (eq. 37),

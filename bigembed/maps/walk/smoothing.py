@@ -225,7 +225,7 @@ def diffusion_pseudotime(
     eigenvectors: Annotated[str, one_of("symmetric", "right")] = "symmetric",
     workdir: str | os.PathLike[str] | None = None,
 ) -> Any:
-    """Diffusion pseudotime of all rows from a root, by all eigenpairs that a diffusion map computed.
+    """Compute the diffusion pseudotime of all rows from a root, by all eigenpairs that a diffusion map computed.
 
     dpt(x)² = Σ_l (λ_l/(1 − λ_l))² (φ_l(x) − φ_l(root))² (Haghverdi et al. 2016): the distance between the sums over
     all t ≥ 1 of where walks from x and from the root are after t steps, without where all walks end.

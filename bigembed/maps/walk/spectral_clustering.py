@@ -260,7 +260,7 @@ TOGETHER = tuple(policy for policy in POLICIES if policy != "per-component")
 
 @dataclass(eq=False, repr=False)
 class SpectralClustering(SpectralEstimator, registered="spectral_clustering"):
-    """Clusters of rows, of a neighbor graph, or of a weighted graph, that few and weak edges join to each other.
+    """Find clusters of rows, of a neighbor graph or of a weighted graph, that few and weak edges join to each other.
 
     L R = Q R M as in :class:`~bigembed.LaplacianEigenmaps` (seed 000 eq. 36), and k-means of the rows
     (r_1(i), …, r_m(i)) (Shi & Malik 2000); with ``normalize_rows`` of (1, r_1(i), …, r_m(i)) scaled to length one:
@@ -420,11 +420,35 @@ class SpectralClustering(SpectralEstimator, registered="spectral_clustering"):
     random_state: Seed = 0
 
     def fit_predict(self, X: Any, y: Any = None) -> Any:
-        """``fit``, then the cluster of each row (n,)."""
+        """Fit the clusters, and return that of each row.
+
+        Parameters
+        ----------
+        X : array, NeighborGraph, sparse matrix or graph
+            What ``fit`` takes.
+        y : None
+            Not used; scikit-learn's protocol has it.
+
+        Returns
+        -------
+        array of shape (n,), int32
+            The clusters.
+        """
         return self.fit(X).labels_
 
     def predict(self, X: Any) -> Any:
-        """The cluster of each new row (n,) int32, whatever the batch: NumPy for NumPy, else a lazy Dask array."""
+        """Predict the cluster of each new row, whatever the batch.
+
+        Parameters
+        ----------
+        X : array of shape (k, d)
+            New rows, in any form that ``fit`` takes.
+
+        Returns
+        -------
+        array of shape (k,), int32
+            The clusters: NumPy for NumPy, else a lazy Dask array.
+        """
         from bigembed.estimator.transform import apply
 
         self._check_fitted()

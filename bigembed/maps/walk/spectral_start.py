@@ -38,7 +38,7 @@ def spectral_start(
     random_state: Seed = 0,
     workdir: str | os.PathLike[str] | None = None,
 ) -> Array:
-    """Spectral coordinates of a graph as an array, from which UMAP, t-SNE or a layout may start.
+    """Compute spectral coordinates of a graph as an array, from which UMAP, t-SNE or a layout may start.
 
     The Laplacian eigenmap of the graph (seed 000 eqs. 36, 39), by a solver that converges in tens of passes over graphs
     of millions of nodes: the start that umap-learn and openTSNE take from SciPy's LOBPCG or ARPACK.
