@@ -49,7 +49,7 @@ def _linked(block: str) -> str:
 
 def process(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Replace the lines of a docstring of bigembed."""
-    lines[:] = "\n\n".join(paragraphs("\n".join(lines))).splitlines() + [""]
+    lines[:] = [*"\n\n".join(paragraphs("\n".join(lines))).splitlines(), ""]
 
 
 def setup(app: Any) -> dict[str, Any]:

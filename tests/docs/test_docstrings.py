@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import inspect
 import re
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from numpydoc.validate import ERROR_MSGS, validate
 
 import bigembed as be
 from bigembed import datasets, errors
@@ -21,7 +25,74 @@ FUNCTIONS = [value for name in be.__all__ if inspect.isfunction(value := getattr
 COMMON = {"n", "seed", "dtype", "noise"}
 """Parameters that mean the same in every data set: those of ``datasets.dataset``."""
 
+NOT_ASKED = {
+    "GL01": "the first sentence stands on the line of the quotes, as everywhere in this code",
+    "ES01": "where one sentence says all, there is no second one",
+    "SA01": "what belongs together is linked in the text, and stands together in the tables of the pages",
+    "EX01": "an example for each class and function is asked below; methods are in that of their class",
+}
+"""numpydoc's checks that are left out everywhere, each with its reason."""
+OF_SECTIONS = ("PR01", "RT01")
+"""Parameters, and what is returned, have entries: not asked of the names that follow."""
+FOR_AUTHORS = {
+    "adopt", "as_fitted", "attest", "begin", "clear", "dense_only", "drops", "keep", "left_of", "placed", "point",
+    "publish", "refuse_sparse", "said", "stages", "texts", "unfinished", "width",
+}  # fmt: skip
+"""Methods that bigembed itself calls; the page on adding a method says how."""
+BY_FIELDS = {"Stage", "Cost", "Context", "Extension", "Dataset", "MapQuality", "Range", "Version"}
+"""Dataclasses: each field has its own docstring where it is declared, or is named by what it is."""
+
 pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="needs the repository, not only the package")
+
+
+def public_names() -> list[str]:
+    """Return the full names of what the pages document."""
+    spec = importlib.util.spec_from_file_location("public_names", DOCS / "_ext" / "public_names.py")
+    assert spec is not None
+    assert spec.loader is not None
+    pages = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(pages)
+    shown = re.findall(r"auto(?:class|function):: (\S+)", (DOCS / "adding_a_method.md").read_text(encoding="utf-8"))
+    return [*(name for names in pages.kinds().values() for name in names), *shown]
+
+
+def with_methods(names: list[str]) -> Iterator[str]:
+    """Yield the names, and those of public methods and properties where they are written: in a class or its bases."""
+    for name in names:
+        yield name
+        module, _, last = name.rpartition(".")
+        value = getattr(importlib.import_module(module), last)
+        for base in value.__mro__ if inspect.isclass(value) and not issubclass(value, BaseException) else ():
+            if base.__module__.startswith("bigembed"):
+                home = f"{base.__module__}.{base.__qualname__}"
+                yield from (f"{home}.{one}" for one, member in vars(base).items() if has_words(one, member))
+
+
+def has_words(name: str, member: Any) -> bool:
+    """Tell whether a member is public and should have a docstring of its own: an override may inherit one."""
+    function = inspect.isfunction(member) and member.__name__ == name  # (the default of a field may be a lambda)
+    own = bool(member.__doc__) or not inspect.getdoc(member)
+    return name[0] != "_" and own and (function or isinstance(member, property))
+
+
+def allowed(name: str) -> set[str]:
+    """Return the checks of numpydoc that a name need not pass."""
+    last = name.rpartition(".")[2]
+    if last in FOR_AUTHORS | BY_FIELDS or last in datasets.REGISTRY:  # (test_dataset asks for parameters of data sets)
+        return {*NOT_ASKED, *OF_SECTIONS}
+    return {*NOT_ASKED, "PR02"} if last == "dataset" else {*NOT_ASKED}  # (its keywords are those of what it calls)
+
+
+@pytest.mark.skipif(not DOCS.exists(), reason="needs the repository, not only the package")
+def test_numpydoc_finds_nothing_wrong() -> None:
+    names = dict.fromkeys(with_methods(public_names()))
+    found = {name: validate(name)["errors"] for name in names}
+    assert len(found) > 200
+    assert NOT_ASKED.keys() < ERROR_MSGS.keys()
+    wrong = [
+        f"{name}: {code} {text}" for name, all_of in found.items() for code, text in all_of if code not in allowed(name)
+    ]
+    assert wrong == []
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda one: one.__name__)
