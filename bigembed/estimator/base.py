@@ -363,7 +363,7 @@ class Estimator(Around, Framed, Routed, ABC):
         Parameters
         ----------
         X : array of shape (k, d)
-            New rows, in any form that ``fit`` takes.
+            New rows, of any kind of rows that ``fit`` takes.
 
         Returns
         -------
@@ -385,7 +385,7 @@ class Estimator(Around, Framed, Routed, ABC):
         Parameters
         ----------
         X : array of shape (k, d)
-            New rows, in any form that ``fit`` takes.
+            New rows, of any kind of rows that ``fit`` takes.
         out : path
             The path of the new Zarr array (n, m).
         """

@@ -292,7 +292,7 @@ class Pipeline:
         Parameters
         ----------
         X : array of shape (k, d)
-            New rows, in any form that ``fit`` takes.
+            New rows, of any kind of rows that ``fit`` takes.
 
         Returns
         -------

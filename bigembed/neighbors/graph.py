@@ -187,7 +187,7 @@ class NeighborGraph:
 
         Returns
         -------
-        CSR array of shape (n, n)
+        csr_array of shape (n, n)
             The distances, in the order of the input.
         """
         from scipy.sparse import coo_array

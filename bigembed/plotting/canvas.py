@@ -155,7 +155,7 @@ def bandwidth(
     chosen : float or None
         The scale that was chosen.
     dimension : float or None
-        The dimension that is written beside the slope.
+        The dimension that is written in the picture; None is twice the largest slope.
     title : str
         The title of the picture.
     """

@@ -41,13 +41,12 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
     """Find the directions that tell classes apart best (Fisher's discriminants), and classify by them.
 
     These are Fisher's linear discriminant of two classes, multiple discriminants of more, and the linear classifier
-    that goes with them.
-
-    With the means m_c and the scatters S_c = Σ (x − m_c)(x − m_c)ᵀ of c classes, S_w = Σ_c π_c S_c/n_c and S_t the
-    covariance of all rows, the directions w solve (S_t − S_w) w = λ S_w w, wᵀ S_w w = 1 (seed 000, eq. 2 and §5;
-    S_t − S_w = Σ_c (n_c/n) (m_c − m)(m_c − m)ᵀ = S_b/n where priors are those of the sample). The coordinates of a row
-    are wᵀx, at most c − 1 of them. The agreement with scikit-learn's ``LinearDiscriminantAnalysis(solver="eigen")``
-    goes up to signs: here the largest |entry| of each direction is positive.
+    that goes with them. With the means m_c and the scatters S_c = Σ (x − m_c)(x − m_c)ᵀ of c classes, S_w = Σ_c π_c
+    S_c/n_c and S_t the covariance of all rows, the directions w solve (S_t − S_w) w = λ S_w w, wᵀ S_w w = 1 (seed 000,
+    eq. 2 and §5; S_t − S_w = Σ_c (n_c/n) (m_c − m)(m_c − m)ᵀ = S_b/n where priors are those of the sample). The
+    coordinates of a row are wᵀx, at most c − 1 of them. The agreement with scikit-learn's
+    ``LinearDiscriminantAnalysis(solver="eigen")`` goes up to signs: here the largest |entry| of each direction is
+    positive.
 
     Parameters
     ----------
@@ -249,7 +248,7 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
         Parameters
         ----------
         X : array of shape (k, d)
-            New rows, in any form that ``fit`` takes.
+            New rows, of any kind of rows that ``fit`` takes.
 
         Returns
         -------
@@ -267,7 +266,7 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
         Parameters
         ----------
         X : array of shape (k, d)
-            New rows, in any form that ``fit`` takes.
+            New rows, of any kind of rows that ``fit`` takes.
 
         Returns
         -------
@@ -285,7 +284,7 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
         Parameters
         ----------
         X : array of shape (k, d)
-            New rows, in any form that ``fit`` takes.
+            New rows, of any kind of rows that ``fit`` takes.
 
         Returns
         -------
@@ -301,7 +300,7 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
         Parameters
         ----------
         X : array of shape (k, d)
-            New rows, in any form that ``fit`` takes.
+            New rows, of any kind of rows that ``fit`` takes.
 
         Returns
         -------
@@ -316,7 +315,7 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
         Parameters
         ----------
         X : array of shape (k, d)
-            New rows, in any form that ``fit`` takes.
+            New rows, of any kind of rows that ``fit`` takes.
         y : array of shape (n,)
             The label of each row: a sequence, a NumPy, pandas, Dask or zarr array, or the path of a Zarr array or .npy;
             integers, whole floats, booleans, text or dates.

@@ -136,7 +136,7 @@ class PCA(RowwiseEstimator, registered="pca"):
         Orthonormal rows, by descending variance; the largest |entry| of each is positive (the rule of scikit-learn's
         ``svd_flip(u_based_decision=False)``, so signs agree).
     explained_variance_ : array of shape (m,)
-        The variances of the coordinates.
+        The variances along the components.
     explained_variance_ratio_ : array of shape (m,)
         Their shares of the whole variance.
     singular_values_ : array of shape (m,)
@@ -319,7 +319,7 @@ class PCA(RowwiseEstimator, registered="pca"):
         Parameters
         ----------
         X : array of shape (k, d)
-            New rows, in any form that ``fit`` takes.
+            New rows, of any kind of rows that ``fit`` takes.
 
         Returns
         -------
@@ -344,7 +344,7 @@ class PCA(RowwiseEstimator, registered="pca"):
         Parameters
         ----------
         X : array of shape (k, d)
-            New rows, in any form that ``fit`` takes.
+            New rows, of any kind of rows that ``fit`` takes.
         y : None
             Not used; scikit-learn's protocol has it.
 

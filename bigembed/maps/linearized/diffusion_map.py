@@ -210,7 +210,7 @@ class LinearizedDiffusionMap(RowwiseEstimator, registered="linearized_diffusion_
         Parameters
         ----------
         X : array of shape (k, d)
-            New rows, in any form that ``fit`` takes.
+            New rows, of any kind of rows that ``fit`` takes.
         epsilons : array of shape (k,), or None
             The scales of the new rows, which a map that was fitted with ``epsilons`` needs.
 
@@ -230,7 +230,7 @@ class LinearizedDiffusionMap(RowwiseEstimator, registered="linearized_diffusion_
         Parameters
         ----------
         X : array of shape (k, d)
-            New rows, in any form that ``fit`` takes.
+            New rows, of any kind of rows that ``fit`` takes.
         out : path
             The path of the new Zarr array (n, m).
         epsilons : array of shape (k,), or None

@@ -38,8 +38,14 @@ class LinearizedDiffusionNMF(RowwiseEstimator, registered="linearized_diffusion_
         The number m of columns of H.
     normalization : {"symmetric", "none"}
         What is factorized: "symmetric" takes the operator of LDM (seed 004 eq. 12), "none" the kernel (eq. 7).
-    alpha, epsilon, beta, center : see LinearizedDiffusionMap
-        The kernel, as in :class:`LinearizedDiffusionMap`.
+    alpha : float
+        The power of q, as in :class:`LinearizedDiffusionMap`.
+    epsilon : float > 0, "auto" or "density"
+        The scale of the kernel, as in :class:`LinearizedDiffusionMap`.
+    beta : float ≥ 0
+        The power β of epsilon="density".
+    center : bool
+        Whether r is measured from the mean of the rows, as in :class:`LinearizedDiffusionMap`.
     solver : {"als", "mu"}
         The step: "als" goes halfway to the nonnegative least squares solution; "mu" is multiplicative, and takes many
         more passes.

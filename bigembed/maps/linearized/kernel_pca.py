@@ -32,7 +32,6 @@ class LinearizedKernelPCA(RowwiseEstimator, registered="linearized_kernel_pca"):
     """Find the principal components of the linearized kernel 1 − ‖x − y‖²/ε of all pairs of rows.
 
     The kernel exp(−‖x − y‖²/ε) ≈ 1 − ‖x − y‖²/ε is double centered: K = (2/ε) C Cᵀ, C the centered rows.
-
     So its eigenvectors u_l are those of PCA and of classical MDS, whatever ε (seed 004 §2.3, §2.4): with
     ε = 2 the coordinates √λ_l u_l are those of MDS and the scores of PCA, with ε = 2(n − 1) the eigenvalues are PCA's
     variances.
@@ -47,8 +46,12 @@ class LinearizedKernelPCA(RowwiseEstimator, registered="linearized_kernel_pca"):
     scaling : {"sqrt", "eigenvector", "eigenvalue"}
         How coordinates are scaled: √λ_l u_l ("sqrt", kernel PCA's and MDS's), u_l ("eigenvector") or λ_l u_l
         ("eigenvalue").
-    tol, max_passes, random_state : see PCA
-        What block Lanczos takes, which solves for more than 4096 columns, as in :class:`PCA`.
+    tol : float in (0, 1)
+        The largest residual of block Lanczos, which solves for more than 4096 columns, as in :class:`PCA`.
+    max_passes : int ≥ 3
+        The passes of block Lanczos before it gives up (with a warning).
+    random_state : int, generator or None
+        The seed of the start of block Lanczos.
     workdir : path or None
         Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
     verbose : bool

@@ -185,7 +185,7 @@ class LandmarkMDS(RowwiseEstimator, registered="landmark_mds"):
         Parameters
         ----------
         X : array of shape (k, d)
-            New rows, in any form that ``fit`` takes.
+            New rows, of any kind of rows that ``fit`` takes.
 
         Returns
         -------

@@ -75,13 +75,13 @@ class TSNE(DescendedEstimator, registered="tsne"):
     dof : float > 0, or infinity
         The ν of the tails. 1 is t-SNE, ``inf`` is symmetric SNE (w = exp(−r²)), and below 1 tails are heavier and
         clusters finer (Kobak et al. 2019).
-    early_exaggeration : float ≥ 1
-        The factor of p in the first iterations.
+    early_exaggeration : float > 0
+        The factor of p in the first iterations, as a rule ≥ 1.
     early_exaggeration_iter : int ≥ 0
         How many first iterations there are.
-    exaggeration : float ≥ 1
-        The factor of p in the iterations that follow.
-    n_iter : int ≥ 0
+    exaggeration : float > 0
+        The factor of p in the iterations that follow, as a rule ≥ 1.
+    n_iter : int ≥ 1
         How many iterations follow.
     learning_rate : float > 0 or "auto"
         The learning rate; "auto" is n over the exaggeration (Belkina et al. 2019).

@@ -442,7 +442,7 @@ class SpectralClustering(SpectralEstimator, registered="spectral_clustering"):
         Parameters
         ----------
         X : array of shape (k, d)
-            New rows, in any form that ``fit`` takes.
+            New rows, of any kind of rows that ``fit`` takes.
 
         Returns
         -------
