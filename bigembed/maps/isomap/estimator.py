@@ -223,9 +223,9 @@ class Isomap(GraphEstimator, registered="isomap"):
     algorithm : {"auto", "cells", "nn-descent"}
         How neighbors are searched. "cells" searches exactly in the cells of near rows; "nn-descent" is for rows of high
         intrinsic dimension; "auto" takes cells unless these would miss ``recall`` and NN-descent fits.
-    tol : float
+    tol : float in (0, 1)
         The largest residual of the exact solver, relative to tr B.
-    max_passes : int
+    max_passes : int ≥ 3
         The passes over all pairs before the exact solver gives up (with a warning).
     random_state : int, generator or None
         The seed of everything that is drawn.

@@ -90,9 +90,9 @@ class KernelPCA(RowwiseEstimator, registered="kernel_pca"):
         or on the landmarks.
     alpha : float > 0
         The ridge of that regression.
-    tol : float
+    tol : float in (0, 1)
         The largest residual of the exact solver, as a share of ‖H K H‖_F.
-    max_passes : int
+    max_passes : int ≥ 3
         The passes over all pairs before the exact solver gives up (with a warning).
     random_state : int, generator or None
         The seed of everything that is drawn.

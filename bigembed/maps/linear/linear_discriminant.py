@@ -61,7 +61,7 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
     missing_labels : {"error", "ignore"}
         What to do with rows whose label is NaN, None, NaT or NA: "error" refuses them; with "ignore" they do not count
         in the fit, but have coordinates. −1 is a class like any other.
-    tol : float
+    tol : float in [0, 1)
         The share of the largest eigenvalue of the within-class correlation matrix below which one counts as zero.
         Directions without scatter inside the classes are then left out, with a DegenerateWarning.
     workdir : path or None

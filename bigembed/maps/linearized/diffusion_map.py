@@ -64,7 +64,7 @@ class LinearizedDiffusionMap(RowwiseEstimator, registered="linearized_diffusion_
         eqs. 9–13, two passes a product, for very many columns; "auto" is factored up to 4096 columns.
     tol : float in (0, 1)
         The largest residual of block Lanczos, relative to the largest nontrivial |λ|.
-    max_passes : int
+    max_passes : int ≥ 3
         The passes of block Lanczos before it gives up (with a warning).
     random_state : int, generator or None
         The seed of the start of block Lanczos.

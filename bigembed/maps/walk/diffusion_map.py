@@ -117,10 +117,10 @@ class DiffusionMap(SpectralEstimator, registered="diffusion_map"):
     extension : {"galerkin", "nystrom"}
         How landmarks are extended to rows. With "galerkin" rows are interpolated from their five nearest landmarks, and
         every landmark is a function, which is accurate; "nystrom" takes the few eigenvectors of the landmarks' own map.
-    tol : float
+    tol : float in (0, 1)
         The largest residual ‖Sv − λv‖ of the wanted eigenpairs, S = D^{-1/2} W D^{-1/2} (solver="exact"). The solve
         goes on, down to tol/10⁴, until it is at most (1 − λ)/10 too: eigenvalues near 1 differ by little.
-    max_passes : int
+    max_passes : int ≥ 4
         The passes over the matrix before the solver gives up (with a warning).
     random_state : int, generator or None
         The seed of everything that is drawn.

@@ -114,10 +114,10 @@ class LaplacianEigenmaps(SpectralEstimator, registered="laplacian_eigenmaps"):
     algorithm : {"auto", "cells", "nn-descent"}
         How neighbors are searched. "cells" searches exactly in the cells of near rows; "nn-descent" is for rows of high
         intrinsic dimension; "auto" takes cells unless these would miss ``recall`` and NN-descent fits.
-    tol : float
+    tol : float in (0, 1)
         The largest residual ‖Q^{-1/2} L Q^{-1/2} v − μ v‖ of the wanted eigenpairs, v = Q^{1/2} r of length one. The
         solve goes on, down to tol/10⁴, until it is at most μ/10 too.
-    max_passes : int
+    max_passes : int ≥ 4
         The passes over the matrix before the solver gives up (with a warning).
     random_state : int, generator or None
         The seed of everything that is drawn.
