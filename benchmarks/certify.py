@@ -35,7 +35,7 @@ def certified(rows: str, coordinates: Path) -> tuple[dict[str, Any], float, int]
 
 def maps(rows: str, folder: Path) -> dict[str, Path]:
     """Coordinates to certify, written beside the rows."""
-    from bigembed.store.rows.opening import open_zarr
+    from bigembed.rows.opening import open_zarr
 
     array = open_zarr(rows)
     n = array.shape[0]

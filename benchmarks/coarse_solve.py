@@ -22,17 +22,17 @@ import numpy as np
 from common import table
 from scipy.sparse import csr_array
 
-from bigembed.blocks.csr import MemoryMatrix
-from bigembed.blocks.rows import one_blas_thread
-from bigembed.blocks.vector_space import MemorySpace
-from bigembed.eigen import lobpcg
-from bigembed.eigen.coarse_solve import Coarse
-from bigembed.eigen.multigrid import BlockRows, Multigrid, multigrid
-from bigembed.embedding.walk.spectral import scale_block, total_degree_block, weights_of
-from bigembed.operators.sparse import SparseOperator
-from bigembed.runs import Run
-from bigembed.stages import Context, Stage, silent
-from bigembed.store.blockwise.exchange import Exchange
+from bigembed.linalg import lobpcg
+from bigembed.linalg.coarse_solve import Coarse
+from bigembed.linalg.multigrid import BlockRows, Multigrid, multigrid
+from bigembed.linalg.operator import SparseOperator
+from bigembed.maps.walk.spectral import scale_block, total_degree_block, weights_of
+from bigembed.runtime.blocks import one_blas_thread
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Context, Stage, silent
+from bigembed.store.exchange import Exchange
+from bigembed.store.matrix import MemoryMatrix
+from bigembed.store.vector_space import MemorySpace
 
 PAIRS = 10
 

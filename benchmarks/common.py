@@ -18,7 +18,7 @@ import numpy as np
 import psutil
 
 from bigembed.datasets import Dataset, dataset
-from bigembed.store.arrays.io import create_rows, write_rows
+from bigembed.store.arrays import create_rows, write_rows
 
 BLOCK = 65_536
 MNIST = 70_000

@@ -55,10 +55,10 @@ def rows_of(name: str, folder: Path, n: int) -> str:
 def ours(path: str, run: str, neighbors: int, files: bool) -> dict[str, Any]:
     """The whole map; the figures are those of its solve stage."""
     import bigembed as be
-    from bigembed.blocks.rows import executor
     from bigembed.jobs.places.cluster import cluster
     from bigembed.jobs.places.cluster_table import ClusterTable
-    from bigembed.store.blockwise.held_space import holding
+    from bigembed.runtime.blocks import executor
+    from bigembed.store.spaces import holding
 
     warnings.simplefilter("ignore")
     shutil.rmtree(run, ignore_errors=True)
@@ -95,11 +95,11 @@ def weights(run: Any) -> tuple[Any, np.ndarray]:
     """The kernel W on the largest component of a run (or of that at a path), in memory; which rows those are."""
     from scipy.sparse import coo_array
 
-    from bigembed.embedding.walk.spectral import weights_of
-    from bigembed.runs import Run
-    from bigembed.stages import Context, Stage, silent
-    from bigembed.store.arrays.io import read_array
-    from bigembed.store.blockwise.exchange import Exchange
+    from bigembed.maps.walk.spectral import weights_of
+    from bigembed.stages.runs import Run
+    from bigembed.stages.stage import Context, Stage, silent
+    from bigembed.store.arrays import read_array
+    from bigembed.store.exchange import Exchange
 
     home = Run(run) if isinstance(run, str) else run
     context = Context(Stage("bench", (), {}, lambda _: {}), home, Exchange(str(home.root)), silent)

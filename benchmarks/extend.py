@@ -49,7 +49,7 @@ def command(*words: str) -> tuple[float, dict[str, Any]]:
 def further_rows(path: Path, n: int, new: int, d: int) -> None:
     """Rows n … n + new of the mixture into a Zarr array."""
     from bigembed.datasets import dataset
-    from bigembed.store.arrays.io import create_rows, write_rows
+    from bigembed.store.arrays import create_rows, write_rows
 
     rows = dataset("mixture", n=n + new, d=d)
     create_rows(path, (new, d), np.float32, BLOCK, overwrite=True)
@@ -90,7 +90,7 @@ def main() -> None:
         "worker_gib": found["measured"]["worker"] / 2**30,
     }
     dm = be.load(model)
-    from bigembed.store.arrays.io import read_array
+    from bigembed.store.arrays import read_array
 
     sample, embedding = read_array(fitted, 0, 1_000), np.asarray(dm.embedding_[:1_000])
     dm.transform(sample[:10])

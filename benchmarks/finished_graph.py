@@ -35,8 +35,8 @@ def ours(path: str, place: str, neighbors: int, kept: str) -> dict[str, Any]:
     from scipy.sparse import csr_matrix, save_npz
 
     import bigembed as be
-    from bigembed.stages import observing
-    from bigembed.store.arrays.io import read_array
+    from bigembed.stages.stage import observing
+    from bigembed.store.arrays import read_array
 
     graph = be.build_neighbor_graph(be.open_array(path), neighbors, workdir=place)
     stages: dict[str, float] = {}

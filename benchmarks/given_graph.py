@@ -53,12 +53,12 @@ def edges_file(n: int, degree: int, folder: Path) -> Path:
 def ours(path: str, out: str) -> dict[str, Any]:
     """Two workers of one thread each, and this process with the scheduler."""
     from bigembed import open_graph
-    from bigembed.blocks.rows import executor
-    from bigembed.embedding.graph.weights import edge_weight_stages
+    from bigembed.estimator.graph_input import edge_weight_stages
     from bigembed.jobs.places.cluster import cluster
     from bigembed.jobs.places.cluster_table import ClusterTable
-    from bigembed.runs import Run
-    from bigembed.stages import run_stages
+    from bigembed.runtime.blocks import executor
+    from bigembed.stages.runs import Run
+    from bigembed.stages.stage import run_stages
 
     with cluster(ClusterTable(workers=2, memory=1 << 30), "embedded") as place, executor(place.executor):
         began = time.perf_counter()
@@ -94,8 +94,8 @@ def difference(out: str, theirs_out: str) -> float:
     """Largest difference of the entries of one block, both scaled to their largest."""
     from scipy import sparse
 
-    from bigembed.runs import Run
-    from bigembed.store.arrays.io import read_array
+    from bigembed.stages.runs import Run
+    from bigembed.store.arrays import read_array
 
     run, matrix = Run(out), sparse.load_npz(f"{theirs_out}.npz")
     name = "edges" if run.has("edges") else "weights"  # (in the order of the input)

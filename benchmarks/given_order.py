@@ -26,7 +26,7 @@ M, K = 2, 15
 
 def shuffled_lists(graph: Any) -> tuple[np.ndarray, np.ndarray]:
     """The lists of neighbors with other numbers for the nodes, and the distances."""
-    from bigembed.store.arrays.io import read_array
+    from bigembed.store.arrays import read_array
 
     ids = graph.original_ids()
     numbers = np.random.default_rng(0).permutation(graph.n)[ids]  # of each row of the graph
@@ -52,7 +52,7 @@ def inside_share(run: Any, stage: str) -> float:
 def solved(given: Any, tol: float) -> tuple[Any, dict[str, Any]]:
     """The map, and the seconds of its stages."""
     import bigembed as be
-    from bigembed.stages import observing
+    from bigembed.stages.stage import observing
 
     seconds: dict[str, float] = {}
     with observing(lambda event: seconds.update({event.stage: event.seconds}) if event.kind == "done" else None):
@@ -69,7 +69,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("bench-data"))
     asked = parser.parse_args()
     import bigembed as be
-    from bigembed.store.inputs.graph_source import GraphSource
+    from bigembed.rows.graph_source import GraphSource
 
     warnings.simplefilter("ignore")
     rows = data_set("swiss_roll", asked.folder, n=asked.n, noise=0.05)

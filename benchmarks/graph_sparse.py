@@ -26,7 +26,7 @@ BLOCK = 50_000
 
 def rows_of(folder: Path, n: int, d: int, density: float, topics: int) -> str:
     """Path of a CSR group of counts of words, written once."""
-    from bigembed.store.rows.sparse import write_csr
+    from bigembed.rows.sparse import write_csr
 
     path = folder / f"topics-n{n}-d{d}-density{density}-t{topics}.zarr"
     if not path.exists():

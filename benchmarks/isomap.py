@@ -49,9 +49,9 @@ def correlations(embedding: np.ndarray, true: np.ndarray) -> dict[str, float]:
 @contextmanager
 def workers(memory: int) -> Iterator[None]:
     """Two workers of one thread."""
-    from bigembed.blocks.rows import executor
     from bigembed.jobs.places.cluster import cluster
     from bigembed.jobs.places.cluster_table import ClusterTable
+    from bigembed.runtime.blocks import executor
 
     with cluster(ClusterTable(workers=2, memory=memory), "embedded") as place, executor(place.executor):
         yield
@@ -82,7 +82,7 @@ def ours(path: str, n: int, k: int, solver: str, run: str, memory: int) -> dict[
 
 def blocks_of(found: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Distances (rows, L) of each block of rows, and the numbers of its rows in the input."""
-    from bigembed.store.arrays.io import read_array
+    from bigembed.store.arrays import read_array
 
     ids, starts = found.graph_.original_ids(), read_array(found._run.path("geodesics", "starts")).tolist()
     for b, (start, stop) in enumerate(pairwise(starts)):
@@ -136,8 +136,8 @@ def rounds(folder: Path, sizes: list[int], k: int) -> dict[str, dict[str, Any]]:
     from scipy.sparse.csgraph import dijkstra
 
     import bigembed as be
-    from bigembed.paths.geodesic import shortest_paths
-    from bigembed.store.blockwise.exchange import Exchange
+    from bigembed.neighbors.geodesic import shortest_paths
+    from bigembed.store.exchange import Exchange
 
     out = {}
     for n in sizes:

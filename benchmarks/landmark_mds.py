@@ -35,16 +35,16 @@ SIDES = ("bare", "euclidean", "cityblock", "agreement")
 
 def bare_block(start: int, stop: int, path: str, out: str, width: int) -> None:
     """Read some rows, write a few of their columns."""
-    from bigembed.store.arrays.io import read_array, write_rows
+    from bigembed.store.arrays import read_array, write_rows
 
     write_rows(out, start, np.ascontiguousarray(read_array(path, start, stop)[:, :width]))
 
 
 def bare(path: str, out: str, width: int) -> None:
     """Every block, read and written."""
-    from bigembed.blocks.rows import bounds, map_blocks
-    from bigembed.store.arrays.io import create_rows
-    from bigembed.store.inputs.input import row_source
+    from bigembed.rows.input import row_source
+    from bigembed.runtime.blocks import bounds, map_blocks
+    from bigembed.store.arrays import create_rows
 
     source, _ = row_source(path, Path(out))
     create_rows(out, (source.shape[0], width), source.work, source.block)
@@ -74,9 +74,9 @@ RUN: dict[str, Callable[[str, str, int], Any]] = {
 
 def side(name: str, path: str, warm: str, out: str, width: int) -> dict[str, Any]:
     """One side on two workers, after a small run of it."""
-    from bigembed.blocks.rows import executor
     from bigembed.jobs.places.cluster import cluster
     from bigembed.jobs.places.cluster_table import ClusterTable
+    from bigembed.runtime.blocks import executor
 
     with cluster(ClusterTable(workers=WORKERS, memory=LIMIT), "embedded") as place, executor(place.executor):
         RUN[name](warm, f"{out}.warm", width)
@@ -102,8 +102,8 @@ def agreement(path: str, width: int) -> dict[str, Any]:
     from sklearn import manifold
 
     from bigembed import ClassicalMDS, LandmarkMDS
-    from bigembed.landmarks.stress import procrustes_residual, stress
-    from bigembed.store.arrays.io import read_array
+    from bigembed.maps.landmark_rows import procrustes_residual, stress
+    from bigembed.store.arrays import read_array
 
     warnings.simplefilter("ignore")
     rows = read_array(path, 0, FEW).astype(np.float64)

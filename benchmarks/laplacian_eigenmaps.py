@@ -75,9 +75,9 @@ def residuals(weights: Any, coordinates: np.ndarray) -> tuple[np.ndarray, np.nda
 def ours(weights: Any, limit: int | None = None) -> tuple[np.ndarray, dict[str, Any]]:
     """``limit``: bytes of vectors in memory; 0 sends all through files."""
     import bigembed as be
-    from bigembed.embedding.walk.spectral import block_width
-    from bigembed.stages import observing
-    from bigembed.store.blockwise.held_space import holding
+    from bigembed.maps.walk.spectral import block_width
+    from bigembed.stages.stage import observing
+    from bigembed.store.spaces import holding
 
     marks: list[float] = []
     with holding(limit), observing(lambda event: marks.append(time.perf_counter()) if event.kind == "note" else None):

@@ -23,7 +23,7 @@ COMPONENTS = 10
 
 def rows_of(folder: Path, n: int, d: int, density: float) -> str:
     """Path of a CSR group of counts whose columns differ in how often they are filled, written once."""
-    from bigembed.store.rows.sparse import write_csr
+    from bigembed.rows.sparse import write_csr
 
     path = folder / f"sparse-n{n}-d{d}-density{density}.zarr"
     if not path.exists():

@@ -46,9 +46,9 @@ def figures(embedding: np.ndarray, n: int) -> dict[str, float]:
 def ours(path: str, n: int, k: int, solver: str, landmarks: int, run: str) -> dict[str, Any]:
     """From rows on disk to coordinates on disk."""
     import bigembed as be
-    from bigembed.blocks.rows import executor
     from bigembed.jobs.places.cluster import cluster
     from bigembed.jobs.places.cluster_table import ClusterTable
+    from bigembed.runtime.blocks import executor
 
     warnings.simplefilter("ignore")
     with cluster(ClusterTable(workers=2, memory=3 << 29), "embedded") as place, executor(place.executor):

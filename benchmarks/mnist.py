@@ -60,7 +60,7 @@ def main() -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     import bigembed as be
-    from bigembed.store.arrays.io import create_rows, read_array, write_rows
+    from bigembed.store.arrays import create_rows, read_array, write_rows
 
     seconds = {
         "ingest": command("ingest", str(source / "train-images-idx3-ubyte.gz"), str(folder / "train.zarr"))

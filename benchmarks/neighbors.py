@@ -49,13 +49,13 @@ def ours(
 ) -> dict[str, object]:
     """Two workers of one thread each, and this process with the scheduler."""
     from bigembed import build_neighbor_graph
-    from bigembed.blocks.rows import executor
     from bigembed.jobs.places.cluster import cluster
     from bigembed.jobs.places.cluster_table import ClusterTable
     from bigembed.neighbors.graph_stages import neighbor_stages
-    from bigembed.stages import Event, observing
-    from bigembed.store.rows.source import rows_at
-    from bigembed.store.storage.paths import at
+    from bigembed.rows.source import rows_at
+    from bigembed.runtime.blocks import executor
+    from bigembed.stages.stage import Event, observing
+    from bigembed.store.paths import at
 
     seconds: dict[str, float] = {}
 
@@ -121,8 +121,8 @@ def recall_of(path: str, k: int, graph: str, lists: str, samples: int = 1_000) -
     import zarr
 
     from bigembed.neighbors.exact import empty_lists, update_lists
-    from bigembed.neighbors.ordering.order import Ordered
-    from bigembed.store.arrays.io import read_array
+    from bigembed.neighbors.order import Ordered
+    from bigembed.store.arrays import read_array
 
     array = zarr.open_array(path, mode="r")
     chosen = np.sort(np.random.default_rng(1).choice(array.shape[0], samples, replace=False))

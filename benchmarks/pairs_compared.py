@@ -20,13 +20,13 @@ import dask
 import numpy as np
 from common import table
 
-from bigembed.blocks.rows import Array
 from bigembed.datasets import dataset
 from bigembed.neighbors.graph_stages import search_stages
 from bigembed.neighbors.search.ground_truth import recall_stage
-from bigembed.runs import Run
-from bigembed.stages import Event, observing, run_stages
-from bigembed.store.inputs.input import row_source
+from bigembed.rows.input import row_source
+from bigembed.runtime.blocks import Array
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Event, observing, run_stages
 
 DIMENSIONS = {"solid": 4, "surface": 2}
 CLUSTERS = {"mixture": 200, "cluster": 1}

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from common import table
 
-from bigembed.methods import REGISTRY
+from bigembed.maps.registry import REGISTRY
 from tests.cases import sizes, write_job
 
 CLI = [sys.executable, "-m", "bigembed.cli"]

@@ -30,14 +30,14 @@ from typing import Any
 import numpy as np
 from common import table
 
-from bigembed.blocks.rows import Array, executor, map_blocks
 from bigembed.jobs.places import inflight
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.inflight import client_executor
-from bigembed.jobs.places.settings import settings
-from bigembed.store.blockwise.exchange import Exchange
-from bigembed.store.blockwise.matrix import StoredMatrix
-from bigembed.store.blockwise.parcels import by_receiver, send, settle
+from bigembed.jobs.places.place import settings
+from bigembed.runtime.blocks import Array, executor, map_blocks
+from bigembed.store.exchange import Exchange
+from bigembed.store.matrix import StoredMatrix
+from bigembed.store.parcels import by_receiver, send, settle
 
 ROWS, WIDTH = 65_536, 15
 """Rows of a block, and columns of a block of vectors."""

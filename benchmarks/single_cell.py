@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from common import clear, peak_of, table
 
-from bigembed.store.arrays.io import read_array
+from bigembed.store.arrays import read_array
 
 STEPS = """
 [[steps]]

@@ -26,7 +26,7 @@ from scipy.linalg import eigh
 
 import bigembed as be
 from bigembed.errors import BigembedWarning
-from bigembed.kernels.target import DRIFT
+from bigembed.maps.kernels import DRIFT
 
 DISTINCT, SAME = 5, 1e-3
 SLOPE = 9 / 11

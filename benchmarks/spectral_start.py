@@ -60,7 +60,7 @@ def write_edges(weights: Any, path: str) -> None:
 
 def ours(path: str) -> tuple[np.ndarray, dict[str, Any]]:
     import bigembed as be
-    from bigembed.stages import observing
+    from bigembed.stages.stage import observing
 
     done: dict[str, Any] = {}
     with observing(lambda event: done.update({event.stage: event}) if event.kind == "done" else None):

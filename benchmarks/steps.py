@@ -120,7 +120,7 @@ def killed(job: Path, step: str) -> None:
 
 def coordinates(run_path: Path) -> np.ndarray:
     """Of a finished run."""
-    from bigembed.store.arrays.io import read_array
+    from bigembed.store.arrays import read_array
 
     return read_array(run_path / "stages" / "coordinates" / "embedding")
 

@@ -23,7 +23,7 @@ from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import parse_job
 from bigembed.jobs.sweep.run import sweep
 from bigembed.jobs.watching.reporter import RunOptions
-from bigembed.store.arrays.io import read_array
+from bigembed.store.arrays import read_array
 
 ALPHA = [0.0, 0.25, 0.5, 0.75, 1.0]
 AFTER = ("kernel", "components", "solve", "coordinates", "judgement")

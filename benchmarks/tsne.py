@@ -36,9 +36,9 @@ SAMPLED = 2_000
 def ours(path: str, out: str, out_of_core: bool, memory: int) -> dict[str, Any]:
     """From rows to coordinates: threads of one process, or two workers."""
     import bigembed as be
-    from bigembed.blocks.rows import executor
     from bigembed.jobs.places.cluster import cluster
     from bigembed.jobs.places.cluster_table import ClusterTable
+    from bigembed.runtime.blocks import executor
 
     place: Any = nullcontext()
     if out_of_core:
@@ -89,8 +89,8 @@ def theirs(path: str, out: str) -> dict[str, Any]:
 
 def divergence(run: str, points: np.ndarray) -> float:
     """KL(p‖q) of points in the order of the input, p of a run, Z over all pairs (of sampled rows with all)."""
-    from bigembed.neighbors.ordering.order import Ordered
-    from bigembed.runs import Run
+    from bigembed.neighbors.order import Ordered
+    from bigembed.stages.runs import Run
 
     opened = Run(run)
     affinities, ordered = opened.matrix("graph", "weights", "kernel"), Ordered.open(opened.path("order"))

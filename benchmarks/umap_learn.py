@@ -34,9 +34,9 @@ FIGURES = ("kept", "trustworthiness")
 def ours(path: str, out: str, seed: int, out_of_core: bool, memory: int) -> dict[str, Any]:
     """From rows to coordinates: threads of one process, or two workers."""
     import bigembed as be
-    from bigembed.blocks.rows import executor
     from bigembed.jobs.places.cluster import cluster
     from bigembed.jobs.places.cluster_table import ClusterTable
+    from bigembed.runtime.blocks import executor
 
     place: Any = nullcontext()
     if out_of_core:

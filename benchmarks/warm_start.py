@@ -22,13 +22,13 @@ from common import table
 from eigenpairs import DATA, NEIGHBORS, matrix, rows_of
 
 import bigembed as be
-from bigembed.blocks.rows import Array, offsets, one_blas_thread
-from bigembed.blocks.vector_space import assembled
-from bigembed.eigen import lobpcg
-from bigembed.neighbors.ordering.order import Ordered
-from bigembed.operators.sparse import SparseOperator
-from bigembed.runs import Run
-from bigembed.store.arrays.io import read_array
+from bigembed.linalg import lobpcg
+from bigembed.linalg.operator import SparseOperator
+from bigembed.neighbors.order import Ordered
+from bigembed.runtime.blocks import Array, offsets, one_blas_thread
+from bigembed.stages.runs import Run
+from bigembed.store.arrays import read_array
+from bigembed.store.vector_space import assembled
 
 
 def fitted(rows: Array, name: str, run: str) -> None:

@@ -1,13 +1,16 @@
-"""Every exception and warning of bigembed.
-
-An error says what was wrong, what was got, what is allowed and what to do. Each subclasses
-:class:`BigembedError` and the builtin that a caller would expect, and survives pickling. Those that scikit-learn
-has a class for are that class, too.
-"""
+"""Every exception and warning of bigembed, and the error of a library that is missing."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+# ---------------------------------------------------------------------------------------------------------- errors
+# Every exception and warning of bigembed.
+#
+# An error says what was wrong, what was got, what is allowed and what to do. Each subclasses :class:`BigembedError`
+# and the builtin that a caller would expect, and survives pickling. Those that scikit-learn has a class for are that
+# class, too.
 
 
 class BigembedError(Exception):
@@ -174,3 +177,22 @@ else:
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *_SHARED})
+
+
+# ---------------------------------------------------------------------------------------------------------- extras
+# Libraries that only some users need: imported where they are used, and named with their extra where absent.
+
+
+def needed(module: str, extra: str, what: str) -> Any:
+    """The module; :class:`MissingExtraError`, which names the extra, if it is not installed.
+
+    >>> needed("json", "none", "reading JSON").dumps([1])
+    '[1]'
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingExtraError(
+            f"{what} needs {module.partition('.')[0]}, which the extra {extra!r} installs: "
+            f'pip install "bigembed[{extra}]"'
+        ) from error

@@ -8,7 +8,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE / "_ext")]
 
 import bigembed  # noqa: E402
 from bigembed.estimator import model_files  # noqa: E402
-from bigembed.store.published import manifest  # noqa: E402
+from bigembed.store import manifests as manifest  # noqa: E402
 
 project = "bigembed"
 author = "The bigembed authors"

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-import bigembed.embedding
+import bigembed.maps
 import bigembed.neighbors
-from bigembed.blocks import rows
 from bigembed.neighbors.search import every_block as search
+from bigembed.runtime import blocks as rows
 from tests.cases import Case
 
 FEW = 9_000
@@ -22,7 +22,7 @@ FEW = 9_000
 
 def limits() -> dict[str, str]:
     """Modules, and in each the number of rows up to which a shorter way is taken."""
-    named = {"EXACT_ROWS": bigembed.neighbors, "DENSE_ROWS": bigembed.embedding}
+    named = {"EXACT_ROWS": bigembed.neighbors, "DENSE_ROWS": bigembed.maps}
     return {
         module.name: limit
         for limit, package in named.items()

@@ -19,7 +19,7 @@ from scipy.spatial.distance import cdist
 
 import bigembed as be
 from bigembed.estimator.rowwise import RowwiseEstimator
-from bigembed.methods import REGISTRY, method
+from bigembed.maps.registry import REGISTRY, method
 
 N = 1_200
 FEW_ROWS = 240

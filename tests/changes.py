@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from bigembed.blocks.declared import kinds_of
 from bigembed.errors import BigembedError
-from bigembed.reads import WHERE
-from bigembed.stages import Stage
+from bigembed.runtime.parameters import kinds_of
+from bigembed.stages.reuse import WHERE
+from bigembed.stages.stage import Stage
 from tests.cases import Case
 
 NUMBERS = (1, 2, 3, 7, 25, 0.25, 0.9, 12.5)

@@ -18,13 +18,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 EAGER = (
-    "eigen.local_functions",
-    "eigen.update_kernel",
-    "eigen.matching",
-    "eigen.galerkin",
-    "operators.row_product",
-    "neighbors.components.compiled",
-    "blocks.edge_pairs",
+    "linalg.aggregate_functions",
+    "linalg.lobpcg_compiled",
+    "linalg.multigrid_compiled",
+    "store.matrix_compiled",
+    "neighbors.compiled",
 )
 """Modules that compile when they are imported, the longest first."""
 METHODS = ("umap", "nmf")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bigembed.store.rows.passes import reduce_rows
+from bigembed.rows.passes import reduce_rows
 
 
 class Killed(Exception):
@@ -42,5 +42,5 @@ def passes_in(monkeypatch: pytest.MonkeyPatch, *modules: str) -> list[str]:
         return reduce_rows(source, function, *rest, **more)
 
     for module in modules:
-        monkeypatch.setattr(f"bigembed.embedding.{module}.reduce_rows", counting)
+        monkeypatch.setattr(f"bigembed.maps.{module}.reduce_rows", counting)
     return made

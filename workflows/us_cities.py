@@ -11,7 +11,7 @@ import sys
 
 import bigembed as be
 from bigembed.datasets import dataset
-from bigembed.datasets.cities import US_CITIES
+from bigembed.datasets.closed_forms import US_CITIES
 from bigembed.plotting import named
 
 

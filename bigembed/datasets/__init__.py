@@ -7,18 +7,15 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any
 
-from bigembed.datasets.cities import us_cities
-from bigembed.datasets.dataset import Dataset
-from bigembed.datasets.disks import disks
-from bigembed.datasets.graphs import complete_graph, ring_graph, ring_graphs
-from bigembed.datasets.images import coil20, digits, mnist
-from bigembed.datasets.mixture import mixture
-from bigembed.datasets.rotated import pacman, rotated
+from bigembed.datasets.closed_forms import complete_graph, disks, ring_graph, ring_graphs, us_cities
+from bigembed.datasets.images import coil20, digits, mnist, pacman, rotated
 from bigembed.datasets.synthetic import (
+    Dataset,
     circle,
     clusters,
     hypersphere,
     interval,
+    mixture,
     plane,
     s_curve,
     spiral,

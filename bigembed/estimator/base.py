@@ -17,21 +17,40 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from bigembed import errors
-from bigembed.blocks.declared import Requirements, is_integer
-from bigembed.blocks.rows import Array
-from bigembed.embedding.extension import Extension
-from bigembed.embedding.inverse import kind_of
 from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator import AROUND, Around
 from bigembed.estimator.certificate import judged_certificate, versions
-from bigembed.estimator.frames import Framed
-from bigembed.estimator.names import coordinate_names
-from bigembed.estimator.routing import Routed
-from bigembed.estimator.warning import warn_of
-from bigembed.neighbors.algorithms import AUTO, WITHOUT_DESCENT
-from bigembed.runs import Run
-from bigembed.stages import Stage
-from bigembed.store.rows.source import RowSource
+from bigembed.estimator.extension import Extension, kind_of
+from bigembed.estimator.reporting import warn_of
+from bigembed.estimator.scikit_learn import Framed, Routed, coordinate_names
+from bigembed.neighbors.search.recall import AUTO, WITHOUT_DESCENT
+from bigembed.rows.source import RowSource
+from bigembed.runtime.blocks import Array
+from bigembed.runtime.parameters import Requirements, is_integer
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Stage
+
+# ---------------------------------------------------------------------------------------------------- stored array
+# Fitted arrays that are opened in the store when they are first asked for: Dask takes up to a second to import.
+
+
+class StoredArray:
+    """An attribute of an estimator that is an array of a published stage, as ``_set_array`` says."""
+
+    def __set_name__(self, owner: type[Any], name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
+        if instance is None:
+            return self
+        where = instance.__dict__.get("_stored_arrays", {}).get(self.name)
+        if where is None:
+            raise AttributeError(f"{type(instance).__name__!r} object has no attribute {self.name!r}")
+        found = instance.__dict__[self.name] = instance._run.array(*where)
+        return found
+
+
+# ------------------------------------------------------------------------------------------------------------ base
 
 
 class DeclaredOrder:
@@ -176,7 +195,7 @@ class Estimator(Around, Framed, Routed, ABC):
 
     def _map(self) -> Extension:
         """The extension of this fit: by the parameters of the fit, whatever ``set_params`` changed since."""
-        from bigembed.embedding.consistency import consistent
+        from bigembed.estimator.extension import consistent
         from bigembed.estimator.model_files import check_extension, saved_at
 
         self._check_fitted()
@@ -245,9 +264,9 @@ class Estimator(Around, Framed, Routed, ABC):
         return f"{type(self).__name__}({', '.join(changed)})"
 
     def _repr_html_(self) -> str:
-        from bigembed.embedding.consistency import consistent
-        from bigembed.estimator.html import html_of
+        from bigembed.estimator.extension import consistent
         from bigembed.estimator.model_files import saved_at
+        from bigembed.estimator.scikit_learn import html_of
 
         with consistent(saved_at(self._run, {}) if hasattr(self, "_run") else ""):
             return html_of(self)

@@ -8,10 +8,10 @@ from importlib.metadata import PackageNotFoundError, version
 from math import ceil, exp, floor, log10, sqrt
 from typing import Any
 
-from bigembed.embedding.graph.parts import PLACING, SEPARATED, least_rows
+from bigembed.estimator.graph_input import PLACING, SEPARATED, least_rows
 from bigembed.neighbors.search.recall import doubts
-from bigembed.quality.judgement import COLLAPSED, LOOKED_AT, ONE_COLUMN, few_carriers, judged
-from bigembed.runs import Run
+from bigembed.quality.neighborhoods import COLLAPSED, LOOKED_AT, ONE_COLUMN, few_carriers, judged
+from bigembed.stages.runs import Run
 
 PACKAGES = ("bigembed", "dask", "numpy", "scipy", "zarr", "numba")
 FLAT = 10.0

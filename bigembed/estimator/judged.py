@@ -9,21 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.metrics import NAMES
-from bigembed.blocks.rows import Array, is_sparse, map_blocks
-from bigembed.embedding.costs import pass_memory
+from bigembed.distance.metrics import NAMES
 from bigembed.errors import InputError
 from bigembed.quality.neighborhoods import NEIGHBORS, preserved
-from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays.io import read_rows
-from bigembed.store.blockwise.sparse_parts import stacked
-from bigembed.store.inputs.graph_source import GraphSource
-from bigembed.store.rows.row_blocks import RowBlock
-from bigembed.store.rows.source import RowSource, as_worked
+from bigembed.rows.graph_source import GraphSource
+from bigembed.rows.source import RowBlock, RowSource, as_worked
+from bigembed.runtime.blocks import Array, is_sparse, map_blocks
+from bigembed.stages.stage import Context, Cost, Stage, pass_memory
+from bigembed.store.arrays import read_rows
+from bigembed.store.parcels import stacked
 
 NAME = "judgement"
 ROWS, SAMPLES = 1_000, 200
@@ -104,22 +103,6 @@ def _judgement_stage(estimator: Any, shown: Stage, source: RowSource, metric: st
     n, mapped = source.shape[0], shown.on_demand
     asked: dict[str, Any] = {"n_neighbors": NEIGHBORS, "samples": SAMPLES, "seed": 0, "metric": metric}
 
-    def run(context: Context) -> dict[str, Any]:
-        numbers = drawn_numbers(source)
-        extension = estimator._extension(context.home) if mapped else None
-        beside = {name: source.aligned[name] for name in (extension.aligned if extension else ())}
-        sample = sampled_rows(replace(source, aligned=beside), numbers)
-        if extension:
-            coordinates = extension.of_block(sample)
-        else:
-            coordinates = read_rows(context.of("coordinates", "embedding"), numbers)
-        rows = sample.rows.toarray() if is_sparse(sample.rows) else sample.rows
-        try:
-            found = preserved(_held(rows), _held(coordinates), context.exchange, **asked)
-        except InputError as error:  # (distances beyond float64, zeros by cosine)
-            found = {"unmeasured": str(error)}
-        return {"map": found | ({"of": n} if len(numbers) < n else {})}
-
     share, drawn = _blocks(source) / -(-n // source.block), _rows(source)
     pairs, size = min(SAMPLES, drawn) * drawn, drawn * _dense_bytes(source)
     cost = Cost(
@@ -134,7 +117,33 @@ def _judgement_stage(estimator: Any, shown: Stage, source: RowSource, metric: st
     inputs = shown.inputs if mapped else (shown.name,)
     parameters = {"n_neighbors": NEIGHBORS, "samples": SAMPLES, "metric": metric, "rows": drawn}
     parameters |= {"source": source.fingerprint()}
-    return Stage(NAME, inputs, parameters, run, cost, parameters_of=shown.parameters_of if mapped else ())
+    return Stage(
+        NAME,
+        inputs,
+        parameters,
+        partial(run_judgement, estimator=estimator, source=source, asked=asked, mapped=mapped, n=n),
+        cost,
+        parameters_of=shown.parameters_of if mapped else (),
+    )
+
+
+def run_judgement(
+    context: Context, estimator: Any, source: RowSource, asked: dict[str, Any], mapped: Any, n: int
+) -> dict[str, Any]:
+    numbers = drawn_numbers(source)
+    extension = estimator._extension(context.home) if mapped else None
+    beside = {name: source.aligned[name] for name in (extension.aligned if extension else ())}
+    sample = sampled_rows(replace(source, aligned=beside), numbers)
+    if extension:
+        coordinates = extension.of_block(sample)
+    else:
+        coordinates = read_rows(context.of("coordinates", "embedding"), numbers)
+    rows = sample.rows.toarray() if is_sparse(sample.rows) else sample.rows
+    try:
+        found = preserved(_held(rows), _held(coordinates), context.exchange, **asked)
+    except InputError as error:  # (distances beyond float64, zeros by cosine)
+        found = {"unmeasured": str(error)}
+    return {"map": found | ({"of": n} if len(numbers) < n else {})}
 
 
 def _held(rows: Any) -> RowSource:

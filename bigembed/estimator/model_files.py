@@ -18,15 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.functions import is_name
 from bigembed.errors import DamagedError, InputError, JobError, MissingPathError
 from bigembed.estimator import AROUND
-from bigembed.runs import Run
-from bigembed.store.arrays.chunks import ENTRY
-from bigembed.store.published import manifest as manifests
-from bigembed.store.published.manifest import Manifest, digest_files
-from bigembed.store.storage.documents import read_json, sealed, unsealed
-from bigembed.store.storage.paths import AnyPath
+from bigembed.runtime.parameters import is_name
+from bigembed.stages.runs import Run
+from bigembed.store import manifests
+from bigembed.store.chunks import ENTRY
+from bigembed.store.files import read_json, sealed, unsealed
+from bigembed.store.manifests import Manifest, digest_files
+from bigembed.store.paths import AnyPath
 
 FORMAT = 2
 NAME, FILES = "model.json", "files"

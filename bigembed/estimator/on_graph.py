@@ -6,21 +6,19 @@ from abc import abstractmethod
 from dataclasses import astuple
 from typing import Any, Self
 
-from bigembed.embedding.graph.shape import GraphShape
-from bigembed.embedding.graph.weights import edge_weight_stages
-from bigembed.estimator.base import Estimator
-from bigembed.estimator.stored_array import StoredArray
+from bigembed.estimator.base import Estimator, StoredArray
+from bigembed.estimator.graph_input import GraphShape, edge_weight_stages
 from bigembed.neighbors.every_pair import is_dense
 from bigembed.neighbors.given.distances import Rule, distance_graph, distance_stages
 from bigembed.neighbors.given.graph import edge_graph_stages, is_given, mean_neighbors
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import neighbor_stages
-from bigembed.neighbors.ordering.survey import shape_of
 from bigembed.neighbors.search.by_metric import by_metric
-from bigembed.runs import Run
-from bigembed.stages import Stage
-from bigembed.store.inputs.graph_source import GraphSource
-from bigembed.store.rows.source import RowSource
+from bigembed.neighbors.survey import shape_of
+from bigembed.rows.graph_source import GraphSource
+from bigembed.rows.source import RowSource
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Stage
 
 
 class GraphEstimator(Estimator):

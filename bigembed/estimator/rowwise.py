@@ -7,19 +7,30 @@ wanted (``fit_transform_to``, a job's output, ``transform_to``).
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from bigembed import errors
-from bigembed.embedding.costs import output_cost
-from bigembed.embedding.extension import in_one_array, stored_coordinates, write_extended
+from bigembed.errors import InputError
 from bigembed.estimator.base import Estimator
-from bigembed.stages import Context, Stage
-from bigembed.store.rows.lazy import MappedRows, refuse_changed
-from bigembed.store.rows.source import RowSource
-from bigembed.store.storage.output_paths import require_array_name
+from bigembed.estimator.extension import in_one_array, stored_coordinates, write_extended
+from bigembed.estimator.fitting import remember_features
+from bigembed.estimator.reporting import telling
+from bigembed.estimator.scikit_learn import check_names
+from bigembed.estimator.transform import check_width
+from bigembed.rows.derived import MappedRows, refuse_changed
+from bigembed.rows.input import column_source, row_source
+from bigembed.rows.source import RowSource
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Context, Stage, output_cost, run_stages
+from bigembed.store.arrays import read_array
+from bigembed.store.paths import at, require_array_name
+
+# --------------------------------------------------------------------------------------------------------- rowwise
 
 
 class RowwiseEstimator(Estimator):
@@ -103,13 +114,70 @@ class RowwiseEstimator(Estimator):
 
         ``against``: landmarks that each row is compared with.
         """
-
-        def run(context: Context) -> dict[str, Any]:
-            extension = self._extension(context.home)
-            write_extended(source, extension, context.path("embedding"))
-            return {"n_components": extension.width}
-
         parameters = {"source": source.fingerprint()}  # (the map may be the same for these rows in another order)
         inputs = tuple(stage.name for stage in stages if stage.name in type(self).saved_stages)
         cost = output_cost(source, width, dtype, against)
+        run = partial(run_coordinates, estimator=self, source=source)
         return Stage("coordinates", inputs, parameters, run, cost, on_demand=True, parameters_of=inputs)
+
+
+def run_coordinates(context: Context, estimator: RowwiseEstimator, source: RowSource) -> dict[str, Any]:
+    """Coordinates of the rows by the extension of the fitted map."""
+    extension = estimator._extension(context.home)
+    write_extended(source, extension, context.path("embedding"))
+    return {"n_components": extension.width}
+
+
+# ------------------------------------------------------------------------------------------------------ increments
+# ``partial_fit``: rows in batches, where sums over the rows are all that a fit needs, so that it is exact.
+#
+# The sums of the last call are read, those of the batch are added, and the small problem is solved again.
+
+MOST_COLUMNS = 4096
+"""Columns up to which d² sums are held in memory between two batches."""
+
+
+def add_rows(
+    estimator: Any, X: Any, stages: Callable[[RowSource, Any], Sequence[Stage]], held: Any, **aligned: Any
+) -> None:
+    """Fit a batch of rows on top of what is ``held``: run the stages that ``stages(source, held)`` lists."""
+    estimator._check()
+    fitted = estimator.__sklearn_is_fitted__()
+    if fitted:
+        check_names(estimator, X)
+    run = Run(estimator.workdir)
+    scratch = run.root / "exchange"
+    source, in_memory = row_source(X, scratch, "batch", sparse=estimator._sparse())
+    d = source.shape[-1]
+    if fitted:
+        check_width(source, estimator.n_features_in_, estimator)
+    if d > MOST_COLUMNS:
+        raise InputError(f"partial_fit holds d² sums, for at most {MOST_COLUMNS} columns; there are {d}. Use fit")
+    columns = {
+        name: column_source(values, source.shape[0], scratch, name)
+        for name, values in aligned.items()
+        if values is not None
+    }
+    listed = list(stages(replace(source, aligned=columns), held))
+    with telling(estimator, listed) as todo:
+        run_stages(todo, run)
+    if not fitted:
+        remember_features(estimator, X, d)
+    estimator.adopt(run, in_memory=in_memory, dtype=source.dtype)
+
+
+def sums_of(estimator: Estimator, stage: str, names: Sequence[str]) -> dict[str, Any] | None:
+    """The arrays of a published stage, the numbers that it returned, and its digest; None before the first batch.
+
+    InputError for a model that was loaded, which does not hold them.
+    """
+    if not estimator.__sklearn_is_fitted__():
+        return None
+    run = estimator._run
+    if not all((at(run.path(stage)) / name).exists() for name in names):
+        raise InputError(
+            "this model was saved and loaded, and does not hold the sums that partial_fit adds to; go on with the "
+            "estimator that was fitted, or fit again"
+        )
+    manifest = run.manifest(stage)
+    return {name: read_array(run.path(stage, name)) for name in names} | manifest.results | {"digest": manifest.digest}

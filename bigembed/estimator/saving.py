@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.functions import Functions, allowed, importable, reference
-from bigembed.embedding.consistency import consistent
 from bigembed.errors import ExistingOutputError, InputError, StaleWarning
 from bigembed.estimator import AROUND
+from bigembed.estimator.extension import consistent
 from bigembed.estimator.model_files import (
     FORMAT,
     NAME,
@@ -31,14 +30,15 @@ from bigembed.estimator.model_files import (
     steps_in,
 )
 from bigembed.estimator.transform import refuse_existing
-from bigembed.runs import Run
-from bigembed.store.published import manifest as manifests
-from bigembed.store.published import roots
-from bigembed.store.published.manifest import Manifest, digest_files
-from bigembed.store.published.superseded import superseded_model
-from bigembed.store.storage.documents import write_json
-from bigembed.store.storage.output_lock import output_lock
-from bigembed.store.storage.paths import AnyPath, PathLike, at, copy_files, is_path, move, remove, stored
+from bigembed.runtime.parameters import Functions, allowed_functions, importable, reference
+from bigembed.stages.runs import Run
+from bigembed.store import manifests
+from bigembed.store import manifests as roots
+from bigembed.store.files import write_json
+from bigembed.store.locks import output_lock
+from bigembed.store.manifests import Manifest, digest_files
+from bigembed.store.paths import AnyPath, PathLike, at, copy_files, is_path, move, remove, stored
+from bigembed.store.superseded import superseded_model
 
 OUTPUT = "coordinates"
 LARGEST_PICKLE = 1 << 30
@@ -192,7 +192,7 @@ def load(path: PathLike, method: Callable[[str], type[Any]], functions: Function
 
 def _loaded(description: dict[str, Any], run: Run, method: Callable[[str], type[Any]], functions: Functions) -> Any:
     """The fitted estimator of a description and of stages that were checked."""
-    parameters, problems = allowed(description["parameters"], functions, ALLOW)
+    parameters, problems = allowed_functions(description["parameters"], functions, ALLOW)
     if problems:
         raise InputError(f"{run.root}: " + "; ".join(problems))
     with consistent(str(run.root)):

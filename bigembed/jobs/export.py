@@ -8,25 +8,23 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import InputError, MissingPathError, StaleError, StaleWarning
-from bigembed.estimator.names import coordinate_names
-from bigembed.jobs.ids import STAGE as IDS
+from bigembed.estimator.scikit_learn import coordinate_names
+from bigembed.jobs.identity import STAGE as IDS
 from bigembed.jobs.record import ELSEWHERE, kind_of, made_here, read_record, require_recorded
 from bigembed.jobs.report.summary import RunSummary
-from bigembed.methods import REGISTRY, method
-from bigembed.runs import Run
-from bigembed.steps.kept_rows import kept_of
-from bigembed.store.arrays.attributes import attributes_of
-from bigembed.store.formats.aligned import aligned_of, require_length, vector_source
-from bigembed.store.formats.anndata_reader import is_anndata
-from bigembed.store.formats.anndata_writer import write_obsm
-from bigembed.store.formats.tables import ID, Table, write_table
-from bigembed.store.published import roots
-from bigembed.store.published.superseded import explanation, superseded
-from bigembed.store.rows.opening import open_zarr
-from bigembed.store.rows.source import MarkedRows, RowSource
-from bigembed.store.storage.output_lock import output_lock
-from bigembed.store.storage.output_paths import require_apart
-from bigembed.store.storage.paths import AnyPath, PathLike, at
+from bigembed.maps.registry import REGISTRY, method
+from bigembed.rows.formats.anndata import is_anndata, write_obsm
+from bigembed.rows.formats.copying import aligned_of, require_length, vector_source
+from bigembed.rows.formats.tables import ID, Table, write_table
+from bigembed.rows.opening import open_zarr
+from bigembed.rows.source import MarkedRows, RowSource
+from bigembed.stages.runs import Run
+from bigembed.steps.missing import kept_of
+from bigembed.store import manifests as roots
+from bigembed.store.attributes import attributes_of
+from bigembed.store.locks import output_lock
+from bigembed.store.paths import AnyPath, PathLike, at, require_apart
+from bigembed.store.superseded import explanation, superseded
 
 PLACE = "coordinates", "embedding"
 ROW = "row"

@@ -9,37 +9,33 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bigembed.blocks.functions import Functions
 from bigembed.errors import DamagedError
-from bigembed.estimator.names import require_names
-from bigembed.estimator.through import takes_missing
+from bigembed.estimator.preprocessing import takes_missing
+from bigembed.estimator.scikit_learn import require_names
 from bigembed.estimator.transform import aside_of, moved, refuse_existing, stage_for, transform_to
 from bigembed.jobs.export import ABOUT, export, made_by
-from bigembed.jobs.identity import key_of_extension
-from bigembed.jobs.ids import copy_ids
+from bigembed.jobs.identity import copy_ids, key_of_extension
 from bigembed.jobs.inputs import Input, find_rows
 from bigembed.jobs.places.cluster import choose, cluster
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.place import Place
-from bigembed.jobs.planning.calibrate import rates
+from bigembed.jobs.planning.machine import rates
 from bigembed.jobs.planning.plan import Plan, input_costs
-from bigembed.jobs.planning.remains import remains
-from bigembed.jobs.planning.resources import UNCOMPILED_ROWS, resources_of
+from bigembed.jobs.planning.resources import UNCOMPILED_ROWS, remains, resources_of
 from bigembed.jobs.session import session, working
 from bigembed.jobs.watching import status
 from bigembed.jobs.watching.logs import plain
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
-from bigembed.methods import load
-from bigembed.runs import Run
-from bigembed.stages import keeping
-from bigembed.store.formats.aligned import aligned_path, link
-from bigembed.store.formats.tables import check_table
-from bigembed.store.rows.reader import Choice
-from bigembed.store.storage.documents import read_json, write_json
-from bigembed.store.storage.lock import FOLDER, Owner, holder
-from bigembed.store.storage.output_lock import output_lock
-from bigembed.store.storage.output_paths import require_apart, require_array_name
-from bigembed.store.storage.paths import (
+from bigembed.maps.registry import load
+from bigembed.rows.formats.copying import aligned_path, link
+from bigembed.rows.formats.tables import check_table
+from bigembed.rows.reader import Choice
+from bigembed.runtime.parameters import Functions
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import keeping
+from bigembed.store.files import read_json, write_json
+from bigembed.store.locks import FOLDER, Owner, holder, output_lock
+from bigembed.store.paths import (
     AnyPath,
     PathLike,
     absolute,
@@ -48,6 +44,8 @@ from bigembed.store.storage.paths import (
     nearest_folder,
     published,
     remove,
+    require_apart,
+    require_array_name,
     retire,
     stored,
 )

@@ -1,15 +1,27 @@
-"""Whether it is the same job: digests of what its results depend on, and of nothing else, such as where it runs."""
+"""Whether it is the same job, by digests of what its results depend on; and the ids of its rows as a stage."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from bigembed import __version__
+from bigembed.errors import ExistingOutputError
 from bigembed.jobs.inputs import Input
 from bigembed.jobs.job import CHOICE, GRAPH, STEP_KEYS, JobSpec
-from bigembed.store.formats.aligned import vector_source
-from bigembed.store.storage.documents import digest_of
-from bigembed.store.storage.paths import PathLike, absolute, published
+from bigembed.rows.formats.copying import copy_vector, require_length, vector_source
+from bigembed.rows.formats.tables import check_ids
+from bigembed.rows.source import RowSource
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Context, Cost, Stage, locked, run_stages
+from bigembed.store import manifests
+from bigembed.store.attributes import ABOUT, source_of
+from bigembed.store.files import digest_of
+from bigembed.store.paths import AnyPath, PathLike, absolute, published
+
+# -------------------------------------------------------------------------------------------------------- identity
+# Whether it is the same job: digests of what its results depend on, and of nothing else, such as where it runs.
 
 
 def definition(job: JobSpec, rows: Input) -> dict[str, Any]:
@@ -56,3 +68,54 @@ def key_of_extension(fitted: Any, rows: Input, results: PathLike | None) -> str:
     given = rows.about or rows.source().fingerprint()
     steps = [step._run.fingerprint() for step in fitted._steps]
     return digest_of([model, given, vectors, None if results is None else absolute(results), *steps])
+
+
+# ------------------------------------------------------------------------------------------------------------- ids
+# The ids of the rows as a stage of a run: copied into it, each found to name one row, before anything is computed.
+
+STAGE = "ids"
+ID_BYTES = 24
+"""Of an id and its hashes, in the process that looks for repeated ones; about what one takes on disk."""
+
+
+def keep_ids(rows: Input, root: AnyPath) -> None:
+    """Run the stage if the ids are there; forget it where the rows have none."""
+    run = Run(root)
+    if rows.ids is None:
+        if STAGE in run.published():
+            with locked(run):
+                manifests.discard(root, STAGE)
+    elif rows.there(STAGE):
+        require_length(vector_source(rows.ids), rows.shape[0], rows.ids, "ids")
+        run_stages([ids_stage(vector_source(rows.ids))], run)
+
+
+def ids_stage(source: RowSource) -> Stage:
+    """``ids`` (n,) in the order of the input, of text or of whole numbers."""
+
+    return Stage(
+        STAGE, (), {"source": source.fingerprint()}, partial(run_ids, source=source), ids_cost(source.shape[0])
+    )
+
+
+def run_ids(context: Context, source: RowSource) -> dict[str, Any]:
+    check_ids(source)
+    copy_vector(source, context.path(STAGE), label=STAGE)
+    return {"n": source.shape[0]}
+
+
+def copy_ids(ids: AnyPath, place: AnyPath, about: Mapping[str, Any]) -> None:
+    """A copy beside an output; one that was made for it before is left. Each id must name one row."""
+    mine = {**about, "fingerprint": vector_source(ids).fingerprint()}
+    if published(place):
+        if source_of(place) != mine:
+            raise ExistingOutputError(f"{place}: exists. Nothing was changed; choose another path or move it away")
+        return
+    check_ids(vector_source(ids))
+    copy_vector(vector_source(ids), place, label=STAGE, attributes={ABOUT: mine})
+
+
+def ids_cost(n: int) -> Cost:
+    """Read twice, written once; hashes of all in one process."""
+    size = ID_BYTES * n
+    return Cost(read=2 * size, write=size, disk=size, coordinator=size)

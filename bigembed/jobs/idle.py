@@ -6,7 +6,7 @@ import json
 import time
 from typing import Any
 
-from bigembed.jobs.planning.footprint import load_algebra, load_arrays, resident
+from bigembed.jobs.planning.machine import load_algebra, load_arrays, resident
 
 COMPILED = 48 << 20
 """What a method's compiled functions add to the first one (diffusion map, compiled anew: 25 to 50 MiB)."""
@@ -49,8 +49,8 @@ async def _start() -> float:
     import dask
     from distributed import Client, Scheduler, Worker
 
-    from bigembed.jobs.places.security import no_security
-    from bigembed.store.storage.scratch import temporary
+    from bigembed.jobs.places.embedded import no_security
+    from bigembed.store.files import temporary
 
     mine: dict[str, Any] = {"security": no_security()}
     here: dict[str, Any] = {"host": "127.0.0.1", "dashboard": False, "dashboard_address": "127.0.0.1:0", **mine}

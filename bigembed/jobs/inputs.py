@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,24 +12,113 @@ import numpy as np
 
 from bigembed.datasets import Dataset, dataset
 from bigembed.errors import ExistingOutputError, InputError
-from bigembed.jobs.copied import stamp_of
-from bigembed.jobs.dataset_reader import LOADING, DatasetReader
 from bigembed.jobs.job import JobSpec
-from bigembed.jobs.points import methods_of, points_of
+from bigembed.jobs.parameters import methods_of, points_of
 from bigembed.jobs.spec import needed_aligned, placed
-from bigembed.store.arrays.attributes import ABOUT, source_of
-from bigembed.store.formats.aligned import aligned_of, aligned_path, link, named_vector, require_length, vector_source
-from bigembed.store.formats.copying import rows_of_reader, same_rows
-from bigembed.store.formats.registry import copy_aligned, in_place, is_copy, open_reader, stays_sparse, write_copy
-from bigembed.store.inputs.graph_source import GraphSource, open_graph
-from bigembed.store.inputs.input import column_source
-from bigembed.store.rows.mapped import PlannedRows
-from bigembed.store.rows.reader import Choice, Reader, entries_of, features_of, named, native
-from bigembed.store.rows.source import RowSource, rows_at
-from bigembed.store.rows.sparse import ENTRY_BYTES, SparseSource, group_source, is_csr_group
-from bigembed.store.storage.output_lock import in_turn
-from bigembed.store.storage.output_paths import require_apart
-from bigembed.store.storage.paths import AnyPath, at, is_url, published, retire
+from bigembed.rows.derived import PlannedRows
+from bigembed.rows.formats.copying import (
+    aligned_of,
+    aligned_path,
+    link,
+    named_vector,
+    require_length,
+    rows_of_reader,
+    same_rows,
+    vector_source,
+)
+from bigembed.rows.formats.registry import copy_aligned, in_place, is_copy, open_reader, stays_sparse, write_copy
+from bigembed.rows.graph_source import GraphSource, open_graph
+from bigembed.rows.input import column_source
+from bigembed.rows.reader import Choice, Reader, entries_of, features_of, named, native
+from bigembed.rows.source import RowSource, rows_at
+from bigembed.rows.sparse import ENTRY_BYTES, SparseSource, group_source, is_csr_group
+from bigembed.runtime.blocks import Array
+from bigembed.store.attributes import ABOUT, source_of
+from bigembed.store.files import digest_of
+from bigembed.store.locks import in_turn
+from bigembed.store.paths import AnyPath, at, is_url, published, require_apart, retire, stored
+
+# -------------------------------------------------------------------------------------------------- dataset reader
+# A data set that is generated, read as a format: its rows, and the vectors that are known of them.
+
+LOADING = {"digits": 160 << 20, "mnist": 256 << 20, "coil20": 48 << 20}
+"""Bytes that a process holds to read these data sets: scikit-learn, all the images, Pillow."""
+
+
+@dataclass(frozen=True)
+class DatasetReader:
+    """A data set, read as a format; what is known of its rows are its vectors."""
+
+    dataset: Dataset
+    grain: int = 1
+    row_ids: None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.dataset.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.dataset.dtype)
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        return {name: str(values.dtype) for name, values in self.dataset.truth(0, 1).items() if values.ndim == 1}
+
+    def vector(self, name: str) -> TruthReader:
+        """What is known of the rows under this name."""
+        return TruthReader(self.dataset, name)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What rows of it are: what they are recognized by where they lie."""
+        made = self.dataset
+        about = {"dataset": made.name, "shape": made.shape, "dtype": made.dtype, "seed": made.seed}
+        return about | {"parameters": dict(made.parameters)}
+
+    def stream(self, start: int, stop: int) -> Iterator[Array]:
+        yield self.dataset.rows(start, stop)
+
+
+@dataclass(frozen=True)
+class TruthReader:
+    """What is known of the rows of a data set."""
+
+    dataset: Dataset
+    name: str
+    grain: int = 1
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.dataset.shape[:1]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.dataset.truth(0, 1)[self.name].dtype
+
+    def stream(self, start: int, stop: int) -> Iterator[Array]:
+        yield self.dataset.truth(start, stop)[self.name]
+
+
+# ---------------------------------------------------------------------------------------------------------- copied
+# What the rows of a run were copied from, and whether it was written since.
+
+
+def stamp_of(source: AnyPath) -> str:
+    """Changes when the file, or one in the folder, is written anew, whatever time it is given; nothing where there is
+    nothing."""
+    return digest_of([(file.name, file.size, file.identity) for file in stored(source)]) if source.exists() else ""
+
+
+def older_source(record: Mapping[str, Any]) -> str:
+    """What to say of a run whose rows were copied from a source that was written since; nothing of any other."""
+    source = record.get("source") or {}
+    if not (path := source.get("path")) or stamp_of(at(path)) in ("", source.get("stamp")):
+        return ""
+    return f"its rows are those that {path} held before it was written anew; run the job again for those there now"
+
+
+# ---------------------------------------------------------------------------------------------------------- inputs
 
 IDS = "ids"
 FIRST_ROWS, FIRST_BYTES = 1 << 16, 32 << 20
@@ -297,7 +386,7 @@ def _takes_sparse(job: JobSpec) -> bool:
     """Whether sparse rows stay sparse: every method takes them, or there are steps, which refuse what they cannot."""
     if job.steps:
         return True
-    from bigembed.methods import method
+    from bigembed.maps.registry import method
 
     jobs = [job] if job.sweep is None else [point.job(job) for point in points_of(job)]
     made = [method(one.method.name)(**one.method.parameters) for one in jobs]

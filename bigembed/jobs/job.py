@@ -8,10 +8,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from bigembed.jobs.places.cluster_table import ClusterTable, Table
-from bigembed.store.rows.reader import Choice
-from bigembed.store.storage.output_paths import PAGES, PICTURES, require_suffix
-from bigembed.store.storage.paths import AnyPath
-from bigembed.store.storage.paths import at as located
+from bigembed.rows.reader import Choice
+from bigembed.store.paths import PAGES, PICTURES, AnyPath, require_suffix
+from bigembed.store.paths import at as located
 
 ALIGNED = ("ids", "weights", "labels", "epsilons")
 """Keys of [input] that are vectors aligned with the rows: a path, or a name in the source of the rows."""

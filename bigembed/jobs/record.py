@@ -1,4 +1,4 @@
-"""The record of a run, ``job.json``: what was asked, what it planned, what was measured, what came out."""
+"""The record of a run, ``job.json``, and the check of a run or model against its manifests."""
 
 from __future__ import annotations
 
@@ -7,12 +7,19 @@ from contextlib import suppress
 from typing import Any
 
 from bigembed.errors import DamagedError, DamageWarning, InputError
-from bigembed.jobs.watching.status import known_status
-from bigembed.store.published import manifest as manifests
-from bigembed.store.published import roots
-from bigembed.store.published.superseded import superseded
-from bigembed.store.storage import documents
-from bigembed.store.storage.paths import AnyPath
+from bigembed.estimator.model_files import check_stages, read_description, steps_in
+from bigembed.jobs.inputs import older_source
+from bigembed.jobs.watching.status import known_status, read_status
+from bigembed.maps.registry import method_or_step
+from bigembed.stages.runs import Run
+from bigembed.store import files as documents
+from bigembed.store import manifests
+from bigembed.store import manifests as roots
+from bigembed.store.paths import AnyPath
+from bigembed.store.superseded import superseded, superseded_model
+
+# ---------------------------------------------------------------------------------------------------------- record
+# The record of a run, ``job.json``: what was asked, what it planned, what was measured, what came out.
 
 RECORD, COORDINATES = "job.json", "coordinates"
 ELSEWHERE = f"{RECORD} is not of the job that made the coordinates"
@@ -92,3 +99,66 @@ def kind_of(path: AnyPath) -> str:
         )
         raise InputError(f"{path}: {found}")
     return str(kind)
+
+
+# ------------------------------------------------------------------------------------------------------- integrity
+# The check of one run or saved model against its manifests: digests, completeness, certificate.
+
+
+def verify_stages(path: AnyPath, deep: bool = True) -> dict[str, Any]:
+    """What :func:`bigembed.jobs.verify.verify` returns, for a run or a saved model that exists."""
+    kind = "run" if roots.ours(path, "run") and not roots.sound_group(path, "run") else kind_of(path)
+    run = Run(path, kind=kind)
+    stages, problems, unlisted = [], [], []
+    if not roots.sound_group(path, kind):
+        problems.append(f"{path / 'zarr.json'}: damaged")
+    names = run.published()
+    there = {}
+    for name in names:
+        try:
+            there[name] = found = run.manifest(name)
+        except DamagedError as error:
+            problems.append(str(error))
+            continue
+        problems += manifests.damage(path, found, again=True) if deep else manifests.glance(path, found)
+        unlisted += manifests.unlisted(path, found)
+        stages.append({"name": name, "files": len(found.files), "bytes": sum(size for size, _ in found.files.values())})
+    problems += [f"{name}: {why}" for name, one in there.items() for why in manifests.elsewhere(path, one)]
+    record: dict[str, Any] = {}
+    digest = True
+    try:
+        if kind == "run":
+            record = read_record(path)
+        else:
+            record, digest = read_description(path, method_or_step)
+            check_stages(run)
+            for place in steps_in(path, record):
+                inside = verify_stages(place, deep)
+                problems += inside["problems"]
+                unlisted += inside["unlisted"]
+                stages += [{**one, "name": f"{place.name}/{one['name']}"} for one in inside["stages"]]
+    except DamagedError as error:
+        problems.append(str(error))
+    try:
+        read_status(path)
+    except DamagedError as error:
+        problems.append(str(error))
+    old = superseded(path)
+    missing = [name for name in record.get("keys", {}) if name not in names and name not in old]
+    problems += [f"{name}: published before, and gone now" for name in missing]
+    if kind == "model" and (why := superseded_model(path)) is not None:
+        old = {"model": why}
+    finished = bool(names) and not old and (kind == "model" or bool(record.get("finished", "coordinates" in names)))
+    return {
+        "path": str(path),
+        "kind": kind,
+        "deep": deep,
+        "stages": stages,
+        "problems": problems,
+        "unlisted": unlisted,
+        "digest": digest,
+        "finished": finished,
+        "superseded": old,
+        "older": older_source(record) if kind == "run" else "",
+        "certificate": record.get("certificate", {}),
+    }

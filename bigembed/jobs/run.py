@@ -13,30 +13,29 @@ from typing import Any
 
 from bigembed import __version__
 from bigembed.errors import BigembedWarning, DamagedError, ExistingOutputError
-from bigembed.estimator.before import all_stages
-from bigembed.jobs.identity import definition, key_of_run
-from bigembed.jobs.ids import keep_ids
+from bigembed.estimator.preprocessing import all_stages
+from bigembed.jobs.identity import definition, keep_ids, key_of_run
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.job import JobSpec
+from bigembed.jobs.parameters import require_single
 from bigembed.jobs.places.cluster import choose, cluster
 from bigembed.jobs.places.cluster_table import redacted
 from bigembed.jobs.planning.plan import Plan, estimator, make_plan
-from bigembed.jobs.points import require_single
 from bigembed.jobs.record import COORDINATES, RECORD, key_there, known_record
 from bigembed.jobs.session import session, working
 from bigembed.jobs.sweep.course import plan_sweep
 from bigembed.jobs.watching import logs, status
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.jobs.watching.status import known_status
-from bigembed.reuse import supersede
-from bigembed.runs import Run
-from bigembed.stages import Event, Observer, exchange_home, keeping, locked, observing
-from bigembed.store.formats.tables import check_table
-from bigembed.store.published import manifest as manifests
-from bigembed.store.published.superseded import FOLDER, supersede_model
-from bigembed.store.storage import documents
-from bigembed.store.storage.output_lock import output_lock
-from bigembed.store.storage.paths import AnyPath, at, move, published, remove, retire
+from bigembed.rows.formats.tables import check_table
+from bigembed.stages.reuse import supersede
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Event, Observer, exchange_home, keeping, locked, observing
+from bigembed.store import files as documents
+from bigembed.store import manifests
+from bigembed.store.locks import output_lock
+from bigembed.store.paths import AnyPath, at, move, published, remove, retire
+from bigembed.store.superseded import FOLDER, supersede_model
 
 ARGUMENTS = {"weights": "sample_weight", "labels": "y", "epsilons": "epsilons"}
 """Vectors aligned with the rows, and the argument of ``fit`` that takes each."""

@@ -7,23 +7,19 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from bigembed.blocks.rows import executor
-from bigembed.errors import BigembedError, FullDiskError
+from bigembed.errors import BigembedError, FullDiskError, needed
 from bigembed.jobs.places.cluster import cluster
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.place import Place
 from bigembed.jobs.planning.plan import Plan
 from bigembed.jobs.watching import logs, status
-from bigembed.jobs.watching.memory import MemoryPeak
-from bigembed.jobs.watching.metrics import Metrics
-from bigembed.jobs.watching.performance import performance
-from bigembed.jobs.watching.reporter import Reporter, RunOptions
-from bigembed.jobs.watching.stopping import stoppable
-from bigembed.stages import exchanging, observing
-from bigembed.store.blockwise.held_space import holding
-from bigembed.store.storage.extras import needed
-from bigembed.store.storage.lock import Lock, Owner, hold
-from bigembed.store.storage.paths import FULL, AnyPath
+from bigembed.jobs.watching.reporter import MemoryPeak, Metrics, Reporter, RunOptions, performance
+from bigembed.jobs.watching.status import stoppable
+from bigembed.runtime.blocks import executor
+from bigembed.stages.stage import exchanging, observing
+from bigembed.store.locks import Lock, Owner, hold
+from bigembed.store.paths import FULL, AnyPath
+from bigembed.store.spaces import holding
 
 
 @dataclass(frozen=True)

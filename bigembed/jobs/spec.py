@@ -6,24 +6,89 @@ Paths are relative to the job file.
 
 from __future__ import annotations
 
+import inspect
 import re
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from bigembed.errors import BigembedError, JobError
-from bigembed.jobs.job import ALIGNED, CHOICE, GRAPH, STEPS, TABLES, JobSpec
-from bigembed.jobs.parameters import LISTED, SHOWN, checked_parameters, reason_of, shown, typed_values, unknown
+from bigembed.estimator import AROUND
+from bigembed.jobs.job import ALIGNED, CHOICE, GRAPH, STEP_KEYS, STEPS, TABLES, JobSpec, StepTable
+from bigembed.jobs.parameters import (
+    LISTED,
+    SHOWN,
+    Point,
+    checked_parameters,
+    expanded,
+    reason_of,
+    shown,
+    typed_values,
+    unknown,
+)
 from bigembed.jobs.places.cluster_table import ClusterTable as ClusterTable
 from bigembed.jobs.places.cluster_table import Table, cluster_problems
-from bigembed.jobs.points import Point, expanded
-from bigembed.jobs.step_tables import step_tables
-from bigembed.methods import REGISTRY, method
-from bigembed.store.storage.paths import at as located
-from bigembed.store.storage.paths import is_url
+from bigembed.maps.registry import REGISTRY, method, step
+from bigembed.store.paths import at as located
+from bigembed.store.paths import is_url
+
+# ----------------------------------------------------------------------------------------------------- step tables
+# The tables [[steps]] of a job file, each checked as its step says.
+
+
+def step_tables(given: Any, problems: list[str]) -> tuple[StepTable, ...]:
+    """The steps of ``[[steps]]``; what is wrong with them is added to ``problems``."""
+    if not isinstance(given, list) or not all(isinstance(one, Mapping) for one in given):
+        problems.append(f"steps must be a list of tables, each headed [[steps]], not {shown(given)}")
+        return ()
+    found = [_step(f"[[steps]] {number}", dict(one), problems) for number, one in enumerate(given, 1)]
+    steps = tuple(one for one in found if one is not None)
+    if sum(one.name == "missing" and one.parameters.get("action", "drop") == "drop" for one in steps) > 1:
+        problems.append("[[steps]] missing: rows are left out by one step at the most, as none misses a value after it")
+    return steps
+
+
+def _step(where: str, given: dict[str, Any], problems: list[str]) -> StepTable | None:
+    """One step, its parameters as its class takes them."""
+    name = given.pop("name", None)
+    if not isinstance(name, str):
+        problems.append(f"{where} name: must be given, the name of a step" + ("" if name is None else ", a text"))
+        return None
+    try:
+        kind = step(name)
+    except JobError as error:
+        problems.append(f"{where} {error}")
+        return None
+    where = f"{where} {name}:"
+    known = {key: one for key, one in inspect.signature(kind).parameters.items() if key not in AROUND}
+    names = {STEP_KEYS.get((name, key), key): key for key in known}
+    wrong = unknown(where, given, names)
+    inside = {names[key]: value for key, value in given.items() if key in names}
+    typed, mistyped = typed_values(kind, STEPS, inside, known, [])
+    wrong += [one.replace(f"[{STEPS}]", where, 1) for one in mistyped]
+    if not mistyped:
+        wrong += [f"{where} {one}" for one in _refused(kind, typed, {own: key for key, own in names.items()})]
+    problems += wrong
+    return None if wrong else StepTable(name=name, parameters=typed)
+
+
+def _refused(kind: Any, typed: Mapping[str, Any], keys: Mapping[str, str]) -> Iterator[str]:
+    """What a step says against its parameters, by their keys in the job file."""
+    try:
+        made = kind(**typed)
+        made._check()
+    except BigembedError as error:
+        text = str(error).removeprefix(f"{kind.__name__}: ")
+        yield "; ".join(re.sub(r"^\w+(?==)", lambda key: keys.get(key[0], key[0]), one) for one in text.split("; "))
+        return
+    if not isinstance(getattr(made, "n_components", 1), int):
+        yield "n_components: a whole number, so that what follows can be planned"
+
+
+# ------------------------------------------------------------------------------------------------------------ spec
 
 LARGEST = 4 << 20
 """Bytes of a job file."""

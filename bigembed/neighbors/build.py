@@ -8,20 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.declared import declared
-from bigembed.blocks.metrics import checked_metric
-from bigembed.blocks.rows import remote
+from bigembed.distance.metrics import checked_metric
 from bigembed.errors import InputError, RecallWarning
-from bigembed.neighbors.algorithms import checked_algorithm
 from bigembed.neighbors.given.distances import Rule, distance_stages, length_graph
 from bigembed.neighbors.given.graph import GIVEN, edge_graph_stages, is_given
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import neighbor_stages, rerank_stages, search_stages
-from bigembed.neighbors.search.recall import doubts
-from bigembed.runs import Run
-from bigembed.stages import run_stages
-from bigembed.store.inputs.graph_source import GraphSource
-from bigembed.store.inputs.input import row_source
+from bigembed.neighbors.search.recall import checked_algorithm, doubts
+from bigembed.rows.graph_source import GraphSource
+from bigembed.rows.input import row_source
+from bigembed.runtime.blocks import remote
+from bigembed.runtime.parameters import declared
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import run_stages
 
 
 @declared

@@ -1,30 +1,29 @@
 """Few rows, stages: the complete graph as one dense block, and new rows joined to all rows, without a search.
 
-For some thousand rows. Distances are bit by bit those of lists of all other rows (:mod:`bigembed.neighbors.complete`).
+For some thousand rows. Distances are bit by bit those of lists of all other rows (:mod:`bigembed.neighbors.exact`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.rows import Array, bounds, map_blocks
-from bigembed.blocks.squared import all_squared
+from bigembed.distance.pairwise import all_squared
 from bigembed.errors import InputError
-from bigembed.neighbors.complete import dense_block
-from bigembed.neighbors.joined import Joined, join_all
-from bigembed.neighbors.ordering.order import Ordered
-from bigembed.neighbors.ordering.sketch import compared_of
-from bigembed.neighbors.ordering.survey import Shape
-from bigembed.neighbors.query import MAX_PAIRS, locate
+from bigembed.neighbors.exact import dense_block
+from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.query import MAX_PAIRS, Joined, join_all, locate
 from bigembed.neighbors.search.by_metric import ByMetric, by_metric
 from bigembed.neighbors.search.ground_truth import BINS, distance_counts, spread_rows, unit_of
-from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays.io import write_array
-from bigembed.store.blockwise.matrix import write_outbox, write_structure, write_values
+from bigembed.neighbors.survey import Shape, compared_of
+from bigembed.runtime.blocks import Array, bounds, map_blocks
+from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.store.arrays import write_array
+from bigembed.store.matrix import write_outbox, write_structure, write_values
 
 COMPLETE_ROWS = 4_096
 _TILE_ROWS = 256
@@ -47,15 +46,6 @@ def every_pair_stage(shape: Shape, seed: int) -> Stage:
     sampled rows, then e of its unit 2ᵉ. Memory of its one task: 20 n² bytes.
     """
 
-    def run(context: Context) -> dict[str, Any]:
-        ordered, unit = Ordered.open(context.of("order")), unit_of(context.results("survey"))
-        fixed: dict[str, Any] = {"ordered": ordered, "seed": seed, "unit": unit, "out": context.path("")}
-        fixed["by"] = by
-        [zeros] = map_blocks(every_pair_block, [(0,)], **fixed)
-        n = shape.n
-        write_array(context.path("starts"), np.array([0, n], np.int64))
-        return {"n_neighbors": n - 1, "blocks": 1, "edges": n * (n - 1), "halo_rows": 0, "zero_edges": zeros}
-
     by = by_metric(shape)
     pairs, item = shape.n**2, np.dtype(shape.dtype).itemsize
     cost = Cost(
@@ -67,7 +57,23 @@ def every_pair_stage(shape: Shape, seed: int) -> Stage:
         scalar_ops=pairs,
         terms=2 * pairs * by.every if by else 0.0,
     )
-    return Stage("graph", ("survey", "order"), {"n_neighbors": shape.n - 1, "seed": seed}, run, cost)
+    return Stage(
+        "graph",
+        ("survey", "order"),
+        {"n_neighbors": shape.n - 1, "seed": seed},
+        partial(run_every_pair, shape=shape, seed=seed, by=by),
+        cost,
+    )
+
+
+def run_every_pair(context: Context, shape: Shape, seed: int, by: Any) -> dict[str, Any]:
+    ordered, unit = Ordered.open(context.of("order")), unit_of(context.results("survey"))
+    fixed: dict[str, Any] = {"ordered": ordered, "seed": seed, "unit": unit, "out": context.path("")}
+    fixed["by"] = by
+    [zeros] = map_blocks(every_pair_block, [(0,)], **fixed)
+    n = shape.n
+    write_array(context.path("starts"), np.array([0, n], np.int64))
+    return {"n_neighbors": n - 1, "blocks": 1, "edges": n * (n - 1), "halo_rows": 0, "zero_edges": zeros}
 
 
 def every_pair_block(b: int, *, ordered: Ordered, seed: int, unit: int, by: ByMetric | None, out: str) -> int:
@@ -105,7 +111,11 @@ def _tiles(n: int) -> Iterator[slice]:
 def recalled_stage(n: int, target: float) -> Stage:
     """Recall of a graph of all pairs."""
     found = {"recall": 1.0, "standard_error": 0.0, "target": target, "rows": n, "advice": ""}
-    return Stage("recall", ("graph",), {"target": target}, lambda _: dict(found))
+    return Stage("recall", ("graph",), {"target": target}, partial(run_recalled, found=found))
+
+
+def run_recalled(context: Context, found: dict[str, Any]) -> dict[str, Any]:
+    return dict(found)
 
 
 # --- new rows ------------------------------------------------------------------------------------

@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.declared import declared
-from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
 from bigembed.neighbors.given.graph import GIVEN
-from bigembed.neighbors.ordering.order import Ordered
-from bigembed.neighbors.ordering.survey import shape_in
+from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.search.recall import Recall, Truth, exact_neighbors, internal_ids, share_found
-from bigembed.runs import Run
-from bigembed.store.arrays.io import read_array
-from bigembed.store.blockwise.matrix import StoredMatrix
-from bigembed.store.formats.tables import write_columns
+from bigembed.neighbors.survey import shape_in
+from bigembed.rows.formats.tables import write_columns
+from bigembed.runtime.blocks import Array
+from bigembed.runtime.parameters import declared
+from bigembed.stages.runs import Run
+from bigembed.store.arrays import read_array
+from bigembed.store.matrix import StoredMatrix
 
 EDGE_COLUMNS = ("source", "target", "distance")
 

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.csr import CSRBlock, halo_of
-from bigembed.blocks.rows import Array, map_blocks
-from bigembed.stages import Context
-from bigembed.store.arrays.io import write_array
-from bigembed.store.blockwise.exchange import Exchange
-from bigembed.store.blockwise.matrix import write_outbox, write_structure, write_values
+from bigembed.runtime.blocks import Array, map_blocks
+from bigembed.stages.stage import Context
+from bigembed.store.arrays import write_array
+from bigembed.store.exchange import Exchange
+from bigembed.store.matrix import CSRBlock, halo_of, write_outbox, write_structure, write_values
 
 COUNTED = ("edges", "halo_rows", "zero_edges", "isolated")
 

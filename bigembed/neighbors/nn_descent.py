@@ -15,11 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.owners import owner_of
-from bigembed.blocks.rows import Array, map_blocks
 from bigembed.errors import PlanError
-from bigembed.neighbors.algorithms import CELLS, NN_DESCENT
-from bigembed.neighbors.descent.rounds import (
+from bigembed.neighbors.descent_rounds import (
     ROWS_BYTES,
     SEEN,
     Lists,
@@ -29,18 +26,19 @@ from bigembed.neighbors.descent.rounds import (
     reverse_block,
     run_round,
 )
-from bigembed.neighbors.descent.walk import link_block, walk_memory
+from bigembed.neighbors.descent_walk import link_block, walk_memory
 from bigembed.neighbors.graph_blocks import senders_of
-from bigembed.neighbors.ordering.order import Ordered
-from bigembed.neighbors.ordering.survey import Shape
+from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import Fitted, Index
 from bigembed.neighbors.search.by_metric import by_metric
 from bigembed.neighbors.search.every_block import search_block, search_by_metric, spread_block, write_asked, write_lists
 from bigembed.neighbors.search.ground_truth import SAMPLE_ROWS
-from bigembed.neighbors.search.recall import Truth, recall_at
-from bigembed.stages import Context, Cost
-from bigembed.store.arrays.io import read_array
-from bigembed.store.storage.paths import at, free_bytes, nearest_folder
+from bigembed.neighbors.search.recall import CELLS, NN_DESCENT, Truth, recall_at
+from bigembed.neighbors.survey import Shape
+from bigembed.runtime.blocks import Array, map_blocks, owner_of
+from bigembed.stages.stage import Context, Cost
+from bigembed.store.arrays import read_array
+from bigembed.store.paths import at, free_bytes, nearest_folder
 
 SEED_PROBES = 24
 """Cells that each row is compared with first."""

@@ -8,25 +8,26 @@ of an edge find it by themselves. How many edges there will be is estimated firs
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.rows import Array, bounds, map_blocks
-from bigembed.blocks.squared import paired_squared
+from bigembed.distance.pairwise import paired_squared
 from bigembed.errors import PlanError
 from bigembed.neighbors.exact import approximate_squared
 from bigembed.neighbors.graph_blocks import csr_block, finish_graph, write_block
-from bigembed.neighbors.ordering.order import ListedCells, Ordered
-from bigembed.neighbors.ordering.survey import Shape
+from bigembed.neighbors.order import ListedCells, Ordered
 from bigembed.neighbors.search.every_block import foreign_pieces, spread_block
 from bigembed.neighbors.search.ground_truth import BINS, choose_block, sample_size
 from bigembed.neighbors.search.local import Cells
-from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays.io import read_array, write_array
-from bigembed.store.blockwise.exchange import Exchange
-from bigembed.store.storage.paths import free_bytes
+from bigembed.neighbors.survey import Shape
+from bigembed.runtime.blocks import Array, bounds, map_blocks
+from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.exchange import Exchange
+from bigembed.store.paths import free_bytes
 
 BLOCK_EDGES = 4_000_000
 """Edges that a task holds, some 64 bytes each: with blocks of 65 536 rows, 61 a row."""
@@ -50,31 +51,6 @@ def density_stage(shape: Shape, radius: float, seed: int) -> Stage:
     ``histogram``: squared distances of the sampled rows to all, counted, then e of the unit 2ᵉ.
     """
 
-    def run(context: Context) -> dict[str, Any]:
-        ordered = Ordered.open(context.of("order"))
-        blocks = [(b,) for b in range(len(ordered.blocks))]
-        map_blocks(choose_block, blocks, ordered=ordered, k=1, seed=seed, exchange=context.exchange)
-        chosen = [context.exchange.get_many("chosen", b, ["rows", "ids"]) for (b,) in blocks]
-        write_array(context.path("rows"), np.concatenate([rows for rows, _ in chosen]))
-        write_array(context.path("ids"), np.concatenate([ids for _, ids in chosen]))
-        unit = int(np.frexp(radius)[1])
-        fixed: dict[str, Any] = {"radius": radius, "sample": context.path(""), "unit": unit}
-        found = map_blocks(density_block, blocks, ordered=ordered, **fixed)
-        write_array(context.path("cell_radii"), np.concatenate([part[0] for part in found]))
-        degree = np.sum([part[1] for part in found], axis=0) - 1
-        histogram = np.sum([part[2] for part in found], axis=0)
-        write_array(context.path("histogram"), np.append(histogram, unit))
-        out = {
-            "radius": radius,
-            "sampled": len(degree),
-            "mean_degree": float(degree.mean()),
-            "standard_error": float(degree.std() / np.sqrt(len(degree))),
-            "isolated": float(np.mean(degree == 0)),
-            "proposed": float(np.ldexp(_proposed(histogram, len(degree)), unit)),
-        }
-        _refuse(out, shape.n, max(ordered.rows_of), free_bytes(context.home.root))
-        return out
-
     size = sample_size(shape.n)
     cost = Cost(
         passes=1,
@@ -83,7 +59,39 @@ def density_stage(shape: Shape, radius: float, seed: int) -> Stage:
         memory=2 * shape.block * shape.row_bytes + 24 * size * _TILE_ROWS,
         coordinator=4 * size * shape.row_bytes,
     )
-    return Stage("density", ("order",), {"radius": radius, "seed": seed, "histogram": True}, run, cost)
+    return Stage(
+        "density",
+        ("order",),
+        {"radius": radius, "seed": seed, "histogram": True},
+        partial(run_density, shape=shape, radius=radius, seed=seed),
+        cost,
+    )
+
+
+def run_density(context: Context, shape: Shape, radius: float, seed: int) -> dict[str, Any]:
+    ordered = Ordered.open(context.of("order"))
+    blocks = [(b,) for b in range(len(ordered.blocks))]
+    map_blocks(choose_block, blocks, ordered=ordered, k=1, seed=seed, exchange=context.exchange)
+    chosen = [context.exchange.get_many("chosen", b, ["rows", "ids"]) for (b,) in blocks]
+    write_array(context.path("rows"), np.concatenate([rows for rows, _ in chosen]))
+    write_array(context.path("ids"), np.concatenate([ids for _, ids in chosen]))
+    unit = int(np.frexp(radius)[1])
+    fixed: dict[str, Any] = {"radius": radius, "sample": context.path(""), "unit": unit}
+    found = map_blocks(density_block, blocks, ordered=ordered, **fixed)
+    write_array(context.path("cell_radii"), np.concatenate([part[0] for part in found]))
+    degree = np.sum([part[1] for part in found], axis=0) - 1
+    histogram = np.sum([part[2] for part in found], axis=0)
+    write_array(context.path("histogram"), np.append(histogram, unit))
+    out = {
+        "radius": radius,
+        "sampled": len(degree),
+        "mean_degree": float(degree.mean()),
+        "standard_error": float(degree.std() / np.sqrt(len(degree))),
+        "isolated": float(np.mean(degree == 0)),
+        "proposed": float(np.ldexp(_proposed(histogram, len(degree)), unit)),
+    }
+    _refuse(out, shape.n, max(ordered.rows_of), free_bytes(context.home.root))
+    return out
 
 
 def density_block(b: int, *, ordered: Ordered, radius: float, sample: str, unit: int) -> tuple[Array, Array, Array]:
@@ -138,21 +146,6 @@ def _refuse(found: dict[str, Any], n: int, largest: int, free: int) -> None:
 def radius_graph_stage(shape: Shape, radius: float) -> Stage:
     """The graph by row blocks: structure, squared distances ≤ ε², outboxes; the diagonal is stored as 0."""
 
-    def run(context: Context) -> dict[str, Any]:
-        ordered = Ordered.open(context.of("order"))
-        blocks = [(b,) for b in range(len(ordered.blocks))]
-        map_blocks(spread_block, blocks, ordered=ordered, exchange=context.exchange)
-        found = map_blocks(
-            radius_block,
-            blocks,
-            ordered=ordered,
-            radius=radius,
-            radii=context.of("density", "cell_radii"),
-            exchange=context.exchange,
-            out=context.path(""),
-        )
-        return finish_graph(context, found, ordered.starts) | {"radius": radius}
-
     edges = radius_edges(shape)
     held = min(BLOCK_EDGES, shape.block * shape.n)
     cost = Cost(
@@ -163,7 +156,23 @@ def radius_graph_stage(shape: Shape, radius: float) -> Stage:
         scratch=shape.n * shape.row_bytes,
         memory=64 * held + 4 * shape.block * shape.row_bytes + (32 << 20),
     )
-    return Stage("graph", ("order", "density"), {"radius": radius}, run, cost)
+    return Stage("graph", ("order", "density"), {"radius": radius}, partial(run_radius_graph, radius=radius), cost)
+
+
+def run_radius_graph(context: Context, radius: float) -> dict[str, Any]:
+    ordered = Ordered.open(context.of("order"))
+    blocks = [(b,) for b in range(len(ordered.blocks))]
+    map_blocks(spread_block, blocks, ordered=ordered, exchange=context.exchange)
+    found = map_blocks(
+        radius_block,
+        blocks,
+        ordered=ordered,
+        radius=radius,
+        radii=context.of("density", "cell_radii"),
+        exchange=context.exchange,
+        out=context.path(""),
+    )
+    return finish_graph(context, found, ordered.starts) | {"radius": radius}
 
 
 def radius_edges(shape: Shape) -> int:

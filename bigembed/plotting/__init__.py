@@ -4,8 +4,7 @@ Points are drawn on a grid block by block, up to 250 000 as discs, above as coun
 and the grid.
 """
 
-from bigembed.plotting.curves import bandwidth, spectrum
-from bigembed.plotting.maps import named, scatter
-from bigembed.plotting.thumbnails import thumbnails
+from bigembed.plotting.canvas import bandwidth, spectrum
+from bigembed.plotting.maps import named, scatter, thumbnails
 
 __all__ = ["bandwidth", "named", "scatter", "spectrum", "thumbnails"]

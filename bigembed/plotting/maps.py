@@ -5,18 +5,33 @@ from __future__ import annotations
 import os
 import textwrap
 from collections.abc import Sequence
-from math import inf
+from math import inf, isqrt
 from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
-from bigembed.plotting.canvas import ACCENT, INK, PALE, colorbar, new_figure, padded, require_picture, save
-from bigembed.plotting.limits import limits_of
-from bigembed.plotting.paint import LIGHT, RAMP, Paint, along, paint_of
+from bigembed.plotting.canvas import ACCENT, CLASSES, INK, PALE, colorbar, new_figure, padded, require_picture, save
+from bigembed.plotting.paint import (
+    LIGHT,
+    RAMP,
+    Aligned,
+    Limits,
+    Paint,
+    Rows,
+    along,
+    as_labels,
+    class_numbers,
+    limits_of,
+    numbered,
+    paint_of,
+    pair_of,
+    rgb,
+)
 from bigembed.plotting.raster import View, count_points, pixels_of
-from bigembed.plotting.stream import Rows, numbered, pair_of
+from bigembed.runtime.blocks import Array
+
+# ------------------------------------------------------------------------------------------------------------ maps
 
 PIXELS = 840
 """Of a side."""
@@ -111,3 +126,181 @@ def named(path: str | os.PathLike[str], x: Array, y: Array, names: Sequence[str]
     for across, up, name in zip(x, y, names, strict=True):
         axis.annotate(name, (across, up), xytext=(5, 3), textcoords="offset points", fontsize=8.5, color=INK)
     save(figure, path)
+
+
+# ------------------------------------------------------------------------------------------------------ thumbnails
+# A map of images with some of them drawn where they lie, as many as fit without hiding each other.
+
+THUMBNAIL_PIXELS = 1260
+"""Of a side of the map."""
+FADED = 0.55
+"""Share of white in the points behind the images."""
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+"""The golden ratio, times 2⁶⁴: its multiples modulo 2⁶⁴ are the turns of the rows."""
+BACK = np.uint64(pow(0x9E3779B97F4A7C15, -1, 1 << 64))
+"""The inverse: from a turn to its row."""
+NOBODY = np.uint64((1 << 64) - 1)
+TOGETHER = 4096
+"""Pixels that are looked at at a time."""
+
+
+def thumbnails(
+    path: str | os.PathLike[str],
+    coordinates: Rows,
+    images: Rows,
+    shape: tuple[int, int] | None = None,
+    labels: Rows = None,
+    title: str = "",
+    axes: tuple[int, int] = (0, 1),
+    names: Sequence[str] | None = None,
+    side: int = 45,
+    invert: bool = False,
+) -> None:
+    """A map as a PNG with thumbnails of the images at their coordinates, thinned so that none hides another.
+
+    Which are drawn does not depend on how the rows are sorted, nor on their blocks. Three passes over the coordinates
+    and one over the images, up to the last that is drawn; the memory is that of a block, the grid and the images drawn.
+
+    Parameters
+    ----------
+    path : of the PNG. coordinates : (n, m), drawn by ``axes``. images : (n, h·w), grey values; both NumPy, Dask or Zarr
+        arrays, sequences of blocks or functions that return iterators over blocks.
+    shape : (h, w) of an image; by default it is square. labels : a class for each row: points and frames of the
+        images have its colour. names : of the axes.
+    side : pixels of the longer side of a thumbnail, on a map of 1260 pixels. invert : whether large values are dark.
+
+    Raises InputError for a shape that is not that of the images, NaN or infinite coordinates, or different lengths.
+    """
+    require_picture(path)
+    if not (isinstance(side, int) and 8 <= side <= THUMBNAIL_PIXELS // 4):
+        raise InputError(f"thumbnails: side={side!r}; an integer from 8 to {THUMBNAIL_PIXELS // 4} (pixels) is needed")
+
+    def pairs() -> Any:
+        for first, block in numbered(coordinates):
+            yield pair_of(block, first, axes)
+
+    limits = limits_of(pairs, [0, 1])
+    if limits.count == 0 or limits.missing:
+        raise InputError(f"thumbnails: {limits.count} rows, {limits.missing} of them NaN or infinite; drop those")
+    paint = Paint() if labels is None else paint_of(labels, "classes", most=inf).frequent()
+    grid = count_points(pairs, [0, 1], limits, [View(0, 1, THUMBNAIL_PIXELS)], labels, paint)[0]
+    picture = np.round(255 - (255 - pixels_of(grid, paint, LIGHT).astype(np.float64)) * (1 - FADED)).astype(np.uint8)
+    chosen, places = apart(pairs, limits, THUMBNAIL_PIXELS, side)
+    drawn = _images(images, chosen, limits.count)
+    frames = _frames(labels, chosen, paint)
+    for values, (x, y), frame in zip(_scaled(drawn, invert), places, frames, strict=True):
+        _paste(picture, values.reshape(_shape(shape, drawn.shape[1])), int(x), int(y), side, frame)
+    figure, axis = new_figure(9.4, 8.6)
+    across, up = names or (f"coordinate {axes[0] + 1}", f"coordinate {axes[1] + 1}")
+    (left, low), (right, high) = limits.padded()
+    axis.set(xlabel=across, ylabel=up, title=title)
+    axis.imshow(picture, origin="lower", extent=(left, right, low, high), aspect="auto", interpolation="antialiased")
+    axis.set_box_aspect(1)
+    explain(figure, axis, paint, limits.count)
+    axis.text(
+        1.0, 1.01, f"{len(chosen):,} of {limits.count:,} images", transform=axis.transAxes,
+        ha="right", va="bottom", fontsize=8, color=PALE,
+    )  # fmt: skip
+    save(figure, path)
+
+
+def apart(rows: Rows, limits: Limits, size: int, side: int) -> tuple[Array, Array]:
+    """Numbers (c,) ascending of rows whose squares of ``side`` pixels do not touch on a map of ``size``, and their
+    centers (c, 2).
+
+    Greedy, in the order of i φ mod 1 for row i, φ the golden ratio, which goes evenly through the rows, sorted by class
+    or not; one pass. The same rows for any blocks.
+
+    >>> points = np.array([[0.0, 0.0], [0.5, 0.5], [0.51, 0.5], [1.0, 1.0]])
+    >>> apart(points, limits_of(points, [0, 1]), 400, 10)[0].tolist()
+    [0, 2, 3]
+    """
+    turns = _first_turns(rows, limits, size, side // 2 + 1)
+    centers = np.flatnonzero(turns != NOBODY)
+    centers = centers[np.argsort(turns[centers])]
+    blocked, chosen = np.zeros((size, size), bool), []
+    for start in range(0, len(centers), TOGETHER):
+        part = centers[start : start + TOGETHER]
+        for y, x in zip(*divmod(part[~blocked.ravel()[part]], size), strict=True):
+            if not blocked[y, x]:
+                blocked[max(y - side, 0) : y + side + 1, max(x - side, 0) : x + side + 1] = True
+                chosen.append(y * size + x)
+    found = np.array(chosen, np.int64)
+    numbers = (turns[found] * BACK).astype(np.int64)
+    order = np.argsort(numbers)
+    y, x = divmod(found[order], size)
+    return numbers[order], np.stack([x, y], axis=1)
+
+
+def _first_turns(rows: Rows, limits: Limits, size: int, edge: int) -> Array:
+    """Of each pixel the turn of the row in it that comes first, (size²,); those on the edge belong to nobody."""
+    low, high = limits.padded()
+    turns = np.full(size * size, NOBODY)
+    for first, block in numbered(rows):
+        at = np.floor((block - low) / (high - low) * size).astype(np.int64)
+        inside = ((at >= edge) & (at < size - edge)).all(axis=1)
+        mine = np.arange(first, first + len(block), dtype=np.uint64)[inside] * GOLDEN
+        np.minimum.at(turns, at[inside, 1] * size + at[inside, 0], mine)
+    return turns
+
+
+def _images(images: Rows, chosen: Array, count: int) -> Array:
+    """The rows of the images chosen, (c, h·w)."""
+    parts, end = [], 0
+    for first, block in numbered(images):
+        end = first + len(block)
+        here = chosen[(chosen >= first) & (chosen < end)] - first
+        parts.append(np.asarray(block[here], dtype=np.float64))
+        if len(chosen) and end > chosen[-1]:
+            break
+    if len(chosen) and end <= chosen[-1]:
+        raise InputError(f"thumbnails: {end} images for {count} rows of coordinates")
+    return np.concatenate(parts)
+
+
+def _shape(shape: tuple[int, int] | None, pixels: int) -> tuple[int, int]:
+    found = shape or (isqrt(pixels), isqrt(pixels))
+    if found[0] * found[1] != pixels:
+        raise InputError(f"thumbnails: images of {pixels} pixels, not of {found[0]} × {found[1]}; give shape=(h, w)")
+    return found
+
+
+def _scaled(images: Array, invert: bool) -> Array:
+    """Grey values from 0 to 255, one scale for all images."""
+    if not images.size:
+        return images
+    low, high = float(images.min()), float(images.max())
+    grey = (images - low) / ((high - low) or 1.0)
+    return 255.0 * (1.0 - grey if invert else grey)
+
+
+def _frames(labels: Rows, chosen: Array, paint: Paint) -> list[Array]:
+    """The colour of the frame of each image, bytes."""
+    if labels is None:
+        return [_bytes(PALE)] * len(chosen)
+    values = Aligned(labels)
+    found, done = [], 0
+    for row in chosen.tolist():
+        found.append(values.take(row + 1 - done)[-1:])
+        done = row + 1
+    order = class_numbers(as_labels(np.concatenate(found)), paint.classes) if found else np.empty(0, np.int64)
+    known = not paint.repeats
+    return [_bytes(CLASSES[i % len(CLASSES)] if known and i < len(paint.classes) else PALE) for i in order.tolist()]
+
+
+def _bytes(color: str) -> Array:
+    return np.round(255 * np.asarray(rgb(color))).astype(np.uint8)
+
+
+def _paste(picture: Array, image: Array, x: int, y: int, side: int, frame: Array) -> None:
+    """Draw a grey image with a frame around its center; the lowest row of pixels is the first."""
+    from PIL import Image
+
+    height, width = image.shape
+    scale = (side - 4) / max(height, width)
+    size = max(round(width * scale), 1), max(round(height * scale), 1)
+    small = Image.fromarray(np.round(image).astype(np.uint8)).resize(size, Image.Resampling.LANCZOS)
+    pixels = np.asarray(small)[::-1]
+    top, left = y - size[1] // 2, x - size[0] // 2
+    picture[top - 2 : top + size[1] + 2, left - 2 : left + size[0] + 2] = frame
+    picture[top : top + size[1], left : left + size[0]] = pixels[..., None]

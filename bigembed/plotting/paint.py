@@ -1,18 +1,171 @@
-"""What colours the points of a map: nothing (their density), a number a row, or a class a row; light and dark."""
+"""What colours the points of a map, read block by block: nothing (their density), a number a row, or a class."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
-from bigembed.plotting.canvas import CLASSES, PALE
-from bigembed.plotting.limits import Limits, limits_of
-from bigembed.plotting.stream import MOST_CLASSES, NO_CLASS, Rows, blocks_of, class_numbers
+from bigembed.plotting.canvas import CLASSES, PALE, padded
+from bigembed.rows.labels import no_label
+from bigembed.rows.opening import as_array, refuse_other
+from bigembed.runtime.blocks import Array
+
+# ---------------------------------------------------------------------------------------------------------- stream
+# Rows to draw, read block by block, and the values of them that are read along.
+
+BLOCK = 262_144
+MOST_CLASSES = 20
+NO_CLASS = ""
+WHAT = "values to draw"
+
+Rows = Any
+"""Rows to draw: an array (NumPy, Dask or Zarr), a sequence of blocks, or a function that returns
+an iterator over blocks, called once for each pass."""
+
+
+def pair_of(block: Array, first: int, axes: tuple[int, int]) -> Array:
+    """The two columns to draw, float64; the row number where there is only one column."""
+    if block.dtype.kind not in "buif":
+        raise InputError(f"coordinates to draw have dtype {block.dtype}; numbers are needed")
+    if block.shape[1] == 1:
+        numbers = np.arange(first, first + len(block), dtype=np.float64)
+        return np.stack([block[:, 0].astype(np.float64), numbers], axis=1)
+    if max(axes) >= block.shape[1] or min(axes) < 0:
+        raise InputError(f"scatter: axes {axes} asked for; there are columns 0 to {block.shape[1] - 1}")
+    return block[:, list(axes)].astype(np.float64)
+
+
+def numbered(coordinates: Rows) -> Iterator[tuple[int, Array]]:
+    """Blocks with the number of their first row, in at most BLOCK rows; a vector is one column."""
+    first = 0
+    for given in blocks_of(coordinates):
+        block = np.asarray(given)
+        block = block[:, None] if block.ndim == 1 else block
+        for start in range(0, len(block), BLOCK):
+            part = block[start : start + BLOCK]
+            yield first, part
+            first += len(part)
+
+
+def blocks_of(rows: Rows) -> Iterator[Array]:
+    """Blocks of an array, of a sequence of arrays, or of what a function returns."""
+    if callable(rows) and not hasattr(rows, "shape"):
+        function: Callable[[], Iterable[Any]] = rows
+        yield from (plain(block) for block in function())
+    elif hasattr(rows, "shape"):
+        for start in range(0, int(rows.shape[0]), BLOCK):
+            yield plain(rows[start : start + BLOCK])
+    elif _several(rows):
+        yield from (plain(block) for block in rows)
+    else:
+        yield plain(rows)
+
+
+def _several(rows: Any) -> bool:
+    """Whether it is a sequence of arrays, and not one of numbers or of lists."""
+    refuse_other(rows, WHAT)
+    if not isinstance(rows, Sequence) or not len(rows) or isinstance(rows[0], list | tuple):
+        return False
+    return np.ndim(rows[0]) > 0
+
+
+def plain(rows: Any) -> Array:
+    """Numbers or text: objects (as pandas holds text) by what they say, without a value as :data:`NO_CLASS`."""
+    values = as_array(rows, WHAT)
+    if values.dtype == object and not any(isinstance(value, str) for value in values.ravel()):
+        values = np.array(values.tolist())
+    if values.dtype != object:
+        return values
+    return np.array([NO_CLASS if no_label(value) else str(value) for value in values.ravel()]).reshape(values.shape)
+
+
+class Aligned:
+    """Values handed out in pieces of any length, however their blocks are cut."""
+
+    def __init__(self, values: Rows) -> None:
+        self._blocks = blocks_of(values)
+        self._held: Array = np.empty(0)
+
+    def take(self, count: int) -> Array:
+        """The next ``count`` values."""
+        while len(self._held) < count:
+            block = next(self._blocks, None)
+            if block is None:
+                raise InputError("scatter: fewer colors or labels than rows")
+            self._held = np.concatenate([self._held, block.ravel()]) if len(self._held) else block.ravel()
+        taken, self._held = self._held[:count], self._held[count:]
+        return taken
+
+    def finish(self) -> None:
+        """Refuse values that are left over."""
+        if len(self._held) or any(block.size for block in self._blocks):
+            raise InputError("scatter: more colors or labels than rows")
+
+
+def class_numbers(given: Array, classes: Array) -> Array:
+    """Number of the class of each value; ``len(classes)`` for any other value."""
+    position = np.minimum(np.searchsorted(classes, given), len(classes) - 1)
+    return np.where(classes[position] == given, position, len(classes))
+
+
+# ---------------------------------------------------------------------------------------------------------- limits
+# Limits of columns of any length in one pass; a few far values that would hide the rest are left outside.
+
+SAMPLE = 100_000
+FAR = 3.0
+"""A range that exceeds that of the inner 99.8 % this many times is cut to the inner part."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of the columns asked for, over the rows that are finite in all of them."""
+
+    count: int
+    """Rows in all."""
+    missing: int
+    """Rows with NaN or infinity."""
+    low: Array
+    high: Array
+
+    def padded(self) -> tuple[Array, Array]:
+        """A little wider, and never of no width."""
+        pairs = [padded(float(low), float(high)) for low, high in zip(self.low, self.high, strict=True)]
+        return np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs])
+
+
+def limits_of(rows: Rows, columns: Sequence[int]) -> Limits:
+    """One pass; memory of a block and a sample of at most 10⁵ rows. Without a finite row the limits are 0 and 1."""
+    sample: list[Array] = []
+    count = missing = kept = 0
+    step = 1
+    low, high = np.full(len(columns), np.inf), np.full(len(columns), -np.inf)
+    for _, block in numbered(rows):
+        part = block[:, list(columns)].astype(np.float64)
+        count += len(part)
+        part = part[np.isfinite(part).all(axis=1)]
+        missing += len(block) - len(part)
+        if not len(part):
+            continue
+        low, high = np.minimum(low, part.min(axis=0)), np.maximum(high, part.max(axis=0))
+        sample.append(part[(-kept) % step :: step].copy())  # a view would keep the block
+        kept += len(part)
+        while sum(map(len, sample)) > SAMPLE:
+            step *= 2
+            sample = [np.concatenate(sample)[::2].copy()]
+    if not kept:
+        return Limits(count, missing, np.zeros(len(columns)), np.ones(len(columns)))
+    inner = np.quantile(np.concatenate(sample), [0.001, 0.999], axis=0)
+    wide = ((high - low) > FAR * (inner[1] - inner[0])) & (inner[1] > inner[0])
+    return Limits(count, missing, np.where(wide, inner[0], low), np.where(wide, inner[1], high))
+
+
+# ----------------------------------------------------------------------------------------------------------- paint
+# What colours the points of a map: nothing (their density), a number a row, or a class a row; light and dark.
 
 COUNTED = 4096
 """Most classes with a colour each; a different label for every row, as a name, is an input error."""

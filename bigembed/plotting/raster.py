@@ -16,10 +16,8 @@ from itertools import product
 
 import numpy as np
 
-from bigembed.blocks.rows import Array
-from bigembed.plotting.limits import Limits
-from bigembed.plotting.paint import Paint, Scheme, along, rgb
-from bigembed.plotting.stream import Aligned, Rows, numbered
+from bigembed.plotting.paint import Aligned, Limits, Paint, Rows, Scheme, along, numbered, rgb
+from bigembed.runtime.blocks import Array
 
 FEW = 250_000
 """Rows up to which points are discs."""

@@ -9,7 +9,7 @@ from html import escape
 
 import numpy as np
 
-from bigembed.blocks.rows import Array
+from bigembed.runtime.blocks import Array
 
 WIDTH, HEIGHT = 460, 250
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 26, 40

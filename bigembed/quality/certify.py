@@ -8,13 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from bigembed.blocks.declared import declared
-from bigembed.quality.judgement import NAMES, judged, said
-from bigembed.quality.neighborhoods import NEIGHBORS, SAMPLES, preserved
-from bigembed.store.blockwise.exchange import Exchange
-from bigembed.store.inputs.input import row_source
-from bigembed.store.storage.paths import PathLike, at, remove
-from bigembed.store.storage.scratch import temporary
+from bigembed.quality.neighborhoods import NAMES, NEIGHBORS, SAMPLES, judged, preserved, said
+from bigembed.rows.input import row_source
+from bigembed.runtime.parameters import declared
+from bigembed.store.exchange import Exchange
+from bigembed.store.files import temporary
+from bigembed.store.paths import PathLike, at, remove
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Compiled kernels of :mod:`bigembed.quality.lists`, with its results bit for bit. Importing this imports numba.
+"""Compiled kernels of :mod:`bigembed.quality.passes`, with its results bit for bit. Importing this imports numba.
 
 Of a tile of rows and a ``part`` of the queries there are ``products`` (m, w) = −2 x·y, the ``own`` norms ‖x‖² (m,) and
 ``norms`` ‖y‖² (w,), all about one center. With a = ‖x‖² + ‖y‖² − 2 x·y the exact squared distance lies within ``slack``
@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from bigembed.blocks.rows import Array
-from bigembed.blocks.simd import lowest_bit, near_bits, squared_distance
+from bigembed.runtime.blocks import Array
+from bigembed.runtime.simd import lowest_bit, near_bits, squared_distance
 
 TILE = 512
 """Rows."""

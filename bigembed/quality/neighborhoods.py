@@ -1,22 +1,259 @@
-"""How well coordinates keep the neighborhoods of the rows: sampled rows against all rows, in passes."""
+"""How well coordinates keep the neighborhoods of the rows, as figures with standard errors and as sentences."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.metrics import RowMetric, checked_metric, require_columns
-from bigembed.blocks.rows import Array
+from bigembed.distance.metrics import RowMetric, checked_metric, require_columns
 from bigembed.errors import InputError
-from bigembed.quality.figures import columns_figure, kept_figure, ties_figure, triplet_figure, trust_figure
-from bigembed.quality.participation import carried_figure
-from bigembed.quality.spaces import DistancesToSample, GivenSpace, Space
-from bigembed.stages import Cost
-from bigembed.store.blockwise.exchange import Exchange
-from bigembed.store.rows.offenders import checked_shape
-from bigembed.store.rows.passes import MAX_GROUPS
-from bigembed.store.rows.source import RowSource
+from bigembed.quality.coordinates import carried_figure
+from bigembed.quality.passes import DistancesToSample, GivenSpace, Space
+from bigembed.rows.passes import MAX_GROUPS, checked_shape
+from bigembed.rows.source import RowSource
+from bigembed.runtime.blocks import Array
+from bigembed.stages.stage import Cost
+from bigembed.store.exchange import Exchange
+
+# --------------------------------------------------------------------------------------------------------- figures
+# From ranks of neighbors to figures: preservation, trustworthiness, triplets; their standard errors and chance
+# levels.
+#
+# With n rows and k neighbors, r_X(i, j) is the rank of j among all other rows by distance from i in X (1 = nearest),
+# N_Y(i) the k nearest in Y (Venna & Kaski 2001; van der Maaten et al. 2009):
+#
+#     kept(i) = |N_X(i) ∩ N_Y(i)| / k,    trust(i) = 1 − 2/(k (2n − 3k − 1)) Σ_{j ∈ N_Y(i)} max(0, r_X(i, j) − k).
+#
+# Continuity is trust with X and Y exchanged.
+
+Figure = dict[str, float]
+"""``value``, ``standard_error``, ``chance`` (for shuffled coordinates) and ``above_chance``, in standard errors."""
+
+
+def kept_figure(sample: Array, near: Array, other_near: Array, n: int) -> Figure:
+    """kNN preservation: the share of ``near`` (s, k) that ``other_near`` (s, k) holds as well."""
+    hits = (near[:, :, None] == other_near[:, None, :]).any(axis=2).astype(np.float64)
+    chance = near.shape[1] / (n - 1)
+    spread = np.sqrt(chance * (1 - chance))
+    nodes = [np.broadcast_to(sample[:, None], near.shape), near]
+    return figure(hits, chance, spread, nodes, 1 - len(sample) / n)
+
+
+def trust_figure(sample: Array, near: Array, ranks: Array, n: int) -> Figure:
+    """Trustworthiness of neighbors ``near`` (s, k), whose ranks (s, k) in the other space are from 1 to n − 1."""
+    k = near.shape[1]
+    m = n - 1 - k  # a shuffle's ranks are 1 … n − 1, all equally likely: penalties 0 (k times), 1, …, m
+    unit = 2 / (2 * n - 3 * k - 1)
+    mean, square = (np.array([m * (m + 1) / 2, m * (m + 1) * (2 * m + 1) / 6]) / (n - 1)).tolist()
+    spread = unit * np.sqrt(square - mean**2)
+    nodes = [np.broadcast_to(sample[:, None], near.shape), near]
+    return figure(1 - penalties(ranks, n, k), 1 - unit * mean, spread, nodes, 1 - len(sample) / n)
+
+
+def penalties(ranks: Array, n: int, k: int) -> Array:
+    """2 max(0, r − k) / (2n − 3k − 1): the mean over k neighbors is what trustworthiness lacks to 1.
+
+    >>> penalties(np.array([1, 2, 3, 9]), 10, 2).tolist()
+    [0.0, 0.0, 0.15384615384615385, 1.0769230769230769]
+    """
+    return np.asarray(2.0 * np.maximum(0, ranks - k) / (2 * n - 3 * k - 1))
+
+
+def triplet_figure(sample: Array, others: Array, first: Array, second: Array) -> Figure:
+    """Share of triplets (i, j, l) whose order of distances agrees. ``others`` (s, 2t): j and l, half of them each.
+
+    ``first`` and ``second`` (s, 2t) are squared distances from i in the two spaces. Of equal distances, that of the
+    smaller row number comes first, so that two ties agree, by chance too.
+    """
+    j, l = np.split(others, 2, axis=1)
+    closer = [(a < b) | ((a == b) & (j < l)) for a, b in (np.split(part, 2, axis=1) for part in (first, second))]
+    agree = (closer[0] == closer[1]).astype(np.float64)
+    tied = [float(np.mean(np.equal(*np.split(part, 2, axis=1)))) for part in (first, second)]
+    nodes = [np.broadcast_to(sample[:, None], agree.shape), j, l]
+    return figure(agree, 0.5 + 0.5 * tied[0] * tied[1], 0.5, nodes, 1.0)
+
+
+def figure(entries: Array, chance: float, spread: Any, nodes: list[Array], unseen: float) -> Figure:
+    """Mean of entries (s, c), one row of them a sampled row, with two standard errors.
+
+    ``standard_error`` is that of the mean over all rows: √(``unseen`` · variance of the row means / s), where
+    ``unseen`` is the share of rows not sampled (1 where entries are drawn at random within a row). ``above_chance`` is
+    (mean − chance) over a standard error for shuffled coordinates: entries that share a row (as the sampled row or as
+    a neighbor: ``nodes``) may go together, so residuals are added up by row before they are squared (clustered
+    errors, Cameron & Miller 2015, on the safe side), and it is at least that of independent entries of standard
+    deviation ``spread``.
+    """
+    mean = float(entries.mean())
+    rows = entries.mean(axis=1)
+    error = float(np.sqrt(unseen * rows.var(ddof=1) / len(rows))) if len(rows) > 1 else 0.0
+    residuals = np.concatenate([(entries - mean).ravel()] * len(nodes))
+    _, owner = np.unique(np.concatenate([node.ravel() for node in nodes]), return_inverse=True)
+    clustered = np.sqrt(np.square(np.bincount(owner, residuals)).sum()) / entries.size
+    scale = max(float(clustered), spread / np.sqrt(entries.size))
+    return {
+        "value": mean,
+        "standard_error": error,
+        "chance": float(chance),
+        "above_chance": float((mean - chance) / scale),
+    }
+
+
+def columns_figure(survey: Mapping[str, Array]) -> dict[str, Any]:
+    """Of the moments and limits of the columns: which varies most, its share of the variance, how many are constant."""
+    scatter = np.where(survey["low"] < survey["high"], np.maximum(survey["scatter"], 0), 0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        share = scatter / scatter.sum() if scatter.any() else scatter
+    column = int(np.argmax(np.nan_to_num(share)))
+    return {
+        "column": column,
+        "share": float(np.nan_to_num(share[column])),
+        "constant": int(np.sum(survey["low"] == survey["high"])),
+    }
+
+
+def ties_figure(squared: Array) -> dict[str, float]:
+    """Of squared distances (s, k + 1) to the nearest rows: the share of rows with ties, and with k rows at no distance.
+
+    ``tied``: the k-th neighbor is as far as the next, so the row number decides. ``same_place``: k others are at 0.
+    """
+    return {"tied": float((squared[:, -1] == squared[:, -2]).mean()), "same_place": float((squared[:, -2] == 0).mean())}
+
+
+# ------------------------------------------------------------------------------------------------------- judgement
+# What figures mean: sentences that say what is doubtful and what to do about it. Limits are stated here.
+
+CHANCE = 4.0
+"""Standard errors above shuffled coordinates that one figure at least must reach."""
+TIED = 0.1
+"""Share of sampled rows with ties at the k-th neighbor above which triplets alone can show that."""
+FAITHFUL = 0.8
+"""Trustworthiness and continuity below which coordinates are doubtful; shuffled ones have about .5."""
+SAME_PLACE = 0.1
+"""Share of sampled rows at one place with k others, beyond that of the rows, from which it is doubtful."""
+ONE_COLUMN = 0.99
+"""Share of the variance in one column from which it decides all distances."""
+LOOKED_AT = 3
+"""Coordinates that are drawn. What bends or spoils a picture is a warning of maps of no more; of more, the certificate
+and the page say it: clusters, distances, pseudotime and smoothing take all coordinates together."""
+NAMES = {
+    "preservation": "neighbors kept",
+    "trustworthiness": "trustworthiness",
+    "continuity": "continuity",
+    "triplets": "triplets in order",
+}
+COLLAPSED = "Look for coordinates that a few rows carry, for rounding, and for rows that were never placed"
+"""What to do about many rows at one place."""
+
+
+def judged(
+    figures: Mapping[str, Any], *, same_rows: bool = False, collapsed: str = COLLAPSED
+) -> tuple[list[str], list[str]]:
+    """Warnings, and notes, of the figures of :func:`bigembed.quality.neighborhoods.preserved`.
+
+    A warning each for: constant coordinates; many rows at one place; coordinates *unrelated* to the rows (no figure
+    more than 4 standard errors above its value for shuffled coordinates; where more than a tenth of the sampled rows
+    have ties at the k-th neighbor, the triplets alone are asked); trustworthiness, and continuity, below .8. A note
+    for a column with more than 99 % of the variance, and for duplicated rows.
+
+    ``same_rows``: the coordinates are known to belong to these rows in this order, so that is not asked. ``collapsed``:
+    what to do about many rows at one place.
+    """
+    constant = figures["coordinates"]["constant"]
+    if constant == figures["n_coordinates"]:
+        return [
+            f"All {figures['n']:,} rows have the same coordinates: they show nothing. Look at what made them"
+        ], _notes(figures)
+    m = figures["n_coordinates"]
+    nothing = f"{constant} of the {m} coordinates are the same for all rows: they show nothing. Leave them out"
+    warnings = [nothing] if constant else []
+    crowd = figures["coordinates"]["same_place"]
+    if crowd - figures["rows"]["same_place"] > SAME_PLACE:
+        warnings.append(
+            f"{_percent(crowd)} of the rows lie at exactly the same place as {figures['n_neighbors']} others or more, "
+            "though the rows themselves differ: the map collapses them, and which are neighbors is decided by the row "
+            f"number. {collapsed}"
+        )
+    if not same_rows and unrelated(figures):
+        warnings.append(_unrelated(figures))
+        return warnings, _notes(figures)
+    for name, what in (
+        ("trustworthiness", "rows that are neighbors on the map are often far apart in the data, so do not read "
+         "closeness or groups from it"),
+        ("continuity", "rows that are neighbors in the data are often far apart on the map, so do not read gaps or "
+         "separate groups from it"),
+    ):  # fmt: skip
+        if figures[name]["value"] < FAITHFUL:
+            warnings.append(
+                f"{name.capitalize()} is {said(figures[name])}, below {FAITHFUL}: {what}. Take more coordinates, or "
+                "another method"
+            )
+    return warnings, _notes(figures)
+
+
+def few_carriers(figures: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Of the coordinates that are drawn, which are carried by few rows, by how many, and by what share of all."""
+    found = figures.get("coordinates", {})
+    names = "carried_by_few", "rows_above_a_tenth", "participation"
+    return {name: found[name][:LOOKED_AT] for name in names if name in found}
+
+
+def unrelated(figures: Mapping[str, Any]) -> bool:
+    """Whether coordinates are like shuffled ones: no figure is :data:`CHANCE` standard errors above them."""
+    tied = max(figures["rows"]["tied"], figures["coordinates"]["tied"]) > TIED
+    return all(figures[name]["above_chance"] <= CHANCE for name in (["triplets"] if tied else NAMES))
+
+
+def said(figure: Mapping[str, float]) -> str:
+    """A figure with its standard error.
+
+    >>> said({"value": 0.81234, "standard_error": 0.0123}), said({"value": 1.0, "standard_error": 0.0})
+    ('0.812 ± 0.012', '1.000')
+    """
+    value, error = figure["value"], figure["standard_error"]
+    digits = 3 if min(value, 1 - value) >= 0.01 or value in (0, 1) else 5
+    return f"{value:.{digits}f}" + (f" ± {error:.{digits}f}" if error > 0 else "")
+
+
+def _unrelated(figures: Mapping[str, Any]) -> str:
+    found = ", ".join(
+        f"{text} {said(figures[name])} (shuffled {figures[name]['chance']:.3g})" for name, text in NAMES.items()
+    )
+    return (
+        f"The coordinates look unrelated to the rows, as if shuffled: {found}; none is more than {CHANCE:g} standard "
+        "errors above shuffled coordinates. Check that coordinate i belongs to row i (nothing sorted, shuffled or "
+        "left out in between) and that they were made from these rows"
+    )
+
+
+def _notes(figures: Mapping[str, Any]) -> list[str]:
+    notes = []
+    for name, width, what in (
+        ("rows", figures["d"], "column"),
+        ("coordinates", figures["n_coordinates"], "coordinate"),
+    ):
+        found = figures[name]
+        if width > 1 and found.get("share", 0.0) > ONE_COLUMN:  # (given distances have no columns)
+            notes.append(
+                f"{what.capitalize()} {found['column']} (from 0) holds {100 * found['share']:.4g} % of the variance of "
+                f"the {name}, so it decides nearly all distances between them. If that is a matter of units, bring "
+                f"the {what}s to one scale (for example unit variance) and certify again"
+            )
+    if (crowd := figures["rows"]["same_place"]) > 0:
+        notes.append(
+            f"{_percent(crowd)} of the rows have {figures['n_neighbors']} exact duplicates or more: which of them are "
+            "neighbors is decided by the row number"
+        )
+    return notes
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
+# --------------------------------------------------------------------------------------------------- neighborhoods
+# How well coordinates keep the neighborhoods of the rows: sampled rows against all rows, in passes.
 
 NEIGHBORS, SAMPLES = 15, 1_000
 TRIPLETS = 20
@@ -40,16 +277,16 @@ def preserved(
 ) -> dict[str, Any]:
     """Figures of coordinates (n, m) against rows (n, d), as plain numbers that JSON can hold.
 
-    ``preservation``, ``trustworthiness``, ``continuity`` and ``triplets`` (:mod:`bigembed.quality.figures`), each
+    ``preservation``, ``trustworthiness``, ``continuity`` and ``triplets`` (:mod:`bigembed.quality.neighborhoods`), each
     with ``value``, ``standard_error``, ``chance`` (for shuffled coordinates) and ``above_chance`` (in standard
     errors); ``n``, ``d``, ``n_coordinates``, ``n_neighbors``, ``samples``, ``metric``, ``seed``; and what
-    :func:`bigembed.quality.judgement.judged` looks at besides: of ``rows`` and ``coordinates`` the column that varies
+    :func:`judged` looks at besides: of ``rows`` and ``coordinates`` the column that varies
     most and its ``share`` of the variance, numbers of ``constant`` columns, and the share of sampled rows with k or
     more other rows at the ``same_place``; of the coordinates also how many rows carry each
-    (:func:`bigembed.quality.participation.carried_figure`).
+    (:func:`bigembed.quality.coordinates.carried_figure`).
 
     Distances between rows are by ``metric`` (``mapped``: of rows that are mapped for it already), or given, those of
-    all rows to the sampled ones (:class:`~bigembed.quality.spaces.DistancesToSample`); between coordinates they are
+    all rows to the sampled ones (:class:`~bigembed.quality.passes.DistancesToSample`); between coordinates they are
     Euclidean. Of equal ones the smaller row number comes first. ``samples`` rows are drawn by ``seed`` (all of n or
     fewer), and compared with *all* rows. The same bytes for any chunks and workers.
 

@@ -5,23 +5,56 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from difflib import get_close_matches
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from bigembed.blocks.declared import Count, Kind, Requirements, is_integer, one_of
-from bigembed.blocks.dispersion import normalized_dispersion
-from bigembed.blocks.elementwise import picked
-from bigembed.blocks.rows import Array
-from bigembed.embedding.linear.moments import moments_stage
 from bigembed.errors import InputError
-from bigembed.estimator.step import Step
-from bigembed.runs import Run
-from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays.io import read_array, write_array
-from bigembed.store.rows.offenders import checked_shape
-from bigembed.store.rows.reader import listed
-from bigembed.store.rows.source import RowSource
+from bigembed.estimator.moments import moments_stage
+from bigembed.estimator.pipeline import Step
+from bigembed.rows.passes import checked_shape
+from bigembed.rows.reader import listed
+from bigembed.rows.row_maps import picked
+from bigembed.rows.source import RowSource
+from bigembed.runtime.blocks import Array
+from bigembed.runtime.parameters import Count, Kind, Requirements, is_integer, one_of
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.store.arrays import read_array, write_array
+
+# ------------------------------------------------------------------------------------------------------ dispersion
+# How far the columns of counts spread beyond what columns of their size do: which genes of single cells differ.
+
+BINS = 20
+
+
+def normalized_dispersion(mean: Array, variance: Array) -> Array:
+    """(log D_j − a_b)/s_b of the dispersion D_j = v_j/m_j of each column (d,): NaN where the variance is 0.
+
+    a_b and s_b are the mean and the standard deviation of log D over the columns of the bin b of column j; the range
+    of log(1 + m) has 20 bins of one width (Satija et al. 2015, as Scanpy has it, flavor "seurat"). In a bin of one
+    column it is 1.
+
+    >>> found = normalized_dispersion(np.array([1.0, 1.0, 1.0, 9.0, 9.0]), np.array([1.0, 1.0, 8.0, 9.0, 0.0]))
+    >>> found.round(3).tolist()
+    [-0.577, -0.577, 1.155, 1.0, nan]
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        dispersion = np.log(np.where(variance > 0, variance / mean, np.nan))
+    size, there = np.log1p(mean), np.isfinite(dispersion)
+    inner = np.linspace(size.min(), size.max(), BINS + 1)[1:-1]
+    bins, values = np.searchsorted(inner, size), np.where(there, dispersion, 0)
+    counts, sums = (np.bincount(bins, weights, BINS) for weights in (there, values))
+    center = sums / np.maximum(counts, 1)
+    squares = np.bincount(bins, np.where(there, (dispersion - center[bins]) ** 2, 0), BINS)
+    spread = np.sqrt(squares / np.maximum(counts - 1, 1))
+    alone = counts == 1
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(alone[bins] & there, 1.0, (dispersion - center[bins]) / spread[bins])
+
+
+# --------------------------------------------------------------------------------------------------------- columns
 
 NAMES = "a list of names or of numbers of columns, each once"
 
@@ -97,40 +130,18 @@ class Columns(Step, registered="columns"):
         return most if self.most_variable is None else self.most_variable
 
     def _learning(self, source: RowSource) -> list[Stage]:
-        n, d = checked_shape(source)
+        _, d = checked_shape(source)
         among = list(range(d)) if self.columns is None else numbers_of(self.columns, source.features, d)
         kept = self.most_variable
         if kept is not None and kept > len(among):
             raise InputError(f"most_variable={kept}: there are {len(among)} columns to choose from")
-
-        def run(context: Context) -> dict[str, Any]:
-            chosen = np.array(among)
-            if kept is not None:
-                mean, scatter = (read_array(context.of("moments", name)) for name in ("mean", "scatter"))
-                varied = self._variation(mean, scatter, n)
-                chosen = np.sort(chosen[np.argsort(-varied[chosen], kind="stable")[:kept]])
-            write_array(context.path("chosen"), chosen)
-            return {"n": n, "d": d, "dtype": str(source.work), "width": len(chosen)}
-
         moments = [] if kept is None else [moments_stage(source, diagonal=True)]
         parameters = {"source": source.fingerprint(), "columns": among, "most_variable": kept}
         if self.by != "variance":
             parameters["by"] = self.by
+        run = partial(run_choice, source=source, among=among, kept=kept, by=self.by)
         found = Stage("choice", ("moments",) if moments else (), parameters, run, Cost(disk=8 * len(among)))
         return [*moments, found]
-
-    def _variation(self, mean: Array, scatter: Array, n: int) -> Array:
-        """What columns are compared by."""
-        if self.by == "variance":
-            return scatter
-        if (mean < 0).any():
-            raise InputError(
-                f"by='dispersion' compares columns of counts, and {(mean < 0).sum()} of {len(mean)} columns have a "
-                f"negative mean, the first is column {(mean < 0).argmax()} (counted from 0). Put the step before those "
-                "that take a mean off, or take by='variance'"
-            )
-        found = normalized_dispersion(mean, scatter / max(1, n - 1))
-        return np.nan_to_num(found, nan=-np.inf, posinf=np.inf)
 
     def _set_fitted(self, run: Run) -> None:
         super()._set_fitted(run)
@@ -172,3 +183,27 @@ def numbers_of(columns: Sequence[Any], names: Sequence[str], d: int) -> list[int
     if len({*found}) < len(found):
         raise InputError(f"columns {listed(map(str, columns))}: some of them are the same")
     return found
+
+
+def run_choice(context: Context, source: RowSource, among: list[int], kept: int | None, by: str) -> dict[str, Any]:
+    """The columns that are taken: all of ``among``, or those of them that vary most."""
+    n, d = checked_shape(source)
+    chosen = np.array(among)
+    if kept is not None:
+        mean, scatter = (read_array(context.of("moments", name)) for name in ("mean", "scatter"))
+        varied = scatter if by == "variance" else _dispersion(mean, scatter, n)
+        chosen = np.sort(chosen[np.argsort(-varied[chosen], kind="stable")[:kept]])
+    write_array(context.path("chosen"), chosen)
+    return {"n": n, "d": d, "dtype": str(source.work), "width": len(chosen)}
+
+
+def _dispersion(mean: Array, scatter: Array, n: int) -> Array:
+    """How far columns of counts spread; InputError where a mean is negative."""
+    if (mean < 0).any():
+        raise InputError(
+            f"by='dispersion' compares columns of counts, and {(mean < 0).sum()} of {len(mean)} columns have a "
+            f"negative mean, the first is column {(mean < 0).argmax()} (counted from 0). Put the step before those "
+            "that take a mean off, or take by='variance'"
+        )
+    found = normalized_dispersion(mean, scatter / max(1, n - 1))
+    return np.nan_to_num(found, nan=-np.inf, posinf=np.inf)

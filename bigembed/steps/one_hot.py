@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from bigembed.blocks.declared import Count, Kind, one_of
-from bigembed.blocks.elementwise import indicators
-from bigembed.blocks.rows import Array
-from bigembed.embedding.costs import summing_cost
-from bigembed.embedding.extension import Extension
 from bigembed.errors import InputError
-from bigembed.estimator.step import Step
-from bigembed.runs import Run
-from bigembed.stages import Context, Stage
+from bigembed.estimator.extension import Extension
+from bigembed.estimator.pipeline import Step
+from bigembed.rows.passes import checked_shape, infinite, map_row_blocks, refuse
+from bigembed.rows.row_maps import indicators
+from bigembed.rows.source import RowBlock, RowSource
+from bigembed.runtime.blocks import Array
+from bigembed.runtime.parameters import Count, Kind, one_of
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Context, Stage, summing_cost
 from bigembed.steps.columns import NAMES, are_names, numbers_of
-from bigembed.store.arrays.io import read_array, write_array
-from bigembed.store.rows.offenders import checked_shape, infinite, refuse
-from bigembed.store.rows.passes import map_row_blocks
-from bigembed.store.rows.row_blocks import RowBlock
-from bigembed.store.rows.source import RowSource
+from bigembed.store.arrays import read_array, write_array
 
 STAYS = -1
 """Of a column that is not encoded: as the number of its categories."""
@@ -97,25 +95,12 @@ class OneHotEncoder(Step, registered="one_hot"):
         return source.width - len(numbers) + sum(len(_texts(source, number)) or self.most for number in numbers)
 
     def _learning(self, source: RowSource) -> list[Stage]:
-        n, d = checked_shape(source)
+        _, d = checked_shape(source)
         numbers = self._numbers(source)
         texts = [list(_texts(source, number)) for number in numbers]
-
-        def run(context: Context) -> dict[str, Any]:
-            found = map_row_blocks(source, categories_of_block, columns=numbers, most=self.most, label="categories")
-            refuse([part["wrong"] for part in found], source)
-            known = [np.unique(np.concatenate(parts)) for parts in zip(*(part["known"] for part in found), strict=True)]
-            for number, values, names in zip(numbers, known, texts, strict=True):
-                _refuse(_name(source, number), values, names, self.most)
-            counts = np.full(d, STAYS)
-            counts[numbers] = [len(values) for values in known]
-            write_array(context.path("counts"), counts)
-            write_array(context.path("values"), np.concatenate(known))
-            width = d - len(numbers) + sum(map(len, known))
-            return {"n": n, "d": d, "dtype": str(source.work), "width": width, "texts": texts}
-
         parameters = {"source": source.fingerprint(), "columns": numbers, "texts": texts, "most": self.most}
         cost = summing_cost(source, 0, disk=8 * (d + self.width(source)), coordinator=64 * self.most * len(numbers))
+        run = partial(run_categories, source=source, numbers=numbers, texts=texts, most=self.most)
         return [Stage("categories", (), parameters, run, cost)]
 
     def _set_fitted(self, run: Run) -> None:
@@ -201,3 +186,21 @@ def _encoded(name: str, categories: Sequence[Any] | None) -> list[str]:
     if categories is None:
         return [name]
     return [f"{name}_{one:g}" if isinstance(one, float) else f"{name}_{one}" for one in categories]
+
+
+def run_categories(
+    context: Context, source: RowSource, numbers: list[int], texts: list[list[str]], most: int
+) -> dict[str, Any]:
+    """The categories of each of these columns, found in one pass."""
+    n, d = checked_shape(source)
+    found = map_row_blocks(source, categories_of_block, columns=numbers, most=most, label="categories")
+    refuse([part["wrong"] for part in found], source)
+    known = [np.unique(np.concatenate(parts)) for parts in zip(*(part["known"] for part in found), strict=True)]
+    for number, values, names in zip(numbers, known, texts, strict=True):
+        _refuse(_name(source, number), values, names, most)
+    counts = np.full(d, STAYS)
+    counts[numbers] = [len(values) for values in known]
+    write_array(context.path("counts"), counts)
+    write_array(context.path("values"), np.concatenate(known))
+    width = d - len(numbers) + sum(map(len, known))
+    return {"n": n, "d": d, "dtype": str(source.work), "width": width, "texts": texts}

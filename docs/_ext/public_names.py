@@ -31,7 +31,7 @@ def kinds() -> dict[str, list[str]]:
             found["functions"].append(f"bigembed.{name}")
     found["objects"] += ["bigembed.jobs.growth.versions.Growth", "bigembed.jobs.growth.versions.Version"]
     found["objects"] += ["bigembed.jobs.growth.versions.Range", "bigembed.quality.certify.MapQuality"]
-    found["objects"] += ["bigembed.embedding.walk.geometric_harmonics.GeometricHarmonics"]
+    found["objects"] += ["bigembed.maps.walk.geometric_harmonics.GeometricHarmonics"]
     found["datasets"] = [f"bigembed.datasets.{name}" for name in ("dataset", "Dataset", *datasets.REGISTRY)]
     found["pictures"] = [f"bigembed.plotting.{name}" for name in plotting.__all__]
     found["errors"] = [f"bigembed.errors.{name}" for name in dir(errors) if _raised(getattr(errors, name))]

@@ -8,22 +8,19 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import linalg
 
-from bigembed.blocks.affine import affine_block
-from bigembed.blocks.declared import Count
-from bigembed.blocks.rows import Array
-from bigembed.eigen.base import extremes
-from bigembed.embedding.costs import pass_memory
-from bigembed.embedding.extension import Extension
-from bigembed.embedding.linear.moments import moments_stage
 from bigembed.errors import InputError
+from bigembed.estimator.extension import Extension
+from bigembed.estimator.moments import moments_stage
 from bigembed.estimator.rowwise import RowwiseEstimator
-from bigembed.runs import Run
-from bigembed.stages import Context, Cost, Stage
+from bigembed.linalg.eigenpairs import extremes
+from bigembed.rows.passes import Parts, checked_shape, reduce_rows
+from bigembed.rows.row_maps import affine_block
+from bigembed.rows.source import RowBlock, RowSource
+from bigembed.runtime.blocks import Array
+from bigembed.runtime.parameters import Count
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Context, Cost, Stage, pass_memory
 from bigembed.store.arrays import read_array, write_array
-from bigembed.store.rows.offenders import checked_shape
-from bigembed.store.rows.passes import Parts, reduce_rows
-from bigembed.store.rows.row_blocks import RowBlock
-from bigembed.store.rows.source import RowSource
 
 COLUMNS = 4096
 """Columns up to which d² numbers are held."""
@@ -32,7 +29,7 @@ FLAT = 1e-12
 
 
 @dataclass(eq=False, repr=False)
-class IndependentComponents(RowwiseEstimator):
+class IndependentComponents(RowwiseEstimator, registered="independent_components"):
     """Independent component analysis in two passes over the rows, by their fourth moments (FOBI, Cardoso 1989).
 
     With the mean m and the covariance C = V Λ Vᵀ, the rows z = Λ^{−½} Vᵀ (x − m) are white. For x = A s with

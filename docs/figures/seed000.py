@@ -14,7 +14,7 @@ from scipy.stats import mode
 
 import bigembed as be
 from bigembed.datasets import dataset
-from bigembed.datasets.cities import US_CITIES
+from bigembed.datasets.closed_forms import US_CITIES
 
 NEIGHBORS = 10
 """k of the source's code."""

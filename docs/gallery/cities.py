@@ -1,6 +1,6 @@
 import bigembed as be
 from bigembed import datasets, plotting
-from bigembed.datasets.cities import US_CITIES
+from bigembed.datasets.closed_forms import US_CITIES
 
 distances, truth = datasets.dataset("us_cities").draw()
 east, north = be.ClassicalMDS(n_components=2, metric="precomputed").fit(distances).embedding_.T

@@ -7,8 +7,10 @@ value.
 
 from __future__ import annotations
 
+import importlib
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +20,13 @@ import pytest
 from scipy import sparse
 
 import bigembed as be
-from bigembed import reads
 from bigembed.errors import BigembedError, UndeclaredInputError
 from bigembed.estimator.fitting import write_output
 from bigembed.estimator.rowwise import RowwiseEstimator
-from bigembed.runs import Run
-from bigembed.stages import Context, Stage, run_stages
-from bigembed.store.arrays.io import read_array, write_array
+from bigembed.stages import reuse as reads
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Context, Stage, run_stages
+from bigembed.store.arrays import read_array, write_array
 from tests.cases import CASES, Case
 from tests.changes import changes, stages_of
 from tests.digests import of, placed, published
@@ -223,3 +225,16 @@ def test_what_stages_close_over_can_be_told(name: str, monkeypatch: pytest.Monke
     again = stages_of(case, case.X(N)) or []
     assert [reads.reads_of(stage.run) for stage in stages] == [reads.reads_of(stage.run) for stage in again]
     assert opaque == []
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_function_of_a_stage_stands_by_itself(name: str) -> None:
+    """It is found by its name, and has its inputs and arguments only: nothing that it closes over."""
+    case = CASES[name]
+    for stage in stages_of(case, case.X(N)) or []:
+        function: Any = stage.run
+        while isinstance(function, partial):
+            assert not function.args
+            function = function.func
+        module = importlib.import_module(function.__module__)
+        assert getattr(module, function.__qualname__, None) is function, (stage.name, function.__qualname__)

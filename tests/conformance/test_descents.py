@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bigembed.blocks.rows import executor
-from bigembed.methods import REGISTRY
+from bigembed.maps.registry import REGISTRY
+from bigembed.runtime.blocks import executor
 from tests.blocks import blocks_for
 from tests.cases import CASES
 from tests.executors import Killed, maps

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import pkgutil
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -15,22 +13,19 @@ import pytest
 from scipy import sparse
 from scipy.spatial.distance import cdist
 
-import bigembed.operators
-from bigembed.blocks.rows import bounds
-from bigembed.blocks.vector_space import MemorySpace
-from bigembed.eigen.lanczos import solve_lanczos
 from bigembed.errors import InputError
-from bigembed.kernels.functions import Kernel
-from bigembed.kernels.linearized import LinearizedKernel
-from bigembed.operators import base
-from bigembed.operators.centered import CenteredOperator
-from bigembed.operators.covariance import CovarianceOperator
-from bigembed.operators.factored import FactoredOperator
-from bigembed.operators.kernel import KernelOperator
-from bigembed.operators.sparse import SparseOperator
-from bigembed.store.blockwise.exchange import Exchange
-from bigembed.store.blockwise.stored_space import StoredSpace
-from bigembed.store.rows.source import RowSource
+from bigembed.linalg import operator as products
+from bigembed.linalg import pairs
+from bigembed.linalg.lanczos import solve_lanczos
+from bigembed.linalg.operator import CovarianceOperator, FactoredOperator, SparseOperator
+from bigembed.linalg.pairs import CenteredOperator, KernelOperator
+from bigembed.maps.kernels import Kernel
+from bigembed.maps.linearized.kernel import LinearizedKernel
+from bigembed.rows.source import RowSource
+from bigembed.runtime.blocks import bounds
+from bigembed.store.exchange import Exchange
+from bigembed.store.spaces import StoredSpace
+from bigembed.store.vector_space import MemorySpace
 from tests.operator_views import as_linear_operator, dot_test, memory_matrix
 from tests.unit.operators.test_factored import Held
 
@@ -104,11 +99,9 @@ def passes(operator: Any) -> int:
 
 
 def classes() -> set[type]:
-    """All in ``bigembed.operators`` that multiply, but those that others are made of."""
-    names = [module.name for module in pkgutil.iter_modules(bigembed.operators.__path__, "bigembed.operators.")]
-    names.remove(base.__name__)
-    every = [cls for name in names for cls in vars(import_module(name)).values() if inspect.isclass(cls)]
-    ours = {cls for cls in every if hasattr(cls, "product") and cls.__module__ in names}
+    """All of the modules of operators that multiply, but the protocols and those that others are made of."""
+    every = [cls for module in (products, pairs) for cls in vars(module).values() if inspect.isclass(cls)]
+    ours = {cls for cls in every if hasattr(cls, "product") and not getattr(cls, "_is_protocol", False)}
     return {cls for cls in ours if not any(cls in other.__mro__[1:] for other in ours)}
 
 

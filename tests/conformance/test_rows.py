@@ -14,7 +14,7 @@ from scipy import sparse
 
 from bigembed.errors import BigembedError, ChangedInputError, ExistingOutputError, InputError
 from bigembed.estimator.rowwise import RowwiseEstimator
-from bigembed.store.arrays.io import read_array
+from bigembed.store.arrays import read_array
 from tests.cases import CASES, EACH, FEW_ROWS, fitted, plain, twin
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")

@@ -13,8 +13,8 @@ import zarr
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
-from bigembed.methods import REGISTRY
-from bigembed.store.inputs.graph_source import GraphSource
+from bigembed.maps.registry import REGISTRY
+from bigembed.rows.graph_source import GraphSource
 from tests.blocks import limits_for, on_workers
 from tests.cases import CASES, Case, apart
 from tests.conformance.digest import digests

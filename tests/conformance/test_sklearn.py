@@ -9,7 +9,7 @@ import pytest
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from bigembed import Missing, Pipeline
-from bigembed.methods import REGISTRY, STEPS, method_or_step
+from bigembed.maps.registry import REGISTRY, STEPS, method_or_step
 
 TINY: dict[str, dict[str, Any]] = {
     "diffusion_map": {"n_components": 2, "n_neighbors": 5, "components": "bridge"},

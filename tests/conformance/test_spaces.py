@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from bigembed.blocks.rows import bounds
-from bigembed.blocks.vector_space import MemorySpace
 from bigembed.errors import BigembedError, InputError
-from bigembed.store.blockwise.exchange import Exchange
-from bigembed.store.blockwise.stored_space import StoredSpace
+from bigembed.runtime.blocks import bounds
+from bigembed.store.exchange import Exchange
+from bigembed.store.spaces import StoredSpace
+from bigembed.store.vector_space import MemorySpace
 from tests.operator_views import memory_matrix
 
 N, CUTS = 50, bounds(50, 20)

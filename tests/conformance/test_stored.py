@@ -13,12 +13,12 @@ import pytest
 from scipy import sparse
 
 import bigembed as be
-from bigembed.blocks.rows import executor
 from bigembed.errors import ExistingOutputError, NotFittedError, StaleError
 from bigembed.estimator.rowwise import RowwiseEstimator
-from bigembed.runs import Run
-from bigembed.stages import Event, observing
-from bigembed.store.inputs.graph_source import GraphSource
+from bigembed.rows.graph_source import GraphSource
+from bigembed.runtime.blocks import executor
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Event, observing
 from tests.blocks import blocks_for
 from tests.cases import CASES, EACH, FEW_ROWS, Case, csr
 from tests.cases import fitted as fitted_once

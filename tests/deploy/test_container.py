@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from bigembed.jobs.places.cluster_table import ClusterTable
-from bigembed.jobs.places.settings import settings
+from bigembed.jobs.places.place import settings
 from tests.deploy.processes import DEPLOY, ROOT, command, run
 
 pytest.importorskip("dockerfile_parse", reason="dockerfile-parse is not installed: pip install -e '.[test]'")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bigembed import append_rows, open_growth
-from bigembed.store.arrays.io import write_array
+from bigembed.store.arrays import write_array
 from tests.deploy.processes import DEPLOY, ROOT, environment
 from tests.deploy.venvs import venv
 

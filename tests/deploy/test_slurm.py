@@ -22,7 +22,6 @@ import pytest
 from typer.testing import CliRunner
 
 import bigembed as be
-from bigembed.blocks.rows import MAX_BLOCK_ROWS
 from bigembed.cli import app
 from bigembed.datasets import dataset
 from bigembed.errors import ClusterError
@@ -30,6 +29,7 @@ from bigembed.jobs.places.cluster import cluster
 from bigembed.jobs.places.cluster_table import QUEUE_KEYS
 from bigembed.jobs.spec import parse_job, read_job
 from bigembed.jobs.watching.status import read_status
+from bigembed.runtime.blocks import MAX_BLOCK_ROWS
 from tests.deploy.processes import DEPLOY, command, run
 from tests.deploy.slurm_here import Slurm, slurm
 from tests.unit.jobs.small_method import Small

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bigembed import open_growth
-from bigembed.store.arrays.io import write_array
+from bigembed.store.arrays import write_array
 from tests.deploy.processes import DEPLOY, ROOT
 from tests.deploy.units import FOLDER, command_line, instance
 

@@ -20,11 +20,11 @@ import numpy as np
 import pytest
 
 from bigembed.datasets import Dataset, dataset
-from bigembed.jobs.planning.footprint import footprint
+from bigembed.jobs.planning.machine import footprint
 from bigembed.jobs.planning.plan import Plan
 from bigembed.jobs.run import plan_job
 from bigembed.jobs.spec import read_job
-from bigembed.store.arrays.io import create_rows, write_rows
+from bigembed.store.arrays import create_rows, write_rows
 from tests.docs.fences import blocks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -230,9 +230,9 @@ def in_script(command: Command, words: Sequence[str], patch: pytest.MonkeyPatch)
 
 def without_rows(patch: pytest.MonkeyPatch) -> None:
     """Let plans be made of arrays without bytes, for the machine that the figures are of."""
-    patch.setattr("bigembed.store.rows.opening.missing_shards", lambda array: 0)
+    patch.setattr("bigembed.rows.opening.missing_shards", lambda array: 0)
     patch.setattr("bigembed.jobs.planning.plan.free_bytes", lambda folder: DISK)
-    for module in ("places.embedded", "planning.plan", "planning.peaks", "planning.resources"):
+    for module in ("places.embedded", "planning.plan", "planning.resources"):
         patch.setattr(f"bigembed.jobs.{module}.machine_memory", lambda: MACHINE)
 
 

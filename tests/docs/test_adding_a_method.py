@@ -39,12 +39,15 @@ def copied(to: Path, name: str) -> None:
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the package with the file and the line of the page."""
+    """A copy of the package with the file and the lines of the page."""
     root = tmp_path_factory.mktemp("package")
     copied(root, "bigembed")
-    shutil.copy(FILE, root / "bigembed" / "methods")
+    shutil.copy(FILE, root / "bigembed" / "maps" / "linear")
     with (root / "bigembed" / "__init__.pyi").open("a", encoding="utf-8") as names:
         names.write(shown("registry"))
+    registry = root / "bigembed" / "maps" / "registry.py"
+    table = registry.read_text(encoding="utf-8")
+    registry.write_text(table.replace("CLASSES = {\n", f"CLASSES = {{\n{shown('name')}"), encoding="utf-8")
     return root
 
 

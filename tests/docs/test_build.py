@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from bigembed.methods import REGISTRY
-from bigembed.store.published import manifest
+from bigembed.maps.registry import REGISTRY
+from bigembed.store import manifests as manifest
 from tests.docs.fences import blocks
 from tests.integration.browser import Browser, find_browser
 

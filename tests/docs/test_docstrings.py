@@ -13,7 +13,7 @@ import pytest
 import bigembed as be
 from bigembed import datasets, errors
 from bigembed.estimator.base import Estimator
-from bigembed.methods import REGISTRY, method
+from bigembed.maps.registry import REGISTRY, method
 from tests.docs.rules import DOCS, entries_of, require_estimator, require_function, text_of
 
 ESTIMATORS = [method(name) for name in REGISTRY]

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bigembed.methods import REGISTRY
+from bigembed.maps.registry import REGISTRY, method_or_step
+from bigembed.steps import REGISTRY as STEPS
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "bigembed"
@@ -42,7 +43,7 @@ def test_all_name_the_same_rooms() -> None:
     assert [line.strip().split(" · ") for line in drawn.splitlines() if line.startswith("    ")] == floors
     whole, *inner = tables()
     assert whole == there - {"errors"}
-    for room, named in zip(("store", "neighbors", "embedding", "jobs"), inner, strict=True):
+    for room, named in zip(("rows", "neighbors", "maps", "jobs"), inner, strict=True):
         assert named == {path.parent.name for path in (PACKAGE / room).glob("*/__init__.py")}, room
 
 
@@ -60,9 +61,10 @@ def test_the_way_of_a_row_leads_downward() -> None:
         assert re.search(rf"from {room}\.{name} import |from {room} import .*\b{name}\b", text), (above, below)
 
 
-def test_methods_are_one_file_each_and_the_registry() -> None:
-    assert rooms(PACKAGE / "methods") == {"__init__", *REGISTRY}
-    assert {home.partition(":")[0] for home in REGISTRY.values()} == {f"bigembed.methods.{name}" for name in REGISTRY}
+def test_what_is_registered_is_what_the_classes_declare() -> None:
+    places = {**REGISTRY, **STEPS}
+    assert {name: method_or_step(name).registered for name in places} == {name: name for name in places}
+    assert {place.partition(".maps.")[1] for place in REGISTRY.values()} == {".maps."}
 
 
 @pytest.mark.parametrize("named", NAMED)

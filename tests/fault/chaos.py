@@ -39,10 +39,10 @@ import zarr.codecs  # noqa: F401
 import bigembed.jobs.places.embedded
 import bigembed.jobs.run
 import bigembed.jobs.watching.console
-import bigembed.methods.diffusion_map  # noqa: F401
+import bigembed.maps.walk.diffusion_map  # noqa: F401
 from bigembed.cli import app
-from bigembed.jobs.planning.footprint import footprint
-from bigembed.store.storage.lock import holder
+from bigembed.jobs.planning.machine import footprint
+from bigembed.store.locks import holder
 from tests.fault.disks import fill, limit_files, small_disk
 from tests.fault.night import Cluster
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 
 import bigembed as be
-from bigembed.jobs.certify import certify_paths
 from bigembed.jobs.export import export
 from bigembed.jobs.extend import extend as extend_model
 from bigembed.jobs.growth.audit import audit
@@ -23,12 +22,13 @@ from bigembed.jobs.report.page import write_report
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import parse_job, read_job
 from bigembed.jobs.sweep.run import sweep, varied
-from bigembed.runs import Run
-from bigembed.store.arrays.io import read_array, write_array
-from bigembed.store.formats.registry import ingest
-from bigembed.store.growing import append_rows
-from bigembed.store.published.superseded import superseded
-from bigembed.store.storage.paths import stored
+from bigembed.jobs.verify import certify_paths
+from bigembed.rows.formats.registry import ingest
+from bigembed.rows.growing import append_rows
+from bigembed.stages.runs import Run
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.paths import stored
+from bigembed.store.superseded import superseded
 from tests.fault.night import write_job
 
 ABSENT = "absent"

@@ -30,8 +30,8 @@ from bigembed.jobs.growth.versions import open_growth
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.spec import parse_job
 from bigembed.jobs.verify import verify
-from bigembed.store.arrays.io import write_array
-from bigembed.store.growing import append_rows
+from bigembed.rows.growing import append_rows
+from bigembed.store.arrays import write_array
 
 MORE = {"pca": {}, "diffusion_map": {"n_neighbors": 8}, "landmark_mds": {"n_landmarks": 20}}
 ROWS = (np.random.default_rng(0).normal(size=(90, 4)) * [9, 5, 2, 1]).astype("f4")

@@ -185,7 +185,7 @@ def job_keys(base: str) -> list[tuple[str, str]]:
 
     from bigembed.datasets import parameters
     from bigembed.jobs.job import TABLES
-    from bigembed.methods import method
+    from bigembed.maps.registry import method
 
     keys = [(table, key) for table, model in TABLES.items() for key in model.model_fields if key != "parameters"]
     name = BASES[base]["method"]["name"].strip('"')
@@ -325,7 +325,7 @@ def data_bases(folder: Path) -> dict[str, Path]:
     zarr.create_array(folder / "sharded.zarr", data=rows, chunks=(20, 4), shards=(60, 4))
     from scipy import sparse
 
-    from bigembed.store.rows.sparse import write_csr
+    from bigembed.rows.sparse import write_csr
 
     write_csr(folder / "csr.zarr", sparse.csr_array(rows))
     others = [
@@ -361,8 +361,8 @@ def data_case(base: Path, seed: int | None) -> Case:
 
         from bigembed import PCA
         from bigembed.errors import BigembedError
-        from bigembed.store.formats.registry import ingest, open_reader
-        from bigembed.store.rows.reader import Choice
+        from bigembed.rows.formats.registry import ingest, open_reader
+        from bigembed.rows.reader import Choice
         from tests.unit.store.written import NAMED
 
         path = home / base.name
@@ -465,7 +465,7 @@ def warm(folder: Path) -> None:
     """Import, compile and measure in this process what children would each anew."""
     import pyarrow
 
-    from bigembed.jobs.planning.footprint import footprint
+    from bigembed.jobs.planning.machine import footprint
 
     pyarrow.set_cpu_count(1)
     pyarrow.set_io_thread_count(1)

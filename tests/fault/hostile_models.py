@@ -28,7 +28,7 @@ import numpy as np
 import bigembed as be
 from bigembed.jobs.report.lines import verify_lines
 from bigembed.jobs.verify import verify
-from bigembed.store.storage.documents import digest_of
+from bigembed.store.files import digest_of
 from tests.fault.corruption import asked, in_a_fork
 from tests.fault.model_targets import NAME, models
 

@@ -37,7 +37,7 @@ import threadpoolctl  # noqa: F401
 import zarr.codecs  # noqa: F401
 
 import bigembed.jobs.watching.console
-import bigembed.methods.pca  # noqa: F401
+import bigembed.maps.linear.pca  # noqa: F401
 from bigembed.errors import ExistingOutputError
 from tests.fault.commands import ABSENT, COMMANDS, Command, Seen, names
 
@@ -163,7 +163,7 @@ class Kills:
 
 
 def _swept() -> None:
-    from bigembed.store.storage.scratch import new_folder
+    from bigembed.store.files import new_folder
 
     new_folder("last").rmdir()
 

@@ -24,9 +24,9 @@ from bigembed.jobs.growth.extend import extend
 from bigembed.jobs.growth.refresh import refresh
 from bigembed.jobs.growth.versions import open_growth
 from bigembed.jobs.job import JobSpec
-from bigembed.store.arrays.io import create_rows, write_rows
-from bigembed.store.growing import append_rows
-from bigembed.store.storage.paths import PathLike, at
+from bigembed.rows.growing import append_rows
+from bigembed.store.arrays import create_rows, write_rows
+from bigembed.store.paths import PathLike, at
 
 ROOT = Path(__file__).parents[2]
 STEPS = 10

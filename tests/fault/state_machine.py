@@ -34,8 +34,8 @@ from bigembed.jobs.job import JobSpec
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import parse_job
 from bigembed.jobs.verify import verify
-from bigembed.store.arrays.io import read_array, write_array
-from bigembed.store.growing import append_rows
+from bigembed.rows.growing import append_rows
+from bigembed.store.arrays import read_array, write_array
 from tests.fault.kill_points import before_step
 
 FIRST, MOST = 40, 80

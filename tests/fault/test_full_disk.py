@@ -9,8 +9,8 @@ import time
 import numpy as np
 import pytest
 
-from bigembed.store.arrays.io import read_array
-from bigembed.store.storage.lock import holder
+from bigembed.store.arrays import read_array
+from bigembed.store.locks import holder
 from tests.fault.disks import fill, limit_files, small_disk
 from tests.integration.test_job_process import here, start, wait_for, write
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from bigembed.store.storage.lock import holder
+from bigembed.store.locks import holder
 from tests.fault.night import STEPS, Call, Cluster, Killer, found, grow, insist, write_job
 
 pytestmark = [pytest.mark.cluster]

@@ -16,12 +16,11 @@ from functools import partial
 import psutil
 import pytest
 
-from bigembed.blocks.rows import executor, map_blocks
 from bigembed.errors import ClusterError, InputError, InterruptedRun, WorkerAccessError
-from bigembed.jobs.places.access import prove_access
 from bigembed.jobs.places.cluster import choose, cluster
 from bigembed.jobs.places.cluster_table import ClusterTable
-from bigembed.jobs.places.place import closed
+from bigembed.jobs.places.place import closed, prove_access
+from bigembed.runtime.blocks import executor, map_blocks
 from tests.integration import block_tasks as tasks
 
 pytestmark = pytest.mark.cluster
@@ -114,7 +113,7 @@ def test_where_handing_out_takes_longer_than_a_call_several_are_one_task(place, 
 
 
 def test_a_worker_that_retires_is_no_death_of_its_tasks(monkeypatch):
-    monkeypatch.setattr("bigembed.jobs.places.settings.DEATHS", 0)
+    monkeypatch.setattr("bigembed.jobs.places.place.DEATHS", 0)
     with cluster(ClusterTable(workers=3, memory=1 << 30), "embedded") as small, executor(small.executor):
         pids = small.client.run(os.getpid)
         first, second, _ = pids

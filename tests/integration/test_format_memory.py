@@ -19,8 +19,8 @@ ALLOWED = 64 << 20
 INGEST = """
 import json, sys
 import dask
-from bigembed.store.formats.registry import ingest
-from bigembed.store.rows.reader import Choice
+from bigembed.rows.formats.registry import ingest
+from bigembed.rows.reader import Choice
 source, out, columns, ids = json.loads(sys.argv[1])
 with dask.config.set(scheduler="synchronous"):
     ingest(source, out, Choice(columns=tuple(columns)), {"ids": ids} if ids else {})

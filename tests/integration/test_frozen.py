@@ -12,10 +12,10 @@ import numpy as np
 import psutil
 import pytest
 
-from bigembed.blocks.rows import executor, map_blocks
 from bigembed.jobs.places.cluster import cluster
 from bigembed.jobs.places.cluster_table import ClusterTable
-from bigembed.store.arrays.io import read_array
+from bigembed.runtime.blocks import executor, map_blocks
+from bigembed.store.arrays import read_array
 from tests.integration import block_tasks as tasks
 from tests.integration.test_job_process import LONG, start, wait_for, write
 

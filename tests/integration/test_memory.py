@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bigembed.methods import REGISTRY
+from bigembed.maps.registry import REGISTRY
 from tests.cases import sizes, write_job
 
 JOB = """

@@ -24,19 +24,17 @@ from bigembed.errors import (
     StoreAccessError,
     UnreachableError,
 )
-from bigembed.store.arrays.io import create_rows, read_array, read_rows, write_array, write_rows
-from bigembed.store.arrays.npy import npy_rows, write_npy
-from bigembed.store.blockwise.exchange import Exchange
-from bigembed.store.formats.copying import write_dask
-from bigembed.store.formats.registry import ingest
-from bigembed.store.growing import append_rows, stored_units
-from bigembed.store.published import manifest as manifests
-from bigembed.store.rows.reader import Choice
-from bigembed.store.rows.source import RowSource
-from bigembed.store.storage import requests
-from bigembed.store.storage.lock import hold, holder, take
-from bigembed.store.storage.objects import ObjectPath
-from bigembed.store.storage.paths import (
+from bigembed.rows.formats.copying import write_dask
+from bigembed.rows.formats.registry import ingest
+from bigembed.rows.growing import append_rows, stored_units
+from bigembed.rows.reader import Choice
+from bigembed.rows.source import RowSource
+from bigembed.store import manifests, requests
+from bigembed.store.arrays import create_rows, npy_rows, read_array, read_rows, write_array, write_npy, write_rows
+from bigembed.store.exchange import Exchange
+from bigembed.store.locks import hold, holder, take
+from bigembed.store.objects import ObjectPath
+from bigembed.store.paths import (
     at,
     copy_files,
     create,
@@ -140,8 +138,8 @@ def test_a_folder_appears_with_its_mark(place, monkeypatch):
     source, target = place / "made", place / "out.zarr"
     write_array(source, np.arange(10.0))
     copied = []
-    monkeypatch.setattr("bigembed.store.storage.paths.copy_files", lambda *given: copied.append(published(target)))
-    monkeypatch.setattr("bigembed.store.storage.paths.create", lambda *_: pytest.fail("killed here"))
+    monkeypatch.setattr("bigembed.store.paths.copy_files", lambda *given: copied.append(published(target)))
+    monkeypatch.setattr("bigembed.store.paths.create", lambda *_: pytest.fail("killed here"))
     with pytest.raises(pytest.fail.Exception):
         move(source, target)
     assert (copied, published(target), published(source)) == ([False], False, True)
@@ -295,7 +293,7 @@ def test_ingest(place, rows, tmp_path):
 def test_sparse_rows(place):
     from scipy import sparse
 
-    from bigembed.store.rows.sparse import group_source, write_csr
+    from bigembed.rows.sparse import group_source, write_csr
 
     matrix = sparse.random(300, 40, 0.1, "csr", "f4", random_state=0)
     write_csr(place / "csr", matrix)
@@ -353,7 +351,7 @@ def test_of_several_processes_one_holds(place, server):
 
 
 def test_a_silent_owner_is_taken_over_and_notices(place, monkeypatch):
-    from bigembed.store.storage import lock as locks
+    from bigembed.store import locks
 
     monkeypatch.setattr(locks, "_lives", lambda owner, age: False)  # (another machine, silent for long)
     first = take(place)

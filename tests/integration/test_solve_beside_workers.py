@@ -15,9 +15,8 @@ import pytest
 from scipy import sparse
 
 import bigembed as be
-from bigembed.blocks.rows import executor
-from bigembed.embedding.graph import weights as given_weights
 from bigembed.errors import InterruptedRun
+from bigembed.estimator import graph_input as given_weights
 from bigembed.jobs.places.cluster import cluster
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.place import Place
@@ -25,9 +24,10 @@ from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.watching.reporter import RunOptions
 from bigembed.jobs.watching.status import read_status
-from bigembed.stages import observing
-from bigembed.store.blockwise import held_space
-from bigembed.store.blockwise.held_space import holding
+from bigembed.runtime.blocks import executor
+from bigembed.stages.stage import observing
+from bigembed.store import spaces as held_space
+from bigembed.store.spaces import holding
 from tests.blocks import blocks_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]

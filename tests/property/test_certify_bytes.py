@@ -15,7 +15,7 @@ import pytest
 import zarr
 
 import bigembed as be
-from bigembed.quality.lists import COMPILED
+from bigembed.quality.passes import COMPILED
 from tests.blocks import blocks_for
 
 N = 15_000

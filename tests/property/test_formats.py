@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigembed.errors import InputError
-from bigembed.store.formats import ids as ids_module
-from bigembed.store.formats.ids import check_ids, positions
-from bigembed.store.formats.registry import open_reader
-from bigembed.store.rows import reader
-from bigembed.store.rows.reader import TEXT, Choice, read_ranges
-from bigembed.store.rows.source import RowSource
+from bigembed.rows import reader
+from bigembed.rows.formats import tables as ids_module
+from bigembed.rows.formats.registry import open_reader
+from bigembed.rows.formats.tables import check_ids, positions
+from bigembed.rows.reader import TEXT, Choice, read_ranges
+from bigembed.rows.source import RowSource
 
 SHAPES = st.tuples(st.integers(1, 60), st.integers(1, 7))
 NAMES = st.one_of(

@@ -14,8 +14,8 @@ from hypothesis.extra import numpy as arrays
 from scipy.spatial.distance import cdist
 
 import bigembed as be
-from bigembed.embedding.scaling import classical as classical_scaling
-from bigembed.landmarks.stress import procrustes_residual
+from bigembed.maps.landmark_rows import procrustes_residual
+from bigembed.maps.mds import scaling as classical_scaling
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
 

@@ -10,8 +10,8 @@ from scipy.spatial.distance import cdist
 
 import bigembed as be
 from bigembed.datasets import dataset
-from bigembed.datasets.cities import RADIUS, US_CITIES, great_circle
-from bigembed.landmarks.stress import procrustes_residual
+from bigembed.datasets.closed_forms import RADIUS, US_CITIES, great_circle
+from bigembed.maps.landmark_rows import procrustes_residual
 from bigembed.plotting import named
 
 PLACES = np.array(list(US_CITIES.values()))

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from bigembed import errors
 from bigembed.cli import app
-from bigembed.jobs.describe import documented
+from bigembed.jobs.parameters import documented
 from bigembed.jobs.watching.status import status_of
-from bigembed.store.storage.documents import read_sealed, sealed, write_json
+from bigembed.store.files import read_sealed, sealed, write_json
 from tests.unit.jobs.conftest import rows, small, write_job
 
 __all__ = ["rows", "small", "write_job"]
@@ -119,7 +119,7 @@ def test_ingest(tmp_path, rows):
 
 
 def test_methods_lists_parameters_and_their_meaning(monkeypatch):
-    from bigembed.methods import REGISTRY
+    from bigembed.maps.registry import REGISTRY
 
     for name in [name for name in REGISTRY if name not in ("small", "pca")]:  # (pca is a step, too)
         monkeypatch.delitem(REGISTRY, name)

@@ -20,7 +20,7 @@ from bigembed.jobs.planning.plan import make_plan
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.watching.reporter import RunOptions
-from bigembed.store.formats.registry import open_reader
+from bigembed.rows.formats.registry import open_reader
 
 ROOT = Path(__file__).resolve().parents[2]
 OPTIONAL = {

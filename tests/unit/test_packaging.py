@@ -131,14 +131,15 @@ def test_floors_hold() -> None:
 @pytest.mark.parametrize(
     ("module", "line"),
     [
-        ("plotting/curves.py", "import zarr"),
-        ("plotting/curves.py", "def f():\n    from distributed import Client"),
-        ("datasets/disks.py", "import bigembed.estimator.base"),
-        ("embedding/inverse.py", "def f():\n    import bigembed.estimator.base"),
-        ("methods/nmf.py", "import bigembed.methods.pca"),
-        ("paths/dijkstra.py", "def f():\n    import bigembed.paths.geodesic"),
-        ("kernels/__init__.py", "import bigembed.neighbors"),
-        ("errors.py", "import bigembed.blocks.rows"),
+        ("plotting/canvas.py", "import zarr"),
+        ("plotting/canvas.py", "def f():\n    from distributed import Client"),
+        ("datasets/images.py", "import bigembed.estimator.base"),
+        ("linalg/moments.py", "def f():\n    import bigembed.estimator.base"),
+        ("maps/nmf/estimator.py", "import bigembed.maps.linear.pca"),
+        ("neighbors/dijkstra.py", "def f():\n    import bigembed.neighbors.geodesic"),
+        ("quality/__init__.py", "import bigembed.neighbors"),
+        ("linalg/lobpcg.py", "import bigembed.store.exchange"),
+        ("errors.py", "import bigembed.runtime.blocks"),
     ],
 )
 def test_a_broken_floor_is_found(module: str, line: str, tmp_path: Path) -> None:

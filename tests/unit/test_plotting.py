@@ -12,13 +12,12 @@ import pytest
 from PIL import Image
 
 from bigembed import plotting
-from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
 from bigembed.plotting.canvas import CLASSES
-from bigembed.plotting.limits import limits_of
 from bigembed.plotting.maps import PIXELS
-from bigembed.plotting.paint import paint_of, rgb
+from bigembed.plotting.paint import limits_of, paint_of, rgb
 from bigembed.plotting.raster import Grid, View, count_points
+from bigembed.runtime.blocks import Array
 
 
 def picture(path: Path) -> Array:

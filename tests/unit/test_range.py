@@ -14,10 +14,10 @@ from scipy import sparse
 
 import bigembed as be
 from bigembed.errors import BigembedError, InputError
-from bigembed.methods import REGISTRY, method
-from bigembed.store.formats.registry import ingest
-from bigembed.store.rows.reader import Choice
-from bigembed.store.rows.source import as_worked
+from bigembed.maps.registry import REGISTRY, method
+from bigembed.rows.formats.registry import ingest
+from bigembed.rows.reader import Choice
+from bigembed.rows.source import as_worked
 
 BASE = np.abs(np.random.default_rng(0).normal(size=(120, 4)) * [3, 1, 1, 1]) + 0.1
 SINGLE = {"overflow": 2.0**64, "largest": 2.0**122, "underflow": 2.0**-76, "least": 2.0**-118}

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bigembed.blocks.rows import Array
 from bigembed.errors import InputError
 from bigembed.plotting.canvas import PALE
-from bigembed.plotting.limits import limits_of
-from bigembed.plotting.paint import DARK, LIGHT, RAMP, SCHEMES, Paint, along, lifted, paint_of, rgb
+from bigembed.plotting.paint import DARK, LIGHT, RAMP, SCHEMES, Paint, along, lifted, limits_of, paint_of, rgb
 from bigembed.plotting.raster import FEW, View, count_points, disc_radius, png, rank_of, spread
+from bigembed.runtime.blocks import Array
 
 MANY = FEW + 50_000
 

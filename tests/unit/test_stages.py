@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 from bigembed.errors import DamagedError, DamageWarning, ExistingOutputError, LockedError
-from bigembed.runs import Run
-from bigembed.stages import Context, Event, Stage, locked, observing, run_stages
-from bigembed.store.arrays.groups import make_group
-from bigembed.store.arrays.io import read_array, write_array
-from bigembed.store.published import manifest, roots
-from bigembed.store.published.manifest import digest_files, find, publish, verify
-from bigembed.store.storage.documents import sealed
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Context, Event, Stage, locked, observing, run_stages
+from bigembed.store import manifests as manifest
+from bigembed.store import manifests as roots
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.files import sealed
+from bigembed.store.manifests import digest_files, find, publish, verify
+from bigembed.store.metadata import make_group
 
 
 class Counter:

@@ -8,8 +8,8 @@ from PIL import Image
 
 from bigembed.errors import InputError
 from bigembed.plotting import thumbnails
-from bigembed.plotting.limits import limits_of
-from bigembed.plotting.thumbnails import apart
+from bigembed.plotting.maps import apart
+from bigembed.plotting.paint import limits_of
 
 SIDE = 20
 

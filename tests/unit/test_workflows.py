@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 from bigembed.cli import app
 from bigembed.jobs.growth.audit import DUE
 from bigembed.jobs.growth.versions import open_growth
-from bigembed.jobs.points import points_of
+from bigembed.jobs.parameters import points_of
 from bigembed.jobs.spec import read_job
-from bigembed.store.arrays.io import write_array
-from bigembed.store.growing import append_rows
+from bigembed.rows.growing import append_rows
+from bigembed.store.arrays import write_array
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ["refresh", "extend", "audit", "sweep"]

@@ -5,21 +5,172 @@ It lies in the attributes of the array and is replaced together with its shape, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.rows import block_rows, bounds, map_blocks
-from bigembed.errors import BigembedError, DamagedError, MissingPathError
-from bigembed.store.arrays.io import read_array
-from bigembed.store.arrays.npy import npy_rows
-from bigembed.store.growing import rows_digest
-from bigembed.store.published.manifest import FORMAT
-from bigembed.store.storage.documents import digest_of, read_json, sealed, unsealed
-from bigembed.store.storage.paths import AnyPath, stored
+from bigembed.errors import BigembedError, ChangedInputError, DamagedError, InputError, MissingPathError
+from bigembed.rows.growing import Unit, rows_digest, stored_units
+from bigembed.runtime.blocks import block_rows, bounds, map_blocks
+from bigembed.store.arrays import npy_rows, read_array
+from bigembed.store.files import digest_of, read_json, sealed, unsealed
+from bigembed.store.manifests import FORMAT
+from bigembed.store.paths import AnyPath, PathLike, stored
+
+# ---------------------------------------------------------------------------------------------------------- ledger
+# The ledger of a growing input: which rows were there, and whether they still are.
+#
+# For each stored unit (a shard) it keeps which rows it held, the sizes and times of its files, and a digest of the
+# rows. Sizes and times are looked at first; only where they differ (the last shard, mostly, as it is rewritten when
+# rows are appended) the rows that were there are read and compared.
+
+NAMED = 10
+"""Shards named in an error."""
+
+
+@dataclass(frozen=True)
+class Entry(Unit):
+    """What one stored unit held."""
+
+    digest: str
+    """SHA-256 of rows ``start:stop``."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What is at the path now."""
+
+    path: str
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    units: tuple[Unit, ...]
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What rows ``0:n`` were when they were last looked at."""
+
+    path: str
+    width: int
+    dtype: str
+    entries: tuple[Entry, ...] = ()
+
+    @property
+    def n(self) -> int:
+        """Rows that it covers."""
+        return self.entries[-1].stop if self.entries else 0
+
+    @property
+    def content(self) -> str:
+        """Digest of all of them."""
+        rows = [(entry.start, entry.stop, entry.digest) for entry in self.entries]
+        return digest_of({"width": self.width, "dtype": self.dtype, "rows": rows})
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Ledger:
+        """From JSON."""
+        return cls(value["path"], value["width"], value["dtype"], tuple(Entry(**entry) for entry in value["entries"]))
+
+
+def snapshot(path: PathLike) -> Snapshot:
+    """Shape, dtype and stored units of the rows that are at the path now (all of them: an incomplete array is an
+    error)."""
+    shape, dtype, units = stored_units(path)
+    if len(shape) != 2:
+        raise InputError(f"{path}: shape {shape}; rows must be a 2-dimensional array (n, d)")
+    return Snapshot(str(path), (int(shape[0]), int(shape[1])), dtype, tuple(units))
+
+
+def head(there: Snapshot, n: int) -> Snapshot:
+    """The first rows of what is there."""
+    units = tuple(replace(unit, stop=min(unit.stop, n)) for unit in there.units if unit.start < n)
+    return replace(there, shape=(n, there.shape[1]), units=units)
+
+
+def new_ledger(there: Snapshot) -> Ledger:
+    """One that covers nothing yet."""
+    return Ledger(there.path, there.shape[1], str(there.dtype))
+
+
+def suspects(ledger: Ledger, there: Snapshot, verify: bool = False) -> list[Entry]:
+    """The entries whose files do not have the size and time of the last look; with ``verify`` all of them."""
+    stamps = {(unit.start, unit.name): unit.stamp for unit in there.units}
+    return [entry for entry in ledger.entries if verify or stamps.get((entry.start, entry.name)) != entry.stamp]
+
+
+def check(ledger: Ledger, there: Snapshot, verify: bool = False) -> Ledger:
+    """The ledger with the present times, after a proof that the rows it covers are those that were there.
+
+    Raises :class:`ChangedInputError` that names what is gone, has another type, or holds other bytes.
+    """
+    if wrong := _wrong_frame(ledger, there):
+        raise ChangedInputError(f"{there.path}: {wrong}")
+    doubted = suspects(ledger, there, verify)
+    tasks = [(there.path, entry.start, entry.stop) for entry in doubted]
+    found = map_blocks(rows_digest, tasks, label="check rows") if tasks else []
+    changed = [entry for entry, digest in zip(doubted, found, strict=True) if digest != entry.digest]
+    if changed:
+        raise ChangedInputError(
+            f"{there.path}: rows that were there hold other bytes now: {_named(changed, ledger.n)}. Rows may only be "
+            "appended"
+        )
+    stamps = {(unit.start, unit.name): unit.stamp for unit in there.units}
+    fresh = [replace(entry, stamp=stamps.get((entry.start, entry.name), "")) for entry in ledger.entries]
+    return replace(ledger, entries=tuple(fresh))
+
+
+def covering(ledger: Ledger, there: Snapshot) -> Ledger:
+    """The ledger of all rows that are there, from one (checked) of the first of them. Reads the units that are new."""
+    known = {(entry.start, entry.stop): entry for entry in ledger.entries}
+    todo = [unit for unit in there.units if (unit.start, unit.stop) not in known]
+    tasks = [(there.path, unit.start, unit.stop) for unit in todo]
+    found = map_blocks(rows_digest, tasks, label="digest rows") if tasks else []
+    known |= {
+        (unit.start, unit.stop): Entry(unit.start, unit.stop, unit.name, unit.stamp, digest)
+        for unit, digest in zip(todo, found, strict=True)
+    }
+    return replace(ledger, entries=tuple(known[unit.start, unit.stop] for unit in there.units))
+
+
+def _wrong_frame(ledger: Ledger, there: Snapshot) -> str:
+    """What can be said without reading a row."""
+    n, d = there.shape
+    if d != ledger.width:
+        return f"rows have {d} columns now, and had {ledger.width}"
+    if str(there.dtype) != ledger.dtype:
+        return f"rows are {there.dtype} now, and were {ledger.dtype}"
+    if n < ledger.n:
+        gone = [entry for entry in ledger.entries if entry.stop > n]
+        return f"{n} rows are there, and {ledger.n} were: rows {n}:{ledger.n} are gone ({_shards(gone)})"
+    return ""
+
+
+def _named(entries: Sequence[Entry], n: int) -> str:
+    """Rows and shards, for people."""
+    spans: list[list[int]] = []
+    for entry in entries:
+        if spans and spans[-1][1] == entry.start:
+            spans[-1][1] = entry.stop
+        else:
+            spans.append([entry.start, entry.stop])
+    shown = ", ".join(f"{start}:{stop}" for start, stop in spans[:NAMED]) + (", …" if len(spans) > NAMED else "")
+    return f"in rows {shown} of {n} ({_shards(entries)})"
+
+
+def _shards(entries: Sequence[Entry]) -> str:
+    names = list(dict.fromkeys(entry.name for entry in entries))
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ("shard " if len(names) == 1 else "shards ") + ", ".join(names[:NAMED]) + more
+
+
+# --------------------------------------------------------------------------------------------------------- account
 
 KIND = "coordinates"
 _proven: set[tuple[str, str]] = set()

@@ -5,7 +5,7 @@ Some of the new rows are compared with as many of those fitted ("held": each aga
 - ``growth``: new rows over rows fitted.
 - ``distance``: from each row to the nearest fitted one. Rows of the same kind have the same distances; the median
   ratio, and the share of new rows farther out than 99 of 100 fitted ones, say how far they are from it.
-- ``misfit``: what the model leaves unexplained of a row (:mod:`bigembed.jobs.growth.misfit`), compared in the same way.
+- ``misfit``: what the model leaves unexplained of a row (:mod:`bigembed.jobs.growth.audit`), compared in the same way.
 - ``recall``: the share of the true nearest fitted rows that the search finds for new rows, where there is a graph.
 
 A refresh is due when one of them is beyond its limit (:class:`Limits`) by more than chance explains (two standard
@@ -15,31 +15,91 @@ errors of a share).
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.rows import Array, map_blocks
-from bigembed.embedding.extension import complete
 from bigembed.errors import InputError
-from bigembed.estimator.through import new_rows_through
-from bigembed.jobs.growth.ledger import NAMED, Snapshot, snapshot
-from bigembed.jobs.growth.session import place_for, refuse_unfitted, unchanged
-from bigembed.jobs.growth.versions import Growth, Version, open_growth
+from bigembed.estimator.extension import complete
+from bigembed.estimator.preprocessing import new_rows_through
+from bigembed.jobs.growth.account import NAMED, Snapshot, snapshot
+from bigembed.jobs.growth.versions import Growth, Version, open_growth, place_for, refuse_unfitted, unchanged
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.session import session
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
-from bigembed.neighbors.ordering.order import Ordered
-from bigembed.neighbors.ordering.survey import Shape
+from bigembed.maps.registry import load
+from bigembed.maps.walk.extension import WalkModel, self_weight
+from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.query import Index, join_rows
 from bigembed.neighbors.search.recall import internal_ids, nearest_rows, recall_at, rows_at, summed_up
-from bigembed.runs import Run
-from bigembed.steps.kept_rows import kept_of
-from bigembed.store.blockwise.exchange import Exchange
-from bigembed.store.growing import StoreRows
-from bigembed.store.rows.source import RowSource
-from bigembed.store.storage.documents import write_json
-from bigembed.store.storage.paths import remove
+from bigembed.neighbors.survey import Shape
+from bigembed.rows.growing import StoreRows
+from bigembed.rows.source import RowSource
+from bigembed.runtime.blocks import Array, map_blocks
+from bigembed.runtime.parameters import is_name
+from bigembed.stages.runs import Run
+from bigembed.steps.missing import kept_of
+from bigembed.store.exchange import Exchange
+from bigembed.store.files import write_json
+from bigembed.store.paths import remove
+
+# ---------------------------------------------------------------------------------------------------------- misfit
+# How badly a row fits a model: one number a row, comparable between rows fitted and new ones.
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """What is measured of each row, and how."""
+
+    name: str
+    meaning: str
+    function: Callable[[Array], Array]
+    """``function(rows)``: prepared rows (m, d) to (m,); larger is worse."""
+
+
+def misfit_of(estimator: Any) -> Misfit | None:
+    """The misfit of a model that was loaded: of a diffusion map the weight of a row on itself, of a map with an
+    inverse the reconstruction error; None for others."""
+    extension = estimator._map()
+    if isinstance(extension.model, WalkModel):
+        meaning = "1 / (1 + Σ_j k(x, x_j)): share of the walk that stays at the row; 1 is out of reach of all fitted"
+        return Misfit("self_weight", meaning, partial(self_weight, model=extension.model))
+    if hasattr(estimator, "inverse_transform"):
+        meaning = "‖x − x̂‖, x̂ the row that its coordinates stand for"
+        named = tuple(name for name in estimator.get_params().values() if is_name(name))  # (allowed when it was loaded)
+        function = partial(reconstruction_error, model=str(estimator._run.root), functions=named)
+        return Misfit("reconstruction_error", meaning, function)
+    return None
+
+
+def reconstruction_error(rows: Array, model: str, functions: tuple[str, ...] = ()) -> Array:
+    """‖x − x̂‖ (m,) of rows (m, d), x̂ from the coordinates of x by the model saved at a path."""
+    estimator = load(model, functions)
+    extension = estimator._map()
+    rebuilt = estimator.inverse_transform(extension.of_rows(rows))
+    return np.asarray(np.linalg.norm(np.asarray(rows, np.float64) - rebuilt, axis=1))
+
+
+def search_index(estimator: Any) -> Index | None:
+    """The index by which new rows find their neighbors, for a model on a graph of nearest neighbors."""
+    index = getattr(estimator._map().model, "index", None)
+    return index if isinstance(index, Index) else None
+
+
+def found_lists(rows: Array, index: Index) -> Array:
+    """Internal ids of the fitted rows that the search joins to prepared rows: int64 (m, widest), −1 where there are
+    no more."""
+    joined = join_rows(rows, index)
+    counts = np.diff(joined.indptr)
+    lists = np.full((len(rows), int(counts.max(initial=1))), -1, np.int64)
+    lists[np.arange(lists.shape[1]) < counts[:, None]] = joined.ids
+    return lists
+
+
+# ----------------------------------------------------------------------------------------------------------- audit
 
 REPORT = "audit.json"
 QUANTILES = (0.1, 0.5, 0.9, 0.99)
@@ -123,8 +183,7 @@ def _figures(
     job: JobSpec, version: Version, there: Snapshot, new: int, held: int, seed: int, growth: Growth
 ) -> dict[str, Any]:
     """Distances, misfits and recall of samples of ``new`` and ``held`` rows."""
-    from bigembed.jobs.growth.misfit import misfit_of, search_index
-    from bigembed.methods import load
+    from bigembed.maps.registry import load
 
     model, kept = load(version.model, job.functions), kept_of(Run(version.run))
     exchange = Exchange(str(growth.root / "audit" / "exchange"))
@@ -183,7 +242,6 @@ def misfit_block(kind: str, *, measure: Any, exchange: Exchange) -> Array:
 
 def found_block(*, index: Any, exchange: Exchange) -> Array:
     """What the search finds for the new rows."""
-    from bigembed.jobs.growth.misfit import found_lists
 
     [rows] = exchange.get_many("rows", 0, ["new"])
     return found_lists(rows, index)

@@ -11,26 +11,42 @@ from typing import Any
 from bigembed.errors import DamagedError, ExistingOutputError, InputError
 from bigembed.estimator.base import leaves_out
 from bigembed.estimator.transform import coordinates_of, through_steps
-from bigembed.jobs.growth.account import Range, attributes, span_digest, without_coordinates
-from bigembed.jobs.growth.ledger import Ledger, Snapshot, covering, head, snapshot
+from bigembed.jobs.growth.account import (
+    Ledger,
+    Range,
+    Snapshot,
+    attributes,
+    covering,
+    head,
+    snapshot,
+    span_digest,
+    without_coordinates,
+)
 from bigembed.jobs.growth.repair import advising, ledger_of, repair, restore
-from bigembed.jobs.growth.session import about, growing, place_for, reading, refuse_unfitted, unchanged
-from bigembed.jobs.growth.versions import Version, model_digest
+from bigembed.jobs.growth.versions import (
+    Version,
+    about,
+    growing,
+    model_digest,
+    place_for,
+    reading,
+    refuse_unfitted,
+    unchanged,
+)
 from bigembed.jobs.identity import key_of_growth
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places.place import Place
 from bigembed.jobs.planning.plan import Plan
-from bigembed.jobs.planning.remains import remains
-from bigembed.jobs.planning.resources import UNCOMPILED_ROWS, resources_of
+from bigembed.jobs.planning.resources import UNCOMPILED_ROWS, remains, resources_of
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
-from bigembed.methods import load
-from bigembed.runs import Run
-from bigembed.stages import Stage, run_stages
-from bigembed.store.arrays.io import read_array
-from bigembed.store.growing import StoreRows, append_source
-from bigembed.store.rows.source import RowSource
-from bigembed.store.storage.lock import Lock
-from bigembed.store.storage.paths import free_bytes, nearest_folder, remove
+from bigembed.maps.registry import load
+from bigembed.rows.growing import StoreRows, append_source
+from bigembed.rows.source import RowSource
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Stage, run_stages
+from bigembed.store.arrays import read_array
+from bigembed.store.locks import Lock
+from bigembed.store.paths import free_bytes, nearest_folder, remove
 
 RANGE_ROWS = 1 << 20
 """New rows that are placed and published together at the most: what a kill can cost."""

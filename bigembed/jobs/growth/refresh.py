@@ -9,19 +9,17 @@ import time
 from typing import Any
 
 from bigembed.errors import ChangedInputError, DamagedError
-from bigembed.jobs.growth.check import version_problems
-from bigembed.jobs.growth.ledger import Ledger, Snapshot, covering, new_ledger, snapshot
-from bigembed.jobs.growth.repair import ledger_of, restore, warn, write_fitted
-from bigembed.jobs.growth.session import about, growing, reading, unchanged
-from bigembed.jobs.growth.versions import CURRENT, Growth, Version
+from bigembed.jobs.growth.account import Ledger, Snapshot, covering, new_ledger, snapshot
+from bigembed.jobs.growth.repair import ledger_of, restore, version_problems, warn, write_fitted
+from bigembed.jobs.growth.versions import CURRENT, Growth, Version, about, growing, reading, unchanged
 from bigembed.jobs.identity import key_of_growth
 from bigembed.jobs.inputs import Input
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.run import run_job
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
-from bigembed.store.growing import StoreRows
-from bigembed.store.storage.lock import Lock
-from bigembed.store.storage.paths import put, remove
+from bigembed.rows.growing import StoreRows
+from bigembed.store.locks import Lock
+from bigembed.store.paths import put, remove
 
 EXTRAS = {"picture": "map.png", "report": "report.html"}
 """What else a job may want: made for the version, then copied to where it is wanted."""

@@ -5,7 +5,7 @@
     current.json              the version that counts: replaced in one step when a new one is whole
     versions/0002-1200-3f2a/  rows 0:1200 fitted
         version.json          what was asked and how many rows were there when it began; once published, its model
-        rows.json             the ledger: which rows were there (:mod:`bigembed.jobs.growth.ledger`)
+        rows.json             the ledger: which rows were there (:mod:`bigembed.jobs.growth.account`)
         run.zarr, model.zarr  as ``bigembed run`` writes them
         coordinates           (n, m) one row for every row of the input up to n: first those fitted, then those placed
         placing/              ranges of new rows in work
@@ -19,26 +19,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bigembed import __version__
-from bigembed.errors import DamagedError, ExistingOutputError, InputError, JobError, MissingPathError
-from bigembed.jobs.growth.account import Range, prove, read_account
-from bigembed.jobs.growth.ledger import Ledger
+from bigembed.errors import ChangedInputError, DamagedError, ExistingOutputError, InputError, JobError, MissingPathError
+from bigembed.jobs.growth.account import Ledger, Range, Snapshot, check, prove, read_account, snapshot, suspects
 from bigembed.jobs.job import CHOICE, GRAPH, JobSpec
-from bigembed.jobs.points import require_single
-from bigembed.runs import Run
-from bigembed.store.published import manifest as manifests
-from bigembed.store.published import roots
-from bigembed.store.rows.opening import open_array
-from bigembed.store.storage.documents import digest_of, read_json, read_sealed, sealed, write_json
-from bigembed.store.storage.output_paths import require_apart
-from bigembed.store.storage.paths import AnyPath, PathLike, at, remove
+from bigembed.jobs.parameters import require_single
+from bigembed.jobs.places.cluster import choose
+from bigembed.jobs.places.place import Place
+from bigembed.jobs.session import session, working
+from bigembed.jobs.watching.reporter import Reporter, RunOptions
+from bigembed.rows.opening import open_array
+from bigembed.stages.runs import Run
+from bigembed.store import manifests
+from bigembed.store import manifests as roots
+from bigembed.store.files import digest_of, read_json, read_sealed, sealed, write_json
+from bigembed.store.locks import Lock
+from bigembed.store.paths import AnyPath, PathLike, at, remove, require_apart
 
 if TYPE_CHECKING:
     import dask.array as da
+
+
+# -------------------------------------------------------------------------------------------------------- versions
 
 KIND = "growth"
 CURRENT, ABOUT, LEDGER = "current.json", "version.json", "rows.json"
@@ -258,9 +264,9 @@ def open_growth(path: PathLike) -> Growth:
     Examples
     --------
     >>> import tempfile
-    >>> from bigembed.store.published import manifest
+    >>> from bigembed.store.manifests import prepare
     >>> path = tempfile.mkdtemp() + "/growing.zarr"
-    >>> roots.prepare(at(path), "growth")
+    >>> prepare(at(path), "growth")
     >>> open_growth(path).current is None
     True
     """
@@ -314,3 +320,71 @@ def model_digest(path: AnyPath) -> str:
     run = Run(path, kind="model")
     stages = {name: run.manifest(name) for name in run.published()}
     return digest_of({name: [found.files, found.parameters] for name, found in stages.items()})
+
+
+# --------------------------------------------------------------------------------------------------------- session
+# Around a job on a growing embedding: it is held, its input is what it was, and tasks have a place to run.
+
+
+@contextmanager
+def growing(job: JobSpec, options: RunOptions | None) -> Iterator[tuple[Growth, Reporter, Lock]]:
+    """Around a job on a growing embedding, which it holds."""
+    with session(job.output_path, options, job.method.name, job.output.scratch) as command:
+        require_growing(job)
+        snapshot(job.input_path)  # so that nothing is made beside an input that cannot be read
+        growth = prepared(job)
+        with command.held(growth.root) as (reporter, lock):
+            yield growth, reporter, lock
+
+
+def refuse_unfitted(job: JobSpec) -> None:
+    """MissingPathError before the first refresh."""
+    with suppress(DamagedError):  # (there is one)
+        if not Growth(job.output_path).history:
+            raise MissingPathError(f"{job.output_path}: no model is there yet. Run bigembed refresh {job.file} first")
+
+
+def unchanged(job: JobSpec, ledger: Ledger, there: Snapshot, verify: bool, reporter: Reporter) -> Ledger:
+    """The ledger with the present times; ChangedInputError, with the remedy, if it does not hold any more."""
+    doubted = sum(entry.stop - entry.start for entry in suspects(ledger, there, verify))
+    try:
+        with reading(job, there, reporter, doubted):
+            return check(ledger, there, verify)
+    except ChangedInputError as error:
+        raise ChangedInputError(
+            f"{error}. Nothing was changed. Put the rows back; or, if they are meant to be so, fit them as they are: "
+            f"bigembed refresh {job.file} --fresh"
+        ) from error
+
+
+def reading(job: JobSpec, there: Snapshot, reporter: Reporter, rows: int) -> AbstractContextManager[Place]:
+    """A place to read ``rows`` rows for their digests: the running cluster if the job names one, else this process."""
+    return place_of_kind(job, there, reporter, "remote" if rows and job.cluster.address else "process")
+
+
+def place_for(job: JobSpec, there: Snapshot, reporter: Reporter, rows: int) -> AbstractContextManager[Place]:
+    """A place for tasks on ``rows`` rows: this process if they are few and the job names no cluster."""
+    nbytes = rows * there.shape[1] * there.dtype.itemsize
+    return place_of_kind(job, there, reporter, choose(job.cluster, (rows, there.shape[1]), nbytes))
+
+
+@contextmanager
+def place_of_kind(job: JobSpec, there: Snapshot, reporter: Reporter, kind: str) -> Iterator[Place]:
+    """A place of this kind, as the executor."""
+    with working(job.cluster, kind, reporter) as place:
+        place.prove_access(job.output_path, str(job.input_path))
+        yield place
+
+
+def about(growth: Growth, version: Version, unchanged: bool) -> dict[str, Any]:
+    """What a job returns of the version that it left as the current one."""
+    return {
+        "output": str(growth.root),
+        "version": version.root.name,
+        "model": str(version.model),
+        "coordinates": str(version.array),
+        "fitted": version.fitted,
+        "rows": version.covered,
+        "left_out": sum(part.left_out for part in version.ranges),
+        "unchanged": unchanged,
+    }

@@ -1,21 +1,98 @@
-"""Where block tasks run: in this process, on an embedded local cluster, on a running one, or on one in a queue.
-
-Each place is a :class:`Place`: an executor for :func:`bigembed.blocks.rows.map_blocks` and what the plan and
-the report need to know of it. ``distributed`` is imported only where it is used: small data never load it.
+"""Where block tasks run: in this process, on an embedded local cluster, on a Dask cluster that runs already, by
+Slurm.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
 
-from bigembed.blocks.threads import Threads
-from bigembed.jobs.places.cluster_table import ClusterTable
-from bigembed.jobs.places.embedded import embedded, machine_memory
-from bigembed.jobs.places.place import Place, Progress, no_progress
-from bigembed.jobs.places.remote import remote
+from bigembed.errors import ClusterError, JobError
+from bigembed.jobs.places.cluster_table import ClusterTable, address_problems
+from bigembed.jobs.places.embedded import client_security, embedded, machine_memory
+from bigembed.jobs.places.inflight import client_executor
+from bigembed.jobs.places.place import START_TIMEOUT, Place, Progress, closed, no_progress, settings
 from bigembed.jobs.places.slurm import slurm
-from bigembed.stages import Observer, silent
+from bigembed.jobs.places.worker_monitor import WorkerMonitor
+from bigembed.runtime.local_pool import Threads
+from bigembed.stages.stage import Observer, silent
+
+# ---------------------------------------------------------------------------------------------------------- remote
+# A Dask cluster that runs already; its own limits hold.
+
+
+def remote(table: ClusterTable, progress: Progress, observer: Observer, stack: ExitStack) -> Place:
+    """A running cluster; its own limits hold."""
+    import dask
+    from distributed import Client
+    from distributed.utils import silence_logging_cmgr
+
+    if problems := address_problems(table.address):
+        raise JobError("; ".join(problems))
+    stack.enter_context(dask.config.set(settings(table)))
+    stack.enter_context(silence_logging_cmgr(logging.CRITICAL))  # (on streams: what it says is in the job's own log)
+    security = client_security(table)
+    timeout = min(table.patience, START_TIMEOUT)
+    try:
+        client = Client(table.address, security=security, timeout=timeout, set_as_default=True)
+    except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
+        raise ClusterError(
+            f"no scheduler answers at {table.address} ({error}). Start one (dask scheduler, dask worker), "
+            "correct the address, or leave it out for an embedded cluster"
+        ) from error
+    stack.callback(closed, client, 10)
+    _await_workers(client, table.workers or 1, table.patience)
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    limits = [int(worker["memory_limit"]) for worker in workers.values() if worker.get("memory_limit")]
+    limit = min([*limits, *([table.memory] if table.memory else [])], default=None)
+    count = sum(int(worker["nthreads"]) for worker in workers.values())
+    threads = max(int(worker["nthreads"]) for worker in workers.values())
+    monitor = WorkerMonitor(client, table.frozen_timeout, observer)
+    run = client_executor(client, table.patience, progress, monitor=monitor)
+    pids = _local_pids(client, monitor)
+    return Place("remote", run, count, limit // threads if limit else None, client, pids, monitor)
+
+
+def _await_workers(client: Any, count: int, timeout: float) -> None:
+    try:
+        client.wait_for_workers(count, timeout=timeout)
+    except TimeoutError as error:
+        there = len(client.nthreads())
+        raise ClusterError(
+            f"the cluster has {there} workers, {count} wanted, after {timeout:g} s. Start workers "
+            "(dask worker ADDRESS) and run again; finished stages are kept"
+        ) from error
+
+
+def _local_pids(client: Any, monitor: WorkerMonitor) -> dict[str, int]:
+    """Scheduler and workers that run on this machine."""
+    here = (os.uname().nodename, _boot())
+    workers = monitor.awaited(lambda: client.run(_who, on_error="ignore", asynchronous=True))
+    answers = {"scheduler": client.run_on_scheduler(_who), **workers}
+    return {role: pid for role, (pid, *place) in answers.items() if tuple(place) == here}
+
+
+def _who() -> tuple[int, str, str]:
+    return os.getpid(), os.uname().nodename, _boot()
+
+
+def _boot() -> str:
+    """What distinguishes two machines (or containers) of one name."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text() + os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+# --------------------------------------------------------------------------------------------------------- cluster
+# Where block tasks run: in this process, on an embedded local cluster, on a running one, or on one in a queue.
+#
+# Each place is a :class:`Place`: an executor for :func:`bigembed.runtime.blocks.map_blocks` and what the plan and the
+# report need to know of it. ``distributed`` is imported only where it is used: small data never load it.
 
 SMALL_BYTES, SMALL_ROWS = 64 << 20, 20_000
 """Input below both of which a job that names no cluster runs in this process."""

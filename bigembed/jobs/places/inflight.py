@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from bigembed.blocks.rows import Executor, bounds
 from bigembed.errors import BigembedError, ClusterError, InterruptedRun
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.place import Progress, no_progress
 from bigembed.jobs.places.worker_monitor import WorkerMonitor
+from bigembed.runtime.blocks import Executor, bounds
 
 HANDED_OUT = 0.002
 """Seconds of the processor that a task takes of the process that hands it out, about (``benchmarks/scheduler.py``)."""

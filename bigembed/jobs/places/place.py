@@ -3,15 +3,145 @@
 from __future__ import annotations
 
 import logging
+import os
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from bigembed.blocks.rows import Executor
-from bigembed.jobs.places.access import prove_access
+from bigembed.errors import StoreAccessError, UnreachableError, WorkerAccessError
+from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.worker_monitor import WorkerMonitor
-from bigembed.store.blockwise.held_space import give_back
-from bigembed.store.storage.paths import AnyPath
+from bigembed.runtime.blocks import Executor
+from bigembed.store.paths import AnyPath, at
+from bigembed.store.spaces import give_back
+
+# -------------------------------------------------------------------------------------------------------- settings
+# Settings of Dask for a job: no silent waiting, no spilling, one thread of everything in a worker.
+
+TERMINATE = 0.95
+"""Share of its memory limit at which a worker is restarted. Nothing is spilled and no worker is paused:
+tasks keep no results in memory, so nothing can be spilled, and a paused worker frees nothing by waiting."""
+
+DEATHS = 5
+"""Workers that may die under one task before it is given up."""
+
+START_TIMEOUT = 60.0
+TRIMMED, MMAPPED = 128 << 20, 32 << 20
+"""Bytes at the end of the heap that are given back; of an array that lies outside of the heap."""
+
+TICK = "500ms"
+"""Between looks of a process at its clock, of which Dask takes fifty a second: half of what an idle scheduler does."""
+
+
+def settings(table: ClusterTable) -> dict[str, Any]:
+    """Dask's settings for a job: no silent waiting, no spilling, one thread of everything in a worker."""
+    return {
+        "distributed.scheduler.no-workers-timeout": f"{table.patience}s",
+        "distributed.scheduler.worker-ttl": None,  # (the monitor gives workers up; it knows one that is busy)
+        "distributed.scheduler.allowed-failures": DEATHS,
+        "distributed.worker.memory.target": False,
+        "distributed.worker.memory.spill": False,
+        "distributed.worker.memory.pause": False,
+        "distributed.worker.memory.terminate": TERMINATE,
+        "distributed.comm.timeouts.connect": "30s",
+        "distributed.admin.tick.interval": TICK,
+        "distributed.nanny.pre-spawn-environ.NUMBA_NUM_THREADS": 1,
+        # Freed arrays stay with the process: returned, they would be faulted in again, page by page, by every task.
+        "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": TRIMMED,
+        "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": MMAPPED,
+        "distributed.nanny.pre-spawn-environ.MALLOC_ARENA_MAX": 1,
+        "distributed.worker.preload": ["bigembed.jobs.places.preload"],
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------- access
+# The proof that every worker reads the input and writes the output, before anything starts.
+
+
+def prove_access(client: Any, folder: AnyPath, source: str | None, monitor: WorkerMonitor | None = None) -> None:
+    """Every worker proves that it sees this process's files in ``folder``, writes there, reads the input."""
+    watched = monitor or WorkerMonitor(client, ClusterTable().frozen_timeout)
+    token = f".bigembed-access-{uuid.uuid4().hex}"
+    mine = folder / token
+    left: list[AnyPath] = []
+    try:
+        mine.write_text(token)
+        answers = _answers(client, watched, str(folder), token, source)
+        problems = [
+            f"worker {worker}: {_problem(answer)}"
+            for worker, answer in sorted(answers.items())
+            if not isinstance(answer, str) or not answer.startswith(token)
+        ]
+        names = [answer for answer in answers.values() if isinstance(answer, str) and answer.startswith(token)]
+        left = [folder / name for name in names]
+        problems += [
+            f"a worker wrote {path}, and it is not there for this process: not the same file system"
+            for path in left
+            if not path.is_file()
+        ]
+    except (UnreachableError, StoreAccessError):
+        raise
+    except OSError as error:
+        raise WorkerAccessError(f"this process cannot write in {folder}: {error}") from error
+    finally:
+        for path in (mine, *left):
+            path.unlink(missing_ok=True)
+    if problems:
+        raise WorkerAccessError(
+            "not every worker reads the input and writes the output; nothing was started.\n  "
+            + "\n  ".join(problems)
+            + "\nMount both on every worker under the same path; for an object store, give every worker its credentials"
+        )
+
+
+def _answers(client: Any, monitor: WorkerMonitor, *asked: str | None) -> dict[str, Any]:
+    """What each worker says; one that dies meanwhile is left out, and those that are there then are asked."""
+    from distributed.comm import CommClosedError
+
+    for _ in range(DEATHS):
+        answers: dict[str, Any] = monitor.awaited(
+            lambda: client.run(_prove, *asked, on_error="return", asynchronous=True)
+        )
+        if not any(isinstance(answer, CommClosedError) for answer in answers.values()):
+            break
+    return answers
+
+
+def _problem(answer: Any) -> str:
+    if isinstance(answer, ModuleNotFoundError):
+        return f"cannot import bigembed or what it needs ({answer}); install the same version there"
+    return str(answer) if isinstance(answer, str) else f"{type(answer).__name__}: {answer}"
+
+
+def _prove(folder: str, token: str, source: str | None) -> str:
+    """In a worker. Returns the name of the file that it left, or what is wrong."""
+    import bigembed.stages.stage  # noqa: F401  (so that a worker without it says so now)
+
+    try:
+        if (at(folder) / token).read_text() != token:
+            return f"{folder}: reads other bytes than were written there"
+    except OSError as error:
+        return f"{folder}: cannot read what the coordinating process wrote there ({error})"
+    name = f"{token}-{os.uname().nodename}-{os.getpid()}"
+    try:
+        (at(folder) / name).write_text(name)
+        if (at(folder) / name).read_text() != name:
+            return f"{folder}: reads other bytes than it wrote there"
+    except OSError as error:
+        return f"{folder}: cannot write there ({error})"
+    try:
+        if source is not None:
+            place = at(source)
+            with (place / "zarr.json" if place.is_dir() else place).open("rb") as file:
+                file.read(1)
+    except OSError as error:
+        (at(folder) / name).unlink(missing_ok=True)
+        return f"{source}: cannot read the input ({error})"
+    return name
+
+
+# ----------------------------------------------------------------------------------------------------------- place
 
 logger = logging.getLogger(__name__)
 

@@ -21,15 +21,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from bigembed.errors import ClusterError, JobError
+from bigembed.errors import ClusterError, JobError, needed
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.inflight import client_executor
-from bigembed.jobs.places.place import Place, Progress, closed
-from bigembed.jobs.places.settings import settings
+from bigembed.jobs.places.place import Place, Progress, closed, settings
 from bigembed.jobs.places.worker_monitor import WorkerMonitor
-from bigembed.stages import Observer
-from bigembed.store.storage.extras import needed
-from bigembed.store.storage.scratch import temporary
+from bigembed.stages.stage import Observer
+from bigembed.store.files import temporary
 
 logger = logging.getLogger(__name__)
 

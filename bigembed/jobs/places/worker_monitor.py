@@ -14,8 +14,8 @@ from concurrent.futures import TimeoutError as Late
 from dataclasses import dataclass
 from typing import Any
 
-from bigembed.stages import Event, Observer, silent
-from bigembed.store.storage.lock import moment
+from bigembed.stages.stage import Event, Observer, silent
+from bigembed.store.locks import moment
 
 LOOK = 5.0
 """Seconds between two looks at the workers."""

@@ -9,38 +9,33 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.rows import block_rows
 from bigembed.errors import PlanError
-from bigembed.estimator.before import all_stages
 from bigembed.estimator.judged import ROWS, SAMPLES
 from bigembed.estimator.pipeline import method_after
-from bigembed.jobs.ids import STAGE as IDS
-from bigembed.jobs.ids import ids_cost, ids_stage
+from bigembed.estimator.preprocessing import all_stages
+from bigembed.jobs.identity import STAGE as IDS
+from bigembed.jobs.identity import ids_cost, ids_stage
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.job import ALIGNED, JobSpec
+from bigembed.jobs.parameters import methods_of
 from bigembed.jobs.places.embedded import machine_memory
-from bigembed.jobs.places.place import Place
-from bigembed.jobs.places.settings import TERMINATE
+from bigembed.jobs.places.place import TERMINATE, Place
 from bigembed.jobs.places.slurm import require_libraries
-from bigembed.jobs.planning.alternatives import alternatives
-from bigembed.jobs.planning.calibrate import Rates, rates
-from bigembed.jobs.planning.compilation import compilation_seconds
-from bigembed.jobs.planning.peaks import Peaks
-from bigembed.jobs.planning.remains import remains
-from bigembed.jobs.planning.resources import UNCOMPILED_ROWS, Resources, TimeModel, resources_of
-from bigembed.jobs.planning.search_note import may_descend, pass_notes, search_notes
-from bigembed.jobs.points import methods_of
+from bigembed.jobs.planning.machine import Rates, rates
+from bigembed.jobs.planning.notes import alternatives, compilation_seconds, may_descend, pass_notes, search_notes
+from bigembed.jobs.planning.resources import UNCOMPILED_ROWS, Peaks, Resources, TimeModel, remains, resources_of
 from bigembed.jobs.units import size
-from bigembed.methods import method, step
-from bigembed.quality.lists import LOADED
-from bigembed.reuse import DAMAGED, outdated
-from bigembed.runs import Run
-from bigembed.stages import Cost, Stage
-from bigembed.store.formats.aligned import vector_source
-from bigembed.store.formats.tables import check_table
-from bigembed.store.published import roots
-from bigembed.store.storage.paths import UNLIMITED, AnyPath, at, free_bytes, is_url, nearest_folder
-from bigembed.store.storage.requests import library
+from bigembed.maps.registry import method, step
+from bigembed.quality.passes import LOADED
+from bigembed.rows.formats.copying import vector_source
+from bigembed.rows.formats.tables import check_table
+from bigembed.runtime.blocks import block_rows
+from bigembed.stages.reuse import DAMAGED, outdated
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Cost, Stage
+from bigembed.store import manifests as roots
+from bigembed.store.paths import UNLIMITED, AnyPath, at, free_bytes, is_url, nearest_folder
+from bigembed.store.requests import library
 
 PICTURE_BYTES = 192 << 20
 """Blocks of coordinates and the canvas that a picture holds at a time."""

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.rows import Array
 from bigembed.jobs.report.map import CLOSE
 from bigembed.jobs.report.summary import RunSummary
-from bigembed.kernels.gaussian import BINARY
+from bigembed.maps.kernels import BINARY
 from bigembed.plotting.vector import Mark, Series, chart, number
+from bigembed.runtime.blocks import Array
 
 SHOWN = 6
 """Components whose eigenvalues are drawn."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from bigembed.errors import BigembedError
-from bigembed.jobs.report.figures import MEANING, coordinate_lines, map_figures, text_table
-from bigembed.jobs.report.glossary import CATEGORIES, entries_of
+from bigembed.jobs.report.figures import CATEGORIES, FIGURES, coordinate_lines, entries_of, map_figures, text_table
 from bigembed.jobs.units import duration, padded, size
-from bigembed.runs import Run
-from bigembed.store.arrays.io import read_array
-from bigembed.store.published.superseded import explanation
-from bigembed.store.storage.paths import UNLIMITED, at
+from bigembed.stages.runs import Run
+from bigembed.store.arrays import read_array
+from bigembed.store.paths import UNLIMITED, at
+from bigembed.store.superseded import explanation
 
 
 def plan_lines(plan: Any) -> list[str]:
@@ -206,8 +205,8 @@ def audit_lines(found: dict[str, Any]) -> list[str]:
 
 def sweep_lines(found: dict[str, Any]) -> list[str]:
     """The outcome of a sweep for people: a line a point."""
-    measured = [key for key in MEANING if any(key in row for row in found["rows"])]
-    table = [("point", *(MEANING[key][0] for key in measured), "stages", "time", "coordinates")]
+    measured = [key for key in FIGURES if any(key in row for row in found["rows"])]
+    table = [("point", *(FIGURES[key][0] for key in measured), "stages", "time", "coordinates")]
     for row in found["rows"]:
         figures = [f"{row[key]:.3f} ± {row[f'{key}_error']:.1g}" if key in row else "–" for key in measured]
         stages = f"{row['stages_computed']} of {row['stages']}"

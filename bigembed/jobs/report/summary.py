@@ -8,31 +8,128 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import tomli_w
 
-from bigembed.blocks.functions import uncalled
-from bigembed.blocks.rows import Array
 from bigembed.errors import BigembedError, DamagedError
 from bigembed.estimator import AROUND
 from bigembed.estimator.certificate import certificate, judged_certificate
-from bigembed.jobs.copied import older_source
-from bigembed.jobs.describe import documented
+from bigembed.jobs.inputs import older_source
+from bigembed.jobs.parameters import documented
+from bigembed.jobs.planning.resources import Peaks, Resources
 from bigembed.jobs.record import ELSEWHERE, made_here, read_record
-from bigembed.jobs.report.figures import Figure, Line, coordinate_lines, map_figures
-from bigembed.jobs.report.glossary import Entry, entries_of, plain, shown
-from bigembed.jobs.report.job_file import job_file
-from bigembed.jobs.report.timeline import StageLine, stage_lines
+from bigembed.jobs.report.figures import Entry, Figure, Line, coordinate_lines, entries_of, map_figures, plain, shown
 from bigembed.jobs.watching.status import read_status
-from bigembed.methods import REGISTRY, method
-from bigembed.runs import Run
-from bigembed.store.arrays.io import read_array
-from bigembed.store.published.superseded import superseded
-from bigembed.store.storage.paths import AnyPath, at
+from bigembed.maps.registry import REGISTRY, method
+from bigembed.runtime.blocks import Array
+from bigembed.runtime.parameters import uncalled
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Cost
+from bigembed.store import manifests
+from bigembed.store.arrays import read_array
+from bigembed.store.manifests import Manifest
+from bigembed.store.paths import AnyPath, at
+from bigembed.store.superseded import superseded
+
+# -------------------------------------------------------------------------------------------------------- job file
+# A recorded job as the TOML file that makes it again.
+
+
+def job_file(job: Mapping[str, Any]) -> str:
+    """The tables of a job, as a file; nothing for a job without tables.
+
+    >>> job_file({"method": {"epsilon": None, "name": "pca"}, "input": {"path": "x.npy", "ids": None}})
+    '[method]\\nname = "pca"\\nepsilon = "none"\\n\\n[input]\\npath = "x.npy"\\n'
+    """
+    return tomli_w.dumps({name: _tables(name, values) for name, values in job.items()})
+
+
+def _tables(name: str, values: Any) -> Any:
+    return [_table(name, one) for one in values] if isinstance(values, list) else _table(name, values)
+
+
+def _table(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """What a table says, its name first; of a method also what is explicitly none."""
+    first = {key: values[key] for key in ("name", "dataset") if key in values}
+    said = {key: "none" if value is None and name == "method" else value for key, value in {**first, **values}.items()}
+    return {key: value for key, value in said.items() if value is not None}
+
+
+# -------------------------------------------------------------------------------------------------------- timeline
+# The stages of a run as a timeline: from its record, its plan and its manifests, whichever are there.
+
+
+@dataclass(frozen=True)
+class StageLine:
+    """A stage in the timeline: when it began after the first, how long it took, what it held."""
+
+    name: str
+    state: str
+    """``"computed"``, ``"reused"`` or ``"not made"``."""
+    start: float = 0.0
+    seconds: float = 0.0
+    earlier: float | None = None
+    """Seconds that a reused stage took when it was made."""
+    planned_seconds: float | None = None
+    planned: int | None = None
+    """Bytes of all processes together."""
+    measured: int | None = None
+
+
+def stage_lines(root: AnyPath, record: Mapping[str, Any], status: Mapping[str, Any]) -> list[StageLine]:
+    """In the order in which they ran; of a run that was stopped, those planned; else those that are there."""
+    plan = record.get("plan", {})
+    planned = {one["name"]: one for one in plan.get("stages", [])}
+    logged = {one["name"]: one for one in record.get("stages") or []}
+    published = Run(root).published()
+    # A step of a job that was stopped publishes nothing; before there is a stage, the rows are there.
+    stepped = [*status.get("finished_stages", []), *(["input"] if published else [])]
+    lines: list[StageLine] = []
+    start = 0.0
+    for name in list(logged) or list(planned) or published:
+        line = _line(name, logged.get(name, {}), planned.get(name, {}), _made(root, name), name in stepped, start)
+        held = _held(planned[name], plan["place"]) if name in planned and "place" in plan else None
+        lines.append(replace(line, planned=held))
+        start += line.seconds
+    return lines
+
+
+def _made(root: AnyPath, stage: str) -> Manifest | None:
+    with suppress(DamagedError):  # (said elsewhere)
+        return manifests.find(root, stage)
+    return None
+
+
+def _line(
+    name: str, logged: Mapping[str, Any], planned: Mapping[str, Any], made: Manifest | None, stepped: bool, start: float
+) -> StageLine:
+    took = None if made is None else made.measured.get("seconds")
+    reused = bool(logged.get("reused"))
+    computed = not reused and bool(logged or made or stepped)
+    return StageLine(
+        name,
+        "reused" if reused else "computed" if computed else "not made",
+        start,
+        float(logged.get("seconds") or took or 0.0) if computed else 0.0,
+        earlier=took if reused else None,
+        planned_seconds=logged.get("predicted_seconds", planned.get("seconds")),
+        measured=logged.get("memory", {}).get("total") or None,
+    )
+
+
+def _held(planned: Mapping[str, Any], place: Mapping[str, Any]) -> int:
+    """Bytes of all processes in a stage, by the plan's own arithmetic."""
+    cost = Cost(**{name: value for name, value in planned.items() if name in Cost.__dataclass_fields__})
+    return Peaks(Resources(**place), [cost]).total
+
+
+# --------------------------------------------------------------------------------------------------------- summary
 
 KNOWN = ("n", "d", "dtype", "content")
 """What the certificate says of the input and the page says anyway."""

@@ -9,26 +9,76 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+import numpy as np
+
 from bigembed.errors import BigembedError, DamagedError, InputError, InputTypeError, PlanError
-from bigembed.estimator.before import Prepared, prepared, reading_rows, stages_after
+from bigembed.estimator.judged import NAME as JUDGED
 from bigembed.estimator.pipeline import method_after
+from bigembed.estimator.preprocessing import Prepared, of_mapped, prepared, reading_rows, stages_after
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.job import JobSpec
+from bigembed.jobs.parameters import Point, points_of
 from bigembed.jobs.places.place import Place
+from bigembed.jobs.planning.notes import may_descend, search_notes
 from bigembed.jobs.planning.plan import Plan, bare_plan, costs_of, need_libraries, steps_before
-from bigembed.jobs.planning.search_note import may_descend, search_notes
-from bigembed.jobs.points import Point, points_of
-from bigembed.jobs.sweep.quality import quality_stages
-from bigembed.methods import method
-from bigembed.reuse import outdated, supersede
-from bigembed.runs import Run
-from bigembed.stages import Cost, Stage, locked, observing, run_stages
-from bigembed.store.published import manifest as manifests
-from bigembed.store.rows.source import RowSource
-from bigembed.store.storage.documents import digest_of
-from bigembed.store.storage.paths import AnyPath
+from bigembed.maps.registry import method
+from bigembed.quality.neighborhoods import NEIGHBORS, cost_of, preserved
+from bigembed.rows.opening import open_zarr
+from bigembed.rows.source import RowSource
+from bigembed.stages.reuse import outdated, supersede
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Context, Cost, Stage, locked, observing, run_stages
+from bigembed.store import manifests
+from bigembed.store.files import digest_of
+from bigembed.store.paths import AnyPath
+
+# --------------------------------------------------------------------------------------------------------- quality
+# How well the map of a point shows all rows, where its method has measured that of some of them only.
+
+NAME, SAMPLES = "quality", 400
+
+
+def quality_stages(stages: Sequence[Stage], estimator: Any, source: RowSource) -> list[Stage]:
+    """A stage more, or none: where the figures of the method are of sampled rows among each other, those against all
+    rows, so that points can be compared.
+
+    Cost: that of :func:`bigembed.quality.neighborhoods.preserved`.
+    """
+    n, metric = int(source.shape[0]), getattr(estimator, "metric", "euclidean")
+    if all(stage.name != JUDGED or stage.parameters.get("rows", n) == n for stage in stages):
+        return []
+    asked: dict[str, Any] = {"n_neighbors": NEIGHBORS, "samples": SAMPLES, "seed": 0}
+
+    width = getattr(estimator, "n_components", None) or source.width
+    shown = RowSource((n, int(width)), np.dtype(np.float64))
+    cost = cost_of(source, shown, n_neighbors=NEIGHBORS, samples=SAMPLES)
+    return [
+        of_mapped(
+            Stage(
+                NAME,
+                ("coordinates",),
+                {"metric": metric, **asked},
+                partial(run_quality, source=source, asked=asked, metric=metric),
+                cost,
+            ),
+            source,
+        )
+    ]
+
+
+def run_quality(context: Context, source: RowSource, asked: dict[str, Any], metric: Any) -> dict[str, Any]:
+    array = open_zarr(path := context.of("coordinates", "embedding"))
+    coordinates = RowSource(tuple(map(int, array.shape)), np.dtype(array.dtype), path=path)
+    try:
+        return preserved(source, coordinates, context.exchange, metric=metric, **asked)
+    except InputError as error:  # (distances beyond float64)
+        return {"unmeasured": str(error)}
+
+
+# ---------------------------------------------------------------------------------------------------------- course
 
 PAGE = "page"
 PAGE_BYTES = 96 << 20

@@ -15,23 +15,32 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bigembed.errors import BigembedError, BigembedWarning, ClusterError, InterruptedRun, JobError, LockedError
-from bigembed.estimator.before import Prepared, said_of
-from bigembed.estimator.warning import without_numbers
+from bigembed.estimator.preprocessing import Prepared, said_of
+from bigembed.estimator.reporting import without_numbers
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.job import JobSpec, SweepTable
+from bigembed.jobs.parameters import points_of
 from bigembed.jobs.places.cluster import choose
 from bigembed.jobs.places.place import Place
-from bigembed.jobs.points import points_of
 from bigembed.jobs.session import session, working
+from bigembed.jobs.sweep.course import NAME as QUALITY
 from bigembed.jobs.sweep.course import PAGE, Course, Leg, courses_of, fitted_steps, passes_of, plan_sweep, refuse_large
-from bigembed.jobs.sweep.page import Shown, page_of, refuse_other, write_page
-from bigembed.jobs.sweep.quality import NAME as QUALITY
-from bigembed.jobs.sweep.table import NAME, compared, outcome, unlike, write_table
+from bigembed.jobs.sweep.page import (
+    TABLE,
+    Shown,
+    compared,
+    outcome,
+    page_of,
+    refuse_other,
+    unlike,
+    write_page,
+    write_table,
+)
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
-from bigembed.runs import Run
-from bigembed.stages import Event, observing, run_stages
-from bigembed.store.published import roots
-from bigembed.store.storage.paths import AnyPath
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Event, observing, run_stages
+from bigembed.store import manifests as roots
+from bigembed.store.paths import AnyPath
 
 KIND = "sweep"
 STOPS = (OSError, ClusterError, InterruptedRun, LockedError)
@@ -83,7 +92,7 @@ def sweep(job: JobSpec, options: RunOptions | None = None) -> dict[str, Any]:
                     write_page(job, rows, [Shown(fit.estimator, row) for fit, row in zip(fits, table, strict=True)])
     return {
         "output": str(root),
-        "table": str(root / f"{NAME}.csv"),
+        "table": str(root / f"{TABLE}.csv"),
         "page": str(page_of(job)),
         "points": len(table),
         "asked": sum(row["stages"] for row in table),

@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bigembed.jobs.places.cluster_table import redacted
-from bigembed.stages import Event
-from bigembed.store.storage.paths import AnyPath, at, is_url, put
+from bigembed.stages.stage import Event
+from bigembed.store.paths import AnyPath, at, is_url, put
 
 NAME = "log.jsonl"
 SECONDS = 10.0

@@ -1,25 +1,222 @@
-"""What a job reports while it works: to whoever started it, to ``status.json``, to logs and to metrics."""
+"""What a job reports while it works, to whoever started it and to files: events, memory, metrics, performance."""
 
 from __future__ import annotations
 
 import logging
+import os
+import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from bigembed.jobs.places.place import Progress, no_progress
+from bigembed.errors import BigembedWarning, LockedError
+from bigembed.jobs.places.place import Place, Progress, no_progress
+from bigembed.jobs.planning.machine import resident
 from bigembed.jobs.planning.plan import Plan
 from bigembed.jobs.units import size
 from bigembed.jobs.watching.logs import Logs
-from bigembed.jobs.watching.memory import MemoryPeak
-from bigembed.jobs.watching.metrics import Metrics
-from bigembed.jobs.watching.status import Status, outcome, status_of
-from bigembed.jobs.watching.stopping import check
-from bigembed.stages import Event, Observer, silent
-from bigembed.store.storage.paths import at, free_bytes, nearest_folder
+from bigembed.jobs.watching.status import Status, check, outcome, status_of
+from bigembed.stages.stage import Event, Observer, silent
+from bigembed.store.paths import FULL, at, free_bytes, nearest_folder
+
+# ---------------------------------------------------------------------------------------------------------- memory
+# The peak of the resident memory of all processes of a job.
+
+
+class MemoryPeak:
+    """Samples the resident memory of this process, those it started and ``others``, five times a second.
+
+    ``total`` is the peak of their sum: client, scheduler, workers and all else.
+    """
+
+    interval = 0.2
+
+    def __init__(self, others: dict[str, int] | None = None) -> None:
+        self.others = others or {}
+        self.total = self.coordinator = self.worker = 0
+        self._lap = {"total": 0, "coordinator": 0, "worker": 0}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="memory", daemon=True)
+
+    def __enter__(self) -> Self:
+        import psutil  # noqa: F401  (not first in the thread)
+
+        self._sample([])
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._stop.set()
+        self._thread.join(timeout=5)
+        self._sample(self._processes())
+
+    def as_dict(self) -> dict[str, int]:
+        """Peaks in bytes."""
+        return {"total": self.total, "coordinator": self.coordinator, "worker": self.worker}
+
+    def lap(self) -> dict[str, int]:
+        """Peaks since the last lap, in bytes."""
+        found, self._lap = self._lap, {"total": 0, "coordinator": 0, "worker": 0}
+        return found
+
+    def _watch(self) -> None:
+        looked, processes = 0.0, []
+        while not self._stop.wait(self.interval):
+            if time.monotonic() - looked > 1.0:
+                processes, looked = self._processes(), time.monotonic()
+            self._sample(processes)
+
+    def _processes(self) -> list[Any]:
+        import psutil
+
+        found = psutil.Process().children(recursive=True)
+        for pid in self.others.values():
+            try:
+                other = psutil.Process(pid)
+                found += [other, *other.children(recursive=True)]
+            except psutil.Error:
+                continue
+        return list({process.pid: process for process in found}.values())
+
+    def _sample(self, processes: list[Any]) -> None:
+        import psutil
+
+        sizes = [0]
+        for process in processes:
+            try:
+                sizes.append(int(process.memory_info().rss))
+            except psutil.Error:
+                continue
+        own = resident()
+        now = {"total": own + sum(sizes), "coordinator": own, "worker": max(sizes)}
+        for name, value in now.items():
+            setattr(self, name, max(getattr(self, name), value))
+            self._lap[name] = max(self._lap[name], value)
+
+
+# --------------------------------------------------------------------------------------------------------- metrics
+# A Prometheus text file on a run, for node_exporter's textfile collector: written with each stage and at the end.
+#
+# It is replaced in one step, so that the collector never reads half of it.
+
+STATES = ("planned", "running", "interrupted", "failed", "done")
+
+
+@dataclass
+class Metrics:
+    """What is known of a run, written to ``path``; with None nowhere."""
+
+    path: Path | None
+    run: str
+    method: str = ""
+    state: str = "planned"
+    started: float = field(default_factory=time.time)
+    last_success: float | None = None
+    exit_status: int | None = None
+    rows: int | None = None
+    passes: float | None = None
+    stages: dict[str, float] = field(default_factory=dict)
+    """Seconds by stage."""
+    predicted: dict[str, float] = field(default_factory=dict)
+    """Planned seconds by stage."""
+    memory: dict[str, dict[str, int]] = field(default_factory=dict)
+    """``planned`` and ``measured`` peaks in bytes by process."""
+
+    def __enter__(self) -> Self:
+        if self.path is not None:
+            import prometheus_client  # noqa: F401  (now, so that the plan counts its memory)
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, LockedError):
+            return  # these are the holder's
+        self.state, self.exit_status = outcome(error), 0 if error is None else status_of(error)
+        if error is None:
+            self.last_success = time.time()
+        self.write()
+
+    def adopt(self, last_success: str | None) -> None:
+        """Take over when the run last ended well, as its status says."""
+        if last_success is not None:
+            self.last_success = datetime.fromisoformat(last_success).timestamp()
+
+    def write(self) -> None:
+        """Replace the file."""
+        if self.path is None:
+            return
+        from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
+
+        registry = CollectorRegistry()
+        named = {"run": self.run, "method": self.method}
+
+        def gauge(name: str, text: str, value: float | None, **labels: str) -> None:
+            if value is not None:
+                if name not in known:
+                    known[name] = Gauge(f"bigembed_{name}", text, [*named, *labels], registry=registry)
+                known[name].labels(**named, **labels).set(value)
+
+        known: dict[str, Any] = {}
+        for state in STATES:
+            gauge("run_state", "1 for the state that the run is in.", float(state == self.state), state=state)
+        gauge("run_started_time_seconds", "When the run was started.", self.started)
+        gauge("run_last_success_time_seconds", "When the run last ended well.", self.last_success)
+        gauge("run_exit_status", "Exit status of the run, once it ended.", self.exit_status)
+        gauge("run_rows", "Rows of the input.", self.rows)
+        gauge("run_passes", "Planned passes over the rows or the matrix.", self.passes)
+        for stage, seconds in self.stages.items():
+            gauge("stage_seconds", "Seconds that a stage took.", seconds, stage=stage)
+        for stage, seconds in self.predicted.items():
+            gauge("stage_planned_seconds", "Seconds that a stage was planned to take.", seconds, stage=stage)
+        for kind, peaks in self.memory.items():
+            for process, count in peaks.items():
+                gauge("memory_bytes", "Peak of resident memory.", count, kind=kind, process=process)
+        self.path.absolute().parent.mkdir(parents=True, exist_ok=True)
+        try:
+            write_to_textfile(str(self.path), registry)
+        except OSError as error:  # (the job itself meets a full disk, and says so)
+            if error.errno not in FULL:
+                raise
+
+
+# ----------------------------------------------------------------------------------------------------- performance
+# The performance report of ``distributed``: what every worker did when.
+
+
+@contextmanager
+def performance(place: Place, path: Path | None) -> Iterator[None]:
+    """Record what the workers do, and write the page at the end, also of what fails."""
+    if path is None:
+        yield
+        return
+    if place.client is None:
+        warnings.warn(
+            f"{path}: not written; a job this small runs in this process (give workers to have a cluster)",
+            BigembedWarning,
+            stacklevel=2,
+        )
+        yield
+        return
+    from distributed import performance_report
+
+    path.absolute().parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".partial-{path.name}")
+    report = performance_report(filename=str(partial))
+    report.__enter__()
+    try:
+        yield
+    finally:
+        if place.client.status == "running":  # (a scheduler that is gone would be waited for)
+            report.__exit__(None, None, None)
+            os.replace(partial, path)
+
+
+# -------------------------------------------------------------------------------------------------------- reporter
+# What a job reports while it works: to whoever started it, to ``status.json``, to logs and to metrics.
 
 
 @dataclass(frozen=True)

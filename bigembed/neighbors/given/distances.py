@@ -8,25 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from bigembed.blocks.distance_matrix import Seen, refuse_asymmetry, refuse_diagonal, refuse_entries
-from bigembed.blocks.rows import Array, bounds, map_blocks
 from bigembed.errors import InputError, PlanError
+from bigembed.linalg.pairs import Seen, refuse_asymmetry, refuse_diagonal, refuse_entries
 from bigembed.neighbors.given.graph import GIVEN, edge_graph_stages, edge_shape
-from bigembed.neighbors.ordering.survey import Shape
 from bigembed.neighbors.radius import BLOCK_EDGES, EDGES_PLANNED
-from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays.io import create_rows, read_array, write_array, write_rows
-from bigembed.store.blockwise.exchange import Exchange
-from bigembed.store.inputs.edges import Piece
-from bigembed.store.inputs.graph_source import GraphSource, open_graph
-from bigembed.store.rows.offenders import checked_shape
-from bigembed.store.rows.source import RowSource
-from bigembed.store.rows.tiles import panel_memory, tiles
+from bigembed.neighbors.survey import Shape
+from bigembed.rows.edges import Piece
+from bigembed.rows.graph_source import GraphSource, open_graph
+from bigembed.rows.passes import checked_shape
+from bigembed.rows.source import RowSource, panel_memory, tiles
+from bigembed.runtime.blocks import Array, bounds, map_blocks
+from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
+from bigembed.store.exchange import Exchange
 
 TASK_ROWS = 2_048
 """Rows of a task, about, and of a piece of the lists."""
@@ -176,18 +176,6 @@ def pick_stage(source: RowSource, rule: Rule, shape: Shape) -> Stage:
     n, rows = shape.n, task_rows(source)
     pieces, sample = bounds(n, TASK_ROWS), sampled_rows(n)
 
-    def run(context: Context) -> dict[str, Any]:
-        spans = [(number, *span) for number, span in enumerate(bounds(n, rows))]
-        shared: dict[str, Any] = {"rule": rule, "exchange": context.exchange}
-        kept = context.path("sampled")
-        create_rows(kept, (n, len(sample)), source.work, rows, overwrite=True)
-        write_array(context.path("sample"), sample)
-        refuse_wrong(map_blocks(pick_block, spans, source=source, kept=kept, **shared), n, context.exchange)
-        tasks = [(b, start, stop, start // rows, (stop - 1) // rows) for b, (start, stop) in enumerate(pieces)]
-        map_blocks(list_block, tasks, out=context.path(""), **shared)
-        context.note(f"{n} × {n} distances are finite, symmetric and zero on the diagonal")
-        return {"n": n, "d": n, "dtype": shape.dtype, "metric": GIVEN, "all_pairs": True, "sampled": len(sample)}
-
     edges, looks = n * min(n, rule.per_row), source.work.itemsize * len(sample)
     cost = Cost(
         passes=1,
@@ -201,7 +189,28 @@ def pick_stage(source: RowSource, rule: Rule, shape: Shape) -> Stage:
         maps=2,
     )
     parameters = {"source": source.fingerprint(), "metric": GIVEN, "sampled": SAMPLED, **asdict(rule)}
-    return Stage("survey", (), parameters, run, cost)
+    return Stage(
+        "survey",
+        (),
+        parameters,
+        partial(run_pick, source=source, rule=rule, shape=shape, n=n, pieces=pieces, rows=rows, sample=sample),
+        cost,
+    )
+
+
+def run_pick(
+    context: Context, source: RowSource, rule: Rule, shape: Shape, n: int, pieces: Any, rows: Any, sample: Any
+) -> dict[str, Any]:
+    spans = [(number, *span) for number, span in enumerate(bounds(n, rows))]
+    shared: dict[str, Any] = {"rule": rule, "exchange": context.exchange}
+    kept = context.path("sampled")
+    create_rows(kept, (n, len(sample)), source.work, rows, overwrite=True)
+    write_array(context.path("sample"), sample)
+    refuse_wrong(map_blocks(pick_block, spans, source=source, kept=kept, **shared), n, context.exchange)
+    tasks = [(b, start, stop, start // rows, (stop - 1) // rows) for b, (start, stop) in enumerate(pieces)]
+    map_blocks(list_block, tasks, out=context.path(""), **shared)
+    context.note(f"{n} × {n} distances are finite, symmetric and zero on the diagonal")
+    return {"n": n, "d": n, "dtype": shape.dtype, "metric": GIVEN, "all_pairs": True, "sampled": len(sample)}
 
 
 def task_rows(source: RowSource) -> int:

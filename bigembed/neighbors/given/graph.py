@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
 
-from bigembed.blocks.declared import one_of
-from bigembed.blocks.metrics import MetricName
-from bigembed.blocks.rows import Array, bounds, map_blocks
+from bigembed.distance.metrics import MetricName
 from bigembed.errors import InputError
 from bigembed.neighbors.given.edges import EDGE, MERGED_BYTES, PER_FILE, merge, scatter, spans
 from bigembed.neighbors.given.order import EDGES, ordered_stages
-from bigembed.neighbors.ordering.survey import Shape
-from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays.io import read_array, write_array
-from bigembed.store.inputs.graph_source import GraphSource
+from bigembed.neighbors.survey import Shape
+from bigembed.rows.graph_source import GraphSource
+from bigembed.runtime.blocks import Array, bounds, map_blocks
+from bigembed.runtime.parameters import one_of
+from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.store.arrays import read_array, write_array
 
 GIVEN = "precomputed"
 """The metric of distances that are given."""
@@ -37,15 +38,22 @@ def described(shape: Shape) -> dict[str, Any]:
 def order_stage(shape: Shape, rule: Mapping[str, Any], block: int | None = None) -> Stage:
     """The order of the input, in blocks (of the rows of the shape, if not said otherwise)."""
 
-    def run(context: Context) -> dict[str, Any]:
-        spans = bounds(shape.n, block or shape.block)
-        write_array(context.path("blocks"), np.arange(len(spans)))
-        write_array(context.path("starts"), np.array([0, *(stop for _, stop in spans)], np.int64))
-        for b, (start, stop) in enumerate(spans):
-            write_array(context.path(f"ids/{b}"), np.arange(start, stop))
-        return {"blocks": len(spans), **rule}
+    return Stage(
+        "order",
+        ("survey",),
+        rule,
+        partial(run_order, shape=shape, rule=rule, block=block),
+        Cost(write=8 * shape.n, disk=8 * shape.n),
+    )
 
-    return Stage("order", ("survey",), rule, run, Cost(write=8 * shape.n, disk=8 * shape.n))
+
+def run_order(context: Context, shape: Shape, rule: Mapping[str, Any], block: int | None) -> dict[str, Any]:
+    spans = bounds(shape.n, block or shape.block)
+    write_array(context.path("blocks"), np.arange(len(spans)))
+    write_array(context.path("starts"), np.array([0, *(stop for _, stop in spans)], np.int64))
+    for b, (start, stop) in enumerate(spans):
+        write_array(context.path(f"ids/{b}"), np.arange(start, stop))
+    return {"blocks": len(spans), **rule}
 
 
 def edge_cost(source: GraphSource, kept: int) -> Cost:
@@ -100,30 +108,47 @@ def edge_graph_stages(source: GraphSource, survey: Stage | None = None) -> list[
     shape, rule = edge_shape(source), {"n_neighbors": source.listed or mean_neighbors(source), "radius": None}
     rule |= source.joins or {}
     lists, known, about = rule["radius"] is None, survey is None, described(shape)
-    first = survey or Stage("survey", (), {"source": source.fingerprint(), "metric": GIVEN}, lambda _: about)
-
-    def join(context: Context) -> dict[str, Any]:
-        there = source if known else source.found(context.of("survey"))
-        found = scatter(context, there)
-        alone = source.joins is not None
-        counted = merge(context, there, found, "squared", alone=alone, reach=known)  # (else the survey writes it)
-        k = neighbors_of(counted["listed"])
-        context.note(f"{counted['edges']:,} edges of {source.n:,} nodes are joined; {found.loops:,} loops left out")
-        kept = {name: counted[name] for name in ("blocks", "edges", "halo_rows", "zero_edges")}
-        kept |= {"reach": len(found.senders)} if known else {}
-        return kept | {"n_neighbors": k if lists else None, "radius": rule["radius"], "loops": found.loops}
-
-    def finished(context: Context, joined: dict[str, Any]) -> dict[str, Any]:
-        return scaled(context, joined) if lists else joined
+    first = survey or Stage(
+        "survey", (), {"source": source.fingerprint(), "metric": GIVEN}, partial(run_known, found=about)
+    )
 
     parameters = source.rules() | ({"source": source.fingerprint()} if known else {})
     if source.n <= source.block:
         order, cost = order_stage(shape, rule, spans(source)[1]), edge_cost(source, 32)
-        whole = Stage("graph", ("survey", "order"), parameters, lambda context: finished(context, join(context)), cost)
-        return [first, order, whole]
+        whole = partial(run_whole_graph, source=source, known=known, lists=lists, rule=rule)
+        return [first, order, Stage("graph", ("survey", "order"), parameters, whole, cost)]
+    join = partial(run_joined_edges, source=source, known=known, lists=lists, rule=rule)
     edges = Stage(EDGES, ("survey",), parameters, join, edge_cost(source, 24))
     size = source.n, 2 * source.entries, source.block
-    return [first, *ordered_stages(edges, "graph", "squared", size, rule, finished)]
+    return [first, *ordered_stages(edges, "graph", "squared", size, rule, scaled if lists else None)]
+
+
+def run_known(context: Context, found: dict[str, Any]) -> dict[str, Any]:
+    """Results that nothing need be computed for."""
+    return dict(found)
+
+
+def run_whole_graph(
+    context: Context, source: GraphSource, known: bool, lists: bool, rule: dict[str, Any]
+) -> dict[str, Any]:
+    """The graph of one block: in the order of the input."""
+    joined = run_joined_edges(context, source, known, lists, rule)
+    return scaled(context, joined) if lists else joined
+
+
+def run_joined_edges(
+    context: Context, source: GraphSource, known: bool, lists: bool, rule: dict[str, Any]
+) -> dict[str, Any]:
+    """The edges merged by blocks, in the order of the input."""
+    there = source if known else source.found(context.of("survey"))
+    found = scatter(context, there)
+    alone = source.joins is not None
+    counted = merge(context, there, found, "squared", alone=alone, reach=known)  # (else the survey writes it)
+    k = neighbors_of(counted["listed"])
+    context.note(f"{counted['edges']:,} edges of {source.n:,} nodes are joined; {found.loops:,} loops left out")
+    kept = {name: counted[name] for name in ("blocks", "edges", "halo_rows", "zero_edges")}
+    kept |= {"reach": len(found.senders)} if known else {}
+    return kept | {"n_neighbors": k if lists else None, "radius": rule["radius"], "loops": found.loops}
 
 
 def scaled(context: Context, joined: dict[str, Any]) -> dict[str, Any]:

@@ -1,30 +1,134 @@
-"""A given graph in an order in which near nodes lie together, and so into blocks; and brought into that order.
-
-Nodes come in any order, and most edges of a graph with many blocks then lead from one to another. Cells of near nodes
-are grown by sweeps over the edges (:mod:`~bigembed.neighbors.given.grown_cells`), the cells joined into blocks in this
-process (:mod:`~bigembed.neighbors.given.cell_line`), and the edges exchanged once more. What a block holds depends on
-the graph alone. A graph of one block keeps the order of the input.
-"""
+"""A given graph in an order in which near nodes lie together: its cells on a line, cut into blocks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from bigembed.blocks.owners import by_owner
-from bigembed.blocks.rows import Array, bounds, map_blocks, offsets
-from bigembed.neighbors.given.cell_line import Limits, Parts, along_a_line
-from bigembed.neighbors.given.grown_cells import CELL, ROUNDS, Joined, grow_cells, joined_cells
+from bigembed.neighbors.given.cells import CELL, ROUNDS, Joined, grow_cells, joined_cells
 from bigembed.neighbors.graph_blocks import csr_block, finish_graph, senders_of, write_block
-from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays.io import read_array, write_array
-from bigembed.store.blockwise.exchange import Exchange
-from bigembed.store.blockwise.matrix import StoredMatrix
-from bigembed.store.blockwise.stored_space import StoredSpace
+from bigembed.runtime.blocks import Array, bounds, by_owner, map_blocks, offsets
+from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.exchange import Exchange
+from bigembed.store.matrix import StoredMatrix
+from bigembed.store.spaces import StoredSpace
+
+# ------------------------------------------------------------------------------------------------------- cell line
+# Cells of a graph on a line, cut into blocks: pairs along heavy edges, pairs of pairs, and so on.
+#
+# Parts are joined as long as they fit into one block; what has grown then is a group. Groups are joined in the same
+# way without a limit. The leaves of this tree, from left to right, are the line, and blocks are groups that follow
+# each other on it: a block is a few parts of the graph, each of which hangs together.
+
+STALLED = 0.99
+"""A round that leaves more than this share of the parts is the last one (the leaves of a star pair with nothing)."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a block holds at most."""
+
+    nodes: int
+    entries: int
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Parts of a graph: how near they are to each other, a symmetric CSR array without a diagonal, and their sizes."""
+
+    graph: Any
+    nodes: Array
+    entries: Array
+
+    def joined(self, pair: Array, count: int) -> Parts:
+        """The parts that pairs of these are."""
+        gather = sparse.csr_array((np.ones(len(pair)), (np.arange(len(pair)), pair)), shape=(len(pair), count))
+        graph = (gather.T @ self.graph @ gather).tocsr()
+        graph.setdiag(0)
+        graph.eliminate_zeros()
+        sizes = (np.bincount(pair, values, count).astype(np.int64) for values in (self.nodes, self.entries))
+        return Parts(graph, *sizes)
+
+
+def along_a_line(cells: Parts, most: Limits) -> tuple[Array, Array]:
+    """Numbers of the cells from left to right, and where on the line blocks begin, with the number of cells.
+
+    A block is within the limits unless it is a single cell.
+
+    >>> path = sparse.csr_array(np.eye(6, k=2) + np.eye(6, k=-2))  # 0-2-4 and 1-3-5
+    >>> ones = np.ones(6, np.int64)
+    >>> line, starts = along_a_line(Parts(path, ones, ones), Limits(2, 2))
+    >>> [part.tolist() for part in np.split(line, starts[1:-1])]
+    [[0, 2], [4], [1, 3], [5]]
+    """
+    levels, groups = _grown(cells, most)
+    above, roots = _grown(groups, Limits(int(cells.nodes.sum()), int(cells.entries.sum())))
+    place = _leaves(np.arange(len(roots.nodes)), above)
+    line = np.argsort(place)
+    cuts = _cut(groups.nodes[line], groups.entries[line], most)
+    group = np.arange(len(cells.nodes))
+    for pair in levels:
+        group = pair[group]
+    held = np.bincount(group, minlength=len(line))[line]
+    return np.argsort(_leaves(place, levels)), offsets(held)[cuts]
+
+
+def _grown(parts: Parts, most: Limits) -> tuple[list[Array], Parts]:
+    """The part that each part becomes, round by round, and the last parts."""
+    from bigembed.neighbors.compiled import matched  # imports numba: only here
+
+    levels: list[Array] = []
+    while True:
+        graph = parts.graph
+        graph.sort_indices()
+        sizes = parts.nodes, parts.entries
+        pair, count = matched(graph.indptr, graph.indices, graph.data, *sizes, most.nodes, most.entries)
+        if count > STALLED * len(pair):
+            return levels, parts
+        levels.append(pair)
+        parts = parts.joined(pair, count)
+
+
+def _leaves(place: Array, levels: list[Array]) -> Array:
+    """Places of the parts that were there before some rounds, from those after them."""
+    for pair in reversed(levels):
+        order = np.argsort(place[pair], kind="stable")
+        place = np.empty(len(pair), np.int64)
+        place[order] = np.arange(len(pair))
+    return place
+
+
+def _cut(nodes: Array, entries: Array, most: Limits) -> Array:
+    """Where runs within the limits begin, each as long as it can be, and the number of all.
+
+    >>> _cut(np.array([2, 2, 9, 1, 1]), np.zeros(5, np.int64), Limits(4, 4)).tolist()
+    [0, 2, 3, 5]
+    """
+    sums, cuts = (np.cumsum(nodes), np.cumsum(entries)), [0]
+    while cuts[-1] < len(nodes):
+        low = cuts[-1]
+        ends = [
+            int(np.searchsorted(total, (total[low - 1] if low else 0) + limit, side="right"))
+            for total, limit in zip(sums, (most.nodes, most.entries), strict=True)
+        ]
+        cuts.append(max(low + 1, min(ends)))
+    return np.array(cuts)
+
+
+# ----------------------------------------------------------------------------------------------------------- order
+# A given graph in an order in which near nodes lie together, and so into blocks; and brought into that order.
+#
+# Nodes come in any order, and most edges of a graph with many blocks then lead from one to another. Cells of near
+# nodes are grown by sweeps over the edges (:mod:`~bigembed.neighbors.given.cells`), the cells joined into
+# blocks in this process (:mod:`~bigembed.neighbors.given.order`), and the edges exchanged once more. What a block
+# holds depends on the graph alone. A graph of one block keeps the order of the input.
 
 EDGES = "edges"
 """The stage of the symmetric graph in the order of the input, which these read."""
@@ -53,13 +157,24 @@ def ordered_stages(
     """
     n, entries, block = shape
 
-    def run(context: Context) -> dict[str, Any]:
-        found = reordered(context, values)
-        joined = context.results(EDGES) | {key: found[key] for key in ("blocks", "halo_rows", "inside")}
-        return finish(context, joined) if finish else joined
-
     order = order_stage(n, entries, block, values, rule, edges.inputs)
-    return [edges, order, Stage(name, (*edges.inputs, EDGES, "order"), {}, run, reorder_cost(n, entries, block))]
+    return [
+        edges,
+        order,
+        Stage(
+            name,
+            (*edges.inputs, EDGES, "order"),
+            {},
+            partial(run_ordered, values=values, finish=finish),
+            reorder_cost(n, entries, block),
+        ),
+    ]
+
+
+def run_ordered(context: Context, values: str, finish: Finish | None) -> dict[str, Any]:
+    found = reordered(context, values)
+    joined = context.results(EDGES) | {key: found[key] for key in ("blocks", "halo_rows", "inside")}
+    return finish(context, joined) if finish else joined
 
 
 def order_stage(
@@ -67,19 +182,6 @@ def order_stage(
 ) -> Stage:
     """``ids/b``, the nodes of the input that block b holds, of at most ``block`` nodes, and ``places/b``, where those
     of the input are. ``values`` of the stage ``edges`` are weights ("given") or squared lengths ("squared")."""
-
-    def run(context: Context) -> dict[str, Any]:
-        matrix = context.home.matrix(EDGES, values)
-        space = StoredSpace(matrix, context.exchange)
-        cells, sweeps = grow_cells(space, matrix, values == "squared")
-        joined = joined_cells(space, matrix, values == "squared", cells)
-        cell = np.concatenate([space.read(cells, b)[:, 0] for b in range(len(matrix.rows))])
-        degree = np.concatenate(map_blocks(degree_block, [(b,) for b in range(len(matrix.rows))], matrix=matrix))
-        ids, starts = ordered_nodes(cell, degree, joined, block)
-        _write(context, ids, starts, offsets(matrix.rows))
-        context.note(f"{n:,} nodes in {len(starts) - 1:,} blocks, found by {sweeps} sweeps over the edges")
-        counts = {"cells": len(np.unique(cell)), "sweeps": sweeps, "placed": len(matrix.rows)}
-        return {"blocks": len(starts) - 1, **counts, **rule}
 
     held = -(-entries // n) * block
     cost = Cost(
@@ -92,7 +194,27 @@ def order_stage(
         scalar_ops=3 * SWEEPS * entries,
         maps=SWEEPS + 4,
     )
-    return Stage("order", (*inputs, EDGES), {**rule, "block": block, "cell": CELL, "rounds": ROUNDS}, run, cost)
+    return Stage(
+        "order",
+        (*inputs, EDGES),
+        {**rule, "block": block, "cell": CELL, "rounds": ROUNDS},
+        partial(run_order, n=n, block=block, values=values, rule=rule),
+        cost,
+    )
+
+
+def run_order(context: Context, n: int, block: int, values: str, rule: Mapping[str, Any]) -> dict[str, Any]:
+    matrix = context.home.matrix(EDGES, values)
+    space = StoredSpace(matrix, context.exchange)
+    cells, sweeps = grow_cells(space, matrix, values == "squared")
+    joined = joined_cells(space, matrix, values == "squared", cells)
+    cell = np.concatenate([space.read(cells, b)[:, 0] for b in range(len(matrix.rows))])
+    degree = np.concatenate(map_blocks(degree_block, [(b,) for b in range(len(matrix.rows))], matrix=matrix))
+    ids, starts = ordered_nodes(cell, degree, joined, block)
+    _write(context, ids, starts, offsets(matrix.rows))
+    context.note(f"{n:,} nodes in {len(starts) - 1:,} blocks, found by {sweeps} sweeps over the edges")
+    counts = {"cells": len(np.unique(cell)), "sweeps": sweeps, "placed": len(matrix.rows)}
+    return {"blocks": len(starts) - 1, **counts, **rule}
 
 
 def degree_block(b: int, *, matrix: StoredMatrix) -> Array:

@@ -1,8 +1,4 @@
-"""Neighbors by distances that are computed pair by pair: of metrics that are not Euclidean, and of sparse rows.
-
-The candidates are those of the Euclidean search, the rows of the cells that a row probes; here every pair of a row and
-a candidate gets its distance. Lists are ordered by (squared distance, id), whatever the pieces.
-"""
+"""Neighbors by distances that are computed pair by pair, and the search with the roles exchanged."""
 
 from __future__ import annotations
 
@@ -12,16 +8,80 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bigembed.blocks.metrics import RowMetric
-from bigembed.blocks.rows import Array, is_sparse
-from bigembed.neighbors.exact import merge_pairs
+from bigembed.distance.metrics import RowMetric
+from bigembed.distance.pairwise import paired_squared, rounding
+from bigembed.neighbors.exact import approximate_squared, merge_pairs
 from bigembed.neighbors.search.local import Cells
-from bigembed.neighbors.search.reverse import Pairs, joined_pairs
+from bigembed.runtime.blocks import Array, is_sparse
 
 if TYPE_CHECKING:
-    from bigembed.neighbors.ordering.survey import Shape
     from bigembed.neighbors.search.pair_join import PairDistances
     from bigembed.neighbors.search.probes import Probing
+    from bigembed.neighbors.survey import Shape
+
+
+# --------------------------------------------------------------------------------------------------------- reverse
+# The search with the roles exchanged: which fitted rows would have a new row among their own k nearest.
+#
+# A fitted row j looks, among the new rows of the cells that it probes, for those no farther than its k-th neighbor.
+# As in :mod:`bigembed.neighbors.search.local` a matrix product only rejects, and what may count is computed exactly.
+
+Pairs = tuple[Array, Array, Array]
+"""Row, candidate and squared distance of each pair."""
+_TILE = 512
+
+
+def reverse_cells(rows: Array, limits: Array, probing: Probing, new: Cells) -> Pairs:
+    """Pairs of one of the ``rows`` (n, d) and a row of a cell of ``new`` that it probes, ‖x − y‖² ≤ its limit.
+
+    ``limits`` (n,) in the dtype of the rows. Rows and candidates are counted in ``rows`` and ``new.rows``.
+    """
+    from bigembed.neighbors.search.compiled import reverse  # imports numba: only here
+
+    place = np.searchsorted(probing.cells, new.numbers)
+    asked = np.append(probing.cells, -1)[place] == new.numbers
+    starts = np.where(asked, probing.offsets[place], 0)
+    stops = np.where(asked, np.append(probing.offsets, 0)[place + 1], 0)
+    limits = np.ascontiguousarray(limits)[:, None]
+    return reverse(
+        starts,
+        stops,
+        probing.rows,
+        new.offsets,
+        new.rows,
+        new.centers,
+        rows,
+        limits,
+        rounding(rows.shape[1], rows.dtype),
+    )
+
+
+def reverse_every(rows: Array, limits: Array, new: Array) -> Pairs:
+    """Pairs of which each row probes everything, without compiled code."""
+    found: list[Pairs] = []
+    for start in range(0, len(new), _TILE):
+        tile = new[start : start + _TILE]
+        approximate, slack = approximate_squared(tile, rows)
+        candidate, row = np.nonzero(~(approximate > limits + 2 * slack[:, None]))
+        with np.errstate(over="ignore"):
+            squared = paired_squared(rows[row], tile[candidate]).astype(rows.dtype)
+        near = squared <= limits[row]
+        found.append((row[near], candidate[near] + start, squared[near]))
+    return joined_pairs(found, rows.dtype)
+
+
+def joined_pairs(found: list[Pairs], dtype: np.dtype[np.generic]) -> Pairs:
+    """Pairs of several parts as one."""
+    nothing = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, dtype))
+    row, candidate, squared = (np.concatenate(part) for part in zip(nothing, *found, strict=True))
+    return row, candidate, squared
+
+
+# ------------------------------------------------------------------------------------------------------- by metric
+# Neighbors by distances that are computed pair by pair: of metrics that are not Euclidean, and of sparse rows.
+#
+# The candidates are those of the Euclidean search, the rows of the cells that a row probes; here every pair of a row
+# and a candidate gets its distance. Lists are ordered by (squared distance, id), whatever the pieces.
 
 TILE_ENTRIES = 1 << 20
 SPARSE_ROWS = 1 << 12
@@ -36,7 +96,7 @@ class ByMetric:
     dtype: str
     """Of squared distances that are kept."""
     every: float = 0.0
-    """Terms of a distance, for a plan (:meth:`~bigembed.blocks.metrics.RowMetric.terms`)."""
+    """Terms of a distance, for a plan (:meth:`~bigembed.distance.metrics.RowMetric.terms`)."""
     listed: float = 0.0
     """Of one that may be rejected from a list by less."""
 
@@ -80,7 +140,7 @@ class ByMetric:
     ) -> None:
         """Take the candidates ``others`` into the lists of ``rows[asking]``."""
         if is_sparse(rows) and not self.metric.own:
-            from bigembed.blocks.sparse_lists import take_sparse  # imports numba: only here
+            from bigembed.distance.sparse_compiled import take_sparse  # imports numba: only here
 
             take_sparse(ids, squared, asking, rows, row_ids, others, other_ids, self.metric.text)
             return
@@ -126,7 +186,7 @@ class ByMetric:
         """Squared distances, in units of 4ᵘ (u = ``unit``), counted by the upper half of their float32 bit pattern."""
         total = np.zeros(bins, np.int64)
         if is_sparse(rows) and not self.metric.own:
-            from bigembed.blocks.sparse_lists import bins_sparse  # imports numba: only here
+            from bigembed.distance.sparse_compiled import bins_sparse  # imports numba: only here
 
             for part in _parts(len(row_ids), SPARSE_ROWS):
                 bins_sparse(queries, query_ids, rows[part], row_ids[part], self.metric.text, self.dtype, unit, total)

@@ -3,27 +3,87 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.metrics import NUMERIC
-from bigembed.blocks.owners import by_owner
-from bigembed.blocks.rows import Array, map_blocks, offsets
-from bigembed.neighbors.algorithms import NN_DESCENT, said
+from bigembed.distance.metrics import NUMERIC
 from bigembed.neighbors.exact import empty_lists, exact_block
 from bigembed.neighbors.graph_blocks import senders_of
-from bigembed.neighbors.ordering.order import ListedCells, Ordered
-from bigembed.neighbors.ordering.survey import Shape
+from bigembed.neighbors.order import CellIndex, ListedCells, Ordered
 from bigembed.neighbors.search.by_metric import ByMetric, by_metric
-from bigembed.neighbors.search.cell_spans import StoredCells
 from bigembed.neighbors.search.ground_truth import EXACT_ROWS
 from bigembed.neighbors.search.local import Cells, search_cells, search_own
-from bigembed.neighbors.search.probes import Probing, asking_cells, group_probes, pack_probes, probe_block
-from bigembed.neighbors.search.shortlist import SHORTLIST, leave_near_blocks, write_shortlists
-from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays.io import read_array, write_array
-from bigembed.store.blockwise.exchange import Exchange
+from bigembed.neighbors.search.probes import (
+    SHORTLIST,
+    Probing,
+    asking_cells,
+    group_probes,
+    leave_near_blocks,
+    pack_probes,
+    probe_block,
+    write_shortlists,
+)
+from bigembed.neighbors.search.recall import NN_DESCENT, said
+from bigembed.neighbors.survey import Shape
+from bigembed.runtime.blocks import Array, by_owner, map_blocks, offsets
+from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.exchange import Exchange
+
+# ------------------------------------------------------------------------------------------------------ cell spans
+# Cells of the ordered rows, read in spans, block by block: what a query and the filling of components sweep over.
+
+GAP_BYTES = 1 << 20
+"""Cells nobody asked for are read too where they lie between others and are fewer bytes than this."""
+
+
+@dataclass(frozen=True)
+class CellSpan:
+    """Consecutive cells of one block."""
+
+    block: int
+    start: int
+    """First row of the span, counted inside its block."""
+    stop: int
+    cells: Cells
+
+    def read(self, path: str) -> Array:
+        """The span's rows of a per-row array that is stored by block under ``path/b``."""
+        return read_array(f"{path}/{self.block}", self.start, self.stop)
+
+
+class StoredCells(CellIndex):
+    """All cells, whose rows are read in spans."""
+
+    def spans(self, cells: Array, blocks_first: Array | None = None) -> Iterator[CellSpan]:
+        """Spans that hold all of ``cells`` (ascending), each read once; ``blocks_first`` come before other blocks."""
+        owner = self.block_of(cells)
+        blocks = np.unique(owner)
+        if blocks_first is not None:
+            blocks = np.concatenate([blocks[np.isin(blocks, blocks_first)], blocks[~np.isin(blocks, blocks_first)]])
+        for b in blocks.tolist():
+            mine = cells[owner == b]
+            apart = (self.starts[mine[1:]] - self.starts[mine[:-1] + 1]) * self._row_bytes() > GAP_BYTES
+            for run in np.split(mine, np.flatnonzero(apart) + 1):
+                yield self._read(b, int(run[0]), int(run[-1]) + 1)
+
+    def _row_bytes(self) -> int:
+        return int(self.centers.shape[1] * self.centers.itemsize)
+
+    def _read(self, b: int, first: int, last: int) -> CellSpan:
+        base = self.ordered.starts[b]
+        start, stop = int(self.starts[first]), int(self.starts[last])
+        rows = self.ordered.compared(b, start - base, stop - base)
+        ids = np.arange(start, stop, dtype=np.int64)
+        numbers = np.arange(first, last)
+        cells = Cells(numbers, self.starts[first : last + 1] - start, rows, ids, self.centers[first:last])
+        return CellSpan(b, start - base, stop - base, cells)
+
+
+# ----------------------------------------------------------------------------------------------------- every block
 
 Found = tuple[int, list[int]]
 """Pairs that the search of a block compared, and the blocks whose cells its rows probe."""
@@ -40,35 +100,6 @@ def search_stage(shape: Shape, n_neighbors: int, descend: Descend) -> Stage:
     """The k nearest rows of every row among the cells that it probes, or as ``descend`` finds them from there."""
     n, row_bytes, block, by = shape.n, shape.row_bytes, shape.block, by_metric(shape)
 
-    def run(context: Context) -> dict[str, Any]:
-        ordered = Ordered.open(context.of("order"))
-        blocks = [(b,) for b in range(len(ordered.blocks))]
-        decided = context.results("witness")
-        probes = decided["n_probes"]
-        context.note(said(decided))
-        if decided.get("algorithm") == NN_DESCENT:
-            return descend(context, ordered, shape, n_neighbors, decided["target"])
-        shortlist, longer = context.of("shortlist"), {}
-        if "shortlist" in decided:
-            leave_near_blocks(ordered, context.exchange)
-            write_shortlists(ordered, context.exchange, decided["shortlist"], context.path(""))
-            shortlist, longer = context.path("").rstrip("/"), {"shortlist": decided["shortlist"]}
-        compute: Callable[..., Found]
-        shared: dict[str, Any]
-        if n <= EXACT_ROWS and len(blocks) == 1:
-            compute, shared = all_pairs_block, {"by": by}
-            probes = context.results("order")["cells"]  # a query then compares every pair too
-        elif by is not None:
-            compute, shared = search_by_metric, {"shortlist": shortlist, "n_probes": probes, "by": by}
-        else:
-            compute, shared = search_block, {"shortlist": shortlist, "n_probes": probes}
-            map_blocks(spread_block, blocks, ordered=ordered, exchange=context.exchange)
-        found = map_blocks(
-            compute, blocks, ordered=ordered, k=n_neighbors, exchange=context.exchange, out=context.path(""), **shared
-        )
-        pairs = write_asked(found, ordered=ordered, exchange=context.exchange, out=context.path(""))
-        return {"n_neighbors": n_neighbors, "n_probes": probes, "compared_per_row": pairs / n, **longer}
-
     lists = n * n_neighbors * 12
     cost = Cost(
         passes=2,
@@ -81,7 +112,43 @@ def search_stage(shape: Shape, n_neighbors: int, descend: Descend) -> Stage:
         terms=n * min(n, compared_by(by, n)) * by.listed if by else 0.0,
         maps=3,
     )
-    return Stage("search", ("order", "shortlist", "witness"), {"n_neighbors": n_neighbors, "probed": True}, run, cost)
+    return Stage(
+        "search",
+        ("order", "shortlist", "witness"),
+        {"n_neighbors": n_neighbors, "probed": True},
+        partial(run_search, shape=shape, n_neighbors=n_neighbors, descend=descend, by=by, n=n),
+        cost,
+    )
+
+
+def run_search(context: Context, shape: Shape, n_neighbors: int, descend: Descend, by: Any, n: int) -> dict[str, Any]:
+    ordered = Ordered.open(context.of("order"))
+    blocks = [(b,) for b in range(len(ordered.blocks))]
+    decided = context.results("witness")
+    probes = decided["n_probes"]
+    context.note(said(decided))
+    if decided.get("algorithm") == NN_DESCENT:
+        return descend(context, ordered, shape, n_neighbors, decided["target"])
+    shortlist, longer = context.of("shortlist"), {}
+    if "shortlist" in decided:
+        leave_near_blocks(ordered, context.exchange)
+        write_shortlists(ordered, context.exchange, decided["shortlist"], context.path(""))
+        shortlist, longer = context.path("").rstrip("/"), {"shortlist": decided["shortlist"]}
+    compute: Callable[..., Found]
+    shared: dict[str, Any]
+    if n <= EXACT_ROWS and len(blocks) == 1:
+        compute, shared = all_pairs_block, {"by": by}
+        probes = context.results("order")["cells"]  # a query then compares every pair too
+    elif by is not None:
+        compute, shared = search_by_metric, {"shortlist": shortlist, "n_probes": probes, "by": by}
+    else:
+        compute, shared = search_block, {"shortlist": shortlist, "n_probes": probes}
+        map_blocks(spread_block, blocks, ordered=ordered, exchange=context.exchange)
+    found = map_blocks(
+        compute, blocks, ordered=ordered, k=n_neighbors, exchange=context.exchange, out=context.path(""), **shared
+    )
+    pairs = write_asked(found, ordered=ordered, exchange=context.exchange, out=context.path(""))
+    return {"n_neighbors": n_neighbors, "n_probes": probes, "compared_per_row": pairs / n, **longer}
 
 
 def compared_by(by: ByMetric, n: int) -> int:

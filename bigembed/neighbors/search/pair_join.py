@@ -1,8 +1,8 @@
 """Compiled kernels of NN-descent by distances of pairs: of sparse rows, and of metrics that are not Euclidean.
 
 Importing this module imports numba. The candidates of a row give pairs, each once as far as is remembered; their
-distances have the bits that the search of cells gives them (:mod:`bigembed.blocks.metrics`). Of sparse rows, sums over
-the columns of one row alone reject first (:mod:`bigembed.blocks.sparse_sums`).
+distances have the bits that the search of cells gives them (:mod:`bigembed.distance.metrics`). Of sparse rows, sums
+over the columns of one row alone reject first (:mod:`bigembed.distance.sparse_compiled`).
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from bigembed.blocks.metric_pairs import CODES, compiled, pair
-from bigembed.blocks.metrics import RowMetric
-from bigembed.blocks.rows import Array, is_sparse
-from bigembed.blocks.sparse_sums import interval, parts_of, signed_column, sums, term_shared
+from bigembed.distance.compiled import CODES, compiled, pair
+from bigembed.distance.metrics import RowMetric
+from bigembed.distance.sparse_compiled import interval, parts_of, signed_column, sums, term_shared
+from bigembed.runtime.blocks import Array, is_sparse
 
 WIDEST = 1 << 22
 """Columns that a scratch row has; more are numbered anew, as far as they occur."""
@@ -27,7 +27,7 @@ def unseen(
 ) -> tuple[int, int]:  # fmt: skip
     """Pairs of the candidates of each row, from row ``first``, until the output is full; runs of one ``a``.
 
-    ``starts``, ``new``, ``candidates`` and ``seen`` as of :func:`bigembed.neighbors.descent.local_join.join`. Returns
+    ``starts``, ``new``, ``candidates`` and ``seen`` as of :func:`bigembed.neighbors.descent_compiled.join`. Returns
     the next row, and how many pairs there are.
     """
     mask, found = np.uint64(seen.shape[0] - 1), 0

@@ -19,12 +19,19 @@ cells 66 reach .992.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.rows import Array
-from bigembed.blocks.squared import paired_squared
+from bigembed.distance.pairwise import paired_squared
 from bigembed.neighbors.exact import approximate_squared, empty_lists, update_lists
+from bigembed.neighbors.order import Ordered
+from bigembed.runtime.blocks import Array, bounds, map_blocks
+from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.store.arrays import read_array, read_rows, write_array
+from bigembed.store.exchange import Exchange
+
+# ---------------------------------------------------------------------------------------------------------- probes
 
 BYTE = 256
 """Positions on a shortlist that a byte tells apart."""
@@ -40,7 +47,7 @@ def nearest_cells(centers: Array, others: Array, cells: Array, length: int) -> A
     identical copies.
     """
     if len(centers) * len(others) >= _FEW_PAIRS and len(others) >= length:
-        from bigembed.neighbors.ordering.nearest import nearest_lists  # imports numba: only here
+        from bigembed.neighbors.compiled import nearest_lists  # imports numba: only here
 
         return cells[nearest_lists(centers, others, length)]
     numbers, squared = empty_lists(len(centers), length, centers.dtype)
@@ -82,7 +89,7 @@ def probe_rows(
     rows: Array, home: Array, shortlist: Array, centers: Array, n_probes: int, sizes: Array, least: int
 ) -> Array:
     """:func:`probe_block` for few rows a cell, compiled: ``home`` (n,) is the list of each row in ``shortlist``."""
-    from bigembed.neighbors.search.compiled_query import nearest_cells  # imports numba
+    from bigembed.neighbors.search.compiled import nearest_cells  # imports numba
 
     wanted = np.minimum(_wanted(shortlist, n_probes, sizes, least), np.count_nonzero(shortlist >= 0, axis=1))
     probes = np.full((len(rows), max(n_probes, int(wanted.max()))), -1, np.int32)
@@ -202,7 +209,7 @@ def group_probes(probes: Array) -> Probing:
     """Turn probes int32 (n, T), −1 for none, into the rows that probe each cell."""
     if probes.size < _FEW_PAIRS:
         return _group_few(probes)
-    from bigembed.neighbors.search.topk import group  # imports numba: only here
+    from bigembed.neighbors.search.compiled import group  # imports numba: only here
 
     real = probes[probes >= 0] if probes.min(initial=0) < 0 else probes
     low, high = int(real.min(initial=np.iinfo(np.int32).max)), int(real.max(initial=-1))
@@ -236,3 +243,86 @@ def asking_cells(probing: Probing, offsets: Array) -> Array:
     pairs = np.flatnonzero(first)
     probed = np.repeat(probing.cells, np.diff(np.searchsorted(pairs, probing.offsets)))
     return np.column_stack([home[pairs], probed])
+
+
+# ------------------------------------------------------------------------------------------------------- shortlist
+# Shortlists: for each cell the nearest cells by center, which its rows may probe.
+
+SHORTLIST = 256
+NEAR_BLOCKS = 48
+"""Blocks whose cells may come onto a shortlist: bounds its cost, which would grow with the square of n."""
+
+TILE_BLOCKS = 64
+"""Blocks whose nearest blocks one task finds."""
+
+
+def shortlist_stage(n: int, row_bytes: int, cell_size: int) -> Stage:
+    """For each cell the nearest cells by center, :data:`SHORTLIST` of them: what its rows may probe."""
+
+    cells = -(-n // cell_size)
+    cost = Cost(
+        read=cells * row_bytes,
+        write=8 * SHORTLIST * cells,
+        disk=4 * SHORTLIST * cells,
+        scratch=cells * row_bytes,
+        memory=2 * cells * row_bytes + 64 * SHORTLIST * 512,
+    )
+    return Stage("shortlist", ("order",), {"length": SHORTLIST, "blocks": NEAR_BLOCKS}, run_shortlist, cost)
+
+
+def run_shortlist(context: Context) -> dict[str, Any]:
+    ordered = Ordered.open(context.of("order"))
+    leave_near_blocks(ordered, context.exchange)
+    write_shortlists(ordered, context.exchange, SHORTLIST, context.path(""))
+    return {"length": SHORTLIST}
+
+
+def leave_near_blocks(ordered: Ordered, exchange: Exchange) -> None:
+    """Leave the nearest blocks of every block: what :func:`listed_cells` chooses from."""
+    tiles = bounds(len(ordered.blocks), TILE_BLOCKS)
+    exchange.put("middles", 0, {"every": np.concatenate(map_blocks(middles_of, tiles, ordered=ordered))})
+    map_blocks(near_blocks, tiles, exchange=exchange)
+
+
+def middles_of(first: int, stop: int, *, ordered: Ordered) -> Array:
+    """The mean of the cell centers of each of some blocks, (stop − first, d) float64."""
+    starts = read_array(f"{ordered.path}/cell_block_starts", first, stop + 1)
+    centers = read_array(f"{ordered.path}/cell_centers", int(starts[0]), int(starts[-1])).astype(np.float64)
+    return np.add.reduceat(centers, starts[:-1] - starts[0]) / np.diff(starts)[:, None]
+
+
+def near_blocks(first: int, stop: int, *, exchange: Exchange) -> None:
+    """Leave the :data:`NEAR_BLOCKS` blocks nearest to each of some blocks, ascending."""
+    middles = exchange.piece("middles", 0, "every")
+    for b in range(first, stop):
+        gaps = ((middles - middles[b]) ** 2).sum(axis=1)
+        near = np.arange(len(gaps))
+        if len(gaps) > NEAR_BLOCKS:
+            near = np.flatnonzero(gaps <= np.partition(gaps, NEAR_BLOCKS - 1)[NEAR_BLOCKS - 1])
+        near = near[np.lexsort((near, gaps[near]))[:NEAR_BLOCKS]]
+        exchange.put("near", b, {"blocks": np.sort(near)})
+
+
+def write_shortlists(ordered: Ordered, exchange: Exchange, length: int, out: str) -> None:
+    """Shortlists of a length for the cells of all blocks, after :func:`leave_near_blocks`."""
+    blocks = [(b,) for b in range(len(ordered.blocks))]
+    map_blocks(shortlist_block, blocks, ordered=ordered, exchange=exchange, length=length, out=out)
+
+
+def shortlist_block(b: int, *, ordered: Ordered, exchange: Exchange, length: int, out: str) -> None:
+    """Shortlists of the cells of one block, (C_b, S) int32."""
+    first, stop = read_array(f"{ordered.path}/cell_block_starts", b, b + 2).tolist()
+    numbers = listed_cells(b, np.arange(first, stop), ordered, exchange, length)
+    write_array(f"{out}shortlist/{b}", numbers.astype(np.int32))
+
+
+def listed_cells(b: int, cells: Array, ordered: Ordered, exchange: Exchange, length: int) -> Array:
+    """Shortlists of some cells (C,) of one block, nearest first: (C, S), S the length, of the cells of the blocks
+    nearest to it."""
+    first = read_array(f"{ordered.path}/cell_block_starts")
+    near = exchange.piece("near", b, "blocks").tolist()
+    others = np.concatenate([np.arange(first[block], first[block + 1]) for block in near])
+    # (Of many blocks in one place, not all are near: maybe not the block itself.)
+    centers = read_rows(f"{ordered.path}/cell_centers", cells)
+    near_centers = read_rows(f"{ordered.path}/cell_centers", others)
+    return nearest_cells(centers, near_centers, others, min(length, int(first[-1])))

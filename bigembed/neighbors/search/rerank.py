@@ -8,55 +8,31 @@ a block compares lies in few other blocks; no process holds more than a block of
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.owners import owner_of
-from bigembed.blocks.rows import Array, map_blocks, offsets
-from bigembed.blocks.squared import paired_squared
+from bigembed.distance.pairwise import paired_squared
 from bigembed.neighbors.exact import parts_of_pairs
-from bigembed.neighbors.ordering.order import Ordered
-from bigembed.neighbors.ordering.survey import Shape, prepare
+from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.search.every_block import spread_block, write_lists
 from bigembed.neighbors.search.ground_truth import EXACT_ROWS, exact_truth
 from bigembed.neighbors.search.recall import Truth, share_found
-from bigembed.runs import Run
-from bigembed.stages import Context, Cost, Stage
-from bigembed.store.arrays.io import read_array, write_array
-from bigembed.store.blockwise.exchange import Exchange
-from bigembed.store.blockwise.parcels import Delivery, by_receiver, send, settle
-from bigembed.store.rows.passes import map_row_blocks
-from bigembed.store.rows.row_blocks import RowBlock
-from bigembed.store.rows.source import RowSource
+from bigembed.neighbors.survey import Shape, prepare
+from bigembed.rows.passes import map_row_blocks
+from bigembed.rows.source import RowBlock, RowSource
+from bigembed.runtime.blocks import Array, map_blocks, offsets, owner_of
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.exchange import Exchange
+from bigembed.store.parcels import Delivery, by_receiver, send, settle
 
 
 def follow_stage(source: RowSource, shape: Shape, given: Run, seed: int) -> Stage:
     """Rows in the order of the candidates, in blocks of whole cells that suit their own width. One pass."""
-
-    def run(context: Context) -> dict[str, Any]:
-        old = Ordered.open(given.path("order"))
-        cell_starts = read_array(f"{old.path}/cell_starts")
-        first_cells = block_cells(cell_starts, read_array(f"{old.path}/cell_block_starts"), shape.block)
-        starts = cell_starts[first_cells]
-        share: dict[str, Any] = {"exchange": context.exchange}
-        map_blocks(places_block, [(b,) for b in range(len(old.blocks))], old=old, rows=shape.block, **share)
-        places = settle(context.exchange, "places", len(old.blocks))
-        spans = map_row_blocks(source, carry_block, shape=shape, places=places, starts=starts, **share)
-        tasks = [(b, int(first), int(stop)) for b, (first, stop) in enumerate(pairwise(first_cells))]
-        carried = settle(context.exchange, "carried", len(spans))
-        map_blocks(settle_block, tasks, carried=carried, cell_starts=cell_starts, out=context.path(""))
-        centers = [read_array(context.path(f"cell_centers_of/{b}")) for b in range(len(tasks))]
-        for name, array in {
-            "blocks": np.arange(len(tasks)),
-            "starts": starts,
-            "cell_block_starts": first_cells,
-            "cell_starts": cell_starts,
-            "cell_centers": np.concatenate(centers),
-        }.items():
-            write_array(context.path(name), array)
-        return {"blocks": len(tasks), "largest": int(np.diff(starts).max()), "cells": len(cell_starts) - 1}
 
     block, total = shape.block * shape.row_bytes, shape.n * shape.row_bytes
     cost = Cost(
@@ -69,7 +45,31 @@ def follow_stage(source: RowSource, shape: Shape, given: Run, seed: int) -> Stag
         coordinator=16 * shape.n // 64,
     )
     parameters = {"candidates": given.digest("order"), "seed": seed}
-    return Stage("order", ("survey",), parameters, run, cost)
+    return Stage("order", ("survey",), parameters, partial(run_follow, source=source, shape=shape, given=given), cost)
+
+
+def run_follow(context: Context, source: RowSource, shape: Shape, given: Run) -> dict[str, Any]:
+    old = Ordered.open(given.path("order"))
+    cell_starts = read_array(f"{old.path}/cell_starts")
+    first_cells = block_cells(cell_starts, read_array(f"{old.path}/cell_block_starts"), shape.block)
+    starts = cell_starts[first_cells]
+    share: dict[str, Any] = {"exchange": context.exchange}
+    map_blocks(places_block, [(b,) for b in range(len(old.blocks))], old=old, rows=shape.block, **share)
+    places = settle(context.exchange, "places", len(old.blocks))
+    spans = map_row_blocks(source, carry_block, shape=shape, places=places, starts=starts, **share)
+    tasks = [(b, int(first), int(stop)) for b, (first, stop) in enumerate(pairwise(first_cells))]
+    carried = settle(context.exchange, "carried", len(spans))
+    map_blocks(settle_block, tasks, carried=carried, cell_starts=cell_starts, out=context.path(""))
+    centers = [read_array(context.path(f"cell_centers_of/{b}")) for b in range(len(tasks))]
+    for name, array in {
+        "blocks": np.arange(len(tasks)),
+        "starts": starts,
+        "cell_block_starts": first_cells,
+        "cell_starts": cell_starts,
+        "cell_centers": np.concatenate(centers),
+    }.items():
+        write_array(context.path(name), array)
+    return {"blocks": len(tasks), "largest": int(np.diff(starts).max()), "cells": len(cell_starts) - 1}
 
 
 def block_cells(cell_starts: Array, block_starts: Array, rows: int) -> Array:
@@ -124,23 +124,21 @@ def settle_block(b: int, first: int, stop: int, *, carried: Delivery, cell_start
 def true_witness_stage(shape: Shape, k: int, seed: int) -> Stage:
     """Exact neighbors of sampled rows, and the distance histogram, in the space that orders."""
 
-    def run(context: Context) -> dict[str, Any]:
-        return {"witnesses": len(exact_truth(context, k, seed).ids)}
+    return Stage(
+        "witness",
+        ("survey", "order"),
+        {"n_neighbors": k, "seed": seed},
+        partial(run_true_witness, k=k, seed=seed),
+        Cost(passes=1),
+    )
 
-    return Stage("witness", ("survey", "order"), {"n_neighbors": k, "seed": seed}, run, Cost(passes=1))
+
+def run_true_witness(context: Context, k: int, seed: int) -> dict[str, Any]:
+    return {"witnesses": len(exact_truth(context, k, seed).ids)}
 
 
 def rerank_stage(shape: Shape, k: int, n_candidates: int, given: Run) -> Stage:
     """The k nearest of the ``n_candidates`` first candidates of every row. One pass."""
-
-    def run(context: Context) -> dict[str, Any]:
-        ordered = Ordered.open(context.of("order"))
-        blocks = [(b,) for b in range(len(ordered.blocks))]
-        map_blocks(spread_block, blocks, ordered=ordered, exchange=context.exchange)
-        fixed: dict[str, Any] = {"ordered": ordered, "k": k, "exchange": context.exchange, "out": context.path("")}
-        lists: dict[str, Any] = {"candidates": given.path("search"), "starts": Ordered.open(given.path("order")).starts}
-        map_blocks(rerank_block, blocks, n_candidates=n_candidates, **lists, **fixed)
-        return {"n_neighbors": k, "candidates": n_candidates, "compared_per_row": n_candidates}
 
     kept = 12 * shape.n * k
     total = shape.n * shape.row_bytes
@@ -153,7 +151,19 @@ def rerank_stage(shape: Shape, k: int, n_candidates: int, given: Run) -> Stage:
         memory=shape.block * (3 * shape.row_bytes + 40 * n_candidates) + (32 << 20),
     )
     parameters = {"n_neighbors": k, "n_candidates": n_candidates, "given": given.digest("search")}
-    return Stage("search", ("order",), parameters, run, cost)
+    return Stage(
+        "search", ("order",), parameters, partial(run_rerank, k=k, n_candidates=n_candidates, given=given), cost
+    )
+
+
+def run_rerank(context: Context, k: int, n_candidates: int, given: Run) -> dict[str, Any]:
+    ordered = Ordered.open(context.of("order"))
+    blocks = [(b,) for b in range(len(ordered.blocks))]
+    map_blocks(spread_block, blocks, ordered=ordered, exchange=context.exchange)
+    fixed: dict[str, Any] = {"ordered": ordered, "k": k, "exchange": context.exchange, "out": context.path("")}
+    lists: dict[str, Any] = {"candidates": given.path("search"), "starts": Ordered.open(given.path("order")).starts}
+    map_blocks(rerank_block, blocks, n_candidates=n_candidates, **lists, **fixed)
+    return {"n_neighbors": k, "candidates": n_candidates, "compared_per_row": n_candidates}
 
 
 def rerank_block(
@@ -193,7 +203,7 @@ def pair_distances(rows: Array, others: Array, i: Array, j: Array) -> Array:
 
 def compiled_pair_distances(rows: Array, others: Array, i: Array, j: Array) -> Array:
     """:func:`pair_distances`, compiled: the same bits."""
-    from bigembed.neighbors.search.topk import distances_of_pairs  # imports numba: only here
+    from bigembed.neighbors.search.compiled import distances_of_pairs  # imports numba: only here
 
     out = np.empty(len(i), rows.dtype)
     distances_of_pairs(np.ascontiguousarray(rows), np.ascontiguousarray(others), i, j, out)
@@ -203,30 +213,36 @@ def compiled_pair_distances(rows: Array, others: Array, i: Array, j: Array) -> A
 def reranked_recall_stage(target: float, n_candidates: int, given: Run) -> Stage:
     """Measured recall of the lists, beside that of the candidates before they were ordered, and of all of them."""
 
-    def run(context: Context) -> dict[str, Any]:
-        truth = Truth(read_array(context.of("witness", "ids")), read_array(context.of("witness", "neighbors")))
-        k = truth.neighbors.shape[1]
-        order = Ordered.open(given.path("order"))
-        ordered = share_found(truth, context.of("search"), Ordered.open(context.of("order")), k)
-        unordered = share_found(truth, given.path("search"), order, k)
-        reachable = share_found(truth, given.path("search"), order, n_candidates)
-        advice = (
-            ""
-            if ordered.recall >= target
-            else (
-                f"The candidates hold {reachable.recall:.4f} of the true neighbors. Raise n_candidates "
-                f"({n_candidates}), or take candidates in more coordinates"
-            )
-        )
-        return {
-            "recall": ordered.recall,
-            "standard_error": ordered.standard_error,
-            "target": target,
-            "rows": len(truth.ids),
-            "recall_before": unordered.recall,
-            "recall_of_candidates": reachable.recall,
-            "advice": advice,
-        }
-
     parameters = {"target": target, "n_candidates": n_candidates, "given": given.digest("search")}
-    return Stage("recall", ("order", "search", "witness"), parameters, run)
+    return Stage(
+        "recall",
+        ("order", "search", "witness"),
+        parameters,
+        partial(run_reranked_recall, target=target, n_candidates=n_candidates, given=given),
+    )
+
+
+def run_reranked_recall(context: Context, target: float, n_candidates: int, given: Run) -> dict[str, Any]:
+    truth = Truth(read_array(context.of("witness", "ids")), read_array(context.of("witness", "neighbors")))
+    k = truth.neighbors.shape[1]
+    order = Ordered.open(given.path("order"))
+    ordered = share_found(truth, context.of("search"), Ordered.open(context.of("order")), k)
+    unordered = share_found(truth, given.path("search"), order, k)
+    reachable = share_found(truth, given.path("search"), order, n_candidates)
+    advice = (
+        ""
+        if ordered.recall >= target
+        else (
+            f"The candidates hold {reachable.recall:.4f} of the true neighbors. Raise n_candidates "
+            f"({n_candidates}), or take candidates in more coordinates"
+        )
+    )
+    return {
+        "recall": ordered.recall,
+        "standard_error": ordered.standard_error,
+        "target": target,
+        "rows": len(truth.ids),
+        "recall_before": unordered.recall,
+        "recall_of_candidates": reachable.recall,
+        "advice": advice,
+    }

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from bigembed.blocks.affine import affine_block
-from bigembed.blocks.rows import one_blas_thread
+from bigembed.rows.row_maps import affine_block
+from bigembed.runtime.blocks import one_blas_thread
 
 
 @pytest.mark.parametrize("d", [1, 3, 64, 511])

@@ -8,15 +8,9 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from bigembed.blocks.distances import (
-    METRICS,
-    Metric,
-    checked_metric,
-    refuse_square,
-    wrong_entries,
-)
-from bigembed.blocks.functions import function_of, importable
+from bigembed.distance.pairwise import METRICS, Metric, checked_metric, refuse_square, wrong_entries
 from bigembed.errors import InputError
+from bigembed.runtime.parameters import function_of, importable
 from tests.unit.block_functions import WORDS, manhattan, word_distance
 
 NEEDED: dict[str, dict[str, Any]] = {

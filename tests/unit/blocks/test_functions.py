@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import bigembed as be
-from bigembed.blocks.functions import allowed, uncalled
 from bigembed.errors import InputError, JobError
 from bigembed.jobs.extend import extend
 from bigembed.jobs.growth.refresh import refresh
@@ -17,7 +16,9 @@ from bigembed.jobs.report.page import write_report
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import parse_job, read_job
 from bigembed.jobs.sweep.run import sweep, varied
-from bigembed.store.formats.registry import ingest
+from bigembed.rows.formats.registry import ingest
+from bigembed.runtime.parameters import allowed_functions as allowed
+from bigembed.runtime.parameters import uncalled
 from tests.unit.block_functions import manhattan
 
 NAME = "tests.unit.block_functions:manhattan"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from bigembed.blocks.moments import merge_moments, moments_block
+from bigembed.linalg.moments import merge_moments, moments_block
 
 
 def merged(rows, cuts, weights=None):

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from bigembed.blocks.nonnegative import nonnegative_rows
+from bigembed.linalg.nonnegative import nonnegative_rows
 
 
 def problem(n: int, m: int, d: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.csr import CSRBlock
-from bigembed.blocks.rows import executor, map_blocks, settled
-from bigembed.store.rows.source import RowSource
+from bigembed.rows.source import RowSource
+from bigembed.runtime.blocks import executor, map_blocks, settled
+from bigembed.store.matrix import CSRBlock
 
 NUMBERS = np.arange(12.0).reshape(3, 4)
 

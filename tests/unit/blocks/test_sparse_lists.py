@@ -9,12 +9,12 @@ import pytest
 from scipy import sparse
 from scipy.spatial.distance import cdist
 
-from bigembed.blocks.mapped_rows import mapped_rows
-from bigembed.blocks.metric_pairs import CODES
-from bigembed.blocks.metrics import NUMERIC, RowMetric
+from bigembed.distance.compiled import CODES
+from bigembed.distance.metrics import NUMERIC, RowMetric
 from bigembed.neighbors.exact import empty_lists
 from bigembed.neighbors.search.by_metric import ByMetric
-from bigembed.quality.lists import counts_block, nearest_block
+from bigembed.quality.passes import counts_block, nearest_block
+from bigembed.rows.row_maps import mapped_rows
 
 SIGNED = ("euclidean", "cosine", "correlation", "manhattan", "chebyshev", "canberra", "hamming")
 

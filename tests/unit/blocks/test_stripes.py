@@ -11,9 +11,9 @@ import dask
 import numpy as np
 import pytest
 
-from bigembed.blocks.rows import executor, run_tasks, threads, ticking
-from bigembed.blocks.stripes import STRIPE, spread, stripes, working
-from bigembed.blocks.vector_space import MemorySpace
+from bigembed.runtime.blocks import executor, run_tasks, threads, ticking
+from bigembed.runtime.local_pool import STRIPE, spread, stripes, working
+from bigembed.store.vector_space import MemorySpace
 from tests.executors import maps
 
 

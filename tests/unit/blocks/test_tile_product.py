@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from bigembed.blocks import tile_product
+from bigembed.runtime import tile_product
 
 
 @njit

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from bigembed import datasets
-from bigembed.blocks.rows import block_rows
-from bigembed.datasets.dataset import GRANULE
+from bigembed.datasets.synthetic import GRANULE
 from bigembed.errors import InputError, InputTypeError
+from bigembed.runtime.blocks import block_rows
 
 SYNTHETIC = sorted(set(datasets.REGISTRY) - {"coil20", "digits", "mnist", "pacman", "rotated", "us_cities"})
 N = 2 * GRANULE + 37

@@ -8,9 +8,9 @@ import pytest
 from PIL import Image
 
 from bigembed import datasets
-from bigembed.blocks.rows import Array
 from bigembed.errors import DamagedError, InputError, MissingPathError
-from bigembed.store.formats.idx import read_idx
+from bigembed.rows.formats.binary import read_idx
+from bigembed.runtime.blocks import Array
 
 
 def idx(array: Array) -> bytes:

@@ -11,9 +11,9 @@ import pytest
 from scipy import sparse
 from scipy.spatial import cKDTree
 
-from bigembed.blocks.rows import bounds
-from bigembed.blocks.vector_space import MemorySpace
-from bigembed.operators.sparse import SparseOperator
+from bigembed.linalg.operator import SparseOperator
+from bigembed.runtime.blocks import bounds
+from bigembed.store.vector_space import MemorySpace
 from tests.operator_views import memory_matrix
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import linalg
 
-from bigembed.eigen import dense
-from bigembed.eigen.dense import solve_dense_matrix
+from bigembed.linalg import eigenpairs as dense
+from bigembed.linalg.eigenpairs import solve_dense_matrix
 
 
 def with_spectrum(values, seed=0):

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy import linalg, sparse
 
-from bigembed.eigen import dense
-from bigembed.eigen.dense import solve_dense_matrix
-from bigembed.eigen.krylov import leading_pairs
+from bigembed.linalg import eigenpairs as dense
+from bigembed.linalg.eigenpairs import leading_pairs, solve_dense_matrix
 
 
 def hypercube(d):

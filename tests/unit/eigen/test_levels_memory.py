@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bigembed.eigen import coarse, multigrid
+from bigembed.linalg import coarse, multigrid
 
 SIDE = 14
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from scipy import sparse
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from bigembed.eigen import iteration, lobpcg
 from bigembed.errors import InputError
+from bigembed.linalg import lobpcg
+from bigembed.linalg import lobpcg as iteration
 
 
 def solved(graphs, weights, m, rows=500, inside=None, **options):

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bigembed.eigen.aggregate import start_of
-from bigembed.eigen.local_functions import lowest_beside
+from bigembed.linalg.aggregate_functions import lowest_beside
+from bigembed.linalg.coarse import start_of
 
 P = 8
 

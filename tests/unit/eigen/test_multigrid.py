@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bigembed.blocks.rows import executor
-from bigembed.blocks.stripes import working
-from bigembed.blocks.threads import Threads
-from bigembed.eigen import coarse, coarse_solve, lobpcg, multigrid
-from bigembed.eigen.lobpcg import State
+from bigembed.linalg import coarse, coarse_solve, lobpcg, multigrid
+from bigembed.linalg.lobpcg import State
+from bigembed.runtime.blocks import executor
+from bigembed.runtime.local_pool import Threads, working
 
 
 @pytest.fixture(scope="module")

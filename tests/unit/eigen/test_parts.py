@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from bigembed.blocks.vector_space import tree_sum
-from bigembed.eigen import coarse, coarse_solve
-from bigembed.eigen.aggregate import Groups, Rows, aggregates, local_basis
-from bigembed.eigen.dense import solve_dense, solve_dense_matrix
-from bigembed.eigen.lanczos import solve_lanczos
-from bigembed.eigen.ritz import rayleigh_ritz
 from bigembed.errors import InputError
+from bigembed.linalg import coarse, coarse_solve
+from bigembed.linalg.coarse import Groups, Rows, aggregates, local_basis
+from bigembed.linalg.eigenpairs import rayleigh_ritz, solve_dense, solve_dense_matrix
+from bigembed.linalg.lanczos import solve_lanczos
+from bigembed.store.vector_space import tree_sum
 
 
 def test_rayleigh_ritz_in_a_bad_basis():

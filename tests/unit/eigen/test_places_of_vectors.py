@@ -14,20 +14,18 @@ import numpy as np
 import pytest
 
 import bigembed as be
-from bigembed.blocks.csr import CSRBlock
-from bigembed.blocks.rows import executor, here
-from bigembed.blocks.threads import Threads
-from bigembed.blocks.vector_space import MemorySpace, copy_vectors
-from bigembed.eigen import lobpcg
-from bigembed.embedding.graph import weights as given_weights
-from bigembed.embedding.walk import spectral
-from bigembed.operators.sparse import SparseOperator
-from bigembed.stages import observing
-from bigembed.store.blockwise import held_space
-from bigembed.store.blockwise.exchange import Exchange
-from bigembed.store.blockwise.held_space import Checkpoints, held, holding, in_memory
-from bigembed.store.blockwise.matrix import MappedMatrix
-from bigembed.store.blockwise.stored_space import StoredSpace
+from bigembed.estimator import graph_input as given_weights
+from bigembed.linalg import lobpcg
+from bigembed.linalg.operator import SparseOperator
+from bigembed.maps.walk import spectral
+from bigembed.runtime.blocks import executor, here
+from bigembed.runtime.local_pool import Threads
+from bigembed.stages.stage import observing
+from bigembed.store import spaces as held_space
+from bigembed.store.exchange import Exchange
+from bigembed.store.matrix import CSRBlock, MappedMatrix
+from bigembed.store.spaces import Checkpoints, StoredSpace, held, holding, in_memory
+from bigembed.store.vector_space import MemorySpace, copy_vectors
 from tests.blocks import blocks_of
 from tests.executors import maps
 

@@ -7,8 +7,8 @@ import pytest
 from scipy import sparse
 from scipy.linalg import subspace_angles
 
-from bigembed.eigen.smallest import smallest_pairs
 from bigembed.errors import PlanError
+from bigembed.linalg.smallest import smallest_pairs
 
 
 def path_laplacian(n: int) -> sparse.csr_array:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bigembed.eigen.sweeps import away_of, prolong, restrict, update_block
+from bigembed.linalg.lobpcg_sweeps import away_of, prolong, restrict, update_block
 
 ROWS, COUNT, FUNCTIONS = 1_300, 40, 3
 CASES = [(5, 0, 0, 5, 0), (9, 0, 9, 9, 9), (15, 15, 15, 15, 15), (2, 2, 2, 2, 2), (7, 7, 7, 6, 6)]

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from scipy.linalg import eigh
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from bigembed.blocks.rows import Array
-from bigembed.embedding.linear.class_scatter import (
+from bigembed.maps.linear.class_scatter import (
     ClassScatter,
     Covariances,
     class_scatter_block,
@@ -24,6 +23,7 @@ from bigembed.embedding.linear.class_scatter import (
     fourth_moments_block,
     scales_of,
 )
+from bigembed.runtime.blocks import Array
 
 
 def sample(n: int = 300, d: int = 5, c: int = 4, seed: int = 0) -> tuple[Array, Array]:

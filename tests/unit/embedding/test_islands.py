@@ -13,8 +13,8 @@ import pytest
 from scipy.sparse import csr_array
 
 import bigembed as be
-from bigembed.embedding.graph.parts import least_rows, parts_of
 from bigembed.errors import ComponentsWarning, DegenerateWarning, DisconnectedGraphError, InputError
+from bigembed.estimator.graph_input import least_rows, parts_of
 from bigembed.jobs.record import read_record
 from bigembed.jobs.run import plan_job
 from bigembed.jobs.spec import read_job

@@ -15,7 +15,7 @@ from sklearn import datasets
 import bigembed as be
 from bigembed import errors
 from bigembed.errors import InputError, RecallWarning
-from bigembed.estimator.warning import CATEGORIES
+from bigembed.estimator.reporting import CATEGORIES
 
 Case = tuple[Any, dict[str, Any]]
 

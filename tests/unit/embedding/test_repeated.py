@@ -13,8 +13,8 @@ from scipy.sparse import csr_array
 from sklearn.datasets import load_digits
 
 import bigembed as be
-from bigembed.kernels import affinity
-from bigembed.stages import Event, Stage, observing
+from bigembed.maps.walk import stages as affinity
+from bigembed.stages.stage import Event, Stage, observing
 from tests.blocks import blocks_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.MapWarning")

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import bigembed as be
-from bigembed.embedding.walk.stability import half_map, shares_kept
 from bigembed.errors import MapWarning, SeparationWarning
-from bigembed.kernels.gaussian import NARROW
-from bigembed.kernels.scale import Bandwidth
+from bigembed.maps.bandwidth import Bandwidth
+from bigembed.maps.kernels import NARROW
+from bigembed.maps.walk.judgement import half_map, shares_kept
 
 
 def lists(rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

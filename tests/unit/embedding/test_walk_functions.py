@@ -92,7 +92,7 @@ def test_smoothing_is_the_power_of_the_walk(rows: np.ndarray, t: int, tmp_path: 
     walk = (weights / weights.sum(axis=1)[:, None]).toarray()
     wanted = np.linalg.matrix_power(walk, t) @ columns
     with blocks_for(N), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bigembed.embedding.walk.smoothing.BLOCK_BYTES", 8 * 2 * N)  # (several panels)
+        patch.setattr("bigembed.maps.walk.smoothing.BLOCK_BYTES", 8 * 2 * N)  # (several panels)
         graph = be.DiffusionMap(alpha=0.0).fit(be.open_graph(weights))
         found = be.smooth(graph, columns, t)
         np.testing.assert_allclose(found, wanted, atol=1e-12)

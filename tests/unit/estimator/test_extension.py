@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import bigembed as be
-from bigembed.blocks.rows import executor
-from bigembed.embedding import extension
-from bigembed.embedding.streaming import groups
 from bigembed.errors import ComponentsWarning, ExistingOutputError, InputError, LockedError
-from bigembed.store.arrays.io import read_array
-from bigembed.store.storage.lock import hold
+from bigembed.estimator import extension
+from bigembed.estimator.transform import groups
+from bigembed.runtime.blocks import executor
+from bigembed.store.arrays import read_array
+from bigembed.store.locks import hold
 from tests.blocks import graph_blocks
 
 

@@ -16,11 +16,11 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 
 import bigembed as be
-from bigembed.blocks import rows as canonical
 from bigembed.errors import BigembedWarning, MapWarning
 from bigembed.estimator.judged import ROWS, drawn_numbers, with_judgement
-from bigembed.jobs.sweep.quality import quality_stages
-from bigembed.store.rows.source import RowSource
+from bigembed.jobs.sweep.course import quality_stages
+from bigembed.rows.source import RowSource
+from bigembed.runtime import blocks as canonical
 
 MAPS: dict[str, Callable[[], Any]] = {
     "PCA": lambda: be.PCA(2),

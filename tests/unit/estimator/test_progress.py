@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import bigembed as be
-from bigembed.blocks import rows as canonical
 from bigembed.errors import InputError
+from bigembed.runtime import blocks as canonical
 
 
 @pytest.fixture

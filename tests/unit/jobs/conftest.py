@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bigembed.methods import REGISTRY
+from bigembed.maps.registry import REGISTRY
 from tests.unit.jobs.small_method import NAME, PLACE
 
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.blocks.rows import block_rows, bounds, map_blocks
 from bigembed.errors import BigembedWarning, InputError
 from bigembed.estimator.base import Estimator
-from bigembed.methods import REGISTRY
-from bigembed.runs import Run
-from bigembed.stages import Context, Cost, Stage, run_stages
-from bigembed.store.arrays.io import create_rows, read_array, write_array, write_rows
-from bigembed.store.inputs.input import row_source
-from bigembed.store.rows.opening import open_array
-from bigembed.store.rows.source import RowSource
+from bigembed.maps.registry import REGISTRY
+from bigembed.rows.input import row_source
+from bigembed.rows.opening import open_array
+from bigembed.rows.source import RowSource
+from bigembed.runtime.blocks import block_rows, bounds, map_blocks
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Context, Cost, Stage, run_stages
+from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 
 NAME = "small"
 PLACE = "tests.unit.jobs.small_method:Small"

@@ -16,8 +16,8 @@ from bigembed.jobs.report.summary import RunSummary
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify
-from bigembed.reuse import _difference
-from bigembed.stages import Stage
+from bigembed.stages.reuse import _difference
+from bigembed.stages.stage import Stage
 
 TABLE = 'path = "rows.csv"\ncolumns = ["a", "b", "c"]'
 

@@ -13,10 +13,10 @@ from bigembed.errors import InputError
 from bigembed.jobs.extend import extend, plan_extension
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
-from bigembed.store.arrays.attributes import columns_of
-from bigembed.store.arrays.io import read_array
-from bigembed.store.formats.registry import ingest
-from bigembed.store.rows.reader import Choice
+from bigembed.rows.formats.registry import ingest
+from bigembed.rows.reader import Choice
+from bigembed.store.arrays import read_array
+from bigembed.store.attributes import columns_of
 from tests.unit.store.written import annotated, quiet
 
 pytestmark = pytest.mark.filterwarnings(  # arrays given to a model of a table, to compare with

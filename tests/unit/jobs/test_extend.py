@@ -15,7 +15,7 @@ from bigembed.estimator.transform import aside_of
 from bigembed.jobs.extend import extend, plan_extension
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.watching.reporter import RunOptions
-from bigembed.runs import Run
+from bigembed.stages.runs import Run
 
 pytestmark = pytest.mark.filterwarnings("ignore:Trustworthiness:bigembed.errors.MapWarning")  # four even dimensions
 

@@ -30,9 +30,9 @@ from bigembed.jobs.record import read_record
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify
-from bigembed.store.arrays.io import read_array, write_array
-from bigembed.store.formats.aligned import aligned_of
-from bigembed.store.formats.registry import ingest
+from bigembed.rows.formats.copying import aligned_of
+from bigembed.rows.formats.registry import ingest
+from bigembed.store.arrays import read_array, write_array
 from tests.unit.store.written import (
     COLUMNS,
     FORMATS,
@@ -249,7 +249,7 @@ def test_extend_carries_names_and_reads_any_format(wanted: Any, tmp_path: Path) 
 
 
 def be_choice(columns: tuple[str, ...]) -> Any:
-    from bigembed.store.rows.reader import Choice
+    from bigembed.rows.reader import Choice
 
     return Choice(columns=columns)
 
@@ -510,7 +510,7 @@ def test_a_plan_refuses_the_table_that_the_job_refuses_with_the_same_words(lines
 
 def test_a_plan_reads_a_bounded_part_of_a_table(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr("bigembed.jobs.inputs.FIRST_ROWS", 10)
-    monkeypatch.setattr("bigembed.store.formats.delimited.PIECE_BYTES", 100)
+    monkeypatch.setattr("bigembed.rows.formats.delimited.PIECE_BYTES", 100)
     (tmp_path / "rows.csv").write_text("a,b\n" + "1,2\n" * 500 + "1,\n", encoding="utf-8")
     asked = job(tmp_path, 'path = "rows.csv"')
     assert plan_job(asked).shape == (501, 2)

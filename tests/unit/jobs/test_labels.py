@@ -15,7 +15,7 @@ from bigembed.errors import DegenerateWarning, InputError, JobError
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import read_job
-from bigembed.store.arrays.io import read_array
+from bigembed.store.arrays import read_array
 
 
 def job(folder: Path, source: str, method: str = "", output: str = "", cluster: str = "") -> JobSpec:

@@ -14,12 +14,12 @@ from bigembed.cli import app
 from bigembed.errors import JobError
 from bigembed.jobs.export import export
 from bigembed.jobs.spec import read_job
-from bigembed.store.arrays.io import read_array
-from bigembed.store.formats.delimited import open_delimited
-from bigembed.store.formats.registry import ingest
-from bigembed.store.formats.tables import Table, write_table
-from bigembed.store.rows.reader import Choice
-from bigembed.store.rows.source import RowSource
+from bigembed.rows.formats.delimited import open_delimited
+from bigembed.rows.formats.registry import ingest
+from bigembed.rows.formats.tables import Table, write_table
+from bigembed.rows.reader import Choice
+from bigembed.rows.source import RowSource
+from bigembed.store.arrays import read_array
 
 JOB = """
 [input]

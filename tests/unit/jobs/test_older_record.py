@@ -16,7 +16,7 @@ from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import parse_job
 from bigembed.jobs.verify import verify
 from bigembed.jobs.watching.reporter import RunOptions
-from bigembed.store.arrays.io import read_array
+from bigembed.store.arrays import read_array
 
 
 def job_of(home, **method):

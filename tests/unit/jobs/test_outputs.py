@@ -11,15 +11,15 @@ import pytest
 import bigembed as be
 from bigembed.errors import ExistingOutputError, InputError, LockedError
 from bigembed.jobs import extend as extension
-from bigembed.jobs.certify import certify_paths
 from bigembed.jobs.export import export
 from bigembed.jobs.extend import extend
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import parse_job
-from bigembed.store.arrays.io import read_array, write_array
-from bigembed.store.formats import registry as formats
-from bigembed.store.formats.registry import ingest
-from bigembed.store.storage.output_lock import output_lock
+from bigembed.jobs.verify import certify_paths
+from bigembed.rows.formats import registry as formats
+from bigembed.rows.formats.registry import ingest
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.locks import output_lock
 
 
 class Stopped(BaseException):

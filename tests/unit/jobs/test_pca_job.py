@@ -14,7 +14,7 @@ from bigembed.jobs.planning.plan import make_plan
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify
-from bigembed.store.arrays.io import read_array
+from bigembed.store.arrays import read_array
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from bigembed.jobs.export import export
 from bigembed.jobs.extend import extend
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
-from bigembed.store.rows.reader import Choice
+from bigembed.rows.reader import Choice
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
@@ -96,7 +96,7 @@ def test_an_untouched_or_only_rewritten_file_is_not_copied_again(job, frame, tmp
 
 
 def test_a_foreign_file_in_the_place_of_the_ids_is_left(job, frame, tmp_path):
-    from bigembed.store.arrays.io import read_array, write_array
+    from bigembed.store.arrays import read_array, write_array
 
     write_array(tmp_path / "run-input-ids.zarr", np.arange(N))
     frame.to_parquet(tmp_path / "rows.parquet")

@@ -23,12 +23,12 @@ from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify
 from bigembed.jobs.watching.reporter import RunOptions
 from bigembed.jobs.watching.status import read_status
-from bigembed.store.arrays.io import read_array
-from bigembed.store.published import roots
-from bigembed.store.published.manifest import find
-from bigembed.store.published.superseded import supersede
-from bigembed.store.storage.documents import read_sealed
-from bigembed.store.storage.lock import hold
+from bigembed.store import manifests as roots
+from bigembed.store.arrays import read_array
+from bigembed.store.files import read_sealed
+from bigembed.store.locks import hold
+from bigembed.store.manifests import find
+from bigembed.store.superseded import supersede
 from tests.unit.jobs.small_method import mean_of
 
 

@@ -15,14 +15,14 @@ from bigembed.cli import app
 from bigembed.errors import InputError, InterruptedRun, JobError
 from bigembed.jobs.extend import extend
 from bigembed.jobs.planning.plan import make_plan
-from bigembed.jobs.report.coloring import coloring_of
+from bigembed.jobs.report.map import coloring_of
 from bigembed.jobs.report.page import write_report
 from bigembed.jobs.report.summary import RunSummary
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify
 from bigembed.jobs.watching.reporter import RunOptions
-from bigembed.store.arrays.io import read_array
+from bigembed.store.arrays import read_array
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
 _RANDOM = np.random.default_rng(5)

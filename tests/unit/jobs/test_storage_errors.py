@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from bigembed.cli import app
 from bigembed.errors import MissingExtraError, PlanError
-from bigembed.jobs.planning import calibrate
+from bigembed.jobs.planning import machine as calibrate
 from bigembed.jobs.report.lines import verify_lines
 from bigembed.jobs.run import plan_job
 from bigembed.jobs.spec import read_job
@@ -28,7 +28,7 @@ def test_what_the_operating_system_refuses_is_one_line(
     def refused(*given: Any, **named: Any) -> Any:
         raise OSError(code, "refused", "run.zarr")
 
-    monkeypatch.setattr("bigembed.stages.manifests.publish", refused)
+    monkeypatch.setattr("bigembed.stages.stage.manifests.publish", refused)
     found = CliRunner().invoke(app, ["run", str(job)])
     assert found.exit_code == status
     [said] = [one for one in found.output.splitlines() if one.startswith("error:")]
@@ -64,7 +64,7 @@ def test_a_plan_lacks_what_the_run_would_lack(job: Path, monkeypatch: pytest.Mon
     def absent(name: str) -> Any:
         raise ImportError(name)
 
-    monkeypatch.setattr("bigembed.store.storage.extras.import_module", absent)
+    monkeypatch.setattr("bigembed.errors.import_module", absent)
     with pytest.raises(MissingExtraError, match="pyarrow"):
         plan_job(read_job(job))
 

@@ -20,9 +20,10 @@ from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify
 from bigembed.jobs.watching.reporter import RunOptions
-from bigembed.runs import Run
-from bigembed.store.published.superseded import superseded
-from bigembed.store.storage.paths import stored
+from bigembed.maps.registry import REGISTRY
+from bigembed.stages.runs import Run
+from bigembed.store.paths import stored
+from bigembed.store.superseded import superseded
 
 KEPT = ["survey", "partition", "order", "shortlist"]
 """Stages that do not depend on the number of neighbors."""
@@ -244,11 +245,11 @@ def test_a_plan_knows_what_will_be_used_again(job, tmp_path):
     assert make_plan(job()).published == ()
 
 
-@pytest.mark.parametrize("name", sorted(be.methods.REGISTRY))
+@pytest.mark.parametrize("name", sorted(REGISTRY))
 def test_the_keys_of_a_plan_are_those_of_the_run(name, tmp_path):
     """Of every method, with every aligned vector that it takes."""
     from bigembed.jobs.inputs import find_input
-    from bigembed.methods import method
+    from bigembed.maps.registry import method
 
     rng = np.random.default_rng(0)
     kind = method(name)
@@ -291,7 +292,7 @@ def test_nothing_is_there_of_a_run_that_is_not(tmp_path):
 )
 def test_killed_while_it_is_superseded(job, tmp_path, monkeypatch, step, half):
     """Before or after a mark is written, whose manifest is still there: the last stages go first."""
-    from bigembed.store.published import superseded as module
+    from bigembed.store import superseded as module
 
     run_job(job())
     root, real, calls = tmp_path / "run.zarr", module.write_json, []

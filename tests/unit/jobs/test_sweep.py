@@ -14,25 +14,18 @@ from typer.testing import CliRunner
 import bigembed as be
 from bigembed.cli import app
 from bigembed.datasets import ring_graph
-from bigembed.errors import (
-    ExistingOutputError,
-    InputError,
-    InterruptedRun,
-    JobError,
-    LockedError,
-    MapWarning,
-)
-from bigembed.jobs.points import points_of
+from bigembed.errors import ExistingOutputError, InputError, InterruptedRun, JobError, LockedError, MapWarning
+from bigembed.jobs.parameters import points_of
 from bigembed.jobs.report.lines import sweep_lines
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import parse_job
 from bigembed.jobs.sweep.course import plan_sweep
 from bigembed.jobs.sweep.run import parse_values, sweep, varied
 from bigembed.jobs.watching.reporter import RunOptions
-from bigembed.runs import Run
-from bigembed.stages import exchange_home, exchanging
-from bigembed.store.arrays.io import read_array
-from bigembed.store.storage.lock import hold
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import exchange_home, exchanging
+from bigembed.store.arrays import read_array
+from bigembed.store.locks import hold
 
 METHOD = {"name": "diffusion_map", "n_components": 2, "n_neighbors": 8}
 
@@ -150,7 +143,7 @@ def test_what_the_data_refuse_is_a_row_and_the_others_go_on(asked, tmp_path):
 
 
 def test_a_point_that_fails_is_a_row(asked, monkeypatch):
-    from bigembed.methods.pca import PCA
+    from bigembed.maps.linear.pca import PCA
 
     monkeypatch.setattr(PCA, "adopt", lambda *_, **__: (_ for _ in ()).throw(np.linalg.LinAlgError("singular")))
     found = sweep(asked(method=["pca", "diffusion_map"]))

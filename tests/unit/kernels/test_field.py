@@ -7,8 +7,8 @@ from math import inf
 import numpy as np
 import pytest
 
-from bigembed.kernels.field import STEP, Lattice, field_of, spacing_for
-from bigembed.kernels.forces import UNIT, field_at, spread
+from bigembed.maps.tsne.compiled import UNIT, field_at, spread
+from bigembed.maps.tsne.field import STEP, Lattice, field_of, spacing_for
 
 
 def direct(points: np.ndarray, dof: float) -> tuple[np.ndarray, float]:

@@ -7,7 +7,7 @@ import pytest
 from sklearn.metrics.pairwise import pairwise_kernels
 
 from bigembed.errors import InputError
-from bigembed.kernels.functions import KERNELS, Kernel, checked_kernel, in_tiles, squared_distances, wrong_values
+from bigembed.maps.kernels import KERNELS, Kernel, checked_kernel, in_tiles, squared_distances, wrong_values
 
 
 def laplacian(a: np.ndarray, b: np.ndarray, scale: float = 1.0) -> np.ndarray:

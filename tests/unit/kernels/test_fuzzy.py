@@ -11,8 +11,8 @@ from scipy.optimize import brentq
 from scipy.spatial.distance import cdist
 
 import bigembed as be
-from bigembed.embedding.sampling.options import curve
-from bigembed.kernels.fuzzy import bandwidth
+from bigembed.maps.umap.compiled import bandwidth
+from bigembed.maps.umap.descent import curve
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.MapWarning")
 UMAP_LEARN = {

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from bigembed.blocks import csr
-from bigembed.blocks.csr import CSRBlock
-from bigembed.kernels.bandwidth import exact_median, histogram_median, ksum, pattern_counts, total
-from bigembed.kernels.gaussian import gaussian_block, local_squared, local_squared_block
-from bigembed.kernels.normalize import normalize_block, row_sums
+from bigembed.estimator.graph_input import normalize_block, row_sums
+from bigembed.maps.bandwidth import exact_median, histogram_median, ksum, pattern_counts, total
+from bigembed.maps.kernels import gaussian_block, local_squared, local_squared_block
+from bigembed.store import matrix as csr
+from bigembed.store.matrix import CSRBlock
 
 lengths = arrays(np.float64, st.integers(1, 60), elements=st.floats(0, 1e308))
 

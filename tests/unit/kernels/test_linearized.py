@@ -11,13 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigembed.blocks.rows import bounds
-from bigembed.eigen.factored import FactoredResult, solve_factored
-from bigembed.kernels.linearized import DensityScales, LinearizedKernel, Normalization
-from bigembed.kernels.linearized_map import LinearizedMap
-from bigembed.kernels.linearized_sums import combine_sums, gram_block, spread_block, total_block
-from bigembed.store.rows.passes import Parts
-from bigembed.store.rows.row_blocks import RowBlock
+from bigembed.linalg.lanczos import FactoredResult, solve_factored
+from bigembed.maps.linearized.kernel import (
+    DensityScales,
+    LinearizedKernel,
+    LinearizedMap,
+    Normalization,
+    combine_sums,
+    gram_block,
+    spread_block,
+    total_block,
+)
+from bigembed.rows.passes import Parts
+from bigembed.rows.source import RowBlock
+from bigembed.runtime.blocks import bounds
 
 
 def rows_of(n: int, d: int, seed: int = 0) -> np.ndarray:

@@ -8,7 +8,7 @@ from scipy.spatial.distance import cdist
 from sklearn.manifold._t_sne import _joint_probabilities
 
 import bigembed as be
-from bigembed.kernels.perplexity import precision
+from bigembed.maps.tsne.compiled import precision
 
 
 def entropy(gaps: np.ndarray, beta: float, log_z: float) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigembed.landmarks.select import LandmarkChoice, max_min, uniform
+from bigembed.maps.landmark_rows import LandmarkChoice, max_min, uniform
 
 
 def test_uniform_takes_every_number_alike() -> None:

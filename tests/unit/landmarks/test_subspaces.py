@@ -6,10 +6,16 @@ import numpy as np
 import pytest
 from scipy.linalg import eigh, svd
 
-from bigembed.kernels.functions import Kernel
-from bigembed.landmarks.galerkin import LandmarkFunctions, LandmarkKernel, barycentric_rows, nearest
-from bigembed.landmarks.nystrom import averaged, centered_map
-from bigembed.landmarks.roseland import (
+from bigembed.maps.kernels import Kernel
+from bigembed.maps.landmark_maps import (
+    LandmarkFunctions,
+    LandmarkKernel,
+    averaged,
+    barycentric_rows,
+    centered_map,
+    nearest,
+)
+from bigembed.maps.walk.landmark_walk import (
     Walk,
     auto_epsilon,
     coordinates_block,

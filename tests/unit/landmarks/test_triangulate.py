@@ -7,7 +7,7 @@ import pytest
 from scipy.spatial import procrustes
 from scipy.spatial.distance import cdist
 
-from bigembed.landmarks.triangulate import classical, principal_axes, triangulated
+from bigembed.maps.landmark_maps import classical, principal_axes, triangulated
 
 
 def test_euclidean_points_are_placed_where_they_are() -> None:

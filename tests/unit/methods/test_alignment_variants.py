@@ -14,9 +14,8 @@ from sklearn.neighbors import NearestNeighbors
 
 import bigembed as be
 from bigembed.errors import DegenerateWarning, InputError, LocalizedWarning, MapWarning
-from bigembed.methods.hessian_lle import hessian_block
-from bigembed.methods.local_tangent_space_alignment import tangent_block
-from bigembed.methods.modified_lle import several_weights_block
+from bigembed.maps.lle.locally_linear import several_weights_block
+from bigembed.maps.lle.tangents import hessian_block, tangent_block
 
 K = 10
 

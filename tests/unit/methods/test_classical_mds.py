@@ -13,9 +13,9 @@ import zarr
 from scipy.spatial.distance import cdist
 
 import bigembed as be
-from bigembed.embedding.scaling import classical as classical_scaling
 from bigembed.errors import ConvergenceWarning, DegenerateWarning, InputError
-from bigembed.store.formats import copying
+from bigembed.maps.mds import scaling as classical_scaling
+from bigembed.rows.formats import copying
 from tests.unit.block_functions import WORDS, manhattan, word_distance
 
 N = 120

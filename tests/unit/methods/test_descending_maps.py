@@ -14,10 +14,10 @@ import pytest
 from sklearn.manifold import trustworthiness
 
 import bigembed as be
-from bigembed.blocks.rows import executor
-from bigembed.embedding.sampling import options
 from bigembed.errors import DegenerateWarning, InputError, InputTypeError, LocalizedWarning
-from bigembed.neighbors.ordering.order import Ordered
+from bigembed.maps.umap import descent as options
+from bigembed.neighbors.order import Ordered
+from bigembed.runtime.blocks import executor
 from tests.blocks import blocks_for
 from tests.cases import FEW_EPOCHS, FEW_STEPS, ring
 from tests.unit.methods.digits import digits

@@ -7,10 +7,10 @@ import pytest
 from scipy import linalg
 
 import bigembed as be
-from bigembed.blocks.squared import all_squared, every_squared
-from bigembed.embedding.walk import spectral
+from bigembed.distance.pairwise import all_squared, every_squared
 from bigembed.errors import InputError
-from bigembed.store.inputs.input import row_source
+from bigembed.maps.walk import spectral
+from bigembed.rows.input import row_source
 
 pytestmark = pytest.mark.filterwarnings(  # of Gaussian rows, which have outlying ones
     *(f"ignore::bigembed.errors.{name}" for name in ("LocalizedWarning", "DegenerateWarning", "MapWarning"))

@@ -26,8 +26,9 @@ from bigembed.errors import ComponentsWarning, DisconnectedGraphError, InputErro
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.neighbors.given import distances as given_distances
-from bigembed.store.arrays.io import read_array, read_window
-from bigembed.store.rows import source, tiles
+from bigembed.rows import source
+from bigembed.rows import source as tiles
+from bigembed.store.arrays import read_array, read_window
 from tests.blocks import blocks_of
 
 RULES = [{"n_neighbors": 14}, {"n_neighbors": None, "radius": 8.0}]

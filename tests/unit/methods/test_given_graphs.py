@@ -17,7 +17,7 @@ from bigembed.errors import InputError, InputTypeError, JobError
 from bigembed.jobs.planning.plan import make_plan
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
-from bigembed.store.arrays.io import read_array
+from bigembed.store.arrays import read_array
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
 N, K = 300, 8

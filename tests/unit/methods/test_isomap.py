@@ -15,8 +15,6 @@ from sklearn.manifold import Isomap as Reference
 
 import bigembed as be
 from bigembed.datasets import dataset
-from bigembed.embedding.geodesics import distances as geodesics
-from bigembed.embedding.graph import parts
 from bigembed.errors import (
     ComponentsWarning,
     DegenerateWarning,
@@ -25,6 +23,8 @@ from bigembed.errors import (
     InputTypeError,
     PlanError,
 )
+from bigembed.estimator import graph_input as parts
+from bigembed.maps.isomap import distances as geodesics
 from tests.blocks import blocks_of
 
 

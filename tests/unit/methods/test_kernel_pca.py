@@ -21,7 +21,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import bigembed as be
-from bigembed.embedding.kernel import solve as kernel_solve
 from bigembed.errors import (
     ConvergenceWarning,
     DegenerateWarning,
@@ -30,8 +29,9 @@ from bigembed.errors import (
     NotFittedError,
     PlanError,
 )
-from bigembed.methods import kernel_pca
-from bigembed.store.rows.source import RowSource
+from bigembed.maps.kernel_pca import estimator as kernel_pca
+from bigembed.maps.kernel_pca import solve as kernel_solve
+from bigembed.rows.source import RowSource
 
 KERNELS = [
     {"kernel": "rbf", "gamma": 0.1},

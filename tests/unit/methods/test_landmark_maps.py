@@ -9,7 +9,6 @@ from scipy.sparse import csr_array
 from scipy.spatial.distance import cdist
 
 import bigembed as be
-from bigembed.blocks import rows as canonical
 from bigembed.datasets import dataset
 from bigembed.errors import (
     ComponentsWarning,
@@ -20,7 +19,8 @@ from bigembed.errors import (
     InputTypeError,
     LocalizedWarning,
 )
-from bigembed.landmarks.roseland import Walk, change_of_half, gram_block, spectrum
+from bigembed.maps.walk.landmark_walk import Walk, change_of_half, gram_block, spectrum
+from bigembed.runtime import blocks as canonical
 
 
 def roll(n: int) -> np.ndarray:

@@ -14,11 +14,11 @@ import zarr
 from scipy.spatial.distance import cdist
 
 import bigembed as be
-from bigembed.embedding.scaling import landmark_axes, landmark_sample
-from bigembed.embedding.scaling.given import PROBES
 from bigembed.errors import DegenerateWarning, InputError
-from bigembed.landmarks.select import max_min_by
-from bigembed.landmarks.stress import procrustes_residual
+from bigembed.maps.landmark_rows import max_min_by, procrustes_residual
+from bigembed.maps.mds import landmark_axes
+from bigembed.maps.mds import scaling as landmark_sample
+from bigembed.maps.mds.landmark_axes import GIVEN_PROBES as PROBES
 from tests.unit.block_functions import WORDS, manhattan, word_distance
 from tests.unit.methods.test_classical_mds import signed
 
@@ -294,7 +294,7 @@ def test_a_saved_model_with_a_metric_and_landmarks_of_ones_own(tmp_path: Path) -
 
 @pytest.mark.parametrize(("metric", "reads"), [("euclidean", 1), ("cityblock", 2)])
 def test_passes_over_the_rows(metric: str, reads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bigembed.store.rows.source import RowSource
+    from bigembed.rows.source import RowSource
 
     path = tmp_path / "rows.npy"
     np.save(path, rows(70_000, 6).astype(np.float32))

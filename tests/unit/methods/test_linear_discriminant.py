@@ -17,10 +17,10 @@ from scipy.stats import ortho_group
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis as Peer
 
 import bigembed as be
-from bigembed.blocks import rows as canonical
-from bigembed.blocks.rows import Array
 from bigembed.errors import DegenerateWarning, InputError, InputTypeError
-from bigembed.store.rows.source import RowSource
+from bigembed.rows.source import RowSource
+from bigembed.runtime import blocks as canonical
+from bigembed.runtime.blocks import Array
 
 
 def sample(n: int = 900, d: int = 6, c: int = 3, seed: int = 0) -> tuple[Array, Array]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import bigembed as be
 from bigembed.errors import DegenerateWarning, InputError, KernelSignError, OutOfReachError
-from bigembed.store.rows.source import RowSource
+from bigembed.rows.source import RowSource
 
 
 def rows_of(n: int = 400, d: int = 6, seed: int = 0) -> np.ndarray:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import bigembed as be
 from bigembed.errors import ConvergenceWarning, InputError, KernelSignError, OutOfReachError
-from bigembed.kernels.nonnegative_kernel import objective, stepped
+from bigembed.maps.linearized.factors import objective, stepped
 from tests.executors import passes_in
 
 
@@ -96,7 +96,7 @@ def test_a_rejected_step_is_taken_again_carefully(monkeypatch: pytest.MonkeyPatc
         kinds.append(kind)
         return 3 * h if kind == "als" else stepped(h, image, gram, kind)
 
-    monkeypatch.setattr("bigembed.kernels.nonnegative_kernel.stepped", wild)
+    monkeypatch.setattr("bigembed.maps.linearized.factors.stepped", wild)
     with pytest.warns(ConvergenceWarning):
         found = be.LinearizedDiffusionNMF(3, max_iter=4).fit(rows_of())
     assert kinds == ["als", "careful"] * 4
@@ -128,7 +128,7 @@ def test_groups_are_found_and_new_rows_join_them() -> None:
 
 
 def test_a_pass_an_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = passes_in(monkeypatch, "linearized.kernel", "descent")
+    made = passes_in(monkeypatch, "linearized.passes", "descent")
     found = be.LinearizedDiffusionNMF(3).fit(rows_of())
     assert found.certificate_["careful_steps"] == 0
     steps = ["step_block"] * found.n_iter_

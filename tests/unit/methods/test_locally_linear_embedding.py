@@ -13,9 +13,6 @@ from sklearn.datasets import make_swiss_roll
 from sklearn.manifold import LocallyLinearEmbedding as Reference
 
 import bigembed as be
-from bigembed.eigen import smallest
-from bigembed.embedding.alignment import exact, stages
-from bigembed.embedding.alignment.solve import closed_groups
 from bigembed.errors import (
     ComponentsWarning,
     DegenerateWarning,
@@ -24,6 +21,10 @@ from bigembed.errors import (
     InputTypeError,
     PlanError,
 )
+from bigembed.linalg import smallest
+from bigembed.maps.lle import estimator as stages
+from bigembed.maps.lle import solve as exact
+from bigembed.maps.lle.solve import closed_groups
 from tests.blocks import blocks_of
 
 

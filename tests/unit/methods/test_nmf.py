@@ -13,9 +13,8 @@ from scipy.optimize import nnls
 from sklearn.decomposition import NMF as InMemory
 
 import bigembed as be
-from bigembed.embedding.nonnegative.descent import unlike
-from bigembed.embedding.nonnegative.start import nndsvd, singular_vectors
 from bigembed.errors import ConvergenceWarning, InputError
+from bigembed.maps.nmf.stages import nndsvd, singular_vectors, unlike
 from tests.executors import passes_in
 
 
@@ -100,7 +99,7 @@ def test_a_weight_is_a_number_of_rows_in_any_order(counts: list[int], order: lis
 
 
 def test_a_pass_an_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = passes_in(monkeypatch, "nonnegative.descent", "descent")
+    made = passes_in(monkeypatch, "nmf.stages", "descent")
     nmf = be.NMF(4, init="random").fit(rows_of())
     assert made == ["total_block", *["factor_block"] * nmf.n_iter_, "error_block"]
     assert nmf.certificate_["passes"] == len(made)

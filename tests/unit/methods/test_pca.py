@@ -12,9 +12,9 @@ from scipy import sparse
 from sklearn import decomposition
 
 import bigembed as be
-from bigembed.embedding.linear import principal
 from bigembed.errors import ConvergenceWarning, InputError, NotFittedError
-from bigembed.methods import pca as pca_module
+from bigembed.maps.linear import pca as pca_module
+from bigembed.maps.linear import principal
 
 NAMES = (
     "components_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_", "noise_variance_",

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import bigembed as be
-from bigembed.blocks import rows as canonical
 from bigembed.errors import ComponentsWarning, DegenerateWarning, InputError, PlanError
+from bigembed.runtime import blocks as canonical
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::bigembed.errors.LocalizedWarning"),

@@ -17,8 +17,8 @@ import bigembed as be
 from bigembed.errors import DamagedError, InputError
 from bigembed.jobs.report.lines import verify_lines
 from bigembed.jobs.verify import verify
-from bigembed.store.arrays.io import write_array
-from bigembed.store.storage.documents import digest_of
+from bigembed.store.arrays import write_array
+from bigembed.store.files import digest_of
 
 ROWS = np.random.default_rng(3).normal(size=(60, 4))
 

@@ -14,10 +14,10 @@ from sklearn.datasets import make_blobs, make_moons
 from sklearn.metrics import adjusted_rand_score
 
 import bigembed as be
-from bigembed.embedding import clusters
-from bigembed.embedding.clusters import best_centers, directions, labels_block, lloyd_block, spread_centers
 from bigembed.errors import ConvergenceWarning, DegenerateWarning, InputError, InputTypeError
-from bigembed.store.rows.row_blocks import RowBlock
+from bigembed.maps.walk import spectral_clustering as clusters
+from bigembed.maps.walk.spectral_clustering import best_centers, directions, labels_block, lloyd_block, spread_centers
+from bigembed.rows.source import RowBlock
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
 MOONS, HALF = make_moons(500, noise=0.08, random_state=0)
@@ -96,7 +96,7 @@ def test_parts_are_clusters_and_islands_are_left_out() -> None:
 
 
 def test_labels_of_nodes_without_a_place(tmp_path: Any) -> None:
-    from bigembed.store.arrays.io import create_rows, read_array, write_array
+    from bigembed.store.arrays import create_rows, read_array, write_array
 
     create_rows(tmp_path / "out", (3,), np.int32, 3)
     write_array(tmp_path / "parts", np.array([0, -1, 0], np.int32))

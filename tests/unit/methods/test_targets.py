@@ -11,8 +11,7 @@ from scipy.linalg import eigh
 
 import bigembed as be
 from bigembed.errors import InputError
-from bigembed.kernels.gaussian import NARROW, local_squared
-from bigembed.kernels.target import DRIFT, cut_moment
+from bigembed.maps.kernels import DRIFT, NARROW, cut_moment, local_squared
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::bigembed.errors.HarmonicWarning"),

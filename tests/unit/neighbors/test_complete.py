@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 import bigembed as be
-from bigembed.blocks.squared import every_squared, paired_squared
-from bigembed.neighbors.complete import all_others, joined_to_all
-from bigembed.neighbors.exact import empty_lists, exact_block, merge_pairs
+from bigembed.distance.pairwise import every_squared, paired_squared
+from bigembed.neighbors.exact import all_others, empty_lists, exact_block, joined_to_all, merge_pairs
+from bigembed.neighbors.graph_stages import union_block
 from bigembed.neighbors.search.recall import recall_at
-from bigembed.neighbors.symmetrize import union_block
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])

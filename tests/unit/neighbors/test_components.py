@@ -7,11 +7,11 @@ import pytest
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from bigembed.blocks.csr import CSRBlock, MemoryMatrix, halo_of
-from bigembed.neighbors.components import connected as components
-from bigembed.neighbors.components.connected import RESOLVED, find_components
-from bigembed.store.arrays.io import read_array, write_array
-from bigembed.store.blockwise.exchange import Exchange
+from bigembed.neighbors import components
+from bigembed.neighbors.components import RESOLVED, find_components
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.exchange import Exchange
+from bigembed.store.matrix import CSRBlock, MemoryMatrix, halo_of
 
 
 def blocks_of(matrix: csr_array, starts: list[int]) -> MemoryMatrix:

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigembed.neighbors.graph_blocks import outbox_block, senders_of
-from bigembed.neighbors.symmetrize import join_block, reverse_block, union_block, union_compiled
-from bigembed.store.arrays.io import read_array, write_array
-from bigembed.store.blockwise.exchange import Exchange
+from bigembed.neighbors.graph_stages import join_block, reverse_block, union_block, union_compiled
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.exchange import Exchange
 
 
 def lists(seed: int, n: int, k: int, dtype: type) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

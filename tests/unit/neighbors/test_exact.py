@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigembed.blocks.squared import paired_squared
+from bigembed.distance.pairwise import paired_squared
 from bigembed.neighbors.exact import approximate_squared, empty_lists, exact_block, update_lists
 
 

@@ -12,13 +12,13 @@ from scipy import sparse
 from sklearn.neighbors import kneighbors_graph
 
 import bigembed as be
-from bigembed.embedding.graph import weights as in_memory
-from bigembed.embedding.graph.weights import edge_weight_stages
-from bigembed.embedding.walk import spectral
+from bigembed.estimator import graph_input as in_memory
+from bigembed.estimator.graph_input import edge_weight_stages
+from bigembed.maps.walk import spectral
 from bigembed.neighbors.given.order import ordered_nodes
-from bigembed.neighbors.ordering.order import Ordered
-from bigembed.runs import Run
-from bigembed.stages import run_stages
+from bigembed.neighbors.order import Ordered
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import run_stages
 from tests.blocks import blocks_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
@@ -185,8 +185,8 @@ def test_a_cell_larger_than_a_block_is_cut() -> None:
 
 @pytest.mark.slow
 def test_the_solve_takes_fewer_passes() -> None:
-    from bigembed.methods.laplacian_eigenmaps import LaplacianEigenmaps
-    from bigembed.store.inputs.graph_source import GraphSource
+    from bigembed.maps.walk.laplacian_eigenmaps import LaplacianEigenmaps
+    from bigembed.rows.graph_source import GraphSource
 
     rows = be.datasets.swiss_roll(20_000, dtype="float64").rows()
     graph = sparse.csr_array(kneighbors_graph(rows, 15))

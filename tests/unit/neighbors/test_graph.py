@@ -9,11 +9,13 @@ from scipy.sparse.csgraph import connected_components
 import bigembed as be
 from bigembed.errors import InputError, RecallWarning
 from bigembed.neighbors import query
-from bigembed.neighbors.components.connected import find_components
-from bigembed.neighbors.ordering.survey import Shape, prepare, shape_in
+from bigembed.neighbors.components import find_components
 from bigembed.neighbors.query import Index, join_rows
-from bigembed.neighbors.search import expected_recall, probes, shortlist
-from bigembed.store.blockwise.exchange import Exchange
+from bigembed.neighbors.search import ground_truth as expected_recall
+from bigembed.neighbors.search import probes
+from bigembed.neighbors.search import probes as shortlist
+from bigembed.neighbors.survey import Shape, prepare, shape_in
+from bigembed.store.exchange import Exchange
 
 
 def reference(X: np.ndarray, k: int) -> np.ndarray:

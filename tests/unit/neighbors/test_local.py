@@ -10,17 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigembed.blocks.squared import paired_squared
+from bigembed.distance.pairwise import paired_squared
 from bigembed.neighbors.exact import empty_lists, exact_block, update_lists
-from bigembed.neighbors.ordering.partition import cells_block
+from bigembed.neighbors.partition import cells_block
 from bigembed.neighbors.search.local import Cells, search_cells, search_own, search_rows
-from bigembed.neighbors.search.probes import (
-    asking_cells,
-    group_probes,
-    nearest_cells,
-    probe_block,
-    probe_ranks,
-)
+from bigembed.neighbors.search.probes import asking_cells, group_probes, nearest_cells, probe_block, probe_ranks
 
 from .test_exact import DTYPES, KINDS, draw_rows
 
@@ -159,7 +153,7 @@ def test_asking_cells_are_the_distinct_pairs():
 def test_small_problems_never_import_numba():
     code = (
         "import sys, numpy as np; from bigembed.neighbors import exact;"
-        "from bigembed.neighbors.ordering import partition; from bigembed.neighbors.search import local, probes;"
+        "from bigembed.neighbors import partition; from bigembed.neighbors.search import local, probes;"
         "x = np.random.default_rng(0).random((500, 3)); exact.exact_block(x, 5);"
         "partition.cells_block(x, 64, 0);"
         "s = probes.nearest_cells(x[:8], x[:8], np.arange(8), 4);"

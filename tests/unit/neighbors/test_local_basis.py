@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from bigembed.neighbors.exact import empty_lists, exact_block
 from bigembed.neighbors.search import local
-from bigembed.neighbors.search.local import Cells, search_cells, search_own
-from bigembed.neighbors.search.local_basis import basis_block
+from bigembed.neighbors.search.local import Cells, basis_block, search_cells, search_own
 from bigembed.neighbors.search.probes import group_probes
 
 from .test_local import ordered_cells
@@ -58,7 +57,7 @@ def _compare(seed, noise, dtype, scale):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_reduced_distances_are_lower_bounds(dtype):
     """Beyond the allowance of the basis no reduced distance exceeds the true one; most come near to it."""
-    from bigembed.neighbors.search.topk import residuals
+    from bigembed.neighbors.search.compiled import residuals
 
     rows, cells = ordered_cells(near_a_plane(1, dtype=dtype), 48)
     basis = basis_block(rows[: cells.offsets[4]], cells.centers[:4], cells.offsets[:5])

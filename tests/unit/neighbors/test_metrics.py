@@ -10,19 +10,18 @@ import pytest
 from scipy import sparse
 
 import bigembed as be
-from bigembed.blocks.mapped_rows import inadmissible, mapped_rows
-from bigembed.blocks.metrics import NAMES, RowMetric
+from bigembed.distance.metrics import NAMES, RowMetric
 from bigembed.errors import InputError, InputTypeError
 from bigembed.neighbors import query
 from bigembed.neighbors.exact import empty_lists
-from bigembed.neighbors.ordering.sketch import sketched
-from bigembed.neighbors.ordering.survey import prepare
 from bigembed.neighbors.query import index_of, join_rows
 from bigembed.neighbors.search import every_block as search
 from bigembed.neighbors.search import ground_truth
 from bigembed.neighbors.search.by_metric import ByMetric, take_tile
-from bigembed.store.inputs.input import row_source
-from bigembed.store.storage.paths import at
+from bigembed.neighbors.survey import prepare, sketched
+from bigembed.rows.input import row_source
+from bigembed.rows.row_maps import inadmissible, mapped_rows
+from bigembed.store.paths import at
 
 from . import distance_functions
 
@@ -141,7 +140,7 @@ def test_across_blocks_a_query_finds_what_the_search_found(
 
 
 def be_read(graph: be.NeighborGraph, name: str) -> np.ndarray:
-    from bigembed.store.arrays.io import read_array
+    from bigembed.store.arrays import read_array
 
     return read_array(graph.run.path("search", name))
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigembed.blocks.squared import paired_squared
+from bigembed.distance.pairwise import paired_squared
+from bigembed.neighbors import compiled as nearest
 from bigembed.neighbors.exact import empty_lists, update_lists
-from bigembed.neighbors.ordering import nearest
-from bigembed.neighbors.ordering.partition import assign_block
+from bigembed.neighbors.partition import assign_block
 
 from .test_exact import DTYPES, KINDS, draw_rows
 

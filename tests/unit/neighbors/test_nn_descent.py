@@ -13,29 +13,26 @@ import pytest
 from scipy.sparse import csr_array
 
 import bigembed as be
-from bigembed.blocks.mapped_rows import mapped_rows
-from bigembed.blocks.metrics import BOOLEAN, MAPPED, NUMERIC, RowMetric
-from bigembed.blocks.rows import executor
-from bigembed.blocks.squared import all_squared
-from bigembed.embedding.graph.ordered_rows import OrderedRows
+from bigembed.distance.metrics import BOOLEAN, MAPPED, NUMERIC, RowMetric
+from bigembed.distance.pairwise import all_squared
 from bigembed.errors import InputError, PlanError, RecallWarning
-from bigembed.jobs.planning.search_note import search_notes
-from bigembed.neighbors import nn_descent
-from bigembed.neighbors.algorithms import chosen, said
-from bigembed.neighbors.descent import rounds as descent_rounds
-from bigembed.neighbors.descent import walk
+from bigembed.jobs.planning.notes import search_notes
+from bigembed.maps.graph_rows import OrderedRows
+from bigembed.neighbors import descent_rounds, nn_descent
+from bigembed.neighbors import descent_walk as walk
 from bigembed.neighbors.exact import exact_block
 from bigembed.neighbors.graph_stages import neighbor_stages
-from bigembed.neighbors.joined import Joined
-from bigembed.neighbors.ordering.sketch import compared_of
-from bigembed.neighbors.ordering.survey import prepare
-from bigembed.neighbors.query import index_of, join_rows
-from bigembed.neighbors.search import expected_recall, shortlist
+from bigembed.neighbors.query import Joined, index_of, join_rows
+from bigembed.neighbors.search import ground_truth as expected_recall
+from bigembed.neighbors.search import probes as shortlist
 from bigembed.neighbors.search.by_metric import ByMetric
-from bigembed.neighbors.search.recall import doubts
-from bigembed.runs import Run
-from bigembed.stages import Stage
-from bigembed.store.arrays.io import read_array
+from bigembed.neighbors.search.recall import chosen, doubts, said
+from bigembed.neighbors.survey import compared_of, prepare
+from bigembed.rows.row_maps import mapped_rows
+from bigembed.runtime.blocks import executor
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Stage
+from bigembed.store.arrays import read_array
 
 from . import distance_functions
 
@@ -246,7 +243,7 @@ def test_another_name_is_refused(make: Callable[..., Any]) -> None:
 )
 def test_what_the_join_finds_is_what_is_within_reach(shrunk: float, whole: bool) -> None:
     """In two panels; ``shrunk`` that is no bound loses some of it."""
-    from bigembed.neighbors.descent.local_join import join
+    from bigembed.neighbors.descent_compiled import join
 
     rows, candidates = HIGH[:60], np.arange(60)
     reach = np.linspace(5, 15, 60, dtype=np.float32)
@@ -267,7 +264,7 @@ def test_what_the_join_finds_is_what_is_within_reach(shrunk: float, whole: bool)
 @pytest.mark.parametrize("most", [3, 50])
 def test_candidates_are_the_first_of_a_list_and_the_nearest_that_have_the_row(most: int) -> None:
     """Each once, fresh ones first; none of a row of which nothing is fresh."""
-    from bigembed.neighbors.descent.local_join import candidates, sources_of
+    from bigembed.neighbors.descent_compiled import candidates, sources_of
 
     random = np.random.default_rng(4)
     n, width = 6, 4
@@ -294,7 +291,7 @@ def test_candidates_are_the_first_of_a_list_and_the_nearest_that_have_the_row(mo
 
 
 def test_what_is_taken_makes_the_lists_of_all_candidates_and_is_marked() -> None:
-    from bigembed.neighbors.descent.local_join import NEW, take
+    from bigembed.neighbors.descent_compiled import NEW, take
 
     random = np.random.default_rng(3)
     distance = random.integers(0, 40, (7, 90)).astype(np.float32)  # many ties

@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from bigembed.blocks.squared import paired_squared
-from bigembed.neighbors.ordering.partition import assign_block, balanced_centers, cells_block, kmeans, line_order
+from bigembed.distance.pairwise import paired_squared
+from bigembed.neighbors.partition import assign_block, balanced_centers, cells_block, kmeans, line_order
 
 
 def nearest_by_definition(rows, centers):

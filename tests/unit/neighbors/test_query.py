@@ -8,18 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigembed as be
-from bigembed.blocks.owners import owner_of
-from bigembed.blocks.squared import paired_squared
+from bigembed.distance.pairwise import paired_squared
+from bigembed.neighbors import components as module
 from bigembed.neighbors import query
-from bigembed.neighbors.components import nearest_embedded as module
-from bigembed.neighbors.components.nearest_embedded import embedded_block, nearest_embedded
-from bigembed.neighbors.ordering.order import Ordered
+from bigembed.neighbors.components import embedded_block, nearest_embedded
+from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import join_batches, join_rows, locate
-from bigembed.neighbors.search.cell_spans import StoredCells
+from bigembed.neighbors.search.by_metric import reverse_cells, reverse_every
+from bigembed.neighbors.search.every_block import StoredCells
 from bigembed.neighbors.search.local import Cells
 from bigembed.neighbors.search.probes import group_probes, pack_probes, probe_block, probe_rows, unpack_probes
-from bigembed.neighbors.search.reverse import reverse_cells, reverse_every
-from bigembed.store.arrays.io import read_array, write_array
+from bigembed.runtime.blocks import owner_of
+from bigembed.store.arrays import read_array, write_array
 from tests.blocks import graph_blocks
 
 from .test_exact import DTYPES, KINDS, draw_rows
@@ -200,7 +200,7 @@ def test_runs_of_cells_hold_what_was_asked_for(graph, monkeypatch):
     cells = StoredCells(Ordered.open(graph.run.path("order")))
     wanted = np.array([0, 1, 5, len(cells.sizes) - 1])
     for gap in (0, 1 << 20):
-        monkeypatch.setattr("bigembed.neighbors.search.cell_spans.GAP_BYTES", gap)
+        monkeypatch.setattr("bigembed.neighbors.search.every_block.GAP_BYTES", gap)
         pieces = list(cells.spans(wanted))
         numbers = np.concatenate([piece.cells.numbers for piece in pieces])
         assert len(set(numbers.tolist())) == len(numbers)

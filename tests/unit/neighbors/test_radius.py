@@ -11,8 +11,9 @@ from scipy.spatial.distance import cdist
 
 import bigembed as be
 from bigembed.errors import InputError, PlanError
-from bigembed.neighbors import radius, radius_query
-from bigembed.neighbors.radius_query import join_within, radius_index_of
+from bigembed.neighbors import radius
+from bigembed.neighbors.given import query as radius_query
+from bigembed.neighbors.given.query import join_within, radius_index_of
 
 from .test_graph import dense
 

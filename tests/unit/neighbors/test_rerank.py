@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import bigembed as be
-from bigembed.blocks.rows import Array
 from bigembed.errors import InputError, RecallWarning, StaleError
 from bigembed.neighbors.search import rerank
 from bigembed.neighbors.search.recall import exact_neighbors, recall_at
 from bigembed.neighbors.search.rerank import block_cells, compiled_pair_distances, pair_distances
+from bigembed.runtime.blocks import Array
 
 from .test_graph import dense
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import bigembed as be
-from bigembed.neighbors.search import expected_recall, shortlist
-from bigembed.neighbors.search.expected_recall import ample, better, choose_probes
+from bigembed.neighbors.search import ground_truth as expected_recall
+from bigembed.neighbors.search import probes as shortlist
+from bigembed.neighbors.search.ground_truth import ample, better, choose_probes
 
 
 @pytest.mark.filterwarnings("ignore::bigembed.errors.RecallWarning")

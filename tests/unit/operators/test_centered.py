@@ -9,12 +9,12 @@ import pytest
 import zarr
 from scipy.spatial.distance import cdist
 
-from bigembed.blocks.vector_space import MemorySpace
-from bigembed.eigen.lanczos import solve_lanczos
 from bigembed.errors import InputError
-from bigembed.operators.centered import CenteredOperator
-from bigembed.store.rows import tiles
-from bigembed.store.rows.source import RowSource
+from bigembed.linalg.lanczos import solve_lanczos
+from bigembed.linalg.pairs import CenteredOperator
+from bigembed.rows import source as tiles
+from bigembed.rows.source import RowSource
+from bigembed.store.vector_space import MemorySpace
 from tests.operator_views import as_linear_operator, dot_test
 
 N = 90

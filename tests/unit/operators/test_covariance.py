@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from bigembed.eigen.lanczos import solve_lanczos
 from bigembed.errors import InputError
-from bigembed.operators.covariance import CovarianceOperator
-from bigembed.store.blockwise.exchange import Exchange
-from bigembed.store.rows.source import RowSource
-from bigembed.store.rows.sparse import held_source
+from bigembed.linalg.lanczos import solve_lanczos
+from bigembed.linalg.operator import CovarianceOperator
+from bigembed.rows.source import RowSource
+from bigembed.rows.sparse import held_source
+from bigembed.store.exchange import Exchange
 from tests.operator_views import dot_test
 
 N, D = 400, 60

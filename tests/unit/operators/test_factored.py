@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from bigembed.blocks.rows import bounds
-from bigembed.blocks.vector_space import MemorySpace
-from bigembed.eigen.factored import solve_factored
-from bigembed.eigen.lanczos import solve_lanczos
-from bigembed.kernels.linearized import LinearizedKernel
-from bigembed.operators.factored import FactoredOperator
+from bigembed.linalg.lanczos import solve_factored, solve_lanczos
+from bigembed.linalg.operator import FactoredOperator
+from bigembed.maps.linearized.kernel import LinearizedKernel
+from bigembed.runtime.blocks import bounds
+from bigembed.store.vector_space import MemorySpace
 from tests.operator_views import as_linear_operator, dot_test
 
 

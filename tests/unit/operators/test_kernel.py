@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bigembed.blocks.vector_space import MemorySpace
 from bigembed.errors import InputError
-from bigembed.kernels.functions import Kernel
-from bigembed.operators import pairs
-from bigembed.operators.kernel import KernelOperator
-from bigembed.store.rows.source import RowSource
+from bigembed.linalg import pairs
+from bigembed.linalg.pairs import KernelOperator
+from bigembed.maps.kernels import Kernel
+from bigembed.rows.source import RowSource
+from bigembed.store.vector_space import MemorySpace
 from tests.operator_views import as_linear_operator, dot_test
 
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from bigembed.blocks.vector_space import MemorySpace
 from bigembed.errors import InputError
-from bigembed.operators.sparse import SparseOperator
+from bigembed.linalg.operator import SparseOperator
+from bigembed.store.vector_space import MemorySpace
 from tests.operator_views import as_linear_operator, dot_test, memory_matrix
 
 

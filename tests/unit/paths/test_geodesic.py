@@ -12,12 +12,12 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
 import bigembed as be
-from bigembed.blocks import rows
-from bigembed.blocks.rows import executor
 from bigembed.datasets import dataset
-from bigembed.paths import geodesic
-from bigembed.paths.geodesic import KeptDistances, found_distances, groups_of, keep_distances, shortest_paths
-from bigembed.store.blockwise.exchange import Exchange
+from bigembed.neighbors import geodesic
+from bigembed.neighbors.geodesic import KeptDistances, found_distances, groups_of, keep_distances, shortest_paths
+from bigembed.runtime import blocks as rows
+from bigembed.runtime.blocks import executor
+from bigembed.store.exchange import Exchange
 from tests.blocks import blocks_of
 from tests.executors import Killed, maps
 from tests.operator_views import memory_matrix

@@ -14,13 +14,13 @@ from sklearn.manifold import trustworthiness
 from sklearn.neighbors import NearestNeighbors
 
 import bigembed as be
-from bigembed.blocks.rows import executor
 from bigembed.errors import InputError, InputTypeError
-from bigembed.quality import spaces
+from bigembed.quality import passes as spaces
 from bigembed.quality.neighborhoods import cost_of, preserved
-from bigembed.store.blockwise.exchange import Exchange
-from bigembed.store.inputs.input import row_source
-from bigembed.store.rows.source import RowSource
+from bigembed.rows.input import row_source
+from bigembed.rows.source import RowSource
+from bigembed.runtime.blocks import executor
+from bigembed.store.exchange import Exchange
 
 NAMES = ("preservation", "trustworthiness", "continuity", "triplets")
 

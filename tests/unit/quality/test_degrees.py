@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bigembed.quality.degrees import EffectiveDegrees, effective_degrees
-from bigembed.store.arrays.io import write_array
+from bigembed.quality.coordinates import EffectiveDegrees, effective_degrees
+from bigembed.store.arrays import write_array
 
 
 def stored(home: Path, q: np.ndarray, blocks: int, **more: float) -> EffectiveDegrees:

@@ -9,7 +9,7 @@ import pytest
 from scipy.spatial import cKDTree
 
 from bigembed.quality.dimension import Dimension, Estimate, intrinsic_dimension
-from bigembed.store.arrays.io import write_array
+from bigembed.store.arrays import write_array
 
 
 def stored(home: Path, squared: np.ndarray, blocks: int = 2) -> Dimension:

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bigembed.quality.harmonics import ROWS, harmonics, sampled
-from bigembed.store.arrays.io import write_array
+from bigembed.quality.dimension import ROWS, harmonics, sampled
+from bigembed.store.arrays import write_array
 
 S = 600
 rng = np.random.default_rng(0)

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigembed.blocks.rows import bounds
-from bigembed.blocks.squared import paired_squared
+from bigembed.distance.pairwise import paired_squared
 from bigembed.quality import compiled
-from bigembed.quality.lists import counts_block, distances_block, nearer, nearest_block
+from bigembed.quality.passes import counts_block, distances_block, nearer, nearest_block
+from bigembed.runtime.blocks import bounds
 
 KINDS = st.sampled_from(["normal", "lattice", "same", "far", "offset", "huge"])
 SHAPES = st.tuples(st.integers(0, 99), st.integers(12, 90), st.sampled_from([1, 2, 9, 21]), KINDS)

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bigembed.quality.participation import Participation, carried_by_few, participation
-from bigembed.store.arrays.io import write_array
+from bigembed.quality.coordinates import Participation, carried_by_few, participation
+from bigembed.store.arrays import write_array
 
 
 def stored(home: Path, psi: np.ndarray, degree: np.ndarray, blocks: int) -> Participation:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bigembed.quality.separation import near_one, separation
+from bigembed.quality.coordinates import near_one, separation
 
 
 def test_the_bound_holds_for_perturbed_vectors() -> None:

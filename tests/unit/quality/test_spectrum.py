@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 
 import bigembed as be
 from bigembed.errors import InputError
-from bigembed.quality.spectrum import chosen_by_spectrum
+from bigembed.quality.coordinates import chosen_by_spectrum
 
 FLAT = np.linspace(0.2, 0.3, 20)
 

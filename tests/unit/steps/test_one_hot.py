@@ -17,7 +17,7 @@ from bigembed.jobs.extend import extend
 from bigembed.jobs.planning.plan import make_plan
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import parse_job
-from bigembed.store.arrays.io import read_array
+from bigembed.store.arrays import read_array
 
 _RANDOM = np.random.default_rng(7)
 TABLE = pd.DataFrame(

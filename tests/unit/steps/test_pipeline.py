@@ -16,9 +16,9 @@ import bigembed as be
 from bigembed.errors import DamagedError, InputError, InputTypeError, NotFittedError
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import parse_job
-from bigembed.runs import Run
-from bigembed.stages import Event, observing
-from bigembed.store.arrays.io import read_array, write_array
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Event, observing
+from bigembed.store.arrays import read_array, write_array
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
 _RANDOM = np.random.default_rng(3)

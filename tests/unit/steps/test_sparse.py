@@ -14,16 +14,16 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
 import bigembed as be
-from bigembed.blocks.dispersion import normalized_dispersion
 from bigembed.errors import InputError, InputTypeError
 from bigembed.jobs.extend import extend
 from bigembed.jobs.planning.plan import make_plan
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import parse_job
-from bigembed.store.arrays.io import read_array
-from bigembed.store.rows.mapped import MappedSource
-from bigembed.store.rows.sparse import write_csr
-from bigembed.store.storage.paths import at
+from bigembed.rows.derived import MappedSource
+from bigembed.rows.sparse import write_csr
+from bigembed.steps.columns import normalized_dispersion
+from bigembed.store.arrays import read_array
+from bigembed.store.paths import at
 from tests.blocks import blocks_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")

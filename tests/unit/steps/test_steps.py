@@ -11,13 +11,13 @@ from sklearn import preprocessing
 from sklearn.impute import SimpleImputer
 
 import bigembed as be
-from bigembed.blocks.quantiles import levels_of
 from bigembed.errors import BigembedError, InputError
-from bigembed.methods import STEPS, step
-from bigembed.runs import Run
-from bigembed.stages import run_stages
-from bigembed.store.arrays.io import read_array
-from bigembed.store.rows.source import RowSource
+from bigembed.linalg.moments import levels_of
+from bigembed.maps.registry import STEPS, step
+from bigembed.rows.source import RowSource
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import run_stages
+from bigembed.store.arrays import read_array
 from tests.blocks import blocks_of
 
 N, D = 3_000, 7

@@ -11,12 +11,12 @@ import pytest
 import zarr
 
 from bigembed.errors import BigembedError, DamagedError, InputError, MissingPathError, PlanError
-from bigembed.store.arrays import io as arrays
-from bigembed.store.arrays.io import create_rows, read_array, read_rows, write_array, write_rows
-from bigembed.store.published.manifest import publish
-from bigembed.store.rows.opening import missing_shards, open_array, open_zarr
-from bigembed.store.rows.source import work_dtype
-from bigembed.store.storage.claims import sound
+from bigembed.rows.opening import missing_shards, open_array, open_zarr
+from bigembed.rows.source import work_dtype
+from bigembed.store import arrays
+from bigembed.store.arrays import create_rows, read_array, read_rows, write_array, write_rows
+from bigembed.store.files import sound
+from bigembed.store.manifests import publish
 
 
 @pytest.mark.parametrize("shape", [(7,), (5000, 64), (0, 3), (1, 1), (3, 0)])
@@ -173,7 +173,7 @@ def test_exhausted_resources_are_not_damage(tmp_path: Path, monkeypatch: pytest.
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("bigembed.store.arrays.io._opened", fail)
+    monkeypatch.setattr("bigembed.store.arrays._opened", fail)
     with pytest.raises((MemoryError, OSError)) as found:
         read_array(tmp_path / "rows")
     assert not isinstance(found.value, BigembedError)

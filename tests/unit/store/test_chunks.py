@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ZstdCodec
 
 from bigembed.errors import DamagedError
-from bigembed.store.arrays.chunks import row_chunks
-from bigembed.store.arrays.io import read_array, read_rows
+from bigembed.store.arrays import read_array, read_rows
+from bigembed.store.chunks import row_chunks
 
 READ_HERE: dict[str, list[Any]] = {
     "plain": [],

@@ -14,13 +14,13 @@ import zarr
 
 from bigembed import PCA
 from bigembed.errors import BigembedError, DamagedError, InputError, PlanError
-from bigembed.store.arrays.io import read_array
-from bigembed.store.formats.idx import read_idx
-from bigembed.store.formats.registry import ingest, open_reader
-from bigembed.store.rows.opening import open_zarr
-from bigembed.store.rows.reader import Choice
-from bigembed.store.rows.sparse import group_source, read_csr, write_csr
-from bigembed.store.storage import claims
+from bigembed.rows.formats.binary import read_idx
+from bigembed.rows.formats.registry import ingest, open_reader
+from bigembed.rows.opening import open_zarr
+from bigembed.rows.reader import Choice
+from bigembed.rows.sparse import group_source, read_csr, write_csr
+from bigembed.store import files as claims
+from bigembed.store.arrays import read_array
 
 ROWS = np.arange(12.0).reshape(6, 2)
 

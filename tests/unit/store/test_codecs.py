@@ -15,8 +15,8 @@ import zarr.codecs
 
 import bigembed as be
 from bigembed.errors import InputError
-from bigembed.store.arrays.codecs import KNOWN, NUMCODECS
-from bigembed.store.formats.registry import ingest
+from bigembed.rows.formats.registry import ingest
+from bigembed.store.metadata import KNOWN, NUMCODECS
 
 ROWS = np.arange(24.0).reshape(8, 3)
 
@@ -100,7 +100,7 @@ def test_the_summary_of_a_group_is_looked_at(tmp_path: Path) -> None:
     group = zarr.open_group(tmp_path / "g.zarr", mode="w", zarr_format=2)
     group.create_array("x", data=ROWS).attrs["codecs"] = ["words of the user"]
     zarr.consolidate_metadata(group.store, zarr_format=2)
-    from bigembed.store.arrays.codecs import refuse_codecs
+    from bigembed.store.metadata import refuse_codecs
 
     refuse_codecs(tmp_path / "g.zarr")
     file = tmp_path / "g.zarr" / ".zmetadata"

@@ -13,8 +13,8 @@ import pytest
 
 import bigembed as be
 from bigembed.errors import InputError
-from bigembed.store.formats.registry import open_reader
-from bigembed.store.rows.reader import Choice
+from bigembed.rows.formats.registry import open_reader
+from bigembed.rows.reader import Choice
 
 ROWS = np.random.default_rng(0).normal(size=(6, 3))
 

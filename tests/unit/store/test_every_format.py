@@ -11,16 +11,16 @@ import pandas
 import pytest
 
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
-from bigembed.store.arrays.io import read_array
-from bigembed.store.arrays.seal import SEAL
-from bigembed.store.formats import copying, delimited, parquet
-from bigembed.store.formats.aligned import aligned_of
-from bigembed.store.formats.quotes import Quotes, Watched, line_of
-from bigembed.store.formats.registry import ingest, open_reader
-from bigembed.store.rows import reader
-from bigembed.store.rows.opening import open_zarr
-from bigembed.store.rows.reader import Choice
-from bigembed.store.rows.sparse import group_source
+from bigembed.rows import reader
+from bigembed.rows.formats import copying, delimited, parquet
+from bigembed.rows.formats.copying import aligned_of
+from bigembed.rows.formats.delimited import Quotes, Watched, line_of
+from bigembed.rows.formats.registry import ingest, open_reader
+from bigembed.rows.opening import open_zarr
+from bigembed.rows.reader import Choice
+from bigembed.rows.sparse import group_source
+from bigembed.store.arrays import read_array
+from bigembed.store.writing import SEAL
 from tests.unit.store.written import (
     COLUMNS,
     FORMATS,

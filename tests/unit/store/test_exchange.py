@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from bigembed.errors import DamagedError, InputError
-from bigembed.store.blockwise import exchange as module
-from bigembed.store.blockwise.exchange import Exchange
-from bigembed.store.blockwise.pieces import FOLD, TILE, checksum
+from bigembed.store import exchange as module
+from bigembed.store.exchange import FOLD, TILE, Exchange, checksum
 
 
 @pytest.fixture
@@ -129,7 +128,7 @@ def test_what_a_process_wrote_or_has_found_right_is_not_summed_up_again(
     exchange: Exchange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     summed: list[int] = []
-    monkeypatch.setattr("bigembed.store.blockwise.pieces.checksum", lambda *data: summed.append(1) or checksum(*data))
+    monkeypatch.setattr("bigembed.store.exchange.checksum", lambda *data: summed.append(1) or checksum(*data))
     exchange.put("name", 0, {"1": np.ones(9), "2": np.ones(9)})
     exchange.mapped("name", 0, ["1", "2"])
     assert len(summed) == 2

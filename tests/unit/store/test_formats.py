@@ -13,13 +13,14 @@ import zarr
 
 from bigembed import PCA
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
-from bigembed.store.arrays.attributes import source_of
-from bigembed.store.arrays.io import read_array
-from bigembed.store.formats import copying, idx, parquet
-from bigembed.store.formats.copying import write_dask
-from bigembed.store.formats.registry import ingest, open_reader
-from bigembed.store.rows.opening import missing_shards, open_zarr
-from bigembed.store.rows.reader import Choice
+from bigembed.rows.formats import binary as idx
+from bigembed.rows.formats import copying, parquet
+from bigembed.rows.formats.copying import write_dask
+from bigembed.rows.formats.registry import ingest, open_reader
+from bigembed.rows.opening import missing_shards, open_zarr
+from bigembed.rows.reader import Choice
+from bigembed.store.arrays import read_array
+from bigembed.store.attributes import source_of
 
 
 @pytest.fixture(autouse=True)

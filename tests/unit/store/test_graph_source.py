@@ -10,14 +10,14 @@ import pytest
 from scipy import sparse
 
 import bigembed as be
-from bigembed.embedding.graph.weights import edge_weight_stages
 from bigembed.errors import BigembedError, DamagedError, InputError, InputTypeError, MissingPathError
+from bigembed.estimator.graph_input import edge_weight_stages
 from bigembed.neighbors.given import edges as given_edges
-from bigembed.neighbors.ordering.order import Ordered
-from bigembed.runs import Run
-from bigembed.stages import run_stages
-from bigembed.store.inputs import edges as edge_readers
-from bigembed.store.inputs.graph_source import GraphSource
+from bigembed.neighbors.order import Ordered
+from bigembed.rows import edges as edge_readers
+from bigembed.rows.graph_source import GraphSource
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import run_stages
 from tests.unit.store.written import quiet
 
 N, BLOCK = 90, 48

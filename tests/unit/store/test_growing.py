@@ -11,11 +11,11 @@ import zarr
 
 import bigembed as be
 from bigembed.errors import InputError, LockedError, MissingPathError
-from bigembed.store.arrays.io import read_array, write_array
-from bigembed.store.formats.aligned import link
-from bigembed.store.growing import StoreRows, append_rows, append_source, rows_digest, stored_units
-from bigembed.store.rows.source import RowSource
-from bigembed.store.storage.lock import hold
+from bigembed.rows.formats.copying import link
+from bigembed.rows.growing import StoreRows, append_rows, append_source, rows_digest, stored_units
+from bigembed.rows.source import RowSource
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.locks import hold
 
 LAYOUTS = [
     {"chunks": (64, 3)},

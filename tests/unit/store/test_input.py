@@ -19,10 +19,9 @@ from hypothesis import strategies as st
 import bigembed as be
 from bigembed import plotting
 from bigembed.errors import InputError, InputTypeError, PlanError
-from bigembed.store.arrays.io import write_array
-from bigembed.store.formats import copying
-from bigembed.store.inputs.input import row_source
-from bigembed.store.inputs.streamed import HDF5Rows, StreamedRows
+from bigembed.rows.formats import copying
+from bigembed.rows.input import HDF5Rows, StreamedRows, row_source
+from bigembed.store.arrays import write_array
 
 try:
     import xarray as xr

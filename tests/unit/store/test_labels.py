@@ -11,8 +11,8 @@ import pytest
 import zarr
 
 from bigembed.errors import DamagedError, InputError, InputTypeError, MissingPathError
-from bigembed.store.inputs import labels as module
-from bigembed.store.inputs.labels import read_labels
+from bigembed.rows import labels as module
+from bigembed.rows.labels import read_labels
 
 NUMBERS = np.random.default_rng(0).choice([3, -1, 7, 12], 500)
 WORDS = np.array([f"class {number}" for number in NUMBERS])

@@ -15,12 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from bigembed.errors import LockedError
-from bigembed.store.storage import lock as locks
-from bigembed.store.storage.lock import PATIENCE, hold, holder, take
-from bigembed.store.storage.output_lock import in_turn, output_lock
+from bigembed.store import locks
+from bigembed.store.locks import PATIENCE, hold, holder, in_turn, output_lock, take
 
 TAKE = (
-    "import sys, time; from pathlib import Path; from bigembed.store.storage.lock import take\n"
+    "import sys, time; from pathlib import Path; from bigembed.store.locks import take\n"
     "take(Path(sys.argv[1])); print('held', flush=True); time.sleep(60)"
 )
 

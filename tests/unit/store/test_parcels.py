@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import bigembed as be
-from bigembed.blocks.rows import Array
 from bigembed.errors import DamagedError
-from bigembed.store.blockwise import parcels
-from bigembed.store.blockwise.exchange import Exchange
-from bigembed.store.blockwise.parcels import by_receiver, send, settle
+from bigembed.runtime.blocks import Array
+from bigembed.store import parcels
+from bigembed.store.exchange import Exchange
+from bigembed.store.parcels import by_receiver, send, settle
 
 RECEIVERS = 7
 

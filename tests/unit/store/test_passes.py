@@ -8,14 +8,12 @@ import numpy as np
 import pytest
 import zarr
 
-from bigembed.blocks import rows as rows_module
 from bigembed.errors import InputError
-from bigembed.store.arrays.io import read_array
-from bigembed.store.blockwise.exchange import Exchange
-from bigembed.store.rows.offenders import checked_shape
-from bigembed.store.rows.passes import reduce_rows, row_groups, task_runs, write_mapped
-from bigembed.store.rows.row_blocks import RowBlock, row_blocks, windows
-from bigembed.store.rows.source import RowSource
+from bigembed.rows.passes import checked_shape, reduce_rows, row_groups, task_runs, write_mapped
+from bigembed.rows.source import RowBlock, RowSource, row_blocks, windows
+from bigembed.runtime import blocks as rows_module
+from bigembed.store.arrays import read_array
+from bigembed.store.exchange import Exchange
 
 N, D = 1003, 5
 

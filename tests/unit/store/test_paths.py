@@ -8,21 +8,10 @@ import pickle
 import pytest
 
 from bigembed.errors import InputError, StoreAccessError, UnreachableError
-from bigembed.store.storage import credentials, objects, requests
-from bigembed.store.storage.objects import ObjectPath
-from bigembed.store.storage.paths import (
-    at,
-    copy_files,
-    create,
-    local,
-    move,
-    published,
-    put,
-    remove,
-    rewrite,
-    stored,
-    touch,
-)
+from bigembed.store import objects, requests
+from bigembed.store import requests as credentials
+from bigembed.store.objects import ObjectPath
+from bigembed.store.paths import at, copy_files, create, local, move, published, put, remove, rewrite, stored, touch
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/a/b.tar.zarr", "gs://bucket/a/b.tar.zarr", "az://box/a/b.tar.zarr"])

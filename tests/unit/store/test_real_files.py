@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from bigembed.errors import InputError
-from bigembed.store.arrays.io import read_array
-from bigembed.store.formats.registry import ingest, open_reader
-from bigembed.store.rows.opening import open_zarr
-from bigembed.store.rows.reader import Choice
+from bigembed.rows.formats.registry import ingest, open_reader
+from bigembed.rows.opening import open_zarr
+from bigembed.rows.reader import Choice
+from bigembed.store.arrays import read_array
 
 ENVIRONMENT = "BIGEMBED_DATA"
 

@@ -11,7 +11,7 @@ import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec
 from zarr.errors import ContainsArrayError
 
-from bigembed.store.arrays import io as arrays
+from bigembed.store import arrays
 
 
 def files(folder: Path) -> dict[str, bytes]:

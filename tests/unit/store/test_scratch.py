@@ -7,11 +7,11 @@ import subprocess
 import sys
 import tempfile
 
-from bigembed.runs import Run
-from bigembed.store.storage.scratch import new_folder, sweep
+from bigembed.stages.runs import Run
+from bigembed.store.files import new_folder, sweep
 
 MAKE = (
-    "import time; from bigembed.store.storage.scratch import new_folder\n"
+    "import time; from bigembed.store.files import new_folder\n"
     "folder = new_folder('workers'); (folder / 'space').mkdir(); print(folder, flush=True); time.sleep(60)"
 )
 

@@ -13,12 +13,12 @@ import zarr
 
 import bigembed as be
 from bigembed.errors import BigembedError, DamagedError
-from bigembed.store.arrays.io import read_array, read_rows, read_window, write_array
-from bigembed.store.arrays.seal import SEAL
-from bigembed.store.formats.registry import ingest, open_reader
-from bigembed.store.growing import append_rows
-from bigembed.store.rows.sparse import group_source, write_csr
-from bigembed.store.storage.documents import read_json
+from bigembed.rows.formats.registry import ingest, open_reader
+from bigembed.rows.growing import append_rows
+from bigembed.rows.sparse import group_source, write_csr
+from bigembed.store.arrays import read_array, read_rows, read_window, write_array
+from bigembed.store.files import read_json
+from bigembed.store.writing import SEAL
 
 N = 300
 
@@ -30,7 +30,7 @@ def rows():
 
 @pytest.fixture
 def small_shards(monkeypatch):
-    monkeypatch.setattr("bigembed.store.formats.copying.block_rows", lambda *_: 100)
+    monkeypatch.setattr("bigembed.rows.formats.copying.block_rows", lambda *_: 100)
 
 
 def ingested(folder, rows, name="x.zarr"):

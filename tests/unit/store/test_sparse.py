@@ -9,8 +9,8 @@ import zarr
 from scipy import sparse
 
 from bigembed.errors import DamagedError, InputError, InputTypeError
-from bigembed.store.inputs.input import row_source
-from bigembed.store.rows.sparse import SparseSource, held_source, stored, write_csr
+from bigembed.rows.input import row_source
+from bigembed.rows.sparse import SparseSource, held_source, stored, write_csr
 
 
 @pytest.fixture

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 import zarr
 
-from bigembed.store.arrays.io import create_rows, write_rows
-from bigembed.store.rows import tiles as module
-from bigembed.store.rows.source import RowSource
-from bigembed.store.rows.tiles import tiles
+from bigembed.rows import source as module
+from bigembed.rows.source import RowSource, tiles
+from bigembed.store.arrays import create_rows, write_rows
 
 N = 90
 

@@ -10,14 +10,13 @@ import zarr
 
 import bigembed as be
 from bigembed.errors import ChangedInputError, InputError, LockedError, MissingPathError
-from bigembed.jobs.growth.audit import Limits, audit, compared, reasons
+from bigembed.jobs.growth.audit import Limits, audit, compared, found_lists, misfit_of, reasons, search_index
 from bigembed.jobs.growth.extend import extend
-from bigembed.jobs.growth.misfit import found_lists, misfit_of, search_index
 from bigembed.jobs.growth.refresh import refresh
 from bigembed.jobs.spec import parse_job
-from bigembed.store.arrays.io import write_array
-from bigembed.store.growing import append_rows
-from bigembed.store.storage.lock import hold
+from bigembed.rows.growing import append_rows
+from bigembed.store.arrays import write_array
+from bigembed.store.locks import hold
 
 METHODS = {"diffusion_map": {"n_neighbors": 8}, "pca": {}, "isomap": {"n_neighbors": 8}, "linearized_diffusion_map": {}}
 

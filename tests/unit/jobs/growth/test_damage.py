@@ -19,9 +19,9 @@ from bigembed.jobs.growth.refresh import refresh
 from bigembed.jobs.growth.versions import Growth, open_growth
 from bigembed.jobs.spec import parse_job
 from bigembed.jobs.verify import verify
-from bigembed.store.arrays.io import write_array
-from bigembed.store.growing import append_rows
-from bigembed.store.storage.documents import read_json, sealed, write_json
+from bigembed.rows.growing import append_rows
+from bigembed.store.arrays import write_array
+from bigembed.store.files import read_json, sealed, write_json
 
 N = 90
 

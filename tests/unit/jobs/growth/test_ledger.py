@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import zarr
 
-from bigembed.blocks.rows import executor
 from bigembed.errors import ChangedInputError, DamagedError
-from bigembed.jobs.growth.ledger import Ledger, check, covering, new_ledger, snapshot, suspects
-from bigembed.store.growing import append_rows
+from bigembed.jobs.growth.account import Ledger, check, covering, new_ledger, snapshot, suspects
+from bigembed.rows.growing import append_rows
+from bigembed.runtime.blocks import executor
 
 
 @pytest.fixture

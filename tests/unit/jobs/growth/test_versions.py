@@ -25,14 +25,14 @@ from bigembed.errors import (
 from bigembed.jobs.growth import extend as growth_extend
 from bigembed.jobs.growth import refresh as growth_refresh
 from bigembed.jobs.growth.audit import audit
-from bigembed.jobs.growth.check import verify_growth
 from bigembed.jobs.growth.extend import extend
 from bigembed.jobs.growth.refresh import refresh
+from bigembed.jobs.growth.repair import verify_growth
 from bigembed.jobs.growth.versions import open_growth
 from bigembed.jobs.spec import parse_job
-from bigembed.store.arrays.io import write_array
-from bigembed.store.growing import append_rows
-from bigembed.store.storage.lock import hold
+from bigembed.rows.growing import append_rows
+from bigembed.store.arrays import write_array
+from bigembed.store.locks import hold
 
 METHODS = {
     "pca": {},

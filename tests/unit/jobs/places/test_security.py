@@ -11,7 +11,7 @@ import pytest
 from bigembed.errors import BigembedWarning, ClusterError, JobError, OpenClusterWarning
 from bigembed.jobs.places.cluster import cluster
 from bigembed.jobs.places.cluster_table import ClusterTable
-from bigembed.jobs.places.security import client_security, is_open, no_security
+from bigembed.jobs.places.embedded import client_security, is_open, no_security
 
 
 @pytest.mark.parametrize(

@@ -11,16 +11,14 @@ from typer.testing import CliRunner
 
 from bigembed.cli import app
 from bigembed.errors import InputError
-from bigembed.jobs.planning import calibrate
-from bigembed.jobs.planning.alternatives import alternatives
-from bigembed.jobs.planning.calibrate import Rates, rates
-from bigembed.jobs.planning.footprint import footprint
+from bigembed.jobs.planning import machine as calibrate
+from bigembed.jobs.planning.machine import Rates, cache_file, footprint, rates
+from bigembed.jobs.planning.notes import alternatives
 from bigembed.jobs.planning.plan import Plan, make_plan
-from bigembed.jobs.planning.remembered import cache_file
 from bigembed.jobs.planning.resources import MESSAGES, PUBLISH, Resources, TimeModel
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
-from bigembed.stages import Cost, Stage
+from bigembed.stages.stage import Cost, Stage
 
 RATES = Rates(read=1e8, write=5e7, product=1e9, look=1e7)
 
@@ -89,7 +87,7 @@ def test_a_footprint_is_measured_again_only_where_it_may_be_another_one(monkeypa
         footprint.cache_clear()  # (as in another process)
         return footprint(*renew).task
 
-    monkeypatch.setattr("bigembed.jobs.planning.footprint._measured", measure)
+    monkeypatch.setattr("bigembed.jobs.planning.machine._measured", measure)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert [found(), found(), found(True), found()] == [1, 1, 2, 2]
     monkeypatch.setenv("OMP_NUM_THREADS", "77")

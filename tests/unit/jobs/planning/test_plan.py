@@ -9,16 +9,14 @@ import pytest
 
 import bigembed as be
 from bigembed.errors import PlanError
-from bigembed.jobs.planning.footprint import footprint, resident
-from bigembed.jobs.planning.peaks import MARGIN, Peaks
+from bigembed.jobs.planning.machine import footprint, resident
 from bigembed.jobs.planning.plan import Plan, make_plan
-from bigembed.jobs.planning.remains import remains
-from bigembed.jobs.planning.resources import Resources
+from bigembed.jobs.planning.resources import MARGIN, Peaks, Resources, remains
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.units import size
-from bigembed.jobs.watching.memory import MemoryPeak
-from bigembed.runs import Run
-from bigembed.stages import Cost, exchange_home, exchanging
+from bigembed.jobs.watching.reporter import MemoryPeak
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Cost, exchange_home, exchanging
 
 MIB = 1 << 20
 
@@ -68,7 +66,7 @@ def test_in_one_process_tasks_and_coordinator_add_up():
 
 
 def test_vectors_are_beside_idle_workers_where_their_limits_leave_room(monkeypatch):
-    monkeypatch.setattr("bigembed.jobs.planning.peaks.machine_memory", lambda: 4000 * MIB)
+    monkeypatch.setattr("bigembed.jobs.planning.resources.machine_memory", lambda: 4000 * MIB)
     cost = Cost(
         passes=4, read=400, exchanged=80, scratch=30, memory=200 * MIB, coordinator=10 * MIB, held=800 * MIB,
         checkpoint=20,
@@ -90,7 +88,7 @@ def test_vectors_are_beside_idle_workers_where_their_limits_leave_room(monkeypat
     assert "in files, since the workers together may not hold them" in files.vectors
     assert "several machines" in peaks("remote").vectors
     assert "in the memory of this process" in peaks("process").vectors
-    monkeypatch.setattr("bigembed.jobs.planning.peaks.machine_memory", lambda: 1000 * MIB)
+    monkeypatch.setattr("bigembed.jobs.planning.resources.machine_memory", lambda: 1000 * MIB)
     assert peaks().beside(cost) == 0
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from bigembed.errors import BigembedWarning, InterruptedRun
 from bigembed.jobs.job import JobSpec
-from bigembed.jobs.places.settings import TERMINATE
+from bigembed.jobs.places.place import TERMINATE
 from bigembed.jobs.planning.plan import make_plan
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
@@ -17,10 +17,11 @@ from bigembed.jobs.sweep.course import plan_sweep
 from bigembed.jobs.sweep.run import sweep
 from bigembed.jobs.watching.reporter import RunOptions
 from bigembed.neighbors import graph_stages, nn_descent
-from bigembed.neighbors.algorithms import AUTO, WITHOUT_DESCENT
-from bigembed.neighbors.search import expected_recall, shortlist
-from bigembed.runs import Run
-from bigembed.store.rows.opening import open_array
+from bigembed.neighbors.search import ground_truth as expected_recall
+from bigembed.neighbors.search import probes as shortlist
+from bigembed.neighbors.search.recall import AUTO, WITHOUT_DESCENT
+from bigembed.rows.opening import open_array
+from bigembed.stages.runs import Run
 
 ROWS = np.random.default_rng(0).normal(size=(1000, 14)).astype(np.float32)
 

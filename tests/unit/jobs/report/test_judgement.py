@@ -16,10 +16,9 @@ from bigembed.cli import app
 from bigembed.errors import BigembedWarning
 from bigembed.jobs.record import RECORD
 from bigembed.jobs.report.charts import curves
-from bigembed.jobs.report.figures import HEADINGS, coordinate_lines, map_figures
-from bigembed.jobs.report.glossary import entries_of
+from bigembed.jobs.report.figures import HEADINGS, coordinate_lines, entries_of, map_figures
+from bigembed.jobs.report.page import warnings_of
 from bigembed.jobs.report.summary import RunSummary
-from bigembed.jobs.report.warned import warnings_of
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from tests.unit.jobs.report.test_page import Page, edit, page_of

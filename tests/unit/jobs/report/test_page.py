@@ -18,16 +18,16 @@ from bigembed.cli import app
 from bigembed.errors import BigembedWarning, ExistingOutputError, InputError, MissingPathError
 from bigembed.jobs.record import RECORD
 from bigembed.jobs.report.charts import _eigenvalues
-from bigembed.jobs.report.glossary import entries_of
+from bigembed.jobs.report.figures import entries_of
 from bigembed.jobs.report.page import write_report
 from bigembed.jobs.report.summary import RunSummary
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import needed_aligned, parse_job, read_job
-from bigembed.methods import REGISTRY
-from bigembed.store.arrays.io import create_rows, write_rows
-from bigembed.store.published import manifest as manifests
-from bigembed.store.published import roots
-from bigembed.store.storage.documents import sealed
+from bigembed.maps.registry import REGISTRY
+from bigembed.store import manifests
+from bigembed.store import manifests as roots
+from bigembed.store.arrays import create_rows, write_rows
+from bigembed.store.files import sealed
 
 METHODS = sorted(REGISTRY)
 SPECTRAL = {"diffusion_map", "linearized_diffusion_map", "linearized_kernel_pca"}
@@ -167,7 +167,7 @@ def test_worst_warnings_first_and_each_once(finished):
 
 
 def test_a_run_that_is_going_on(finished):
-    from bigembed.store.storage.lock import hold
+    from bigembed.store.locks import hold
 
     edit(finished, finished=False)
     (finished / "status.json").write_text(json.dumps({"state": "running", "stage": "solve", "error": None}))

@@ -12,7 +12,7 @@ from bigembed.errors import BigembedWarning, InterruptedRun, LockedError, Missin
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.watching.reporter import RunOptions
-from bigembed.store.storage.lock import hold
+from bigembed.store.locks import hold
 
 
 def samples(path):

@@ -19,8 +19,8 @@ from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.watching.reporter import RunOptions
 from bigembed.jobs.watching.status import Status, read_status
-from bigembed.stages import Event
-from bigembed.store.storage.lock import hold
+from bigembed.stages.stage import Event
+from bigembed.store.locks import hold
 
 ROOT = Path(__file__).parents[4]
 
@@ -130,7 +130,7 @@ def test_of_an_extension(tmp_path):
 
 def hold_of(out):
     """Another one that writes the same."""
-    from bigembed.runs import Run
-    from bigembed.stages import locked
+    from bigembed.stages.runs import Run
+    from bigembed.stages.stage import locked
 
     return locked(Run(f"{out}.partial"))

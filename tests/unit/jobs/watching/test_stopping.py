@@ -12,7 +12,7 @@ import pytest
 
 from bigembed.errors import InterruptedRun, JobError
 from bigembed.jobs.units import parse_deadline
-from bigembed.jobs.watching.stopping import Stopped, check, stoppable
+from bigembed.jobs.watching.status import Stopped, check, stoppable
 
 NOON = datetime(2026, 11, 21, 12, 0).timestamp()
 

@@ -1,1 +1,0 @@
-"""Row blocks: their bounds, the functions mapped over them, sparse blocks and block vectors."""

@@ -1,0 +1,1 @@
+"""Distances and metrics of rows, by name; of dense and of sparse rows."""

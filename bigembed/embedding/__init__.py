@@ -1,1 +1,0 @@
-"""From eigenvectors, distances and factors to coordinates: what methods are composed of."""

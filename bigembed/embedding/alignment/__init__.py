@@ -1,1 +1,0 @@
-"""Coordinates from local linear conditions: locally linear embedding and its variants."""

@@ -1,1 +1,0 @@
-"""Maps by attraction along the edges of a graph, and repulsion of all rows."""

@@ -1,1 +1,0 @@
-"""Coordinates from shortest paths on a neighbor graph."""

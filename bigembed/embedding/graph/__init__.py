@@ -1,1 +1,0 @@
-"""What methods on a neighbor graph share: its components, the order of its rows, new rows."""

@@ -1,1 +1,0 @@
-"""Principal components in the feature space of a kernel."""

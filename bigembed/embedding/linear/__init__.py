@@ -1,1 +1,0 @@
-"""Linear maps of rows: means and scatters, principal and discriminant directions."""

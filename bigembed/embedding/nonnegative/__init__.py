@@ -1,1 +1,0 @@
-"""Nonnegative factors of the rows."""

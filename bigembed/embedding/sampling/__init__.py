@@ -1,1 +1,0 @@
-"""Maps by attraction along sampled edges of a graph, and repulsion of sampled rows."""

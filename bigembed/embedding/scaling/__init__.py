@@ -1,1 +1,0 @@
-"""Classical scaling of distances, and coordinates of rows by their distances to others."""

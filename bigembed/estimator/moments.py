@@ -1,0 +1,311 @@
+"""Stages that learn from the columns of all rows: moments, quantiles, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from bigembed.errors import InputError
+from bigembed.estimator.extension import complete
+from bigembed.linalg.moments import (
+    between,
+    count_block,
+    levels_of,
+    merge_moments,
+    moments_block,
+    next_bits,
+    numbers_of,
+    ranks_of,
+)
+from bigembed.rows.passes import Parts, checked_shape, infinite, map_row_blocks, not_finite, reduce_rows, refuse
+from bigembed.rows.row_maps import with_entries
+from bigembed.rows.source import RowBlock, RowSource
+from bigembed.runtime.blocks import Array, is_sparse
+from bigembed.stages.stage import Context, Stage, summing_cost
+from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
+from bigembed.store.vector_space import tree_fold
+
+# --------------------------------------------------------------------------------------------------------- moments
+# The stage that takes the mean and the scatter of all rows: one pass, in which the rows are checked.
+
+
+def moments_stage(source: RowSource, diagonal: bool = False, before: dict[str, Any] | None = None) -> Stage:
+    """``moments/mean`` (d,) and ``moments/scatter`` (d, d), or its diagonal (d,). Results: n, d, dtype, weight, count.
+
+    ``weight`` is W = Σ w_i (n without weights), ``count`` the number of rows of positive weight. ``before``: moments of
+    other rows, to which these are added.
+    """
+    n, d = checked_shape(source)
+    size = 8 * d * (1 if diagonal else d)
+
+    cost = summing_cost(source, size, disk=size + 8 * d, flops=2 * n * size / 8)
+    parameters = {"source": source.fingerprint(), "diagonal": diagonal}
+    if before is not None:
+        parameters["before"] = before["digest"]
+    return Stage(
+        "moments",
+        (),
+        parameters,
+        partial(run_moments, source=source, diagonal=diagonal, before=before, d=d, n=n, size=size),
+        cost,
+        resumes=True,
+    )
+
+
+def run_moments(
+    context: Context, source: RowSource, diagonal: bool, before: dict[str, Any] | None, d: int, n: int, size: int
+) -> dict[str, Any]:
+    found = reduce_rows(
+        source,
+        moments_of_block,
+        context.exchange,
+        combine=merge_moments,
+        partial_bytes=size,
+        first=True,
+        propagates=True,
+        label="moments",
+        diagonal=diagonal,
+    )
+    known = 0
+    if before is not None:
+        known = before["n"]
+        found = merge_moments({name: np.array(before[name]) for name in found}, found)
+    if not found["count"]:
+        raise InputError("weights must contain at least one that is not zero: all are zero")
+    if not np.isfinite(found["scatter"]).all():
+        raise InputError("the squares of the rows overflow float64: scale the columns down")
+    write_array(context.path("mean"), found["mean"])
+    write_array(context.path("scatter"), found["scatter"])
+    return {
+        "n": known + n,
+        "d": d,
+        "dtype": str(source.work),
+        "weight": float(found["weight"]),
+        "count": int(found["count"]),
+    }
+
+
+def moments_of_block(block: RowBlock, *, diagonal: bool) -> Parts:
+    """Moments of one canonical block."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return moments_block(block.rows, block.weights, diagonal=diagonal)
+
+
+# ------------------------------------------------------------------------------------------------------- quantiles
+# The stage that finds quantiles of the columns, exactly, in a few passes of counts.
+
+
+def quantiles_stage(source: RowSource, shares: Sequence[float], missing: bool = False) -> Stage:
+    """``quantiles/values`` (d, q) at these shares, and ``quantiles/counts`` (d,) of the numbers. Results: n, d, dtype.
+
+    ``missing``: whether NaN is left out; it is refused otherwise.
+    """
+    n, d = checked_shape(source)
+    wanted = np.array(shares, np.float64)
+    levels = levels_of(source.work, d, 2 * len(wanted))
+    size = 8 * d * 2 * len(wanted) << max(levels)
+
+    parameters = {"source": source.fingerprint(), "shares": wanted.tolist(), "missing": missing}
+    cost = summing_cost(
+        source, size, passes=len(levels), disk=8 * d * (len(wanted) + 1), scalar_ops=n * d * len(levels)
+    )
+    return Stage(
+        "quantiles",
+        (),
+        parameters,
+        partial(run_quantiles, source=source, missing=missing, d=d, levels=levels, n=n, size=size, wanted=wanted),
+        cost,
+    )
+
+
+def run_quantiles(
+    context: Context, source: RowSource, missing: bool, d: int, levels: Any, n: int, size: int, wanted: Any
+) -> dict[str, Any]:
+    kind = np.dtype(f"u{source.work.itemsize}")
+    known, ranks = np.zeros((d, 1), kind), np.zeros((d, 1), np.int64)
+    counts, weights, done = np.zeros(d, np.int64), np.zeros(0), 0
+    for level, bits in enumerate(levels):
+        found = reduce_rows(
+            source,
+            counts_of_block,
+            context.exchange,
+            partial_bytes=size,
+            first=not level and not missing,
+            label=f"quantiles {level}",
+            known=known,
+            done=done,
+            bits=bits,
+        )["counts"]
+        if not level:
+            counts = found[:, 0].sum(axis=-1)
+            refuse_empty(counts)
+            ranks, weights = ranks_of(counts, wanted)
+            known, found = np.repeat(known, ranks.shape[1], axis=1), np.repeat(found, ranks.shape[1], axis=1)
+        known, ranks = next_bits(found, known, ranks, bits)
+        done += bits
+    write_array(context.path("values"), between(numbers_of(known, source.work), weights))
+    write_array(context.path("counts"), counts)
+    return {"n": n, "d": d, "dtype": str(source.work), "passes": len(levels)}
+
+
+def counts_of_block(block: RowBlock, *, known: Array, done: int, bits: int) -> Parts:
+    """Counts of one canonical block."""
+    return {"counts": count_block(block.rows, known, done, bits)}
+
+
+def refuse_empty(counts: Array) -> None:
+    """InputError where a column has no number at all."""
+    if len(empty := np.flatnonzero(counts == 0)):
+        raise InputError(
+            f"{len(empty)} columns hold no number at all, the first are columns {empty[:10].tolist()} (counted from "
+            "0). Leave them out (the step 'columns', or columns of [input])"
+        )
+
+
+# -------------------------------------------------------------------------------------------------- missing values
+# The stage that finds missing values: which rows are complete, and what fills the others column by column.
+
+STAGE = "rows"
+FIRST = 10
+"""Rows that are named."""
+
+
+def missing_stage(source: RowSource, action: str, fill: Any) -> Stage:
+    """``rows/values`` (d,) what fills, ``rows/counts`` (d,) missing values by column; of "drop" also the mask of
+    complete rows (n,) and how many are in each block. Results: n, d, dtype, rows with missing values, the first."""
+    n, d = checked_shape(source)
+
+    parameters = {"source": source.fingerprint(), "action": action, "fill": fill}
+    return Stage(
+        STAGE,
+        (),
+        parameters,
+        partial(run_missing, source=source, action=action, fill=fill, d=d, n=n),
+        summing_cost(source, 0, disk=16 * d + n, coordinator=64 * d),
+    )
+
+
+def run_missing(context: Context, source: RowSource, action: str, fill: Any, d: int, n: int) -> dict[str, Any]:
+    mask = context.path("mask") if action == "drop" else ""
+    if mask:
+        create_rows(mask, (n,), np.uint8, source.block, overwrite=True)
+    found = map_row_blocks(source, missing_of_block, label="missing", mask=mask)
+    refuse([part["wrong"] for part in found], source)
+    kept, first = np.array([part["kept"] for part in found]), [row for part in found for row in part["first"]]
+    rows = n - int(kept.sum())
+    counts, means = tree_fold([(part["counts"], part["mean"]) for part in found], merged)
+    if action == "drop":
+        refuse_none(rows, n, n - counts)
+        values = np.full(d, np.nan)
+        write_array(context.path("kept"), kept)
+    else:
+        values = _values(context, fill, counts, means)
+    write_array(context.path("values"), values)
+    write_array(context.path("counts"), n - counts)
+    done = {
+        "n": n,
+        "d": d,
+        "dtype": str(source.work),
+        "action": action,
+        "fill": "" if action == "drop" else fill,
+        "rows": rows,
+        "first": first[:FIRST],
+        "kept": n - rows if action == "drop" else n,
+        "block": source.block,
+        "columns": _by_column(n - counts, source.features),
+    }
+    context.note(sentence(done))
+    return done
+
+
+def missing_of_block(block: RowBlock, *, mask: str) -> dict[str, Any]:
+    """Of one canonical block: complete rows (written into the mask), values and mean by column, what is infinite."""
+    there = complete(block.rows)
+    if mask:
+        write_rows(mask, block.start, there.astype(np.uint8))
+    wrong = infinite(block.rows, block.start)
+    absent, sums = _columns_of(block.rows)
+    counts = len(there) - absent
+    return {
+        "kept": int(there.sum()),
+        "first": (np.flatnonzero(~there)[:FIRST] + block.start).tolist(),
+        "wrong": {**wrong, "nan": 0} if wrong.get("infinite") else {},
+        "counts": counts,
+        "mean": sums / np.maximum(counts, 1),
+    }
+
+
+def _columns_of(rows: Any) -> tuple[Array, Array]:
+    """How many values of each column are missing, and the sum of the others; what is not stored of CSR rows is 0."""
+    if is_sparse(rows):
+        absent, d = np.isnan(rows.data), rows.shape[1]
+        return (
+            np.bincount(rows.indices[absent], minlength=d),
+            np.bincount(rows.indices[~absent], rows.data[~absent], minlength=d),
+        )
+    absent = np.isnan(rows)
+    with np.errstate(invalid="ignore"):
+        return absent.sum(axis=0), np.where(absent, 0, rows).sum(axis=0, dtype=np.float64)
+
+
+def merged(left: tuple[Array, Array], right: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Counts and means of two sets together."""
+    counts = left[0] + right[0]
+    return counts, left[1] + right[0] / np.maximum(counts, 1) * (right[1] - left[1])
+
+
+def _values(context: Context, fill: Any, counts: Array, means: Array) -> Array:
+    """What fills each column."""
+    if fill in ("mean", "median"):
+        refuse_empty(counts)
+    if fill == "median":
+        return read_array(context.of("quantiles", "values"))[:, 0]
+    return means if fill == "mean" else np.full(len(means), float(fill))
+
+
+def refuse_none(rows: int, n: int, missing: Array) -> None:
+    """InputError where no row is complete."""
+    if rows == n:
+        worst = int(missing.argmax())
+        raise InputError(
+            f"no row is complete: of {n} rows each misses a value, {int(missing[worst])} that of column {worst} "
+            "(counted from 0). Fill them (action = 'fill'), or leave columns out"
+        )
+
+
+def sentence(found: Mapping[str, Any]) -> str:
+    """What became of rows with missing values, in words."""
+    rows, n = found["rows"], found["n"]
+    if not rows:
+        return f"no value is missing in {n:,} rows"
+    done = "were left out" if found["action"] == "drop" else f"were filled with the {found['fill']}"
+    if isinstance(found["fill"], float):
+        done = f"were filled with {found['fill']:g}"
+    columns = ", ".join(f"{name} ({count:,})" for name, count in found["columns"])
+    first = ", ".join(map(str, found["first"])) + (", …" if rows > len(found["first"]) else "")
+    return f"{rows:,} of {n:,} rows have missing values and {done}: rows {first} (counted from 0); by column: {columns}"
+
+
+def _by_column(missing: Array, names: Sequence[str]) -> list[list[Any]]:
+    """The columns with most missing values, and how many."""
+    worst = [int(column) for column in np.argsort(-missing, kind="stable")[:FIRST] if missing[column]]
+    return [[names[column] if names else str(column), int(missing[column])] for column in worst]
+
+
+def as_given(rows: Any, model: Any, start: int = 0) -> Any:
+    """Rows as they are; InputError where they are infinite."""
+    if (wrong := infinite(rows, start)).get("infinite"):
+        found = not_finite([{**wrong, "nan": 0}], f"the rows {start}:{start + rows.shape[0]}")
+        raise InputError(f"Input X contains {found}")
+    return rows
+
+
+def filled(rows: Any, model: Array, start: int = 0) -> Any:
+    """Rows with NaN as the number of its column; InputError where they are infinite."""
+    given, values = as_given(rows, None, start), model.astype(rows.dtype)
+    if is_sparse(rows):
+        return with_entries(rows, np.where(np.isnan(rows.data), values[rows.indices], rows.data))
+    return np.where(np.isnan(rows), values, given)

@@ -1,0 +1,237 @@
+"""The steps before a method: their stages in the run of the method, and rows as fitted steps make them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NoReturn
+
+import numpy as np
+
+from bigembed.errors import InputError, InputTypeError
+from bigembed.estimator.judged import with_judgement
+from bigembed.estimator.reporting import telling
+from bigembed.rows.derived import MappedSource, PlannedRows, written_rows
+from bigembed.rows.reader import entries_of
+from bigembed.rows.source import RowSource
+from bigembed.stages.reuse import outdated
+from bigembed.stages.runs import PartOfRun, Run
+from bigembed.stages.stage import Context, Stage, run_stages
+from bigembed.store.files import digest_of
+
+# --------------------------------------------------------------------------------------------------------- through
+# Rows as a fitted step makes them, when they are read; new rows through all steps before a method.
+
+
+def through(step: Any, source: RowSource) -> RowSource:
+    """The rows of a source as a fitted step maps them, when they are read."""
+    extension, run = step._map(), step._run
+    if source.sparse and not extension.sparse:
+        step.refuse_sparse()
+    stages = [name for name in type(step).saved_stages if name != "coordinates" and run.has(name)]
+    stamp = digest_of({name: [run.digest(name), run.asked(name)] for name in stages})
+    names = tuple(step._names_out(list(source.features))) if source.features else ()
+    shape, dtype = (source.shape[0], extension.width), np.dtype(extension.dtype)
+    entries = entries_left(source, extension.width) if extension.keeps_sparse else None
+    known: dict[str, Any] = {"function": extension.of_block, "stamp": stamp, "entries": entries}
+    found = MappedSource(shape, dtype, base=replace(source, aligned={}), **known)
+    return replace(found, aligned=source.aligned, named=names)
+
+
+def entries_left(source: RowSource, width: int) -> int | None:
+    """How many entries of sparse rows are left at the most in ``width`` columns; None of dense rows."""
+    entries = entries_of(source)
+    return None if entries is None else min(entries, source.shape[0] * width)
+
+
+def refuse_sparse(method: str) -> NoReturn:
+    """InputTypeError: the rows are still sparse when they come to a method that takes dense ones."""
+    raise InputTypeError(
+        f"{method} takes dense rows, and these steps leave sparse rows sparse. Add a PCA as the last of the steps, "
+        "which makes few dense columns of them, or take a method that takes sparse rows"
+    )
+
+
+def new_rows_through(estimator: Any, source: RowSource) -> RowSource:
+    """New rows as the fitted steps of an estimator map them: each in its place, with NaN where values are missing."""
+    for step in getattr(estimator, "steps_", ()):
+        source = through(step, source)
+    return source
+
+
+def takes_missing(steps: Sequence[Any]) -> bool:
+    """Whether some step knows what to do with missing values."""
+    return any(getattr(step, "takes_missing", False) for step in steps)
+
+
+def of_mapped(stage: Stage, source: RowSource) -> Stage:
+    """The stage with the cost of reading what its rows are made of."""
+    more = source.read_bytes - source.shape[0] * source.row_bytes
+    cost = stage.cost
+    if not cost.passes or (not more and not source.behind):
+        return stage
+    read = max(0, cost.read + int(cost.passes * more))
+    return replace(stage, cost=replace(cost, read=read, memory=cost.memory + source.behind))
+
+
+# ---------------------------------------------------------------------------------------------------------- before
+# The steps before a method: their stages in the run of the method, and the rows that come out of them.
+#
+# A step learns from the rows that the steps before it make. Nothing of their size is written: rows are mapped block
+# by block as they are read, unless a copy of what the last step makes costs less than the passes that follow.
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What comes of the steps before a method."""
+
+    stages: tuple[Stage, ...]
+    """Theirs, with that of a copy where it pays."""
+    source: RowSource
+    """The rows that the method reads; planned ones where they are not known yet."""
+    steps: tuple[Any, ...] = ()
+    """The steps, fitted, as far as they are published."""
+
+
+def row_passes(stages: Sequence[Stage]) -> float:
+    """How often ``fit`` reads the rows as they were given: what follows reads a copy in the order of the graph."""
+    return sum(stage.cost.passes for stage in reading_rows(stages) if not stage.on_demand)
+
+
+def reading_rows(stages: Sequence[Stage]) -> Sequence[Stage]:
+    """The stages that read the rows as they were given."""
+    last = next((number for number, stage in enumerate(stages) if stage.name == "order"), len(stages))
+    return stages[: last + 1]
+
+
+def all_stages(estimator: Any, source: RowSource, run: Run | None) -> list[Stage]:
+    """All stages of the steps and of the method. What is not known before a step has run is planned by its bound."""
+    found = prepared(estimator._steps, source, run, passes_of(estimator))
+    return [*found.stages, *stages_after(estimator, found.source)]
+
+
+def stages_after(estimator: Any, source: RowSource) -> list[Stage]:
+    """The stages of the method for rows that steps make, their costs with what lies behind these rows."""
+    if estimator._steps and source.sparse and not estimator._sparse():
+        refuse_sparse(type(estimator).__name__)
+    stages = with_judgement(estimator, estimator.stages(source), source)
+    if not estimator._steps:
+        return stages
+    reading = {stage.name for stage in reading_rows(stages)}
+    return [of_mapped(stage, source) if stage.name in reading else stage for stage in stages]
+
+
+def passes_of(estimator: Any) -> Callable[[RowSource], float]:
+    """How often an estimator reads the rows that it is fitted to."""
+    return lambda source: row_passes(estimator.stages(source))
+
+
+def computing(estimator: Any) -> Callable[[Sequence[Stage], Run], None]:
+    """What computes stages of the steps before an estimator, which tells of them as of its own."""
+
+    def compute(stages: Sequence[Stage], run: Run) -> None:
+        with telling(estimator, stages) as todo:
+            run_stages(todo, run)
+
+    return compute
+
+
+def prepared(
+    steps: Sequence[Any],
+    source: RowSource,
+    run: Run | None,
+    passes: Callable[[RowSource], float],
+    compute: Callable[[Sequence[Stage], Run], None] | None = None,
+) -> Prepared:
+    """What comes of steps, as far as they are published in the run; all of it where something can ``compute`` them.
+
+    ``passes``: how often the rows that come out will be read.
+    """
+    if not steps:
+        return Prepared((), source)
+    stages: list[Stage] = []
+    fitted: list[Any] = []
+    written: Stage | None = None
+    known, place = run is not None, ""
+    for number, step in enumerate(steps, 1):
+        prefix = f"step{number}-{type(step).registered}-"
+        own = [_within(of_mapped(stage, source), prefix) for stage in step.stages(replace(source, aligned={}))]
+        todo = [stage for stage in own if not stage.on_demand]
+        stages += todo
+        written = next((stage for stage in own if stage.on_demand), None)
+        if compute and run is not None:
+            compute(todo, run)
+        known = known and (bool(compute) or not outdated(stages, run))  # type: ignore[arg-type]
+        if known and run is not None:
+            made = _fitted(step, PartOfRun(run, prefix), source, quiet=compute is None)
+            fitted.append(made)
+            source = _after(made, source)
+        else:
+            source = _planned(step, source)
+    if written is None or source.sparse or not _pays(source, passes(source)):
+        return Prepared(tuple(stages), source, tuple(fitted))
+    stages.append(written)
+    if compute and run is not None:
+        compute([written], run)
+    if known and run is not None and (compute or not outdated(stages, run)):
+        place = run.path(written.name, "embedding")
+        return Prepared(tuple(stages), written_rows(place, source), tuple(fitted))
+    stamp = source.fingerprint()
+    copy = PlannedRows(source.shape, source.dtype, aligned=source.aligned, named=source.features, stamp=stamp)
+    return Prepared(tuple(stages), copy, tuple(fitted))
+
+
+def said_of(steps: Sequence[Any]) -> dict[str, str]:
+    """What each step did with the rows fitted, in words, by its number and name."""
+    return {f"{number} {type(step).registered}": step.said() for number, step in enumerate(steps, 1)}
+
+
+def _within(stage: Stage, prefix: str) -> Stage:
+    """The stage of a step under its name in the run of the method."""
+    inputs, asked = (tuple(prefix + name for name in names) for names in (stage.inputs, stage.parameters_of))
+    run = partial(run_within, stage=stage, prefix=prefix)
+    return replace(stage, name=prefix + stage.name, inputs=inputs, parameters_of=asked, run=run)
+
+
+def run_within(context: Context, stage: Stage, prefix: str) -> Any:
+    """The function of a stage of a step, which knows the stages of the step by their own names."""
+    return stage.run(replace(context, home=PartOfRun(context.home, prefix)))
+
+
+def _fitted(step: Any, run: Run, source: RowSource, quiet: bool) -> Any:
+    """A step with what it learned; its warnings are given unless it is to be quiet."""
+    made = type(step)(**step._own_params())
+    made.n_features_in_ = source.width
+    if source.features:
+        made.feature_names_in_ = np.array(source.features, dtype=object)
+    made._before_others = True
+    return made.adopt(run, source=source, certificate={} if quiet else None)
+
+
+def _after(step: Any, source: RowSource) -> RowSource:
+    """The rows fitted as a fitted step leaves them."""
+    kept: RowSource | None = step.left_of(source) if getattr(step, "drops", False) else None
+    return through(step, source) if kept is None else kept
+
+
+def _planned(step: Any, source: RowSource) -> RowSource:
+    """As many rows, and as many columns, as the step makes at the most."""
+    width = step.width(source)
+    if not isinstance(width, int):
+        raise InputError(
+            f"the step {type(step).registered!r} needs a number of components, so that what follows can be planned; "
+            f"got n_components={width!r}"
+        )
+    dtype = source.work if step.follows_dtype else np.dtype(np.float64)
+    names = tuple(step._planned_names(source.features))
+    shape = source.shape[0], width
+    entries = entries_left(source, width) if getattr(step, "keeps_sparse", False) else None
+    base = replace(source, aligned={})
+    return PlannedRows(shape, dtype, base=base, aligned=source.aligned, named=names, entries=entries)
+
+
+def _pays(source: RowSource, passes: float) -> bool:
+    """Whether a copy of mapped rows is read and written with fewer bytes than their making in every pass takes."""
+    copy = source.shape[0] * source.row_bytes
+    return passes * source.read_bytes > source.read_bytes + (1 + passes) * copy

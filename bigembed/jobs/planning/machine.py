@@ -1,0 +1,299 @@
+"""What is measured of this machine and remembered: how fast it reads, writes and multiplies, and what processes
+hold.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+import bigembed
+from bigembed import __version__
+from bigembed.errors import DamagedError
+from bigembed.runtime.blocks import one_blas_thread
+from bigembed.store import files as documents
+from bigembed.store.files import digest_of, temporary
+from bigembed.store.objects import ObjectPath
+from bigembed.store.paths import AnyPath, remove
+
+# ------------------------------------------------------------------------------------------------------ remembered
+# What was measured of this machine, kept in the user's cache folder: one file a kind, machine and version.
+
+
+def cache_file(kind: str) -> Path:
+    """Where measurements of a kind are kept."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "bigembed" / f"{kind}-{os.uname().nodename}-{__version__}.json"
+
+
+def remembered(kind: str) -> dict[str, Any]:
+    """What was measured before; empty if nothing was, or if it cannot be read."""
+    try:
+        return dict(documents.read_json(cache_file(kind)))
+    except (OSError, DamagedError, TypeError, ValueError, RuntimeError):  # (none yet, or no home)
+        return {}
+
+
+def remember(kind: str, measured: dict[str, Any]) -> None:
+    """Keep it, if the folder can be written; otherwise it is measured again the next time."""
+    try:
+        documents.write_json(cache_file(kind), measured)
+    except (OSError, RuntimeError):
+        return
+
+
+# ------------------------------------------------------------------------------------------------------- calibrate
+# How fast this machine reads, writes, multiplies and looks things up: measured once, kept in the user's cache folder.
+#
+# What a stage states as bytes, operations and look-ups becomes seconds by these rates. Each is the best of several
+# short tries, so that other work on the machine does not make it look slow for good; all of them take a second or
+# two.
+
+TRIES = 5
+ROWS, COLUMNS = 1 << 16, 64
+"""Of the block that is written and read: 16 MiB of float32."""
+SIDE = 512
+"""Of the matrices that are multiplied."""
+UNMEASURED = 200e6
+"""Bytes a second of a disk that has no room to be measured."""
+LOOKS = 1 << 20
+TABLE = 1 << 23
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Of one process with one thread, a second."""
+
+    read: float
+    """Bytes of a stored block, checked."""
+    write: float
+    """Bytes of a stored block."""
+    product: float
+    """Floating-point operations of a product of float64 matrices."""
+    look: float
+    """Entries taken from random places of an array that no cache holds."""
+    term: float = 2e9
+    """Terms |x − y| of city-block distances between rows."""
+    exchange: float = 1e9
+    """Bytes that a task leaves for another, which maps them."""
+
+
+def rates(folder: AnyPath, renew: bool = False) -> Rates:
+    """The rates of this machine, and of the file system of ``folder``: remembered, or measured now."""
+    known = {} if renew else remembered("rates")
+    place = f"storage {folder.root if isinstance(folder, ObjectPath) else os.stat(folder).st_dev}"
+    measures = {"product": _product, "look": _look, "term": _term}
+    compute = _usable(known, "compute")  # (other versions measure fewer things, or more)
+    known["compute"] = compute | {name: measure() for name, measure in measures.items() if name not in compute}
+    here, names = _usable(known, place), ("read", "write", "exchange")
+    if not set(names) <= here.keys():
+        try:
+            here |= dict(zip(names, _storage(folder), strict=True))
+        except OSError:  # (a full disk: what it takes is planned all the same, and nothing is remembered)
+            here |= {"read": UNMEASURED, "write": UNMEASURED}
+        else:
+            known[place] = here
+    remember("rates", known)
+    measured = {field.name for field in fields(Rates)}
+    return Rates(**{name: rate for name, rate in (known["compute"] | here).items() if name in measured})
+
+
+def _usable(known: dict[str, Any], group: str) -> dict[str, float]:
+    """What was remembered of a group, as far as it is a rate."""
+    found = known.get(group)
+    rates = found.items() if isinstance(found, dict) else ()
+    return {name: float(rate) for name, rate in rates if isinstance(rate, (int, float)) and 0 < rate < float("inf")}
+
+
+def _best(work: Callable[[], Any]) -> float:
+    """Seconds of the quickest try."""
+    found = []
+    for _ in range(TRIES):
+        began = time.perf_counter()
+        work()
+        found.append(time.perf_counter() - began)
+    return max(min(found), 1e-9)
+
+
+def _product() -> float:
+    left = np.random.default_rng(0).normal(size=(SIDE, SIDE))
+    with one_blas_thread():
+        return float(2 * SIDE**3 / _best(lambda: left @ left))
+
+
+def _look() -> float:
+    random = np.random.default_rng(0)
+    table, places = random.normal(size=TABLE), random.integers(0, TABLE, LOOKS)
+    return float(LOOKS / _best(lambda: table[places].sum()))
+
+
+def _term() -> float:
+    rows = np.random.default_rng(0).normal(size=(SIDE, COLUMNS))
+    return float(SIDE**2 * COLUMNS / _best(lambda: cdist(rows, rows, "cityblock")))
+
+
+def _storage(folder: AnyPath) -> tuple[float, float, float]:
+    """Bytes a second that the store reads, writes and exchanges in a folder; what was written is gone afterwards."""
+    from bigembed.store.arrays import create_rows, read_array, write_rows
+    from bigembed.store.exchange import Exchange
+
+    rows = np.random.default_rng(0).normal(size=(ROWS, COLUMNS)).astype(np.float32)
+    with _scratch(folder) as path:
+
+        def write() -> None:
+            create_rows(path, rows.shape, rows.dtype, ROWS, overwrite=True)
+            write_rows(path, 0, rows)
+
+        def exchange() -> None:
+            shared = Exchange(path)
+            shared.put("rows", 0, {"own": rows})
+            shared.mapped("rows", 0, ["own"])[0].sum()
+
+        written, read = _best(write), _best(lambda: read_array(path))
+        return rows.nbytes / read, rows.nbytes / written, rows.nbytes / _best(exchange)
+
+
+@contextmanager
+def _scratch(folder: AnyPath) -> Iterator[str]:
+    """A place for rows in the folder, or in the one for temporary files where this one may not be written."""
+    if isinstance(folder, ObjectPath):
+        place = folder / f".bigembed-rates-{uuid.uuid4().hex}"
+        try:
+            yield str(place)
+        finally:
+            remove(place)
+        return
+    home = folder if os.access(folder, os.W_OK) else None
+    with temporary("rates", home, hidden=True) as scratch:
+        yield f"{scratch}/rows"
+
+
+# ------------------------------------------------------------------------------------------------------- footprint
+# What the processes of a job hold before any data.
+
+KEPT = 8
+"""Footprints remembered: of several environments, or numbers of threads."""
+PACKAGES = ("dask", "distributed", "matplotlib", "numba", "numpy", "psutil", "scipy", "zarr")
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Resident bytes of the processes of a job before they hold any data."""
+
+    worker: int
+    """With NumPy, SciPy, Zarr, Dask, a running distributed worker and one compiled numba function."""
+    coordinator: int
+    """Client and scheduler in one process, and what hands out results."""
+    single: int
+    """All of it in one process."""
+    picture: int
+    """What Matplotlib adds to the coordinator."""
+    helper: int
+    """The process that Python starts besides workers (its resource tracker)."""
+    compiler: int = 0
+    """What numba and compiled functions add to the coordinator of a method that has some."""
+    task: float = 0.0
+    """Seconds from handing out a task to its result."""
+    start: float = 0.0
+    """Seconds that such a process takes to stand and to have done its first task."""
+
+
+@cache
+def footprint(renew: bool = False) -> Footprint:
+    """Measured in a separate process, which imports and starts what a worker does; then remembered.
+
+    It is measured again if Python, a package, bigembed or the number of threads is another one than then, and to
+    renew it.
+    """
+    now = _measured_with()
+    known = {one: said for one, said in remembered("footprint").items() if _is_whole(said)}
+    if renew or now not in known:
+        kept = sorted(known, key=lambda one: known[one]["measured"])[1 - KEPT :]
+        known = {one: known[one] for one in kept} | {now: {"measured": time.time(), "footprint": _measured()}}
+        remember("footprint", known)
+    return Footprint(**known[now]["footprint"])
+
+
+def _is_whole(said: Any) -> bool:
+    """Whether an entry of the file is one of ours."""
+    with suppress(TypeError, KeyError):
+        return bool(said["measured"] and Footprint(**said["footprint"]))
+    return False
+
+
+def _measured() -> dict[str, Any]:
+    began = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-m", "bigembed.jobs.idle"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, "NUMBA_NUM_THREADS": "1"},
+    )
+    if done.returncode:
+        raise RuntimeError(f"the footprint of a worker could not be measured: {done.stderr[-2000:]}")
+    return {**json.loads(done.stdout.splitlines()[-1]), "start": time.perf_counter() - began}
+
+
+def _measured_with() -> str:
+    """A digest of what decides how much a process holds: a change of any of it asks for a new measurement."""
+    files = [file.stat() for file in sorted(Path(bigembed.__file__).parent.rglob("*.py"))]
+    ours = [(file.st_size, file.st_mtime_ns) for file in files]
+    threads = {name: value for name, value in os.environ.items() if name.endswith("_NUM_THREADS")}
+    packages = {name: version(name) for name in PACKAGES}
+    return digest_of([sys.executable, sys.version, os.uname().release, os.cpu_count(), packages, threads, ours])
+
+
+def resident(pid: int | None = None) -> int:
+    """Resident bytes of a process, now."""
+    import psutil
+
+    return int(psutil.Process(pid).memory_info().rss)
+
+
+def imported_here(picture: bool) -> int:
+    """Resident bytes of this process once it has loaded what a small job needs."""
+    load_algebra()
+    load_arrays()
+    if picture:
+        import matplotlib.backends.backend_agg
+        import matplotlib.figure  # noqa: F401
+    return resident()
+
+
+def load_algebra() -> None:
+    """Load what every process of a job uses, by using it."""
+    import numpy as np
+    import scipy.linalg
+    import scipy.sparse.csgraph
+    import scipy.sparse.linalg  # noqa: F401
+
+    from bigembed.store.arrays import read_array, write_array
+    from bigembed.store.files import temporary
+
+    with temporary("measure") as folder:
+        write_array(f"{folder}/rows", np.ones((4, 4)))
+        read_array(f"{folder}/rows")
+
+
+def load_arrays() -> None:
+    """Load what results are handed out as: by the coordinating process alone."""
+    import dask.array as da
+    from dask.local import get_sync
+
+    da.ones(4, chunks=2).sum().compute(scheduler=get_sync)  # (by name, it would load distributed)

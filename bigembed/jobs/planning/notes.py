@@ -1,0 +1,186 @@
+"""What a plan says beside its figures: what would fit instead, how neighbors are searched, what is compiled at first
+use.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+import bigembed
+from bigembed.errors import BigembedError
+from bigembed.jobs.units import size
+from bigembed.neighbors.graph_stages import CELL_ROWS
+from bigembed.neighbors.nn_descent import room
+from bigembed.neighbors.search.probes import SHORTLIST
+from bigembed.neighbors.search.recall import AUTO, NN_DESCENT, WITHOUT_DESCENT, WORTH, said
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Cost, Stage
+
+# ---------------------------------------------------------------------------------------------------- alternatives
+# What would fit where a plan does not: another solver or search, or fewer landmarks, planned in the same way.
+
+SOLVERS = ("landmarks", "nystrom")
+"""Of a parameter ``solver``: those that take less than all pairs of rows."""
+FEWEST = 16
+"""Landmarks below which none are proposed."""
+
+
+def alternatives(given: Any, fits: Callable[[Any], bool]) -> list[str]:
+    """Changes of the parameters of an estimator with which it fits, at most one of each kind, as text for a job file.
+
+    ``fits`` plans an estimator.
+    """
+    found = []
+    for kind in (_solvers, _algorithms, _landmarks):
+        for changes in kind(given):
+            try:
+                if not fits(type(given)(**given.get_params() | changes)):
+                    continue
+            except BigembedError:  # the method does not know it, or says itself that it cannot
+                continue
+            found.append(f"[method] {tomli_w.dumps(changes).strip()} would fit")
+            break
+    return found
+
+
+def _solvers(given: Any) -> Iterator[dict[str, Any]]:
+    if "solver" in inspect.signature(type(given)).parameters:
+        yield from ({"solver": name} for name in SOLVERS if name != given.solver)
+
+
+def _algorithms(given: Any) -> Iterator[dict[str, Any]]:
+    """The automatic choice takes NN-descent only where there is room for its lists."""
+    if getattr(given, "algorithm", "") == NN_DESCENT:
+        yield {"algorithm": AUTO}
+
+
+def _landmarks(given: Any) -> Iterator[dict[str, Any]]:
+    count = getattr(given, "n_landmarks", None)
+    while isinstance(count, int) and count // 2 >= FEWEST:
+        count //= 2
+        yield {"n_landmarks": count}
+
+
+# ----------------------------------------------------------------------------------------------------- search note
+# What a plan says of what is known only when the rows are seen: how neighbors are searched, passes of a solve.
+
+
+def search_notes(stages: Sequence[Stage], reused: Sequence[str], run: Run) -> list[str]:
+    """At most one line; none where every cell is on a shortlist, so that cells are certain."""
+    witness = next((stage for stage in stages if stage.name == "witness" and "target" in stage.parameters), None)
+    if witness is None:
+        return []
+    if "witness" in reused and run.has("witness"):  # (not one that is superseded, and taken up again)
+        return [said(run.results("witness"))]
+    asked = witness.parameters.get("algorithm", AUTO)
+    if asked == WITHOUT_DESCENT:
+        return [
+            f"neighbors by cells: NN-descent, which algorithm={AUTO!r} takes if sampled rows show that {WORTH} cells "
+            f"for each row would miss recall {witness.parameters['target']:g}, does not fit here. If it would be taken "
+            "where it fits, the certificate and a warning say so: the same job then finds other neighbors there"
+        ]
+    if asked != AUTO:
+        return [f"neighbors by {asked}: asked for"]
+    rows = next((stage.parameters["shape"][0] for stage in stages if stage.name == "survey"), 0)
+    if rows <= SHORTLIST * CELL_ROWS:
+        return []
+    more = size(room(rows, witness.parameters["n_neighbors"]))
+    return [
+        f"neighbors by cells, or by NN-descent (then search takes twice as long, or more, and {more} more of the disk) "
+        f"if sampled rows show that {WORTH} cells for each row would miss recall {witness.parameters['target']:g}; "
+        "without that much of the disk by cells all the same"
+    ]
+
+
+def may_descend(stages: Sequence[Stage]) -> bool:
+    """Whether it is left to sampled rows if neighbors are searched by NN-descent."""
+    return any(
+        stage.name == "witness" and "target" in stage.parameters and "algorithm" not in stage.parameters
+        for stage in stages
+    )
+
+
+def pass_notes(stages: Sequence[Stage], reused: Sequence[str]) -> list[str]:
+    """A line for each stage whose passes depend on the rows."""
+    return [
+        f"{stage.name}: {stage.cost.passes:g} passes are counted with, for variances that decay; the flatter the "
+        f"spectrum the more, at most max_passes = {stage.cost.most_passes:g}"
+        for stage in stages
+        if stage.cost.most_passes > stage.cost.passes and stage.name not in reused
+    ]
+
+
+# ----------------------------------------------------------------------------------------------------- compilation
+# What a job compiles before it can work: functions of which numba keeps nothing on this machine yet.
+#
+# Numba keeps compiled code beside the source (or in ``NUMBA_CACHE_DIR``), so that only the first use takes the time.
+
+SECONDS = {
+    "linalg.aggregate_functions": 9.5,
+    "linalg.lobpcg_compiled": 6.8,
+    "linalg.multigrid_compiled": 4.5,
+    "linalg.nonnegative": 1.3,
+    "maps.tsne.compiled": 5.0,
+    "maps.umap.compiled": 4.7,
+    "neighbors.compiled": 4.0,
+    "neighbors.search.compiled": 2.2,
+    "quality.compiled": 4.4,
+    "store.matrix_compiled": 2.2,
+}
+"""Processor time that the functions of a module take to compile, for the usual types (2 cores, 2026-11-23)."""
+SOLVE = ("linalg.aggregate_functions", "linalg.lobpcg_compiled", "linalg.multigrid_compiled", "store.matrix_compiled")
+"""Modules of a solve by iteration."""
+STAGES = {
+    "components": "neighbors.compiled",
+    "factors": "linalg.nonnegative",
+    "graph": "neighbors.compiled",
+    "judgement": "quality.compiled",
+    "kernel": "store.matrix_compiled",
+    "order": "neighbors.compiled",
+    "search": "neighbors.search.compiled",
+    "witness": "neighbors.search.compiled",
+}
+"""The module of each of the other stages, by their names."""
+METHODS = {"tsne": "maps.tsne.compiled", "umap": "maps.umap.compiled"}
+"""Modules of the kernels and descents of methods, which are used however few the rows are."""
+
+
+def compilation_seconds(method: str, stages: Iterable[tuple[str, Cost]], few: bool) -> float:
+    """What compiling takes at first use; 0 where all of it is kept. ``few``: rows that most stages take as they are."""
+    wanted: set[str] = set()
+    # In a sweep the point that a stage is of follows its name.
+    listed = [(label.partition(" ")[0], cost) for label, cost in stages]
+    graph = any(name == "graph" for name, _ in listed)
+    for name, cost in listed:
+        if name == "judgement" and not graph:
+            continue  # (a sample is judged without compiled functions)
+        if name in ("kernel", "descent") and method in METHODS:
+            wanted.add(METHODS[method])
+        elif not few:
+            wanted.update(SOLVE if cost.held else [STAGES[name]] if name in STAGES else [])
+    return sum(SECONDS[module] for module in wanted if not is_kept(module))
+
+
+def is_kept(module: str) -> bool:
+    """Whether numba keeps compiled functions of a module as it is now, for this Python."""
+    source = Path(bigembed.__file__).parent.joinpath(*module.split(".")).with_suffix(".py")
+    index = f"{source.stem}.*.py{sys.version_info.major}{sys.version_info.minor}*.nbi"
+    written = source.stat().st_mtime
+    return any(file.stat().st_mtime >= written for folder in _folders(source) for file in folder.glob(index))
+
+
+def _folders(source: Path) -> Iterator[Path]:
+    """Where numba keeps what it compiled of a file."""
+    below = f"{source.parent.name}_*"
+    if chosen := os.environ.get("NUMBA_CACHE_DIR"):
+        yield from Path(chosen).glob(below)
+        return
+    yield source.parent / "__pycache__"
+    yield from Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "numba").glob(below)

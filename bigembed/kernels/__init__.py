@@ -1,1 +1,0 @@
-"""Kernels: from squared distances to sparse affinities."""

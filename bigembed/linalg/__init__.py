@@ -1,0 +1,1 @@
+"""Linear algebra on blocks of vectors, matrix-free: operators, eigensolvers, moments."""

@@ -1,0 +1,303 @@
+"""Compiled sweeps of LOBPCG and blocks of its Galerkin matrix. Importing this imports numba."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+
+from bigembed.runtime.blocks import Array
+from bigembed.runtime.simd import add_row, weighted_rows
+from bigembed.runtime.tile_product import LANES, add_inner, add_product, add_rows, move, settle_lanes
+
+# --------------------------------------------------------------------------------------------------- update kernel
+# Sweep A of LOBPCG on some rows of a block, compiled: see :func:`bigembed.linalg.lobpcg_sweeps.update_block`.
+#
+# Rows are taken in tiles that stay in the cache, with products of small matrices in registers (a row of 15 columns
+# took 330 ns with calls of BLAS, 210 with these). What is read of a tile is read before anything of it is written, so
+# that the results may take the place of the vectors they are made of. Importing this imports numba.
+
+TILE = 128
+"""Rows."""
+
+_read = types.Array(types.float64, 2, "C", readonly=True)
+_line = types.Array(types.float64, 1, "C", readonly=True)
+_write = types.Array(types.float64, 2, "C")
+_single = types.Array(types.float32, 2, "C")
+_read_single = types.Array(types.float32, 2, "C", readonly=True)
+_labels = types.Array(types.int64, 1, "C", readonly=True)
+_basis = types.Array(types.float32, 2, "C", readonly=True)
+
+
+@njit(nogil=True)
+def _padded(a: Array, width: int, factor: float) -> Array:
+    """The columns of a times ``factor``, and columns of zeros up to ``width``."""
+    out = np.zeros((len(a), width))
+    for i in range(len(a)):  # (an array given to a slice takes a second to compile: the message of an error is, too)
+        for c in range(a.shape[1]):
+            out[i, c] = factor * a[i, c]
+    return out
+
+
+@njit(nogil=True)
+def _add_columns(out: Array, at: int, a: Array, begin: int, rows: int, columns: int) -> None:
+    """Columns of out from ``at`` on ← themselves + the first of the rows of a from ``begin`` on."""
+    for i in range(rows):
+        for c in range(columns):
+            out[i, at + c] += a[begin + i, c]
+
+
+@njit(nogil=True)
+def _add_sums(gram: Array, form: Array, overlap: Array, products: Array, overlaps: Array, m: int, moved: bool) -> None:
+    """Sums over the rows of a stripe, zᵀ of [X P SX SP W] and Tᵀ of [X P W], without the columns of zeros."""
+    at, width, known = 0, products.shape[1], len(overlap)
+    for k in range(3):
+        if moved or k != 1:
+            _add_columns(gram, at, products, (4 if k == 2 else k) * width, m, m)
+            _add_columns(overlap, at, overlaps, k * known, known, m)
+            if k < 2:
+                _add_columns(form, at, products, (2 + k) * width, m, m)
+            at += m
+
+
+@njit(
+    types.void(
+        types.intp, types.intp, *[_read] * 2, _basis, *[_read] * 3, *[_read] * 3, _read, *[_read] * 4, _line, _line,
+        _line, _labels, _basis, _read, *[_write] * 2, _single, *[_write] * 2, *[_write] * 4,
+    ),
+    cache=True, nogil=True,
+)  # fmt: skip
+def update(
+    start: int, stop: int, x: Array, p: Array, w: Array, ax: Array, ap: Array, aw: Array,
+    cx: Array, cp: Array, cw: Array, t: Array, drift: Array, drift_rest: Array, along: Array, along_rest: Array,
+    values: Array, inverse: Array, weight: Array, label: Array, basis: Array, y: Array,
+    new_x: Array, new_p: Array, new_w: Array, new_ax: Array, new_ap: Array,
+    gram: Array, form: Array, overlap: Array, squares: Array,
+) -> None:  # fmt: skip
+    """Rows start … stop − 1; adds to gram Wᵀ[X P W], form Wᵀ[SX SP], overlap Tᵀ[X P W] and squares.
+
+    X' = X cx + Q, P' = Q · inverse, Q = P cp + W cw, less T times the drift; the images alike; R = SX' − X'Λ;
+    W' = R · weight + P_c y, rounded to single precision, as which W is read and written. ``y`` and the tiles have
+    columns of zeros up to a multiple of what a processor takes at a time.
+    """
+    m, width, functions, known = cx.shape[1], y.shape[1], basis.shape[1], t.shape[1]
+    cx, cp, cw = _padded(cx, width, 1.0), _padded(cp, width, 1.0), _padded(cw, width, 1.0)
+    drift, drift_rest = _padded(drift, width, -1.0), _padded(drift_rest, width, -1.0)
+    along, along_rest = _padded(along, width, -1.0), _padded(along_rest, width, -1.0)
+    tiles, size = np.zeros((6 * TILE, width)), TILE * width  # X, Q, SX, SQ, R, W, one below the other
+    products, overlaps = np.zeros((5 * width, width)), np.zeros((3 * known, width))
+    limits, moved = np.zeros(3 * width), new_p.shape[1] > 0
+    for c in range(m):
+        limits[c], limits[width + c] = values[c], inverse[c]
+    flat = tiles.reshape(-1)
+    for begin in range(start, stop, TILE):
+        rows = min(begin + TILE, stop) - begin
+        for c in range(rows * width):
+            flat[size + c], flat[3 * size + c], flat[5 * size + c] = 0.0, 0.0, 0.0
+        add_rows(tiles, TILE, p, begin, rows, cp)
+        add_rows(tiles, TILE, w, begin, rows, cw)
+        add_rows(tiles, 3 * TILE, ap, begin, rows, cp)
+        add_rows(tiles, 3 * TILE, aw, begin, rows, cw)
+        add_rows(tiles, TILE, t, begin, rows, drift_rest)
+        add_rows(tiles, 3 * TILE, t, begin, rows, along_rest)
+        for c in range(rows * width):
+            flat[c], flat[2 * size + c] = flat[size + c], flat[3 * size + c]
+        add_rows(tiles, 0, x, begin, rows, cx)
+        add_rows(tiles, 2 * TILE, ax, begin, rows, cx)
+        add_rows(tiles, 0, t, begin, rows, drift)
+        add_rows(tiles, 2 * TILE, t, begin, rows, along)
+        for i in range(rows):
+            for c in range(0, width, LANES):
+                settle_lanes(flat, i * width + c, size, limits, c, width)
+            a, row = label[begin + i], 5 * TILE + i
+            if a >= 0:
+                at = (begin + i) * functions
+                add_product(tiles, row * width, basis, at, 0, 1, 1, functions, y, a * functions * width, width)
+                add_row(tiles, row, weight[begin + i], tiles, 4 * TILE + i)
+        at = begin * m
+        move(new_x, at, m, tiles, 0, width, rows, m)
+        move(new_ax, at, m, tiles, 2 * size, width, rows, m)
+        move(new_w, at, m, tiles, 5 * size, width, rows, m)
+        move(tiles, 5 * size, width, new_w, at, m, rows, m)
+        if moved:
+            move(new_p, at, m, tiles, size, width, rows, m)
+            move(new_ap, at, m, tiles, 3 * size, width, rows, m)
+        for k in range(5):
+            if moved or k % 2 == 0:
+                part = (5 if k == 4 else k) * TILE
+                add_inner(products, k * width, tiles, 5 * TILE, rows, tiles, part)
+                if k < 2 or k == 4:
+                    add_inner(overlaps, (k % 3 + k // 4) * known, t, begin, rows, tiles, part)
+    _add_sums(gram, form, overlap, products, overlaps, m, moved)
+    for c in range(m):
+        squares[0, c] += limits[2 * width + c]
+
+
+@njit([types.void(_labels, _labels, _basis, x, _write) for x in (_read, _read_single)], cache=True, nogil=True)
+def restrict(starts: Array, order: Array, basis: Array, x: Array, out: Array) -> None:
+    """out ← P_cᵀ x, by aggregates: the rows of a are order[starts[a] : starts[a + 1]]."""
+    functions, columns = basis.shape[1], x.shape[1]
+    width = -(-columns // LANES) * LANES
+    near, own, sums = np.zeros((TILE, width)), np.empty((TILE, functions), np.float32), np.empty((functions, width))
+    for a in range(len(starts) - 1):
+        for f in range(functions):
+            for c in range(width):
+                sums[f, c] = 0.0
+        for begin in range(starts[a], starts[a + 1], TILE):
+            rows = min(TILE, starts[a + 1] - begin)
+            for r in range(rows):
+                i = order[begin + r]
+                move(near, r * width, width, x, i * columns, columns, 1, columns)
+                for f in range(functions):
+                    own[r, f] = basis[i, f]
+            add_inner(sums, 0, own, 0, rows, near, 0)
+        move(out, a * functions * columns, columns, sums, 0, width, functions, columns)
+
+
+@njit([types.void(types.intp, types.intp, x, _read, _write) for x in (_read, _read_single)], cache=True, nogil=True)
+def inner(start: int, stop: int, x: Array, y: Array, out: Array) -> None:
+    """out ← out + xᵀy over the rows start … stop − 1, of as many columns each.
+
+    ``out`` has rows and columns of zeros up to a multiple of what a processor takes at a time.
+    """
+    columns, width = x.shape[1], len(out)
+    left, right = np.zeros((TILE, width)), np.zeros((TILE, width))
+    for begin in range(start, stop, TILE):
+        rows = min(TILE, stop - begin)
+        move(left, 0, width, x, begin * columns, columns, rows, columns)
+        move(right, 0, width, y, begin * columns, columns, rows, columns)
+        add_inner(out, 0, left, 0, rows, right, 0)
+
+
+@njit(types.void(_labels, _basis, _read, _write), cache=True, nogil=True)
+def prolong(label: Array, basis: Array, y: Array, out: Array) -> None:
+    """out ← P_c y."""
+    functions = basis.shape[1]
+    ids = np.arange(len(y))
+    for i in range(len(label)):
+        if label[i] < 0:
+            out[i] = 0
+        else:
+            start = i * functions
+            weighted_rows(out, i, basis.reshape(-1), start, start + functions, ids, label[i] * functions - start, y, y)
+
+
+@njit(types.void(_read, types.intp, _read, _read, _read, _read, _write, types.intp, types.intp), cache=True, nogil=True)
+def combine(
+    a: Array, first: int, rest: Array, c: Array, t: Array, drift: Array, out: Array, at: int, columns: int
+) -> None:
+    """Columns at … at + columns − 1 of out ← [a_first … rest] c + t drift, with all columns of ``rest``.
+
+    c and drift have columns of zeros up to a multiple of what a processor takes at a time.
+    """
+    width, here, whole = c.shape[1], a.shape[1], out.shape[1]
+    count, beyond = len(c) - rest.shape[1], rest.shape[1]
+    tile = np.empty((TILE, width))
+    for begin in range(0, len(out), TILE):
+        rows = min(TILE, len(out) - begin)
+        for r in range(rows):
+            for k in range(width):
+                tile[r, k] = 0.0
+        add_product(tile, 0, a, begin * here + first, here, 1, rows, count, c, 0, width)
+        add_product(tile, 0, rest, begin * beyond, beyond, 1, rows, beyond, c, count * width, width)
+        add_rows(tile, 0, t, begin, rows, drift)
+        move(out, begin * whole + at, whole, tile, 0, width, rows, columns)
+
+
+# -------------------------------------------------------------------------------------------------------- galerkin
+# Blocks of the Galerkin matrix Pᵀ(I − A)P, row by row of A, compiled. Importing this imports numba.
+
+_tuple: Any = types.Tuple
+_places = types.Array(types.int64, 1, "C", readonly=True)
+_index = types.Array(types.int32, 1, "C", readonly=True)
+_data = types.Array(types.float64, 1, "C", readonly=True)
+_galerkin_basis = types.Array(types.float64, 2, "C", readonly=True)
+_columns = types.Array(types.int64, 1, "C")
+_blocks = types.Array(types.float64, 3, "C")
+
+
+@njit(
+    types.void(
+        types.intp, types.intp, _places, _places, _places, _places,
+        _index, _data, _galerkin_basis, _places, _columns, _blocks,
+    ),
+    cache=True, nogil=True,
+)  # fmt: skip
+def inner_blocks(
+    first: int, last: int, starts: Array, order: Array, label: Array, pointer: Array, index: Array, data: Array,
+    basis: Array, place: Array, columns: Array, blocks: Array,
+) -> None:  # fmt: skip
+    """Those of the aggregates first … last − 1 with aggregates of the block, themselves first: from place[a] on their
+    columns and the blocks.
+
+    Row i of A P is gathered by the aggregates that it touches before its products with row i of P.
+    """
+    n, p = len(label), basis.shape[1]
+    slot, touched = np.full(len(starts) - 1, -1, np.int64), np.full(len(starts) - 1, -1, np.int64)
+    image, near, flat = np.zeros((len(starts) - 1, p)), np.empty(len(starts) - 1, np.int64), blocks.reshape(-1, p)
+    for a in range(first, last):
+        slot[a], at = place[a], place[a] + 1
+        columns[place[a]] = a
+        flat[place[a] * p : place[a + 1] * p] = 0
+        for i in order[starts[a] : starts[a + 1]]:
+            count, near[0], touched[a] = 1, a, i
+            for s in range(p):
+                image[a, s] = -basis[i, s]
+            for e in range(pointer[i], pointer[i + 1]):
+                j = index[e]
+                if j >= n or label[j] < 0:
+                    continue
+                b = label[j]
+                if touched[b] != i:
+                    touched[b], near[count] = i, b
+                    count += 1
+                    image[b] = 0
+                    if slot[b] < place[a]:
+                        slot[b], columns[at] = at, b
+                        at += 1
+                add_row(image, b, data[e], basis, j)
+            for k in range(count):
+                b = near[k]
+                for s in range(p):
+                    add_row(flat, slot[b] * p + s, -basis[i, s], image, b)
+
+
+@njit(
+    _tuple((types.Array(types.int64, 2, "C"), _blocks))(
+        _places, _places, _places, _index, _data, _places, types.int64, _galerkin_basis, _galerkin_basis
+    ),
+    cache=True, nogil=True,
+)  # fmt: skip
+def cross_blocks(
+    starts: Array, order: Array, pointer: Array, index: Array, data: Array, theirs: Array, total: int, basis: Array,
+    far: Array,
+) -> tuple[Array, Array]:  # fmt: skip
+    """Pairs (own aggregate, aggregate of another block) and −P_iᵀ A_ij P_j.
+
+    ``theirs``: the aggregate, of ``total``, of each row of other blocks; ``far``: its functions.
+    """
+    p, count = basis.shape[1], len(starts) - 1
+    seen, at = np.full(total, -1, np.int64), 0
+    for a in range(count):
+        for i in order[starts[a] : starts[a + 1]]:
+            for e in range(pointer[i], pointer[i + 1]):
+                if seen[theirs[index[e]]] != a:
+                    seen[theirs[index[e]]] = a
+                    at += 1
+    pairs, blocks = np.empty((at, 2), np.int64), np.zeros((at, p, p))
+    flat = blocks.reshape(-1, p)
+    seen[:] = -1
+    at = 0
+    for a in range(count):
+        begin = at
+        for i in order[starts[a] : starts[a + 1]]:
+            for e in range(pointer[i], pointer[i + 1]):
+                b = theirs[index[e]]
+                if seen[b] < begin:
+                    seen[b] = at
+                    pairs[at, 0], pairs[at, 1] = a, b
+                    at += 1
+                for s in range(p):
+                    add_row(flat, seen[b] * p + s, -data[e] * basis[i, s], far, index[e])
+    return pairs, blocks

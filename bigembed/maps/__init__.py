@@ -1,0 +1,1 @@
+"""Maps: a folder for each family of methods, and what several of them share."""

@@ -1,0 +1,398 @@
+"""The scale ε of the Gaussian kernel exp(−r²/ε) of a stored graph: by a rule from the data, or as given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import isqrt
+from typing import Any
+
+import numpy as np
+
+from bigembed.errors import InputError
+from bigembed.maps.kernels import BINARY, LOCAL, NARROW, TRUNCATED, cut_moment, gaussian_block
+from bigembed.runtime.blocks import Array, bounds, map_blocks
+from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.store.arrays import read_array, write_array
+
+# ------------------------------------------------------------------------------------------------------- bandwidth
+# The scale ε of the Gaussian kernel exp(−r²/ε): by rule, from the data.
+#
+# Distances come as a histogram of squared distances of sampled rows to *all* rows (never to the graph alone, whose
+# truncated sums make ε far too small), and as nearest-neighbor distances. Histogram bins are the upper 16 bits of the
+# float32 bit pattern: logarithmic, 0.4 % half width.
+
+BINS = 1 << 16
+QUARTERS = 4
+"""Of 16 bits, in a float64."""
+GRID = 2.0 ** np.arange(-40, 41, 0.25)
+
+
+@dataclass(frozen=True)
+class KsumCurve:
+    """S(ε) and its logarithmic slope (seed 000, eqs. 58–59) on a grid of ε."""
+
+    epsilon: Array
+    log_sum: Array
+    slope: Array
+
+    @property
+    def best(self) -> float:
+        """ε where the slope is largest."""
+        return float(self.epsilon[int(np.argmax(self.slope))])
+
+    @property
+    def dimension(self) -> float:
+        """Intrinsic dimension that the largest slope implies: 2 · max d log S / d log ε."""
+        return 2 * float(np.max(self.slope))
+
+
+def bin_values() -> Array:
+    """Squared distance at the middle of each histogram bin; (65536,) float64, NaN where no number lies."""
+    bits = (np.arange(BINS, dtype=np.uint32) << 16) | np.uint32(0x8000)
+    with np.errstate(invalid="ignore"):  # patterns that are not numbers
+        values = bits.view(np.float32).astype(np.float64)
+    values[0] = 0.0
+    return np.where(np.isfinite(values) & (values >= 0), values, np.nan)
+
+
+def _in_units(counts: Array) -> tuple[Array, float]:
+    """The counts, and the square of the unit that distances were counted in: 2ᵉ, where e stands behind the counts."""
+    return counts[:BINS], float(np.ldexp(1.0, 2 * int(counts[BINS]))) if len(counts) > BINS else 1.0
+
+
+def ksum(counts: Array) -> KsumCurve:
+    """The Ksum test (seed 000 §9.7): S(ε) = mean exp(−r²/ε), slope = Σ (r²/ε) K / Σ K (eq. 59).
+
+    Parameters
+    ----------
+    counts : (65536,) int64, how many squared distances fall into each bin, self pairs included; one more number is
+        e, where distances were counted in units of 2ᵉ.
+    """
+    counts, unit = _in_units(counts)
+    values = bin_values()
+    used = np.flatnonzero(counts)
+    squared, weight = values[used], counts[used].astype(np.float64)
+    positive = squared[squared > 0]
+    if not len(positive):
+        return KsumCurve(np.array([unit]), np.zeros(1), np.zeros(1))
+    middle = 2.0 ** np.round(np.log2(np.median(positive)))
+    epsilon = middle * GRID
+    log_sum, slope = np.empty(len(epsilon)), np.empty(len(epsilon))
+    for number, scale in enumerate(epsilon):
+        ratio = squared / scale
+        kernel = weight * np.exp(-ratio)
+        total = kernel.sum()
+        log_sum[number] = np.log(total / weight.sum())
+        slope[number] = (ratio * kernel).sum() / total
+    return KsumCurve(epsilon * unit, log_sum, slope)
+
+
+def histogram_median(counts: Array, n: int) -> float:
+    """Median squared distance over pairs of different rows, to within a bin (0.4 %), from distances to all n rows."""
+    counts, unit = _in_units(counts)
+    pairs = counts.astype(np.int64).copy()
+    pairs[0] -= pairs.sum() // n  # each sampled row is at 0 of itself
+    cumulative = np.cumsum(pairs)
+    return unit * float(bin_values()[int(np.searchsorted(cumulative, cumulative[-1] / 2))])
+
+
+def exact_median(histogram: Callable[[int | None], Array], total: int) -> float:
+    """Exact lower median of nonnegative numbers spread over blocks, from four histograms of 65 536 counts.
+
+    ``histogram(None)`` counts the first 16 bits of the patterns of float64; ``histogram(known)`` the next 16 of those
+    that begin with the bits of ``known`` (behind a leading 1). For nonnegative numbers the order of the patterns is
+    that of the numbers.
+    """
+    rank, known = (total - 1) // 2, 1
+    for level in range(QUARTERS):
+        counts = np.cumsum(histogram(known if level else None))
+        digit = int(np.searchsorted(counts, rank, side="right"))
+        rank -= int(counts[digit - 1]) if digit else 0
+        known = known << 16 | digit
+    return float(np.array([known & (1 << 64) - 1], np.uint64).view(np.float64)[0])
+
+
+def pattern_counts(values: Array, known: int | None) -> Array:
+    """One block's part of :func:`exact_median`: 16 bits of the patterns of nonnegative numbers, and counts.
+
+    Only those that occur, (2, m) int64: many blocks come together in one process.
+    """
+    bits = np.ascontiguousarray(values, np.float64).view(np.uint64)
+    level = 0 if known is None else (known.bit_length() - 1) // 16
+    if known is not None:
+        bits = bits[bits >> np.uint64(64 - 16 * level) == np.uint64(known - (1 << 16 * level))]
+    digits = bits >> np.uint64(48 - 16 * level) & np.uint64(0xFFFF)
+    return np.stack(np.unique(digits.astype(np.int64), return_counts=True)).astype(np.int64)
+
+
+def total(parts: Sequence[Array]) -> Array:
+    """Sum of the counts of :func:`pattern_counts`, (65536,) int64 (exact in any order)."""
+    counts = np.zeros(BINS, np.int64)
+    for part in parts:
+        counts[part[0]] += part[1]
+    return counts
+
+
+# ----------------------------------------------------------------------------------------------------------- scale
+# The scale of the kernel of a stored graph: ε by a rule or as given, and what the graph says of it.
+
+RULES = ("auto", "ksum", "median", "max-min", "mean-min")
+FLOOR = 0.01
+"""Share of the median scale below which a row has none of its own: rows that repeat have neighbors at distance 0."""
+COUNTED = 1 << 20
+"""Squared distances that are counted at a time."""
+LEAST = float(np.exp(-9.0))
+"""Least weight in a graph with bridges, so that they carry some of the walk however long they are."""
+
+
+@dataclass(frozen=True)
+class Bandwidth:
+    """The kernel: how ε is chosen, by a rule of :data:`RULES` or as a number, and what it multiplies."""
+
+    epsilon: str | float
+    rule: str = "fixed"
+    """"fixed", "binary" (no scale), or of :data:`~bigembed.maps.kernels.LOCAL`."""
+    truncated: bool = False
+    complete: bool = False
+    """The graph holds every pair, so that global scales are meaningful."""
+    bridged: bool = False
+    """Edges are weighed at least :data:`LEAST`."""
+    target: bool = False
+    """The walk is to tend to an operator that was named."""
+
+    @property
+    def local(self) -> bool:
+        """Whether the scale is that of the rows."""
+        return self.rule in LOCAL
+
+    @property
+    def natural(self) -> float:
+        """ε of a local scale where it is "auto": :data:`NARROW` of the adaptive kernel, 1 else.
+
+        A target wants the wide kernel: its α rests on the density, which more weights estimate with less noise (k = 15,
+        uneven circle: the first eigenvalue of Laplace–Beltrami is 5 % off; with ½, 9 %).
+        """
+        return NARROW if self.rule == "adaptive" and not self.target else 1.0
+
+    def weights(self, squared: Array, epsilon: float) -> Array:
+        """K of squared distances (over the scales of the rows, if it is local)."""
+        if self.rule == BINARY:
+            return np.ones(squared.shape)
+        least = LEAST if self.bridged else 0.0
+        return gaussian_block(squared, epsilon, truncated=self.truncated, least=least)
+
+
+def own_scales(rho: Array, floor: float) -> Array:
+    """Scales ρ of rows, the median one where they are below ``floor``: copies that list only each other are then as
+    near to the rows that list them as others are.
+
+    >>> own_scales(np.array([0.0, 0.02, 3.0]), 0.01).tolist()
+    [1.0, 0.02, 3.0]
+    """
+    return np.where(rho < floor, floor / FLOOR, rho)
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Which stages hold what a scale follows from, and under what name lie distances to neighbors, nearest first."""
+
+    order: str = "order"
+    histogram: str = "witness"
+    """Of distances between all rows; empty where these are not known."""
+    neighbors: str = "search"
+    nearest: str = "squared"
+
+
+LISTS, PAIRS = Lengths(), Lengths("graph", "graph", "graph", "nearest")
+"""Of lists of k nearest neighbors; of all pairs as one block."""
+EDGES = Lengths("order", "", "graph", "nearest")
+"""Of edges whose lengths were given."""
+
+
+def bandwidth_stage(choice: Bandwidth, lengths: Lengths = LISTS) -> Stage:
+    """ε, with the Ksum curve and the dimension it implies."""
+    parameters = {"epsilon": choice.epsilon, "rule": choice.rule, "complete": choice.complete}
+    parameters |= {"truncated": True} if choice.truncated else {}
+    parameters |= {"natural": choice.natural} if choice.epsilon == "auto" and choice.natural != 1.0 else {}
+    of_pairs = choice.epsilon == "median" and choice.complete
+    parameters |= {"median": "pairs"} if of_pairs else {}
+
+    inputs = (*dict.fromkeys(filter(None, (lengths.order, lengths.histogram, lengths.neighbors))), "dimension")
+    return Stage(
+        "bandwidth",
+        inputs,
+        parameters,
+        partial(run_bandwidth, choice=choice, lengths=lengths, of_pairs=of_pairs),
+        Cost(coordinator=16 * BINS),
+    )
+
+
+def run_bandwidth(context: Context, choice: Bandwidth, lengths: Lengths, of_pairs: Any) -> dict[str, Any]:
+    known = lengths.histogram
+    counts = read_array(context.of(known, "histogram")) if known else np.zeros(BINS, np.int64)
+    curve = _written(ksum(counts), context)
+    sizes = np.diff(read_array(context.of(lengths.order, "starts")))
+    farthest = context.of(lengths.neighbors, "rho_squared")
+    kth = _median(farthest, sizes)
+    nearest = context.of(lengths.neighbors, lengths.nearest)
+    median = _median_of_pairs(context.of(lengths.neighbors, "squared"), sizes) if of_pairs else 0.0
+    epsilon = _epsilon(choice, nearest, sizes, kth, curve.best, counts, median)
+    edge = 1.0 if choice.local else np.inf if choice.complete else kth
+    return {
+        **_scale(choice, epsilon, context.results("dimension")["value"], edge, curve),
+        "median_kth": kth,
+        "floor": FLOOR * _typical_scale(farthest, len(sizes), kth, choice.local),
+    }
+
+
+def bandwidth_within_stage(choice: Bandwidth, radius: float) -> Stage:
+    """The kernel of a graph of a radius, for a given ε: it ends at the radius."""
+    parameters = {"epsilon": choice.epsilon, "rule": choice.rule, "complete": False, "radius": radius}
+    parameters |= {"truncated": True} if choice.truncated else {}
+
+    return Stage(
+        "bandwidth",
+        ("density", "dimension"),
+        parameters,
+        partial(run_bandwidth_within, choice=choice, radius=radius),
+        Cost(coordinator=16 * BINS),
+    )
+
+
+def run_bandwidth_within(context: Context, choice: Bandwidth, radius: float) -> dict[str, Any]:
+    curve = _written(ksum(read_array(context.of("density", "histogram"))), context)
+    dimension = context.results("dimension")["value"]
+    return _scale(choice, float(choice.epsilon), dimension, radius**2, curve) | {"radius": radius, "floor": 0.0}
+
+
+def _written(curve: KsumCurve, context: Context) -> KsumCurve:
+    for name, values in (("epsilon", curve.epsilon), ("log_sum", curve.log_sum), ("slope", curve.slope)):
+        write_array(context.path(f"ksum_{name}"), values)
+    return curve
+
+
+def _scale(choice: Bandwidth, epsilon: float, dimension: float, edge: float, curve: KsumCurve) -> dict[str, Any]:
+    """ε, what it implies for a kernel that ends at the squared distance ``edge``, and what the kernel sum says."""
+    edge = min(edge, TRUNCATED * epsilon) if choice.truncated else edge
+    whole = cut_moment(dimension, edge / epsilon) if dimension > 0 and edge > 0 else 1.0
+    return {
+        "epsilon": epsilon,
+        "intrinsic_dimension": dimension,
+        "effective_epsilon": epsilon * whole,
+        "rule": str(choice.epsilon),
+        "ksum_epsilon": curve.best,
+        "dimension": curve.dimension,
+        "kernel": choice.rule,
+    }
+
+
+def _epsilon(
+    choice: Bandwidth, nearest: str, sizes: Array, kth: float, ksum_best: float, counts: Array, median: float
+) -> float:
+    rule = choice.epsilon
+    if not isinstance(rule, str):
+        return float(rule)
+    if counts.any() and not median:
+        median = histogram_median(counts, int(sizes.sum()))  # of sampled rows to all, which an error tells
+    if rule in ("ksum", "median") and not counts.any():
+        raise InputError(
+            f"epsilon={rule!r} is a global scale, and only the distances along edges were given. Take epsilon='auto', "
+            "which fits the graph, or a number"
+        )
+    if rule in ("ksum", "median") and not choice.complete:
+        value = ksum_best if rule == "ksum" else median
+        raise InputError(
+            f"epsilon={rule!r} is a global scale ({value:.4g}), which a graph of nearest neighbors cannot hold (the "
+            f"median squared distance to the k-th neighbor is {kth:.4g}). Two routes: n_neighbors=None (the complete "
+            "kernel, for small n), or epsilon='auto', which fits the graph"
+        )
+    if rule == "auto" and choice.local:
+        return choice.natural
+    if rule == "auto" and choice.complete:
+        rule = "ksum"
+    if rule in ("max-min", "mean-min"):
+        largest, mean = _nearest(nearest, len(sizes))
+        epsilon = largest if rule == "max-min" else 2 * mean
+    else:
+        epsilon = {"auto": kth, "ksum": ksum_best, "median": median}[rule]
+    if not epsilon > 0:
+        raise InputError(
+            f"epsilon={rule!r} gives {epsilon}: more than half of the rows have all their neighbors at distance 0 "
+            "(identical rows). Take bandwidth='adaptive', raise n_neighbors, or give epsilon as a number"
+        )
+    return float(epsilon)
+
+
+def _median(farthest: str, sizes: Array) -> float:
+    """Median of the squared distance to the k-th neighbor."""
+
+    def histogram(high: int | None) -> Array:
+        return total(map_blocks(kth_counts_block, [(b,) for b in range(len(sizes))], farthest=farthest, high=high))
+
+    return exact_median(histogram, int(sizes.sum()))
+
+
+def _median_of_pairs(squared: str, sizes: Array) -> float:
+    """Median of the squared distances of all pairs, which the blocks of a complete graph or its lists hold."""
+
+    def histogram(high: int | None) -> Array:
+        return total(map_blocks(pair_counts_block, [(b,) for b in range(len(sizes))], squared=squared, high=high))
+
+    n = int(sizes.sum())
+    return exact_median(histogram, n * (n - 1))
+
+
+def pair_counts_block(b: int, *, squared: str, high: int | None) -> Array:
+    """Counts of :func:`~bigembed.maps.bandwidth.pattern_counts` for the squared distances of a block to all rows:
+    lists (rows, n − 1), or a matrix as one vector, whose diagonal is left out."""
+    values = read_array(f"{squared}/{b}")
+    if values.ndim == 1:
+        values = np.delete(values, slice(None, None, isqrt(len(values)) + 1))
+    values = values.ravel()
+    counts = total([pattern_counts(values[start:stop], high) for start, stop in bounds(len(values), COUNTED)])
+    kept = np.flatnonzero(counts)
+    return np.stack([kept, counts[kept]])
+
+
+def _typical_scale(farthest: str, blocks: int, median: float, needed: bool) -> float:
+    """The median distance to the k-th neighbor; where most rows repeat and it is 0, the mean of those that are not.
+
+    0 where all are 0, an error if it is ``needed``.
+    """
+    if median > 0:
+        return float(np.sqrt(median))
+    parts = map_blocks(positive_block, [(b,) for b in range(blocks)], farthest=farthest)
+    count = sum(part[1] for part in parts)
+    if not count and not needed:
+        return 0.0
+    if not count:
+        raise InputError(
+            "the rows are identical, or each repeats more than n_neighbors times: there is no distance to take a scale "
+            "from. Drop repeated rows, or raise n_neighbors"
+        )
+    return float(np.sqrt(sum(part[0] for part in parts) / count))
+
+
+def positive_block(b: int, *, farthest: str) -> tuple[float, int]:
+    """Sum and number of the squared distances to the k-th neighbor that are not 0."""
+    kth = read_array(f"{farthest}/{b}").astype(np.float64)
+    return float(kth.sum()), int(np.count_nonzero(kth))
+
+
+def kth_counts_block(b: int, *, farthest: str, high: int | None) -> Array:
+    """Counts of :func:`~bigembed.maps.bandwidth.pattern_counts` for the k-th squared distances of a block."""
+    return pattern_counts(read_array(f"{farthest}/{b}"), high)
+
+
+def _nearest(nearest: str, blocks: int) -> tuple[float, float]:
+    found = map_blocks(nearest_block, [(b,) for b in range(blocks)], squared=nearest)
+    rows = sum(part[2] for part in found)
+    return max(part[0] for part in found), sum(part[1] for part in found) / rows
+
+
+def nearest_block(b: int, *, squared: str) -> tuple[float, float, int]:
+    """Largest, sum and number of the squared distances to the nearest neighbor."""
+    nearest = read_array(f"{squared}/{b}")[:, 0].astype(np.float64)
+    return float(nearest.max()), float(nearest.sum()), len(nearest)

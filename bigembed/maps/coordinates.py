@@ -1,0 +1,216 @@
+"""Coordinates written by blocks in the order of the input, from eigenvectors, from blocks of a graph, or from points
+of a map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from bigembed.estimator.extension import leave_rows, restore
+from bigembed.estimator.graph_input import GraphShape
+from bigembed.maps.graph_rows import repeated_block, repeated_matrix
+from bigembed.neighbors.order import Ordered
+from bigembed.rows.source import RowSource
+from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks
+from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.store.arrays import create_rows, read_array, read_by_id, write_array, write_rows
+from bigembed.store.exchange import Exchange
+from bigembed.store.matrix import StoredMatrix
+from bigembed.store.vector_space import tree_sum
+
+# ---------------------------------------------------------------------------------------------- fitted coordinates
+# Coordinates of the fitted rows, written by blocks: from eigenvectors, or from what a pass left of each block.
+
+
+def fitted_stage(n: int, m: int, dtype: Any, factor: float = 1.0) -> Stage:
+    """``coordinates/embedding`` (n, m) = √λ v, as ``factor`` A λ from ``solve/matrix`` A = v/(factor √λ), by blocks."""
+
+    size = 8 * n * m
+    cost = Cost(read=size, write=size, disk=size, memory=3 * size)
+    return Stage(
+        "coordinates",
+        ("solve",),
+        {"dtype": str(dtype)},
+        partial(run_fitted, n=n, m=m, dtype=dtype, factor=factor),
+        cost,
+    )
+
+
+def run_fitted(context: Context, n: int, m: int, dtype: Any, factor: float) -> dict[str, Any]:
+    width, rows = context.results("solve")["n_components"], block_rows(m, 8)
+    create_rows(context.path("embedding"), (n, width), dtype, rows)
+    values = factor * read_array(context.of("solve", "eigenvalues"))
+    paths = {"matrix": context.of("solve", "matrix"), "out": context.path("embedding")}
+    map_blocks(fitted_block, bounds(n, rows), values=values, dtype=dtype, **paths)
+    return {"n_components": width}
+
+
+def fitted_block(start: int, stop: int, *, matrix: str, values: Any, out: str, dtype: Any) -> None:
+    """√λ v of some rows."""
+    write_rows(out, start, (read_array(matrix, start, stop) * values).astype(dtype))
+
+
+def write_finished(
+    source: RowSource, exchange: Exchange, name: str, finish: Callable[[Array], Array], out: str, width: int, dtype: Any
+) -> None:
+    """An array (n, width) of what ``finish`` makes of the rows that each block left under ``name``."""
+    create_rows(out, (source.shape[0], width), dtype, source.block, overwrite=True)
+    spans = [(number, start) for number, (start, _) in enumerate(bounds(source.shape[0], source.block))]
+    map_blocks(finished_block, spans, name=name, finish=finish, exchange=exchange, out=out)
+
+
+def finished_block(
+    number: int, start: int, *, name: str, finish: Callable[[Array], Array], exchange: Exchange, out: str
+) -> None:
+    """Finish and write one block."""
+    write_rows(out, start, finish(exchange.piece(name, number, "own")))
+
+
+# ------------------------------------------------------------------------------------------------- map coordinates
+# Points of a map by blocks of its graph as coordinates: about their mean, in the order of the input.
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """What is known of a map once it is written."""
+
+    low: Array
+    high: Array
+    """The box of all points."""
+    repeated: int
+    """Rows that have the coordinates of another one."""
+
+
+def write_map(context: Context, graph: GraphShape, m: int) -> Mapped:
+    """Write ``embedding`` (n, m) in the order of the input, and ``points`` by blocks of the graph, about their mean.
+
+    Rows that are equal have the coordinates of the first of them.
+    """
+    rows, exchange = tuple(context.results("kernel")["rows"]), context.exchange
+    blocks, points = [(b,) for b in range(len(rows))], context.of("descent", "points")
+    mean = tree_sum(map_blocks(sum_block, blocks, points=points)) / graph.n
+    out_rows = block_rows(m, 8)
+    shared: dict[str, Any] = {"points": points, "mean": mean, "rows": rows, "exchange": exchange}
+    order = context.of("order") if graph.ordered else ""
+    equal = repeated_matrix(context) if not graph.weighted else None
+    found = map_blocks(
+        points_block, blocks, order=order, equal=equal, out=context.path("points"), out_rows=out_rows, **shared
+    )
+    create_rows(context.path("embedding"), (graph.n, m), np.float64, out_rows)
+    restore(exchange, len(rows), ("embedding",), graph.n, out_rows, context.path(""))
+    low, high = np.min([box[0] for box, _ in found], axis=0), np.max([box[1] for box, _ in found], axis=0)
+    return Mapped(low, high, sum(count for _, count in found))
+
+
+def box_of(points: Array) -> Array:
+    """The least and the largest of each coordinate, (2, m)."""
+    return np.stack([points.min(axis=0), points.max(axis=0)])
+
+
+def sum_block(b: int, *, points: str) -> Array:
+    """Σ y of one block."""
+    return np.asarray(read_array(f"{points}/{b}").sum(axis=0))
+
+
+def points_block(
+    b: int, *, points: str, mean: Array, rows: tuple[int, ...], order: str, equal: StoredMatrix | None, out: str,
+    out_rows: int, exchange: Exchange,
+) -> tuple[Array, int]:  # fmt: skip
+    """Write the points of a block about the mean, and leave them for the output; their box, and how many repeat."""
+    starts = np.concatenate([[0], np.cumsum(rows)])
+    found, repeated = read_array(f"{points}/{b}"), 0
+    if equal is not None:
+        again, firsts = repeated_block(b, equal, starts.tolist())
+        found[again] = read_by_id(points, starts.tolist(), firsts)
+        repeated = len(again)
+    found = found - mean
+    write_array(f"{out}/{b}", found)
+    ids = Ordered.open(order).ids(b) if order else np.arange(starts[b], starts[b + 1])
+    leave_rows(exchange, b, ids, {"embedding": found}, int(starts[-1]), out_rows)
+    return box_of(found), repeated
+
+
+# ----------------------------------------------------------------------------------------------------- coordinates
+# Coordinates by the blocks of a graph, written in the order of the input.
+
+
+class GraphCoordinates(Protocol):
+    """Where a task finds the coordinates of fitted rows. Small and picklable."""
+
+    @property
+    def starts(self) -> Sequence[int]:
+        """First row of each block of the graph, and n."""
+
+    @property
+    def width(self) -> int:
+        """Coordinates of a row."""
+
+    @property
+    def labels(self) -> str:
+        """Where the component of each row lies."""
+
+    def block(self, b: int) -> Array:
+        """Those of the rows of a block, (rows, width)."""
+
+    def of_rows(self, ids: Array) -> Array:
+        """Those of rows by their numbers in the graph, which others take, (len(ids), width)."""
+
+
+def write_coordinates(
+    context: Context,
+    found: GraphCoordinates,
+    order: str | None,
+    replaced: bool,
+    parts: int = 1,
+    island: int | None = None,
+    labels: str = "",
+) -> None:
+    """``embedding`` (n, width) and ``labels`` (n,); ``order``: where the graph says it, None for that of the input.
+
+    ``replaced``: :func:`~bigembed.maps.graph_rows.find_replaced` left which rows take those of another one.
+    ``island``: the label that rows outside the first ``parts`` components get; None leaves their own. ``labels``: where
+    these components lie, if they are not those of ``found``.
+    """
+    blocks, n, out_rows = len(found.starts) - 1, int(found.starts[-1]), block_rows(found.width, 8)
+    map_blocks(
+        coordinates_block,
+        [(b,) for b in range(blocks)],
+        found=found,
+        order=order,
+        replaced=replaced,
+        parts=parts,
+        island=island,
+        labels=labels or found.labels,
+        out_rows=out_rows,
+        exchange=context.exchange,
+    )
+    create_rows(context.path("embedding"), (n, found.width), np.float64, out_rows)
+    create_rows(context.path("labels"), (n,), np.int32, out_rows)
+    restore(context.exchange, blocks, ("embedding", "labels"), n, out_rows, context.path(""))
+
+
+def coordinates_block(
+    b: int,
+    *,
+    found: GraphCoordinates,
+    order: str | None,
+    replaced: bool,
+    parts: int,
+    island: int | None,
+    labels: str,
+    out_rows: int,
+    exchange: Exchange,
+) -> None:
+    """The coordinates of one block, with those that its rows take of others, left for each block of the output."""
+    label, coordinates = read_array(f"{labels}/{b}"), found.block(b)
+    if replaced:
+        rows, others = exchange.get_many("nearest", b, ["rows", "ids"])
+        coordinates[rows] = found.of_rows(others)
+    label = label if island is None else np.where(label < parts, label, np.int32(island))
+    ids = Ordered.open(order).ids(b) if order else np.arange(found.starts[b], found.starts[b + 1])
+    leave_rows(exchange, b, ids, {"embedding": coordinates, "labels": label}, int(found.starts[-1]), out_rows)

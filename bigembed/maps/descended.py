@@ -1,0 +1,100 @@
+"""Methods whose coordinates descend along the edges of a neighbor graph, as t-SNE and UMAP: what they share."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+from bigembed.errors import InputTypeError
+from bigembed.estimator.certificate import REPEATED, input_of, map_warnings, recall_warnings, spike_warnings
+from bigembed.estimator.on_graph import GraphEstimator
+from bigembed.maps.descent import rows_of_block
+from bigembed.maps.start import RULES, not_followed
+from bigembed.neighbors.graph import NeighborGraph
+from bigembed.quality.neighborhoods import said
+from bigembed.runtime.parameters import Requirements
+from bigembed.stages.runs import Run
+
+TRUSTED = 0.97
+"""Trustworthiness from which a map is not asked whether it is folded."""
+FOLDED = 5.0
+"""How much more trustworthiness than continuity is lost in a fold.
+
+What a plane has no room for costs both: digits, MNIST and cells, with defaults, lose 0.9 to 2.4 times as much of the
+former. A sphere whose halves lie on each other loses 24 times as much: there nothing is torn, and what is near on the
+map may be far.
+"""
+
+
+class DescendedEstimator(GraphEstimator):
+    """Base of the methods that take rows, a neighbor graph or weights, and move the points of a map step by step.
+
+    They have the parameters below, and say in :meth:`_rule` how many neighbors they need.
+    """
+
+    of_rows: ClassVar = ("init",)
+
+    init: Any
+    in_memory: bool | str
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit rows or distances (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, symmetric sparse
+        weights, or a graph of any size (:func:`bigembed.open_graph`): of weights, or of distances to neighbors."""
+        if isinstance(X, NeighborGraph) and X.radius is not None:
+            raise InputTypeError(
+                f"{type(self).__name__} takes the nearest neighbors of every row, and a graph of a radius may join a "
+                "row to none. Build the graph with n_neighbors"
+            )
+        return super().fit(X)
+
+    def _block_rows(self, k: int) -> int:
+        return rows_of_block(k)
+
+    def _whole(self) -> bool | None:
+        """Whether one task holds the weights; None where their size decides."""
+        return None if isinstance(self.in_memory, str) else bool(self.in_memory)
+
+    def _require_start(self, need: Requirements) -> None:
+        need(self.init is not None, "init", f"{', '.join(map(repr, RULES))}, an array (n, m), or its path")
+
+    def _start(self, run: Run) -> dict[str, str]:
+        """By which rule the map starts, and why not by another one."""
+        found = run.results("start")
+        return {"start": found["start"]} | ({"start_reason": found["reason"]} if found.get("reason") else {})
+
+    def _certified(self, run: Run, figures: dict[str, Any], degenerate: list[str]) -> dict[str, Any]:
+        """A certificate of these figures, with the recall, the judgement, the input and all warnings."""
+        out = dict(figures)
+        for stage in ("recall", "judgement"):
+            if run.has(stage):
+                out[stage] = run.results(stage)
+        out |= input_of(run)
+        out["warnings"] = {
+            "recall": recall_warnings(out),
+            "degenerate": degenerate + repeated_rows(figures["repeated_rows"], run),
+            "localized": not_followed(self.init, run.results("start")) + spike_warnings(out.get("judgement", {})),
+            "map": map_warnings(out.get("judgement", {})) or folded(out.get("judgement", {})),
+        }
+        return out
+
+
+def folded(seen: dict[str, Any]) -> list[str]:
+    """Of a judgement: that parts of the rows lie on top of each other, each of them well drawn."""
+    found = seen.get("map", {})
+    if "trustworthiness" not in found:
+        return []
+    trust, continuity = (found[name]["value"] for name in ("trustworthiness", "continuity"))
+    if trust >= TRUSTED or 1.0 - trust <= FOLDED * (1.0 - continuity):
+        return []
+    return [
+        f"trustworthiness is {said(found['trustworthiness'])}, and continuity {said(found['continuity'])}: neighbors "
+        "are together, but lie on top of rows from elsewhere (a fold). Do not read groups or closeness from it; take "
+        "init='pca' or 'random', more n_components, or an array as init"
+    ]
+
+
+def repeated_rows(repeated: int, run: Run) -> list[str]:
+    """What a picture does not show of rows that repeat another one, where they are many."""
+    if repeated <= REPEATED * sum(run.results("kernel")["rows"]):
+        return []
+    rows = "1 row repeats another one and has" if repeated == 1 else f"{repeated:,} rows repeat another one and have"
+    return [f"{rows} its coordinates: the picture shows them as one point"]

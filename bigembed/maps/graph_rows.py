@@ -1,0 +1,310 @@
+"""The rows of a graph in its order, those that take the coordinates of others, samples of them, and new rows beside
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from bigembed.errors import InputTypeError
+from bigembed.maps.landmark_rows import LandmarkChoice
+from bigembed.neighbors.components import embedded_block, nearest_embedded
+from bigembed.neighbors.given.graph import GIVEN
+from bigembed.neighbors.given.query import AnyIndex, GivenIndex
+from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.query import locate_blocks
+from bigembed.neighbors.search.by_metric import ByMetric
+from bigembed.neighbors.survey import SCALED, Shape, prepare, refuse_inadmissible, shape_in
+from bigembed.rows.passes import LEAST_32, MOST_32, refuse_block, refuse_size
+from bigembed.rows.source import RowBlock, RowSource
+from bigembed.runtime.blocks import BLOCK_BYTES, Array, is_sparse, map_blocks, offsets, owner_of
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Context
+from bigembed.store.arrays import read_array, read_rows, write_array
+from bigembed.store.exchange import Exchange
+from bigembed.store.matrix import StoredMatrix
+from bigembed.store.parcels import stacked
+
+# -------------------------------------------------------------------------------------------------------- new rows
+# New rows beside those of a graph: made ready as they were, and brought to the blocks that they belong to.
+
+
+class Located(Protocol):
+    """A model whose new rows are located among the fitted ones, which were rows."""
+
+    @property
+    def index(self) -> AnyIndex:
+        """Where the fitted rows are."""
+
+    @property
+    def shape(self) -> Shape:
+        """What the fitted rows were like."""
+
+
+def block_of_rows(rows: Array, model: Located, start: int) -> Array:
+    """The block of the fitted rows that each new row belongs to, as they were ordered; ``start`` numbers the first."""
+    refuse_block(RowBlock(0, start, rows))
+    assert not isinstance(model.index, GivenIndex)
+    return locate_blocks(ready_rows(rows, model.shape), Ordered.open(model.index.order), model.index.centers)
+
+
+def fitted_shape(run: Run, metric: Any = None) -> Shape:
+    """What the fitted rows were like; InputTypeError where a user's weights were fitted, which have no rows."""
+    survey = run.results("survey") if run.has("survey") else {"metric": GIVEN}
+    if survey["metric"] == GIVEN and not survey.get("all_pairs") and not run.has("survey"):
+        raise InputTypeError(
+            "transform needs the rows that were fitted; this map was fitted to a user's weights, which "
+            "have no place for new rows. Fit the rows, or distances, or their lengths along the edges of a graph"
+        )
+    if survey["metric"] == GIVEN and not survey.get("all_pairs") and "reach" not in run.results("graph"):
+        raise InputTypeError(
+            "transform of this map of a user's graph of distances needs to know how far its rows list others, which "
+            "earlier versions did not keep. Fit it again"
+        )
+    return shape_in(survey, metric)
+
+
+def ready_rows(rows: Any, shape: Shape) -> Any:
+    """New rows as the fitted ones were made ready for the search, sparse ones with their sketches; given distances."""
+    if shape.metric == GIVEN:
+        return rows
+    if is_sparse(rows) != shape.sparse:
+        rows = rows.toarray() if is_sparse(rows) else csr_array(rows)
+    values = rows.data if is_sparse(rows) else rows
+    if shape.metric not in SCALED and shape.dtype == "float32" and (size := _size(values)) > MOST_32:
+        refuse_size(size, MOST_32, LEAST_32)
+    refuse_inadmissible(rows, shape)
+    return prepare(rows, shape)
+
+
+def _size(values: Array) -> float:
+    return float(np.abs(values).max(initial=0))
+
+
+# ---------------------------------------------------------------------------------------------------- ordered rows
+# The rows of a graph in its order, and their coordinates, as sources of rows.
+
+
+@dataclass(frozen=True)
+class OrderedRows(RowSource):
+    """The rows in the order of the graph."""
+
+    ordered: Ordered | None = None
+
+    def read(self, start: int, stop: int) -> Array:
+        """Rows ``start:stop``."""
+        assert self.ordered is not None
+        parts = [self.ordered.rows(b, low, high) for b, low, high in spans_of(self.ordered.starts, start, stop)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    @property
+    def grain(self) -> int:
+        return 1
+
+    def fingerprint(self) -> str:
+        return ""  # (the stage that they are read in depends on their order)
+
+
+@dataclass(frozen=True)
+class OrderedSparse(OrderedRows):
+    """Sparse rows, as they are compared, in the order of the graph."""
+
+    def read(self, start: int, stop: int) -> Any:
+        """Rows ``start:stop`` as a CSR array."""
+        assert self.ordered is not None
+        return stacked([self.ordered.compared(*span) for span in spans_of(self.ordered.starts, start, stop)])
+
+    def matrix(self, start: int, stop: int) -> Any:
+        """The same rows, which are in the work dtype."""
+        return self.read(start, stop)
+
+    @property
+    def sparse(self) -> bool:
+        return True
+
+    @property
+    def block(self) -> int:
+        """Rows of a canonical block."""
+        assert self.ordered is not None
+        return max(self.ordered.rows_of)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes that a row is planned with."""
+        return max(1, BLOCK_BYTES // self.block)
+
+
+def compared_rows(ordered: Ordered, d: int) -> OrderedRows:
+    """The rows of a graph, of d columns, in its order, as distances are taken of them."""
+    n, dtype = ordered.starts[-1], ordered.rows(0, 0, 1).dtype
+    if ordered.columns:
+        return OrderedSparse((n, ordered.columns), dtype, ordered=ordered)
+    return OrderedRows((n, d), dtype, ordered=ordered)
+
+
+def comparison(by: ByMetric | None) -> dict[str, Any]:
+    """How the rows of a graph are compared, for :func:`~bigembed.quality.neighborhoods.preserved`."""
+    return {} if by is None else {"metric": by.metric, "mapped": True}
+
+
+@dataclass(frozen=True)
+class InOrder(RowSource):
+    """Coordinates that lie at a path in the order of the input, in the order of the graph."""
+
+    ordered: Ordered | None = None
+
+    def read(self, start: int, stop: int) -> Array:
+        """Coordinates of rows ``start:stop`` of the graph."""
+        assert self.ordered is not None
+        assert self.path is not None
+        spans = spans_of(self.ordered.starts, start, stop)
+        ids = np.concatenate([self.ordered.ids(b)[low:high] for b, low, high in spans])
+        return read_rows(self.path, ids)
+
+    @property
+    def grain(self) -> int:
+        return 1
+
+
+def spans_of(starts: Sequence[int], start: int, stop: int) -> list[tuple[int, int, int]]:
+    """The blocks that hold the rows ``start:stop``: number, and first and last row in it."""
+    first = int(owner_of(starts, start))
+    spans = []
+    for b in range(first, len(starts) - 1):
+        if starts[b] >= stop:
+            break
+        low, high = max(start, starts[b]), min(stop, starts[b + 1])
+        spans.append((b, low - starts[b], high - starts[b]))
+    return spans
+
+
+# -------------------------------------------------------------------------------------------------------- replaced
+# Rows that take the coordinates of another row: those outside the components that are embedded, and repeated ones.
+#
+# Which of many equal rows are neighbors is decided by their numbers, so that their eigenvector entries differ a
+# little. They are one point: all have the coordinates of the first.
+
+NAMED = 5
+"""Rows that a warning names."""
+
+
+def find_replaced(
+    context: Context, order: str, parts: int = 1, graph: StoredMatrix | None = None, by: ByMetric | None = None
+) -> list[tuple[int, int]]:
+    """Find the rows that take the coordinates of another one: how many of each block are outside, and repeated."""
+    ordered, labels = Ordered.open(order), context.of("components", "labels")
+    blocks = [(b,) for b in range(len(ordered.blocks))]
+    fixed: dict[str, Any] = {"ordered": ordered, "labels": labels, "parts": parts}
+    outside = parts < context.results("components")["components"]
+    embedded = np.concatenate(map_blocks(embedded_block, blocks, **fixed)) if outside else None
+    return map_blocks(fill_block, blocks, exchange=context.exchange, graph=graph, by=by, embedded=embedded, **fixed)
+
+
+def first_replaced(filled: list[tuple[int, int]], ordered: Ordered, exchange: Exchange) -> list[int]:
+    """Numbers in the input of the first :data:`NAMED` rows that were placed by their nearest row."""
+    ids = [ordered.ids(b)[exchange.piece("nearest", b, "rows")[:count]] for b, (count, _) in enumerate(filled) if count]
+    return np.sort(np.concatenate(ids))[:NAMED].tolist()  # type: ignore[no-any-return]
+
+
+def fill_block(
+    b: int,
+    *,
+    ordered: Ordered,
+    labels: str,
+    exchange: Exchange,
+    parts: int,
+    graph: StoredMatrix | None,
+    by: ByMetric | None,
+    embedded: Array | None,
+) -> tuple[int, int]:
+    """Leave the rows of block b that take the coordinates of another one, and the internal ids of these; how many.
+
+    Rows outside the first ``parts`` components take those of their nearest row in these; then, with the ``graph``,
+    rows that repeat another one those of the first such row.
+    """
+    label = read_array(f"{labels}/{b}")
+    outside = np.flatnonzero(label >= parts)
+    nearest = np.zeros(0, np.int64)
+    if len(outside):
+        offsets, _ = ordered.cells(b)
+        cell = owner_of(offsets, outside)
+        rows = ordered.located(b)[outside]
+        nearest = nearest_embedded(ordered, labels, rows, np.full(len(cell), b), cell, parts, by, embedded)
+    repeated, firsts = repeated_block(b, graph, ordered.starts) if graph else (outside[:0], nearest[:0])
+    inside = label[repeated] < parts
+    repeated, firsts = repeated[inside], firsts[inside]
+    pieces = {"rows": np.concatenate([outside, repeated]), "ids": np.concatenate([nearest, firsts])}
+    exchange.put("nearest", b, pieces)
+    return len(outside), len(repeated)
+
+
+def repeated_matrix(context: Context) -> StoredMatrix | None:
+    """The squared distances between neighbors, if any are 0; else None."""
+    return context.home.matrix("graph") if context.results("graph")["zero_edges"] else None
+
+
+def repeated_block(b: int, graph: StoredMatrix, starts: Sequence[int]) -> tuple[Array, Array]:
+    """Rows of block b that an edge of length 0 joins to a row of lower internal id, and the lowest such id.
+
+    Ties among neighbors go to the lower id, so that of rows that are equal each is joined to the first, however many
+    they are: the row that a new row that equals them is taken for, too.
+    """
+    block = graph.block(b)
+    own = np.arange(starts[b], starts[b + 1])
+    zeros = np.flatnonzero(block.data == 0)
+    column = block.ids(b, starts)[block.indices[zeros]]
+    first = np.searchsorted(zeros, block.indptr[:-1])  # the diagonal is one of them, in every row
+    lowest = np.minimum.reduceat(column, first)
+    repeated = np.flatnonzero(lowest < own)
+    return repeated, lowest[repeated]
+
+
+def keep_block(b: int, *, exchange: Exchange, out: str) -> None:
+    """Keep which rows of block b were placed (``outside``), and by which ones (``nearest``, internal ids)."""
+    for name, key in (("outside", "rows"), ("nearest", "ids")):
+        write_array(f"{out}{name}/{b}", exchange.piece("nearest", b, key))
+
+
+# ------------------------------------------------------------------------------------------------ component sample
+# Sampled rows of one component of a graph, from which landmarks are then chosen.
+
+
+def component_sample(
+    ordered: Ordered,
+    labels: str,
+    component: int,
+    choice: LandmarkChoice,
+    row_bytes: int,
+    exchange: Exchange,
+    with_rows: bool = True,
+) -> dict[str, Array]:
+    """The rows that a choice looks at in a component: ``ids`` in the order of the graph, ``original`` in that of the
+    input, and ``rows`` themselves."""
+    blocks = [(b,) for b in range(len(ordered.blocks))]
+    first = offsets(map_blocks(count_block, blocks, labels=labels, component=component))
+    ranks = choice.sample(int(first[-1]), row_bytes)
+    parts = np.split(ranks, np.searchsorted(ranks, first[1:-1]))
+    tasks = [(b, part - first[b]) for b, part in enumerate(parts) if len(part)]
+    fixed: dict[str, Any] = {"labels": labels, "component": component, "with_rows": with_rows}
+    map_blocks(pick_block, tasks, ordered=ordered, exchange=exchange, **fixed)
+    found = [exchange.get_all("picked", b) for b, _ in tasks]
+    return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
+
+
+def count_block(b: int, *, labels: str, component: int) -> int:
+    """Rows of a component in a block."""
+    return int(np.count_nonzero(read_array(f"{labels}/{b}") == component))
+
+
+def pick_block(
+    b: int, ranks: Array, *, ordered: Ordered, labels: str, component: int, with_rows: bool, exchange: Exchange
+) -> None:
+    """Leave the rows of a component that have the given ranks within the block."""
+    local = np.flatnonzero(read_array(f"{labels}/{b}") == component)[ranks]
+    pieces = {"ids": local + ordered.starts[b], "original": ordered.ids(b)[local]}
+    exchange.put("picked", b, pieces | ({"rows": ordered.rows(b)[local]} if with_rows else {}))

@@ -1,0 +1,1 @@
+"""Isomap: coordinates from shortest paths on a neighbor graph."""

@@ -1,0 +1,390 @@
+"""Isomap (Tenenbaum, de Silva, Langford): classical scaling of shortest paths along a neighbor graph."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+
+from bigembed.errors import InputError, InputTypeError
+from bigembed.estimator.base import seed_of
+from bigembed.estimator.certificate import (
+    components_warnings,
+    input_of,
+    island_warnings,
+    joining_advice,
+    map_warnings,
+    recall_warnings,
+    spike_warnings,
+)
+from bigembed.estimator.extension import Extension
+from bigembed.estimator.graph_input import ISLANDS, GraphShape, parts_from
+from bigembed.estimator.on_graph import GraphEstimator
+from bigembed.maps.graph_judgement import map_judgement_stages
+from bigembed.maps.isomap.distances import (
+    POLICIES,
+    all_distances_stage,
+    graph_components_stage,
+    landmark_distances_stage,
+    landmarks_stage,
+)
+from bigembed.maps.isomap.scaling import coordinates_stage, exact_solve_stage, landmark_solve_stage
+from bigembed.maps.landmark_rows import ENOUGH, SELECTIONS
+from bigembed.neighbors import shortest_paths
+from bigembed.neighbors.components import bridge_stage
+from bigembed.neighbors.given.graph import GraphMetric
+from bigembed.neighbors.graph import NeighborGraph
+from bigembed.neighbors.graph_stages import QUERY_ARRAYS
+from bigembed.neighbors.search.recall import ALGORITHMS
+from bigembed.runtime.blocks import Array
+from bigembed.runtime.parameters import (
+    Count,
+    Fraction,
+    Positive,
+    Requirements,
+    Seed,
+    at_least,
+    interval,
+    is_integer,
+    one_of,
+)
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Stage
+from bigembed.store.arrays import read_array
+
+# ---------------------------------------------------------------------------------------------------------- stages
+# The stages of an Isomap that follow a graph, and what its certificate warns of.
+
+AUTO_ROWS = 4_096
+"""Up to here solver="auto" is exact."""
+
+
+def geodesic_stages(asked: Any, graph: GraphShape, seed: int) -> list[Stage]:
+    """Components, distances along the graph, their scaling, coordinates, and how far to trust them.
+
+    ``asked`` has the parameters of :class:`~bigembed.Isomap`.
+    """
+    n, m, block = graph.n, int(asked.n_components), min(graph.block, graph.n)
+    policy = ISLANDS if asked.components == "auto" else asked.components
+    edges, by = graph.planned_edges, graph.by
+    if graph.given and policy in ("bridge", "largest"):
+        raise InputError(
+            f"components={policy!r} looks for near rows in other components, and distances that are given have no "
+            "rows; allowed: 'auto', 'error' or 'per-component'. Raise n_neighbors or radius, or add edges to the graph"
+        )
+    lengths, first = _components(policy, graph, edges, block)
+    parts = "bridge" if policy == ISLANDS and not graph.given else "components"
+    judgement = map_judgement_stages(graph, m, seed, parts="" if policy == "bridge" else parts)
+    if asked.solver == "exact" or (asked.solver == "auto" and n <= AUTO_ROWS):
+        return [
+            *first,
+            all_distances_stage(lengths, policy, m, n, edges),
+            exact_solve_stage(policy, m, n, asked.tol, asked.max_passes, seed),
+            coordinates_stage(policy, m, n, block, by=by, parts=parts),
+            *judgement,
+        ]
+    count = min(n, int(asked.n_landmarks))
+    return [
+        *first,
+        landmarks_stage(policy, m, count, "uniform" if graph.given else asked.landmarks, graph.row_bytes, n, seed),
+        landmark_distances_stage(lengths, n, edges, count, block),
+        landmark_solve_stage(policy, m, n, count, block),
+        coordinates_stage(policy, m, n, block, count, by, parts),
+        *judgement,
+    ]
+
+
+def _components(policy: str, graph: GraphShape, edges: int, block: int) -> tuple[tuple[str, ...], list[Stage]]:
+    """The stages that may hold the graph that is embedded (:func:`lengths_in`); the bridges that the policy asks for,
+    and the components of what is joined then."""
+    n, k = graph.n, -(-edges // (2 * graph.n))
+    lengths: tuple[str, ...] = ("graph",)
+    bridges: list[Stage] = []
+    if policy == "bridge":
+        lengths, bridges = ("bridge",), [bridge_stage(n, k, graph.by)]
+    if policy == ISLANDS and not graph.given:
+        lengths, bridges = ("bridge", "graph"), [bridge_stage(n, k, graph.by, parts=joined_parts)]
+    return lengths, [*bridges, graph_components_stage(lengths, edges, n, block)]
+
+
+def joined_parts(found: dict[str, Any]) -> int:
+    """How many components are parts, and none an island."""
+    return parts_from(ISLANDS, found).count
+
+
+def is_bridged(run: Run) -> bool:
+    """Whether the graph that was embedded is one with bridges (of one part there are none to build)."""
+    return run.has("bridge") and bool(run.results("bridge")["bridges"] or not run.results("bridge").get("parts"))
+
+
+def parts_warnings(out: dict[str, Any], advice: str) -> list[str]:
+    """Of a certificate: that the graph fell into parts, what the map shows of them, and what joins them."""
+    parts, bridge = out["parts"], out.get("bridge")
+    if parts == 1:
+        return []
+    sizes = ", ".join(f"{size:,}" for size in out["component_sizes"][:parts][:10])
+    head = f"the rows fall into {parts} parts that no neighbors join, of {sizes}{', …' if parts > 10 else ''} rows "
+    if bridge is None:
+        return [
+            f"{head}(labels_ names them). Nothing says how far they are from each other: each is embedded by itself, "
+            f"about its own mean, and coordinates of different parts are not comparable. {advice}; or add edges to "
+            "the graph"
+        ]
+    return [
+        f"{head}(labels_ names them). Their shortest edges join them, the longest {bridge['longest']:.4g} long: how "
+        f"the parts lie to each other on the map is decided by single edges. {advice}; or components='per-component' "
+        "or 'largest'"
+    ]
+
+
+def unconverged(solved: dict[str, Any]) -> list[str]:
+    """Components of the graph whose eigensolver stopped early."""
+    return [
+        f"component {c} of the graph: the eigensolver stopped ({part['reason']}) with residuals up to "
+        f"{max(part['residuals']):.2g} after {part['passes']} passes. {part['advice']}"
+        for c, part in solved.items()
+        if not part.get("converged", True)
+    ]
+
+
+def degenerate(out: dict[str, Any], m: int) -> list[str]:
+    """Coordinates that are not there, and distances far from Euclidean."""
+    messages = []
+    short = {c: part["positive"] for c, part in out["eigenpairs"].items() if part["positive"] < m}
+    if short:
+        first = ", ".join(f"{count} in component {c}" for c, count in list(short.items())[:5])
+        messages.append(
+            f"fewer than {m} eigenvalues are positive ({first} of the graph); the other coordinates are 0. The "
+            "rows, or the landmarks, span fewer dimensions: ask for fewer coordinates, or more landmarks"
+        )
+    far = [c for c, part in out["eigenpairs"].items() if -part["lowest"] > max(part["eigenvalues"][m - 1], 0.0)]
+    if far and not short:
+        messages.append(
+            f"an eigenvalue of B is more negative ({out['eigenpairs'][far[0]]['lowest']:.3g}) than that of the last "
+            f"coordinate is positive ({out['eigenpairs'][far[0]]['eigenvalues'][m - 1]:.3g}): the geodesic distances "
+            "are far from those of points in space. The graph may have shortcuts (noise, too many neighbors), or the "
+            "data holes"
+        )
+    landmarks = out.get("landmarks")
+    if landmarks and landmarks["landmarks"] < ENOUGH * landmarks["wanted"]:
+        messages.append(
+            f"{landmarks['landmarks']} landmarks of {landmarks['wanted']}: the sampled rows have no more distinct ones"
+        )
+    return messages
+
+
+# ---------------------------------------------------------------------------------------------------------- isomap
+# Isomap (Tenenbaum, de Silva, Langford): classical scaling of shortest paths on a neighbor graph.
+
+
+@dataclass(eq=False, repr=False)
+class Isomap(GraphEstimator, registered="isomap"):
+    """Isomap of rows or of a neighbor graph: coordinates whose distances are those along the data (seed 000 §6).
+
+    The graph joins each row to its k nearest rows or to all within a radius, an edge being as long as its rows are
+    apart. With Δ the squared lengths of shortest paths, B = −½ H Δ H = V Λ Vᵀ, H = I − 11ᵀ/n, the coordinates are
+    V_m Λ_m^{1/2}. ``solver="landmarks"`` takes Δ between L landmarks only and places every other row by its distances
+    δ to them at −½ L^# (δ − μ) (de Silva & Tenenbaum 2004), turned to the principal axes of all rows.
+
+    Parameters
+    ----------
+    n_components : int ≥ 1, the number m of coordinates.
+    n_neighbors : int ≥ 1 or None. k, the point itself not counted. Paths exceed distances along a surface by some
+        3 % at 10 and 1.5 % at 15.
+    radius : number > 0 or None. Join all rows within it instead (then n_neighbors=None); in units of the data.
+    solver : "exact" (all pairs, n ≤ 100 000, 4·n² bytes of disk), "landmarks" (4·n·L bytes), or "auto" (exact for
+        n ≤ 4096).
+    n_landmarks : int > n_components, L. 100 to 300 are usual.
+    landmarks : "max-min" (far from each other, among 30·L sampled rows) or "uniform", as always with given distances.
+    metric : "euclidean"; "cosine" (distances between rows scaled to length one), another one of
+        :func:`bigembed.build_neighbor_graph`, or a function of two rows; or "precomputed": X holds distances
+        (n, n), all of them, or as a SciPy sparse matrix the lengths of the edges there are. The edges are the k
+        smallest of each row, or those within the radius; ``transform`` takes distances of new rows to the fitted ones
+        (k, n): all of them, or, sparse, those to their nearest rows, as neighbors transformers leave them.
+    components : what to do with a disconnected graph. "auto": islands, components of fewer than 1 % of few rows, 100
+        rows, or 0.1 % of many, take the coordinates of their nearest row in a larger one; larger ones are joined by the
+        shortest edges found between them, at their true length (of given distances, which have no rows, each is
+        embedded by itself, about its own mean, and islands are at 0). "bridge": all components joined so. "largest":
+        the other rows take the coordinates of their nearest row in it. "per-component": each by itself. "error":
+        refused. Given distances take "auto", "per-component" and "error".
+    recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
+    algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
+        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``
+        and NN-descent fits.
+    tol : float. Largest residual of the exact solver, relative to tr B.
+    max_passes : int. Passes over all pairs before it gives up (with a warning).
+    random_state : int, None or a generator.
+    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    verbose : bool. Whether ``fit`` shows its progress.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
+
+    Attributes
+    ----------
+    embedding_ : (n, m), in the order of the input; NumPy for NumPy input, else a lazy Dask array. The largest
+        |entry| of each column is positive.
+    eigenvalues_ : (m,) descending, the sums of squares of the coordinates: the eigenvalues of B (exact), or what the
+        landmarks make of them; (c, m) for components="per-component" and several components.
+    residuals_ : (m,) of the exact solver, relative to tr B; of the landmarks rounding, for theirs is solved densely.
+    n_components_, n_features_in_ : int.
+    dist_matrix_ : (n, n) float32, lazy: all geodesic distances, of the exact solver and a connected graph.
+    reconstruction_error_ : ‖B − B_m‖_F / n, of the landmarks where these were used (scikit-learn's definition).
+    landmarks_ : (L,) rows of the input, or None.
+    labels_ : (n,) component of each row, 0 the largest; −1 for the rows of islands with components="auto".
+    graph_ : the neighbor graph.
+    certificate_ : dict, with the smallest eigenvalue seen (negative ones say how far
+        the distances are from Euclidean), rounds and visits of the shortest paths, recall, components.
+
+    Raises
+    ------
+    InputError : NaN or infinity (rows named), parameters out of range.
+    DisconnectedGraphError : several components and components="error"; their sizes are listed.
+    PlanError : too many rows for solver="exact", a radius that joins too many.
+
+    Notes
+    -----
+    Cost: the graph (2–3 passes over the rows); landmarks: about 2·L/8 visits of every block of the graph, 3 passes
+    over the distances; exact: n shortest-path trees, some 25 passes over n² distances. Memory: blocks of the graph, and
+    of distances (block × L), a worker; nothing of size n·L or n² in one process.
+
+    References
+    ----------
+    J. Tenenbaum, V. de Silva, J. Langford, A global geometric framework for nonlinear dimensionality reduction,
+    Science 290 (2000). V. de Silva, J. Tenenbaum, Sparse multidimensional scaling using landmark points (2004).
+    Y. Bengio et al., Out-of-sample extensions for LLE, Isomap, MDS, eigenmaps, and spectral clustering, NIPS 16 (2003).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> angle = np.linspace(0, np.pi, 100)
+    >>> half = Isomap(n_components=1, n_neighbors=2).fit(np.column_stack([np.cos(angle), np.sin(angle)]))
+    >>> float(np.ptp(half.embedding_).round(2))
+    3.14
+    """
+
+    of_lengths = True
+    saved_stages: ClassVar = {
+        **QUERY_ARRAYS,
+        "components": ("labels",),
+        "landmarks": ("rows", "component"),
+        "geodesics": ("distances", "starts", "pairs", "positions"),
+        "solve": ("mean", "matrix", "offset", "eigenvalues", "residuals"),
+        "coordinates": ("embedding", "labels"),
+    }
+
+    n_components: Count = 2
+    _: KW_ONLY
+    n_neighbors: Count | None = 15
+    radius: Positive | None = None
+    solver: Annotated[str, one_of("auto", "exact", "landmarks")] = "auto"
+    n_landmarks: int = 200
+    landmarks: Annotated[str, one_of(*SELECTIONS)] = "max-min"
+    metric: GraphMetric = "euclidean"
+    components: Annotated[str, one_of("auto", *POLICIES)] = "auto"
+    recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
+    algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
+    tol: Fraction = 1e-8
+    max_passes: Annotated[int, at_least(3)] = 300
+    random_state: Seed = 0
+
+    def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
+        return geodesic_stages(self, graph, seed)
+
+    def geodesic_distances(self, rows: Any) -> Array:
+        """Lengths of shortest paths from rows of the input to all rows: see :func:`bigembed.geodesic_distances`."""
+        return shortest_paths.geodesic_distances(self._paths_on(), rows)
+
+    def shortest_path(self, i: int, j: int) -> tuple[float, Array]:
+        """Length of the shortest path between two rows of the input, and the rows on it: see
+        :func:`bigembed.shortest_path`."""
+        return shortest_paths.shortest_path(self._paths_on(), i, j)
+
+    @property
+    def dist_matrix_(self) -> Any:
+        """All geodesic distances (n, n) float32 as a lazy Dask array, of the exact solver and a connected graph."""
+        self._check_fitted()
+        if not self._run.has("geodesics") or self.certificate_["solver"] != "exact":
+            raise AttributeError("dist_matrix_: only solver='exact' keeps the distances between all rows")
+        if self._run.results("components")["components"] > 1:
+            raise AttributeError("dist_matrix_: the graph has several components; some distances do not exist")
+        return self._run.array("geodesics", "pairs/0")
+
+    def _paths_on(self) -> NeighborGraph:
+        self._check_fitted()
+        if not hasattr(self, "graph_"):
+            raise InputTypeError(
+                "paths need the neighbor graph, which a saved model does not hold. Build it again "
+                "(bigembed.build_neighbor_graph) and call bigembed.geodesic_distances or shortest_path"
+            )
+        return self.graph_
+
+    def _require(self, need: Requirements) -> None:
+        both = self.radius is not None and self.n_neighbors is not None
+        need(not both, "radius", "None, or a number > 0, and then n_neighbors=None")
+        need(
+            self.radius is not None or self.n_neighbors is not None, "n_neighbors", "an integer ≥ 1; None with a radius"
+        )
+        least = self.n_components + 1 if is_integer(self.n_components) else 2
+        need(
+            is_integer(self.n_landmarks) and self.n_landmarks >= least,
+            "n_landmarks",
+            "an integer > n_components (fewer landmarks do not span the coordinates)",
+        )
+
+    def _set_fitted(self, run: Run) -> None:
+        """Eigenvalues, coordinates, landmarks and the graph as attributes."""
+        solve = run.results("solve")
+        self.eigenvalues_ = read_array(run.path("solve", "eigenvalues"))
+        self.residuals_ = read_array(run.path("solve", "residuals"))
+        self.n_components_ = solve["n_components"]
+        errors = [solve["solved"][str(c)]["error"] for c in solve["targets"]]
+        self.reconstruction_error_ = errors[0] if len(errors) == 1 else np.array(errors)
+        self.landmarks_ = read_array(run.path("landmarks", "rows")) if run.has("landmarks") else None
+        self._set_array("embedding_", "coordinates", "embedding")
+        self._set_array("labels_", "coordinates", "labels")
+        self._set_graph(run, "bridge" if is_bridged(run) else "graph")
+
+    def _certificate(self, run: Run) -> dict[str, Any]:
+        solve, coordinates = run.results("solve"), run.results("coordinates")
+        policy, bridged = run.parameters("coordinates")["policy"], is_bridged(run)
+        components = run.results("bridge" if bridged and policy == ISLANDS else "components")
+        out: dict[str, Any] = {
+            "solver": solve["solver"],
+            "eigenpairs": solve["solved"],
+            "converged": solve["converged"],
+            "passes": solve["passes"],
+            "geodesics": run.results("geodesics"),
+            "components": components["components"],
+            "component_sizes": components["sizes"][:20],
+            "parts": coordinates.get("parts", components["components"]),
+            "filled_rows": coordinates["filled_rows"],
+            **input_of(run),
+            "seed": seed_of(self, run, "solve", "landmarks"),
+        }
+        for stage in ("recall", "landmarks", "density", "judgement", *(("bridge",) if bridged else ())):
+            if run.has(stage):
+                out[stage] = run.results(stage)
+        seen, apart = out.get("judgement", {}), self.components == "per-component" and components["components"] > 1
+        out["warnings"] = {
+            "convergence": unconverged(out["eigenpairs"]),
+            "recall": recall_warnings(out),
+            "components": (
+                parts_warnings(out, joining_advice(out, "")) if policy == ISLANDS else components_warnings(out, policy)
+            )
+            + island_warnings(out, run),
+            "degenerate": degenerate(out, self.n_components_),
+            "localized": [] if apart else spike_warnings(seen),
+            "map": map_warnings(seen, apart),
+        }
+        return out
+
+    def _extension(self, run: Run) -> Extension:
+        """δ(x) = min over the rows j joined to x of ‖x − x_j‖ + d(j, ·), and y = −½ L^# (δ² − μ) (Bengio et al. 2003).
+
+        The exact solver's formula is the same with all rows as landmarks. A row that was fitted gets its own distances.
+        """
+        from bigembed.maps.isomap.extension import extend_rows, grouping, model_of
+
+        model = model_of(run, self.metric)
+        d, near = model.shape.d, grouping(model)
+        return Extension(extend_rows, model, model.width, d, grouping=near, cheap=False, sparse=True)

@@ -1,0 +1,1 @@
+"""Kernel PCA: principal components in the feature space of a kernel."""

@@ -1,0 +1,272 @@
+"""Kernel PCA: principal components in the feature space of a kernel, exactly or by landmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, ClassVar
+
+from bigembed import errors
+from bigembed.errors import InputError, PlanError
+from bigembed.estimator.certificate import carried_warnings
+from bigembed.estimator.extension import Extension, rows_of
+from bigembed.estimator.rowwise import RowwiseEstimator
+from bigembed.maps.coordinates import fitted_stage
+from bigembed.maps.kernel_pca.solve import (
+    ByKernel,
+    GivenKernel,
+    KernelInverse,
+    exact_solve_stage,
+    inverse_stage,
+    map_of,
+    numbers_of,
+    numbers_stage,
+    nystrom_stages,
+    project_by_kernel,
+)
+from bigembed.maps.kernels import KERNELS, Kernel, checked_kernel
+from bigembed.maps.landmark_rows import MAX_LANDMARKS, SELECTIONS, all_rows_stage, duplicates_note, landmark_rows_stage
+from bigembed.rows.derived import densified
+from bigembed.rows.passes import checked_shape
+from bigembed.rows.row_maps import project
+from bigembed.rows.source import RowSource
+from bigembed.runtime.blocks import Array
+from bigembed.runtime.parameters import (
+    Count,
+    Finite,
+    Fraction,
+    Positive,
+    Requirements,
+    Seed,
+    at_least,
+    is_integer,
+    one_of,
+)
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Context, Stage
+from bigembed.store.arrays import read_array
+
+EXACT_ROWS = 200_000
+"""Rows up to which all pairs are computed in every pass (4·10¹⁰ values of the kernel)."""
+COLUMNS = 2_048
+"""Landmarks that rows are compared with at a time."""
+
+
+@dataclass(eq=False, repr=False)
+class KernelPCA(RowwiseEstimator, registered="kernel_pca"):
+    """Kernel principal component analysis (seed 004 §2.1), of rows whose kernel matrix fits nowhere.
+
+    With K_ij = k(x_i, x_j) and H = I − 11ᵀ/n, the coordinates of the rows are √λ_l v_l for the leading eigenpairs of
+    H K H, and Σ_i (k(x, x_i) − K̄_i) v_l(i)/√λ_l for a new row x, K̄ the row means (Schölkopf, Smola & Müller 1998):
+    centered in the feature space, as in scikit-learn, with whose coordinates they agree up to sign.
+
+    Parameters
+    ----------
+    n_components : int ≥ 1, the number m of coordinates.
+    kernel : "rbf" exp(−γ‖x − y‖²), "poly" (γ x·y + c)^degree, "sigmoid" tanh(γ x·y + c), "cosine", "linear"; or a
+        function of two blocks of rows that returns (len(a), len(b)) values, or "module:name" of one; or "precomputed":
+        X is the kernel matrix (n, n), and for new rows their kernel with the fitted ones (k, n). A kernel that is not
+        positive keeps the coordinates of its positive eigenvalues.
+    gamma : number > 0 or None, γ; None is 1/d.
+    degree : number > 0, of "poly".
+    coef0 : number, c of "poly" and "sigmoid".
+    kernel_params : dict or None. Keyword arguments of a function.
+    solver : "exact" (kernel blocks on the fly in every pass, n ≤ 200 000) or "nystrom" (landmarks, any n).
+    n_landmarks : int > n_components, at most 8192, L. For solver="nystrom".
+    landmarks : "max-min" (far from each other, among 30·L sampled rows) or "uniform".
+    fit_inverse_transform : bool. Whether ``inverse_transform`` is learned, by kernel ridge regression on all rows
+        (solver="exact", at most 8192) or on the landmarks.
+    alpha : number > 0, the ridge of that regression.
+    tol : float. Largest residual of the exact solver, as a share of ‖H K H‖_F.
+    max_passes : int. Passes over all pairs before the exact solver gives up (with a warning).
+    random_state : int, None or a generator.
+    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    verbose : bool. Whether ``fit`` shows its progress.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
+
+    Attributes
+    ----------
+    eigenvalues_ : (m,) of H K H, descending, positive.
+    residuals_ : (m,) explicit ‖Av − λv‖ of the exact solver; of "nystrom" how far the eigenvalues are from those of
+        half of the landmarks (with a warning where that is more than a tenth).
+    embedding_ : (n, m); the largest |entry| of each coordinate is positive (solver="nystrom": over the landmarks).
+    gamma_ : float; None where the kernel is given.
+    n_features_in_ : int, d.
+    n_components_ : int, fewer than asked where eigenvalues are not above 1e-10 of the largest (with
+        a warning).
+    certificate_ : dict.
+
+    Raises
+    ------
+    InputError : parameters out of range, NaN or infinity in rows or kernel (named), a kernel that is not symmetric,
+        rows that the kernel cannot distinguish.
+    PlanError : too many rows for solver="exact".
+
+    Notes
+    -----
+    Cost, exact: one pass over all pairs for the row means, then some 5–20 (n² values of the kernel each). Memory: three
+    tiles of 2048 × 2048 and 16·n·m bytes a worker; never n². Nyström: a sample, one pass over the rows with n·L values
+    of the kernel and n·L² products, one for the coordinates; 8·L² bytes a few times. Sparse rows are taken, and made
+    dense a block at a time; the rows that are compared with (all, or the landmarks) are stored dense.
+    ``fit`` reads rows of a few blocks once more (four blocks, or a twentieth of all) and compares 1 000 of them with
+    each other, to judge the map.
+
+    References
+    ----------
+    B. Schölkopf, A. Smola, K.-R. Müller, Nonlinear component analysis as a kernel eigenvalue problem, Neural
+    Computation 10 (1998). C. Williams, M. Seeger, Using the Nyström method to speed up kernel machines, NIPS 13 (2001).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = np.array([[0.0, 1.0], [2.0, 0.0], [0.0, -1.0], [-2.0, 0.0]])
+    >>> kpca = KernelPCA(n_components=1, kernel="linear").fit(rows)
+    >>> kpca.eigenvalues_.round(6).tolist(), abs(kpca.embedding_).round(6).ravel().tolist()
+    ([8.0], [0.0, 2.0, 0.0, 2.0])
+    """
+
+    follows_dtype = takes_sparse = True
+    like_rows = ("eigenvalues_",)
+    saved_stages: ClassVar = {
+        "landmarks": ("rows",),
+        "moments": ("mean",),
+        "solve": ("mean", "matrix", "eigenvalues", "residuals"),
+        "coordinates": ("embedding",),
+        "inverse": ("",),
+    }
+
+    n_components: Count = 2
+    _: KW_ONLY
+    kernel: Any = "rbf"
+    gamma: Positive | None = None
+    degree: Positive = 3
+    coef0: Finite = 1
+    kernel_params: dict[str, Any] | None = None
+    solver: str = "exact"
+    n_landmarks: int = 500
+    landmarks: Annotated[str, one_of(*SELECTIONS)] = "max-min"
+    fit_inverse_transform: bool = False
+    alpha: Positive = 1.0
+    tol: Fraction = 1e-8
+    max_passes: Annotated[int, at_least(3)] = 200
+    random_state: Seed = 0
+
+    def stages(self, source: RowSource) -> list[Stage]:
+        """Landmarks (for the exact solver all rows), the map of kernel values to coordinates, coordinates."""
+        self._check()
+        n, d = checked_shape(source, at_least=2)
+        m, seed = int(self.n_components), self._seed()
+        if m >= n:
+            raise InputError(f"n_components={m}: {n} rows have at most {n - 1} centered components; ask for fewer")
+        if self._pairwise():
+            first, pairs, shape = numbers_stage(source), GivenKernel(source), numbers_of(source)
+            solve = exact_solve_stage(shape, pairs, m, float(self.tol), int(self.max_passes), seed)
+            return [first, solve, fitted_stage(n, m, source.work)]
+        kernel, given, source = self._kernel(d), source, densified(source)
+        if self.solver == "nystrom":
+            wanted = min(int(self.n_landmarks), n)
+            stages = [
+                landmark_rows_stage(source, wanted, self.landmarks, m + 1, seed),
+                *nystrom_stages(source, kernel, wanted, m),
+                *self._back(kernel, wanted, d),
+            ]
+            return [*stages, self._output_stage(given, stages, m, source.work, against=wanted)]
+        if n > EXACT_ROWS:
+            raise PlanError(
+                f"solver='exact' computes all pairs of rows in every pass, for n ≤ {EXACT_ROWS}; got n = {n}, "
+                f"{n * n:.1e} values a pass. Use solver='nystrom' with n_landmarks={int(self.n_landmarks)} or more"
+            )
+        return [
+            all_rows_stage(source),
+            exact_solve_stage(source, kernel, m, float(self.tol), int(self.max_passes), seed),
+            fitted_stage(n, m, source.work),
+            *self._back(kernel, n, d),
+        ]
+
+    def _back(self, kernel: Kernel, landmarks: int, d: int) -> list[Stage]:
+        """The stage that learns the way back, if it is wanted."""
+        if not self.fit_inverse_transform:
+            return []
+
+        def coordinates(rows: Array, context: Context) -> Array:
+            return project_by_kernel(
+                rows, ByKernel(kernel, context.of("landmarks", "rows"), map_of(context.of("solve")))
+            )
+
+        return [inverse_stage(kernel, float(self.alpha), landmarks, d, int(self.n_components), coordinates)]
+
+    @property
+    def inverse_transform(self) -> Callable[[Any], Any]:
+        """Rows (k, d) of coordinates (k, m), NumPy for arrays in memory, else lazy: with ``fit_inverse_transform``."""
+        if not self.as_fitted().fit_inverse_transform:
+            raise errors.NotFittedError("inverse_transform: was not learned; fit with fit_inverse_transform=True")
+        return self._inverse_transform
+
+    def _inverse_transform(self, X: Any) -> Any:
+        self._check_fitted()
+        known, dual = (read_array(self._run.path("inverse", name)) for name in ("known", "dual"))
+        back = KernelInverse(self.as_fitted()._kernel(self._columns), known, dual)
+        return rows_of(self, X, back, self.n_components_, self._columns)
+
+    def _pairwise(self) -> bool:
+        return isinstance(self.kernel, str) and self.kernel == "precomputed"
+
+    def _kernel(self, d: int) -> Kernel:
+        gamma = 1.0 / d if self.gamma is None else float(self.gamma)
+        numbers = {"gamma": gamma, "degree": float(self.degree), "coef0": float(self.coef0)}
+        return checked_kernel(self.kernel, self.kernel_params, **numbers)
+
+    def _require(self, need: Requirements) -> None:
+        need(
+            self.kernel_params is None or self.kernel not in KERNELS,
+            "kernel_params",
+            "None, or keyword arguments of a function given as kernel",
+        )
+        able = not (self.fit_inverse_transform and self._pairwise())
+        need(able, "fit_inverse_transform", "True or False; not with a given kernel, which does not hold the rows")
+        solvers = ("exact",) if self._pairwise() else ("exact", "nystrom")
+        need(self.solver in solvers, "solver", " or ".join(map(repr, solvers)))
+        most = is_integer(self.n_landmarks) and self.n_landmarks <= MAX_LANDMARKS
+        enough = most and is_integer(self.n_components) and self.n_landmarks > self.n_components
+        need(enough or self.solver == "exact", "n_landmarks", f"an integer > n_components, at most {MAX_LANDMARKS}")
+
+    def _check(self) -> None:
+        super()._check()
+        if not self._pairwise():
+            checked_kernel(self.kernel, self.kernel_params)
+
+    def _set_fitted(self, run: Run) -> None:
+        self.eigenvalues_ = read_array(run.path("solve", "eigenvalues"))
+        self.residuals_ = read_array(run.path("solve", "residuals"))
+        self.n_components_ = len(self.eigenvalues_)
+        self.gamma_ = None if self._pairwise() else self._kernel(run.results("landmarks")["d"]).gamma
+
+    def _certificate(self, run: Run) -> dict[str, Any]:
+        solve, landmarks = run.results("solve"), run.results("landmarks")
+        found = {
+            **solve,
+            "seed": run.parameters("solve").get("seed", run.parameters("landmarks").get("seed", 0)),
+            "input": {name: landmarks[name] for name in ("n", "d", "dtype")},
+            "landmarks": landmarks["landmarks"],
+            "eigenvalues": self.eigenvalues_.tolist(),
+        }
+        stopped = "" if solve["reason"] == "landmarks" else f"the eigensolver stopped ({solve['reason']}). "
+        convergence = [] if solve["converged"] else [stopped + solve["advice"]]
+        degenerate = duplicates_note(landmarks)
+        if self.n_components_ < self.n_components:
+            degenerate.append(
+                f"n_components={self.n_components}: only {self.n_components_} eigenvalues of the kernel are above "
+                f"1e-10 of the largest (the lowest found is {solve['lowest']:.3g}), so there are as many coordinates"
+            )
+        smoother = "take a smoother kernel" if self.gamma_ is None else f"take a gamma below {self.gamma_:.3g}"
+        few = carried_warnings(solve, f"{smoother}, or scale the columns")
+        return found | {"warnings": {"convergence": convergence, "degenerate": degenerate, "localized": few}}
+
+    def _extension(self, run: Run) -> Extension:
+        landmarks, width = run.results("landmarks"), run.results("solve")["n_components"]
+        found = map_of(run.path("solve"))
+        if self._pairwise():  # (rows are their kernel values)
+            return Extension(project, found, width, landmarks["d"], dtype=landmarks["dtype"])
+        model = ByKernel(self._kernel(landmarks["d"]), run.path("landmarks", "rows"), found)
+        known = {"dtype": landmarks["dtype"], "cheap": False, "sparse": True}
+        return Extension(project_by_kernel, model, width, landmarks["d"], **known)

@@ -1,0 +1,1 @@
+"""Linear maps of rows: principal components and discriminants."""

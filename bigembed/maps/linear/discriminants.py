@@ -1,0 +1,266 @@
+"""The stages of the discriminants: labels, scatters, fourth moments, directions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from scipy.special import softmax
+
+from bigembed.errors import InputError
+from bigembed.maps.linear.class_scatter import (
+    ClassScatter,
+    class_scatter_block,
+    covariances,
+    decision,
+    discriminants,
+    fisher_direction,
+    fourth_moments_block,
+    scales_of,
+)
+from bigembed.rows.labels import Labels, classes_as_json
+from bigembed.rows.passes import Parts, checked_shape, reduce_rows
+from bigembed.rows.row_maps import AffineMap, project
+from bigembed.rows.source import RowBlock, RowSource
+from bigembed.runtime.blocks import Array, bounds
+from bigembed.stages.stage import Context, Cost, Stage, summing_cost
+from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
+
+LABEL_ROWS = 1 << 18
+SUMS = ("counts", "means", "scatter")
+"""What batches add to."""
+
+
+def labels_stage(labels: Labels) -> Stage:
+    """``labels/codes`` (n,): the number of each row's class, −1 for none. Results: the classes and their sizes."""
+
+    n = len(labels.codes)
+    return Stage(
+        "labels",
+        (),
+        {"labels": labels.fingerprint()},
+        partial(run_labels, labels=labels),
+        Cost(disk=4 * n, coordinator=20 * n),
+    )
+
+
+def run_labels(context: Context, labels: Labels) -> dict[str, Any]:
+    n = len(labels.codes)
+    create_rows(context.path("codes"), (n,), np.int32, LABEL_ROWS, overwrite=True)
+    for start, stop in bounds(n, LABEL_ROWS):
+        write_rows(context.path("codes"), start, labels.codes[start:stop])
+    sizes = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.classes))
+    return {**classes_as_json(labels.classes), "sizes": sizes.tolist(), "missing": len(labels.missing)}
+
+
+def labelled(source: RowSource, context: Context) -> RowSource:
+    """The rows, aligned with the numbers of their classes."""
+    codes = RowSource(source.shape[:1], np.dtype(np.int32), path=context.of("labels", "codes"))
+    return replace(source, aligned={"labels": codes})
+
+
+def scatter_stage(source: RowSource, labels: Labels, by_class: bool, before: dict[str, Any] | None = None) -> Stage:
+    """``scatter/counts`` (c,), ``means`` (c, d) and ``scatter`` (1, d, d), or (c, d, d) ``by_class``.
+
+    ``before``: those of other rows with the same classes, to which these are added.
+    """
+    n, d = checked_shape(source)
+    classes = len(labels.classes)
+    size = 8 * d * (classes + d * (classes if by_class else 1))
+
+    cost = summing_cost(source, size, disk=size, flops=2 * n * d * d, scalar_ops=n * d)
+    parameters = {"source": source.fingerprint(), "by_class": by_class}
+    if before is not None:
+        parameters["before"] = before["digest"]
+    return Stage(
+        "scatter",
+        ("labels",),
+        parameters,
+        partial(run_scatter, source=source, by_class=by_class, before=before, classes=classes, d=d, n=n, size=size),
+        cost,
+        resumes=True,
+    )
+
+
+def run_scatter(
+    context: Context,
+    source: RowSource,
+    by_class: bool,
+    before: dict[str, Any] | None,
+    classes: Any,
+    d: int,
+    n: int,
+    size: int,
+) -> dict[str, Any]:
+    found = ClassScatter(
+        **reduce_rows(
+            labelled(source, context),
+            scatter_of_block,
+            context.exchange,
+            combine=add_scatters,
+            partial_bytes=size,
+            first=True,
+            label="scatter",
+            n_classes=classes,
+            by_class=by_class,
+        )
+    )
+    known = 0
+    if before is not None:
+        known, found = before["n"], ClassScatter(before["counts"], before["means"], before["scatter"]) + found
+    if not np.isfinite(found.scatter).all():
+        raise InputError("the squares of the rows overflow float64: scale the columns down")
+    write_array(context.path("counts"), found.counts)
+    write_array(context.path("means"), found.means)
+    write_array(context.path("scatter"), found.scatter)
+    return {"n": known + n, "d": d, "dtype": str(source.work)}
+
+
+def scatter_of_block(block: RowBlock, *, n_classes: int, by_class: bool) -> Parts:
+    """Class counts, means and scatters of one canonical block."""
+    return vars(class_scatter_block(block.rows, block.aligned["labels"], n_classes, by_class))
+
+
+def add_scatters(left: Parts, right: Parts) -> Parts:
+    """The scatters of the rows of both."""
+    return vars(ClassScatter(**left) + ClassScatter(**right))
+
+
+def fourth_stage(source: RowSource, labels: Labels) -> Stage:
+    """``fourth/moments`` (c+1,): what the Ledoit–Wolf rule needs besides the scatters. One pass."""
+    d, classes = checked_shape(source)[1], len(labels.classes)
+
+    held = {"memory": 16 * (classes + 1) * d, "coordinator": 32 * d * d * classes}
+    cost = summing_cost(source, 0, disk=16 * classes * d, **held)
+    return Stage("fourth", ("labels", "scatter"), {}, partial(run_fourth, source=source), cost, resumes=True)
+
+
+def run_fourth(context: Context, source: RowSource) -> dict[str, Any]:
+    found = stored_scatter(context)
+    spread = [scatter / count for scatter, count in zip(found.scatter, found.counts, strict=True)]
+    spread.append((found.scatter.sum(axis=0) + found.between()) / found.counts.sum())
+    write_array(context.path("means"), np.vstack([found.means, found.mean]))
+    write_array(context.path("scales"), np.array([scales_of(part) for part in spread]))
+    moments = reduce_rows(
+        labelled(source, context), fourth_of_block, context.exchange, label="fourth", folder=context.path("")
+    )
+    write_array(context.path("moments"), moments["moments"])
+    return {}
+
+
+def fourth_of_block(block: RowBlock, *, folder: str) -> Parts:
+    """Fourth moments of one canonical block."""
+    means, scales = read_array(f"{folder}means"), read_array(f"{folder}scales")
+    return {"moments": fourth_moments_block(block.rows, block.aligned["labels"], means, scales)}
+
+
+def solve_stage(
+    n_components: int, shrinkage: float | str | None, priors: list[float] | None, tol: float, d: int, classes: int
+) -> Stage:
+    """Directions, decision function and what they were made from."""
+
+    parameters = {"n_components": n_components, "shrinkage": shrinkage, "priors": priors, "tol": tol}
+    inputs = ("labels", "scatter", *(("fourth",) if shrinkage == "auto" else ()))
+    held = 8 * d * d * (6 + (classes if priors is not None or shrinkage == "auto" else 1))
+    return Stage(
+        "solve",
+        inputs,
+        parameters,
+        partial(run_solve, n_components=n_components, shrinkage=shrinkage, priors=priors, tol=tol, classes=classes),
+        Cost(disk=8 * d * (d + 3 * classes), coordinator=held),
+    )
+
+
+def run_solve(
+    context: Context,
+    n_components: int,
+    shrinkage: float | str | None,
+    priors: list[float] | None,
+    tol: float,
+    classes: int,
+) -> dict[str, Any]:
+    found = stored_scatter(context)
+    share, renormalized = _shares(priors, found.counts)
+    fourth = read_array(context.of("fourth", "moments")) if shrinkage == "auto" else None
+    spread = covariances(found, share, shrinkage, fourth)
+    solved = discriminants(spread, n_components, tol)
+    coefficients, intercepts = decision(solved.inverse, found.means, share)
+    inner_coefficients, inner_intercepts = decision(solved.inverse, found.means - found.mean, share)
+    for name, array in {
+        "scalings": solved.scalings,
+        "explained_variance_ratio": solved.ratios,
+        "covariance": spread.within,
+        "priors": share,
+        "coefficients": coefficients,
+        "intercepts": intercepts,
+        "center": found.mean,
+        "inner_coefficients": inner_coefficients,
+        "inner_intercepts": inner_intercepts,
+        "direction": fisher_direction(solved.inverse, found.means) if classes == 2 else np.zeros(0),
+    }.items():
+        write_array(context.path(name), array)
+    return {"rank": solved.rank, "shrinkage": spread.shrinkages.tolist(), "renormalized": renormalized}
+
+
+def stored_scatter(context: Context) -> ClassScatter:
+    """What the scatter stage published."""
+    return ClassScatter(*(read_array(context.of("scatter", name)) for name in ("counts", "means", "scatter")))
+
+
+def _shares(priors: list[float] | None, counts: Array) -> tuple[Array, bool]:
+    """Priors that sum to one, and whether they had to be scaled."""
+    if priors is None:
+        return counts / counts.sum(), False
+    given = np.array(priors)
+    if abs(given.sum() - 1) <= 1e-5:
+        return given, False
+    return given / given.sum(), True
+
+
+# --- batches
+
+
+def kept_by_class(held: dict[str, Any], needed: bool) -> bool:
+    """Whether the sums are kept by class, as they were for the rows before."""
+    found = len(held["scatter"]) > 1
+    if needed and not found:
+        raise InputError("priors need the scatter of each class, and it was summed before they were set; use fit")
+    return found
+
+
+def among_classes(held: dict[str, Any], old: Array, new: Array) -> dict[str, Any]:
+    """Sums by class where there are more classes now."""
+    position, sums = np.searchsorted(new, old), dict(held)
+    for name in SUMS:
+        if len(held[name]) == len(old):
+            sums[name] = np.zeros((len(new), *held[name].shape[1:]))
+            sums[name][position] = held[name]
+    return sums
+
+
+def linear_scores(rows: Array, solve: str) -> Array:
+    """xᵀa_c + b_c of every class with the published coefficients, (b, c)."""
+    return project(rows, AffineMap(f"{solve}/coefficients", offset=f"{solve}/intercepts", transposed=True))
+
+
+def centered_scores(rows: Array, solve: str) -> Array:
+    """Scores about the mean of all rows, less what is common to the classes: nothing cancels. (b, c)."""
+    inner = f"{solve}/inner_coefficients", f"{solve}/center", f"{solve}/inner_intercepts"
+    return project(rows, AffineMap(*inner, transposed=True))
+
+
+def score_difference(rows: Array, solve: str) -> Array:
+    """Score of the second class minus that of the first, (b, 1)."""
+    return np.diff(centered_scores(rows, solve), axis=1)
+
+
+def codes_of_rows(rows: Array, solve: str) -> Array:
+    """Number of the class of the largest score, (b, 1)."""
+    return np.asarray(centered_scores(rows, solve).argmax(axis=1)[:, None], np.int64)
+
+
+def probabilities_of_rows(rows: Array, solve: str) -> Array:
+    """Probabilities of the classes, (b, c)."""
+    return np.asarray(softmax(centered_scores(rows, solve), axis=1))

@@ -1,0 +1,323 @@
+"""Linear discriminants: the directions that separate labelled classes, from one pass over the rows."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Annotated, Any, ClassVar, Self
+
+import numpy as np
+
+from bigembed import errors
+from bigembed.errors import InputError
+from bigembed.estimator.extension import Extension
+from bigembed.estimator.rowwise import RowwiseEstimator
+from bigembed.maps.linear.discriminants import (
+    SUMS,
+    among_classes,
+    codes_of_rows,
+    fourth_stage,
+    kept_by_class,
+    labels_stage,
+    linear_scores,
+    probabilities_of_rows,
+    scatter_stage,
+    score_difference,
+    solve_stage,
+)
+from bigembed.rows.labels import Labels, classes_from_json, read_labels, with_classes
+from bigembed.rows.passes import checked_shape
+from bigembed.rows.row_maps import AffineMap, project
+from bigembed.rows.source import RowSource
+from bigembed.runtime.parameters import Auto, Count, Requirements, interval, is_number, one_of
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Stage
+from bigembed.store.arrays import read_array
+
+
+@dataclass(eq=False, repr=False)
+class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discriminant"):
+    """Fisher's linear discriminant, multiple discriminants, and the linear classifier that goes with them.
+
+    With the means m_c and the scatters S_c = Σ (x − m_c)(x − m_c)ᵀ of c classes, S_w = Σ_c π_c S_c/n_c and S_t the
+    covariance of all rows, the directions w solve (S_t − S_w) w = λ S_w w, wᵀ S_w w = 1 (seed 000, eq. 2 and §5;
+    S_t − S_w = Σ_c (n_c/n) (m_c − m)(m_c − m)ᵀ = S_b/n where priors are those of the sample). The coordinates of a row
+    are wᵀx, at most c − 1 of them. The agreement with scikit-learn's ``LinearDiscriminantAnalysis(solver="eigen")``
+    goes up to signs: here the largest |entry| of each direction is positive.
+
+    Parameters
+    ----------
+    n_components : int ≥ 1 or None: all min(c − 1, d).
+    shrinkage : None, a number γ in [0, 1], or "auto". S_w and S_t become (1 − γ) S + γ tr(S)/d I; "auto" takes γ by
+        the Ledoit–Wolf rule for every class and for all rows, on standardized columns, in one more pass. Needed where
+        S_w is singular: fewer rows than columns, constant or collinear columns.
+    priors : (c,) nonnegative or None: the shares of the classes.
+    missing_labels : "error", or "ignore": rows whose label is NaN, None, NaT or NA do not count in the fit, but have
+        coordinates. −1 is a class like any other.
+    tol : float. Eigenvalues of the within-class correlation matrix below ``tol`` times the largest count as zero.
+        Directions without scatter inside the classes are then left out, with a DegenerateWarning.
+    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    verbose : bool. Whether ``fit`` shows its progress.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
+
+    Attributes
+    ----------
+    scalings_ : (d, m) the directions, by descending λ.
+    explained_variance_ratio_ : (m,) λ over the sum of all.
+    direction_ : (d,) of two classes w = S_w⁻¹(m₁ − m₂), length one (seed 000, §4); None for more. It is the first of
+        ``scalings_`` up to length and sign, unless ``shrinkage`` shrinks S_t as well.
+    classes_ : (c,) ascending.
+    means_ : (c, d).
+    xbar_ : (d,).
+    priors_ : (c,).
+    covariance_ : (d, d), S_w.
+    coef_ : (c, d) of the decision function; (1, d) for two classes.
+    intercept_ : (c,) of the decision function; (1,) for two classes.
+    embedding_ : (n, m) coordinates of the rows fitted: NumPy for NumPy input, else a Dask array computed when asked.
+    n_components_, n_features_in_ : int.
+    certificate_ : dict.
+
+    Raises
+    ------
+    InputError : one class only; as many classes as rows; rows without label (the first are named); floats that are not
+        whole as labels; rows with NaN or infinity (named); parameters out of range.
+
+    Notes
+    -----
+    Cost: one pass for ``fit`` ("auto": two), one for coordinates, and one over the labels. Memory: a block of rows, c d
+    and d² numbers a worker; c d² with shrinkage="auto" or given priors. A class of one row has a mean and no scatter.
+    Scatters are accumulated about the means of classes within blocks, so nothing cancels, however far the classes lie.
+    ``fit`` reads rows of a few blocks once more (four blocks, or a twentieth of all) and compares 1 000 of them with
+    each other, to judge the map.
+
+    References
+    ----------
+    M. Cameron, lecture notes, §4 and §5 (seed 000). R. Duda, P. Hart, D. Stork, Pattern Classification (2001), §3.8.
+    O. Ledoit, M. Wolf, A well-conditioned estimator for large-dimensional covariance matrices, JMVA 88 (2004).
+
+    Examples
+    --------
+    >>> X = np.array([[-1.0, -1], [-2, -1], [-3, -2], [1, 1], [2, 1], [3, 2]])
+    >>> lda = LinearDiscriminantAnalysis().fit(X, ["left", "left", "left", "right", "right", "right"])
+    >>> lda.predict([[-0.8, -1]]).tolist(), (lda.direction_.round(3) + 0.0).tolist()
+    (['left'], [0.0, -1.0])
+    """
+
+    follows_dtype = True
+    unasked = ("localized", "map")
+    like_rows = (
+        *("scalings_", "means_", "xbar_", "priors_", "covariance_", "coef_", "intercept_", "direction_"),
+        "explained_variance_ratio_",
+    )
+    aligned = needs = ("labels",)
+    compiles: ClassVar = False
+    saved_stages: ClassVar = {"labels": ("",), "scatter": ("means",), "solve": ("",), "coordinates": ("embedding",)}
+
+    n_components: Count | None = None
+    _: KW_ONLY
+    shrinkage: Auto | Annotated[float, interval(0, 1, closed="both")] | None = None
+    priors: Sequence[float] | None = None
+    missing_labels: Annotated[str, one_of("error", "ignore")] = "error"
+    tol: Annotated[float, interval(0, 1, closed="left")] = 1e-12
+
+    def fit(self, X: Any, y: Any) -> Self:  # type: ignore[override]
+        """Fit rows (any kind that :func:`bigembed.open_array` takes) with a label for each.
+
+        ``y`` (n,): a sequence, a NumPy, pandas, Dask or zarr array, or the path of a Zarr array or .npy; integers,
+        whole floats, booleans, text or dates.
+        """
+        self._check()
+        if getattr(y, "ndim", 1) == 2 and y.shape[1] == 1:
+            warnings.warn(
+                "A column-vector y was passed when a 1d array was expected. Please change the shape of y to "
+                "(n_samples,), for example using ravel().",
+                errors.DataConversionWarning,
+                stacklevel=2,
+            )
+        return self._fit_rows(X, labels=read_labels(y))
+
+    def stages(self, source: RowSource) -> list[Stage]:
+        """Labels, scatters (with "auto" the fourth moments), directions and, on demand, coordinates."""
+        self._check()
+        n, d = checked_shape(source)
+        labels = read_labels(source.aligned.get("labels"))
+        bare = replace(source, aligned={})
+        most = self._most(labels, n, d)
+        width = most if self.n_components is None else int(self.n_components)
+        priors = None if self.priors is None else self._priors(len(labels.classes))
+        by_class = self.shrinkage == "auto" or priors is not None
+        stages = [
+            labels_stage(labels),
+            scatter_stage(bare, labels, by_class),
+            *([fourth_stage(bare, labels)] if self.shrinkage == "auto" else []),
+            solve_stage(width, self._shrinkage(), priors, float(self.tol), d, len(labels.classes)),
+        ]
+        return [*stages, self._output_stage(bare, stages, width)]
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+        """Add labelled rows to those fitted so far: exactly what ``fit`` finds for all of them, up to rounding.
+
+        For at most 4096 columns, not with shrinkage="auto"; the first rows are of two classes at least, later ones may
+        bring new ones. ``classes``: where it is given, the labels that are allowed. ``fit`` starts anew.
+        """
+        from bigembed.estimator.rowwise import add_rows, sums_of
+
+        if self.shrinkage == "auto":
+            raise InputError(
+                "shrinkage='auto' needs fourth moments about the means of all rows, which batches do not have: use "
+                "fit, or give a number"
+            )
+        given = read_labels(y)
+        unknown = set() if classes is None else set(given.classes.tolist()) - set(np.asarray(classes).tolist())
+        if unknown:
+            raise InputError(f"y holds labels that are not in classes: {sorted(unknown)[:10]}")
+        held = sums_of(self, "scatter", SUMS)
+        labels = given if held is None else with_classes(given, self.classes_)
+        add_rows(self, X, lambda source, held: self._batch_stages(source, labels, held), held)
+        return self
+
+    def _batch_stages(self, source: RowSource, labels: Labels, held: Any) -> list[Stage]:
+        """Labels, scatters added to those ``held``, directions."""
+        n, d = checked_shape(source)
+        by_class = self.priors is not None
+        if held is not None:
+            by_class = kept_by_class(held, by_class)
+            held = among_classes(held, self.classes_, labels.classes)
+        most = self._most(labels, n, d, known=0 if held is None else int(held["counts"].sum()))
+        width = most if self.n_components is None else int(self.n_components)
+        priors = None if self.priors is None else self._priors(len(labels.classes))
+        return [
+            labels_stage(labels),
+            scatter_stage(source, labels, by_class, held),
+            solve_stage(width, self._shrinkage(), priors, float(self.tol), d, len(labels.classes)),
+        ]
+
+    def decision_function(self, X: Any) -> Any:
+        """log π_c − ½ m_cᵀ S_w⁻¹ m_c + xᵀ S_w⁻¹ m_c of every class, (n, c); second minus first of two, (n,)."""
+        self._check_fitted()
+        if len(self.classes_) == 2:
+            return self._apply(X, score_difference, 1)[:, 0]
+        return self._apply(X, linear_scores, len(self.classes_))
+
+    def predict(self, X: Any) -> Any:
+        """The class of largest decision function, (n,), in the form of ``classes_``."""
+        self._check_fitted()
+        codes = self._apply(X, codes_of_rows, 1, "int64")[:, 0]
+        classes = self.classes_
+        return classes[codes] if isinstance(codes, np.ndarray) else codes.map_blocks(classes.take, dtype=classes.dtype)
+
+    def predict_proba(self, X: Any) -> Any:
+        """Probabilities of the classes for normal densities of covariance S_w, (n, c)."""
+        self._check_fitted()
+        return self._apply(X, probabilities_of_rows, len(self.classes_))
+
+    def predict_log_proba(self, X: Any) -> Any:
+        """Logarithms of :meth:`predict_proba`."""
+        return np.log(self.predict_proba(X))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Share of rows whose class is predicted; a label that was not fitted is never."""
+        self._check_fitted()
+        codes = np.asarray(self._apply(X, codes_of_rows, 1, "int64")[:, 0])
+        given = read_labels(y)
+        known = {label: code for code, label in enumerate(self.classes_.tolist())}
+        own = np.array([*(known.get(label, -2) for label in given.classes.tolist()), -2])[given.codes]
+        if len(own) != len(codes):
+            raise InputError(f"Found input variables with inconsistent numbers of samples: {[len(codes), len(own)]}")
+        return float(np.average(codes == own, weights=sample_weight))
+
+    def _apply(self, X: Any, function: Any, width: int, dtype: str = "float64") -> Any:
+        """A function of the rows of X and the classifier: NumPy for NumPy, else a lazy Dask array."""
+        from bigembed.estimator.transform import apply
+
+        return apply(self, X, Extension(function, self._run.path("solve"), width, self._columns, dtype=dtype))
+
+    def _most(self, labels: Labels, n: int, d: int, known: int = 0) -> int:
+        """The largest number of components; InputError where the labels cannot be used. ``known``: rows before."""
+        if len(labels.codes) != n:
+            raise InputError(f"Found input variables with inconsistent numbers of samples: {[n, len(labels.codes)]}")
+        missing, classes = labels.missing, len(labels.classes)
+        if len(missing) and self.missing_labels == "error":
+            raise InputError(
+                f"Input y contains NaN: {len(missing)} of {n} rows have no label, the first are rows "
+                f"{missing[:10].tolist()}. Give them one, or missing_labels='ignore' to fit the others"
+            )
+        if classes < 2:
+            found = f"one class, {labels.classes.tolist()[0]!r}" if classes else "none"
+            raise InputError(f"the number of classes has to be greater than one; the labels hold {found}")
+        if classes >= known + n - len(missing):
+            raise InputError(
+                f"The number of samples must be more than the number of classes; got {n - len(missing)} labelled rows "
+                f"in {classes} classes"
+            )
+        most = min(classes - 1, d)
+        if self.n_components is not None and self.n_components > most:
+            raise InputError(
+                f"n_components cannot be larger than min(n_features, n_classes - 1) = {most}; got {self.n_components}"
+            )
+        return most
+
+    def _priors(self, classes: int) -> list[float]:
+        priors = np.asarray(self.priors, np.float64)
+        if priors.shape != (classes,):
+            raise InputError(f"priors have shape {priors.shape}; there are {classes} classes, so shape ({classes},)")
+        return [float(prior) for prior in priors]
+
+    def _shrinkage(self) -> float | str | None:
+        return self.shrinkage if self.shrinkage is None or isinstance(self.shrinkage, str) else float(self.shrinkage)
+
+    def _require(self, need: Requirements) -> None:
+        priors = np.zeros(0) if self.priors is None else np.asarray(self.priors, dtype=object).ravel()
+        positive = all(is_number(prior) and prior >= 0 for prior in priors) and (not len(priors) or sum(priors) > 0)
+        need(positive, "priors", "None, or a nonnegative number for every class, not all zero")
+
+    def _set_fitted(self, run: Run) -> None:
+        solve, two = run.path("solve"), len(run.results("labels")["classes"]) == 2
+        self.classes_ = classes_from_json(run.results("labels"))
+        self.means_, self.xbar_ = read_array(run.path("scatter", "means")), read_array(f"{solve}/center")
+        self.priors_, self.covariance_ = read_array(f"{solve}/priors"), read_array(f"{solve}/covariance")
+        self.scalings_ = read_array(f"{solve}/scalings")
+        self.explained_variance_ratio_ = read_array(f"{solve}/explained_variance_ratio")
+        coefficients, intercepts = read_array(f"{solve}/coefficients"), read_array(f"{solve}/intercepts")
+        self.coef_ = np.diff(coefficients, axis=0) if two else coefficients
+        self.intercept_ = np.diff(intercepts) if two else intercepts
+        self.direction_ = read_array(f"{solve}/direction") if two else None
+        self.n_components_ = self.scalings_.shape[1]
+        if self._source is not None:
+            self._source = replace(self._source, aligned={})
+
+    def _certificate(self, run: Run) -> dict[str, Any]:
+        solve, scatter, labels = run.results("solve"), run.results("scatter"), run.results("labels")
+        degenerate = []
+        if solve["rank"] < scatter["d"]:
+            degenerate.append(
+                f"the within-class scatter is singular: of rank {solve['rank']} in {scatter['d']} columns. Directions "
+                "without scatter inside the classes are left out, even if they separate classes; shrinkage='auto' "
+                "keeps them"
+            )
+        if solve["renormalized"]:
+            degenerate.append("The priors do not sum to 1. Renormalizing")
+        return {
+            "passes": 2 if run.has("fourth") else 1,
+            "input": {name: scatter[name] for name in ("n", "d", "dtype")},
+            "classes": len(labels["classes"]),
+            "class_sizes": read_array(run.path("scatter", "counts")).astype(int).tolist(),
+            "missing_labels": labels["missing"],
+            "rank": solve["rank"],
+            "shrinkage": solve["shrinkage"],
+            "warnings": {"degenerate": degenerate},
+        }
+
+    def _extension(self, run: Run) -> Extension:
+        width, scatter = read_array(run.path("solve", "scalings")).shape[1], run.results("scatter")
+        return Extension(project, AffineMap(run.path("solve", "scalings")), width, scatter["d"], dtype=scatter["dtype"])
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import ClassifierTags
+
+        tags = super().__sklearn_tags__()
+        tags.estimator_type = "classifier"
+        tags.classifier_tags = ClassifierTags()
+        tags.target_tags.required = True
+        return tags

@@ -1,0 +1,1 @@
+"""The linearized diffusion kernel: eigenpairs, principal components and nonnegative factors."""

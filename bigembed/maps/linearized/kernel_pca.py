@@ -1,0 +1,186 @@
+"""Linearized kernel PCA: kernel PCA with the Gaussian kernel to first order, which is PCA (seed 004 §2.3)."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from typing import Annotated, Any, ClassVar, Self
+
+import numpy as np
+
+from bigembed.errors import InputError
+from bigembed.estimator.extension import Extension
+from bigembed.estimator.moments import moments_stage
+from bigembed.estimator.rowwise import RowwiseEstimator
+from bigembed.maps.linear.principal import GRAM_COLUMNS, PrincipalOptions, solve_stage
+from bigembed.maps.linearized.kernel import combine_sums, spread_block
+from bigembed.rows.passes import checked_shape, reduce_rows
+from bigembed.rows.row_maps import AffineMap, project
+from bigembed.rows.source import RowSource
+from bigembed.runtime.parameters import Count, Fraction, Positive, Seed, at_least, one_of
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Context, Stage, summing_cost
+from bigembed.store.arrays import read_array, write_array
+
+RULES = ("auto", "bessel")
+POWERS = {"eigenvector": -0.5, "sqrt": 0.0, "eigenvalue": 0.5}
+"""Power of λ on the coordinates √λ_l u_l."""
+
+
+@dataclass(eq=False, repr=False)
+class LinearizedKernelPCA(RowwiseEstimator, registered="linearized_kernel_pca"):
+    """Kernel PCA with exp(−‖x − y‖²/ε) ≈ 1 − ‖x − y‖²/ε, double centered: K = (2/ε) C Cᵀ, C the centered rows.
+
+    So its eigenvectors u_l are those of PCA and of classical MDS, whatever ε (seed 004 §2.3, §2.4): with
+    ε = 2 the coordinates √λ_l u_l are those of MDS and the scores of PCA, with ε = 2(n − 1) the eigenvalues are PCA's
+    variances.
+
+    Parameters
+    ----------
+    n_components : int ≥ 1, at most min(n, d), or None for all.
+    epsilon : a number > 0 in squared units of the data; "auto" (4·max r², for which the kernel before centering is
+        nonnegative; dense rows); "bessel" (2(W − 1), W the sum of the weights, n without).
+    scaling : "sqrt" (√λ_l u_l, kernel PCA's and MDS's), "eigenvector" (u_l) or "eigenvalue" (λ_l u_l).
+    tol, max_passes, random_state : of block Lanczos, which solves for more than 4096 columns, as in :class:`PCA`.
+    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    verbose : bool. Whether ``fit`` shows its progress.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
+
+    Attributes
+    ----------
+    eigenvalues_ : (m,) of K, descending.
+    components_ : (m, d) orthonormal, the largest |entry| of each positive.
+    mean_ : (d,).
+    epsilon_ : float.
+    n_components_, n_features_in_ : int.
+    certificate_ : dict.
+    embedding_ : (n, m) coordinates of the rows fitted: NumPy for NumPy input, else a Dask array computed when asked.
+
+    Raises
+    ------
+    InputError : fewer than two rows, NaN or infinity (rows named), parameters out of range, equal rows with "auto".
+
+    Notes
+    -----
+    Cost: as PCA, one pass; with epsilon="auto" one more; one for coordinates. Memory of a worker: a block of rows
+    (32 MiB) and d² numbers. Coordinates are linear in the row, in and out of the sample.
+    ``fit`` reads rows of a few blocks once more (four blocks, or a twentieth of all) and compares 1 000 of them with
+    each other, to judge the map.
+
+    References
+    ----------
+    J. Candañedo, Linearized Diffusion Map (seed 004), §2.3–2.4.
+
+    Examples
+    --------
+    >>> X = np.array([[0.0, 0.0], [3.0, 4.0], [6.0, 8.0]])
+    >>> LinearizedKernelPCA(n_components=1).fit_transform(X).round(9).tolist()
+    [[-5.0], [0.0], [5.0]]
+    """
+
+    follows_dtype = True
+    aligned = ("weights",)
+    compiles: ClassVar = False
+    saved_stages: ClassVar = {"moments": ("mean",), "solve": ("",), "map": ("",), "coordinates": ("embedding",)}
+
+    n_components: Count | None = 2
+    _: KW_ONLY
+    epsilon: Positive | Annotated[str, one_of(*RULES)] = 2.0
+    scaling: Annotated[str, one_of(*POWERS)] = "sqrt"
+    tol: Fraction = 1e-7
+    max_passes: Annotated[int, at_least(3)] = 200
+    random_state: Seed = 0
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit rows, dense or (unless epsilon="auto") sparse, with nonnegative weights or without."""
+        return self._fit_rows(X, weights=sample_weight)
+
+    def stages(self, source: RowSource) -> list[Stage]:
+        """Moments, components, the map, and, on demand, coordinates."""
+        self._check()
+        n, d = checked_shape(source, at_least=2)
+        if self.n_components is not None and self.n_components > min(n, d):
+            raise InputError(
+                f"n_components={self.n_components!r} must be between 1 and min(n_samples, n_features)={min(n, d)}"
+            )
+        if self.n_components is None and d > GRAM_COLUMNS:
+            raise InputError(f"n_components=None is for at most {GRAM_COLUMNS} columns; there are {d}: give a number")
+        m = min(n, d) if self.n_components is None else int(self.n_components)
+        epsilon = self.epsilon if isinstance(self.epsilon, str) else float(self.epsilon)
+        stages = [
+            moments_stage(source, diagonal=d > GRAM_COLUMNS),
+            solve_stage(source, PrincipalOptions(m, False, float(self.tol), int(self.max_passes), self._seed())),
+            map_stage(source, m, epsilon, self.scaling),
+        ]
+        return [*stages, self._output_stage(source, stages, m, source.work)]
+
+    def _sparse(self) -> bool:
+        return self.epsilon != "auto"
+
+    def inverse_transform(self, X: Any) -> Any:
+        """Rows (k, d) of coordinates (k, m): the point of the subspace that has them.
+
+        NumPy for arrays in memory, else a lazy Dask array.
+        """
+        from bigembed.estimator.extension import inverse
+
+        self._check_fitted()
+        scale = read_array(self._run.path("map", "scale"))
+        return inverse(self, X, self.components_ / np.where(scale > 0, scale, 1.0)[:, None], self.mean_)
+
+    def _set_fitted(self, run: Run) -> None:
+        self.mean_ = read_array(run.path("moments", "mean"))
+        self.components_ = read_array(run.path("solve", "components"))
+        self.eigenvalues_ = read_array(run.path("map", "eigenvalues"))
+        self.epsilon_ = run.results("map")["epsilon"]
+        self.n_components_ = len(self.eigenvalues_)
+
+    def _certificate(self, run: Run) -> dict[str, Any]:
+        solve, found = run.results("solve"), run.results("map")
+        return {
+            "solver": solve["solver"],
+            "passes": solve["passes"] + 1 + found["passes"],
+            "residual": solve["residual"] * found["factor"],
+            "gap": solve["gap"] * found["factor"],
+            "converged": solve["converged"],
+            "epsilon": self.epsilon_,
+            "seed": run.parameters("solve")["seed"],
+            "warnings": {"convergence": [] if solve["converged"] else [solve["advice"]]},
+        }
+
+    def _extension(self, run: Run) -> Extension:
+        moments, width = run.results("moments"), len(read_array(run.path("map", "eigenvalues")))
+        scale = read_array(run.path("map", "scale"))
+        model = AffineMap(run.path("solve", "components"), run.path("moments", "mean"), transposed=True, scale=scale)
+        return Extension(project, model, width, moments["d"], dtype=moments["dtype"], sparse=True)
+
+
+def map_stage(source: RowSource, m: int, epsilon: str | float, scaling: str) -> Stage:
+    """λ_l = (2/ε)(W − 1) · variance, and the scale s_l = √(2/ε) λ_l^τ of a coordinate; one pass for ε = 4·max r²."""
+
+    cost = summing_cost(source, 0, int(epsilon == "auto"), disk=16 * m)
+    return Stage(
+        "map",
+        ("solve", "moments"),
+        {"epsilon": epsilon, "scaling": scaling},
+        partial(run_map, source=source, epsilon=epsilon, scaling=scaling),
+        cost,
+        resumes=True,
+    )
+
+
+def run_map(context: Context, source: RowSource, epsilon: str | float, scaling: str) -> dict[str, Any]:
+    freedom = context.results("moments")["weight"] - 1
+    scale = 2 * freedom if epsilon == "bessel" else epsilon
+    if scale == "auto":
+        mean = read_array(context.of("moments", "mean"))
+        found = reduce_rows(source, spread_block, context.exchange, combine=combine_sums, center=mean)
+        scale = 4 * float(found["radius"])
+        if not scale > 0:
+            raise InputError("all rows are equal, so epsilon='auto' is 0: give a number")
+    factor = 2 * freedom / float(scale)
+    values = factor * read_array(context.of("solve", "variance"))
+    power = np.where(values > 0, np.where(values > 0, values, 1.0) ** POWERS[scaling], 0.0)
+    write_array(context.path("eigenvalues"), values)
+    write_array(context.path("scale"), np.sqrt(2 / float(scale)) * power)
+    return {"epsilon": float(scale), "factor": factor, "passes": int(epsilon == "auto")}

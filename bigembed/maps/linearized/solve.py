@@ -1,0 +1,304 @@
+"""Eigenpairs of the linearized diffusion operator by block Lanczos, and the map of rows that follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+
+from bigembed.errors import InputError
+from bigembed.linalg.lanczos import ZERO, signed, solve_factored, solve_lanczos
+from bigembed.linalg.operator import FactoredOperator
+from bigembed.maps.linearized.kernel import (
+    EPSILONS,
+    LinearizedKernel,
+    LinearizedMap,
+    Normalization,
+    combine_sums,
+    gram_block,
+)
+from bigembed.maps.linearized.passes import (
+    KERNEL,
+    SolverOptions,
+    StoredKernel,
+    farthest,
+    keep_kernel,
+    kernel_of,
+    normalization_of,
+    pass_cost,
+    refuse_lost,
+    refuse_negative,
+)
+from bigembed.rows.passes import reduce_rows
+from bigembed.rows.source import RowSource
+from bigembed.runtime.blocks import Array, bounds
+from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.matrix import CSRBlock
+from bigembed.store.spaces import StoredSpace
+from bigembed.store.vector_space import tree_sum
+
+# --------------------------------------------------------------------------------------------------------- lanczos
+# Block Lanczos on the matrix-free operator of the linearized diffusion map (seed 004 eqs. 9–13).
+
+EXPECTED = 40
+"""Passes of a solve that are planned: two a product, some 20 products."""
+MAX_BLOCKS = 12
+
+
+@dataclass(frozen=True)
+class RowBlocks:
+    """Canonical blocks as the rows of a space of vectors in which no block needs rows of another."""
+
+    rows: tuple[int, ...]
+
+    def block(self, b: int) -> CSRBlock:
+        """No entries."""
+        none = np.zeros(0, np.int32)
+        indptr = np.zeros(self.rows[b] + 1, np.int64)
+        return CSRBlock(indptr, none, np.zeros(0), none, np.zeros(1, np.int64), none)
+
+    def outbox(self, b: int) -> list[tuple[int, Array]]:
+        """Nothing is sent."""
+        return []
+
+
+@dataclass(frozen=True)
+class RowFeatures:
+    """The features of rows, made from the source when they are needed."""
+
+    source: RowSource
+    kernel: LinearizedKernel
+
+    @property
+    def size(self) -> int:
+        """Features of a row."""
+        return self.kernel.size
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """Canonical blocks."""
+        return bounds(self.source.shape[0], self.source.block)
+
+    def aligned(self, block: int, name: str) -> Array | None:
+        """An aligned vector of the rows of a block."""
+        other = self.source.aligned.get(name)
+        return None if other is None else np.asarray(other.read(*self.spans[block]), np.float64)
+
+    def tiles(self, block: int) -> Iterator[tuple[slice, Array]]:
+        """(which rows of the block, their features)."""
+        rows = self.source.matrix(*self.spans[block])
+        return self.kernel.tiles(rows, self.aligned(block, EPSILONS))
+
+
+def solve_by_lanczos(source: RowSource, asked: SolverOptions, context: Context) -> dict[str, Any]:
+    """The largest eigenpairs besides the trivial one, and B = M UᵀN V Λ^{−1}, so that V = N U B."""
+    kernel, given, scale = kernel_of(context.home), normalization_of(context.home), context.results("scale")
+    features = RowFeatures(source, kernel)
+    space = StoredSpace(RowBlocks(tuple(stop - start for start, stop in features.spans)), context.exchange)
+    arguments = (features, given, farthest(context, kernel))
+    parts = space.sweep(degree_block, writes=["scale", "root"], posts=["scale"], arguments=arguments)
+    refuse_negative(scale, min(part[1] for part in parts), min(part[2] for part in parts))
+    degrees = float(tree_sum([part[0] for part in parts]))
+    space.sweep(divide_block, reads=["root"], writes=["trivial"], arguments=(np.sqrt(degrees),))
+    operator = FactoredOperator(features, kernel.core, space)
+    result = solve_lanczos(
+        operator,
+        asked.n_components,
+        tol=asked.tol,
+        seed=asked.seed,
+        max_passes=asked.max_passes,
+        max_blocks=MAX_BLOCKS,
+        deflate="trivial",
+        which="magnitude" if asked.order == "magnitude" else "largest",
+        relative=True,
+    )
+    values = np.asarray(result.eigenvalues)
+    live = np.abs(values) > ZERO
+    coefficients = np.where(live, kernel.core @ operator.gather(["V"]) / np.where(live, values, 1.0), 0.0)
+    return {
+        "eigenvalues": np.where(live, values, 0.0),
+        "coefficients": signed(coefficients),
+        "residuals": np.asarray(result.residuals),
+        "degrees": degrees,
+        "gap": float(result.gap),
+        "orthogonality": float(result.orthogonality),
+        "rank": int(live.sum()) + 1,
+        "passes": operator.passes + 1,
+        "converged": bool(result.converged),
+        "advice": str(result.advice),
+    }
+
+
+def lanczos_cost(source: RowSource, m: int) -> Cost:
+    """Passes over the rows, and the vectors of the basis in the exchange."""
+    n, width = source.shape[0], max(2, m)
+    passes = pass_cost(source, source.shape[1] + 3, EXPECTED)
+    sums = 8 * (source.shape[1] + 3) * width
+    return Cost(
+        passes=EXPECTED,
+        read=passes.read + EXPECTED * 8 * n * width * MAX_BLOCKS,
+        write=EXPECTED * 24 * n * width,
+        scratch=8 * n * width * (MAX_BLOCKS + 6),
+        disk=passes.disk + sums,
+        memory=passes.memory + 16 * min(source.block, n) * width * (MAX_BLOCKS + 3) + 4 * sums,
+        coordinator=sums * (4 + -(-n // source.block)),
+        flops=EXPECTED * n * width * (4 * (source.shape[1] + 3) + 4 * width * MAX_BLOCKS),
+    )
+
+
+def degree_block(
+    block: int, features: RowFeatures, given: Normalization, far: Array
+) -> tuple[tuple[Array, Array], tuple[float, float, float]]:
+    """N = √m w/√d and √(m d) of each row; Σ m d, the smallest u·M t and u·far of a row with mass. One pass."""
+    mass = features.aligned(block, "weights")
+    start, stop = features.spans[block]
+    scale, root = np.zeros((2, stop - start, 1))
+    lowest = entry = np.inf
+    for part, u in features.tiles(block):
+        m = np.ones(len(u)) if mass is None else mass[part]
+        weight, reach = given.weights(u), given.reach(u)
+        inside = m > 0
+        lowest = min(lowest, float(reach[inside].min(initial=np.inf)))
+        entry = min(entry, float((u @ far)[inside].min(initial=np.inf)))
+        good = inside & (reach > 0)
+        ratio = np.where(good, weight / np.where(good, reach, 1.0), 0.0)
+        scale[part, 0] = np.sqrt(np.where(good, m, 0.0) * ratio)
+        root[part, 0] = np.sqrt(np.where(good, m * weight * reach, 0.0))
+    return (scale, root), (float(np.sum(root**2)), lowest, entry)
+
+
+def divide_block(block: int, root: Array, size: float) -> tuple[tuple[Array], None]:
+    """The trivial vector √(m d/Σ m d)."""
+    return (root / size,), None
+
+
+# ----------------------------------------------------------------------------------------------------------- solve
+# Eigenpairs of the linearized diffusion operator, and the map of rows that follows from them.
+
+POWERS = {"eigenvector": 0.0, "sqrt": 0.5, "eigenvalue": 1.0}
+"""Power of λ on the coordinates, by the name of their scaling."""
+
+
+def solve_stage(source: RowSource, asked: SolverOptions) -> Stage:
+    """Eigenvalues and B: one pass for G (factored), or the passes of block Lanczos."""
+    size = source.shape[1] + 3
+
+    if asked.solver == "lanczos":
+        return Stage(
+            "solve",
+            KERNEL,
+            asdict(asked),
+            partial(run_solve_, source=source, asked=asked),
+            lanczos_cost(source, asked.n_components),
+        )
+    return Stage(
+        "solve",
+        KERNEL,
+        asdict(asked),
+        partial(run_solve, source=source, asked=asked),
+        pass_cost(source, size, 1, 8 * size * size),
+        resumes=True,
+    )
+
+
+def run_solve(context: Context, source: RowSource, asked: SolverOptions) -> dict[str, Any]:
+    solve = solve_by_lanczos if asked.solver == "lanczos" else _solve_factored
+    found = solve(source, asked, context)
+    for name in ("eigenvalues", "coefficients", "residuals"):
+        write_array(context.path(name), found.pop(name))
+    return found | {"solver": asked.solver, "seed": asked.seed, "n_components": asked.n_components}
+
+
+def run_solve_(context: Context, source: RowSource, asked: SolverOptions) -> dict[str, Any]:
+    solve = solve_by_lanczos if asked.solver == "lanczos" else _solve_factored
+    found = solve(source, asked, context)
+    for name in ("eigenvalues", "coefficients", "residuals"):
+        write_array(context.path(name), found.pop(name))
+    return found | {"solver": asked.solver, "seed": asked.seed, "n_components": asked.n_components}
+
+
+def _solve_factored(source: RowSource, asked: SolverOptions, context: Context) -> dict[str, Any]:
+    kernel, given, scale = kernel_of(context.home), normalization_of(context.home), context.results("scale")
+    found = reduce_rows(
+        source,
+        gram_block,
+        context.exchange,
+        combine=combine_sums,
+        partial_bytes=8 * kernel.size**2,
+        kernel=kernel,
+        given=given,
+        far=farthest(context, kernel),
+    )
+    refuse_negative(scale, float(found["lowest degree"]), float(found["lowest entry"]))
+    degrees = float(found["degrees"])
+    trivial = None if given.second is None else given.second / np.sqrt(degrees)
+    result = solve_factored(
+        found["gram"], kernel.core, asked.n_components, scale["present"], deflate=trivial, order=asked.order
+    )
+    return {
+        "eigenvalues": result.eigenvalues,
+        "coefficients": result.coefficients,
+        "residuals": result.residuals,
+        "degrees": degrees,
+        "gap": result.gap,
+        "orthogonality": result.orthogonality,
+        "rank": result.rank,
+        "passes": 1,
+        "converged": True,
+        "advice": "",
+    }
+
+
+def map_stage(source: RowSource, m: int, normalization: str, scaling: str) -> Stage:
+    """Everything that coordinates need, in one place, and the linear part of the map. No pass."""
+    d = source.shape[1]
+
+    parameters = {"normalization": normalization, "scaling": scaling}
+    return Stage(
+        "map",
+        (*KERNEL, "solve"),
+        parameters,
+        partial(run_map, source=source, m=m, normalization=normalization, scaling=scaling, d=d),
+        Cost(disk=8 * d * (2 * m + 6), coordinator=64 * d * m),
+    )
+
+
+def run_map(context: Context, source: RowSource, m: int, normalization: str, scaling: str, d: int) -> dict[str, Any]:
+    kernel, given, solve = kernel_of(context.home), normalization_of(context.home), context.results("solve")
+    eigenvalues = read_array(context.of("solve", "eigenvalues"))
+    loads = read_array(context.of("solve", "coefficients")) * np.abs(eigenvalues) ** POWERS[scaling]
+    if scaling == "eigenvalue":
+        loads = loads * np.where(eigenvalues < 0, -1.0, 1.0)
+    symmetric = normalization == "symmetric"
+    linear, offset = LinearizedMap(kernel, given, loads, solve["degrees"], symmetric).linear_part()
+    numbers = keep_kernel(context)
+    for name, array in {"loads": loads, "linear": linear, "offset": offset}.items():
+        write_array(context.path(name), array)
+    return numbers | {
+        "degrees": solve["degrees"],
+        "symmetric": symmetric,
+        "n_components": m,
+        "n_features": d,
+        "dtype": str(source.work),
+    }
+
+
+@lru_cache(maxsize=2)
+def open_map(stored: StoredKernel) -> LinearizedMap:
+    """The map, read."""
+    kernel, given, numbers = stored.read()
+    return LinearizedMap(kernel, given, read_array(f"{stored.path}/loads"), numbers["degrees"], numbers["symmetric"])
+
+
+def map_rows(rows: Array, stored: StoredKernel, epsilons: Array | None = None) -> Array:
+    """Coordinates of rows; OutOfReachError, or NaN where that was asked for, beyond the reach of the kernel."""
+    if epsilons is not None and not (np.isfinite(epsilons).all() and (epsilons > 0).all()):
+        raise InputError(f"epsilons must be positive and finite numbers; the smallest is {np.min(epsilons):g}")
+    coordinates = open_map(stored).coordinates(rows, epsilons)
+    if stored.outside == "error":
+        refuse_lost(np.isnan(coordinates[:, 0]))
+    return coordinates

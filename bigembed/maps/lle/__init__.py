@@ -1,0 +1,1 @@
+"""Locally linear embedding and its variants: coordinates from local linear conditions."""

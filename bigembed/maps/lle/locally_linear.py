@@ -1,0 +1,257 @@
+"""Locally linear embedding (Roweis & Saul), and with several weight vectors a row (Zhang & Wang)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bigembed.errors import InputError
+from bigembed.maps.landmark_maps import affine_weights
+from bigembed.maps.lle.estimator import AlignedEstimator
+from bigembed.maps.lle.solve import Conditions
+from bigembed.runtime.blocks import Array
+
+# ---------------------------------------------------------------------------------------- locally linear embedding
+# Locally linear embedding (Roweis & Saul): coordinates in which each row lies among its neighbors as in the data.
+
+
+@dataclass(eq=False, repr=False)
+class LocallyLinearEmbedding(AlignedEstimator, registered="locally_linear_embedding"):
+    """Locally linear embedding of rows or of a neighbor graph (seed 000 §7).
+
+    w_i reconstructs row i from its k nearest rows: it minimizes ‖x_i − Σ_j w_ij x_j‖², Σ_j w_ij = 1 (eq. 3). The
+    coordinates Y minimize ‖Y − WY‖² under Σ_i y_i = 0, YᵀY/n = I (eq. 4): they are the eigenvectors of
+    M = (I − W)ᵀ(I − W) with the smallest eigenvalues, but for the constant one. ``solver="landmarks"`` takes L rows far
+    from each other, with neighbors, weights and eigenvectors of their own, and places every other row among them.
+
+    Parameters
+    ----------
+    n_components : int ≥ 1, the number m of coordinates; at most d.
+    n_neighbors : int ≥ 1, k, the row itself not counted; of a NeighborGraph its own count, unless by landmarks.
+    reg : number > 0. reg·tr(C) is added to the diagonal of the Gram matrix C of x_j − x_i (as in the source, 1e-3),
+        which is singular where k exceeds the dimension. 1e-2 smooths a second coordinate away.
+    solver : "exact" (M of all n ≤ 50 000 rows, in one process), "landmarks", or "auto" (exact for n ≤ 5 000). The
+        smallest eigenvalues of M fall like n^{−4/d} for rows in d dimensions; those of landmarks do not.
+    n_landmarks : int > n_neighbors and n_components, L ≤ 50 000.
+    landmarks : "max-min" (far from each other, among 30·L sampled rows) or "uniform". Uneven landmarks cost accuracy,
+        but where a few rows lie off, max-min takes all of these.
+    components : what to do with a disconnected graph (of the landmarks, where these are used). "auto": islands,
+        components of fewer than 1 % of few rows, 100 rows, or 0.1 % of many, take the coordinates of their nearest row
+        outside and the label −1; larger parts are embedded jointly, at most half of the coordinates telling them apart.
+        "joint": all components. "largest": the other rows take the coordinates of their nearest row in it.
+        "per-component": each by itself. "error": refused.
+    recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
+    algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
+        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``
+        and NN-descent fits.
+    random_state : int, None or a generator.
+    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    verbose : bool. Whether ``fit`` shows its progress.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
+
+    Attributes
+    ----------
+    embedding_ : (n, m), in the order of the input, by ascending eigenvalue; NumPy for NumPy input, else a lazy Dask
+        array. Over the rows (or landmarks) solved for the mean of a column is 0, its mean square 1, and its largest
+        |entry| positive.
+    eigenvalues_ : (m,) of M, ascending, that of the constant vector left out; (c, m) for components="per-component".
+    residuals_ : ‖Mv − λv‖, shaped like ``eigenvalues_``.
+    reconstruction_error_ : float, the sum of the eigenvalues, ‖V − WV‖² of the unit eigenvectors V.
+    labels_ : component of each row, (n,), or of each landmark, (L,); 0 is the largest, −1 for islands.
+    landmarks_ : (L, d) rows, or None.
+    n_components_, n_features_in_ : int.
+    graph_ : the neighbor graph, where the solve was exact.
+    certificate_ : dict: "solver"; under "posed" the condition number ‖M‖/λ_1, λ_1, its value for all rows where
+        landmarks were used (λ_1 (L/n)^{4/m}), and whether it is above rounding; components, recall; "judgement": for
+        each coordinate how many rows carry it and whether it is a function of earlier ones; for the map neighbors kept,
+        trustworthiness, continuity, triplets, with standard errors; "warnings".
+
+    Raises
+    ------
+    InputError : NaN or infinity (rows named), parameters out of range, as many neighbors as rows or more.
+    DisconnectedGraphError : several components and components="error"; their sizes are listed.
+    PlanError : too many rows for solver="exact", or a factor of more than 2 GiB.
+    InputTypeError : a graph without lists of k nearest neighbors.
+    Warnings, also in the certificate: parts and islands (ComponentsWarning), groups of rows that only reach each other
+    and repeated landmarks (DegenerateWarning), coordinates carried by few rows (LocalizedWarning), harmonics
+    (HarmonicWarning), eigenvalues too close together (SeparationWarning), a map that does not keep neighborhoods
+    (MapWarning).
+
+    Notes
+    -----
+    Cost: landmarks: a sample, neighbors and eigenvectors of L rows, one pass that compares each row with the landmarks,
+    and 3 passes that judge the map; no graph. Exact: the graph (2–3 passes over the rows), a pass over an ordered copy,
+    and one task that holds the band of M in Cuthill–McKee order: 8·n·b bytes, b ≈ 5 √n for rows on a surface, at most
+    8 n² (rows in many dimensions), known and refused before it is computed. Memory besides: blocks of 32 MiB.
+    New rows (``transform``): barycentric weights on the k nearest fitted rows (or landmarks) of one part.
+
+    References
+    ----------
+    S. Roweis, L. Saul, Nonlinear dimensionality reduction by locally linear embedding, Science 290 (2000). L. Saul,
+    S. Roweis, Think globally, fit locally, JMLR 4 (2003). M. Cameron, lecture notes, §7 (seed 000). V. de Silva,
+    J. Tenenbaum, Sparse multidimensional scaling using landmark points (2004): max-min landmarks.
+
+    Examples
+    --------
+    >>> angle = np.linspace(0, np.pi, 100)
+    >>> arc = LocallyLinearEmbedding(n_components=1, n_neighbors=4)
+    >>> y = arc.fit_transform(np.column_stack([np.cos(angle), np.sin(angle)]))[:, 0]
+    >>> bool(abs(np.corrcoef(y, angle)[0, 1]) > 0.999)
+    True
+    """
+
+    def _conditions(self, k: int) -> Conditions:
+        return Conditions(weights_block, 1, {"reg": float(self.reg)})
+
+    def _fits(self, d: int, k: int) -> None:
+        if self.n_components > d:
+            raise InputError(
+                f"n_components={self.n_components}: the weights of a row are those of a patch of at most d dimensions, "
+                f"which more coordinates than columns do not show; these rows have {d}. Ask for at most {d}"
+            )
+
+
+def weights_block(rows: Array, near: Array, *, reg: float) -> Array:
+    """A (n, 1, 1 + k) = (1, −w), w the barycentric weights of rows (n, d) in ``near`` (n, k, d) (seed 000 eq. 3)."""
+    weights = affine_weights(near - rows[:, None], reg)
+    return np.concatenate([np.ones((len(rows), 1, 1)), -weights[:, None, :]], axis=2)
+
+
+# ---------------------------------------------------------------------------------------------------- modified lle
+# Modified locally linear embedding (Zhang & Wang): several weight vectors a row, so that no regularizer decides.
+
+SMALL = 1e-12
+"""Length of a Householder vector that counts as 0."""
+
+
+@dataclass(eq=False, repr=False)
+class ModifiedLLE(AlignedEstimator, registered="modified_lle"):
+    """Modified locally linear embedding (MLLE) of rows or of a neighbor graph.
+
+    With k neighbors in fewer dimensions many weights reconstruct a row almost as well, and
+    :class:`~bigembed.LocallyLinearEmbedding` lets a regularizer choose. Here s_i of them count: with V the eigenvectors
+    of the s_i smallest eigenvalues of the Gram matrix of x_j − x_i, W_i = (1 − α) w_i 1ᵀ + V H, w_i the regularized
+    weights, α = ‖Vᵀ1‖/√s_i, and H the Householder matrix with H Vᵀ1 = α 1. s_i is the largest number ≤ k − m of
+    eigenvalues whose sum over that of the others is below η, the median of this ratio for k − m. The coordinates
+    minimize Σ_i ‖y_i 1ᵀ − Σ_j y_j W_i(j, ·)‖² under Σ_i y_i = 0, YᵀY/n = I (Zhang & Wang 2006).
+
+    Parameters
+    ----------
+    n_components : int ≥ 1, the number m of coordinates and of the sheet; at most d.
+    n_neighbors : int > n_components, k, the row itself not counted; of a NeighborGraph its own count, unless by
+        landmarks.
+    reg : number > 0. reg·tr(C) is added to the diagonal of the Gram matrix C of the weights w_i, and of those by which
+        new rows, and rows among landmarks, are placed.
+    solver : "exact" (all n ≤ 50 000 rows, in one process), "landmarks" (L rows far from each other, with neighbors,
+        conditions and eigenvectors of their own; every other row is placed among them), or "auto" (exact for
+        n ≤ 5 000).
+    n_landmarks : int > n_neighbors and n_components, L ≤ 50 000.
+    landmarks : "max-min" (far from each other, among 30·L sampled rows) or "uniform".
+    components : what to do with a disconnected graph (of the landmarks, where these are used). "auto": islands,
+        components of fewer than 1 % of few rows, 100 rows, or 0.1 % of many, take the coordinates of their nearest row
+        outside and the label −1; larger parts are embedded jointly, at most half of the coordinates telling them apart.
+        "joint": all components. "largest": the other rows take the coordinates of their nearest row in it.
+        "per-component": each by itself. "error": refused.
+    recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
+    algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
+        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``
+        and NN-descent fits.
+    random_state : int, None or a generator.
+    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    verbose : bool. Whether ``fit`` shows its progress.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
+
+    Attributes
+    ----------
+    embedding_ : (n, m), in the order of the input, by ascending eigenvalue; NumPy for NumPy input, else a lazy Dask
+        array. Over the rows (or landmarks) solved for the mean of a column is 0, its mean square 1, and its largest
+        |entry| positive.
+    eigenvalues_ : (m,) of the alignment matrix, ascending, that of the constant vector left out; (c, m) for
+        components="per-component".
+    residuals_ : of the eigenpairs, shaped like ``eigenvalues_``.
+    reconstruction_error_ : float, the sum of the eigenvalues.
+    labels_ : component of each row, (n,), or of each landmark, (L,); 0 is the largest, −1 for islands.
+    landmarks_ : (L, d) rows, or None.
+    n_components_, n_features_in_ : int.
+    graph_ : the neighbor graph, where the solve was exact.
+    certificate_ : dict: solver, condition number, components, recall, what each coordinate shows, how well the map
+        keeps neighborhoods, "warnings".
+
+    Raises
+    ------
+    InputError : NaN or infinity (rows named), parameters out of range, as many neighbors as rows or more, k ≤ m, m > d.
+    DisconnectedGraphError : several components and components="error"; their sizes are listed.
+    PlanError : too many rows for solver="exact", or a factor of more than 2 GiB.
+    InputTypeError : a graph without lists of k nearest neighbors.
+
+    Notes
+    -----
+    Cost: landmarks: a sample, the landmarks' own problem, one pass that places the rows, 3 that judge the map. Exact:
+    the graph, a pass over an ordered copy, and one task with a factor of at most 8 n² bytes. An
+    eigendecomposition (k, k) a row, and a second pass for η.
+    New rows (``transform``): barycentric weights on the k nearest fitted rows (or landmarks) of one part.
+
+    References
+    ----------
+    Z. Zhang, J. Wang, MLLE: modified locally linear embedding using multiple weights, NIPS 19 (2006).
+
+    Examples
+    --------
+    >>> angle = np.linspace(0, np.pi, 100)
+    >>> arc = ModifiedLLE(n_components=1, n_neighbors=6)
+    >>> y = arc.fit_transform(np.column_stack([np.cos(angle), np.sin(angle)]))[:, 0]
+    >>> bool(abs(np.corrcoef(y, angle)[0, 1]) > 0.999)
+    True
+    """
+
+    def _conditions(self, k: int) -> Conditions:
+        m = int(self.n_components)
+        return Conditions(several_weights_block, k - m, {"m": m, "reg": float(self.reg)}, level=rest_block)
+
+    def _fits(self, d: int, k: int) -> None:
+        m = int(self.n_components)
+        if m >= k or m > d:
+            raise InputError(
+                f"n_components={m}: several weights of a row on a sheet of {m} dimensions need more neighbors "
+                f"and as many columns; got n_neighbors={k} and {d} columns. Ask for fewer components, or raise "
+                "n_neighbors"
+            )
+
+
+def rest_block(rows: Array, near: Array, *, m: int, reg: float) -> Array:
+    """(n,) the sum of all but the m largest eigenvalues of each Gram matrix, over that of the m largest."""
+    values = _eigen(rows, near)[0]
+    large = values[:, :m].sum(axis=1)
+    rest = values[:, m:].sum(axis=1)
+    return np.asarray(np.divide(rest, large, out=np.zeros(len(rows)), where=large > 0))
+
+
+def several_weights_block(rows: Array, near: Array, *, m: int, reg: float, level: float) -> Array:
+    """A (n, k − m, 1 + k) with the rows (−1, W_i(·, l)), 0 beyond s_i, of rows with neighbors ``near`` (n, k, d)."""
+    n, k, _ = near.shape
+    values, vectors = _eigen(rows, near)
+    weights, total = affine_weights(near - rows[:, None], reg), values.cumsum(axis=1)
+    ratio = np.divide(total[:, -1:], total[:, :-1], out=np.full((n, k - 1), 1.0), where=total[:, :-1] > 0) - 1
+    counts = np.clip((ratio < level).sum(axis=1), 1, k - m)
+    out = np.zeros((n, k - m, 1 + k))
+    for s in np.unique(counts).tolist():
+        mine = counts == s
+        null = vectors[mine][:, :, k - s :]
+        sums = null.sum(axis=1)
+        alpha = np.linalg.norm(sums, axis=1) / np.sqrt(s)
+        mirror = alpha[:, None] - sums
+        length = np.linalg.norm(mirror, axis=1, keepdims=True)
+        mirror = np.where(length > SMALL, mirror / np.where(length > SMALL, length, 1.0), 0.0)
+        turned = null - 2 * (null @ mirror[:, :, None]) * mirror[:, None]
+        several = turned + ((1 - alpha)[:, None] * weights[mine])[:, :, None]
+        out[mine, :s, 0], out[mine, :s, 1:] = -1.0, several.transpose(0, 2, 1)
+    return out
+
+
+def _eigen(rows: Array, near: Array) -> tuple[Array, Array]:
+    """Eigenvalues (n, k), descending and ≥ 0, and eigenvectors of the Gram matrices of x_j − x_i."""
+    difference = near - rows[:, None]
+    values, vectors = np.linalg.eigh(difference @ difference.transpose(0, 2, 1))
+    values = np.where(values > 1e-14 * values[:, -1:], values, 0.0)
+    return values[:, ::-1], vectors[:, :, ::-1]

@@ -1,0 +1,1 @@
+"""Classical scaling of distances, of all rows or of landmarks."""

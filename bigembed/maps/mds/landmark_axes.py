@@ -1,0 +1,394 @@
+"""Landmark MDS as stages: the scaling of the landmarks, how well they place rows, the principal axes of all rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from typing import Any, Self
+
+import numpy as np
+from scipy import linalg
+
+from bigembed.distance.pairwise import Metric, refuse_distances, refuse_square, wrong_entries
+from bigembed.errors import InputError
+from bigembed.linalg.eigenpairs import extremes
+from bigembed.linalg.moments import merge_moments, moments_block
+from bigembed.linalg.pairs import refuse_entries
+from bigembed.maps.coordinates import write_finished
+from bigembed.maps.landmark_maps import FLOOR, classical, triangulated
+from bigembed.maps.landmark_rows import SAMPLE_BYTES, change, far_apart, max_min_by, stress, uniform
+from bigembed.maps.linear.principal import FLAT, principal_directions
+from bigembed.maps.mds.scaling import (
+    PROBES,
+    SCATTER_COLUMNS,
+    ByDistance,
+    LandmarkOptions,
+    coordinates_by_distance,
+    kept_of,
+    write_landmarks,
+)
+from bigembed.rows.passes import Parts, reduce_rows
+from bigembed.rows.row_maps import Affine, AffineMap, affine_block
+from bigembed.rows.source import RowBlock, RowSource
+from bigembed.runtime.blocks import Array, bounds, map_blocks
+from bigembed.stages.stage import Context, Cost, Stage, pass_memory
+from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
+from bigembed.store.exchange import Exchange
+
+# --------------------------------------------------------------------------------------------------- landmark axes
+
+SHARES = (2, 4)
+"""One landmark in 2, and one in 4, is kept to see how the coordinates change."""
+SLICE = 8 << 20
+"""Distances that a task holds at a time."""
+
+
+# --- Euclidean distances ---------------------------------------------------------------------------
+
+
+def affine_solve_stage(source: RowSource, m: int, count: int) -> Stage:
+    """``components`` (d₊, d): the row goes to (x − mean)·c_l. The axes are those of the landmarks, turned to all rows'.
+
+    With Z the centered landmarks, B = ZZᵀ = V Λ Vᵀ, so L^# Z (x − z̄) is the projection on the axes Zᵀ v_i/√λ_i.
+    """
+    n, d = source.shape
+    wide = d > SCATTER_COLUMNS
+
+    cost = Cost(
+        passes=1 if wide else 0,
+        read=n * source.row_bytes if wide else 0,
+        disk=8 * (d + count) * (m + 2),
+        memory=pass_memory(source) if wide else 0,
+        coordinator=60 * (min(count, d) ** 2 + count**2) + 8 * PROBES * (PROBES + 4 * count + d),
+        serial_flops=10 * min(count, d) ** 3,
+    )
+    return Stage(
+        "solve", ("sample", "landmarks"), {"m": m}, partial(run_affine_solve, source=source, m=m, wide=wide), cost
+    )
+
+
+def run_affine_solve(context: Context, source: RowSource, m: int, wide: int) -> dict[str, Any]:
+    landmarks, mean = read_array(context.of("landmarks", "rows")), read_array(context.of("sample", "mean"))
+    values, axes = landmark_axes(landmarks)
+    kept = kept_of(values, 0.0, m)
+    axes = axes[:, :kept]
+    if wide:
+        found = reduce_rows(source, projected_moments, context.exchange, combine=merge_moments, mean=mean, axes=axes)
+        scatter = found["scatter"]
+    else:
+        scatter = axes.T @ read_array(context.of("sample", "scatter")) @ axes
+    spread, turn = linalg.eigh(scatter)
+    components = axes @ turn[:, ::-1]
+    components *= extremes(components)[1]
+    write_array(context.path("components"), np.ascontiguousarray(components.T))
+    write_array(context.path("mean"), mean)
+    write_array(context.path("eigenvalues"), np.maximum(spread[::-1], 0.0))
+    write_array(context.path("landmark_eigenvalues"), np.pad(values, (0, max(0, len(landmarks) - len(values)))))
+    measured = diagnostics(context, Metric("euclidean"), kept)
+    return {"affine": True, "n_components": kept, "last": float(values[kept - 1]), "lowest": 0.0, **measured}
+
+
+def landmark_axes(rows: Array) -> tuple[Array, Array]:
+    """Eigenvalues of B of landmarks (L, d) by Euclidean distance, descending, 0 where rounding; axes (d, ·)."""
+    centered = rows.astype(np.float64) - rows.mean(axis=0, dtype=np.float64)
+    if centered.shape[1] <= len(centered):
+        return principal_directions(centered.T @ centered)
+    values, vectors = linalg.eigh(centered @ centered.T)
+    values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
+    values[values <= FLAT * len(values) * values[0]] = 0.0
+    good = values > 0
+    return values, centered.T @ (vectors[:, good] / np.sqrt(values[good]))
+
+
+def projected_moments(block: RowBlock, *, mean: Array, axes: Array) -> Parts:
+    """Moments of one block of rows after the projection."""
+    return moments_block(affine_block(block.rows, mean, axes))
+
+
+# --- other distances -------------------------------------------------------------------------------
+
+
+def distance_solve_stage(source: RowSource, metric: Metric, m: int, count: int) -> Stage:
+    """The map of squared distances to coordinates, on the axes of the landmarks: ``mean``, ``matrix``, ``offset``."""
+
+    held = 60 * count**2 + 8 * PROBES * (PROBES + 4 * count)
+    cost = Cost(disk=8 * count * (m + 3), coordinator=held, serial_flops=10 * count**3)
+    return Stage(
+        "solve", ("sample", "landmarks"), metric.key() | {"m": m}, partial(run_distance_solve, metric=metric, m=m), cost
+    )
+
+
+def run_distance_solve(context: Context, metric: Metric, m: int) -> dict[str, Any]:
+    landmarks = read_array(context.of("landmarks", "rows"))
+    between = metric.within(context).between(landmarks, landmarks)
+    refuse_square(between, f"metric={metric.text}", "landmarks")
+    found, values = classical(np.square(between), m)
+    kept = kept_of(values, FLOOR * max(float(values[0]), 0.0), m)
+    AffineMap.within(context.path("")).write(Affine(found.mean, found.matrix[:, :kept], np.zeros(kept)))
+    write_array(context.path("landmark_eigenvalues"), values)
+    return {
+        "affine": False,
+        "n_components": kept,
+        "last": float(values[kept - 1]),
+        "lowest": float(values[-1]),
+        "negative_share": float(-values[values < 0].sum() / np.abs(values).sum()),
+        **diagnostics(context, metric, kept),
+    }
+
+
+def distance_coordinates_stage(source: RowSource, metric: Metric, m: int, count: int) -> Stage:
+    """``embedding`` (n, d₊): all rows by their distances to the landmarks, turned to principal axes; and that map.
+
+    One pass places the rows and takes second moments; they wait in the exchange to be turned.
+    """
+    n, d = source.shape
+
+    size = n * m * source.work.itemsize
+    cost = Cost(
+        passes=1,
+        read=n * source.row_bytes,
+        write=8 * n * m + size,
+        disk=size,
+        scratch=8 * n * m,
+        memory=pass_memory(source) + 6 * SLICE + 8 * count * (d + m) + 24 * min(n, source.block) * m,
+        coordinator=24 * count * (count + d),
+        flops=2 * n * count * (d + m),
+        scalar_ops=n * count,
+    )
+    return Stage(
+        "coordinates",
+        ("landmarks", "solve"),
+        {"source": source.fingerprint()},
+        partial(run_distance_coordinates, source=source, metric=metric),
+        cost,
+        resumes=True,
+    )
+
+
+def run_distance_coordinates(context: Context, source: RowSource, metric: Metric) -> dict[str, Any]:
+    by, known = metric.within(context), context.of("landmarks", "rows")
+    model = ByDistance(by, known, AffineMap.within(context.of("solve")))
+    total = reduce_rows(
+        source,
+        triangulate_block,
+        context.exchange,
+        combine=merge_moments,
+        label="triangulate",
+        model=model,
+        to=context.exchange,
+    )
+    found, mean = model.map.read(), total["mean"]
+    spread, turn = linalg.eigh(total["scatter"])
+    turn = turn[:, ::-1]
+    landmarks = read_array(known)
+    turn = turn * extremes((triangulated(by.between(landmarks, landmarks), found) - mean) @ turn)[1]
+    AffineMap.within(context.path("")).write(found.then(turn, -mean @ turn))
+    write_array(context.path("eigenvalues"), np.maximum(spread[::-1], 0.0))
+    out = context.path("embedding")
+    write_finished(source, context.exchange, "coordinates", Affine(mean, turn), out, len(mean), source.work)
+    return {"n_components": len(mean)}
+
+
+def triangulate_block(block: RowBlock, *, model: ByDistance, to: Exchange) -> Parts:
+    """Leave the coordinates of one block in the exchange; their moments."""
+    coordinates = coordinates_by_distance(block.rows, model, block.start)
+    to.put("coordinates", block.number, {"own": coordinates})
+    return moments_block(coordinates)
+
+
+# --- how well --------------------------------------------------------------------------------------
+
+
+def diagnostics(context: Context, metric: Metric, m: int) -> dict[str, Any]:
+    """Stress and correlation on all pairs of the probes, and how far they move with a share of the landmarks."""
+    probes, landmarks = read_array(context.of("sample", "probes")), read_array(context.of("landmarks", "rows"))
+    order, by = read_array(context.of("landmarks", "order")), metric.within(context)
+    apart, to, between = (by.between(*pair) for pair in ((probes,) * 2, (probes, landmarks), (landmarks,) * 2))
+    refuse_square(apart, f"metric={metric.text}", "sampled rows")
+    refuse_distances(to, metric)
+    coordinates = triangulated(to, classical(np.square(between), m)[0])
+    share, correlation = stress(apart, coordinates)
+    moves = {str(part): change(between, to, order, m, part) for part in SHARES}
+    return {
+        "stress": share,
+        "correlation": correlation,
+        "change": {part: None if np.isnan(value) else value for part, value in moves.items()},
+    }
+
+
+# ----------------------------------------------------------------------------------------------------------- given
+# Landmark MDS of distances that are given: rows are known by their numbers, and few rows of the array are read.
+#
+# Of an array (n, n) only the rows of the landmarks, and of some rows that the map is judged by, are read, and kept in
+# a form in which a block of rows finds its distances to the landmarks.
+
+GIVEN_PROBES = 100
+"""Rows that the map is judged by: fewer than where distances are computed, as each is a row to read."""
+SPAN = 1 << 15
+"""Columns of a task, and of a chunk of what is kept."""
+CANDIDATES = 4_096
+"""Rows that landmarks far from each other are chosen among, at the most."""
+
+
+@dataclass(frozen=True)
+class GivenDistances(Metric):
+    """Distances of rows, by their numbers, to landmarks and probes."""
+
+    path: str = ""
+    """Of the stage that keeps them; empty as long as it is planned."""
+
+    def within(self, context: Context) -> Self:
+        """The same, where the stages of this run are."""
+        return replace(self, path=context.of("landmarks"))
+
+    def between(self, rows: Any, others: Any) -> Array:
+        """Distances of rows (m, 1) to rows that are kept (k, 1): float64 (m, k)."""
+        numbers, wanted = (np.asarray(part)[:, 0].astype(np.int64) for part in (rows, others))
+        low, high = int(numbers.min()), int(numbers.max()) + 1
+        out = np.empty((len(numbers), len(wanted)))
+        for column, row in enumerate(wanted.tolist()):
+            out[:, column] = read_array(f"{self.path}/distances/{row}", low, high)[numbers - low]
+        return out
+
+
+@dataclass(frozen=True)
+class Numbers(RowSource):
+    """The numbers of the rows of an array, (n, 1)."""
+
+    given: RowSource | None = None
+
+    def read(self, start: int, stop: int) -> Array:
+        """The numbers ``start`` to ``stop``."""
+        return np.arange(start, stop, dtype=np.float64)[:, None]
+
+    @property
+    def block(self) -> int:
+        """Rows of a block: as many as lie in a chunk of what is kept."""
+        return SPAN
+
+    @property
+    def grain(self) -> int:
+        return 1
+
+    def fingerprint(self) -> str:
+        assert self.given is not None
+        return self.given.fingerprint()
+
+
+def numbers_of(source: RowSource) -> Numbers:
+    """The numbers of the rows of an array of distances, which must be square."""
+    n, d = source.shape
+    if n != d:
+        raise InputError(f"metric='precomputed': distances form a square array (n, n); got shape {source.shape}")
+    return Numbers((n, 1), np.dtype(np.float64), given=source)
+
+
+def drawn_stage(numbers: Numbers, asked: LandmarkOptions) -> Stage:
+    """Numbers of the rows that landmarks are chosen among (``candidates``, ``ids``), and of ``probes``."""
+    n = numbers.shape[0]
+
+    parameters = {"source": numbers.fingerprint(), "metric": "precomputed", **asked.key()}
+    return Stage(
+        "sample", (), parameters, partial(run_drawn, asked=asked, n=n), Cost(disk=8 * (GIVEN_PROBES + 30 * asked.count))
+    )
+
+
+def run_drawn(context: Context, asked: LandmarkOptions, n: int) -> dict[str, Any]:
+    ids, probes = asked.candidates(n, SAMPLE_BYTES // CANDIDATES), uniform(n, min(n, GIVEN_PROBES), [asked.seed, 2])
+    write_array(context.path("ids"), ids)
+    write_array(context.path("probes"), probes.astype(np.float64)[:, None])
+    return {"n": n, "d": n, "dtype": "float64", "candidates": len(ids), "probes": len(probes)}
+
+
+def kept_stage(numbers: Numbers, asked: LandmarkOptions) -> Stage:
+    """The landmarks, and for each of them and each probe a row of the array, ``distances/NUMBER`` (n,).
+
+    Which landmark is the farthest from those before it, their rows say. Where chunks hold so many rows that reading
+    them one after the other would be more than the array, the distances between all candidates are read together.
+    """
+    assert numbers.given is not None
+    source, n = numbers.given, numbers.shape[0]
+    most, (high, wide) = min(n, asked.count + GIVEN_PROBES + 1), source.chunks
+
+    touched, every = min(n, most * high), asked.count * high > n and asked.selection == "max-min"
+    held = 16 * min(n, CANDIDATES, 30 * asked.count) ** 2 if every else 0
+    cost = Cost(
+        read=(1 + every) * touched * n * source.dtype.itemsize,
+        write=most * n * source.work.itemsize,
+        disk=most * n * source.work.itemsize,
+        memory=(64 << 20) + (3 * min(high, n) * min(n, SPAN) + 8 * high * wide) * source.dtype.itemsize,
+        scratch=held // 2,
+        coordinator=40 * n + held,
+        maps=asked.count if asked.selection == "max-min" else 1,
+    )
+    return Stage(
+        "landmarks", ("sample",), asked.key(), partial(run_kept, asked=asked, high=high, n=n, source=source), cost
+    )
+
+
+def run_kept(context: Context, asked: LandmarkOptions, high: int, n: int, source: Any) -> dict[str, Any]:
+    ids, probes = read_array(context.of("sample", "ids")), read_array(context.of("sample", "probes"))[:, 0]
+    kept, out = np.zeros(0, np.int64), context.path("distances")
+
+    def read(rows: Array) -> None:
+        nonlocal kept
+        new = np.setdiff1d(rows, kept)
+        for row in new.tolist():
+            create_rows(f"{out}/{row}", (n,), source.work, SPAN, overwrite=True, compress=False)
+        tasks = [(part, *span) for part, span in product(in_chunks(new, high), bounds(n, SPAN))]
+        refuse_entries(map_blocks(keep_block, tasks, source=source, out=out), len(new))
+        kept = np.union1d(kept, new)
+
+    def to_candidates(i: int) -> Array:
+        read(ids[i : i + 1])
+        return read_array(f"{out}/{ids[i]}")[ids].astype(np.float64)
+
+    numbers = ids if asked.given is None else np.asarray(asked.given, np.int64)
+    if asked.given is None and far_apart(asked.selection):
+        apart = to_candidates if asked.count * high <= n else among(source, ids, context.exchange).__getitem__
+        numbers = ids[max_min_by(apart, asked.count)]
+    read(np.concatenate([numbers, probes.astype(np.int64), ids[:1]]))
+    return write_landmarks(context, asked, numbers.astype(np.float64)[:, None], numbers, len(ids))
+
+
+def in_chunks(rows: Array, high: int) -> list[Array]:
+    """Numbers of rows, ascending, in groups of those that lie in the same chunks.
+
+    >>> [group.tolist() for group in in_chunks(np.array([1, 2, 5, 9, 11]), 4)]
+    [[1, 2], [5], [9, 11]]
+    """
+    return np.split(rows, np.flatnonzero(np.diff(rows // high)) + 1) if len(rows) else []
+
+
+def among(source: RowSource, ids: Array, exchange: Exchange) -> Array:
+    """Distances between some rows (c, c), float64, each chunk read once."""
+    parts = list(enumerate(in_chunks(ids, source.chunks[0])))
+    refuse_entries(map_blocks(among_block, parts, source=source, ids=ids, exchange=exchange), len(ids))
+    return np.concatenate([exchange.get_many("among", number, ["values"])[0] for number, _ in parts])
+
+
+def among_block(number: int, rows: Array, *, source: RowSource, ids: Array, exchange: Exchange) -> dict[str, Any]:
+    """Leave the distances of rows that lie near each other to the other ones; entries that no distance has."""
+    low, high = int(rows[0]), int(rows[-1]) + 1
+    values = np.empty((len(rows), len(ids)))
+    for start, stop in bounds(source.shape[1], SPAN):
+        first, last = np.searchsorted(ids, [start, stop])
+        values[:, first:last] = source.window((low, high), (start, stop))[np.ix_(rows - low, ids[first:last] - start)]
+    exchange.put("among", number, {"values": values})
+    return seen_wrong(values, rows, ids)
+
+
+def seen_wrong(values: Array, rows: Array, columns: Array) -> dict[str, Any]:
+    """Entries that no distance has, and their rows."""
+    wrong = [(int(rows[i]), int(columns[j]), value) for i, j, value in wrong_entries(values)]
+    return {"entries": wrong, "rows": sorted({i for i, _, _ in wrong})}
+
+
+def keep_block(rows: Array, start: int, stop: int, *, source: RowSource, out: str) -> dict[str, Any]:
+    """Keep some columns of rows that lie near each other; entries that no distance has."""
+    low, high = int(rows[0]), int(rows[-1]) + 1
+    values = source.window((low, high), (start, stop))[rows - low].astype(source.work, copy=False)
+    for row, own in zip(rows.tolist(), values, strict=True):
+        write_rows(f"{out}/{row}", start, own)
+    return seen_wrong(values, rows, np.arange(start, stop))

@@ -1,0 +1,291 @@
+"""Landmark MDS (de Silva, Tenenbaum): some rows by classical scaling, all others by their distances to them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, ClassVar, Self
+
+import numpy as np
+
+from bigembed.distance.pairwise import Metric, checked_metric
+from bigembed.errors import InputError
+from bigembed.estimator.extension import Extension
+from bigembed.estimator.rowwise import RowwiseEstimator
+from bigembed.maps.landmark_rows import ENOUGH
+from bigembed.maps.mds.landmark_axes import (
+    GivenDistances,
+    affine_solve_stage,
+    distance_coordinates_stage,
+    distance_solve_stage,
+    drawn_stage,
+    kept_stage,
+    numbers_of,
+)
+from bigembed.maps.mds.scaling import (
+    SELECTIONS,
+    ByDistance,
+    LandmarkOptions,
+    coordinates_by_distance,
+    landmarks_stage,
+    sample_stage,
+)
+from bigembed.neighbors.given.graph import GIVEN, is_given
+from bigembed.rows.passes import checked_shape
+from bigembed.rows.row_maps import AffineMap, project
+from bigembed.rows.source import RowSource
+from bigembed.runtime.blocks import Array
+from bigembed.runtime.parameters import Count, Requirements, Seed, at_least
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Stage
+from bigembed.store.arrays import read_array
+
+MOVED = 1 / 3
+"""Change of the coordinates by half of the landmarks above which more of them are recommended."""
+
+
+@dataclass(eq=False, repr=False)
+class LandmarkMDS(RowwiseEstimator, registered="landmark_mds"):
+    """Landmark MDS of any number of rows, by any distance (seed 000 §3).
+
+    L landmarks are placed by classical MDS of their squared distances Δ: −½ H Δ H = V Λ Vᵀ, of which the d₊ positive
+    among the m largest eigenvalues are kept. A row with squared distances δ to them lies at −½ L^# (δ − μ), where L^#
+    has the rows v_iᵀ/√λ_i and μ is the mean column of Δ; then all are turned to their principal axes. For Euclidean
+    distances ‖x‖² cancels (L^# 1 = 0): the map is affine in x, y = (x − mean) A with A (d, m), without distances.
+
+    Parameters
+    ----------
+    n_components : int ≥ 1, m.
+    n_landmarks : int > m. L; at most all rows are taken. 100 to 500 are usual.
+    landmarks : "max-min" (each as far as can be from those before, among 30·L sampled rows; the first of them outline
+        the data), "uniform", "k-means" (centers, of the same sample), or given: numbers of rows (L,), or rows (L, d).
+    metric : a metric of SciPy's ``cdist``, a function of two blocks of rows that returns their distances
+        (len(a), len(b)), or "module:name" of one. A row must get the same distances in any block. Or "precomputed": X
+        holds the distances (n, n), of which the rows of the landmarks and of 100 others are read; ``transform`` takes
+        distances of new rows to the fitted ones (k, n), and looks at those to the landmarks.
+    metric_params : dict or None. Keyword arguments of the metric.
+    ids : bool. For objects that are not vectors: X holds one integer a row, (n, 1) or (n,), the id of an object; the
+        function gets two int64 arrays of ids, (a,) and (b,).
+    random_state : int, None or a generator: the sample, uniform landmarks, the start of k-means.
+    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    verbose : bool. Whether ``fit`` shows its progress.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
+
+    Attributes
+    ----------
+    embedding_ : (n, d₊): NumPy for NumPy input, else a lazy Dask array. Columns by descending variance; the largest
+        |entry| of each among the landmarks (Euclidean: of each direction in the space of the rows) is positive.
+    eigenvalues_ : (d₊,) sums of squares of the coordinates of all rows, as of :class:`ClassicalMDS`.
+    landmark_eigenvalues_ : (L,) of −½ H Δ H, descending; negative ones say how far the distances are from Euclidean.
+    landmarks_ : (L, d) rows; of given distances (L, 1), their numbers.
+    n_landmarks_ : int, L.
+    landmark_ids_ : (L,) their numbers, −1 where they are not rows of the input.
+    stress_ : float, Kruskal's stress-1 on all pairs of 400 sampled rows (100 of given distances).
+    landmark_change_ : float, how far these rows move (share of their spread, shapes compared) if half of the
+        landmarks place them: near 0 there are enough. NaN where half are too few.
+    n_components_, n_features_in_ : int, d₊ and d.
+    certificate_ : dict.
+
+    Raises
+    ------
+    InputError : landmarks not more than n_components, distances that are NaN, infinite, negative, nonzero between a
+        row and itself or not symmetric (beyond rounding), no positive eigenvalue, parameters out of range.
+
+    Notes
+    -----
+    Cost. Euclidean: one pass for ``fit`` (sample and second moments; a second one for more than 512 columns), one for
+    coordinates. Other distances: one pass to check and sample the rows, one with n·L distances that writes the
+    coordinates. Memory of a worker: a block of rows (32 MiB) and 8 MiB of distances; of the coordinator: the sample
+    (64 MiB) and a few L² numbers. Given distances: L + 100 of their rows are read, with the chunks that they lie in
+    (small ones, or chunks of few rows, make that little), and are kept in the run; max-min reads one after the other,
+    or, where that would read more than all, the array twice.
+    ``fit`` reads rows of a few blocks once more (four blocks, or a twentieth of all) and compares 1 000 of them with
+    each other, to judge the map.
+
+    References
+    ----------
+    V. de Silva, J. Tenenbaum, Sparse multidimensional scaling using landmark points, Stanford (2004).
+    J. Kruskal, Multidimensional scaling by optimizing goodness of fit, Psychometrika 29 (1964).
+
+    Examples
+    --------
+    >>> rows = np.random.default_rng(0).normal(size=(1000, 3)) * [3, 2, 0]
+    >>> mds = LandmarkMDS(n_landmarks=20).fit(rows)
+    >>> mds.embedding_.shape, round(mds.stress_, 6)
+    ((1000, 2), 0.0)
+
+    Words by the number of letters that differ:
+
+    >>> words = ["stone", "store", "score", "spore", "spire", "crane"]
+    >>> def differ(a, b):
+    ...     return np.array([[sum(x != y for x, y in zip(words[i], words[j])) for j in b] for i in a])
+    >>> LandmarkMDS(n_landmarks=6, metric=differ, ids=True).fit(np.arange(6)).embedding_.shape
+    (6, 2)
+    """
+
+    follows_dtype = True
+    saved_stages: ClassVar = {
+        "sample": ("",),
+        "landmarks": ("rows", "ids", "order"),
+        "solve": ("",),
+        "coordinates": ("embedding", "mean", "matrix", "offset", "eigenvalues"),
+    }
+
+    n_components: Count = 2
+    _: KW_ONLY
+    n_landmarks: Annotated[int, at_least(2)] = 200
+    landmarks: Any = "max-min"
+    metric: Any = "euclidean"
+    metric_params: dict[str, Any] | None = None
+    ids: bool = False
+    random_state: Seed = 0
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit rows of any kind that :func:`bigembed.open_array` takes, or ids."""
+        return self._fit_rows(_one_column(X) if self.ids else X)
+
+    def transform(self, X: Any) -> Any:
+        """Coordinates of new rows (or ids): NumPy for NumPy, else a Dask array."""
+        return super().transform(_one_column(X) if self.as_fitted().ids else X)
+
+    def stages(self, source: RowSource) -> list[Stage]:
+        """Sample, landmarks, their scaling, coordinates."""
+        self._check()
+        n, d = checked_shape(source, at_least=2)
+        asked, metric, m = self._asked(n, d), self._metric(), int(self.n_components)
+        if isinstance(metric, GivenDistances):
+            numbers, width = numbers_of(source), min(m, asked.count - 1)
+            solve = distance_solve_stage(numbers, metric, width, asked.count)
+            last = distance_coordinates_stage(numbers, metric, width, asked.count)
+            return [drawn_stage(numbers, asked), kept_stage(numbers, asked), solve, last]
+        affine = metric.euclidean
+        first = [sample_stage(source, asked, affine), landmarks_stage(asked, metric, d)]
+        if affine:
+            width = min(m, d, asked.count - 1)
+            stages = [*first, affine_solve_stage(source, m, asked.count)]
+            return [*stages, self._output_stage(source, stages, width)]
+        width = min(m, asked.count - 1)
+        solve = distance_solve_stage(source, metric, width, asked.count)
+        return [*first, solve, distance_coordinates_stage(source, metric, width, asked.count)]
+
+    def _pairwise(self) -> bool:
+        return is_given(self.metric)
+
+    def _metric(self) -> Metric:
+        if self._pairwise():
+            return GivenDistances(GIVEN)
+        return checked_metric(self.metric, self.metric_params, bool(self.ids))
+
+    def _asked(self, n: int, d: int) -> LandmarkOptions:
+        """Which landmarks, for rows of this shape."""
+        seed = self._seed()
+        if isinstance(self.landmarks, str):
+            return LandmarkOptions(self.landmarks, min(n, int(self.n_landmarks)), seed)
+        given = np.asarray(self.landmarks)
+        if given.ndim == 1:
+            outside = given[(given < 0) | (given >= n)]
+            if len(outside):
+                raise InputError(f"landmarks: rows {outside[:10].tolist()} are outside 0 … {n - 1}")
+        elif given.shape[1] != d:
+            raise InputError(f"landmarks are rows of {given.shape[1]} columns; those of X have {d}")
+        if len(given) <= self.n_components:
+            raise InputError(_too_few(len(given), self.n_components))
+        return LandmarkOptions("rows" if given.ndim == 2 else "ids", len(given), seed, given)
+
+    def _require(self, need: Requirements) -> None:
+        if isinstance(self.landmarks, str):
+            need(self.landmarks in SELECTIONS, "landmarks", f"one of {', '.join(SELECTIONS)}, numbers of rows, or rows")
+        else:
+            given = np.asarray(self.landmarks)
+            numbers = given.dtype.kind in ("iu" if given.ndim == 1 else "iuf") and bool(np.isfinite(given).all())
+            need(given.ndim in (1, 2) and numbers, "landmarks", "a selection, integers (L,) or finite rows (L, d)")
+        rows = isinstance(self.landmarks, str) and self.landmarks == "k-means"
+        need(not (self.ids and rows), "landmarks", "not 'k-means' with ids=True, because objects have no mean")
+        rows = rows or np.ndim(self.landmarks) == 2
+        pairwise = self._pairwise()
+        need(not (pairwise and rows), "landmarks", "'max-min', 'uniform' or numbers of rows with given distances")
+        need(not (pairwise and self.ids), "ids", "False where distances are given: X holds them, and no ids")
+
+    def _check(self) -> None:
+        super()._check()
+        if isinstance(self.landmarks, str) and self.n_landmarks <= self.n_components:
+            raise InputError(_too_few(self.n_landmarks, self.n_components))
+        self._metric()
+
+    def _set_fitted(self, run: Run) -> None:
+        solve, chosen = run.results("solve"), run.results("landmarks")
+        affine = run.has("solve") and solve["affine"]
+        self.eigenvalues_ = read_array(run.path("solve" if affine else "coordinates", "eigenvalues"))
+        self.landmark_eigenvalues_ = read_array(run.path("solve", "landmark_eigenvalues"))
+        self.landmarks_ = read_array(run.path("landmarks", "rows"))
+        self.landmark_ids_ = read_array(run.path("landmarks", "ids"))
+        self.stress_, self.landmark_change_ = solve["stress"], _number(solve["change"]["2"])
+        self.n_components_, self.n_landmarks_ = solve["n_components"], chosen["landmarks"]
+
+    def _certificate(self, run: Run) -> dict[str, Any]:
+        solve, chosen = run.results("solve"), run.results("landmarks")
+        return {
+            "landmarks": chosen,
+            **solve,
+            "eigenvalues": self.eigenvalues_.tolist(),
+            "seed": run.parameters("sample")["seed"],
+            "warnings": {"degenerate": _warnings(solve, chosen, self)},
+        }
+
+    def _extension(self, run: Run) -> Extension:
+        solve, sample = run.results("solve"), run.results("sample")
+        m, d = solve["n_components"], sample["d"]
+        if solve["affine"]:
+            model = AffineMap(run.path("solve", "components"), run.path("solve", "mean"), transposed=True)
+            return Extension(project, model, m, d, dtype=sample["dtype"])
+        found = AffineMap.within(run.path("coordinates"))
+        if self._pairwise():
+            by_distance = ByDistance(None, "", found, columns=run.path("landmarks", "ids"))
+            return Extension(coordinates_by_distance, by_distance, m, d, dtype=sample["dtype"], cheap=False)
+        by_distance = ByDistance(self._metric(), run.path("landmarks", "rows"), found)
+        return Extension(coordinates_by_distance, by_distance, m, d, dtype=sample["dtype"], cheap=False)
+
+
+def _one_column(X: Any) -> Any:
+    """Ids as rows of one column."""
+    if isinstance(X, (str, os.PathLike)) or getattr(X, "ndim", None) == 2:
+        return X
+    column: Array = X[:, None] if hasattr(X, "dask") else np.asarray(X).reshape(-1, 1)
+    return column
+
+
+def _number(value: Any) -> float:
+    return float("nan") if value is None else float(value)
+
+
+def _too_few(landmarks: int, components: int) -> str:
+    return (
+        f"{landmarks} landmarks span at most {landmarks - 1} coordinates; n_components={components} needs at least "
+        f"{components + 1} of them"
+    )
+
+
+def _warnings(solve: dict[str, Any], chosen: dict[str, Any], estimator: LandmarkMDS) -> list[str]:
+    """Coordinates that are not there, landmarks that repeat each other or are too few, distances far from Euclidean."""
+    messages, m = [], solve["n_components"]
+    if min(chosen["distinct"], chosen["landmarks"]) < ENOUGH * chosen["wanted"]:
+        messages.append(
+            f"{chosen['distinct']} distinct landmarks of {chosen['wanted']} wanted: the rows repeat each other. Copies "
+            "count as often as they are there"
+        )
+    if m < estimator.n_components:
+        messages.append(
+            f"n_components={estimator.n_components}: only {m} eigenvalues of the landmarks are positive beyond "
+            f"rounding, so there are {m} coordinates"
+        )
+    elif -solve["lowest"] > solve["last"]:
+        messages.append(
+            f"an eigenvalue of the landmarks is more negative ({solve['lowest']:.4g}) than the last coordinate's is "
+            f"positive ({solve['last']:.4g}): the distances are far from Euclidean, and that coordinate says little"
+        )
+    if _number(solve["change"]["2"]) > MOVED:
+        messages.append(
+            f"half of the landmarks would move the rows by {solve['change']['2']:.0%} of their spread: take more than "
+            f"n_landmarks={chosen['landmarks']}, or fewer components"
+        )
+    return messages

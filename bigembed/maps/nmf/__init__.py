@@ -1,0 +1,1 @@
+"""Nonnegative matrix factorization of rows."""

@@ -1,0 +1,181 @@
+"""Nonnegative matrix factorization of rows of any number: one pass an iteration."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from bigembed.errors import InputError
+from bigembed.estimator.extension import Extension
+from bigembed.estimator.rowwise import RowwiseEstimator
+from bigembed.maps.nmf.stages import (
+    GRAM_COLUMNS,
+    RULES,
+    factors_stage,
+    given_start,
+    start_stage,
+    survey_stage,
+    weight_rows,
+)
+from bigembed.rows.passes import checked_shape
+from bigembed.rows.source import RowSource
+from bigembed.runtime.parameters import Count, Nonnegative, Requirements, Seed
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Stage
+from bigembed.store.arrays import read_array
+
+EMPTY = 1e-6
+"""Relative error up to which an empty component is one that is not needed."""
+
+
+@dataclass(eq=False, repr=False)
+class NMF(RowwiseEstimator, registered="nmf"):
+    """Nonnegative factorization X ≈ W H: the Frobenius norm ‖X − W H‖ over W, H ≥ 0, by alternating descent.
+
+    One pass an iteration: each block improves its rows of W for the H at hand, and adds up WᵀX and WᵀW, from which
+    H is improved without the rows (hierarchical alternating least squares, Cichocki & Phan 2009). W lies in the store
+    by row blocks. A component that no row has any of is made anew from a row that W H misses most. No iteration raises
+    the objective. A weight is a number of equal rows.
+
+    Parameters
+    ----------
+    n_components : int ≥ 1, the number m of components.
+    init : None, "nndsvd", "nndsvda", "nndsvdar", "random", or an array (m, d) of starting components. None is "nndsvda"
+        where m ≤ min(n, d) and d ≤ 4096, else "random". The names are scikit-learn's.
+    tol : float ≥ 0. Stop when an iteration lowers the error ‖X − W H‖ by no more than this times the first error.
+    max_iter : int ≥ 1. Iterations, and so passes, before it gives up with a ConvergenceWarning.
+    random_state : int, None or a generator, for init="random" and "nndsvdar".
+    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    verbose : bool. Whether ``fit`` shows its progress.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
+
+    Attributes
+    ----------
+    components_ : (m, d), H.
+    embedding_ : (n, m), W: the exact nonnegative least squares weights for H, so what
+        ``transform`` gives; NumPy for NumPy input, else a Dask array computed when asked.
+    objectives_ : (n_iter_ + 1,) ‖X − W H‖² after each iteration, and last for ``embedding_``; never increasing.
+    reconstruction_err_ : float, ‖X − W H‖ for ``embedding_``.
+    n_iter_, n_components_, n_features_in_ : int.
+    certificate_ : dict.
+
+    Raises
+    ------
+    InputError : negative entries, NaN or infinity, parameters out of range.
+
+    Notes
+    -----
+    Passes: 1 (2 and a Gram matrix for NNDSVD), one an iteration, one for the final error; coordinates one more when
+    asked. Sparse rows are never made dense. Disk: W twice, 16 n m bytes, while it runs.
+    ``fit`` reads rows of a few blocks once more (four blocks, or a twentieth of all) and compares 1 000 of them with
+    each other, to judge the map.
+
+    References
+    ----------
+    A. Cichocki, A.-H. Phan, Fast local algorithms for large scale NMF, IEICE E92-A (2009). N. Gillis, F. Glineur,
+    Accelerated multiplicative updates and HALS, Neural Computation 24 (2012). C. Boutsidis, E. Gallopoulos, SVD based
+    initialization, Pattern Recognition 41 (2008).
+
+    Examples
+    --------
+    >>> W, H = np.array([[1.0, 0.0], [2.0, 1.0], [0.0, 3.0]]), np.array([[1.0, 2.0, 0.0], [0.0, 1.0, 4.0]])
+    >>> nmf = NMF(n_components=2, tol=1e-9, max_iter=500).fit(W @ H)
+    >>> bool(nmf.reconstruction_err_ < 1e-3), bool((nmf.components_ >= 0).all())
+    (True, True)
+    """
+
+    follows_dtype = takes_sparse = True
+    like_rows = ("components_",)
+    aligned = ("weights",)
+    saved_stages: ClassVar = {"survey": (), "factors": ("",), "coordinates": ("embedding",)}
+
+    n_components: Count = 2
+    _: KW_ONLY
+    init: Any = None
+    tol: Nonnegative = 1e-4
+    max_iter: Count = 200
+    random_state: Seed = 0
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit nonnegative rows, dense or sparse, with nonnegative weights or without."""
+        return self._fit_rows(X, weights=sample_weight)
+
+    def stages(self, source: RowSource) -> list[Stage]:
+        """Sums, start, factors and, on demand, coordinates."""
+        self._check()
+        n, d = checked_shape(source)
+        m, seed = int(self.n_components), self._seed()
+        start = self.init
+        if start is None:
+            start = "nndsvda" if m <= min(n, d) and d <= GRAM_COLUMNS else "random"
+        if not isinstance(start, str):
+            start = given_start(start, m, d).tolist()
+        elif start != "random" and (m > min(n, d) or d > GRAM_COLUMNS):
+            raise InputError(
+                f"init={start!r} takes singular vectors: it needs n_components ≤ min(n, d) = {min(n, d)} and at most "
+                f"{GRAM_COLUMNS} columns; there are {d}. Use init='random'"
+            )
+        stages = [
+            survey_stage(source, isinstance(start, str) and start != "random"),
+            start_stage(source, m, start, seed),
+            factors_stage(source, m, float(self.tol), int(self.max_iter)),
+        ]
+        return [*stages, self._output_stage(source, stages, m, source.work)]
+
+    def inverse_transform(self, X: Any) -> Any:
+        """Rows W H (k, d) of weights (k, m): NumPy for arrays in memory, else a lazy Dask array."""
+        from bigembed.estimator.extension import inverse
+
+        self._check_fitted()
+        return inverse(self, X, read_array(self._run.path("factors", "components")))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = True
+        return tags
+
+    def _require(self, need: Requirements) -> None:
+        text = self.init is None or isinstance(self.init, str)
+        need(not text or self.init in (None, *RULES), "init", f"None, an array, or one of {', '.join(RULES)}")
+
+    def _set_fitted(self, run: Run) -> None:
+        self.components_ = read_array(run.path("factors", "components"))
+        self.objectives_ = read_array(run.path("factors", "objectives"))
+        self.reconstruction_err_ = float(np.sqrt(self.objectives_[-1]))
+        self.n_iter_ = run.results("factors")["iterations"]
+        self.n_components_ = len(self.components_)
+
+    def _certificate(self, run: Run) -> dict[str, Any]:
+        found, survey = run.results("factors"), run.results("survey")
+        lost = (
+            []
+            if found["converged"]
+            else [
+                f"NMF stopped at max_iter={self.n_iter_} while an iteration still lowered the error by "
+                f"{found['last_step']:.2g} of the first one. Raise max_iter, or tol if this is enough"
+            ]
+        )
+        empty = int(np.sum(~self.components_.any(axis=1)))
+        error = self.reconstruction_err_ / (np.sqrt(survey["squares"]) or 1.0)
+        unused = [
+            f"{empty} of {self.n_components_} components are empty while the relative error is {error:.2g}: the "
+            "descent lost them. Take another random_state or init='nndsvda', or raise max_iter"
+        ]
+        return {
+            "passes": survey["passes"] + found["passes"] + found["start_passes"],
+            "iterations": self.n_iter_,
+            "converged": found["converged"],
+            "relative_error": error,
+            "empty_components": empty,
+            "seed": found["seed"],
+            "warnings": {"convergence": lost, "degenerate": unused if empty and error > EMPTY else []},
+        }
+
+    def _extension(self, run: Run) -> Extension:
+        survey = run.results("survey")
+        model = run.path("factors", "components")
+        return Extension(
+            weight_rows, model, run.results("factors")["n_components"], survey["d"], dtype=survey["dtype"], sparse=True
+        )

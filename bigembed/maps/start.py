@@ -1,0 +1,276 @@
+"""Where the rows of a map by attraction and repulsion start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from bigembed.errors import BigembedError, InputError
+from bigembed.estimator.graph_input import GraphShape
+from bigembed.estimator.moments import moments_of_block
+from bigembed.linalg.eigenpairs import extremes
+from bigembed.linalg.lanczos import solve_lanczos
+from bigembed.linalg.moments import merge_moments
+from bigembed.linalg.operator import CovarianceOperator
+from bigembed.maps.graph_rows import OrderedRows
+from bigembed.maps.linear.principal import GRAM_COLUMNS, principal_directions
+from bigembed.neighbors.order import Ordered
+from bigembed.rows.input import in_memory, row_source
+from bigembed.rows.passes import reduce_rows
+from bigembed.rows.row_maps import affine_block
+from bigembed.rows.source import RowSource
+from bigembed.runtime.blocks import Array, bounds, map_blocks
+from bigembed.stages.stage import Context, Cost, Stage, partial_sums, pass_memory
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.exchange import Exchange
+from bigembed.store.paths import at
+
+SIZE = 1e-4
+"""Standard deviation of the first coordinate."""
+STREAM = 31
+"""Of random numbers."""
+RULES = ("auto", "pca", "spectral", "random")
+CARRIED = 0.05
+"""Least participation of each eigenvector that a map starts from, as a share of the rows.
+
+Of a set that an eigenvector tells from all others it is the share of the set: the other rows, all at one place, would
+have to find theirs by chance. Eigenvectors of digits, MNIST, a swiss roll, Gaia's stars, a mammoth and cells have .1 to
+.65; those that single out islands among places on a sphere .02 and less.
+"""
+
+
+def start_of(init: Any) -> str | RowSource:
+    """What a map is asked to start from: a rule, or coordinates (an array, or the path of one)."""
+    if isinstance(init, str) and init in RULES:
+        return init
+    try:
+        if not in_memory(init):
+            return row_source(init, at("."))[0]
+        array = np.asarray(init, np.float64)
+    except (BigembedError, TypeError, ValueError) as error:
+        allowed = ", ".join(map(repr, RULES))
+        raise InputError(f"init: {error}. Allowed: {allowed}, an array (n, m), or the path of one") from error
+    return RowSource(array.shape, array.dtype, array=array)
+
+
+def not_followed(init: Any, found: Mapping[str, Any]) -> list[str]:
+    """What a map says that starts by another rule than was asked; ``found``: the results of its start."""
+    taken, reason = found["start"], found.get("reason", "")
+    if isinstance(init, str) and init in RULES and init not in ("auto", taken):
+        without = "there are no rows, only a graph" if init == "pca" else "there are as few rows as coordinates"
+        return [f"init={init!r} was not followed: {reason or without}. The map starts as by init={taken!r}"]
+    if taken == "spectral" and reason:
+        return [
+            f"the map starts from eigenvectors, of which {reason}, and without rows there is no better start: groups "
+            "may lie on top of each other. Give coordinates as init, or leave these nodes out"
+        ]
+    return []
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large a start by a rule is, and when eigenvectors serve for one."""
+
+    deviation: float = SIZE
+    """Standard deviation of the first coordinate; of each by eigenvectors."""
+    farthest: float = np.inf
+    """Deviations from the mean at the most: rows beyond are put there."""
+    connected: float = 0.0
+    """Share of the rows in the largest component from which its eigenvectors serve; else principal coordinates do."""
+
+    def of(self, points: Array) -> Array:
+        """Points of the size :data:`SIZE`, scaled."""
+        if self == Scale():
+            return points
+        most = self.farthest * self.deviation
+        return np.clip(points * (self.deviation / SIZE), -most, most)
+
+
+def start_stage(graph: GraphShape, m: int, start: str | RowSource, seed: int, scale: Scale | None = None) -> Stage:
+    """``start/points`` (rows, m) by blocks of the graph: by a rule, or coordinates in the order of the input."""
+    given, scale = not isinstance(start, str), scale or Scale()
+    spectral = start == "spectral"
+    either, parted = spectral and not graph.rowless, spectral and scale.connected > 0
+
+    n, d = graph.n, graph.width
+    block = min(n, graph.block)
+    source = OrderedRows((n, d), np.dtype(np.float64))
+    pca = start == "pca" or either
+    size = 8 * d * (d if d <= GRAM_COLUMNS else 1)
+    cost = Cost(
+        passes=2 * pca,
+        read=2 * pca * n * source.row_bytes + 16 * n * m,
+        write=8 * n * m,
+        disk=8 * n * m,
+        scratch=partial_sums(source, size) if pca else 0,
+        memory=max((pass_memory(source) + 4 * size) if pca else 0, 3 * block * (8 * m + source.row_bytes * pca)),
+        coordinator=6 * size if pca else 0,
+        flops=2 * n * d * min(d, GRAM_COLUMNS) if pca else 0,
+    )
+    rule = start.fingerprint() if isinstance(start, RowSource) else start
+    parameters = {"start": rule, "n_components": m, "seed": seed}
+    if scale != Scale() and not given:
+        parameters |= asdict(scale)
+    if spectral:
+        parameters["carried"] = CARRIED
+    inputs = (
+        "kernel",
+        *(("order",) if graph.ordered else ()),
+        *(("solve",) if spectral else ()),
+        *(("components",) if parted else ()),
+    )
+    return Stage(
+        "start",
+        inputs,
+        parameters,
+        partial(
+            run_start,
+            graph=graph,
+            m=m,
+            start=start,
+            seed=seed,
+            scale=scale,
+            either=either,
+            given=given,
+            parted=parted,
+            spectral=spectral,
+        ),
+        cost,
+    )
+
+
+def run_start(
+    context: Context,
+    graph: GraphShape,
+    m: int,
+    start: str | RowSource,
+    seed: int,
+    scale: Scale | None,
+    either: Any,
+    given: Any,
+    parted: Any,
+    spectral: Any,
+) -> dict[str, Any]:
+    rows = context.results("kernel")["rows"]
+    blocks = [(b,) for b in range(len(rows))]
+    shared: dict[str, Any] = {"m": m, "seed": seed, "out": context.path("points"), "scale": scale}
+    taken, sizes, reason = start, np.empty(0), ""
+    if spectral:
+        vectors = context.of("solve", "right")
+        moments = np.sum(map_blocks(spectral_moments, blocks, vectors=vectors, m=m), axis=0)
+        sizes, reason = np.sqrt(moments[0] / graph.n), localized(moments, graph.n)
+        if parted and scale is not None and context.results("components")["sizes"][0] < scale.connected * graph.n:
+            reason = "the graph is in several parts"
+    if reason and either:
+        context.note(f"{reason}: principal coordinates to start from")
+        taken = "pca"
+    if isinstance(start, RowSource):
+        source, order = start, context.of("order") if graph.ordered else ""
+        if source.array is not None:  # (tasks may be in other processes)
+            source, _ = row_source(source.array, at(context.exchange.root), "start")
+        map_blocks(given_block, blocks, source=source, order=order, rows=tuple(rows), out=context.path("points"))
+    elif taken == "pca":
+        ordered = Ordered.open(context.of("order"))
+        found = leading(ordered, graph.n, graph.width, m, seed, context.exchange)
+        map_blocks(principal_block, blocks, ordered=ordered, mean=found[0], matrix=found[1], **shared)
+    elif taken == "spectral":
+        map_blocks(spectral_block, blocks, vectors=vectors, sizes=sizes, **shared)
+    else:
+        map_blocks(random_block, [(b, count) for b, count in enumerate(rows)], **shared)
+    return {"start": "array" if given else taken, "reason": reason, "seed": seed}
+
+
+def leading(ordered: Ordered, n: int, d: int, m: int, seed: int, exchange: Exchange) -> tuple[Array, Array]:
+    """The mean (d,), and principal directions (d, ≤ m) that give coordinates of size :data:`SIZE`.
+
+    Directions without variance are left out.
+    """
+    source = OrderedRows((n, d), ordered.rows(0, 0, 1).dtype, ordered=ordered)
+    diagonal = d > GRAM_COLUMNS
+    size = 8 * d * (1 if diagonal else d)
+    found = reduce_rows(
+        source,
+        moments_of_block,
+        exchange,
+        combine=merge_moments,
+        partial_bytes=size,
+        label="moments",
+        diagonal=diagonal,
+    )
+    mean, count = found["mean"], min(m, n, d)
+    if diagonal:
+        operator = CovarianceOperator(source, mean, float(n), exchange)
+        result = solve_lanczos(operator, count, tol=1e-3, seed=seed, max_passes=60, block=count + 8, relative=True)
+        values, vectors = result.eigenvalues, operator.space.read("V", 0)[:, :count]
+    else:
+        values, vectors = principal_directions(found["scatter"] / n)
+    kept = int(np.count_nonzero(values[:count] > 1e-12 * values[0]))
+    vectors = vectors[:, :kept] * extremes(vectors[:, :kept])[1]
+    return mean, vectors * (SIZE / np.sqrt(values[0]) if kept else 1.0)
+
+
+def principal_block(
+    b: int, *, ordered: Ordered, mean: Array, matrix: Array, m: int, seed: int, scale: Scale, out: str
+) -> None:
+    """Principal coordinates of a block; random where there are fewer than m."""
+    points = random_points(b, ordered.rows_of[b], m, seed)
+    if matrix.shape[1]:
+        points[:, : matrix.shape[1]] = affine_block(ordered.rows(b), mean, matrix)
+    write_array(f"{out}/{b}", scale.of(points))
+
+
+def spectral_moments(b: int, *, vectors: str, m: int) -> Array:
+    """Σ r² and Σ r⁴ of the eigenvectors of one block, (2, m)."""
+    right = read_array(f"{vectors}/{b}")[:, :m]
+    return np.stack([np.einsum("ij,ij->j", right, right), (right**4).sum(axis=0)])
+
+
+def localized(moments: Array, n: int) -> str:
+    """Which of the eigenvectors few of the n rows carry, by their :func:`spectral_moments`; nothing where none is.
+
+    >>> localized(np.array([[4.0, 4.0], [4.0, 16.0]]), 4), localized(np.array([[100.0], [10_000.0]]), 100)
+    ('', 'coordinate 1 shows 1 % of the rows against all others')
+    """
+    second, fourth = moments
+    share = second**2 / np.where(fourth > 0, n * fourth, 1.0)
+    least = int(share.argmin()) if len(share) else 0
+    if not len(share) or share[least] >= CARRIED or not fourth[least] > 0:
+        return ""
+    return f"coordinate {least + 1} shows {100 * share[least]:.2g} % of the rows against all others"
+
+
+def spectral_block(b: int, *, vectors: str, sizes: Array, m: int, seed: int, scale: Scale, out: str) -> None:
+    """Eigenvectors of a block, each of size :data:`SIZE`; what rounding leaves equal is set apart by 1 % of that."""
+    right = read_array(f"{vectors}/{b}")[:, :m]
+    points = 0.01 * random_points(b, len(right), m, seed)
+    points[:, : right.shape[1]] += right * np.where(sizes > 0, SIZE / np.where(sizes > 0, sizes, 1.0), 0.0)
+    write_array(f"{out}/{b}", scale.of(points))
+
+
+def random_block(b: int, count: int, *, m: int, seed: int, scale: Scale, out: str) -> None:
+    """Normal numbers."""
+    write_array(f"{out}/{b}", scale.of(random_points(b, count, m, seed)))
+
+
+def random_points(b: int, count: int, m: int, seed: int) -> Array:
+    """Normal numbers of standard deviation :data:`SIZE`, (count, m), of a block."""
+    return SIZE * np.random.default_rng([seed, STREAM, b]).normal(size=(count, m))
+
+
+def given_block(b: int, *, source: RowSource, order: str, rows: tuple[int, ...], out: str) -> None:
+    """The given coordinates of a block of the graph; reads all of them, a block at a time."""
+    start = sum(rows[:b])
+    ids = Ordered.open(order).ids(b) if order else np.arange(start, start + rows[b])
+    points = np.empty((len(ids), source.width))
+    for low, high in bounds(source.shape[0], source.block):
+        here = np.flatnonzero((ids >= low) & (ids < high))
+        if len(here):
+            points[here] = source.matrix(low, high)[ids[here] - low]
+    if not np.isfinite(points).all():
+        wrong = np.sort(ids[~np.isfinite(points).all(axis=1)])[:10].tolist()
+        raise InputError(f"init holds NaN or infinity, first in rows {wrong}; coordinates to start from must be finite")
+    write_array(f"{out}/{b}", points)

@@ -1,0 +1,234 @@
+"""t-distributed stochastic neighbor embedding of rows of any number, on a stored neighbor graph."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+
+from bigembed.estimator.base import seed_of
+from bigembed.estimator.extension import Extension
+from bigembed.estimator.graph_input import GraphShape
+from bigembed.maps.descended import DescendedEstimator
+from bigembed.maps.descent import extension_of
+from bigembed.maps.start import start_of
+from bigembed.maps.tsne.descent import DescentOptions
+from bigembed.maps.tsne.stages import force_stages, neighbors_for
+from bigembed.neighbors.given.distances import Rule
+from bigembed.neighbors.given.graph import GraphMetric
+from bigembed.neighbors.graph_stages import QUERY_ARRAYS
+from bigembed.neighbors.search.recall import ALGORITHMS
+from bigembed.runtime.parameters import (
+    Auto,
+    Kind,
+    Nonnegative,
+    Positive,
+    Requirements,
+    Seed,
+    at_least,
+    interval,
+    one_of,
+)
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Stage
+from bigembed.store.arrays import read_array
+
+
+def _is_tail(value: Any) -> bool:
+    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    return bool(number and value > 0)
+
+
+Tail = Annotated[float, Kind("a number > 0, or infinity", _is_tail)]
+
+
+@dataclass(eq=False, repr=False)
+class TSNE(DescendedEstimator, registered="tsne"):
+    """t-SNE: a map in one to three dimensions in which near rows are near, of rows, a graph, or weights.
+
+    p_{j|i} ∝ exp(−‖x_i − x_j‖²/2σ_i²) over the 3·perplexity nearest rows of i, σ_i by the perplexity, and
+    p_ij = (p_{j|i} + p_{i|j})/2n (seed 000 eqs. 13–15); q_ij = w_ij/Z with w = (1 + r²/ν)^{−ν}, r = ‖y_i − y_j‖, ν =
+    ``dof``, and Z = Σ_{i≠j} w_ij (eq. 17 for ν = 1). The coordinates y descend on KL(p‖q) (eqs. 18–20): attraction
+    along every edge of the stored graph, repulsion of all rows as a convolution on a lattice. One result for memory and
+    disk: where affinities fit, one task makes all iterations; else each is a map over row blocks in the store.
+
+    Parameters
+    ----------
+    n_components : int from 1 to 3.
+    perplexity : number > 0, and 1 is taken for less. Effective number of neighbors of a row; at most a third
+        of the neighbors there are, for few rows (n − 1)/3, and lowered to that with a DegenerateWarning.
+    metric : "euclidean", "cosine" (distances between rows scaled to length one), or another one of
+        :func:`bigembed.build_neighbor_graph`, or a function of two rows; or "precomputed": X holds distances (n, n),
+        all of them, or as a SciPy sparse matrix the lengths of the edges there are, of which the 3·perplexity smallest
+        of each row count; ``transform`` takes distances of new rows to the fitted ones (k, n): all
+        of them, or, sparse, those to their nearest rows, as neighbors transformers leave them (fitted rows that would
+        list a new row, and whose distance is not stored, are then unknown to it).
+    init : "auto" ("pca", without rows "spectral"), "pca" (principal coordinates), "spectral" (eigenvectors of the walk
+        on p; where less than 5 % of the rows carry one, "pca"), "random", an array (n, m) in the order of the input, or
+        the path of one. A rule that was named and is not followed is a warning. Rules are scaled so that the first
+        coordinate has the standard deviation 1e-4; an array is taken as it is.
+    dof : number > 0, or infinity. ν of the tails: 1 is t-SNE, ``inf`` symmetric SNE (w = exp(−r²)), and below 1 tails
+        are heavier and clusters finer (Kobak et al. 2019).
+    early_exaggeration, early_exaggeration_iter : factor of p, ≥ 1, in the first iterations, and how many these are.
+    exaggeration, n_iter : the same of the iterations that follow.
+    learning_rate : number > 0 or "auto": n over the exaggeration (Belkina et al. 2019).
+    early_momentum, momentum : in [0, 1), of the two phases (α of eq. 20).
+    early_compression : float ≥ 0. λ of λ‖y‖²/2, which is added in the first phase (seed 000 §8.6.1).
+    gains : bool. Whether each coordinate has a learning rate that adapts to the signs of its gradients (Jacobs 1988).
+    max_step : number > 0. Longest step of a row.
+    recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
+    algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
+        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``
+        and NN-descent fits.
+    in_memory : bool or "auto". Whether one task holds the affinities (8 bytes an edge) and makes all iterations; "auto"
+        where 6·n·perplexity edges and the points take up to 512 MiB. It changes nothing but time and memory.
+    random_state : int, None or a generator, of the graph and of random starts.
+    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    verbose : bool. Whether ``fit`` shows its progress, and with it the divergence every 50 iterations.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has finished some
+        of its blocks, ends; the divergence every 50 iterations.
+
+    Attributes
+    ----------
+    embedding_ : (n, m), in the order of the input, about mean 0; NumPy for NumPy input, else a lazy Dask array. Rows
+        that are equal have the same coordinates. The map may be turned and mirrored without any change to KL; that it
+        is not comes from ``init``.
+    kl_divergence_ : float, KL(p‖q) of the map, without exaggeration; its sum of w is that of the lattice.
+    kl_divergences_ : (number of reports,) the same every 50 iterations. In the first phase it need not fall.
+    perplexity_ : float, that was used; None for a user's weights.
+    n_iter_, n_components_, n_features_in_ : int; iterations of both phases.
+    graph_ : the neighbor graph.
+    certificate_ : dict: divergence, perplexity, recall; under "judgement" how well the map keeps neighborhoods, with
+        standard errors; "warnings".
+
+    Raises
+    ------
+    InputError : NaN or infinity (rows named), parameters out of range, fewer than 2 rows, ``init`` of another shape.
+    InputTypeError : a graph of a radius, in which rows may have no neighbor at all; new rows of a user's graph.
+    Warnings, also in the certificate: a lowered perplexity, repeated rows (DegenerateWarning), recall below its target
+    (RecallWarning), a map that does not keep neighborhoods (MapWarning).
+
+    Notes
+    -----
+    Cost: 4 passes over the rows (with PCA), some 5 over the ordered copy, then ``early_exaggeration_iter + n_iter``
+    times 6·n·perplexity edges, 8 bytes each, from memory or disk, and transforms of a lattice of two nodes a unit of
+    the map. Memory of a task: with ``in_memory`` 12 bytes an edge and 112 a row; without, some blocks; and the lattice.
+    Nothing of size n·d in one process. The repulsive forces, in the root of the sum of squares, are within 2 % of the
+    sums over all pairs for 2 000 rows of standard deviation 5, and within 5 % for 700 rows of standard deviation 30,
+    which lie far apart (``tests/unit/kernels/test_field.py``).
+
+    A new row has the place where the forces on it vanish while all fitted rows stay: attraction by its own p over its
+    neighbors, repulsion by the field of the map. A row that equals a fitted one gets its coordinates.
+
+    References
+    ----------
+    L. van der Maaten, G. Hinton, Visualizing data using t-SNE, JMLR 9 (2008). G. Hinton, S. Roweis, Stochastic neighbor
+    embedding, NIPS (2002). G. Linderman et al., Fast interpolation-based t-SNE, Nature Methods 16 (2019). D. Kobak et
+    al., Heavy-tailed kernels reveal a finer cluster structure in t-SNE visualisations, ECML (2019). A. Belkina et al.,
+    Automated optimized parameters for t-SNE, Nature Communications 10 (2019). D. Kobak, P. Berens, The art of using
+    t-SNE for single-cell transcriptomics, Nature Communications 10 (2019). M. Cameron, lecture notes, §8 (seed 000).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> random = np.random.default_rng(0)
+    >>> rows = np.concatenate([random.normal(size=(30, 5)), random.normal(size=(30, 5)) + 20])
+    >>> tsne = TSNE(perplexity=5, n_iter=100).fit(rows)
+    >>> left, right = tsne.embedding_[:30], tsne.embedding_[30:]
+    >>> apart = np.linalg.norm(left.mean(axis=0) - right.mean(axis=0))
+    >>> bool(apart > 2 * np.linalg.norm(left - left.mean(axis=0), axis=1).max()), tsne.transform(rows[:2]).shape
+    (True, (2, 2))
+    """
+
+    saved_stages: ClassVar = {
+        **QUERY_ARRAYS,
+        "kernel": ("",),
+        "start": ("",),
+        "descent": ("objectives",),
+        "coordinates": ("embedding", "points", "field"),
+    }
+
+    n_components: Annotated[int, at_least(1)] = 2
+    _: KW_ONLY
+    perplexity: Positive = 30.0
+    metric: GraphMetric = "euclidean"
+    init: Any = "auto"
+    dof: Tail = 1.0
+    early_exaggeration: Positive = 12.0
+    early_exaggeration_iter: Annotated[int, at_least(0)] = 250
+    exaggeration: Positive = 1.0
+    n_iter: Annotated[int, at_least(1)] = 500
+    learning_rate: Positive | Auto = "auto"
+    early_momentum: Annotated[float, interval(0, 1, closed="left")] = 0.5
+    momentum: Annotated[float, interval(0, 1, closed="left")] = 0.8
+    early_compression: Nonnegative = 0.0
+    gains: bool = True
+    max_step: Positive = 5.0
+    recall: Annotated[float, interval(0, 1, closed="right")] = 0.95
+    algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
+    in_memory: bool | Auto = "auto"
+    random_state: Seed = 0
+
+    def _rule(self, n: int) -> Rule:
+        return Rule(neighbors_for(self.perplexity, n))
+
+    def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
+        return force_stages(graph, float(self.perplexity), self._asked(), start_of(self.init), self._whole(), seed)
+
+    def _asked(self) -> DescentOptions:
+        return DescentOptions(
+            int(self.n_components),
+            float(self.dof),
+            float(self.early_exaggeration),
+            int(self.early_exaggeration_iter),
+            float(self.exaggeration),
+            int(self.n_iter),
+            None if isinstance(self.learning_rate, str) else float(self.learning_rate),
+            float(self.early_momentum),
+            float(self.momentum),
+            float(self.early_compression),
+            bool(self.gains),
+            float(self.max_step),
+        )
+
+    def _require(self, need: Requirements) -> None:
+        need(self.n_components in (1, 2, 3), "n_components", "1, 2 or 3: repulsion is computed on a lattice")
+        self._require_start(need)
+
+    def _set_fitted(self, run: Run) -> None:
+        """Coordinates, divergences and the graph as attributes."""
+        self.kl_divergences_ = read_array(run.path("descent", "objectives"))
+        self.kl_divergence_ = float(self.kl_divergences_[-1])
+        self.n_iter_ = run.results("descent")["iterations"]
+        self.n_components_ = run.results("coordinates")["n_components"]
+        self.perplexity_ = run.parameters("kernel").get("perplexity")
+        self._set_array("embedding_", "coordinates", "embedding")
+        self._set_graph(run)
+
+    def _certificate(self, run: Run) -> dict[str, Any]:
+        figures: dict[str, Any] = {
+            "kl_divergence": self.kl_divergence_,
+            "kl_divergences": self.kl_divergences_.tolist(),
+            "iterations": self.n_iter_,
+            "perplexity": self.perplexity_,
+            **self._start(run),
+            "repeated_rows": run.results("coordinates")["repeated_rows"],
+            "seed": seed_of(self, run, "start"),
+        }
+        return self._certified(run, figures, self._degenerate())
+
+    def _degenerate(self) -> list[str]:
+        out = []
+        if self.perplexity_ is not None and self.perplexity_ < self.perplexity:
+            out.append(
+                f"perplexity={self.perplexity:g} needs {int(3 * self.perplexity)} neighbors of each row, and there are "
+                f"{max(1, round(3 * self.perplexity_))}: perplexity {self.perplexity_:.3g} was taken"
+            )
+        return out
+
+    def _extension(self, run: Run) -> Extension:
+        """Where the forces of the fitted rows on a new one vanish; a row that was fitted gets its ``embedding_``."""
+        from bigembed.maps.tsne.descent import model_of
+
+        return extension_of(model_of(run, float(self.dof), self.metric))

@@ -1,0 +1,224 @@
+"""Uniform manifold approximation and projection of rows of any number, on a stored neighbor graph."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, ClassVar
+
+from bigembed.estimator.base import seed_of
+from bigembed.estimator.extension import Extension
+from bigembed.estimator.graph_input import GraphShape
+from bigembed.maps.descended import DescendedEstimator
+from bigembed.maps.descent import extension_of
+from bigembed.maps.start import start_of
+from bigembed.maps.umap.descent import SamplingOptions, curve, epochs_for
+from bigembed.maps.umap.stages import sampling_stages
+from bigembed.neighbors.given.distances import Rule
+from bigembed.neighbors.given.graph import GraphMetric
+from bigembed.neighbors.graph_stages import QUERY_ARRAYS
+from bigembed.neighbors.search.recall import ALGORITHMS
+from bigembed.runtime.parameters import (
+    Auto,
+    Count,
+    Nonnegative,
+    Positive,
+    Requirements,
+    Seed,
+    at_least,
+    interval,
+    is_number,
+    one_of,
+)
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Stage
+from bigembed.store.arrays import read_array
+
+
+@dataclass(eq=False, repr=False)
+class UMAP(DescendedEstimator, registered="umap"):
+    """UMAP: a map in which near rows are near, and groups lie closer together than by t-SNE; of rows, or of a graph.
+
+    A row is joined to its nearest rows by memberships a_{j|i} = exp(−max(0, d_ij − ρ_i)/σ_i), and w_ij = a_{j|i} +
+    a_{i|j} − a_{j|i}·a_{i|j} (McInnes et al. 2018): the weights of umap-learn, for the same lists of neighbors.
+    Coordinates y with similarities φ = 1/(1 + a·r^{2b}) descend on the cross-entropy of w and φ by sampled edges and
+    rows (Appendix C): an edge takes part in w_ij/w_max of the epochs, and each time some rows that are drawn repel
+    (negative samples). All rows move at once in an epoch, and what they draw follows from the seed, the epoch and the
+    number of the row, so that a seed gives the same map on any cluster, in memory or by blocks through the store.
+
+    Parameters
+    ----------
+    n_components : int ≥ 1.
+    n_neighbors : int ≥ 2, the row itself not counted (umap-learn counts it: its 15 are 14 here). A graph that is
+        given has its own.
+    min_dist : number ≥ 0, at most ``spread``. How far apart near rows are on the map.
+    spread : number > 0. The size of the map; a and b follow from both.
+    metric : "euclidean", "cosine" (distances between rows scaled to length one), or another one of
+        :func:`bigembed.build_neighbor_graph`, or a function of two rows; or "precomputed": X holds distances (n, n),
+        all of them, or as a SciPy sparse matrix the lengths of the edges there are, of which the n_neighbors smallest
+        of each row count; ``transform`` takes distances of new rows to the fitted ones (k, n): all
+        of them, or, sparse, those to their nearest rows, as neighbors transformers leave them (fitted rows that would
+        list a new row, and whose distance is not stored, are then unknown to it).
+    n_epochs : int ≥ 1 or None: 500 for at most 10 000 rows, else 200.
+    learning_rate : number > 0. Of the first epoch; it falls to 0.
+    init : "auto" ("spectral" if that serves, else "pca", which the certificate says), "spectral" (eigenvectors of the
+        walk on w), "pca" (principal coordinates), "random", an array (n, m) in the order of the input, or the path of
+        one. Eigenvectors serve where a component holds 99 % of the rows, and each is carried by 5 % of them
+        (participation): those that single out an island put all others on top of each other. A rule that was named
+        and cannot be followed is a warning: without rows "pca" is "spectral", and eigenvectors that do not serve are
+        taken. Rules are scaled to the standard deviation 3, and put rows beyond 12 there; an array is taken as it is.
+    local_connectivity : number ≥ 1. ρ_i is the distance to the neighbor of this number.
+    set_op_mix_ratio : float in [0, 1]. Share of the fuzzy union in w, the rest is the intersection a_{j|i}·a_{i|j}.
+    repulsion_strength : number ≥ 0. γ, of each drawn row.
+    negative_sample_rate : int ≥ 1. Rows that are drawn each time an edge takes part.
+    recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
+    algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
+        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``
+        and NN-descent fits.
+    in_memory : bool or "auto". Whether one task holds the weights (8 bytes an edge) and makes all epochs; "auto" where
+        2·n·n_neighbors edges and the points take up to 512 MiB. It changes nothing but time and memory.
+    random_state : int, None or a generator: of the graph, random starts, and all that is drawn.
+    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    verbose : bool. Whether ``fit`` shows its progress, and with it the cross-entropy every 50 epochs.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, has finished some
+        of its blocks, ends; the cross-entropy every 50 epochs.
+
+    Attributes
+    ----------
+    embedding_ : (n, m), in the order of the input, about mean 0; NumPy for NumPy input, else a lazy Dask array. Rows
+        that are equal have the same coordinates. The map may be turned and mirrored without any change to φ; that it
+        is not comes from ``init``.
+    cross_entropy_ : float, of the map: −log φ of an edge and of the rows that it draws, on average over w. The part of
+        drawn rows is an estimate from 16 of them a row.
+    cross_entropies_ : (number of reports,) the same every 50 epochs.
+    n_neighbors_ : int, that were used; None for a user's weights.
+    a_, b_ : float, of φ.
+    n_epochs_, n_components_, n_features_in_ : int.
+    graph_ : the neighbor graph.
+    certificate_ : dict: cross-entropy, neighbors, recall; under "judgement" how well the map keeps neighborhoods, with
+        standard errors; "warnings".
+
+    Raises
+    ------
+    InputError : NaN or infinity (rows named), parameters out of range, fewer than 2 rows, ``init`` of another shape.
+    InputTypeError : a graph of a radius, in which rows may have no neighbor at all; new rows of a user's graph.
+    Warnings, also in the certificate: fewer rows than neighbors, repeated rows (DegenerateWarning), recall below its
+    target (RecallWarning), a map that does not keep neighborhoods (MapWarning).
+
+    Notes
+    -----
+    Cost: 2 passes over the rows, some 3 over the ordered copy, 10–40 over the graph for the spectral start, then
+    ``n_epochs`` times at most 2·n·n_neighbors edges, 8 bytes each, from memory or disk. Memory of a task: with
+    ``in_memory`` 12 bytes an edge and 16 + 48·m a row; without, some blocks and 65 536 drawn rows. Nothing of size n·d
+    in one process.
+
+    A row steps along the forces of its edges, over how many take part: their sum, of which umap-learn applies each
+    before it computes the next, would overshoot where all rows move at once.
+
+    A new row starts among its nearest rows, and makes a third of the epochs while all fitted rows stay; each by itself,
+    whatever rows come with it. A row that equals a fitted one gets its coordinates.
+
+    References
+    ----------
+    L. McInnes, J. Healy, J. Melville, UMAP: Uniform manifold approximation and projection for dimension reduction,
+    arXiv:1802.03426 (2018). D. Kobak, G. Linderman, Initialization is critical for preserving global data structure in
+    both t-SNE and UMAP, Nature Biotechnology 39 (2021). J. Melville, uwot, https://github.com/jlmelville/uwot, moves
+    all rows at once, too (``batch``).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> random = np.random.default_rng(0)
+    >>> rows = np.concatenate([random.normal(size=(30, 5)), random.normal(size=(30, 5)) + 20])
+    >>> umap = UMAP(n_neighbors=5, n_epochs=100).fit(rows)
+    >>> left, right = umap.embedding_[:30], umap.embedding_[30:]
+    >>> apart = np.linalg.norm(left.mean(axis=0) - right.mean(axis=0))
+    >>> bool(apart > 2 * np.linalg.norm(left - left.mean(axis=0), axis=1).max()), umap.transform(rows[:2]).shape
+    (True, (2, 2))
+    """
+
+    saved_stages: ClassVar = {
+        **QUERY_ARRAYS,
+        "kernel": ("",),
+        "start": ("",),
+        "descent": ("objectives",),
+        "coordinates": ("embedding", "points", "pool"),
+    }
+
+    n_components: Count = 2
+    _: KW_ONLY
+    n_neighbors: Annotated[int, at_least(2)] = 15
+    min_dist: Nonnegative = 0.1
+    spread: Positive = 1.0
+    metric: GraphMetric = "euclidean"
+    n_epochs: Count | None = None
+    learning_rate: Positive = 1.0
+    init: Any = "auto"
+    local_connectivity: Annotated[float, interval(1, closed="left")] = 1.0
+    set_op_mix_ratio: Annotated[float, interval(0, 1, closed="both")] = 1.0
+    repulsion_strength: Nonnegative = 1.0
+    negative_sample_rate: Count = 5
+    recall: Annotated[float, interval(0, 1, closed="right")] = 0.95
+    algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
+    in_memory: bool | Auto = "auto"
+    random_state: Seed = 0
+
+    def _rule(self, n: int) -> Rule:
+        return Rule(max(1, min(self.n_neighbors, n - 1)))
+
+    def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
+        connectivity, mix = float(self.local_connectivity), float(self.set_op_mix_ratio)
+        return sampling_stages(graph, connectivity, mix, self._asked(graph.n, seed), start_of(self.init), self._whole())
+
+    def _asked(self, n: int, seed: int) -> SamplingOptions:
+        return SamplingOptions(
+            int(self.n_components),
+            *curve(float(self.min_dist), float(self.spread)),
+            epochs_for(self.n_epochs, n),
+            float(self.learning_rate),
+            float(self.repulsion_strength),
+            int(self.negative_sample_rate),
+            seed,
+        )
+
+    def _require(self, need: Requirements) -> None:
+        self._require_start(need)
+        if is_number(self.min_dist) and is_number(self.spread):
+            need(self.min_dist <= self.spread, "min_dist", f"at most spread, which is {self.spread:g}")
+
+    def _set_fitted(self, run: Run) -> None:
+        """Coordinates, cross-entropies and the graph as attributes."""
+        asked = run.parameters("descent")
+        self.cross_entropies_ = read_array(run.path("descent", "objectives"))
+        self.cross_entropy_ = float(self.cross_entropies_[-1])
+        self.a_, self.b_, self.n_epochs_ = asked["a"], asked["b"], asked["n_epochs"]
+        self.n_components_ = run.results("coordinates")["n_components"]
+        self.n_neighbors_ = run.results("kernel")["n_neighbors"]
+        self._set_array("embedding_", "coordinates", "embedding")
+        self._set_graph(run)
+
+    def _certificate(self, run: Run) -> dict[str, Any]:
+        figures: dict[str, Any] = {
+            "cross_entropy": self.cross_entropy_,
+            "cross_entropies": self.cross_entropies_.tolist(),
+            "epochs": self.n_epochs_,
+            "n_neighbors": self.n_neighbors_,
+            "curve": [self.a_, self.b_],
+            **self._start(run),
+            "repeated_rows": run.results("coordinates")["repeated_rows"],
+            "seed": seed_of(self, run, "descent"),
+        }
+        return self._certified(run, figures, self._degenerate(run))
+
+    def _degenerate(self, run: Run) -> list[str]:
+        out = []
+        others = run.results("survey")["n"] - 1 if self.n_neighbors_ is not None else 0
+        if self.n_neighbors_ is not None and self.n_neighbors_ == others < self.n_neighbors:
+            out.append(f"n_neighbors={self.n_neighbors}, and there are {others + 1} rows: {others} were taken")
+        return out
+
+    def _extension(self, run: Run) -> Extension:
+        """Where a new row comes to rest among the fitted ones; a row that was fitted gets its ``embedding_``."""
+        from bigembed.maps.umap.descent import model_of
+
+        asked = SamplingOptions.of(run.parameters("descent"))
+        return extension_of(model_of(run, asked, float(self.local_connectivity), self.metric))

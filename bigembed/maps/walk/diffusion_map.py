@@ -1,0 +1,240 @@
+"""Diffusion maps (Coifman & Lafon): coordinates by the random walk on a neighbor graph."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any
+
+import numpy as np
+
+from bigembed.estimator.graph_input import POLICIES, GraphShape
+from bigembed.maps.bandwidth import RULES
+from bigembed.maps.kernels import DRIFT, LOCAL
+from bigembed.maps.landmark_rows import MAX_LANDMARKS, SELECTIONS
+from bigembed.maps.walk.landmark_solve import EXTENSIONS
+from bigembed.maps.walk.stages import AUTO, ONE_SCALE, SpectralEstimator, WalkOptions, generator_eigenvalues
+from bigembed.neighbors.given.graph import GraphMetric
+from bigembed.neighbors.search.recall import ALGORITHMS
+from bigembed.runtime.blocks import Array
+from bigembed.runtime.parameters import (
+    Auto,
+    Count,
+    Finite,
+    Fraction,
+    Nonnegative,
+    Positive,
+    Requirements,
+    Seed,
+    at_least,
+    interval,
+    is_integer,
+    one_of,
+)
+from bigembed.stages.runs import Run
+from bigembed.store.arrays import read_array
+
+
+@dataclass(eq=False, repr=False)
+class DiffusionMap(SpectralEstimator, registered="diffusion_map"):
+    """Diffusion map of rows, of a neighbor graph, or of a weighted graph.
+
+    With K_ij = exp(−‖x_i − x_j‖²/(ε s_ij)) on the symmetric graph of k nearest neighbors (K_ii = 1), s_ij by
+    ``bandwidth``, q = K1, W_ij = K_ij/(q_i q_j)^α and P = D^{-1} W, D = diag(W1), the coordinates of row i are
+    (λ_1^t r_1(i), …, λ_m^t r_m(i)) (seed 000 eq. 24), where P r_l = λ_l r_l, RᵀΠR = I (eq. 22),
+    π = d/Σd, and the trivial r_0 = 1 is left out. Euclidean distances between coordinates are
+    diffusion distances (eqs. 23, 25).
+
+    Parameters
+    ----------
+    n_components : int ≥ 1, the number m of coordinates; or "auto": where the spectrum has its clearest gap, of 15.
+    n_neighbors : int ≥ 1 or None. k, the point itself not counted; None takes every pair (n ≤ 4096), as one dense
+        block. Not used where a radius is given.
+    radius : number > 0 or None. Join all rows within it instead, found exactly; in units of the data, with one scale,
+        and ``epsilon`` or ``sigma`` as a number. With radius² ≥ 4 ε the kernel is all but whole, and the limits under
+        ``alpha`` hold for uneven rows too; edges grow in number with the density.
+    alpha : float, the power of q. With one scale for all rows and a kernel that is whole (n_neighbors=None, or a
+        radius) the walk tends to Δ + (2 − 2α) ∇log p · ∇: the plain walk (0), Fokker–Planck (½), Laplace–Beltrami (1).
+        With a local bandwidth q is even already, and α evens out how many edges rows have: give ``target`` to choose
+        the limit.
+    epsilon : number > 0 or a rule. With one scale, in squared units of the data: "auto" (median squared distance to
+        the k-th neighbor; "ksum" for the complete kernel), "max-min", "mean-min", or, for the complete kernel,
+        "ksum" and "median"; a number with a radius. With a local bandwidth a pure number; "auto" is ½ for "adaptive"
+        without a target, and 1 else.
+    sigma : number > 0 or None. Instead of epsilon: K = exp(−r²/2σ²), so ε = 2σ².
+    t : float ≥ 0 or "auto". Diffusion time; 0 leaves eigenvectors unscaled (seed 000 eq. 57); "auto" takes the
+        smallest with (|λ_m|/|λ_1|)^t ≤ δ (eq. 29).
+    delta : float in (0, 1) or None. Accuracy: with t="auto" (0.2 where None), or to truncate the coordinates at
+        |λ_l|^t ≤ δ|λ_1|^t (eq. 26); None keeps all m.
+    truncation : "relative" (to λ_1, eq. 26) or "absolute" (|λ_l|^t ≤ δ, seed 001 eq. 9).
+    bandwidth : s_ij. "adaptive": (ρ_i² + ρ_j²)/2, ρ the distance to the k-th neighbor, at least 1 % of its median; no
+        row is cut off, however far it lies. "self-tuned": ρ_i ρ_j. "fixed": 1; rows farther from their neighbors than ε
+        are cut off, and the certificate says so. "auto" is "fixed" where ``epsilon``, ``sigma`` or ``truncated`` is
+        given, n_neighbors is None or there is a radius, else "adaptive".
+    target : None, "laplace-beltrami", "fokker-planck" or "random-walk": the operator Δ + c ∇log p · ∇, c = 0, 1, 2,
+        that the walk tends to whatever the density p of the rows; α, scales and lengths of steps follow from it
+        (``bigembed.maps.kernels``). None: with a local bandwidth, Laplace–Beltrami of the metric in which the
+        rows are even.
+    dimension : number > 0 or "auto". Of the rows, for ``target``; "auto" estimates it from the neighbors.
+    truncated : bool. Drop weights where r ≥ 3√(ε/2) (seed 000 §9.6).
+    metric : "euclidean", "cosine" (distances between rows scaled to length one), or another one of
+        :func:`bigembed.build_neighbor_graph`, or a function of two rows; or "precomputed": X holds distances (n, n),
+        all of them, or as a SciPy sparse matrix the lengths of the edges there are, of which the n_neighbors smallest
+        of each row count; ``transform`` takes distances of new rows to the fitted ones (k, n): all
+        of them, or, sparse, those to their nearest rows, as neighbors transformers leave them (fitted rows that would
+        list a new row, and whose distance is not stored, are then unknown to it).
+    components : what to do with a disconnected graph. "auto": islands, components of fewer than 1 % of few rows, 100
+        rows, or 0.1 % of many, take the coordinates of their nearest row outside and the label −1; larger parts are
+        embedded jointly, at most half of the coordinates telling them apart. "joint": all components, all contrasts
+        first (seed 001; what "auto" is for a user's graph). "largest": the other rows take the coordinates of their
+        nearest row in it. "per-component": each by itself. "bridge": joined by their shortest edges. "error": refused.
+        Edges with W_ij/√(d_i d_j) ≤ 1e-10 join nothing.
+    recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
+    algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
+        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``
+        and NN-descent fits.
+    solver : "exact", or "landmarks": eigenvectors in a subspace made from landmarks, in four passes over the matrix
+        (of each component of more than n_landmarks rows); for rows and their graphs.
+    n_landmarks : int > n_components, at most 8192.
+    landmarks : "max-min" (far from each other) or "uniform".
+    extension : "galerkin" (rows interpolated from their five nearest landmarks, every landmark a function; accurate)
+        or "nystrom" (the few eigenvectors of the landmarks' own map).
+    tol : float. Largest residual ‖Sv − λv‖ of the wanted eigenpairs, S = D^{-1/2} W D^{-1/2} (solver="exact"). The
+        solve goes on, down to tol/10⁴, until it is at most (1 − λ)/10 too: eigenvalues near 1 differ by little.
+    max_passes : int. Passes over the matrix before the solver gives up (with a warning).
+    random_state : int, None or a generator.
+    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    verbose : bool. Whether ``fit`` shows its progress.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
+
+    Attributes
+    ----------
+    embedding_ : (n, m), in the order of the input; NumPy for NumPy input, else a lazy Dask array. Rows that are equal
+        have the same coordinates: those of the first of them, whose neighbors ``transform`` finds again.
+    eigenvalues_ : (m,) descending, trivial one left out; (c, m) for components="per-component"; all that were computed
+        for n_components="auto".
+    generator_eigenvalues_ : like ``eigenvalues_``, (4/ε′)(1 − λ): eigenvalues of minus the operator that the walk tends
+        to, in inverse squared units of the rows with ``target`` or one scale, in units of the scales without. ε′ is ε
+        corrected for the end of the kernel at the k-th neighbor or the radius. Their ratios are right to some 5 % at
+        k = 15; their absolute scale to 7 % for random rows and Laplace–Beltrami, while with drift it is off by one
+        factor (1.19 for c = 2, .86 for c = 1 on a curve at k = 15; 8 % at k = 120), and evenly spaced rows have too
+        large ones (1.4 at k = 10 on a curve; warned about with ``target``). None for a user's graph.
+    residuals_ : ‖Sv − λv‖ of each, shaped like ``eigenvalues_``.
+    certificate_ : dict: solver, passes, gaps, recall, components, bandwidth, dimension; under "judgement" what each
+        coordinate shows (participation, rows that carry it, whether it is a function of earlier ones, sin θ), and the
+        map as a whole (neighbors kept, trustworthiness, continuity, triplets, with standard errors); "warnings".
+    epsilon_, t_ : float.
+    n_components_, n_features_in_ : int.
+    labels_ : (n,) component of each row, 0 the largest; −1 for rows of islands.
+    graph_ : the neighbor graph.
+
+    Raises
+    ------
+    InputError : NaN or infinity (rows named), parameters out of range, a graph that is not symmetric.
+    DisconnectedGraphError : several components and components="error"; their sizes are listed.
+    PlanError : a radius that joins too many rows; one that joins fewer is proposed.
+    Warnings, also in the certificate: a solve that stops early (ConvergenceWarning), parts and islands
+    (ComponentsWarning), coordinates carried by few rows and rows cut off (LocalizedWarning), harmonics
+    (HarmonicWarning), eigenvalues too close together (SeparationWarning), a map that does not keep neighborhoods
+    (MapWarning), repeated rows (DegenerateWarning).
+
+    Notes
+    -----
+    Cost: 2 passes over the input, 5–6 over the ordered copy, some 20–80 over the sparse kernel (2·8·k·n bytes).
+    Memory: a few canonical blocks (32 MiB) a worker; nothing of size n·d or n·m in one process. The exception is
+    n_neighbors=None, at most 4096 rows: distances, kernel and solve are one task each, of 40 n² bytes at the most
+    (640 MiB), and 24 n² typically.
+
+    References
+    ----------
+    R. Coifman, S. Lafon, Diffusion maps, ACHA 21 (2006). M. Cameron, lecture notes, §9 (seed 000). T. Berry, J. Harlim,
+    Variable bandwidth diffusion kernels, ACHA 40 (2016). L. Haghverdi et al., Diffusion pseudotime, Nature Methods 13
+    (2016). L. Zelnik-Manor, P. Perona, Self-tuning spectral clustering, NIPS (2004).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> angle = np.linspace(0, 2 * np.pi, 200, endpoint=False)
+    >>> dm = DiffusionMap(n_components=2, n_neighbors=4).fit(np.column_stack([np.cos(angle), np.sin(angle)]))
+    >>> bool(np.allclose(np.hypot(*dm.embedding_.T) / np.hypot(*dm.embedding_[0]), 1, atol=1e-6))
+    True
+    """
+
+    n_components: Count | Auto = 2
+    _: KW_ONLY
+    n_neighbors: Count | None = 15
+    radius: Positive | None = None
+    alpha: Finite = 1.0
+    epsilon: Positive | Annotated[str, one_of(*RULES)] = "auto"
+    sigma: Positive | None = None
+    t: Nonnegative | Auto = 1
+    delta: Fraction | None = None
+    truncation: Annotated[str, one_of("relative", "absolute")] = "relative"
+    bandwidth: Annotated[str, one_of("auto", "fixed", *LOCAL)] = "auto"
+    target: Annotated[str, one_of(*DRIFT)] | None = None
+    dimension: Positive | Auto = "auto"
+    truncated: bool = False
+    metric: GraphMetric = "euclidean"
+    components: Annotated[str, one_of("auto", *POLICIES)] = "auto"
+    recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
+    algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
+    solver: Annotated[str, one_of("exact", "landmarks")] = "exact"
+    n_landmarks: int = 500
+    landmarks: Annotated[str, one_of(*SELECTIONS)] = "max-min"
+    extension: Annotated[str, one_of(*EXTENSIONS)] = "galerkin"
+    tol: Fraction = 1e-6
+    max_passes: Annotated[int, at_least(4)] = 300
+    random_state: Seed = 0
+
+    def _walk(self, graph: GraphShape) -> WalkOptions:
+        return WalkOptions.of(self)
+
+    def _require(self, need: Requirements) -> None:
+        need(
+            self.radius is None or self.sigma is not None or not isinstance(self.epsilon, str),
+            "epsilon",
+            f"a number (or sigma) with a radius: there is one scale, {ONE_SCALE}",
+        )
+        need(
+            self.radius is None or self.bandwidth not in LOCAL,
+            "bandwidth",
+            f"'auto' or 'fixed' with a radius: there is one scale, {ONE_SCALE}",
+        )
+        need(self.sigma is None or self.epsilon == "auto", "sigma", "None where epsilon is given")
+        need(
+            self.bandwidth not in LOCAL or not isinstance(self.epsilon, str) or self.epsilon == "auto",
+            "epsilon",
+            f"'auto' or a number where bandwidth={self.bandwidth!r}: it multiplies the scales of the rows",
+        )
+        need(self.target is None or self.alpha == 1.0, "alpha", "left at 1 where a target is given, which decides it")
+        need(
+            self.target is None or self.solver == "exact",
+            "solver",
+            "'exact' where a target is given: that walk is held back, and does not smooth what landmarks interpolate",
+        )
+        whole = is_integer(self.n_landmarks) and self.n_landmarks <= MAX_LANDMARKS
+        most = AUTO if isinstance(self.n_components, str) else self.n_components
+        enough = whole and is_integer(most) and self.n_landmarks > most
+        need(enough or self.solver == "exact", "n_landmarks", f"an integer > n_components, at most {MAX_LANDMARKS}")
+
+    def _set_fitted(self, run: Run) -> None:
+        """Eigenvalues, coordinates and scales as attributes."""
+        super()._set_fitted(run)
+        self.eigenvalues_ = read_array(run.path("solve", "eigenvalues"))
+        self.t_ = run.results("coordinates")["t"]
+        self.generator_eigenvalues_ = None
+        if run.has("bandwidth"):
+            self.generator_eigenvalues_ = generator_eigenvalues(
+                self.eigenvalues_, run.results("bandwidth"), run.results("kernel")
+            )
+        self._set_array("labels_", "coordinates", "labels")
+
+    def diffusion_distance(self, i: Any, j: Any) -> Array:
+        """D_t between rows i and j of the input, (len(i),): ‖Ψ_t(x_i) − Ψ_t(x_j)‖ (seed 000 eq. 27)."""
+        self._check_fitted()
+        i, j = np.atleast_1d(i), np.atleast_1d(j)
+        embedding = self._run.array("coordinates", "embedding", self._in_memory)
+        return np.asarray(np.linalg.norm(_take(embedding, i) - _take(embedding, j), axis=1))
+
+
+def _take(embedding: Any, rows: Array) -> Array:
+    return np.asarray(embedding[np.asarray(rows)])

@@ -1,0 +1,357 @@
+"""Coordinates of new rows of a diffusion map: the α-correct Nyström formula."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from bigembed.errors import InputError, InputTypeError
+from bigembed.estimator.extension import Grouping
+from bigembed.maps.bandwidth import Bandwidth, own_scales
+from bigembed.maps.graph_rows import block_of_rows, fitted_shape, ready_rows
+from bigembed.maps.kernels import local_squared
+from bigembed.maps.landmark_maps import divided
+from bigembed.maps.walk.coordinates import Scaling, WalkCoordinates
+from bigembed.neighbors.components import nearest_embedded
+from bigembed.neighbors.given.query import (
+    AnyIndex,
+    GivenIndex,
+    RadiusIndex,
+    any_index_of,
+    join_parts,
+    joining_memory,
+    nearest_given,
+)
+from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.query import MAX_PAIRS, Joined
+from bigembed.neighbors.radius import EDGES_PLANNED
+from bigembed.neighbors.search.by_metric import by_metric
+from bigembed.neighbors.survey import Shape
+from bigembed.rows.input import column_source, row_source
+from bigembed.rows.source import RowSource, rows_at
+from bigembed.rows.sparse import is_csr_group
+from bigembed.runtime.blocks import Array, by_owner
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Context
+from bigembed.store.arrays import read_array, read_by_id
+from bigembed.store.paths import AnyPath, at, is_path
+
+# ----------------------------------------------------------------------------------------------------- fitted walk
+# What functions of a fitted walk need of it: its stages, the order of the input, columns that belong to its rows.
+
+
+def run_of(fitted: Any, what: str) -> Run:
+    """The run of a map whose walk is there; InputTypeError for another one, and for a saved model."""
+    if not hasattr(fitted, "_check_fitted"):
+        raise InputTypeError(f"{what} takes a fitted map of a walk, such as DiffusionMap; got {type(fitted).__name__}")
+    fitted._check_fitted()
+    run: Run = fitted._run
+    run.check()
+    if run.kind == "model" or not all(run.has(stage) for stage in ("kernel", "components", "solve", "coordinates")):
+        why = "a saved model does not hold its walk" if run.kind == "model" else f"{type(fitted).__name__} has none"
+        raise InputTypeError(f"{what} needs the walk of a fitted map, and {why}. Fit a DiffusionMap")
+    return run
+
+
+@dataclass(frozen=True)
+class InputOrder:
+    """Which rows of the input the blocks of the graph hold. Small and picklable."""
+
+    starts: tuple[int, ...]
+    ordered: Ordered | None
+    """None where the graph has the order of the input."""
+
+    @classmethod
+    def of(cls, context: Context) -> Self:
+        """That of a fitted walk."""
+        rows = context.results("kernel")["rows"]
+        ordered = Ordered.open(context.of("order")) if context.home.has("order") else None
+        return cls(tuple(np.cumsum([0, *rows]).tolist()), ordered)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the graph."""
+        return len(self.starts) - 1
+
+    def ids(self, b: int) -> Array:
+        """Rows of the input in one block."""
+        return self.ordered.ids(b) if self.ordered else np.arange(self.starts[b], self.starts[b + 1])
+
+
+@dataclass(frozen=True)
+class WalkVectors:
+    """Where a task finds the eigenvectors of the rows, by blocks of the graph."""
+
+    right: str
+    degree: str
+    labels: str
+    replaced: str
+    """Which rows have the coordinates of another one; empty where none has."""
+    order: InputOrder
+    symmetric: bool
+
+    @classmethod
+    def of(cls, context: Context, symmetric: bool) -> Self:
+        """Those of a fitted walk."""
+        found = context.results("coordinates")
+        replaced = context.of("coordinates") if found["filled_rows"] or found["repeated_rows"] else ""
+        paths = context.of("solve", "right"), context.of("kernel", "degree"), context.of("components", "labels")
+        return cls(*paths, replaced, InputOrder.of(context), symmetric)
+
+    def block(self, b: int) -> Array:
+        """Eigenvectors of the rows of a block; of a row that repeats another one those of that one."""
+        out, weight = read_array(f"{self.right}/{b}"), read_array(f"{self.degree}/{b}")
+        if self.replaced:
+            rows, ids = (read_array(f"{self.replaced}/{name}/{b}") for name in ("outside", "nearest"))
+            out[rows] = read_by_id(self.right, self.order.starts, ids)
+            weight[rows] = read_by_id(self.degree, self.order.starts, ids)
+        return out * np.sqrt(weight)[:, None] if self.symmetric else out
+
+
+def inputs_of(run: Run) -> tuple[str, ...]:
+    """The stages that a function of the walk depends on."""
+    order = ("order",) if run.has("order") else ()
+    graph = next(name for name in ("bridge", "graph", "weights") if run.has(name))
+    return ("kernel", graph, "components", "solve", "coordinates", *order)
+
+
+@dataclass(frozen=True)
+class ColumnVector(RowSource):
+    """One column, from an array of one dimension."""
+
+    def read(self, start: int, stop: int) -> Array:
+        """Rows ``start:stop``, (rows, 1)."""
+        return np.asarray(super().read(start, stop)).reshape(-1, 1)
+
+
+def columns_source(columns: Any, n: int, scratch: AnyPath) -> tuple[RowSource, bool, bool]:
+    """Columns (n, c) or (n,) that belong to the rows of the input; whether in memory, and whether a vector."""
+    if is_path(columns):
+        path = at(columns).absolute()
+        flat = not is_csr_group(path) and len(rows_at(path).shape) == 1
+    else:
+        flat = getattr(columns, "ndim", None) == 1 or (not hasattr(columns, "shape") and np.ndim(columns) == 1)
+    if flat:
+        vector = column_source(columns, n, scratch, "columns")
+        source: RowSource = ColumnVector((n, 1), vector.dtype, vector.path, vector.array, offset=vector.offset)
+        in_memory = not is_path(columns) and not hasattr(columns, "dask")
+    else:
+        source, in_memory = row_source(columns, scratch, "columns", sparse=True)
+    if source.shape[0] != n:
+        raise InputError(f"the columns have {source.shape[0]:,} rows, the map has {n:,}; give one for each")
+    if source.dtype.kind not in "buif":
+        raise InputError(f"the columns hold {source.dtype}; numbers are needed. Encode text first")
+    return source, in_memory, flat
+
+
+# ------------------------------------------------------------------------------------------------------- extension
+
+
+@dataclass(frozen=True)
+class WalkModel:
+    """What a task needs to extend: paths into the run or the saved model, and small numbers."""
+
+    index: AnyIndex
+    shape: Shape
+    fitted: WalkCoordinates
+    averaged: str
+    """What the walk averages to the eigenvectors themselves; empty where that is λ times them."""
+    density: str
+    search: str
+    """Where the scales of the rows are; empty for a graph of a radius, which has one scale."""
+    epsilon: float
+    alpha: float
+    bandwidth: Bandwidth
+    floor: float
+    """Least scale of a row."""
+    unit: float | None
+    """ρ_min² of a walk held back for a target (0 where all rows have one scale); None without one."""
+    parts: int
+    """How many of the first components have their own coordinates; other rows have those of their nearest row."""
+
+
+def model_of(run: Run, metric: Any = None) -> WalkModel:
+    """The extension model of a fitted run; ``metric``: what the caller gave, by which a function is known."""
+    shape, coordinates = fitted_shape(run, metric), run.results("coordinates")
+    asked, kernel, scale = run.parameters("kernel"), run.results("kernel"), run.results("bandwidth")
+    rule = asked.get("rule", "self-tuned" if asked.get("self_tuned") else "fixed")  # (models before 0.2)
+    return WalkModel(
+        any_index_of(run, shape),
+        shape,
+        WalkCoordinates(
+            run.path("solve", "right"),
+            run.path("components", "labels"),
+            tuple(Ordered.open(run.path("order")).starts),
+            read_array(run.path("solve", "eigenvalues")),
+            Scaling(coordinates["t"], coordinates["n_components"], columns=tuple(coordinates.get("columns", ()))),
+        ),
+        run.path("solve", "averaged") if run.results("solve").get("averaged") else "",
+        run.path("kernel", "q"),
+        "" if run.has("density") else run.path("search" if run.has("search") else "graph"),
+        scale["epsilon"],
+        kernel.get("alpha", asked["alpha"]),
+        Bandwidth(scale["epsilon"], rule, asked["truncated"], bridged=asked.get("bridged", False)),
+        scale.get("floor", 0.0),
+        kernel["unit"] if "target" in asked else None,
+        coordinates.get("parts") or parts_before(run),
+    )
+
+
+def parts_before(run: Run) -> int:
+    """How many components of a model made before 0.2 have their own coordinates."""
+    largest_only = run.parameters("coordinates")["policy"] == "largest"
+    return 1 if largest_only else int(run.results("components")["components"])
+
+
+def extend_rows(rows: Any, model: WalkModel) -> Array:
+    """Coordinates of finite new rows, made ready for the search first."""
+    return nystrom_rows(ready_rows(rows, model.shape), model)
+
+
+def grouping(model: WalkModel) -> Grouping | None:
+    """How new rows are brought to the blocks of fitted rows that they belong to; sparse rows are not."""
+    if model.shape.sparse or isinstance(model.index, GivenIndex):
+        return None
+    blocks, shape = len(Ordered.open(model.index.order).blocks), model.shape
+    edges = EDGES_PLANNED if isinstance(model.index, RadiusIndex) else 2 * model.index.n_neighbors
+    most = MAX_PAIRS // edges  # so that batches need not be divided, mostly
+    return Grouping(block_of_rows, blocks, shape.row_bytes, most, partial(extension_memory, model))
+
+
+UNTOLD = 1e-3
+"""Least share of an eigenvector that the average over the neighbors of a row must hold to be divided by."""
+
+
+def extension_memory(model: WalkModel, rows: int) -> int:
+    """Bytes that :func:`nystrom_rows` holds at most for that number of rows, without the rows themselves."""
+    return joining_memory(model.index, model.shape, rows) + rows * 24 * int(model.fitted.eigenvalues.shape[-1])
+
+
+def nystrom_rows(rows: Any, model: WalkModel) -> Array:
+    """Nyström: ψ_l(x) = λ_l^{-1} Σ_j p(x, j) ψ_l(j), then λ^t (the q_x^{-α} of the new row cancels)."""
+    coordinates = np.empty((rows.shape[0], model.fitted.width))
+    for members, joined in join_parts(rows, model.index):
+        coordinates[members] = _extend_joined(rows, members, joined, model)
+    return coordinates
+
+
+def _extend_joined(rows: Any, members: Array, joined: Joined, model: WalkModel) -> Array:
+    """Coordinates of the rows ``members``, from their edges."""
+    starts, eigenvalues = np.array(model.fitted.starts), model.fitted.eigenvalues
+    near = _Neighborhood(joined.ids, starts)
+    label = near.read(model.fitted.labels)
+    kernel = _kernel(joined, near, model) * near.read(model.density).astype(np.float64) ** -model.alpha
+    of_edge = np.repeat(np.arange(len(members)), np.diff(joined.indptr))
+    home = _component(joined, kernel, label)
+    home = np.where(home < model.parts, home, -1)
+    kernel = np.where(label == home[of_edge], kernel, 0.0)
+    if model.unit is not None:
+        kernel[_twins(joined, of_edge)] = 0.0
+    total, mean = near.sums(kernel, of_edge, len(members), model.averaged or model.fitted.right, eigenvalues.shape[-1])
+    inside = total > 0
+    own = eigenvalues[np.maximum(home, 0)] if eigenvalues.ndim == 2 else eigenvalues[None]
+    if model.unit:
+        own = _held(own, own_scales(joined.rho, model.floor) ** 2 / model.unit)
+    mean = np.where(inside[:, None], mean / np.where(inside, total, 1)[:, None], 0.0)
+    extended = mean if model.averaged else divided(mean, own)
+    coordinates = model.fitted.scaled(extended, np.maximum(home, 0))
+    outside = np.flatnonzero(~inside)
+    if len(outside):
+        coordinates[outside] = model.fitted.of_rows(_nearest(rows[members[outside]], joined, outside, model))
+    return coordinates
+
+
+def _nearest(rows: Any, joined: Joined, outside: Array, model: WalkModel) -> Array:
+    """The fitted row with coordinates of its own that is nearest to each row that no edge leads to."""
+    ordered, labels = Ordered.open(model.index.order), model.fitted.labels
+    if isinstance(model.index, GivenIndex):
+        whole = np.concatenate([read_array(f"{labels}/{b}") for b in range(len(ordered.blocks))])
+        return nearest_given(rows, model.index, whole, model.parts)
+    places = joined.block[outside], joined.cell[outside]
+    return nearest_embedded(ordered, labels, rows, *places, model.parts, by_metric(model.shape))
+
+
+def self_weight(rows: Any, model: WalkModel) -> Array:
+    """1 / (1 + Σ_j k(x, x_j)) of prepared rows (m, d), over the fitted rows j that the graph joins to x, equal ones
+    left out: how much of the walk would stay at x (k(x, x) = 1). In (0, 1]; 1 where no fitted row is within reach.
+
+    Where scales follow the density the one of the fitted row counts: that of x would grow with its distance.
+    """
+    mass = np.zeros(len(rows))
+    starts = np.array(model.fitted.starts)
+    for members, joined in join_parts(rows, model.index):
+        kernel = _kernel(joined, _Neighborhood(joined.ids, starts), model, theirs=True)
+        of_edge = np.repeat(np.arange(len(members)), np.diff(joined.indptr))
+        mass[members] = np.bincount(of_edge, np.where(joined.squared > 0, kernel, 0.0), minlength=len(members))
+    return np.asarray(1.0 / (1.0 + mass))
+
+
+def _component(joined: Joined, kernel: Array, label: Array) -> Array:
+    """Component of each new row: that of the row joined to it with the largest weight (ties by id)."""
+    home = np.full(len(joined.indptr) - 1, -1, np.int64)
+    first = np.flatnonzero(np.diff(joined.indptr))
+    if len(first):
+        largest = np.maximum.reduceat(kernel, joined.indptr[first])
+        best = np.flatnonzero(kernel == np.repeat(largest, np.diff(joined.indptr)[first]))
+        home[first] = label[best[np.searchsorted(best, joined.indptr[first])]]
+    return home
+
+
+def _kernel(joined: Joined, near: _Neighborhood, model: WalkModel, theirs: bool = False) -> Array:
+    squared = joined.squared.astype(np.float64)
+    if model.bandwidth.local:
+        fitted = own_scales(np.sqrt(near.read(f"{model.search}/rho_squared").astype(np.float64)), model.floor)
+        own = fitted if theirs else np.repeat(own_scales(joined.rho, model.floor), np.diff(joined.indptr))
+        squared = local_squared(squared, own, fitted, model.bandwidth.rule)
+    return model.bandwidth.weights(squared, model.epsilon)
+
+
+def _twins(joined: Joined, of_edge: Array) -> Array:
+    """The edge of each new row to the fitted row that it is: of its edges of length 0 the first."""
+    zeros = np.flatnonzero(joined.squared == 0)
+    return zeros[np.unique(of_edge[zeros], return_index=True)[1]]
+
+
+def _held(eigenvalues: Array, steps: Array) -> Array:
+    """What Σ_{j≠i} p(x, j) ψ(j) is over ψ(x), (rows, m), for steps that last ``steps``: 1 − (1 − λ) ρ²/ρ_min².
+
+    Where it is near 0 the neighbors do not determine ψ(x): their average is taken as it is.
+    """
+    factor = 1.0 - (1.0 - eigenvalues) * steps[:, None]
+    return np.asarray(np.where(np.abs(factor) < UNTOLD, 1.0, factor))
+
+
+class _Neighborhood:
+    """Values of per-row arrays at the internal ids of edges, read block by block."""
+
+    def __init__(self, ids: Array, starts: Array) -> None:
+        self.ids = ids
+        self.parts: list[tuple[int, Any, Array]] = [(0, slice(None), ids)]
+        if len(starts) > 2:
+            self.parts = list(by_owner(starts, ids))
+
+    def read(self, path: str) -> Array:
+        """The array (n,) under ``path/b`` at every id."""
+        out = np.zeros(0)
+        for b, edges, rows in self.parts:
+            values = read_array(f"{path}/{b}")
+            out = out if len(out) else np.zeros(len(self.ids), values.dtype)
+            out[edges] = values[rows]
+        return out
+
+    def sums(self, weights: Array, of_edge: Array, n: int, path: str, width: int) -> tuple[Array, Array]:
+        """Σ w and Σ w v over the edges of each new row, v (width,) from the array under ``path/b``.
+
+        Block after block, edges by id: in the same order for a row whatever other rows there are.
+        """
+        total, mean = np.bincount(of_edge, weights, minlength=n), np.zeros((n, width))
+        for b, edges, rows in self.parts:
+            shape = (n, int(rows.max()) + 1)
+            indptr = np.concatenate([[0], np.cumsum(np.bincount(of_edge[edges], minlength=n))])
+            values = read_array(f"{path}/{b}")[: shape[1]]
+            mean += csr_array((weights[edges], rows, indptr), shape=shape) @ values
+        return total, mean

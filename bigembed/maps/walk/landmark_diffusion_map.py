@@ -1,0 +1,188 @@
+"""Landmark diffusion maps (Roseland): the walk from row to landmark to row, in three passes, without a graph."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, ClassVar
+
+from bigembed.errors import InputError
+from bigembed.estimator.certificate import carried_warnings
+from bigembed.estimator.extension import Extension
+from bigembed.estimator.rowwise import RowwiseEstimator
+from bigembed.maps.kernels import Kernel, checked_kernel
+from bigembed.maps.landmark_rows import MAX_LANDMARKS, SELECTIONS, duplicates_note, landmark_rows_stage
+from bigembed.maps.walk.landmark_walk import (
+    RANK,
+    LandmarkWalkModel,
+    extend,
+    gram_stage,
+    solve_stage,
+    sums_stage,
+    walk_of,
+)
+from bigembed.rows.passes import checked_shape
+from bigembed.rows.source import RowSource
+from bigembed.runtime.parameters import Auto, Count, Nonnegative, Positive, Requirements, Seed, is_integer, one_of
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Stage
+from bigembed.store.arrays import read_array
+
+
+@dataclass(eq=False, repr=False)
+class LandmarkDiffusionMap(RowwiseEstimator, registered="landmark_diffusion_map"):
+    """Diffusion map by way of landmarks (Roseland): D⁻¹ W Wᵀ, W = k(X, landmarks), D = diag(W Wᵀ 1).
+
+    The coordinates of row i are (λ_1^t ψ_1(i), …, λ_m^t ψ_m(i)), λ = σ² of the singular value decomposition of
+    D^{-1/2} W, ψ = D^{-1/2} u with Σ π ψ² = 1, π = d/Σd; the constant is left out. As landmarks and rows grow, the walk
+    tends to a diffusion that also depends on the density of the landmarks (Shen & Wu 2022): not the operator of
+    :class:`DiffusionMap`. Far fewer landmarks than rows make it quick, and robust to noise.
+
+    Parameters
+    ----------
+    n_components : int ≥ 1, the number m of coordinates.
+    n_landmarks : int > n_components, at most 8192, L.
+    landmarks : "max-min" (far from each other, among 30·L sampled rows) or "uniform" (as dense as the rows).
+    kernel : "gaussian" exp(−‖x − z‖²/ε); or a function of two blocks of rows that returns (len(a), len(b)) finite
+        values ≥ 0, or "module:name" of one.
+    epsilon : number > 0 (in squared units of the data) or "auto": the median squared distance of a landmark to its
+        third nearest.
+    t : float ≥ 0. Diffusion time; 0 leaves eigenvectors unscaled.
+    random_state : int, None or a generator.
+    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    verbose : bool. Whether ``fit`` shows its progress.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
+
+    Attributes
+    ----------
+    embedding_ : (n, m).
+    eigenvalues_ : (m,) λ = σ², descending, in [0, 1].
+    residuals_ : (m,) ‖G v − λ v‖ of the landmarks' own problem.
+    epsilon_ : float, None for a function.
+    n_components_, n_features_in_ : int.
+    certificate_ : dict; ``converged`` where half of the landmarks give nearly the same walk: ``half_moved``, the
+        largest change of an eigenvalue as a share of min(λ, 1 − λ), and ``half_turned``, the sine of the angle between
+        the coordinates of both, are at most .5 (else a ConvergenceWarning).
+
+    Raises
+    ------
+    InputError : parameters out of range, NaN or infinity in rows or kernel (named), negative values of a function, rows
+        that reach no landmark.
+    DisconnectedGraphError : landmarks between which nobody walks.
+
+    Notes
+    -----
+    Cost: a sample, then three passes over the rows, with n·L values of the kernel each and n·L² products in the second.
+    Memory: 8·L² bytes and a tile of 2048 × L a few times. Eigenvectors with λ near 0 are noise divided by σ.
+    ``fit`` reads rows of a few blocks once more (four blocks, or a twentieth of all) and compares 1 000 of them with
+    each other, to judge the map.
+
+    References
+    ----------
+    C. Shen, H.-T. Wu, Scalability and robustness of spectral embedding: landmark diffusion is all you need,
+    Information and Inference 11 (2022).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> angle = np.linspace(0, 2 * np.pi, 400, endpoint=False)
+    >>> ldm = LandmarkDiffusionMap(n_landmarks=50, landmarks="uniform")
+    >>> ldm.fit_transform(np.column_stack([np.cos(angle), np.sin(angle)])).shape
+    (400, 2)
+    """
+
+    follows_dtype = True
+    saved_stages: ClassVar = {
+        "landmarks": ("rows",),
+        "sums": ("sums",),
+        "solve": ("matrix", "eigenvalues", "residuals"),
+        "coordinates": ("embedding",),
+    }
+
+    n_components: Count = 2
+    _: KW_ONLY
+    n_landmarks: int = 500
+    landmarks: Annotated[str, one_of(*SELECTIONS)] = "max-min"
+    kernel: Any = "gaussian"
+    epsilon: Positive | Auto = "auto"
+    t: Nonnegative = 1
+    random_state: Seed = 0
+
+    def stages(self, source: RowSource) -> list[Stage]:
+        """Landmarks, s = Wᵀ1, G = Wᵀ D⁻¹ W, its eigenvectors and, on demand, coordinates."""
+        self._check()
+        n, _ = checked_shape(source, at_least=2)
+        m, wanted = int(self.n_components), min(int(self.n_landmarks), n)
+        if m >= n:
+            raise InputError(f"n_components={m}: {n} rows have at most {n - 1} coordinates; ask for fewer")
+        function = self._function()
+        epsilon = self.epsilon if isinstance(self.epsilon, str) else float(self.epsilon)
+        stages = [
+            landmark_rows_stage(source, wanted, self.landmarks, m + 1, self._seed()),
+            sums_stage(source, function, epsilon, wanted),
+            gram_stage(source, function, wanted),
+            solve_stage(m, float(self.t), wanted, function),
+        ]
+        return [*stages, self._output_stage(source, stages, m, source.work, against=wanted)]
+
+    def _function(self) -> Kernel | None:
+        own = callable(self.kernel) or ":" in self.kernel
+        return checked_kernel(self.kernel) if own else None
+
+    def _require(self, need: Requirements) -> None:
+        most = is_integer(self.n_landmarks) and self.n_landmarks <= MAX_LANDMARKS
+        enough = most and is_integer(self.n_components) and self.n_landmarks > self.n_components
+        need(enough, "n_landmarks", f"an integer > n_components, at most {MAX_LANDMARKS}")
+        known = callable(self.kernel) or (
+            isinstance(self.kernel, str) and (self.kernel == "gaussian" or ":" in self.kernel)
+        )
+        need(known, "kernel", "'gaussian', a function of two blocks of rows, or 'module:name' of one")
+
+    def _check(self) -> None:
+        super()._check()
+        self._function()
+
+    def _set_fitted(self, run: Run) -> None:
+        self.eigenvalues_ = read_array(run.path("solve", "eigenvalues"))
+        self.residuals_ = read_array(run.path("solve", "residuals"))
+        self.n_components_ = len(self.eigenvalues_)
+        self.epsilon_ = run.results("sums")["epsilon"]
+
+    def _certificate(self, run: Run) -> dict[str, Any]:
+        landmarks, solve, gram = run.results("landmarks"), run.results("solve"), run.results("gram")
+        degenerate = duplicates_note(landmarks)
+        if gram["far"]:
+            degenerate.append(
+                f"{gram['far']} of {landmarks['n']} rows are too far from every landmark to take part in the walk; "
+                "they have the coordinates of their nearest landmark. Raise epsilon or n_landmarks"
+            )
+        if self.n_components_ < self.n_components:
+            degenerate.append(
+                f"n_components={self.n_components}: only {self.n_components_} eigenvalues of it are above {RANK}, so "
+                "there are as many coordinates. Lower epsilon or raise n_landmarks"
+            )
+        return {
+            **solve,
+            "passes": 2,
+            "epsilon": self.epsilon_,
+            "landmarks": landmarks["landmarks"],
+            "far_rows": gram["far"],
+            "eigenvalues": self.eigenvalues_.tolist(),
+            "seed": run.parameters("landmarks")["seed"],
+            "input": {name: landmarks[name] for name in ("n", "d", "dtype")},
+            "warnings": {
+                "convergence": [solve["advice"]] if solve["advice"] else [],
+                "degenerate": degenerate,
+                "localized": carried_warnings(solve, "raise epsilon"),
+            },
+        }
+
+    def _extension(self, run: Run) -> Extension:
+        landmarks, solve = run.results("landmarks"), run.results("solve")
+        model = LandmarkWalkModel(
+            run.path("landmarks", "rows"),
+            run.path("sums", "sums"),
+            run.path("solve"),
+            walk_of(self._function(), run.results("sums")["epsilon"]),
+            run.parameters("solve")["t"],
+        )
+        return Extension(extend, model, solve["n_components"], landmarks["d"], dtype=landmarks["dtype"], cheap=False)

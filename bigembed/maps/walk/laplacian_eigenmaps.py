@@ -1,0 +1,195 @@
+"""Laplacian eigenmaps (Belkin & Niyogi): the smoothest functions on a neighbor graph."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any
+
+from bigembed.errors import InputError
+from bigembed.estimator.graph_input import ISLANDS, POLICIES, GraphShape
+from bigembed.maps.kernels import BINARY, LOCAL
+from bigembed.maps.walk.stages import SpectralEstimator, WalkOptions
+from bigembed.neighbors.given.graph import GraphMetric
+from bigembed.neighbors.search.recall import ALGORITHMS
+from bigembed.runtime.parameters import Auto, Count, Fraction, Positive, Requirements, Seed, at_least, interval, one_of
+from bigembed.stages.runs import Run
+from bigembed.store.arrays import read_array
+
+# ------------------------------------------------------------------------------------------------------------ heat
+# The walk of a Laplacian eigenmap: heat or binary weights on a graph, as they are (seed 000 §9.3).
+
+EDGES = ("heat", BINARY)
+"""Weights of the edges."""
+REACH = 0.25
+"""ε of a graph of a radius, over the squared radius: e⁻⁴ at its end, as the adaptive kernel has at least."""
+
+
+def require_heat(asked: Any, need: Requirements) -> None:
+    """What the parameters of the graph and of the weights need to go together."""
+    need(
+        asked.radius is None or asked.bandwidth not in LOCAL,
+        "bandwidth",
+        "'auto' or 'fixed' with a radius, for local scales are distances to the k nearest neighbors",
+    )
+    plain = asked.epsilon == "auto" and asked.bandwidth == "auto"
+    need(asked.weights != BINARY or plain, "weights", "'heat' where epsilon or bandwidth is given")
+    need(
+        asked.weights != BINARY or asked.radius is not None or asked.n_neighbors is not None,
+        "weights",
+        "'heat' where n_neighbors is None: all pairs would weigh the same",
+    )
+
+
+def heat_walk(asked: Any, graph: GraphShape, islands: str = ISLANDS, **others: Any) -> WalkOptions:
+    """The options of the walk for an estimator with the parameters of :class:`~bigembed.LaplacianEigenmaps`.
+
+    ``islands``: the policy of components="auto".
+    """
+    others["components"] = islands if asked.components == "auto" else asked.components
+    if asked.weights == BINARY and not graph.weighted:
+        if graph.dense:
+            raise InputError("weights='binary' on a graph of every pair: all weigh the same. Take weights='heat'")
+        others |= {"bandwidth": BINARY, "epsilon": 1.0}  # (which multiplies nothing)
+    elif graph.radius is not None:
+        if asked.bandwidth in LOCAL:
+            raise InputError(
+                f"bandwidth={asked.bandwidth!r} takes scales from the k nearest neighbors, and the graph is one of a "
+                "radius. Take bandwidth='auto'"
+            )
+        epsilon = REACH * float(graph.radius) ** 2 if asked.epsilon == "auto" else asked.epsilon
+        others |= {"epsilon": epsilon}
+    return WalkOptions.of(asked, **others)
+
+
+# --------------------------------------------------------------------------------------------- laplacian eigenmaps
+
+
+@dataclass(eq=False, repr=False)
+class LaplacianEigenmaps(SpectralEstimator, registered="laplacian_eigenmaps"):
+    """Laplacian eigenmap of rows, of a neighbor graph, or of a weighted graph.
+
+    With K_ij = exp(−‖x_i − x_j‖²/ε) or 1 on the edges of the graph (K_ii = 1), Q = diag(K1) and L = Q − K, the
+    coordinates of row i are (r_1(i), …, r_m(i)) (seed 000 eq. 39), where L R = Q R M (eq. 36), μ ascending (eq. 37),
+    and the trivial r_0 = 1, μ_0 = 0 is left out. They minimize Σ K_ij ‖y_i − y_j‖² for a given YᵀQY (eq. 40). The
+    eigenvectors are those of the walk Q⁻¹K, so M = I − Λ (eq. 38): the map is the diffusion map of α = 0 and t = 0.
+
+    Parameters
+    ----------
+    n_components : int ≥ 1, the number m of coordinates; or "auto": where the spectrum has its clearest gap, of 15.
+    n_neighbors : int ≥ 1 or None. Join two rows if either is among the k nearest of the other, the row itself not
+        counted; None takes every pair (n ≤ 4096), as one dense block. Not used where a radius is given.
+    radius : number > 0 or None. Join all rows within it instead (the ε-graph), found exactly; in units of the data.
+    weights : "heat", or "binary": every edge has weight 1 (heat after infinite time). Of a user's graph neither: its
+        weights are taken as they are.
+    epsilon : number > 0 or "auto", the time of the heat kernel (t in the source). With one scale in squared units of
+        the data; "auto" is the median squared distance to the k-th neighbor, a quarter of the squared radius, or, for
+        the complete graph, chosen by the kernel sum. With a local bandwidth a pure number; "auto" is ½ for "adaptive"
+        and 1 for "self-tuned".
+    bandwidth : "adaptive": ε times (ρ_i² + ρ_j²)/2 in place of ε, ρ the distance to the k-th neighbor, at least 1 % of
+        its median; no row is cut off, however far it lies. "self-tuned": ε ρ_i ρ_j. "fixed": ε, as in the source; rows
+        farther from their neighbors than √ε are cut off, and the certificate says so. "auto" is "fixed" where
+        ``epsilon`` is given, n_neighbors is None or there is a radius, else "adaptive".
+    metric : "euclidean", "cosine" (distances between rows scaled to length one), or another one of
+        :func:`bigembed.build_neighbor_graph`, or a function of two rows; or "precomputed": X holds distances (n, n),
+        all of them, or as a SciPy sparse matrix the lengths of the edges there are, of which the n_neighbors smallest
+        of each row count; ``transform`` takes distances of new rows to the fitted ones (k, n): all
+        of them, or, sparse, those to their nearest rows, as neighbors transformers leave them (fitted rows that would
+        list a new row, and whose distance is not stored, are then unknown to it).
+    components : what to do with a disconnected graph. "auto": islands, components of fewer than 1 % of few rows, 100
+        rows, or 0.1 % of many, take the coordinates of their nearest row outside (in a graph without rows 0) and the
+        label −1; larger parts are embedded jointly, at most half of the coordinates telling them apart. "joint": all
+        components, all contrasts first. "largest": the other rows take the coordinates of their nearest row in it.
+        "per-component": each by itself. "bridge": joined by their shortest edges. "error": refused.
+    recall : float in (0, 1]. Target share of true neighbors in the graph; measured, and warned about where missed.
+    algorithm : "auto", "cells" or "nn-descent". How neighbors are searched: exactly in the cells of near rows; by
+        NN-descent, for rows of high intrinsic dimension; "auto" takes cells unless these would miss ``recall``
+        and NN-descent fits.
+    tol : float. Largest residual ‖Q^{-1/2} L Q^{-1/2} v − μ v‖ of the wanted eigenpairs, v = Q^{1/2} r of length one.
+        The solve goes on, down to tol/10⁴, until it is at most μ/10 too.
+    max_passes : int. Passes over the matrix before the solver gives up (with a warning).
+    random_state : int, None or a generator.
+    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    verbose : bool. Whether ``fit`` shows its progress.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event: a stage starts, goes on, ends.
+
+    Attributes
+    ----------
+    embedding_ : (n, m), in the order of the input; NumPy for NumPy input, else a lazy Dask array. RᵀQR = ΣQ · I, so
+        that each column has mean 0 and mean square 1 under Q; its largest |entry| is positive. Rows that are equal have
+        the same coordinates.
+    eigenvalues_ : (m,) μ, ascending, trivial one left out; (c, m) for components="per-component"; all that were
+        computed for n_components="auto".
+    residuals_ : of each, shaped like ``eigenvalues_``.
+    certificate_ : dict: solver, passes, gaps, recall, components, bandwidth, dimension, with eigenvalues λ = 1 − μ of
+        the walk; under "judgement" what each coordinate shows, and how well the map keeps neighborhoods; "warnings".
+    epsilon_ : float, the ε that was used; None for binary weights and a user's graph.
+    n_components_, n_features_in_ : int.
+    labels_ : (n,) component of each row, 0 the largest; −1 for rows of islands.
+    graph_ : the neighbor graph.
+
+    Raises
+    ------
+    InputError : NaN or infinity (rows named), as many neighbors as rows, parameters out of range, a user's graph that
+        is not symmetric, has negative weights or nodes without an edge.
+    DisconnectedGraphError : several components and components="error"; their sizes are listed.
+    PlanError : a radius that joins too many rows; one that joins fewer is proposed.
+    Warnings, also in the certificate: those of :class:`~bigembed.DiffusionMap`.
+
+    Notes
+    -----
+    Cost: 2 passes over the input, 5–6 over the ordered copy, some 20–80 over the sparse matrix (2·8·k·n bytes).
+    Memory: a few canonical blocks (32 MiB) a worker; nothing of size n·d or n·m in one process. The exception is
+    n_neighbors=None, at most 4096 rows: one task of 40 n² bytes at the most.
+
+    scikit-learn's SpectralEmbedding leaves the diagonal of the weights out of Q. Of a graph of weights whose diagonal
+    is 0 both find the same vectors; its columns are scaled by 1/√ΣQ, and signs may differ. A user's weights are taken
+    as they are, so give them a diagonal of 0 for that, or of 1 for the map of this page.
+
+    ``transform`` averages over neighbors by the Nyström formula r(x) = Σ_j K(x, x_j) r(j) / (λ Σ_j K(x, x_j)).
+
+    References
+    ----------
+    M. Belkin, P. Niyogi, Laplacian eigenmaps for dimensionality reduction and data representation, Neural Computation
+    15 (2003). M. Cameron, lecture notes, §9.3 (seed 000). Y. Bengio et al., Out-of-sample extensions for LLE, Isomap,
+    MDS, eigenmaps, and spectral clustering, NIPS 16 (2003). L. Haghverdi et al., Diffusion pseudotime, Nature Methods
+    13 (2016), for the adaptive scale.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> angle = np.linspace(0, 2 * np.pi, 200, endpoint=False)
+    >>> ring = np.column_stack([np.cos(angle), np.sin(angle)])
+    >>> le = LaplacianEigenmaps(n_components=2, n_neighbors=2, weights="binary").fit(ring)
+    >>> bool(np.allclose(le.eigenvalues_, 2 / 3 * (1 - np.cos(2 * np.pi / 200))))
+    True
+    """
+
+    n_components: Count | Auto = 2
+    _: KW_ONLY
+    n_neighbors: Count | None = 15
+    radius: Positive | None = None
+    weights: Annotated[str, one_of(*EDGES)] = "heat"
+    epsilon: Positive | Auto = "auto"
+    bandwidth: Annotated[str, one_of("auto", "fixed", *LOCAL)] = "auto"
+    metric: GraphMetric = "euclidean"
+    components: Annotated[str, one_of("auto", *POLICIES)] = "auto"
+    recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
+    algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
+    tol: Fraction = 1e-6
+    max_passes: Annotated[int, at_least(4)] = 300
+    random_state: Seed = 0
+
+    def _require(self, need: Requirements) -> None:
+        require_heat(self, need)
+
+    def _walk(self, graph: GraphShape) -> WalkOptions:
+        return heat_walk(self, graph)
+
+    def _set_fitted(self, run: Run) -> None:
+        """Eigenvalues, coordinates and the scale as attributes."""
+        super()._set_fitted(run)
+        self.eigenvalues_ = 1.0 - read_array(run.path("solve", "eigenvalues"))
+        self._set_array("labels_", "coordinates", "labels")
+
+    def _certificate(self, run: Run) -> dict[str, Any]:
+        return {name: value for name, value in super()._certificate(run).items() if name != "t"}

@@ -1,0 +1,343 @@
+"""Eigenvectors of the random walk on a stored kernel, component by component.
+
+P = D^{-1} W is similar to S = D^{-1/2} W D^{-1/2} (seed 000 eq. 31, seed 001 eq. 2). The spectrum
+of a graph of several components is the union of their spectra, so each component is solved by
+itself, with its exact trivial vector √d deflated: small ones densely, large ones by the
+two-level LOBPCG on block vectors in the store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from bigembed.estimator.graph_input import Parts, parts_from, solved_sizes
+from bigembed.linalg import lobpcg
+from bigembed.linalg.coarse import held_by_block, held_here, held_on_disk
+from bigembed.linalg.eigenpairs import EigenResult, solve_dense_matrix
+from bigembed.linalg.operator import SparseOperator
+from bigembed.maps.walk.coordinates import assemble
+from bigembed.maps.walk.landmark_solve import Landmarks, landmark_component, landmark_cost
+from bigembed.neighbors.components import RESOLVED, find_components
+from bigembed.neighbors.every_pair import COMPLETE_ROWS
+from bigembed.runtime.blocks import Array, bounds, map_blocks, offsets
+from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.store.arrays import read_array
+from bigembed.store.exchange import Exchange
+from bigembed.store.files import read_sealed, sealed, write_json
+from bigembed.store.matrix import KEPT_BYTES, MappedMatrix, StoredMatrix
+from bigembed.store.paths import at, is_url
+from bigembed.store.spaces import Checkpoints, StoredSpace, give_back, held, in_memory
+from bigembed.store.vector_space import MemorySpace
+
+DENSE_ROWS = 2_000
+PASSES = 30
+"""Of a solve, for a plan: the benchmarked graphs take 13 to 36."""
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """What is asked of the solver."""
+
+    n_components: int
+    components: str
+    tol: float
+    max_passes: int
+    seed: int
+    landmarks: Landmarks | None = None
+    """Solve in a subspace made from landmarks; None solves exactly."""
+
+    def by_landmarks(self, size: int) -> bool:
+        """Whether a component of ``size`` rows is solved by landmarks; with fewer rows than landmarks exactly."""
+        return self.landmarks is not None and size > self.landmarks.count
+
+    def key(self) -> dict[str, Any]:
+        """For the key of a stage."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+def weights_of(context: Context) -> StoredMatrix:
+    """The normalized kernel."""
+    graph = next(name for name in ("bridge", "graph", "weights") if context.home.has(name))
+    return context.home.matrix(graph, "weights", "kernel")
+
+
+def components_stage(graph: str, n: int, n_neighbors: int, block: int) -> Stage:
+    """Connected components of the kernel on the edges of a graph (one too weak for the solve joins nothing)."""
+
+    edges = 2 * n * n_neighbors
+    cost = Cost(passes=2, read=24 * edges, write=12 * n, disk=4 * n, scratch=8 * n, memory=64 * block * n_neighbors)
+    return Stage("components", ("kernel", graph), {"resolved": RESOLVED}, run_components, cost)
+
+
+def run_components(context: Context) -> dict[str, Any]:
+    degree = context.of("kernel", "degree")
+    return find_components(weights_of(context), context.exchange, context.path(""), degree=degree)
+
+
+def solve_stage(asked: Spectrum, graph: str, n: int, n_neighbors: int, block: int) -> Stage:
+    """Right eigenvectors R of P with RᵀΠR = I (seed 000 eq. 22), trivial one left out, in internal order."""
+
+    cost = solve_cost(asked, n, n_neighbors, block)
+    by = asked.landmarks
+    scale = ("bandwidth",) if by and by.extension == "nystrom" else ()
+    inputs = ("kernel", graph, "components", *(("order",) if by else ()), *scale)
+    asks = ("kernel",) if scale else ()
+    return Stage(
+        "solve",
+        inputs,
+        asked.key(),
+        partial(run_solve, asked=asked, n_neighbors=n_neighbors),
+        cost,
+        resumes=True,
+        parameters_of=asks,
+    )
+
+
+def run_solve(context: Context, asked: Spectrum, n_neighbors: int) -> dict[str, Any]:
+    found = context.results("components")
+    parts = parts_from(asked.components, found)
+    targets = _targets(asked, parts, found["sizes"])
+    weights = weights_of(context)
+    whole = len(weights.rows) == 1
+    complete = whole and context.results("kernel")["edges"] == weights.rows[0] ** 2
+    most = COMPLETE_ROWS if complete else DENSE_ROWS
+    small = [c for c, size, _ in targets if size <= most and not asked.by_landmarks(size)]
+    labels = context.of("components", "labels")
+    degree = context.of("kernel", "degree")
+    if small and not whole:
+        map_blocks(
+            gather_block,
+            [(b,) for b in range(len(weights.rows))],
+            weights=weights,
+            wanted=small,
+            labels=labels,
+            starts=offsets(weights.rows),
+            exchange=context.exchange,
+        )
+    solved: dict[int, dict[str, Any]] = {}
+    for c, size, wanted in targets:
+        if asked.landmarks is not None and asked.by_landmarks(size):
+            solved[c] = landmark_component(context, weights, c, wanted, asked.landmarks, asked.seed, n_neighbors)
+        elif c in small:
+            source: Any = (weights, labels) if whole else len(weights.rows)
+            [solved[c]] = map_blocks(small_component, [(c,)], source=source, wanted=wanted, exchange=context.exchange)
+        else:
+            solved[c] = _large_component(context, weights, c, wanted, asked)
+    return assemble(context, weights, parts, asked.n_components, solved, labels, degree)
+
+
+def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
+    """Bytes from the width of the block of vectors.
+
+    On the disk X, P, SX, SP, SW are in double precision, W in single with as many halo rows as own ones; and what is of
+    the coarse space.
+    The largest task is the product that makes SX, SP and SW anew: with as many halo rows as own ones some
+    30 arrays (rows, width), read, joined, scaled and multiplied (the update, in tiles, holds 15), with the rows of the
+    matrix about six times; or the one that makes the coarse space. A small matrix is one task, of 40 n² bytes where
+    it has to be reduced.
+    """
+    if asked.landmarks is not None and asked.by_landmarks(n):
+        return landmark_cost(asked.landmarks, asked.n_components, n, n_neighbors, block)
+    width = block_width(asked.n_components)
+    vectors, edges = 8 * n * width, 2 * n * n_neighbors
+    stored = 6 * vectors + held_on_disk(n, width)
+    small, rows = n <= (COMPLETE_ROWS if n_neighbors >= n - 1 and n <= block else DENSE_ROWS), min(block, n)
+    return Cost(
+        passes=1 if small else PASSES,
+        read=12 * edges + 8 * n * n if small else PASSES * 8 * edges,
+        write=vectors if small else 0,
+        exchanged=0 if small else PASSES * 6 * vectors,
+        disk=8 * n * asked.n_components,
+        scratch=40 * edges if small else stored,
+        memory=40 * n * n
+        if small
+        else max(rows * (240 * width + 144 * n_neighbors), held_by_block(rows, n_neighbors)) + KEPT_BYTES,
+        coordinator=0 if small else held_here(n, width),
+        held=0 if small else held_vectors(n, edges, width),
+        checkpoint=0 if small else stored,
+        flops=0 if small else PASSES * 24 * n * width**2,
+        scalar_ops=edges if small else PASSES * edges,
+        serial_flops=3 * n**3 if small else 0,
+        maps=0 if small else 4 * PASSES,
+    )
+
+
+def _targets(asked: Spectrum, parts: Parts, sizes: list[int]) -> list[tuple[int, int, int]]:
+    """Which components are solved: (number, rows, eigenpairs wanted)."""
+    wanted = asked.n_components - parts.contrasts(asked.n_components)
+    if wanted <= 0:
+        return []
+    solved = solved_sizes(parts, asked.components, sizes, asked.n_components)
+    return [(c, size, min(wanted, size - 1)) for c, size in enumerate(solved) if size > 1]
+
+
+def gather_block(
+    b: int, *, weights: StoredMatrix, wanted: list[int], labels: str, starts: Array, exchange: Exchange
+) -> None:
+    """Leave the entries of this block that belong to small components: rows, columns (internal ids), weights."""
+    block, label = weights.block(b), read_array(f"{labels}/{b}")
+    ids = block.ids(b, starts)
+    column, row = ids[block.indices], np.repeat(ids[: len(label)], np.diff(block.indptr))
+    of_row = np.repeat(label, np.diff(block.indptr))
+    pieces: dict[str, Array] = {}
+    for c in np.intersect1d(np.unique(label), wanted):
+        mine = of_row == c
+        pieces |= {f"row{c}": row[mine], f"column{c}": column[mine], f"weight{c}": block.data[mine]}
+    exchange.put("small", b, pieces)
+
+
+def small_component(c: int, *, source: Any, wanted: int, exchange: Exchange) -> dict[str, Any]:
+    """Solve one small component in this process; its vectors stay in the exchange.
+
+    ``source``: the matrix and where its labels lie, where it is one block; else how many blocks left their entries.
+    """
+    ids, weight = _gathered(c, source, exchange) if isinstance(source, int) else _members(c, *source)
+    root = np.sqrt(weight.sum(axis=1))
+    result, vectors = solve_dense_matrix(_normalized(weight, root), wanted, deflate=root / np.linalg.norm(root))
+    exchange.put("solved", c, {"ids": ids, "vectors": vectors})
+    return _summary(result)
+
+
+def _gathered(c: int, blocks: int, exchange: Exchange) -> tuple[Array, Any]:
+    """Internal ids of the rows of a component, and its weights as a CSR matrix, from what the blocks left."""
+    parts = [[exchange.get("small", b, f"{name}{c}") for name in ("row", "column", "weight")] for b in range(blocks)]
+    row, column, weight = (np.concatenate([p for p in part if p is not None]) for part in zip(*parts, strict=True))
+    ids = np.unique(row)
+    inside = np.isin(column, ids)  # edges too weak to join lead out of a component
+    row, column = np.searchsorted(ids, row[inside]), np.searchsorted(ids, column[inside])
+    return ids, csr_array((weight[inside].astype(np.float64), (row, column)), shape=(len(ids), len(ids)))
+
+
+def _members(c: int, weights: StoredMatrix, labels: str) -> tuple[Array, Any]:
+    """Internal ids of a component's rows and its weights, from a matrix of one block: dense where all are stored."""
+    block, n = weights.block(0), weights.rows[0]
+    ids = np.flatnonzero(read_array(f"{labels}/0") == c)
+    if len(block.data) == n**2:
+        matrix = block.data.reshape(n, n)
+        return ids, (matrix if len(ids) == n else matrix[np.ix_(ids, ids)]).astype(np.float64)
+    every = csr_array((block.data.astype(np.float64), block.indices, block.indptr), shape=(n, n))
+    return ids, every if len(ids) == n else every[ids][:, ids]
+
+
+def _normalized(weight: Any, root: Array) -> Any:
+    """w_ij/(root_i root_j) in place, symmetric to the last bit."""
+    if not isinstance(weight, np.ndarray):
+        row = np.repeat(np.arange(len(root)), np.diff(weight.indptr))
+        weight.data /= root[row] * root[weight.indices]
+        return weight
+    for start, stop in bounds(len(root), 256):
+        weight[start:stop] /= np.outer(root[start:stop], root)
+    return weight
+
+
+def _large_component(context: Context, weights: StoredMatrix, c: int, wanted: int, asked: Spectrum) -> dict[str, Any]:
+    """Two-level LOBPCG on the rows of one component, its vectors in memory or in files."""
+    stored = StoredSpace(weights, Exchange(f"{context.exchange.root}/component{c}"))
+    done_file = at(stored.exchange.root) / "done.json"
+    if done_file.exists():
+        return read_sealed(done_file)
+    edges, width = context.results("kernel")["edges"], block_width(asked.n_components)
+    with held(held_vectors(sum(weights.rows), edges, width)) as (inside, where):
+        context.note(f"component {c} of the graph: vectors {where}")
+        result = _solve(context, _operator(weights, stored, inside), stored, c, wanted, asked)
+        give_back()
+    summary = _summary(result) | {"vectors": result.vectors}
+    write_json(done_file, sealed(summary))
+    return summary
+
+
+def _operator(weights: StoredMatrix, stored: StoredSpace, inside: bool) -> SparseOperator:
+    """The kernel, normalized, on vectors in this process or in files."""
+    if inside:
+        here = in_memory(weights)
+        return SparseOperator(here, MemorySpace(here), "scale")
+    far = is_url(weights.structure) and not is_url(stored.exchange.root)
+    matrix = MappedMatrix(weights, stored.exchange) if far else weights
+    return SparseOperator(matrix, StoredSpace(matrix, stored.exchange), "scale")
+
+
+def _solve(
+    context: Context, operator: SparseOperator, stored: StoredSpace, c: int, wanted: int, asked: Spectrum
+) -> EigenResult:
+    """From the start or the last checkpoint to vectors in ``stored``.
+
+    The state is on disk after every step, or from time to time where its vectors are in memory.
+    """
+    space, checkpoints = operator.space, Checkpoints(operator.space, stored)
+    state_file = at(stored.exchange.root) / "state.json"
+    if state_file.exists():
+        state = lobpcg.State.from_json(read_sealed(state_file))
+        checkpoints.restore(lobpcg.vectors_of(state, "scale"))
+        context.note(f"component {c} of the graph: going on from step {state.iteration}")
+    else:
+        stored.exchange.clear()
+        labels, degree = context.of("components", "labels"), context.of("kernel", "degree")
+        totals = space.sweep(total_degree_block, arguments=(labels, degree, c))
+        space.sweep(
+            scale_block,
+            writes=["scale", "trivial"],
+            posts=["scale"],
+            arguments=(labels, degree, c, float(np.sum(totals))),
+        )
+        state = lobpcg.init(
+            operator, wanted, tol=asked.tol, seed=asked.seed, max_passes=asked.max_passes, deflate="trivial"
+        )
+
+    def publish(state: lobpcg.State) -> None:
+        if checkpoints.due and not context.home.temporary:
+            names = lobpcg.vectors_of(state, "scale")
+            checkpoints.save(names)
+            write_json(state_file, sealed(state.to_json()), indent=None)
+            checkpoints.published(names)
+        if not state.updated:
+            context.note(f"component {c} of the graph: {state.describe()}")
+
+    result = lobpcg.solve(operator, state, on_step=publish)
+    checkpoints.save([result.vectors])
+    return result
+
+
+def block_width(n_components: int) -> int:
+    """Columns of the block of vectors: those wanted, and half as many to guard them."""
+    return n_components + max(5, (n_components + 1) // 2)
+
+
+def held_vectors(n: int, edges: int, width: int) -> int:
+    """Bytes of a solve in memory: six vectors of ``width`` columns, one of them in single precision, and their
+    restrictions, the coarse space, the matrix (8 bytes an edge; 12 where its values are in double precision)."""
+    return (56 * width + 240) * n + 10 * edges
+
+
+def total_degree_block(b: int, labels: str, degree: str, c: int) -> tuple[tuple[()], float]:
+    """Sum of the degrees of the rows of component c."""
+    return (), float(read_array(f"{degree}/{b}")[read_array(f"{labels}/{b}") == c].sum())
+
+
+def scale_block(b: int, labels: str, degree: str, c: int, total: float) -> tuple[tuple[Array, Array], None]:
+    """s = 1/√d and the trivial vector √(d/Σd) on the rows of component c, zero elsewhere."""
+    d, member = read_array(f"{degree}/{b}"), read_array(f"{labels}/{b}") == c
+    inside = member & (d > 0)
+    scale = np.where(inside, 1 / np.sqrt(np.where(inside, d, 1)), 0.0)
+    trivial = np.where(inside, np.sqrt(d / total), 0.0)
+    return (scale[:, None], trivial[:, None]), None
+
+
+def _summary(result: EigenResult) -> dict[str, Any]:
+    return {
+        "eigenvalues": np.asarray(result.eigenvalues).tolist(),
+        "residuals": np.asarray(result.residuals).tolist(),
+        "gap": float(result.gap),
+        "gaps": np.asarray(result.gaps).tolist(),
+        "orthogonality": float(result.orthogonality),
+        "passes": int(result.passes),
+        "bytes_moved": int(result.bytes_moved),
+        "iterations": int(result.iterations),
+        "converged": bool(result.converged),
+        "reason": str(result.reason),
+        "advice": str(result.advice),
+    }

@@ -1,1 +1,0 @@
-"""Connected components: found, bridged, and the nearest rows of those that are embedded."""

@@ -1,1 +1,0 @@
-"""NN-descent: rounds over all blocks, and new rows that walk along the lists."""

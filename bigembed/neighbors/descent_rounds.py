@@ -1,0 +1,289 @@
+"""NN-descent over blocks: rounds in which neighbors of neighbors are compared, whichever blocks they lie in.
+
+The lists of a block, and what it has for the lists of other blocks, travel through the exchange. A task holds one
+block of lists, the rows that are candidates of a part of it, at most :data:`ROWS_BYTES` of them, and one full buffer of
+what it found. Rejection is by the lists of the round before, and what is found is merged by (squared distance, id): the
+lists are the same whatever the tasks run on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from bigembed.distance.pairwise import rounding
+from bigembed.neighbors.graph_blocks import senders_of
+from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.search.by_metric import ByMetric
+from bigembed.neighbors.search.recall import Truth, recall_at
+from bigembed.runtime.blocks import Array, by_owner, map_blocks
+from bigembed.store.exchange import Exchange
+
+ROWS_BYTES = 128 << 20
+"""Rows of any blocks that a task holds."""
+FEWEST = 256
+"""Rows whose candidates a task takes at a time, at least."""
+CANDIDATES = 1_000
+"""Of a row at most, where lists are short: the first of its list, and the nearest of the rows that have it on theirs.
+In many dimensions some rows are on very many lists, and among those who have them there most neighbors are found: with
+as many of these as of the list itself, 10⁵ rows of 64 dimensions took twice the time to a recall of .95."""
+FOUND = 1 << 21
+"""Entries of a list that a task finds before it hands them on, at least."""
+SEEN = 1 << 22
+"""Pairs that a task remembers."""
+SEEN_BY_PRODUCTS = 1 << 16
+"""The same where a pair takes less time to compare than to look up in memory."""
+ROOM = 1.1
+"""Squared distance of the last of a few entries of a list with room, times which others are taken at least."""
+TELLING = 8
+"""Entries of a list that tell how far those are that it lacks."""
+
+
+@dataclass(frozen=True)
+class Lists:
+    """The lists of all blocks before a round, in the exchange."""
+
+    ordered: Ordered
+    exchange: Exchange
+    number: int
+    row_bytes: int
+    """Of a row as it is compared, on average."""
+    by: ByMetric | None = None
+    """How rows are compared pair by pair; None where their products tell."""
+
+    @property
+    def name(self) -> str:
+        """Under which the exchange has them."""
+        return f"lists{self.number}"
+
+    @property
+    def next(self) -> Lists:
+        """Those that the round makes."""
+        return replace(self, number=self.number + 1)
+
+    def get(self, b: int, *names: str) -> list[Array]:
+        """Of one block: ``ids``, ``squared`` and ``fresh`` (n, K), by (squared distance, id); ``reach`` (n,)."""
+        return self.exchange.get_many(self.name, b, names)
+
+    def put(self, b: int, ids: Array, squared: Array, fresh: Array) -> None:
+        """Leave the lists of a block, and what is rejected by them: squared distances beyond their reach."""
+        reach = reach_of(np.count_nonzero(ids >= 0, axis=1), squared)
+        self.exchange.put(self.name, b, {"ids": ids, "squared": squared, "fresh": fresh, "reach": reach})
+
+
+def reach_of(real: Array, squared: Array) -> Array:
+    """Squared distances beyond which lists (n, L) with ``real`` (n,) entries take nothing.
+
+    That of the last entry where a list is full. Where it lacks some, as much beyond it as it is beyond that of half
+    its rank: then about twice as many rows are within reach. Where it has few, these tell little.
+
+    >>> reach_of(np.array([4, 3, 1]), np.array([[1.0, 2, 3, 4], [1, 2, 3, np.inf], [1, np.inf, np.inf, np.inf]]))
+    array([4. , 4.5, 1.1])
+    """
+    n, width = squared.shape
+    last, half = (squared[np.arange(n), np.maximum(rank, 0)] for rank in (real - 1, (real - 1) // 2))
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        growth = np.where(half > 0, last / half, ROOM)
+        beyond = last * np.where(real < TELLING, np.maximum(growth, ROOM), growth)
+    reach = np.where(real < width, np.where(last > 0, beyond, last), last)
+    return np.where(real > 0, reach, np.inf).astype(squared.dtype)
+
+
+def most_candidates(width: int) -> int:
+    """Of a row: the ``width`` first of its list, and as many others, or more up to :data:`CANDIDATES` in all."""
+    return max(CANDIDATES, 2 * width)
+
+
+def found_at_once(candidates: int) -> int:
+    """Entries of a list that a task finds before it hands them on, where rows have up to so many candidates: every two
+    of these may be on the list of either."""
+    return max(FOUND, 2 * candidates**2)
+
+
+def run_round(lists: Lists, width: int) -> float:
+    """One round, which compares the ``width`` first of each list and the rows that have a row among theirs; the
+    share of the entries of the lists that it replaced."""
+    blocks = range(len(lists.ordered.blocks))
+    sent = map_blocks(reverse_block, [(b,) for b in blocks], lists=lists, width=width)
+    parts = map_blocks(join_block, list(enumerate(senders_of(sent))), lists=lists, width=width)
+    found = [(b, part) for b, count in enumerate(parts) for part in range(count)]
+    changed = map_blocks(merge_block, [(b,) for b in blocks], lists=lists, width=width, found=found)
+    lists.exchange.drop("reversed", "found", lists.name)
+    return float(sum(count for count, _ in changed) / sum(entries for _, entries in changed))
+
+
+def reverse_block(b: int, *, lists: Lists, width: int) -> list[int]:
+    """Leave with each block who of this block has which of its rows among the ``width`` first; returns those blocks."""
+    ids, squared, fresh = (part[:, :width].ravel() for part in lists.get(b, "ids", "squared", "fresh"))
+    real = np.flatnonzero(ids >= 0)
+    marked = 2 * (lists.ordered.starts[b] + real // width) + fresh[real]
+    pieces = {}
+    for block, at, rows in _by_block(lists, ids[real]):
+        pieces[f"row{block}"] = rows
+        pieces[f"source{block}"] = marked[at]
+        pieces[f"squared{block}"] = squared[real[at]]
+    lists.exchange.put("reversed", b, pieces)
+    return [int(name[3:]) for name in pieces if name.startswith("row")]
+
+
+def _by_block(lists: Lists, ids: Array) -> Iterator[tuple[int, Array, Array]]:
+    """As :func:`~bigembed.runtime.blocks.by_owner`, compiled: block, which of the ids it holds, and their rows."""
+    from bigembed.neighbors import descent_compiled as local_join  # imports numba: only here
+
+    starts = np.asarray(lists.ordered.starts, np.int64)
+    offsets, order = local_join.grouped_by_block(starts, ids)
+    for block in np.flatnonzero(np.diff(offsets)).tolist():
+        at = order[offsets[block] : offsets[block + 1]]
+        yield block, at, (ids[at] - starts[block]).astype(np.int32)
+
+
+def join_block(b: int, senders: list[int], *, lists: Lists, width: int) -> int:
+    """Compare the candidates of every row of a block; leave what was found, in numbered parts. Returns how many."""
+    starts, new, chosen = _candidates(b, senders, lists, width)
+    part, waiting, mark = 0, [(0, len(new))], np.zeros(lists.ordered.starts[-1], bool)
+    while waiting:
+        start, stop = waiting.pop()
+        here = chosen[starts[start] : starts[stop]]
+        numbers = _distinct(here, mark)
+        if len(numbers) * lists.row_bytes > ROWS_BYTES and stop - start > FEWEST:
+            middle = (start + stop) // 2
+            waiting += [(middle, stop), (start, middle)]
+            continue
+        for found in _joined(starts[start : stop + 1] - starts[start], new[start:stop], here, numbers, lists):
+            lists.exchange.put("found", _part(b, part), found)
+            part += 1
+    return part
+
+
+def _candidates(b: int, senders: list[int], lists: Lists, width: int) -> tuple[Array, Array, Array]:
+    """Those of every row of a block, as ids: where they start, how many are fresh, and they themselves."""
+    from bigembed.neighbors import descent_compiled as local_join  # imports numba: only here
+
+    ids, fresh = lists.get(b, "ids", "fresh")
+    offsets, sources = _sources(b, senders, lists, len(ids), most_candidates(width) - width)
+    chosen = np.empty(len(ids) * width + len(sources), np.int64)
+    starts, new = local_join.candidates(ids, fresh, width, offsets, sources, chosen)
+    return starts, new, chosen[: starts[-1]]
+
+
+def _sources(b: int, senders: list[int], lists: Lists, rows: int, most: int) -> tuple[Array, Array]:
+    """Who has the rows of a block among the first of its list, by rows: at most so many of each, the nearest."""
+    from bigembed.neighbors import descent_compiled as local_join
+
+    names = [f"row{b}", f"source{b}", f"squared{b}"]
+    sent = [lists.exchange.get_many("reversed", sender, names) for sender in senders]
+    if not sent:
+        return np.zeros(rows + 1, np.int64), np.empty(0, np.int64)
+    row, source, squared = (np.concatenate(each) for each in zip(*sent, strict=True))
+    return local_join.sources_of(row, source, squared, rows, most)
+
+
+def _distinct(chosen: Array, mark: Array) -> Array:
+    """The ids that occur, ascending; ``mark`` (n,) is False before and after."""
+    mark[chosen] = True
+    numbers = np.flatnonzero(mark)
+    mark[numbers] = False
+    return numbers
+
+
+def _part(b: int, part: int) -> int:
+    """Number of a part of what a block found."""
+    return (b << 16) + part
+
+
+def _joined(starts: Array, new: Array, chosen: Array, numbers: Array, lists: Lists) -> Iterator[dict[str, Array]]:
+    """What the candidates of some rows, the ids ``numbers``, have for the lists of each block."""
+    place = np.zeros(lists.ordered.starts[-1], np.int32)
+    place[numbers] = np.arange(len(numbers), dtype=np.int32)
+    places = place[chosen]
+    rows, by = lists.ordered.compared_rows(numbers), lists.by
+    last = np.empty(len(numbers), rows.dtype if by is None else by.dtype)
+    for block, at, inside in by_owner(lists.ordered.starts, numbers):
+        last[at] = lists.exchange.piece(lists.name, block, "reach")[inside]
+    compared = _by_products if by is None else partial(_by_pairs, by)
+    for row, other, squared in compared(starts, new, places, rows, last):
+        pieces = {}
+        for block, which, inside in _by_block(lists, numbers[row]):
+            pieces[f"row{block}"] = inside
+            pieces[f"id{block}"] = numbers[other[which]]
+            pieces[f"squared{block}"] = squared[which]
+        yield pieces
+
+
+def _by_products(
+    starts: Array, new: Array, places: Array, rows: Array, last: Array
+) -> Iterator[tuple[Array, Array, Array]]:
+    """Rows, candidates for their lists, and squared distances: of dense rows, whose products reject."""
+    from bigembed.neighbors import descent_compiled as local_join
+
+    room = found_at_once(local_join.widest(starts))
+    row, other, squared = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, rows.dtype)
+    seen = np.zeros(SEEN_BY_PRODUCTS, np.uint64)
+    shrunk = shrunk_by(rows.shape[1], rows.dtype)
+    done = 0
+    while done < len(new):
+        done, found = local_join.join(done, starts, new, places, rows, last, shrunk, seen, row, other, squared)
+        yield row[:found], other[:found], squared[:found]
+
+
+def shrunk_by(d: int, dtype: np.dtype[Any]) -> float:
+    """Factor f with f (‖x‖² + ‖y‖²) − 2 x·y ≤ ‖x − y‖² in spite of all rounding: (‖x‖ + ‖y‖)² ≤ 2 (‖x‖² + ‖y‖²)."""
+    return 1 - 2 * rounding(d, dtype) - 16 * float(np.finfo(dtype).eps)
+
+
+def _by_pairs(
+    by: ByMetric, starts: Array, new: Array, places: Array, rows: Any, last: Array
+) -> Iterator[tuple[Array, Array, Array]]:
+    """What :func:`_by_products` gives, of rows that are compared pair by pair."""
+    from bigembed.neighbors import descent_compiled as local_join
+    from bigembed.neighbors.search import pair_join
+
+    room = found_at_once(local_join.widest(starts))
+    distances, seen, done = by.of_pairs(rows), np.zeros(SEEN, np.uint64), 0
+    a, b = np.empty(room // 2, np.int32), np.empty(room // 2, np.int32)
+    row, other, squared = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, last.dtype)
+    while done < len(new):
+        done, pairs = pair_join.unseen(done, starts, new, places, seen, a, b)
+        one, two = a[:pairs], b[:pairs]
+        values = distances(one, two, np.maximum(last[one], last[two]))
+        found = pair_join.listed(one, two, values, last, row, other, squared)
+        yield row[:found], other[:found], squared[:found]
+
+
+def merge_block(b: int, *, lists: Lists, width: int, found: list[tuple[int, int]]) -> tuple[int, int]:
+    """Merge what all blocks found into the lists of one; how many entries are new, and how many there are."""
+    from bigembed.neighbors import descent_compiled as local_join
+
+    ids, squared, fresh = lists.get(b, "ids", "squared", "fresh")
+    fresh[:, :width] = 0
+    for row, number, value in _found_for(b, lists, found):
+        local_join.take(row, number, value, ids, squared, fresh)
+    count = np.count_nonzero(fresh == local_join.NEW)
+    lists.next.put(b, ids, squared, np.minimum(fresh, 1))
+    return int(count), ids.size
+
+
+def _found_for(b: int, lists: Lists, found: list[tuple[int, int]]) -> Iterator[list[Array]]:
+    """What was found for a block: rows, candidates and squared distances, up to some :data:`FOUND` entries at once."""
+    parts: list[list[Array]] = []
+    for block, part in found:
+        names = [f"row{b}", f"id{b}", f"squared{b}"]
+        pieces = [piece for piece in lists.exchange.find("found", _part(block, part), names) if piece is not None]
+        parts += [pieces] if pieces else []
+        if sum(len(row) for row, _, _ in parts) >= FOUND // 2:
+            yield [np.concatenate(each) for each in zip(*parts, strict=True)]
+            parts = []
+    if parts:
+        yield [np.concatenate(each) for each in zip(*parts, strict=True)]
+
+
+def recall_now(truth: Truth, lists: Lists) -> float:
+    """Recall of the first of the lists, for rows whose true neighbors are known."""
+    k, shares = truth.neighbors.shape[1], np.zeros(len(truth.ids))
+    for block, at, rows in by_owner(lists.ordered.starts, truth.ids):
+        shares[at] = recall_at(lists.get(block, "ids")[0][rows, :k], truth.neighbors[at])
+    return float(shares.mean())

@@ -1,1 +1,0 @@
-"""The order of the rows: a survey, partitions, the cells inside them."""

@@ -1,0 +1,319 @@
+"""The first pass over the rows: are they usable, what are they, and a sample of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from bigembed.distance.metrics import RowMetric, checked_metric, refuse_function, require_columns
+from bigembed.errors import InputError
+from bigembed.rows.passes import (
+    LARGEST,
+    LEAST_32,
+    MOST_32,
+    checked_shape,
+    infinite,
+    map_row_blocks,
+    not_finite,
+    refuse_size,
+)
+from bigembed.rows.row_maps import inadmissible, mapped_rows
+from bigembed.rows.source import RowBlock, RowSource, work_dtype
+from bigembed.rows.sparse import ENTRY_BYTES
+from bigembed.runtime.blocks import Array, block_rows, is_sparse
+from bigembed.runtime.parameters import is_name, reference
+from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.store.arrays import write_array
+from bigembed.store.exchange import Exchange
+
+# ---------------------------------------------------------------------------------------------------------- sketch
+# Sparse rows beside sketches of them: a fixed random projection to a few columns, by which they are ordered.
+#
+# Column c of a row is added, with a random sign, to :data:`COPIES` of the columns of its sketch (Kane & Nelson 2014):
+# squared distances of sketches are those of the rows on average, within about √(2/:data:`SKETCH`) of themselves.
+# Which columns these are follows from c alone, so nothing as long as a row is ever held. Sketches say only near which
+# cells a row lies; distances are taken of the rows themselves.
+
+SKETCH = 64
+"""Columns of a sketch."""
+COPIES = 4
+
+
+@dataclass(frozen=True)
+class Sketched:
+    """Sparse rows with their sketches, sliced and counted like an array."""
+
+    rows: Any
+    """CSR, (n, d)."""
+    sketch: Array
+    """(n, SKETCH)."""
+
+    def __len__(self) -> int:
+        return len(self.sketch)
+
+    def __getitem__(self, chosen: Any) -> Sketched:
+        return Sketched(self.rows[chosen], self.sketch[chosen])
+
+    @property
+    def dtype(self) -> Any:
+        """Of the rows and the sketches."""
+        return self.sketch.dtype
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of the rows."""
+        n, d = self.rows.shape
+        return int(n), int(d)
+
+
+def sketched(rows: Any) -> Sketched:
+    """CSR rows, as they are compared, with their sketches.
+
+    >>> rows = sparse.csr_array(np.eye(3))
+    >>> np.abs(sketched(rows).sketch).sum(axis=1).tolist()
+    [2.0, 2.0, 2.0]
+    """
+    columns, place = np.unique(rows.indices, return_inverse=True)
+    bits = _hashed(columns.astype(np.uint64))
+    part = SKETCH // COPIES
+    target = np.stack([(bits >> np.uint64(8 * c)) % np.uint64(part) + np.uint64(c * part) for c in range(COPIES)], 1)
+    sign = np.stack([(bits >> np.uint64(40 + c)) & np.uint64(1) for c in range(COPIES)], axis=1) * 2.0 - 1.0
+    size = COPIES * np.arange(len(columns) + 1)
+    entries = sign.ravel() / np.sqrt(COPIES), target.ravel().astype(np.int32), size
+    directions = sparse.csr_array(entries, shape=(len(columns), SKETCH))
+    inside = sparse.csr_array((rows.data.astype(np.float64), place, rows.indptr), shape=(rows.shape[0], len(columns)))
+    return Sketched(rows, np.asarray((inside @ directions).toarray(), rows.dtype))
+
+
+def _hashed(numbers: Array) -> Array:
+    """64 mixed bits of each number (splitmix64)."""
+    with np.errstate(over="ignore"):
+        z = numbers * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return np.asarray(z ^ (z >> np.uint64(31)))
+
+
+def ordered_of(rows: Any) -> Array:
+    """What rows are ordered by: their sketches, or dense rows themselves."""
+    return rows.sketch if isinstance(rows, Sketched) else rows
+
+
+def compared_of(rows: Any) -> Any:
+    """What distances are taken of: the rows themselves, dense or CSR."""
+    return rows.rows if isinstance(rows, Sketched) else rows
+
+
+# ---------------------------------------------------------------------------------------------------------- survey
+
+SCALED = ("cosine", "correlation", "hellinger")
+"""Metrics of rows that are scaled each by itself."""
+TRIED = 48
+"""Rows that a function of the user's is tried on."""
+SAMPLE_BYTES = 32 << 20
+SAMPLE_PER_PARTITION = 256
+MIN_SAMPLE = 20_000
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Rows, features and canonical blocks of a data set, and how its rows are read and compared."""
+
+    n: int
+    d: int
+    dtype: str
+    metric: Any
+    """Its name, or a function of the user's."""
+    most: int | None = None
+    """Rows of a block, at most, where many neighbors of each make a block larger than its rows do."""
+    filled: int | None = None
+    """Of sparse rows the entries of one, on average; None of dense rows."""
+    trusted: bool = True
+    """Whether the metric may be called where it is a function's name."""
+
+    @property
+    def compare(self) -> RowMetric:
+        """The distance of two rows."""
+        return RowMetric(self.metric, self.trusted)
+
+    @property
+    def sparse(self) -> bool:
+        """Whether rows are sparse, and ordered by sketches of them."""
+        return self.filled is not None
+
+    @property
+    def euclidean(self) -> bool:
+        """Whether distances are the Euclidean ones of the dense rows that are ordered."""
+        return self.compare.mapped and not self.sparse
+
+    @property
+    def width(self) -> int:
+        """Columns of the rows that are ordered: as they are compared, or of their sketches."""
+        own = {"haversine": 3, "precomputed": 1}  # (of given distances no rows are ordered)
+        return SKETCH if self.sparse else own.get(self.metric, self.d)
+
+    @property
+    def block(self) -> int:
+        """Rows of a canonical block."""
+        fitting = block_rows(self.row_bytes, 1)
+        return fitting if self.most is None else min(fitting, self.most)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row as it is worked on."""
+        return self.ordered_bytes + (0 if self.filled is None else ENTRY_BYTES * (1 + self.filled))
+
+    @property
+    def ordered_bytes(self) -> int:
+        """Bytes of a row that is ordered."""
+        return self.width * np.dtype(self.dtype).itemsize
+
+    @property
+    def sample(self) -> int:
+        """Rows to sample: enough for the k-means of the partitions, bounded in bytes."""
+        wanted = max(MIN_SAMPLE, SAMPLE_PER_PARTITION * -(-self.n // self.block))
+        return int(min(self.n, wanted, max(2_000, SAMPLE_BYTES // self.ordered_bytes)))
+
+
+def shape_of(source: RowSource, metric: Any) -> Shape:
+    """Shape of a source, checked: two dimensions, numbers, at least one row and column, and a metric for them."""
+    n, d = checked_shape(source)
+    found = checked_metric(metric)
+    require_columns(found, d, source.sparse)
+    filled = -(-int(source.row_bytes) // ENTRY_BYTES) - 1 if source.sparse else None
+    return Shape(n, d, str(work_dtype(source.dtype)), found.name, filled=filled)
+
+
+def shape_in(survey: Mapping[str, Any], metric: Any = None) -> Shape:
+    """The shape that a survey found. Of a function only the ``metric`` that the caller gave is called, never what a
+    file names."""
+    named = survey["metric"]
+    given = is_name(named) and (metric == named or (callable(metric) and reference(metric) == named))
+    shape = Shape(survey["n"], survey["d"], survey["dtype"], metric if given else named, filled=survey.get("filled"))
+    return shape if given or not is_name(named) else replace(shape, trusted=False)
+
+
+def survey_stage(source: RowSource, shape: Shape, seed: int) -> Stage:
+    """Check every row for NaN and infinity, digest the content, take a stratified sample. One pass."""
+    parameters = {"source": source.fingerprint(), "shape": [shape.n, shape.d], **shape.compare.key(), "seed": seed}
+
+    block = shape.block * shape.row_bytes
+    cost = Cost(
+        passes=1,
+        read=shape.n * shape.row_bytes,
+        write=shape.sample * shape.ordered_bytes,
+        memory=4 * block,
+        disk=shape.sample * shape.ordered_bytes,
+        coordinator=3 * shape.sample * shape.ordered_bytes,
+    )
+    return Stage("survey", (), parameters, partial(run_survey, source=source, shape=shape, seed=seed), cost)
+
+
+def run_survey(context: Context, source: RowSource, shape: Shape, seed: int) -> dict[str, Any]:
+    found = map_row_blocks(source, survey_block, shape=shape, seed=seed, exchange=context.exchange)
+    _refuse(found, shape)
+    sample = [context.exchange.get("sample", number, "rows") for number in range(len(found))]
+    ids = [context.exchange.get("sample", number, "ids") for number in range(len(found))]
+    write_array(context.path("sample"), np.concatenate([part for part in sample if part is not None]))
+    write_array(context.path("sample_ids"), np.concatenate([part for part in ids if part is not None]))
+    low = np.min([part["low"] for part in found], axis=0)
+    high = np.max([part["high"] for part in found], axis=0)
+    refuse_extent(low, high, shape)
+    content = sha256("".join(part["digest"] for part in found).encode()).hexdigest()
+    return {
+        "n": shape.n,
+        "d": shape.d,
+        "dtype": shape.dtype,
+        "metric": shape.compare.text,
+        "content": content,
+        "constant_columns": 0 if shape.sparse else int(np.sum(low == high)),
+        "low": float(low.min()),
+        "high": float(high.max()),
+        **({"filled": shape.filled} if shape.sparse else {}),
+    }
+
+
+def survey_block(block: RowBlock, *, shape: Shape, seed: int, exchange: Exchange) -> dict[str, Any]:
+    """Check one block and leave its share of the sample in the exchange."""
+    number, rows, start, stop = block.number, block.rows, block.start, block.stop
+    wrong, _, _ = inadmissible(rows, shape.compare.text)
+    generator = np.random.default_rng([seed, 1, number])
+    share = round(stop * shape.sample / shape.n) - round(start * shape.sample / shape.n)
+    chosen = np.sort(generator.choice(stop - start, share, replace=False))
+    exchange.put("sample", number, {"rows": ordered_of(prepare(rows[chosen], shape)), "ids": chosen + start})
+    found = infinite(rows, start)
+    if shape.compare.own and number == 0 and not found:
+        tried = chosen[:: max(1, len(chosen) // TRIED)][:TRIED]
+        refuse_function(shape.compare, compared_of(prepare(rows[tried], shape)), tried + start)
+    return {
+        "digest": _digest(rows),
+        **_bounds(rows),
+        **found,
+        "wrong": (np.flatnonzero(wrong)[:5] + start).tolist(),
+        "wrongs": int(wrong.sum()),
+    }
+
+
+def _digest(rows: Any) -> str:
+    if not is_sparse(rows):
+        return sha256(rows.tobytes()).hexdigest()
+    parts = rows.indptr.astype(np.int64), rows.indices.astype(np.int64), rows.data
+    return sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
+
+
+def _bounds(rows: Any) -> dict[str, Array]:
+    """Least and largest entry of each column; of all columns together where they are sparse."""
+    if not is_sparse(rows):
+        return {"low": rows.min(axis=0), "high": rows.max(axis=0)}
+    return {"low": rows.data.min(initial=0)[None], "high": rows.data.max(initial=0)[None]}
+
+
+def prepare(rows: Any, shape: Shape) -> Any:
+    """Rows as they are searched: in the work dtype, mapped as the metric has it; CSR rows with their sketches."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        mapped = mapped_rows(rows, shape.compare.text, shape.dtype)
+        return sketched(mapped) if is_sparse(rows) else mapped
+
+
+def refuse_inadmissible(rows: Any, shape: Shape) -> None:
+    """InputError where the metric is not defined for some of the rows."""
+    wrong, what, _ = inadmissible(rows, shape.compare.text)
+    if wrong.any():
+        raise InputError(f"metric={shape.compare.text!r} is not defined for {what}")
+
+
+def _refuse(found: list[dict[str, Any]], shape: Shape) -> None:
+    if any("nan" in part for part in found):
+        raise InputError(f"Input X contains {not_finite(found, f'{shape.n} rows')}")
+    if wrong := sum(part["wrongs"] for part in found):
+        first = [row for part in found for row in part["wrong"]][:10]
+        _, what, advice = inadmissible(np.zeros((1, 2)), shape.compare.text)
+        raise InputError(
+            f"metric={shape.compare.text!r} is not defined for {what}: {wrong} of {shape.n}, the first are rows "
+            f"{first}. {advice}"
+        )
+
+
+def refuse_extent(low: Array, high: Array, shape: Shape) -> None:
+    """InputError where squared distances between rows of these bounds leave the range of the dtype.
+
+    Where the longest one is below 2⁻⁴⁰ in float32, the squares of those within the rounding of rows are not normal
+    numbers.
+    """
+    least, most = (1 / LARGEST, LARGEST) if shape.dtype == "float64" else (LEAST_32, MOST_32)
+    with np.errstate(over="ignore"):
+        if shape.metric in SCALED:  # (rows are scaled in float64)
+            size, least, most = float(np.maximum(np.abs(low), np.abs(high)).max()), 1 / LARGEST, LARGEST
+        else:
+            sides = high.astype(np.float64) - low
+            longest = float(sides.max())
+            size = longest * float(np.linalg.norm(sides / longest)) if 0 < longest < np.inf else longest
+    if size and not least <= size <= most and (shape.metric in SCALED or not shape.compare.bounded):
+        of = "rows" if shape.metric in SCALED else "distances between rows"
+        refuse_size(size, most, least, f"the squares of the {of}")

@@ -1,1 +1,0 @@
-"""Matrix-free linear maps on block vectors."""

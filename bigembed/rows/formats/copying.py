@@ -1,0 +1,310 @@
+"""The copy of rows, sparse rows and vectors of any reader into checksummed arrays; and vectors aligned with the
+rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError, PlanError
+from bigembed.rows.formats.binary import is_idx, read_idx
+from bigembed.rows.opening import missing_shards, open_zarr, unmasked
+from bigembed.rows.reader import Reader, described, is_text, named, native
+from bigembed.rows.source import RowSource, rows_at, work_dtype
+from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks
+from bigembed.store.arrays import create_grid, create_rows, read_array, write_rows, write_window, zarr_array
+from bigembed.store.attributes import attributes_of, describe, seal_group, seal_rows
+from bigembed.store.files import refuse_memory, sound
+from bigembed.store.metadata import make_group
+from bigembed.store.paths import AnyPath, PathLike, at, free_bytes, move, nearest_folder, published, remove
+
+# --------------------------------------------------------------------------------------------------------- copying
+# The copy of rows, sparse rows and vectors of any reader into checksummed Zarr arrays.
+#
+# Copies go by canonical blocks, one task one shard, so that the memory is that of a block; they are written aside and
+# renamed when they are whole.
+
+WIDE_BYTES = 128 << 20
+VECTOR_ROWS = 1 << 18
+"""Entries of a shard of a vector."""
+
+
+def copy_rows(
+    reader: Reader, dest: PathLike, attributes: Mapping[str, Any] | None = None, label: str = "ingest"
+) -> None:
+    """Copy all rows into a new Zarr array: aside, checked, renamed."""
+    n, d = reader.shape
+    dtype = native(reader.dtype)
+    rows = block_rows(d, dtype.itemsize)
+    refuse_memory(getattr(reader, "path", dest), 2 * min(n, rows) * d * dtype.itemsize)
+    with _aside(at(dest)) as partial:
+        create_rows(partial, (n, d), dtype, rows, overwrite=True)
+        tasks = [(reader, str(partial), part) for part in _parts(bounds(n, rows), reader.grain)]
+        map_blocks(_copy_part, tasks, label=label)
+        if attributes:
+            describe(partial, attributes)
+        _require_complete(partial)
+        seal_rows(partial, label)
+
+
+def copy_vector(
+    reader: Reader,
+    dest: PathLike,
+    label: str = "ingest",
+    check: Callable[[AnyPath], None] | None = None,
+    attributes: Mapping[str, Any] | None = None,
+) -> None:
+    """Copy a vector (n,) of numbers or of text into a new Zarr array: aside, checked, renamed."""
+    with _aside(at(dest)) as partial:
+        _copy_vector(reader, partial, label)
+        if attributes:
+            describe(partial, attributes)
+        seal_rows(partial, label)
+        if check is not None:
+            check(partial)
+
+
+def copy_sparse(
+    parts: Mapping[str, Reader],
+    shape: Sequence[int],
+    dest: PathLike,
+    attributes: Mapping[str, Any] | None = None,
+    label: str = "ingest",
+) -> None:
+    """Copy the three vectors of CSR rows into a new group: each by blocks of entries, whatever rows they are of."""
+    with _aside(at(dest)) as partial:
+        about = {"encoding-type": "csr_matrix", "shape": [int(size) for size in shape]}
+        make_group(partial, {**about, **(attributes or {})})
+        for name, reader in parts.items():
+            _copy_vector(reader, partial / name, f"{label} {name}")
+            seal_rows(partial / name, label)
+        seal_group(partial, list(parts))
+
+
+def same_rows(reader: Reader, path: PathLike) -> bool:
+    """Whether the rows (or the vector) at a path are those of the reader: as many, of its dtype, in one pass."""
+    n, found = reader.shape[0], open_zarr(path)
+    kinds = [np.dtype(str) if is_text(dtype) else native(dtype) for dtype in (reader.dtype, found.dtype)]
+    if tuple(found.shape) != tuple(reader.shape) or kinds[0] != kinds[1]:
+        return False
+    step = block_rows(reader.shape[1], reader.dtype.itemsize) if len(reader.shape) == 2 else VECTOR_ROWS
+    tasks = [(reader, str(path), part) for part in _parts(bounds(n, step), reader.grain)]
+    return all(map_blocks(_same_part, tasks, label="compare"))
+
+
+def write_dask(X: Any, path: PathLike) -> None:
+    """Write a Dask array (n, d), whatever its chunks, into a new Zarr array by canonical blocks.
+
+    Where these would be larger than 128 MiB, its own chunks are kept.
+
+    An array that is there and whole, with this shape and dtype, is left as it is.
+    """
+    import dask
+    from dask.delayed import delayed
+
+    n, d = X.shape
+    dest = at(path)
+    if published(dest):
+        found = open_zarr(dest)
+        if tuple(found.shape) == (n, d) and found.dtype == X.dtype:
+            return
+        raise ExistingOutputError(f"{dest}: exists and holds {found.shape} {found.dtype}, not {(n, d)} {X.dtype}")
+    work_dtype(X.dtype)
+    _require_room(dest, n * d * X.dtype.itemsize)
+    rows = block_rows(d, X.dtype.itemsize)
+    if min(rows, n) * d * X.dtype.itemsize > WIDE_BYTES:
+        return _write_grid(X, dest)
+    with _aside(dest) as partial:
+        create_rows(partial, (n, d), X.dtype, rows, overwrite=True)
+        write = delayed(_write_unmasked, pure=False)
+        dask.compute(*[write(str(partial), start, X[start:stop]) for start, stop in bounds(n, rows)])
+        _require_complete(partial)
+
+
+def _require_room(dest: AnyPath, size: int) -> None:
+    """PlanError where rows of this size do not fit."""
+    free = free_bytes(nearest_folder(dest))
+    if size > free:
+        raise PlanError(
+            f"these rows are read several times, so they are written once: this takes {size:,} bytes in {dest.parent}, "
+            f"where {free:,} are free. Give workdir, a folder with more room; or write the rows to a Zarr array "
+            "first (to_zarr) and give its path"
+        )
+
+
+def _write_unmasked(path: str, start: int, rows: Array) -> None:
+    write_rows(path, start, unmasked(rows, start))
+
+
+def _write_window(path: str, row: int, column: int, values: Array) -> None:
+    write_window(path, row, column, unmasked(values, row))
+
+
+def _write_grid(X: Any, dest: AnyPath) -> None:
+    """Write a Dask array of very wide rows (distances between all rows, say) in its own chunks, one a task."""
+    import dask
+    from dask.delayed import delayed
+
+    high, wide = (max(sizes) for sizes in X.chunks)
+    regular = X.rechunk((high, wide))
+    with _aside(dest) as partial:
+        create_grid(partial, X.shape, X.dtype, (high, wide))
+        write = delayed(_write_window, pure=False)
+        blocks = regular.to_delayed()
+        dask.compute(*[write(str(partial), i * high, j * wide, block) for (i, j), block in np.ndenumerate(blocks)])
+        _require_complete(partial)
+
+
+class _aside:
+    """A path beside ``dest`` to write to; renamed to it at the end, removed where the writing failed."""
+
+    def __init__(self, dest: AnyPath) -> None:
+        self.dest, self.partial = dest, dest.with_name(dest.name + ".partial")
+
+    def __enter__(self) -> AnyPath:
+        self.dest.parent.mkdir(parents=True, exist_ok=True)
+        remove(self.partial)
+        return self.partial
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is not None:
+            remove(self.partial)
+            return
+        try:
+            move(self.partial, self.dest)
+        except OSError as failure:
+            raise ExistingOutputError(
+                f"{self.dest}: appeared while {self.partial} was written ({failure})"
+            ) from failure
+
+
+def _parts(blocks: list[tuple[int, int]], grain: int) -> list[list[tuple[int, int]]]:
+    """Runs of consecutive blocks that one task copies: at least ``grain`` rows each."""
+    parts: list[list[tuple[int, int]]] = []
+    for block in blocks:
+        if parts and parts[-1][-1][1] - parts[-1][0][0] < grain:
+            parts[-1].append(block)
+        else:
+            parts.append([block])
+    return parts
+
+
+def _copy_part(reader: Reader, dest: str, blocks: Sequence[tuple[int, int]]) -> None:
+    """Copy consecutive blocks, each as one shard."""
+    if reader.grain == 1:
+        for start, stop in blocks:
+            _copy_block(reader, rows_of_reader(reader, start, stop), dest, start, stop)
+        return
+    pieces = rows_of_reader(reader, blocks[0][0], blocks[-1][1])
+    left: list[Array] = []
+    for start, stop in blocks:
+        left = [_copy_block(reader, chain(left, pieces), dest, start, stop)]
+
+
+def rows_of_reader(reader: Reader, start: int, stop: int) -> Iterator[Array]:
+    """Rows start to stop in pieces; what a library raises at bytes that it does not expect is DamagedError."""
+    with sound(getattr(reader, "path", "the source"), f"rows {start}:{stop}"):
+        yield from reader.stream(start, stop)
+
+
+def _same_part(reader: Reader, path: str, blocks: Sequence[tuple[int, int]]) -> bool:
+    """Whether consecutive blocks are the same."""
+    at_row = blocks[0][0]
+    for piece in rows_of_reader(reader, at_row, blocks[-1][1]):
+        there = read_array(path, at_row, at_row + len(piece))
+        if not np.array_equal(piece, there, equal_nan=there.dtype.kind == "f"):
+            return False
+        at_row += len(piece)
+    return at_row == blocks[-1][1]
+
+
+def _copy_block(reader: Reader, pieces: Iterator[Array], dest: str, start: int, stop: int) -> Array:
+    """Fill one block from pieces and write it; what the last piece holds beyond it is returned."""
+    rows = np.empty((stop - start, *reader.shape[1:]), native(reader.dtype))
+    rest, filled = rows[:0], 0
+    while filled < len(rows):
+        piece = next(pieces, None)
+        if piece is None:
+            raise DamagedError(f"{reader}: ended {len(rows) - filled} rows before row {stop}")
+        take = min(len(piece), len(rows) - filled)
+        rows[filled : filled + take] = piece[:take]
+        filled += take
+        rest = piece[take:]
+    write_rows(dest, start, rows)
+    return rest
+
+
+def _require_complete(path: AnyPath) -> None:
+    missing = missing_shards(zarr_array(path))
+    if missing:
+        raise DamagedError(f"{path}: {missing} chunks were not written; nothing was published")
+
+
+def _copy_vector(reader: Reader, dest: AnyPath, label: str) -> None:
+    dtype: Any = str if is_text(reader.dtype) else native(reader.dtype)
+    create_rows(dest, reader.shape, dtype, VECTOR_ROWS, overwrite=True)
+    tasks = [(reader, str(dest), part) for part in _parts(bounds(reader.shape[0], VECTOR_ROWS), reader.grain)]
+    map_blocks(_copy_part, tasks, label=label)
+    _require_complete(dest)
+
+
+# --------------------------------------------------------------------------------------------------------- aligned
+# Vectors aligned with the rows: their ids, labels, weights, scales. One entry a row, of numbers or of text.
+#
+# They come from the source of the rows (a column, ``obs_names``, a dataset) or from a separate file. A copy lies next
+# to the rows, ``ROWS-ids.zarr``, and an attribute of the rows names it: whoever reads the rows later finds it.
+
+LINK = "bigembed_beside"
+
+
+def aligned_path(rows: AnyPath, name: str) -> AnyPath:
+    """Where a vector of this name lies for rows at the path."""
+    return at(f"{rows.with_suffix('')}-{name}.zarr")
+
+
+def link(rows: AnyPath, names: Mapping[str, Any]) -> dict[str, Any]:
+    """The attribute of rows that names the vectors aligned with them."""
+    return {LINK: {name: aligned_path(rows, name).name for name in names}} if names else {}
+
+
+def aligned_of(rows: AnyPath) -> dict[str, AnyPath]:
+    """Vectors that were copied with the rows at a path; {} without such."""
+    found: Any = (attributes_of(rows) or {}).get(LINK, {}) if (rows / "zarr.json").is_file() else {}
+    return {name: rows.with_name(file) for name, file in found.items()}
+
+
+def vector_source(path: AnyPath) -> RowSource:
+    """The vector at a path: a Zarr array or .npy."""
+    if not path.exists():
+        raise MissingPathError(f"{path}: no such path")
+    if isinstance(path, Path) and is_idx(path):
+        array = read_idx(path)
+        return RowSource(array.shape, native(array.dtype), array=array.astype(native(array.dtype)))
+    return rows_at(path.absolute())
+
+
+def named_vector(reader: Reader, source: PathLike, given: str, what: str) -> Reader:
+    """The vector that ``given`` names in the source of the rows, or the one at that path; as long as the rows."""
+    source_of_names = named(reader)
+    names = {} if source_of_names is None else source_of_names.names
+    if source_of_names is not None and given in names:
+        with sound(source, given):
+            found: Reader = source_of_names.vector(given)
+    elif at(given).exists():
+        found = vector_source(at(given))
+    else:
+        inside = f", and no vector in {source}, where there are {described(names)}" if names else ""
+        raise MissingPathError(f"{what} {given!r}: no such path{inside}")
+    require_length(found, reader.shape[0], given, what)
+    return found
+
+
+def require_length(found: Any, n: int, given: Any, what: str) -> None:
+    """InputError unless it is a vector with an entry for each row."""
+    if tuple(found.shape) != (n,):
+        raise InputError(f"{what} {str(given)!r}: shape {found.shape}; one entry for each of the {n} rows is needed")

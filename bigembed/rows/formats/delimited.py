@@ -1,0 +1,407 @@
+"""Columns of CSV and TSV files as rows of float64, by ranges of bytes; and quotes that are never closed."""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from io import RawIOBase, TextIOWrapper
+from itertools import chain, islice
+from typing import Any
+from zipfile import BadZipFile, ZipFile
+
+import numpy as np
+
+from bigembed.errors import InputError, needed
+from bigembed.rows.columns import Categories, missing_values, texts_of, wanted_categories
+from bigembed.rows.formats.parquet import batch_rows_of
+from bigembed.rows.reader import TEXT, Choice, described, listed
+from bigembed.rows.source import EXACT
+from bigembed.runtime.blocks import Array
+from bigembed.store.paths import AnyPath, at
+
+# ---------------------------------------------------------------------------------------------------------- quotes
+# Quotes of a CSV that are never closed: a parser would take the lines behind one for a part of its field.
+
+QUOTE = re.compile(b'"')
+ENDS = (b"\n", b"\r")
+MARK = b"\xef\xbb\xbf"
+"""What may stand before the first character of a text in UTF-8."""
+PIECE = 1 << 20
+
+
+@dataclass
+class Quotes:
+    """Finds a quote that is never closed, in text that comes in pieces.
+
+    As parsers have it, a field that begins with a quote goes on to the next one that is not doubled. Where it goes over
+    lines and something else than a separator or the end of a line follows, that next quote was to open
+    another field, and the first one was never closed.
+    """
+
+    separator: str
+    wrong: int | None = None
+    """Where the first such quote stands: bytes before it."""
+    _opened: int | None = None
+    _lines: bool = False
+    """Whether the field that is open goes over lines."""
+    _doubled: bool = False
+    """Whether the next quote is the second of two."""
+    _held: bytes = b"\n"
+    """The last two bytes: what a quote is depends on the bytes beside it."""
+    _before: int = -1
+    """Bytes before those that are held; a line end is thought before the first."""
+
+    def feed(self, piece: bytes) -> None:
+        """Look at the next piece."""
+        text = self._held + piece
+        if self._before < 0 and text.startswith(MARK, 1):
+            text = b"\n" * (1 + len(MARK)) + text[1 + len(MARK) :]
+        between, first = (*ENDS, self.separator.encode()), 0
+        for found in QUOTE.finditer(text, 1, len(text) - 1):
+            here = found.start()
+            following = text[here + 1 : here + 2]
+            if self.wrong is not None:
+                return
+            if self._doubled:
+                self._doubled = False
+            elif self._opened is None:
+                if text[here - 1 : here] in between:
+                    self._opened, first = self._before + here, here
+            elif following == b'"':
+                self._doubled = True
+            else:
+                if following not in between and (self._lines or _over_lines(text, first, here)):
+                    self.wrong = self._opened
+                self._opened, self._lines = None, False
+        self._lines = self._opened is not None and (self._lines or _over_lines(text, first, len(text) - 2))
+        self._before += len(text) - len(text[-2:])
+        self._held = text[-2:]
+
+    def end(self) -> None:
+        """Nothing follows."""
+        self.feed(b"\n")
+        if self.wrong is None:
+            self.wrong = self._opened
+
+
+@dataclass
+class Watched(RawIOBase):
+    """A file that shows all that is read of it to :class:`Quotes`."""
+
+    file: Any
+    quotes: Quotes
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        piece: bytes = self.file.read(size)
+        self.quotes.feed(piece)
+        return piece
+
+
+def line_of(file: Any, place: int) -> int:
+    """The number of the line, from 1 on, that so many bytes of a file go before."""
+    ends, returns = 0, 0
+    while place and (piece := file.read(min(place, PIECE))):
+        ends, returns, place = ends + piece.count(b"\n"), returns + piece.count(b"\r"), place - len(piece)
+    return 1 + (ends or returns)
+
+
+def _over_lines(text: bytes, first: int, last: int) -> bool:
+    """Whether a line ends in a part of a text."""
+    return any(text.find(end, first, last) >= 0 for end in ENDS)
+
+
+# ------------------------------------------------------------------------------------------------------- delimited
+# Columns of CSV and TSV files (also compressed) as rows of float64, by pyarrow's streaming reader.
+#
+# Nobody knows where row i of such a file begins, so one task reads it from start to end, a bounded number of bytes at
+# a time. A first line of nothing but numbers is a row; the columns are then called 0, 1, ….
+
+SUFFIXES = (".csv", ".tsv")
+INDEX = "index"
+"""Name of a first column without a name, as pandas writes it: it names the rows, and is not a part of them."""
+
+
+@contextmanager
+def _unzipped(raw: Any) -> Iterator[Any]:
+    """The only file of a ZIP archive."""
+    with ZipFile(raw) as archive:
+        inside = [one for one in archive.namelist() if not one.endswith("/")]
+        if len(inside) != 1:
+            raise InputError(f"{raw.name}: holds {listed(inside) or 'nothing'}; one table is needed. Unpack it")
+        with archive.open(inside[0]) as file:
+            yield file
+
+
+PACKED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".zip": _unzipped}
+"""What opens a packed file."""
+LINE = 1 << 26
+"""Characters of a line at the most."""
+WHOLE = re.compile(r"\s*[+-]?\d{16,300}\s*")
+NUMBERED = re.compile(r"CSV column #(\d+):")
+"""How the parser says which of the columns it was to convert is wrong."""
+LOOKED_AT = 1_000
+"""Records that are looked at for what stands before decimals."""
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""What a cell begins with that a spreadsheet takes for a formula."""
+PIECE_BYTES = 1 << 20
+"""Text that is parsed at a time, or more where a line of names is long; no row may be longer."""
+
+
+@dataclass(frozen=True)
+class DelimitedReader:
+    """Columns of a text file with one row a line."""
+
+    path: str
+    separator: str
+    decimal: str
+    """What stands before the decimals: a point, or a comma."""
+    head: int
+    """Lines that hold the names."""
+    columns: tuple[str, ...]
+    names: Mapping[str, str] = field(repr=False)
+    shape: tuple[int, ...] = (0, 0)
+    dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float64))
+    row_ids: None = None
+    missing: bool = False
+    """Whether empty cells come as NaN; they are refused otherwise."""
+    categories: Categories = field(default_factory=dict, repr=False)
+    """Columns of categories, which come as their places among these texts."""
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the columns, if the file has any."""
+        return self.columns if self.head else ()
+
+    @property
+    def piece(self) -> int:
+        """Bytes that are parsed at a time."""
+        return max(PIECE_BYTES, 32 * len(self.names), 8 * sum(map(len, self.names)))
+
+    @property
+    def grain(self) -> int:
+        """All rows: they can only be read from the first on."""
+        return max(1, self.shape[0])
+
+    def vector(self, name: str) -> DelimitedReader:
+        """One column as text, as it stands there (see :func:`unguarded`)."""
+        return replace(self, columns=(name,), shape=self.shape[:1], dtype=TEXT, missing=False, categories={})
+
+    def stream(self, start: int, stop: int) -> Iterator[Array]:
+        looked = False
+        for _, first, batch in self._numbered():
+            low, high = max(start - first, 0), min(stop - first, batch.num_rows)
+            if low < high:
+                part = batch.slice(low, high - low)
+                if not self.missing and any(column.null_count for column in part.columns):
+                    raise missing_values(self._numbered())
+                rows = batch_rows_of(part, self.columns, self.dtype, self.categories)
+                if not looked and rows.dtype.kind == "f" and (np.abs(rows) >= EXACT).any():
+                    self._refuse_rounded()
+                    looked = True
+                yield rows if len(self.shape) == 2 else unguarded(rows[:, 0])
+            if first + batch.num_rows >= stop:
+                return
+
+    def _refuse_rounded(self) -> None:
+        """InputError where the text of a number is a whole one that float64 would round."""
+        row = 0
+        for batch in self.batches("string"):
+            for name, column in zip(self.columns, batch.columns, strict=True):
+                for place, text in enumerate([] if name in self.categories else column.to_pylist()):
+                    if text and len(text) > 15 and WHOLE.fullmatch(text) and int(float(text)) != int(text):
+                        raise InputError(
+                            f"{self.path}: row {row + place} has {text[:40]} in {name}, an integer beyond 2^53, which "
+                            "float64 would round. Leave the column out (an id names rows: ids)"
+                        )
+            row += batch.num_rows
+
+    def _numbered(self) -> Iterator[tuple[str, int, Any]]:
+        """All batches, each with the file and the number of its first row."""
+        first = 0
+        for batch in self.batches("string" if self.dtype == TEXT else "float64"):
+            yield self.path, first, batch
+            first += batch.num_rows
+
+    def batches(self, kind: str) -> Iterator[Any]:
+        """The columns as Arrow batches of one type; InputError where the text cannot be read as such."""
+        arrow, text = _pyarrow(), _pyarrow("csv")
+        options = {
+            "read_options": text.ReadOptions(
+                use_threads=False, block_size=self.piece, column_names=list(self.names), skip_rows=self.head
+            ),
+            "parse_options": text.ParseOptions(delimiter=self.separator, newlines_in_values=True),
+            "convert_options": text.ConvertOptions(
+                include_columns=list(self.columns),
+                column_types={
+                    name: getattr(arrow, "string" if name in self.categories else kind)() for name in self.columns
+                },
+                strings_can_be_null=bool(self.categories),
+                decimal_point=self.decimal,
+            ),
+        }
+        quotes = Quotes(self.separator)
+        try:
+            with _unpacked(at(self.path)) as file, text.open_csv(Watched(file, quotes), **options) as parsed:
+                for batch in parsed:
+                    self._refuse_open(quotes)
+                    yield batch
+            quotes.end()
+            self._refuse_open(quotes)
+        except (arrow.ArrowInvalid, OSError, EOFError, BadZipFile, zlib.error) as error:
+            self._refuse_open(quotes)
+            raise InputError(
+                f"{self.path}: {self._named(str(error))}. Every line needs {len(self.names)} fields with "
+                f"{self.separator!r} between them, as its first has, and the columns that are rows numbers with "
+                f"{self.decimal!r} before decimals (choose columns; ids, where one names the rows; or make categories "
+                "columns of 0 and 1: the step 'one_hot' of a job)"
+            ) from error
+
+    def _named(self, message: str) -> str:
+        """What the parser says, with the name of the column that it gives the number of."""
+        found = NUMBERED.search(message)
+        number = int(found[1]) if found else len(self.columns)
+        return message if number >= len(self.columns) else NUMBERED.sub(f"column {self.columns[number]}:", message, 1)
+
+    def _refuse_open(self, quotes: Quotes) -> None:
+        """InputError where a quote that opens a field is not closed before the next field, or the end."""
+        if quotes.wrong is None:
+            return
+        with _unpacked(at(self.path)) as file:
+            line = line_of(file, quotes.wrong)
+        raise InputError(
+            f"{self.path}: line {line}: the quote that opens a field there is never closed, and the lines after it "
+            "would be a part of that field. Close it, or take it out (a field that begins with a quote has it three "
+            "times)"
+        )
+
+
+def is_delimited(path: AnyPath) -> bool:
+    """Whether the name is one of such a file."""
+    plain = path.with_suffix("") if path.suffix in PACKED else path
+    return plain.suffix in SUFFIXES and path.is_file()
+
+
+def open_delimited(path: AnyPath, choice: Choice) -> DelimitedReader:
+    """The chosen columns (by default all but those ``aligned``); reads the file once to count its rows."""
+    choice.only(path, "CSV", "columns")
+    _pyarrow()
+    separator, decimal, first, lines = _first_line(path)
+    head = 0 if all(_is_number(one, decimal) for one in first) else lines
+    there = [one.strip() for one in first] if head else [str(number) for number in range(len(first))]
+    if not head:
+        choice = replace(choice, expected=())
+    chosen = choice.columns or choice.expected
+    if head and len(there) > 1 and not there[0] and INDEX not in there:
+        there[0] = INDEX
+        choice = choice if chosen else replace(choice, aligned=(*choice.aligned, INDEX))
+    _refuse_names(path, there, [*chosen, *choice.aligned] if chosen else there)
+    wanted = choice.of_table(path, dict.fromkeys(there, ""))
+    names = {name or f"column {number}": "" for number, name in enumerate(there)}
+    coded = wanted_categories(choice.categories, wanted)
+    reader = DelimitedReader(
+        str(path), separator, decimal, head, wanted, names, missing=choice.missing, categories=coded
+    )
+    todo, rows = tuple(name for name, texts in coded.items() if not texts), 0
+
+    def counted() -> Iterator[Any]:
+        nonlocal rows
+        for batch in replace(reader, columns=todo or wanted[:1]).batches("string"):
+            rows += batch.num_rows
+            yield batch
+
+    found = texts_of(path, counted(), todo)
+    return replace(reader, shape=(rows, len(wanted)), categories={**coded, **found})
+
+
+@contextmanager
+def _unpacked(path: AnyPath) -> Iterator[Any]:
+    """The text of a file, as bytes."""
+    with path.open("rb") as raw:
+        if path.suffix not in PACKED:
+            yield raw
+            return
+        with PACKED[path.suffix](raw) as file:
+            yield file
+
+
+def _first_line(path: AnyPath) -> tuple[str, str, list[str], int]:
+    """What separates the fields, and decimals; the fields of the first record, and the lines that it takes."""
+    try:
+        with _unpacked(path) as raw, TextIOWrapper(raw, "utf-8-sig", newline="") as file:
+            start = file.readline(LINE)
+            if len(start) == LINE:
+                raise InputError(f"{path}: its first line has {LINE:,} characters or more; write one row a line")
+            separator = "\t" if ".tsv" in path.name else ";" if _by_semicolons(start) else ","
+            file.seek(0)
+            records = csv.reader(iter(lambda: file.readline(LINE), ""), delimiter=separator)
+            first = next(records, [])
+            lines = records.line_num
+            decimal = "," if separator == ";" and _by_comma(chain([first], islice(records, LOOKED_AT))) else "."
+    except csv.Error as error:
+        said = f"{path}: its first lines are no lines of a table ({error}). Is a quote never closed?"
+        raise InputError(said) from error
+    except (OSError, EOFError, UnicodeDecodeError, BadZipFile, zlib.error) as error:
+        raise InputError(f"{path}: not readable as text in UTF-8 ({error})") from error
+    if not any(one.strip() for one in first):
+        raise InputError(f"{path}: empty, or its first line is; rows of numbers are needed, one a line")
+    return separator, decimal, first, lines
+
+
+def _by_semicolons(line: str) -> bool:
+    """Whether the fields of a line are separated by semicolons: where commas are not, or stand before decimals."""
+    fields = line.strip().split(";")
+    return len(fields) > 1 and ("," not in line or all(_is_number(one, ",") for one in fields))
+
+
+def _by_comma(records: Iterable[Sequence[str]]) -> bool:
+    """Whether a comma stands before decimals: in the first number that has a comma or a point."""
+    written = chain.from_iterable(records)
+    return "," in next((one for one in written if ("," in one or "." in one) and _is_number(one, ",")), "")
+
+
+def _refuse_names(path: AnyPath, there: Sequence[str], needed: Sequence[str]) -> None:
+    twice = sorted({name for name in needed if name and there.count(name) > 1})
+    if twice:
+        raise InputError(f"{path}: several columns are called {listed(twice)}. Give each column its own name")
+    if "" in needed:
+        raise InputError(
+            f"{path}: column {there.index('') + 1} has no name; columns are {described(dict.fromkeys(there, ''))}. "
+            "Name it in the first line, or choose others (columns)"
+        )
+
+
+def _is_number(text: str, decimal: str = ".") -> bool:
+    try:
+        float(text.replace(",", ".") if decimal == "," else text)
+    except ValueError:
+        return False
+    return True
+
+
+def _pyarrow(module: str = "") -> Any:
+    return needed(f"pyarrow.{module}".rstrip("."), "csv", "reading CSV")
+
+
+def unguarded(texts: Array) -> Array:
+    """Text as it was before :func:`bigembed.rows.formats.tables.guarded` put an apostrophe before what looks like a
+    formula.
+
+    >>> unguarded(np.array(["'=1", "''@x", "'a", "b"], TEXT)).tolist()
+    ['=1', "'@x", "'a", 'b']
+    """
+    if texts.dtype != TEXT:
+        return texts
+    out = texts.copy()
+    for row in np.flatnonzero(np.strings.startswith(texts, "'")).tolist():
+        if texts[row].lstrip("'").startswith(FORMULA):
+            out[row] = texts[row][1:]
+    return out

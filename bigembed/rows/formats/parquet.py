@@ -1,0 +1,191 @@
+"""Columns of Parquet files as rows, by pyarrow, which an extra installs; written, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from bigembed.errors import InputError, needed
+from bigembed.rows.columns import Categories, codes_of, missing_values, texts_of, wanted_categories
+from bigembed.rows.opening import nan_dtype
+from bigembed.rows.reader import TEXT, Choice, as_text, handle
+from bigembed.rows.source import as_worked
+from bigembed.runtime.blocks import Array, block_rows
+from bigembed.store.objects import MARKS
+from bigembed.store.paths import AnyPath, stored
+
+
+def parquet_files(path: AnyPath) -> list[AnyPath]:
+    """The Parquet files that a path names: itself, or those in a folder."""
+    if path.suffix in (".parquet", ".pq") and path.is_file():
+        return [path]
+    if not path.is_dir() or any((path / mark).is_file() for mark in MARKS):
+        return []
+    return [path / file.name for file in stored(path) if file.name.endswith(".parquet")]
+
+
+@dataclass(frozen=True)
+class ParquetReader:
+    """Columns of Parquet files, row group by row group. Rows in the order of the files' names."""
+
+    paths: tuple[str, ...]
+    columns: tuple[str, ...]
+    groups: tuple[tuple[int, int, int], ...] = field(repr=False)
+    """Of each row group: number of its file, its number there, its first row in all."""
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    grain: int = 1
+    names: Mapping[str, str] = field(default_factory=dict, repr=False)
+    row_ids: None = None
+    missing: bool = False
+    """Whether nulls come as NaN; they are refused otherwise."""
+    categories: Categories = field(default_factory=dict, repr=False)
+    """Columns of categories, which come as their places among these texts."""
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return self.columns
+
+    def vector(self, name: str) -> ParquetReader:
+        """One column, of numbers or of text."""
+        kind = _vector_dtype(self.names[name])
+        return replace(self, columns=(name,), shape=self.shape[:1], dtype=kind, missing=False, categories={})
+
+    def stream(self, start: int, stop: int) -> Iterator[Array]:
+        for _, _, batch in self._batches(start, stop):
+            if not self.missing and any(column.null_count for column in batch.columns):
+                raise missing_values(self._batches(0, self.shape[0]))
+            rows = batch_rows_of(batch, self.columns, self.dtype, self.categories)
+            yield rows if len(self.shape) == 2 else rows[:, 0]
+
+    def _batches(self, start: int, stop: int) -> Iterator[tuple[str, int, Any]]:
+        """The columns as Arrow batches of rows start to stop, each with its file and the number of its first row."""
+        pq = _pyarrow("parquet")
+        ends = [first for _, _, first in self.groups[1:]] + [self.shape[0]]
+        batch_rows = block_rows(len(self.columns), self.dtype.itemsize) // 4
+        for (file, group, first), end in zip(self.groups, ends, strict=True):
+            if end <= start or first >= stop:
+                continue
+            with pq.ParquetFile(handle(self.paths[file]), pre_buffer=False) as parquet:
+                for batch in parquet.iter_batches(batch_rows, row_groups=[group], columns=list(self.columns)):
+                    low, high = max(start - first, 0), min(stop - first, batch.num_rows)
+                    if low < high:
+                        yield self.paths[file], first + low, batch.slice(low, high - low)
+                    first += batch.num_rows
+
+
+def batch_rows_of(
+    batch: Any, columns: Sequence[str], dtype: np.dtype[Any], categories: Categories | None = None
+) -> Array:
+    """Columns of a batch of Arrow as rows; what is missing is NaN, and of categories their places among the texts."""
+    out = np.empty((batch.num_rows, len(columns)), dtype)
+    for position, name in enumerate(columns):
+        column = batch.column(name)
+        if categories and name in categories:
+            out[:, position] = codes_of(column, categories[name])
+            continue
+        if dtype == TEXT:
+            column = _as_text(name, column)
+        values = column.to_numpy(zero_copy_only=False)
+        if column.null_count and values.dtype == object:  # (of booleans)
+            values = np.array([np.nan if one is None else one for one in values], np.float64)
+        out[:, position] = as_text(values) if dtype == TEXT else as_worked(values, dtype, what=f"column {name}")
+    return out
+
+
+def open_parquet(paths: Sequence[AnyPath], choice: Choice) -> ParquetReader:
+    """The chosen columns of Parquet files of one schema, all numeric; by default all but the ``aligned`` ones."""
+    choice.only(paths[0], "Parquet", "columns")
+    pq = _pyarrow("parquet")
+    schema, groups, total, largest = None, [], 0, 1
+    for number, path in enumerate(paths):
+        try:
+            with pq.ParquetFile(handle(str(path))) as file:
+                found, meta = file.schema_arrow.remove_metadata(), file.metadata
+        except (ValueError, OSError) as error:
+            raise InputError(f"{path}: not readable as Parquet ({error})") from error
+        if schema is not None and not found.equals(schema):
+            raise InputError(
+                f"{path}: its columns are not those of {paths[0]}: {found.names} of {found.types}, "
+                f"there {schema.names} of {schema.types}"
+            )
+        schema = found
+        for group in range(meta.num_row_groups):
+            groups.append((number, group, total))
+            total += meta.row_group(group).num_rows
+            largest = max(largest, meta.row_group(group).num_rows)
+    there = {one.name: str(one.type) for one in schema}  # type: ignore[union-attr]
+    wanted = choice.of_table(paths[0], there)
+    categories = wanted_categories(choice.categories, wanted)
+    dtype = _rows_dtype(paths[0], schema, wanted, categories)
+    dtype = nan_dtype(dtype) if choice.missing else dtype
+    shape = (total, len(wanted))
+    files, grain = tuple(map(str, paths)), 4 * largest
+    found = ParquetReader(files, wanted, tuple(groups), shape, dtype, grain, there, missing=choice.missing)
+    if todo := [name for name, texts in categories.items() if not texts]:
+        batches = (batch for _, _, batch in replace(found, columns=tuple(todo))._batches(0, total))
+        categories = {**categories, **texts_of(paths[0], batches, todo)}
+    return replace(found, categories=categories)
+
+
+def largest_in(reader: Any) -> float | None:
+    """The largest number of the first two columns of Parquet files, if the statistics in their footers say it."""
+    if not isinstance(reader, ParquetReader):
+        return None
+    pq, largest = _pyarrow("parquet"), -1.0
+    for path in reader.paths:
+        with pq.ParquetFile(handle(path)) as file:
+            place = {file.metadata.schema.column(number).path: number for number in range(len(file.metadata.schema))}
+            for group in range(file.metadata.num_row_groups):
+                for name in reader.columns[:2]:
+                    known = file.metadata.row_group(group).column(place[name]).statistics
+                    if known is None or not known.has_min_max:
+                        return None
+                    largest = max(largest, float(known.max))
+    return largest
+
+
+def _rows_dtype(path: AnyPath, schema: Any, names: Sequence[str], categories: Categories) -> np.dtype[Any]:
+    types = _pyarrow("types")
+    twice = sorted({name for name in names if schema.names.count(name) + list(names).count(name) > 2})
+    if twice:
+        raise InputError(f"{path}: the columns {', '.join(twice)} stand there, or were chosen, more than once")
+    kinds = {name: schema.field(name).type for name in names}
+    wrong = [
+        f"{name} ({kind})"
+        for name, kind in kinds.items()
+        if name not in categories and not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
+    ]
+    if wrong:
+        raise InputError(
+            f"{path}: columns that are not numbers: {', '.join(wrong)}. Choose the numeric ones (columns), say that it "
+            "names the rows (ids), or make categories columns of 0 and 1 (the step 'one_hot' of a job)"
+        )
+    found = [np.dtype(np.int32 if name in categories else kind.to_pandas_dtype()) for name, kind in kinds.items()]
+    return np.result_type(*found) if found else np.dtype(np.float64)
+
+
+def _as_text(name: str, column: Any) -> Any:
+    """A column of Arrow as text; InputError for one that has none, such as lists or bytes in no encoding."""
+    arrow = _pyarrow("")
+    try:
+        return column.cast(arrow.string())
+    except (arrow.ArrowInvalid, arrow.ArrowNotImplementedError) as error:
+        raise InputError(f"column {name} ({column.type}) is not text, and cannot be made text ({error})") from error
+
+
+def _vector_dtype(kind: str) -> np.dtype[Any]:
+    """The dtype of an aligned column: its own where NumPy has that number, else text."""
+    try:
+        found = np.dtype({"halffloat": "f2", "float": "f4", "double": "f8"}.get(kind, kind))
+    except (TypeError, ValueError):  # (of dictionary<values=string, …>: categories)
+        return TEXT
+    return found if found.kind in "buif" else TEXT
+
+
+def _pyarrow(module: str) -> Any:
+    return needed(f"pyarrow.{module}".rstrip("."), "parquet", "Parquet")

@@ -1,0 +1,237 @@
+"""Arrays that grow by rows: how they are appended to, and how it is noticed what became of them.
+
+A reader of a growing array sees a whole number of appends, whenever it looks and whenever the writer is killed: the
+rows are written beyond the end first, then the shape (with the attributes) is replaced in one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bigembed.errors import InputError, MissingPathError
+from bigembed.rows.formats.copying import aligned_of
+from bigembed.rows.opening import as_array, open_zarr
+from bigembed.rows.source import RowSource
+from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks
+from bigembed.runtime.parameters import declared
+from bigembed.store.arrays import cached, npy_rows, read_array, write_rows
+from bigembed.store.attributes import checksums
+from bigembed.store.files import read_json, write_json
+from bigembed.store.locks import hold
+from bigembed.store.paths import AnyPath, PathLike, at, move_files, remove, stored
+from bigembed.store.writing import sealed_checksums, with_seal, without_seal
+
+
+@dataclass(frozen=True)
+class StoreRows(RowSource):
+    """Rows ``first:first + n`` of a store, whatever is appended to it meanwhile."""
+
+    first: int = 0
+    content: str = ""
+    """Digest of these rows: their fingerprint, so that rows appended later change nothing."""
+    features: ClassVar = ()
+
+    def read(self, start: int, stop: int) -> Any:
+        """Rows ``start:stop``, counted from ``first``."""
+        return super().read(self.first + start, self.first + min(stop, self.shape[0]))
+
+    def fingerprint(self) -> str:
+        """Of the content: names, sizes and times of the files say nothing here, as the store grows."""
+        aligned = "".join(f" {name} {other.fingerprint()}" for name, other in sorted(self.aligned.items()))
+        return sha256(f"{self.shape} {self.dtype} {self.content}{aligned}".encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Rows that are stored together: a shard, else a chunk."""
+
+    start: int
+    stop: int
+    name: str
+    """Of the file, inside the store."""
+    stamp: str
+    """Sizes and times of its files."""
+
+
+def stored_units(path: PathLike) -> tuple[tuple[int, ...], np.dtype[Any], list[Unit]]:
+    """Shape and dtype of the rows at a path (a whole Zarr array or .npy), and the units they are stored in."""
+    root = at(path)
+    if root.suffix == ".npy":
+        mapped = npy_rows(root)
+        rows = block_rows(int(np.prod(mapped.shape[1:])), mapped.dtype.itemsize)
+        stamp = _stamps(root)["."]
+        return mapped.shape, mapped.dtype, [Unit(*span, root.name, stamp) for span in bounds(len(mapped), rows)]
+    array, stamps = open_zarr(root), _stamps(root)
+    grid = array.shards or array.chunks
+    columns = [range(-(-n // c)) for n, c in zip(array.shape[1:], grid[1:], strict=True)]
+    tails = list(np.ndindex(*map(len, columns)))
+    found = []
+    for number, span in enumerate(bounds(array.shape[0], grid[0])):
+        names = [array.metadata.encode_chunk_key((number, *tail)) for tail in tails]
+        found.append(Unit(*span, names[0], ";".join(stamps[name] for name in names)))
+    return tuple(array.shape), np.dtype(array.dtype), found
+
+
+def rows_digest(path: str, start: int, stop: int) -> str:
+    """SHA-256 of rows ``start:stop`` as they are read, however they are compressed."""
+    digest = sha256()
+    source = RowSource(*_like(path), path=path)
+    for low, high in bounds(stop - start, block_rows(source.width, source.dtype.itemsize)):
+        digest.update(np.ascontiguousarray(source.read(start + low, start + high)).tobytes())
+    return digest.hexdigest()
+
+
+@declared
+def append_rows(path: PathLike, rows: Any, *, first: int | None = None) -> int:
+    """Append rows (m, d) to a Zarr array of version 3, so that no reader ever sees half of them.
+
+    Parameters
+    ----------
+    path : path of the array.
+    rows : (m, d), a NumPy array or what makes one; cast to the dtype of the array where nothing is lost.
+    first : the number that the first of these rows gets, where the caller knows it. Rows that are there already, from a
+        call that was killed after they had become visible, are then not appended again.
+
+    Returns
+    -------
+    The number of rows then there.
+
+    Raises
+    ------
+    MissingPathError : no such array; the message names the way to make it.
+    InputError : shapes or dtypes that do not fit, an array of another version, one with ids or the like beside it;
+        other rows at ``first``, or fewer before it.
+    LockedError : another process appends.
+
+    Notes
+    -----
+    A killed call leaves the array as it was. ``ARRAY.growing`` says who appends. Cost: the last shard is read and
+    written anew, nothing else; memory: the rows and one shard.
+
+    Examples
+    --------
+    >>> import tempfile, bigembed as be
+    >>> from bigembed.store.arrays import write_array
+    >>> path = tempfile.mkdtemp() + "/points.zarr"
+    >>> write_array(path, np.zeros((3, 2)))
+    >>> append_rows(path, np.ones((2, 2)))
+    5
+    >>> append_rows(path, np.ones((2, 2)), first=3)  # again
+    5
+    >>> be.open_array(path)[:, 0].compute().tolist()
+    [0.0, 0.0, 0.0, 1.0, 1.0]
+    """
+    values = as_array(rows)
+    if aligned := aligned_of(at(path)):
+        raise InputError(
+            f"{path}: {', '.join(aligned)} are aligned with its rows and would be too few; a store that grows "
+            "has only rows. Ingest it without them"
+        )
+    if not at(path).exists():
+        raise MissingPathError(f"{path}: no array to append to. Make it of the first rows: bigembed ingest ROWS {path}")
+    array = open_zarr(path)
+    if values.ndim != array.ndim or values.shape[1:] != array.shape[1:]:
+        raise InputError(f"{path}: holds rows of shape {array.shape[1:]}; rows of shape {values.shape[1:]} were given")
+    if not np.can_cast(values.dtype, array.dtype, "safe"):
+        raise InputError(f"{path}: holds {array.dtype}; rows of {values.dtype} would lose digits. Cast them first")
+    values = values.astype(array.dtype)
+    return append_source(path, RowSource(values.shape, values.dtype, array=values), first=first)
+
+
+def append_source(
+    path: PathLike, source: RowSource, attributes: Mapping[str, Any] | None = None, first: int | None = None
+) -> int:
+    """Append all rows of a source that the tasks can read, and set attributes in the same step. Returns the rows."""
+    root = at(path).absolute()
+    if not (root / "zarr.json").is_file():
+        raise InputError(f"{root}: not a Zarr array of version 3; only such can be appended to. Ingest it first")
+    folder = root.with_name(f"{root.name}.growing")
+    folder.mkdir(exist_ok=True)
+    with hold(folder) as lock:
+        aside = folder / "rows"
+        metadata = read_json(root / "zarr.json")
+        n, total = metadata["shape"][0], metadata["shape"][0] + source.shape[0]
+        if first is not None and first != n:
+            remove(aside)
+            _require_there(path, source, first, n)
+            return int(n)
+        metadata["shape"][0] = total
+        metadata["attributes"] = {**metadata.get("attributes", {}), **(attributes or {})}
+        remove(aside)
+        write_json(aside / "zarr.json", without_seal(metadata))
+        tasks = [
+            (max(start, n - n % _unit(root)), stop)
+            for start, stop in bounds(total, _step(root, source))
+            if stop > n and source.shape[0]
+        ]
+        map_blocks(write_unit, tasks, label="append", path=str(root), n=n, source=source, aside=str(aside))
+        lock.check()
+        metadata = _sealed(root, aside, metadata, n)
+        move_files(aside, root, [file.name for file in stored(aside) if file.name != "zarr.json"])
+        write_json(root / "zarr.json", metadata)
+        remove(aside)
+    return int(total)
+
+
+def _sealed(root: AnyPath, aside: AnyPath, metadata: dict[str, Any], n: int) -> dict[str, Any]:
+    """The metadata of a sealed array with the seal of what lies aside, too.
+
+    Until all is moved, the last unit of the ``n`` rows that are there may be the old one or the new one.
+    """
+    there = read_json(root / "zarr.json")
+    old, array = sealed_checksums(there, root), cached(aside)
+    if old is None:
+        return metadata
+    rows, first = array.chunks[0], (n - n % _unit(root)) // array.chunks[0]
+    kept, count = old[0, :first], -(-n // rows)
+    fresh = np.concatenate([kept, checksums(aside, first, -(-array.shape[0] // rows), "append")])
+    if first < count:
+        now = np.concatenate([kept, checksums(root, first, count, "append")])
+        write_json(root / "zarr.json", with_seal(there, chunks=now, next=fresh))
+    return with_seal(metadata, chunks=fresh)
+
+
+def _require_there(path: PathLike, source: RowSource, first: int, n: int) -> None:
+    """InputError unless the rows are there from ``first`` on."""
+    last = first + source.shape[0]
+    if not 0 <= first <= last <= n:
+        raise InputError(f"{path}: holds {n} rows; rows {first}:{last} cannot follow them. Nothing was appended")
+    for low, high in bounds(source.shape[0], block_rows(source.width, source.dtype.itemsize)):
+        if source.read(low, high).tobytes() != read_array(path, first + low, first + high).tobytes():
+            raise InputError(f"{path}: holds other rows at {first}:{last}. Nothing was appended")
+
+
+def write_unit(start: int, stop: int, *, path: str, n: int, source: RowSource, aside: str) -> None:
+    """Rows ``start:stop`` of the array as it will be, into the one aside: whole units, with the rows that are there."""
+    fresh: Array = source.read(max(start, n) - n, stop - n)
+    rows = fresh if start >= n else np.concatenate([read_array(path, start, n), fresh])
+    write_rows(aside, start, rows)
+
+
+def _unit(path: AnyPath) -> int:
+    array = open_zarr(path)
+    return int((array.shards or array.chunks)[0])
+
+
+def _step(path: AnyPath, source: RowSource) -> int:
+    """Rows that a task writes: whole units, about a canonical block."""
+    unit = _unit(path)
+    return unit * max(1, block_rows(source.width, source.dtype.itemsize) // unit)
+
+
+def _like(path: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    if path.endswith(".npy"):
+        mapped = npy_rows(path)
+        return mapped.shape, mapped.dtype
+    found = read_array(path, 0, 0)
+    return found.shape, found.dtype
+
+
+def _stamps(root: AnyPath) -> dict[str, str]:
+    """Sizes and times of the files of a store."""
+    return {file.name: f"{file.size}:{file.stamp}" for file in stored(root)}

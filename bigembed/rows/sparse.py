@@ -1,0 +1,209 @@
+"""Sparse rows that a block task can read by range: SciPy CSR in memory, and CSR groups in Zarr.
+
+A CSR group holds ``indptr``, ``indices`` and ``data`` (the layout of AnnData, encoding ``csr_matrix``). Several
+of them in a row are one source, so the blocks of a Dask array are written each by its own task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from bigembed.errors import DamagedError, InputError
+from bigembed.rows.opening import open_zarr
+from bigembed.rows.source import RowSource, as_worked, work_dtype
+from bigembed.runtime.blocks import BLOCK_BYTES, MAX_BLOCK_ROWS, bounds, offsets
+from bigembed.store.arrays import cached, read_array, whole, write_array, zarr_group
+from bigembed.store.attributes import columns_of, prove_group
+from bigembed.store.files import require_files, sound
+from bigembed.store.metadata import make_group
+from bigembed.store.paths import AnyPath, at, remove
+from bigembed.store.requests import asking
+
+ENTRY_BYTES = 12
+"""A stored entry as it is worked on: a value and a column, with a share of the row pointers."""
+NAMES = ("indptr", "indices", "data")
+WIDEST = 1 << 40
+"""Columns of sparse rows at the most."""
+
+
+@dataclass(frozen=True)
+class SparseSource(RowSource):
+    """CSR rows: of a matrix of this process (``held``), or of the groups ``parts`` (path, rows), one after another."""
+
+    held: Any = None
+    parts: tuple[tuple[str, int], ...] = ()
+    entries: int = 0
+    """Stored entries in all."""
+
+    def read(self, start: int, stop: int) -> Any:
+        """Rows ``start:stop`` as a CSR array."""
+        if self.held is not None:
+            return sparse.csr_array(self.held[start:stop])
+        starts = offsets(rows for _, rows in self.parts)
+        found = []
+        for (path, rows), first in zip(self.parts, starts[:-1].tolist(), strict=True):
+            low, high = max(start - first, 0), min(stop - first, rows)
+            if low < high:
+                found.append(read_csr(path, low, high, self.width, self.dtype))
+        if not found:
+            return sparse.csr_array((0, self.width), dtype=self.dtype)
+        return found[0] if len(found) == 1 else sparse.csr_array(sparse.vstack(found, format="csr"))
+
+    def matrix(self, start: int, stop: int) -> Any:
+        """Rows ``start:stop`` in the work dtype."""
+        return as_worked(self.read(start, stop), self.work, start)
+
+    @property
+    def sparse(self) -> bool:
+        return True
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        return columns_of(self.parts[0][0]) if len(self.parts) == 1 else ()
+
+    @property
+    def grain(self) -> int:
+        return 1
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row on average."""
+        return csr_row_bytes(self.entries, self.shape[0])
+
+    @property
+    def block(self) -> int:
+        """Rows of a canonical block: about 32 MiB of entries on average."""
+        return csr_block_rows(self.row_bytes)
+
+    def fingerprint(self) -> str:
+        from hashlib import sha256
+
+        digest = sha256(repr((self.shape, str(self.dtype), self.entries)).encode())
+        if self.held is not None:
+            for name in NAMES:
+                digest.update(np.ascontiguousarray(getattr(self.held, name)).tobytes())
+        for path, rows in self.parts:
+            digest.update(RowSource((rows,), self.dtype, path=path).fingerprint().encode())
+        for name, other in sorted(self.aligned.items()):
+            digest.update(f"{name} {other.fingerprint()}".encode())
+        return digest.hexdigest()
+
+
+def csr_row_bytes(entries: int, n: int) -> int:
+    """Bytes of a CSR row on average, of n with these entries."""
+    return ENTRY_BYTES * (1 + entries // max(1, n))
+
+
+def csr_block_rows(row_bytes: int) -> int:
+    """Rows of a canonical block of CSR rows: about 32 MiB of entries on average."""
+    return int(min(MAX_BLOCK_ROWS, max(1, BLOCK_BYTES // row_bytes)))
+
+
+def held_source(matrix: Any) -> SparseSource:
+    """The rows of a SciPy sparse matrix of this process; formats other than CSR are converted once."""
+    rows = sparse.csr_array(matrix)
+    if rows.dtype.kind == "c":
+        raise InputError("Complex data not supported: rows must be real numbers")
+    work_dtype(rows.dtype)
+    if not rows.has_canonical_format:
+        rows = rows.copy()
+        rows.sum_duplicates()
+    return SparseSource(tuple(rows.shape), np.dtype(rows.dtype), held=rows, entries=int(rows.nnz))
+
+
+def group_source(path: AnyPath) -> SparseSource:
+    """The rows of a CSR group in Zarr."""
+    with asking(path), sound(path):
+        return _group_source(path)
+
+
+def _group_source(path: AnyPath) -> SparseSource:
+    require_files(path, deep=True)
+    group = zarr_group(path)
+    attributes: dict[str, Any] = dict(group.attrs)
+    missing = [name for name in NAMES if name not in group]
+    if missing or attributes.get("encoding-type", "csr_matrix") != "csr_matrix":
+        raise InputError(
+            f"{path}: a group that is {attributes.get('encoding-type', 'not a CSR matrix')}"
+            f"{f', without {missing}' if missing else ''}. Give a Zarr array, or a group of indptr, indices and data "
+            "by rows (encoding-type csr_matrix; of a csc_matrix write matrix.tocsr())"
+        )
+    prove_group(path)
+    indptr, indices, data = (open_zarr(path / name) for name in NAMES)
+    if any(part.ndim != 1 for part in (indptr, indices, data)) or indices.shape != data.shape or not indptr.size:
+        raise DamagedError(f"{path}: indices and data have different lengths, or no rows")
+    if indptr.dtype.kind not in "iu" or indices.dtype.kind not in "iu":
+        raise DamagedError(f"{path}: indptr and indices are {indptr.dtype} and {indices.dtype}; they are integers")
+    n, shape = int(indptr.shape[0]) - 1, attributes.get("shape")
+    if not isinstance(shape, list) or len(shape) != 2 or shape[0] != n or not 0 < shape[1] <= WIDEST:
+        raise InputError(f"{path}: its attribute 'shape' is {shape}; it must be [{n}, number of columns]")
+    dtype = np.dtype(data.dtype)
+    work_dtype(dtype)
+    return SparseSource((n, int(shape[1])), dtype, parts=((str(path), n),), entries=int(data.shape[0]))
+
+
+def is_csr_group(path: AnyPath) -> bool:
+    """Whether the path is a Zarr group, not an array."""
+    return any((path / name).exists() for name in NAMES) or (path / ".zgroup").exists()
+
+
+def read_csr(path: str, start: int, stop: int, columns: int, dtype: Any) -> Any:
+    """Rows ``start:stop`` of a CSR group."""
+    with whole(path, f"rows {start}:{stop}"):
+        pointers = read_array(f"{path}/indptr", start, stop + 1).astype(np.int64)
+        low, high, entries = int(pointers[0]), int(pointers[-1]), cached(f"{path}/data").shape[0]
+        if not 0 <= low <= high <= entries:
+            raise ValueError(f"its pointers are not between 0 and {entries}")
+        column = read_array(f"{path}/indices", low, high)
+        values = read_array(f"{path}/data", low, high).astype(dtype)
+    if (np.diff(pointers) < 0).any() or (len(column) and (column.min() < 0 or column.max() >= columns)):
+        raise DamagedError(f"{path}: rows {start}:{stop} have pointers or columns out of range (0 to {columns - 1})")
+    rows = sparse.csr_array((values, column, pointers - low), shape=(stop - start, columns))
+    rows.sum_duplicates()
+    return rows
+
+
+def write_csr(path: AnyPath, matrix: Any) -> int:
+    """Write a CSR group, checksummed; the number of its entries."""
+    rows = sparse.csr_array(matrix)
+    make_group(path, {"encoding-type": "csr_matrix", "shape": list(rows.shape)}, overwrite=True)
+    write_array(path / "indptr", rows.indptr.astype(np.int64))
+    write_array(path / "indices", rows.indices)
+    write_array(path / "data", rows.data)
+    return int(rows.nnz)
+
+
+def stored(source: SparseSource, path: AnyPath) -> SparseSource:
+    """The rows copied into groups at ``path``, for tasks in other processes."""
+    remove(path)
+    path.mkdir(parents=True)
+    parts = []
+    for number, (start, stop) in enumerate(bounds(source.shape[0], source.block)):
+        write_csr(path / str(number), source.read(start, stop))
+        parts.append((str(path / str(number)), stop - start))
+    return SparseSource(source.shape, source.dtype, parts=tuple(parts), entries=source.entries)
+
+
+def dask_source(X: Any, path: AnyPath) -> SparseSource:
+    """The rows of a Dask array of SciPy sparse blocks, each row of blocks written by its own task."""
+    import dask
+    from dask.delayed import delayed
+
+    rows = [int(count) for count in X.chunks[0]]
+    remove(path)
+    path.mkdir(parents=True)
+    write = delayed(_write_blocks, pure=False)
+    grid = X.to_delayed()
+    entries = dask.compute(*[write(str(path / str(number)), list(blocks)) for number, blocks in enumerate(grid)])
+    parts = tuple((str(path / str(number)), count) for number, count in enumerate(rows))
+    work_dtype(X.dtype)
+    return SparseSource(tuple(map(int, X.shape)), np.dtype(X.dtype), parts=parts, entries=sum(entries))
+
+
+def _write_blocks(path: str, blocks: Sequence[Any]) -> int:
+    return write_csr(at(path), blocks[0] if len(blocks) == 1 else sparse.hstack(blocks, format="csr"))

@@ -1,0 +1,265 @@
+"""Products of small dense matrices for the compiled kernels, in registers: no call of BLAS, no copies.
+
+Sums are taken in a fixed order, by fused multiplication and addition where the processor has it (as BLAS does).
+Importing this imports numba.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import types
+from numba.core import cgutils
+
+from bigembed.runtime.simd import allocate, declared, intrinsic, make_array
+
+LANES = 8
+"""Widths are multiples of it."""
+ROWS = 4
+"""Of a result at a time."""
+
+_INT32 = ir.IntType(32)
+_VECTOR = ir.VectorType(ir.DoubleType(), LANES)
+
+
+def _broadcast(builder: Any, value: Any, kind: Any) -> Any:
+    if value.type != kind.element:
+        value = builder.fpext(value, kind.element)
+    nothing = ir.Constant(kind, ir.Undefined)
+    first = builder.insert_element(nothing, value, ir.Constant(_INT32, 0))
+    return builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(_INT32, LANES), [0] * LANES))
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a tile of a product begins: flat arrays, and numbers in the processor."""
+
+    out: Any
+    out_at: Any
+    a: Any
+    a_at: Any
+    a_row: Any
+    a_step: Any
+    count: Any
+    b: Any
+    b_at: Any
+    width: Any
+
+
+def _add_tile(builder: Any, rows: int, groups: int, place: _Place) -> None:
+    """out[r, c] += Σ_k a[r, k] b[k, c] for ``rows`` rows and ``groups`` times LANES columns from a place on."""
+    intp, out, kind = place.count.type, place.out.type.pointee, ir.VectorType(place.out.type.pointee, LANES)
+    bits = 64 if isinstance(out, ir.DoubleType) else 32
+
+    def vector(data: Any, at: Any, group: int) -> Any:
+        first = builder.gep(data, [builder.add(at, ir.Constant(intp, group * LANES))])
+        return builder.bitcast(first, kind.as_pointer())
+
+    every = [(r, g) for r in range(rows) for g in range(groups)]
+    places = {
+        (r, g): vector(place.out, builder.add(place.out_at, builder.mul(place.width, ir.Constant(intp, r))), g)
+        for r, g in every
+    }
+    sums = {one: allocate(builder, kind) for one in every}
+    for one in every:
+        builder.store(builder.load(places[one], align=4), sums[one])
+    fused = declared(builder.module, ir.FunctionType(kind, [kind] * 3), f"llvm.fmuladd.v{LANES}f{bits}")
+    with cgutils.for_range(builder, place.count, intp=intp) as loop:
+        at = builder.add(place.b_at, builder.mul(loop.index, place.width))
+        row = [builder.load(vector(place.b, at, g), align=4) for g in range(groups)]
+        first = builder.add(place.a_at, builder.mul(loop.index, place.a_step))
+        for r in range(rows):
+            number = builder.gep(place.a, [builder.add(first, builder.mul(place.a_row, ir.Constant(intp, r)))])
+            value = _broadcast(builder, builder.load(number), kind)
+            for g in range(groups):
+                builder.store(builder.call(fused, [value, row[g], builder.load(sums[r, g])]), sums[r, g])
+    for one in every:
+        builder.store(builder.load(sums[one]), places[one], align=4)
+
+
+def _function(module: Any, name: str, kinds: Any, pointers: Any, numbers: int) -> tuple[Any, Any, bool]:
+    """A function of a module for these kinds of numbers, what writes it, and whether it is still to be written.
+
+    It stands once in what is compiled, and is called there: copies of it in place of the calls took most of the time
+    in which its callers are compiled.
+    """
+    arguments = [*(kind.as_pointer() for kind in pointers), *[ir.IntType(64)] * numbers]
+    whole = ".".join(["bigembed", name, *map(str, kinds)])
+    function = declared(module, ir.FunctionType(ir.VoidType(), arguments), whole)
+    if function.blocks:
+        return function, None, False
+    function.linkage = "linkonce_odr"
+    function.attributes.add("noinline")
+    return function, ir.IRBuilder(function.append_basic_block("entry")), True
+
+
+def _add_product_of(module: Any, out: Any, a: Any) -> Any:
+    """The function of a module that adds products of these kinds of numbers."""
+    intp = ir.IntType(64)
+    function, builder, fresh = _function(module, "add_product", (out, a), (out, a, out), 8)
+    if not fresh:
+        return function
+    to, of, by, out_at, a_at, a_row, a_step, rows, count, b_at, width = function.args
+    zero, lanes, both, four = (ir.Constant(intp, value) for value in (0, LANES, 2 * LANES, ROWS))
+    whole = builder.sub(rows, builder.urem(rows, four))
+
+    def columns(at: Any, groups: int) -> None:
+        for start, stop, step in ((zero, whole, four), (whole, rows, ir.Constant(intp, 1))):
+            with cgutils.for_range_slice(builder, start, stop, step, intp) as (r, _):
+                place = _Place(
+                    to, builder.add(builder.add(out_at, at), builder.mul(r, width)), of,
+                    builder.add(a_at, builder.mul(r, a_row)), a_row, a_step, count, by, builder.add(b_at, at), width,
+                )  # fmt: skip
+                _add_tile(builder, ROWS if step is four else 1, groups, place)
+
+    with cgutils.for_range_slice(builder, zero, builder.sub(width, lanes), both, intp) as (at, _):
+        columns(at, 2)
+    with builder.if_then(builder.icmp_unsigned("!=", builder.urem(width, both), zero)):
+        columns(builder.sub(width, lanes), 1)
+    builder.ret_void()
+    return function
+
+
+def _call(context: Any, builder: Any, kinds: Any, arrays: Any, numbers: Any) -> Any:
+    """Of out, a and b, and what follows their data in the arguments of the function."""
+    data = [make_array(kind)(context, builder, array).data for kind, array in zip(kinds, arrays, strict=True)]
+    function = _add_product_of(builder.module, *(context.get_value_type(kind.dtype) for kind in kinds[:2]))
+    builder.call(function, [*data, *numbers])
+    return context.get_dummy_value()
+
+
+def _columns(context: Any, builder: Any, kind: Any, array: Any) -> Any:
+    return builder.extract_value(make_array(kind)(context, builder, array).shape, 1)
+
+
+@intrinsic
+def add_product(
+    _typing: Any, out: Any, out_at: Any, a: Any, a_at: Any, a_row: Any, a_step: Any, rows: Any, count: Any, b: Any,
+    b_at: Any, width: Any,
+) -> Any:  # fmt: skip
+    """out[out_at + r · width + c] ← itself + Σ_k a[a_at + r · a_row + k · a_step] b[b_at + k · width + c] for
+    r < ``rows``, k < ``count``, c < ``width``.
+
+    Places are counted flat in contiguous arrays. Sums are taken in this order, in the precision of ``out`` and ``b``;
+    ``a`` is in that precision or in single. ``width`` is a multiple of :data:`LANES`.
+    """
+    signature = types.void(out, types.intp, a, *[types.intp] * 5, b, types.intp, types.intp)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kinds, arrays = ([every[place] for place in (0, 2, 8)] for every in (signature.args, args))
+        return _call(context, builder, kinds, arrays, [args[1], *args[3:8], *args[9:]])
+
+    return signature, generate
+
+
+@intrinsic
+def add_rows(_typing: Any, out: Any, at: Any, a: Any, begin: Any, rows: Any, b: Any) -> Any:
+    """Rows of out from ``at`` on ← themselves + a b for ``rows`` rows of a from ``begin`` on: :func:`add_product`."""
+    signature = types.void(out, types.intp, a, types.intp, types.intp, b)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kinds, arrays = ([every[place] for place in (0, 2, 5)] for every in (signature.args, args))
+        inner, width = (_columns(context, builder, kinds[place], arrays[place]) for place in (1, 2))
+        zero, one = (ir.Constant(inner.type, value) for value in (0, 1))
+        places = [builder.mul(args[1], width), builder.mul(args[3], inner)]
+        return _call(context, builder, kinds, arrays, [*places, inner, one, args[4], inner, zero, width])
+
+    return signature, generate
+
+
+@intrinsic
+def add_inner(_typing: Any, out: Any, at: Any, a: Any, begin: Any, rows: Any, b: Any, b_begin: Any) -> Any:
+    """Rows of out from ``at`` on ← themselves + aᵀb for ``rows`` rows of each, from where they begin on:
+    :func:`add_product`."""
+    signature = types.void(out, types.intp, a, types.intp, types.intp, b, types.intp)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kinds, arrays = ([every[place] for place in (0, 2, 5)] for every in (signature.args, args))
+        inner, width = (_columns(context, builder, kinds[place], arrays[place]) for place in (1, 2))
+        one, first = ir.Constant(inner.type, 1), builder.mul(args[3], inner)
+        numbers = [builder.mul(args[1], width), first, one, inner, inner, args[4], builder.mul(args[6], width), width]
+        return _call(context, builder, kinds, arrays, numbers)
+
+    return signature, generate
+
+
+def _converted(builder: Any, value: Any, kind: Any) -> Any:
+    if value.type == kind:
+        return value
+    single = isinstance(getattr(kind, "element", kind), ir.FloatType)
+    return (builder.fptrunc if single else builder.fpext)(value, kind)
+
+
+def _move_of(module: Any, out: Any, x: Any) -> Any:
+    """The function of a module that moves rows from one precision to another."""
+    intp = ir.IntType(64)
+    function, builder, fresh = _function(module, "move", (out, x), (out, x), 6)
+    if not fresh:
+        return function
+    to, of, at, width, of_at, of_width, rows, columns = function.args
+    zero, lanes = ir.Constant(intp, 0), ir.Constant(intp, LANES)
+
+    def moved(r: Any, c: Any, kind: Any, of_kind: Any) -> None:
+        place = builder.gep(to, [builder.add(builder.add(at, builder.mul(r, width)), c)])
+        of_place = builder.gep(of, [builder.add(builder.add(of_at, builder.mul(r, of_width)), c)])
+        value = builder.load(builder.bitcast(of_place, of_kind.as_pointer()), align=4)
+        builder.store(_converted(builder, value, kind), builder.bitcast(place, kind.as_pointer()), align=4)
+
+    each = partial(cgutils.for_range, builder, intp=intp)
+    with builder.if_else(builder.icmp_signed("<", columns, lanes)) as (few, many):
+        with few, each(rows) as row, each(columns) as column:
+            moved(row.index, column.index, out, x)
+        with many, each(rows) as row, cgutils.for_range_slice(builder, zero, columns, lanes, intp) as (column, _):
+            last = builder.sub(columns, lanes)
+            first = builder.select(builder.icmp_signed("<", column, last), column, last)
+            moved(row.index, first, ir.VectorType(out, LANES), ir.VectorType(x, LANES))
+    builder.ret_void()
+    return function
+
+
+@intrinsic
+def move(
+    _typing: Any, out: Any, at: Any, width: Any, x: Any, x_at: Any, x_width: Any, rows: Any, columns: Any
+) -> Any:  # fmt: skip
+    """out[at + r · width + c] ← x[x_at + r · x_width + c] for r < ``rows``, c < ``columns``, in the precision of
+    ``out``; places are counted flat in contiguous arrays."""
+    signature = types.void(out, types.intp, types.intp, x, *[types.intp] * 4)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kinds = [signature.args[place] for place in (0, 3)]
+        data = [make_array(kind)(context, builder, args[place]).data for kind, place in zip(kinds, (0, 3), strict=True)]
+        function = _move_of(builder.module, *(context.get_value_type(kind.dtype) for kind in kinds))
+        builder.call(function, [*data, *args[1:3], *args[4:]])
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
+def settle_lanes(_typing: Any, tiles: Any, at: Any, step: Any, limits: Any, place: Any, size: Any) -> Any:
+    """Of LANES columns of a row of flat tiles x, q, ax, aq, r, each ``step`` after the one before:
+
+    r ← ax − x · values, sums ← sums + r², q ← q · inverse, aq ← aq · inverse. ``limits``: values, inverse, sums, each
+    ``size`` after the one before, from ``place`` on.
+    """
+    signature = types.void(tiles, types.intp, types.intp, limits, types.intp, types.intp)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        def pointers(place: int, at: Any, step: Any, count: int) -> list[Any]:
+            data = make_array(signature.args[place])(context, builder, args[place]).data
+            offsets = [builder.add(at, builder.mul(step, ir.Constant(step.type, k))) for k in range(count)]
+            return [builder.bitcast(builder.gep(data, [offset]), _VECTOR.as_pointer()) for offset in offsets]
+
+        rows, line = pointers(0, args[1], args[2], 5), pointers(3, args[4], args[5], 3)
+        x, q, ax, aq = (builder.load(row, align=8) for row in rows[:4])
+        values, inverse, sums = (builder.load(part, align=8) for part in line)
+        r = builder.fsub(ax, builder.fmul(x, values))
+        results = (builder.fmul(q, inverse), builder.fmul(aq, inverse), r, builder.fadd(sums, builder.fmul(r, r)))
+        for value, target in zip(results, (rows[1], rows[3], rows[4], line[2]), strict=True):
+            builder.store(value, target, align=8)
+        return context.get_dummy_value()
+
+    return signature, generate

@@ -1,0 +1,248 @@
+"""A run: a directory of published stages, each looked at once and then held to be what it was."""
+
+from __future__ import annotations
+
+import shutil
+import weakref
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bigembed.errors import DamagedError, StaleError, UndeclaredInputError
+from bigembed.rows.opening import open_array
+from bigembed.store import manifests, superseded
+from bigembed.store import manifests as roots
+from bigembed.store.arrays import read_array
+from bigembed.store.files import digest_of, new_folder
+from bigembed.store.manifests import Manifest
+from bigembed.store.matrix import StoredMatrix
+from bigembed.store.paths import AnyPath, PathLike, at
+from bigembed.store.superseded import Mark
+
+
+class Run:
+    """A directory of stages: a Zarr group, their manifests, and the exchange of the stage in work."""
+
+    def __init__(self, root: PathLike | None, parents: Sequence[Run] = (), kind: str = "run") -> None:
+        self.temporary = root is None
+        self.root: AnyPath = at(new_folder("run") if root is None else root).absolute()
+        self.parents = tuple(parents)
+        self.kind = kind
+        self._found: dict[str, tuple[Mark, Manifest]] = {}
+        self._whole: set[str] = set()
+        self._home: Run | None = None  # a temporary run that must outlive this one
+        self.aside: Run | None = None
+        """A temporary run for what is written while this one is read."""
+        if root is None:
+            self._finalizer = weakref.finalize(self, shutil.rmtree, str(self.root), ignore_errors=True)
+            roots.begin(Path(str(self.root)), kind)
+        else:
+            roots.prepare(self.root, kind)
+
+    def manifest(self, stage: str) -> Manifest:
+        """The manifest of a stage of this run or of a parent; :class:`StaleError` where it was another one before."""
+        return self._owner(stage)._found[stage][1]
+
+    def results(self, stage: str) -> dict[str, Any]:
+        """The few numbers that a stage returned."""
+        return self.manifest(stage).results
+
+    def parameters(self, stage: str) -> dict[str, Any]:
+        """The parameters that a stage was made with."""
+        return self.manifest(stage).parameters
+
+    def asked(self, stage: str) -> dict[str, Any]:
+        """The parameters of a stage without the fingerprint of its rows, whose content is in what it published."""
+        return {name: value for name, value in self.parameters(stage).items() if name != "source"}
+
+    def digest(self, stage: str) -> str:
+        """The digest of what a stage published."""
+        return self.manifest(stage).digest
+
+    def fingerprint(self) -> str:
+        """A digest of what its stages hold, and of what they were asked for: whoever reads a fit may read both."""
+        own = {name: [self.digest(name), self.asked(name)] for name in self.published()}
+        return digest_of([own, *(parent.fingerprint() for parent in self.parents)])
+
+    def path(self, stage: str, array: str = "") -> str:
+        """Where an array of a stage lies, all files of which are as they were published (read once in a process)."""
+        return inside(self._sound(stage).root, stage, array).rstrip("/")
+
+    def has(self, stage: str) -> bool:
+        """Whether the stage is published here or in a parent."""
+        return self._search(stage) is not None
+
+    def array(self, stage: str, array: str, in_memory: bool = False) -> Any:
+        """An array of a stage: in memory, or a Dask array whose blocks are read only as long as it is published."""
+        if in_memory:
+            return read_array(self.path(stage, array))
+        owner, lazy = self._sound(stage), open_array(self.path(stage, array))
+        if not owner.temporary:
+            return superseded.guarded(lazy, owner._found[stage][0])
+        return owner.kept_by(lazy)
+
+    def matrix(self, stage: str, values: str = "squared", weighs: str = "") -> StoredMatrix:
+        """The graph of a stage: its structure, with ``values`` of the stage that ``weighs`` its edges (or its own)."""
+        starts, given = read_array(self.path(stage, "starts")), weighs or stage
+        rows = tuple((starts[1:] - starts[:-1]).tolist())
+        return StoredMatrix(self.path(stage), self.path(given, values), rows, self.digest(given))
+
+    def kept_by(self, lazy: Any) -> Any:
+        """A Dask array that keeps this run: a temporary one is deleted when nobody has the array any more."""
+        return lazy.map_blocks(_as_it_is, alive=_Alive(self), dtype=lazy.dtype, meta=lazy._meta)
+
+    def marks(self) -> tuple[Mark, ...]:
+        """Which stages were looked at, for somebody who reads them later."""
+        own = () if self.temporary else tuple(mark for mark, _ in self._found.values())
+        return sum((parent.marks() for parent in self.parents), own)
+
+    def check(self) -> None:
+        """:class:`StaleError` if a stage that was looked at is not published any more: another fit took the folder."""
+        for mark in self.marks():
+            mark.check()
+
+    def published(self) -> list[str]:
+        """Names of the stages published in this run."""
+        folder = self.root / "manifest"
+        return sorted(path.stem for path in folder.glob("*.json")) if folder.exists() else []
+
+    def note(self, found: Manifest) -> None:
+        """This is what is published of a stage of this run now."""
+        self._found[found.stage] = Mark.of(self.root, found), found
+
+    def forget(self, stage: str) -> None:
+        """Whatever was known of a stage of this run does not hold any more, and it is this run that changes it."""
+        self._found.pop(stage, None)
+        self._whole.discard(stage)
+
+    def damage(self, found: Manifest) -> list[str]:
+        """What of the files and inputs of a stage of this run is not as published; of a temporary one nothing."""
+        return [] if self.temporary else manifests.damage(self.root, found) or manifests.elsewhere(self.root, found)
+
+    def _sound(self, stage: str) -> Run:
+        """The run that has the stage; :class:`DamagedError` if a file of it is not as it was published."""
+        owner = self._owner(stage)
+        if stage not in owner._whole:
+            if problems := owner.damage(owner._found[stage][1]):
+                advice = "copy the model again" if owner.kind == "model" else "run the job again to make it anew"
+                raise DamagedError(f"{owner.root}: stage {stage!r} is damaged ({problems[0]}); {advice}")
+            owner._whole.add(stage)
+        return owner
+
+    def _owner(self, stage: str) -> Run:
+        owner = self._search(stage)
+        if owner is None:
+            why = superseded.superseded(self.root).get(stage)
+            if why is not None:
+                reason = superseded.explanation(stage, why)
+                raise StaleError(f"{self.root}: {reason}; run the job again to make it anew")
+            raise DamagedError(f"{self.root}: stage {stage!r} is not published; run the job again to make it")
+        return owner
+
+    def _search(self, stage: str) -> Run | None:
+        """The run that has the stage, its manifest noted; what was noted before must still be what is published."""
+        if stage in self._found:
+            if not self.temporary:
+                self._found[stage][0].check()
+            return self
+        found = manifests.find(self.root, stage)
+        if found is not None:
+            for mark in self.marks():  # (it may be of a run that has begun anew)
+                mark.check()
+            self.note(found)
+            return self
+        return next((owner for parent in self.parents if (owner := parent._search(stage)) is not None), None)
+
+
+class PartOfRun(Run):
+    """The stages of a run whose names begin with a prefix, under the rest of their names."""
+
+    def __init__(self, run: Run, prefix: str) -> None:
+        self.__dict__.update(run.__dict__)
+        self._whole_run, self._prefix = run, prefix
+
+    def manifest(self, stage: str) -> Manifest:
+        found = self._whole_run.manifest(self._prefix + stage)
+        inputs = {name.removeprefix(self._prefix): digest for name, digest in found.inputs.items()}
+        return replace(found, stage=stage, inputs=inputs)
+
+    def parameters(self, stage: str) -> dict[str, Any]:
+        return self._whole_run.parameters(self._prefix + stage)
+
+    def path(self, stage: str, array: str = "") -> str:
+        return self._whole_run.path(self._prefix + stage, array)
+
+    def has(self, stage: str) -> bool:
+        return self._whole_run.has(self._prefix + stage)
+
+    def array(self, stage: str, array: str, in_memory: bool = False) -> Any:
+        return self._whole_run.array(self._prefix + stage, array, in_memory)
+
+    def matrix(self, stage: str, values: str = "squared", weighs: str = "") -> StoredMatrix:
+        return self._whole_run.matrix(self._prefix + stage, values, weighs and self._prefix + weighs)
+
+    def published(self) -> list[str]:
+        names = self._whole_run.published()
+        return [name.removeprefix(self._prefix) for name in names if name.startswith(self._prefix)]
+
+
+class DeclaredInputs(Run):
+    """What the function of a stage sees of a run: the content of the stages that it declares, and nothing else."""
+
+    def __init__(self, run: Run, stage: str, inputs: Sequence[str], parameters_of: Sequence[str]) -> None:
+        self.__dict__.update(run.__dict__)
+        self._run, self._stage = run, stage
+        self._inputs, self._parameters_of = (*inputs, *parameters_of), parameters_of
+
+    def manifest(self, stage: str) -> Manifest:
+        """A declared stage: its results and files. Its parameters are a matter of :meth:`parameters`."""
+        return replace(self._run.manifest(self._declared(stage, self._inputs)), parameters={}, key="", inputs={})
+
+    def parameters(self, stage: str) -> dict[str, Any]:
+        """Those that the key of the stage has: all but the fingerprint of the rows."""
+        return self._run.asked(self._declared(stage, self._parameters_of))
+
+    def path(self, stage: str, array: str = "") -> str:
+        return self._run.path(self._declared(stage, self._inputs), array)
+
+    def has(self, stage: str) -> bool:
+        """Whether it is among the stages that are declared: a stage depends on no other, published or not."""
+        return stage in self._inputs
+
+    def array(self, stage: str, array: str, in_memory: bool = False) -> Any:
+        return self._run.array(self._declared(stage, self._inputs), array, in_memory)
+
+    def published(self) -> list[str]:
+        return sorted(self._inputs)
+
+    def _declared(self, stage: str, names: Sequence[str]) -> str:
+        if stage not in names:
+            what = "stage" if names is self._inputs else "parameters of the stage"
+            raise UndeclaredInputError(
+                f"stage {self._stage!r} reads the {what} {stage!r}, which it does not declare; it declares "
+                f"{', '.join(map(repr, names)) or 'none'}. A change of {stage!r} would go unnoticed: declare it"
+            )
+        return stage
+
+
+class _Alive:
+    """Keeps a temporary run while somebody has an array that lies in it; other processes get it without the run."""
+
+    def __init__(self, run: Run | None) -> None:
+        self.run = run
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Alive, (None,)
+
+    def __dask_tokenize__(self) -> str:
+        return str(self.run and self.run.root)
+
+
+def _as_it_is(block: Any, alive: _Alive) -> Any:
+    return block
+
+
+def inside(root: AnyPath, stage: str, array: str) -> str:
+    """Where an array of a stage lies; with no name, the folder of the stage, ending in a slash."""
+    return f"{root}/stages/{stage}/{array}"

@@ -1,0 +1,332 @@
+"""Stages: what a method consists of, what they cost, and the runner that computes, publishes and resumes them."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from bigembed.errors import DamagedError, DamageWarning, MissingPathError
+from bigembed.rows.passes import MAX_GROUPS
+from bigembed.rows.source import RowSource
+from bigembed.runtime.blocks import one_blas_thread, setting
+from bigembed.runtime.local_pool import working
+from bigembed.stages.reuse import Identity, Prints, identity_of, supersede, usable
+from bigembed.stages.runs import DeclaredInputs, PartOfRun, Run, inside
+from bigembed.store import files as documents
+from bigembed.store import manifests, superseded
+from bigembed.store import manifests as roots
+from bigembed.store.exchange import FORMAT, Exchange
+from bigembed.store.files import digest_of
+from bigembed.store.locks import Lock, hold
+from bigembed.store.paths import AnyPath, PathLike, at, remove
+
+# ---------------------------------------------------------------------------------------------------------- stages
+# Stages: what a method consists of, and the runner that computes, publishes and resumes them.
+#
+# A :class:`Stage` says what it reads, what it depends on, what it costs (arithmetic on n, d and the parameters) and
+# how it is computed. A method lists its stages; ``fit``, ``plan``, ``run``, resume and the certificate all walk that
+# one list.
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a stage is planned to take, in passes, bytes and operations; a machine's rates make seconds of them."""
+
+    passes: float = 0.0
+    """Times that the rows (or, in a solve, the matrix) are read."""
+    most_passes: float = 0.0
+    """What they may come to, where that is known only when they are made; 0 where ``passes`` tells."""
+    read: int = 0
+    write: int = 0
+    exchanged: int = 0
+    """Written by tasks for others, which map it: in addition to ``read`` and ``write``."""
+    disk: int = 0
+    """Kept after the stage; ``scratch`` is deleted with it."""
+    scratch: int = 0
+    memory: int = 0
+    """Peak of one task, above the footprint of the process."""
+    coordinator: int = 0
+    """Peak of the coordinating process, above its footprint."""
+    held: int = 0
+    """Vectors that are in memory where all tasks are in one process with room for them, or on one machine; else in
+    files."""
+    checkpoint: int = 0
+    """Bytes that are written from time to time, where the vectors are in memory, in place of ``exchanged`` and of
+    ``scratch``; what a pass reads is then read once. The one before is deleted after that."""
+    flops: float = 0.0
+    """Floating-point operations of matrix products and factorizations, in tasks."""
+    scalar_ops: float = 0.0
+    """Entries that tasks look up in random places, sort, compare or put through a kernel, one by one."""
+    terms: float = 0.0
+    """Terms of distances that tasks take pair by pair, in units of one |x − y| of dense rows."""
+    serial_flops: float = 0.0
+    """Floating-point operations of one process while the others wait."""
+    maps: float = 0.0
+    """Maps over the blocks, one after another, where they are not as many as the passes."""
+    blocks: int = 0
+    """Tasks of a map, where they are not the canonical blocks of the rows."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One resumable step: a pure function of its inputs and parameters."""
+
+    name: str
+    inputs: tuple[str, ...]
+    """The stages whose content it reads: it can open no others."""
+    parameters: Mapping[str, Any]
+    run: Callable[[Context], Mapping[str, Any]]
+    cost: Cost = field(default_factory=Cost)
+    resumes: bool = False
+    """Whether the exchange of a killed run is kept, because the stage itself goes on from it."""
+    on_demand: bool = False
+    """Whether ``fit`` leaves it out: it writes what can also be had lazily. Jobs run it."""
+    holds: Callable[[Mapping[str, Any]], bool] = lambda results: True
+    """Whether what an earlier version published with the same key, and these results, is what this one would make."""
+    parameters_of: tuple[str, ...] = ()
+    """Those of its inputs whose parameters it reads, too: content alone need not tell them."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """What the runner reports to an observer."""
+
+    kind: str
+    """``start``, ``done``, ``reused``, ``note``, ``blocks`` (``results``: how many are ``done`` of ``total``), or
+    ``worker`` (``results``: which ``worker``, its ``state``, and ``since`` when it is silent)."""
+    stage: str
+    seconds: float = 0.0
+    results: Mapping[str, Any] = field(default_factory=dict)
+    message: str = ""
+
+
+Observer = Callable[[Event], None]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the function of a stage works with: the inputs that the stage declares, and folders of its own."""
+
+    stage: Stage
+    home: DeclaredInputs | PartOfRun
+    exchange: Exchange
+    observer: Observer
+
+    def path(self, array: str) -> str:
+        """Where this stage writes an array; with no name, its folder, ending in a slash."""
+        return inside(self.home.root, self.stage.name, array)
+
+    def of(self, stage: str, array: str = "") -> str:
+        """Where an array of an earlier stage lies."""
+        return self.home.path(stage, array)
+
+    def results(self, stage: str) -> dict[str, Any]:
+        """The numbers that an earlier stage returned."""
+        return self.home.results(stage)
+
+    def note(self, message: str) -> None:
+        """A line of progress."""
+        self.observer(Event("note", self.stage.name, message=message))
+
+
+def silent(event: Event) -> None:
+    """The observer that says nothing."""
+
+
+_observer: ContextVar[Observer] = ContextVar("observer", default=silent)
+
+
+def observer_now() -> Observer:
+    """Who hears the events of runs in this context."""
+    return _observer.get()
+
+
+def observing(observer: Observer) -> AbstractContextManager[None]:
+    """Let ``observer`` hear every event of the runs in this context."""
+    return setting(_observer, observer)
+
+
+def run_stages(stages: Sequence[Stage], run: Run, of: Sequence[Stage] = ()) -> None:
+    """Compute and publish every stage that is not published already with the same key.
+
+    What is published of them for something else is superseded before anything is computed. ``of``: all stages of the
+    run, where ``stages`` are those to compute now; any other is then superseded, too, and deleted at the end.
+    """
+    observer, prints = _observer.get(), Prints()
+    with locked(run) as lock, one_blas_thread(), working():
+        if not run.temporary:
+            supersede(of or stages, run, whole=bool(of), prints=prints)
+        for stage in stages:
+            try:
+                _run_stage(stage, run, observer, lock, prints)
+            except KeyboardInterrupt:  # (where exactly it came helps nobody)
+                kept = "" if run.temporary else f"; what is finished is kept in {run.root}, and the same call goes on"
+                raise KeyboardInterrupt(f"stopped in stage {stage.name!r}{kept}") from None
+        if of and not run.temporary:
+            superseded.clear(run.root, keep=[stage.name for stage in of])
+
+
+def _run_stage(stage: Stage, run: Run, observer: Observer, lock: Lock | None, prints: Prints) -> None:
+    identity = identity_of(stage, run, prints=prints)
+    if not run.temporary:
+        superseded.restore(run.root, stage.name, identity.key)
+    found, _ = usable(stage, identity, run)
+    if found is not None:
+        run.forget(stage.name)
+        run.note(found)
+        if not run.temporary:
+            superseded.forget(run.root, stage.name)  # (of a process that was killed when it had published the stage)
+            remove(exchange_home(run) / stage.name)
+        observer(Event("reused", stage.name, results=found.results))
+        return
+    manifests.discard(run.root, stage.name)
+    run.forget(stage.name)
+    observer(Event("start", stage.name))
+    began = time.perf_counter()
+    exchange, resumed = _exchange(run, stage, identity, observer)
+    try:
+        results = _computed(stage, run, exchange, observer)
+    except DamagedError as error:
+        if not resumed:
+            raise
+        warnings.warn(f"{error}; stage {stage.name!r} begins anew", DamageWarning, stacklevel=2)
+        remove(run.root / "stages" / stage.name)
+        exchange.clear()
+        exchange, _ = _exchange(run, stage, identity, observer)
+        results = _computed(stage, run, exchange, observer)
+    seconds = time.perf_counter() - began
+    if lock is not None:
+        lock.check()
+    measured = {"seconds": round(seconds, 3)}
+    known = identity.key, stage.parameters, identity.inputs, results, measured, identity.reads
+    made = manifests.publish(run.root, stage.name, *known)
+    run.note(made)
+    if not run.temporary:
+        superseded.forget(run.root, stage.name)
+    exchange.clear()
+    observer(Event("done", stage.name, time.perf_counter() - began, results))
+
+
+def _computed(stage: Stage, run: Run, exchange: Exchange, observer: Observer) -> Mapping[str, Any]:
+    (run.root / "stages" / stage.name).mkdir(parents=True, exist_ok=True)
+    home = DeclaredInputs(run, stage.name, stage.inputs, stage.parameters_of)
+    return stage.run(Context(stage, home, exchange, observer))
+
+
+def _exchange(run: Run, stage: Stage, identity: Identity, observer: Observer) -> tuple[Exchange, bool]:
+    """The exchange of the stage, and whether it is what a killed run left of it: if the stage goes on from there."""
+    root = exchange_home(run) / stage.name
+    key = identity.key
+    mark, own = root / "key.json", {"key": key, "format": FORMAT, "reads": dict(identity.reads)}
+    with suppress(DamagedError, MissingPathError):
+        found = documents.read_json(mark) if stage.resumes else None
+        if isinstance(found, dict) and {"reads": own["reads"], **found} == own:  # (earlier versions did not look)
+            return Exchange(str(root)), True
+        if key == (found.get("key") if isinstance(found, dict) else found):
+            text = "begins anew: an interrupted run of another version of bigembed left what this one cannot go on from"
+            observer(Event("note", stage.name, message=text))
+    remove(root)
+    if not run.temporary:  # (which nobody resumes)
+        documents.write_json(mark, own)
+    return Exchange(str(root)), False
+
+
+def exchange_home(run: Run) -> AnyPath:
+    """Where the exchanges of a run lie: in it, or in the folder of :func:`exchanging`, under its own name."""
+    scratch = _scratch.get()
+    if scratch is None or run.temporary:
+        return run.root / "exchange"
+    return at(scratch) / f"exchange-{digest_of(str(run.root))[:16]}"
+
+
+_scratch: ContextVar[PathLike | None] = ContextVar("scratch", default=None)
+
+
+def exchanging(folder: PathLike | None) -> AbstractContextManager[None]:
+    """Let exchanges lie in ``folder`` instead of in their runs; None for in the runs.
+
+    Blocks leave pieces for each other in every pass of a solve: where a run lies in an object store, a file system
+    that all workers see is quicker. A killed run is resumed with the same folder, or starts its stage again.
+    """
+    return setting(_scratch, folder)
+
+
+_held: ContextVar[tuple[AnyPath, Lock] | None] = ContextVar("held", default=None)
+
+
+@contextmanager
+def locked(run: Run) -> Iterator[Lock | None]:
+    """Hold the run: one writes at a time. What :func:`keeping` holds is held; nobody else knows a temporary run."""
+    held = _held.get()
+    if run.temporary:
+        yield None
+    elif held is not None and held[0] == run.root:
+        yield held[1]
+    else:
+        with hold(run.root) as lock:
+            roots.mend(run.root, run.kind)
+            yield lock
+
+
+@contextmanager
+def keeping(run: Run) -> Iterator[Lock]:
+    """Hold the run over several :func:`run_stages`, for a job that does more than those."""
+    with hold(run.root) as lock:
+        roots.mend(run.root, run.kind)
+        token = _held.set((run.root, lock))
+        try:
+            yield lock
+        finally:
+            _held.reset(token)
+
+
+# ----------------------------------------------------------------------------------------------------------- costs
+# What a pass over the rows costs: bytes read and written, memory of a task, operations.
+
+WINDOW = 6
+"""Canonical blocks that a task holds while it reads, works and writes."""
+
+
+def output_cost(source: RowSource, width: int, dtype: Any = np.float64, against: int = 0) -> Cost:
+    """One pass that reads rows, compares each with some landmarks, and writes ``width`` coordinates of each."""
+    n, d = source.shape
+    size = source.shape[0] * width * np.dtype(dtype).itemsize
+    return Cost(
+        passes=1,
+        read=source.shape[0] * source.row_bytes,
+        write=size,
+        disk=size,
+        memory=pass_memory(source) + 3 * source.block * width * 8,
+        flops=2 * n * (against * (d + width) if against else d * width),
+        scalar_ops=n * against,
+    )
+
+
+def summing_cost(source: RowSource, sums: int, passes: float = 1, **more: float) -> Cost:
+    """Passes over the rows that each add up ``sums`` bytes by groups of blocks; ``more`` is added to these costs."""
+    cost = Cost(
+        passes=passes,
+        read=int(passes) * source.shape[0] * source.row_bytes,
+        scratch=partial_sums(source, sums),
+        memory=pass_memory(source) + 4 * sums,
+        coordinator=10 * sums,
+    )
+    return replace(cost, **{name: getattr(cost, name) + value for name, value in more.items()})
+
+
+def partial_sums(source: RowSource, sums: int) -> int:
+    """Bytes that the groups of blocks leave in the exchange, where each has ``sums`` bytes."""
+    return sums * min(MAX_GROUPS, -(-source.shape[0] // source.block))
+
+
+def pass_memory(source: RowSource) -> int:
+    """Bytes that a task of a pass holds: the window over stored chunks, the block, its working copies."""
+    block = min(source.block, source.shape[0])
+    return WINDOW * block * source.row_bytes + 2 * min(source.grain, source.shape[0]) * source.row_bytes

@@ -1,0 +1,239 @@
+"""Steps that map each row by itself and learn little or nothing: clipping, logarithms, and rows of one length."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass, replace
+from math import inf
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+
+from bigembed.estimator.extension import Extension
+from bigembed.estimator.moments import quantiles_stage
+from bigembed.estimator.pipeline import FixedStep, Step, looked_at_stage
+from bigembed.estimator.preprocessing import of_mapped
+from bigembed.rows.derived import MappedSource
+from bigembed.rows.row_maps import clipped, log1p_block, normalized, sizes_of
+from bigembed.rows.source import RowBlock, RowSource
+from bigembed.runtime.blocks import Array
+from bigembed.runtime.parameters import Finite, Positive, Requirements, is_number, one_of
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Cost, Stage
+from bigembed.store.arrays import read_array
+
+# ------------------------------------------------------------------------------------------------------------ clip
+# Numbers between two bounds.
+
+
+@dataclass(eq=False, repr=False)
+class Clip(FixedStep, registered="clip"):
+    """Numbers below ``low`` as ``low``, and numbers above ``high`` as ``high``: x ↦ min(max(x, low), high).
+
+    After ``standardize``, ``high = 10`` is what single-cell work calls the largest value of scaled expression
+    (Wolf, Angerer & Theis 2018).
+
+    Parameters
+    ----------
+    low, high : float or None, at least one of them, low < high. None does not bound.
+    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    verbose : bool. Whether ``fit`` shows its progress.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event.
+
+    Attributes
+    ----------
+    n_components_, n_samples_, n_features_in_ : int; ``n_components_`` is d.
+    certificate_ : dict.
+    embedding_ : (n, d) the rows fitted, clipped: NumPy for NumPy input, else a Dask array computed when asked.
+
+    Raises
+    ------
+    InputError : parameters out of range.
+
+    Notes
+    -----
+    Cost: no pass for ``fit``; a block of rows in memory where they are read. Infinity is clipped; NaN stays NaN.
+
+    References
+    ----------
+    F. Wolf, P. Angerer, F. Theis, SCANPY: large-scale single-cell gene expression data analysis, Genome Biology 19
+    (2018).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Clip(low=-1, high=1).fit_transform(np.array([[-3.0, 0.5], [2.0, 1.0]])).tolist()
+    [[-1.0, 0.5], [1.0, 1.0]]
+    """
+
+    _: KW_ONLY
+    low: Finite | None = None
+    high: Finite | None = None
+
+    def _require(self, need: Requirements) -> None:
+        need(self.low is not None or self.high is not None, "low", "a number, or high must be one")
+        if is_number(self.low) and is_number(self.high):
+            need(float(self.low or 0) < float(self.high or 0), "high", f"a number > low={self.low}")
+
+    def dense_only(self) -> str:
+        if (self.low or 0) <= 0 <= (self.high or 0):
+            return ""
+        return "with 0 outside its bounds it would make numbers of all zeros of sparse rows: take low ≤ 0 ≤ high"
+
+    def _given(self) -> dict[str, Any]:
+        low, high = (None if one is None else float(one) for one in (self.low, self.high))
+        return {"low": low, "high": high}
+
+    def _block(self, run: Run) -> tuple[Any, Any]:
+        asked = run.parameters(self.learned)
+        low, high = asked["low"], asked["high"]
+        return clipped, (-inf if low is None else low, inf if high is None else high)
+
+
+# ----------------------------------------------------------------------------------------------------------- log1p
+# Logarithms of counts.
+
+
+@dataclass(eq=False, repr=False)
+class Log1p(FixedStep, registered="log1p"):
+    """log(1 + x) of every number: counts, which spread over orders of magnitude, become comparable, and 0 stays 0.
+
+    The usual second step with single-cell counts, after ``normalize`` (Wolf, Angerer & Theis 2018).
+
+    Parameters
+    ----------
+    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    verbose : bool. Whether ``fit`` shows its progress.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event.
+
+    Attributes
+    ----------
+    n_components_, n_samples_, n_features_in_ : int; ``n_components_`` is d.
+    certificate_ : dict.
+    embedding_ : (n, d) the rows fitted, as logarithms: NumPy for NumPy input, else a Dask array computed when asked.
+
+    Raises
+    ------
+    InputError : numbers ≤ −1 (rows named), when the rows are read.
+
+    Notes
+    -----
+    Cost: no pass for ``fit``; a block of rows in memory where they are read. NaN stays NaN.
+
+    References
+    ----------
+    F. Wolf, P. Angerer, F. Theis, SCANPY: large-scale single-cell gene expression data analysis, Genome Biology 19
+    (2018).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Log1p().fit_transform(np.array([[0.0, np.e - 1]])).round(6).tolist()
+    [[0.0, 1.0]]
+    """
+
+    _: KW_ONLY
+
+    def _block(self, run: Run) -> tuple[Any, Any]:
+        return log1p_block, None
+
+    def _extension(self, run: Run) -> Extension:
+        return replace(super()._extension(run), numbered=True)
+
+
+# ------------------------------------------------------------------------------------------------------- normalize
+# Rows of one total, or of one length.
+
+NORMS = ("l2", "l1", "max", "total")
+
+
+@dataclass(eq=False, repr=False)
+class Normalizer(Step, registered="normalize"):
+    """Each row over its length, so that only directions count; or over its total, so that only shares do.
+
+    x ↦ x/‖x‖ for ``norm`` l2, l1 and max, as scikit-learn's class of that name has it; x ↦ t·x/Σ_j x_j for "total",
+    with the target t, by default the median of the totals, as single-cell work has it (Wolf, Angerer & Theis 2018).
+    Rows whose size is 0 stay as they are.
+
+    Parameters
+    ----------
+    norm : "l2", "l1", "max" or "total".
+    target : float > 0 or "median". What the rows have for their total; only for norm="total".
+    workdir : path or None. Where the stages are kept and resumed from; None is temporary.
+    verbose : bool. Whether ``fit`` shows its progress.
+    callbacks : sequence of functions or None. ``fit`` calls each with every event.
+
+    Attributes
+    ----------
+    target_ : float. The target that was used; 1 for a norm.
+    n_components_, n_samples_, n_features_in_ : int; ``n_components_`` is d.
+    certificate_ : dict.
+    embedding_ : (n, d) the rows fitted, normalized: NumPy for NumPy input, else a Dask array computed when asked.
+
+    Raises
+    ------
+    InputError : negative totals (rows named), parameters out of range.
+
+    Notes
+    -----
+    Cost: no pass for ``fit``; for the median of the totals five passes, since it is exact. A block of rows in memory.
+
+    References
+    ----------
+    F. Wolf, P. Angerer, F. Theis, SCANPY: large-scale single-cell gene expression data analysis, Genome Biology 19
+    (2018).
+
+    Examples
+    --------
+    >>> Normalizer().fit_transform(np.array([[3.0, 4.0], [0.0, 0.0]])).tolist()
+    [[0.6, 0.8], [0.0, 0.0]]
+    >>> Normalizer(norm="total").fit_transform(np.array([[1.0, 3.0], [4.0, 4.0], [0.0, 2.0]])).tolist()
+    [[1.0, 3.0], [2.0, 2.0], [0.0, 4.0]]
+    """
+
+    saved_stages: ClassVar = {"quantiles": ("values",), "target": (), "coordinates": ("embedding",)}
+    learned: ClassVar = "target"
+
+    norm: Annotated[str, one_of(*NORMS)] = "l2"
+    _: KW_ONLY
+    target: Positive | Annotated[str, one_of("median")] = "median"
+
+    def _require(self, need: Requirements) -> None:
+        need(self.norm == "total" or self.target == "median", "target", "left out; only norm='total' has a target")
+
+    @property
+    def _median(self) -> bool:
+        return self.norm == "total" and self.target == "median"
+
+    def _learning(self, source: RowSource) -> list[Stage]:
+        target = None if self.norm != "total" or self._median else float(self.target)
+        found = looked_at_stage("target", source, norm=self.norm, target=target)
+        if not self._median:
+            return [found]
+        totals = MappedSource(
+            (source.shape[0], 1), np.dtype(np.float64), base=source, function=totals_of_block, stamp="totals above 0"
+        )
+        learned = of_mapped(quantiles_stage(totals, (0.5,), missing=True), totals)
+        return [learned, replace(found, inputs=("quantiles",), cost=Cost())]
+
+    def _set_fitted(self, run: Run) -> None:
+        super()._set_fitted(run)
+        self.target_ = _target(run)
+
+    def _block(self, run: Run) -> tuple[Any, Any]:
+        return normalized, (run.parameters("target")["norm"], _target(run))
+
+    def _extension(self, run: Run) -> Extension:
+        return replace(super()._extension(run), numbered=True)
+
+
+def totals_of_block(block: RowBlock) -> Array:
+    """The totals (m, 1) of the rows; NaN for those whose total is 0, which no target can change."""
+    totals = sizes_of(block.rows, "total")
+    return np.where(totals == 0, np.nan, totals)[:, None]
+
+
+def _target(run: Run) -> float:
+    asked = run.parameters("target")
+    if asked["norm"] != "total":
+        return 1.0
+    return float(asked["target"] or read_array(run.path("quantiles", "values"))[0, 0])

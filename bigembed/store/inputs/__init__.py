@@ -1,1 +1,0 @@
-"""What users hand over: rows of any kind, their labels, graphs."""

@@ -1,0 +1,357 @@
+"""Object stores (``s3://``, ``gs://``, ``az://``): a URL with the words of :class:`pathlib.Path`.
+
+What is pickled, logged or stored is the URL.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+from bigembed.errors import InputError, UnreachableError
+from bigembed.store.requests import PATIENCE, asking, client_of, library
+
+SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
+MARKS = ("zarr.json", "model.json", ".zarray", ".zgroup")
+"""What makes a folder of objects something: written last, deleted first."""
+BUSY = ("ServiceUnavailable", "Service Unavailable", "SlowDown", "InternalError")
+"""What a store says of an object that it would rather be asked for later."""
+AGAIN = 1.0
+TAIL_BYTES = 64 << 10
+"""Read with the end of an object: the index of most files of pieces, and the footer of most formats."""
+PIECE_BYTES = 8 << 20
+"""Read at a time where an object is read from its start to its end."""
+
+
+class Stat(NamedTuple):
+    """What a store says of an object, in the words of :func:`os.stat`."""
+
+    st_size: int
+    st_mtime: float
+    tag: str
+    """Changes whenever the bytes do."""
+
+
+def _stat(entry: Any) -> Stat:
+    moment = entry["last_modified"].timestamp()
+    tag = entry.get("e_tag") or entry.get("version") or str(moment)
+    return Stat(int(entry["size"]), moment, str(tag).strip('"'))
+
+
+class Stored(NamedTuple):
+    """A file under a folder."""
+
+    name: str
+    """From the folder on."""
+    size: int
+    stamp: str
+    """Changes when the file is written anew."""
+    identity: str
+    """Changes, too, when another file takes its name."""
+
+
+@dataclass(frozen=True, order=True)
+class ObjectPath:
+    """An object, or all objects whose keys begin with this one and a slash."""
+
+    root: str
+    """Scheme and bucket: ``s3://bucket``."""
+    key: str = ""
+
+    @classmethod
+    def of(cls, url: str) -> ObjectPath:
+        """The path of a URL; :class:`InputError` for a scheme that is not known, or credentials in it."""
+        scheme, _, rest = url.partition("://")
+        bucket, _, key = rest.partition("/")
+        scheme = scheme.lower()
+        if scheme not in SCHEMES:
+            known = ", ".join(f"{name}://" for name in SCHEMES)
+            raise InputError(f"{scheme}://…: not a kind of store that is known; known are {known} and paths")
+        secret = "@" in bucket and (not scheme.startswith("abfs") or ":" in bucket.partition("@")[0])
+        if secret or "?" in rest:
+            raise InputError(
+                f"{scheme}://{bucket.rpartition('@')[2]}/{key.partition('?')[0]}: credentials and options do not "
+                "belong in a URL, which is logged and stored. Give them in the environment (AWS_ACCESS_KEY_ID, "
+                "AWS_PROFILE, a role, …)"
+            )
+        if not bucket:
+            raise InputError(f"{url}: names no bucket; write {scheme}://BUCKET/KEY")
+        return cls(f"{scheme}://{bucket}", "/".join(part for part in key.split("/") if part))
+
+    def __str__(self) -> str:
+        return f"{self.root}/{self.key}" if self.key else self.root
+
+    def __truediv__(self, name: object) -> ObjectPath:
+        parts = [part for part in f"{self.key}/{name}".split("/") if part and part != "."]
+        return ObjectPath(self.root, "/".join(parts))
+
+    # ---------------------------------------------------------------------------- names
+
+    @property
+    def _pure(self) -> PurePosixPath:
+        return PurePosixPath(self.key)
+
+    @property
+    def name(self) -> str:
+        return self._pure.name or self.root.partition("://")[2]
+
+    @property
+    def stem(self) -> str:
+        return self._pure.stem
+
+    @property
+    def suffix(self) -> str:
+        return self._pure.suffix
+
+    @property
+    def parent(self) -> ObjectPath:
+        parent = str(self._pure.parent)
+        return ObjectPath(self.root, "" if parent == "." else parent)
+
+    def with_name(self, name: str) -> ObjectPath:
+        return self.parent / name
+
+    def with_suffix(self, suffix: str) -> ObjectPath:
+        return self.parent / f"{self.stem}{suffix}"
+
+    def absolute(self) -> ObjectPath:
+        return self
+
+    # ------------------------------------------------------------------------- questions
+
+    def exists(self) -> bool:
+        """Whether there is such an object, or one beneath."""
+        return self.is_file() or self.is_dir()
+
+    def is_file(self) -> bool:
+        try:
+            self.stat()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def is_dir(self) -> bool:
+        """Whether there are objects beneath."""
+        return next(self._listed(), None) is not None
+
+    def stat(self) -> Stat:
+        obstore = library()
+        if not self.key:
+            raise FileNotFoundError(f"{self}: a bucket")
+        with asking(self):
+            return _stat(obstore.head(self.client, self.key))
+
+    def stamp(self) -> str:
+        """What changes whenever the bytes do."""
+        return self.stat().tag
+
+    def iterdir(self) -> Iterator[ObjectPath]:
+        """Objects and folders right beneath."""
+        obstore = library()
+        with asking(self):
+            found = obstore.list_with_delimiter(self.client, self.key or None)
+        yield from (ObjectPath(self.root, key.rstrip("/")) for key in found["common_prefixes"])
+        yield from (ObjectPath(self.root, entry["path"]) for entry in found["objects"])
+
+    def glob(self, pattern: str) -> Iterator[ObjectPath]:
+        """Those beneath whose names match, a pattern a level."""
+        first, _, rest = pattern.partition("/")
+        there = [self / first] if not re.search(r"[*?\[]", first) else list(self.iterdir())
+        for path in sorted(there):
+            if fnmatchcase(path.name, first):
+                yield from path.glob(rest) if rest else (path,)
+
+    def stored(self) -> list[Stored]:
+        """Every object beneath, by its name from here on; of an object, itself under the name ``.``."""
+        cut = len(self.key) + 1 if self.key else 0
+        found = [(entry["path"][cut:], _stat(entry)) for entry in self._listed()]
+        if not found and self.is_file():
+            found = [(".", self.stat())]
+        return sorted(Stored(name, stat.st_size, stat.tag, stat.tag) for name, stat in found)
+
+    def published(self) -> bool:
+        """Whether it is an object, or a folder with a mark."""
+        return self.is_file() or any((self / mark).is_file() for mark in MARKS)
+
+    def _listed(self) -> Iterator[Any]:
+        obstore = library()
+        with asking(self):
+            for page in obstore.list(self.client, self.key or None, chunk_size=1000):
+                yield from (entry for entry in page if entry["path"] != self.key)
+
+    # --------------------------------------------------------------------------- content
+
+    def open(self, mode: str = "rb") -> io.BufferedReader:
+        """The bytes as a file that is read by ranges."""
+        if mode != "rb":
+            raise ValueError(f"{self}: opened with mode {mode!r}; objects are read, or written as a whole")
+        return io.BufferedReader(Ranges(self), 256 << 10)
+
+    def read_bytes(self) -> bytes:
+        obstore = library()
+        with asking(self):
+            return bytes(obstore.get(self.client, self.key).bytes())
+
+    def tail(self, length: int) -> bytes:
+        """The last bytes."""
+        obstore = library()
+        with asking(self):
+            try:
+                return bytes(obstore.get(self.client, self.key, options={"range": {"suffix": length}}).bytes())
+            except obstore.exceptions.NotSupportedError:  # (Azure)
+                size = self.stat().st_size
+                start = max(0, size - length)
+                return bytes(obstore.get_range(self.client, self.key, start=start, end=size))
+
+    def range(self, start: int, length: int) -> bytes:
+        """Some of the bytes."""
+        obstore = library()
+        with asking(self):
+            return bytes(obstore.get_range(self.client, self.key, start=start, length=length))
+
+    def read_text(self, encoding: str = "utf-8") -> str:
+        return self.read_bytes().decode(encoding)
+
+    def write_bytes(self, data: Any) -> None:
+        """Replace the object in one step."""
+        obstore = library()
+        with asking(self):
+            obstore.put(self.client, self.key, data)
+
+    def upload(self, file: Path) -> None:
+        """Write what a local file holds, in one step and in pieces."""
+        obstore = library()
+        with asking(self):
+            obstore.put(self.client, self.key, file)
+
+    def download(self, file: Path) -> None:
+        """Write the bytes into a local file, in pieces."""
+        with open(file, "wb") as target, self.open() as source:
+            shutil.copyfileobj(source, target, PIECE_BYTES)
+
+    def write_text(self, text: str, encoding: str = "utf-8") -> None:
+        self.write_bytes(text.encode(encoding))
+
+    def create(self, data: bytes) -> None:
+        """Write the object if it does not exist; :class:`FileExistsError` otherwise."""
+        obstore = library()
+        try:
+            with asking(self):
+                obstore.put(self.client, self.key, data, mode="create")
+        except FileExistsError:
+            # A request that was repeated, because its answer was lost, finds what it wrote itself.
+            if self.read_bytes() != data:
+                raise
+
+    def rewrite(self, data: Any) -> None:
+        """Replace an object that is there (by its own bytes, for None: it is younger then), unless it changes
+        meanwhile: OSError."""
+        obstore = library()
+        with asking(self):
+            found = obstore.get(self.client, self.key)
+            version = {name: found.meta[name] for name in ("e_tag", "version") if found.meta[name]}
+            fresh = bytes(found.bytes()) if data is None else data
+            obstore.put(self.client, self.key, fresh, mode=version)
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        if not missing_ok and not self.is_file():
+            raise FileNotFoundError(str(self))
+        self._delete(self.key)
+
+    def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
+        """Nothing: folders are what keys begin with."""
+
+    def remove_tree(self) -> None:
+        """Delete the object and everything beneath; the marks first, so that it is nothing for readers."""
+        for mark in MARKS:
+            (self / mark).unlink(missing_ok=True)
+        with asking(self):
+            keys = [entry["path"] for entry in self._listed()]
+        for start in range(0, len(keys), 1000):
+            self._delete(keys[start : start + 1000])
+        self.unlink(missing_ok=True)
+
+    def _delete(self, keys: str | list[str]) -> None:
+        """Delete objects that may be gone. What a store says of single ones, the library does not try again."""
+        until = time.monotonic() + PATIENCE.total_seconds()
+        while True:
+            try:
+                with asking(self):
+                    library().delete(self.client, keys)
+                return
+            except FileNotFoundError:  # (some stores stop at the first one)
+                for key in () if isinstance(keys, str) else keys:
+                    self._delete(key)
+                return
+            except UnreachableError as error:
+                if not any(word in str(error) for word in BUSY) or time.monotonic() > until:
+                    raise
+                time.sleep(AGAIN)
+
+    def copy_to(self, other: ObjectPath) -> None:
+        """Copy the object inside its store."""
+        obstore = library()
+        if other.root != self.root:
+            other.write_bytes(self.read_bytes())
+            return
+        with asking(self):
+            obstore.copy(self.client, self.key, other.key)
+
+    @property
+    def client(self) -> Any:
+        """The store of the bucket, one a process."""
+        return client_of(self.root, os.getpid())
+
+    def zarr(self) -> Any:
+        """As a place that zarr opens. Never to be pickled: it may carry credentials."""
+        from zarr.storage import ObjectStore, StorePath
+
+        return StorePath(ObjectStore(self.client), self.key)
+
+
+class Ranges(io.RawIOBase):
+    """An object as a raw file; the end is read once, since indexes and footers lie there."""
+
+    def __init__(self, path: ObjectPath) -> None:
+        self.path, self.size, self.position = path, path.stat().st_size, 0
+        self._tail = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self.position, os.SEEK_END: self.size}[whence]
+        if base + offset < 0:
+            raise ValueError(f"{self.path}: position {base + offset} is before the start")
+        self.position = base + offset
+        return self.position
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        count = min(len(view), max(0, self.size - self.position))
+        if count:
+            view[:count] = self._range(self.position, count)
+            self.position += count
+        return count
+
+    def _range(self, start: int, count: int) -> bytes:
+        tail = max(0, self.size - TAIL_BYTES)
+        if start < tail:
+            return self.path.range(start, count)
+        if not self._tail:
+            self._tail = self.path.range(tail, self.size - tail)
+        return self._tail[start - tail : start - tail + count]

@@ -1,0 +1,275 @@
+"""Parcels: what every block has for every other one, read by offset; and sparse rows as arrays that exchanges hold."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate, count, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from bigembed.errors import DamagedError
+from bigembed.runtime.blocks import Array, bounds, is_sparse, map_blocks
+from bigembed.store.exchange import Exchange
+from bigembed.store.paths import aside, at, is_url, put, remove, remove_file
+
+# --------------------------------------------------------------------------------------------------------- parcels
+# Parcels: what every block has for every other one, read by offset, in files whose number stays linear in the blocks.
+#
+# Rows in any order go to all blocks (their partitions, the blocks of an output): a sender leaves one file, its arrays
+# in the order of the receivers, with an index of fixed size that a receiver reads one entry of. A receiver opens each
+# sender's file, so many senders are first merged, :data:`SENDERS` files at most, each in the order of the receivers
+# again. A parcel has one CRC-32C, over the place that it was written for, its sizes and its bytes.
+#
+# What few blocks have for few others goes through pieces of the exchange, whose receivers a map returns.
+
+SENDERS = 256
+"""Files that a receiver opens, at most: more of them take longer than reading and writing the rows once more."""
+MERGED_BYTES = 8 << 20
+"""Bytes of all senders that a merge holds."""
+_HEAD = struct.Struct("<4sII")
+_MAGIC = b"bep1"
+_GONE = FileNotFoundError, IsADirectoryError, NotADirectoryError
+
+Types = Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
+"""Dtype of each array, and its shape without the rows."""
+Columns = Mapping[str, tuple[Array, Array]]
+"""Arrays in the order of their receivers, by name, each with where every receiver's part begins, and its length."""
+
+
+def by_receiver(receivers: Array, count: int) -> tuple[Array, Array]:
+    """The order that sorts rows by receiver, stable, and where each receiver's begin: (m,), (count + 1,) int64.
+
+    >>> order, starts = by_receiver(np.array([2, 0, 2]), 3)
+    >>> order.tolist(), starts.tolist()
+    ([1, 0, 2], [0, 1, 1, 3])
+    """
+    order = np.argsort(receivers.astype(np.min_scalar_type(count)), kind="stable")  # narrow: a radix sort
+    return order, np.concatenate([[0], np.cumsum(np.bincount(receivers, minlength=count))]).astype(np.int64)
+
+
+def send(exchange: Exchange, name: str, sender: int, columns: Columns) -> None:
+    """Leave every receiver its part of each array; replaces what the sender left before."""
+    starts = [part.tolist() for _, part in columns.values()]
+    types = {key: (array.dtype, array.shape[1:]) for key, (array, _) in columns.items()}
+    with _writing(exchange, name, sender, types, len(starts[0]) - 1) as write:
+        for spans in zip(*(pairwise(part) for part in starts), strict=True):
+            write([array[low:high] for (low, high), (array, _) in zip(spans, columns.values(), strict=True)])
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What all senders have for all receivers."""
+
+    exchange: Exchange
+    name: str
+    files: int
+
+    def to(self, receiver: int) -> dict[str, Array]:
+        """What there is for one receiver, in the order of the senders, by name."""
+        parts: list[list[Array]] = []
+        for number in range(self.files):
+            with _opened(self.exchange, self.name, number) as file:
+                parts += file.parcels(receiver, receiver + 1)
+        return {key: np.concatenate(column) for key, column in zip(file.columns, zip(*parts, strict=True), strict=True)}
+
+
+def journeys(senders: int) -> int:
+    """How often what so many send is written and read: twice where their files are merged."""
+    return 1 + (senders > SENDERS)
+
+
+def settle(exchange: Exchange, name: str, senders: int) -> Delivery:
+    """What all senders left; files of consecutive ones are merged where there are more than :data:`SENDERS`."""
+    runs, merged = bounds(senders, -(-senders // SENDERS)), f"{name}-merged"
+    exchange.drop(merged)
+    if len(runs) == senders:
+        return Delivery(exchange, name, senders)
+    map_blocks(merge_senders, list(enumerate(runs)), label=f"merge_{name}", name=name, into=merged, exchange=exchange)
+    return Delivery(exchange, merged, len(runs))
+
+
+def merge_senders(number: int, run: tuple[int, int], *, name: str, into: str, exchange: Exchange) -> None:
+    """The parcels of senders ``run`` as those of one, with the parts of each receiver in the order of the senders."""
+    if exchange.has(into, number):  # (a task that is run again: what it read is deleted)
+        return
+    size = sum(at(f"{exchange.root}/{name}/{sender}").stat().st_size for sender in range(*run))
+    with _opened(exchange, name, run[0]) as file:
+        columns, receivers = file.columns, file.receivers
+    with _writing(exchange, into, number, columns, receivers) as write:
+        for first, stop in bounds(receivers, max(1, receivers * MERGED_BYTES // size)):
+            parts = []
+            for sender in range(*run):
+                with _opened(exchange, name, sender) as file:
+                    parts.append(list(file.parcels(first, stop)))
+            for parcels in zip(*parts, strict=True):
+                write([np.concatenate(column) for column in zip(*parcels, strict=True)])
+    for sender in range(*run):
+        remove_file(f"{exchange.root}/{name}/{sender}")
+
+
+@contextmanager
+def _writing(
+    exchange: Exchange, name: str, sender: int, columns: Types, receivers: int
+) -> Iterator[Callable[[Sequence[Array]], None]]:
+    """A function that writes the parcel of the next receiver, of arrays in the order of the ``columns``."""
+    path = f"{exchange.root}/{name}/{sender}"
+    meta = json.dumps([[key, dtype.str, shape] for key, (dtype, shape) in columns.items()]).encode()
+    index, done = np.zeros(receivers, _entries(len(columns))), count()
+    head = _HEAD.pack(_MAGIC, len(meta), receivers) + meta
+    place = _place(name, sender, head)
+
+    def writer(file: Any) -> Callable[[Sequence[Array]], None]:
+        file.write(head + bytes(index.nbytes))
+
+        def write(parts: Sequence[Array]) -> None:
+            number, data = next(done), b"".join([part.tobytes() for part in parts])
+            sizes = [len(part) for part in parts]
+            index[number] = (file.tell(), _crc(place, number, sizes, data), sizes)
+            file.write(data)
+
+        return write
+
+    def finish(file: Any) -> None:
+        file.seek(len(head))
+        file.write(index.tobytes())
+
+    if is_url(path):
+        buffer = io.BytesIO()
+        yield writer(buffer)
+        finish(buffer)
+        put(at(path), buffer.getbuffer())
+    else:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        if os.path.isdir(path):  # (damaged)
+            remove(path)
+        with aside(Path(path), f"{sender}.{os.getpid()}.partial") as partial, open(partial, "wb") as file:
+            yield writer(file)
+            finish(file)
+
+
+@lru_cache(maxsize=16)
+def _columns(meta: bytes) -> tuple[Types, Array]:
+    columns = {key: (np.dtype(dtype), tuple(shape)) for key, dtype, shape in json.loads(meta.decode())}
+    return columns, np.array([dtype.itemsize * int(np.prod(shape)) for dtype, shape in columns.values()])
+
+
+@lru_cache(maxsize=16)
+def _entries(columns: int) -> np.dtype[Any]:
+    return np.dtype([("at", "<i8"), ("crc", "<u4"), ("rows", "<i4", (columns,))])
+
+
+def _place(name: str, sender: int, head: bytes) -> int:
+    """A checksum of who sends what, which goes into that of every parcel: no two can be swapped."""
+    import google_crc32c
+
+    return int(google_crc32c.value(f"{name}/{sender}/".encode() + head))
+
+
+def _crc(place: int, receiver: int, sizes: list[int], data: bytes) -> int:
+    import google_crc32c
+
+    return int(google_crc32c.extend(google_crc32c.extend(place, f"{receiver}/{sizes}".encode()), data))
+
+
+@dataclass(frozen=True)
+class _Parcels:
+    """The open file of one sender."""
+
+    file: Any
+    place: int
+    columns: Types
+    widths: Array
+    """Bytes of a row of each."""
+    receivers: int
+    index: int
+    """Where the index begins."""
+
+    def parcels(self, first: int, stop: int) -> Iterator[list[Array]]:
+        """The arrays of receivers ``first`` to one before ``stop``, read at once."""
+        entries = np.empty(stop - first, _entries(len(self.columns)))
+        widths = self.widths.tolist()
+        self.file.seek(self.index + first * entries.itemsize)
+        if self.file.readinto(entries.view(np.uint8)) != entries.nbytes:
+            raise ValueError("its index is cut off")
+        sizes, begin = entries["rows"] @ self.widths, int(entries["at"][0])
+        if begin < 0 or (sizes < 0).any():
+            raise ValueError("its index is damaged")
+        self.file.seek(begin)
+        data = self.file.read(int(sizes.sum()))
+        found = zip(entries["at"].tolist(), entries["crc"].tolist(), entries["rows"].tolist(), strict=True)
+        for number, (position, crc, rows) in enumerate(found, first):
+            part = data[position - begin : position - begin + int(sizes[number - first])]
+            if _crc(self.place, number, rows, part) != crc:
+                raise ValueError(f"what it has for block {number} does not have its checksum")
+            ends = [0, *accumulate(n * width for n, width in zip(rows, widths, strict=True))]
+            yield [
+                np.frombuffer(part[low:high], dtype).reshape(n, *shape)
+                for n, (low, high), (dtype, shape) in zip(rows, pairwise(ends), self.columns.values(), strict=True)
+            ]
+
+
+@contextmanager
+def _opened(exchange: Exchange, name: str, sender: int) -> Iterator[_Parcels]:
+    """The file of one sender; :class:`DamagedError` where it, or what is read of it, is not as it was left."""
+    path = f"{exchange.root}/{name}/{sender}"
+    try:
+        with at(path).open("rb") as file:
+            fixed = file.read(_HEAD.size)
+            magic, length, receivers = _HEAD.unpack(fixed)
+            if magic != _MAGIC:
+                raise ValueError("it does not begin like one")
+            meta = file.read(length)
+            place, (columns, widths) = _place(name, sender, fixed + meta), _columns(meta)
+            yield _Parcels(file, place, columns, widths, receivers, len(fixed + meta))
+    except _GONE as error:
+        raise DamagedError(f"{path}: what block {sender} left is gone; run again to make it anew") from error
+    except (ValueError, TypeError, OverflowError, MemoryError, struct.error) as error:
+        raise DamagedError(f"{path}: not readable as a file of parcels: {error}") from error
+
+
+# ---------------------------------------------------------------------------------------------------- sparse parts
+# Sparse rows as named arrays of one length each, which the exchange holds and which several blocks' are joined by.
+
+PARTS = ("counts", "indices", "data")
+
+
+def row_parts(rows: Any, name: str = "rows") -> dict[str, Array]:
+    """Dense rows under ``name``; of CSR rows how many entries each has, their columns and their values.
+
+    >>> {key: part.tolist() for key, part in row_parts(sparse.csr_array([[0, 5], [0, 0]])).items()}
+    {'rows-counts': [1, 0], 'rows-indices': [1], 'rows-data': [5]}
+    """
+    if not is_sparse(rows):
+        return {name: rows}
+    return dict(zip(part_names(name, True), (np.diff(rows.indptr), rows.indices, rows.data), strict=True))
+
+
+def part_names(name: str, is_csr: bool) -> list[str]:
+    """The keys of :func:`row_parts`."""
+    return [f"{name}-{part}" for part in PARTS] if is_csr else [name]
+
+
+def rows_of_parts(parts: Mapping[str, Array], columns: int, name: str = "rows") -> Any:
+    """The rows that :func:`row_parts` took apart; ``columns`` of CSR rows."""
+    if name in parts:
+        return parts[name]
+    counts, indices, data = (parts[key] for key in part_names(name, True))
+    indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return sparse.csr_array((data, indices, indptr), shape=(len(counts), columns))
+
+
+def stacked(parts: Sequence[Any]) -> Any:
+    """Rows of several parts, dense or CSR, one after another."""
+    if is_sparse(parts[0]):
+        return parts[0] if len(parts) == 1 else sparse.csr_array(sparse.vstack(parts, format="csr"))
+    return np.concatenate(parts)

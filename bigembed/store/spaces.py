@@ -1,0 +1,297 @@
+"""Block vectors by name, in files or in memory where there is room: the vector spaces that solvers work in."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bigembed.errors import DamagedError, InputError
+from bigembed.runtime.blocks import Array, Executor, executor, here, map_blocks, threads_nearby
+from bigembed.runtime.local_pool import Threads, working
+from bigembed.store.exchange import Exchange
+from bigembed.store.matrix import BlockMatrix, CSRBlock, MemoryMatrix, decoded
+from bigembed.store.vector_space import MemorySpace, VectorSpace, copy_vectors
+
+# ---------------------------------------------------------------------------------------------------- stored space
+# Named block vectors kept in the store: a vector space larger than the memory of all workers.
+#
+# Each sweep maps the blocks of some vectors into memory and writes the blocks of others, a file each: their number
+# does not depend on which blocks are neighbors. The rows that other blocks will need (the halo) lie in the file of a
+# block as one piece per destination, so a product moves halo rows only, and rows that are needed together lie
+# together (also where workers share a network file system; picked from the rows themselves, those of a mixture in 64
+# dimensions would be on a third of all pages of six other blocks).
+#
+# What sweeps cost beside those in memory, processor time of a solve's iteration at 3·10⁵ rows and 15 columns (swiss
+# roll; .23 s in memory): .16 s, of which writing is .05, its checksums .02, touching what is mapped .04, deleting
+# .01. (.32 s when every vector was copied from its file, all that was written and read had a CRC-32C, and the matrix
+# was decoded in each pass; of these the matrix is again, with values of 4 bytes: .02 s, for a third of the disk.)
+# Tried and left out: P, SP and SW in single precision as W is (two thirds of the bytes written; as many passes to
+# 1e-6 on a swiss roll of 6·10⁴ rows, 26 for 22 on a mixture of 2·10⁵, and it diverges on the way to 1e-9); one file
+# for all that a task writes (a file more costs 30 µs); writing into mapped files (six times the time).
+
+
+@dataclass(frozen=True)
+class StoredSpace:
+    """The space of block vectors over the rows of a stored matrix, or (without one) over given blocks, no halos."""
+
+    matrix: BlockMatrix | None
+    exchange: Exchange
+    sizes: tuple[int, ...] = ()
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """Rows of each block."""
+        return tuple(self.matrix.rows) if self.matrix is not None else self.sizes
+
+    def read(self, name: str, block: int) -> Array:
+        """One block of a vector."""
+        return self.exchange.piece(name, block, "own")
+
+    def write(self, name: str, block: int, array: Array) -> None:
+        """Write one block of a vector, without an outbox."""
+        self.exchange.put(name, block, {"own": array})
+
+    def has(self, name: str) -> bool:
+        """Whether all blocks of a vector were written."""
+        return all(self.exchange.has(name, block) for block in range(len(self.rows)))
+
+    def drop(self, *names: str) -> None:
+        """Forget vectors."""
+        self.exchange.drop(*names)
+
+    def sweep(
+        self,
+        function: Callable[..., tuple[Sequence[Array], Any]],
+        *,
+        reads: Sequence[str] = (),
+        halos: Sequence[str] = (),
+        writes: Sequence[str] = (),
+        posts: Sequence[str] = (),
+        spends: Sequence[str] = (),
+        arguments: Sequence[Any] = (),
+    ) -> list[Any]:
+        """One walk over all blocks: see :class:`bigembed.store.vector_space.VectorSpace`.
+
+        A task that spends leaves its result with the last vector it writes, and then deletes what is spent: run again,
+        it finds the one where the other is gone. So a walk that was ended goes on, if its arguments are the same.
+        """
+        return map_blocks(
+            sweep_block,
+            [(block,) for block in range(len(self.rows))],
+            label=function.__name__.strip("_"),
+            compute=function,
+            matrix=self.matrix,
+            exchange=self.exchange,
+            reads=tuple(reads),
+            halos=tuple(halos),
+            writes=tuple(writes),
+            posts=tuple(posts),
+            spends=tuple(spends),
+            arguments=tuple(arguments),
+        )
+
+
+def sweep_block(
+    block: int,
+    *,
+    compute: Callable[..., tuple[Sequence[Array], Any]],
+    matrix: BlockMatrix | None,
+    exchange: Exchange,
+    reads: Sequence[str],
+    halos: Sequence[str],
+    writes: Sequence[str],
+    posts: Sequence[str],
+    spends: Sequence[str],
+    arguments: Sequence[Any],
+) -> Any:
+    """Read, compute, write for one block."""
+    if matrix is None and halos:
+        raise InputError("this space was made without a matrix, so it has no halos")
+    try:
+        own = [exchange.mapped(name, block, ["own"])[0] for name in reads]
+    except DamagedError:
+        if not spends or not exchange.has(writes[-1], block):
+            raise
+        return _left(exchange, writes[-1], block)
+    far = [_halo(exchange, matrix, name, block) for name in halos if matrix is not None]
+    written, result = compute(block, *own, *far, *arguments)
+    outbox = matrix.outbox(block) if posts and matrix is not None else []
+    for name, array in zip(writes, written, strict=True):
+        pieces = {"own": array}
+        if name in posts:
+            pieces |= {str(destination): array[rows] for destination, rows in outbox}
+        if spends and name == writes[-1]:
+            pieces |= {f"result{number}": part for number, part in enumerate(result or ())}
+        exchange.put(name, block, pieces)
+    for name in spends:
+        exchange.drop_block(name, block)
+    return result
+
+
+def _left(exchange: Exchange, name: str, block: int) -> tuple[Array, ...] | None:
+    """The result that a task has left with a vector."""
+    pieces = exchange.get_all(name, block)
+    return tuple(pieces[f"result{number}"] for number in range(sum(key.startswith("result") for key in pieces))) or None
+
+
+def _halo(exchange: Exchange, matrix: BlockMatrix, name: str, block: int) -> Array:
+    """Rows of the other blocks that this block needs, in the order of its halo list; one file is open at a time."""
+    stored = matrix.block(block)
+    out: Array | None = None
+    for number, (source, rows) in enumerate(stored.segments()):
+        piece = exchange.look(name, source, [str(block)])[0]
+        if piece is None:
+            piece = exchange.mapped(name, source, ["own"])[0][rows]
+        if out is None:
+            out = np.empty((len(stored.halo_rows), *piece.shape[1:]), piece.dtype)
+        out[stored.halo_offsets[number] : stored.halo_offsets[number + 1]] = piece
+    return exchange.piece(name, block, "own")[:0] if out is None else out
+
+
+# ------------------------------------------------------------------------------------------------------ held space
+# Block vectors in memory where there is room, else in the store; a solver in memory leaves checkpoints in the store.
+#
+# There is room in a process that has all tasks, or takes those of a solve from workers on its own machine. Both are
+# spaces of the same sweeps (:class:`bigembed.store.vector_space.VectorSpace`), and give the same bytes.
+
+SHARE = 4
+"""Where nothing was planned, vectors may take one byte in this number of the bytes of memory that are free now."""
+FREE = 2 / 3
+"""Share of what is free that planned vectors may take; the rest is for the tasks."""
+SECONDS, TIMES = 60.0, 30.0
+"""Between two checkpoints at the least: seconds, and how often the time that the last one took."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What solvers of a context may take for their vectors."""
+
+    limit: int | None = None
+    """Bytes; 0 for files, None for a share of what is free."""
+    run: Executor | None = None
+    """What computes with them in this process, where tasks run elsewhere."""
+    ready: Callable[[], None] | None = None
+    """Called before that."""
+
+
+@contextmanager
+def holding(limit: int | None, run: Executor | None = None, ready: Callable[[], None] | None = None) -> Iterator[None]:
+    """Let solvers in this context hold ``limit`` bytes of vectors in memory: 0 for files, None for a share of what is
+    free.
+
+    Where tasks run in other processes, none are held, unless ``run`` computes with them in this one; ``ready`` is
+    called before that (for the others to give back memory that they do not need).
+    """
+    token = _offer.set(Offer(limit, run, ready))
+    try:
+        yield
+    finally:
+        _offer.reset(token)
+
+
+_NOTHING = Offer()
+_offer: ContextVar[Offer] = ContextVar("offer", default=_NOTHING)
+
+
+@contextmanager
+def held(need: int) -> Iterator[tuple[bool, str]]:
+    """Whether vectors that take ``need`` bytes are held in this process, and why. Tasks in this context then run here.
+
+    They are, where tasks run in this process, or all on this machine (in workers of a job, or of a Dask client of the
+    user's), and what was planned for them or is free suffices. The workers are idle meanwhile: several processes would
+    send each other the vectors through files.
+    """
+    offer, run = _offer.get(), None
+    if not here():
+        run = offer.run or (Threads(threads) if (threads := threads_nearby()) else None)
+        if run is None:
+            yield False, "in files, since tasks run in other processes"
+            return
+    limit = _limit(offer)
+    if need > limit:
+        yield False, f"in files, since they take {_gib(need)} and may take {_gib(limit)} of this process"
+        return
+    where = f"in memory, {_gib(need)}"
+    if run is not None:
+        where = f"in the memory of this process, {_gib(need)}, which solves with them while the workers idle"
+        if offer.ready is not None:
+            offer.ready()
+    with nullcontext() if run is None else executor(run), working():
+        yield True, where
+
+
+def _limit(offer: Offer) -> int:
+    """Bytes that vectors may take: as offered, and never more than is free now."""
+    import psutil
+
+    free = int(psutil.virtual_memory().available)
+    return free // SHARE if offer.limit is None else min(offer.limit, int(FREE * free))
+
+
+def _gib(count: float) -> str:
+    return f"{count / 2**30:.2f} GiB"
+
+
+def give_back() -> None:
+    """Return freed memory to the system, where the C library keeps it for later."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def in_memory(matrix: BlockMatrix) -> MemoryMatrix:
+    """All blocks of a matrix, as products take them."""
+    return MemoryMatrix(tuple(map_blocks(_block, [(b,) for b in range(len(matrix.rows))], "load", matrix=matrix)))
+
+
+def _block(b: int, matrix: BlockMatrix) -> CSRBlock:
+    return decoded(matrix.block(b))
+
+
+@dataclass
+class Checkpoints:
+    """What a solver whose vectors are in ``space`` leaves in ``stored``, to go on from; nothing where they are there.
+
+    Of the names of a state, those that ``stored`` has not got yet are copied; those of the checkpoint before are
+    dropped once the next one is published. No result depends on when that is.
+    """
+
+    space: VectorSpace
+    stored: StoredSpace
+    _kept: list[str] = field(default_factory=list)
+    _last: float = field(default_factory=time.monotonic)
+    _took: float = 0.0
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time for the next one: always, where vectors are in the store anyway."""
+        if not isinstance(self.space, MemorySpace):
+            return True
+        return time.monotonic() - self._last >= max(SECONDS, TIMES * self._took)
+
+    def restore(self, names: Sequence[str]) -> None:
+        """Take the vectors of the last checkpoint."""
+        if isinstance(self.space, MemorySpace):
+            self._kept = [name for name in names if self.stored.has(name)]
+            copy_vectors(self.stored, self.space, self._kept, posts=self._kept)
+
+    def save(self, names: Sequence[str]) -> None:
+        """Leave vectors in the store; some of them may be there."""
+        if isinstance(self.space, MemorySpace):
+            self._last = time.monotonic()
+            there = [name for name in names if name in self.space.names and not self.stored.has(name)]
+            copy_vectors(self.space, self.stored, there, posts=[name for name in there if name in self.space.posted])
+
+    def published(self, names: Sequence[str]) -> None:
+        """The state of these vectors is on disk: those of the checkpoint before are not needed any more."""
+        if isinstance(self.space, MemorySpace):
+            self.stored.drop(*(name for name in self._kept if name not in names))
+            self._kept = list(names)
+            now = time.monotonic()
+            self._last, self._took = now, now - self._last

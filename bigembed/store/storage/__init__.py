@@ -1,1 +1,0 @@
-"""Where things are stored: paths, object stores, locks, temporary folders, documents, and what files claim."""
