@@ -33,7 +33,7 @@ from bigembed.runtime.blocks import block_rows
 from bigembed.stages.reuse import DAMAGED, outdated
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Cost, Stage
-from bigembed.store import manifests as roots
+from bigembed.store import manifests
 from bigembed.store.paths import UNLIMITED, AnyPath, at, free_bytes, is_url, nearest_folder
 from bigembed.store.requests import library
 
@@ -391,7 +391,7 @@ def _is_run(path: AnyPath) -> bool:
     """Whether there is something at the path; that it is a run is checked where it is opened."""
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return False
-    roots.prepare(path, "run")
+    manifests.prepare(path, "run")
     return True
 
 
