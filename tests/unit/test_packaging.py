@@ -108,6 +108,14 @@ def test_a_fit_of_stored_rows_loads_no_lazy_arrays_before_one_is_asked_for(tmp_p
     assert run(sys.executable, "-c", code, str(tmp_path / "rows.npy")).splitlines() == ["[]", "Array True (90, 2)"]
 
 
+def test_help_is_quick() -> None:
+    code = (
+        "import sys; from bigembed.cli import app; app(['--help'], standalone_mode=False)\n"
+        "print([m for m in ('numpy', 'dask', 'zarr') if m in sys.modules])"
+    )
+    assert run(sys.executable, "-c", code).splitlines()[-1] == "[]"
+
+
 @REPOSITORY
 def test_readme_has_the_two_commands_and_ci_finds_the_tests() -> None:
     lines = (ROOT / "README.md").read_text().splitlines()
