@@ -18,7 +18,7 @@ from bigembed.jobs.identity import definition, keep_ids, key_of_run
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.parameters import require_single
-from bigembed.jobs.places.cluster import choose, cluster
+from bigembed.jobs.places.cluster import KINDS, choose, cluster
 from bigembed.jobs.places.cluster_table import redacted
 from bigembed.jobs.planning.plan import Plan, estimator, make_plan
 from bigembed.jobs.record import COORDINATES, RECORD, key_there, known_record
@@ -104,7 +104,7 @@ def _run(
 ) -> dict[str, Any]:
     began = time.perf_counter()
     kind = choose(job.cluster, rows.shape, rows.nbytes)
-    if plan is None and kind != "remote":
+    if plan is None and KINDS[kind].planned:
         plan = make_plan(job, None, rows)
         plan.refuse()
     with working(job.cluster, kind, reporter, lambda place: plan or make_plan(job, place, rows)) as place:
