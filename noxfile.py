@@ -6,11 +6,12 @@ import nox
 
 nox.options.sessions = ["lint", "tests"]
 TESTED = ("-c", "constraints/tested.txt")
+PYTHONS = nox.project.python_versions(nox.project.load_toml("pyproject.toml"))
 
 
-@nox.session
+@nox.session(python=PYTHONS)
 def tests(session: nox.Session) -> None:
-    """Run the tests; what follows ``--`` goes to pytest."""
+    """Run the tests in each Python that is here (``nox -s tests-3.13``: in one); what follows ``--`` goes to pytest."""
     session.install(*TESTED, "-e", ".[test]")
     session.run("pytest", *session.posargs)
 

@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 
 from bigembed import __version__
-from bigembed.jobs import arguments as given
+from bigembed.jobs import arguments
 from bigembed.jobs.arguments import grouped
-from bigembed.jobs.commands import audit, refresh, sweep
 
 app = typer.Typer(
     add_completion=False,
@@ -42,14 +41,14 @@ def ingest(
         ),
     ],
     dest: Annotated[str, typer.Argument(help="The new Zarr array; of sparse rows a CSR group.")],
-    columns: given.Columns = None,
-    array: given.ArrayName = None,
-    rows: given.RowDimensions = None,
-    ids: given.Ids = None,
+    columns: arguments.Columns = None,
+    array: arguments.ArrayName = None,
+    rows: arguments.RowDimensions = None,
+    ids: arguments.Ids = None,
     dense: Annotated[bool, typer.Option("--dense", help="Write sparse rows dense.")] = False,
-    fill_absent: given.FillAbsent = False,
+    fill_absent: arguments.FillAbsent = False,
     *,
-    printing: given.Printing,
+    printing: arguments.Printing,
 ) -> None:
     """Copy rows of a known format into a chunked, checksummed Zarr array."""
     with printing.console() as console:
@@ -59,7 +58,7 @@ def ingest(
         from bigembed.rows.formats.registry import ingest as copy
         from bigembed.runtime.blocks import executor
 
-        choice = given.choice_of(columns, array, rows, fill_absent, dense)
+        choice = arguments.choice_of(columns, array, rows, fill_absent, dense)
         with stoppable(dest), cluster(ClusterTable(), "process", console.progress) as place, executor(place.executor):
             n, d = copy(source, dest, choice, {} if ids is None else {"ids": ids})
         console.result({"output": str(dest), "n": n, "d": d}, [f"{dest}: {n:,} rows of {d} numbers"])
@@ -68,21 +67,21 @@ def ingest(
 @app.command()
 @grouped
 def plan(
-    job: given.Job,
+    job: arguments.Job,
     *,
-    machines: given.Machines,
+    machines: arguments.Machines,
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Measure anew how fast this machine is (a second or two).")
     ] = False,
-    trust: given.Trust,
-    printing: given.Printing,
+    trust: arguments.Trust,
+    printing: arguments.Printing,
 ) -> None:
     """Say what a job or sweep would read, hold and write, and how long; refuse what cannot fit (exit 3)."""
     with printing.console() as console:
         from bigembed.jobs.report.lines import plan_lines
         from bigembed.jobs.run import plan_job
 
-        found = plan_job(given.job_of(job, machines, trust), calibrate)
+        found = plan_job(arguments.job_of(job, machines, trust), calibrate)
         console.result(found.as_dict(), plan_lines(found))
         found.refuse()
 
@@ -90,26 +89,57 @@ def plan(
 @app.command()
 @grouped
 def run(
-    job: given.Job,
+    job: arguments.Job,
     *,
-    machines: given.Machines,
+    machines: arguments.Machines,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget the stages that are there and start anew.")] = False,
-    watching: given.Watching,
-    performance_report: given.Performance = None,
-    trust: given.Trust,
-    printing: given.Printing,
+    watching: arguments.Watching,
+    performance_report: arguments.Performance = None,
+    trust: arguments.Trust,
+    printing: arguments.Printing,
 ) -> None:
     """Run a job; run it again to resume one that was stopped."""
     with printing.console() as console:
         from bigembed.jobs.report.lines import run_lines
         from bigembed.jobs.run import run_job
 
-        asked = given.job_of(job, machines, trust)
+        asked = arguments.job_of(job, machines, trust)
         found = run_job(asked, watching.options(console, performance_report), fresh=fresh)
         console.result(found, run_lines(found))
 
 
-app.command()(sweep)
+@app.command()
+@grouped
+def sweep(
+    job: arguments.Job,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUES", help="A parameter and its values, separated by commas; repeatable."),
+    ] = None,
+    *,
+    machines: arguments.Machines,
+    watching: arguments.Watching,
+    performance_report: arguments.Performance = None,
+    trust: arguments.Trust,
+    printing: arguments.Printing,
+) -> None:
+    """Fit every point of the sweep in a job file: what points share is computed once; a table, and a page of all maps.
+
+    What is there already is used again: run it again after a stop, or with values added or left out. Exit status: 0
+    done, 1 some points were refused or failed (the table says why), 2 bad input, 3 refused by the plan, 4 another sweep
+    holds the output, 5 interrupted: the same command goes on, 6 damaged.
+    """
+    with printing.console() as console:
+        from bigembed.jobs.report.lines import sweep_lines
+        from bigembed.jobs.sweep.run import sweep as sweep_job
+        from bigembed.jobs.sweep.run import varied
+
+        asked = arguments.job_of(job, machines, trust)
+        options = watching.options(console, performance_report)
+        found = sweep_job(varied(asked, vary or ()), options)
+        console.result(found, sweep_lines(found))
+        if found["refused"]:
+            raise typer.Exit(1)
 
 
 @app.command()
@@ -125,25 +155,25 @@ def extend(
         str | None, typer.Argument(metavar="OUT", help="With a model: the new Zarr array of their coordinates.")
     ] = None,
     *,
-    machines: given.Machines,
+    machines: arguments.Machines,
     epsilons: Annotated[
         str | None,
         typer.Option(metavar="NAME|PATH", help="One scale a new row, for a model that was fitted with epsilons."),
     ] = None,
-    ids: given.Ids = None,
-    columns: given.Columns = None,
-    array: given.ArrayName = None,
-    rows: given.RowDimensions = None,
-    fill_absent: given.FillAbsent = False,
+    ids: arguments.Ids = None,
+    columns: arguments.Columns = None,
+    array: arguments.ArrayName = None,
+    rows: arguments.RowDimensions = None,
+    fill_absent: arguments.FillAbsent = False,
     results: Annotated[
         str | None, typer.Option("--table", metavar="FILE", help="At the end also a new .parquet, .csv or .npy.")
     ] = None,
-    verify: given.Verify = False,
-    watching: given.Watching,
-    performance_report: given.Performance = None,
+    verify: arguments.Verify = False,
+    watching: arguments.Watching,
+    performance_report: arguments.Performance = None,
     plan_only: Annotated[bool, typer.Option("--plan", help="Say what it would read, hold and write; stop.")] = False,
-    trust: given.Trust,
-    printing: given.Printing,
+    trust: arguments.Trust,
+    printing: arguments.Printing,
 ) -> None:
     """Coordinates of new rows by a saved model, or of the rows appended to a growing store (JOB.toml alone), each once.
 
@@ -158,14 +188,15 @@ def extend(
         vectors = {"epsilons": epsilons, "ids": ids}
         aligned = {name: value for name, value in vectors.items() if value is not None}
         of_model = columns, array, rows, fill_absent or None, results, plan_only or None, *aligned
-        given.refuse_mixed(model, new, out, any(of_model), verify)
+        arguments.refuse_mixed(model, new, out, any(of_model), verify)
         if new is None or out is None:
             from bigembed.jobs.growth.extend import extend as extend_growth
 
-            grown = extend_growth(given.job_of(Path(model), machines, trust), options, verify=verify)
+            grown = extend_growth(arguments.job_of(Path(model), machines, trust), options, verify=verify)
             console.result(grown, growth_lines(grown))
             return
-        table, choice = given.cluster_of({}, machines, trust), given.choice_of(columns, array, rows, fill_absent)
+        table = arguments.cluster_of({}, machines, trust)
+        choice = arguments.choice_of(columns, array, rows, fill_absent)
         if plan_only:
             planned = plan_extension(model, new, out, table, aligned, choice, trust.allow_functions or ())
             console.result(planned.as_dict(), plan_lines(planned))
@@ -175,8 +206,76 @@ def extend(
         console.result(found, extend_lines(found))
 
 
-app.command()(refresh)
-app.command()(audit)
+@app.command()
+@grouped
+def refresh(
+    job: arguments.Job,
+    *,
+    machines: arguments.Machines,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Fit in any case, rows that were there and have changed as they are now.")
+    ] = False,
+    verify: arguments.Verify = False,
+    keep: Annotated[int, typer.Option(min=0, help="Versions kept before the current one.")] = 1,
+    watching: arguments.Watching,
+    trust: arguments.Trust,
+    printing: arguments.Printing,
+) -> None:
+    """Fit all rows of a growing store, and make run, model and coordinates the current ones in one step.
+
+    Does nothing where nothing has changed. Rows appended meanwhile are left to bigembed extend. Exit status: 0 done,
+    2 bad input (rows that were there have changed or are gone, too), 3 refused by the plan, 4 another job holds the
+    output, 5 interrupted: the same command goes on, 6 damaged, 1 anything else.
+    """
+    with printing.console() as console:
+        from bigembed.jobs.growth.refresh import refresh as refresh_job
+        from bigembed.jobs.report.lines import refresh_lines
+
+        asked = arguments.job_of(job, machines, trust)
+        options = watching.options(console)
+        found = refresh_job(asked, options, fresh=fresh, verify=verify, keep=keep)
+        console.result(found, refresh_lines(found))
+
+
+@app.command()
+@grouped
+def audit(
+    job: arguments.Job,
+    *,
+    machines: arguments.Machines,
+    growth: Annotated[float, typer.Option(min=0, help="Due at this many new rows, as a share of those fitted.")] = 1.0,
+    ratio: Annotated[
+        float, typer.Option(min=0, help="Due beyond this ratio of medians, new to fitted rows: distance, misfit.")
+    ] = 1.5,
+    beyond: Annotated[
+        float,
+        typer.Option(min=0, max=1, help="Due beyond this share of new rows in the last hundredth of the fitted ones."),
+    ] = 0.05,
+    recall: Annotated[float, typer.Option(min=0, max=1, help="Due below this recall of the search.")] = 0.9,
+    least: Annotated[int, typer.Option(min=1, help="Fewer new rows are judged by --growth alone.")] = 100,
+    sample: Annotated[int, typer.Option(min=2, help="Rows looked at, of the new and of the fitted ones.")] = 2_000,
+    seed: Annotated[int, typer.Option(help="Of the sample.")] = 0,
+    watching: arguments.Watching,
+    trust: arguments.Trust,
+    printing: arguments.Printing,
+) -> None:
+    """Whether the current model still fits the rows appended to a growing store: audit.json, and the exit status.
+
+    A refresh is due if a figure is beyond its limit by more than two standard errors. Exit status: 0 the model fits,
+    7 refresh due, 2 bad input (or no model yet), 4 another audit is running, 5 interrupted, 6 damaged, 1 anything else.
+    """
+    with printing.console() as console:
+        from bigembed.jobs.growth.audit import DUE, Limits
+        from bigembed.jobs.growth.audit import audit as audit_job
+        from bigembed.jobs.report.lines import audit_lines
+
+        asked = arguments.job_of(job, machines, trust)
+        options = watching.options(console)
+        limits = Limits(growth, ratio, beyond, recall, least)
+        found = audit_job(asked, options, limits=limits, sample=sample, seed=seed)
+        console.result(found, audit_lines(found))
+        if found["due"]:
+            raise typer.Exit(DUE)
 
 
 @app.command()
@@ -190,7 +289,7 @@ def export(
     ],
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there under that name.")] = False,
     *,
-    printing: given.Printing,
+    printing: arguments.Printing,
 ) -> None:
     """Coordinates with the ids of their rows as a table, or into obsm of an AnnData."""
     with printing.console() as console:
@@ -209,7 +308,7 @@ def verify(
         bool, typer.Option("--deep/--quick", help="Every stored byte, or names, sizes and metadata.")
     ] = True,
     *,
-    printing: given.Printing,
+    printing: arguments.Printing,
 ) -> None:
     """Compare every stored byte with what was published (exit 6 if damaged); show the certificate."""
     with printing.console() as console:
@@ -237,7 +336,7 @@ def report(
     ] = None,
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
     *,
-    printing: given.Printing,
+    printing: arguments.Printing,
 ) -> None:
     """Write one self-contained HTML page of a run: warnings, map, spectrum, certificate, stages, memory."""
     with printing.console() as console:
@@ -265,7 +364,7 @@ def certify(
     out: Annotated[str | None, typer.Option(metavar="PAGE.html", help="Also write a page of it, with the map.")] = None,
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
     *,
-    printing: given.Printing,
+    printing: arguments.Printing,
 ) -> None:
     """How well coordinates, made by anything, show the rows: neighbors kept, trustworthiness, with standard errors."""
     with printing.console() as console:
@@ -278,7 +377,7 @@ def certify(
 
 @app.command()
 @grouped
-def methods(*, printing: given.Printing) -> None:
+def methods(*, printing: arguments.Printing) -> None:
     """The methods there are, and the steps that can go before them, with their parameters."""
     with printing.console() as console:
         from bigembed.jobs.parameters import described, method_lines
@@ -292,7 +391,7 @@ def main() -> None:
 
     Only where all went well and the printed result is lost to a full disk, say, it is 1.
     """
-    from bigembed.jobs.watching.console import outlast_readers
+    from bigembed.jobs.watching.streams import outlast_readers
 
     out, _ = outlast_readers()
     try:

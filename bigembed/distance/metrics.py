@@ -17,37 +17,17 @@ from typing import Annotated, Any
 import numpy as np
 from scipy.spatial.distance import cdist
 
+from bigembed.distance.names import ALIASES, MAPPED, METRICS, SETS, known
 from bigembed.distance.pairwise import every_squared
 from bigembed.errors import InputError, InputTypeError
 from bigembed.runtime.blocks import Array, is_sparse
 from bigembed.runtime.parameters import Kind, function_of, is_name, reference
 
-MAPPED = ("euclidean", "cosine", "correlation", "hellinger", "haversine")
-"""Euclidean distances of mapped rows."""
-BOOLEAN = ("jaccard", "dice", "rogerstanimoto", "sokalsneath")
-"""Of rows as sets of the columns in which they are not 0."""
-NUMERIC = {
-    "manhattan": "cityblock",
-    "chebyshev": "chebyshev",
-    "canberra": "canberra",
-    "braycurtis": "braycurtis",
-    "hamming": "hamming",
-}
-"""With their names in SciPy."""
-NAMES = (*MAPPED, *NUMERIC, *BOOLEAN)
-ALIASES = {"l2": "euclidean", "l1": "manhattan", "cityblock": "manhattan", "taxicab": "manhattan", "linf": "chebyshev"}
-UNIT = ("cosine", "correlation", "hellinger", "haversine", *BOOLEAN, "hamming", "braycurtis")
-"""Whose distances are at most 2, whatever the rows."""
+NAMES = tuple(name for name, one in METRICS.items() if one.graphs)
+"""Metrics of neighbor graphs."""
 CHORD = "the chord 2 sin(θ/2) of the angle θ on the unit sphere"
 PAIR = 50.0
-"""Of a pair: what its place in a list takes, in terms |x − y|."""
-TERMS: dict[Any, float] = {
-    **dict.fromkeys(("manhattan", "chebyshev", "hamming"), 1.0),
-    **dict.fromkeys(BOOLEAN, 0.2),
-    "canberra": 3.0,
-    "braycurtis": 2.5,
-}
-"""Of a column, likewise; for functions of the user's 2 are counted with."""
+"""What the place of a pair in a list takes, in terms |x − y|."""
 EXACT_32 = 1 << 24
 """Counts below this are exact in float32."""
 ROUNDING = 1e-5
@@ -86,12 +66,12 @@ class RowMetric:
     @property
     def mapped(self) -> bool:
         """Whether distances are the Euclidean ones of mapped rows."""
-        return self.name in MAPPED
+        return known(self.name).graphs == MAPPED
 
     @property
     def bounded(self) -> bool:
         """Whether distances are at most 2, whatever the rows."""
-        return self.name in UNIT
+        return known(self.name).bounded
 
     def terms(self, columns: int, filled: int | None = None, listed: bool = False) -> float:
         """What the distance of two rows takes, in units of a term |x − y| of dense rows; measured.
@@ -100,7 +80,7 @@ class RowMetric:
         share decide nearly all pairs.
         """
         if filled is None:
-            return PAIR + TERMS.get(self.name, 2.0) * columns + 80 * self.own
+            return PAIR + known(self.name).terms * columns + 80 * self.own
         if listed and not self.own:
             return (6.0 + 0.5 * filled) * (5.0 if self.name == "chebyshev" else 1.0)
         return 120.0 + 37.0 * filled
@@ -163,9 +143,9 @@ class RowMetric:
 
 def _named(name: str, rows: Array, others: Array) -> Array:
     """Distances by a name; of two rows without an entry 0 where the definition is 0/0."""
-    if name in BOOLEAN:
+    if known(name).graphs == SETS:
         return _of_sets(name, rows, others)
-    called: Any = NUMERIC[name]
+    called: Any = known(name).scipy
     found = np.asarray(cdist(rows, others, metric=called), np.float64)
     if name == "braycurtis":
         empty = np.ix_(~rows.any(axis=1), ~others.any(axis=1))

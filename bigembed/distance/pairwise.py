@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 from scipy.spatial.distance import cdist
 
+from bigembed.distance.names import METRICS, Known, known
 from bigembed.errors import InputError
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import BlockFunction, function_of, reference
@@ -98,15 +99,8 @@ def rounding(n_features: int, dtype: np.dtype[Any]) -> float:
 # vectors, blocks of their ids. So that a job file can name it and a saved model can find it again, a function in an
 # importable module may be written as the text ``"module:name"``.
 
-METRICS = (
-    "braycurtis", "canberra", "chebyshev", "cityblock", "correlation", "cosine", "dice", "euclidean", "hamming",
-    "jaccard", "jensenshannon", "mahalanobis", "minkowski", "rogerstanimoto", "russellrao", "seuclidean",
-    "sokalsneath", "sqeuclidean", "yule",
-)  # fmt: skip
-"""Names of ``cdist`` that are taken."""
-OF_ALL_ROWS = {"seuclidean": "V", "mahalanobis": "VI"}
-"""Metrics whose parameter SciPy would take from the rows of each call, so that it differed from block to block."""
-ALIASES = {"manhattan": "cityblock", "l1": "cityblock", "l2": "euclidean"}
+NAMES = tuple(sorted(one.scipy for one in METRICS.values() if one.scipy))
+"""Metrics of classical and landmark MDS, by their names in ``cdist``."""
 TILE_BYTES = 8 << 20
 """Distances that are held at a time, in float64."""
 NAMED = 10
@@ -133,7 +127,7 @@ class Metric:
     @property
     def euclidean(self) -> bool:
         """Whether the distances are those of the rows as vectors, so that linear algebra can do without them."""
-        return isinstance(self.name, str) and ALIASES.get(self.name, self.name) == "euclidean" and not self.parameters
+        return isinstance(self.name, str) and known(self.name).scipy == "euclidean" and not self.parameters
 
     @property
     def text(self) -> str:
@@ -160,7 +154,7 @@ class Metric:
         """
         a, b = np.asarray(rows), np.asarray(others)
         if isinstance(self.name, str) and ":" not in self.name:
-            name: Any = ALIASES.get(self.name, self.name)
+            name: Any = known(self.name).scipy
             exact = np.asarray(cdist(a, b, metric=name, **self.parameters), np.float64)
             return np.maximum(exact, 0.0, out=exact)  # 1 − cos may round below 0; NaN stays
         function = self.name if not isinstance(self.name, str) else function_of(self.name)
@@ -194,19 +188,19 @@ def checked_metric(metric: Any, parameters: Mapping[str, Any] | None, ids: bool 
         return Metric(metric, given, ids)
     if ids:
         raise InputError(f"ids=True: a function has to return the distances of objects by their ids; metric={metric!r}")
-    name = ALIASES.get(metric, metric) if isinstance(metric, str) else metric
-    if name not in METRICS:
+    asked = known(metric) if isinstance(metric, str) else Known()
+    if not asked.scipy:
         raise InputError(
-            f"metric={metric!r}{_nearest(metric)}; allowed: {', '.join(METRICS)}, a function of two blocks of rows, "
+            f"metric={metric!r}{_nearest(metric)}; allowed: {', '.join(NAMES)}, a function of two blocks of rows, "
             'or "module:name" of one'
         )
-    if name in OF_ALL_ROWS and OF_ALL_ROWS[name] not in given:
+    if asked.parameter and asked.parameter not in given:
         raise InputError(
-            f"metric={metric!r} needs metric_params={{{OF_ALL_ROWS[name]!r}: …}}: it is a property of all rows, and "
+            f"metric={metric!r} needs metric_params={{{asked.parameter!r}: …}}: it is a property of all rows, and "
             "SciPy would take it from the rows of each block"
         )
     found = Metric(metric, given)
-    if name not in OF_ALL_ROWS and not {"w", "V", "VI"} & set(given):  # those fix the number of columns
+    if not asked.parameter and not {"w", "V", "VI"} & set(given):  # those fix the number of columns
         try:
             found.between(np.ones((1, 2)), np.ones((1, 2)))
         except (TypeError, ValueError) as error:
@@ -217,7 +211,7 @@ def checked_metric(metric: Any, parameters: Mapping[str, Any] | None, ids: bool 
 def _nearest(name: Any) -> str:
     from difflib import get_close_matches
 
-    near = get_close_matches(str(name), METRICS, 1, 0.5)
+    near = get_close_matches(str(name), NAMES, 1, 0.5)
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 

@@ -12,7 +12,7 @@ from bigembed.runtime.blocks import Array
 from bigembed.runtime.simd import insert
 
 # ----------------------------------------------------------------------------------------------------- sparse sums
-# Compiled bounds of distances between CSR rows, from sums over their columns. Importing this module imports numba.
+# Compiled bounds of distances between CSR rows, from sums over their columns.
 #
 # Some rows are turned round, into the rows that hold each column; another row then walks through its own columns
 # only, and has for every one of them what they share. That gives the distance up to rounding, and exactly where they
@@ -169,7 +169,7 @@ def interval(
 
 
 # ---------------------------------------------------------------------------------------------------- sparse lists
-# Compiled lists and counts of CSR rows against each other by distance. Importing this module imports numba.
+# Compiled lists and counts of CSR rows against each other by distance.
 #
 # Bounds from sums over shared columns decide nearly all; the distances of the others are computed column by column, so
 # that what comes out is exact.

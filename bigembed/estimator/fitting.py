@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -127,11 +128,12 @@ STREAMED = 2
 """Passes up to which a Dask array is computed in each; for more it is written once."""
 
 
-def _whole(fit: Callable[..., Any], estimator: Any, *given: Any) -> Any:
-    """Fit, or leave the estimator as it was: a fit that is refused or stopped by the keyboard sets nothing."""
+@contextmanager
+def _unchanged_if_stopped(estimator: Any) -> Iterator[None]:
+    """Leave the estimator as it was where a fit is refused, or stopped by the keyboard."""
     before = dict(estimator.__dict__)
     try:
-        return fit(estimator, *given)
+        yield
     except BaseException as error:
         estimator.__dict__.clear()
         estimator.__dict__.update(before)
@@ -146,7 +148,8 @@ def fit_rows(estimator: Any, X: Any, **aligned: Any) -> Any:
     ``aligned`` names vectors that belong to the rows (``weights``, ``labels``); None is left out. ``sparse``:
     whether the method takes sparse rows.
     """
-    return _whole(_fit_rows, estimator, X, aligned)
+    with _unchanged_if_stopped(estimator):
+        return _fit_rows(estimator, X, aligned)
 
 
 def _fit_rows(estimator: Any, X: Any, aligned: dict[str, Any]) -> Any:
@@ -194,44 +197,44 @@ def _fit_after(estimator: Any, X: Any, source: RowSource, run: Run, in_memory: b
 
 def fit_on_graph(estimator: Any, X: Any) -> Any:
     """Run the stages of a method on a graph for rows, a graph or weights, and set the fitted attributes."""
-    return _whole(_fit_on_graph, estimator, X)
+    with _unchanged_if_stopped(estimator):
+        if not isinstance(X, NeighborGraph) and not (is_weights(X) and not estimator._steps):
+            return _fit_rows(estimator, X, {})
+        estimator._check()
+        return _fit_on_neighbors(estimator, X) if isinstance(X, NeighborGraph) else _fit_on_matrix(estimator, X)
 
 
-def _fit_on_graph(estimator: Any, X: Any) -> Any:
-    estimator._check()
-    _need(estimator, X)
-    if isinstance(X, GraphSource):
-        return fit_graph(estimator, X)
-    if isinstance(X, NeighborGraph):
-        given = X.metric == GIVEN
-        if given and not (X.scaled or estimator.of_lengths):
-            raise InputTypeError(
-                f"{type(estimator).__name__} reads the rows and the graph, and a graph of given distances "
-                "does not hold rows; build the graph from rows, or open the distances along its edges (open_graph)"
-            )
-        run = Run(estimator.workdir, parents=[X.run])
-        shape = X.shape if X.shape.trusted else shape_in(X.run.results("survey"), getattr(estimator, "metric", None))
-        by = None if given else by_metric(shape)
-        rule = X.n_neighbors, X.radius, X.dense
-        known: dict[str, Any] = {"row_bytes": shape.ordered_bytes, "edges": X.edges}
-        graph = GraphShape(X.n, X.block, shape.width, *rule, given, X.sampled, by=by, **known)
-        stages = estimator._after_graph(graph, estimator._seed())
-        estimator.n_features_in_ = X.n_features
-        return finish(estimator, stages, run, X.in_memory, dtype=None if given else shape.dtype)
-    weighted = is_weights(X) and not estimator._steps
-    if weighted and estimator._pairwise():
+def _fit_on_neighbors(estimator: Any, X: NeighborGraph) -> Any:
+    given = X.metric == GIVEN
+    if given and not (X.scaled or estimator.of_lengths):
+        raise InputTypeError(
+            f"{type(estimator).__name__} reads the rows and the graph, and a graph of given distances "
+            "does not hold rows; build the graph from rows, or open the distances along its edges (open_graph)"
+        )
+    run = Run(estimator.workdir, parents=[X.run])
+    shape = X.shape if X.shape.trusted else shape_in(X.run.results("survey"), getattr(estimator, "metric", None))
+    by = None if given else by_metric(shape)
+    rule = X.n_neighbors, X.radius, X.dense
+    known: dict[str, Any] = {"row_bytes": shape.ordered_bytes, "edges": X.edges}
+    graph = GraphShape(X.n, X.block, shape.width, *rule, given, X.sampled, by=by, **known)
+    stages = estimator._after_graph(graph, estimator._seed())
+    estimator.n_features_in_ = X.n_features
+    return finish(estimator, stages, run, X.in_memory, dtype=None if given else shape.dtype)
+
+
+def _fit_on_matrix(estimator: Any, X: Any) -> Any:
+    """A square sparse matrix: of lengths of edges, or of weights."""
+    if estimator._pairwise():
         return fit_graph(estimator, length_graph(X, estimator._rule(X.shape[0])))
-    if weighted and estimator.of_lengths:
+    if estimator.of_lengths:
         raise InputTypeError(
             f"{type(estimator).__name__} reads rows or a NeighborGraph; a sparse matrix is a graph of lengths with "
             "metric='precomputed' only, and weights are not lengths (sparse data was passed)"
         )
-    if weighted:
-        run = Run(estimator.workdir)
-        rest = estimator._after_graph(GraphShape(X.shape[0], rows_of_block(X), weighted=True), estimator._seed())
-        estimator.n_features_in_ = X.shape[0]
-        return finish(estimator, [*weight_stages(X), *rest], run, True, dtype=X.dtype)
-    return _fit_rows(estimator, X, {})
+    run = Run(estimator.workdir)
+    rest = estimator._after_graph(GraphShape(X.shape[0], rows_of_block(X), weighted=True), estimator._seed())
+    estimator.n_features_in_ = X.shape[0]
+    return finish(estimator, [*weight_stages(X), *rest], run, True, dtype=X.dtype)
 
 
 def fit_graph(estimator: Any, source: GraphSource) -> Any:

@@ -33,7 +33,6 @@ from bigembed.estimator.transform import refuse_existing
 from bigembed.runtime.parameters import Functions, allowed_functions, importable, reference
 from bigembed.stages.runs import Run
 from bigembed.store import manifests
-from bigembed.store import manifests as roots
 from bigembed.store.files import write_json
 from bigembed.store.locks import output_lock
 from bigembed.store.manifests import Manifest, digest_files
@@ -61,7 +60,7 @@ def save(estimator: Any, path: PathLike) -> None:
     with output_lock(target):
         partial = target.with_name(f"{target.name}.partial")
         remove(partial)  # of a call that was killed
-        roots.prepare(partial, "model")
+        manifests.prepare(partial, "model")
         for step, about in zip(_steps_of(estimator), before, strict=True):
             description = _with_step(description, step, about, partial)
         _write(estimator, partial, description)
@@ -88,7 +87,7 @@ def _with_step(description: dict[str, Any], step: Any, about: dict[str, Any], mo
 
 def _write(estimator: Any, target: AnyPath, description: dict[str, Any]) -> None:
     """The stages that are kept, and the description."""
-    roots.prepare(target, "model")
+    manifests.prepare(target, "model")
     run: Run = estimator._run
     for stage, manifest in _saved(estimator).items():
         copy_files(run.path(stage), target / "stages" / stage, list(manifest.files))

@@ -20,7 +20,7 @@ from bigembed.rows.opening import open_zarr
 from bigembed.rows.source import MarkedRows, RowSource
 from bigembed.stages.runs import Run
 from bigembed.steps.missing import kept_of
-from bigembed.store import manifests as roots
+from bigembed.store import manifests
 from bigembed.store.attributes import attributes_of
 from bigembed.store.locks import output_lock
 from bigembed.store.paths import AnyPath, PathLike, at, require_apart
@@ -69,7 +69,7 @@ def export(source: PathLike, out: PathLike, *, overwrite: bool = False) -> dict[
 
 def table_of(source: AnyPath) -> Table:
     """The coordinates that lie at a path, and what is known of their rows and columns."""
-    if source.suffix != ".npy" and ((attributes_of(source) or {}).get("bigembed") or roots.ours(source, "run")):
+    if source.suffix != ".npy" and ((attributes_of(source) or {}).get("bigembed") or manifests.ours(source, "run")):
         return _of_run(source)
     coordinates = vector_source(source)
     if len(coordinates.shape) != 2:

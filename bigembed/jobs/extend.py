@@ -16,7 +16,7 @@ from bigembed.estimator.transform import aside_of, moved, refuse_existing, stage
 from bigembed.jobs.export import ABOUT, export, made_by
 from bigembed.jobs.identity import copy_ids, key_of_extension
 from bigembed.jobs.inputs import Input, find_rows
-from bigembed.jobs.places.cluster import choose, cluster
+from bigembed.jobs.places.cluster import KINDS, choose, cluster
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.place import Place
 from bigembed.jobs.planning.machine import rates
@@ -91,7 +91,7 @@ def extend(
         if not (published(out) and _left(out) == asked):
             _refuse(out, results)
         kind = choose(table, rows.shape, rows.nbytes)
-        plan = None if kind == "remote" else _plan(fitted, rows, new, out, table, None)
+        plan = None if not KINDS[kind].planned else _plan(fitted, rows, new, out, table, None)
         if plan is not None:
             plan.refuse()
         with (

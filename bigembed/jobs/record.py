@@ -12,9 +12,7 @@ from bigembed.jobs.inputs import older_source
 from bigembed.jobs.watching.status import known_status, read_status
 from bigembed.maps.registry import method_or_step
 from bigembed.stages.runs import Run
-from bigembed.store import files as documents
-from bigembed.store import manifests
-from bigembed.store import manifests as roots
+from bigembed.store import files, manifests
 from bigembed.store.paths import AnyPath
 from bigembed.store.superseded import superseded, superseded_model
 
@@ -50,7 +48,7 @@ def read_record(root: AnyPath) -> dict[str, Any]:
 def _written(root: AnyPath) -> dict[str, Any]:
     """``job.json`` as it was written, or nothing."""
     path = root / RECORD
-    record = documents.read_sealed(path) if path.exists() else {}
+    record = files.read_sealed(path) if path.exists() else {}
     if path.exists() and not (isinstance(record.get("job"), dict) and isinstance(record.get("claimed"), list)):
         raise DamagedError(f"{path}: damaged: not the record of a job")
     return record
@@ -90,9 +88,9 @@ OTHERS = {
 
 def kind_of(path: AnyPath) -> str:
     """``"run"`` or ``"model"``, as the path itself says."""
-    if not roots.sound_group(path, "run") and roots.ours(path, "run"):
+    if not manifests.sound_group(path, "run") and manifests.ours(path, "run"):
         raise DamagedError(f"{path / 'zarr.json'}: damaged; run the job again to make it anew")
-    kind = roots.attributes_of(path).get("bigembed")
+    kind = manifests.attributes_of(path).get("bigembed")
     if kind not in ("run", "model"):
         found = OTHERS.get(
             str(kind), "neither a run nor a model of bigembed. Give the path that [output] of a job names"
@@ -107,10 +105,10 @@ def kind_of(path: AnyPath) -> str:
 
 def verify_stages(path: AnyPath, deep: bool = True) -> dict[str, Any]:
     """What :func:`bigembed.jobs.verify.verify` returns, for a run or a saved model that exists."""
-    kind = "run" if roots.ours(path, "run") and not roots.sound_group(path, "run") else kind_of(path)
+    kind = "run" if manifests.ours(path, "run") and not manifests.sound_group(path, "run") else kind_of(path)
     run = Run(path, kind=kind)
     stages, problems, unlisted = [], [], []
-    if not roots.sound_group(path, kind):
+    if not manifests.sound_group(path, kind):
         problems.append(f"{path / 'zarr.json'}: damaged")
     names = run.published()
     there = {}

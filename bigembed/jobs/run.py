@@ -18,7 +18,7 @@ from bigembed.jobs.identity import definition, keep_ids, key_of_run
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.parameters import require_single
-from bigembed.jobs.places.cluster import choose, cluster
+from bigembed.jobs.places.cluster import KINDS, choose, cluster
 from bigembed.jobs.places.cluster_table import redacted
 from bigembed.jobs.planning.plan import Plan, estimator, make_plan
 from bigembed.jobs.record import COORDINATES, RECORD, key_there, known_record
@@ -31,8 +31,7 @@ from bigembed.rows.formats.tables import check_table
 from bigembed.stages.reuse import supersede
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Event, Observer, exchange_home, keeping, locked, observing
-from bigembed.store import files as documents
-from bigembed.store import manifests
+from bigembed.store import files, manifests
 from bigembed.store.locks import output_lock
 from bigembed.store.paths import AnyPath, at, move, published, remove, retire
 from bigembed.store.superseded import FOLDER, supersede_model
@@ -71,7 +70,7 @@ def run_job(
             found = None if fresh else _finished(job, rows, root)
             if found is not None and found.get("source") != copied_source(rows):  # (written anew, as it was)
                 found = found | {"source": copied_source(rows)}
-                documents.write_json(root / RECORD, documents.sealed(found))
+                files.write_json(root / RECORD, files.sealed(found))
             if found is not None and known_status(root).get("state") == "done":
                 return {**found, "unchanged": True}
             stack.enter_context(output_lock(*_outputs(job)))
@@ -105,7 +104,7 @@ def _run(
 ) -> dict[str, Any]:
     began = time.perf_counter()
     kind = choose(job.cluster, rows.shape, rows.nbytes)
-    if plan is None and kind != "remote":
+    if plan is None and KINDS[kind].planned:
         plan = make_plan(job, None, rows)
         plan.refuse()
     with working(job.cluster, kind, reporter, lambda place: plan or make_plan(job, place, rows)) as place:
@@ -141,9 +140,9 @@ def _run(
         "certificate": getattr(fitted, "certificate_", {}),
         "warnings": said,
     }
-    documents.write_json(root / RECORD, documents.sealed(record))
+    files.write_json(root / RECORD, files.sealed(record))
     _report(job, root, reporter)
-    return {**documents.read_sealed(root / RECORD), "unchanged": False}
+    return {**files.read_sealed(root / RECORD), "unchanged": False}
 
 
 def _begin(job: JobSpec, rows: Input, root: AnyPath, reporter: Reporter) -> dict[str, Any]:
@@ -164,7 +163,7 @@ def _begin(job: JobSpec, rows: Input, root: AnyPath, reporter: Reporter) -> dict
         "source": copied_source(rows),
         "finished": False,
     }
-    documents.write_json(root / RECORD, documents.sealed(record))
+    files.write_json(root / RECORD, files.sealed(record))
     reporter.status.claimed(record["claimed"])
     return record
 
@@ -180,7 +179,7 @@ def _recording(record: dict[str, Any], root: AnyPath, observer: Observer) -> Obs
     def observe(event: Event) -> None:
         if event.stage == COORDINATES and event.kind in ("done", "reused"):
             record["coordinates"] = key_there(root, COORDINATES)
-            documents.write_json(root / RECORD, documents.sealed(record))
+            files.write_json(root / RECORD, files.sealed(record))
         observer(event)
 
     return observe

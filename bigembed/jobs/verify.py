@@ -18,7 +18,7 @@ from bigembed.quality.certify import MapQuality, certify
 from bigembed.quality.neighborhoods import FAITHFUL
 from bigembed.rows.input import row_source
 from bigembed.rows.source import RowSource
-from bigembed.store import manifests as roots
+from bigembed.store import manifests
 from bigembed.store.attributes import attributes_of
 from bigembed.store.paths import AnyPath, PathLike, at, put, require_apart
 
@@ -93,7 +93,7 @@ def certify_paths(
 
 def coordinates_at(place: AnyPath) -> RowSource:
     """An array of coordinates, or those of a run of bigembed."""
-    known = (attributes_of(place) or {}).get("bigembed") in ("run", "model") or roots.ours(place, "run")
+    known = (attributes_of(place) or {}).get("bigembed") in ("run", "model") or manifests.ours(place, "run")
     if place.suffix != ".npy" and known:
         return table_of(place).coordinates
     source, _ = row_source(place, place)

@@ -119,17 +119,17 @@ def local_basis(rows: Rows, groups: Groups, scale: Array, functions: int) -> Arr
 @cache
 def local() -> Any:
     """The compiled functions (:mod:`bigembed.linalg.aggregate_functions`)."""
-    from bigembed.linalg import aggregate_functions as local_functions  # imports numba: only here
+    from bigembed.linalg import aggregate_functions  # imports numba: only here
 
-    return local_functions
+    return aggregate_functions
 
 
 @cache
 def matching() -> Any:
     """The compiled functions (:mod:`bigembed.linalg.multigrid_compiled`)."""
-    from bigembed.linalg import multigrid_compiled as kernels  # imports numba: only here
+    from bigembed.linalg import multigrid_compiled  # imports numba: only here
 
-    return kernels
+    return multigrid_compiled
 
 
 def start_of(rows: int, functions: int) -> Array:
@@ -329,6 +329,7 @@ def cross_block(
 @cache
 def galerkin() -> Any:
     """The compiled functions (:mod:`bigembed.linalg.lobpcg_compiled`)."""
-    from bigembed.linalg import lobpcg_compiled as kernels  # imports numba: only here
 
-    return kernels
+    from bigembed.linalg import lobpcg_compiled  # imports numba: only here
+
+    return lobpcg_compiled

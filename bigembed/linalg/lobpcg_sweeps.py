@@ -335,9 +335,9 @@ LANES = 8
 @cache
 def compiled() -> Any:
     """The compiled kernels (:mod:`bigembed.linalg.lobpcg_compiled`)."""
-    from bigembed.linalg import lobpcg_compiled as update_kernel  # imports numba: only here
+    from bigembed.linalg import lobpcg_compiled  # imports numba: only here
 
-    return update_kernel
+    return lobpcg_compiled
 
 
 def prolong(label: Array, basis: Array, y: Array) -> Array:

@@ -50,9 +50,9 @@ STEPS = 4
 @cache
 def relaxation() -> Any:
     """The compiled sweeps (:mod:`bigembed.linalg.multigrid_compiled`)."""
-    from bigembed.linalg import multigrid_compiled as kernels  # imports numba: only here
+    from bigembed.linalg import multigrid_compiled  # imports numba: only here
 
-    return kernels
+    return multigrid_compiled
 
 
 def filled(x: Array, dtype: Any) -> Array:

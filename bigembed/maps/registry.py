@@ -1,4 +1,4 @@
-"""One estimator, one file. A method is found by everything else through :data:`REGISTRY`."""
+"""The methods by their names. A method is found by everything else through :data:`REGISTRY`."""
 
 from __future__ import annotations
 

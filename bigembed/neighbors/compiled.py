@@ -15,7 +15,7 @@ from bigembed.runtime.blocks import Array
 from bigembed.runtime.simd import lowest_bit, near_bits, squared_distance
 
 # --------------------------------------------------------------------------------------------------------- nearest
-# Compiled choice of the nearest centers, one or many. Importing this module imports numba: only large problems do.
+# Compiled choice of the nearest centers, one or many.
 #
 # A matrix product shows which centers can be nearest; where it leaves a choice, distances are computed exactly, in
 # the arithmetic of :mod:`bigembed.neighbors.exact`, bit for bit. All arrays are contiguous.
@@ -142,7 +142,7 @@ def _candidates(products: Array, norms: Array, limit: Array, rows: Array, center
 
 
 # ----------------------------------------------------------------------------------------------------------- edges
-# Compiled union of a block's edges. Importing this module imports numba: only large problems do.
+# Compiled union of a block's edges.
 #
 # No sort: edges that are turned round by counting come out ascending, and turned round twice they are the lists they
 # were, in ascending order. What is left is to merge two ascending lists a row.

@@ -14,7 +14,7 @@ from bigembed.runtime.blocks import Array
 from bigembed.runtime.simd import lowest_bit, near_bits, prefetch, squared_distance
 
 # ------------------------------------------------------------------------------------------------------ local join
-# Compiled kernels of NN-descent (Dong, Charikar, Li 2011). Importing this module imports numba.
+# Compiled kernels of NN-descent (Dong, Charikar, Li 2011).
 #
 # Candidates of a row are its list and the rows on whose lists it is; every two of them are compared, unless both were
 # its candidates before. A matrix product rejects, what may count is computed exactly
@@ -296,7 +296,7 @@ def take(rows: Array, numbers: Array, values: Array, ids: Array, squared: Array,
 
 
 # --------------------------------------------------------------------------------------------------- compiled walk
-# Compiled kernels of the walk of new rows along stored lists. Importing this module imports numba.
+# Compiled kernels of the walk of new rows along stored lists.
 #
 # Lists are ordered by (squared distance, id); what is entered does not depend on the order in which it comes.
 

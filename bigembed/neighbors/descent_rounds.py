@@ -132,10 +132,10 @@ def reverse_block(b: int, *, lists: Lists, width: int) -> list[int]:
 
 def _by_block(lists: Lists, ids: Array) -> Iterator[tuple[int, Array, Array]]:
     """As :func:`~bigembed.runtime.blocks.by_owner`, compiled: block, which of the ids it holds, and their rows."""
-    from bigembed.neighbors import descent_compiled as local_join  # imports numba: only here
+    from bigembed.neighbors import descent_compiled  # imports numba: only here
 
     starts = np.asarray(lists.ordered.starts, np.int64)
-    offsets, order = local_join.grouped_by_block(starts, ids)
+    offsets, order = descent_compiled.grouped_by_block(starts, ids)
     for block in np.flatnonzero(np.diff(offsets)).tolist():
         at = order[offsets[block] : offsets[block + 1]]
         yield block, at, (ids[at] - starts[block]).astype(np.int32)
@@ -161,25 +161,25 @@ def join_block(b: int, senders: list[int], *, lists: Lists, width: int) -> int:
 
 def _candidates(b: int, senders: list[int], lists: Lists, width: int) -> tuple[Array, Array, Array]:
     """Those of every row of a block, as ids: where they start, how many are fresh, and they themselves."""
-    from bigembed.neighbors import descent_compiled as local_join  # imports numba: only here
+    from bigembed.neighbors import descent_compiled  # imports numba: only here
 
     ids, fresh = lists.get(b, "ids", "fresh")
     offsets, sources = _sources(b, senders, lists, len(ids), most_candidates(width) - width)
     chosen = np.empty(len(ids) * width + len(sources), np.int64)
-    starts, new = local_join.candidates(ids, fresh, width, offsets, sources, chosen)
+    starts, new = descent_compiled.candidates(ids, fresh, width, offsets, sources, chosen)
     return starts, new, chosen[: starts[-1]]
 
 
 def _sources(b: int, senders: list[int], lists: Lists, rows: int, most: int) -> tuple[Array, Array]:
     """Who has the rows of a block among the first of its list, by rows: at most so many of each, the nearest."""
-    from bigembed.neighbors import descent_compiled as local_join
+    from bigembed.neighbors import descent_compiled
 
     names = [f"row{b}", f"source{b}", f"squared{b}"]
     sent = [lists.exchange.get_many("reversed", sender, names) for sender in senders]
     if not sent:
         return np.zeros(rows + 1, np.int64), np.empty(0, np.int64)
     row, source, squared = (np.concatenate(each) for each in zip(*sent, strict=True))
-    return local_join.sources_of(row, source, squared, rows, most)
+    return descent_compiled.sources_of(row, source, squared, rows, most)
 
 
 def _distinct(chosen: Array, mark: Array) -> Array:
@@ -218,15 +218,15 @@ def _by_products(
     starts: Array, new: Array, places: Array, rows: Array, last: Array
 ) -> Iterator[tuple[Array, Array, Array]]:
     """Rows, candidates for their lists, and squared distances: of dense rows, whose products reject."""
-    from bigembed.neighbors import descent_compiled as local_join
+    from bigembed.neighbors import descent_compiled
 
-    room = found_at_once(local_join.widest(starts))
+    room = found_at_once(descent_compiled.widest(starts))
     row, other, squared = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, rows.dtype)
     seen = np.zeros(SEEN_BY_PRODUCTS, np.uint64)
     shrunk = shrunk_by(rows.shape[1], rows.dtype)
     done = 0
     while done < len(new):
-        done, found = local_join.join(done, starts, new, places, rows, last, shrunk, seen, row, other, squared)
+        done, found = descent_compiled.join(done, starts, new, places, rows, last, shrunk, seen, row, other, squared)
         yield row[:found], other[:found], squared[:found]
 
 
@@ -239,10 +239,10 @@ def _by_pairs(
     by: ByMetric, starts: Array, new: Array, places: Array, rows: Any, last: Array
 ) -> Iterator[tuple[Array, Array, Array]]:
     """What :func:`_by_products` gives, of rows that are compared pair by pair."""
-    from bigembed.neighbors import descent_compiled as local_join
+    from bigembed.neighbors import descent_compiled
     from bigembed.neighbors.search import pair_join
 
-    room = found_at_once(local_join.widest(starts))
+    room = found_at_once(descent_compiled.widest(starts))
     distances, seen, done = by.of_pairs(rows), np.zeros(SEEN, np.uint64), 0
     a, b = np.empty(room // 2, np.int32), np.empty(room // 2, np.int32)
     row, other, squared = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, last.dtype)
@@ -256,13 +256,13 @@ def _by_pairs(
 
 def merge_block(b: int, *, lists: Lists, width: int, found: list[tuple[int, int]]) -> tuple[int, int]:
     """Merge what all blocks found into the lists of one; how many entries are new, and how many there are."""
-    from bigembed.neighbors import descent_compiled as local_join
+    from bigembed.neighbors import descent_compiled
 
     ids, squared, fresh = lists.get(b, "ids", "squared", "fresh")
     fresh[:, :width] = 0
     for row, number, value in _found_for(b, lists, found):
-        local_join.take(row, number, value, ids, squared, fresh)
-    count = np.count_nonzero(fresh == local_join.NEW)
+        descent_compiled.take(row, number, value, ids, squared, fresh)
+    count = np.count_nonzero(fresh == descent_compiled.NEW)
     lists.next.put(b, ids, squared, np.minimum(fresh, 1))
     return int(count), ids.size
 

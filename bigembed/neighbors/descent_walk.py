@@ -36,7 +36,7 @@ NOBODY = np.iinfo(np.int64).max
 def link_block(b: int, senders: list[int], *, lists: Lists, out: str) -> None:
     """Write for the rows of a block whom they list, ``links`` (m, 2k), then the nearest of those who list them, −1 for
     none; and all who do: ``sources``, CSR."""
-    from bigembed.neighbors import descent_compiled as local_join
+    from bigembed.neighbors import descent_compiled
 
     ids, squared = lists.get(b, "ids", "squared")
     m, k = ids.shape
@@ -45,7 +45,7 @@ def link_block(b: int, senders: list[int], *, lists: Lists, out: str) -> None:
     row = np.concatenate([np.zeros(0, np.int32), *(part[0] for part in parts)])
     source = np.concatenate([np.zeros(0, np.int64), *(part[1] for part in parts)]) // 2
     value = np.concatenate([squared[:0, 0], *(part[2] for part in parts)])
-    starts, nearest = local_join.sources_of(row, source, value, m, k)
+    starts, nearest = descent_compiled.sources_of(row, source, value, m, k)
     near = np.full((m, k), -1, np.int64)
     near[np.arange(k) < np.diff(starts)[:, None]] = nearest
     dtype = np.int32 if lists.ordered.starts[-1] <= np.iinfo(np.int32).max else np.int64
@@ -106,22 +106,22 @@ class Walk:
         return np.dtype(self.by.dtype) if self.by else self.ordered.rows(0, 0, 1).dtype
 
     def _go(self, rows: Any, own: Array, ids: Array, squared: Array, first: int) -> list[tuple[Array, Array, Array]]:
-        from bigembed.neighbors import descent_compiled as compiled
+        from bigembed.neighbors import descent_compiled
 
         distances, found = self._distances(rows), []
         gone, seen = np.zeros(ids.shape, np.uint8), np.zeros(SEEN, np.uint64)
         picked = np.empty((len(ids), AT_ONCE), np.int64)
-        while compiled.pick(ids, gone, picked):
+        while descent_compiled.pick(ids, gone, picked):
             wanted, places = np.unique(picked, return_inverse=True)
             places = places.reshape(picked.shape) - int(wanted[0] < 0)
             links = self.links(wanted[wanted >= 0])
             room = int(np.count_nonzero(picked >= 0)) * links.shape[1]
             query, number = np.empty(room, np.int64), np.empty(room, np.int64)
-            count = compiled.neighbors_of(places, links, own, seen, query, number)
+            count = descent_compiled.neighbors_of(places, links, own, seen, query, number)
             query, number = query[:count], number[:count]
             reach = self.rho_squared(number)
             values = distances(query, number, np.maximum(squared[query, -1], reach))
-            compiled.enter(query, number, values, ids, squared, gone)
+            descent_compiled.enter(query, number, values, ids, squared, gone)
             near = values <= reach
             found.append((query[near] + first, number[near], values[near]))
         return found

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.distance.metrics import MAPPED
+from bigembed.distance.names import MAPPED, named
 from bigembed.errors import InputError
 from bigembed.neighbors.every_pair import every_pair_stage, is_dense, recalled_stage
 from bigembed.neighbors.exact import joined_to_all
@@ -286,5 +286,5 @@ def require_euclidean(shape: Shape, what: str) -> None:
     if not shape.euclidean:
         rows = "sparse rows" if shape.sparse else f"metric={shape.compare.text!r}"
         raise InputError(
-            f"{what} for dense rows and the metrics {', '.join(MAPPED)}, not for {rows}. Give n_neighbors alone"
+            f"{what} for dense rows and the metrics {', '.join(named(MAPPED))}, not for {rows}. Give n_neighbors alone"
         )

@@ -271,7 +271,7 @@ def prefetch(_typing: Any, a: Any, at: Any) -> Any:
 
 
 # ------------------------------------------------------------------------------------------------------- insertion
-# A row into an ordered list of the nearest, compiled. Importing this module imports numba.
+# A row into an ordered list of the nearest, compiled.
 
 
 @njit(cache=True, nogil=True)

@@ -1,4 +1,4 @@
-"""What goes before a method: one step, one file. A step is found by everything else through :data:`REGISTRY`."""
+"""What goes before a method. A step is found by everything else through :data:`REGISTRY`."""
 
 from __future__ import annotations
 

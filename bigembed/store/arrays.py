@@ -17,7 +17,7 @@ import numpy as np
 
 from bigembed.errors import BigembedError, DamagedError, InputError, MissingPathError
 from bigembed.runtime.blocks import Array, Starts, by_owner
-from bigembed.store import writing as rows_file
+from bigembed.store import writing
 from bigembed.store.chunks import RowChunks, checksummed, row_chunks
 from bigembed.store.files import is_exhausted, read_json, require_regular
 from bigembed.store.metadata import put_metadata, refuse_codecs, simple
@@ -93,7 +93,7 @@ def create_rows(
     place, kind = at(path), np.dtype(dtype)
     new = overwrite or not place.exists()
     if new and simple(kind, len(shape)) and 0 not in shape and not isinstance(place, ObjectPath):
-        _keep(place, rows_file.create(place, shape, kind, inner, shard, compress))
+        _keep(place, writing.create(place, shape, kind, inner, shard, compress))
         return
     from zarr.codecs import BloscCodec, Crc32cCodec
 
@@ -121,7 +121,7 @@ def _put(path: PathLike, start: int, rows: Array) -> bool:
     if isinstance(at(path), ObjectPath):
         return False
     chunks = _opened(path)[1]
-    return chunks is not None and chunks.sealed is None and rows_file.write(chunks, start, rows)
+    return chunks is not None and chunks.sealed is None and writing.write(chunks, start, rows)
 
 
 def read_array(path: PathLike, start: int = 0, stop: int | None = None) -> Array:

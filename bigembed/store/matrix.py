@@ -66,18 +66,18 @@ def products(block: CSRBlock, own: Array, halo: Array) -> Array:
     if len(block.data) == len(own) ** 2 and not len(halo):  # all entries of the only block
         return np.outer(own, own).ravel()
     if len(block.data) >= COMPILED:
-        from bigembed.store import matrix_compiled as edge_pairs  # imports numba: only here
+        from bigembed.store import matrix_compiled  # imports numba: only here
 
-        return _of_pairs(edge_pairs.products, block, own, halo)
+        return _of_pairs(matrix_compiled.products, block, own, halo)
     return np.asarray(np.repeat(own, np.diff(block.indptr)) * np.concatenate([own, halo])[block.indices])
 
 
 def mean_squares(block: CSRBlock, own: Array, halo: Array) -> Array:
     """(x_i² + x_j²) / 2 of the stored entries (i, j) of a block, as of :func:`products`."""
     if len(block.data) >= COMPILED:
-        from bigembed.store import matrix_compiled as edge_pairs
+        from bigembed.store import matrix_compiled
 
-        return _of_pairs(edge_pairs.mean_squares, block, own, halo)
+        return _of_pairs(matrix_compiled.mean_squares, block, own, halo)
     square, other = own**2, halo**2
     return np.asarray((np.repeat(square, np.diff(block.indptr)) + np.concatenate([square, other])[block.indices]) / 2)
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from bigembed.errors import DamagedError, MissingPathError, StaleError
 from bigembed.runtime.blocks import Array
-from bigembed.store import files as documents
-from bigembed.store import manifests
+from bigembed.store import files, manifests
 from bigembed.store.files import jsonable, read_sealed, sealed, write_json
 from bigembed.store.manifests import Manifest
 from bigembed.store.paths import AnyPath, PathLike, at, create, remove_file, stamp
@@ -81,7 +80,7 @@ def restore(root: AnyPath, stage: str, key: str) -> None:
     if found is None or found.key != key or manifests.damage(root, found):
         return
     with suppress(FileExistsError):  # (where it was killed while it was superseded)
-        create(manifests.path_of(root, stage), documents.text_of(manifests.as_dict(found)))
+        create(manifests.path_of(root, stage), files.text_of(manifests.as_dict(found)))
     forget(root, stage)
 
 

@@ -18,6 +18,7 @@ import sklearn.exceptions
 import bigembed
 
 ROOT = Path(__file__).resolve().parents[2]
+PYTHONS = ["3.11", "3.12", "3.13"]
 HEAVY = ["dask", "distributed", "matplotlib", "numba", "pandas", "scipy", "sklearn", "zarr"]
 FORMATS = ["anndata", "csv", "hdf5", "netcdf", "parquet"]
 REPOSITORY = pytest.mark.skipif(
@@ -107,6 +108,14 @@ def test_a_fit_of_stored_rows_loads_no_lazy_arrays_before_one_is_asked_for(tmp_p
     assert run(sys.executable, "-c", code, str(tmp_path / "rows.npy")).splitlines() == ["[]", "Array True (90, 2)"]
 
 
+def test_help_is_quick() -> None:
+    code = (
+        "import sys; from bigembed.cli import app; app(['--help'], standalone_mode=False)\n"
+        "print([m for m in ('numpy', 'dask', 'zarr') if m in sys.modules])"
+    )
+    assert run(sys.executable, "-c", code).splitlines()[-1] == "[]"
+
+
 @REPOSITORY
 def test_readme_has_the_two_commands_and_ci_finds_the_tests() -> None:
     lines = (ROOT / "README.md").read_text().splitlines()
@@ -155,7 +164,23 @@ def test_a_broken_floor_is_found(module: str, line: str, tmp_path: Path) -> None
 
 
 @REPOSITORY
-@pytest.mark.parametrize("python", ["3.11", "3.12"])
+def test_the_tested_pythons_are_the_same_everywhere() -> None:
+    from yaml import safe_load
+
+    project = metadata()["project"]
+    named = (re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", line) for line in project["classifiers"])
+    assert [name[1] for name in named if name] == PYTHONS
+    assert project["requires-python"] == f">={PYTHONS[0]}"
+    files = [f"py{python.replace('.', '')}.txt" for python in PYTHONS]
+    assert sorted(path.name for path in (ROOT / "constraints").glob("py*.txt")) == files
+    read = (ROOT / "constraints" / "tested.txt").read_text().splitlines()
+    assert [line for line in read if not line.startswith("#")] == [f"-c {file}" for file in files]
+    job = safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]["ci"]
+    assert job["strategy"]["matrix"]["python"] == PYTHONS
+
+
+@REPOSITORY
+@pytest.mark.parametrize("python", PYTHONS)
 def test_tested_versions_cover_what_is_required(python: str) -> None:
     lines = (ROOT / "constraints" / f"py{python.replace('.', '')}.txt").read_text().splitlines()[1:]
     pins = [re.fullmatch(rf'([\w.-]+)==(\S+) ; python_version == "{python}"', line) for line in lines]
@@ -178,6 +203,20 @@ def test_lowest_versions_are_the_lower_bounds() -> None:
     lowest = {normal(name): pin for name, pin in pins}
     for name, bound in bounds.items():
         assert lowest[name].startswith(bound), name
+
+
+@REPOSITORY
+def test_the_versions_that_are_said_to_be_supported_are_the_lower_bounds() -> None:
+    project = metadata()["project"]
+    items = [*project["dependencies"], *project["optional-dependencies"]["parquet"]]
+    bounds = {normal(name): bound for name, bound in (item.split(">=") for item in items)}
+    bounds["python"] = project["requires-python"].removeprefix(">=")
+    text = (ROOT / "docs" / "support.md").read_text()
+    rows = re.findall(r"^\| ([\w, -]+) \| ([\d.]+) \|$", text, flags=re.M)
+    said = {normal(name): bound for names, bound in rows for name in names.split(", ")}
+    assert {"python", "numpy", "scipy", "zarr", "distributed"} <= set(said)
+    assert said == {name: bounds[name] for name in said}
+    assert f"Python {', '.join(PYTHONS[:-1])} and {PYTHONS[-1]} " in text
 
 
 @REPOSITORY

@@ -35,7 +35,6 @@ from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.rows.opening import open_array
 from bigembed.stages.runs import Run
 from bigembed.store import manifests
-from bigembed.store import manifests as roots
 from bigembed.store.files import digest_of, read_json, read_sealed, sealed, write_json
 from bigembed.store.locks import Lock
 from bigembed.store.paths import AnyPath, PathLike, at, remove, require_apart
@@ -334,7 +333,7 @@ def prepared(job: JobSpec) -> Growth:
     root = job.output_path
     try:
         with understood(root / "zarr.json"):
-            roots.prepare(root, KIND)
+            manifests.prepare(root, KIND)
     except (DamagedError, ExistingOutputError):
         if not (root / CURRENT).is_file() or not (root / "versions").is_dir():
             raise

@@ -6,17 +6,17 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from bigembed.errors import ClusterError, JobError
 from bigembed.jobs.places.cluster_table import ClusterTable, address_problems
-from bigembed.jobs.places.embedded import client_security, embedded, machine_memory
+from bigembed.jobs.places.embedded import EMBEDDED, client_security, machine_memory
 from bigembed.jobs.places.inflight import client_executor
-from bigembed.jobs.places.place import START_TIMEOUT, Place, Progress, closed, no_progress, settings
-from bigembed.jobs.places.slurm import slurm
+from bigembed.jobs.places.place import START_TIMEOUT, Place, PlaceKind, Progress, closed, no_progress, settings
+from bigembed.jobs.places.slurm import SLURM
 from bigembed.jobs.places.worker_monitor import WorkerMonitor
 from bigembed.runtime.local_pool import Threads
 from bigembed.stages.stage import Observer, silent
@@ -96,12 +96,18 @@ def _boot() -> str:
 
 SMALL_BYTES, SMALL_ROWS = 64 << 20, 20_000
 """Input below both of which a job that names no cluster runs in this process."""
-STARTED: Mapping[str, Callable[[ClusterTable, Progress, Observer, ExitStack], Place]] = {
-    "embedded": embedded,
-    "remote": remote,
-    "slurm": slurm,
+KINDS: Mapping[str, PlaceKind] = {
+    "process": PlaceKind("in this process", inside=True, more="A larger machine is needed"),
+    "embedded": EMBEDDED,
+    "remote": PlaceKind(
+        "{workers} workers of a running cluster",
+        remote,
+        planned=False,
+        more="Start workers with --memory-limit {mib}MiB or more",
+    ),
+    "slurm": SLURM,
 }
-"""Places of other processes, by their kind."""
+"""The kinds of places, by the name that records have."""
 
 
 def choose(table: ClusterTable, shape: tuple[int, int], nbytes: int) -> str:
@@ -119,8 +125,9 @@ def cluster(
     table: ClusterTable, kind: str, progress: Progress = no_progress, observer: Observer = silent
 ) -> Iterator[Place]:
     """The place of this kind, closed at the end. ``observer`` hears of workers that are frozen."""
-    if kind == "process":
+    start = KINDS[kind].start
+    if start is None:
         yield Place(kind, Threads(1, progress), 1, machine_memory())
         return
     with ExitStack() as stack:
-        yield STARTED[kind](table, progress, observer, stack)
+        yield start(table, progress, observer, stack)

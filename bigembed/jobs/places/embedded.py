@@ -19,7 +19,7 @@ from typing import Any
 from bigembed.errors import ClusterError, JobError, OpenClusterWarning
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.inflight import client_executor
-from bigembed.jobs.places.place import MMAPPED, START_TIMEOUT, TRIMMED, Place, Progress, closed, settings
+from bigembed.jobs.places.place import MMAPPED, START_TIMEOUT, TRIMMED, Place, PlaceKind, Progress, closed, settings
 from bigembed.jobs.places.preload import ERRORS
 from bigembed.jobs.places.worker_monitor import WorkerMonitor
 from bigembed.runtime.local_pool import Threads
@@ -158,6 +158,9 @@ def embedded(table: ClusterTable, progress: Progress, observer: Observer, stack:
     count = worker_count(table)
     beside = Threads(threads_beside(count), progress)
     return Place("embedded", run, count, embedded_memory(table), client, monitor=monitor, beside=beside)
+
+
+EMBEDDED = PlaceKind("{workers} workers on this machine", embedded, local=True)
 
 
 def _keep_memory() -> None:

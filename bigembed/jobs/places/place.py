@@ -182,6 +182,26 @@ class Place:
             prove_access(self.client, folder, source, self.monitor)
 
 
+@dataclass(frozen=True)
+class PlaceKind:
+    """What is known of a kind of place before one stands; one for each, in the file that starts it."""
+
+    words: str
+    """What a plan calls it; ``{workers}`` is their number."""
+    start: Callable[..., Place] | None = None
+    """From the table [cluster], progress, observer and exit stack to a place; None where nothing need be started."""
+    inside: bool = False
+    """Whether all tasks are in this process."""
+    local: bool = False
+    """Whether its workers are processes on this machine."""
+    planned: bool = True
+    """Whether its workers and their memory are known before it stands."""
+    more: str = 'Set [cluster] memory = "{mib} MiB" or more'
+    """What to do where a worker needs more memory."""
+    require: Callable[[], object] = bool
+    """Raises an error where a library is missing."""
+
+
 def closed(what: Any, timeout: float) -> None:
     """Close a client or a cluster. One that does not answer must not hide how the job ended."""
     try:

@@ -24,7 +24,7 @@ from typing import Any
 from bigembed.errors import ClusterError, JobError, needed
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.inflight import client_executor
-from bigembed.jobs.places.place import Place, Progress, closed, settings
+from bigembed.jobs.places.place import Place, PlaceKind, Progress, closed, settings
 from bigembed.jobs.places.worker_monitor import WorkerMonitor
 from bigembed.stages.stage import Observer
 from bigembed.store.files import temporary
@@ -73,6 +73,9 @@ def require_libraries() -> Any:
     """dask-jobqueue; MissingExtraError if it, or what encrypts its connections, is not installed."""
     needed("cryptography", "slurm", 'TLS for manager = "slurm"')
     return _jobqueue()
+
+
+SLURM = PlaceKind("{workers} workers in jobs of Slurm", slurm, require=require_libraries)
 
 
 def _jobqueue() -> Any:

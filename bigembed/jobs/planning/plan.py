@@ -18,9 +18,9 @@ from bigembed.jobs.identity import ids_cost, ids_stage
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.job import ALIGNED, JobSpec
 from bigembed.jobs.parameters import methods_of
+from bigembed.jobs.places.cluster import KINDS
 from bigembed.jobs.places.embedded import machine_memory
 from bigembed.jobs.places.place import TERMINATE, Place
-from bigembed.jobs.places.slurm import require_libraries
 from bigembed.jobs.planning.machine import Rates, rates
 from bigembed.jobs.planning.notes import alternatives, compilation_seconds, may_descend, pass_notes, search_notes
 from bigembed.jobs.planning.resources import UNCOMPILED_ROWS, Peaks, Resources, TimeModel, remains, resources_of
@@ -33,7 +33,7 @@ from bigembed.runtime.blocks import block_rows
 from bigembed.stages.reuse import DAMAGED, outdated
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Cost, Stage
-from bigembed.store import manifests as roots
+from bigembed.store import manifests
 from bigembed.store.paths import UNLIMITED, AnyPath, at, free_bytes, is_url, nearest_folder
 from bigembed.store.requests import library
 
@@ -82,7 +82,7 @@ class Plan:
         """What makes seconds of the costs, if the rates are known."""
         if self.rates is None:
             return None
-        here = self.resources.kind == "embedded"
+        here = self.resources.of.local
         at_once = min(self.resources.workers, len(os.sched_getaffinity(0))) if here else self.resources.workers
         return TimeModel(self.rates, at_once, self.resources.task, self.resources.start)
 
@@ -202,7 +202,7 @@ class Plan:
                 f"{size(TERMINATE * given.memory_limit)} of its limit "
                 f"{size(given.memory_limit)}. {self._proposal(need)}"
             )
-        if given.kind == "embedded":
+        if given.of.local:
             machine = machine_memory()
             if given.memory_limit is not None and given.memory_limit > machine:
                 out.append(
@@ -220,17 +220,14 @@ class Plan:
         return out
 
     def _proposal(self, need: int) -> str:
-        if self.resources.kind == "remote":
-            return f"Start workers with --memory-limit {_ceil_mib(need)}MiB or more"
-        if self.resources.kind == "process":
-            return "A larger machine is needed"
-        if self.resources.kind == "slurm":
-            return f'Set [cluster] memory = "{_ceil_mib(need)} MiB" or more'
+        more = self.resources.of.more.format(mib=_ceil_mib(need))
+        if not self.resources.of.local:
+            return more
         fitting = self.peaks.fitting(machine_memory(), need)
         if fitting < 1:
             return f"It needs {size(need)}, which this machine does not have: use a larger one"
         fewer = f", with workers = {fitting}" if fitting < self.resources.workers else ""
-        return f'Set [cluster] memory = "{_ceil_mib(need)} MiB" or more{fewer}'
+        return f"{more}{fewer}"
 
     @property
     def scratch_peak(self) -> int:
@@ -332,8 +329,8 @@ def need_libraries(job: JobSpec) -> None:
     ]
     if any(path is not None and is_url(path) for path in paths):
         library()
-    if job.cluster.manager == "slurm":
-        require_libraries()
+    if job.cluster.manager:
+        KINDS[job.cluster.manager].require()
 
 
 def _reused(rows: Input, stages: list[Stage], run: Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -391,7 +388,7 @@ def _is_run(path: AnyPath) -> bool:
     """Whether there is something at the path; that it is a run is checked where it is opened."""
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return False
-    roots.prepare(path, "run")
+    manifests.prepare(path, "run")
     return True
 
 

@@ -9,10 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from bigembed.errors import DamagedError, ExistingOutputError
-from bigembed.jobs.places.cluster import choose
+from bigembed.jobs.places.cluster import KINDS, choose
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.embedded import embedded_memory, machine_memory, threads_beside, worker_count
-from bigembed.jobs.places.place import Place
+from bigembed.jobs.places.place import Place, PlaceKind
 from bigembed.jobs.planning.machine import Rates, footprint, imported_here
 from bigembed.jobs.units import size
 from bigembed.stages.runs import Run
@@ -88,6 +88,11 @@ class Resources:
     compiler: int = 0
     """What compiled functions add to the coordinating process from the first solve on."""
 
+    @property
+    def of(self) -> PlaceKind:
+        """What is known of this kind of place."""
+        return KINDS[self.kind]
+
 
 def resources_of(
     table: ClusterTable,
@@ -105,7 +110,7 @@ def resources_of(
     whether to measure them again; ``bare``: whether workers never load numba, whatever the rows are.
     """
     kind = place.kind if place else choose(table, shape, nbytes)
-    if kind == "process":
+    if KINDS[kind].inside:
         if not compiled:
             here = imported_here(picture) + FIRST_USE
             return Resources(kind, 1, machine_memory(), here, here, 0, TASK_HERE)
@@ -117,7 +122,7 @@ def resources_of(
     compiler, later = (feet.compiler, 0) if "numba" in sys.modules else (0, feet.compiler)
     worker = feet.worker - (feet.compiler if bare else 0)
     coordinator = feet.coordinator + (feet.picture if picture else 0) + compiler
-    if kind == "embedded":
+    if KINDS[kind].local:
         workers, limit = worker_count(table), embedded_memory(table)
         return Resources(kind, workers, limit, worker, coordinator, feet.helper, feet.task, feet.start, later)
     workers = place.workers if place else table.workers or 1
@@ -143,14 +148,14 @@ class Peaks:
     @property
     def worker(self) -> int:
         """Of one worker process (in this process: of the one process). Any may turn out to go through files."""
-        alone = self.resources.kind == "process"
+        alone = self.resources.of.inside
         held = [cost.memory + (cost.coordinator + cost.held if alone else 0) for cost in self.costs]
         return self.resources.worker + int((1 + MARGIN) * max(held, default=0))
 
     @property
     def coordinator(self) -> int:
         """Of the coordinating process."""
-        if self.resources.kind == "process":
+        if self.resources.of.inside:
             return self.worker
         return self._coordinator([cost.coordinator + self.beside(cost) for cost in self.costs])
 
@@ -158,7 +163,7 @@ class Peaks:
     def total(self) -> int:
         """Of all processes together: workers, coordinator, scheduler; of those, the workers idle beside a solve in the
         coordinating one."""
-        if self.resources.kind == "process":
+        if self.resources.of.inside:
             return self.worker
         beside = self.resources.workers * self.resources.worker + self.coordinator
         return max(beside, self.resources.workers * self.worker + self._outside) + self.resources.others
@@ -174,7 +179,7 @@ class Peaks:
 
     def cost_of(self, cost: Cost) -> Cost:
         """With what it reads and writes where its vectors will be."""
-        inside = (cost.held and self.resources.kind == "process") or self.beside(cost)
+        inside = (cost.held and self.resources.of.inside) or self.beside(cost)
         if not inside:
             return cost
         twice = 2 * cost.checkpoint
@@ -186,7 +191,7 @@ class Peaks:
         They are there if all workers are on this machine, and together may hold as much as that.
         """
         where = self.resources
-        if where.kind != "embedded" or not cost.held:
+        if not (where.of.local and cost.held):
             return 0
         need = cost.held + self.threads * cost.memory
         idle = where.workers * where.worker
@@ -206,9 +211,9 @@ class Peaks:
         if not largest.held:
             return ""
         most = f"vectors of the solve: {size(largest.held)} at the most"
-        if self.resources.kind == "process":
+        if self.resources.of.inside:
             return f"{most}, in the memory of this process, which has all tasks"
-        if self.resources.kind != "embedded":
+        if not self.resources.of.local:
             return "vectors of the solve: in files, since its workers may be on several machines"
         if self.beside(largest):
             return (

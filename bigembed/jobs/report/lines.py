@@ -37,12 +37,7 @@ def plan_lines(plan: Any) -> list[str]:
     lines += [f"{damage}; it will be made anew" for damage in plan.damaged]
     lines += plan.notes
     resources = plan.resources
-    where = {
-        "process": "in this process",
-        "embedded": f"{resources.workers} workers on this machine",
-        "remote": f"{resources.workers} workers of a running cluster",
-        "slurm": f"{resources.workers} workers in jobs of Slurm",
-    }[resources.kind]
+    where = resources.of.words.format(workers=resources.workers)
     limit = f" of {size(resources.memory_limit)}" if resources.memory_limit else ""
     lines += [
         "",

@@ -39,7 +39,7 @@ from bigembed.jobs.sweep.page import (
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Event, observing, run_stages
-from bigembed.store import manifests as roots
+from bigembed.store import manifests
 from bigembed.store.paths import AnyPath
 
 KIND = "sweep"
@@ -76,7 +76,7 @@ def sweep(job: JobSpec, options: RunOptions | None = None) -> dict[str, Any]:
         refuse_other(job)
         if not job.cluster.address and not root.exists():  # so that what is refused leaves nothing
             plan_sweep(job, None, rows).refuse()
-        roots.prepare(root, KIND)
+        manifests.prepare(root, KIND)
         with command.held(root) as (reporter, _):
             kind = choose(job.cluster, rows.shape, rows.nbytes)
             with working(job.cluster, kind, reporter, lambda place: plan_sweep(job, place, rows)) as place:

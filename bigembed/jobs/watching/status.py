@@ -27,7 +27,7 @@ from bigembed.errors import (
 )
 from bigembed.jobs.places.cluster_table import redacted
 from bigembed.stages.stage import Event
-from bigembed.store import files as documents
+from bigembed.store import files
 from bigembed.store.locks import Owner, holder, moment
 from bigembed.store.paths import FULL, AnyPath
 
@@ -261,15 +261,15 @@ class Status:
 
     def _put(self) -> None:
         """On a full disk over the old text, in the room that it has; where even that fails no status is better."""
-        value = documents.sealed(self.value)
+        value = files.sealed(self.value)
         try:
-            documents.write_json(self.path, value)
+            files.write_json(self.path, value)
         except OSError as error:
             if error.errno not in FULL:
                 raise
             try:
                 with open(str(self.path), "r+b") as file:
-                    file.write(documents.text_of(value))
+                    file.write(files.text_of(value))
                     file.truncate()
             except OSError:
                 self.path.unlink(missing_ok=True)
@@ -281,7 +281,7 @@ def read_status(root: AnyPath) -> dict[str, Any]:
     :class:`DamagedError` if it does not say what was written.
     """
     path = root / NAME
-    found = documents.read_sealed(path) if path.exists() else {}
+    found = files.read_sealed(path) if path.exists() else {}
     if path.exists() and not isinstance(found.get("state"), str):
         raise DamagedError(f"{path}: damaged: not the status of a job")
     return _true(found, root)
@@ -298,7 +298,7 @@ def _kept(path: AnyPath) -> dict[str, Any]:
     """What a job takes over from the one before it: when one ended well, and what it has announced to write."""
     found: dict[str, Any] = {}
     with suppress(DamagedError, MissingPathError):
-        found = documents.read_sealed(path)
+        found = files.read_sealed(path)
     return {name: found.get(name) for name in ("last_success", "claimed")}
 
 

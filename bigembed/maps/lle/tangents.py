@@ -11,7 +11,7 @@ import numpy as np
 
 from bigembed.errors import InputError
 from bigembed.maps.lle.estimator import AlignedEstimator
-from bigembed.maps.lle.solve import Conditions, negligible, neighborhoods, tangent_directions
+from bigembed.maps.lle.solve import Conditions, neighborhoods
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Auto
 
@@ -300,3 +300,24 @@ def tangent_block(rows: Array, near: Array, *, m: int, own_row: bool) -> Array:
     out = np.zeros((len(rows), q, 1 + near.shape[1]))
     out[:, :, columns] = np.eye(q) - 1 / q - tangent @ tangent.transpose(0, 2, 1)
     return out
+
+
+RANK = 1e-7
+"""Directions shorter than this share of the longest are rounding: rows that repeat, or span fewer dimensions."""
+
+
+def tangent_directions(points: Array, m: int) -> Array:
+    """The m leading left singular vectors (n, q, m) of points (n, q, d) about their mean; 0 where they span less.
+
+    >>> tangent_directions(np.array([[[0.0], [1.0], [2.0]]]), 1)[0, :, 0].round(3).tolist() in (
+    ...     [-0.707, 0.0, 0.707], [0.707, 0.0, -0.707])
+    True
+    """
+    left, sizes, _ = np.linalg.svd(points - points.mean(axis=1, keepdims=True), full_matrices=False)
+    lost = negligible(sizes, sizes[:, :1])
+    return np.asarray(np.where(lost[:, None], 0.0, left)[:, :, :m])
+
+
+def negligible(sizes: Array, of: Array) -> Array:
+    """Which sizes are rounding beside others."""
+    return np.asarray(sizes <= RANK * of)

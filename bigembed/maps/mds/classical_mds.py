@@ -17,20 +17,15 @@ from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.linalg.eigenpairs import extremes
 from bigembed.maps.coordinates import fitted_stage
 from bigembed.maps.linear.principal import GRAM_COLUMNS, principal_directions
-from bigembed.maps.mds.scaling import (
-    ByDistance,
-    coordinates_by_distance,
-    distance_solve_stage,
-    distances_stage,
-    kept_of,
-)
-from bigembed.rows.passes import checked_shape
+from bigembed.maps.mds.scaling import TILE, ByDistance, coordinates_by_distance, distance_solve_stage, kept_of
+from bigembed.rows.passes import checked_shape, offenders, refuse, usable
 from bigembed.rows.row_maps import AffineMap, project
-from bigembed.rows.source import RowSource
+from bigembed.rows.source import RowBlock, RowSource
+from bigembed.runtime.blocks import bounds, map_blocks
 from bigembed.runtime.parameters import Count, Fraction, Seed, at_least
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Context, Cost, Stage
-from bigembed.store.arrays import read_array, write_array
+from bigembed.store.arrays import create_grid, create_rows, read_array, write_array, write_rows, write_window
 
 
 @dataclass(eq=False, repr=False)
@@ -279,3 +274,60 @@ def run_scatter_solve(context: Context, m: int, n: int) -> dict[str, Any]:
         "solver": "scatter",
         "converged": True,
     }
+
+
+TASK_ROWS = 2_048
+"""Rows of a task; it reads all rows once."""
+
+
+def distances_stage(source: RowSource, metric: Metric) -> Stage:
+    """``distances/distances`` (n, n) in the work dtype, and ``distances/rows``, a copy of the rows.
+
+    The rows are checked (finite); what the metric returns is not: whoever reads the distances first does that.
+    """
+    n, d = checked_shape(source)
+    size = source.work.itemsize
+
+    cost = Cost(
+        passes=1 + -(-n // TASK_ROWS),
+        read=n * source.row_bytes * (1 + -(-n // TASK_ROWS)),
+        write=n * n * size,
+        disk=n * (n * size + source.row_bytes),
+        memory=3 * TASK_ROWS * TILE * 8 + 4 * TASK_ROWS * source.row_bytes,
+        flops=2 * n * n * d,
+        scalar_ops=n * n,
+        blocks=-(-n // TASK_ROWS),
+    )
+    return Stage(
+        "distances",
+        (),
+        {"source": source.fingerprint(), **metric.key()},
+        partial(run_distances, source=source, metric=metric, d=d, n=n),
+        cost,
+    )
+
+
+def run_distances(context: Context, source: RowSource, metric: Metric, d: int, n: int) -> dict[str, Any]:
+    rows, out = context.path("rows"), context.path("distances")
+    create_rows(rows, (n, d), source.work, TASK_ROWS, overwrite=True)
+    create_grid(out, (n, n), source.work, (TILE, TILE))
+    spans = bounds(n, TASK_ROWS)
+    refuse(map_blocks(copy_block, spans, source=source, out=rows), source)
+    map_blocks(distances_block, spans, rows=RowSource((n, d), source.work, path=rows), metric=metric, out=out)
+    return {"n": n, "d": d, "metric": metric.text}
+
+
+def copy_block(start: int, stop: int, *, source: RowSource, out: str) -> dict[str, Any]:
+    """Copy some rows; what is wrong with them."""
+    rows = source.matrix(start, stop)
+    found = offenders(RowBlock(0, start, rows))
+    if usable(found):
+        write_rows(out, start, rows)
+    return found
+
+
+def distances_block(start: int, stop: int, *, rows: RowSource, metric: Metric, out: str) -> None:
+    """Distances of some rows to all, tile by tile."""
+    own = rows.matrix(start, stop)
+    for first, last in bounds(rows.shape[0], TILE):
+        write_window(out, start, first, metric.between(own, rows.matrix(first, last)).astype(rows.work, copy=False))

@@ -20,12 +20,12 @@ from bigembed.maps.landmark_maps import centered, scaled
 from bigembed.maps.landmark_rows import SELECTIONS as FROM_ROWS
 from bigembed.maps.landmark_rows import LandmarkChoice, far_apart, max_min, max_min_by, uniform
 from bigembed.neighbors.partition import kmeans
-from bigembed.rows.passes import Parts, checked_shape, offenders, reduce_rows, refuse, usable
+from bigembed.rows.passes import Parts, checked_shape, reduce_rows
 from bigembed.rows.row_maps import AffineMap
 from bigembed.rows.source import PANEL_BYTES, TILE_COLUMNS, RowBlock, RowSource
-from bigembed.runtime.blocks import Array, bounds, map_blocks
+from bigembed.runtime.blocks import Array
 from bigembed.stages.stage import Context, Cost, Stage, summing_cost
-from bigembed.store.arrays import create_grid, create_rows, read_array, write_array, write_rows, write_window
+from bigembed.store.arrays import read_array, write_array
 from bigembed.store.spaces import StoredSpace
 from bigembed.store.vector_space import assembled
 
@@ -68,68 +68,6 @@ def coordinates_by_distance(rows: Array, model: ByDistance, first: int = 0) -> A
         squares = np.asarray(distances, np.float64) if model.squared else np.square(distances, dtype=np.float64)
         out[start : start + len(distances)] = found(squares)
     return out
-
-
-# --------------------------------------------------------------------------------------------------- all distances
-# The distances between all rows, by any metric, written to disk tile by tile: for the methods that need them.
-
-TILE = 1_024
-"""Rows and columns of a stored chunk."""
-TASK_ROWS = 2_048
-"""Rows of a task; it reads all rows once."""
-
-
-def distances_stage(source: RowSource, metric: Metric) -> Stage:
-    """``distances/distances`` (n, n) in the work dtype, and ``distances/rows``, a copy of the rows.
-
-    The rows are checked (finite); what the metric returns is not: whoever reads the distances first does that.
-    """
-    n, d = checked_shape(source)
-    size = source.work.itemsize
-
-    cost = Cost(
-        passes=1 + -(-n // TASK_ROWS),
-        read=n * source.row_bytes * (1 + -(-n // TASK_ROWS)),
-        write=n * n * size,
-        disk=n * (n * size + source.row_bytes),
-        memory=3 * TASK_ROWS * TILE * 8 + 4 * TASK_ROWS * source.row_bytes,
-        flops=2 * n * n * d,
-        scalar_ops=n * n,
-        blocks=-(-n // TASK_ROWS),
-    )
-    return Stage(
-        "distances",
-        (),
-        {"source": source.fingerprint(), **metric.key()},
-        partial(run_distances, source=source, metric=metric, d=d, n=n),
-        cost,
-    )
-
-
-def run_distances(context: Context, source: RowSource, metric: Metric, d: int, n: int) -> dict[str, Any]:
-    rows, out = context.path("rows"), context.path("distances")
-    create_rows(rows, (n, d), source.work, TASK_ROWS, overwrite=True)
-    create_grid(out, (n, n), source.work, (TILE, TILE))
-    spans = bounds(n, TASK_ROWS)
-    refuse(map_blocks(copy_block, spans, source=source, out=rows), source)
-    map_blocks(distances_block, spans, rows=RowSource((n, d), source.work, path=rows), metric=metric, out=out)
-    return {"n": n, "d": d, "metric": metric.text}
-
-
-def copy_block(start: int, stop: int, *, source: RowSource, out: str) -> dict[str, Any]:
-    """Copy some rows; what is wrong with them."""
-    rows = source.matrix(start, stop)
-    found = offenders(RowBlock(0, start, rows))
-    if usable(found):
-        write_rows(out, start, rows)
-    return found
-
-
-def distances_block(start: int, stop: int, *, rows: RowSource, metric: Metric, out: str) -> None:
-    """Distances of some rows to all, tile by tile."""
-    own = rows.matrix(start, stop)
-    for first, last in bounds(rows.shape[0], TILE):
-        write_window(out, start, first, metric.between(own, rows.matrix(first, last)).astype(rows.work, copy=False))
 
 
 # ------------------------------------------------------------------------------------------------- landmark sample
@@ -300,6 +238,8 @@ def to_row(metric: Metric, sample: Array, i: int) -> Array:
 # ------------------------------------------------------------------------------------------------------- classical
 # Classical scaling of distances that lie in an array: B = −½ H Δ H = V Λ Vᵀ, never formed where it is large.
 
+TILE = 1_024
+"""Rows and columns of a stored chunk."""
 DENSE_ROWS = 1_024
 """Distances between at most this number of rows are solved densely, with all eigenvalues."""
 PASSES = 15

@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy import sparse
+from scipy import linalg, sparse
 from scipy.sparse.csgraph import connected_components
-from scipy.sparse.linalg import ArpackError, eigsh
 
 from bigembed.estimator.graph_input import GraphShape
+from bigembed.linalg.eigenpairs import leading_pairs
 from bigembed.maps.bandwidth import Bandwidth, own_scales
 from bigembed.maps.graph_judgement import (
     AGAIN,
@@ -48,8 +48,8 @@ LEAST_NEIGHBORS = 8
 
 
 def half_map(ids: Array, squared: Array, choice: Bandwidth, epsilon: float, floor: float, alpha: float, m: int) -> Any:
-    """m right eigenvectors (n, m) on the graph of half of the neighbors, the trivial one first; None without success,
-    and where the graph of half of the neighbors falls apart: its first vectors are those of the parts.
+    """m right eigenvectors (n, m) on the graph of half of the neighbors, the trivial one first; None where that
+    graph falls apart: its first vectors are those of the parts.
 
     ``ids`` and ``squared`` (n, k) are the lists of neighbors; kernel and α as of the map itself.
     """
@@ -65,11 +65,13 @@ def half_map(ids: Array, squared: Array, choice: Bandwidth, epsilon: float, floo
         return None
     weights = _normalized(kernel, np.asarray(kernel.sum(axis=1)) ** -alpha)
     root = 1 / np.sqrt(np.asarray(weights.sum(axis=1)))
-    try:
-        values, vectors = eigsh(_normalized(weights, root), m, which="LA", v0=1 / root, tol=1e-4, maxiter=20 * n // m)
-    except ArpackError:
-        return None
-    return vectors[:, np.argsort(-values)] * root[:, None]
+    walk, trivial = _normalized(weights, root), (1 / root)[:, None]
+    trivial /= np.linalg.norm(trivial)
+    if found := leading_pairs(walk, m - 1, trivial):
+        vectors = np.hstack([trivial, found[1]])
+    else:  # (of few rows, or of a spectrum without gaps)
+        vectors = linalg.eigh(walk.toarray(), subset_by_index=(n - m, n - 1))[1][:, ::-1]
+    return vectors * root[:, None]
 
 
 def shares_kept(right: Array, degree: Array, others: Array) -> Array:

@@ -11,7 +11,7 @@ from bigembed.runtime.blocks import Array
 from bigembed.runtime.simd import insert, lowest_bit, near_bits, squared_distance
 
 # ------------------------------------------------------------------------------------------------------------ topk
-# Compiled kernels of the cell search. Importing this module imports numba: only large problems do.
+# Compiled kernels of the cell search.
 #
 # Their arithmetic is that of :mod:`bigembed.neighbors.exact`, bit for bit. All arrays are contiguous.
 
@@ -189,7 +189,7 @@ def group(probes: Array, low: int, high: int) -> tuple[Array, Array]:
 
 
 # -------------------------------------------------------------------------------------------------- compiled query
-# Compiled reverse search and ranking of cells. Importing this module imports numba: only large problems do.
+# Compiled reverse search and ranking of cells.
 #
 # Each call does a whole piece, for the groups compared are small where new rows are few. Arithmetic as in
 # :mod:`bigembed.neighbors.search.compiled`.

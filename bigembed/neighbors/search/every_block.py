@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.distance.metrics import NUMERIC
+from bigembed.distance.names import PAIRS, named
 from bigembed.neighbors.exact import empty_lists, exact_block
 from bigembed.neighbors.graph_blocks import senders_of
 from bigembed.neighbors.order import CellIndex, ListedCells, Ordered
@@ -157,7 +157,7 @@ def compared_by(by: ByMetric, n: int) -> int:
     if n <= EXACT_ROWS:
         return n
     dense = by.every == by.listed
-    ordered = dense and by.metric.name in NUMERIC and by.metric.name != "hamming"
+    ordered = dense and by.metric.name in named(PAIRS) and by.metric.name != "hamming"
     return COMPARED if ordered else SHORTLIST * 192
 
 

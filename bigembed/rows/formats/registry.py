@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
-from bigembed.rows.formats import anndata as anndata_reader
-from bigembed.rows.formats import binary as fvecs
-from bigembed.rows.formats import delimited, hdf5, netcdf
+from bigembed.rows.formats import anndata, binary, delimited, hdf5, netcdf
 from bigembed.rows.formats.anndata import CsrReader
 from bigembed.rows.formats.binary import is_idx, open_idx
 from bigembed.rows.formats.copying import (
@@ -116,8 +114,8 @@ def open_reader(source: PathLike, choice: Choice | None = None) -> Reader:
 def _opened(path: AnyPath, choice: Choice) -> Reader:
     if parquet := parquet_files(path):
         return open_parquet(parquet, choice)
-    if anndata_reader.is_anndata(path):
-        return anndata_reader.open_anndata(path, choice)
+    if anndata.is_anndata(path):
+        return anndata.open_anndata(path, choice)
     if path.is_dir():
         choice.only(path, "Zarr", "fill_absent")
         return open_csr_group(path) if is_csr_group(path) else open_raw_zarr(path, choice.fill_absent)
@@ -130,8 +128,8 @@ def _opened(path: AnyPath, choice: Choice) -> Reader:
     choice.only(path, "a file of one array")
     if path.suffix == ".npy":
         return rows_at(path)
-    if path.suffix in fvecs.VECTOR_TYPES:
-        return fvecs.open_vecs(path, choice)
+    if path.suffix in binary.VECTOR_TYPES:
+        return binary.open_vecs(path, choice)
     if isinstance(path, Path) and is_idx(path):
         return open_idx(path)
     raise InputError(f"{path}: not a format that is known. Known: {KNOWN}")

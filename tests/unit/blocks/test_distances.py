@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from bigembed.distance.pairwise import METRICS, Metric, checked_metric, refuse_square, wrong_entries
+from bigembed.distance.pairwise import NAMES, Metric, checked_metric, refuse_square, wrong_entries
 from bigembed.errors import InputError
 from bigembed.runtime.parameters import function_of, importable
 from tests.unit.block_functions import WORDS, manhattan, word_distance
@@ -24,7 +24,7 @@ def blocks() -> tuple[np.ndarray, np.ndarray]:
     return rng.random((9, 3), np.float32), rng.random((5, 3), np.float32)
 
 
-@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_name_is_what_scipy_calls_so(name: str) -> None:
     a, b = blocks()
     metric = checked_metric(name, NEEDED.get(name))

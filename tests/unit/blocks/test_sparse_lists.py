@@ -10,7 +10,8 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 
 from bigembed.distance.compiled import CODES
-from bigembed.distance.metrics import NUMERIC, RowMetric
+from bigembed.distance.metrics import RowMetric
+from bigembed.distance.names import PAIRS, known
 from bigembed.neighbors.exact import empty_lists
 from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.quality.passes import counts_block, nearest_block
@@ -36,8 +37,8 @@ def test_bounds_change_nothing(name: str) -> None:
     n, by, every = rows.shape[0], ByMetric(metric, "float32"), np.arange(rows.shape[0])
     exact = metric.squared(rows, rows)
     np.testing.assert_array_equal(exact, exact.T)
-    if name in NUMERIC:
-        dense, called = rows.toarray().astype(np.float64), cast(Any, NUMERIC[name])
+    if known(name).graphs == PAIRS:
+        dense, called = rows.toarray().astype(np.float64), cast(Any, known(name).scipy)
         np.testing.assert_allclose(np.sqrt(exact), cdist(dense, dense, called), atol=1e-12)
     ids, squared = empty_lists(n, k, np.dtype("float32"))
     by.update_lists(ids, squared, rows, every, rows, every)

@@ -29,6 +29,13 @@ def test_the_map_of_half_the_neighbors_is_the_map_of_k_half() -> None:
     assert shares_kept(other.embedding_, degree, found).min() < 1 - 1e-4
 
 
+def test_equal_distances_have_the_same_map_each_time() -> None:
+    """Any vectors are eigenvectors then: which ones must not hang on chance."""
+    ids = (np.arange(90)[:, None] + np.arange(1, 21)) % 90
+    found = [half_map(ids, np.ones(ids.shape), Bandwidth(NARROW, "adaptive"), NARROW, 0.0, 1.0, 5) for _ in range(3)]
+    assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
+
+
 def test_coordinates_of_noise_hang_on_single_neighbors() -> None:
     generator = np.random.default_rng(1)
     noise, surface = generator.normal(size=(800, 40)), generator.uniform(size=(800, 2)) * [3.0, 1.0]

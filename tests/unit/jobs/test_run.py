@@ -189,7 +189,8 @@ def test_damage_of_equal_size_is_found_and_repaired(write_job, rows, tmp_path, n
     job, path = read_job(write_job()), tmp_path / "run.zarr" / name
     run_job(job)
     before, content = path.read_bytes(), bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
+    middle = range(len(content) // 2, len(content))  # (the last digit of a number may change no number)
+    content[next(place for place in middle if not chr(content[place]).isdigit())] ^= 1
     path.write_bytes(content)
     assert verify(tmp_path / "run.zarr")["problems"]
     assert name == "job.json" or name.split("/")[1].removesuffix(".json") in str(plan_job(job).damaged)

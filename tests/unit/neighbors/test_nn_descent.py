@@ -13,7 +13,8 @@ import pytest
 from scipy.sparse import csr_array
 
 import bigembed as be
-from bigembed.distance.metrics import BOOLEAN, MAPPED, NUMERIC, RowMetric
+from bigembed.distance.metrics import RowMetric
+from bigembed.distance.names import MAPPED, PAIRS, SETS, named
 from bigembed.distance.pairwise import all_squared
 from bigembed.errors import InputError, PlanError, RecallWarning
 from bigembed.jobs.planning.notes import search_notes
@@ -205,7 +206,7 @@ def test_pairs_have_the_bits_of_tiles(kind: Callable[..., Any], dtype: type) -> 
     rows = (np.round(random.normal(size=(60, 37)), 2) * (random.random((60, 37)) < 0.5)).astype(dtype)
     rows[[7, 9]], rows[3] = 0, rows[4]
     a, b = (part.astype(np.int32) for part in np.triu_indices(60, 1))
-    for name in (*NUMERIC, *BOOLEAN, *(MAPPED[:3] if kind is csr_array else ())):
+    for name in (*named(PAIRS), *named(SETS), *(named(MAPPED)[:3] if kind is csr_array else ())):
         by = ByMetric(RowMetric(name), np.dtype(dtype).name)
         mapped = mapped_rows(kind(rows), name, by.dtype)
         wanted = by.squared(mapped, mapped)[a, b]
