@@ -55,7 +55,10 @@ def errors(rows: str, coordinates: Path) -> dict[str, float]:
 
     sampled = be.certify(rows, coordinates).figures
     whole = be.certify(rows, coordinates, samples=sampled["n"]).figures
-    return {name: (sampled[name]["value"] - whole[name]["value"]) / sampled[name]["standard_error"] for name in FIGURES}
+    return {
+        name: (sampled[name]["value"] - whole[name]["value"]) / (sampled[name]["standard_error"] or 1.0)
+        for name in FIGURES
+    }
 
 
 def main() -> None:

@@ -58,6 +58,7 @@ def main() -> None:
     parser.add_argument("--folder", default="bench-data")
     given = parser.parse_args()
     folder = Path(given.folder).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
     results: dict[str, Any] = {}
     with (
         tempfile.TemporaryDirectory(dir=folder) as scratch,

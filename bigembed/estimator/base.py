@@ -20,7 +20,7 @@ from bigembed import errors
 from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator import AROUND, Around
 from bigembed.estimator.certificate import judged_certificate, versions
-from bigembed.estimator.extension import Extension, kind_of
+from bigembed.estimator.extension import Extension, kind_of, leaves_out
 from bigembed.estimator.reporting import warn_of
 from bigembed.estimator.scikit_learn import Framed, Routed, coordinate_names
 from bigembed.neighbors.search.recall import AUTO, WITHOUT_DESCENT
@@ -29,26 +29,6 @@ from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Requirements, is_integer
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Stage
-
-# ---------------------------------------------------------------------------------------------------- stored array
-# Fitted arrays that are opened in the store when they are first asked for: Dask takes up to a second to import.
-
-
-class StoredArray:
-    """An attribute of an estimator that is an array of a published stage, as ``_set_array`` says."""
-
-    def __set_name__(self, owner: type[Any], name: str) -> None:
-        self.name = name
-
-    def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
-        if instance is None:
-            return self
-        where = instance.__dict__.get("_stored_arrays", {}).get(self.name)
-        if where is None:
-            raise AttributeError(f"{type(instance).__name__!r} object has no attribute {self.name!r}")
-        found = instance.__dict__[self.name] = instance._run.array(*where)
-        return found
-
 
 # ------------------------------------------------------------------------------------------------------------ base
 
@@ -70,7 +50,7 @@ class Estimator(Around, Framed, Routed, ABC):
 
     __signature__ = DeclaredOrder()
     registered: ClassVar[str]
-    """The method's name in the registry: that of its file."""
+    """The method's name in the registry: as job files and saved models have it."""
     saved_stages: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Stages of a saved model, and the arrays kept of each (all of them where the name is empty)."""
     aligned: ClassVar[tuple[str, ...]] = ()
@@ -454,11 +434,6 @@ class Estimator(Around, Framed, Routed, ABC):
         if isinstance(state, (int, np.integer)):
             return int(state)
         return int(state.randint(2**31 - 1) if hasattr(state, "randint") else state.integers(2**31 - 1))
-
-
-def leaves_out(steps: Sequence[Any]) -> bool:
-    """Whether some step leaves rows out."""
-    return any(getattr(step, "drops", False) for step in steps)
 
 
 def _snapshot(parameters: dict[str, Any]) -> dict[str, Any]:

@@ -276,3 +276,8 @@ def restore_rows(number: int, start: int, stop: int, *, left: Delivery, names: S
     place[found["at"]] = np.arange(stop - start)
     for name in names:
         write_rows(f"{folder}{name}", start, found[name][place])
+
+
+def leaves_out(steps: Sequence[Any]) -> bool:
+    """Whether some step leaves rows out."""
+    return any(getattr(step, "drops", False) for step in steps)

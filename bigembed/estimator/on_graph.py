@@ -6,7 +6,7 @@ from abc import abstractmethod
 from dataclasses import astuple
 from typing import Any, Self
 
-from bigembed.estimator.base import Estimator, StoredArray
+from bigembed.estimator.base import Estimator
 from bigembed.estimator.graph_input import GraphShape, edge_weight_stages
 from bigembed.neighbors.every_pair import is_dense
 from bigembed.neighbors.given.distances import Rule, distance_graph, distance_stages
@@ -19,6 +19,22 @@ from bigembed.rows.graph_source import GraphSource
 from bigembed.rows.source import RowSource
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Stage
+
+
+class StoredArray:
+    """An attribute of an estimator that is an array of a published stage, as ``_set_array`` says."""
+
+    def __set_name__(self, owner: type[Any], name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
+        if instance is None:
+            return self
+        where = instance.__dict__.get("_stored_arrays", {}).get(self.name)
+        if where is None:
+            raise AttributeError(f"{type(instance).__name__!r} object has no attribute {self.name!r}")
+        found = instance.__dict__[self.name] = instance._run.array(*where)
+        return found
 
 
 class GraphEstimator(Estimator):

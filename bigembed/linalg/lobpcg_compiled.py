@@ -16,7 +16,7 @@ from bigembed.runtime.tile_product import LANES, add_inner, add_product, add_row
 #
 # Rows are taken in tiles that stay in the cache, with products of small matrices in registers (a row of 15 columns
 # took 330 ns with calls of BLAS, 210 with these). What is read of a tile is read before anything of it is written, so
-# that the results may take the place of the vectors they are made of. Importing this imports numba.
+# that the results may take the place of the vectors they are made of.
 
 TILE = 128
 """Rows."""
@@ -206,7 +206,7 @@ def combine(
 
 
 # -------------------------------------------------------------------------------------------------------- galerkin
-# Blocks of the Galerkin matrix Pᵀ(I − A)P, row by row of A, compiled. Importing this imports numba.
+# Blocks of the Galerkin matrix Pᵀ(I − A)P, row by row of A, compiled.
 
 _tuple: Any = types.Tuple
 _places = types.Array(types.int64, 1, "C", readonly=True)

@@ -18,7 +18,7 @@ from bigembed.runtime.tile_product import add_product
 # Vectors are (unknowns, columns), of a multiple of :data:`~bigembed.runtime.tile_product.LANES` columns. Rows are
 # taken one after the other on one thread, so that the bytes of a result depend on nothing else. The blocks of a row
 # lie transposed, so that a column of one is read in a line, and a sum over them stays in registers (a cycle on 31 000
-# unknowns, 7 blocks a row: 14 ms for 37 with a call of BLAS for each row). Importing this imports numba. (What is
+# unknowns, 7 blocks a row: 14 ms for 37 with a call of BLAS for each row). (What is
 # compiled is kept on disk only if no function stands inside of another that others name.)
 
 
@@ -134,7 +134,7 @@ def galerkin(
 # What aggregation does to the rows of a sparse matrix, compiled: matching, joining, members, crossing edges.
 #
 # Matrices are in CSR form; columns from the number of rows on belong to other blocks and are left out, and so are
-# rows without members. Importing this imports numba.
+# rows without members.
 
 _tuple: Any = types.Tuple
 _pointer = types.Array(types.int64, 1, "C", readonly=True)

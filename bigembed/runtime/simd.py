@@ -20,7 +20,7 @@ from bigembed.runtime.blocks import Array
 # ------------------------------------------------------------------------------------------------------------ llvm
 # What functions written in LLVM's own instructions take from numba and llvmlite, which declare no types.
 #
-# Importing this imports numba.
+#
 
 intrinsic: Any = extending.intrinsic
 make_array: Any = arrayobj.make_array

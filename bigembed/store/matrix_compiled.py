@@ -11,7 +11,7 @@ from bigembed.runtime.blocks import Array
 from bigembed.runtime.simd import weighted_rows
 
 # ------------------------------------------------------------------------------------------------------ edge pairs
-# A number for each edge of a block, from what both of its rows have; compiled. Importing this imports numba.
+# A number for each edge of a block, from what both of its rows have; compiled.
 #
 # Columns from len(own) on are the rows of ``far``. The bytes are those of NumPy's operations in the same order.
 
@@ -46,7 +46,7 @@ def mean_squares(indptr: Array, indices: Array, own: Array, far: Array, out: Arr
 
 
 # ----------------------------------------------------------------------------------------------------- row product
-# Rows of diag(s) W diag(s) x, compiled. Importing this imports numba.
+# Rows of diag(s) W diag(s) x, compiled.
 
 _product_line = types.Array(types.float64, 1, "C", readonly=True)
 _write = types.Array(types.float64, 2, "C")

@@ -173,6 +173,8 @@ def called(command: Command, words: list[str], folder: Path) -> None:
     data = os.environ.get(DATA)
     if {"FOLDER", "PYTHON"} & {*words} and data is None:
         pytest.skip(f"set {DATA} to a folder with the data: bigembed downloads nothing")
+    if "FILE" in words:
+        pytest.skip("it takes a file of one's own")
     script = folder / "benchmarks" / Path(words[0]).relative_to("benchmarks")
     given = [{"FOLDER": data_of(words, str(data)), "PYTHON": sys.executable}.get(word, word) for word in words[1:]]
     default = "--n 3000" if '"--n"' in script.read_text(encoding="utf-8") else ""

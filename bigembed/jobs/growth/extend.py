@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from bigembed.errors import DamagedError, ExistingOutputError, InputError
-from bigembed.estimator.base import leaves_out
+from bigembed.estimator.extension import leaves_out
 from bigembed.estimator.transform import coordinates_of, through_steps
 from bigembed.jobs.growth.account import (
     Ledger,

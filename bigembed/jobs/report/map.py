@@ -381,6 +381,3 @@ def _histogram(rows: Rows, limits: Limits, coloring: Coloring, paint: Paint) -> 
         "histogram", "Rows along the only coordinate", f"Counts in {BINS} bins from {low:.4g} to {high:.4g}.", series,
         x_label="coordinate 1", y_label="rows", zero=True,
     )  # fmt: skip
-
-
-# ------------------------------------------------------------------------------------- colours

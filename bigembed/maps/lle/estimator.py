@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Self
 import numpy as np
 
 from bigembed.errors import InputError, InputTypeError
-from bigembed.estimator.base import Estimator, StoredArray, seed_of
+from bigembed.estimator.base import Estimator, seed_of
 from bigembed.estimator.certificate import (
     carried_warnings,
     components_warnings,
@@ -22,6 +22,7 @@ from bigembed.estimator.certificate import (
 )
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.graph_input import ISLANDS, GraphShape
+from bigembed.estimator.on_graph import StoredArray
 from bigembed.maps.graph_judgement import judgement_stage
 from bigembed.maps.graph_rows import OrderedRows
 from bigembed.maps.isomap.distances import graph_components_stage

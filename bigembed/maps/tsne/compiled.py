@@ -17,7 +17,7 @@ from bigembed.runtime.simd import insert
 #
 # p_{j|i} = exp(−β_i (‖x_i − x_j‖² − m_i))/Z_i over the list of row i, m_i its least squared distance, with β_i so
 # that the entropy −Σ p log p is log(perplexity) (seed 000 eqs. 13, 14); p_ij = (p_{j|i} + p_{i|j})/2n (eq. 15). The
-# list of a row are its edges no farther than its k-th neighbor. Importing this imports numba.
+# list of a row are its edges no farther than its k-th neighbor.
 
 SCALE = 5
 """Numbers that a row's affinities follow from: ρ² and id of its k-th neighbor, β, m, log Z."""
@@ -129,7 +129,7 @@ def joint(
 # a field on a lattice (:mod:`bigembed.maps.tsne.field`), by cubic B-splines.
 #
 # Every row is computed by itself, in the order of its edges, and what is added up over rows are integers: the same
-# bytes for any division of the rows. Importing this imports numba.
+# bytes for any division of the rows.
 
 UNIT = 2.0**36
 """A charge of 1 on the lattice: integers have the same sum in any order. A node may hold 2²⁷ rows."""
@@ -257,7 +257,7 @@ def energy(
 
 
 # --------------------------------------------------------------------------------------------------------- placing
-# Compiled placing of new rows on a map that stays as it is. Importing this imports numba.
+# Compiled placing of new rows on a map that stays as it is.
 
 ITERATIONS = 250
 SHARE = 0.5

@@ -18,7 +18,7 @@ from bigembed.runtime.simd import insert
 # a_{j|i} = exp(−max(0, d_ij − ρ_i)/σ_i) over the list of row i, ρ_i the distance to its nearest neighbor that is not
 # at the same place, and σ_i so that Σ_j a_{j|i} = log₂(k + 1) for k neighbors (McInnes et al. 2018, §3.1; umap-learn
 # counts the row itself: its k is k + 1 here). w_ij = a_{j|i} + a_{i|j} − a_{j|i} a_{i|j}. The list of a row are its
-# edges no farther than its k-th neighbor. Importing this imports numba.
+# edges no farther than its k-th neighbor.
 
 SCALE = 4
 """Numbers that a row's memberships follow from: ρ² and id of its k-th neighbor, ρ, σ."""
@@ -126,7 +126,7 @@ def union(indptr: Array, indices: Array, squared: Array, ids: Array, scales: Arr
 # 2018, Algorithm 5 and Appendix). The edge from j to i has the same turns, so that what both of them do to row i is
 # twice what one does: every row is moved by itself, by the points as they were before the epoch. Random numbers
 # follow from the epoch, the number of the row and how many it has drawn: nothing depends on how the rows are divided.
-# What is added up over rows are integers. Importing this imports numba.
+# What is added up over rows are integers.
 
 LONGEST = 4.0
 """Of each coordinate of a force."""
@@ -258,7 +258,7 @@ def cross_entropy(
 
 
 # ------------------------------------------------------------------------------------------------- sampled placing
-# Compiled placing of new rows on a map by sampled edges and rows. Importing this imports numba.
+# Compiled placing of new rows on a map by sampled edges and rows.
 
 
 @njit(cache=True, nogil=True)

@@ -1,4 +1,4 @@
-"""Columns of CSV and TSV files as rows of float64, by ranges of bytes; and quotes that are never closed."""
+"""Columns of CSV and TSV files as rows of float64, read from start to end; and quotes that are never closed."""
 
 from __future__ import annotations
 

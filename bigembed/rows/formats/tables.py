@@ -1,4 +1,4 @@
-"""Names of rows, and coordinates written with names of rows and columns as a table: Parquet, CSV or TSV."""
+"""Names of rows, and coordinates written with names of rows and columns as a table: Parquet, CSV or .npy."""
 
 from __future__ import annotations
 
