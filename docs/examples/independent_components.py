@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -137,44 +138,23 @@ def whiten_stage(source: RowSource) -> Stage:
     """``whiten/axes`` (d, r) = V Λ^{−½}: rows (x − m) · axes have the covariance I. No pass."""
     d = source.shape[1]
 
-    def run(context: Context) -> dict[str, Any]:
-        moments = context.results("moments")
-        covariance = read_array(context.of("moments", "scatter")) / (moments["n"] - 1)
-        values, vectors = linalg.eigh(covariance)
-        full = values > FLAT * values[-1]
-        if values[-1] <= 0:
-            raise InputError("all rows are equal: nothing is independent in them")
-        write_array(context.path("axes"), vectors[:, full] / np.sqrt(values[full]))
-        return {"rank": int(full.sum())}
+    return Stage("whiten", ("moments",), {}, run_whiten, Cost(disk=8 * d * d, coordinator=4 * 8 * d * d))
 
-    return Stage("whiten", ("moments",), {}, run, Cost(disk=8 * d * d, coordinator=4 * 8 * d * d))
+
+def run_whiten(context: Context) -> dict[str, Any]:
+    moments = context.results("moments")
+    covariance = read_array(context.of("moments", "scatter")) / (moments["n"] - 1)
+    values, vectors = linalg.eigh(covariance)
+    full = values > FLAT * values[-1]
+    if values[-1] <= 0:
+        raise InputError("all rows are equal: nothing is independent in them")
+    write_array(context.path("axes"), vectors[:, full] / np.sqrt(values[full]))
+    return {"rank": int(full.sum())}
 
 
 def separate_stage(source: RowSource, asked: int | None) -> Stage:
     """``separate/components`` (m, d) and ``separate/kurtosis`` (m,): one pass for B, then its eigenvectors."""
     n, d = source.shape
-
-    def run(context: Context) -> dict[str, Any]:
-        mean, axes, rank = (
-            context.of("moments", "mean"),
-            context.of("whiten", "axes"),
-            context.results("whiten")["rank"],
-        )
-        if asked is not None and asked > rank:
-            raise InputError(f"n_components={asked}, but the rows lie in a space of {rank} dimensions; ask for those")
-        total = reduce_rows(
-            source, fourth_moments, context.exchange, partial_bytes=8 * d * d, label="fourth", mean=mean, axes=axes
-        )
-        components, kurtosis = separated(total["fourth"] / n, read_array(axes))
-        m = asked or rank
-        write_array(context.path("components"), components[:m])
-        write_array(context.path("kurtosis"), kurtosis[:m])
-        return {
-            "n_components": m,
-            "rank": rank,
-            "gap": smallest_gap(kurtosis, m),
-            "standard_error": float(np.sqrt((3 * (rank + 4) * (rank + 6) - (rank + 2) ** 2) / n)),
-        }
 
     cost = Cost(
         passes=1,
@@ -185,7 +165,37 @@ def separate_stage(source: RowSource, asked: int | None) -> Stage:
         coordinator=6 * 8 * d * d,
         flops=4 * n * d * d,
     )
-    return Stage("separate", ("moments", "whiten"), {"n_components": asked}, run, cost, resumes=True)
+    return Stage(
+        "separate",
+        ("moments", "whiten"),
+        {"n_components": asked},
+        partial(run_separate, source=source, asked=asked, d=d, n=n),
+        cost,
+        resumes=True,
+    )
+
+
+def run_separate(context: Context, source: RowSource, asked: int | None, d: int, n: int) -> dict[str, Any]:
+    mean, axes, rank = (
+        context.of("moments", "mean"),
+        context.of("whiten", "axes"),
+        context.results("whiten")["rank"],
+    )
+    if asked is not None and asked > rank:
+        raise InputError(f"n_components={asked}, but the rows lie in a space of {rank} dimensions; ask for those")
+    total = reduce_rows(
+        source, fourth_moments, context.exchange, partial_bytes=8 * d * d, label="fourth", mean=mean, axes=axes
+    )
+    components, kurtosis = separated(total["fourth"] / n, read_array(axes))
+    m = asked or rank
+    write_array(context.path("components"), components[:m])
+    write_array(context.path("kurtosis"), kurtosis[:m])
+    return {
+        "n_components": m,
+        "rank": rank,
+        "gap": smallest_gap(kurtosis, m),
+        "standard_error": float(np.sqrt((3 * (rank + 4) * (rank + 6) - (rank + 2) ** 2) / n)),
+    }
 
 
 # --- one block ------------------------------------------------------------------------------------

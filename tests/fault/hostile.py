@@ -306,7 +306,7 @@ def data_bases(folder: Path) -> dict[str, Path]:
     """A valid file (or folder) of each format, whose library is there."""
     import zarr
 
-    from tests.unit.store.written import FORMATS, names_of, rows_of
+    from tests.unit.rows.written import FORMATS, names_of, rows_of
 
     rows, names = rows_of(120, 4), names_of(120)
     found = {}
@@ -363,7 +363,7 @@ def data_case(base: Path, seed: int | None) -> Case:
         from bigembed.errors import BigembedError
         from bigembed.rows.formats.registry import ingest, open_reader
         from bigembed.rows.reader import Choice
-        from tests.unit.store.written import NAMED
+        from tests.unit.rows.written import NAMED
 
         path = home / base.name
         shutil.copytree(base, path) if base.is_dir() else shutil.copyfile(base, path)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.store.written import FORMATS, NAMED, TABLES, libraries, rows_of
+from tests.unit.rows.written import FORMATS, NAMED, TABLES, libraries, rows_of
 
 LINUX = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="asks Linux for the peak of a process")
 SHORT, LONG, WIDTH = 150_000, 600_000, 32

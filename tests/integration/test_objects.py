@@ -48,7 +48,7 @@ from bigembed.store.paths import (
     touch,
 )
 from tests.s3 import ABSENT, KEY, SECRET, serving, weed
-from tests.unit.store.written import COLUMNS, FORMATS, NAMED, TABLES, libraries, names_of, rows_of
+from tests.unit.rows.written import COLUMNS, FORMATS, NAMED, TABLES, libraries, names_of, rows_of
 
 pytestmark = pytest.mark.skipif(weed() is None, reason=ABSENT)
 

@@ -17,7 +17,7 @@ from bigembed.rows.formats.registry import ingest
 from bigembed.rows.reader import Choice
 from bigembed.store.arrays import read_array
 from bigembed.store.attributes import columns_of
-from tests.unit.store.written import annotated, quiet
+from tests.unit.rows.written import annotated, quiet
 
 pytestmark = pytest.mark.filterwarnings(  # arrays given to a model of a table, to compare with
     "ignore:X does not have valid feature names:bigembed.errors.FeatureNamesWarning"

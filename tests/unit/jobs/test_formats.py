@@ -33,7 +33,7 @@ from bigembed.jobs.verify import verify
 from bigembed.rows.formats.copying import aligned_of
 from bigembed.rows.formats.registry import ingest
 from bigembed.store.arrays import read_array, write_array
-from tests.unit.store.written import (
+from tests.unit.rows.written import (
     COLUMNS,
     FORMATS,
     NAMED,
@@ -341,7 +341,7 @@ def test_coordinates_into_an_anndata_by_its_names(suffix: str, wanted: Any, tmp_
 
 
 def write_annotated(path: Path, rows: np.ndarray, names: list[str]) -> None:
-    from tests.unit.store.written import anndata_zarr
+    from tests.unit.rows.written import anndata_zarr
 
     (h5ad_file if path.suffix == ".h5ad" else anndata_zarr)(path, rows, names)
 

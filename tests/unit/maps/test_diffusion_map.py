@@ -20,7 +20,7 @@ from bigembed.errors import (
     InputTypeError,
     NotFittedError,
 )
-from tests.unit.embedding.test_judgement import ring
+from tests.unit.maps.test_judgement import ring
 
 # Formulas are tested on graphs that the certificate marks, and rightly: that is the subject of test_judgement.py.
 pytestmark = [

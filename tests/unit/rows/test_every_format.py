@@ -21,7 +21,7 @@ from bigembed.rows.reader import Choice
 from bigembed.rows.sparse import group_source
 from bigembed.store.arrays import read_array
 from bigembed.store.writing import SEAL
-from tests.unit.store.written import (
+from tests.unit.rows.written import (
     COLUMNS,
     FORMATS,
     NAMED,

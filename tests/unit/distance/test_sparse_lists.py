@@ -11,7 +11,7 @@ from scipy.spatial.distance import cdist
 
 from bigembed.distance.compiled import CODES
 from bigembed.distance.metrics import RowMetric
-from bigembed.distance.names import PAIRS, known
+from bigembed.distance.names import METRICS, PAIRS, SETS, known
 from bigembed.neighbors.exact import empty_lists
 from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.quality.passes import counts_block, nearest_block
@@ -71,3 +71,9 @@ def test_bounds_change_nothing(name: str) -> None:
     found, true = by.of_pairs(rows)(a, b, limit), exact[a, b].astype(np.float32)
     assert np.all(found[true <= limit] == true[true <= limit])
     assert np.all((found == true) | np.isinf(found))
+
+
+def test_every_metric_of_graphs_has_a_code() -> None:
+    """The compiled functions take a metric by its number; one without would be taken for another."""
+    assert {name for name, one in METRICS.items() if one.graphs in (PAIRS, SETS)} <= {*CODES}
+    assert len({*CODES.values()}) == len(CODES)

@@ -18,7 +18,7 @@ from bigembed.rows import edges as edge_readers
 from bigembed.rows.graph_source import GraphSource
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import run_stages
-from tests.unit.store.written import quiet
+from tests.unit.rows.written import quiet
 
 N, BLOCK = 90, 48
 

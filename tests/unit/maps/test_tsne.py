@@ -14,7 +14,7 @@ from sklearn.manifold import trustworthiness
 import bigembed as be
 from bigembed.errors import DegenerateWarning, InputError
 from tests.blocks import blocks_for
-from tests.unit.methods.digits import digits
+from tests.unit.maps.digits import digits
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.MapWarning")
 

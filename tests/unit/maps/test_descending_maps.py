@@ -20,7 +20,7 @@ from bigembed.neighbors.order import Ordered
 from bigembed.runtime.blocks import executor
 from tests.blocks import blocks_for
 from tests.cases import FEW_EPOCHS, FEW_STEPS, ring
-from tests.unit.methods.digits import digits
+from tests.unit.maps.digits import digits
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.MapWarning")
 

@@ -11,7 +11,7 @@ from sklearn.manifold import trustworthiness
 import bigembed as be
 from bigembed.errors import DegenerateWarning, InputError, MapWarning
 from bigembed.maps.umap.compiled import has_turn, number_of, step
-from tests.unit.methods.digits import digits
+from tests.unit.maps.digits import digits
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.MapWarning")
 

@@ -20,7 +20,7 @@ from bigembed.maps.mds import landmark_axes
 from bigembed.maps.mds import scaling as landmark_sample
 from bigembed.maps.mds.landmark_axes import GIVEN_PROBES as PROBES
 from tests.unit.block_functions import WORDS, manhattan, word_distance
-from tests.unit.methods.test_classical_mds import signed
+from tests.unit.maps.test_classical_mds import signed
 
 N = 500
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.DegenerateWarning")
