@@ -15,8 +15,8 @@ from sklearn.metrics import adjusted_rand_score
 
 import bigembed as be
 from bigembed.errors import ConvergenceWarning, DegenerateWarning, InputError, InputTypeError
+from bigembed.maps import clusters
 from bigembed.maps.clusters import best_centers, directions, labels_block, lloyd_block, spread_centers
-from bigembed.maps.walk import spectral_clustering as clusters
 from bigembed.rows.source import RowBlock
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
