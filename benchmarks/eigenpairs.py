@@ -96,8 +96,9 @@ def weights(run: Any) -> tuple[Any, np.ndarray]:
     from scipy.sparse import coo_array
 
     from bigembed.maps.walk.spectral import weights_of
+    from bigembed.runtime.runtime import silent
     from bigembed.stages.runs import Run
-    from bigembed.stages.stage import Context, Stage, silent
+    from bigembed.stages.stage import Context, Stage
     from bigembed.store.arrays import read_array
     from bigembed.store.exchange import Exchange
 

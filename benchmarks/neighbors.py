@@ -54,7 +54,7 @@ def ours(
     from bigembed.neighbors.graph_stages import neighbor_stages
     from bigembed.rows.source import rows_at
     from bigembed.runtime.blocks import executor
-    from bigembed.stages.stage import Event, observing
+    from bigembed.runtime.runtime import Event, using
     from bigembed.store.paths import at
 
     seconds: dict[str, float] = {}
@@ -68,7 +68,7 @@ def ours(
         build_neighbor_graph(small[:, :8], k)
         build_neighbor_graph(small[:10_000], k, algorithm="nn-descent", recall=0.8, metric=metric)
         shutil.rmtree(out, ignore_errors=True)
-        with observing(note):
+        with using(observer=note):
             began, used = time.perf_counter(), processor_seconds()
             graph = build_neighbor_graph(path, k, recall=recall, workdir=out, algorithm=algorithm, metric=metric)
             total, used = time.perf_counter() - began, processor_seconds() - used

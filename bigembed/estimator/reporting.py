@@ -14,7 +14,8 @@ from typing import Any
 
 from bigembed import errors
 from bigembed.runtime.blocks import ticking
-from bigembed.stages.stage import Event, Observer, Stage, observer_now, observing
+from bigembed.runtime.runtime import Event, Observer, runtime_now, using
+from bigembed.stages.stage import Stage
 
 # --------------------------------------------------------------------------------------------------------- warning
 # Warnings that name the line of the caller, and those of a certificate; in a search over parameters each once.
@@ -88,14 +89,14 @@ def telling(estimator: Any, stages: Sequence[Stage]) -> Iterator[list[Stage]]:
         if getattr(estimator, "verbose", False):
             listeners.append(stack.enter_context(bar(type(estimator).__name__, len(stages))))
         if listeners:
-            notify = _all_of([observer_now(), *listeners])
+            notify = _all_of([runtime_now().observer, *listeners])
             current = [""]
 
             def observe(event: Event) -> None:
                 current[0] = event.stage
                 notify(event)
 
-            stack.enter_context(observing(observe))
+            stack.enter_context(using(observer=observe))
             stack.enter_context(ticking(lambda label, done, total: notify(_blocks(current[0], label, done, total))))
         yield list(stages)
 

@@ -16,7 +16,7 @@ from bigembed.jobs.watching import logs, status
 from bigembed.jobs.watching.reporter import MemoryPeak, Metrics, Reporter, RunOptions, performance
 from bigembed.jobs.watching.status import stoppable
 from bigembed.runtime.blocks import executor
-from bigembed.stages.stage import exchanging, observing
+from bigembed.runtime.runtime import using
 from bigembed.store.locks import Lock, Owner, hold
 from bigembed.store.paths import FULL, AnyPath
 from bigembed.store.spaces import holding
@@ -59,7 +59,7 @@ def session(output: Any, options: RunOptions | None, name: str, scratch: str | N
     """Around a command: a signal or the deadline stops it, metrics say how it ends; exchanges lie in ``scratch``."""
     options = options or RunOptions()
     metrics = Metrics(options.metrics, str(output), name)
-    with stoppable(str(output), options.deadline), metrics, exchanging(scratch):
+    with stoppable(str(output), options.deadline), metrics, using(scratch=scratch):
         if options.performance_report is not None:
             needed("bokeh", "performance", "--performance-report")
         yield Session(str(output), options, metrics)
@@ -80,7 +80,7 @@ def working(
             MemoryPeak(place.local_pids) as peak,
             executor(place.executor),
             nullcontext() if place.beside is None else holding(reporter.held, place.beside, place.rest),
-            observing(reporter),
+            using(observer=reporter),
             performance(place, reporter.options.performance_report),
         ):
             reporter.peaks.append(peak)

@@ -25,7 +25,7 @@ from bigembed.jobs.spec import read_job
 from bigembed.jobs.watching.reporter import RunOptions
 from bigembed.jobs.watching.status import read_status
 from bigembed.runtime.blocks import executor
-from bigembed.stages.stage import observing
+from bigembed.runtime.runtime import using
 from bigembed.store import spaces as held_space
 from bigembed.store.spaces import holding
 from tests.blocks import blocks_of
@@ -69,7 +69,7 @@ def fitted(weights: Any, event: Any = lambda message: None) -> tuple[bytes, str]
         notes.append(one.message)
         event(one.message)
 
-    with blocks_of(700), pytest.MonkeyPatch.context() as patch, observing(observe):
+    with blocks_of(700), pytest.MonkeyPatch.context() as patch, using(observer=observe):
         patch.setattr(given_weights, "MAX_BLOCK_ROWS", 700)
         map_ = be.LaplacianEigenmaps(3, random_state=0).fit(weights)
     assert len(map_._run.results("kernel")["rows"]) > 2

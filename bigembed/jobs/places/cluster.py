@@ -19,7 +19,7 @@ from bigembed.jobs.places.place import START_TIMEOUT, Place, Progress, closed, n
 from bigembed.jobs.places.slurm import slurm
 from bigembed.jobs.places.worker_monitor import WorkerMonitor
 from bigembed.runtime.local_pool import Threads
-from bigembed.stages.stage import Observer, silent
+from bigembed.runtime.runtime import Observer, silent
 
 # ---------------------------------------------------------------------------------------------------------- remote
 # A Dask cluster that runs already; its own limits hold.

@@ -23,7 +23,7 @@ from bigembed.jobs.places.place import MMAPPED, START_TIMEOUT, TRIMMED, Place, P
 from bigembed.jobs.places.preload import ERRORS
 from bigembed.jobs.places.worker_monitor import WorkerMonitor
 from bigembed.runtime.local_pool import Threads
-from bigembed.stages.stage import Observer
+from bigembed.runtime.runtime import Observer
 from bigembed.store.files import temporary
 
 # -------------------------------------------------------------------------------------------------------- security

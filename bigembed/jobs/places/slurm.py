@@ -26,7 +26,7 @@ from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.inflight import client_executor
 from bigembed.jobs.places.place import Place, Progress, closed, settings
 from bigembed.jobs.places.worker_monitor import WorkerMonitor
-from bigembed.stages.stage import Observer
+from bigembed.runtime.runtime import Observer
 from bigembed.store.files import temporary
 
 logger = logging.getLogger(__name__)

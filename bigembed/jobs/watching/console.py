@@ -18,7 +18,7 @@ from bigembed.errors import BigembedError, BigembedWarning
 from bigembed.jobs.places.cluster_table import redacted
 from bigembed.jobs.watching.logs import plain
 from bigembed.jobs.watching.status import status_of, storage_advice
-from bigembed.stages.stage import Event
+from bigembed.runtime.runtime import Event
 
 # --------------------------------------------------------------------------------------------------------- streams
 # Standard output and standard error of a command, which goes on when nobody reads them any more.

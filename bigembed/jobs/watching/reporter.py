@@ -21,7 +21,7 @@ from bigembed.jobs.planning.plan import Plan
 from bigembed.jobs.units import size
 from bigembed.jobs.watching.logs import Logs
 from bigembed.jobs.watching.status import Status, check, outcome, status_of
-from bigembed.stages.stage import Event, Observer, silent
+from bigembed.runtime.runtime import Event, Observer, silent
 from bigembed.store.paths import FULL, at, free_bytes, nearest_folder
 
 # ---------------------------------------------------------------------------------------------------------- memory

@@ -20,7 +20,7 @@ from bigembed.linalg.operator import SparseOperator
 from bigembed.maps.walk import spectral
 from bigembed.runtime.blocks import executor, here
 from bigembed.runtime.local_pool import Threads
-from bigembed.stages.stage import observing
+from bigembed.runtime.runtime import using
 from bigembed.store import spaces as held_space
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import CSRBlock, MappedMatrix
@@ -161,7 +161,7 @@ def test_a_solve_takes_no_more_of_the_disk_than_was_planned(
         there = tmp_path.glob("exchange/solve/component0/*/*")
         sizes.append(sum(file.stat().st_size for file in there))
 
-    with blocks_of(500), observing(look), holding(FILES):
+    with blocks_of(500), using(observer=look), holding(FILES):
         be.LaplacianEigenmaps(10, random_state=0, tol=1e-4, workdir=str(tmp_path)).fit(graphs.swiss_roll(n))
     planned = spectral.solve_cost(asked, n, 15, 500).scratch
     generation = 5.5 * 8 * n * spectral.block_width(10)
@@ -228,9 +228,9 @@ def test_a_fit_goes_on_from_the_last_checkpoint_in_either_place(
             raise Ended
 
     run = str(tmp_path / "run")
-    with suppress(Ended), observing(end), holding(MEMORY):
+    with suppress(Ended), using(observer=end), holding(MEMORY):
         be.LaplacianEigenmaps(**asked, workdir=run).fit(weights)
-    with observing(lambda event: notes.append(event.message)), holding(then):
+    with using(observer=lambda event: notes.append(event.message)), holding(then):
         found = be.LaplacianEigenmaps(**asked, workdir=run).fit(weights).embedding_
     assert "component 0 of the graph: going on from step 3" in notes
     assert np.asarray(found).tobytes() == np.asarray(expected).tobytes()
