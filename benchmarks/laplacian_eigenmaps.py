@@ -77,11 +77,10 @@ def ours(weights: Any, limit: int | None = None) -> tuple[np.ndarray, dict[str, 
     import bigembed as be
     from bigembed.maps.walk.spectral import block_width
     from bigembed.runtime.runtime import using
-    from bigembed.store.spaces import holding
 
     marks: list[float] = []
     with (
-        holding(limit),
+        using(vector_memory=limit),
         using(observer=lambda event: marks.append(time.perf_counter()) if event.kind == "note" else None),
     ):
         le = be.LaplacianEigenmaps(PAIRS, tol=TOL).fit(weights)

@@ -53,7 +53,6 @@ def ours(
     from bigembed.jobs.places.cluster_table import ClusterTable
     from bigembed.neighbors.graph_stages import neighbor_stages
     from bigembed.rows.source import rows_at
-    from bigembed.runtime.blocks import executor
     from bigembed.runtime.runtime import Event, using
     from bigembed.store.paths import at
 
@@ -63,7 +62,7 @@ def ours(
         if event.kind == "done":
             seconds[event.stage] = round(event.seconds, 2)
 
-    with cluster(ClusterTable(workers=WORKERS, memory=limit), "embedded") as place, executor(place.executor):
+    with cluster(ClusterTable(workers=WORKERS, memory=limit), "embedded") as place, using(executor=place.executor):
         small = np.random.default_rng(0).normal(size=(70_000, 64)).astype(np.float32)
         build_neighbor_graph(small[:, :8], k)
         build_neighbor_graph(small[:10_000], k, algorithm="nn-descent", recall=0.8, metric=metric)

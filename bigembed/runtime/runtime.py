@@ -1,13 +1,13 @@
-"""What surrounds a run: who hears of it, where its exchanges lie and what it has locked, in one context variable."""
+"""What surrounds a run: where its tasks run, who hears of it, what it may hold and has locked; one context variable."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,46 @@ def silent(event: Event) -> None:
     """Ignore an event: the observer of a run that nobody watches."""
 
 
+Progress = Callable[[str, int, int], None]
+"""Called with the label of a map, how many of its tasks are done, and how many there are."""
+
+
+def no_progress(label: str, done: int, total: int) -> None:
+    """Ignore progress: for a run that nobody watches."""
+
+
+class Executor(Protocol):
+    """Where the tasks of a run are executed."""
+
+    @property
+    def in_this_process(self) -> bool:
+        """Whether tasks run in this process for certain, and see its memory."""
+        ...
+
+    @property
+    def pool(self) -> Executor | None:
+        """The threads of this process that take its tasks; where others do, those that may while the others idle."""
+        ...
+
+    def run(self, calls: Sequence[Callable[[], Any]], label: str, progress: Progress | None = None) -> list[Any]:
+        """Return the results of the calls, in their order."""
+        ...
+
+    def free_memory(self) -> None:
+        """Let other processes give back memory that they do not use."""
+        ...
+
+
 @dataclass(frozen=True)
 class Runtime:
     """What surrounds a run. It never changes a result."""
 
+    executor: Executor | None = None
+    """Where tasks run; None for wherever Dask runs them when a run begins."""
+    progress: Progress | None = None
+    """Hears of every task that is done, in whichever thread, and may raise there."""
+    vector_memory: int | None = None
+    """Bytes of vectors that a solver may hold in this process; 0 for none, None for a share of what is free."""
     observer: Observer = silent
     """Hears every event of the stages."""
     scratch: str | os.PathLike[str] | None = None

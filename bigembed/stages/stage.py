@@ -15,7 +15,7 @@ from bigembed.errors import DamagedError, DamageWarning, MissingPathError
 from bigembed.rows.passes import MAX_GROUPS
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import one_blas_thread
-from bigembed.runtime.local_pool import working
+from bigembed.runtime.executors import chosen_executor
 from bigembed.runtime.runtime import Event, Observer, runtime_now, using
 from bigembed.stages.reuse import Identity, Prints, identity_of, supersede, usable
 from bigembed.stages.runs import DeclaredInputs, PartOfRun, Run, inside
@@ -127,7 +127,7 @@ def run_stages(stages: Sequence[Stage], run: Run, of: Sequence[Stage] = ()) -> N
     run, where ``stages`` are those to compute now; any other is then superseded, too, and deleted at the end.
     """
     observer, prints = runtime_now().observer, Prints()
-    with locked(run) as lock, one_blas_thread(), working():
+    with locked(run) as lock, one_blas_thread(), chosen_executor():
         if not run.temporary:
             supersede(of or stages, run, whole=bool(of), prints=prints)
         for stage in stages:

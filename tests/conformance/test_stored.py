@@ -16,7 +16,6 @@ import bigembed as be
 from bigembed.errors import ExistingOutputError, NotFittedError, StaleError
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.rows.graph_source import GraphSource
-from bigembed.runtime.blocks import executor
 from bigembed.runtime.runtime import Event, using
 from bigembed.stages.runs import Run
 from tests.blocks import blocks_for
@@ -24,6 +23,7 @@ from tests.cases import CASES, EACH, FEW_ROWS, Case, csr
 from tests.cases import fitted as fitted_once
 from tests.conformance.digest import digests
 from tests.digests import published
+from tests.executors import executor
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
 N = FEW_ROWS

@@ -14,18 +14,18 @@ from typing import Any
 from bigembed.errors import ClusterError, JobError
 from bigembed.jobs.places.cluster_table import ClusterTable, address_problems
 from bigembed.jobs.places.embedded import client_security, embedded, machine_memory
-from bigembed.jobs.places.inflight import client_executor
-from bigembed.jobs.places.place import START_TIMEOUT, Place, Progress, closed, no_progress, settings
+from bigembed.jobs.places.inflight import ClientExecutor
+from bigembed.jobs.places.place import START_TIMEOUT, Place, closed, settings
 from bigembed.jobs.places.slurm import slurm
 from bigembed.jobs.places.worker_monitor import WorkerMonitor
-from bigembed.runtime.local_pool import Threads
-from bigembed.runtime.runtime import Observer, silent
+from bigembed.runtime.executors import LocalPool
+from bigembed.runtime.runtime import runtime_now
 
 # ---------------------------------------------------------------------------------------------------------- remote
 # A Dask cluster that runs already; its own limits hold.
 
 
-def remote(table: ClusterTable, progress: Progress, observer: Observer, stack: ExitStack) -> Place:
+def remote(table: ClusterTable, stack: ExitStack) -> Place:
     """A running cluster; its own limits hold."""
     import dask
     from distributed import Client
@@ -51,8 +51,8 @@ def remote(table: ClusterTable, progress: Progress, observer: Observer, stack: E
     limit = min([*limits, *([table.memory] if table.memory else [])], default=None)
     count = sum(int(worker["nthreads"]) for worker in workers.values())
     threads = max(int(worker["nthreads"]) for worker in workers.values())
-    monitor = WorkerMonitor(client, table.frozen_timeout, observer)
-    run = client_executor(client, table.patience, progress, monitor=monitor)
+    monitor = WorkerMonitor(client, table.frozen_timeout, runtime_now().observer)
+    run = ClientExecutor(client, table.patience, monitor=monitor)
     pids = _local_pids(client, monitor)
     return Place("remote", run, count, limit // threads if limit else None, client, pids, monitor)
 
@@ -96,7 +96,7 @@ def _boot() -> str:
 
 SMALL_BYTES, SMALL_ROWS = 64 << 20, 20_000
 """Input below both of which a job that names no cluster runs in this process."""
-STARTED: Mapping[str, Callable[[ClusterTable, Progress, Observer, ExitStack], Place]] = {
+STARTED: Mapping[str, Callable[[ClusterTable, ExitStack], Place]] = {
     "embedded": embedded,
     "remote": remote,
     "slurm": slurm,
@@ -115,12 +115,10 @@ def choose(table: ClusterTable, shape: tuple[int, int], nbytes: int) -> str:
 
 
 @contextmanager
-def cluster(
-    table: ClusterTable, kind: str, progress: Progress = no_progress, observer: Observer = silent
-) -> Iterator[Place]:
-    """The place of this kind, closed at the end. ``observer`` hears of workers that are frozen."""
+def cluster(table: ClusterTable, kind: str) -> Iterator[Place]:
+    """The place of this kind, closed at the end. The observer of the runtime hears of workers that are frozen."""
     if kind == "process":
-        yield Place(kind, Threads(1, progress), 1, machine_memory())
+        yield Place(kind, LocalPool(), 1, machine_memory())
         return
     with ExitStack() as stack:
-        yield STARTED[kind](table, progress, observer, stack)
+        yield STARTED[kind](table, stack)
