@@ -28,8 +28,9 @@ from bigembed.linalg.multigrid import BlockRows, Multigrid, multigrid
 from bigembed.linalg.operator import SparseOperator
 from bigembed.maps.walk.spectral import scale_block, total_degree_block, weights_of
 from bigembed.runtime.blocks import one_blas_thread
+from bigembed.runtime.runtime import silent
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Stage, silent
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import MemoryMatrix
 from bigembed.store.vector_space import MemorySpace

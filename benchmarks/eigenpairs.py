@@ -57,15 +57,13 @@ def ours(path: str, run: str, neighbors: int, files: bool) -> dict[str, Any]:
     import bigembed as be
     from bigembed.jobs.places.cluster import cluster
     from bigembed.jobs.places.cluster_table import ClusterTable
-    from bigembed.runtime.blocks import executor
-    from bigembed.store.spaces import holding
+    from bigembed.runtime.runtime import using
 
     warnings.simplefilter("ignore")
     shutil.rmtree(run, ignore_errors=True)
     with (
         cluster(ClusterTable(workers=2, memory=3 << 29), "embedded") as place,
-        executor(place.executor),
-        holding(0 if files else None, place.beside, place.rest),
+        using(executor=place.executor, vector_memory=0 if files else None),
     ):
         small = np.random.default_rng(0).random((140_000, 3)).astype(np.float32)
         be.DiffusionMap(2, tol=1e-2).fit(small)  # both workers have imported and compiled what they need
@@ -96,8 +94,9 @@ def weights(run: Any) -> tuple[Any, np.ndarray]:
     from scipy.sparse import coo_array
 
     from bigembed.maps.walk.spectral import weights_of
+    from bigembed.runtime.runtime import silent
     from bigembed.stages.runs import Run
-    from bigembed.stages.stage import Context, Stage, silent
+    from bigembed.stages.stage import Context, Stage
     from bigembed.store.arrays import read_array
     from bigembed.store.exchange import Exchange
 

@@ -35,7 +35,7 @@ def ours(path: str, place: str, neighbors: int, kept: str) -> dict[str, Any]:
     from scipy.sparse import csr_matrix, save_npz
 
     import bigembed as be
-    from bigembed.stages.stage import observing
+    from bigembed.runtime.runtime import using
     from bigembed.store.arrays import read_array
 
     graph = be.build_neighbor_graph(be.open_array(path), neighbors, workdir=place)
@@ -44,7 +44,7 @@ def ours(path: str, place: str, neighbors: int, kept: str) -> dict[str, Any]:
     def fitted() -> Any:
         return be.DiffusionMap(PAIRS, tol=TOL, components="largest").fit(graph)
 
-    with observing(lambda event: stages.update({event.stage: event.seconds}) if event.kind == "done" else None):
+    with using(observer=lambda event: stages.update({event.stage: event.seconds}) if event.kind == "done" else None):
         dm, times = twice(fitted)
     kernel, inside = weights(dm._run)
     save_npz(kept, csr_matrix(kernel), compressed=False)

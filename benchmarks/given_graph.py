@@ -56,11 +56,11 @@ def ours(path: str, out: str) -> dict[str, Any]:
     from bigembed.estimator.graph_input import edge_weight_stages
     from bigembed.jobs.places.cluster import cluster
     from bigembed.jobs.places.cluster_table import ClusterTable
-    from bigembed.runtime.blocks import executor
+    from bigembed.runtime.runtime import using
     from bigembed.stages.runs import Run
     from bigembed.stages.stage import run_stages
 
-    with cluster(ClusterTable(workers=2, memory=1 << 30), "embedded") as place, executor(place.executor):
+    with cluster(ClusterTable(workers=2, memory=1 << 30), "embedded") as place, using(executor=place.executor):
         began = time.perf_counter()
         source = open_graph(path, symmetrize="max")
         stages = edge_weight_stages(source)

@@ -52,10 +52,10 @@ def inside_share(run: Any, stage: str) -> float:
 def solved(given: Any, tol: float) -> tuple[Any, dict[str, Any]]:
     """The map, and the seconds of its stages."""
     import bigembed as be
-    from bigembed.stages.stage import observing
+    from bigembed.runtime.runtime import using
 
     seconds: dict[str, float] = {}
-    with observing(lambda event: seconds.update({event.stage: event.seconds}) if event.kind == "done" else None):
+    with using(observer=lambda event: seconds.update({event.stage: event.seconds}) if event.kind == "done" else None):
         found = be.LaplacianEigenmaps(M, tol=tol).fit(given)
     passes = found.certificate_["passes"]
     return found, {"solve": seconds["solve"], "passes": passes, "a_pass": seconds["solve"] / passes, "stages": seconds}

@@ -51,9 +51,9 @@ def workers(memory: int) -> Iterator[None]:
     """Two workers of one thread."""
     from bigembed.jobs.places.cluster import cluster
     from bigembed.jobs.places.cluster_table import ClusterTable
-    from bigembed.runtime.blocks import executor
+    from bigembed.runtime.runtime import using
 
-    with cluster(ClusterTable(workers=2, memory=memory), "embedded") as place, executor(place.executor):
+    with cluster(ClusterTable(workers=2, memory=memory), "embedded") as place, using(executor=place.executor):
         yield
 
 

@@ -76,9 +76,9 @@ def side(name: str, path: str, warm: str, out: str, width: int) -> dict[str, Any
     """One side on two workers, after a small run of it."""
     from bigembed.jobs.places.cluster import cluster
     from bigembed.jobs.places.cluster_table import ClusterTable
-    from bigembed.runtime.blocks import executor
+    from bigembed.runtime.runtime import using
 
-    with cluster(ClusterTable(workers=WORKERS, memory=LIMIT), "embedded") as place, executor(place.executor):
+    with cluster(ClusterTable(workers=WORKERS, memory=LIMIT), "embedded") as place, using(executor=place.executor):
         RUN[name](warm, f"{out}.warm", width)
         began = time.perf_counter()
         found = RUN[name](path, out, width)

@@ -76,11 +76,13 @@ def ours(weights: Any, limit: int | None = None) -> tuple[np.ndarray, dict[str, 
     """``limit``: bytes of vectors in memory; 0 sends all through files."""
     import bigembed as be
     from bigembed.maps.walk.spectral import block_width
-    from bigembed.stages.stage import observing
-    from bigembed.store.spaces import holding
+    from bigembed.runtime.runtime import using
 
     marks: list[float] = []
-    with holding(limit), observing(lambda event: marks.append(time.perf_counter()) if event.kind == "note" else None):
+    with (
+        using(vector_memory=limit),
+        using(observer=lambda event: marks.append(time.perf_counter()) if event.kind == "note" else None),
+    ):
         le = be.LaplacianEigenmaps(PAIRS, tol=TOL).fit(weights)
     found = {"solve": le._run.manifest("solve").measured["seconds"], "passes": le.certificate_["passes"]}
     if len(marks) > 2:

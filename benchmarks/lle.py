@@ -48,10 +48,10 @@ def ours(path: str, n: int, k: int, solver: str, landmarks: int, run: str) -> di
     import bigembed as be
     from bigembed.jobs.places.cluster import cluster
     from bigembed.jobs.places.cluster_table import ClusterTable
-    from bigembed.runtime.blocks import executor
+    from bigembed.runtime.runtime import using
 
     warnings.simplefilter("ignore")
-    with cluster(ClusterTable(workers=2, memory=3 << 29), "embedded") as place, executor(place.executor):
+    with cluster(ClusterTable(workers=2, memory=3 << 29), "embedded") as place, using(executor=place.executor):
         small = np.random.default_rng(0).normal(size=(6_000, 3)).astype(np.float32)
         be.LocallyLinearEmbedding(n_neighbors=8, solver=solver, n_landmarks=200).fit(small)
         shutil.rmtree(run, ignore_errors=True)

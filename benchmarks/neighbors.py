@@ -53,8 +53,7 @@ def ours(
     from bigembed.jobs.places.cluster_table import ClusterTable
     from bigembed.neighbors.graph_stages import neighbor_stages
     from bigembed.rows.source import rows_at
-    from bigembed.runtime.blocks import executor
-    from bigembed.stages.stage import Event, observing
+    from bigembed.runtime.runtime import Event, using
     from bigembed.store.paths import at
 
     seconds: dict[str, float] = {}
@@ -63,12 +62,12 @@ def ours(
         if event.kind == "done":
             seconds[event.stage] = round(event.seconds, 2)
 
-    with cluster(ClusterTable(workers=WORKERS, memory=limit), "embedded") as place, executor(place.executor):
+    with cluster(ClusterTable(workers=WORKERS, memory=limit), "embedded") as place, using(executor=place.executor):
         small = np.random.default_rng(0).normal(size=(70_000, 64)).astype(np.float32)
         build_neighbor_graph(small[:, :8], k)
         build_neighbor_graph(small[:10_000], k, algorithm="nn-descent", recall=0.8, metric=metric)
         shutil.rmtree(out, ignore_errors=True)
-        with observing(note):
+        with using(observer=note):
             began, used = time.perf_counter(), processor_seconds()
             graph = build_neighbor_graph(path, k, recall=recall, workdir=out, algorithm=algorithm, metric=metric)
             total, used = time.perf_counter() - began, processor_seconds() - used

@@ -25,8 +25,9 @@ from bigembed.neighbors.graph_stages import search_stages
 from bigembed.neighbors.search.ground_truth import recall_stage
 from bigembed.rows.input import row_source
 from bigembed.runtime.blocks import Array
+from bigembed.runtime.runtime import Event, using
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Event, observing, run_stages
+from bigembed.stages.stage import run_stages
 
 DIMENSIONS = {"solid": 4, "surface": 2}
 CLUSTERS = {"mixture": 200, "cluster": 1}
@@ -53,7 +54,7 @@ def searched(name: str, n: int, k: int, recall: float) -> dict[str, Any]:
 
     run = Run(None)
     source, _ = row_source(rows_of(name, n), run.root / "exchange")
-    with observing(note):
+    with using(observer=note):
         run_stages([*search_stages(source, k, "euclidean", recall, 0, algorithm="cells"), recall_stage(recall)], run)
     found = run.results("search")
     return {

@@ -32,9 +32,10 @@ from common import table
 
 from bigembed.jobs.places import inflight
 from bigembed.jobs.places.cluster_table import ClusterTable
-from bigembed.jobs.places.inflight import client_executor
+from bigembed.jobs.places.inflight import ClientExecutor
 from bigembed.jobs.places.place import settings
-from bigembed.runtime.blocks import Array, executor, map_blocks
+from bigembed.runtime.blocks import Array, map_blocks
+from bigembed.runtime.runtime import using
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import StoredMatrix
 from bigembed.store.parcels import by_receiver, send, settle
@@ -97,7 +98,7 @@ def simulated(workers: int, threads: int, counts: list[int], seconds: float) -> 
         for blocks in counts:
             for name, several in (("alone", 1), ("together", inflight.SEVERAL)):
                 inflight.SEVERAL = several
-                with executor(client_executor(client, 60)):
+                with using(executor=ClientExecutor(client, 60)):
                     found = one_map(workers, blocks, seconds)
                 rows[f"{workers} workers of {threads} threads, {blocks} blocks, {name}"] = found
                 print(list(rows.items())[-1], flush=True)

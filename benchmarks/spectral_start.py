@@ -60,10 +60,10 @@ def write_edges(weights: Any, path: str) -> None:
 
 def ours(path: str) -> tuple[np.ndarray, dict[str, Any]]:
     import bigembed as be
-    from bigembed.stages.stage import observing
+    from bigembed.runtime.runtime import using
 
     done: dict[str, Any] = {}
-    with observing(lambda event: done.update({event.stage: event}) if event.kind == "done" else None):
+    with using(observer=lambda event: done.update({event.stage: event}) if event.kind == "done" else None):
         start = be.spectral_start(be.open_graph(path), M, tol=TOL)
     seconds = {stage: event.seconds for stage, event in done.items() if stage in ("edges", "order", "weights", "solve")}
     return start, {

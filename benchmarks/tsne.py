@@ -38,12 +38,12 @@ def ours(path: str, out: str, out_of_core: bool, memory: int) -> dict[str, Any]:
     import bigembed as be
     from bigembed.jobs.places.cluster import cluster
     from bigembed.jobs.places.cluster_table import ClusterTable
-    from bigembed.runtime.blocks import executor
+    from bigembed.runtime.runtime import using
 
     place: Any = nullcontext()
     if out_of_core:
         place = cluster(ClusterTable(workers=2, memory=memory), "embedded")
-    with place as workers, executor(workers.executor) if workers else nullcontext():
+    with place as workers, using(executor=workers.executor) if workers else nullcontext():
         warm = np.random.default_rng(0).normal(size=(10_000, 50)).astype(np.float32)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

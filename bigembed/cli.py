@@ -52,14 +52,13 @@ def ingest(
 ) -> None:
     """Copy rows of a known format into a chunked, checksummed Zarr array."""
     with printing.console() as console:
-        from bigembed.jobs.places.cluster import cluster
-        from bigembed.jobs.places.cluster_table import ClusterTable
         from bigembed.jobs.watching.status import stoppable
         from bigembed.rows.formats.registry import ingest as copy
-        from bigembed.runtime.blocks import executor
+        from bigembed.runtime.executors import LocalPool
+        from bigembed.runtime.runtime import using
 
         choice = arguments.choice_of(columns, array, rows, fill_absent, dense)
-        with stoppable(dest), cluster(ClusterTable(), "process", console.progress) as place, executor(place.executor):
+        with stoppable(dest), using(executor=LocalPool(), progress=console.progress):
             n, d = copy(source, dest, choice, {} if ids is None else {"ids": ids})
         console.result({"output": str(dest), "n": n, "d": d}, [f"{dest}: {n:,} rows of {d} numbers"])
 

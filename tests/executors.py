@@ -4,11 +4,32 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from bigembed.rows.passes import reduce_rows
+from bigembed.runtime.runtime import using
+
+
+@dataclass
+class GivenExecutor:
+    """A function as an executor, whose tasks may be anywhere."""
+
+    function: Callable[..., list[Any]]
+    pool: Any = None
+    free_memory: Callable[[], None] = lambda: None
+    in_this_process: bool = False
+
+    def run(self, calls: Sequence[Callable[[], Any]], label: str, progress: Any = None) -> list[Any]:
+        return self.function(calls, label)
+
+
+def executor(run: Any) -> AbstractContextManager[None]:
+    """Let an executor, or a function of calls and their label, have the tasks of this context."""
+    return using(executor=run if hasattr(run, "run") else GivenExecutor(run))
 
 
 class Killed(Exception):

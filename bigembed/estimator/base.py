@@ -30,8 +30,6 @@ from bigembed.runtime.parameters import Requirements, is_integer
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Stage
 
-# ------------------------------------------------------------------------------------------------------------ base
-
 
 class DeclaredOrder:
     """The signature of a class: its parameters as they are declared, and then those that every method has."""

@@ -33,7 +33,8 @@ from bigembed.rows.graph_source import GraphSource
 from bigembed.rows.input import StreamedRows, column_source, row_source
 from bigembed.rows.reader import listed
 from bigembed.rows.source import RowSource, as_worked
-from bigembed.runtime.blocks import Array, remote
+from bigembed.runtime.blocks import Array
+from bigembed.runtime.executors import executor_now
 from bigembed.stages.reuse import supersede
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Stage, locked, run_stages
@@ -245,7 +246,7 @@ def fit_graph(estimator: Any, source: GraphSource) -> Any:
     if estimator._steps:
         raise InputTypeError("steps map rows, and a graph has none. Give the rows, or leave the steps out")
     run = Run(estimator.workdir)
-    settled = source.settled(run.root / "exchange") if remote() else source
+    settled = source if executor_now().in_this_process else source.settled(run.root / "exchange")
     estimator.n_features_in_ = source.n
     return finish(estimator, estimator.stages(settled), run, source.path is None)
 

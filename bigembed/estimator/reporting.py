@@ -13,8 +13,8 @@ from time import monotonic
 from typing import Any
 
 from bigembed import errors
-from bigembed.runtime.blocks import ticking
-from bigembed.stages.stage import Event, Observer, Stage, observer_now, observing
+from bigembed.runtime.runtime import Event, Observer, runtime_now, using
+from bigembed.stages.stage import Stage
 
 # --------------------------------------------------------------------------------------------------------- warning
 # Warnings that name the line of the caller, and those of a certificate; in a search over parameters each once.
@@ -88,15 +88,19 @@ def telling(estimator: Any, stages: Sequence[Stage]) -> Iterator[list[Stage]]:
         if getattr(estimator, "verbose", False):
             listeners.append(stack.enter_context(bar(type(estimator).__name__, len(stages))))
         if listeners:
-            notify = _all_of([observer_now(), *listeners])
-            current = [""]
+            notify = _all_of([runtime_now().observer, *listeners])
+            current, around = [""], runtime_now().progress
 
             def observe(event: Event) -> None:
                 current[0] = event.stage
                 notify(event)
 
-            stack.enter_context(observing(observe))
-            stack.enter_context(ticking(lambda label, done, total: notify(_blocks(current[0], label, done, total))))
+            def progress(label: str, done: int, total: int) -> None:
+                if around is not None:
+                    around(label, done, total)
+                notify(Event("blocks", current[0], results={"done": done, "total": total}, message=label))
+
+            stack.enter_context(using(observer=observe, progress=progress))
         yield list(stages)
 
 
@@ -106,10 +110,6 @@ def _all_of(listeners: Sequence[Observer]) -> Observer:
             listener(event)
 
     return notify
-
-
-def _blocks(stage: str, label: str, done: int, total: int) -> Event:
-    return Event("blocks", stage, results={"done": done, "total": total}, message=label)
 
 
 @contextmanager

@@ -33,7 +33,8 @@ from bigembed.rows.input import column_source, row_source
 from bigembed.rows.opening import open_array
 from bigembed.rows.passes import checked_shape
 from bigembed.rows.source import RowSource
-from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks, remote
+from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks
+from bigembed.runtime.executors import executor_now
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Context, Cost, Stage, output_cost, run_stages
 from bigembed.store import manifests
@@ -247,7 +248,7 @@ def apply(estimator: Any, X: Any, extension: Extension, **aligned: Any) -> Any:
         sparse = source.sparse and extension.keeps_sparse
         found = MappedRows(source, extension, extension.width, extension.dtype, run, marks=run.marks(), sparse=sparse)
         return found.lazy()
-    fitted, shared = estimator._run, not in_memory or remote()
+    fitted, shared = estimator._run, not in_memory or not executor_now().in_this_process
     inside = shared and fitted.kind != "model"
     scratch = Run(fitted.root / f"transform-{uuid.uuid4().hex[:8]}" if inside else None)
     kept = False

@@ -28,9 +28,10 @@ from bigembed.jobs.watching import logs, status
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.jobs.watching.status import known_status
 from bigembed.rows.formats.tables import check_table
+from bigembed.runtime.runtime import Event, Observer, using
 from bigembed.stages.reuse import supersede
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Event, Observer, exchange_home, keeping, locked, observing
+from bigembed.stages.stage import exchange_home, keeping, locked
 from bigembed.store import files, manifests
 from bigembed.store.locks import output_lock
 from bigembed.store.paths import AnyPath, at, move, published, remove, retire
@@ -121,7 +122,7 @@ def _run(
                 rows = rows.ready()
             keep_ids(rows, root)
         place.prove_access(root, str(rows.path))
-        with observing(_recording(record, root, reporter)):
+        with using(observer=_recording(record, root, reporter)):
             fitted, said = _fit(job, rows, reporter.plan)
         _save(job, fitted, reporter)
         _tabulate(job, root, reporter)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +15,9 @@ from bigembed.jobs.planning.plan import Plan
 from bigembed.jobs.watching import logs, status
 from bigembed.jobs.watching.reporter import MemoryPeak, Metrics, Reporter, RunOptions, performance
 from bigembed.jobs.watching.status import stoppable
-from bigembed.runtime.blocks import executor
-from bigembed.stages.stage import exchanging, observing
+from bigembed.runtime.runtime import using
 from bigembed.store.locks import Lock, Owner, hold
 from bigembed.store.paths import FULL, AnyPath
-from bigembed.store.spaces import holding
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ def session(output: Any, options: RunOptions | None, name: str, scratch: str | N
     """Around a command: a signal or the deadline stops it, metrics say how it ends; exchanges lie in ``scratch``."""
     options = options or RunOptions()
     metrics = Metrics(options.metrics, str(output), name)
-    with stoppable(str(output), options.deadline), metrics, exchanging(scratch):
+    with stoppable(str(output), options.deadline), metrics, using(scratch=scratch):
         if options.performance_report is not None:
             needed("bokeh", "performance", "--performance-report")
         yield Session(str(output), options, metrics)
@@ -73,14 +71,12 @@ def working(
 
     ``plan``: what is to come, for a place that is there; :class:`PlanError` if it does not fit.
     """
-    with cluster(table, kind, reporter.progress, reporter) as place:
+    with using(progress=reporter.progress, observer=reporter), cluster(table, kind) as place:
         if plan is not None:
             reporter.planned(plan(place))
         with (
             MemoryPeak(place.local_pids) as peak,
-            executor(place.executor),
-            nullcontext() if place.beside is None else holding(reporter.held, place.beside, place.rest),
-            observing(reporter),
+            using(executor=place.executor, vector_memory=None if place.executor.in_this_process else reporter.held),
             performance(place, reporter.options.performance_report),
         ):
             reporter.peaks.append(peak)

@@ -10,7 +10,7 @@ import numpy as np
 
 from bigembed.linalg.operator import BlockOperator
 from bigembed.runtime.blocks import Array, bounds, offsets
-from bigembed.runtime.local_pool import spread
+from bigembed.runtime.executors import run_on_idle_threads
 
 # ------------------------------------------------------------------------------------------------------- aggregate
 # Aggregates of the rows of one block, and a few functions on each that slow eigenvectors look like.
@@ -112,7 +112,7 @@ def local_basis(rows: Rows, groups: Groups, scale: Array, functions: int) -> Arr
         pointer=rows.pointer, index=rows.index, data=rows.data, scale=np.ascontiguousarray(scale),
         start=start_of(int(np.diff(groups.starts).max(initial=0)), functions), basis=basis,
     )  # fmt: skip
-    spread([partial(run, *part) for part in bounds(groups.count, TOGETHER)])
+    run_on_idle_threads([partial(run, *part) for part in bounds(groups.count, TOGETHER)])
     return basis
 
 
@@ -295,7 +295,7 @@ def _inner(entries: Rows, groups: Groups, basis: Array, place: Array) -> tuple[A
         index=entries.index, data=entries.data, basis=basis.astype(np.float64), place=place, columns=columns,
         blocks=values,
     )  # fmt: skip
-    spread([partial(run, *part) for part in bounds(groups.count, TOGETHER)])
+    run_on_idle_threads([partial(run, *part) for part in bounds(groups.count, TOGETHER)])
     return columns, values
 
 

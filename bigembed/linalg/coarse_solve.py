@@ -13,8 +13,8 @@ from scipy.sparse import linalg as sparse_linalg
 
 from bigembed.linalg.coarse import EXACT, FACTOR
 from bigembed.linalg.multigrid import BlockRows, multigrid, settle, transposed
-from bigembed.runtime.blocks import Array, offsets
-from bigembed.runtime.local_pool import spread, stripes, working
+from bigembed.runtime.blocks import Array, offsets, stripes
+from bigembed.runtime.executors import chosen_executor, run_on_idle_threads
 from bigembed.store.vector_space import VectorSpace, assembled
 
 SHIFT = 1e-8
@@ -48,7 +48,7 @@ class Coarse:
     def load(cls, space: VectorSpace, plan: Sequence[int]) -> Coarse:
         """Assemble from what :func:`bigembed.linalg.coarse.build` left in the space: the same bytes after a resume."""
         counts, p = plan[:-1], plan[-1]
-        with working():
+        with chosen_executor():
             return cls(space, counts, p, solver_of(space, counts, p))
 
     @cached_property
@@ -58,7 +58,7 @@ class Coarse:
 
     def correction(self, name: str) -> Array:
         """L_c⁻¹ r of the coarse vector of that name, without what is along the known vectors."""
-        with working():
+        with chosen_executor():
             right = self._apart(self.gather(name))
             return self._apart(self.solver.solve(right))
 
@@ -69,7 +69,7 @@ class Coarse:
         def part(start: int, stop: int) -> None:
             vectors[start:stop] -= self.known[start:stop] @ along
 
-        spread([partial(part, *stripe) for stripe in stripes(len(vectors))])
+        run_on_idle_threads([partial(part, *stripe) for stripe in stripes(len(vectors))])
         return vectors
 
     def gather(self, name: str) -> Array:

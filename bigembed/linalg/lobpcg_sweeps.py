@@ -11,8 +11,8 @@ import numpy as np
 
 from bigembed.linalg.coarse import Groups
 from bigembed.linalg.eigenpairs import Reason, extremes
-from bigembed.runtime.blocks import Array
-from bigembed.runtime.local_pool import spread, stripes
+from bigembed.runtime.blocks import Array, stripes
+from bigembed.runtime.executors import run_on_idle_threads
 from bigembed.store.vector_space import tree_sum
 
 # ----------------------------------------------------------------------------------------------------------- state
@@ -239,14 +239,14 @@ def update_block(
         values, inverse if moved else np.ones(m), weight, label, basis, _filled(y),
     )  # fmt: skip
     run = partial(_updated, tuple(map(np.ascontiguousarray, given)), (new_x, new_p, new_w, new_ax, new_ap))
-    sums = spread([partial(run, *stripe) for stripe in stripes(len(scale))])
+    sums = run_on_idle_threads([partial(run, *stripe) for stripe in stripes(len(scale))])
     both = np.concatenate([mix, away_of(mix, inverse, sizes[0])], axis=1)
     drift, wide = overlap @ both, both.shape[1]
     # The restricted images come last, as in [B SB]: PᵀSW follows with the pass.
     coarse = np.empty((len(restricted), 2 * wide + m))
     basis_of = partial(_combined, restricted, 0, [], both, restricted_t, drift, coarse, 0)
     images = partial(_combined, restricted, len(mix), apart, both, restricted_t, known[:, None] * drift, coarse)
-    parts = spread([basis_of, partial(images, wide + m), partial(restrict, label, basis, new_w)])
+    parts = run_on_idle_threads([basis_of, partial(images, wide + m), partial(restrict, label, basis, new_w)])
     coarse[:, wide : wide + m] = parts[-1]
     gram, form, together, squares = (tree_sum([part[k] for part in sums]) for k in range(4))
     return (new_x, new_p, new_w, new_ax, new_ap, coarse), (gram, form, together, squares[0])
@@ -286,7 +286,7 @@ def product_block_grams(block: int, *rest: Any) -> tuple[tuple[Array], Array]:
     xs, ys, (label, basis) = vectors[:count], vectors[count : 2 * count], vectors[2 * count :]
     whole, image = _beside(xs), _beside(ys)
     inner = [partial(_inner, whole, image, *stripe) for stripe in stripes(len(whole))]
-    restricted, *sums = spread([partial(restrict, label, basis, ys[-1]), *inner])
+    restricted, *sums = run_on_idle_threads([partial(restrict, label, basis, ys[-1]), *inner])
     return (restricted,), tree_sum(sums)
 
 

@@ -31,8 +31,8 @@ from scipy import sparse
 
 from bigembed.linalg.coarse import LANES, TOGETHER, Groups, Rows, affordable, aggregates, local, matching, start_of
 from bigembed.linalg.eigenpairs import rayleigh_ritz
-from bigembed.runtime.blocks import Array, bounds
-from bigembed.runtime.local_pool import spread, stripes
+from bigembed.runtime.blocks import Array, bounds, stripes
+from bigembed.runtime.executors import run_on_idle_threads
 
 SHIFT = 1e-8
 """Least eigenvalue that the last level is taken to have."""
@@ -120,7 +120,7 @@ class Multigrid:
         """
         half = -(-right.shape[1] // (2 * LANES)) * LANES
         parts = [right[:, start:stop] for start, stop in bounds(right.shape[1], half)]
-        return np.concatenate(spread([partial(self._filled_cycle, part, 0) for part in parts]), axis=1)
+        return np.concatenate(run_on_idle_threads([partial(self._filled_cycle, part, 0) for part in parts]), axis=1)
 
     def _filled_cycle(self, right: Array, depth: int) -> Array:
         width = right.shape[1]
@@ -212,7 +212,7 @@ def _coarsened(rows: BlockRows) -> tuple[Level, BlockRows]:
         relaxation().galerkin, starts=groups.starts, order=groups.order, label=groups.label, pointer=rows.pointer,
         index=rows.index, blocks=rows.blocks, functions=functions, wide=wide, below=pointer, columns=index, out=blocks,
     )  # fmt: skip
-    spread([partial(run, *part) for part in bounds(groups.count, TOGETHER)])
+    run_on_idle_threads([partial(run, *part) for part in bounds(groups.count, TOGETHER)])
     below = BlockRows(pointer, index, blocks, constant)
     settle(blocks, below.diagonal)
     diagonal = rows.blocks[rows.diagonal].astype(np.float64)
@@ -260,5 +260,5 @@ def _functions(rows: BlockRows, groups: Groups, width: int) -> tuple[Array, Arra
         pointer=rows.pointer, index=rows.index, blocks=rows.blocks, constant=rows.constant,
         start=start_of(most, width), functions=functions, joined=constant,
     )  # fmt: skip
-    spread([partial(run, *part) for part in bounds(groups.count, TOGETHER)])
+    run_on_idle_threads([partial(run, *part) for part in bounds(groups.count, TOGETHER)])
     return functions, constant

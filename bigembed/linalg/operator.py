@@ -14,8 +14,8 @@ from bigembed.errors import InputError
 from bigembed.linalg.moments import tiles
 from bigembed.rows.passes import Parts, reduce_rows
 from bigembed.rows.source import RowBlock, RowSource
-from bigembed.runtime.blocks import Array, is_sparse
-from bigembed.runtime.local_pool import spread, stripes
+from bigembed.runtime.blocks import Array, is_sparse, stripes
+from bigembed.runtime.executors import run_on_idle_threads
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import BlockMatrix, CSRBlock
 from bigembed.store.vector_space import MemorySpace, VectorSpace, tree_sum
@@ -179,7 +179,7 @@ def multiply_block(
     data = stored.data if stored.data.dtype in (np.float32, np.float64) else stored.data.astype(np.float64)
     full = np.concatenate([scale, far_scale])[:, 0]
     given = (stored.indptr.astype(np.int64), stored.indices.astype(np.int32, copy=False), data, full, x, halo, y)
-    spread([partial(_compiled(), *stripe, *given) for stripe in stripes(len(scale))])
+    run_on_idle_threads([partial(_compiled(), *stripe, *given) for stripe in stripes(len(scale))])
     return y, sum(part.nbytes for part in halos)
 
 

@@ -17,7 +17,7 @@ from bigembed.neighbors.graph_stages import neighbor_stages, rerank_stages, sear
 from bigembed.neighbors.search.recall import checked_algorithm, doubts
 from bigembed.rows.graph_source import GraphSource
 from bigembed.rows.input import row_source
-from bigembed.runtime.blocks import remote
+from bigembed.runtime.executors import executor_now
 from bigembed.runtime.parameters import declared
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import run_stages
@@ -146,7 +146,8 @@ def build_neighbor_graph(
 def _of_edges(source: GraphSource, workdir: str | os.PathLike[str] | None) -> NeighborGraph:
     """The graph of edges that somebody else found."""
     run = Run(workdir)
-    run_stages(edge_graph_stages(source.settled(run.root / "exchange") if remote() else source), run)
+    settled = source if executor_now().in_this_process else source.settled(run.root / "exchange")
+    run_stages(edge_graph_stages(settled), run)
     return NeighborGraph(run, source.path is None)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from bigembed.runtime.blocks import Array, bounds, map_blocks, one_blas_thread
-from bigembed.runtime.local_pool import spread, working
+from bigembed.runtime.executors import chosen_executor, run_on_idle_threads
 from bigembed.stages.stage import Context, Cost, Stage
 from bigembed.store.arrays import read_array, read_rows
 
@@ -285,7 +285,7 @@ def harmonics(sample: Array, limit: float = HARMONIC) -> Harmonics:
     stepped = _stepped(unit) | ~moving
     residual, local, new = np.ones(m), np.ones(m), list[int]()
     near: Near | None = None
-    with one_blas_thread(), working():
+    with one_blas_thread(), chosen_executor():
         for l in np.flatnonzero(~stepped).tolist():
             if new and s > 2 * len(new) + 2:
                 earlier = np.take(unit, new, axis=1)
@@ -316,7 +316,7 @@ class Near:
         few = min(NEIGHBORS + 2 * p, s - 1)
         many = min(max(few, round(NEARBY * s)), s - 1)
         norms = np.einsum("ip,ip->i", x, x)
-        found = spread([partial(nearest_rows, x, norms, *part, (few, many)) for part in bounds(s, STRIPE)])
+        found = run_on_idle_threads([partial(nearest_rows, x, norms, *part, (few, many)) for part in bounds(s, STRIPE)])
         return cls(*(np.concatenate(part) for part in zip(*found, strict=True)))
 
 

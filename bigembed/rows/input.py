@@ -32,7 +32,8 @@ from bigembed.rows.opening import (
 from bigembed.rows.reader import two_dimensional
 from bigembed.rows.source import RowSource, rows_at, work_dtype
 from bigembed.rows.sparse import dask_source, group_source, held_source, is_csr_group, stored
-from bigembed.runtime.blocks import Array, remote
+from bigembed.runtime.blocks import Array
+from bigembed.runtime.executors import executor_now
 from bigembed.store.arrays import write_npy
 from bigembed.store.paths import AnyPath, at, is_path
 
@@ -192,7 +193,7 @@ class StreamedRows(RowSource):
 
     def part(self, start: int, stop: int) -> RowSource:
         """With the graph of these rows only, where it goes to another process."""
-        if not remote():
+        if executor_now().in_this_process:
             return self
         import dask
 
@@ -302,9 +303,9 @@ def row_source(
         return _dask_source(X, scratch, name, sparse, missing), False
     if sparse and _is_sparse(X):
         held = held_source(X)
-        return (stored(held, scratch / f"{name}-csr") if remote() else held), True
+        return (held if executor_now().in_this_process else stored(held, scratch / f"{name}-csr")), True
     array = _numpy(without_mask(X) if missing else X)
-    if not remote():
+    if executor_now().in_this_process:
         return RowSource(array.shape, array.dtype, array=array), True
     path = scratch / f"{name}.npy"
     write_npy(path, array)
@@ -330,7 +331,7 @@ def column_source(values: Any, n: int, scratch: AnyPath, name: str) -> RowSource
         if hasattr(values, "dask"):
             values = values.compute()
         array = as_array(values, name)
-        if not remote() or array.dtype == object:
+        if executor_now().in_this_process or array.dtype == object:
             source = RowSource(array.shape, array.dtype, array=array)
         else:
             path = scratch / f"{name}.npy"
@@ -388,7 +389,7 @@ def _dask_source(X: Any, scratch: AnyPath, name: str, sparse: bool, missing: boo
         return dask_source(X, path)
     if (window := window_of(X)) is not None:
         return _window_source(window)
-    if remote() and is_persisted(X):  # (what lies on a cluster cannot be asked for inside of a task)
+    if not executor_now().in_this_process and is_persisted(X):  # (a task cannot ask the cluster for its chunks)
         write_dask(without_mask(X) if missing else X, path)
         return RowSource(tuple(X.shape), np.dtype(X.dtype), path=str(path))
     return _lazy_source(X, missing)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
+from contextlib import contextmanager
 from copy import copy
 from functools import cache, partial
-from itertools import count
 from threading import Lock
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from bigembed.runtime.executors import executor_now
+from bigembed.runtime.runtime import runtime_now
 
 # ------------------------------------------------------------------------------------------------------------ rows
 # Canonical row blocks, and functions mapped over them on whichever Dask scheduler is current.
@@ -25,8 +24,6 @@ import numpy.typing as npt
 # hand.
 
 Array = npt.NDArray[Any]
-T = TypeVar("T")
-Executor = Callable[[Sequence[Callable[[], Any]], str], list[Any]]
 
 BLOCK_BYTES = 32 << 20
 MAX_BLOCK_ROWS = 65_536
@@ -58,6 +55,15 @@ def bounds(n_rows: int, rows: int) -> list[tuple[int, int]]:
     [(0, 2), (2, 4), (4, 5)]
     """
     return [(start, min(start + rows, n_rows)) for start in range(0, n_rows, rows)]
+
+
+STRIPE = 8_192
+"""Rows that a task works on at a time, where idle threads help it."""
+
+
+def stripes(rows: int) -> list[tuple[int, int]]:
+    """Start and stop of each stripe of a block, at least one."""
+    return bounds(rows, STRIPE) or [(0, 0)]
 
 
 def offsets(sizes: Iterable[int]) -> Array:
@@ -96,7 +102,7 @@ def map_blocks(
 def run_tasks(calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
     """The results of calls in their order, from where tasks run in this context; one BLAS thread a call."""
     with one_blas_thread():
-        return _executor.get()(calls, label)
+        return executor_now().run(calls, label, runtime_now().progress)
 
 
 _AS_THEY_ARE = frozenset((str, int, float, bool, type(None)))
@@ -131,162 +137,6 @@ def settled(value: Any) -> Any:
         value = copy(value)
         vars(value).update(fresh)
     return value
-
-
-@contextmanager
-def setting(variable: ContextVar[T], value: T) -> Iterator[None]:
-    """Let a variable have a value in this context."""
-    token = variable.set(value)
-    try:
-        yield
-    finally:
-        variable.reset(token)
-
-
-def executor(run: Executor) -> AbstractContextManager[None]:
-    """Let ``run`` execute every :func:`map_blocks` of this context (progress, retries, deadlines)."""
-    return setting(_executor, run)
-
-
-Ticker = Callable[[str, int, int], None]
-"""Hears the label of a map, how many of its tasks are done, and how many there are."""
-
-
-def ticking(notify: Ticker) -> AbstractContextManager[None]:
-    """Call ``notify`` for every task of this process that is done in this context, one at a time."""
-    return setting(_ticker, notify)
-
-
-_ticker: ContextVar[Ticker | None] = ContextVar("ticker", default=None)
-
-
-class Pool(Protocol):
-    """Threads of this process that stay ready for tasks."""
-
-    @property
-    def count(self) -> int:
-        """How many there are."""
-        ...
-
-    def run(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
-        """The results of the calls, in their order."""
-        ...
-
-
-def pooled(pool: Pool) -> AbstractContextManager[None]:
-    """Let the threads of ``pool`` take the tasks of this context where Dask would give them to threads of this process.
-
-    Dask takes 2 ms for the tasks of a map, as long as many of them take. Where it would not use threads, the pool has
-    a single one, and is not asked.
-    """
-    return setting(_pool, pool if _executor.get() is _dask_executor else None)
-
-
-_pool: ContextVar[Pool | None] = ContextVar("pool", default=None)
-
-
-def _ticked(calls: Sequence[Callable[[], Any]], label: str, notify: Ticker) -> list[Callable[[], Any]]:
-    lock, done = Lock(), count(1)
-
-    def ticked(call: Callable[[], Any]) -> Any:
-        result = call()
-        with lock:
-            notify(label, next(done), len(calls))
-        return result
-
-    return [partial(ticked, call) for call in calls]
-
-
-def _dask_executor(calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
-    if (notify := _ticker.get()) is not None and not remote():  # (no other process could)
-        calls = _ticked(calls, label, notify)
-    if len(calls) <= 1 and not _in_other_processes():
-        return [call() for call in calls]
-    if (pool := _pool.get()) is not None and pool.count > 1:
-        return pool.run(calls)
-    import dask.threaded
-
-    graph = {f"{label}-{number}-{os.urandom(8).hex()}": (call,) for number, call in enumerate(calls)}
-    return list((dask.base.get_scheduler() or dask.threaded.get)(graph, list(graph)))
-
-
-_executor: ContextVar[Executor] = ContextVar("executor", default=_dask_executor)
-
-
-def _distributed_client() -> bool:
-    """Whether Dask would send work to other processes. Asks Dask only if it is loaded already."""
-    if "distributed" not in sys.modules:
-        return False
-    import dask.base
-
-    scheduler: Any = dask.base.get_scheduler()
-    return scheduler is not None and "Client" in type(getattr(scheduler, "__self__", None)).__name__
-
-
-def remote() -> bool:
-    """Whether block tasks may run in other processes, which then cannot see arrays of this one."""
-    return _executor.get() is not _dask_executor or _in_other_processes()
-
-
-def _in_other_processes() -> bool:
-    pool = _pool.get()
-    # (The count of a pool asks Dask, which loads it; without distributed the answer below is as quick.)
-    if pool is not None and "distributed" in sys.modules and pool.count > 1:
-        return False
-    return _distributed_client() or _processes()
-
-
-def here() -> bool:
-    """Whether block tasks run in this process for certain, and share its memory."""
-    return not remote() or getattr(_executor.get(), "here", False)
-
-
-def threads() -> int:
-    """Threads of this process that run block tasks; 1 where others may."""
-    run = _executor.get()
-    if run is not _dask_executor:
-        return int(getattr(run, "count", 1))
-    pool = _pool.get()
-    return threads_of_dask() if pool is None else pool.count
-
-
-def dask_runs() -> bool:
-    """Whether the tasks of this context are given to Dask."""
-    return _executor.get() is _dask_executor
-
-
-def threads_of_dask() -> int:
-    """Threads of this process that Dask would run them in; 1 where others may."""
-    if _distributed_client() or _processes():
-        return 1
-    import dask
-    import dask.threaded
-    from dask.system import CPU_COUNT
-
-    chosen = "distributed" in sys.modules or dask.config.get("scheduler", None) is not None  # (to ask Dask loads it)
-    if chosen and dask.base.get_scheduler() not in (None, dask.threaded.get):
-        return 1
-    return int(dask.config.get("num_workers", None) or CPU_COUNT)
-
-
-def threads_nearby() -> int:
-    """Threads of all workers of the current Dask client, where their addresses are within this machine; otherwise 0."""
-    if _executor.get() is not _dask_executor or not _distributed_client():
-        return 0
-    import dask.base
-
-    client: Any = getattr(dask.base.get_scheduler(), "__self__", None)
-    workers = client.scheduler_info(n_workers=-1)["workers"]
-    near = all(re.match(r"inproc://|\w+://(127\.|localhost:|\[::1\])", address) for address in workers)
-    return sum(int(worker["nthreads"]) for worker in workers.values()) if near else 0
-
-
-def _processes() -> bool:
-    if "dask" not in sys.modules:
-        return False
-    import dask
-
-    return dask.config.get("scheduler", None) in ("processes", "multiprocessing")
 
 
 def _one_task(parent: int, call: Callable[[], Any]) -> Any:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from contextvars import ContextVar
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,8 +14,9 @@ import numpy as np
 from bigembed.errors import DamagedError, DamageWarning, MissingPathError
 from bigembed.rows.passes import MAX_GROUPS
 from bigembed.rows.source import RowSource
-from bigembed.runtime.blocks import one_blas_thread, setting
-from bigembed.runtime.local_pool import working
+from bigembed.runtime.blocks import one_blas_thread
+from bigembed.runtime.executors import chosen_executor
+from bigembed.runtime.runtime import Event, Observer, runtime_now, using
 from bigembed.stages.reuse import Identity, Prints, identity_of, supersede, usable
 from bigembed.stages.runs import DeclaredInputs, PartOfRun, Run, inside
 from bigembed.store import files as documents
@@ -25,7 +25,7 @@ from bigembed.store import manifests as roots
 from bigembed.store.exchange import FORMAT, Exchange
 from bigembed.store.files import digest_of
 from bigembed.store.locks import Lock, hold
-from bigembed.store.paths import AnyPath, PathLike, at, remove
+from bigembed.store.paths import AnyPath, at, remove
 
 # ---------------------------------------------------------------------------------------------------------- stages
 # Stages: what a method consists of, and the runner that computes, publishes and resumes them.
@@ -95,22 +95,6 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Event:
-    """What the runner reports to an observer."""
-
-    kind: str
-    """``start``, ``done``, ``reused``, ``note``, ``blocks`` (``results``: how many are ``done`` of ``total``), or
-    ``worker`` (``results``: which ``worker``, its ``state``, and ``since`` when it is silent)."""
-    stage: str
-    seconds: float = 0.0
-    results: Mapping[str, Any] = field(default_factory=dict)
-    message: str = ""
-
-
-Observer = Callable[[Event], None]
-
-
-@dataclass(frozen=True)
 class Context:
     """Give the function of a stage what it works with: the inputs that the stage declares, and folders of its own."""
 
@@ -177,31 +161,14 @@ class Context:
         self.observer(Event("note", self.stage.name, message=message))
 
 
-def silent(event: Event) -> None:
-    """The observer that says nothing."""
-
-
-_observer: ContextVar[Observer] = ContextVar("observer", default=silent)
-
-
-def observer_now() -> Observer:
-    """Who hears the events of runs in this context."""
-    return _observer.get()
-
-
-def observing(observer: Observer) -> AbstractContextManager[None]:
-    """Let ``observer`` hear every event of the runs in this context."""
-    return setting(_observer, observer)
-
-
 def run_stages(stages: Sequence[Stage], run: Run, of: Sequence[Stage] = ()) -> None:
     """Compute and publish every stage that is not published already with the same key.
 
     What is published of them for something else is superseded before anything is computed. ``of``: all stages of the
     run, where ``stages`` are those to compute now; any other is then superseded, too, and deleted at the end.
     """
-    observer, prints = _observer.get(), Prints()
-    with locked(run) as lock, one_blas_thread(), working():
+    observer, prints = runtime_now().observer, Prints()
+    with locked(run) as lock, one_blas_thread(), chosen_executor():
         if not run.temporary:
             supersede(of or stages, run, whole=bool(of), prints=prints)
         for stage in stages:
@@ -280,36 +247,20 @@ def _exchange(run: Run, stage: Stage, identity: Identity, observer: Observer) ->
 
 
 def exchange_home(run: Run) -> AnyPath:
-    """Where the exchanges of a run lie: in it, or in the folder of :func:`exchanging`, under its own name."""
-    scratch = _scratch.get()
+    """Where the exchanges of a run lie: in it, or in the scratch folder of the runtime, under its own name."""
+    scratch = runtime_now().scratch
     if scratch is None or run.temporary:
         return run.root / "exchange"
     return at(scratch) / f"exchange-{digest_of(str(run.root))[:16]}"
 
 
-_scratch: ContextVar[PathLike | None] = ContextVar("scratch", default=None)
-
-
-def exchanging(folder: PathLike | None) -> AbstractContextManager[None]:
-    """Let exchanges lie in ``folder`` instead of in their runs; None for in the runs.
-
-    Blocks leave pieces for each other in every pass of a solve: where a run lies in an object store, a file system
-    that all workers see is quicker. A killed run is resumed with the same folder, or starts its stage again.
-    """
-    return setting(_scratch, folder)
-
-
-_held: ContextVar[tuple[AnyPath, Lock] | None] = ContextVar("held", default=None)
-
-
 @contextmanager
 def locked(run: Run) -> Iterator[Lock | None]:
     """Hold the run: one writes at a time. What :func:`keeping` holds is held; nobody else knows a temporary run."""
-    held = _held.get()
     if run.temporary:
         yield None
-    elif held is not None and held[0] == run.root:
-        yield held[1]
+    elif (lock := runtime_now().locks.get(str(run.root))) is not None:
+        yield lock
     else:
         with hold(run.root) as lock:
             roots.mend(run.root, run.kind)
@@ -319,13 +270,9 @@ def locked(run: Run) -> Iterator[Lock | None]:
 @contextmanager
 def keeping(run: Run) -> Iterator[Lock]:
     """Hold the run over several :func:`run_stages`, for a job that does more than those."""
-    with hold(run.root) as lock:
+    with hold(run.root) as lock, using(locks={**runtime_now().locks, str(run.root): lock}):
         roots.mend(run.root, run.kind)
-        token = _held.set((run.root, lock))
-        try:
-            yield lock
-        finally:
-            _held.reset(token)
+        yield lock
 
 
 # ----------------------------------------------------------------------------------------------------------- costs

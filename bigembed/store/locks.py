@@ -12,13 +12,13 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from bigembed.errors import BigembedError, LockedError
+from bigembed.runtime.runtime import runtime_now, using
 from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import AnyPath, PathLike, at, create, remove, remove_file, retire, rewrite, touch
 
@@ -345,7 +345,6 @@ def _text(value: dict[str, Any]) -> bytes:
 
 AGAIN = 2.0
 """Seconds between two looks whether another process is done with an object."""
-_held: ContextVar[tuple[str, ...]] = ContextVar("held", default=())
 
 
 @contextmanager
@@ -354,24 +353,24 @@ def output_lock(*outputs: PathLike) -> Iterator[None]:
 
     The lock is ``.NAME.making`` beside each output, and is removed at the end; in an object store a small mark stays.
     """
-    places = {str(place): place for place in (at(output).absolute() for output in outputs)}
-    names = sorted(set(places) - set(_held.get()))
-    token = _held.set((*_held.get(), *names))
-    try:
-        with ExitStack() as stack:
-            for name in names:
-                stack.enter_context(_made(places[name]))
-            yield
-    finally:
-        _held.reset(token)
+    marks = {str(mark): mark for mark in map(_mark, outputs)}
+    with ExitStack() as stack:
+        for name in sorted(marks.keys() - runtime_now().locks.keys()):
+            stack.enter_context(_made(marks[name]))
+        yield
+
+
+def _mark(output: PathLike) -> AnyPath:
+    place = at(output).absolute()
+    return place.with_name(f".{place.name}.making")
 
 
 @contextmanager
-def _made(place: AnyPath) -> Iterator[None]:
-    mark = place.with_name(f".{place.name}.making")
+def _made(mark: AnyPath) -> Iterator[None]:
     lock = _begun(mark)
     try:
-        yield
+        with using(locks={**runtime_now().locks, str(mark): lock}):
+            yield
     finally:
         _ended(mark, lock)
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from contextvars import ContextVar
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from bigembed.errors import DamagedError, InputError
-from bigembed.runtime.blocks import Array, Executor, executor, here, map_blocks, threads_nearby
-from bigembed.runtime.local_pool import Threads, working
+from bigembed.runtime.blocks import Array, map_blocks
+from bigembed.runtime.executors import chosen_executor
+from bigembed.runtime.runtime import runtime_now, using
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import BlockMatrix, CSRBlock, MemoryMatrix, decoded
 from bigembed.store.vector_space import MemorySpace, VectorSpace, copy_vectors
@@ -169,37 +169,6 @@ SECONDS, TIMES = 60.0, 30.0
 """Between two checkpoints at the least: seconds, and how often the time that the last one took."""
 
 
-@dataclass(frozen=True)
-class Offer:
-    """What solvers of a context may take for their vectors."""
-
-    limit: int | None = None
-    """Bytes; 0 for files, None for a share of what is free."""
-    run: Executor | None = None
-    """What computes with them in this process, where tasks run elsewhere."""
-    ready: Callable[[], None] | None = None
-    """Called before that."""
-
-
-@contextmanager
-def holding(limit: int | None, run: Executor | None = None, ready: Callable[[], None] | None = None) -> Iterator[None]:
-    """Let solvers in this context hold ``limit`` bytes of vectors in memory: 0 for files, None for a share of what is
-    free.
-
-    Where tasks run in other processes, none are held, unless ``run`` computes with them in this one; ``ready`` is
-    called before that (for the others to give back memory that they do not need).
-    """
-    token = _offer.set(Offer(limit, run, ready))
-    try:
-        yield
-    finally:
-        _offer.reset(token)
-
-
-_NOTHING = Offer()
-_offer: ContextVar[Offer] = ContextVar("offer", default=_NOTHING)
-
-
 @contextmanager
 def held(need: int) -> Iterator[tuple[bool, str]]:
     """Whether vectors that take ``need`` bytes are held in this process, and why. Tasks in this context then run here.
@@ -208,31 +177,27 @@ def held(need: int) -> Iterator[tuple[bool, str]]:
     user's), and what was planned for them or is free suffices. The workers are idle meanwhile: several processes would
     send each other the vectors through files.
     """
-    offer, run = _offer.get(), None
-    if not here():
-        run = offer.run or (Threads(threads) if (threads := threads_nearby()) else None)
-        if run is None:
+    with chosen_executor() as executor:
+        limit, alone = _limit(), executor.in_this_process
+        if not alone and executor.pool is None:
             yield False, "in files, since tasks run in other processes"
-            return
-    limit = _limit(offer)
-    if need > limit:
-        yield False, f"in files, since they take {_gib(need)} and may take {_gib(limit)} of this process"
-        return
-    where = f"in memory, {_gib(need)}"
-    if run is not None:
-        where = f"in the memory of this process, {_gib(need)}, which solves with them while the workers idle"
-        if offer.ready is not None:
-            offer.ready()
-    with nullcontext() if run is None else executor(run), working():
-        yield True, where
+        elif need > limit:
+            yield False, f"in files, since they take {_gib(need)} and may take {_gib(limit)} of this process"
+        elif alone:
+            yield True, f"in memory, {_gib(need)}"
+        else:
+            executor.free_memory()
+            with using(executor=executor.pool):
+                where = f"in the memory of this process, {_gib(need)}"
+                yield True, f"{where}, which solves with them while the workers idle"
 
 
-def _limit(offer: Offer) -> int:
-    """Bytes that vectors may take: as offered, and never more than is free now."""
+def _limit() -> int:
+    """Bytes that vectors may take: as the runtime says, and never more than is free now."""
     import psutil
 
-    free = int(psutil.virtual_memory().available)
-    return free // SHARE if offer.limit is None else min(offer.limit, int(FREE * free))
+    free, limit = int(psutil.virtual_memory().available), runtime_now().vector_memory
+    return free // SHARE if limit is None else min(limit, int(FREE * free))
 
 
 def _gib(count: float) -> str:

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from bigembed.errors import InputError
-from bigembed.runtime.blocks import Array, here, one_blas_thread, run_tasks, settled
-from bigembed.runtime.local_pool import working
+from bigembed.runtime.blocks import Array, one_blas_thread, run_tasks, settled
+from bigembed.runtime.executors import chosen_executor
 from bigembed.store.matrix import BlockMatrix
 
 
@@ -128,8 +128,8 @@ class MemorySpace:
             "arguments": settled(tuple(arguments)),
         }
         calls = [partial(self._task, block, compute=function, **what) for block in order]
-        with working(), one_blas_thread():
-            if len(calls) > 1 and here():
+        with chosen_executor() as executor, one_blas_thread():
+            if len(calls) > 1 and executor.in_this_process:
                 done = run_tasks(calls, function.__name__.strip("_"))
             else:  # (a small space beside tasks that run elsewhere)
                 done = [call() for call in calls]

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from bigembed.maps.registry import REGISTRY
-from bigembed.runtime.blocks import executor
 from tests.blocks import blocks_for
 from tests.cases import CASES
-from tests.executors import Killed, maps
+from tests.executors import Killed, executor, maps
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
 N, STEPS = 400, 7

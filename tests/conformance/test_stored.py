@@ -16,14 +16,14 @@ import bigembed as be
 from bigembed.errors import ExistingOutputError, NotFittedError, StaleError
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.rows.graph_source import GraphSource
-from bigembed.runtime.blocks import executor
+from bigembed.runtime.runtime import Event, using
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Event, observing
 from tests.blocks import blocks_for
 from tests.cases import CASES, EACH, FEW_ROWS, Case, csr
 from tests.cases import fitted as fitted_once
 from tests.conformance.digest import digests
 from tests.digests import published
+from tests.executors import executor
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
 N = FEW_ROWS
@@ -98,7 +98,7 @@ class Recorder:
         return [call() for call in calls]
 
     def fit(self, case: Case, X: Any, place: Path) -> Any:
-        with executor(self), observing(self.hear):
+        with executor(self), using(observer=self.hear):
             fitted = case.fit(X, workdir=place)
         del self.maps[""]
         return fitted

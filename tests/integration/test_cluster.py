@@ -20,7 +20,9 @@ from bigembed.errors import ClusterError, InputError, InterruptedRun, WorkerAcce
 from bigembed.jobs.places.cluster import choose, cluster
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.place import closed, prove_access
-from bigembed.runtime.blocks import executor, map_blocks
+from bigembed.runtime.blocks import map_blocks
+from bigembed.runtime.runtime import using
+from tests.executors import executor
 from tests.integration import block_tasks as tasks
 
 pytestmark = pytest.mark.cluster
@@ -35,10 +37,10 @@ def place():
 
 def test_results_in_order_and_few_in_flight(place):
     seen = []
-    from bigembed.jobs.places.inflight import client_executor
+    from bigembed.jobs.places.inflight import ClientExecutor
 
-    run = client_executor(place.client, 60, lambda label, done, total: seen.append((label, done, total)))
-    with executor(run):
+    run = ClientExecutor(place.client, 60)
+    with using(executor=run, progress=lambda label, done, total: seen.append((label, done, total))):
         assert map_blocks(tasks.square, [(i,) for i in range(50)], label="square") == [i * i for i in range(50)]
     assert seen[-1] == ("square", 50, 50)
     assert [done for _, done, _ in seen] == sorted(done for _, done, _ in seen)

@@ -14,8 +14,10 @@ import pytest
 
 from bigembed.jobs.places.cluster import cluster
 from bigembed.jobs.places.cluster_table import ClusterTable
-from bigembed.runtime.blocks import executor, map_blocks
+from bigembed.runtime.blocks import map_blocks
+from bigembed.runtime.runtime import using
 from bigembed.store.arrays import read_array
+from tests.executors import executor
 from tests.integration import block_tasks as tasks
 from tests.integration.test_job_process import LONG, start, wait_for, write
 
@@ -57,7 +59,8 @@ def test_a_job_goes_on_without_a_frozen_worker(tmp_path):
 def test_results_that_a_frozen_worker_holds_are_computed_again_and_a_busy_worker_is_left():
     told, others = [], workers()
     with (
-        cluster(ClusterTable(workers=2, memory=1 << 30, frozen_timeout=2.0), "embedded", observer=told.append) as place,
+        using(observer=told.append),
+        cluster(ClusterTable(workers=2, memory=1 << 30, frozen_timeout=2.0), "embedded") as place,
         executor(place.executor),
     ):
         assert map_blocks(tasks.hold_the_interpreter, [(2.5,)] * 2) == [True] * 2

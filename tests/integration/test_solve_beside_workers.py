@@ -19,15 +19,14 @@ from bigembed.errors import InterruptedRun
 from bigembed.estimator import graph_input as given_weights
 from bigembed.jobs.places.cluster import cluster
 from bigembed.jobs.places.cluster_table import ClusterTable
+from bigembed.jobs.places.inflight import ClientExecutor
 from bigembed.jobs.places.place import Place
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.watching.reporter import RunOptions
 from bigembed.jobs.watching.status import read_status
-from bigembed.runtime.blocks import executor
-from bigembed.stages.stage import observing
+from bigembed.runtime.runtime import using
 from bigembed.store import spaces as held_space
-from bigembed.store.spaces import holding
 from tests.blocks import blocks_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
@@ -69,7 +68,7 @@ def fitted(weights: Any, event: Any = lambda message: None) -> tuple[bytes, str]
         notes.append(one.message)
         event(one.message)
 
-    with blocks_of(700), pytest.MonkeyPatch.context() as patch, observing(observe):
+    with blocks_of(700), pytest.MonkeyPatch.context() as patch, using(observer=observe):
         patch.setattr(given_weights, "MAX_BLOCK_ROWS", 700)
         map_ = be.LaplacianEigenmaps(3, random_state=0).fit(weights)
     assert len(map_._run.results("kernel")["rows"]) > 2
@@ -95,13 +94,13 @@ def test_the_same_bytes_beside_workers_and_through_files_whatever_becomes_of_a_w
 
     with dask.config.set(scheduler="threads"):
         assert fitted(weights)[0] == expected
-    with executor(place.executor):
+    with using(executor=ClientExecutor(place.client, 60)):
         found, notes = fitted(weights)
         assert (found == expected, FILES in notes) == (True, True)
-        with holding(ROOM, place.beside, place.rest):
-            found, notes = fitted(weights, kill)
-        assert (found == expected, HERE in notes) == (True, True)
-        assert killed
+    with using(executor=place.executor, vector_memory=ROOM):
+        found, notes = fitted(weights, kill)
+    assert (found == expected, HERE in notes) == (True, True)
+    assert killed
 
 
 def test_the_memory_is_that_of_this_process_where_a_client_of_the_users_has_workers_on_this_machine(

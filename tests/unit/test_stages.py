@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from bigembed.errors import DamagedError, DamageWarning, ExistingOutputError, LockedError
+from bigembed.runtime.runtime import Event, using
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Event, Stage, locked, observing, run_stages
+from bigembed.stages.stage import Context, Stage, locked, run_stages
 from bigembed.store import manifests as manifest
 from bigembed.store import manifests as roots
 from bigembed.store.arrays import read_array, write_array
@@ -54,7 +55,7 @@ def test_a_second_run_computes_nothing(tmp_path: Path) -> None:
     run_stages(counter.stages(), Run(tmp_path / "run"))
     run = Run(tmp_path / "run")
     heard: list[Event] = []
-    with observing(heard.append):
+    with using(observer=heard.append):
         run_stages(counter.stages(), run)
     assert counter.runs == ["first", "second"]
     assert [(event.kind, event.stage) for event in heard] == [("reused", "first"), ("reused", "second")]
@@ -237,7 +238,7 @@ def test_a_stage_begins_anew_with_a_note_where_another_version_was_killed(tmp_pa
     own = json.loads(file.read_text())
     found = own["key"] if mark == "as it was" else own | mark if isinstance(mark, dict) else mark
     file.write_text(json.dumps(found))
-    with observing(lambda event: notes.append(event.message) if event.kind == "note" else None):
+    with using(observer=lambda event: notes.append(event.message) if event.kind == "note" else None):
         run_stages([resuming(seen)], Run(tmp_path / "run"))
     assert seen[-1] == []
     assert any("another version" in note for note in notes) == (mark != [1])

@@ -14,18 +14,18 @@ from typing import Any
 from bigembed.errors import ClusterError, JobError
 from bigembed.jobs.places.cluster_table import ClusterTable, address_problems
 from bigembed.jobs.places.embedded import EMBEDDED, client_security, machine_memory
-from bigembed.jobs.places.inflight import client_executor
-from bigembed.jobs.places.place import START_TIMEOUT, Place, PlaceKind, Progress, closed, no_progress, settings
+from bigembed.jobs.places.inflight import ClientExecutor
+from bigembed.jobs.places.place import START_TIMEOUT, Place, PlaceKind, closed, settings
 from bigembed.jobs.places.slurm import SLURM
 from bigembed.jobs.places.worker_monitor import WorkerMonitor
-from bigembed.runtime.local_pool import Threads
-from bigembed.stages.stage import Observer, silent
+from bigembed.runtime.executors import LocalPool
+from bigembed.runtime.runtime import runtime_now
 
 # ---------------------------------------------------------------------------------------------------------- remote
 # A Dask cluster that runs already; its own limits hold.
 
 
-def remote(table: ClusterTable, progress: Progress, observer: Observer, stack: ExitStack) -> Place:
+def remote(table: ClusterTable, stack: ExitStack) -> Place:
     """A running cluster; its own limits hold."""
     import dask
     from distributed import Client
@@ -51,8 +51,8 @@ def remote(table: ClusterTable, progress: Progress, observer: Observer, stack: E
     limit = min([*limits, *([table.memory] if table.memory else [])], default=None)
     count = sum(int(worker["nthreads"]) for worker in workers.values())
     threads = max(int(worker["nthreads"]) for worker in workers.values())
-    monitor = WorkerMonitor(client, table.frozen_timeout, observer)
-    run = client_executor(client, table.patience, progress, monitor=monitor)
+    monitor = WorkerMonitor(client, table.frozen_timeout, runtime_now().observer)
+    run = ClientExecutor(client, table.patience, monitor=monitor)
     pids = _local_pids(client, monitor)
     return Place("remote", run, count, limit // threads if limit else None, client, pids, monitor)
 
@@ -121,13 +121,11 @@ def choose(table: ClusterTable, shape: tuple[int, int], nbytes: int) -> str:
 
 
 @contextmanager
-def cluster(
-    table: ClusterTable, kind: str, progress: Progress = no_progress, observer: Observer = silent
-) -> Iterator[Place]:
-    """The place of this kind, closed at the end. ``observer`` hears of workers that are frozen."""
+def cluster(table: ClusterTable, kind: str) -> Iterator[Place]:
+    """The place of this kind, closed at the end. The observer of the runtime hears of workers that are frozen."""
     start = KINDS[kind].start
     if start is None:
-        yield Place(kind, Threads(1, progress), 1, machine_memory())
+        yield Place(kind, LocalPool(), 1, machine_memory())
         return
     with ExitStack() as stack:
-        yield start(table, progress, observer, stack)
+        yield start(table, stack)

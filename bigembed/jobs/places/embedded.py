@@ -18,12 +18,12 @@ from typing import Any
 
 from bigembed.errors import ClusterError, JobError, OpenClusterWarning
 from bigembed.jobs.places.cluster_table import ClusterTable
-from bigembed.jobs.places.inflight import client_executor
-from bigembed.jobs.places.place import MMAPPED, START_TIMEOUT, TRIMMED, Place, PlaceKind, Progress, closed, settings
+from bigembed.jobs.places.inflight import ClientExecutor
+from bigembed.jobs.places.place import MMAPPED, START_TIMEOUT, TRIMMED, Place, PlaceKind, closed, settings
 from bigembed.jobs.places.preload import ERRORS
 from bigembed.jobs.places.worker_monitor import WorkerMonitor
-from bigembed.runtime.local_pool import Threads
-from bigembed.stages.stage import Observer
+from bigembed.runtime.executors import LocalPool
+from bigembed.runtime.runtime import runtime_now
 from bigembed.store.files import temporary
 
 # -------------------------------------------------------------------------------------------------------- security
@@ -134,7 +134,7 @@ PRINTED_MAX = 16 << 10
 """Bytes of it that are logged, the last ones."""
 
 
-def embedded(table: ClusterTable, progress: Progress, observer: Observer, stack: ExitStack) -> Place:
+def embedded(table: ClusterTable, stack: ExitStack) -> Place:
     """Worker processes on this machine, one thread each; the scheduler in this process, on 127.0.0.1 only."""
     import dask
     from distributed import Client
@@ -153,11 +153,11 @@ def embedded(table: ClusterTable, progress: Progress, observer: Observer, stack:
     stack.callback(closed, local, 10)
     client = Client(local, set_as_default=True)
     stack.callback(closed, client, 10)
-    monitor = WorkerMonitor(client, table.frozen_timeout, observer)
-    run = client_executor(client, table.patience, progress, monitor=monitor)
+    monitor = WorkerMonitor(client, table.frozen_timeout, runtime_now().observer)
     count = worker_count(table)
-    beside = Threads(threads_beside(count), progress)
-    return Place("embedded", run, count, embedded_memory(table), client, monitor=monitor, beside=beside)
+    pool = stack.enter_context(LocalPool(threads_beside(count)))
+    executor = ClientExecutor(client, table.patience, monitor=monitor, pool=pool)
+    return Place("embedded", executor, count, embedded_memory(table), client, monitor=monitor)
 
 
 EMBEDDED = PlaceKind("{workers} workers on this machine", embedded, local=True)

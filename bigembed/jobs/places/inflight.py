@@ -17,9 +17,11 @@ from typing import Any
 
 from bigembed.errors import BigembedError, ClusterError, InterruptedRun
 from bigembed.jobs.places.cluster_table import ClusterTable
-from bigembed.jobs.places.place import Progress, no_progress
 from bigembed.jobs.places.worker_monitor import WorkerMonitor
-from bigembed.runtime.blocks import Executor, bounds
+from bigembed.runtime.blocks import bounds
+from bigembed.runtime.executors import LocalPool
+from bigembed.runtime.runtime import Progress, no_progress
+from bigembed.store.spaces import give_back
 
 HANDED_OUT = 0.002
 """Seconds of the processor that a task takes of the process that hands it out, about (``benchmarks/scheduler.py``)."""
@@ -244,22 +246,33 @@ def run_task(task: Callable[[], Any]) -> Any:
     return task()
 
 
-def client_executor(
-    client: Any,
-    timeout: float,
-    progress: Progress = no_progress,
-    why: Callable[[], str] = str,
-    monitor: WorkerMonitor | None = None,
-) -> Executor:
+class ClientExecutor:
     """Tasks on a distributed client. Few are in flight at a time; those whose worker died are run again.
 
     ``timeout``: seconds without any worker after which the job ends with :class:`ClusterError`, which says ``why()``.
-    ``monitor``: who looks after the workers meanwhile.
+    ``monitor``: who looks after the workers meanwhile. ``pool``: threads of this process that may take tasks while the
+    workers idle, where those are all on this machine.
     """
-    watched = monitor or WorkerMonitor(client, ClusterTable().frozen_timeout)
-    pace: dict[str, float] = {}
 
-    def run(calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
-        return Flight(client, calls, label, timeout, progress, why, watched, pace).land()
+    in_this_process = False
 
-    return run
+    def __init__(
+        self,
+        client: Any,
+        timeout: float,
+        why: Callable[[], str] = str,
+        monitor: WorkerMonitor | None = None,
+        pool: LocalPool | None = None,
+    ) -> None:
+        self.client, self.timeout, self.why, self.pool = client, timeout, why, pool
+        self.monitor = monitor or WorkerMonitor(client, ClusterTable().frozen_timeout)
+        self.pace: dict[str, float] = {}
+
+    def run(self, calls: Sequence[Callable[[], Any]], label: str, progress: Progress | None = None) -> list[Any]:
+        """Return the results of the calls, in their order."""
+        given = self.client, calls, label, self.timeout, progress or no_progress
+        return Flight(*given, self.why, self.monitor, self.pace).land()
+
+    def free_memory(self) -> None:
+        """Let the workers give back memory that they do not use."""
+        self.monitor.awaited(lambda: self.client.run(give_back, on_error="ignore", asynchronous=True))

@@ -12,9 +12,8 @@ from typing import Any
 from bigembed.errors import StoreAccessError, UnreachableError, WorkerAccessError
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.worker_monitor import WorkerMonitor
-from bigembed.runtime.blocks import Executor
+from bigembed.runtime.runtime import Executor
 from bigembed.store.paths import AnyPath, at
-from bigembed.store.spaces import give_back
 
 # -------------------------------------------------------------------------------------------------------- settings
 # Settings of Dask for a job: no silent waiting, no spilling, one thread of everything in a worker.
@@ -145,13 +144,6 @@ def _prove(folder: str, token: str, source: str | None) -> str:
 
 logger = logging.getLogger(__name__)
 
-Progress = Callable[[str, int, int], None]
-"""Told the label, the tasks done and the tasks in all."""
-
-
-def no_progress(label: str, done: int, total: int) -> None:
-    """The progress that nobody watches."""
-
 
 @dataclass
 class Place:
@@ -168,13 +160,6 @@ class Place:
     """Processes on this machine that this one did not start, by role."""
     monitor: WorkerMonitor | None = None
     """Who looks after the workers of the client."""
-    beside: Executor | None = None
-    """What runs tasks in this process while the workers idle; None where they are not all on this machine."""
-
-    def rest(self) -> None:
-        """Let the workers give back memory that they do not use."""
-        if self.monitor is not None:
-            self.monitor.awaited(lambda: self.client.run(give_back, on_error="ignore", asynchronous=True))
 
     def prove_access(self, folder: AnyPath, source: str | None) -> None:
         """Every worker reads what this process wrote into ``folder``, writes there, and reads the input."""
@@ -189,7 +174,7 @@ class PlaceKind:
     words: str
     """What a plan calls it; ``{workers}`` is their number."""
     start: Callable[..., Place] | None = None
-    """From the table [cluster], progress, observer and exit stack to a place; None where nothing need be started."""
+    """From the table [cluster] and an exit stack to a place; None where nothing need be started."""
     inside: bool = False
     """Whether all tasks are in this process."""
     local: bool = False

@@ -23,10 +23,10 @@ from typing import Any
 
 from bigembed.errors import ClusterError, JobError, needed
 from bigembed.jobs.places.cluster_table import ClusterTable
-from bigembed.jobs.places.inflight import client_executor
-from bigembed.jobs.places.place import Place, PlaceKind, Progress, closed, settings
+from bigembed.jobs.places.inflight import ClientExecutor
+from bigembed.jobs.places.place import Place, PlaceKind, closed, settings
 from bigembed.jobs.places.worker_monitor import WorkerMonitor
-from bigembed.stages.stage import Observer
+from bigembed.runtime.runtime import no_progress, runtime_now
 from bigembed.store.files import temporary
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ DEATH_TIMEOUT = 60
 """Seconds after which a worker without its scheduler ends, and its job with it: nobody may be left to cancel it."""
 
 
-def slurm(table: ClusterTable, progress: Progress, observer: Observer, stack: ExitStack) -> Place:
+def slurm(table: ClusterTable, stack: ExitStack) -> Place:
     """Jobs of workers, as the table asks for; the place is there when the first worker is."""
     import dask
 
@@ -63,9 +63,9 @@ def slurm(table: ClusterTable, progress: Progress, observer: Observer, stack: Ex
     queue = Queue(found, name, (table.workers or 1) // table.workers_per_job, folder)
     queue.fill()
     stack.enter_context(queue.kept_full())
-    _await_first(client, queue, table, progress)
-    monitor = WorkerMonitor(client, table.frozen_timeout, observer)
-    executor = client_executor(client, table.patience, progress, queue.standing, monitor)
+    _await_first(client, queue, table)
+    monitor = WorkerMonitor(client, table.frozen_timeout, runtime_now().observer)
+    executor = ClientExecutor(client, table.patience, queue.standing, monitor)
     return Place("slurm", executor, table.workers or 1, table.memory, client, monitor=monitor)
 
 
@@ -283,9 +283,9 @@ class Queue:
         return "".join(f"\n  {logs[-1].name}: {line}" for line in last) if last else ""
 
 
-def _await_first(client: Any, queue: Queue, table: ClusterTable, progress: Progress) -> None:
+def _await_first(client: Any, queue: Queue, table: ClusterTable) -> None:
     """Wait for a worker; the others join while tasks run."""
-    until = time.monotonic() + table.patience
+    until, progress = time.monotonic() + table.patience, runtime_now().progress or no_progress
     while not client.nthreads():
         progress("workers", 0, table.workers or 1)
         if queue.exhausted or time.monotonic() > until:

@@ -14,7 +14,7 @@ from concurrent.futures import TimeoutError as Late
 from dataclasses import dataclass
 from typing import Any
 
-from bigembed.stages.stage import Event, Observer, silent
+from bigembed.runtime.runtime import Event, Observer, silent
 from bigembed.store.locks import moment
 
 LOOK = 5.0

@@ -15,8 +15,9 @@ from bigembed.jobs.places.embedded import embedded_memory, machine_memory, threa
 from bigembed.jobs.places.place import Place, PlaceKind
 from bigembed.jobs.planning.machine import Rates, footprint, imported_here
 from bigembed.jobs.units import size
+from bigembed.runtime.runtime import using
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Cost, exchange_home, exchanging
+from bigembed.stages.stage import Cost, exchange_home
 from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import AnyPath, PathLike
 
@@ -253,7 +254,7 @@ def remains(roots: Iterable[AnyPath], scratch: PathLike | None) -> tuple[int, in
             run, stages = Run(root), root / "stages"
         except (DamagedError, ExistingOutputError):  # (whoever goes on from it says so, or clears it away)
             continue
-        with exchanging(scratch):
+        with using(scratch=scratch):
             exchanged += space(exchange_home(run))
         published = run.published()
         begun += (

@@ -28,9 +28,10 @@ from bigembed.maps.registry import method
 from bigembed.quality.neighborhoods import NEIGHBORS, cost_of, preserved
 from bigembed.rows.opening import open_zarr
 from bigembed.rows.source import RowSource
+from bigembed.runtime.runtime import using
 from bigembed.stages.reuse import outdated, supersede
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Cost, Stage, locked, observing, run_stages
+from bigembed.stages.stage import Context, Cost, Stage, locked, run_stages
 from bigembed.store import manifests
 from bigembed.store.files import digest_of
 from bigembed.store.paths import AnyPath
@@ -271,7 +272,7 @@ def fitted_steps(
     def compute(stages: Sequence[Stage], run: Run) -> None:
         run_stages(stages, run)
 
-    with observing(observer):
+    with using(observer=observer):
         found = prepared(steps_before(job), rows.source(), run, passes, compute)
         run_stages((), run, of=found.stages)
     return found

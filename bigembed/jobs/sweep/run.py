@@ -37,8 +37,9 @@ from bigembed.jobs.sweep.page import (
     write_table,
 )
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
+from bigembed.runtime.runtime import Event, using
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Event, observing, run_stages
+from bigembed.stages.stage import run_stages
 from bigembed.store import manifests
 from bigembed.store.paths import AnyPath
 
@@ -154,7 +155,7 @@ def _stage(leg: Leg, fit: Fit, seen: set[AnyPath], reporter: Reporter) -> Run:
     if leg.folder in seen:
         tell(Event("reused", name, results=run.results(name)))
         return run
-    with observing(tell):
+    with using(observer=tell):
         run_stages([leg.stage], run)
     seen.add(leg.folder)
     return run

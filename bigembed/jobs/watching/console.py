@@ -16,7 +16,7 @@ from bigembed.errors import BigembedError, BigembedWarning
 from bigembed.jobs.places.cluster_table import redacted
 from bigembed.jobs.watching.logs import plain
 from bigembed.jobs.watching.status import status_of, storage_advice
-from bigembed.stages.stage import Event
+from bigembed.runtime.runtime import Event
 
 PLAIN_SECONDS = 60.0
 """Between two plain lines on what a stage is at."""

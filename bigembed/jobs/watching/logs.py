@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bigembed.jobs.places.cluster_table import redacted
-from bigembed.stages.stage import Event
+from bigembed.runtime.runtime import Event
 from bigembed.store.paths import AnyPath, at, is_url, put
 
 NAME = "log.jsonl"

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from bigembed.errors import BigembedWarning, LockedError
-from bigembed.jobs.places.place import Place, Progress, no_progress
+from bigembed.jobs.places.place import Place
 from bigembed.jobs.planning.machine import resident
 from bigembed.jobs.planning.plan import Plan
 from bigembed.jobs.units import size
 from bigembed.jobs.watching.logs import Logs
 from bigembed.jobs.watching.status import Status, check, outcome, status_of
-from bigembed.stages.stage import Event, Observer, silent
+from bigembed.runtime.runtime import Event, Observer, Progress, no_progress, silent
 from bigembed.store.paths import FULL, at, free_bytes, nearest_folder
 
 # ---------------------------------------------------------------------------------------------------------- memory

@@ -26,7 +26,7 @@ from bigembed.errors import (
     WorkerAccessError,
 )
 from bigembed.jobs.places.cluster_table import redacted
-from bigembed.stages.stage import Event
+from bigembed.runtime.runtime import Event
 from bigembed.store import files
 from bigembed.store.locks import Owner, holder, moment
 from bigembed.store.paths import FULL, AnyPath

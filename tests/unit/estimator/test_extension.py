@@ -16,10 +16,10 @@ import bigembed as be
 from bigembed.errors import ComponentsWarning, ExistingOutputError, InputError, LockedError
 from bigembed.estimator import extension
 from bigembed.estimator.transform import groups
-from bigembed.runtime.blocks import executor
 from bigembed.store.arrays import read_array
 from bigembed.store.locks import hold
 from tests.blocks import graph_blocks
+from tests.executors import executor
 
 
 @pytest.fixture

@@ -22,8 +22,9 @@ from bigembed.jobs.spec import parse_job
 from bigembed.jobs.sweep.course import plan_sweep
 from bigembed.jobs.sweep.run import parse_values, sweep, varied
 from bigembed.jobs.watching.reporter import RunOptions
+from bigembed.runtime.runtime import using
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import exchange_home, exchanging
+from bigembed.stages.stage import exchange_home
 from bigembed.store.arrays import read_array
 from bigembed.store.locks import hold
 
@@ -296,7 +297,7 @@ def test_what_a_stopped_sweep_left_is_room_for_what_goes_on(asked, tmp_path, mon
     (manifest,) = list((tmp_path / "sweep.zarr/stages").glob("coordinates-*/manifest/coordinates.json"))[:1]
     manifest.unlink()  # as if it had been killed there
     run = Run(manifest.parents[1])
-    with exchanging(job.output.scratch):
+    with using(scratch=job.output.scratch):
         left = exchange_home(run) / "coordinates"
     left.mkdir(parents=True)
     (left / "piece").write_bytes(bytes(64 << 20))

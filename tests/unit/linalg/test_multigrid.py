@@ -9,8 +9,8 @@ import pytest
 
 from bigembed.linalg import coarse, coarse_solve, lobpcg, multigrid
 from bigembed.linalg.lobpcg import State
-from bigembed.runtime.blocks import executor
-from bigembed.runtime.local_pool import Threads, working
+from bigembed.runtime.executors import LocalPool
+from bigembed.runtime.runtime import using
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def test_cycle_is_linear_symmetric_and_positive(levels):
 def test_parts_of_the_columns_on_two_threads_have_the_same_bytes(levels, width):
     right = np.random.default_rng(0).standard_normal((levels.levels[0].rows.size, width)).astype(np.float32)
     alone = levels.solve(right)
-    with executor(Threads(2)), working():
+    with LocalPool(2) as pool, using(executor=pool):
         assert levels.solve(right).tobytes() == alone.tobytes()
     last = levels.solve(right[:, -1:])  # (a column by itself)
     np.testing.assert_allclose(alone[:, -1:], last, atol=1e-4 * np.abs(last).max())

@@ -18,16 +18,15 @@ from bigembed.estimator import graph_input as given_weights
 from bigembed.linalg import lobpcg
 from bigembed.linalg.operator import SparseOperator
 from bigembed.maps.walk import spectral
-from bigembed.runtime.blocks import executor, here
-from bigembed.runtime.local_pool import Threads
-from bigembed.stages.stage import observing
+from bigembed.runtime.executors import LocalPool, executor_now
+from bigembed.runtime.runtime import using
 from bigembed.store import spaces as held_space
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import CSRBlock, MappedMatrix
-from bigembed.store.spaces import Checkpoints, StoredSpace, held, holding, in_memory
+from bigembed.store.spaces import Checkpoints, StoredSpace, held, in_memory
 from bigembed.store.vector_space import MemorySpace, copy_vectors
 from tests.blocks import blocks_of
-from tests.executors import maps
+from tests.executors import GivenExecutor, executor, maps
 
 FILES, MEMORY = 0, 1 << 30
 
@@ -161,7 +160,7 @@ def test_a_solve_takes_no_more_of_the_disk_than_was_planned(
         there = tmp_path.glob("exchange/solve/component0/*/*")
         sizes.append(sum(file.stat().st_size for file in there))
 
-    with blocks_of(500), observing(look), holding(FILES):
+    with blocks_of(500), using(observer=look, vector_memory=FILES):
         be.LaplacianEigenmaps(10, random_state=0, tol=1e-4, workdir=str(tmp_path)).fit(graphs.swiss_roll(n))
     planned = spectral.solve_cost(asked, n, 15, 500).scratch
     generation = 5.5 * 8 * n * spectral.block_width(10)
@@ -180,25 +179,27 @@ def test_memory_is_taken_where_tasks_are_in_this_process_or_beside_it_and_there_
     def taken(need: int) -> tuple[bool, bool]:
         """Whether vectors are in memory, and tasks then in this process."""
         with held(need) as (inside, _):
-            return inside, here()
+            return inside, executor_now().in_this_process
 
     assert taken(1 << 20) == (True, True)
     assert taken(1 << 60) == (False, True)
-    with holding(5):
+    with using(vector_memory=5):
         assert (taken(5), taken(6)) == ((True, True), (False, True))
         with executor(maps()[0]):  # (which may be anywhere)
             assert taken(5) == (False, False)
-    with executor(maps()[0]), holding(5, Threads(2), lambda: ready.append("ready")):
+    free = partial(ready.append, "ready")
+    with LocalPool(2) as pool, using(executor=GivenExecutor(maps()[0], pool, free), vector_memory=5):
         assert (taken(6), ready) == ((False, False), [])
         assert (taken(5), ready) == ((True, True), ["ready"])
-    with holding(1 << 60):  # (more is planned than is free)
+    with using(vector_memory=1 << 60):  # (more is planned than is free)
         assert taken(1 << 50) == (False, True)
 
 
 def test_threads_keep_the_order_and_end_with_the_first_error() -> None:
     heard: list[int] = []
-    run = Threads(2, lambda label, done, total: heard.append(done))
-    assert run([partial(abs, -i) for i in range(9)], "abs") == list(range(9))
+    with LocalPool(2) as pool:
+        calls = [partial(abs, -i) for i in range(9)]
+        assert pool.run(calls, "abs", lambda label, done, total: heard.append(done)) == list(range(9))
     assert heard == list(range(10))
     begun: list[int] = []
 
@@ -207,8 +208,8 @@ def test_threads_keep_the_order_and_end_with_the_first_error() -> None:
         raise Ended(i)
 
     for threads in (1, 2):
-        with pytest.raises(Ended):
-            Threads(threads)([partial(fail, i) for i in range(200)], "fail")
+        with LocalPool(threads) as pool, pytest.raises(Ended):
+            pool.run([partial(fail, i) for i in range(200)], "fail")
     assert len(begun) < 200
 
 
@@ -220,7 +221,7 @@ def test_a_fit_goes_on_from_the_last_checkpoint_in_either_place(
     monkeypatch.setattr(held_space, "TIMES", 0.0)
     weights, notes = graphs.swiss_roll(2500), []
     asked: dict[str, Any] = {"n_components": 4, "random_state": 0}
-    with holding(FILES):
+    with using(vector_memory=FILES):
         expected = be.LaplacianEigenmaps(**asked).fit(weights).embedding_
 
     def end(event: Any) -> None:
@@ -228,9 +229,9 @@ def test_a_fit_goes_on_from_the_last_checkpoint_in_either_place(
             raise Ended
 
     run = str(tmp_path / "run")
-    with suppress(Ended), observing(end), holding(MEMORY):
+    with suppress(Ended), using(observer=end, vector_memory=MEMORY):
         be.LaplacianEigenmaps(**asked, workdir=run).fit(weights)
-    with observing(lambda event: notes.append(event.message)), holding(then):
+    with using(observer=lambda event: notes.append(event.message), vector_memory=then):
         found = be.LaplacianEigenmaps(**asked, workdir=run).fit(weights).embedding_
     assert "component 0 of the graph: going on from step 3" in notes
     assert np.asarray(found).tobytes() == np.asarray(expected).tobytes()

@@ -17,9 +17,9 @@ import bigembed as be
 from bigembed.errors import DegenerateWarning, InputError, InputTypeError, LocalizedWarning
 from bigembed.maps.umap import descent as options
 from bigembed.neighbors.order import Ordered
-from bigembed.runtime.blocks import executor
 from tests.blocks import blocks_for
 from tests.cases import FEW_EPOCHS, FEW_STEPS, ring
+from tests.executors import executor
 from tests.unit.maps.digits import digits
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.MapWarning")

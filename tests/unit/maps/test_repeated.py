@@ -14,7 +14,8 @@ from sklearn.datasets import load_digits
 
 import bigembed as be
 from bigembed.maps.walk import stages as affinity
-from bigembed.stages.stage import Event, Stage, observing
+from bigembed.runtime.runtime import Event, using
+from bigembed.stages.stage import Stage
 from tests.blocks import blocks_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.MapWarning")
@@ -110,7 +111,7 @@ def test_a_kernel_of_the_earlier_rule_is_made_anew_where_rows_repeat(copies: boo
         before = fitted(rows, workdir=str(tmp_path / "run.zarr"))
     assert "floored_to" not in before._run.results("kernel")
     events: list[Event] = []
-    with observing(events.append):
+    with using(observer=events.append):
         dm = fitted(rows, workdir=str(tmp_path / "run.zarr"))
     done = {event.stage for event in events if event.kind == "done"}
     assert done == ({"kernel", "components", "solve", "coordinates", "judgement"} if copies else set())

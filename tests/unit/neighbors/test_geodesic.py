@@ -16,10 +16,9 @@ from bigembed.datasets import dataset
 from bigembed.neighbors import geodesic
 from bigembed.neighbors.geodesic import KeptDistances, found_distances, groups_of, keep_distances, shortest_paths
 from bigembed.runtime import blocks as rows
-from bigembed.runtime.blocks import executor
 from bigembed.store.exchange import Exchange
 from tests.blocks import blocks_of
-from tests.executors import Killed, maps
+from tests.executors import Killed, executor, maps
 from tests.operator_views import memory_matrix
 
 

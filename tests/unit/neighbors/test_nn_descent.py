@@ -30,10 +30,10 @@ from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.neighbors.search.recall import chosen, doubts, said
 from bigembed.neighbors.survey import compared_of, prepare
 from bigembed.rows.row_maps import mapped_rows
-from bigembed.runtime.blocks import executor
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Stage
 from bigembed.store.arrays import read_array
+from tests.executors import executor
 
 from . import distance_functions
 

@@ -19,8 +19,8 @@ from bigembed.quality import passes as spaces
 from bigembed.quality.neighborhoods import cost_of, preserved
 from bigembed.rows.input import row_source
 from bigembed.rows.source import RowSource
-from bigembed.runtime.blocks import executor
 from bigembed.store.exchange import Exchange
+from tests.executors import executor
 
 NAMES = ("preservation", "trustworthiness", "continuity", "triplets")
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from bigembed.rows.source import RowSource
-from bigembed.runtime.blocks import executor, map_blocks, settled
+from bigembed.runtime.blocks import map_blocks, settled
 from bigembed.store.matrix import CSRBlock
+from tests.executors import executor
 
 NUMBERS = np.arange(12.0).reshape(3, 4)
 

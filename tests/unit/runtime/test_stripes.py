@@ -11,10 +11,11 @@ import dask
 import numpy as np
 import pytest
 
-from bigembed.runtime.blocks import executor, run_tasks, threads, ticking
-from bigembed.runtime.local_pool import STRIPE, spread, stripes, working
+from bigembed.runtime.blocks import STRIPE, run_tasks, stripes
+from bigembed.runtime.executors import LocalPool, chosen_executor, run_on_idle_threads
+from bigembed.runtime.runtime import using
 from bigembed.store.vector_space import MemorySpace
-from tests.executors import maps
+from tests.executors import executor, maps
 
 
 def test_stripes_cover_the_rows() -> None:
@@ -34,14 +35,14 @@ def test_an_idle_thread_helps_and_a_busy_one_does_not() -> None:
         met = True
         if place:
             with suppress(BrokenBarrierError):
-                spread([alone.wait, alone.wait])
+                run_on_idle_threads([alone.wait, alone.wait])
             met = not alone.broken
         meeting.wait()
         return met
 
-    with working(2) as crew:
-        found = spread([partial(meet, place) for place in range(4)])
-        assert crew.run([partial(task, place) for place in range(2)]) == [True, False]
+    with LocalPool(2) as pool, using(executor=pool):
+        found = run_on_idle_threads([partial(meet, place) for place in range(4)])
+        assert pool.run([partial(task, place) for place in range(2)], "") == [True, False]
     assert [place for place, _ in found] == [0, 1, 2, 3]
     assert len({thread for _, thread in found}) == 2
 
@@ -52,17 +53,17 @@ def test_whoever_waits_for_a_task_helps_with_its_stripes_whichever_thread_has_it
     def task(place: int) -> int:
         begun.wait()
         if place:
-            spread([meeting.wait, meeting.wait])  # (as soon as the other thread is done with its own task)
+            run_on_idle_threads([meeting.wait, meeting.wait])  # (as soon as the other thread is done with its own task)
         return place
 
-    with working(2) as crew:
+    with LocalPool(2) as pool, using(executor=pool):
         for _ in range(20):
-            assert crew.run([partial(task, place) for place in range(2)]) == [0, 1]
-            assert crew.run([partial(task, 1 - place) for place in range(2)]) == [1, 0]
+            assert pool.run([partial(task, place) for place in range(2)], "") == [0, 1]
+            assert pool.run([partial(task, 1 - place) for place in range(2)], "") == [1, 0]
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
-def test_an_error_in_any_thread_is_raised_and_the_crew_goes_on(threads: int) -> None:
+def test_an_error_in_any_thread_is_raised_and_the_pool_goes_on(threads: int) -> None:
     begun: list[int] = []
 
     def fail(place: int) -> None:
@@ -70,59 +71,61 @@ def test_an_error_in_any_thread_is_raised_and_the_crew_goes_on(threads: int) -> 
         raise ValueError(str(place))
 
     def task(place: int) -> None:
-        spread([partial(fail, place) for place in range(100)])
+        run_on_idle_threads([partial(fail, place) for place in range(100)])
 
-    def heard(done: int) -> None:
-        raise KeyError(done)
+    def heard(label: str, done: int, total: int) -> None:
+        if done:
+            raise KeyError(done)
 
-    with working(threads) as crew:
+    with LocalPool(threads) as pool, using(executor=pool):
         for call in (fail, task):
             begun.clear()
             with pytest.raises(ValueError, match=r"\d"):
-                crew.run([partial(call, place) for place in range(100)])
+                pool.run([partial(call, place) for place in range(100)], "")
             assert len(begun) < 2 * threads
         with pytest.raises(KeyError, match="1"):
-            crew.run([partial(abs, place) for place in range(-100, 0)], heard)
-        assert crew.run([partial(abs, -place) for place in range(100)]) == list(range(100))
+            pool.run([partial(abs, place) for place in range(-100, 0)], "", heard)
+        assert pool.run([partial(abs, -place) for place in range(100)], "") == list(range(100))
 
 
 def thread_block(block: int) -> tuple[tuple[()], list[Any]]:
-    return (), spread([partial(np.add, block, k) for k in range(3)])
+    return (), run_on_idle_threads([partial(np.add, block, k) for k in range(3)])
 
 
 @pytest.mark.parametrize("sizes", [(4,), (4, 2, 1)])
 def test_sweeps_in_memory_spread_on_any_scheduler(sizes: tuple[int, ...]) -> None:
     for scheduler in ("synchronous", "threads"):
         with dask.config.set(scheduler=scheduler, num_workers=3):
-            assert threads() == (3 if scheduler == "threads" else 1)
+            with chosen_executor() as chosen:
+                assert (chosen.pool.count if chosen.pool else 1) == (3 if scheduler == "threads" else 1)
             found = MemorySpace(sizes=sizes).sweep(thread_block)
         assert found == [[block, block + 1, block + 2] for block in range(len(sizes))]
-    with executor(maps()[0]):
-        assert threads() == 1
+    with executor(maps()[0]), chosen_executor() as chosen:
+        assert (chosen.pool.count if chosen.pool else 1) == 1
 
 
 def test_whoever_hears_of_tasks_hears_of_sweeps_in_memory() -> None:
     heard: list[tuple[str, int, int]] = []
-    with ticking(lambda *said: heard.append(said)):
+    with using(progress=lambda *counted: heard.append(counted)):
         MemorySpace(sizes=(4, 2, 1)).sweep(thread_block)
     assert heard == [("thread_block", done, 3) for done in (1, 2, 3)]
 
 
-def test_maps_go_to_the_crew_where_dask_would_run_them_in_threads() -> None:
+def test_maps_go_to_a_pool_where_dask_would_run_them_in_threads() -> None:
     def thread() -> int:
         return get_ident()
 
     with dask.config.set(num_workers=3):
-        with working() as crew:
+        with chosen_executor() as chosen:
             found = set(run_tasks([thread] * 9, "thread"))
-            assert found <= {helper.ident for helper in crew._helpers} | {get_ident()}
-            assert len(crew._helpers) == 2
-            with working() as same, working(2) as other:
-                assert same is crew
-                assert other is not crew
-            with executor(maps()[0]), working():
+            assert found <= {helper.ident for helper in chosen.pool._helpers} | {get_ident()}
+            assert len(chosen.pool._helpers) == 2
+            with chosen_executor() as same, using(executor=LocalPool(2)), chosen_executor() as other:
+                assert same is chosen
+                assert other is not chosen
+            with executor(maps()[0]), chosen_executor():
                 assert run_tasks([thread] * 9, "thread") == [get_ident()] * 9
-        with dask.config.set(scheduler="synchronous"), working():
+        with dask.config.set(scheduler="synchronous"), chosen_executor():
             assert run_tasks([thread] * 9, "thread") == [get_ident()] * 9
         assert get_ident() not in run_tasks([thread] * 9, "thread")
 
@@ -134,10 +137,10 @@ def test_an_interrupt_in_compiled_code_is_that_interrupt() -> None:
         except KeyboardInterrupt as error:
             raise SystemError("returned a result with an exception set") from error
 
-    with working(2) as crew, pytest.raises(KeyboardInterrupt):
-        crew.run([partial(call, place) for place in range(2)])
-    with working(2) as crew, pytest.raises(SystemError, match="alone"):
-        crew.run([partial(_raise, SystemError("alone")) for _ in range(2)])
+    with LocalPool(2) as pool, using(executor=pool), pytest.raises(KeyboardInterrupt):
+        pool.run([partial(call, place) for place in range(2)], "")
+    with LocalPool(2) as pool, using(executor=pool), pytest.raises(SystemError, match="alone"):
+        pool.run([partial(_raise, SystemError("alone")) for _ in range(2)], "")
 
 
 def _raise(error: Exception) -> None:

@@ -16,8 +16,8 @@ import bigembed as be
 from bigembed.errors import DamagedError, InputError, InputTypeError, NotFittedError
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import parse_job
+from bigembed.runtime.runtime import Event, using
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Event, observing
 from bigembed.store.arrays import read_array, write_array
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
@@ -34,7 +34,7 @@ def dropping(method: Any, **around: Any) -> be.Pipeline:
 def computed(do: Any) -> list[str]:
     """The stages that are computed."""
     seen: list[Event] = []
-    with observing(seen.append):
+    with using(observer=seen.append):
         do()
     return [event.stage for event in seen if event.kind == "done"]
 

@@ -11,7 +11,7 @@ import zarr
 from bigembed.errors import ChangedInputError, DamagedError
 from bigembed.jobs.growth.account import Ledger, check, covering, new_ledger, snapshot, suspects
 from bigembed.rows.growing import append_rows
-from bigembed.runtime.blocks import executor
+from tests.executors import executor
 
 
 @pytest.fixture

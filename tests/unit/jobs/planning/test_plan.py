@@ -15,8 +15,9 @@ from bigembed.jobs.planning.resources import MARGIN, Peaks, Resources, remains
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.units import size
 from bigembed.jobs.watching.reporter import MemoryPeak
+from bigembed.runtime.runtime import using
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Cost, exchange_home, exchanging
+from bigembed.stages.stage import Cost, exchange_home
 
 MIB = 1 << 20
 
@@ -158,7 +159,7 @@ def test_what_a_stopped_job_left_is_room_for_what_goes_on(tmp_path, monkeypatch,
     roots = [run.root, run.root, tmp_path / "not there"]
     assert remains(roots, folder) == (0, 0)
     assert not (tmp_path / "not there").exists()
-    with exchanging(folder):
+    with using(scratch=folder):
         left = exchange_home(run) / "begun"
     for place in (left, run.root / "stages" / "begun"):
         place.mkdir(parents=True)

@@ -18,7 +18,7 @@ import pytest
 from bigembed.errors import BigembedWarning
 from bigembed.jobs.watching.console import Console
 from bigembed.jobs.watching.status import read_status
-from bigembed.stages.stage import Event
+from bigembed.runtime.runtime import Event
 
 ROOT = Path(__file__).parents[4]
 

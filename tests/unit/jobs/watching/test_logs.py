@@ -15,7 +15,7 @@ from bigembed.jobs.spec import read_job
 from bigembed.jobs.watching import logs as places
 from bigembed.jobs.watching.logs import JsonLines, logs
 from bigembed.jobs.watching.reporter import RunOptions
-from bigembed.stages.stage import Event
+from bigembed.runtime.runtime import Event
 
 
 def lines_of(path):

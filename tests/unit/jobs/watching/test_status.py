@@ -19,7 +19,7 @@ from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.watching.reporter import RunOptions
 from bigembed.jobs.watching.status import Status, read_status
-from bigembed.stages.stage import Event
+from bigembed.runtime.runtime import Event
 from bigembed.store.locks import hold
 
 ROOT = Path(__file__).parents[4]

@@ -1,0 +1,100 @@
+"""What surrounds a run: where its tasks run, who hears of it, what it may hold and has locked; one context variable."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a run reports to an observer."""
+
+    kind: str
+    """``start``, ``done``, ``reused``, ``note``, ``blocks`` (``results``: how many are ``done`` of ``total``), or
+    ``worker`` (``results``: which ``worker``, its ``state``, and ``since`` when it is silent)."""
+    stage: str
+    seconds: float = 0.0
+    results: Mapping[str, Any] = field(default_factory=dict)
+    message: str = ""
+
+
+Observer = Callable[[Event], None]
+
+
+def silent(event: Event) -> None:
+    """Ignore an event: the observer of a run that nobody watches."""
+
+
+Progress = Callable[[str, int, int], None]
+"""Called with the label of a map, how many of its tasks are done, and how many there are."""
+
+
+def no_progress(label: str, done: int, total: int) -> None:
+    """Ignore progress: for a run that nobody watches."""
+
+
+class Executor(Protocol):
+    """Where the tasks of a run are executed."""
+
+    @property
+    def in_this_process(self) -> bool:
+        """Whether tasks run in this process for certain, and see its memory."""
+        ...
+
+    @property
+    def pool(self) -> Executor | None:
+        """The threads of this process that take its tasks; where others do, those that may while the others idle."""
+        ...
+
+    def run(self, calls: Sequence[Callable[[], Any]], label: str, progress: Progress | None = None) -> list[Any]:
+        """Return the results of the calls, in their order."""
+        ...
+
+    def free_memory(self) -> None:
+        """Let other processes give back memory that they do not use."""
+        ...
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """What surrounds a run. It never changes a result."""
+
+    executor: Executor | None = None
+    """Where tasks run; None for wherever Dask runs them when a run begins."""
+    progress: Progress | None = None
+    """Hears of every task that is done, in whichever thread, and may raise there."""
+    vector_memory: int | None = None
+    """Bytes of vectors that a solver may hold in this process; 0 for none, None for a share of what is free."""
+    observer: Observer = silent
+    """Hears every event of the stages."""
+    scratch: str | os.PathLike[str] | None = None
+    """The folder in which the exchanges of runs lie; None for in the runs.
+
+    Blocks leave pieces for each other in every pass of a solve: where a run lies in an object store, a file system
+    that all workers see is quicker. A killed run is resumed with the same folder, or starts its stage again.
+    """
+    locks: Mapping[str, Any] = field(default_factory=dict)
+    """The locks that this context holds, by the folder in which each lies."""
+
+
+_runtime: ContextVar[Runtime] = ContextVar("runtime", default=Runtime())  # noqa: B039  (frozen)
+
+
+def runtime_now() -> Runtime:
+    """Return the runtime of this context."""
+    return _runtime.get()
+
+
+@contextmanager
+def using(**changes: Any) -> Iterator[None]:
+    """Replace the runtime of this context by one with these fields changed, until the end of the block."""
+    token = _runtime.set(replace(_runtime.get(), **changes))
+    try:
+        yield
+    finally:
+        _runtime.reset(token)
