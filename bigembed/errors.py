@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 
 class BigembedError(Exception):
-    """Base of every error raised on purpose."""
+    """The base class of every error that is raised on purpose."""
 
 
 class InputError(BigembedError, ValueError):
@@ -102,7 +102,7 @@ class OutOfReachError(InputError):
 
 
 class BigembedWarning(UserWarning):
-    """Base of every warning."""
+    """The base class of every warning."""
 
 
 class RecallWarning(BigembedWarning):

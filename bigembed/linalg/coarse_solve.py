@@ -23,7 +23,7 @@ STEPS = 5
 
 
 class CoarseSolver(Protocol):
-    """What is asked of either way."""
+    """A way to solve with the coarse matrix: what the iteration asks of it."""
 
     def solve(self, right: Array) -> Array:
         """(L_c + 1e-8 I)⁻¹ applied to columns, exactly or by a fixed linear map near to it."""

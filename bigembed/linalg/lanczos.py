@@ -30,7 +30,7 @@ ORDERS = ("algebraic", "magnitude")
 
 
 class SmallCore(Protocol):
-    """M, as a product."""
+    """The small matrix M between the factors of a product U M Uᵀ, known by what it does to columns."""
 
     def __matmul__(self, right: Array, /) -> Array:
         """M a."""

@@ -299,7 +299,7 @@ def _inner(x: Array, y: Array, start: int, stop: int) -> Array:
 
 
 def _beside(vectors: Sequence[Array]) -> Array:
-    """Vectors side by side."""
+    """Put the columns of several arrays of vectors into one array."""
     return np.ascontiguousarray(vectors[0] if len(vectors) == 1 else np.concatenate(vectors, axis=1))
 
 

@@ -232,7 +232,7 @@ class Features(Protocol):
 
 
 class Middle(Protocol):
-    """M, as a product."""
+    """The small matrix M between the factors of a product U M Uᵀ, known by what it does to columns."""
 
     def __matmul__(self, right: Array, /) -> Array:
         """M a."""

@@ -123,7 +123,7 @@ FAR = 3.0
 
 @dataclass(frozen=True)
 class Limits:
-    """Of the columns asked for, over the rows that are finite in all of them."""
+    """The extents of columns, taken over the rows that are finite in all of them."""
 
     count: int
     """Rows in all."""

@@ -26,7 +26,7 @@ DEPENDENCE = 2.0
 
 @dataclass(frozen=True)
 class Estimate:
-    """A dimension."""
+    """An estimate of the intrinsic dimension, with its standard error."""
 
     value: float | None
     """None where the distances do not determine it."""

@@ -273,7 +273,7 @@ class Content(Protocol):
 
 @dataclass(frozen=True)
 class LocalContent:
-    """Of an open file."""
+    """The bytes of an open file."""
 
     file: int
 

@@ -76,7 +76,7 @@ TABLE = 1 << 23
 
 @dataclass(frozen=True)
 class Rates:
-    """Of one process with one thread, a second."""
+    """How much one process with one thread does in a second."""
 
     read: float
     """Bytes of a stored block, checked."""

@@ -207,7 +207,7 @@ def run_factors(context: Context, source: RowSource, asked: FactorOptions) -> di
 
 
 class KernelDescent(RowDescent):
-    """A and B; H in the exchange under the name of its step."""
+    """The descent of the factors A and B in memory; H lies in the exchange, under the name of its step."""
 
     state, before = ("cross", "gram", "columns", "size", "whole", "careful"), 1
 

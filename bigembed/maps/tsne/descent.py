@@ -297,7 +297,7 @@ class ForceDescent(MapDescent):
         super().__init__(context, n, asked.n_components, asked.iterations, held)
 
     def begun(self, found: list[Array]) -> None:
-        """Boxes of the blocks."""
+        """Take the boxes that the points of the blocks lie in, which the first map of the descent found."""
         self._take(found)
         self.spacing = spacing_for(self.low, self.high, self.asked.dof)
 
