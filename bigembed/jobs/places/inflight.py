@@ -146,7 +146,9 @@ class Flight:
         ready, self.ready = self.ready, []
         try:
             futures = [future for _, future in ready]
-            results = self.monitor.awaited(lambda: self.client.gather(futures, asynchronous=True))
+            results = self.monitor.awaited(lambda: self.client.gather(futures, asynchronous=True), self._watch)
+        except InterruptedRun:
+            raise
         except Exception:
             # A worker died with its results, and a task that was repeated for them failed.
             lost = [(task, future) for task, future in ready if future.status == "error"]

@@ -42,6 +42,10 @@ class Sign:
     """Since when it is silent, as it was reported."""
 
 
+def nothing() -> None:
+    """Do nothing."""
+
+
 class WorkerMonitor:
     """Looks at the workers of a client now and then; a frozen one is reported, and given up after ``timeout`` seconds.
 
@@ -72,19 +76,24 @@ class WorkerMonitor:
         for worker, heartbeat in seen.items():
             self._judge(worker, heartbeat, counted)
 
-    def awaited(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """The result of what asks workers, who may be frozen and never answer: looked at meanwhile."""
+    def awaited(self, work: Callable[[], Coroutine[Any, Any, Any]], meanwhile: Callable[[], None] = nothing) -> Any:
+        """The result of what asks workers, who may be frozen and never answer: looked at meanwhile.
+
+        ``meanwhile``: called while nothing comes; what it raises ends the wait.
+        """
         future = asyncio.run_coroutine_threadsafe(work(), self.client.loop.asyncio_loop)
-        while True:
-            try:
-                return future.result(timeout=TICK)
-            except Late:
-                if future.done():
-                    raise
+        try:
+            while True:
+                try:
+                    return future.result(timeout=TICK)
+                except Late:
+                    if future.done():
+                        raise
+                meanwhile()
                 self.look()
-            except BaseException:
-                future.cancel()
-                raise
+        except BaseException:
+            future.cancel()
+            raise
 
     def _judge(self, worker: str, heartbeat: float, passed: float) -> None:
         sign = self.signs.setdefault(worker, Sign(heartbeat))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+
 import pytest
 
+from bigembed.errors import InterruptedRun
 from bigembed.jobs.places import worker_monitor as module
 from bigembed.jobs.places.worker_monitor import WorkerMonitor
 
@@ -99,3 +103,32 @@ def test_a_scheduler_that_does_not_answer_is_left_to_others(monkeypatch):
     monkeypatch.setattr(watched, "_heartbeats", late)
     watched.passes(600)
     assert (watched.told, watched.asked) == ([], [])
+
+
+def test_an_answer_that_never_comes_is_not_waited_for_where_the_cluster_is_gone(monkeypatch):
+    """Such as results that are fetched while the scheduler is stopped: whoever waits looks, and gives up."""
+    monkeypatch.setattr(module, "TICK", 0.02)
+    loop, ended = asyncio.new_event_loop(), threading.Event()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    looks = []
+
+    async def never() -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.set()
+
+    def look() -> None:
+        looks.append(len(looks))
+        if len(looks) == 3:
+            raise InterruptedRun("gone")
+
+    client = type("Client", (), {"status": "running", "loop": type("Loop", (), {"asyncio_loop": loop})})
+    with pytest.raises(InterruptedRun, match="gone"):
+        WorkerMonitor(client, 40.0).awaited(never, look)
+    assert ended.wait(10)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(10)
+    loop.close()
+    assert looks == [0, 1, 2]
