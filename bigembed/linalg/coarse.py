@@ -140,7 +140,7 @@ def start_of(rows: int, functions: int) -> Array:
 # ---------------------------------------------------------------------------------------------------------- coarse
 # The coarse space of the two-level solver: aggregates, their functions, the Galerkin matrix.
 #
-#     L_c = Pᵀ (I − A) P,    P from :mod:`bigembed.linalg.coarse`, columns orthonormal.
+#     L_c = Pᵀ (I − A) P,    P as in the section above, columns orthonormal.
 #
 # One pass over the matrix: a block makes its aggregates, its functions and its own part of L_c, and keeps the edges
 # that cross to other blocks; a sweep over those alone, with the functions of the halo rows, gives the rest. No object

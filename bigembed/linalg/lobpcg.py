@@ -37,7 +37,7 @@ from bigembed.store.vector_space import tree_sum
 # ------------------------------------------------------------------------------------------------------- iteration
 # One iteration of LOBPCG in two steps: the update of all vectors by coefficients, and the pass.
 #
-# Each step reads the vectors of its state and publishes the next one (:mod:`bigembed.linalg.lobpcg` says which). What
+# Each step reads the vectors of its state and publishes the next one (the docstring of this file says which). What
 # the update has read of a block it needs no more: it may give way to what comes of it, so that one generation is
 # there.
 

@@ -16,8 +16,7 @@ import numpy as np
 from scipy import sparse
 
 from bigembed.errors import DamagedError, DamageWarning
-from bigembed.store import files as documents
-from bigembed.store import manifests, superseded
+from bigembed.store import files, manifests, superseded
 from bigembed.store.files import digest_of
 from bigembed.store.manifests import Manifest
 
@@ -392,7 +391,7 @@ def _flat(parameters: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _difference(before: Mapping[str, Any], stage: Stage) -> str:
     """How what was made with these parameters was made, against how the stage would make it."""
-    now, before = _flat(documents.jsonable(stage.parameters)), _flat(before)
+    now, before = _flat(files.jsonable(stage.parameters)), _flat(before)
     names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
     if "source" in names:
         return "made from other rows"

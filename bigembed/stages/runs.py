@@ -12,7 +12,6 @@ from typing import Any
 from bigembed.errors import DamagedError, StaleError, UndeclaredInputError
 from bigembed.rows.opening import open_array
 from bigembed.store import manifests, superseded
-from bigembed.store import manifests as roots
 from bigembed.store.arrays import read_array
 from bigembed.store.files import digest_of, new_folder
 from bigembed.store.manifests import Manifest
@@ -36,9 +35,9 @@ class Run:
         """A temporary run for what is written while this one is read."""
         if root is None:
             self._finalizer = weakref.finalize(self, shutil.rmtree, str(self.root), ignore_errors=True)
-            roots.begin(Path(str(self.root)), kind)
+            manifests.begin(Path(str(self.root)), kind)
         else:
-            roots.prepare(self.root, kind)
+            manifests.prepare(self.root, kind)
 
     def manifest(self, stage: str) -> Manifest:
         """The manifest of a stage of this run or of a parent; :class:`StaleError` where it was another one before."""

@@ -19,9 +19,7 @@ from bigembed.runtime.executors import chosen_executor
 from bigembed.runtime.runtime import Event, Observer, runtime_now, using
 from bigembed.stages.reuse import Identity, Prints, identity_of, supersede, usable
 from bigembed.stages.runs import DeclaredInputs, PartOfRun, Run, inside
-from bigembed.store import files as documents
-from bigembed.store import manifests, superseded
-from bigembed.store import manifests as roots
+from bigembed.store import files, manifests, superseded
 from bigembed.store.exchange import FORMAT, Exchange
 from bigembed.store.files import digest_of
 from bigembed.store.locks import Lock, hold
@@ -234,7 +232,7 @@ def _exchange(run: Run, stage: Stage, identity: Identity, observer: Observer) ->
     key = identity.key
     mark, own = root / "key.json", {"key": key, "format": FORMAT, "reads": dict(identity.reads)}
     with suppress(DamagedError, MissingPathError):
-        found = documents.read_json(mark) if stage.resumes else None
+        found = files.read_json(mark) if stage.resumes else None
         if isinstance(found, dict) and {"reads": own["reads"], **found} == own:  # (earlier versions did not look)
             return Exchange(str(root)), True
         if key == (found.get("key") if isinstance(found, dict) else found):
@@ -242,7 +240,7 @@ def _exchange(run: Run, stage: Stage, identity: Identity, observer: Observer) ->
             observer(Event("note", stage.name, message=text))
     remove(root)
     if not run.temporary:  # (which nobody resumes)
-        documents.write_json(mark, own)
+        files.write_json(mark, own)
     return Exchange(str(root)), False
 
 
@@ -263,7 +261,7 @@ def locked(run: Run) -> Iterator[Lock | None]:
         yield lock
     else:
         with hold(run.root) as lock:
-            roots.mend(run.root, run.kind)
+            manifests.mend(run.root, run.kind)
             yield lock
 
 
@@ -271,7 +269,7 @@ def locked(run: Run) -> Iterator[Lock | None]:
 def keeping(run: Run) -> Iterator[Lock]:
     """Hold the run over several :func:`run_stages`, for a job that does more than those."""
     with hold(run.root) as lock, using(locks={**runtime_now().locks, str(run.root): lock}):
-        roots.mend(run.root, run.kind)
+        manifests.mend(run.root, run.kind)
         yield lock
 
 

@@ -248,7 +248,7 @@ class LinearizedMap:
 # ------------------------------------------------------------------------------------------------- linearized sums
 # What the passes of the linearized diffusion map add up on one block of rows.
 #
-# With masses m_i (weights of rows), u_i and M of :mod:`bigembed.maps.linearized.kernel`:
+# With masses m_i (weights of rows), u_i and M as in the first section:
 #
 #     t₀ = Σ m u,  q = u·M t₀,  w = q^{−α},  t = Σ m w u,  d = w (u·M t),  G = Σ m (w²/d) u uᵀ.
 #
