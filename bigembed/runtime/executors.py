@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from contextlib import closing, contextmanager
 from functools import cached_property, partial
 from itertools import count
-from threading import Condition, Lock, Thread
+from threading import Lock, local
 from typing import Any, Self
 
-from bigembed.runtime.runtime import Executor, Progress, runtime_now, using
+from bigembed.runtime.runtime import Executor, Progress, no_progress, runtime_now, using
 
 Calls = Sequence[Callable[[], Any]]
 
@@ -46,39 +47,20 @@ def run_on_idle_threads(calls: Calls) -> list[Any]:
 # a task helps, so that the bytes depend on neither.
 
 
-class Batch:
-    """Calls of one :meth:`LocalPool.run`: those left, how many are at work and done, what they gave."""
-
-    def __init__(self, calls: Calls, number: int) -> None:
-        self.calls, self.number = calls, number
-        self.left = list(reversed(range(len(calls))))
-        self.results: list[Any] = [None] * len(calls)
-        self.working = self.done = 0
-        self.error: BaseException | None = None
-
-    @property
-    def over(self) -> bool:
-        """Whether no call of it is left or at work."""
-        return not self.left and not self.working
-
-
 class LocalPool:
-    """Threads of this process that run tasks and the stripes of tasks: the one that calls, and helpers.
+    """Threads of this process that run tasks, and the stripes of tasks where other threads are idle.
 
-    Whoever is idle takes a call of the batch that was begun first: tasks before the stripes of other tasks. A thread
-    that waits for others to be done with its batch takes of batches begun later: of their stripes. Helpers start when
-    they are needed, and end when the pool is closed.
+    A thread of the pool that hands over calls takes those of them that no other has begun; any other thread waits. So
+    nobody waits for what is not at work, whatever calls hand over in turn. Threads start when they are needed, and end
+    when the pool is closed; a pool of one is the thread that calls.
     """
 
     in_this_process = True
 
     def __init__(self, count: int = 1) -> None:
         self.count = count
-        self._lock = Lock()
-        self._changed = Condition(self._lock)
-        self._open: list[Batch] = []
-        self._begun, self._closed = 0, False
-        self._helpers: list[Thread] = []
+        self._threads = ThreadPoolExecutor(count, "bigembed-pool")
+        self._here = local()
 
     @property
     def pool(self) -> Self:
@@ -92,12 +74,8 @@ class LocalPool:
         self.close()
 
     def close(self) -> None:
-        """End the helpers."""
-        with self._lock:
-            self._closed = True
-            self._changed.notify_all()
-        for helper in self._helpers:
-            helper.join()
+        """End the threads."""
+        self._threads.shutdown()
 
     def free_memory(self) -> None:
         """Do nothing: no other process has tasks."""
@@ -107,70 +85,52 @@ class LocalPool:
 
         After an error, of ``progress`` too, no call is begun; those at work are awaited.
         """
-        reported = 0
-        if progress is not None:
-            progress(label, 0, len(calls))
-        helpers = min(self.count, len(calls)) - 1
-        with self._lock:
-            self._begun += 1
-            batch = Batch(calls, self._begun)
-            self._open.append(batch)
-            while len(self._helpers) < helpers:
-                self._helpers.append(Thread(target=self._help, name="bigembed-pool", daemon=True))
-                self._helpers[-1].start()
-            self._changed.notify(len(calls) - 1)
+        report = progress or no_progress
+        results: list[Any] = [None] * len(calls)
+        failed: list[BaseException] = []
+
+        def attempt(number: int) -> None:
+            try:
+                if not failed:
+                    results[number] = calls[number]()
+            except BaseException as error:
+                failed.append(interrupted(error))
+
+        report(label, 0, len(calls))
+        with closing(self._each(attempt, len(calls))) as attempts:
+            for done, _ in enumerate(attempts, 1):
+                if failed:
+                    raise failed[0]
+                report(label, done, len(calls))
+        return results
+
+    def _each(self, attempt: Callable[[int], None], count: int) -> Generator[None]:
+        """Make so many attempts, and yield after each; closed early, it begins no more and awaits those at work."""
+        if self.count == 1 or count == 1:
+            for number in range(count):
+                attempt(number)
+                yield
+            return
+        futures: list[Future[None]] = []
         try:
-            while self._take(batch):
-                while progress is not None and reported < batch.done:
-                    progress(label, reported := reported + 1, len(calls))
+            futures += [self._threads.submit(self._attempt, attempt, number) for number in range(count)]
+            if not hasattr(self._here, "in_pool"):
+                for _ in as_completed(futures):
+                    yield
+                return
+            for number, future in enumerate(futures):
+                if future.cancel():
+                    attempt(number)
+                else:
+                    future.result()
+                yield
         finally:
-            with self._lock:
-                batch.left.clear()
-                self._changed.wait_for(lambda: batch.over)
-                self._open.remove(batch)
-        if batch.error is not None:
-            raise batch.error
-        while progress is not None and reported < batch.done:
-            progress(label, reported := reported + 1, len(calls))
-        return batch.results
+            wait([future for future in futures if not future.cancel()])
 
-    def _help(self) -> None:
+    def _attempt(self, attempt: Callable[[int], None], number: int) -> None:
+        self._here.in_pool = True
         with using(executor=self):
-            while self._take():
-                pass
-
-    def _take(self, own: Batch | None = None) -> bool:
-        """Do one call, as soon as there is one; False where there is none any more: ``own`` is over, or all is done."""
-        found: Batch | None = None
-        try:
-            with self._lock:
-                found = self._next(own)
-                if found is None:
-                    return False
-                found.working += 1
-                place = found.left.pop()
-            found.results[place] = found.calls[place]()
-        except BaseException as error:
-            if found is None:
-                raise
-            with self._lock:
-                found.left.clear()
-                found.error = found.error or interrupted(error)
-        with self._lock:
-            found.working -= 1
-            found.done += 1
-            if found.over:
-                self._changed.notify_all()
-        return True
-
-    def _next(self, own: Batch | None) -> Batch | None:
-        """The first batch with calls left, from ``own`` on; None where that is over."""
-        while not (own.over if own else self._closed):
-            for batch in self._open:
-                if batch.left and (own is None or batch.number >= own.number):
-                    return batch
-            self._changed.wait()
-        return None
+            attempt(number)
 
 
 def interrupted(error: BaseException) -> BaseException:
