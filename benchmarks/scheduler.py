@@ -38,7 +38,7 @@ from bigembed.runtime.blocks import Array, map_blocks
 from bigembed.runtime.runtime import using
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import StoredMatrix
-from bigembed.store.parcels import by_receiver, send, settle
+from bigembed.store.parcels import by_receiver, merge_parcels, send
 
 ROWS, WIDTH = 65_536, 15
 """Rows of a block, and columns of a block of vectors."""
@@ -133,7 +133,7 @@ def parcels(files: int = 20, receivers: int = 2_000) -> dict[str, Any]:
         exchange, began = Exchange(folder), time.process_time()
         for number in range(files):
             send(exchange, "scatter", number, {"rows": (rows[order], starts), "ids": (order, starts)})
-        sent, left = time.process_time() - began, settle(exchange, "scatter", files)
+        sent, left = time.process_time() - began, merge_parcels(exchange, "scatter", files)
         began, some = time.process_time(), range(0, receivers, receivers // 100)
         for receiver in some:
             left.to(receiver)

@@ -9,7 +9,7 @@ from numba import njit
 
 from bigembed.distance.compiled import CODES, of_counts, pair
 from bigembed.runtime.blocks import Array
-from bigembed.runtime.simd import insert
+from bigembed.runtime.sums import insert
 
 # ----------------------------------------------------------------------------------------------------- sparse sums
 # Compiled bounds of distances between CSR rows, from sums over their columns.

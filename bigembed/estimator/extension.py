@@ -18,7 +18,7 @@ from bigembed.rows.source import RowBlock, RowSource, row_block
 from bigembed.runtime.blocks import Array, bounds, is_sparse, map_blocks
 from bigembed.store.arrays import write_rows
 from bigembed.store.exchange import Exchange
-from bigembed.store.parcels import Delivery, by_receiver, send, settle, stacked
+from bigembed.store.parcels import Delivery, by_receiver, merge_parcels, send, stacked
 
 # ----------------------------------------------------------------------------------------------------- consistency
 # A saved model whose parts do not fit: one error that names the model, in place of whatever Python raises.
@@ -266,7 +266,7 @@ def leave_rows(exchange: Exchange, part: int, at: Array, arrays: Mapping[str, Ar
 def restore(exchange: Exchange, parts: int, names: Sequence[str], n: int, out_rows: int, folder: str) -> None:
     """Fill the arrays of these names in a folder, made for ``n`` rows, with what all parts left."""
     spans = [(number, *span) for number, span in enumerate(bounds(n, out_rows))]
-    map_blocks(restore_rows, spans, left=settle(exchange, COORDINATES, parts), names=names, folder=folder)
+    map_blocks(restore_rows, spans, left=merge_parcels(exchange, COORDINATES, parts), names=names, folder=folder)
 
 
 def restore_rows(number: int, start: int, stop: int, *, left: Delivery, names: Sequence[str], folder: str) -> None:

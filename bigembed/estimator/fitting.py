@@ -175,7 +175,7 @@ def _fit_rows(estimator: Any, X: Any, aligned: dict[str, Any]) -> Any:
     source = replace(source, aligned=columns, named=() if names is None else tuple(names))
     stages = all_stages(estimator, source, None)
     if isinstance(source, StreamedRows) and row_passes(stages) > STREAMED:
-        source = source.settled(scratch)
+        source = source.stored_copy(scratch)
         stages = stages_after(estimator, source) if not steps else []
     remember_features(estimator, X, source.shape[1])
     if not steps:
@@ -246,9 +246,9 @@ def fit_graph(estimator: Any, source: GraphSource) -> Any:
     if estimator._steps:
         raise InputTypeError("steps map rows, and a graph has none. Give the rows, or leave the steps out")
     run = Run(estimator.workdir)
-    settled = source if executor_now().in_this_process else source.settled(run.root / "exchange")
+    readable = source if executor_now().in_this_process else source.stored_copy(run.root / "exchange")
     estimator.n_features_in_ = source.n
-    return finish(estimator, estimator.stages(settled), run, source.path is None)
+    return finish(estimator, estimator.stages(readable), run, source.path is None)
 
 
 def finish(

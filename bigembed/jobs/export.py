@@ -69,7 +69,9 @@ def export(source: PathLike, out: PathLike, *, overwrite: bool = False) -> dict[
 
 def table_of(source: AnyPath) -> Table:
     """The coordinates that lie at a path, and what is known of their rows and columns."""
-    if source.suffix != ".npy" and ((attributes_of(source) or {}).get("bigembed") or manifests.ours(source, "run")):
+    if source.suffix != ".npy" and (
+        (attributes_of(source) or {}).get("bigembed") or manifests.holds_run(source, "run")
+    ):
         return _of_run(source)
     coordinates = vector_source(source)
     if len(coordinates.shape) != 2:

@@ -88,7 +88,7 @@ OTHERS = {
 
 def kind_of(path: AnyPath) -> str:
     """``"run"`` or ``"model"``, as the path itself says."""
-    if not manifests.sound_group(path, "run") and manifests.ours(path, "run"):
+    if not manifests.check_group(path, "run") and manifests.holds_run(path, "run"):
         raise DamagedError(f"{path / 'zarr.json'}: damaged; run the job again to make it anew")
     kind = manifests.attributes_of(path).get("bigembed")
     if kind not in ("run", "model"):
@@ -105,10 +105,10 @@ def kind_of(path: AnyPath) -> str:
 
 def verify_stages(path: AnyPath, deep: bool = True) -> dict[str, Any]:
     """What :func:`bigembed.jobs.verify.verify` returns, for a run or a saved model that exists."""
-    kind = "run" if manifests.ours(path, "run") and not manifests.sound_group(path, "run") else kind_of(path)
+    kind = "run" if manifests.holds_run(path, "run") and not manifests.check_group(path, "run") else kind_of(path)
     run = Run(path, kind=kind)
     stages, problems, unlisted = [], [], []
-    if not manifests.sound_group(path, kind):
+    if not manifests.check_group(path, kind):
         problems.append(f"{path / 'zarr.json'}: damaged")
     names = run.published()
     there = {}
@@ -118,10 +118,10 @@ def verify_stages(path: AnyPath, deep: bool = True) -> dict[str, Any]:
         except DamagedError as error:
             problems.append(str(error))
             continue
-        problems += manifests.damage(path, found, again=True) if deep else manifests.glance(path, found)
+        problems += manifests.damage(path, found, again=True) if deep else manifests.quick_damage(path, found)
         unlisted += manifests.unlisted(path, found)
         stages.append({"name": name, "files": len(found.files), "bytes": sum(size for size, _ in found.files.values())})
-    problems += [f"{name}: {why}" for name, one in there.items() for why in manifests.elsewhere(path, one)]
+    problems += [f"{name}: {why}" for name, one in there.items() for why in manifests.changed_inputs(path, one)]
     record: dict[str, Any] = {}
     digest = True
     try:

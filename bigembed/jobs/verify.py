@@ -93,7 +93,7 @@ def certify_paths(
 
 def coordinates_at(place: AnyPath) -> RowSource:
     """An array of coordinates, or those of a run of bigembed."""
-    known = (attributes_of(place) or {}).get("bigembed") in ("run", "model") or manifests.ours(place, "run")
+    known = (attributes_of(place) or {}).get("bigembed") in ("run", "model") or manifests.holds_run(place, "run")
     if place.suffix != ".npy" and known:
         return table_of(place).coordinates
     source, _ = row_source(place, place)

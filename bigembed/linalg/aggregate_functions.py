@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit, types
 
 from bigembed.runtime.blocks import Array
-from bigembed.runtime.simd import add_row, weighted_rows
+from bigembed.runtime.sums import add_row, weighted_rows
 from bigembed.runtime.tile_product import add_inner, add_rows
 
 SHIFT = 1e-5
@@ -78,7 +78,7 @@ def _backward(a: Array, inverse: Array, ids: Array, z: Array, sums: Array) -> No
 
 
 @njit(nogil=True)
-def _beside(unit: Array, z: Array) -> None:
+def _project_out(unit: Array, z: Array) -> None:
     """z ← z − u uᵀz, twice, for what rounding leaves."""
     for _ in range(2):
         along = np.zeros((1, z.shape[1]))
@@ -150,7 +150,7 @@ def _orthonormal(z: Array, ids: Array, sums: Array) -> tuple[Array, Array]:
 
 
 @njit(types.void(_matrix, _line, _read, _matrix), cache=True, nogil=True)
-def lowest_beside(matrix: Array, unit: Array, start: Array, rows: Array) -> None:
+def fill_lowest_orthogonal(matrix: Array, unit: Array, start: Array, rows: Array) -> None:
     """rows ← ``unit``, which a positive semidefinite matrix of norm at most 2 maps to 0, and orthonormal functions
     near to its next eigenvectors, in ascending order of their Rayleigh quotients.
 
@@ -176,7 +176,7 @@ def lowest_beside(matrix: Array, unit: Array, start: Array, rows: Array) -> None
         before = z.copy()
         _forward(matrix, inverse, ids, z, sums)
         _backward(matrix, inverse, ids, z, sums)
-        _beside(unit, z)
+        _project_out(unit, z)
         z, by = _orthonormal(z, ids, sums)
     form = _mixed(_inner(z, before), by)
     for i in range(q):
@@ -224,7 +224,7 @@ def fill_basis(
                     total += data[e] * root[place[j]]
             neumann[i, i] = total / root[i]
         rows = np.empty((min(basis.shape[1], n), n))
-        lowest_beside(neumann, _scaled(root)[0], start, rows)
+        fill_lowest_orthogonal(neumann, _scaled(root)[0], start, rows)
         for k in range(len(rows)):
             for i in range(n):
                 basis[members[i], k] = rows[k, i]
@@ -269,7 +269,7 @@ def fill_joined(
                         matrix[i * p + u, i * p + c] -= v[u] * v[c] / mass
         unit, joined[s, 0] = _scaled(root)
         rows = np.empty((min(functions.shape[2], n), n))
-        lowest_beside(matrix, unit, start, rows)
+        fill_lowest_orthogonal(matrix, unit, start, rows)
         for k in range(len(rows)):
             for i in range(len(members)):
                 for u in range(p):

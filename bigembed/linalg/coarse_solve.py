@@ -12,7 +12,7 @@ from scipy import sparse
 from scipy.sparse import linalg as sparse_linalg
 
 from bigembed.linalg.coarse import EXACT, FACTOR
-from bigembed.linalg.multigrid import BlockRows, multigrid, settle, transposed
+from bigembed.linalg.multigrid import BlockRows, multigrid, regularize_diagonal, transposed
 from bigembed.runtime.blocks import Array, offsets, stripes
 from bigembed.runtime.executors import chosen_executor, run_on_idle_threads
 from bigembed.store.vector_space import VectorSpace, assembled
@@ -118,7 +118,7 @@ def _assembled(space: VectorSpace, counts: Sequence[int], p: int, small: bool) -
         order = np.lexsort((where[:, 1], where[:, 0]))
         where = where[order]
         values = _joined(space, "coarse.values", "coarse.cross_values", b, counts[b])[order]
-        settle(values, np.flatnonzero(where[:, 0] == where[:, 1]), SHIFT)
+        regularize_diagonal(values, np.flatnonzero(where[:, 0] == where[:, 1]), SHIFT)
         part = slice(pointer[start[b]], pointer[start[b + 1]])
         index[part], blocks[part] = where[:, 1], values if small else values.transpose(0, 2, 1)
     return pointer, index, blocks

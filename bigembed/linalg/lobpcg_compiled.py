@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit, types
 
 from bigembed.runtime.blocks import Array
-from bigembed.runtime.simd import add_row, weighted_rows
+from bigembed.runtime.sums import add_row, weighted_rows
 from bigembed.runtime.tile_product import LANES, add_inner, add_product, add_rows, move, settle_lanes
 
 # --------------------------------------------------------------------------------------------------- update kernel

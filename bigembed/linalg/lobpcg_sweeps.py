@@ -284,7 +284,7 @@ def product_block_grams(block: int, *rest: Any) -> tuple[tuple[Array], Array]:
     """Within the pass: BᵀSB for the vectors B that were multiplied, and the restriction of their images."""
     *vectors, count = rest
     xs, ys, (label, basis) = vectors[:count], vectors[count : 2 * count], vectors[2 * count :]
-    whole, image = _beside(xs), _beside(ys)
+    whole, image = _join_columns(xs), _join_columns(ys)
     inner = [partial(_inner, whole, image, *stripe) for stripe in stripes(len(whole))]
     restricted, *sums = run_on_idle_threads([partial(restrict, label, basis, ys[-1]), *inner])
     return (restricted,), tree_sum(sums)
@@ -298,7 +298,7 @@ def _inner(x: Array, y: Array, start: int, stop: int) -> Array:
     return out[:columns, :columns]
 
 
-def _beside(vectors: Sequence[Array]) -> Array:
+def _join_columns(vectors: Sequence[Array]) -> Array:
     """Put the columns of several arrays of vectors into one array."""
     return np.ascontiguousarray(vectors[0] if len(vectors) == 1 else np.concatenate(vectors, axis=1))
 
@@ -349,7 +349,7 @@ def prolong(label: Array, basis: Array, y: Array) -> Array:
 
 def restrict(label: Array, basis: Array, *vectors: Array) -> Array:
     """P_cᵀ of some vectors."""
-    groups, x = Groups.of(label), _beside(vectors)
+    groups, x = Groups.of(label), _join_columns(vectors)
     out = np.zeros((max(1, groups.count) * basis.shape[1], x.shape[1]))
     compiled().restrict(groups.starts, groups.order, basis, x, out)
     return out

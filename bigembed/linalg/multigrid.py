@@ -214,7 +214,7 @@ def _coarsened(rows: BlockRows) -> tuple[Level, BlockRows]:
     )  # fmt: skip
     run_on_idle_threads([partial(run, *part) for part in bounds(groups.count, TOGETHER)])
     below = BlockRows(pointer, index, blocks, constant)
-    settle(blocks, below.diagonal)
+    regularize_diagonal(blocks, below.diagonal)
     diagonal = rows.blocks[rows.diagonal].astype(np.float64)
     inverse = np.linalg.inv((diagonal + diagonal.transpose(0, 2, 1)) / 2).astype(np.float32)
     return Level(rows, inverse, groups.label, functions), below
@@ -225,7 +225,7 @@ def transposed(blocks: Array) -> Array:
     return np.ascontiguousarray(blocks.transpose(0, 2, 1), np.float32)
 
 
-def settle(blocks: Array, diagonal: Array, shift: float = 0.0) -> None:
+def regularize_diagonal(blocks: Array, diagonal: Array, shift: float = 0.0) -> None:
     """Add ``shift`` to the diagonal blocks, and 1 where a small aggregate has fewer functions than places."""
     place = np.arange(blocks.shape[1])
     entries = blocks[diagonal[:, None], place, place]

@@ -261,7 +261,7 @@ class FactoredOperator(SymmetricOperator):
 
     def multiplier(self, names: Sequence[str]) -> Multiply:
         """The second walk of a product: N U (M UᵀN X), with the middle of it at hand."""
-        return partial(spread_block, self.features, self.core @ self.gather(names))
+        return partial(multiply_features_block, self.features, self.core @ self.gather(names))
 
 
 def gather_block(block: int, scale: Array, *rest: Any) -> tuple[tuple[()], Array]:
@@ -274,7 +274,7 @@ def gather_block(block: int, scale: Array, *rest: Any) -> tuple[tuple[()], Array
     return (), total
 
 
-def spread_block(
+def multiply_features_block(
     features: Features, middle: Array, block: int, scale: Array, xs: Sequence[Array], halos: Sequence[Array]
 ) -> tuple[Array, int]:
     """Y = N U (M UᵀN X) of one block."""

@@ -10,7 +10,7 @@ from bigembed.estimator.on_graph import GraphEstimator
 from bigembed.maps.descent import rows_of_block
 from bigembed.maps.start import RULES, not_followed
 from bigembed.neighbors.graph import NeighborGraph
-from bigembed.quality.neighborhoods import said
+from bigembed.quality.neighborhoods import with_error
 from bigembed.runtime.parameters import Requirements
 from bigembed.stages.runs import Run
 
@@ -99,9 +99,9 @@ def folded(seen: dict[str, Any]) -> list[str]:
     if trust >= TRUSTED or 1.0 - trust <= FOLDED * (1.0 - continuity):
         return []
     return [
-        f"trustworthiness is {said(found['trustworthiness'])}, and continuity {said(found['continuity'])}: neighbors "
-        "are together, but lie on top of rows from elsewhere (a fold). Do not read groups or closeness from it; take "
-        "init='pca' or 'random', more n_components, or an array as init"
+        f"trustworthiness is {with_error(found['trustworthiness'])}, and continuity {with_error(found['continuity'])}: "
+        "neighbors are together, but lie on top of rows from elsewhere (a fold). Do not read groups or closeness from "
+        "it; take init='pca' or 'random', more n_components, or an array as init"
     ]
 
 

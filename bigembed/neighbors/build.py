@@ -146,8 +146,8 @@ def build_neighbor_graph(
 def _of_edges(source: GraphSource, workdir: str | os.PathLike[str] | None) -> NeighborGraph:
     """The graph of edges that somebody else found."""
     run = Run(workdir)
-    settled = source if executor_now().in_this_process else source.settled(run.root / "exchange")
-    run_stages(edge_graph_stages(settled), run)
+    readable = source if executor_now().in_this_process else source.stored_copy(run.root / "exchange")
+    run_stages(edge_graph_stages(readable), run)
     return NeighborGraph(run, source.path is None)
 
 

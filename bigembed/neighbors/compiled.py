@@ -12,7 +12,7 @@ from numba import njit, types
 
 from bigembed.distance.pairwise import rounding
 from bigembed.runtime.blocks import Array
-from bigembed.runtime.simd import lowest_bit, near_bits, squared_distance
+from bigembed.runtime.sums import squared_distance
 
 # --------------------------------------------------------------------------------------------------------- nearest
 # Compiled choice of the nearest centers, one or many.
@@ -76,8 +76,7 @@ def _tiles(rows: Array, centers: Array, entries: int) -> Iterator[tuple[slice, A
 @njit(cache=True, nogil=True)
 def _label(products: Array, norms: Array, slack: Array, rows: Array, centers: Array, labels: Array) -> None:
     """Labels of the rows of a tile."""
-    n, d = centers.shape
-    width = products.shape[1]
+    n, width = centers.shape[0], products.shape[1]
     one = norms.dtype.type
     lows = np.empty(_WIDTH, norms.dtype)
     for m in range(products.shape[0]):
@@ -89,21 +88,17 @@ def _label(products: Array, norms: Array, slack: Array, rows: Array, centers: Ar
                 lows[t] = v if v < lows[t] else lows[t]
         limit = one(np.float64(lows.min()) + slack[m])
         chosen, best = -1, -1.0  # the distance of a center that is alone is not asked for
-        for start in range(0, width, _WIDTH):
-            bits = near_bits(products, m * width + start, norms, start, limit)
-            while bits != 0:
-                j = start + lowest_bit(bits)
-                bits &= bits - np.uint32(1)
-                if j >= n:
-                    continue
-                if chosen < 0:
-                    chosen = j
-                    continue
-                if best < 0:
-                    best = squared_distance(rows, m * d, centers, chosen * d, d)
-                value = squared_distance(rows, m * d, centers, j * d, d)
-                if value < best:
-                    chosen, best = j, value
+        for j in range(n):
+            if products[m, j] + norms[j] > limit:
+                continue
+            if chosen < 0:
+                chosen = j
+                continue
+            if best < 0:
+                best = squared_distance(rows, m, centers, chosen)
+            value = squared_distance(rows, m, centers, j)
+            if value < best:
+                chosen, best = j, value
         labels[m] = chosen
 
 
@@ -113,31 +108,24 @@ def _candidates(products: Array, norms: Array, limit: Array, rows: Array, center
 
     Filled up with infinite distances to the length of the longest.
     """
-    n, d = centers.shape
-    height, width = products.shape
+    n, height = centers.shape[0], products.shape[0]
     one = norms.dtype.type
     longest = 0
     for m in range(height):
         count = 0
-        for start in range(0, width, _WIDTH):
-            bits = near_bits(products, m * width + start, norms, start, limit[m])
-            while bits != 0:
-                count += start + lowest_bit(bits) < n
-                bits &= bits - np.uint32(1)
+        for j in range(n):
+            count += not products[m, j] + norms[j] > limit[m]
         longest = max(longest, count)
     numbers = np.zeros((height, longest), dtype=np.int32)
     squared = np.full((height, longest), np.inf, dtype=norms.dtype)
     for m in range(height):
         count = 0
-        for start in range(0, width, _WIDTH):
-            bits = near_bits(products, m * width + start, norms, start, limit[m])
-            while bits != 0:
-                j = start + lowest_bit(bits)
-                bits &= bits - np.uint32(1)
-                if j < n:
-                    numbers[m, count] = j
-                    squared[m, count] = one(squared_distance(rows, m * d, centers, j * d, d))
-                    count += 1
+        for j in range(n):
+            if products[m, j] + norms[j] > limit[m]:
+                continue
+            numbers[m, count] = j
+            squared[m, count] = one(squared_distance(rows, m, centers, j))
+            count += 1
     return numbers, squared
 
 

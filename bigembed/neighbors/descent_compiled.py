@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from bigembed.neighbors.search.compiled import WIDTH
 from bigembed.runtime.blocks import Array
-from bigembed.runtime.simd import lowest_bit, near_bits, prefetch, squared_distance
+from bigembed.runtime.sums import squared_distance
 
 # ------------------------------------------------------------------------------------------------------ local join
 # Compiled kernels of NN-descent (Dong, Charikar, Li 2011).
@@ -22,10 +21,6 @@ from bigembed.runtime.simd import lowest_bit, near_bits, prefetch, squared_dista
 
 PANEL = 32
 """Fresh candidates that are compared with others by one product."""
-AHEAD = 16
-"""Entries after which that of one is wanted."""
-LINE = 64
-"""Bytes that a processor reads at a time."""
 NEW = 2
 """Mark of an entry that a list did not have before."""
 
@@ -91,9 +86,6 @@ def sources_of(rows: Array, marked: Array, squared: Array, count: int, most: int
     for i in range(count):
         own, kept = out[offsets[i] : offsets[i + 1]], 0
         for at in range(everyone[i], everyone[i + 1]):
-            if at + AHEAD < order.shape[0]:
-                prefetch(squared, order[at + AHEAD])
-                prefetch(marked, order[at + AHEAD])
             if everyone[i + 1] - everyone[i] > most:
                 kept = _sort_in(own, near, kept, marked[order[at]], squared[order[at]])
             else:
@@ -172,8 +164,8 @@ def join(
     """
     d, width = rows.shape[1], widest(starts)
     tile, negated = np.empty((width, d), rows.dtype), np.empty((PANEL, d), rows.dtype)
-    bounds, near, far = np.empty((3, width + WIDTH), rows.dtype)
-    products, one = np.zeros(PANEL * width + WIDTH, rows.dtype), squared.dtype.type
+    bounds, near, far = np.empty((3, width), rows.dtype)
+    products, one = np.zeros(PANEL * width, rows.dtype), squared.dtype.type
     mask, found = np.uint64(seen.shape[0] - 1), 0
     for v in range(first, new.shape[0]):
         own_new, every, begin = new[v], starts[v + 1] - starts[v], starts[v]
@@ -183,8 +175,6 @@ def join(
             return v, found
         here = candidates[begin : begin + every]
         _gather(here, every, rows, last, one(shrunk), tile, bounds, near, far)
-        if v + 1 < new.shape[0]:
-            _announce(candidates[starts[v + 1] : starts[v + 2]], rows)
         for top in range(0, own_new, PANEL):
             count, columns = min(PANEL, own_new - top), every - top
             for s in range(count):
@@ -195,28 +185,24 @@ def join(
             for s in range(top, top + count):
                 a, line = here[s], (s - top) * columns - top
                 own, beyond = bounds[s] - near[s], -near[s]
-                for start in range(s + 1, every, WIDTH):
-                    bits = near_bits(products, line + start, near, start, own)
-                    bits |= near_bits(products, line + start, far, start, beyond)
-                    while bits != 0:
-                        t = start + lowest_bit(bits)
-                        bits &= bits - np.uint32(1)
-                        if t >= every:
-                            break
-                        b = here[t]
-                        low, high = (a, b) if a < b else (b, a)
-                        key = (np.uint64(low) << np.uint64(32)) | np.uint64(high)
-                        place = ((key * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(20)) & mask
-                        if seen[place] == key:
-                            continue
-                        seen[place] = key
-                        value = one(squared_distance(rows, a * d, rows, b * d, d))
-                        if value <= bounds[s]:
-                            row[found], other[found], squared[found] = a, b, value
-                            found += 1
-                        if value <= bounds[t]:
-                            row[found], other[found], squared[found] = b, a, value
-                            found += 1
+                for t in range(s + 1, every):
+                    product = products[line + t]
+                    if product + near[t] > own and product + far[t] > beyond:
+                        continue
+                    b = here[t]
+                    low, high = (a, b) if a < b else (b, a)
+                    key = (np.uint64(low) << np.uint64(32)) | np.uint64(high)
+                    place = ((key * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(20)) & mask
+                    if seen[place] == key:
+                        continue
+                    seen[place] = key
+                    value = one(squared_distance(rows, a, rows, b))
+                    if value <= bounds[s]:
+                        row[found], other[found], squared[found] = a, b, value
+                        found += 1
+                    if value <= bounds[t]:
+                        row[found], other[found], squared[found] = b, a, value
+                        found += 1
     return new.shape[0], found
 
 
@@ -233,8 +219,7 @@ def _gather(
     far: Array,
 ) -> None:
     """Copy rows less the first of them into ``tile``: what their lists take, ``bounds``; their squared norms times
-    ``shrunk``, ``near``; and these less those, ``far``, ∞ behind the last. Sums may be reordered: ``shrunk`` covers
-    every order."""
+    ``shrunk``, ``near``; and these less those, ``far``. Sums may be reordered: ``shrunk`` covers every order."""
     middle = rows[places[0]]
     for t in range(count):
         source, total = rows[places[t]], near.dtype.type(0)
@@ -244,17 +229,6 @@ def _gather(
             total += x * x
         bounds[t], near[t] = last[places[t]], total * shrunk
         far[t] = near[t] - bounds[t]
-    near[count : count + WIDTH] = np.inf
-    far[count : count + WIDTH] = np.inf
-
-
-@njit(cache=True, nogil=True)
-def _announce(places: Array, rows: Array) -> None:
-    """Have rows that are read next brought into the cache."""
-    d = rows.shape[1]
-    for t in range(places.shape[0]):
-        for f in range(0, d, LINE // rows.itemsize):
-            prefetch(rows, places[t] * d + f)
 
 
 @njit(cache=True, nogil=True)
@@ -272,9 +246,6 @@ def take(rows: Array, numbers: Array, values: Array, ids: Array, squared: Array,
     for i in range(ids.shape[0]):
         count, limit = 0, squared[i, width - 1]
         for at in range(offsets[i], offsets[i + 1]):
-            if at + AHEAD < order.shape[0]:
-                prefetch(values, order[at + AHEAD])
-                prefetch(numbers, order[at + AHEAD])
             value = values[order[at]]
             if value <= limit:
                 count = _sort_in(near, near_squared, count, numbers[order[at]], value)

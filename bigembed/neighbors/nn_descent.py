@@ -31,7 +31,13 @@ from bigembed.neighbors.graph_blocks import senders_of
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import Fitted, Index
 from bigembed.neighbors.search.by_metric import by_metric
-from bigembed.neighbors.search.every_block import search_block, search_by_metric, spread_block, write_asked, write_lists
+from bigembed.neighbors.search.every_block import (
+    leave_cells_block,
+    search_block,
+    search_by_metric,
+    write_asked,
+    write_lists,
+)
 from bigembed.neighbors.search.ground_truth import SAMPLE_ROWS
 from bigembed.neighbors.search.recall import CELLS, NN_DESCENT, Truth, recall_at
 from bigembed.neighbors.survey import Shape
@@ -88,7 +94,7 @@ def descend(context: Context, ordered: Ordered, shape: Shape, k: int, target: fl
     shared: dict[str, Any] = {"ordered": ordered, "exchange": exchange, "out": out}
     probed: dict[str, Any] = {"k": width, "shortlist": context.of("shortlist"), "n_probes": seeds, **shared}
     if by is None:
-        map_blocks(spread_block, blocks, ordered=ordered, exchange=exchange)
+        map_blocks(leave_cells_block, blocks, ordered=ordered, exchange=exchange)
         found = map_blocks(search_block, blocks, **probed)
     else:
         found = map_blocks(search_by_metric, blocks, by=by, **probed)

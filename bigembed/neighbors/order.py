@@ -19,9 +19,9 @@ from bigembed.rows.passes import map_row_blocks
 from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array, by_owner, is_sparse, map_blocks, offsets, owner_of
 from bigembed.stages.stage import Context, Cost, Stage
-from bigembed.store.arrays import read_array, read_rows, whole, write_array
+from bigembed.store.arrays import read_array, read_rows, reading, write_array
 from bigembed.store.exchange import Exchange
-from bigembed.store.parcels import Delivery, by_receiver, row_parts, rows_of_parts, send, settle, stacked
+from bigembed.store.parcels import Delivery, by_receiver, merge_parcels, row_parts, rows_of_parts, send, stacked
 from bigembed.store.paths import at
 
 KEPT_BYTES = 128 << 20
@@ -90,7 +90,7 @@ def run_order(context: Context, source: RowSource, shape: Shape, cell_size: int,
     found = map_blocks(
         order_block,
         [(p,) for p in range(partitions)],
-        scattered=settle(context.exchange, "scatter", len(spans)),
+        scattered=merge_parcels(context.exchange, "scatter", len(spans)),
         cell_size=cell_size,
         seed=seed,
         columns=columns,
@@ -195,7 +195,7 @@ class Ordered:
         indptr = read_array(f"{place}/indptr/{name}", start, stop + 1)
         low, high = int(indptr[0]), int(indptr[-1])
         indices, data = (read_array(f"{place}/{part}/{name}", low, high) for part in ("indices", "data"))
-        with whole(place, f"rows {start}:{stop}"):
+        with reading(place, f"rows {start}:{stop}"):
             return csr_array((data, indices, indptr - low), shape=(stop - start, self.columns))
 
     def located(self, block: int, start: int = 0, stop: int | None = None) -> Any:

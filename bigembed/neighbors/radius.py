@@ -19,7 +19,7 @@ from bigembed.errors import PlanError
 from bigembed.neighbors.exact import approximate_squared
 from bigembed.neighbors.graph_blocks import csr_block, finish_graph, write_block
 from bigembed.neighbors.order import ListedCells, Ordered
-from bigembed.neighbors.search.every_block import foreign_pieces, spread_block
+from bigembed.neighbors.search.every_block import foreign_pieces, leave_cells_block
 from bigembed.neighbors.search.ground_truth import BINS, choose_block, sample_size
 from bigembed.neighbors.search.local import Cells
 from bigembed.neighbors.survey import Shape
@@ -162,7 +162,7 @@ def radius_graph_stage(shape: Shape, radius: float) -> Stage:
 def run_radius_graph(context: Context, radius: float) -> dict[str, Any]:
     ordered = Ordered.open(context.of("order"))
     blocks = [(b,) for b in range(len(ordered.blocks))]
-    map_blocks(spread_block, blocks, ordered=ordered, exchange=context.exchange)
+    map_blocks(leave_cells_block, blocks, ordered=ordered, exchange=context.exchange)
     found = map_blocks(
         radius_block,
         blocks,

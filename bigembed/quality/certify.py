@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from bigembed.quality.neighborhoods import NAMES, NEIGHBORS, SAMPLES, judged, preserved, said
+from bigembed.quality.neighborhoods import NAMES, NEIGHBORS, SAMPLES, judged, preserved, with_error
 from bigembed.rows.input import row_source
 from bigembed.runtime.parameters import declared
 from bigembed.store.exchange import Exchange
@@ -70,7 +70,9 @@ class MapQuality:
             f"{f['n']:,} rows of {f['d']} columns ({f['metric']}), {f['n_coordinates']} coordinates; "
             f"{f['samples']:,} rows sampled, {f['n_neighbors']} neighbors"
         )
-        figures = [f"  {text:18} {said(f[name]):18} shuffled {f[name]['chance']:.3g}" for name, text in NAMES.items()]
+        figures = [
+            f"  {text:18} {with_error(f[name]):18} shuffled {f[name]['chance']:.3g}" for name, text in NAMES.items()
+        ]
         warnings = [f"  warning: {text}" for text in self.warnings]
         return [head, *figures, *warnings, *(f"  note: {text}" for text in self.notes)]
 

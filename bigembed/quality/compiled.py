@@ -14,12 +14,10 @@ import numpy as np
 from numba import njit
 
 from bigembed.runtime.blocks import Array
-from bigembed.runtime.simd import lowest_bit, near_bits, squared_distance
+from bigembed.runtime.sums import squared_distance
 
 TILE = 512
 """Rows."""
-_WIDTH = 16
-"""Of vectors, of which tiles are padded to a multiple; padding has infinite norm."""
 _TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -65,12 +63,11 @@ def _apart(rows: Array, i: int, center: Array) -> float:
 
 @njit(cache=True, nogil=True)
 def shifted(rows: Array, places: Array, center: Array, out: Array, norms: Array) -> None:
-    """Write y − center of the rows at some places and its squared length; beyond them zeros and infinite lengths."""
-    one, count = rows.dtype.type, places.shape[0]
+    """Write y − center of the rows at some places, and its squared length."""
     for m in range(out.shape[0]):
-        total = one(0.0) if m < count else one(np.inf)
+        total = rows.dtype.type(0.0)
         for f in range(out.shape[1]):
-            value = rows[places[m], f] - center[f] if m < count else one(0.0)
+            value = rows[places[m], f] - center[f]
             total += value * value
             out[m, f] = value
         norms[m] = total
@@ -98,30 +95,26 @@ def nearest(
     rows: Array, first: int, start: int, ids: Array, squared: Array,
 ) -> None:  # fmt: skip
     """Take the rows of a tile, whose numbers exceed all before them, into the lists of some queries, in place."""
-    d, last, size = rows.shape[1], ids.shape[1] - 1, min(TILE, rows.shape[0] - first)
+    last, size = ids.shape[1] - 1, min(TILE, rows.shape[0] - first)
     one = norms.dtype.type
     lowered = _lowered(norms, slack)
     for at in range(products.shape[0]):
         m = part[at]
         limit = one(_bound(squared[m, last], own[at], slack))
-        for lane in range(0, products.shape[1], _WIDTH):
-            bits = near_bits(products, at * products.shape[1] + lane, lowered, lane, limit)
-            while bits != 0:
-                j = lane + lowest_bit(bits)
-                bits &= bits - np.uint32(1)
-                if j >= size or start + first + j == query_ids[m]:
-                    continue
-                value = squared_distance(queries, m * d, rows, (first + j) * d, d)
-                if not value < squared[m, last]:
-                    continue
-                p = last
-                while p > 0 and squared[m, p - 1] > value:
-                    squared[m, p] = squared[m, p - 1]
-                    ids[m, p] = ids[m, p - 1]
-                    p -= 1
-                squared[m, p] = value
-                ids[m, p] = start + first + j
-                limit = one(_bound(squared[m, last], own[at], slack))
+        for j in range(size):
+            if products[at, j] + lowered[j] > limit or start + first + j == query_ids[m]:
+                continue
+            value = squared_distance(queries, m, rows, first + j)
+            if not value < squared[m, last]:
+                continue
+            p = last
+            while p > 0 and squared[m, p - 1] > value:
+                squared[m, p] = squared[m, p - 1]
+                ids[m, p] = ids[m, p - 1]
+                p -= 1
+            squared[m, p] = value
+            ids[m, p] = start + first + j
+            limit = one(_bound(squared[m, last], own[at], slack))
 
 
 @njit(cache=True, nogil=True)
@@ -130,7 +123,7 @@ def count(
     rows: Array, first: int, start: int, limits: Array, numbers: Array, counts: Array,
 ) -> None:  # fmt: skip
     """Add to ``counts`` of some queries how many rows of a tile come before each (limit, number), which ascend."""
-    d, k, size = rows.shape[1], limits.shape[1], min(TILE, rows.shape[0] - first)
+    k, size = limits.shape[1], min(TILE, rows.shape[0] - first)
     one = norms.dtype.type
     lowered = _lowered(norms, slack)
     bins = np.zeros(k + 1, np.int64)
@@ -139,27 +132,23 @@ def count(
         ends = limits[m]
         bins[:] = 0
         reach = one(_bound(ends[k - 1], own[at], slack))
-        for lane in range(0, products.shape[1], _WIDTH):
-            bits = near_bits(products, at * products.shape[1] + lane, lowered, lane, reach)
-            while bits != 0:
-                j = lane + lowest_bit(bits)
-                bits &= bits - np.uint32(1)
-                number = start + first + j
-                if j >= size or number == query_ids[m]:
-                    continue
-                base = np.float64(own[at]) + np.float64(norms[j])
-                middle, room = np.float64(products[at, j]) + base, slack * base
-                low, high = 0, 0
-                for c in range(k):
-                    low += ends[c] < middle - room
-                    high += ends[c] <= middle + room
-                if not room < np.inf or middle != middle:
-                    low, high = 0, k
-                if low < high:
-                    value = squared_distance(queries, m * d, rows, (first + j) * d, d)
-                    while low < high and (ends[low] < value or (ends[low] == value and numbers[m, low] <= number)):
-                        low += 1
-                bins[low] += 1
+        for j in range(size):
+            number = start + first + j
+            if products[at, j] + lowered[j] > reach or number == query_ids[m]:
+                continue
+            base = np.float64(own[at]) + np.float64(norms[j])
+            middle, room = np.float64(products[at, j]) + base, slack * base
+            low, high = 0, 0
+            for c in range(k):
+                low += ends[c] < middle - room
+                high += ends[c] <= middle + room
+            if not room < np.inf or middle != middle:
+                low, high = 0, k
+            if low < high:
+                value = squared_distance(queries, m, rows, first + j)
+                while low < high and (ends[low] < value or (ends[low] == value and numbers[m, low] <= number)):
+                    low += 1
+            bins[low] += 1
         total = 0
         for c in range(k):
             total += bins[c]

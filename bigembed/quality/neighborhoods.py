@@ -186,8 +186,8 @@ def judged(
     ):  # fmt: skip
         if figures[name]["value"] < FAITHFUL:
             warnings.append(
-                f"{name.capitalize()} is {said(figures[name])}, below {FAITHFUL}: {what}. Take more coordinates, or "
-                "another method"
+                f"{name.capitalize()} is {with_error(figures[name])}, below {FAITHFUL}: {what}. Take more "
+                "coordinates, or another method"
             )
     return warnings, _notes(figures)
 
@@ -205,10 +205,10 @@ def unrelated(figures: Mapping[str, Any]) -> bool:
     return all(figures[name]["above_chance"] <= CHANCE for name in (["triplets"] if tied else NAMES))
 
 
-def said(figure: Mapping[str, float]) -> str:
+def with_error(figure: Mapping[str, float]) -> str:
     """A figure with its standard error.
 
-    >>> said({"value": 0.81234, "standard_error": 0.0123}), said({"value": 1.0, "standard_error": 0.0})
+    >>> with_error({"value": 0.81234, "standard_error": 0.0123}), with_error({"value": 1.0, "standard_error": 0.0})
     ('0.812 ± 0.012', '1.000')
     """
     value, error = figure["value"], figure["standard_error"]
@@ -218,7 +218,7 @@ def said(figure: Mapping[str, float]) -> str:
 
 def _unrelated(figures: Mapping[str, Any]) -> str:
     found = ", ".join(
-        f"{text} {said(figures[name])} (shuffled {figures[name]['chance']:.3g})" for name, text in NAMES.items()
+        f"{text} {with_error(figures[name])} (shuffled {figures[name]['chance']:.3g})" for name, text in NAMES.items()
     )
     return (
         f"The coordinates look unrelated to the rows, as if shuffled: {found}; none is more than {CHANCE:g} standard "

@@ -34,8 +34,6 @@ LOADED = 1 << 27
 NumPy is done before that is imported, and long before anything is compiled."""
 SPARSE_ROWS = 1 << 12
 """Sparse rows of a tile."""
-WIDTH = 16
-"""Tiles of the compiled code come padded to a multiple of this; padding has infinite norm."""
 _QUERIES = 1024
 """Whose products with such a tile there are at a time."""
 _ENTRIES = 1 << 19
@@ -194,20 +192,19 @@ def _tiles(
         reached = kernels.within(queries, limits, center, radius, slack)
         if not len(reached):
             continue
-        near, norms = _shifted(rows, np.arange(first, last), center, WIDTH)
+        near, norms = _shifted(rows, np.arange(first, last), center)
         for low, high in bounds(len(reached), _QUERIES):
-            x, own = _shifted(queries, reached[low:high], center, 1)
+            x, own = _shifted(queries, reached[low:high], center)
             with np.errstate(over="ignore", invalid="ignore"):
                 products = (-2 * x) @ near.T
             yield reached[low:high], first, products, own, norms
 
 
-def _shifted(rows: Array, places: Array, center: Array, multiple: int) -> tuple[Array, Array]:
-    """Some rows about a center and their squared lengths, padded to a multiple with zeros of infinite length."""
+def _shifted(rows: Array, places: Array, center: Array) -> tuple[Array, Array]:
+    """Some rows about a center and their squared lengths."""
     from bigembed.quality import compiled as kernels
 
-    room = -(-len(places) // multiple) * multiple
-    out, norms = np.empty((room, rows.shape[1]), rows.dtype), np.empty(room, rows.dtype)
+    out, norms = np.empty((len(places), rows.shape[1]), rows.dtype), np.empty(len(places), rows.dtype)
     kernels.shifted(rows, places, center, out, norms)
     return out, norms
 

@@ -111,7 +111,7 @@ class KeptRows(DerivedRows):
             block = int(np.searchsorted(ends, start, side="right"))
             before, end = (int(ends[block - 1]) if block else 0), min(stop, int(ends[block]))
             first = block * self.mask_block
-            kept = np.flatnonzero(self.among(first, first + self.mask_block))
+            kept = np.flatnonzero(self.mask_of(first, first + self.mask_block))
             chosen = kept[start - before : end - before] + first
             parts.append(self.source.read(int(chosen[0]), int(chosen[-1]) + 1)[chosen - chosen[0]])
             start = end
@@ -132,19 +132,19 @@ class KeptRows(DerivedRows):
     def chunks(self) -> tuple[int, int]:
         return 1, 1
 
-    def among(self, start: int, stop: int) -> Array:
+    def mask_of(self, start: int, stop: int) -> Array:
         """Which of the rows ``start:stop`` of the other source are kept, bool."""
         return read_array(self.mask, start, stop).astype(bool)
 
-    def before(self, row: int) -> int:
+    def count_before(self, row: int) -> int:
         """How many of the rows before one of the other source are kept."""
         block, inside = divmod(row, self.mask_block)
         kept = int(self._ends[block - 1]) if block else 0
-        return kept + int(self.among(row - inside, row).sum())
+        return kept + int(self.mask_of(row - inside, row).sum())
 
-    def spread(self, rows: RowSource) -> SpreadRows:
+    def restored(self, rows: RowSource) -> RestoredRows:
         """Rows (r, …) that belong to the kept ones, in the places of these."""
-        return SpreadRows((self.source.shape[0], *rows.shape[1:]), rows.dtype, base=rows, kept=self)
+        return RestoredRows((self.source.shape[0], *rows.shape[1:]), rows.dtype, base=rows, kept=self)
 
     def of(self, other: RowSource) -> KeptRows:
         """The entries of another source, as long as the one whose rows are kept, that belong to the kept rows."""
@@ -161,7 +161,7 @@ class KeptRows(DerivedRows):
 
 
 @dataclass(frozen=True)
-class SpreadRows(DerivedRows):
+class RestoredRows(DerivedRows):
     """Rows that were kept back in their places among all rows, which have NaN where they were left out."""
 
     kept: KeptRows | None = None
@@ -169,9 +169,9 @@ class SpreadRows(DerivedRows):
 
     def read(self, start: int, stop: int) -> Array:
         assert self.kept is not None
-        mask = self.kept.among(start, stop)
+        mask = self.kept.mask_of(start, stop)
         out = np.full((stop - start, *self.shape[1:]), np.nan, self.dtype)
-        first = self.kept.before(start)
+        first = self.kept.count_before(start)
         out[mask] = self.source.read(first, first + int(mask.sum()))
         return out
 

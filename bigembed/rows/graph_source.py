@@ -34,7 +34,7 @@ from bigembed.rows.sparse import NAMES, is_csr_group
 from bigembed.runtime.blocks import Array, block_rows, map_blocks
 from bigembed.runtime.parameters import Count, declared, one_of
 from bigembed.store.arrays import write_npy
-from bigembed.store.files import sound
+from bigembed.store.files import reading_foreign
 from bigembed.store.paths import AnyPath, at, is_path
 
 # --------------------------------------------------------------------------------------------------- graph formats
@@ -55,7 +55,7 @@ def edges_of(
         _only("lists of neighbors", given)
         return _lists(source, distances, squared)
     if is_path(source):
-        with sound(source):
+        with reading_foreign(source):
             return _stored(at(source).absolute(), values, columns, array)
     if type(source).__module__.startswith("scipy.sparse"):
         _only("a sparse matrix", given)
@@ -242,7 +242,7 @@ class GraphSource(RowSource):
 
     def stream(self, start: int, stop: int) -> Iterator[Piece]:
         """Edges of some units, in pieces; what cannot be read is :class:`DamagedError`."""
-        with sound(self.path or "the graph", f"edges {start}:{stop}"):
+        with reading_foreign(self.path or "the graph", f"edges {start}:{stop}"):
             yield from self.edges.stream(start, stop)
 
     def fingerprint(self) -> str:
@@ -250,7 +250,7 @@ class GraphSource(RowSource):
             return self.known
         return sha256(repr((self.n, self.values, self.rules(), self.edges.fingerprint())).encode()).hexdigest()
 
-    def settled(self, scratch: AnyPath) -> GraphSource:
+    def stored_copy(self, scratch: AnyPath) -> GraphSource:
         """This graph, its arrays of this process written for tasks of others."""
         changes = {}
         for part in fields(self.edges):
@@ -354,7 +354,7 @@ def open_graph(
     if edges.entries < 1:
         raise InputError(f"{_told(source)}: a graph without edges. Give at least one")
     path = str(at(source)) if is_path(source) else None
-    with sound(_told(source), "its ids"):
+    with reading_foreign(_told(source), "its ids"):
         n = _nodes(edges, nodes, _told(source))
     return GraphSource((n, n), np.dtype(np.float64), path=path, edges=edges, values=kind, **rule)
 

@@ -217,7 +217,7 @@ class StreamedRows(RowSource):
         aligned = "".join(f" {name} {other.fingerprint()}" for name, other in sorted(self.aligned.items()))
         return sha256(f"{self.shape} {self.dtype} {self.lazy.name}{aligned}".encode()).hexdigest()
 
-    def settled(self, scratch: AnyPath) -> RowSource:
+    def stored_copy(self, scratch: AnyPath) -> RowSource:
         """The rows written to a temporary array, for what reads them many times."""
         path = scratch / f"input-{self.lazy.name}.zarr"
         write_dask(self.lazy, path)

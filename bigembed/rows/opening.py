@@ -12,7 +12,7 @@ import numpy as np
 from bigembed.errors import BigembedError, DamagedError, InputError, InputTypeError, MissingPathError
 from bigembed.runtime.blocks import Array, block_rows
 from bigembed.store import manifests
-from bigembed.store.arrays import npy_rows, read_part, refuse_unsealed, whole, zarr_array
+from bigembed.store.arrays import npy_rows, read_part, reading, refuse_unsealed, zarr_array
 from bigembed.store.files import CHUNKS, refuse_unpacked, require_files
 from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import AnyPath, PathLike, at, is_path
@@ -269,7 +269,7 @@ class StoredRows:
         return self.stored or (max(1, min(rows, self.shape[0])), *self.shape[1:])
 
     def __getitem__(self, index: Any) -> Array:
-        with whole(self.path, "a part"):
+        with reading(self.path, "a part"):
             return np.asarray(npy_rows(self.path)[index]) if self.path.endswith(".npy") else read_part(self.path, index)
 
 
@@ -278,7 +278,7 @@ def refuse_damaged(path: AnyPath) -> None:
     root, stages, inside = str(path.absolute()).rpartition("/stages/")
     stage = inside.partition("/")[0]
     found = manifests.find(at(root), stage) if stages and stage else None
-    if found and (problems := manifests.damage(at(root), found) or manifests.elsewhere(at(root), found)):
+    if found and (problems := manifests.damage(at(root), found) or manifests.changed_inputs(at(root), found)):
         raise DamagedError(f"{root}: stage {stage!r} is damaged ({problems[0]}); make it anew: run the job again")
 
 

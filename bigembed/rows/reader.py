@@ -11,7 +11,7 @@ import numpy as np
 
 from bigembed.errors import InputError
 from bigembed.runtime.blocks import BLOCK_BYTES, Array
-from bigembed.store.files import sound
+from bigembed.store.files import reading_foreign
 from bigembed.store.paths import everywhere
 
 TEXT: np.dtype[Any] = np.dtypes.StringDType()
@@ -68,7 +68,7 @@ def named(reader: Reader) -> Named | None:
 
 def features_of(reader: Reader) -> tuple[str, ...]:
     """The names of the columns of the rows; none where the format, or the file, has no such names."""
-    with sound(getattr(reader, "path", "the source"), "the names of its columns"):
+    with reading_foreign(getattr(reader, "path", "the source"), "the names of its columns"):
         return tuple(getattr(reader, "features", ()))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from bigembed.errors import InputError
 from bigembed.rows.opening import open_zarr
 from bigembed.rows.reader import TEXT, is_text, read_ranges
-from bigembed.runtime.blocks import Array, block_rows, bounds, is_sparse, settled
+from bigembed.runtime.blocks import Array, align_arrays, block_rows, bounds, is_sparse
 from bigembed.store.arrays import cached, npy_rows, read_array, read_window
 from bigembed.store.attributes import categories_at, columns_of
 from bigembed.store.paths import AnyPath, stored
@@ -82,7 +82,7 @@ class RowSource:
 
     def matrix(self, start: int, stop: int) -> Any:
         """Rows ``start:stop`` as they are worked on: row by row in memory, in :attr:`work`."""
-        return settled(as_worked(self.read(start, stop), self.work, start))
+        return align_arrays(as_worked(self.read(start, stop), self.work, start))
 
     @property
     def work(self) -> np.dtype[Any]:
@@ -286,7 +286,7 @@ def row_block(source: RowSource, start: int, stop: int) -> RowBlock:
 
 def worked(rows: Any, dtype: np.dtype[Any], start: int = 0) -> Any:
     """Rows in the work dtype: C-contiguous, or CSR."""
-    return as_worked(rows, dtype, start) if is_sparse(rows) else settled(as_worked(rows, dtype, start))
+    return as_worked(rows, dtype, start) if is_sparse(rows) else align_arrays(as_worked(rows, dtype, start))
 
 
 def windows(source: RowSource, spans: Sequence[tuple[int, int]]) -> Iterator[Any]:

@@ -17,9 +17,9 @@ from bigembed.errors import DamagedError, InputError
 from bigembed.rows.opening import open_zarr
 from bigembed.rows.source import RowSource, as_worked, work_dtype
 from bigembed.runtime.blocks import BLOCK_BYTES, MAX_BLOCK_ROWS, bounds, offsets
-from bigembed.store.arrays import cached, read_array, whole, write_array, zarr_group
+from bigembed.store.arrays import cached, read_array, reading, write_array, zarr_group
 from bigembed.store.attributes import columns_of, prove_group
-from bigembed.store.files import require_files, sound
+from bigembed.store.files import reading_foreign, require_files
 from bigembed.store.metadata import make_group
 from bigembed.store.paths import AnyPath, at, remove
 from bigembed.store.requests import asking
@@ -118,7 +118,7 @@ def held_source(matrix: Any) -> SparseSource:
 
 def group_source(path: AnyPath) -> SparseSource:
     """The rows of a CSR group in Zarr."""
-    with asking(path), sound(path):
+    with asking(path), reading_foreign(path):
         return _group_source(path)
 
 
@@ -154,7 +154,7 @@ def is_csr_group(path: AnyPath) -> bool:
 
 def read_csr(path: str, start: int, stop: int, columns: int, dtype: Any) -> Any:
     """Rows ``start:stop`` of a CSR group."""
-    with whole(path, f"rows {start}:{stop}"):
+    with reading(path, f"rows {start}:{stop}"):
         pointers = read_array(f"{path}/indptr", start, stop + 1).astype(np.int64)
         low, high, entries = int(pointers[0]), int(pointers[-1]), cached(f"{path}/data").shape[0]
         if not 0 <= low <= high <= entries:

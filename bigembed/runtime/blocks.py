@@ -77,7 +77,7 @@ def map_blocks(
     """Run ``function(*task, **fixed)`` for every task.
 
     The function must live in an importable module; its arguments and results must be small
-    (arrays travel through the store), and are ``settled``. Each task has one BLAS thread.
+    (arrays travel through the store), and are ``align_arrays``. Each task has one BLAS thread.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def map_blocks(
         The results, in the order of the tasks.
     """
     calls = [partial(_one_task, os.getpid(), partial(function, *task, **fixed)) for task in tasks]
-    return [settled(result) for result in run_tasks(calls, label or function.__name__.strip("_"))]
+    return [align_arrays(result) for result in run_tasks(calls, label or function.__name__.strip("_"))]
 
 
 def run_tasks(calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
@@ -108,7 +108,7 @@ def run_tasks(calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
 _AS_THEY_ARE = frozenset((str, int, float, bool, type(None)))
 
 
-def settled(value: Any) -> Any:
+def align_arrays(value: Any) -> Any:
     """The value with every array in it aligned and in C order; itself where that is so.
 
     A message between processes leaves some arrays unaligned and reorders others, and BLAS rounds differently then.
@@ -121,18 +121,18 @@ def settled(value: Any) -> Any:
         fine = value.flags.c_contiguous and value.flags.aligned
         return value if fine else np.require(value, requirements=["C", "A"])
     if isinstance(value, partial):
-        return partial(settled(value.func), *settled(value.args), **settled(value.keywords))
+        return partial(align_arrays(value.func), *align_arrays(value.args), **align_arrays(value.keywords))
     if isinstance(value, tuple | list):
-        each = [settled(part) for part in value]
+        each = [align_arrays(part) for part in value]
         same = all(new is part for new, part in zip(each, value, strict=True))
         return value if same else getattr(value, "_make", type(value))(each)
     if type(value) is dict:
-        named = {key: settled(part) for key, part in value.items()}
+        named = {key: align_arrays(part) for key, part in value.items()}
         return value if all(named[key] is value[key] for key in value) else named
     if not type(value).__module__.startswith("bigembed.") or not hasattr(value, "__dict__"):
         return value
     parts = {name: part for name, part in vars(value).items() if name not in getattr(value, "as_given", ())}
-    fresh = {name: new for name, part in parts.items() if (new := settled(part)) is not part}
+    fresh = {name: new for name, part in parts.items() if (new := align_arrays(part)) is not part}
     if fresh:
         value = copy(value)
         vars(value).update(fresh)
@@ -142,7 +142,7 @@ def settled(value: Any) -> Any:
 def _one_task(parent: int, call: Callable[[], Any]) -> Any:
     if os.getpid() != parent:
         _limit_for_good()
-    return settled(call)()
+    return align_arrays(call)()
 
 
 @cache

@@ -11,10 +11,15 @@ from functools import partial
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import types
+from numba import extending, types
 from numba.core import cgutils
+from numba.np import arrayobj
 
-from bigembed.runtime.simd import allocate, declared, intrinsic, make_array
+# What functions written in LLVM's own instructions take from numba, which declares no types.
+intrinsic: Any = extending.intrinsic
+make_array: Any = arrayobj.make_array
+allocate: Any = cgutils.alloca_once
+declared: Any = cgutils.get_or_insert_function
 
 LANES = 8
 """Widths are multiples of it."""

@@ -35,7 +35,7 @@ class Run:
         """A temporary run for what is written while this one is read."""
         if root is None:
             self._finalizer = weakref.finalize(self, shutil.rmtree, str(self.root), ignore_errors=True)
-            manifests.begin(Path(str(self.root)), kind)
+            manifests.start_group(Path(str(self.root)), kind)
         else:
             manifests.prepare(self.root, kind)
 
@@ -117,7 +117,9 @@ class Run:
 
     def damage(self, found: Manifest) -> list[str]:
         """What of the files and inputs of a stage of this run is not as published; of a temporary one nothing."""
-        return [] if self.temporary else manifests.damage(self.root, found) or manifests.elsewhere(self.root, found)
+        return (
+            [] if self.temporary else manifests.damage(self.root, found) or manifests.changed_inputs(self.root, found)
+        )
 
     def _sound(self, stage: str) -> Run:
         """The run that has the stage; :class:`DamagedError` if a file of it is not as it was published."""

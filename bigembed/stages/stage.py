@@ -261,7 +261,7 @@ def locked(run: Run) -> Iterator[Lock | None]:
         yield lock
     else:
         with hold(run.root) as lock:
-            manifests.mend(run.root, run.kind)
+            manifests.repair_group(run.root, run.kind)
             yield lock
 
 
@@ -269,7 +269,7 @@ def locked(run: Run) -> Iterator[Lock | None]:
 def keeping(run: Run) -> Iterator[Lock]:
     """Hold the run over several :func:`run_stages`, for a job that does more than those."""
     with hold(run.root) as lock, using(locks={**runtime_now().locks, str(run.root): lock}):
-        manifests.mend(run.root, run.kind)
+        manifests.repair_group(run.root, run.kind)
         yield lock
 
 

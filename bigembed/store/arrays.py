@@ -126,7 +126,7 @@ def _put(path: PathLike, start: int, rows: Array) -> bool:
 
 def read_array(path: PathLike, start: int = 0, stop: int | None = None) -> Array:
     """Rows ``start:stop`` of a stored array, checksums verified; :class:`DamagedError` if they fail."""
-    with whole(path, f"rows {start}:{stop}"):
+    with reading(path, f"rows {start}:{stop}"):
         array, chunks, proof = _opened(path)
         if chunks is not None:
             return chunks.read(*slice(start, stop).indices(array.shape[0])[:2])
@@ -138,7 +138,7 @@ def read_array(path: PathLike, start: int = 0, stop: int | None = None) -> Array
 def read_rows(path: PathLike, rows: Array) -> Array:
     """The given rows of a stored array, in any order, repeated ones too; only the chunks that hold them are read."""
     wanted, place = np.unique(rows, return_inverse=True)
-    with whole(path, f"{len(wanted)} rows"):
+    with reading(path, f"{len(wanted)} rows"):
         array, chunks, proof = _opened(path)
         if not len(wanted):
             return np.empty((0, *array.shape[1:]), array.dtype)
@@ -171,7 +171,7 @@ def read_part(path: PathLike, index: Any) -> Array:
 
 def read_window(path: PathLike, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
     """Rows and columns, each from the first to one before the last, of a stored array; as :func:`read_array`."""
-    with whole(path, f"rows {rows}, columns {columns}"):
+    with reading(path, f"rows {rows}, columns {columns}"):
         array, chunks, _ = _opened(path)
         if chunks is not None:
             return chunks.read(*slice(*rows).indices(array.shape[0])[:2])[:, slice(*columns)].copy()
@@ -179,7 +179,7 @@ def read_window(path: PathLike, rows: tuple[int, int], columns: tuple[int, int])
 
 
 @contextmanager
-def whole(path: PathLike, what: str) -> Iterator[None]:
+def reading(path: PathLike, what: str) -> Iterator[None]:
     """What cannot be read inside is damaged; other errors of bigembed, and exhausted resources, stay what they are."""
     try:
         with asking(path):

@@ -9,7 +9,7 @@ import numpy as np
 
 from bigembed.errors import DamagedError
 from bigembed.runtime.blocks import Array, bounds, map_blocks
-from bigembed.store.arrays import cached, whole, zarr_place
+from bigembed.store.arrays import cached, reading, zarr_place
 from bigembed.store.chunks import RowChunks, checksummed
 from bigembed.store.files import digest_of, read_json, write_json
 from bigembed.store.paths import AnyPath, PathLike
@@ -105,7 +105,7 @@ def checksums(path: AnyPath, first: int, stop: int, label: str = "seal") -> Arra
 
 def checksums_block(first: int, stop: int, *, path: str) -> Array:
     """Of one task."""
-    with whole(path, f"chunks {first}:{stop}"):
+    with reading(path, f"chunks {first}:{stop}"):
         chunks = _chunks(path)
         assert chunks is not None
         return chunks.checksums(first, stop)

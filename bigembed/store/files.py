@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bigembed.errors import BigembedError, DamagedError, InputError, MissingPathError, PlanError
-from bigembed.store.locks import born, machine
+from bigembed.store.locks import machine, process_start
 from bigembed.store.paths import AnyPath, PathLike, at, put, remove, stored
 
 # ------------------------------------------------------------------------------------------------------- documents
@@ -165,7 +165,7 @@ EXHAUSTED = (errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE)
 
 
 @contextmanager
-def sound(path: Any, what: str = "") -> Iterator[None]:
+def reading_foreign(path: Any, what: str = "") -> Iterator[None]:
     """What a library raises at bytes that it does not expect is DamagedError; MemoryError is PlanError.
 
     Errors of the operating system that name their cause (no permission, no such file) stay what they are.
@@ -209,7 +209,7 @@ def new_folder(kind: str, home: str | os.PathLike[str] | None = None, hidden: bo
     """A new temporary folder, in ``home`` or where such lie; the first call of a process there sweeps."""
     place = str(home or tempfile.gettempdir())
     _swept(place)
-    prefix = f"{'.' * hidden}bigembed-{kind}-{_here()}-{os.getpid()}-{born(os.getpid()) or 0}-"
+    prefix = f"{'.' * hidden}bigembed-{kind}-{_here()}-{os.getpid()}-{process_start(os.getpid()) or 0}-"
     return Path(tempfile.mkdtemp(prefix=prefix, dir=place))
 
 
@@ -233,7 +233,7 @@ def sweep(home: str) -> None:
 
 
 def _dead(where: str, process: str, since: str) -> bool:
-    return bool(machine()) and where == _here() and (born(int(process)) or "0") != since
+    return bool(machine()) and where == _here() and (process_start(int(process)) or "0") != since
 
 
 @cache

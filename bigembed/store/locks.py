@@ -234,7 +234,7 @@ def _refuse_living(root: AnyPath, folder: AnyPath, number: int) -> None:
 def _lives(owner: Owner, age: float) -> bool:
     """Whether an owner that touched its file ``age`` seconds ago is alive."""
     if _here(owner):
-        return born(owner.pid) == owner.born
+        return process_start(owner.pid) == owner.born
     return age <= PATIENCE * owner.heartbeat
 
 
@@ -245,7 +245,7 @@ def _here(owner: Owner) -> bool:
 
 def _myself() -> Owner:
     pid = os.getpid()
-    return Owner(_user(), pid, os.uname().nodename, time.time(), HEARTBEAT, machine(), born(pid))
+    return Owner(_user(), pid, os.uname().nodename, time.time(), HEARTBEAT, machine(), process_start(pid))
 
 
 def _user() -> str:
@@ -263,7 +263,7 @@ def machine() -> str:
         return ""
 
 
-def born(pid: int) -> str:
+def process_start(pid: int) -> str:
     """When a process started, in the clock of its machine; empty if it does not exist, or is a zombie."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()

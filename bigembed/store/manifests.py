@@ -153,7 +153,7 @@ def damage(root: AnyPath, manifest: Manifest, again: bool = False) -> list[str]:
     return problems
 
 
-def elsewhere(root: AnyPath, manifest: Manifest) -> list[str]:
+def changed_inputs(root: AnyPath, manifest: Manifest) -> list[str]:
     """Which stages of a run are others than this one was made from, though whole: put back, say. Of a model nothing:
     it has parts of its stages, and compares all its metadata where it is loaded."""
     problems = []
@@ -165,7 +165,7 @@ def elsewhere(root: AnyPath, manifest: Manifest) -> list[str]:
     return problems
 
 
-def glance(root: AnyPath, manifest: Manifest) -> list[str]:
+def quick_damage(root: AnyPath, manifest: Manifest) -> list[str]:
     """The damage that names, sizes and the metadata of the arrays show, without a look at their chunks."""
     problems = _missing(manifest, _files(root / "stages" / manifest.stage))
     return problems or _changed(root, manifest, [name for name in manifest.files if name.endswith("zarr.json")])
@@ -261,7 +261,7 @@ def prepare(root: AnyPath, kind: str) -> None:
         raise ExistingOutputError(f"{root}: a file, and a {kind} is a folder. Nothing was changed; choose another path")
     if root.exists() and not all(_unfinished(path) for path in root.iterdir()):
         attributes = attributes_of(root)
-        if not sound_group(root, kind) and ours(root, kind):
+        if not check_group(root, kind) and holds_run(root, kind):
             return  # (who writes here next mends it)
         if attributes.get("bigembed") != kind:
             found = KINDS.get(attributes.get("bigembed"), "exists")  # type: ignore[arg-type]
@@ -276,16 +276,16 @@ def prepare(root: AnyPath, kind: str) -> None:
     try:
         make_group(root, {"bigembed": kind, "format": FORMAT})
     except ValueError:  # (zarr's, of a group that exists)
-        if not sound_group(root, kind):
+        if not check_group(root, kind):
             raise  # (and otherwise another process made it meanwhile: who writes in it is for its lock)
 
 
-def begin(folder: Path, kind: str) -> None:
+def start_group(folder: Path, kind: str) -> None:
     """Make a new folder of this process a Zarr group of this kind."""
     new_group(folder, {"bigembed": kind, "format": FORMAT})
 
 
-def sound_group(root: AnyPath, kind: str) -> bool:
+def check_group(root: AnyPath, kind: str) -> bool:
     """Whether the metadata of the group say that it is of this kind and format."""
     try:
         found = read_json(root / "zarr.json")
@@ -296,7 +296,7 @@ def sound_group(root: AnyPath, kind: str) -> bool:
     return said and (found.get("zarr_format"), found.get("node_type")) == (3, "group")
 
 
-def ours(root: AnyPath, kind: str) -> bool:
+def holds_run(root: AnyPath, kind: str) -> bool:
     """Whether a folder whose metadata are damaged holds a run, as what else is in it says."""
     if kind != "run" or (root / "model.json").exists():
         return False
@@ -311,9 +311,9 @@ def _readable(root: AnyPath, stage: str) -> bool:
     return False
 
 
-def mend(root: AnyPath, kind: str) -> None:
+def repair_group(root: AnyPath, kind: str) -> None:
     """Write the metadata of a run anew, with a warning, where they are damaged. For whoever holds it."""
-    if not sound_group(root, kind) and ours(root, kind):
+    if not check_group(root, kind) and holds_run(root, kind):
         warnings.warn(f"{root / 'zarr.json'}: damaged; it is made anew", DamageWarning, stacklevel=3)
         rewrite_group(root, {"bigembed": kind, "format": FORMAT})
 

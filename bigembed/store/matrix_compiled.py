@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit, types
 
 from bigembed.runtime.blocks import Array
-from bigembed.runtime.simd import weighted_rows
+from bigembed.runtime.sums import weighted_rows
 
 # ------------------------------------------------------------------------------------------------------ edge pairs
 # A number for each edge of a block, from what both of its rows have; compiled.

@@ -83,12 +83,12 @@ class Delivery:
         return {key: np.concatenate(column) for key, column in zip(file.columns, zip(*parts, strict=True), strict=True)}
 
 
-def journeys(senders: int) -> int:
+def transfer_count(senders: int) -> int:
     """How often what so many send is written and read: twice where their files are merged."""
     return 1 + (senders > SENDERS)
 
 
-def settle(exchange: Exchange, name: str, senders: int) -> Delivery:
+def merge_parcels(exchange: Exchange, name: str, senders: int) -> Delivery:
     """What all senders left; files of consecutive ones are merged where there are more than :data:`SENDERS`."""
     runs, merged = bounds(senders, -(-senders // SENDERS)), f"{name}-merged"
     exchange.drop(merged)

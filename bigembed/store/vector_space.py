@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bigembed.errors import InputError
-from bigembed.runtime.blocks import Array, one_blas_thread, run_tasks, settled
+from bigembed.runtime.blocks import Array, align_arrays, one_blas_thread, run_tasks
 from bigembed.runtime.executors import chosen_executor
 from bigembed.store.matrix import BlockMatrix
 
@@ -125,7 +125,7 @@ class MemorySpace:
             "reads": reads,
             "halos": halos,
             "spends": spends,
-            "arguments": settled(tuple(arguments)),
+            "arguments": align_arrays(tuple(arguments)),
         }
         calls = [partial(self._task, block, compute=function, **what) for block in order]
         with chosen_executor() as executor, one_blas_thread():
@@ -155,7 +155,7 @@ class MemorySpace:
             spent = self.arrays.pop((name, block))
             spent.setflags(write=spent.flags.owndata)
         arrays, result = compute(block, *own, *far, *arguments)
-        return tuple(settled(array) for array in arrays), settled(result)
+        return tuple(align_arrays(array) for array in arrays), align_arrays(result)
 
     def _keep(self, written: dict[tuple[str, int], Array]) -> None:
         for array in written.values():

@@ -199,7 +199,7 @@ def write_fitted(version: Version, functions: Functions = (), published: str = "
     embedding = fitted.embedding_
     if kept is not None:
         rows, _ = row_source(embedding, version.root / "placing")
-        embedding = read_whole(kept.spread(rows), in_memory=False)
+        embedding = read_whole(kept.restored(rows), in_memory=False)
     write_dask(embedding, version.array)
     found = span_digest(str(version.array), 0, version.fitted)
     if published and found != published:

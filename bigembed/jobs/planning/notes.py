@@ -19,7 +19,7 @@ from bigembed.jobs.units import size
 from bigembed.neighbors.graph_stages import CELL_ROWS
 from bigembed.neighbors.nn_descent import room
 from bigembed.neighbors.search.probes import SHORTLIST
-from bigembed.neighbors.search.recall import AUTO, NN_DESCENT, WITHOUT_DESCENT, WORTH, said
+from bigembed.neighbors.search.recall import AUTO, NN_DESCENT, WITHOUT_DESCENT, WORTH, describe_search
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Cost, Stage
 
@@ -78,7 +78,7 @@ def search_notes(stages: Sequence[Stage], reused: Sequence[str], run: Run) -> li
     if witness is None:
         return []
     if "witness" in reused and run.has("witness"):  # (not one that is superseded, and taken up again)
-        return [said(run.results("witness"))]
+        return [describe_search(run.results("witness"))]
     asked = witness.parameters.get("algorithm", AUTO)
     if asked == WITHOUT_DESCENT:
         return [

@@ -14,7 +14,7 @@ import numpy as np
 from bigembed.jobs.units import padded, size
 from bigembed.maps.kernels import BINARY
 from bigembed.plotting.vector import number
-from bigembed.quality.neighborhoods import FAITHFUL, said
+from bigembed.quality.neighborhoods import FAITHFUL, with_error
 from bigembed.runtime.blocks import Array
 
 # -------------------------------------------------------------------------------------------------------- glossary
@@ -334,7 +334,7 @@ def map_figures(figures: Mapping[str, Any]) -> list[Figure]:
     return [
         Figure(
             name,
-            said(figures[key]),
+            with_error(figures[key]),
             f"{figures[key]['chance']:.3g}",
             f"{figures[key]['above_chance']:,.0f}",
             text.format(k=figures["n_neighbors"]),

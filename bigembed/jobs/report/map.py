@@ -88,12 +88,12 @@ def _of_kept(coloring: Coloring, kept: KeptRows | None) -> Coloring:
     """The colours of the rows that a step has left of all of them."""
     if kept is None:
         return coloring
-    among, every = kept.among, coloring.values
+    mask_of, every = kept.mask_of, coloring.values
 
     def walk() -> Iterator[Array]:
         first = 0
         for part in every():
-            yield part[among(first, first + len(part))]
+            yield part[mask_of(first, first + len(part))]
             first += len(part)
 
     return replace(coloring, values=walk)

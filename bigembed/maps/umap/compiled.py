@@ -10,7 +10,7 @@ from numba import njit, uint64
 
 from bigembed.maps.tsne.compiled import listed
 from bigembed.runtime.blocks import Array
-from bigembed.runtime.simd import insert
+from bigembed.runtime.sums import insert
 
 # ----------------------------------------------------------------------------------------------------------- fuzzy
 # Compiled kernels of the memberships of UMAP: a bandwidth for each row by its list of neighbors, their fuzzy union.

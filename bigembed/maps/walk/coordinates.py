@@ -22,7 +22,7 @@ from bigembed.stages.stage import Context, Cost, Stage
 from bigembed.store.arrays import read_array, read_by_id, write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import StoredMatrix
-from bigembed.store.parcels import journeys
+from bigembed.store.parcels import transfer_count
 
 # -------------------------------------------------------------------------------------------------------- assemble
 # From the eigenvectors of the components to one set of right eigenvectors, as the components policy says.
@@ -284,7 +284,7 @@ def coordinates_stage(
     """
     n, block = graph.n, min(graph.block, graph.n)
 
-    vectors, carried = 8 * n * width, (8 * width + 12) * n * journeys(-(-n // block))
+    vectors, carried = 8 * n * width, (8 * width + 12) * n * transfer_count(-(-n // block))
     cost = Cost(
         read=vectors + 4 * n + carried,
         write=vectors + 4 * n + carried,

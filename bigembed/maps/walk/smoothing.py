@@ -24,7 +24,7 @@ from bigembed.stages.stage import Context, Cost, Stage, run_stages
 from bigembed.store.arrays import create_rows, read_array, write_rows
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import BlockMatrix
-from bigembed.store.parcels import Delivery, by_receiver, send, settle
+from bigembed.store.parcels import Delivery, by_receiver, merge_parcels, send
 from bigembed.store.spaces import StoredSpace
 
 # ---------------------------------------------------------------------------------------------------------- panels
@@ -37,14 +37,14 @@ def carry(columns: RowSource, order: InputOrder, panels: Sequence[slice], exchan
     if order.ordered is not None:
         blocks = [(b,) for b in range(order.blocks)]
         map_blocks(places_block, blocks, old=order.ordered, rows=columns.block, exchange=exchange)
-        places = settle(exchange, "places", order.blocks)
+        places = merge_parcels(exchange, "places", order.blocks)
     found = map_row_blocks(columns, carry_columns, panels=list(panels), order=order, places=places, exchange=exchange)
     if rows := [row for part in found for row in part]:
         raise InputError(
             f"the columns hold NaN or infinity: in {len(rows):,} rows or more, the first are {rows[:10]}. Fill or drop "
             "them first"
         )
-    return [settle(exchange, f"carried{number}", len(found)) for number in range(len(panels))]
+    return [merge_parcels(exchange, f"carried{number}", len(found)) for number in range(len(panels))]
 
 
 def write_panels(
@@ -53,7 +53,7 @@ def write_panels(
     """What all blocks left of all panels as an array (n, c) in the order of the input."""
     create_rows(out, shape, dtype, out_rows)
     spans = [(number, *span) for number, span in enumerate(bounds(shape[0], out_rows))]
-    left = [settle(aside, COORDINATES, blocks) for aside in panels]
+    left = [merge_parcels(aside, COORDINATES, blocks) for aside in panels]
     map_blocks(write_block, spans, panels=left, out=out, dtype=dtype)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 
 from bigembed.runtime.blocks import Array
-from bigembed.runtime.simd import insert, lowest_bit, near_bits, squared_distance
+from bigembed.runtime.sums import insert, squared_distance
 
 # ------------------------------------------------------------------------------------------------------------ topk
 # Compiled kernels of the cell search.
@@ -129,7 +129,7 @@ def update(
     those of reduced rows, lower bounds: ``root`` > 0 is the basis's, ``outside`` (m,) the rows' parts
     outside it, ``farthest`` the largest of the candidates'.
     """
-    n, width, d = candidate_ids.shape[0], products.shape[1], rows.shape[1]
+    n = candidate_ids.shape[0]
     last = squared.shape[1] - 1
     one = candidate_norms.dtype.type
     for m in range(products.shape[0]):
@@ -142,29 +142,24 @@ def update(
         if bound == np.inf and n > last + 1 and root == 0:  # a lower bound says nothing about what is reachable
             bound = np.float64(_reachable(products[m], candidate_norms, n, lows, best)) + 2 * slack
         limit = one(bound)
-        for start in range(0, width, WIDTH):
-            bits = near_bits(products, m * width + start, candidate_norms, start, limit)
-            while bits != 0:
-                j = start + lowest_bit(bits)
-                bits &= bits - np.uint32(1)
-                if j >= n or products[m, j] + candidate_norms[j] > limit:
-                    continue
-                number = candidate_ids[j]
-                if number == row_ids[i] or (distances[last] == 0 and number > numbers[last]):
-                    continue
-                value = one(squared_distance(rows, i * d, candidates, j * d, d))
-                insert(numbers, distances, number, value)
-                bound = min(bound, np.float64(distances[last]) + slack - own)
-                limit = one(bound)
+        for j in range(n):
+            if products[m, j] + candidate_norms[j] > limit:
+                continue
+            number = candidate_ids[j]
+            if number == row_ids[i] or (distances[last] == 0 and number > numbers[last]):
+                continue
+            value = one(squared_distance(rows, i, candidates, j))
+            insert(numbers, distances, number, value)
+            bound = min(bound, np.float64(distances[last]) + slack - own)
+            limit = one(bound)
 
 
 @njit(cache=True, nogil=True)
 def distances_of_pairs(rows: Array, others: Array, i: Array, j: Array, out: Array) -> None:
     """out[p] = ‖rows[i[p]] − others[j[p]]‖², rounded to the dtype of ``out``."""
-    d = rows.shape[1]
     one = out.dtype.type
     for p in range(i.shape[0]):
-        out[p] = one(squared_distance(rows, i[p] * d, others, j[p] * d, d))
+        out[p] = one(squared_distance(rows, i[p], others, j[p]))
 
 
 @njit(cache=True, nogil=True)
@@ -306,7 +301,6 @@ def within(
     What exceeds the limit by more than the rounding bound is rejected; the rest is computed exactly.
     Fills the last three arrays and returns how many pairs there are.
     """
-    width, d = products.shape[1], rows.shape[1]
     one = candidate_norms.dtype.type
     count = 0
     for m in range(products.shape[0]):
@@ -314,19 +308,15 @@ def within(
         own = np.float64(norms[m])
         reach = np.sqrt(own) + radius
         limit = one(np.float64(limits[i, 0]) + 2 * rounding * reach * reach - own)
-        for start in range(0, width, WIDTH):
-            bits = near_bits(products, m * width + start, candidate_norms, start, limit)
-            while bits != 0:
-                j = first + start + lowest_bit(bits)
-                bits &= bits - np.uint32(1)
-                if j >= last:
-                    continue
-                value = one(squared_distance(rows, i * d, new, j * d, d))
-                if value <= limits[i, 0]:
-                    out_row[count] = i
-                    out_candidate[count] = j
-                    out_squared[count] = value
-                    count += 1
+        for j in range(first, last):
+            if products[m, j - first] + candidate_norms[j - first] > limit:
+                continue
+            value = one(squared_distance(rows, i, new, j))
+            if value <= limits[i, 0]:
+                out_row[count] = i
+                out_candidate[count] = j
+                out_squared[count] = value
+                count += 1
     return count
 
 
@@ -337,7 +327,6 @@ def nearest_cells(rows: Array, home: Array, listed: Array, wanted: Array, center
     ``home`` (n,) is the row's list among ``listed`` (C, S) int32, ascending, what is missing behind and out of range;
     ``wanted`` (C,) how many of it. Probes begin as −1.
     """
-    d = rows.shape[1]
     place, squared = np.empty(probes.shape[1], np.int64), np.empty(probes.shape[1])
     near = np.empty(listed.shape[1], np.bool_)
     for i in range(rows.shape[0]):
@@ -352,7 +341,7 @@ def nearest_cells(rows: Array, home: Array, listed: Array, wanted: Array, center
             continue
         place[:count], squared[:count] = -1, np.inf
         for s in range(size):
-            value = squared_distance(rows, i * d, centers, cells[s] * d, d)
+            value = squared_distance(rows, i, centers, cells[s])
             insert(place[:count], squared[:count], s, value)
         near[:size] = False
         for s in range(count):

@@ -26,7 +26,7 @@ from bigembed.neighbors.search.probes import (
     probe_block,
     write_shortlists,
 )
-from bigembed.neighbors.search.recall import NN_DESCENT, said
+from bigembed.neighbors.search.recall import NN_DESCENT, describe_search
 from bigembed.neighbors.survey import Shape
 from bigembed.runtime.blocks import Array, by_owner, map_blocks, offsets
 from bigembed.stages.stage import Context, Cost, Stage
@@ -126,7 +126,7 @@ def run_search(context: Context, shape: Shape, n_neighbors: int, descend: Descen
     blocks = [(b,) for b in range(len(ordered.blocks))]
     decided = context.results("witness")
     probes = decided["n_probes"]
-    context.note(said(decided))
+    context.note(describe_search(decided))
     if decided.get("algorithm") == NN_DESCENT:
         return descend(context, ordered, shape, n_neighbors, decided["target"])
     shortlist, longer = context.of("shortlist"), {}
@@ -143,7 +143,7 @@ def run_search(context: Context, shape: Shape, n_neighbors: int, descend: Descen
         compute, shared = search_by_metric, {"shortlist": shortlist, "n_probes": probes, "by": by}
     else:
         compute, shared = search_block, {"shortlist": shortlist, "n_probes": probes}
-        map_blocks(spread_block, blocks, ordered=ordered, exchange=context.exchange)
+        map_blocks(leave_cells_block, blocks, ordered=ordered, exchange=context.exchange)
     found = map_blocks(
         compute, blocks, ordered=ordered, k=n_neighbors, exchange=context.exchange, out=context.path(""), **shared
     )
@@ -221,7 +221,7 @@ def search_by_metric(
     return pairs, _finish(b, ids, squared, asking, ordered, exchange, out)
 
 
-def spread_block(b: int, *, ordered: Ordered, exchange: Exchange) -> None:
+def leave_cells_block(b: int, *, ordered: Ordered, exchange: Exchange) -> None:
     """Leave every cell of the block as a separate piece: other blocks want few, and not side by side."""
     rows, (cell_offsets, _) = ordered.rows(b), ordered.cells(b)
     exchange.put("cells", b, {str(c): part for c, part in enumerate(np.split(rows, cell_offsets[1:-1]))})

@@ -52,7 +52,7 @@ def chosen(
     """Which way n rows in a number of cells are searched, and why: from the recall of 1, 2, … cells, ``curve`` (S,), on
     sampled rows. ``lacking``: what NN-descent would take that is not there.
 
-    Nothing where it is cells without being asked for, and would be wherever it runs: :func:`said` says why.
+    Nothing where it is cells without being asked for, and would be wherever it runs: :func:`describe_search` says why.
     """
     lacking = LITTLE_MEMORY if asked == WITHOUT_DESCENT else lacking
     if asked in (CELLS, NN_DESCENT):
@@ -70,7 +70,7 @@ def chosen(
     return {"algorithm": NN_DESCENT, "why": why, "target": target}
 
 
-def said(witness: Mapping[str, Any]) -> str:
+def describe_search(witness: Mapping[str, Any]) -> str:
     """Which way the rows are searched, and why, in words: from the results of the stage that decided it."""
     if "algorithm" in witness:
         return f"neighbors by {witness['algorithm']}: {witness['why']}"

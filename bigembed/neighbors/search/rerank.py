@@ -17,7 +17,7 @@ import numpy as np
 from bigembed.distance.pairwise import paired_squared
 from bigembed.neighbors.exact import parts_of_pairs
 from bigembed.neighbors.order import Ordered
-from bigembed.neighbors.search.every_block import spread_block, write_lists
+from bigembed.neighbors.search.every_block import leave_cells_block, write_lists
 from bigembed.neighbors.search.ground_truth import EXACT_ROWS, exact_truth
 from bigembed.neighbors.search.recall import Truth, share_found
 from bigembed.neighbors.survey import Shape, prepare
@@ -28,7 +28,7 @@ from bigembed.stages.runs import Run
 from bigembed.stages.stage import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
-from bigembed.store.parcels import Delivery, by_receiver, send, settle
+from bigembed.store.parcels import Delivery, by_receiver, merge_parcels, send
 
 
 def follow_stage(source: RowSource, shape: Shape, given: Run, seed: int) -> Stage:
@@ -55,10 +55,10 @@ def run_follow(context: Context, source: RowSource, shape: Shape, given: Run) ->
     starts = cell_starts[first_cells]
     share: dict[str, Any] = {"exchange": context.exchange}
     map_blocks(places_block, [(b,) for b in range(len(old.blocks))], old=old, rows=shape.block, **share)
-    places = settle(context.exchange, "places", len(old.blocks))
+    places = merge_parcels(context.exchange, "places", len(old.blocks))
     spans = map_row_blocks(source, carry_block, shape=shape, places=places, starts=starts, **share)
     tasks = [(b, int(first), int(stop)) for b, (first, stop) in enumerate(pairwise(first_cells))]
-    carried = settle(context.exchange, "carried", len(spans))
+    carried = merge_parcels(context.exchange, "carried", len(spans))
     map_blocks(settle_block, tasks, carried=carried, cell_starts=cell_starts, out=context.path(""))
     centers = [read_array(context.path(f"cell_centers_of/{b}")) for b in range(len(tasks))]
     for name, array in {
@@ -159,7 +159,7 @@ def rerank_stage(shape: Shape, k: int, n_candidates: int, given: Run) -> Stage:
 def run_rerank(context: Context, k: int, n_candidates: int, given: Run) -> dict[str, Any]:
     ordered = Ordered.open(context.of("order"))
     blocks = [(b,) for b in range(len(ordered.blocks))]
-    map_blocks(spread_block, blocks, ordered=ordered, exchange=context.exchange)
+    map_blocks(leave_cells_block, blocks, ordered=ordered, exchange=context.exchange)
     fixed: dict[str, Any] = {"ordered": ordered, "k": k, "exchange": context.exchange, "out": context.path("")}
     lists: dict[str, Any] = {"candidates": given.path("search"), "starts": Ordered.open(given.path("order")).starts}
     map_blocks(rerank_block, blocks, n_candidates=n_candidates, **lists, **fixed)

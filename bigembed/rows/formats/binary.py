@@ -15,7 +15,7 @@ import numpy as np
 from bigembed.errors import DamagedError, InputError
 from bigembed.rows.reader import Choice, read_ranges
 from bigembed.runtime.blocks import Array, block_rows
-from bigembed.store.files import refuse_unpacked, require_regular, sound
+from bigembed.store.files import reading_foreign, refuse_unpacked, require_regular
 from bigembed.store.paths import AnyPath, PathLike, at
 
 # ------------------------------------------------------------------------------------------------------------- idx
@@ -28,7 +28,7 @@ def read_idx(path: str | Path) -> Array:
     """The array of an idx file (the format of MNIST), compressed or not."""
     path = Path(path)
     require_regular(path)
-    with sound(path), _open_bytes(path) as file:
+    with reading_foreign(path), _open_bytes(path) as file:
         shape, kind = _header(path, file)
         size = prod(shape) * kind.itemsize
         refuse_unpacked(path, "an array", shape, kind.itemsize)
@@ -79,7 +79,7 @@ class IdxReader:
 
 def open_idx(path: Path) -> IdxReader:
     """The items of an idx file as rows."""
-    with sound(path), _open_bytes(path) as file:
+    with reading_foreign(path), _open_bytes(path) as file:
         sizes, dtype = _header(path, file)
     if len(sizes) < 2:
         raise InputError(f"{path}: one number an item (labels?), shape {sizes}; rows need at least one more axis")

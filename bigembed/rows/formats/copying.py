@@ -19,7 +19,7 @@ from bigembed.rows.source import RowSource, rows_at, work_dtype
 from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks
 from bigembed.store.arrays import create_grid, create_rows, read_array, write_rows, write_window, zarr_array
 from bigembed.store.attributes import attributes_of, describe, seal_group, seal_rows
-from bigembed.store.files import refuse_memory, sound
+from bigembed.store.files import reading_foreign, refuse_memory
 from bigembed.store.metadata import make_group
 from bigembed.store.paths import AnyPath, PathLike, at, free_bytes, move, nearest_folder, published, remove
 
@@ -208,7 +208,7 @@ def _copy_part(reader: Reader, dest: str, blocks: Sequence[tuple[int, int]]) -> 
 
 def rows_of_reader(reader: Reader, start: int, stop: int) -> Iterator[Array]:
     """Rows start to stop in pieces; what a library raises at bytes that it does not expect is DamagedError."""
-    with sound(getattr(reader, "path", "the source"), f"rows {start}:{stop}"):
+    with reading_foreign(getattr(reader, "path", "the source"), f"rows {start}:{stop}"):
         yield from reader.stream(start, stop)
 
 
@@ -293,7 +293,7 @@ def named_vector(reader: Reader, source: PathLike, given: str, what: str) -> Rea
     source_of_names = named(reader)
     names = {} if source_of_names is None else source_of_names.names
     if source_of_names is not None and given in names:
-        with sound(source, given):
+        with reading_foreign(source, given):
             found: Reader = source_of_names.vector(given)
     elif at(given).exists():
         found = vector_source(at(given))

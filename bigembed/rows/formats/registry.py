@@ -31,7 +31,7 @@ from bigembed.rows.source import RowSource, rows_at, work_dtype
 from bigembed.rows.sparse import WIDEST, group_source, is_csr_group
 from bigembed.store.arrays import cached, zarr_array
 from bigembed.store.attributes import CATEGORIES, categories_at, columns_of, named_columns
-from bigembed.store.files import CHUNKS, refuse_rows, refuse_unpacked, require_files, require_regular, sound
+from bigembed.store.files import CHUNKS, reading_foreign, refuse_rows, refuse_unpacked, require_files, require_regular
 from bigembed.store.locks import output_lock
 from bigembed.store.paths import AnyPath, PathLike, at, published, require_apart, require_array_name
 
@@ -107,7 +107,7 @@ def open_reader(source: PathLike, choice: Choice | None = None) -> Reader:
             f"{path}: .npz holds several compressed arrays, which cannot be read by blocks. Save the "
             'one wanted with numpy.save("rows.npy", numpy.load("….npz")["NAME"]) and ingest that'
         )
-    with sound(path):
+    with reading_foreign(path):
         return _checked(path, _opened(path, choice))
 
 
@@ -167,7 +167,7 @@ def _categories(reader: Any) -> Mapping[str, Sequence[str]]:
 
 
 def _parts(reader: Any) -> Mapping[str, Reader]:
-    with sound(reader.path):
+    with reading_foreign(reader.path):
         return reader.parts()  # type: ignore[no-any-return]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bigembed.linalg.aggregate_functions import lowest_beside
+from bigembed.linalg.aggregate_functions import fill_lowest_orthogonal
 from bigembed.linalg.coarse import start_of
 
 P = 8
@@ -26,7 +26,7 @@ def laplacian(n: int, bridge: float = 1.0) -> tuple[Any, Any]:
 
 def found(matrix: Any, unit: Any) -> Any:
     rows = np.empty((min(P, len(unit)), len(unit)))
-    lowest_beside(matrix.copy(), unit, start_of(len(unit), P), rows)
+    fill_lowest_orthogonal(matrix.copy(), unit, start_of(len(unit), P), rows)
     return rows
 
 

@@ -27,7 +27,7 @@ from bigembed.neighbors.query import Joined, index_of, join_rows
 from bigembed.neighbors.search import ground_truth as expected_recall
 from bigembed.neighbors.search import probes as shortlist
 from bigembed.neighbors.search.by_metric import ByMetric
-from bigembed.neighbors.search.recall import chosen, doubts, said
+from bigembed.neighbors.search.recall import chosen, describe_search, doubts
 from bigembed.neighbors.survey import compared_of, prepare
 from bigembed.rows.row_maps import mapped_rows
 from bigembed.stages.runs import Run
@@ -112,7 +112,7 @@ def test_cells_are_kept_where_they_meet_the_target(small_blocks: None) -> None:
     X = HIGH[:, :3]
     chosen = be.build_neighbor_graph(X, 8)
     assert "algorithm" not in chosen.run.results("recall")
-    assert said(chosen.run.results("witness")).startswith("neighbors by cells: recall 0.99")
+    assert describe_search(chosen.run.results("witness")).startswith("neighbors by cells: recall 0.99")
     assert same_lists(chosen, be.build_neighbor_graph(X, 8, algorithm="cells"))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.rows.source import RowSource
-from bigembed.runtime.blocks import map_blocks, settled
+from bigembed.runtime.blocks import align_arrays, map_blocks
 from bigembed.store.matrix import CSRBlock
 from tests.executors import executor
 
@@ -64,18 +64,18 @@ def test_map_blocks_settles_arguments_and_results() -> None:
 
 
 def test_settled_leaves_what_is_in_order() -> None:
-    assert settled(NUMBERS) is NUMBERS
+    assert align_arrays(NUMBERS) is NUMBERS
     block = CSRBlock(*(NUMBERS for _ in range(6)))
-    assert settled(block) is block
-    assert settled(np.array(2.0)).shape == ()
-    call = settled(partial(np.add, NUMBERS.T, out=None))
+    assert align_arrays(block) is block
+    assert align_arrays(np.array(2.0)).shape == ()
+    call = align_arrays(partial(np.add, NUMBERS.T, out=None))
     assert call.args[0].flags.c_contiguous
     assert call.keywords == {"out": None}
 
 
 def test_rows_of_the_user_are_settled_part_by_part() -> None:
     source = RowSource((4, 3), np.dtype(float), array=NUMBERS.T)
-    assert settled(source) is source
+    assert align_arrays(source) is source
     assert source.matrix(0, 4).flags.c_contiguous
     odd = RowSource((3, 4), np.dtype(float), array=unsettled(NUMBERS))
     assert not odd.read(0, 3).flags.aligned

@@ -15,7 +15,7 @@ from bigembed.rows.opening import missing_shards, open_array, open_zarr
 from bigembed.rows.source import work_dtype
 from bigembed.store import arrays
 from bigembed.store.arrays import create_rows, read_array, read_rows, write_array, write_rows
-from bigembed.store.files import sound
+from bigembed.store.files import reading_foreign
 from bigembed.store.manifests import publish
 
 
@@ -177,5 +177,5 @@ def test_exhausted_resources_are_not_damage(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises((MemoryError, OSError)) as found:
         read_array(tmp_path / "rows")
     assert not isinstance(found.value, BigembedError)
-    with pytest.raises(OSError if isinstance(error, OSError) else PlanError), sound("rows.npy"):
+    with pytest.raises(OSError if isinstance(error, OSError) else PlanError), reading_foreign("rows.npy"):
         raise error

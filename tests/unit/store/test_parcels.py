@@ -12,7 +12,7 @@ from bigembed.errors import DamagedError
 from bigembed.runtime.blocks import Array
 from bigembed.store import parcels
 from bigembed.store.exchange import Exchange
-from bigembed.store.parcels import by_receiver, send, settle
+from bigembed.store.parcels import by_receiver, merge_parcels, send
 
 RECEIVERS = 7
 
@@ -48,7 +48,7 @@ def test_what_is_sent_arrives_in_the_order_of_the_senders(
     monkeypatch.setattr(parcels, "SENDERS", most)
     monkeypatch.setattr(parcels, "MERGED_BYTES", 300)  # (a few receivers at a time)
     sent = _sent(exchange, 5)
-    left = settle(exchange, "x", 5)
+    left = merge_parcels(exchange, "x", 5)
     assert left.files == files
     assert len(list(Path(exchange.root).glob("*/*"))) == files
     for receiver in range(RECEIVERS):
@@ -64,12 +64,12 @@ def test_what_was_merged_before_is_not_found_again(exchange: Exchange, monkeypat
     for value in (1, 2):
         for sender in range(2):
             send(exchange, "x", sender, {"rows": (np.full(3, value), np.array([0, 3]))})
-        assert settle(exchange, "x", 2).to(0)["rows"].tolist() == [value] * 6
+        assert merge_parcels(exchange, "x", 2).to(0)["rows"].tolist() == [value] * 6
 
 
 def test_damage_is_noticed_by_who_reads_it(exchange: Exchange) -> None:
     _sent(exchange, 2)
-    path, left = Path(exchange.root) / "x" / "1", settle(exchange, "x", 2)
+    path, left = Path(exchange.root) / "x" / "1", merge_parcels(exchange, "x", 2)
     whole = path.read_bytes()
     assert left.to(0)["ids"].size  # (a control)
 
