@@ -27,7 +27,7 @@ from bigembed.store.exchange import Exchange
 from bigembed.store.spaces import StoredSpace
 from bigembed.store.vector_space import MemorySpace
 from tests.operator_views import as_linear_operator, dot_test, memory_matrix
-from tests.unit.linalg.test_factored import Held
+from tests.unit.linalg.test_operators import Held
 
 N, BLOCK = 90, 40
 ROWS = np.random.default_rng(0).normal(size=(N, 5)) * [3, 2, 1, 1, 1]

@@ -1,18 +1,22 @@
-"""Every job file and every command that the project shows: planned at its full size, understood, and run small."""
+"""The commands and pages of the guide are run, in order."""
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import os
+import re
 import shutil
 import subprocess
 import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
 
+from bigembed import errors
 from bigembed.errors import PlanError
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places.cluster_table import ClusterTable
@@ -36,8 +40,9 @@ from tests.docs.commands import (
     scripts,
     without_rows,
 )
+from tests.docs.fences import Block, Folder, blocks
+from tests.s3 import ABSENT, serving, weed
 
-pytestmark = pytest.mark.skipif(not BENCHMARKS.exists(), reason="needs the repository, not only the package")
 FILES = job_files() if BENCHMARKS.exists() else []
 PAGES = jobs_of_pages() if BENCHMARKS.exists() else []
 COMMANDS = commands() if BENCHMARKS.exists() else []
@@ -70,102 +75,11 @@ def named(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("file", FILES, ids=named)
-def test_a_job_file_fits_at_its_full_size(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    without_rows(monkeypatch)
-    plan = plan_job(read_job(copied(file, tmp_path, ANY_SIZE)))
-    assert plan.problems() == [], plan.advice
-    assert not [line for line in plan.notes if "refused" in line]
-
-
-@pytest.mark.parametrize("file", FILES, ids=named)
-def test_a_job_file_runs_small(file: Path, tmp_path: Path) -> None:
-    job = small(read_job(copied(file, tmp_path, None)))
-    with warnings.catch_warnings(action="ignore"):
-        found = run_job(job) if job.sweep is None else sweep(job)
-    assert not found.get("refused")
-    assert job.output_path.exists()
-
-
 def small(job: JobSpec) -> JobSpec:
     """The job on few rows, in this process."""
     few = {"n": min(job.input.parameters["n"], FEW)} if "n" in job.input.parameters else {}
     given = job.input.model_copy(update={"parameters": {**job.input.parameters, **few}})
     return job.model_copy(update={"input": given, "cluster": ClusterTable()})
-
-
-@pytest.mark.parametrize(
-    ("page", "name", "text", "refused"), PAGES, ids=[f"{named(page)}: {name}" for page, name, _, _ in PAGES]
-)
-def test_a_job_of_a_page_is_planned_as_the_page_says(
-    page: Path, name: str, text: str, refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    without_rows(monkeypatch)
-    (tmp_path / name).write_text(text, encoding="utf-8")
-    plan = plan_job(read_job(tmp_path / name))
-    if refused:
-        with pytest.raises(PlanError):
-            plan.refuse()
-    else:
-        assert plan.problems() == []
-
-
-# -------------------------------------------------------------------------------- benchmarks
-
-
-def test_every_script_is_shown_with_a_command() -> None:
-    shown = {command.script for command in COMMANDS if command.page.endswith(".md")}
-    assert [named(script) for script in scripts() if script not in shown] == []
-    assert [str(command) for command in COMMANDS if not command.script.exists()] == []
-
-
-@pytest.mark.parametrize("command", COMMANDS, ids=str)
-def test_the_words_of_a_command_are_understood(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    parse = argparse.ArgumentParser.parse_args
-
-    def parsed(self: argparse.ArgumentParser, *words: object) -> None:
-        parse(self, *words)  # type: ignore[call-overload]
-        raise Parsed
-
-    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parsed)
-    while True:
-        try:
-            in_script(command, command.words[1:], monkeypatch)
-        except Parsed:
-            return
-        except ModuleNotFoundError as error:  # (a peer that is not here)
-            monkeypatch.setitem(sys.modules, str(error.name), MagicMock())
-
-
-def test_flags_beside_a_command_are_those_of_its_script() -> None:
-    for line in (BENCHMARKS / "README.md").read_text(encoding="utf-8").partition("## Results")[0].splitlines():
-        for script in SCRIPT.findall(line)[:1]:
-            text = (ROOT / script.split()[0]).read_text(encoding="utf-8")
-            assert [flag for flag in flags_of(line) if f'"{flag}"' not in text] == [], line
-
-
-@pytest.mark.parametrize(
-    "command", [command for command in COMMANDS if command.runs_jobs and command.takes_data_sets], ids=str
-)
-def test_the_jobs_of_a_command_fit_at_its_full_size(
-    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    without_rows(monkeypatch)
-    plans = rehearse(command, tmp_path, monkeypatch)
-    assert plans
-    for plan in plans:
-        assert plan.problems() == [], plan.advice
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("command", [one for one in COMMANDS if one.page.endswith(".md")], ids=str)
-def test_a_command_runs_small(command: Command, tmp_path: Path) -> None:
-    copy = tmp_path / "benchmarks"  # (where the results are written)
-    shutil.copytree(BENCHMARKS, copy, ignore=shutil.ignore_patterns("results", "__pycache__"))
-    for words in (BEFORE.get(command.script.stem, "").split(), list(command.words)):
-        if words:
-            called(command, words, tmp_path)
 
 
 def called(command: Command, words: list[str], folder: Path) -> None:
@@ -191,3 +105,156 @@ def called(command: Command, words: list[str], folder: Path) -> None:
 def data_of(words: list[str], data: str) -> str:
     """The folder of the data set that a script takes."""
     return f"{data}/coil20" if "coil20" in words else data if "default_maps" in words[0] else f"{data}/mnist"
+
+
+@pytest.mark.skipif(not BENCHMARKS.exists(), reason="needs the repository, not only the package")
+class TestCommands:
+    """Every job file and every command that the project shows: planned at its full size, understood, and run small."""
+
+    @pytest.mark.parametrize("file", FILES, ids=named)
+    def test_a_job_file_fits_at_its_full_size(
+        self, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        without_rows(monkeypatch)
+        plan = plan_job(read_job(copied(file, tmp_path, ANY_SIZE)))
+        assert plan.problems() == [], plan.advice
+        assert not [line for line in plan.notes if "refused" in line]
+
+    @pytest.mark.parametrize("file", FILES, ids=named)
+    def test_a_job_file_runs_small(self, file: Path, tmp_path: Path) -> None:
+        job = small(read_job(copied(file, tmp_path, None)))
+        with warnings.catch_warnings(action="ignore"):
+            found = run_job(job) if job.sweep is None else sweep(job)
+        assert not found.get("refused")
+        assert job.output_path.exists()
+
+    @pytest.mark.parametrize(
+        ("page", "name", "text", "refused"), PAGES, ids=[f"{named(page)}: {name}" for page, name, _, _ in PAGES]
+    )
+    def test_a_job_of_a_page_is_planned_as_the_page_says(
+        self, page: Path, name: str, text: str, refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        without_rows(monkeypatch)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        plan = plan_job(read_job(tmp_path / name))
+        if refused:
+            with pytest.raises(PlanError):
+                plan.refuse()
+        else:
+            assert plan.problems() == []
+
+    # -------------------------------------------------------------------------------- benchmarks
+
+    def test_every_script_is_shown_with_a_command(self) -> None:
+        shown = {command.script for command in COMMANDS if command.page.endswith(".md")}
+        assert [named(script) for script in scripts() if script not in shown] == []
+        assert [str(command) for command in COMMANDS if not command.script.exists()] == []
+
+    @pytest.mark.parametrize("command", COMMANDS, ids=str)
+    def test_the_words_of_a_command_are_understood(self, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+        parse = argparse.ArgumentParser.parse_args
+
+        def parsed(self: argparse.ArgumentParser, *words: object) -> None:
+            parse(self, *words)  # type: ignore[call-overload]
+            raise Parsed
+
+        monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parsed)
+        while True:
+            try:
+                in_script(command, command.words[1:], monkeypatch)
+            except Parsed:
+                return
+            except ModuleNotFoundError as error:  # (a peer that is not here)
+                monkeypatch.setitem(sys.modules, str(error.name), MagicMock())
+
+    def test_flags_beside_a_command_are_those_of_its_script(self) -> None:
+        for line in (BENCHMARKS / "README.md").read_text(encoding="utf-8").partition("## Results")[0].splitlines():
+            for script in SCRIPT.findall(line)[:1]:
+                text = (ROOT / script.split()[0]).read_text(encoding="utf-8")
+                assert [flag for flag in flags_of(line) if f'"{flag}"' not in text] == [], line
+
+    @pytest.mark.parametrize(
+        "command", [command for command in COMMANDS if command.runs_jobs and command.takes_data_sets], ids=str
+    )
+    def test_the_jobs_of_a_command_fit_at_its_full_size(
+        self, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        without_rows(monkeypatch)
+        plans = rehearse(command, tmp_path, monkeypatch)
+        assert plans
+        for plan in plans:
+            assert plan.problems() == [], plan.advice
+
+    @pytest.mark.slow
+    @pytest.mark.timeout(900)
+    @pytest.mark.parametrize("command", [one for one in COMMANDS if one.page.endswith(".md")], ids=str)
+    def test_a_command_runs_small(self, command: Command, tmp_path: Path) -> None:
+        copy = tmp_path / "benchmarks"  # (where the results are written)
+        shutil.copytree(BENCHMARKS, copy, ignore=shutil.ignore_patterns("results", "__pycache__"))
+        for words in (BEFORE.get(command.script.stem, "").split(), list(command.words)):
+            if words:
+                called(command, words, tmp_path)
+
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGES_PAGES = sorted(path.relative_to(DOCS) for path in DOCS.rglob("*.md"))
+QUICK = {"reference/stored_files.md"}
+"""Pages of the default run; the others take longer."""
+
+
+def marked(page: Path) -> object:
+    """A page as a parameter of a test, slow where it is."""
+    return pytest.param(page, id=str(page), marks=[] if str(page) in QUICK else [pytest.mark.slow])
+
+
+@pytest.mark.skipif(not DOCS.exists(), reason="needs the repository, not only the package")
+@pytest.mark.timeout(600)
+class TestPages:
+    """Every command of the guide is run, in order, in a folder of the page; what the guide shows is what is printed."""
+
+    @pytest.fixture
+    def environment(self, page: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+        """What the commands of a page find in their environment: of the one on object stores, a server."""
+        if page.name != "object_stores.md":
+            yield {}
+            return
+        if weed() is None:
+            pytest.skip(ABSENT)
+        with serving(tmp_path_factory.mktemp("s3")) as server:
+            yield server.environment
+
+    @pytest.mark.parametrize("page", [marked(page) for page in PAGES_PAGES if any(True for _ in blocks(DOCS / page))])
+    def test_the_page_is_true(self, page: Path, environment: dict[str, str], tmp_path: Path) -> None:
+        folder = Folder(tmp_path / "work", tmp_path / "tools", environment)
+        try:
+            for block in blocks(DOCS / page):
+                folder.do(block)
+        finally:
+            folder.close()
+
+    def test_a_wrong_page_is_found(self, tmp_path: Path) -> None:
+        folder = Folder(tmp_path, tmp_path / "tools")
+        folder.do(Block("sh", "echo 1234 rows in 2 s", 1))
+        folder.do(Block("text", "1234 rows in ... s\n", 2, ("output",)))
+        with pytest.raises(AssertionError, match="the page shows"):
+            folder.do(Block("text", "1235 rows in ... s\n", 2, ("output",)))
+        with pytest.raises(AssertionError, match="line 7: exit status 3"):
+            folder.do(Block("sh", "exit 3", 7))
+        folder.do(Block("sh", "exit 3", 7, ("exits-3",)))
+        folder.do(Block("python", "a = 1", 7))
+        folder.do(Block("python", "print(a + 1)", 7))
+        folder.do(Block("text", "2\n", 8, ("output",)))
+        with pytest.raises(AssertionError, match="NameError: name 'b'"):
+            folder.do(Block("python", "b", 7))
+        folder.close()
+        with pytest.raises(AssertionError, match="neither run nor output"):
+            folder.do(Block("ruby", "puts 1", 9))
+
+    def test_every_error_and_warning_has_its_remedy(self) -> None:
+        text = (DOCS / "guide" / "troubleshooting.md").read_text(encoding="utf-8")
+        said = dict(re.findall(r"^### (\w+)\n\n(.*?)(?=^#|\Z)", text, re.MULTILINE | re.DOTALL))
+        bases = (errors.BigembedError, errors.BigembedWarning)
+        classes = {name: kind for name in dir(errors) if inspect.isclass(kind := getattr(errors, name))}
+        known = {name for name, kind in classes.items() if issubclass(kind, bases) and kind not in bases}
+        assert set(said) == known
+        assert [name for name, what in said.items() if "*Remedy*" not in what] == []

@@ -1,8 +1,11 @@
-"""What a fresh machine meets: quick imports, the README's commands, floors, versions that fit together."""
+"""What a fresh machine meets: packages, extras, scripts for schedulers."""
+
+from __future__ import annotations
 
 import importlib
 import importlib.util
 import json
+import os
 import pickle
 import re
 import shutil
@@ -12,10 +15,26 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import sklearn.exceptions
+from typer.testing import CliRunner
 
 import bigembed
+from bigembed.cli import app
+from bigembed.errors import MissingExtraError
+from bigembed.jobs.export import export
+from bigembed.jobs.extend import extend
+from bigembed.jobs.growth.audit import DUE
+from bigembed.jobs.growth.versions import open_growth
+from bigembed.jobs.parameters import points_of
+from bigembed.jobs.planning.plan import make_plan
+from bigembed.jobs.run import run_job
+from bigembed.jobs.spec import read_job
+from bigembed.jobs.watching.reporter import RunOptions
+from bigembed.rows.formats.registry import open_reader
+from bigembed.rows.growing import append_rows
+from bigembed.store.arrays import write_array
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHONS = ["3.11", "3.12", "3.13"]
@@ -36,218 +55,392 @@ def metadata() -> dict[str, Any]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
-def test_import_is_light() -> None:
-    heavy = run(sys.executable, "-c", f"import bigembed, sys; print([m for m in {HEAVY} if m in sys.modules])")
-    assert heavy.strip() == "[]"
-
-
-def test_public_names() -> None:
-    assert set(bigembed.__all__) <= set(dir(bigembed))
-    for name in bigembed.__all__:
-        assert getattr(bigembed, name) is not None
-    with pytest.raises(AttributeError, match="no attribute 'Diffusionmap'"):
-        _ = bigembed.Diffusionmap  # type: ignore[attr-defined]
-
-
-def test_names_for_type_checkers_are_those_that_there_are() -> None:
-    text = Path(bigembed.__file__).read_text(encoding="utf-8")
-    for module, name, again in re.findall(r"^    from (\S+) import (\w+) as (\w+)$", text, flags=re.M):
-        assert name == again
-        assert getattr(bigembed, name) is getattr(importlib.import_module(module), name)
-
-
-def test_every_name_in_sight_is_meant_for_users() -> None:
-    submodules = {"datasets", "errors", "plotting"}
-    code = "import bigembed, json; print(json.dumps([n for n in dir(bigembed) if n[0] != '_']))"
-    assert set(json.loads(run(sys.executable, "-c", code))) == {*bigembed.__all__, *submodules} - {"__version__"}
-    code = "import bigembed; print(bigembed.datasets.torus.__name__, bigembed.plotting.scatter, bigembed.errors)"
-    assert run(sys.executable, "-c", code).startswith("torus")
-    assert not hasattr(bigembed, "Any")
-    assert not hasattr(bigembed, "import_module")
-
-
-def test_errors_are_those_of_scikit_learn_without_its_import() -> None:
-    code = "import bigembed.errors as e, sys; dir(e); print('sklearn' in sys.modules, e.ConvergenceWarning.__mro__)"
-    said = run(sys.executable, "-c", code)
-    assert said.startswith("False")
-    assert "sklearn.exceptions.ConvergenceWarning" in said
-    for name in ("ConvergenceWarning", "DataConversionWarning", "NotFittedError"):
-        kind = getattr(bigembed.errors, name)
-        assert issubclass(kind, getattr(sklearn.exceptions, name))
-        assert issubclass(kind, (bigembed.errors.BigembedError, bigembed.errors.BigembedWarning))
-        assert pickle.loads(pickle.dumps(kind("why"))).args == ("why",)
-        assert kind is getattr(bigembed.errors, name)
-    assert issubclass(bigembed.errors.NotFittedError, (ValueError, AttributeError))
-    with pytest.raises(AttributeError, match="no attribute 'ConvergenceWarnin'"):
-        _ = bigembed.errors.ConvergenceWarnin  # type: ignore[attr-defined]
-
-
-def test_plotting_and_datasets_are_light_until_used() -> None:
-    code = "import bigembed.plotting, bigembed.datasets, sys; print([m for m in %r if m in sys.modules])"
-    assert run(sys.executable, "-c", code % ["matplotlib", "PIL", "sklearn", "dask", "zarr"]).strip() == "[]"
-
-
-@pytest.mark.parametrize("method", ["DiffusionMap", "PCA", "KernelPCA", "ClassicalMDS"])
-def test_a_small_fit_in_memory_loads_no_lazy_arrays_and_no_compiler(method: str) -> None:
-    code = (
-        "import sys, numpy as np, bigembed as be\n"
-        f"be.{method}(n_components=2).fit(np.random.default_rng(0).normal(size=(90, 5))).embedding_\n"
-        "print([m for m in ('dask.array', 'distributed', 'numba', 'matplotlib') if m in sys.modules])"
-    )
-    assert run(sys.executable, "-c", code).strip() == "[]"
-
-
-def test_a_fit_of_stored_rows_loads_no_lazy_arrays_before_one_is_asked_for(tmp_path: Path) -> None:
-    code = (
-        "import sys, numpy as np, bigembed as be\n"
-        "np.save(sys.argv[1], np.random.default_rng(0).normal(size=(90, 5)))\n"
-        "found = be.DiffusionMap(n_components=2).fit(sys.argv[1])\n"
-        "print([m for m in ('dask.array', 'xarray', 'pandas') if m in sys.modules])\n"
-        "print(type(found.embedding_).__name__, found.embedding_ is found.embedding_, found.embedding_.shape)"
-    )
-    assert run(sys.executable, "-c", code, str(tmp_path / "rows.npy")).splitlines() == ["[]", "Array True (90, 2)"]
-
-
-def test_help_is_quick() -> None:
-    code = (
-        "import sys; from bigembed.cli import app; app(['--help'], standalone_mode=False)\n"
-        "print([m for m in ('numpy', 'dask', 'zarr') if m in sys.modules])"
-    )
-    assert run(sys.executable, "-c", code).splitlines()[-1] == "[]"
-
-
-@REPOSITORY
-def test_readme_has_the_two_commands_and_ci_finds_the_tests() -> None:
-    lines = (ROOT / "README.md").read_text().splitlines()
-    commands = [line for line in lines if line.startswith("python3 -m venv")]
-    assert len(commands) == 2
-    assert commands[0].endswith(".venv/bin/bigembed run workflows/quickstart.toml")
-    assert commands[1].endswith(".venv/bin/pytest")
-    if shutil.which("bash"):
-        assert commands[1] in run("bash", ".ci/run", "--show-test-command").splitlines()
-
-
-@REPOSITORY
-@pytest.mark.skipif(importlib.util.find_spec("importlinter") is None, reason="import-linter is not installed")
-def test_floors_hold() -> None:
-    code = "from importlinter.cli import lint_imports_command as c; c(['--no-cache'])"
-    assert "Contracts:" in run(sys.executable, "-c", code)
-
-
-@REPOSITORY
-@pytest.mark.skipif(importlib.util.find_spec("importlinter") is None, reason="import-linter is not installed")
-@pytest.mark.parametrize(
-    ("module", "line"),
-    [
-        ("plotting/canvas.py", "import zarr"),
-        ("plotting/canvas.py", "def f():\n    from distributed import Client"),
-        ("datasets/images.py", "import bigembed.estimator.base"),
-        ("linalg/moments.py", "def f():\n    import bigembed.estimator.base"),
-        ("maps/nmf/estimator.py", "import bigembed.maps.linear.pca"),
-        ("neighbors/dijkstra.py", "def f():\n    import bigembed.neighbors.geodesic"),
-        ("quality/__init__.py", "import bigembed.neighbors"),
-        ("linalg/lobpcg.py", "import bigembed.store.exchange"),
-        ("errors.py", "import bigembed.runtime.blocks"),
-    ],
-)
-def test_a_broken_floor_is_found(module: str, line: str, tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "bigembed", tmp_path / "bigembed", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    with (tmp_path / "bigembed" / module).open("a") as file:
-        file.write(f"\n{line}\n")
-    code = "from importlinter.cli import lint_imports_command as c; c(['--no-cache'])"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False
-    )
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "BROKEN" in done.stdout
-
-
-@REPOSITORY
-def test_the_tested_pythons_are_the_same_everywhere() -> None:
-    from yaml import safe_load
-
-    project = metadata()["project"]
-    named = (re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", line) for line in project["classifiers"])
-    assert [name[1] for name in named if name] == PYTHONS
-    assert project["requires-python"] == f">={PYTHONS[0]}"
-    files = [f"py{python.replace('.', '')}.txt" for python in PYTHONS]
-    assert sorted(path.name for path in (ROOT / "constraints").glob("py*.txt")) == files
-    read = (ROOT / "constraints" / "tested.txt").read_text().splitlines()
-    assert [line for line in read if not line.startswith("#")] == [f"-c {file}" for file in files]
-    job = safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]["ci"]
-    assert job["strategy"]["matrix"]["python"] == PYTHONS
-
-
-@REPOSITORY
-@pytest.mark.parametrize("python", PYTHONS)
-def test_tested_versions_cover_what_is_required(python: str) -> None:
-    lines = (ROOT / "constraints" / f"py{python.replace('.', '')}.txt").read_text().splitlines()[1:]
-    pins = [re.fullmatch(rf'([\w.-]+)==(\S+) ; python_version == "{python}"', line) for line in lines]
-    assert all(pins), lines
-    pinned = {normal(pin[1]) for pin in pins if pin}
-    project = metadata()["project"]
-    extras = [item for name in ("parquet", "test", "docs", "dev") for item in project["optional-dependencies"][name]]
-    required = {normal(re.split(r"[\[>=]", item)[0]) for item in [*project["dependencies"], *extras]}
-    assert required - {"bigembed"} <= pinned
-
-
-@REPOSITORY
-def test_lowest_versions_are_the_lower_bounds() -> None:
-    project = metadata()["project"]
-    extras = [item for name in FORMATS for item in project["optional-dependencies"][name]]
-    items = [*project["dependencies"], *extras]
-    bounds = {normal(name): bound for name, bound in (item.split(">=") for item in items)}
-    lines = (ROOT / "constraints" / "lowest.txt").read_text().splitlines()
-    pins = [line.split("==") for line in lines if not line.startswith("#")]
-    lowest = {normal(name): pin for name, pin in pins}
-    for name, bound in bounds.items():
-        assert lowest[name].startswith(bound), name
-
-
-@REPOSITORY
-def test_the_versions_that_are_said_to_be_supported_are_the_lower_bounds() -> None:
-    project = metadata()["project"]
-    items = [*project["dependencies"], *project["optional-dependencies"]["parquet"]]
-    bounds = {normal(name): bound for name, bound in (item.split(">=") for item in items)}
-    bounds["python"] = project["requires-python"].removeprefix(">=")
-    text = (ROOT / "docs" / "support.md").read_text()
-    rows = re.findall(r"^\| ([\w, -]+) \| ([\d.]+) \|$", text, flags=re.M)
-    said = {normal(name): bound for names, bound in rows for name in names.split(", ")}
-    assert {"python", "numpy", "scipy", "zarr", "distributed"} <= set(said)
-    assert said == {name: bounds[name] for name in said}
-    assert f"Python {', '.join(PYTHONS[:-1])} and {PYTHONS[-1]} " in text
-
-
-@REPOSITORY
-def test_job_files_are_toml_with_the_sections_of_the_design() -> None:
-    jobs = sorted((ROOT / "workflows").glob("*.toml"))
-    assert {"quickstart.toml", "larger_than_memory.toml"} <= {path.name for path in jobs}
-    for path in jobs:
-        assert {"input", "method", "output"} <= set(tomllib.loads(path.read_text())), path
-
-
-def test_version() -> None:
-    assert re.fullmatch(r"\d+\.\d+\.\d+", bigembed.__version__)
-
-
 def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-@REPOSITORY
-def test_what_people_look_for_in_a_repository_is_there_and_true() -> None:
-    from yaml import safe_load
+class TestPackaging:
+    """What a fresh machine meets: quick imports, the README's commands, floors, versions that fit together."""
 
-    cited = safe_load((ROOT / "CITATION.cff").read_text())
-    assert (cited["version"], cited["license"]) == (bigembed.__version__, metadata()["project"]["license"])
-    steps = safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]["ci"]["steps"]
-    assert steps[-1] == {"run": "bash .ci/run"}
-    for file in [".pre-commit-config.yaml", ".github/dependabot.yml", *(ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml")]:
-        assert safe_load((ROOT / file).read_text())
-    guide, sessions = (ROOT / "CONTRIBUTING.md").read_text(), (ROOT / "noxfile.py").read_text()
-    told = re.findall(r"`nox -s (\w+)`", guide)
-    assert set(told) == set(re.findall(r"^def (\w+)\(session", sessions, flags=re.M))
-    linked = re.findall(r"\]\(([\w./]+)\)", guide + (ROOT / "SECURITY.md").read_text())
-    assert len(linked) > 5
-    assert [link for link in linked if not (ROOT / link).exists()] == []
+    def test_import_is_light(self) -> None:
+        heavy = run(sys.executable, "-c", f"import bigembed, sys; print([m for m in {HEAVY} if m in sys.modules])")
+        assert heavy.strip() == "[]"
+
+    def test_public_names(self) -> None:
+        assert set(bigembed.__all__) <= set(dir(bigembed))
+        for name in bigembed.__all__:
+            assert getattr(bigembed, name) is not None
+        with pytest.raises(AttributeError, match="no attribute 'Diffusionmap'"):
+            _ = bigembed.Diffusionmap  # type: ignore[attr-defined]
+
+    def test_names_for_type_checkers_are_those_that_there_are(self) -> None:
+        text = Path(bigembed.__file__).read_text(encoding="utf-8")
+        for module, name, again in re.findall(r"^    from (\S+) import (\w+) as (\w+)$", text, flags=re.M):
+            assert name == again
+            assert getattr(bigembed, name) is getattr(importlib.import_module(module), name)
+
+    def test_every_name_in_sight_is_meant_for_users(self) -> None:
+        submodules = {"datasets", "errors", "plotting"}
+        code = "import bigembed, json; print(json.dumps([n for n in dir(bigembed) if n[0] != '_']))"
+        assert set(json.loads(run(sys.executable, "-c", code))) == {*bigembed.__all__, *submodules} - {"__version__"}
+        code = "import bigembed; print(bigembed.datasets.torus.__name__, bigembed.plotting.scatter, bigembed.errors)"
+        assert run(sys.executable, "-c", code).startswith("torus")
+        assert not hasattr(bigembed, "Any")
+        assert not hasattr(bigembed, "import_module")
+
+    def test_errors_are_those_of_scikit_learn_without_its_import(self) -> None:
+        code = "import bigembed.errors as e, sys; dir(e); print('sklearn' in sys.modules, e.ConvergenceWarning.__mro__)"
+        said = run(sys.executable, "-c", code)
+        assert said.startswith("False")
+        assert "sklearn.exceptions.ConvergenceWarning" in said
+        for name in ("ConvergenceWarning", "DataConversionWarning", "NotFittedError"):
+            kind = getattr(bigembed.errors, name)
+            assert issubclass(kind, getattr(sklearn.exceptions, name))
+            assert issubclass(kind, (bigembed.errors.BigembedError, bigembed.errors.BigembedWarning))
+            assert pickle.loads(pickle.dumps(kind("why"))).args == ("why",)
+            assert kind is getattr(bigembed.errors, name)
+        assert issubclass(bigembed.errors.NotFittedError, (ValueError, AttributeError))
+        with pytest.raises(AttributeError, match="no attribute 'ConvergenceWarnin'"):
+            _ = bigembed.errors.ConvergenceWarnin  # type: ignore[attr-defined]
+
+    def test_plotting_and_datasets_are_light_until_used(self) -> None:
+        code = "import bigembed.plotting, bigembed.datasets, sys; print([m for m in %r if m in sys.modules])"
+        assert run(sys.executable, "-c", code % ["matplotlib", "PIL", "sklearn", "dask", "zarr"]).strip() == "[]"
+
+    @pytest.mark.parametrize("method", ["DiffusionMap", "PCA", "KernelPCA", "ClassicalMDS"])
+    def test_a_small_fit_in_memory_loads_no_lazy_arrays_and_no_compiler(self, method: str) -> None:
+        code = (
+            "import sys, numpy as np, bigembed as be\n"
+            f"be.{method}(n_components=2).fit(np.random.default_rng(0).normal(size=(90, 5))).embedding_\n"
+            "print([m for m in ('dask.array', 'distributed', 'numba', 'matplotlib') if m in sys.modules])"
+        )
+        assert run(sys.executable, "-c", code).strip() == "[]"
+
+    def test_a_fit_of_stored_rows_loads_no_lazy_arrays_before_one_is_asked_for(self, tmp_path: Path) -> None:
+        code = (
+            "import sys, numpy as np, bigembed as be\n"
+            "np.save(sys.argv[1], np.random.default_rng(0).normal(size=(90, 5)))\n"
+            "found = be.DiffusionMap(n_components=2).fit(sys.argv[1])\n"
+            "print([m for m in ('dask.array', 'xarray', 'pandas') if m in sys.modules])\n"
+            "print(type(found.embedding_).__name__, found.embedding_ is found.embedding_, found.embedding_.shape)"
+        )
+        assert run(sys.executable, "-c", code, str(tmp_path / "rows.npy")).splitlines() == ["[]", "Array True (90, 2)"]
+
+    def test_help_is_quick(self) -> None:
+        code = (
+            "import sys; from bigembed.cli import app; app(['--help'], standalone_mode=False)\n"
+            "print([m for m in ('numpy', 'dask', 'zarr') if m in sys.modules])"
+        )
+        assert run(sys.executable, "-c", code).splitlines()[-1] == "[]"
+
+    @REPOSITORY
+    def test_readme_has_the_two_commands_and_ci_finds_the_tests(self) -> None:
+        lines = (ROOT / "README.md").read_text().splitlines()
+        commands = [line for line in lines if line.startswith("python3 -m venv")]
+        assert len(commands) == 2
+        assert commands[0].endswith(".venv/bin/bigembed run workflows/quickstart.toml")
+        assert commands[1].endswith(".venv/bin/pytest")
+        if shutil.which("bash"):
+            assert commands[1] in run("bash", ".ci/run", "--show-test-command").splitlines()
+
+    @REPOSITORY
+    @pytest.mark.skipif(importlib.util.find_spec("importlinter") is None, reason="import-linter is not installed")
+    def test_floors_hold(self) -> None:
+        code = "from importlinter.cli import lint_imports_command as c; c(['--no-cache'])"
+        assert "Contracts:" in run(sys.executable, "-c", code)
+
+    @REPOSITORY
+    @pytest.mark.skipif(importlib.util.find_spec("importlinter") is None, reason="import-linter is not installed")
+    @pytest.mark.parametrize(
+        ("module", "line"),
+        [
+            ("plotting/canvas.py", "import zarr"),
+            ("plotting/canvas.py", "def f():\n    from distributed import Client"),
+            ("datasets/images.py", "import bigembed.estimator.base"),
+            ("linalg/moments.py", "def f():\n    import bigembed.estimator.base"),
+            ("maps/nmf/estimator.py", "import bigembed.maps.linear.pca"),
+            ("neighbors/dijkstra.py", "def f():\n    import bigembed.neighbors.geodesic"),
+            ("quality/__init__.py", "import bigembed.neighbors"),
+            ("linalg/lobpcg.py", "import bigembed.store.exchange"),
+            ("errors.py", "import bigembed.runtime.blocks"),
+        ],
+    )
+    def test_a_broken_floor_is_found(self, module: str, line: str, tmp_path: Path) -> None:
+        shutil.copytree(ROOT / "bigembed", tmp_path / "bigembed", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(ROOT / "pyproject.toml", tmp_path)
+        with (tmp_path / "bigembed" / module).open("a") as file:
+            file.write(f"\n{line}\n")
+        code = "from importlinter.cli import lint_imports_command as c; c(['--no-cache'])"
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False
+        )
+        assert done.returncode == 1, done.stdout + done.stderr
+        assert "BROKEN" in done.stdout
+
+    @REPOSITORY
+    def test_the_tested_pythons_are_the_same_everywhere(self) -> None:
+        from yaml import safe_load
+
+        project = metadata()["project"]
+        named = (re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", line) for line in project["classifiers"])
+        assert [name[1] for name in named if name] == PYTHONS
+        assert project["requires-python"] == f">={PYTHONS[0]}"
+        files = [f"py{python.replace('.', '')}.txt" for python in PYTHONS]
+        assert sorted(path.name for path in (ROOT / "constraints").glob("py*.txt")) == files
+        read = (ROOT / "constraints" / "tested.txt").read_text().splitlines()
+        assert [line for line in read if not line.startswith("#")] == [f"-c {file}" for file in files]
+        job = safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]["ci"]
+        assert job["strategy"]["matrix"]["python"] == PYTHONS
+
+    @REPOSITORY
+    @pytest.mark.parametrize("python", PYTHONS)
+    def test_tested_versions_cover_what_is_required(self, python: str) -> None:
+        lines = (ROOT / "constraints" / f"py{python.replace('.', '')}.txt").read_text().splitlines()[1:]
+        pins = [re.fullmatch(rf'([\w.-]+)==(\S+) ; python_version == "{python}"', line) for line in lines]
+        assert all(pins), lines
+        pinned = {normal(pin[1]) for pin in pins if pin}
+        project = metadata()["project"]
+        extras = [
+            item for name in ("parquet", "test", "docs", "dev") for item in project["optional-dependencies"][name]
+        ]
+        required = {normal(re.split(r"[\[>=]", item)[0]) for item in [*project["dependencies"], *extras]}
+        assert required - {"bigembed"} <= pinned
+
+    @REPOSITORY
+    def test_lowest_versions_are_the_lower_bounds(self) -> None:
+        project = metadata()["project"]
+        extras = [item for name in FORMATS for item in project["optional-dependencies"][name]]
+        items = [*project["dependencies"], *extras]
+        bounds = {normal(name): bound for name, bound in (item.split(">=") for item in items)}
+        lines = (ROOT / "constraints" / "lowest.txt").read_text().splitlines()
+        pins = [line.split("==") for line in lines if not line.startswith("#")]
+        lowest = {normal(name): pin for name, pin in pins}
+        for name, bound in bounds.items():
+            assert lowest[name].startswith(bound), name
+
+    @REPOSITORY
+    def test_the_versions_that_are_said_to_be_supported_are_the_lower_bounds(self) -> None:
+        project = metadata()["project"]
+        items = [*project["dependencies"], *project["optional-dependencies"]["parquet"]]
+        bounds = {normal(name): bound for name, bound in (item.split(">=") for item in items)}
+        bounds["python"] = project["requires-python"].removeprefix(">=")
+        text = (ROOT / "docs" / "support.md").read_text()
+        rows = re.findall(r"^\| ([\w, -]+) \| ([\d.]+) \|$", text, flags=re.M)
+        said = {normal(name): bound for names, bound in rows for name in names.split(", ")}
+        assert {"python", "numpy", "scipy", "zarr", "distributed"} <= set(said)
+        assert said == {name: bounds[name] for name in said}
+        assert f"Python {', '.join(PYTHONS[:-1])} and {PYTHONS[-1]} " in text
+
+    @REPOSITORY
+    def test_job_files_are_toml_with_the_sections_of_the_design(self) -> None:
+        jobs = sorted((ROOT / "workflows").glob("*.toml"))
+        assert {"quickstart.toml", "larger_than_memory.toml"} <= {path.name for path in jobs}
+        for path in jobs:
+            assert {"input", "method", "output"} <= set(tomllib.loads(path.read_text())), path
+
+    def test_version(self) -> None:
+        assert re.fullmatch(r"\d+\.\d+\.\d+", bigembed.__version__)
+
+    @REPOSITORY
+    def test_what_people_look_for_in_a_repository_is_there_and_true(self) -> None:
+        from yaml import safe_load
+
+        cited = safe_load((ROOT / "CITATION.cff").read_text())
+        assert (cited["version"], cited["license"]) == (bigembed.__version__, metadata()["project"]["license"])
+        steps = safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]["ci"]["steps"]
+        assert steps[-1] == {"run": "bash .ci/run"}
+        for file in [
+            ".pre-commit-config.yaml",
+            ".github/dependabot.yml",
+            *(ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml"),
+        ]:
+            assert safe_load((ROOT / file).read_text())
+        guide, sessions = (ROOT / "CONTRIBUTING.md").read_text(), (ROOT / "noxfile.py").read_text()
+        told = re.findall(r"`nox -s (\w+)`", guide)
+        assert set(told) == set(re.findall(r"^def (\w+)\(session", sessions, flags=re.M))
+        linked = re.findall(r"\]\(([\w./]+)\)", guide + (ROOT / "SECURITY.md").read_text())
+        assert len(linked) > 5
+        assert [link for link in linked if not (ROOT / link).exists()] == []
+
+
+OPTIONAL = {
+    "rows.csv": ("pyarrow", "csv"),
+    "rows.tsv": ("pyarrow", "csv"),
+    "rows.parquet": ("pyarrow", "parquet"),
+    "rows.h5": ("h5py", "hdf5"),
+    "rows.h5ad": ("h5py", "anndata"),
+    "rows.nc": ("netCDF4", "netcdf"),
+}
+"""Files, the library that reads each, and its extra."""
+
+
+def hide(monkeypatch: Any, library: str) -> None:
+    """As if it were not installed."""
+    for name in [library, *(name for name in sys.modules if name.startswith(f"{library}."))]:
+        monkeypatch.setitem(sys.modules, name, None)
+
+
+def rows_and_job(folder: Path, output: str = "") -> Any:
+    np.save(folder / "rows.npy", np.random.default_rng(0).normal(size=(50, 3)))
+    method = '[method]\nname = "pca"\nn_components = 2\n'
+    (folder / "job.toml").write_text(f'[input]\npath = "rows.npy"\n{method}[output]\npath = "run.zarr"\n{output}\n')
+    return read_job(folder / "job.toml")
+
+
+class TestExtras:
+    """Every path through an optional library, with the library absent: an error that names the extra, before work."""
+
+    @pytest.mark.parametrize("name", OPTIONAL)
+    def test_reading(self, name: str, tmp_path: Path, monkeypatch: Any) -> None:
+        library, extra = OPTIONAL[name]
+        (tmp_path / name).write_bytes(b"1,2\n3,4\n")
+        hide(monkeypatch, library)
+        with pytest.raises(MissingExtraError, match=rf'needs {library}, .*pip install "bigembed\[{extra}\]"'):
+            open_reader(tmp_path / name)
+        done = CliRunner().invoke(app, ["ingest", str(tmp_path / name), str(tmp_path / "out.zarr")])
+        assert done.exit_code == 2
+        assert f"bigembed[{extra}]" in done.output
+        assert sorted(path.name for path in tmp_path.iterdir()) == [name]
+
+    def test_tables(self, tmp_path: Path, monkeypatch: Any) -> None:
+        run_job(rows_and_job(tmp_path, 'model = "model.zarr"'))
+        hide(monkeypatch, "pyarrow")
+        with pytest.raises(MissingExtraError, match=r"bigembed\[parquet\]"):
+            export(tmp_path / "run.zarr", tmp_path / "out.parquet")
+        with pytest.raises(MissingExtraError, match=r"bigembed\[parquet\]"):
+            extend(
+                tmp_path / "model.zarr", tmp_path / "rows.npy", tmp_path / "new.zarr", results=tmp_path / "new.parquet"
+            )
+        assert not (tmp_path / "new.zarr").exists()
+        export(tmp_path / "run.zarr", tmp_path / "out.csv")
+        export(tmp_path / "run.zarr", tmp_path / "out.npy")
+
+    @pytest.mark.parametrize("output", ["model", "table", "picture", "report", "scratch"])
+    def test_object_stores(self, output: str, tmp_path: Path, monkeypatch: Any) -> None:
+        """A plan says so, before anything is asked of the store."""
+        name = {"table": "t.csv", "picture": "p.png", "report": "r.html"}.get(output, "place")
+        job = rows_and_job(tmp_path, f'{output} = "s3://bucket/{name}"')
+        hide(monkeypatch, "obstore")
+        with pytest.raises(MissingExtraError, match=r"bigembed\[objects\]"):
+            make_plan(job)
+
+    @pytest.mark.parametrize("library", ["anndata", "h5py"])
+    def test_anndata_to_write_to(self, library: str, tmp_path: Path, monkeypatch: Any) -> None:
+        run_job(rows_and_job(tmp_path))
+        (tmp_path / "a.h5ad").write_bytes(b"")
+        hide(monkeypatch, library)
+        with pytest.raises(MissingExtraError, match=r"bigembed\[anndata\]"):
+            export(tmp_path / "run.zarr", tmp_path / "a.h5ad")
+
+    def test_performance_report(self, tmp_path: Path, monkeypatch: Any) -> None:
+        hide(monkeypatch, "bokeh")
+        with pytest.raises(MissingExtraError, match=r"bigembed\[performance\]"):
+            run_job(rows_and_job(tmp_path), RunOptions(performance_report=tmp_path / "page.html"))
+        assert not (tmp_path / "run.zarr").exists()
+
+    def test_the_main_job_needs_none_of_them(self, tmp_path: Path, monkeypatch: Any) -> None:
+        for library in ("anndata", "bokeh", "dask_jobqueue", "h5py", "netCDF4", "obstore", "pandas", "pyarrow"):
+            hide(monkeypatch, library)
+        assert run_job(rows_and_job(tmp_path, 'table = "t.csv"\npicture = "p.png"\nmodel = "m.zarr"'))["finished"]
+
+    @pytest.mark.skipif(not (ROOT / "pyproject.toml").exists(), reason="needs the repository, not only the package")
+    def test_every_extra_that_an_error_names_is_one_and_in_all(self) -> None:
+        extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+        code = "\n".join(path.read_text() for path in (ROOT / "bigembed").rglob("*.py"))
+        found = set(re.findall(r'needed\([^"\n]*"[\w.]+", "(\w+)"', code)) - {"none"}  # (of an example)
+        named = found | {extra for _, extra in OPTIONAL.values()}
+        assert {"performance", "anndata", "parquet"} <= named
+        assert named <= set(extras)
+        match = re.fullmatch(r"bigembed\[([\w,]+)\]", extras["all"][0])
+        assert match is not None
+        assert set(match[1].split(",")) == set(extras) - {"all", "bench", "dev", "docs", "test"}
+
+
+WORKFLOWS_ROOT = Path(__file__).parents[2]
+SCRIPTS = ["refresh", "extend", "audit", "sweep"]
+
+
+def called(*words):
+    environment = {**os.environ, "PYTHONPATH": str(WORKFLOWS_ROOT), "COLUMNS": "200", "TERM": "dumb", "NO_COLOR": "1"}
+    command = [sys.executable, *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
+def bigembed_command(*words):
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    return done.exit_code, done.stdout, done.stderr
+
+
+@pytest.mark.skipif(not (WORKFLOWS_ROOT / "workflows").exists(), reason="needs the repository")
+class TestWorkflows:
+    """The commands that a scheduler calls, and their scripts: help, exit statuses, what they print."""
+
+    @pytest.mark.parametrize("script", SCRIPTS)
+    def test_scripts_are_the_commands(self, script):
+        assert f"from bigembed.cli import {script}\n" in (WORKFLOWS_ROOT / "workflows" / f"{script}.py").read_text()
+        code, out, problems = bigembed_command(script, "--help")
+        assert (code, problems) == (0, "")
+        for word in ("--scheduler", "--deadline", "--json"):
+            assert word in out, word
+        assert ("7 refresh due" in " ".join(out.split())) == (script == "audit")
+
+    def test_a_script_runs(self):
+        done = called(WORKFLOWS_ROOT / "workflows" / "audit.py", "none.toml")
+        assert (done.returncode, "no such job file" in done.stderr) == (2, True)
+
+    @pytest.fixture
+    def job(self, tmp_path):
+        rows = np.random.default_rng(0).normal(size=(300, 4)).astype("f4")
+        write_array(tmp_path / "points.zarr", rows)
+        (tmp_path / "job.toml").write_text(
+            '[input]\npath = "points.zarr"\n[method]\nname = "pca"\nn_components = 2\n[output]\npath = "out.zarr"\n'
+        )
+        return tmp_path / "job.toml"
+
+    def test_a_day_of_the_commands(self, job, tmp_path):
+        code, _, problems = bigembed_command("extend", job)
+        assert code == 2
+        assert "Run bigembed refresh" in problems
+        assert not (tmp_path / "out.zarr").exists()
+        code, out, _ = bigembed_command("refresh", job)
+        assert code == 0
+        assert "300 rows fitted" in out
+        append_rows(tmp_path / "points.zarr", np.random.default_rng(1).normal(size=(200, 4)).astype("f4") * 4)
+        code, out, _ = bigembed_command("extend", job, "--json")
+        assert code == 0
+        result = json.loads(out.splitlines()[-1])
+        assert (result["event"], result["placed"], result["rows"]) == ("result", 200, 500)
+        code, out, problems = bigembed_command("audit", job)
+        assert code == DUE == 7
+        assert "refresh due: the median distance" in out
+        assert problems == ""
+        assert json.loads((tmp_path / "out.zarr" / "audit.json").read_text())["due"]
+        code, _, problems = bigembed_command("refresh", job, "--deadline", "0s")
+        assert code == 5
+        assert "deadline" in problems
+        assert open_growth(tmp_path / "out.zarr").current.fitted == 300
+
+    def test_the_example_is_a_job_that_can_grow(self):
+        from bigembed.jobs.identity import key_of_growth
+
+        example = read_job(WORKFLOWS_ROOT / "workflows" / "growing.toml")
+        assert example.output.model is None
+        assert not example.aligned
+        assert len(key_of_growth(example)) == 64
+
+    def test_the_example_of_a_sweep(self):
+        labels = [point.label for point in points_of(read_job(WORKFLOWS_ROOT / "workflows" / "sweep.toml"))]
+        assert labels == [*(f"diffusion_map, alpha={value}" for value in (0, 0.5, 1)), "isomap", "pca"]
+
+    def test_the_two_ways_to_extend_are_not_mixed(self, job, tmp_path):
+        for words in (
+            [job, "--table", "x.csv"],
+            [job, "--plan"],
+            [job, "new.npy"],
+            [job, "a.npy", "b.zarr", "--verify"],
+        ):
+            code, _, problems = bigembed_command("extend", *words)
+            assert code == 2
+            assert "growing store" in problems
+        code, _, problems = bigembed_command("extend", tmp_path)
+        assert (code, "a folder" in problems) == (2, True)

@@ -1,8 +1,13 @@
-"""Pictures: what is drawn is what was given, by any cut into blocks, with bounded memory."""
+"""Pictures: maps, charts, thumbnails, at any number of points."""
 
+from __future__ import annotations
+
+import io
+import math
 import tracemalloc
+import xml.etree.ElementTree as ET
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +18,12 @@ from PIL import Image
 
 from bigembed import plotting
 from bigembed.errors import InputError
-from bigembed.plotting.canvas import CLASSES
-from bigembed.plotting.maps import PIXELS
-from bigembed.plotting.paint import limits_of, paint_of, rgb
-from bigembed.plotting.raster import Grid, View, count_points
+from bigembed.plotting import thumbnails
+from bigembed.plotting.canvas import CLASSES, PALE
+from bigembed.plotting.maps import PIXELS, apart
+from bigembed.plotting.paint import DARK, LIGHT, RAMP, SCHEMES, Paint, along, lifted, limits_of, paint_of, rgb
+from bigembed.plotting.raster import FEW, Grid, View, count_points, disc_radius, png, rank_of, spread
+from bigembed.plotting.vector import HEIGHT, LEFT, TOP, WIDTH, Mark, Scale, Series, chart
 from bigembed.runtime.blocks import Array
 
 
@@ -29,63 +36,6 @@ def points(n: int) -> Array:
     return np.random.default_rng(0).standard_normal((n, 3))
 
 
-@pytest.mark.parametrize("suffix", ["svg", "pdf", "pgn", "jpg"])
-def test_a_picture_is_not_called_otherwise(suffix: str, tmp_path: Path) -> None:
-    out, x = tmp_path / f"map.{suffix}", np.arange(5.0)
-    drawn: dict[str, tuple[Any, ...]] = {
-        "scatter": (points(5),),
-        "thumbnails": (points(5), np.zeros((5, 16))),
-        "named": (x, x, list("abcde")),
-        "spectrum": (x,),
-        "bandwidth": (1 + x, 1 + x),
-    }
-    assert {*drawn} == {*plotting.__all__}
-    for name, arguments in drawn.items():
-        with pytest.raises(InputError, match=r"a picture is written as PNG; give a name that ends in \.png"):
-            getattr(plotting, name)(out, *arguments)
-    assert not out.exists()
-
-
-@pytest.mark.parametrize("n", [1, 500, 25_000])
-@pytest.mark.parametrize("kind", ["plain", "color", "labels"])
-def test_a_picture_is_left_and_nothing_else(n: int, kind: str, tmp_path: Path) -> None:
-    given: dict[str, Any] = {}
-    if kind == "color":
-        given["color"] = np.linspace(0, 1, n)
-    if kind == "labels":
-        given["labels"] = np.arange(n) % 3
-    plotting.scatter(tmp_path / "new" / "map.png", points(n), title="A map", **given)
-    image = picture(tmp_path / "new" / "map.png")
-    assert image.shape[0] > 500
-    assert image.std() > 5
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["map.png"]
-
-
-@pytest.mark.parametrize("n", [3000, 30_000])
-def test_any_cut_into_blocks_draws_the_same_bytes(n: int, tmp_path: Path) -> None:
-    X, color = points(n), np.arange(float(n))
-    cuts = [0, 1, n // 3, n // 2, n]
-    pairs = list(pairwise(cuts))
-
-    def blocks() -> Iterator[Array]:
-        return (X[a:b] for a, b in pairs)
-
-    plotting.scatter(tmp_path / "a.png", X, color=color)
-    plotting.scatter(tmp_path / "b.png", blocks, color=[color[: n // 5], color[n // 5 :]])
-    plotting.scatter(tmp_path / "c.png", [X[a:b] for a, b in pairs], color=lambda: iter([color]))
-    a, b, c = ((tmp_path / f"{name}.png").read_bytes() for name in "abc")
-    assert a == b == c
-
-
-def test_dask_rows(tmp_path: Path) -> None:
-    import dask.array as da
-
-    X = points(1000)
-    plotting.scatter(tmp_path / "a.png", X)
-    plotting.scatter(tmp_path / "b.png", da.from_array(X, chunks=(300, 3)))
-    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
-
-
 def counted(X: Array, values: Any = None, kind: str = "auto") -> Grid:
     """The grid that a map of these points is made of, counted as those of many are."""
     with pytest.MonkeyPatch.context() as patch:
@@ -94,128 +44,561 @@ def counted(X: Array, values: Any = None, kind: str = "auto") -> Grid:
         return count_points(X, [0, 1], limits_of(X, [0, 1]), [view], values, paint_of(values, kind))[0]
 
 
-def test_raster_counts_every_point_once() -> None:
-    X, labels = points(30_000), np.arange(30_000) % 4
-    counts = counted(X)
-    assert (counts.count.sum(), counts.outside) == (30_000, 0)
-    palette = np.array([rgb(name) for name in CLASSES[:4]])
-    by_class = counted(X, labels, "classes")
-    np.testing.assert_array_equal(by_class.count, counts.count)
-    np.testing.assert_allclose(by_class.layers.sum(axis=(1, 2)), 7500 * palette.sum(axis=0))
-    sums, there = counted(X, X[:, 0], "numbers").layers
-    np.testing.assert_allclose(sums.sum(), X[:, 0].sum())
-    np.testing.assert_array_equal(there, counts.count)
+class TestPlotting:
+    """Pictures: what is drawn is what was given, by any cut into blocks, with bounded memory."""
+
+    @pytest.mark.parametrize("suffix", ["svg", "pdf", "pgn", "jpg"])
+    def test_a_picture_is_not_called_otherwise(self, suffix: str, tmp_path: Path) -> None:
+        out, x = tmp_path / f"map.{suffix}", np.arange(5.0)
+        drawn: dict[str, tuple[Any, ...]] = {
+            "scatter": (points(5),),
+            "thumbnails": (points(5), np.zeros((5, 16))),
+            "named": (x, x, list("abcde")),
+            "spectrum": (x,),
+            "bandwidth": (1 + x, 1 + x),
+        }
+        assert {*drawn} == {*plotting.__all__}
+        for name, arguments in drawn.items():
+            with pytest.raises(InputError, match=r"a picture is written as PNG; give a name that ends in \.png"):
+                getattr(plotting, name)(out, *arguments)
+        assert not out.exists()
+
+    @pytest.mark.parametrize("n", [1, 500, 25_000])
+    @pytest.mark.parametrize("kind", ["plain", "color", "labels"])
+    def test_a_picture_is_left_and_nothing_else(self, n: int, kind: str, tmp_path: Path) -> None:
+        given: dict[str, Any] = {}
+        if kind == "color":
+            given["color"] = np.linspace(0, 1, n)
+        if kind == "labels":
+            given["labels"] = np.arange(n) % 3
+        plotting.scatter(tmp_path / "new" / "map.png", points(n), title="A map", **given)
+        image = picture(tmp_path / "new" / "map.png")
+        assert image.shape[0] > 500
+        assert image.std() > 5
+        assert [path.name for path in (tmp_path / "new").iterdir()] == ["map.png"]
+
+    @pytest.mark.parametrize("n", [3000, 30_000])
+    def test_any_cut_into_blocks_draws_the_same_bytes(self, n: int, tmp_path: Path) -> None:
+        X, color = points(n), np.arange(float(n))
+        cuts = [0, 1, n // 3, n // 2, n]
+        pairs = list(pairwise(cuts))
+
+        def blocks() -> Iterator[Array]:
+            return (X[a:b] for a, b in pairs)
+
+        plotting.scatter(tmp_path / "a.png", X, color=color)
+        plotting.scatter(tmp_path / "b.png", blocks, color=[color[: n // 5], color[n // 5 :]])
+        plotting.scatter(tmp_path / "c.png", [X[a:b] for a, b in pairs], color=lambda: iter([color]))
+        a, b, c = ((tmp_path / f"{name}.png").read_bytes() for name in "abc")
+        assert a == b == c
+
+    def test_dask_rows(self, tmp_path: Path) -> None:
+        import dask.array as da
+
+        X = points(1000)
+        plotting.scatter(tmp_path / "a.png", X)
+        plotting.scatter(tmp_path / "b.png", da.from_array(X, chunks=(300, 3)))
+        assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+
+    def test_raster_counts_every_point_once(self) -> None:
+        X, labels = points(30_000), np.arange(30_000) % 4
+        counts = counted(X)
+        assert (counts.count.sum(), counts.outside) == (30_000, 0)
+        palette = np.array([rgb(name) for name in CLASSES[:4]])
+        by_class = counted(X, labels, "classes")
+        np.testing.assert_array_equal(by_class.count, counts.count)
+        np.testing.assert_allclose(by_class.layers.sum(axis=(1, 2)), 7500 * palette.sum(axis=0))
+        sums, there = counted(X, X[:, 0], "numbers").layers
+        np.testing.assert_allclose(sums.sum(), X[:, 0].sum())
+        np.testing.assert_array_equal(there, counts.count)
+
+    def test_a_point_falls_into_its_pixel(self) -> None:
+        X = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, 1.0]])
+        grid = counted(X).count
+        row, column = np.nonzero(grid)
+        half = PIXELS // 2
+        assert [(bool(r > half), bool(c > half)) for r, c in zip(row, column, strict=True)] == [
+            (False, False), (False, True), (True, False), (True, True),
+        ]  # fmt: skip
+        assert grid[row, column].tolist() == [1, 1, 1, 2]
+
+    def test_few_far_points_do_not_hide_the_rest(self) -> None:
+        X = points(20_000)
+        X[7] = 1e6
+        assert limits_of(X, [0, 1]).padded()[1][0] < 10
+        grid = counted(X)
+        assert grid.outside >= 1
+        assert grid.count.sum() == 20_000 - grid.outside
+
+    @pytest.mark.parametrize("n", [100, 25_000])
+    def test_constant_and_one_column_rows(self, n: int, tmp_path: Path) -> None:
+        plotting.scatter(tmp_path / "constant.png", np.ones((n, 2)))
+        plotting.scatter(tmp_path / "column.png", np.linspace(0, 1, n)[:, None])
+        plotting.scatter(tmp_path / "vector.png", np.linspace(0, 1, n), color=np.ones(n))
+
+    def test_many_classes_keep_the_frequent_ones(self, tmp_path: Path) -> None:
+        labels = np.concatenate([np.arange(100), np.repeat(np.arange(5), 50)])
+        kept = paint_of(labels, "classes").frequent().classes
+        assert len(kept) == 19
+        assert set(range(5)) <= set(kept.tolist())
+        plotting.scatter(tmp_path / "more.png", points(5000), labels=np.arange(5000))
+        plotting.scatter(tmp_path / "a.png", points(350), labels=labels)
+        plotting.scatter(tmp_path / "b.png", points(4), labels=np.array(["x", "y", "x", "z"]))
+
+    @pytest.mark.parametrize("n", [50, 25_000])
+    @pytest.mark.parametrize("values", [49, 25_001])
+    def test_wrong_number_of_colors(self, n: int, values: int, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match="colors or labels"):
+            plotting.scatter(tmp_path / "a.png", points(n), color=np.arange(values))
+        assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize(
+        ("given", "said"),
+        [
+            ({"coordinates": np.empty((0, 2))}, "no rows"),
+            ({"coordinates": np.array([[np.nan, 1.0], [0.0, 1.0]])}, "NaN"),
+            ({"coordinates": points(5), "axes": (0, 3)}, "columns 0 to 2"),
+            ({"coordinates": points(5), "color": np.ones(5), "labels": np.ones(5)}, "at most one"),
+        ],
+    )
+    def test_scatter_errors(self, given: dict[str, Any], said: str, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match=said):
+            plotting.scatter(tmp_path / "a.png", **given)
+
+    def test_memory_does_not_grow_with_the_rows(self, tmp_path: Path) -> None:
+        def blocks(count: int) -> Any:
+            return lambda: (np.random.default_rng(i).standard_normal((50_000, 2)) for i in range(count))
+
+        plotting.scatter(tmp_path / "warm.png", blocks(1))
+        peaks = []
+        for count in (4, 16):
+            tracemalloc.start()
+            plotting.scatter(tmp_path / "a.png", blocks(count))
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+        assert peaks[1] < 1.1 * peaks[0]
+
+    def test_no_global_state_of_matplotlib(self, tmp_path: Path) -> None:
+        import sys
+
+        loaded = "matplotlib.pyplot" in sys.modules
+        plotting.scatter(tmp_path / "a.png", points(10))
+        assert ("matplotlib.pyplot" in sys.modules) == loaded
+
+    def test_spectrum(self, tmp_path: Path) -> None:
+        values = np.array([0.99, 0.9, 0.5, -0.1])
+        plotting.spectrum(tmp_path / "a.png", values)
+        plotting.spectrum(tmp_path / "b.png", values, np.full(4, 1e-8), np.array([0.09, 0.4, 0.6]), title="λ")
+        plotting.spectrum(tmp_path / "c.png", values[:1], residuals=np.zeros(1))
+        assert picture(tmp_path / "b.png").std() > picture(tmp_path / "a.png").std()
+        with pytest.raises(InputError, match="no eigenvalues"):
+            plotting.spectrum(tmp_path / "d.png", np.empty(0))
+
+    def test_bandwidth(self, tmp_path: Path) -> None:
+        epsilons = np.logspace(-3, 3, 50)
+        plotting.bandwidth(tmp_path / "a.png", epsilons, epsilons / (1 + epsilons) + 1e-3)
+        plotting.bandwidth(tmp_path / "b.png", epsilons, epsilons / (1 + epsilons), 0.5, 2.0, title="ε")
+        assert picture(tmp_path / "a.png").shape == picture(tmp_path / "b.png").shape
+        with pytest.raises(InputError, match="equally many"):
+            plotting.bandwidth(tmp_path / "c.png", epsilons, epsilons[1:])
+
+    def test_labels_and_colours_of_pandas(self, tmp_path: Path) -> None:
+        X, names = points(90), [("left", "right", "both")[i % 3] for i in range(90)]
+        plotting.scatter(tmp_path / "list.png", X, labels=np.array(names))
+        for number, index in enumerate((range(90), range(500, 410, -1))):
+            series = pandas.Series(names, index=index)
+            for kind in (object, "category", "string"):
+                plotting.scatter(tmp_path / f"{kind}.png", pandas.DataFrame(X, index=index), labels=series.astype(kind))
+                assert (tmp_path / f"{kind}.png").read_bytes() == (tmp_path / "list.png").read_bytes(), (kind, number)
+        series[series.index[:3]] = None
+        plotting.scatter(tmp_path / "some.png", X, labels=series)
+        plotting.scatter(tmp_path / "color.png", X, color=pandas.Series(range(90), dtype=object))
+        assert paint_of(series, "classes").classes.tolist() == ["both", "left", "right"]
 
 
-def test_a_point_falls_into_its_pixel() -> None:
-    X = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, 1.0]])
-    grid = counted(X).count
-    row, column = np.nonzero(grid)
-    half = PIXELS // 2
-    assert [(bool(r > half), bool(c > half)) for r, c in zip(row, column, strict=True)] == [
-        (False, False), (False, True), (True, False), (True, True),
-    ]  # fmt: skip
-    assert grid[row, column].tolist() == [1, 1, 1, 2]
+MANY = FEW + 50_000
 
 
-def test_few_far_points_do_not_hide_the_rest() -> None:
-    X = points(20_000)
-    X[7] = 1e6
-    assert limits_of(X, [0, 1]).padded()[1][0] < 10
-    grid = counted(X)
-    assert grid.outside >= 1
-    assert grid.count.sum() == 20_000 - grid.outside
+def points_of_raster(n: int, m: int = 2) -> Array:
+    return np.random.default_rng(0).standard_normal((n, m))
 
 
-@pytest.mark.parametrize("n", [100, 25_000])
-def test_constant_and_one_column_rows(n: int, tmp_path: Path) -> None:
-    plotting.scatter(tmp_path / "constant.png", np.ones((n, 2)))
-    plotting.scatter(tmp_path / "column.png", np.linspace(0, 1, n)[:, None])
-    plotting.scatter(tmp_path / "vector.png", np.linspace(0, 1, n), color=np.ones(n))
+def counted_of_raster(X: Array, size: int = 64, values: Any = None, kind: str = "auto", m: int = 2) -> Any:
+    limits = limits_of(X, list(range(m)))
+    views = [View(x, y, size) for x, y in combinations(range(m), 2)]
+    return count_points(X, list(range(m)), limits, views, values, paint_of(values, kind)), limits
 
 
-def test_many_classes_keep_the_frequent_ones(tmp_path: Path) -> None:
-    labels = np.concatenate([np.arange(100), np.repeat(np.arange(5), 50)])
-    kept = paint_of(labels, "classes").frequent().classes
-    assert len(kept) == 19
-    assert set(range(5)) <= set(kept.tolist())
-    plotting.scatter(tmp_path / "more.png", points(5000), labels=np.arange(5000))
-    plotting.scatter(tmp_path / "a.png", points(350), labels=labels)
-    plotting.scatter(tmp_path / "b.png", points(4), labels=np.array(["x", "y", "x", "z"]))
+def pixels(data: bytes) -> Array:
+    with Image.open(io.BytesIO(data)) as image:
+        return np.asarray(image.convert("RGB")).astype(float)
 
 
-@pytest.mark.parametrize("n", [50, 25_000])
-@pytest.mark.parametrize("values", [49, 25_001])
-def test_wrong_number_of_colors(n: int, values: int, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="colors or labels"):
-        plotting.scatter(tmp_path / "a.png", points(n), color=np.arange(values))
-    assert list(tmp_path.iterdir()) == []
+class TestRaster:
+    """Maps for pages: what is counted is what was given, by any cut into blocks; colours; bytes and memory bounded."""
+
+    def test_counts_are_those_of_a_histogram(self) -> None:
+        X = points_of_raster(MANY, 3)
+        grids, limits = counted_of_raster(X, m=3)
+        low, high = limits.padded()
+        for grid in grids:
+            x, y = grid.view.x, grid.view.y
+            reach = [[low[y], high[y]], [low[x], high[x]]]
+            true, _, _ = np.histogram2d(X[:, y], X[:, x], 64, reach)
+            assert np.abs(grid.count - true).sum() <= 4  # a point on an edge may fall on either side
+            assert np.abs(grid.count - true.T).sum() > 1000  # and x is across, not up
+            assert grid.count.sum() + grid.outside == MANY
+
+    def test_counts_are_those_of_datashader(self) -> None:
+        datashader = pytest.importorskip("datashader", reason="datashader is in the extra bench")
+        import pandas as pd
+
+        X = points_of_raster(MANY)
+        (grid,), limits = counted_of_raster(X, 200)
+        low, high = limits.padded()
+        canvas = datashader.Canvas(200, 200, (low[0], high[0]), (low[1], high[1]))
+        theirs = canvas.points(pd.DataFrame({"x": X[:, 0], "y": X[:, 1]}), "x", "y", datashader.count())
+        assert np.abs(grid.count - np.asarray(theirs)).sum() <= 20
+        assert int(grid.count.sum()) == int(theirs.sum())
+
+    @pytest.mark.parametrize("n", [3000, MANY])
+    @pytest.mark.parametrize("kind", ["density", "numbers", "classes"])
+    def test_any_cut_into_blocks_makes_the_same_bytes(self, n: int, kind: str) -> None:
+        X = points_of_raster(n)
+        values: Any = {"density": None, "numbers": np.round(X[:, 0], 1), "classes": np.arange(n) % 3}[kind]
+        paint = paint_of(values)
+        assert paint.kind == kind
+
+        def cut() -> Iterator[Array]:
+            return iter(np.split(X, [1, n // 3, n // 2]))
+
+        limits = limits_of(X, [0, 1])
+        again = limits_of(cut, [0, 1])
+        np.testing.assert_array_equal(limits.low, again.low)
+        pages = []
+        for rows in (X, cut):
+            (grid,) = count_points(rows, [0, 1], limits, [View(0, 1, 100)], values, paint)
+            pages.append(png(grid, paint, LIGHT))
+        assert pages[0] == pages[1]
+
+    @pytest.mark.parametrize("n", [1, 40, 2000])
+    def test_discs_cover_what_discs_cover(self, n: int) -> None:
+        """Each disc covers πr² (edges are smooth, so to a few percent), but where the frame cuts it."""
+        (grid,), _ = counted_of_raster(points_of_raster(n) if n > 1 else np.ones((1, 2)), 400)
+        assert grid.radius == disc_radius(n, 400) > 0.8
+        assert grid.count.sum() == pytest.approx(n * math.pi * grid.radius**2, rel=0.06)
+
+    def test_rows_without_coordinates_are_left_out_with_their_color(self) -> None:
+        X = points_of_raster(MANY)
+        good = np.ones(MANY, bool)
+        good[::7] = False
+        broken = np.where(good[:, None], X, np.nan)
+        values = np.where(good, 1.0, 100.0)
+        (grid,), limits = counted_of_raster(broken, values=values)
+        assert limits.missing == np.sum(~good)
+        assert grid.count.sum() + grid.outside == good.sum()
+        assert grid.layers[0].sum() == grid.count.sum()  # only ones were added
+        assert limits_of(np.full((5, 2), np.nan), [0, 1]).missing == 5
+
+    def test_the_mean_value_colors_a_pixel(self) -> None:
+        X = np.repeat([[0.0, 0.0], [1.0, 1.0]], MANY // 2, axis=0)
+        values = np.concatenate([np.zeros(MANY // 2), np.tile([0.0, 2.0, np.nan, 1.0], MANY // 8)])
+        (grid,), _ = counted_of_raster(X, 50, values)
+        paint = paint_of(values)
+        colors = paint.colors(grid.count, grid.layers, LIGHT)
+        held = np.argwhere(grid.count)
+        first, last = (colors[tuple(place)] for place in held)
+        np.testing.assert_allclose(first, along(RAMP, np.array(LIGHT.ramp[0])), atol=1e-9)
+        np.testing.assert_allclose(last, along(RAMP, np.array(np.mean(LIGHT.ramp))), atol=1e-9)
+        assert paint.missing == MANY // 8
+
+    def test_classes_are_told_apart_in_both_schemes(self) -> None:
+        n = 3000
+        X = np.concatenate([points_of_raster(n // 2) - 9, points_of_raster(n // 2) + 9])
+        values = np.array(["a", "b"])[np.arange(n) // (n // 2)]
+        (grid,), _ = counted_of_raster(X, 200, values)
+        paint = paint_of(values)
+        corners = (slice(150, 200), slice(0, 50)), (slice(0, 50), slice(150, 200))  # a lies below left, b above right
+        for scheme in SCHEMES:
+            image = pixels(png(grid, paint, scheme))
+            wanted = [255 * rgb(lifted(color, scheme)) for color, _, _ in paint.legend()]
+            for order, corner in enumerate(corners):
+                away = [np.abs(image[corner] - color).max(axis=2).min() for color in wanted]
+                assert away[order] < 40 < away[1 - order]
+        assert [rows for _, _, rows in paint.legend()] == [n // 2, n // 2]
+
+    def test_up_is_up(self) -> None:
+        X = np.concatenate([points_of_raster(1000) * 0.1, [[0.0, 10.0]]])
+        limits = limits_of(X, [0, 1])
+        wide = type(limits)(limits.count, 0, np.array([-1.0, -1.0]), np.array([1.0, 11.0]))
+        (grid,) = count_points(X, [0, 1], wide, [View(0, 1, 100)])
+        image = pixels(png(grid, Paint(), LIGHT))
+        plate = 255 * rgb(LIGHT.plate)
+        inked = np.abs(image - plate).max(axis=2) > 20
+        assert inked[60:].sum() > 10 * inked[:40].sum() > 0
+
+    def test_a_curve_of_many_points_is_seen(self) -> None:
+        """One pixel wide it would be faint; a full picture is left as it is."""
+        count, layers = np.zeros((200, 200)), np.zeros((2, 200, 200))
+        count[100, 20:180] = 50.0
+        layers[0, 100, 20:100], layers[1] = 50.0 * 7, count
+        wide, sums = spread(count, layers)
+        assert np.count_nonzero(wide[:, 60]) == 5
+        assert wide[98, 60] < wide[99, 60] == pytest.approx(wide[101, 60])
+        np.testing.assert_allclose((sums[0] / np.maximum(sums[1], 1e-9))[96:104, 60][wide[96:104, 60] > 0], 7.0)
+        assert wide[0].sum() == 0
+        corner = np.zeros((200, 200))
+        corner[0, 199] = 1.0
+        assert np.count_nonzero(spread(corner, layers)[0]) == 8  # and nothing comes in at the other edge
+        full = np.ones((200, 200))
+        assert spread(full, layers)[0] is full
+
+    def test_ranks_reach_from_thin_to_dense(self) -> None:
+        count = np.array([[0.0, 1, 1], [1, 2, 500]])
+        strength = rank_of(count)
+        assert strength[0, 1] == 0
+        assert strength[1, 2] == 1
+        assert 0 < strength[1, 1] < 1
+        assert rank_of(np.zeros((2, 2))).max() == 0
+        assert rank_of(np.ones((2, 2))).max() == 0.5
+
+    @pytest.mark.parametrize("kind", ["density", "numbers", "classes"])
+    def test_a_million_rows_of_noise_are_few_bytes(self, kind: str) -> None:
+        """The hardest to compress: all pixels differ. Both schemes: a large map and five small ones, in base64."""
+        n = 1_000_000
+        rng = np.random.default_rng(0)
+        X = rng.uniform(size=(n, 4))
+        values = {"density": None, "numbers": rng.uniform(size=n), "classes": rng.integers(0, 15, n)}[kind]
+        paint = paint_of(values)
+        limits = limits_of(X, range(4))
+        views = [View(x, y, 840 if (x, y) == (0, 1) else 380) for x, y in combinations(range(4), 2)]
+        grids = count_points(X, range(4), limits, views, values, paint)
+        total = sum(len(png(grid, paint, scheme)) for grid in grids for scheme in SCHEMES)
+        assert total * 4 / 3 < 2.9e6
+
+    def test_memory_does_not_grow_with_the_rows(self) -> None:
+        def blocks(count: int) -> Any:
+            return lambda: (np.random.default_rng(i).standard_normal((50_000, 3)) for i in range(count))
+
+        peaks = []
+        for count in (12, 12, 48):
+            tracemalloc.start()
+            limits = limits_of(blocks(count), [0, 1, 2])
+            count_points(blocks(count), [0, 1, 2], limits, [View(0, 1, 200), View(0, 2, 200)])
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+        assert peaks[2] < 1.1 * peaks[1]
+
+    def test_far_points_are_outside_and_counted(self) -> None:
+        X = np.concatenate([points_of_raster(MANY), [[1e6, 0.0], [0.0, -1e6]]])
+        (grid,), limits = counted_of_raster(X)
+        assert limits.high[0] < 10
+        assert grid.outside >= 2
+        assert grid.outside + grid.count.sum() == MANY + 2
+
+    def test_wrong_number_of_values(self) -> None:
+        X = points_of_raster(100)
+        for length in (99, 101):
+            with pytest.raises(InputError, match="colors or labels"):
+                counted_of_raster(X, values=np.ones(length))
+
+    @pytest.mark.parametrize(
+        ("values", "kind"),
+        [
+            (np.arange(30) % 20, "classes"),
+            (np.arange(30) % 21, "numbers"),
+            (np.ones(30), "numbers"),
+            (np.array([True, False] * 15), "classes"),
+            (np.array(["a", None] * 15, object), "classes"),
+            (np.array(["2020-01-01"] * 30, "M8[D]"), "classes"),
+        ],
+    )
+    def test_what_values_are(self, values: Array, kind: str) -> None:
+        assert paint_of(values).kind == kind
+        assert paint_of(values, "classes").kind == "classes"
+
+    def test_labels_that_are_missing_are_no_class(self) -> None:
+        labels = [np.array([1.0, np.nan, 2.0]), np.array([np.nan, 2.0])]
+        paint = paint_of(lambda: iter(labels), "classes")
+        assert paint.missing == 2
+        assert [(name, rows) for _, name, rows in paint.legend()] == [("1", 1), ("2", 2)]
+        np.testing.assert_allclose(np.array(paint.weights(labels[0]))[:, 1], rgb(PALE))
+
+    def test_too_many_classes(self) -> None:
+        with pytest.raises(InputError, match="4096"):
+            paint_of(np.arange(5000).astype(str))
+        paint = paint_of(np.arange(4000).astype(str))
+        assert paint.repeats
+        assert paint.legend() == []
+        repeated = np.array(paint.weights(paint.classes[[0, 20, 1]]))
+        np.testing.assert_array_equal(repeated[:, 0], repeated[:, 1])
+        assert (repeated[:, 0] != repeated[:, 2]).any()
+
+    def test_the_ramp_is_viridis(self) -> None:
+        from matplotlib import colormaps
+
+        share = np.linspace(0, 1, 200)
+        assert np.abs(along(RAMP, share) - colormaps["viridis"](share)[:, :3]).max() < 0.02
+        assert np.abs(along(RAMP, share) - colormaps["plasma"](share)[:, :3]).max() > 0.3
+
+    @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.name)
+    def test_points_stand_out_from_the_plate(self, scheme: Any) -> None:
+
+        def light(color: Array) -> float:
+            linear = np.where(color <= 0.04045, color / 12.92, ((color + 0.055) / 1.055) ** 2.4)
+            return float(linear @ [0.2126, 0.7152, 0.0722])
+
+        def contrast(one: Array, other: Array) -> float:
+            low, high = sorted((light(one), light(other)))
+            return (high + 0.05) / (low + 0.05)
+
+        plate = rgb(scheme.plate)
+        ramp = along(RAMP, np.linspace(*scheme.ramp, 20))
+        assert min(contrast(color, plate) for color in ramp) > 1.25
+        assert min(contrast(rgb(lifted(color, scheme)), plate) for color in CLASSES) > 1.6
+        dense = [contrast(rgb(color), plate) for color in scheme.density]
+        assert dense == sorted(dense)
+        assert dense[0] > 1.3
+        assert DARK.ramp != LIGHT.ramp
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"coordinates": np.empty((0, 2))}, "no rows"),
-        ({"coordinates": np.array([[np.nan, 1.0], [0.0, 1.0]])}, "NaN"),
-        ({"coordinates": points(5), "axes": (0, 3)}, "columns 0 to 2"),
-        ({"coordinates": points(5), "color": np.ones(5), "labels": np.ones(5)}, "at most one"),
-    ],
-)
-def test_scatter_errors(given: dict[str, Any], said: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=said):
-        plotting.scatter(tmp_path / "a.png", **given)
+SIDE = 20
 
 
-def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
-    def blocks(count: int) -> Any:
-        return lambda: (np.random.default_rng(i).standard_normal((50_000, 2)) for i in range(count))
-
-    plotting.scatter(tmp_path / "warm.png", blocks(1))
-    peaks = []
-    for count in (4, 16):
-        tracemalloc.start()
-        plotting.scatter(tmp_path / "a.png", blocks(count))
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-    assert peaks[1] < 1.1 * peaks[0]
+def chosen_of(rows, points):
+    return apart(rows, limits_of(points, [0, 1]), 400, SIDE)
 
 
-def test_no_global_state_of_matplotlib(tmp_path: Path) -> None:
-    import sys
+class TestThumbnails:
+    """Thumbnails on a map: none hides another, the same ones for any blocks, each where its row lies."""
 
-    loaded = "matplotlib.pyplot" in sys.modules
-    plotting.scatter(tmp_path / "a.png", points(10))
-    assert ("matplotlib.pyplot" in sys.modules) == loaded
+    @pytest.fixture
+    def points(self):
+        return np.random.default_rng(0).normal(size=(3000, 2))
+
+    def test_none_hides_another_and_no_more_would_fit(self, points):
+        rows, centers = chosen_of(points, points)
+        apart_by = np.abs(centers[:, None] - centers[None]).max(axis=2) + 1000 * np.eye(len(centers), dtype=int)
+        assert apart_by.min() > SIDE
+        low, high = limits_of(points, [0, 1]).padded()
+        at = np.floor((points - low) / (high - low) * 400)
+        np.testing.assert_array_equal(centers, at[rows])
+        inside = ((at > SIDE) & (at < 400 - SIDE)).all(axis=1)
+        nearest = np.abs(at[inside][:, None] - centers[None]).max(axis=2).min(axis=1)
+        assert nearest.max() <= SIDE  # (whoever is not drawn would touch one that is)
+
+    def test_blocks_do_not_matter_and_sorted_classes_get_their_share(self, points):
+        whole, _ = chosen_of(points, points)
+        parts, _ = chosen_of([points[:7], points[7:1500], points[1500:]], points)
+        np.testing.assert_array_equal(whole, parts)
+        assert 0.3 < np.mean(whole < 1500) < 0.7
+
+    def test_the_picture_has_the_image_at_its_place(self, tmp_path):
+        points = np.array([[0.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
+        images = np.zeros((3, 6))
+        images[1] = 255
+        for name, invert in (("plain", False), ("inverted", True)):
+            thumbnails(tmp_path / f"{name}.png", points, images, shape=(2, 3), labels=["a", "b", "a"], invert=invert)
+        plain, inverted = (
+            np.asarray(Image.open(tmp_path / f"{name}.png").convert("L"), int) for name in ("plain", "inverted")
+        )
+        assert plain.shape == inverted.shape
+        ys, xs = np.nonzero(plain - inverted == 255)  # (only the white image, at the upper right)
+        assert len(ys) > 300
+        assert ys.max() < plain.shape[0] / 2 < xs.min()
+
+    def test_wrong_input(self, tmp_path, points):
+        place = tmp_path / "map.png"
+        images = np.zeros((3000, 5))
+        for given, said in (
+            ({"images": images}, "give shape"),
+            ({"images": np.zeros((30, 4))}, "30 images for 3000 rows"),
+            ({"images": images, "side": 3}, "side=3"),
+            ({"images": images, "coordinates": np.full((5, 2), np.nan)}, "NaN"),
+        ):
+            with pytest.raises(InputError, match=said):
+                thumbnails(place, **{"coordinates": points, **given})
+        assert not place.exists()
 
 
-def test_spectrum(tmp_path: Path) -> None:
-    values = np.array([0.99, 0.9, 0.5, -0.1])
-    plotting.spectrum(tmp_path / "a.png", values)
-    plotting.spectrum(tmp_path / "b.png", values, np.full(4, 1e-8), np.array([0.09, 0.4, 0.6]), title="λ")
-    plotting.spectrum(tmp_path / "c.png", values[:1], residuals=np.zeros(1))
-    assert picture(tmp_path / "b.png").std() > picture(tmp_path / "a.png").std()
-    with pytest.raises(InputError, match="no eigenvalues"):
-        plotting.spectrum(tmp_path / "d.png", np.empty(0))
+def drawn(*series: Series, **given: Any) -> ET.Element:
+    return ET.fromstring(chart("c", "A title", "What is seen.", series, x_label="x", **given))
 
 
-def test_bandwidth(tmp_path: Path) -> None:
-    epsilons = np.logspace(-3, 3, 50)
-    plotting.bandwidth(tmp_path / "a.png", epsilons, epsilons / (1 + epsilons) + 1e-3)
-    plotting.bandwidth(tmp_path / "b.png", epsilons, epsilons / (1 + epsilons), 0.5, 2.0, title="ε")
-    assert picture(tmp_path / "a.png").shape == picture(tmp_path / "b.png").shape
-    with pytest.raises(InputError, match="equally many"):
-        plotting.bandwidth(tmp_path / "c.png", epsilons, epsilons[1:])
+def centers(root: ET.Element) -> list[tuple[float, float]]:
+    return [(float(dot.attrib["cx"]), float(dot.attrib["cy"])) for dot in root.iter("circle")]
 
 
-def test_labels_and_colours_of_pandas(tmp_path: Path) -> None:
-    X, names = points(90), [("left", "right", "both")[i % 3] for i in range(90)]
-    plotting.scatter(tmp_path / "list.png", X, labels=np.array(names))
-    for number, index in enumerate((range(90), range(500, 410, -1))):
-        series = pandas.Series(names, index=index)
-        for kind in (object, "category", "string"):
-            plotting.scatter(tmp_path / f"{kind}.png", pandas.DataFrame(X, index=index), labels=series.astype(kind))
-            assert (tmp_path / f"{kind}.png").read_bytes() == (tmp_path / "list.png").read_bytes(), (kind, number)
-    series[series.index[:3]] = None
-    plotting.scatter(tmp_path / "some.png", X, labels=series)
-    plotting.scatter(tmp_path / "color.png", X, color=pandas.Series(range(90), dtype=object))
-    assert paint_of(series, "classes").classes.tolist() == ["both", "left", "right"]
+class TestVector:
+    """Charts as SVG: what is drawn where, what is left out, that names cannot break out."""
+
+    def test_points_lie_where_their_numbers_say(self) -> None:
+        root = drawn(Series("a", np.array([1.0, 2, 3]), np.array([0.0, 10, 20]), "dots"))
+        (x1, y1), (x2, y2), (x3, y3) = centers(root)
+        assert x1 < x2 < x3
+        assert x2 - x1 == pytest.approx(x3 - x2, abs=0.2)
+        assert y1 > y2 > y3  # upwards is less in SVG
+        assert y1 - y2 == pytest.approx(y2 - y3, abs=0.2)
+
+    def test_logarithmic_steps_are_equal_factors(self) -> None:
+        root = drawn(
+            Series("a", np.array([1.0, 10, 100]), np.array([1e-9, 1e-6, 1e-3]), "dots"), log_x=True, log_y=True
+        )
+        (x1, y1), (x2, y2), (x3, y3) = centers(root)
+        assert x2 - x1 == pytest.approx(x3 - x2, abs=0.2)
+        assert y1 - y2 == pytest.approx(y2 - y3, abs=0.2)
+
+    @pytest.mark.parametrize("kind", ["line", "dots", "both", "stems", "bars"])
+    def test_all_stay_inside(self, kind: str) -> None:
+        y = np.random.default_rng(0).standard_normal(30)
+        root = drawn(Series("a", np.arange(1.0, 31), y, kind), Series("b", np.arange(1.0, 31), -y, kind), whole=True)
+        for name in ("x1", "x2", "cx"):
+            assert all(LEFT <= float(e.attrib[name]) <= WIDTH for e in root.iter() if name in e.attrib)
+        for name in ("y1", "y2", "cy"):
+            assert all(TOP - 1 <= float(e.attrib[name]) <= HEIGHT for e in root.iter() if name in e.attrib)
+
+    def test_what_cannot_be_drawn_is_left_out(self) -> None:
+        y = np.array([np.nan, 1.0, -1.0, 0.0, np.inf, 10.0])
+        assert len(centers(drawn(Series("a", np.arange(6.0), y, "dots")))) == 4
+        assert len(centers(drawn(Series("a", np.arange(6.0), y, "dots"), log_y=True))) == 2
+        assert chart("c", "t", "d", [Series("a", np.arange(2.0), np.full(2, np.nan))], x_label="x") == ""
+        assert chart("c", "t", "d", [], x_label="x") == ""
+
+    @pytest.mark.parametrize("y", [[1.0], [0.0], [5.0, 5.0], [1e100, 1e-100], [-1e-12, 1e-12]])
+    def test_odd_ranges(self, y: list[float]) -> None:
+        for log in (False, True):
+            text = chart(
+                "c", "t", "d", [Series("a", np.arange(1.0, len(y) + 1), np.array(y), "both")], x_label="x", log_y=log
+            )
+            assert "nan" not in text
+            assert "inf" not in text
+
+    def test_long_series_are_thinned(self) -> None:
+        root = drawn(Series("a", np.arange(1e5), np.arange(1e5)))
+        assert len(next(iter(root.iter("polyline"))).attrib["points"].split()) <= 400
+
+    def test_marks_and_titles(self) -> None:
+        root = drawn(Series("a", np.arange(9.0), np.arange(9.0)), marks=[Mark(3.0, "here"), Mark(99.0, "outside")])
+        text = " ".join(root.itertext())
+        assert "here" in text
+        assert "outside" not in text
+        assert root.attrib["aria-labelledby"] == "c-t c-d"
+        assert "A title" in text
+
+    def test_names_are_escaped(self) -> None:
+        evil = '"><script>alert(1)</script>'
+        series = [Series(evil, np.arange(3.0), np.arange(3.0), "both")] * 2
+        root = ET.fromstring(chart(evil, evil, evil, series, x_label=evil, y_label=evil, marks=[Mark(1.0, evil)]))
+        assert not list(root.iter("script"))
+        assert root.attrib["id"] == evil
+
+    def test_ticks_are_round_and_few(self) -> None:
+        assert Scale(0.0, 1.0, 0, 1).ticks() == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1.0])
+        assert Scale(1e-3, 1e3, 0, 1, log=True).ticks() == pytest.approx([1e-3, 1e-1, 1e1, 1e3])
+        assert all(len(Scale(0.0, high, 0, 1).ticks()) <= 7 for high in np.geomspace(1e-8, 1e8, 200))
+
+    def test_ticks_are_told_apart(self) -> None:
+        for low, high in ((0.99995, 0.99999), (0.0, 1.0), (-3e-5, 2e-5), (1e6, 3e6), (17.0, 17.001)):
+            scale = Scale(low, high, 0, 1)
+            names = [scale.name(tick) for tick in scale.ticks()]
+            assert len(set(names)) == len(names) >= 3

@@ -157,7 +157,7 @@ class TSNE(DescendedEstimator, registered="tsne"):
     the map. Memory of a task: with ``in_memory`` 12 bytes an edge and 112 a row; without, some blocks; and the lattice.
     Nothing of size n·d in one process. The repulsive forces, in the root of the sum of squares, are within 2 % of the
     sums over all pairs for 2 000 rows of standard deviation 5, and within 5 % for 700 rows of standard deviation 30,
-    which lie far apart (``tests/unit/maps/test_field.py``).
+    which lie far apart (``tests/unit/maps/test_descents.py``).
 
     A new row has the place where the forces on it vanish while all fitted rows stay: attraction by its own p over its
     neighbors, repulsion by the field of the map. A row that equals a fitted one gets its coordinates.

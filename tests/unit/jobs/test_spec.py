@@ -1,14 +1,36 @@
-"""The job file: what is read, and every offender named."""
+"""Job files: what is read, and what is refused."""
 
 from __future__ import annotations
 
+import csv
+import os
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pandas
 import pytest
+import zarr
+from typer.testing import CliRunner
 
-from bigembed.errors import JobError
+import bigembed as be
+from bigembed.cli import app
+from bigembed.datasets import digits
+from bigembed.errors import DegenerateWarning, InputError, JobError
+from bigembed.jobs.export import export
+from bigembed.jobs.extend import extend
+from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places.cluster_table import ClusterTable, parse_bytes
+from bigembed.jobs.planning.plan import make_plan
+from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import parse_job, read_job
+from bigembed.jobs.verify import verify
+from bigembed.rows.formats.delimited import open_delimited
+from bigembed.rows.formats.registry import ingest
+from bigembed.rows.formats.tables import Table, write_table
+from bigembed.rows.reader import Choice
+from bigembed.rows.source import RowSource
+from bigembed.store.arrays import read_array
 
 FILE = Path("/jobs/job.toml")
 GOOD = {"input": {"path": "x.zarr"}, "method": {"name": "small"}, "output": {"path": "run.zarr"}}
@@ -20,110 +42,394 @@ def problems_of(value):
     return str(caught.value)
 
 
-def test_paths_are_relative_to_the_file():
-    job = parse_job(GOOD | {"output": {"path": "a/run.zarr", "picture": "/p.png", "model": "../m.zarr"}}, FILE)
-    assert job.input_path == Path("/jobs/x.zarr")
-    assert job.output_path == Path("/jobs/a/run.zarr")
-    assert (job.output.picture, job.output.model) == ("/p.png", "/m.zarr")
-    assert job.cluster == ClusterTable()
+class TestSpec:
+    """The job file: what is read, and every offender named."""
 
+    def test_paths_are_relative_to_the_file(self):
+        job = parse_job(GOOD | {"output": {"path": "a/run.zarr", "picture": "/p.png", "model": "../m.zarr"}}, FILE)
+        assert job.input_path == Path("/jobs/x.zarr")
+        assert job.output_path == Path("/jobs/a/run.zarr")
+        assert (job.output.picture, job.output.model) == ("/p.png", "/m.zarr")
+        assert job.cluster == ClusterTable()
 
-def test_names_of_other_formats_are_refused_before_work():
-    written = {"path": "run.zarr", "picture": "map.pgn", "report": "page.pdf", "table": "t.xlsx"}
-    text = problems_of(GOOD | {"output": written})
-    for part in (
-        "picture: value error, map.pgn: a picture is written as PNG; give a name that ends in .png",
-        "report: value error, page.pdf: the page is written as HTML; give a name that ends in .html or .htm",
-        "table: value error, the name of a table ends in",
-    ):
-        assert f"[output] {part}" in text
-    parse_job(GOOD | {"output": {"path": "run.zarr", "picture": "map.PNG", "report": "page"}}, FILE)
+    def test_names_of_other_formats_are_refused_before_work(self):
+        written = {"path": "run.zarr", "picture": "map.pgn", "report": "page.pdf", "table": "t.xlsx"}
+        text = problems_of(GOOD | {"output": written})
+        for part in (
+            "picture: value error, map.pgn: a picture is written as PNG; give a name that ends in .png",
+            "report: value error, page.pdf: the page is written as HTML; give a name that ends in .html or .htm",
+            "table: value error, the name of a table ends in",
+        ):
+            assert f"[output] {part}" in text
+        parse_job(GOOD | {"output": {"path": "run.zarr", "picture": "map.PNG", "report": "page"}}, FILE)
 
+    def test_every_offender_is_listed_with_table_and_nearest_key(self):
+        text = problems_of(
+            {
+                "input": {"pth": "x"},
+                "method": {"name": "small", "n_component": 3, "pause": "long", "memory": 1.5},
+                "outptu": {"path": "x"},
+                "cluster": {"memory": "1 GeB", "wrkers": 3, "workers": 0, "threads": 2},
+            }
+        )
+        for part in (
+            "/jobs/job.toml", "a table 'outptu': unknown; did you mean 'output'?", "[output] is missing",
+            "[input] 'pth': unknown; did you mean 'path'?", "[input] needs path",
+            "[method] 'n_component': unknown; did you mean 'n_components'?",
+            "[method] pause: input should be a valid number", "[method] memory: input should be a valid integer",
+            "[cluster] 'wrkers': unknown; did you mean 'workers'?",
+            "[cluster] workers: input should be greater than or equal to 1, not 0", "[cluster] memory:", "1 GiB",
+            "[cluster] threads: input should be 1, not 2",
+        ):  # fmt: skip
+            assert part in text
 
-def test_every_offender_is_listed_with_table_and_nearest_key():
-    text = problems_of(
-        {
-            "input": {"pth": "x"},
-            "method": {"name": "small", "n_component": 3, "pause": "long", "memory": 1.5},
-            "outptu": {"path": "x"},
-            "cluster": {"memory": "1 GeB", "wrkers": 3, "workers": 0, "threads": 2},
-        }
+    def test_workdir_is_the_output(self):
+        assert "[output] path" in problems_of(GOOD | {"method": {"name": "small", "workdir": "x"}})
+
+    def test_unknown_method_and_data_set(self):
+        assert "did you mean 'small'?" in problems_of(GOOD | {"method": {"name": "smal"}})
+        assert "did you mean 'swiss_roll'?" in problems_of(GOOD | {"input": {"dataset": "swissroll"}})
+
+    def test_parameters_of_data_sets_are_checked(self):
+        text = problems_of(GOOD | {"input": {"dataset": "swiss_roll", "n": 10.5, "noize": 1}})
+        assert "'noize': unknown; did you mean 'noise'?" in text
+        assert "[input] n: input should be a valid integer" in text
+        assert "folder: must be given" in problems_of(GOOD | {"input": {"dataset": "mnist"}})
+        job = parse_job(GOOD | {"input": {"dataset": "mnist", "folder": "data"}}, FILE)
+        assert job.input.parameters == {"folder": "/jobs/data"}
+        assert job.input_path == Path("/jobs/run-input.zarr")
+
+    def test_none_is_written_as_text(self):
+        job = parse_job(GOOD | {"method": {"name": "small", "n_neighbors": "none", "warns": "none"}}, FILE)
+        assert job.method.parameters == {"n_neighbors": None, "warns": "none"}
+
+    @pytest.mark.parametrize("value", [1, "text", []])
+    def test_a_table_that_is_none(self, value):
+        assert "[input] must be a table" in problems_of(GOOD | {"input": value})
+
+    def test_names_twice_and_tls_without_address(self):
+        assert "named twice" in problems_of(GOOD | {"output": {"path": "x.zarr"}})
+        assert "only with address" in problems_of(GOOD | {"cluster": {"tls_ca": "ca.pem"}})
+
+    def test_files(self, tmp_path):
+        with pytest.raises(JobError, match="no such job file"):
+            read_job(tmp_path / "none.toml")
+        (tmp_path / "bad.toml").write_text("[input\n")
+        with pytest.raises(JobError, match="not readable as TOML"):
+            read_job(tmp_path / "bad.toml")
+        (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
+        with pytest.raises(JobError, match="not readable"):
+            read_job(tmp_path / "binary.toml")
+
+    @pytest.mark.parametrize(
+        ("text", "count"),
+        [
+            ("1 GiB", 2**30),
+            ("2gb", 2 * 10**9),
+            ("0.5 MiB", 2**19),
+            ("7", 7),
+            ("8 B", 8),
+            (9, 9),
+            ("1e9", 10**9),
+            ("2 Gi", 2**31),
+        ],
     )
-    for part in (
-        "/jobs/job.toml", "a table 'outptu': unknown; did you mean 'output'?", "[output] is missing",
-        "[input] 'pth': unknown; did you mean 'path'?", "[input] needs path",
-        "[method] 'n_component': unknown; did you mean 'n_components'?",
-        "[method] pause: input should be a valid number", "[method] memory: input should be a valid integer",
-        "[cluster] 'wrkers': unknown; did you mean 'workers'?",
-        "[cluster] workers: input should be greater than or equal to 1, not 0", "[cluster] memory:", "1 GiB",
-        "[cluster] threads: input should be 1, not 2",
-    ):  # fmt: skip
-        assert part in text
+    def test_sizes(self, text, count):
+        assert parse_bytes(text) == count
+
+    @pytest.mark.parametrize("text", ["", "GiB", "-1 GiB", "1 GiBi", "1e999", "9" * 400])
+    def test_sizes_that_are_none(self, text):
+        with pytest.raises(ValueError, match="1 GiB"):
+            parse_bytes(text)
 
 
-def test_workdir_is_the_output():
-    assert "[output] path" in problems_of(GOOD | {"method": {"name": "small", "workdir": "x"}})
+JOB = """
+[input]
+path = "rows.npy"
+{input}
+[method]
+name = "pca"
+n_components = 2
+{method}
+[output]
+path = "{path}"
+{output}
+{rest}
+"""
 
 
-def test_unknown_method_and_data_set():
-    assert "did you mean 'small'?" in problems_of(GOOD | {"method": {"name": "smal"}})
-    assert "did you mean 'swiss_roll'?" in problems_of(GOOD | {"input": {"dataset": "swissroll"}})
+def job_file(folder, **parts: str):
+    np.save(folder / "rows.npy", np.random.default_rng(0).normal(size=(30, 3)))
+    text = JOB.format(**({"input": "", "method": "", "output": "", "path": "run.zarr", "rest": ""} | parts))
+    (folder / "job.toml").write_text(text, encoding="utf-8")
+    return folder / "job.toml"
 
 
-def test_parameters_of_data_sets_are_checked():
-    text = problems_of(GOOD | {"input": {"dataset": "swiss_roll", "n": 10.5, "noize": 1}})
-    assert "'noize': unknown; did you mean 'noise'?" in text
-    assert "[input] n: input should be a valid integer" in text
-    assert "folder: must be given" in problems_of(GOOD | {"input": {"dataset": "mnist"}})
-    job = parse_job(GOOD | {"input": {"dataset": "mnist", "folder": "data"}}, FILE)
-    assert job.input.parameters == {"folder": "/jobs/data"}
-    assert job.input_path == Path("/jobs/run-input.zarr")
+ODD = {
+    "nested lists": {"rest": "x = " + "[" * 50_000},
+    "nested tables": {"rest": "x = " + "{a = " * 20_000},
+    "NUL in a path": {"output": 'model = "a\\u0000b"'},
+    "line break in a path": {"output": 'model = "a\\nb"'},
+    "an integer of 6000 digits": {"method": f"tol = {'9' * 6000}"},
+    "a hexadecimal one": {"method": f"random_state = [0x{'f' * 6000}]"},
+    "memory beyond float": {"rest": f"[cluster]\nmemory = 0x{'f' * 6000}"},
+    "workers beyond float": {"rest": f"[cluster]\nworkers = 0x{'f' * 6000}"},
+    "memory of 5000 digits": {"rest": f'[cluster]\nmemory = "{"9" * 5000} GiB"'},
+    "a name too long": {"path": "n" * 300},
+    "a path too long": {"path": "d/" * 3000},
+    "the root": {"path": "/"},
+    "nobody's home": {"path": "~nobody_at_all/run.zarr"},
+    "a key of 10 000 parts": {"rest": "a." * 10_000 + "a = 1"},
+    "a quoted one": {"rest": '"a".' * 10_000 + "a = 1"},
+    "a key of 100 000 letters": {"rest": "k" * 100_000 + " = 1"},
+    "20 000 keys": {"rest": "".join(f"k{number} = 1\n" for number in range(20_000))},
+    "5 MB": {"rest": "#" * (5 << 20)},
+    "an address without a port": {"rest": '[cluster]\naddress = "4h"'},
+    "escapes": {"rest": '"\\u001b[31mred\\u202e" = 1'},
+    "escapes in a value": {"method": 'solver = "\\u001b[2J"'},
+}
+IDS = ["=1+1", "+a", "-5", "@x", "'=1", "''-", "'a", "plain", "a=b", "\tx", "-"]
+IDS += ["a\rb", "c\r=1+1", "\r=2", "d\ne", 'f"\r\n"g', "h,i", "'\rj", " k ", "l\u2028m"]
 
 
-def test_none_is_written_as_text():
-    job = parse_job(GOOD | {"method": {"name": "small", "n_neighbors": "none", "warns": "none"}}, FILE)
-    assert job.method.parameters == {"n_neighbors": None, "warns": "none"}
+class TestOddJobs:
+    """Job files that cannot be one: exit status 2 and one message, which no terminal takes for orders."""
+
+    @pytest.mark.parametrize("name", ODD)
+    def test_odd_job_files_are_2_with_one_message(self, name, tmp_path):
+        done = CliRunner().invoke(app, ["plan", str(job_file(tmp_path, **ODD[name]))])
+        assert done.exit_code == 2, done.output
+        assert done.output.count("error: ") == 1
+        assert "Traceback" not in done.output
+        assert len(done.output) < 20_000
+        assert all(one == "\n" or one.isprintable() for one in done.output)
+
+    @pytest.mark.parametrize("kind", ["folder", "pipe", "device", "bytes", "BOM", "UTF-16", "empty", "NUL"])
+    def test_what_is_no_job_file(self, kind, tmp_path):
+        path = tmp_path / "job.toml"
+        content = {
+            "bytes": b"\xff\xfe\x00",
+            "BOM": b"\xef\xbb\xbf[input]",
+            "UTF-16": "[input]".encode("utf-16"),
+            "NUL": b"a\0",
+        }
+        if kind == "folder":
+            path.mkdir()
+        elif kind == "pipe":
+            os.mkfifo(path)
+        elif kind == "device":
+            path = "/dev/zero"
+        else:
+            path.write_bytes(content.get(kind, b""))
+        with pytest.raises(JobError):
+            read_job(path)
+        assert CliRunner().invoke(app, ["run", str(path)]).exit_code == 2
+
+    def test_an_output_that_is_a_pipe(self, tmp_path):
+        os.mkfifo(tmp_path / "run.zarr")
+        done = CliRunner().invoke(app, ["plan", str(job_file(tmp_path))])
+        assert done.exit_code == 2, done.output
+
+    def test_a_name_of_a_column_prints_no_escapes(self, tmp_path):
+        (tmp_path / "a.csv").write_text("a\x1b[2J,b\n1,2\n")
+        done = CliRunner().invoke(app, ["ingest", str(tmp_path / "a.csv"), str(tmp_path / "o.zarr"), "--columns", "c"])
+        assert done.exit_code == 2
+        assert "a\\x1b[2J" in done.output
+        assert "\x1b" not in done.output
+
+    # ----------------------------------------------------------------------------------- formulas
+
+    def test_cells_that_a_spreadsheet_would_compute_are_guarded(self, tmp_path):
+        n = len(IDS)
+        values = -np.arange(2.0 * n).reshape(n, 2)
+        np.save(tmp_path / "map.npy", values)
+        table = Table(
+            RowSource((n, 2), values.dtype, array=values),
+            ("=a", "b"),
+            {"id": RowSource((n,), np.dtype("U9"), array=np.array(IDS))},
+        )
+        write_table(table, tmp_path / "map.csv")
+        with open(tmp_path / "map.csv", newline="", encoding="utf-8") as file:
+            head, *rows = csv.reader(file)
+        assert head == ["id", "'=a", "b"]
+        assert [row[0][0] in "=+-@\t\r" for row in rows] == [False] * n
+        assert [[float(one) for one in row[1:]] for row in rows] == values.tolist()
+        reader = open_delimited(tmp_path / "map.csv", Choice(columns=("b",)))
+        assert [one for part in reader.vector("id").stream(0, n) for one in part.tolist()] == IDS
+        assert (len(pandas.read_csv(tmp_path / "map.csv")), len(rows)) == (n, n)
+        ingest(tmp_path / "map.csv", tmp_path / "rows.zarr", Choice(columns=("b",)), {"ids": "id"})
+        assert read_array(tmp_path / "rows-ids.zarr").tolist() == IDS
+        export(tmp_path / "map.npy", tmp_path / "again.csv")
+
+    def test_ids_of_bytes_are_text_in_every_table(self, tmp_path):
+        values = np.zeros((2, 1))
+        ids = RowSource((2,), np.dtype("S2"), array=np.array([b"ab", b"c"]))
+        write_table(Table(RowSource((2, 1), values.dtype, array=values), ("x",), {"id": ids}), tmp_path / "a.csv")
+        assert (tmp_path / "a.csv").read_text() == "id,x\nab,0.0\nc,0.0\n"
 
 
-@pytest.mark.parametrize("value", [1, "text", []])
-def test_a_table_that_is_none(value):
-    assert "[input] must be a table" in problems_of(GOOD | {"input": value})
+def job(folder: Path, source: str, method: str = "", output: str = "", cluster: str = "") -> JobSpec:
+    text = (
+        f'[input]\n{source}\n[method]\nname = "linear_discriminant"\n{method}\n[output]\npath = "run.zarr"\n{output}\n'
+    )
+    (folder / "job.toml").write_text(text + (f"[cluster]\n{cluster}\n" if cluster else ""))
+    return read_job(folder / "job.toml")
 
 
-def test_names_twice_and_tls_without_address():
-    assert "named twice" in problems_of(GOOD | {"output": {"path": "x.zarr"}})
-    assert "only with address" in problems_of(GOOD | {"cluster": {"tls_ca": "ca.pem"}})
+class TestLabels:
+    """Labels in job files: given by path, or brought by a data set."""
+
+    @pytest.fixture
+    def labelled(self, tmp_path: Path) -> tuple[Any, Any]:
+        """rows.npy (500, 4), labels.zarr of text, labels.npy of numbers."""
+        generator = np.random.default_rng(0)
+        y = generator.integers(0, 3, 500)
+        X = generator.normal(size=(500, 4)) + 2 * y[:, None] * [1, 0, -1, 0.5]
+        np.save(tmp_path / "rows.npy", X)
+        np.save(tmp_path / "labels.npy", y)
+        words = np.array(["cat", "dog", "emu"])[y]
+        zarr.create_array(tmp_path / "labels.zarr", shape=(500,), chunks=(100,), dtype=str)[:] = words
+        return X, words
+
+    @pytest.mark.parametrize("name", ["labels.npy", "labels.zarr"])
+    def test_labels_by_path(self, name: str, labelled: tuple[Any, Any], tmp_path: Path) -> None:
+        X, words = labelled
+        spec = job(tmp_path, f'path = "rows.npy"\nlabels = "{name}"', output='model = "model.zarr"')
+        plan = plan_job(spec)
+        assert [stage for stage, _ in plan.stages][:4] == ["labels", "scatter", "solve", "coordinates"]
+        found = run_job(spec)
+        assert found["certificate"]["class_sizes"] == np.unique(words, return_counts=True)[1].tolist()
+        wanted = be.LinearDiscriminantAnalysis().fit(X, words)
+        np.testing.assert_array_equal(read_array(tmp_path / "run.zarr/stages/coordinates/embedding"), wanted.embedding_)
+        model = be.load(tmp_path / "model.zarr")
+        if name == "labels.zarr":
+            assert model.predict(X).tolist() == wanted.predict(X).tolist()
+        np.testing.assert_array_equal(model.embedding_, wanted.embedding_)
+        assert run_job(spec)["unchanged"]
+        np.save(tmp_path / "labels.npy", np.roll(np.load(tmp_path / "labels.npy"), 1))
+        assert run_job(spec)["unchanged"] == (name == "labels.zarr")  # other labels are another job
+
+    def test_another_shrinkage_reuses_the_scatters(self, labelled: tuple[Any, Any], tmp_path: Path) -> None:
+        source = 'path = "rows.npy"\nlabels = "labels.npy"'
+        run_job(job(tmp_path, source))
+        again = run_job(job(tmp_path, source, "shrinkage = 0.2"))
+        assert {stage["name"]: stage["reused"] for stage in again["stages"]} == {
+            "labels": True,
+            "scatter": True,
+            "solve": False,
+            "judgement": False,
+            "coordinates": False,
+        }
+
+    def test_a_data_set_brings_its_labels(self, tmp_path: Path) -> None:
+        spec = job(tmp_path, 'dataset = "digits"\nclasses = 5', "shrinkage = 0.1")
+        plan_job(spec)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["job.toml"]  # a plan writes nothing
+        run_job(spec)
+        rows, truth = digits(classes=5).draw()
+        wanted = be.LinearDiscriminantAnalysis(shrinkage=0.1).fit(rows, truth["label"])
+        np.testing.assert_array_equal(read_array(tmp_path / "run.zarr/stages/coordinates/embedding"), wanted.embedding_)
+        assert run_job(spec)["unchanged"]
+        with pytest.raises(InputError, match="'swiss_roll' brings none"):
+            plan_job(job(tmp_path, 'path = "roll.zarr"\ndataset = "swiss_roll"'))
+
+    def test_a_job_without_labels_is_refused(self, labelled: tuple[Any, Any], tmp_path: Path) -> None:
+        with pytest.raises(JobError, match=r"\[input\] labels: linear_discriminant needs them"):
+            job(tmp_path, 'path = "rows.npy"')
+        np.save(tmp_path / "short.npy", np.arange(499) % 3)
+        with pytest.raises(InputError, match=r"\(499,\)"):
+            plan_job(job(tmp_path, 'path = "rows.npy"\nlabels = "short.npy"'))
+
+    def test_a_warning_is_kept_in_the_record(self, labelled: tuple[Any, Any], tmp_path: Path) -> None:
+        X, _ = labelled
+        np.save(tmp_path / "rows.npy", np.column_stack([X, X[:, 0]]))
+        with pytest.warns(DegenerateWarning):
+            found = run_job(job(tmp_path, 'path = "rows.npy"\nlabels = "labels.npy"'))
+        assert any("of rank 4 in 5 columns" in message for message in found["warnings"])
+
+    @pytest.mark.cluster
+    def test_on_workers_it_gives_the_same_bytes(self, labelled: tuple[Any, Any], tmp_path: Path) -> None:
+        source = 'path = "rows.npy"\nlabels = "labels.zarr"'
+        run_job(job(tmp_path, source, 'shrinkage = "auto"', cluster='workers = 2\nmemory = "600 MiB"'))
+        X, words = labelled
+        wanted = be.LinearDiscriminantAnalysis(shrinkage="auto").fit(X, words)
+        np.testing.assert_array_equal(read_array(tmp_path / "run.zarr/stages/coordinates/embedding"), wanted.embedding_)
 
 
-def test_files(tmp_path):
-    with pytest.raises(JobError, match="no such job file"):
-        read_job(tmp_path / "none.toml")
-    (tmp_path / "bad.toml").write_text("[input\n")
-    with pytest.raises(JobError, match="not readable as TOML"):
-        read_job(tmp_path / "bad.toml")
-    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(JobError, match="not readable"):
-        read_job(tmp_path / "binary.toml")
+class TestPCAJob:
+    """Jobs of methods other than diffusion maps, from plan to model, with their aligned vectors."""
 
+    @pytest.fixture
+    def job(self, tmp_path, rows):
+        """Write a job on the rows, with more in its [input]."""
+        np.save(tmp_path / "weights.npy", np.random.default_rng(1).integers(0, 3, len(rows)).astype("f8"))
 
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [
-        ("1 GiB", 2**30),
-        ("2gb", 2 * 10**9),
-        ("0.5 MiB", 2**19),
-        ("7", 7),
-        ("8 B", 8),
-        (9, 9),
-        ("1e9", 10**9),
-        ("2 Gi", 2**31),
-    ],
-)
-def test_sizes(text, count):
-    assert parse_bytes(text) == count
+        def write(source="", method='name = "pca"\nn_components = 3'):
+            text = f'[input]\npath = "rows.npy"\n{source}\n[method]\n{method}\n'
+            text += '[output]\npath = "run.zarr"\nmodel = "m.zarr"\n'
+            (tmp_path / "pca.toml").write_text(text)
+            return read_job(tmp_path / "pca.toml")
 
+        return write
 
-@pytest.mark.parametrize("text", ["", "GiB", "-1 GiB", "1 GiBi", "1e999", "9" * 400])
-def test_sizes_that_are_none(text):
-    with pytest.raises(ValueError, match="1 GiB"):
-        parse_bytes(text)
+    def test_from_plan_to_model(self, job, rows, tmp_path):
+        plan = make_plan(job())
+        assert [name for name, _ in plan.stages] == ["moments", "solve", "coordinates", "judgement", "model"]
+        assert plan.total("passes") == 3  # the last is of a few blocks, here all there are
+        found = run_job(job())
+        wanted = be.PCA(3).fit(rows)
+        written = read_array(tmp_path / "run.zarr/stages/coordinates/embedding")
+        np.testing.assert_array_equal(written, wanted.embedding_)
+        assert found["certificate"]["passes"] == 1
+        assert run_job(job())["unchanged"]
+        assert verify(tmp_path / "run.zarr")["problems"] == []
+        assert verify(tmp_path / "m.zarr")["finished"]
+        np.testing.assert_array_equal(be.load(tmp_path / "m.zarr").embedding_, wanted.embedding_)
+        assert extend(tmp_path / "m.zarr", tmp_path / "rows.npy", tmp_path / "new.zarr")["n_components"] == 3
+        np.testing.assert_array_equal(read_array(tmp_path / "new.zarr"), wanted.embedding_)
+
+    def test_weights_are_aligned_with_the_rows(self, job, rows, tmp_path):
+        run_job(job('weights = "weights.npy"'))
+        weights = np.load(tmp_path / "weights.npy")
+        wanted = be.PCA(3).fit(rows, sample_weight=weights)
+        np.testing.assert_array_equal(be.load(tmp_path / "m.zarr").components_, wanted.components_)
+        assert np.abs(wanted.components_ - be.PCA(3).fit(rows).components_).max() > 1e-3
+        np.save(tmp_path / "weights.npy", weights[::-1].copy())  # other weights are another job
+        assert not run_job(job('weights = "weights.npy"'))["unchanged"]
+
+    def test_a_scale_for_each_row_and_for_each_new_row(self, job, rows, tmp_path):
+        farthest = ((rows - rows.mean(axis=0)) ** 2).sum(axis=1).max()
+        epsilons = 4 * farthest * np.random.default_rng(1).uniform(1, 3, len(rows))
+        np.save(tmp_path / "epsilons.npy", epsilons)
+        run_job(job('epsilons = "epsilons.npy"', 'name = "linearized_diffusion_map"\nn_components = 3'))
+        wanted = be.LinearizedDiffusionMap(3).fit(rows, epsilons=epsilons)
+        written = read_array(tmp_path / "run.zarr/stages/coordinates/embedding")
+        np.testing.assert_array_equal(written, wanted.embedding_)
+        model, new, out = tmp_path / "m.zarr", tmp_path / "rows.npy", tmp_path / "new.zarr"
+        with pytest.raises(InputError, match="fitted with epsilons: new rows need theirs"):
+            extend(model, new, out)
+        assert not out.exists()
+        words = ["extend", model, new, out, "--epsilons", tmp_path / "epsilons.npy"]
+        told = CliRunner().invoke(app, [str(word) for word in words])
+        assert told.exit_code == 0, told.output
+        np.testing.assert_array_equal(read_array(out), wanted.embedding_)
+
+    def test_what_a_method_does_not_take_is_named(self, job):
+        with pytest.raises(JobError, match="labels: pca takes none"):
+            job('labels = "weights.npy"')
+        with pytest.raises(JobError, match="weights: diffusion_map takes none"):
+            job('weights = "weights.npy"', 'name = "diffusion_map"')
+        with pytest.raises(JobError, match="n_components"):
+            job(method='name = "pca"\nn_components = [3]')
+
+    def test_the_same_rows_in_another_order_get_their_own_coordinates(self, job, tmp_path):
+        """Four rows whose moments, and so the map, are the same bytes in either order."""
+        few = np.array([[1, 2], [3, 4], [5, 6], [7, 9]], float)
+        found = []
+        for values in (few, few[::-1], few[::-1].astype("f4")):
+            np.save(tmp_path / "rows.npy", values)
+            run_job(job(method='name = "pca"\nn_components = 2'))
+            found.append(read_array(tmp_path / "run.zarr/stages/coordinates/embedding"))
+        np.testing.assert_array_equal(found[0][::-1], found[1])
+        assert not np.array_equal(found[0], found[1])
+        assert found[2].dtype == np.float32

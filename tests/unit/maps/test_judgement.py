@@ -1,4 +1,4 @@
-"""The certificate against truth: maps that are wrong are marked, with the reason; maps that are right are not."""
+"""The certificate of maps."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from sklearn import datasets
 
 import bigembed as be
 from bigembed import errors
-from bigembed.errors import InputError, RecallWarning
+from bigembed.errors import InputError, MapWarning, RecallWarning, SeparationWarning
 from bigembed.estimator.reporting import CATEGORIES
+from bigembed.maps.bandwidth import Bandwidth
+from bigembed.maps.kernels import NARROW
+from bigembed.maps.walk.judgement import half_map, shares_kept
 
 Case = tuple[Any, dict[str, Any]]
 
@@ -162,32 +165,6 @@ WRONG: dict[str, tuple[Callable[[], Case], str, str]] = {
         r"Take solver='exact' \(or more landmarks\)",
     ),
 }
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong_is_marked_with_the_reason(name: str) -> None:
-    make, category, reason = WRONG[name]
-    _, said = told(*make())
-    assert re.search(reason, said.get(category, "")), said
-
-
-def test_low_recall_is_marked() -> None:
-    """Neighbors looked for among those in another space."""
-    X = gaussian(500, 4)
-    with pytest.warns(RecallWarning):
-        graph = be.build_neighbor_graph(X, 10, candidates=X[:, :2] + 0.5 * gaussian(500, 2, 1), n_candidates=20)
-    _, said = told(graph, {})
-    assert "below the target" in said["recall"]
-
-
-def test_shuffled_coordinates_are_marked() -> None:
-    X = sphere(600)
-    Y = be.DiffusionMap(n_components=3).fit(X).embedding_
-    assert not be.certify(X, Y).warnings
-    shuffled = Y[np.random.default_rng(0).permutation(len(Y))]
-    assert be.certify(X, shuffled).warnings[0].startswith("The coordinates look unrelated to the rows")
-
-
 RIGHT: dict[str, Callable[[], Case]] = {
     "iris": lambda: (standard(datasets.load_iris), {}),
     "wine": lambda: (standard(datasets.load_wine), {}),
@@ -224,42 +201,107 @@ RIGHT: dict[str, Callable[[], Case]] = {
 }
 
 
-@pytest.mark.parametrize("name", RIGHT)
-def test_what_is_right_is_not_marked(name: str) -> None:
-    _, said = told(*RIGHT[name]())
-    assert not said
+class TestJudgement:
+    """The certificate against truth: maps that are wrong are marked, with the reason; maps that are right are not."""
+
+    @pytest.mark.parametrize("name", WRONG)
+    def test_what_is_wrong_is_marked_with_the_reason(self, name: str) -> None:
+        make, category, reason = WRONG[name]
+        _, said = told(*make())
+        assert re.search(reason, said.get(category, "")), said
+
+    def test_low_recall_is_marked(self) -> None:
+        """Neighbors looked for among those in another space."""
+        X = gaussian(500, 4)
+        with pytest.warns(RecallWarning):
+            graph = be.build_neighbor_graph(X, 10, candidates=X[:, :2] + 0.5 * gaussian(500, 2, 1), n_candidates=20)
+        _, said = told(graph, {})
+        assert "below the target" in said["recall"]
+
+    def test_shuffled_coordinates_are_marked(self) -> None:
+        X = sphere(600)
+        Y = be.DiffusionMap(n_components=3).fit(X).embedding_
+        assert not be.certify(X, Y).warnings
+        shuffled = Y[np.random.default_rng(0).permutation(len(Y))]
+        assert be.certify(X, shuffled).warnings[0].startswith("The coordinates look unrelated to the rows")
+
+    @pytest.mark.parametrize("name", RIGHT)
+    def test_what_is_right_is_not_marked(self, name: str) -> None:
+        _, said = told(*RIGHT[name]())
+        assert not said
+
+    @pytest.mark.parametrize("n", [2, 3, 5, 20, 30, 31, 32])
+    @pytest.mark.parametrize("components", [1, "auto"])
+    def test_few_rows_are_judged_as_far_as_they_go(self, n: int, components: int | str) -> None:
+        fitted, _ = told(gaussian(n, 2), {"n_components": components, "n_neighbors": min(n - 1, 15)})
+        assert ("map" in fitted.certificate_["judgement"]) == (n > 30)
+        assert np.isfinite(fitted.embedding_).all()
+
+    def test_figures_of_the_map_are_those_of_certify(self) -> None:
+        X = np.vstack([gaussian(700), [[90.0, 0, 0]]])
+        fitted, _ = told(X, {"bandwidth": "fixed"})
+        asked, found = be.certify(X, fitted.embedding_, samples=700).figures, fitted.certificate_["judgement"]["map"]
+        for name in ("trustworthiness", "continuity", "preservation"):
+            error = np.hypot(found[name]["standard_error"], asked[name]["standard_error"])
+            assert abs(found[name]["value"] - asked[name]["value"]) < 4 * error
+
+    def test_rows_named_are_those_of_the_input(self) -> None:
+        """One row in a corner of its own carries the first coordinate; wherever it stands it is named."""
+        for at in (0, 300, 600):
+            fitted, _ = told(np.insert(gaussian(600), at, [6.5, 0, 0], axis=0), {"bandwidth": "fixed"})
+            seen = fitted.certificate_["judgement"]
+            assert at in seen["degrees"]["first"]
+            assert at in [rows[0] for rows in seen["leading_rows"]] or at in np.flatnonzero(fitted.labels_ < 0)
+
+    def test_one_scale_that_all_rows_repeat_needs_no_scale_of_the_rows(self) -> None:
+        X = np.repeat(gaussian(30), 20, axis=0)
+        with pytest.raises(InputError, match="each repeats more than n_neighbors times"):
+            be.DiffusionMap().fit(X)
+        fitted, said = told(X, {"epsilon": 1.0})
+        assert np.isfinite(fitted.embedding_).all()
+        assert "30 " in said["components"]
 
 
-@pytest.mark.parametrize("n", [2, 3, 5, 20, 30, 31, 32])
-@pytest.mark.parametrize("components", [1, "auto"])
-def test_few_rows_are_judged_as_far_as_they_go(n: int, components: int | str) -> None:
-    fitted, _ = told(gaussian(n, 2), {"n_components": components, "n_neighbors": min(n - 1, 15)})
-    assert ("map" in fitted.certificate_["judgement"]) == (n > 30)
-    assert np.isfinite(fitted.embedding_).all()
+def lists(rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    squared = ((rows[:, None] - rows[None]) ** 2).sum(axis=2)
+    np.fill_diagonal(squared, np.inf)
+    ids = np.argsort(squared, axis=1, kind="stable")[:, :k]
+    return ids, np.take_along_axis(squared, ids, axis=1)
 
 
-def test_figures_of_the_map_are_those_of_certify() -> None:
-    X = np.vstack([gaussian(700), [[90.0, 0, 0]]])
-    fitted, _ = told(X, {"bandwidth": "fixed"})
-    asked, found = be.certify(X, fitted.embedding_, samples=700).figures, fitted.certificate_["judgement"]["map"]
-    for name in ("trustworthiness", "continuity", "preservation"):
-        error = np.hypot(found[name]["standard_error"], asked[name]["standard_error"])
-        assert abs(found[name]["value"] - asked[name]["value"]) < 4 * error
+class TestStability:
+    """Whether coordinates come again from half of the neighbors."""
 
+    def test_the_map_of_half_the_neighbors_is_the_map_of_k_half(self) -> None:
+        rows = np.random.default_rng(0).normal(size=(300, 2))
+        found = half_map(*lists(rows, 20), Bandwidth(NARROW, "adaptive"), NARROW, 0.0, 1.0, 5)
+        wanted = be.DiffusionMap(4, n_neighbors=10, t=0).fit(rows)
+        degree = np.ones(300)
+        assert shares_kept(wanted.embedding_, degree, found).min() > 1 - 1e-6
+        other = be.DiffusionMap(4, n_neighbors=20, t=0).fit(rows)  # a control: another graph is distinguished
+        assert shares_kept(other.embedding_, degree, found).min() < 1 - 1e-4
 
-def test_rows_named_are_those_of_the_input() -> None:
-    """One row in a corner of its own carries the first coordinate; wherever it stands it is named."""
-    for at in (0, 300, 600):
-        fitted, _ = told(np.insert(gaussian(600), at, [6.5, 0, 0], axis=0), {"bandwidth": "fixed"})
-        seen = fitted.certificate_["judgement"]
-        assert at in seen["degrees"]["first"]
-        assert at in [rows[0] for rows in seen["leading_rows"]] or at in np.flatnonzero(fitted.labels_ < 0)
+    def test_equal_distances_have_the_same_map_each_time(self) -> None:
+        """Any vectors are eigenvectors then: which ones must not hang on chance."""
+        ids = (np.arange(90)[:, None] + np.arange(1, 21)) % 90
+        found = [
+            half_map(ids, np.ones(ids.shape), Bandwidth(NARROW, "adaptive"), NARROW, 0.0, 1.0, 5) for _ in range(3)
+        ]
+        assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
 
+    def test_coordinates_of_noise_hang_on_single_neighbors(self) -> None:
+        generator = np.random.default_rng(1)
+        noise, surface = generator.normal(size=(800, 40)), generator.uniform(size=(800, 2)) * [3.0, 1.0]
+        with pytest.warns(SeparationWarning, match="half of the neighbors"), pytest.warns(MapWarning):
+            found = be.DiffusionMap(3).fit(noise)
+        assert max(found.certificate_["judgement"]["kept_by_half"]) < 0.7
+        good = be.DiffusionMap(3).fit(surface).certificate_
+        assert min(good["judgement"]["kept_by_half"]) > 0.9
+        assert not [text for text in good["warnings"]["separation"] if "half" in text]
 
-def test_one_scale_that_all_rows_repeat_needs_no_scale_of_the_rows() -> None:
-    X = np.repeat(gaussian(30), 20, axis=0)
-    with pytest.raises(InputError, match="each repeats more than n_neighbors times"):
-        be.DiffusionMap().fit(X)
-    fitted, said = told(X, {"epsilon": 1.0})
-    assert np.isfinite(fitted.embedding_).all()
-    assert "30 " in said["components"]
+    def test_a_graph_that_half_of_the_neighbors_do_not_join_shows_nothing(self) -> None:
+        """Seven of fifteen neighbors leave random rows on a circle in three arcs."""
+        angle = np.random.default_rng(0).uniform(0, 2 * np.pi, 600)
+        rows = np.column_stack([np.cos(angle), np.sin(angle)])
+        assert half_map(*lists(rows, 15), Bandwidth(NARROW, "adaptive"), NARROW, 0.0, 1.0, 5) is None
+        assert "kept_by_half" not in be.DiffusionMap(2).fit(rows).certificate_["judgement"]

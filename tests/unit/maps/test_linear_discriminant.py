@@ -1,9 +1,11 @@
-"""Linear discriminants of rows of any kind, against scikit-learn and against what must not matter."""
+"""Linear discriminants, and the class scatters that they come from."""
 
 from __future__ import annotations
 
 import pickle
 import warnings
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,24 @@ import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.linalg import eigh
 from scipy.stats import ortho_group
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis as Peer
 
 import bigembed as be
 from bigembed.errors import DegenerateWarning, InputError, InputTypeError
+from bigembed.maps.linear.class_scatter import (
+    ClassScatter,
+    Covariances,
+    class_scatter_block,
+    covariances,
+    decision,
+    discriminants,
+    fisher_direction,
+    fourth_moments_block,
+    scales_of,
+)
 from bigembed.rows.source import RowSource
 from bigembed.runtime import blocks as canonical
 from bigembed.runtime.blocks import Array
@@ -30,291 +45,422 @@ def sample(n: int = 900, d: int = 6, c: int = 3, seed: int = 0) -> tuple[Array, 
     return X, labels
 
 
-@pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Canonical blocks of 128 rows."""
-    monkeypatch.setattr(canonical, "MAX_BLOCK_ROWS", 128)
-    monkeypatch.setattr(canonical, "MIN_BLOCK_ROWS", 64)
+class TestLinearDiscriminant:
+    """Linear discriminants of rows of any kind, against scikit-learn and against what must not matter."""
 
+    @pytest.fixture
+    def small_blocks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Canonical blocks of 128 rows."""
+        monkeypatch.setattr(canonical, "MAX_BLOCK_ROWS", 128)
+        monkeypatch.setattr(canonical, "MIN_BLOCK_ROWS", 64)
 
-@pytest.mark.parametrize("names", [None, ["cat", "dog", "emu"]])
-@pytest.mark.parametrize(
-    "given",
-    [{}, {"shrinkage": 0.2}, {"shrinkage": "auto"}, {"priors": [0.5, 0.3, 0.2]}, {"n_components": 1}],
-    ids=str,
-)
-def test_agrees_with_scikit_learn(given: dict[str, Any], names: list[str] | None, small_blocks: None) -> None:
-    X, y = sample()
-    y = y if names is None else np.array(names)[y]
-    new = sample(seed=1)[0]
-    ours, peer = be.LinearDiscriminantAnalysis(**given).fit(X, y), Peer(solver="eigen", **given).fit(X, y)
-    wanted = peer.transform(new)
-    signs = np.sign((ours.transform(new) * wanted).sum(axis=0))
-    np.testing.assert_allclose(ours.transform(new) * signs, wanted, rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(ours.embedding_ * signs, peer.transform(X), rtol=1e-6, atol=1e-9)
-    for name in ("decision_function", "predict_proba", "predict_log_proba"):
-        np.testing.assert_allclose(getattr(ours, name)(new), getattr(peer, name)(new), rtol=1e-6, atol=1e-9)
-    for name in ("coef_", "intercept_", "means_", "priors_", "covariance_", "explained_variance_ratio_"):
-        np.testing.assert_allclose(getattr(ours, name), getattr(peer, name), rtol=1e-6, atol=1e-10)
-    assert ours.predict(new).tolist() == peer.predict(new).tolist()
-    assert ours.predict(new).dtype == peer.predict(new).dtype
-    assert ours.score(X, y) == peer.score(X, y)
-    other = Peer(solver="eigen", shrinkage=0.9).fit(X, y)
-    assert not np.allclose(ours.coef_, other.coef_, rtol=1e-2)  # a control
-
-
-def test_two_classes_as_in_the_source_and_in_scikit_learn() -> None:
-    X, y = sample(c=2)
-    ours, peer = be.LinearDiscriminantAnalysis().fit(X, y), Peer(solver="eigen").fit(X, y)
-    centered = X - np.array([X[y == label].mean(axis=0) for label in (0, 1)])[y]
-    w = np.linalg.solve(centered.T @ centered, X[y == 0].mean(axis=0) - X[y == 1].mean(axis=0))
-    np.testing.assert_allclose(ours.direction_, w / np.linalg.norm(w), rtol=1e-8)
-    np.testing.assert_allclose(np.abs(ours.direction_ @ ours.scalings_), np.linalg.norm(ours.scalings_), rtol=1e-10)
-    np.testing.assert_allclose(ours.coef_, peer.coef_, rtol=1e-6)
-    assert ours.coef_.shape == (1, 6)
-    np.testing.assert_allclose(ours.decision_function(X), peer.decision_function(X), rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(ours.predict_proba(X), peer.predict_proba(X), rtol=1e-6, atol=1e-12)
-    assert be.LinearDiscriminantAnalysis().fit(*sample()).direction_ is None
-
-
-@pytest.mark.parametrize("shrinkage", [None, "auto"])
-def test_any_kind_of_rows_and_labels_in_any_chunks_gives_the_same_bytes(
-    shrinkage: str | None, small_blocks: None, tmp_path: Path
-) -> None:
-    X, y = sample()
-    words = np.array(["cat", "dog", "emu"])[y]
-    stored = zarr.create_array(tmp_path / "x.zarr", shape=X.shape, chunks=(77, 4), dtype=X.dtype)
-    stored[:] = X
-    text = zarr.create_array(tmp_path / "y.zarr", shape=y.shape, chunks=(100,), dtype=str)
-    text[:] = words
-    wanted = be.LinearDiscriminantAnalysis(shrinkage=shrinkage).fit(X, words)
-    for rows, labels in [
-        (da.from_array(X, chunks=(91, 5)), da.from_array(words, chunks=250)),
-        (tmp_path / "x.zarr", tmp_path / "y.zarr"),
-        (stored, text),
-        (X, words.tolist()),
-    ]:
-        found = be.LinearDiscriminantAnalysis(shrinkage=shrinkage).fit(rows, labels)
-        for name in ("scalings_", "coef_", "intercept_", "covariance_"):
-            np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
-        np.testing.assert_array_equal(np.asarray(found.embedding_), wanted.embedding_)
-
-
-def test_lazy_rows_give_lazy_answers() -> None:
-    X, y = sample()
-    names = np.array(["cat", "dog", "emu"])
-    lda = be.LinearDiscriminantAnalysis().fit(X, names[y])
-    lazy = da.from_array(X, chunks=(200, 3))
-    for name in ("transform", "predict", "predict_proba", "decision_function", "predict_log_proba"):
-        found = getattr(lda, name)(lazy)
-        assert isinstance(found, da.Array)
-        assert found.shape == getattr(lda, name)(X).shape
-        np.testing.assert_array_equal(found.compute(), getattr(lda, name)(X))
-    assert lda.score(lazy, da.from_array(names[y], chunks=111)) == lda.score(X, names[y])
-    assert isinstance(be.LinearDiscriminantAnalysis().fit(lazy, y).embedding_, da.Array)
-
-
-def test_passes_over_the_rows(small_blocks: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    X, y = sample()
-    seen: list[int] = []
-    read = RowSource.read
-
-    def counting(self: RowSource, start: int, stop: int) -> Any:
-        seen.append((stop - start) if len(self.shape) == 2 and np.shares_memory(self.array, X) else 0)
-        return read(self, start, stop)
-
-    monkeypatch.setattr(RowSource, "read", counting)
-    for shrinkage, passes in ((None, 1), (0.3, 1), ("auto", 2)):
-        seen.clear()
-        lda = be.LinearDiscriminantAnalysis(shrinkage=shrinkage).fit(X, y)
-        assert sum(seen) == passes * len(X) == lda.certificate_["passes"] * len(X)
-
-
-def test_another_shrinkage_needs_no_new_pass(tmp_path: Path) -> None:
-    X, y = sample()
-    first = be.LinearDiscriminantAnalysis(workdir=tmp_path / "run").fit(X, y)
-    stamp = (tmp_path / "run/manifest/scatter.json").stat().st_mtime_ns
-    second = be.LinearDiscriminantAnalysis(shrinkage=0.5, workdir=tmp_path / "run").fit(X, y)
-    assert (tmp_path / "run/manifest/scatter.json").stat().st_mtime_ns == stamp
-    assert not np.allclose(first.coef_, second.coef_, rtol=1e-2)
-    other = be.LinearDiscriminantAnalysis(workdir=tmp_path / "run").fit(X, 2 - y)
-    assert (tmp_path / "run/manifest/scatter.json").stat().st_mtime_ns > stamp
-    np.testing.assert_allclose(other.coef_[::-1], first.coef_, rtol=1e-8)
-
-
-@settings(max_examples=15)
-@given(seed=st.integers(0, 2**16), shift=st.sampled_from([0.0, 5.0, 1e5]), scale=st.sampled_from([1e-4, 1.0, 1e4]))
-def test_rotation_shift_scale_and_order_do_not_matter(seed: int, shift: float, scale: float) -> None:
-    X, y = sample(300)
-    generator = np.random.default_rng(seed)
-    order = generator.permutation(len(X))
-    moved = scale * (X @ ortho_group.rvs(6, random_state=seed)) + shift * scale
-    ours, other = be.LinearDiscriminantAnalysis().fit(X, y), be.LinearDiscriminantAnalysis().fit(moved[order], y[order])
-    np.testing.assert_allclose(other.explained_variance_ratio_, ours.explained_variance_ratio_, rtol=1e-5)
-    np.testing.assert_allclose(other.predict_proba(moved), ours.predict_proba(X), rtol=1e-3, atol=1e-6)
-    between = np.linalg.norm(ours.embedding_[:, None] - ours.embedding_[None], axis=2)
-    again = np.linalg.norm(other.transform(moved)[:, None] - other.transform(moved)[None], axis=2)
-    np.testing.assert_allclose(again, between, rtol=1e-4, atol=1e-4)
-    turned = be.LinearDiscriminantAnalysis(shrinkage=0.5).fit(X * np.arange(1, 7), y)
-    assert not np.allclose(turned.predict_proba(X * np.arange(1, 7)), ours.predict_proba(X), rtol=1e-3)  # a control
-
-
-def test_rows_twice_are_the_same() -> None:
-    X, y = sample(300)
-    ours = be.LinearDiscriminantAnalysis(shrinkage=0.1).fit(X, y)
-    twice = be.LinearDiscriminantAnalysis(shrinkage=0.1).fit(np.tile(X, (2, 1)), np.tile(y, 2))
-    np.testing.assert_allclose(twice.scalings_, ours.scalings_, rtol=1e-9)
-    some = be.LinearDiscriminantAnalysis(shrinkage=0.1).fit(np.vstack([X, X[:90]]), np.r_[y, y[:90]])
-    assert not np.allclose(some.scalings_, ours.scalings_, rtol=1e-3)  # a control
-
-
-# ------------------------------------------------------------------------------------ hard cases
-
-
-def test_a_singular_scatter_is_a_warning_and_shrinkage_helps() -> None:
-    X, y = sample()
-    flat = np.column_stack([X, np.full(len(X), 7.0), X[:, 0] - X[:, 1], y])  # the last column tells all
-    with pytest.warns(DegenerateWarning, match="of rank 6 in 9 columns.*shrinkage='auto'"):
-        lda = be.LinearDiscriminantAnalysis().fit(flat, y)
-    np.testing.assert_allclose(lda.predict_proba(flat), be.LinearDiscriminantAnalysis().fit(X, y).predict_proba(X))
-    assert lda.certificate_["rank"] == 6
-    shrunk = be.LinearDiscriminantAnalysis(shrinkage=1e-3).fit(flat, y)
-    assert shrunk.score(flat, y) == 1.0 > lda.score(flat, y)
-
-
-def test_more_columns_than_rows() -> None:
-    X, y = sample(60, 200)
-    new, _ = sample(600, 200)
-    with pytest.warns(DegenerateWarning, match="of rank 57"):
-        be.LinearDiscriminantAnalysis().fit(X, y)
-    ours, peer = be.LinearDiscriminantAnalysis(shrinkage="auto").fit(X, y), Peer("eigen", shrinkage="auto").fit(X, y)
-    np.testing.assert_allclose(ours.predict_proba(new), peer.predict_proba(new), rtol=1e-5, atol=1e-8)
-    assert ours.scalings_.shape == (200, 2)
-
-
-@pytest.mark.parametrize("shrinkage", [None, "auto"])
-def test_a_class_of_one_row_has_a_mean_and_no_scatter(shrinkage: str | None) -> None:
-    X, y = sample()
-    X, y = np.vstack([X, 30 * np.ones(6)]), np.r_[y, 9]
-    ours = be.LinearDiscriminantAnalysis(shrinkage=shrinkage).fit(X, y)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # theirs, of the class of one row
-        peer = Peer("eigen", shrinkage=shrinkage).fit(X, y)
-    assert ours.classes_.tolist() == [0, 1, 2, 9]
-    assert ours.n_components_ == 3
-    np.testing.assert_allclose(ours.covariance_, peer.covariance_, rtol=1e-8)
-    np.testing.assert_array_equal(ours.predict(X), peer.predict(X))
-    assert ours.predict(X[-1:]).tolist() == [9]
-
-
-def test_rows_without_label() -> None:
-    X, y = sample()
-    some = y.astype(float)
-    some[[3, 5, 800]] = np.nan
-    with pytest.raises(InputError, match=r"Input y contains NaN: 3 of 900 rows have no label.*\[3, 5, 800\].*'ignore'"):
-        be.LinearDiscriminantAnalysis().fit(X, some)
-    ours = be.LinearDiscriminantAnalysis(missing_labels="ignore").fit(X, some)
-    kept = ~np.isnan(some)
-    wanted = be.LinearDiscriminantAnalysis().fit(X[kept], y[kept])
-    np.testing.assert_allclose(ours.coef_, wanted.coef_, rtol=1e-9)
-    np.testing.assert_allclose(ours.xbar_, wanted.xbar_, rtol=1e-9)
-    assert ours.embedding_.shape == (900, 2)
-    assert ours.certificate_["missing_labels"] == 3
-    words = np.array(["cat", "dog", None], object)[y]
-    assert be.LinearDiscriminantAnalysis(missing_labels="ignore").fit(X, words).classes_.tolist() == ["cat", "dog"]
-    assert be.LinearDiscriminantAnalysis().fit(X, y - 1).classes_.tolist() == [-1, 0, 1]  # −1 is a class
-    auto = be.LinearDiscriminantAnalysis(missing_labels="ignore", shrinkage="auto").fit(X, some)
-    peer = Peer("eigen", shrinkage="auto").fit(X[kept], y[kept])
-    np.testing.assert_allclose(auto.coef_, peer.coef_, rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("given", "change", "said"),
-    [
-        ({}, lambda X, y: (X, np.zeros(len(X))), "greater than one; the labels hold one class, 0.0"),
-        ({"missing_labels": "ignore"}, lambda X, y: (X, np.full(len(X), np.nan)), "the labels hold none"),
-        ({}, lambda X, y: (X, np.arange(len(X))), "more than the number of classes; got 60 labelled rows in 60"),
-        ({}, lambda X, y: (X, y[1:]), r"inconsistent numbers of samples: \[60, 59\]|labels have shape \(59,\)"),
-        ({}, lambda X, y: (X, X[:, 0]), "Unknown label type: continuous"),
-        ({}, lambda X, y: (np.where(np.arange(60)[:, None] == 7, np.nan, X), y), r"contains NaN: 1 of 60 rows.*\[7\]"),
-        ({}, lambda X, y: (np.where(np.arange(60)[:, None] == 7, np.inf, X), y), "infinity"),
-        ({"n_components": 3}, lambda X, y: (X, y), r"min\(n_features, n_classes - 1\) = 2; got 3"),
-        ({"priors": [0.5, 0.5]}, lambda X, y: (X, y), r"shape \(2,\); there are 3 classes"),
-        ({"priors": [0.5, 0.7, -0.2]}, lambda X, y: (X, y), "priors=.*nonnegative"),
-        ({"shrinkage": 1.5}, lambda X, y: (X, y), r"shrinkage=1.5; allowed: 'auto', a number in \[0, 1\] or None"),
-        ({"shrinkage": "lots"}, lambda X, y: (X, y), "shrinkage='lots'"),
-        ({"missing_labels": "drop", "tol": -1}, lambda X, y: (X, y), "missing_labels='drop'.*tol=-1"),
-    ],
-)
-def test_what_cannot_be_fitted(given: dict[str, Any], change: Any, said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        be.LinearDiscriminantAnalysis(**given).fit(*change(*sample(60)))
-
-
-def test_priors_that_do_not_sum_to_one_are_scaled_with_a_warning() -> None:
-    X, y = sample()
-    with pytest.warns(DegenerateWarning, match="priors do not sum to 1"):
-        lda = be.LinearDiscriminantAnalysis(priors=[5, 3, 2]).fit(X, y)
-    np.testing.assert_allclose(lda.priors_, [0.5, 0.3, 0.2])
-
-
-@pytest.mark.parametrize("kind", ["int", "text", "bool", "date", "bytes"])
-def test_saved_and_pickled_it_predicts_the_same(kind: str, tmp_path: Path) -> None:
-    X, y = sample(c=2 if kind == "bool" else 3)
-    labels = {
-        "int": y * 10 - 5,
-        "text": np.array(["cat", "dog", "emu"])[y],
-        "bool": y > 0,
-        "date": np.datetime64("2020-01-01") + y,
-        "bytes": np.array([b"cat", b"dog", b"emu"])[y],
-    }[kind]
-    lda = be.LinearDiscriminantAnalysis().fit(X, labels)
-    lda.save(tmp_path / "model.zarr")
-    for copy in (be.load(tmp_path / "model.zarr"), pickle.loads(pickle.dumps(lda))):
-        np.testing.assert_array_equal(copy.predict(X), lda.predict(X))
-        assert copy.predict(X).dtype == labels.dtype
-        np.testing.assert_array_equal(copy.predict_proba(X), lda.predict_proba(X))
-        np.testing.assert_array_equal(copy.transform(X), lda.transform(X))
-        np.testing.assert_array_equal(copy.classes_, np.unique(labels))
-
-
-@pytest.mark.parametrize("parameters", [{}, {"shrinkage": 0.3}, {"priors": [0.2, 0.3, 0.5]}, {"n_components": 1}])
-def test_batches_give_what_the_whole_gives(parameters):
-    generator = np.random.default_rng(0)
-    labels = np.array(["left", "right", "up"])[generator.integers(0, 3, 300)]
-    X = generator.normal(size=(300, 5)) + 100.0 * (labels == "up")[:, None] + 1e3
-    order = np.r_[
-        np.flatnonzero(labels != "left")[:50], np.setdiff1d(np.arange(300), np.flatnonzero(labels != "left")[:50])
-    ]
-    X, labels = X[order], labels[order]
-    whole, batches = (
-        be.LinearDiscriminantAnalysis(**parameters).fit(X, labels),
-        be.LinearDiscriminantAnalysis(**parameters),
+    @pytest.mark.parametrize("names", [None, ["cat", "dog", "emu"]])
+    @pytest.mark.parametrize(
+        "given",
+        [{}, {"shrinkage": 0.2}, {"shrinkage": "auto"}, {"priors": [0.5, 0.3, 0.2]}, {"n_components": 1}],
+        ids=str,
     )
-    if "priors" in parameters:
-        cuts = [(50, 200), (0, 50), (200, 201), (201, 300)]
-    else:
-        cuts = [(0, 50), (50, 51), (51, 200), (200, 300)]
-    for start, stop in cuts:
-        batches.partial_fit(X[start:stop], labels[start:stop])
-    for name in ("scalings_", "explained_variance_ratio_", "means_", "xbar_", "priors_", "covariance_", "coef_"):
-        np.testing.assert_allclose(getattr(batches, name), getattr(whole, name), rtol=1e-6, atol=1e-9, err_msg=name)
-    assert batches.classes_.tolist() == ["left", "right", "up"]
-    assert batches.certificate_["class_sizes"] == whole.certificate_["class_sizes"]
-    np.testing.assert_array_equal(batches.predict(X), whole.predict(X))
+    def test_agrees_with_scikit_learn(self, given: dict[str, Any], names: list[str] | None, small_blocks: None) -> None:
+        X, y = sample()
+        y = y if names is None else np.array(names)[y]
+        new = sample(seed=1)[0]
+        ours, peer = be.LinearDiscriminantAnalysis(**given).fit(X, y), Peer(solver="eigen", **given).fit(X, y)
+        wanted = peer.transform(new)
+        signs = np.sign((ours.transform(new) * wanted).sum(axis=0))
+        np.testing.assert_allclose(ours.transform(new) * signs, wanted, rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(ours.embedding_ * signs, peer.transform(X), rtol=1e-6, atol=1e-9)
+        for name in ("decision_function", "predict_proba", "predict_log_proba"):
+            np.testing.assert_allclose(getattr(ours, name)(new), getattr(peer, name)(new), rtol=1e-6, atol=1e-9)
+        for name in ("coef_", "intercept_", "means_", "priors_", "covariance_", "explained_variance_ratio_"):
+            np.testing.assert_allclose(getattr(ours, name), getattr(peer, name), rtol=1e-6, atol=1e-10)
+        assert ours.predict(new).tolist() == peer.predict(new).tolist()
+        assert ours.predict(new).dtype == peer.predict(new).dtype
+        assert ours.score(X, y) == peer.score(X, y)
+        other = Peer(solver="eigen", shrinkage=0.9).fit(X, y)
+        assert not np.allclose(ours.coef_, other.coef_, rtol=1e-2)  # a control
+
+    def test_two_classes_as_in_the_source_and_in_scikit_learn(self) -> None:
+        X, y = sample(c=2)
+        ours, peer = be.LinearDiscriminantAnalysis().fit(X, y), Peer(solver="eigen").fit(X, y)
+        centered = X - np.array([X[y == label].mean(axis=0) for label in (0, 1)])[y]
+        w = np.linalg.solve(centered.T @ centered, X[y == 0].mean(axis=0) - X[y == 1].mean(axis=0))
+        np.testing.assert_allclose(ours.direction_, w / np.linalg.norm(w), rtol=1e-8)
+        np.testing.assert_allclose(np.abs(ours.direction_ @ ours.scalings_), np.linalg.norm(ours.scalings_), rtol=1e-10)
+        np.testing.assert_allclose(ours.coef_, peer.coef_, rtol=1e-6)
+        assert ours.coef_.shape == (1, 6)
+        np.testing.assert_allclose(ours.decision_function(X), peer.decision_function(X), rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(ours.predict_proba(X), peer.predict_proba(X), rtol=1e-6, atol=1e-12)
+        assert be.LinearDiscriminantAnalysis().fit(*sample()).direction_ is None
+
+    @pytest.mark.parametrize("shrinkage", [None, "auto"])
+    def test_any_kind_of_rows_and_labels_in_any_chunks_gives_the_same_bytes(
+        self, shrinkage: str | None, small_blocks: None, tmp_path: Path
+    ) -> None:
+        X, y = sample()
+        words = np.array(["cat", "dog", "emu"])[y]
+        stored = zarr.create_array(tmp_path / "x.zarr", shape=X.shape, chunks=(77, 4), dtype=X.dtype)
+        stored[:] = X
+        text = zarr.create_array(tmp_path / "y.zarr", shape=y.shape, chunks=(100,), dtype=str)
+        text[:] = words
+        wanted = be.LinearDiscriminantAnalysis(shrinkage=shrinkage).fit(X, words)
+        for rows, labels in [
+            (da.from_array(X, chunks=(91, 5)), da.from_array(words, chunks=250)),
+            (tmp_path / "x.zarr", tmp_path / "y.zarr"),
+            (stored, text),
+            (X, words.tolist()),
+        ]:
+            found = be.LinearDiscriminantAnalysis(shrinkage=shrinkage).fit(rows, labels)
+            for name in ("scalings_", "coef_", "intercept_", "covariance_"):
+                np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
+            np.testing.assert_array_equal(np.asarray(found.embedding_), wanted.embedding_)
+
+    def test_lazy_rows_give_lazy_answers(self) -> None:
+        X, y = sample()
+        names = np.array(["cat", "dog", "emu"])
+        lda = be.LinearDiscriminantAnalysis().fit(X, names[y])
+        lazy = da.from_array(X, chunks=(200, 3))
+        for name in ("transform", "predict", "predict_proba", "decision_function", "predict_log_proba"):
+            found = getattr(lda, name)(lazy)
+            assert isinstance(found, da.Array)
+            assert found.shape == getattr(lda, name)(X).shape
+            np.testing.assert_array_equal(found.compute(), getattr(lda, name)(X))
+        assert lda.score(lazy, da.from_array(names[y], chunks=111)) == lda.score(X, names[y])
+        assert isinstance(be.LinearDiscriminantAnalysis().fit(lazy, y).embedding_, da.Array)
+
+    def test_passes_over_the_rows(self, small_blocks: None, monkeypatch: pytest.MonkeyPatch) -> None:
+        X, y = sample()
+        seen: list[int] = []
+        read = RowSource.read
+
+        def counting(self: RowSource, start: int, stop: int) -> Any:
+            seen.append((stop - start) if len(self.shape) == 2 and np.shares_memory(self.array, X) else 0)
+            return read(self, start, stop)
+
+        monkeypatch.setattr(RowSource, "read", counting)
+        for shrinkage, passes in ((None, 1), (0.3, 1), ("auto", 2)):
+            seen.clear()
+            lda = be.LinearDiscriminantAnalysis(shrinkage=shrinkage).fit(X, y)
+            assert sum(seen) == passes * len(X) == lda.certificate_["passes"] * len(X)
+
+    def test_another_shrinkage_needs_no_new_pass(self, tmp_path: Path) -> None:
+        X, y = sample()
+        first = be.LinearDiscriminantAnalysis(workdir=tmp_path / "run").fit(X, y)
+        stamp = (tmp_path / "run/manifest/scatter.json").stat().st_mtime_ns
+        second = be.LinearDiscriminantAnalysis(shrinkage=0.5, workdir=tmp_path / "run").fit(X, y)
+        assert (tmp_path / "run/manifest/scatter.json").stat().st_mtime_ns == stamp
+        assert not np.allclose(first.coef_, second.coef_, rtol=1e-2)
+        other = be.LinearDiscriminantAnalysis(workdir=tmp_path / "run").fit(X, 2 - y)
+        assert (tmp_path / "run/manifest/scatter.json").stat().st_mtime_ns > stamp
+        np.testing.assert_allclose(other.coef_[::-1], first.coef_, rtol=1e-8)
+
+    @settings(max_examples=15)
+    @given(seed=st.integers(0, 2**16), shift=st.sampled_from([0.0, 5.0, 1e5]), scale=st.sampled_from([1e-4, 1.0, 1e4]))
+    def test_rotation_shift_scale_and_order_do_not_matter(self, seed: int, shift: float, scale: float) -> None:
+        X, y = sample(300)
+        generator = np.random.default_rng(seed)
+        order = generator.permutation(len(X))
+        moved = scale * (X @ ortho_group.rvs(6, random_state=seed)) + shift * scale
+        ours, other = (
+            be.LinearDiscriminantAnalysis().fit(X, y),
+            be.LinearDiscriminantAnalysis().fit(moved[order], y[order]),
+        )
+        np.testing.assert_allclose(other.explained_variance_ratio_, ours.explained_variance_ratio_, rtol=1e-5)
+        np.testing.assert_allclose(other.predict_proba(moved), ours.predict_proba(X), rtol=1e-3, atol=1e-6)
+        between = np.linalg.norm(ours.embedding_[:, None] - ours.embedding_[None], axis=2)
+        again = np.linalg.norm(other.transform(moved)[:, None] - other.transform(moved)[None], axis=2)
+        np.testing.assert_allclose(again, between, rtol=1e-4, atol=1e-4)
+        turned = be.LinearDiscriminantAnalysis(shrinkage=0.5).fit(X * np.arange(1, 7), y)
+        assert not np.allclose(turned.predict_proba(X * np.arange(1, 7)), ours.predict_proba(X), rtol=1e-3)  # a control
+
+    def test_rows_twice_are_the_same(self) -> None:
+        X, y = sample(300)
+        ours = be.LinearDiscriminantAnalysis(shrinkage=0.1).fit(X, y)
+        twice = be.LinearDiscriminantAnalysis(shrinkage=0.1).fit(np.tile(X, (2, 1)), np.tile(y, 2))
+        np.testing.assert_allclose(twice.scalings_, ours.scalings_, rtol=1e-9)
+        some = be.LinearDiscriminantAnalysis(shrinkage=0.1).fit(np.vstack([X, X[:90]]), np.r_[y, y[:90]])
+        assert not np.allclose(some.scalings_, ours.scalings_, rtol=1e-3)  # a control
+
+    # ------------------------------------------------------------------------------------ hard cases
+
+    def test_a_singular_scatter_is_a_warning_and_shrinkage_helps(self) -> None:
+        X, y = sample()
+        flat = np.column_stack([X, np.full(len(X), 7.0), X[:, 0] - X[:, 1], y])  # the last column tells all
+        with pytest.warns(DegenerateWarning, match="of rank 6 in 9 columns.*shrinkage='auto'"):
+            lda = be.LinearDiscriminantAnalysis().fit(flat, y)
+        np.testing.assert_allclose(lda.predict_proba(flat), be.LinearDiscriminantAnalysis().fit(X, y).predict_proba(X))
+        assert lda.certificate_["rank"] == 6
+        shrunk = be.LinearDiscriminantAnalysis(shrinkage=1e-3).fit(flat, y)
+        assert shrunk.score(flat, y) == 1.0 > lda.score(flat, y)
+
+    def test_more_columns_than_rows(self) -> None:
+        X, y = sample(60, 200)
+        new, _ = sample(600, 200)
+        with pytest.warns(DegenerateWarning, match="of rank 57"):
+            be.LinearDiscriminantAnalysis().fit(X, y)
+        ours, peer = (
+            be.LinearDiscriminantAnalysis(shrinkage="auto").fit(X, y),
+            Peer("eigen", shrinkage="auto").fit(X, y),
+        )
+        np.testing.assert_allclose(ours.predict_proba(new), peer.predict_proba(new), rtol=1e-5, atol=1e-8)
+        assert ours.scalings_.shape == (200, 2)
+
+    @pytest.mark.parametrize("shrinkage", [None, "auto"])
+    def test_a_class_of_one_row_has_a_mean_and_no_scatter(self, shrinkage: str | None) -> None:
+        X, y = sample()
+        X, y = np.vstack([X, 30 * np.ones(6)]), np.r_[y, 9]
+        ours = be.LinearDiscriminantAnalysis(shrinkage=shrinkage).fit(X, y)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # theirs, of the class of one row
+            peer = Peer("eigen", shrinkage=shrinkage).fit(X, y)
+        assert ours.classes_.tolist() == [0, 1, 2, 9]
+        assert ours.n_components_ == 3
+        np.testing.assert_allclose(ours.covariance_, peer.covariance_, rtol=1e-8)
+        np.testing.assert_array_equal(ours.predict(X), peer.predict(X))
+        assert ours.predict(X[-1:]).tolist() == [9]
+
+    def test_rows_without_label(self) -> None:
+        X, y = sample()
+        some = y.astype(float)
+        some[[3, 5, 800]] = np.nan
+        with pytest.raises(
+            InputError, match=r"Input y contains NaN: 3 of 900 rows have no label.*\[3, 5, 800\].*'ignore'"
+        ):
+            be.LinearDiscriminantAnalysis().fit(X, some)
+        ours = be.LinearDiscriminantAnalysis(missing_labels="ignore").fit(X, some)
+        kept = ~np.isnan(some)
+        wanted = be.LinearDiscriminantAnalysis().fit(X[kept], y[kept])
+        np.testing.assert_allclose(ours.coef_, wanted.coef_, rtol=1e-9)
+        np.testing.assert_allclose(ours.xbar_, wanted.xbar_, rtol=1e-9)
+        assert ours.embedding_.shape == (900, 2)
+        assert ours.certificate_["missing_labels"] == 3
+        words = np.array(["cat", "dog", None], object)[y]
+        assert be.LinearDiscriminantAnalysis(missing_labels="ignore").fit(X, words).classes_.tolist() == ["cat", "dog"]
+        assert be.LinearDiscriminantAnalysis().fit(X, y - 1).classes_.tolist() == [-1, 0, 1]  # −1 is a class
+        auto = be.LinearDiscriminantAnalysis(missing_labels="ignore", shrinkage="auto").fit(X, some)
+        peer = Peer("eigen", shrinkage="auto").fit(X[kept], y[kept])
+        np.testing.assert_allclose(auto.coef_, peer.coef_, rtol=1e-6)
+
+    @pytest.mark.parametrize(
+        ("given", "change", "said"),
+        [
+            ({}, lambda X, y: (X, np.zeros(len(X))), "greater than one; the labels hold one class, 0.0"),
+            ({"missing_labels": "ignore"}, lambda X, y: (X, np.full(len(X), np.nan)), "the labels hold none"),
+            ({}, lambda X, y: (X, np.arange(len(X))), "more than the number of classes; got 60 labelled rows in 60"),
+            ({}, lambda X, y: (X, y[1:]), r"inconsistent numbers of samples: \[60, 59\]|labels have shape \(59,\)"),
+            ({}, lambda X, y: (X, X[:, 0]), "Unknown label type: continuous"),
+            (
+                {},
+                lambda X, y: (np.where(np.arange(60)[:, None] == 7, np.nan, X), y),
+                r"contains NaN: 1 of 60 rows.*\[7\]",
+            ),
+            ({}, lambda X, y: (np.where(np.arange(60)[:, None] == 7, np.inf, X), y), "infinity"),
+            ({"n_components": 3}, lambda X, y: (X, y), r"min\(n_features, n_classes - 1\) = 2; got 3"),
+            ({"priors": [0.5, 0.5]}, lambda X, y: (X, y), r"shape \(2,\); there are 3 classes"),
+            ({"priors": [0.5, 0.7, -0.2]}, lambda X, y: (X, y), "priors=.*nonnegative"),
+            ({"shrinkage": 1.5}, lambda X, y: (X, y), r"shrinkage=1.5; allowed: 'auto', a number in \[0, 1\] or None"),
+            ({"shrinkage": "lots"}, lambda X, y: (X, y), "shrinkage='lots'"),
+            ({"missing_labels": "drop", "tol": -1}, lambda X, y: (X, y), "missing_labels='drop'.*tol=-1"),
+        ],
+    )
+    def test_what_cannot_be_fitted(self, given: dict[str, Any], change: Any, said: str) -> None:
+        with pytest.raises(InputError, match=said):
+            be.LinearDiscriminantAnalysis(**given).fit(*change(*sample(60)))
+
+    def test_priors_that_do_not_sum_to_one_are_scaled_with_a_warning(self) -> None:
+        X, y = sample()
+        with pytest.warns(DegenerateWarning, match="priors do not sum to 1"):
+            lda = be.LinearDiscriminantAnalysis(priors=[5, 3, 2]).fit(X, y)
+        np.testing.assert_allclose(lda.priors_, [0.5, 0.3, 0.2])
+
+    @pytest.mark.parametrize("kind", ["int", "text", "bool", "date", "bytes"])
+    def test_saved_and_pickled_it_predicts_the_same(self, kind: str, tmp_path: Path) -> None:
+        X, y = sample(c=2 if kind == "bool" else 3)
+        labels = {
+            "int": y * 10 - 5,
+            "text": np.array(["cat", "dog", "emu"])[y],
+            "bool": y > 0,
+            "date": np.datetime64("2020-01-01") + y,
+            "bytes": np.array([b"cat", b"dog", b"emu"])[y],
+        }[kind]
+        lda = be.LinearDiscriminantAnalysis().fit(X, labels)
+        lda.save(tmp_path / "model.zarr")
+        for copy in (be.load(tmp_path / "model.zarr"), pickle.loads(pickle.dumps(lda))):
+            np.testing.assert_array_equal(copy.predict(X), lda.predict(X))
+            assert copy.predict(X).dtype == labels.dtype
+            np.testing.assert_array_equal(copy.predict_proba(X), lda.predict_proba(X))
+            np.testing.assert_array_equal(copy.transform(X), lda.transform(X))
+            np.testing.assert_array_equal(copy.classes_, np.unique(labels))
+
+    @pytest.mark.parametrize("parameters", [{}, {"shrinkage": 0.3}, {"priors": [0.2, 0.3, 0.5]}, {"n_components": 1}])
+    def test_batches_give_what_the_whole_gives(self, parameters):
+        generator = np.random.default_rng(0)
+        labels = np.array(["left", "right", "up"])[generator.integers(0, 3, 300)]
+        X = generator.normal(size=(300, 5)) + 100.0 * (labels == "up")[:, None] + 1e3
+        order = np.r_[
+            np.flatnonzero(labels != "left")[:50], np.setdiff1d(np.arange(300), np.flatnonzero(labels != "left")[:50])
+        ]
+        X, labels = X[order], labels[order]
+        whole, batches = (
+            be.LinearDiscriminantAnalysis(**parameters).fit(X, labels),
+            be.LinearDiscriminantAnalysis(**parameters),
+        )
+        if "priors" in parameters:
+            cuts = [(50, 200), (0, 50), (200, 201), (201, 300)]
+        else:
+            cuts = [(0, 50), (50, 51), (51, 200), (200, 300)]
+        for start, stop in cuts:
+            batches.partial_fit(X[start:stop], labels[start:stop])
+        for name in ("scalings_", "explained_variance_ratio_", "means_", "xbar_", "priors_", "covariance_", "coef_"):
+            np.testing.assert_allclose(getattr(batches, name), getattr(whole, name), rtol=1e-6, atol=1e-9, err_msg=name)
+        assert batches.classes_.tolist() == ["left", "right", "up"]
+        assert batches.certificate_["class_sizes"] == whole.certificate_["class_sizes"]
+        np.testing.assert_array_equal(batches.predict(X), whole.predict(X))
+
+    def test_batches_that_cannot_be_added_are_refused(self):
+        X, y = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 2
+        with pytest.raises(InputError, match="fourth moments"):
+            be.LinearDiscriminantAnalysis(shrinkage="auto").partial_fit(X, y)
+        with pytest.raises(InputError, match=r"not in classes: \[1\]"):
+            be.LinearDiscriminantAnalysis().partial_fit(X, y, classes=[0, 2])
+        with pytest.raises(InputError, match="greater than one"):
+            be.LinearDiscriminantAnalysis().partial_fit(X[::2], y[::2], classes=[0, 1])
+        fitted = be.LinearDiscriminantAnalysis().partial_fit(X, y, classes=[0, 1])
+        with pytest.raises(InputTypeError, match="numbers in one batch and text in another"):
+            fitted.partial_fit(X, ["a", "b"] * 10)
+        again = be.LinearDiscriminantAnalysis().fit(X, y)
+        np.testing.assert_allclose(fitted.coef_, again.coef_)
+        np.testing.assert_allclose(again.partial_fit(X, y).priors_, [0.5, 0.5])
 
 
-def test_batches_that_cannot_be_added_are_refused():
-    X, y = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 2
-    with pytest.raises(InputError, match="fourth moments"):
-        be.LinearDiscriminantAnalysis(shrinkage="auto").partial_fit(X, y)
-    with pytest.raises(InputError, match=r"not in classes: \[1\]"):
-        be.LinearDiscriminantAnalysis().partial_fit(X, y, classes=[0, 2])
-    with pytest.raises(InputError, match="greater than one"):
-        be.LinearDiscriminantAnalysis().partial_fit(X[::2], y[::2], classes=[0, 1])
-    fitted = be.LinearDiscriminantAnalysis().partial_fit(X, y, classes=[0, 1])
-    with pytest.raises(InputTypeError, match="numbers in one batch and text in another"):
-        fitted.partial_fit(X, ["a", "b"] * 10)
-    again = be.LinearDiscriminantAnalysis().fit(X, y)
-    np.testing.assert_allclose(fitted.coef_, again.coef_)
-    np.testing.assert_allclose(again.partial_fit(X, y).priors_, [0.5, 0.5])
+def sample_of_class_scatter(n: int = 300, d: int = 5, c: int = 4, seed: int = 0) -> tuple[Array, Array]:
+    generator = np.random.default_rng(seed)
+    codes = generator.integers(0, c, n)
+    codes[:c] = np.arange(c)
+    mixing = generator.normal(size=(d, d))
+    return generator.normal(size=(n, d)) @ mixing + 3 * generator.normal(size=(c, d))[codes], codes
+
+
+def by_definition(rows: Array, codes: Array, c: int) -> tuple[Array, Array]:
+    """Means m_c and scatters S_c, as seed 000 §4 writes them."""
+    means = np.array([rows[codes == k].mean(axis=0) for k in range(c)])
+    return means, np.array([(rows[codes == k] - means[k]).T @ (rows[codes == k] - means[k]) for k in range(c)])
+
+
+def solved(rows: Array, codes: Array, shrinkage: float | str | None, priors: Array | None = None) -> Covariances:
+    c = int(codes.max()) + 1
+    by_class = shrinkage == "auto" or priors is not None
+    found = class_scatter_block(rows, codes, c, by_class)
+    fourth = None
+    if shrinkage == "auto":
+        spread = [s / k for s, k in zip(found.scatter, found.counts, strict=True)]
+        spread.append((found.scatter.sum(axis=0) + found.between()) / len(rows))
+        means = np.vstack([found.means, found.mean])
+        fourth = fourth_moments_block(rows, codes, means, np.array([scales_of(part) for part in spread]))
+    return covariances(found, found.counts / len(rows) if priors is None else priors, shrinkage, fourth)
+
+
+class TestClassScatter:
+    """Class scatters and discriminant directions against the formulas of seed 000 and against scikit-learn."""
+
+    @pytest.mark.parametrize("by_class", [False, True])
+    @pytest.mark.parametrize("cuts", [[], [1], [7, 8, 150], [299]])
+    def test_blocks_sum_to_the_scatters_of_all_rows(self, by_class: bool, cuts: list[int]) -> None:
+        rows, codes = sample_of_class_scatter()
+        means, scatters = by_definition(rows, codes, 4)
+        parts = [
+            class_scatter_block(part, code, 4, by_class)
+            for part, code in zip(np.split(rows, cuts), np.split(codes, cuts), strict=True)
+        ]
+        found: ClassScatter = reduce(add, parts)
+        np.testing.assert_allclose(found.means, means, rtol=1e-12)
+        np.testing.assert_array_equal(found.counts, np.bincount(codes))
+        np.testing.assert_allclose(found.scatter, scatters if by_class else scatters.sum(axis=0)[None], rtol=1e-11)
+        centered = rows - rows.mean(axis=0)
+        np.testing.assert_allclose(found.scatter.sum(axis=0) + found.between(), centered.T @ centered, rtol=1e-11)
+
+    @settings(max_examples=30)
+    @given(cuts=st.lists(st.integers(0, 300), max_size=6), offset=st.sampled_from([0.0, 1e6]))
+    def test_any_cut_gives_the_same_however_far_the_rows_lie_from_zero(self, cuts: list[int], offset: float) -> None:
+        rows, codes = sample_of_class_scatter()
+        whole = class_scatter_block(rows, codes, 4)
+        parts = zip(np.split(rows + offset, sorted(cuts)), np.split(codes, sorted(cuts)), strict=True)
+        found = reduce(add, [class_scatter_block(part, code, 4) for part, code in parts])
+        np.testing.assert_allclose(found.scatter, whole.scatter, rtol=1e-6 if offset else 1e-10)
+        if offset:  # a control: the textbook one-pass formula Σxxᵀ − n m mᵀ does lose the scatter here
+            raw = (rows + offset).T @ (rows + offset) - (found.counts[:, None] * found.means).T @ found.means
+            assert not np.allclose(raw, whole.scatter[0], rtol=1e-6)
+
+    def test_rows_without_label_do_not_count(self) -> None:
+        rows, codes = sample_of_class_scatter()
+        hidden = codes.copy()
+        hidden[::3] = -1
+        for by_class in (False, True):
+            kept = class_scatter_block(rows[hidden >= 0], hidden[hidden >= 0], 4, by_class)
+            found = class_scatter_block(rows, hidden, 4, by_class)
+            np.testing.assert_allclose(found.scatter, kept.scatter, rtol=1e-12)
+            np.testing.assert_allclose(found.means, kept.means, rtol=1e-12)
+
+    def test_half_precision_rows_are_summed_in_double(self) -> None:
+        rows, codes = sample_of_class_scatter(5000)
+        narrow = rows.astype(np.float32)
+        found, wanted = class_scatter_block(narrow, codes, 4), class_scatter_block(narrow.astype(np.float64), codes, 4)
+        np.testing.assert_allclose(found.scatter, wanted.scatter, rtol=1e-12)
+        np.testing.assert_allclose(found.means, wanted.means, rtol=1e-12)
+
+    @pytest.mark.parametrize("priors", [None, np.array([0.1, 0.2, 0.3, 0.4])])
+    @pytest.mark.parametrize("shrinkage", [None, 0.0, 0.3, 1.0, "auto"])
+    def test_agrees_with_scikit_learn(self, shrinkage: float | str | None, priors: Array | None) -> None:
+        rows, codes = sample_of_class_scatter()
+        peer = LinearDiscriminantAnalysis(solver="eigen", shrinkage=shrinkage, priors=priors).fit(rows, codes)
+        found = solved(rows, codes, shrinkage, priors)
+        np.testing.assert_allclose(found.within, peer.covariance_, rtol=1e-10)
+        directions = discriminants(found, 3, 1e-12)
+        signs = np.sign((directions.scalings * peer.scalings_[:, :3]).sum(axis=0))
+        np.testing.assert_allclose(directions.scalings * signs, peer.scalings_[:, :3], rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(directions.ratios, peer.explained_variance_ratio_, rtol=1e-8)
+        means = by_definition(rows, codes, 4)[0]
+        coefficients, intercepts = decision(directions.inverse, means, peer.priors_)
+        np.testing.assert_allclose(coefficients, peer.coef_, rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(intercepts, peer.intercept_, rtol=1e-7, atol=1e-9)
+        other = LinearDiscriminantAnalysis(solver="eigen", shrinkage=0.7, priors=priors).fit(rows, codes)
+        assert not np.allclose(coefficients, other.coef_, rtol=1e-3)  # a control: another shrinkage is distinguished
+
+    def test_directions_solve_the_generalized_eigenproblem_of_the_source(self) -> None:
+        rows, codes = sample_of_class_scatter()
+        means, scatters = by_definition(rows, codes, 4)
+        within, counts = scatters.sum(axis=0), np.bincount(codes)
+        apart = means - rows.mean(axis=0)
+        between = (counts[:, None] * apart).T @ apart
+        values, vectors = eigh(between, within)
+        found = discriminants(solved(rows, codes, None), 3, 1e-12).scalings
+        wanted = vectors[:, ::-1][:, :3] * np.sqrt(len(rows))
+        np.testing.assert_allclose(np.abs(found), np.abs(wanted), rtol=1e-8)
+        assert values[::-1][3:].max() < 1e-12 * values[-1]  # no more than c − 1 of them
+
+    def test_two_classes_have_the_direction_of_fisher(self) -> None:
+        rows, codes = sample_of_class_scatter(c=2)
+        means, scatters = by_definition(rows, codes, 2)
+        w = np.linalg.solve(scatters.sum(axis=0), means[0] - means[1])
+        found = discriminants(solved(rows, codes, None), 1, 1e-12)
+        direction = fisher_direction(found.inverse, means)
+        np.testing.assert_allclose(direction, w / np.linalg.norm(w), rtol=1e-9)
+        assert abs(direction @ found.scalings[:, 0]) / np.linalg.norm(found.scalings) == pytest.approx(1, abs=1e-12)
+
+        def objective(v: Array) -> float:  # seed 000, eq. 1
+            return float((v @ (means[0] - means[1])) ** 2 / (v @ scatters.sum(axis=0) @ v))
+
+        apart = (means[0] - means[1]) / np.linalg.norm(means[0] - means[1])
+        assert objective(direction) > 1.01 * objective(apart)  # a control: the line through the means is worse
+        generator = np.random.default_rng(1)
+        assert all(objective(direction) >= objective(direction + 0.1 * generator.normal(size=5)) for _ in range(50))
+
+    def test_a_singular_scatter_has_directions_in_its_range_only(self) -> None:
+        rows, codes = sample_of_class_scatter()
+        flat = np.column_stack([rows, rows[:, 0] + rows[:, 1], np.full(len(rows), 3.0)])
+        found = discriminants(solved(flat, codes, None), 3, 1e-12)
+        assert found.rank == 5
+        np.testing.assert_array_equal(found.scalings[-1], 0)
+        spread = np.cov((flat @ found.scalings).T, bias=True)
+        whole = discriminants(solved(rows, codes, None), 3, 1e-12)
+        np.testing.assert_allclose(spread, np.cov((rows @ whole.scalings).T, bias=True), atol=1e-8)
+        assert discriminants(solved(flat, codes, 0.1), 3, 1e-12).rank == 7

@@ -1,4 +1,4 @@
-"""The linearized kernel and its few-feature solution against dense matrices."""
+"""The linearized kernel, and linearized kernel PCA."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import bigembed as be
+from bigembed.errors import InputError
 from bigembed.linalg.lanczos import FactoredResult, solve_factored
 from bigembed.maps.linearized.kernel import (
     DensityScales,
@@ -109,226 +111,293 @@ def positive(values: np.ndarray) -> int:
     return int((values > 1e-12).sum())
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize(("n", "d"), [(400, 3), (500, 10), (600, 30)])
-def test_pairs_are_those_of_the_dense_matrix(n: int, d: int, alpha: float) -> None:
-    X = rows_of(n, d)
-    kernel = automatic(X)
-    values, vectors, right = dense_pairs(dense_kernel(X, kernel.epsilon), alpha)
-    m = positive(values)
-    assert m == d  # the negative eigenvalue of M takes one of the d + 1
-    for symmetric, wanted in ((True, vectors), (False, right)):
-        found, coordinates = Small(X, kernel, alpha).coordinates(m, symmetric)
+class TestLinearized:
+    """The linearized kernel and its few-feature solution against dense matrices."""
+
+    @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+    @pytest.mark.parametrize(("n", "d"), [(400, 3), (500, 10), (600, 30)])
+    def test_pairs_are_those_of_the_dense_matrix(self, n: int, d: int, alpha: float) -> None:
+        X = rows_of(n, d)
+        kernel = automatic(X)
+        values, vectors, right = dense_pairs(dense_kernel(X, kernel.epsilon), alpha)
+        m = positive(values)
+        assert m == d  # the negative eigenvalue of M takes one of the d + 1
+        for symmetric, wanted in ((True, vectors), (False, right)):
+            found, coordinates = Small(X, kernel, alpha).coordinates(m, symmetric)
+            np.testing.assert_allclose(found, values[:m], rtol=0, atol=1e-14)
+            assert same_up_to_sign(coordinates, wanted[:, :m], 1e-9)
+        # Wrong answers: the other normalization, and vectors of another α.
+        assert not same_up_to_sign(coordinates / np.linalg.norm(coordinates, axis=0), vectors[:, :m], 1e-9)
+        other = dense_pairs(dense_kernel(X, kernel.epsilon), alpha + 0.25)
+        assert np.abs(other[0][:m] - found).max() > 1e-10
+
+    @pytest.mark.parametrize("alpha", [0.0, 1.0])
+    def test_point_wise_scales_are_exact_at_rank_d_plus_three(self, alpha: float) -> None:
+        X = rows_of(400, 10)
+        base = automatic(X)
+        epsilons = base.epsilon * np.random.default_rng(1).uniform(1, 4, len(X))
+        kernel = replace(base, kind="given")
+        dense = dense_kernel(X, epsilons)
+        u = kernel.features(X, epsilons)
+        np.testing.assert_allclose(u @ (kernel.core @ u.T), dense, atol=1e-13)
+        assert np.linalg.matrix_rank(dense) == 10 + 3
+        values, vectors, _ = dense_pairs(dense, alpha)
+        m = positive(values)
+        found, coordinates = Small(X, kernel, alpha, epsilons=epsilons).coordinates(m, True)
         np.testing.assert_allclose(found, values[:m], rtol=0, atol=1e-14)
-        assert same_up_to_sign(coordinates, wanted[:, :m], 1e-9)
-    # Wrong answers: the other normalization, and vectors of another α.
-    assert not same_up_to_sign(coordinates / np.linalg.norm(coordinates, axis=0), vectors[:, :m], 1e-9)
-    other = dense_pairs(dense_kernel(X, kernel.epsilon), alpha + 0.25)
-    assert np.abs(other[0][:m] - found).max() > 1e-10
+        assert same_up_to_sign(coordinates, vectors[:, :m], 1e-9)
+        assert np.abs(dense_pairs(dense_kernel(X, epsilons.mean()), alpha)[0][:m] - found).max() > 1e-6
+
+    @pytest.mark.parametrize("shift", [0.0, 1.3])
+    def test_scales_by_density_follow_the_row_sums(self, shift: float) -> None:
+        X = rows_of(300, 5)
+        center = X.mean(axis=0) + shift
+        epsilon = 4 * float(spread(X, center)["radius"])
+        z = np.sqrt(2 / epsilon) * (X - center)
+        s = 0.5 * (z**2).sum(axis=1)
+        kernel = LinearizedKernel(center, epsilon, "density", DensityScales(s.mean(), z.mean(axis=0), 1.5))
+        q = dense_kernel(X, epsilon).sum(axis=1)
+        # The largest row sum that any point could have is at the mean of the rows.
+        at_mean = (1 - ((X - X.mean(axis=0)) ** 2).sum(axis=1) / epsilon).sum()
+        own = epsilon * (at_mean / q) ** 1.5
+        u = kernel.features(X)
+        np.testing.assert_allclose(u @ (kernel.core @ u.T), dense_kernel(X, own), atol=1e-12)
+        assert (u @ (kernel.core @ u.T)).min() >= 0
+        assert own.min() >= epsilon * (1 - 1e-12)
+
+    @pytest.mark.parametrize("unit", [1e-5, 1.0, 1e5])
+    def test_units_of_the_data_do_not_matter(self, unit: float) -> None:
+        X = rows_of(400, 10)
+        found, coordinates = Small(unit * X, automatic(unit * X), 0.5).coordinates(10, True)
+        reference = Small(X, automatic(X), 0.5).coordinates(10, True)
+        np.testing.assert_allclose(found, reference[0], rtol=1e-12)
+        np.testing.assert_allclose(coordinates, reference[1], atol=1e-10)
+
+    def test_plain_features_would_lose_the_rank_in_other_units(self) -> None:
+        """Why z carries √(2/ε): with u = (1, r², x) the drop rule cuts off real directions."""
+        X = 1e7 * rows_of(400, 10)
+        X -= X.mean(axis=0)
+        plain = np.concatenate([np.ones((400, 1)), (X**2).sum(axis=1, keepdims=True), X], axis=1)
+        g = np.linalg.eigvalsh(plain.T @ plain)
+        assert (g > 1e-12 * g[-1]).sum() < 12
+        assert Small(X, automatic(X), 0.0).solve(3)[0].rank == 12
+
+    def test_rank_deficient_rows(self) -> None:
+        rng = np.random.default_rng(3)
+        X = rng.standard_normal((400, 3)) @ rng.standard_normal((3, 10))
+        kernel = automatic(X)
+        result, *_ = Small(X, kernel, 0.0).solve(8)
+        values = dense_pairs(dense_kernel(X, kernel.epsilon), 0.0)[0]
+        assert result.rank == 5
+        np.testing.assert_allclose(result.eigenvalues[:3], values[:3], atol=1e-14)
+        # Algebraic order: the null space comes before the negative eigenvalue, with coordinates 0.
+        assert result.eigenvalues[3:].tolist() == [0.0] * 5
+        assert not result.coefficients[:, 3:].any()
+        by_size = Small(X, kernel, 0.0).solve(8, "magnitude")[0]
+        np.testing.assert_allclose(by_size.eigenvalues[:4], values[np.argsort(-np.abs(values))[:4]], atol=1e-14)
+        assert (by_size.eigenvalues < 0).sum() == 1
+
+    def test_equal_rows_have_the_trivial_pair_alone(self) -> None:
+        X = np.full((40, 3), 2.0)
+        kernel = LinearizedKernel(np.zeros(3), 4 * 12.0)
+        result, *_ = Small(X, kernel, 1.0).solve(2)
+        assert result.rank == 1
+        assert result.eigenvalues.tolist() == [0.0, 0.0]
+
+    def test_two_rows_have_the_eigenvalue_one_twice(self) -> None:
+        """K = I for two rows at the ends of the ball: the trivial pair is taken out by its vector, not by its place."""
+        X = np.array([[0.0, 0.0], [2.0, 0.0]])
+        values, coordinates = Small(X, automatic(X), 0.0).coordinates(1, True)
+        np.testing.assert_allclose(values, [1.0], atol=1e-14)
+        np.testing.assert_allclose(np.abs(coordinates), np.sqrt(0.5), atol=1e-14)
+        assert coordinates[0, 0] == pytest.approx(-coordinates[1, 0])
+
+    @settings(max_examples=15)
+    @given(st.integers(2, 60), st.integers(1, 6), st.sampled_from([0.0, 0.5, 1.0]), st.integers(0, 1000))
+    def test_counts_of_a_row_are_its_weight(self, n: int, d: int, alpha: float, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        X, mass = rng.standard_normal((n, d)), rng.integers(0, 4, n).astype(float)
+        mass[0] = 2
+        repeated = np.repeat(X, mass.astype(int), axis=0)
+        if len(np.unique(repeated, axis=0)) < 2:
+            return
+        kernel = automatic(repeated)
+        weighted = automatic(X, mass)
+        assert weighted.epsilon == pytest.approx(kernel.epsilon)
+        a = Small(X, kernel, alpha, mass=mass).solve(2)[0].eigenvalues
+        b = Small(repeated, kernel, alpha).solve(2)[0].eigenvalues
+        a, b = (
+            values[np.abs(values) > 1e-12] for values in (a, b)
+        )  # (rows that are repeated have the eigenvalue 0, too)
+        shared = min(len(a), len(b))
+        np.testing.assert_allclose(a[:shared], b[:shared], atol=1e-12)
+
+    @settings(max_examples=15)
+    @given(st.integers(1, 120), st.permutations(range(60)))
+    def test_neither_blocks_nor_order_of_rows_matter(self, block: int, order: list[int]) -> None:
+        X = rows_of(60, 4)
+        kernel = automatic(X)
+        a = Small(X, kernel, 0.5).coordinates(4, True)
+        b = Small(X[order], kernel, 0.5, block=block).coordinates(4, True)
+        np.testing.assert_allclose(a[0], b[0], atol=1e-13)
+        np.testing.assert_allclose(a[1][order], b[1], atol=1e-10)
+
+    def test_certificate_of_the_small_problem(self) -> None:
+        X = rows_of(300, 6)
+        result, given, _ = Small(X, automatic(X), 0.5).solve(4)
+        assert result.residuals.max() < 1e-13
+        assert result.orthogonality < 1e-12
+        values = dense_pairs(dense_kernel(X, automatic(X).epsilon), 0.5)[0]
+        assert result.gap == pytest.approx(values[3] - values[4])
+        np.testing.assert_allclose(np.sort(result.others), np.sort(values[np.abs(values) > 1e-12][4:]), atol=1e-13)
+        u = automatic(X).features(X)
+        v = LinearizedMap(automatic(X), given, result.coefficients, 1.0, True).coordinates(X)
+        s = (u @ (given.second)) ** -0.5 * given.weights(u) ** 0.5
+        image = s[:, None] * (u @ (automatic(X).core @ (u.T @ (s[:, None] * v))))
+        assert np.linalg.norm(image - v * result.eigenvalues, axis=0).max() < 1e-13
+        assert np.linalg.norm(image - v * (result.eigenvalues + 1e-9), axis=0).min() > 1e-10
+
+    @pytest.mark.parametrize("symmetric", [True, False])
+    def test_rows_beyond_the_reach_are_marked(self, symmetric: bool) -> None:
+        X = rows_of(100, 3)
+        kernel = automatic(X)
+        result, given, degrees = Small(X, kernel, 0.5).solve(2)
+        found = LinearizedMap(kernel, given, result.coefficients, degrees, symmetric)
+        assert np.isnan(found.coordinates(X.mean(axis=0) + 3 * np.sqrt(kernel.epsilon) * np.eye(3))).all()
+        assert np.isfinite(found.coordinates(X)).all()
+
+    def test_a_row_has_the_same_coordinates_in_any_batch(self) -> None:
+        X = rows_of(700, 9).astype(np.float32)
+        kernel = automatic(X.astype(float))
+        result, given, degrees = Small(X, kernel, 0.5).solve(3)
+        found = LinearizedMap(kernel, given, result.coefficients, degrees, True)
+        whole = found.coordinates(X)
+        assert np.array_equal(whole[300:611], found.coordinates(X[300:611]))
+        assert np.array_equal(whole[17], found.coordinates(X[17:18])[0])
+        # Without tiles of one shape the last bits do depend on the batch, here or on another machine; the values do
+        # not.
+        u = kernel.features(X)
+        np.testing.assert_allclose(
+            whole,
+            (u @ result.coefficients) / np.sqrt(u @ given.second)[:, None] * given.weights(u)[:, None] ** 0.5,
+            rtol=1e-12,
+            atol=1e-15,
+        )
+
+    @pytest.mark.parametrize("symmetric", [True, False])
+    @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+    @pytest.mark.parametrize("kind", ["global", "density", "given"])
+    def test_the_linear_part_is_the_slope_at_the_center(self, kind: str, alpha: float, symmetric: bool) -> None:
+        X = rows_of(300, 4)
+        center = X.mean(axis=0) + 0.2  # off the mean, so that the degrees have a slope as well
+        epsilon = 4 * float(spread(X, center)["radius"])
+        z = np.sqrt(2 / epsilon) * (X - center)
+        scales = (
+            DensityScales(0.5 * float((z**2).sum(axis=1).mean()), z.mean(axis=0), 1.0) if kind == "density" else None
+        )
+        kernel = LinearizedKernel(center, epsilon, kind, scales)
+        epsilons = np.full(300, epsilon) if kind == "given" else None
+        result, given, degrees = Small(X, kernel, alpha, epsilons=epsilons).solve(3)
+        found = LinearizedMap(kernel, given, result.coefficients, degrees, symmetric)
+        linear, offset = found.linear_part()
+        step = 1e-4 * np.sqrt(epsilon)
+        at = np.full(9, epsilon) if kind == "given" else None
+        around = found.coordinates(center + step * np.concatenate([np.zeros((1, 4)), np.eye(4), -np.eye(4)]), at)
+        np.testing.assert_allclose(around[0], offset, rtol=1e-12, atol=1e-15)
+        slope = ((around[1:5] - around[5:]) / (2 * step)).T
+        np.testing.assert_allclose(linear, slope, atol=1e-6 * np.abs(linear).max())
+        assert np.abs(np.sqrt(2 / epsilon) * result.coefficients[-4:].T - slope).max() > 1e-4 * np.abs(slope).max()
+
+    def test_a_scale_below_the_largest_distance_shows(self) -> None:
+        X = rows_of(200, 2)
+        good = automatic(X)
+        radius = ((X - good.center) ** 2).sum(axis=1)
+        for factor, negative in ((1.0, False), (0.1, True)):
+            kernel = replace(good, epsilon=good.epsilon * factor)
+            far = kernel.core @ kernel.features(spread(X, good.center)["farthest"][None])[0]
+            given = Normalization(0.0, None, kernel.core @ kernel.features(X).sum(axis=0))
+            found = gram_block(RowBlock(0, 0, X), kernel, given, far)["lowest entry"]
+            assert (found < 0) == negative
+            assert found == pytest.approx(dense_kernel(X, kernel.epsilon)[radius.argmax()].min())
+
+    def test_linear_kernel_is_centered_products(self) -> None:
+        X = rows_of(100, 4)
+        kernel = LinearizedKernel(X.mean(axis=0), 2.0, "linear")
+        u = kernel.features(X)
+        centered = np.eye(100) - 1 / 100
+        squared = ((X[:, None] - X[None]) ** 2).sum(axis=2)
+        np.testing.assert_allclose(u @ (kernel.core @ u.T), -0.5 * centered @ squared @ centered, atol=1e-12)
 
 
-@pytest.mark.parametrize("alpha", [0.0, 1.0])
-def test_point_wise_scales_are_exact_at_rank_d_plus_three(alpha: float) -> None:
-    X = rows_of(400, 10)
-    base = automatic(X)
-    epsilons = base.epsilon * np.random.default_rng(1).uniform(1, 4, len(X))
-    kernel = replace(base, kind="given")
-    dense = dense_kernel(X, epsilons)
-    u = kernel.features(X, epsilons)
-    np.testing.assert_allclose(u @ (kernel.core @ u.T), dense, atol=1e-13)
-    assert np.linalg.matrix_rank(dense) == 10 + 3
-    values, vectors, _ = dense_pairs(dense, alpha)
-    m = positive(values)
-    found, coordinates = Small(X, kernel, alpha, epsilons=epsilons).coordinates(m, True)
-    np.testing.assert_allclose(found, values[:m], rtol=0, atol=1e-14)
-    assert same_up_to_sign(coordinates, vectors[:, :m], 1e-9)
-    assert np.abs(dense_pairs(dense_kernel(X, epsilons.mean()), alpha)[0][:m] - found).max() > 1e-6
+def rows_of_linearized_kernel_pca(n: int = 300, d: int = 6) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    return rng.standard_normal((n, d)) * np.linspace(2, 0.5, d) + 5
 
 
-@pytest.mark.parametrize("shift", [0.0, 1.3])
-def test_scales_by_density_follow_the_row_sums(shift: float) -> None:
-    X = rows_of(300, 5)
-    center = X.mean(axis=0) + shift
-    epsilon = 4 * float(spread(X, center)["radius"])
-    z = np.sqrt(2 / epsilon) * (X - center)
-    s = 0.5 * (z**2).sum(axis=1)
-    kernel = LinearizedKernel(center, epsilon, "density", DensityScales(s.mean(), z.mean(axis=0), 1.5))
-    q = dense_kernel(X, epsilon).sum(axis=1)
-    # The largest row sum that any point could have is at the mean of the rows.
-    at_mean = (1 - ((X - X.mean(axis=0)) ** 2).sum(axis=1) / epsilon).sum()
-    own = epsilon * (at_mean / q) ** 1.5
-    u = kernel.features(X)
-    np.testing.assert_allclose(u @ (kernel.core @ u.T), dense_kernel(X, own), atol=1e-12)
-    assert (u @ (kernel.core @ u.T)).min() >= 0
-    assert own.min() >= epsilon * (1 - 1e-12)
+def doubly_centered(matrix: np.ndarray) -> np.ndarray:
+    centered = np.eye(len(matrix)) - 1 / len(matrix)
+    return centered @ matrix @ centered
 
 
-@pytest.mark.parametrize("unit", [1e-5, 1.0, 1e5])
-def test_units_of_the_data_do_not_matter(unit: float) -> None:
-    X = rows_of(400, 10)
-    found, coordinates = Small(unit * X, automatic(unit * X), 0.5).coordinates(10, True)
-    reference = Small(X, automatic(X), 0.5).coordinates(10, True)
-    np.testing.assert_allclose(found, reference[0], rtol=1e-12)
-    np.testing.assert_allclose(coordinates, reference[1], atol=1e-10)
+def apart(found: np.ndarray, wanted: np.ndarray) -> float:
+    signs = np.sign((found * wanted).sum(axis=0))
+    return float(np.abs(found * signs - wanted).max() / np.abs(wanted).max())
 
 
-def test_plain_features_would_lose_the_rank_in_other_units() -> None:
-    """Why z carries √(2/ε): with u = (1, r², x) the drop rule cuts off real directions."""
-    X = 1e7 * rows_of(400, 10)
-    X -= X.mean(axis=0)
-    plain = np.concatenate([np.ones((400, 1)), (X**2).sum(axis=1, keepdims=True), X], axis=1)
-    g = np.linalg.eigvalsh(plain.T @ plain)
-    assert (g > 1e-12 * g[-1]).sum() < 12
-    assert Small(X, automatic(X), 0.0).solve(3)[0].rank == 12
+class TestLinearizedKernelPCA:
+    """Linearized kernel PCA is PCA is classical MDS (seed 004 §2.3, §2.4)."""
 
+    @pytest.mark.parametrize("epsilon", [2.0, 50.0, "auto", "bessel"])
+    def test_pairs_of_the_doubly_centered_linearized_kernel(self, epsilon: float | str) -> None:
+        X = rows_of_linearized_kernel_pca()
+        found = be.LinearizedKernelPCA(4, epsilon=epsilon).fit(X)
+        squared = ((X[:, None] - X[None]) ** 2).sum(axis=2)
+        values, vectors = np.linalg.eigh(doubly_centered(1 - squared / found.epsilon_))
+        values, vectors = values[::-1][:4], vectors[:, ::-1][:, :4]
+        np.testing.assert_allclose(found.eigenvalues_, values, rtol=1e-10)
+        assert apart(found.embedding_, vectors * np.sqrt(values)) < 1e-9
+        unit = be.LinearizedKernelPCA(4, epsilon=epsilon, scaling="eigenvector").fit(X).embedding_
+        assert apart(unit, vectors) < 1e-9
+        full = be.LinearizedKernelPCA(4, epsilon=epsilon, scaling="eigenvalue").fit(X).embedding_
+        assert apart(full, vectors * values) < 1e-9
+        assert apart(unit, vectors * values) > 0.1
 
-def test_rank_deficient_rows() -> None:
-    rng = np.random.default_rng(3)
-    X = rng.standard_normal((400, 3)) @ rng.standard_normal((3, 10))
-    kernel = automatic(X)
-    result, *_ = Small(X, kernel, 0.0).solve(8)
-    values = dense_pairs(dense_kernel(X, kernel.epsilon), 0.0)[0]
-    assert result.rank == 5
-    np.testing.assert_allclose(result.eigenvalues[:3], values[:3], atol=1e-14)
-    # Algebraic order: the null space comes before the negative eigenvalue, with coordinates 0.
-    assert result.eigenvalues[3:].tolist() == [0.0] * 5
-    assert not result.coefficients[:, 3:].any()
-    by_size = Small(X, kernel, 0.0).solve(8, "magnitude")[0]
-    np.testing.assert_allclose(by_size.eigenvalues[:4], values[np.argsort(-np.abs(values))[:4]], atol=1e-14)
-    assert (by_size.eigenvalues < 0).sum() == 1
+    def test_with_two_it_is_pca_and_classical_mds(self) -> None:
+        X = rows_of_linearized_kernel_pca()
+        coordinates = be.LinearizedKernelPCA(3, epsilon=2.0).fit_transform(X)
+        np.testing.assert_allclose(coordinates, be.PCA(3).fit_transform(X), atol=1e-10)
+        squared = ((X[:, None] - X[None]) ** 2).sum(axis=2)
+        values, vectors = np.linalg.eigh(-0.5 * doubly_centered(squared))
+        assert apart(coordinates, vectors[:, ::-1][:, :3] * np.sqrt(values[::-1][:3])) < 1e-9
+        other = be.LinearizedKernelPCA(3, epsilon=3.0).fit_transform(X)
+        assert apart(other, coordinates) > 0.1
 
+    def test_with_bessels_correction_the_eigenvalues_are_variances(self) -> None:
+        X = rows_of_linearized_kernel_pca()
+        found = be.LinearizedKernelPCA(5, epsilon="bessel").fit(X)
+        assert found.epsilon_ == 2 * (len(X) - 1)
+        np.testing.assert_allclose(found.eigenvalues_, be.PCA(5).fit(X).explained_variance_, rtol=1e-12)
 
-def test_equal_rows_have_the_trivial_pair_alone() -> None:
-    X = np.full((40, 3), 2.0)
-    kernel = LinearizedKernel(np.zeros(3), 4 * 12.0)
-    result, *_ = Small(X, kernel, 1.0).solve(2)
-    assert result.rank == 1
-    assert result.eigenvalues.tolist() == [0.0, 0.0]
+    def test_new_rows_and_back(self) -> None:
+        X = rows_of_linearized_kernel_pca()
+        for scaling in ("sqrt", "eigenvector", "eigenvalue"):
+            found = be.LinearizedKernelPCA(None, epsilon="auto", scaling=scaling).fit(X)
+            assert np.array_equal(found.transform(X[20:33]), found.embedding_[20:33])
+            np.testing.assert_allclose(found.inverse_transform(found.embedding_), X, atol=1e-9)
+        assert found.certificate_["passes"] == 2
 
+    def test_a_weight_is_a_number_of_equal_rows(self) -> None:
+        X = rows_of_linearized_kernel_pca(60, 3)
+        counts = np.random.default_rng(1).integers(0, 4, 60)
+        for epsilon in (2.0, "auto", "bessel"):
+            weighted = be.LinearizedKernelPCA(2, epsilon=epsilon).fit(X, sample_weight=counts)
+            repeated = be.LinearizedKernelPCA(2, epsilon=epsilon).fit(np.repeat(X, counts, axis=0))
+            np.testing.assert_allclose(weighted.eigenvalues_, repeated.eigenvalues_, rtol=1e-10)
 
-def test_two_rows_have_the_eigenvalue_one_twice() -> None:
-    """K = I for two rows at the ends of the ball: the trivial pair is taken out by its vector, not by its place."""
-    X = np.array([[0.0, 0.0], [2.0, 0.0]])
-    values, coordinates = Small(X, automatic(X), 0.0).coordinates(1, True)
-    np.testing.assert_allclose(values, [1.0], atol=1e-14)
-    np.testing.assert_allclose(np.abs(coordinates), np.sqrt(0.5), atol=1e-14)
-    assert coordinates[0, 0] == pytest.approx(-coordinates[1, 0])
-
-
-@settings(max_examples=15)
-@given(st.integers(2, 60), st.integers(1, 6), st.sampled_from([0.0, 0.5, 1.0]), st.integers(0, 1000))
-def test_counts_of_a_row_are_its_weight(n: int, d: int, alpha: float, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    X, mass = rng.standard_normal((n, d)), rng.integers(0, 4, n).astype(float)
-    mass[0] = 2
-    repeated = np.repeat(X, mass.astype(int), axis=0)
-    if len(np.unique(repeated, axis=0)) < 2:
-        return
-    kernel = automatic(repeated)
-    weighted = automatic(X, mass)
-    assert weighted.epsilon == pytest.approx(kernel.epsilon)
-    a = Small(X, kernel, alpha, mass=mass).solve(2)[0].eigenvalues
-    b = Small(repeated, kernel, alpha).solve(2)[0].eigenvalues
-    a, b = (values[np.abs(values) > 1e-12] for values in (a, b))  # (rows that are repeated have the eigenvalue 0, too)
-    shared = min(len(a), len(b))
-    np.testing.assert_allclose(a[:shared], b[:shared], atol=1e-12)
-
-
-@settings(max_examples=15)
-@given(st.integers(1, 120), st.permutations(range(60)))
-def test_neither_blocks_nor_order_of_rows_matter(block: int, order: list[int]) -> None:
-    X = rows_of(60, 4)
-    kernel = automatic(X)
-    a = Small(X, kernel, 0.5).coordinates(4, True)
-    b = Small(X[order], kernel, 0.5, block=block).coordinates(4, True)
-    np.testing.assert_allclose(a[0], b[0], atol=1e-13)
-    np.testing.assert_allclose(a[1][order], b[1], atol=1e-10)
-
-
-def test_certificate_of_the_small_problem() -> None:
-    X = rows_of(300, 6)
-    result, given, _ = Small(X, automatic(X), 0.5).solve(4)
-    assert result.residuals.max() < 1e-13
-    assert result.orthogonality < 1e-12
-    values = dense_pairs(dense_kernel(X, automatic(X).epsilon), 0.5)[0]
-    assert result.gap == pytest.approx(values[3] - values[4])
-    np.testing.assert_allclose(np.sort(result.others), np.sort(values[np.abs(values) > 1e-12][4:]), atol=1e-13)
-    u = automatic(X).features(X)
-    v = LinearizedMap(automatic(X), given, result.coefficients, 1.0, True).coordinates(X)
-    s = (u @ (given.second)) ** -0.5 * given.weights(u) ** 0.5
-    image = s[:, None] * (u @ (automatic(X).core @ (u.T @ (s[:, None] * v))))
-    assert np.linalg.norm(image - v * result.eigenvalues, axis=0).max() < 1e-13
-    assert np.linalg.norm(image - v * (result.eigenvalues + 1e-9), axis=0).min() > 1e-10
-
-
-@pytest.mark.parametrize("symmetric", [True, False])
-def test_rows_beyond_the_reach_are_marked(symmetric: bool) -> None:
-    X = rows_of(100, 3)
-    kernel = automatic(X)
-    result, given, degrees = Small(X, kernel, 0.5).solve(2)
-    found = LinearizedMap(kernel, given, result.coefficients, degrees, symmetric)
-    assert np.isnan(found.coordinates(X.mean(axis=0) + 3 * np.sqrt(kernel.epsilon) * np.eye(3))).all()
-    assert np.isfinite(found.coordinates(X)).all()
-
-
-def test_a_row_has_the_same_coordinates_in_any_batch() -> None:
-    X = rows_of(700, 9).astype(np.float32)
-    kernel = automatic(X.astype(float))
-    result, given, degrees = Small(X, kernel, 0.5).solve(3)
-    found = LinearizedMap(kernel, given, result.coefficients, degrees, True)
-    whole = found.coordinates(X)
-    assert np.array_equal(whole[300:611], found.coordinates(X[300:611]))
-    assert np.array_equal(whole[17], found.coordinates(X[17:18])[0])
-    # Without tiles of one shape the last bits do depend on the batch, here or on another machine; the values do not.
-    u = kernel.features(X)
-    np.testing.assert_allclose(
-        whole,
-        (u @ result.coefficients) / np.sqrt(u @ given.second)[:, None] * given.weights(u)[:, None] ** 0.5,
-        rtol=1e-12,
-        atol=1e-15,
-    )
-
-
-@pytest.mark.parametrize("symmetric", [True, False])
-@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("kind", ["global", "density", "given"])
-def test_the_linear_part_is_the_slope_at_the_center(kind: str, alpha: float, symmetric: bool) -> None:
-    X = rows_of(300, 4)
-    center = X.mean(axis=0) + 0.2  # off the mean, so that the degrees have a slope as well
-    epsilon = 4 * float(spread(X, center)["radius"])
-    z = np.sqrt(2 / epsilon) * (X - center)
-    scales = DensityScales(0.5 * float((z**2).sum(axis=1).mean()), z.mean(axis=0), 1.0) if kind == "density" else None
-    kernel = LinearizedKernel(center, epsilon, kind, scales)
-    epsilons = np.full(300, epsilon) if kind == "given" else None
-    result, given, degrees = Small(X, kernel, alpha, epsilons=epsilons).solve(3)
-    found = LinearizedMap(kernel, given, result.coefficients, degrees, symmetric)
-    linear, offset = found.linear_part()
-    step = 1e-4 * np.sqrt(epsilon)
-    at = np.full(9, epsilon) if kind == "given" else None
-    around = found.coordinates(center + step * np.concatenate([np.zeros((1, 4)), np.eye(4), -np.eye(4)]), at)
-    np.testing.assert_allclose(around[0], offset, rtol=1e-12, atol=1e-15)
-    slope = ((around[1:5] - around[5:]) / (2 * step)).T
-    np.testing.assert_allclose(linear, slope, atol=1e-6 * np.abs(linear).max())
-    assert np.abs(np.sqrt(2 / epsilon) * result.coefficients[-4:].T - slope).max() > 1e-4 * np.abs(slope).max()
-
-
-def test_a_scale_below_the_largest_distance_shows() -> None:
-    X = rows_of(200, 2)
-    good = automatic(X)
-    radius = ((X - good.center) ** 2).sum(axis=1)
-    for factor, negative in ((1.0, False), (0.1, True)):
-        kernel = replace(good, epsilon=good.epsilon * factor)
-        far = kernel.core @ kernel.features(spread(X, good.center)["farthest"][None])[0]
-        given = Normalization(0.0, None, kernel.core @ kernel.features(X).sum(axis=0))
-        found = gram_block(RowBlock(0, 0, X), kernel, given, far)["lowest entry"]
-        assert (found < 0) == negative
-        assert found == pytest.approx(dense_kernel(X, kernel.epsilon)[radius.argmax()].min())
-
-
-def test_linear_kernel_is_centered_products() -> None:
-    X = rows_of(100, 4)
-    kernel = LinearizedKernel(X.mean(axis=0), 2.0, "linear")
-    u = kernel.features(X)
-    centered = np.eye(100) - 1 / 100
-    squared = ((X[:, None] - X[None]) ** 2).sum(axis=2)
-    np.testing.assert_allclose(u @ (kernel.core @ u.T), -0.5 * centered @ squared @ centered, atol=1e-12)
+    def test_what_is_refused(self) -> None:
+        with pytest.raises(InputError, match="all rows are equal"):
+            be.LinearizedKernelPCA(epsilon="auto").fit(np.ones((10, 3)))
+        with pytest.raises(InputError, match="must be between 1 and"):
+            be.LinearizedKernelPCA(5).fit(rows_of_linearized_kernel_pca(10, 3))
+        with pytest.raises(InputError, match=r"epsilon=.*scaling="):
+            be.LinearizedKernelPCA(epsilon=-1, scaling="no").fit(rows_of_linearized_kernel_pca())

@@ -1,4 +1,4 @@
-"""LDM and LDM-A: against dense matrices, their invariances, their passes, and what they refuse."""
+"""Linearized diffusion maps, and their nonnegative factors."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigembed as be
-from bigembed.errors import DegenerateWarning, InputError, KernelSignError, OutOfReachError
+from bigembed.errors import ConvergenceWarning, DegenerateWarning, InputError, KernelSignError, OutOfReachError
+from bigembed.maps.linearized.factors import objective, stepped
 from bigembed.rows.source import RowSource
+from tests.executors import passes_in
 
 
 def rows_of(n: int = 400, d: int = 6, seed: int = 0) -> np.ndarray:
@@ -42,118 +44,6 @@ def apart(found: np.ndarray, wanted: np.ndarray) -> float:
     return float(np.abs(found * signs - wanted).max() / np.abs(wanted).max())
 
 
-@pytest.mark.parametrize("solver", ["factored", "lanczos"])
-@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("normalization", ["symmetric", "asymmetric"])
-def test_coordinates_are_those_of_the_dense_matrix(normalization: str, alpha: float, solver: str) -> None:
-    X = rows_of()
-    ldm = be.LinearizedDiffusionMap(
-        5, normalization=normalization, alpha=alpha, scaling="eigenvector", solver=solver, tol=1e-11
-    ).fit(X)
-    assert ldm.epsilon_ == pytest.approx(4 * ((X - X.mean(axis=0)) ** 2).sum(axis=1).max(), rel=1e-14)
-    values, v, psi = dense(X, ldm.epsilon_, alpha)
-    np.testing.assert_allclose(ldm.eigenvalues_, values[:5], atol=1e-14)
-    wanted, other = (v, psi) if normalization == "symmetric" else (psi, v)
-    assert apart(ldm.embedding_, wanted[:, :5]) < 1e-9
-    assert apart(ldm.embedding_, other[:, :5]) > 1e-2
-
-
-@pytest.mark.parametrize(("scaling", "power"), [("eigenvector", 0.0), ("sqrt", 0.5), ("eigenvalue", 1.0)])
-def test_scaling_of_coordinates(scaling: str, power: float) -> None:
-    X = rows_of()
-    plain = be.LinearizedDiffusionMap(7, scaling="eigenvector", order="magnitude").fit(X)
-    scaled = be.LinearizedDiffusionMap(7, scaling=scaling, order="magnitude").fit(X)
-    assert (plain.eigenvalues_ < 0).sum() == 1
-    sign = np.where((plain.eigenvalues_ < 0) & (power == 1), -1, 1)
-    factor = sign * np.abs(plain.eigenvalues_) ** power
-    np.testing.assert_allclose(scaled.embedding_, plain.embedding_ * factor, rtol=1e-9, atol=1e-15)
-
-
-def test_both_solvers_agree_on_the_negative_eigenvalue() -> None:
-    X = rows_of()
-    exact = be.LinearizedDiffusionMap(7, order="magnitude").fit(X)
-    by_passes = be.LinearizedDiffusionMap(7, order="magnitude", solver="lanczos", tol=1e-11).fit(X)
-    assert (exact.eigenvalues_ < 0).sum() == 1
-    np.testing.assert_allclose(by_passes.eigenvalues_, exact.eigenvalues_, atol=1e-13)
-    assert apart(by_passes.embedding_, exact.embedding_) < 1e-6
-    assert by_passes.certificate_["passes"] > exact.certificate_["passes"]
-
-
-def test_the_origin_as_center_squeezes_the_spectrum() -> None:
-    X = rows_of() + 30
-    values = dense(X, 4 * (X**2).sum(axis=1).max(), 0.0)[0]
-    ldm = be.LinearizedDiffusionMap(3, center=False).fit(X)
-    np.testing.assert_allclose(ldm.eigenvalues_, values[:3], atol=1e-13)
-    assert be.LinearizedDiffusionMap(3).fit(X).eigenvalues_[0] > 10 * ldm.eigenvalues_[0]
-
-
-@pytest.mark.parametrize("alpha", [0.0, 1.0])
-@pytest.mark.parametrize("solver", ["factored", "lanczos"])
-def test_a_scale_for_each_row(alpha: float, solver: str) -> None:
-    X = rows_of()
-    enough = 4 * ((X - X.mean(axis=0)) ** 2).sum(axis=1).max()
-    epsilons = enough * np.random.default_rng(1).uniform(1, 3, len(X))
-    ldm = be.LinearizedDiffusionMap(4, alpha=alpha, scaling="eigenvector", solver=solver, tol=1e-11)
-    ldm.fit(X, epsilons=epsilons)
-    values, v, _ = dense(X, epsilons, alpha)
-    np.testing.assert_allclose(ldm.eigenvalues_, values[:4], atol=1e-14)
-    assert apart(ldm.embedding_, v[:, :4]) < 1e-9
-    assert np.array_equal(ldm.transform(X[:50], epsilons=epsilons[:50]), ldm.embedding_[:50])
-    assert np.abs(ldm.transform(X[:50], epsilons=np.full(50, enough)) - ldm.embedding_[:50]).max() > 1e-6
-    with pytest.raises(InputError, match="was fitted with epsilons: new rows need theirs"):
-        ldm.transform(X)
-    with pytest.raises(InputError, match="was fitted without epsilons; leave them out"):
-        be.LinearizedDiffusionMap().fit(X).transform(X, epsilons=epsilons)
-    with pytest.raises(InputError, match="must be positive and finite"):
-        ldm.transform(X, epsilons=np.full(len(X), -1.0))
-    with pytest.raises(InputError, match="one number a row"):
-        ldm.transform(X, epsilons=epsilons[:5])
-
-
-def test_scales_by_density() -> None:
-    X = rows_of()
-    C = X - X.mean(axis=0)
-    enough = 4 * (C**2).sum(axis=1).max()
-    q = (1 - ((X[:, None] - X[None]) ** 2).sum(axis=2) / enough).sum(axis=1)
-    highest = (1 - (C**2).sum(axis=1) / enough).sum()
-    ldm = be.LinearizedDiffusionMap(4, epsilon="density", beta=2.0, scaling="eigenvector").fit(X)
-    values, v, _ = dense(X, enough * (highest / q) ** 2, 0.0)
-    np.testing.assert_allclose(ldm.eigenvalues_, values[:4], atol=1e-14)
-    assert apart(ldm.embedding_, v[:, :4]) < 1e-9
-    assert np.array_equal(ldm.transform(X[7:90]), ldm.embedding_[7:90])
-
-
-@settings(max_examples=12)
-@given(
-    unit=st.sampled_from([1e-5, 1.0, 1e5]),
-    shift=st.floats(-1e3, 1e3),
-    alpha=st.sampled_from([0.0, 0.5, 1.0]),
-    seed=st.integers(0, 100),
-)
-def test_units_place_and_direction_do_not_matter(unit: float, shift: float, alpha: float, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    X = rows_of(80, 4, seed)
-    turn = np.linalg.qr(rng.standard_normal((4, 4)))[0]
-    order = rng.permutation(80)
-    one = be.LinearizedDiffusionMap(3, alpha=alpha).fit(X)
-    other = be.LinearizedDiffusionMap(3, alpha=alpha).fit((unit * (X @ turn + shift))[order])
-    np.testing.assert_allclose(other.eigenvalues_, one.eigenvalues_, rtol=1e-8)
-    assert apart(other.embedding_, one.embedding_[order]) < 1e-5
-    stretched = be.LinearizedDiffusionMap(3, alpha=alpha).fit(X * [1, 1, 1, 3])
-    assert np.abs(stretched.eigenvalues_ - one.eigenvalues_).max() > 1e-3
-
-
-@settings(max_examples=12)
-@given(counts=st.lists(st.integers(0, 3), min_size=40, max_size=40), alpha=st.sampled_from([0.0, 1.0]))
-def test_a_weight_is_a_number_of_equal_rows(counts: list[int], alpha: float) -> None:
-    counts[:8] = [1, 2, 1, 2, 1, 1, 3, 1]
-    X = rows_of(40, 3)
-    weighted = be.LinearizedDiffusionMap(2, alpha=alpha, outside="nan").fit(X, sample_weight=np.array(counts))
-    repeated = be.LinearizedDiffusionMap(2, alpha=alpha).fit(np.repeat(X, counts, axis=0))
-    np.testing.assert_allclose(weighted.eigenvalues_, repeated.eigenvalues_, rtol=1e-10)
-    assert apart(np.repeat(weighted.embedding_, counts, axis=0), repeated.embedding_) < 1e-8
-
-
 class Counted:
     """Rows read from sources of all rows, as a multiple of them."""
 
@@ -172,134 +62,380 @@ class Counted:
         return found
 
 
-@pytest.mark.parametrize("n_components", [2, 30])
-@pytest.mark.parametrize(
-    ("parameters", "fit"),
-    [
-        ({}, 3),
-        ({"alpha": 1.0}, 4),
-        ({"alpha": 0.5, "normalization": "asymmetric"}, 4),
-        ({"center": False}, 2),
-        ({"epsilon": 1e4}, 3),
-        ({"epsilon": "density"}, 4),
-    ],
-)
-def test_passes_over_the_rows(
-    parameters: dict[str, Any], fit: int, n_components: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    X = rows_of(5000, 32)
-    np.save(tmp_path / "rows.npy", X)
-    counted = Counted(monkeypatch, len(X))
-    ldm = be.LinearizedDiffusionMap(n_components, **parameters).fit(tmp_path / "rows.npy")
-    assert counted.passes() == fit + 1  # to judge the map rows of a few blocks are read, here there is one
-    assert ldm.certificate_["passes"] == fit
-    ldm.embedding_.compute(scheduler="synchronous")
-    assert counted.passes() == 1
+class TestLinearizedDiffusionMap:
+    """LDM and LDM-A: against dense matrices, their invariances, their passes, and what they refuse."""
+
+    @pytest.mark.parametrize("solver", ["factored", "lanczos"])
+    @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+    @pytest.mark.parametrize("normalization", ["symmetric", "asymmetric"])
+    def test_coordinates_are_those_of_the_dense_matrix(self, normalization: str, alpha: float, solver: str) -> None:
+        X = rows_of()
+        ldm = be.LinearizedDiffusionMap(
+            5, normalization=normalization, alpha=alpha, scaling="eigenvector", solver=solver, tol=1e-11
+        ).fit(X)
+        assert ldm.epsilon_ == pytest.approx(4 * ((X - X.mean(axis=0)) ** 2).sum(axis=1).max(), rel=1e-14)
+        values, v, psi = dense(X, ldm.epsilon_, alpha)
+        np.testing.assert_allclose(ldm.eigenvalues_, values[:5], atol=1e-14)
+        wanted, other = (v, psi) if normalization == "symmetric" else (psi, v)
+        assert apart(ldm.embedding_, wanted[:, :5]) < 1e-9
+        assert apart(ldm.embedding_, other[:, :5]) > 1e-2
+
+    @pytest.mark.parametrize(("scaling", "power"), [("eigenvector", 0.0), ("sqrt", 0.5), ("eigenvalue", 1.0)])
+    def test_scaling_of_coordinates(self, scaling: str, power: float) -> None:
+        X = rows_of()
+        plain = be.LinearizedDiffusionMap(7, scaling="eigenvector", order="magnitude").fit(X)
+        scaled = be.LinearizedDiffusionMap(7, scaling=scaling, order="magnitude").fit(X)
+        assert (plain.eigenvalues_ < 0).sum() == 1
+        sign = np.where((plain.eigenvalues_ < 0) & (power == 1), -1, 1)
+        factor = sign * np.abs(plain.eigenvalues_) ** power
+        np.testing.assert_allclose(scaled.embedding_, plain.embedding_ * factor, rtol=1e-9, atol=1e-15)
+
+    def test_both_solvers_agree_on_the_negative_eigenvalue(self) -> None:
+        X = rows_of()
+        exact = be.LinearizedDiffusionMap(7, order="magnitude").fit(X)
+        by_passes = be.LinearizedDiffusionMap(7, order="magnitude", solver="lanczos", tol=1e-11).fit(X)
+        assert (exact.eigenvalues_ < 0).sum() == 1
+        np.testing.assert_allclose(by_passes.eigenvalues_, exact.eigenvalues_, atol=1e-13)
+        assert apart(by_passes.embedding_, exact.embedding_) < 1e-6
+        assert by_passes.certificate_["passes"] > exact.certificate_["passes"]
+
+    def test_the_origin_as_center_squeezes_the_spectrum(self) -> None:
+        X = rows_of() + 30
+        values = dense(X, 4 * (X**2).sum(axis=1).max(), 0.0)[0]
+        ldm = be.LinearizedDiffusionMap(3, center=False).fit(X)
+        np.testing.assert_allclose(ldm.eigenvalues_, values[:3], atol=1e-13)
+        assert be.LinearizedDiffusionMap(3).fit(X).eigenvalues_[0] > 10 * ldm.eigenvalues_[0]
+
+    @pytest.mark.parametrize("alpha", [0.0, 1.0])
+    @pytest.mark.parametrize("solver", ["factored", "lanczos"])
+    def test_a_scale_for_each_row(self, alpha: float, solver: str) -> None:
+        X = rows_of()
+        enough = 4 * ((X - X.mean(axis=0)) ** 2).sum(axis=1).max()
+        epsilons = enough * np.random.default_rng(1).uniform(1, 3, len(X))
+        ldm = be.LinearizedDiffusionMap(4, alpha=alpha, scaling="eigenvector", solver=solver, tol=1e-11)
+        ldm.fit(X, epsilons=epsilons)
+        values, v, _ = dense(X, epsilons, alpha)
+        np.testing.assert_allclose(ldm.eigenvalues_, values[:4], atol=1e-14)
+        assert apart(ldm.embedding_, v[:, :4]) < 1e-9
+        assert np.array_equal(ldm.transform(X[:50], epsilons=epsilons[:50]), ldm.embedding_[:50])
+        assert np.abs(ldm.transform(X[:50], epsilons=np.full(50, enough)) - ldm.embedding_[:50]).max() > 1e-6
+        with pytest.raises(InputError, match="was fitted with epsilons: new rows need theirs"):
+            ldm.transform(X)
+        with pytest.raises(InputError, match="was fitted without epsilons; leave them out"):
+            be.LinearizedDiffusionMap().fit(X).transform(X, epsilons=epsilons)
+        with pytest.raises(InputError, match="must be positive and finite"):
+            ldm.transform(X, epsilons=np.full(len(X), -1.0))
+        with pytest.raises(InputError, match="one number a row"):
+            ldm.transform(X, epsilons=epsilons[:5])
+
+    def test_scales_by_density(self) -> None:
+        X = rows_of()
+        C = X - X.mean(axis=0)
+        enough = 4 * (C**2).sum(axis=1).max()
+        q = (1 - ((X[:, None] - X[None]) ** 2).sum(axis=2) / enough).sum(axis=1)
+        highest = (1 - (C**2).sum(axis=1) / enough).sum()
+        ldm = be.LinearizedDiffusionMap(4, epsilon="density", beta=2.0, scaling="eigenvector").fit(X)
+        values, v, _ = dense(X, enough * (highest / q) ** 2, 0.0)
+        np.testing.assert_allclose(ldm.eigenvalues_, values[:4], atol=1e-14)
+        assert apart(ldm.embedding_, v[:, :4]) < 1e-9
+        assert np.array_equal(ldm.transform(X[7:90]), ldm.embedding_[7:90])
+
+    @settings(max_examples=12)
+    @given(
+        unit=st.sampled_from([1e-5, 1.0, 1e5]),
+        shift=st.floats(-1e3, 1e3),
+        alpha=st.sampled_from([0.0, 0.5, 1.0]),
+        seed=st.integers(0, 100),
+    )
+    def test_units_place_and_direction_do_not_matter(self, unit: float, shift: float, alpha: float, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        X = rows_of(80, 4, seed)
+        turn = np.linalg.qr(rng.standard_normal((4, 4)))[0]
+        order = rng.permutation(80)
+        one = be.LinearizedDiffusionMap(3, alpha=alpha).fit(X)
+        other = be.LinearizedDiffusionMap(3, alpha=alpha).fit((unit * (X @ turn + shift))[order])
+        np.testing.assert_allclose(other.eigenvalues_, one.eigenvalues_, rtol=1e-8)
+        assert apart(other.embedding_, one.embedding_[order]) < 1e-5
+        stretched = be.LinearizedDiffusionMap(3, alpha=alpha).fit(X * [1, 1, 1, 3])
+        assert np.abs(stretched.eigenvalues_ - one.eigenvalues_).max() > 1e-3
+
+    @settings(max_examples=12)
+    @given(counts=st.lists(st.integers(0, 3), min_size=40, max_size=40), alpha=st.sampled_from([0.0, 1.0]))
+    def test_a_weight_is_a_number_of_equal_rows(self, counts: list[int], alpha: float) -> None:
+        counts[:8] = [1, 2, 1, 2, 1, 1, 3, 1]
+        X = rows_of(40, 3)
+        weighted = be.LinearizedDiffusionMap(2, alpha=alpha, outside="nan").fit(X, sample_weight=np.array(counts))
+        repeated = be.LinearizedDiffusionMap(2, alpha=alpha).fit(np.repeat(X, counts, axis=0))
+        np.testing.assert_allclose(weighted.eigenvalues_, repeated.eigenvalues_, rtol=1e-10)
+        assert apart(np.repeat(weighted.embedding_, counts, axis=0), repeated.embedding_) < 1e-8
+
+    @pytest.mark.parametrize("n_components", [2, 30])
+    @pytest.mark.parametrize(
+        ("parameters", "fit"),
+        [
+            ({}, 3),
+            ({"alpha": 1.0}, 4),
+            ({"alpha": 0.5, "normalization": "asymmetric"}, 4),
+            ({"center": False}, 2),
+            ({"epsilon": 1e4}, 3),
+            ({"epsilon": "density"}, 4),
+        ],
+    )
+    def test_passes_over_the_rows(
+        self, parameters: dict[str, Any], fit: int, n_components: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        X = rows_of(5000, 32)
+        np.save(tmp_path / "rows.npy", X)
+        counted = Counted(monkeypatch, len(X))
+        ldm = be.LinearizedDiffusionMap(n_components, **parameters).fit(tmp_path / "rows.npy")
+        assert counted.passes() == fit + 1  # to judge the map rows of a few blocks are read, here there is one
+        assert ldm.certificate_["passes"] == fit
+        ldm.embedding_.compute(scheduler="synchronous")
+        assert counted.passes() == 1
+
+    def test_scales_given_beside_the_rows_take_four_passes_and_the_output_one(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        X = rows_of(3000, 5)
+        counted = Counted(monkeypatch, len(X))
+        ldm = be.LinearizedDiffusionMap(2).fit(X, epsilons=np.full(len(X), 1e4))
+        assert ldm.certificate_["passes"] == 4
+        assert counted.passes() == 2 * 4 + 1  # rows and their scales; of drawn rows the scales, from their block
+        assert np.isfinite(ldm.embedding_).all()
+        assert counted.passes() == 2
+
+    def test_another_scaling_goes_on_from_the_same_run(self, tmp_path: Path) -> None:
+        X = rows_of()
+        plain = be.LinearizedDiffusionMap(3, alpha=0.5, workdir=tmp_path / "run.zarr").fit(X).embedding_
+        again = be.LinearizedDiffusionMap(3, alpha=0.5, scaling="sqrt", workdir=tmp_path / "run.zarr").fit(X)
+        fresh = be.LinearizedDiffusionMap(3, alpha=0.5, scaling="sqrt").fit(X)
+        assert np.array_equal(again.embedding_, fresh.embedding_)
+        assert not np.allclose(again.embedding_, plain)
+
+    def test_linear_part_is_the_map_near_the_center(self) -> None:
+        X = rows_of()
+        ldm = be.LinearizedDiffusionMap(3, alpha=0.5).fit(X)
+        near = ldm.mean_ + 1e-4 * (X - X.mean(axis=0))
+        linear = ldm.offset_ + (near - ldm.mean_) @ ldm.components_.T
+        slope = np.abs(linear - ldm.offset_).max()
+        assert np.abs(ldm.transform(near) - linear).max() < 1e-3 * slope
+        assert np.abs(ldm.transform(X) - ldm.offset_ - (X - ldm.mean_) @ ldm.components_.T).max() > 1e-3
+
+    def test_components_that_do_not_exist_are_zero_and_said(self) -> None:
+        rng = np.random.default_rng(0)
+        flat = rng.standard_normal((200, 2)) @ rng.standard_normal((2, 6))
+        with pytest.warns(DegenerateWarning, match="3 of 5 components do not exist"):
+            ldm = be.LinearizedDiffusionMap(5).fit(flat)
+        assert (ldm.eigenvalues_[:2] > 0).all()
+        assert not ldm.eigenvalues_[2:].any()
+        assert not ldm.embedding_[:, 2:].any()
+        few = np.repeat([[0.0, 0, 0], [1, 0, 0], [0, 1, 0]], 5, axis=0)
+        with pytest.warns(DegenerateWarning, match="fewer distinct rows"):
+            be.LinearizedDiffusionMap(3).fit(few)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            be.LinearizedDiffusionMap(2).fit(few)
+
+    @pytest.mark.parametrize("value", [0.1, 1e8 + 0.1, 1e-30])
+    def test_equal_rows_are_refused(self, value: float) -> None:
+        with pytest.raises(InputError, match="all rows are equal"):
+            be.LinearizedDiffusionMap().fit(np.full((1000, 4), value))
+
+    def test_rows_equal_off_the_origin_have_a_kernel_of_ones(self) -> None:
+        with pytest.warns(DegenerateWarning, match="2 of 2 components do not exist"):
+            be.LinearizedDiffusionMap(center=False).fit(np.full((50, 3), 2.0))
+        with pytest.raises(InputError, match="all rows are zero"):
+            be.LinearizedDiffusionMap(center=False).fit(np.zeros((50, 3)))
+
+    def test_one_row_and_two(self) -> None:
+        with pytest.raises(InputError, match=r"1 sample\(s\)"):
+            be.LinearizedDiffusionMap(1).fit(np.ones((1, 3)))
+        ldm = be.LinearizedDiffusionMap(1).fit(np.array([[0.0, 0.0], [2.0, 0.0]]))
+        np.testing.assert_allclose(ldm.eigenvalues_, [1.0])
+        with pytest.raises(InputError, match="no more eigenvalues besides the trivial one"):
+            be.LinearizedDiffusionMap(2).fit(np.array([[0.0, 0.0], [2.0, 0.0]]))
+
+    @pytest.mark.parametrize("solver", ["factored", "lanczos"])
+    def test_a_scale_that_is_too_small(self, solver: str) -> None:
+        X = rows_of()
+        squared = ((X[:, None] - X[None]) ** 2).sum(axis=2)
+        with pytest.raises(KernelSignError, match="entry of"):
+            be.LinearizedDiffusionMap(epsilon=0.7 * squared.max(), solver=solver).fit(X)
+        with pytest.raises(KernelSignError, match="row sum"):
+            be.LinearizedDiffusionMap(epsilon=0.1 * squared.mean(), solver=solver).fit(X)
+        with pytest.raises(KernelSignError, match="row sum"):
+            be.LinearizedDiffusionMap(epsilon=0.1 * squared.mean(), alpha=1.0, solver=solver).fit(X)
+        with pytest.warns(DegenerateWarning, match="not seen to be negative"):
+            ldm = be.LinearizedDiffusionMap(epsilon=1.001 * squared.max(), solver=solver).fit(X)
+        assert ldm.certificate_["kernel_nonnegative"] == "not disproved"
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            ldm = be.LinearizedDiffusionMap(epsilon=4.1 * squared.max(), solver=solver).fit(X)
+        assert ldm.certificate_["kernel_nonnegative"] == "proved"
+
+    def test_new_rows_out_of_reach(self) -> None:
+        X = rows_of()
+        far = np.concatenate([X[:3], X[:1] + 100 * np.sqrt(((X - X.mean(axis=0)) ** 2).sum(axis=1).max())])
+        ldm = be.LinearizedDiffusionMap(2).fit(X)
+        with pytest.raises(OutOfReachError, match=r"1 of 4 rows .* the first are rows \[3\]"):
+            ldm.transform(far)
+        marked = be.LinearizedDiffusionMap(2, outside="nan").fit(X).transform(far)
+        assert np.isnan(marked[3]).all()
+        assert np.array_equal(marked[:3], ldm.transform(X[:3]))
+
+    def test_parameters_out_of_range_are_listed_together(self) -> None:
+        with pytest.raises(InputError) as caught:
+            be.LinearizedDiffusionMap(
+                0,
+                normalization="both",
+                epsilon="best",
+                beta=-1,
+                scaling="no",
+                order="up",
+                solver="magic",
+                outside="drop",
+            ).fit(rows_of())
+        for name in ("n_components", "normalization", "epsilon", "beta", "scaling", "order", "solver", "outside"):
+            assert f"{name}=" in str(caught.value)
+        with pytest.raises(InputError, match="both given"):
+            be.LinearizedDiffusionMap(epsilon=3.0).fit(rows_of(), epsilons=np.ones(400))
 
 
-def test_scales_given_beside_the_rows_take_four_passes_and_the_output_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    X = rows_of(3000, 5)
-    counted = Counted(monkeypatch, len(X))
-    ldm = be.LinearizedDiffusionMap(2).fit(X, epsilons=np.full(len(X), 1e4))
-    assert ldm.certificate_["passes"] == 4
-    assert counted.passes() == 2 * 4 + 1  # rows and their scales; of drawn rows the scales, from their block
-    assert np.isfinite(ldm.embedding_).all()
-    assert counted.passes() == 2
+def rows_of_linearized_diffusion_nmf(n: int = 240, d: int = 5, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    centers = 4 * np.eye(3, d)
+    return centers[np.arange(n) % 3] + 0.3 * rng.standard_normal((n, d))
 
 
-def test_another_scaling_goes_on_from_the_same_run(tmp_path: Path) -> None:
-    X = rows_of()
-    plain = be.LinearizedDiffusionMap(3, alpha=0.5, workdir=tmp_path / "run.zarr").fit(X).embedding_
-    again = be.LinearizedDiffusionMap(3, alpha=0.5, scaling="sqrt", workdir=tmp_path / "run.zarr").fit(X)
-    fresh = be.LinearizedDiffusionMap(3, alpha=0.5, scaling="sqrt").fit(X)
-    assert np.array_equal(again.embedding_, fresh.embedding_)
-    assert not np.allclose(again.embedding_, plain)
+def dense_of_linearized_diffusion_nmf(X: np.ndarray, normalization: str, alpha: float = 0.0) -> np.ndarray:
+    epsilon = 4 * ((X - X.mean(axis=0)) ** 2).sum(axis=1).max()
+    kernel = 1 - ((X[:, None] - X[None]) ** 2).sum(axis=2) / epsilon
+    if normalization == "none":
+        return kernel
+    q = kernel.sum(axis=1)
+    walk = kernel / np.outer(q, q) ** alpha
+    degree = walk.sum(axis=1)
+    return walk / np.sqrt(np.outer(degree, degree))
 
 
-def test_linear_part_is_the_map_near_the_center() -> None:
-    X = rows_of()
-    ldm = be.LinearizedDiffusionMap(3, alpha=0.5).fit(X)
-    near = ldm.mean_ + 1e-4 * (X - X.mean(axis=0))
-    linear = ldm.offset_ + (near - ldm.mean_) @ ldm.components_.T
-    slope = np.abs(linear - ldm.offset_).max()
-    assert np.abs(ldm.transform(near) - linear).max() < 1e-3 * slope
-    assert np.abs(ldm.transform(X) - ldm.offset_ - (X - ldm.mean_) @ ldm.components_.T).max() > 1e-3
+def never_rises(values: np.ndarray) -> bool:
+    return bool((np.diff(values) <= 0).all())
 
 
-def test_components_that_do_not_exist_are_zero_and_said() -> None:
-    rng = np.random.default_rng(0)
-    flat = rng.standard_normal((200, 2)) @ rng.standard_normal((2, 6))
-    with pytest.warns(DegenerateWarning, match="3 of 5 components do not exist"):
-        ldm = be.LinearizedDiffusionMap(5).fit(flat)
-    assert (ldm.eigenvalues_[:2] > 0).all()
-    assert not ldm.eigenvalues_[2:].any()
-    assert not ldm.embedding_[:, 2:].any()
-    few = np.repeat([[0.0, 0, 0], [1, 0, 0], [0, 1, 0]], 5, axis=0)
-    with pytest.warns(DegenerateWarning, match="fewer distinct rows"):
-        be.LinearizedDiffusionMap(3).fit(few)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        be.LinearizedDiffusionMap(2).fit(few)
+class TestLinearizedDiffusionNMF:
+    """Nonnegative factorization of the linearized kernel against the n × n matrix."""
 
+    @pytest.mark.parametrize("solver", ["als", "mu"])
+    @pytest.mark.parametrize("init", ["nndsvda", "random"])
+    @pytest.mark.parametrize(("normalization", "alpha"), [("symmetric", 0.0), ("symmetric", 1.0), ("none", 0.0)])
+    @pytest.mark.filterwarnings("ignore::bigembed.errors.ConvergenceWarning")
+    def test_the_objective_is_that_of_the_matrix_and_never_rises(
+        self, normalization: str, alpha: float, init: str, solver: str
+    ) -> None:
+        X = rows_of_linearized_diffusion_nmf()
+        kernel = dense_of_linearized_diffusion_nmf(X, normalization, alpha)
+        assert kernel.min() >= 0
+        found = be.LinearizedDiffusionNMF(
+            4, normalization=normalization, alpha=alpha, init=init, solver=solver, max_iter=40
+        ).fit(X)
+        assert never_rises(found.objectives_)
+        assert len(found.objectives_) == found.n_iter_ + 1
+        assert (found.embedding_ >= 0).all()
+        error = np.linalg.norm(kernel - found.embedding_ @ found.embedding_.T)
+        assert found.reconstruction_err_ == pytest.approx(error, rel=1e-6)
+        assert found.certificate_["relative_error"] == pytest.approx(error / np.linalg.norm(kernel), rel=1e-6)
+        assert found.certificate_["relative_error"] < 0.2
+        other = dense_of_linearized_diffusion_nmf(X, "symmetric" if normalization == "none" else "none")
+        assert abs(np.linalg.norm(other - found.embedding_ @ found.embedding_.T) - error) > 0.01 * error
 
-@pytest.mark.parametrize("value", [0.1, 1e8 + 0.1, 1e-30])
-def test_equal_rows_are_refused(value: float) -> None:
-    with pytest.raises(InputError, match="all rows are equal"):
-        be.LinearizedDiffusionMap().fit(np.full((1000, 4), value))
+    def test_als_comes_closer_in_fewer_passes(self) -> None:
+        X = rows_of_linearized_diffusion_nmf()
+        with pytest.warns(ConvergenceWarning, match="max_iter=100"):
+            slow = be.LinearizedDiffusionNMF(3, solver="mu", init="random", tol=0, max_iter=100).fit(X)
+        fast = be.LinearizedDiffusionNMF(3, solver="als", init="random", max_iter=100).fit(X)
+        assert fast.n_iter_ < 50
+        assert fast.reconstruction_err_ < slow.reconstruction_err_
 
+    @settings(max_examples=30)
+    @given(st.integers(0, 10_000), st.integers(1, 6), st.floats(0.1, 10))
+    def test_a_careful_step_cannot_raise_the_objective(self, seed: int, m: int, size: float) -> None:
+        """From starts of any size, where the multiplicative step can."""
+        rng = np.random.default_rng(seed)
+        kernel = dense_of_linearized_diffusion_nmf(rng.standard_normal((25, 3)), "symmetric")
+        h = size * rng.random((25, m))
+        after = stepped(h, kernel @ h, h.T @ h, "careful")
+        before, now = (np.linalg.norm(kernel - x @ x.T) for x in (h, after))
+        assert now <= before * (1 + 1e-12)
 
-def test_rows_equal_off_the_origin_have_a_kernel_of_ones() -> None:
-    with pytest.warns(DegenerateWarning, match="2 of 2 components do not exist"):
-        be.LinearizedDiffusionMap(center=False).fit(np.full((50, 3), 2.0))
-    with pytest.raises(InputError, match="all rows are zero"):
-        be.LinearizedDiffusionMap(center=False).fit(np.zeros((50, 3)))
+    def test_the_multiplicative_step_can_raise_it_from_a_start_of_the_wrong_size(self) -> None:
+        kernel = dense_of_linearized_diffusion_nmf(rows_of_linearized_diffusion_nmf(40), "symmetric")
+        h = 1e-2 * np.random.default_rng(0).random((40, 2))
+        after = stepped(h, kernel @ h, h.T @ h, "mu")
+        assert np.linalg.norm(kernel - after @ after.T) > np.linalg.norm(kernel - h @ h.T)
+        small = h * np.sqrt((h * (kernel @ h)).sum() / np.linalg.norm(h.T @ h) ** 2)
+        after = stepped(small, kernel @ small, small.T @ small, "mu")
+        assert np.linalg.norm(kernel - after @ after.T) < np.linalg.norm(kernel - small @ small.T)
 
+    def test_a_rejected_step_is_taken_again_carefully(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        kinds: list[str] = []
 
-def test_one_row_and_two() -> None:
-    with pytest.raises(InputError, match=r"1 sample\(s\)"):
-        be.LinearizedDiffusionMap(1).fit(np.ones((1, 3)))
-    ldm = be.LinearizedDiffusionMap(1).fit(np.array([[0.0, 0.0], [2.0, 0.0]]))
-    np.testing.assert_allclose(ldm.eigenvalues_, [1.0])
-    with pytest.raises(InputError, match="no more eigenvalues besides the trivial one"):
-        be.LinearizedDiffusionMap(2).fit(np.array([[0.0, 0.0], [2.0, 0.0]]))
+        def wild(h: np.ndarray, image: np.ndarray, gram: np.ndarray, kind: str) -> np.ndarray:
+            kinds.append(kind)
+            return 3 * h if kind == "als" else stepped(h, image, gram, kind)
 
+        monkeypatch.setattr("bigembed.maps.linearized.factors.stepped", wild)
+        with pytest.warns(ConvergenceWarning):
+            found = be.LinearizedDiffusionNMF(3, max_iter=4).fit(rows_of_linearized_diffusion_nmf())
+        assert kinds == ["als", "careful"] * 4
+        assert never_rises(found.objectives_)
+        assert found.certificate_["careful_steps"] == 4
 
-@pytest.mark.parametrize("solver", ["factored", "lanczos"])
-def test_a_scale_that_is_too_small(solver: str) -> None:
-    X = rows_of()
-    squared = ((X[:, None] - X[None]) ** 2).sum(axis=2)
-    with pytest.raises(KernelSignError, match="entry of"):
-        be.LinearizedDiffusionMap(epsilon=0.7 * squared.max(), solver=solver).fit(X)
-    with pytest.raises(KernelSignError, match="row sum"):
-        be.LinearizedDiffusionMap(epsilon=0.1 * squared.mean(), solver=solver).fit(X)
-    with pytest.raises(KernelSignError, match="row sum"):
-        be.LinearizedDiffusionMap(epsilon=0.1 * squared.mean(), alpha=1.0, solver=solver).fit(X)
-    with pytest.warns(DegenerateWarning, match="not seen to be negative"):
-        ldm = be.LinearizedDiffusionMap(epsilon=1.001 * squared.max(), solver=solver).fit(X)
-    assert ldm.certificate_["kernel_nonnegative"] == "not disproved"
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        ldm = be.LinearizedDiffusionMap(epsilon=4.1 * squared.max(), solver=solver).fit(X)
-    assert ldm.certificate_["kernel_nonnegative"] == "proved"
+    def test_objective_from_small_matrices(self) -> None:
+        rng = np.random.default_rng(0)
+        z, h = rng.random((30, 4)), rng.random((30, 2))
+        core = np.diag([1.0, -1.0, 1.0, 1.0])
+        kernel, gram = z @ core @ z.T, z.T @ z
+        whole = np.trace(core @ gram @ core @ gram)
+        found = objective(whole, z.T @ h, core @ z.T @ h, h.T @ h)
+        assert found == pytest.approx(np.linalg.norm(kernel - h @ h.T) ** 2)
+        assert objective(whole, z.T @ h, z.T @ h, h.T @ h) != pytest.approx(found)
 
+    def test_groups_are_found_and_new_rows_join_them(self) -> None:
+        X = rows_of_linearized_diffusion_nmf()
+        found = be.LinearizedDiffusionNMF(3, tol=1e-7, max_iter=2000).fit(X)
+        belongs = found.embedding_.argmax(axis=1)
+        assert all(len(set(belongs[group::3])) == 1 for group in range(3))
+        assert len(set(belongs)) == 3
+        np.testing.assert_allclose(found.transform(X), found.embedding_, atol=0.02 * found.embedding_.max())
+        assert np.array_equal(found.transform(X[9:20]), found.transform(X)[9:20])
+        fresh = rows_of_linearized_diffusion_nmf(seed=5)
+        assert np.array_equal(found.transform(fresh).argmax(axis=1), belongs)
 
-def test_new_rows_out_of_reach() -> None:
-    X = rows_of()
-    far = np.concatenate([X[:3], X[:1] + 100 * np.sqrt(((X - X.mean(axis=0)) ** 2).sum(axis=1).max())])
-    ldm = be.LinearizedDiffusionMap(2).fit(X)
-    with pytest.raises(OutOfReachError, match=r"1 of 4 rows .* the first are rows \[3\]"):
-        ldm.transform(far)
-    marked = be.LinearizedDiffusionMap(2, outside="nan").fit(X).transform(far)
-    assert np.isnan(marked[3]).all()
-    assert np.array_equal(marked[:3], ldm.transform(X[:3]))
+    def test_a_pass_an_iteration(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        made = passes_in(monkeypatch, "linearized.passes", "descent")
+        found = be.LinearizedDiffusionNMF(3).fit(rows_of_linearized_diffusion_nmf())
+        assert found.certificate_["careful_steps"] == 0
+        steps = ["step_block"] * found.n_iter_
+        assert made == ["moments_of_block", "spread_block", "gram_block", "start_block", *steps]
+        assert found.certificate_["passes"] == len(made)
 
+    def test_order_and_units_of_rows_do_not_matter(self) -> None:
+        X = rows_of_linearized_diffusion_nmf()
+        order = np.random.default_rng(2).permutation(len(X))
+        one = be.LinearizedDiffusionNMF(3).fit(X)
+        other = be.LinearizedDiffusionNMF(3).fit(1e5 * X[order] + 7)
+        np.testing.assert_allclose(other.embedding_, one.embedding_[order], atol=1e-6)
 
-def test_parameters_out_of_range_are_listed_together() -> None:
-    with pytest.raises(InputError) as caught:
-        be.LinearizedDiffusionMap(
-            0, normalization="both", epsilon="best", beta=-1, scaling="no", order="up", solver="magic", outside="drop"
-        ).fit(rows_of())
-    for name in ("n_components", "normalization", "epsilon", "beta", "scaling", "order", "solver", "outside"):
-        assert f"{name}=" in str(caught.value)
-    with pytest.raises(InputError, match="both given"):
-        be.LinearizedDiffusionMap(epsilon=3.0).fit(rows_of(), epsilons=np.ones(400))
+    def test_what_is_refused(self) -> None:
+        X = rows_of_linearized_diffusion_nmf()
+        with pytest.raises(KernelSignError):
+            be.LinearizedDiffusionNMF(epsilon=1.0).fit(X)
+        with pytest.raises(InputError, match="all rows are equal"):
+            be.LinearizedDiffusionNMF().fit(np.ones((9, 2)))
+        with pytest.raises(InputError, match="between 1 and n_samples"):
+            be.LinearizedDiffusionNMF(10).fit(X[:9])
+        with pytest.raises(InputError, match=r"normalization=.*solver=.*init="):
+            be.LinearizedDiffusionNMF(normalization="no", solver="no", init="no").fit(X)
+        found = be.LinearizedDiffusionNMF(3).fit(X)
+        with pytest.raises(OutOfReachError, match="1 of 2 rows"):
+            found.transform(np.concatenate([X[:1], 1e3 + X[:1]]))

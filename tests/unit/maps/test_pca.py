@@ -1,15 +1,18 @@
-"""PCA against scikit-learn, its edge cases, and its model."""
+"""PCA, and the way back from coordinates to rows."""
 
 from __future__ import annotations
 
 import pickle
 
+import dask
 import dask.array as da
 import numpy as np
+import pandas
 import pytest
 import zarr
 from scipy import sparse
 from sklearn import decomposition
+from sklearn.decomposition import PCA
 
 import bigembed as be
 from bigembed.errors import ConvergenceWarning, InputError, NotFittedError
@@ -31,119 +34,6 @@ def agree(found, wanted, rtol=1e-6):
         a, b = getattr(found, name), getattr(wanted, name)
         scale = np.max(np.abs(b)) or 1.0
         np.testing.assert_allclose(np.asarray(a) / scale, np.asarray(b) / scale, atol=rtol, err_msg=name)
-
-
-@pytest.mark.parametrize(("mean", "dtype"), [(0, "f8"), (1e6, "f8"), (0, "f4"), (1e3, "f4")])
-@pytest.mark.parametrize("n_components", [3, 0.8, "mle", None])
-def test_agrees_with_scikit_learn(mean, dtype, n_components):
-    X = rows_of(mean=mean, dtype=dtype)
-    found = be.PCA(n_components).fit(X)
-    wanted = decomposition.PCA(n_components, svd_solver="full").fit(X.astype("f8"))
-    assert found.n_components_ == wanted.n_components_
-    agree(found, wanted)
-    np.testing.assert_allclose(found.get_covariance(), wanted.get_covariance(), rtol=1e-6, atol=1e-6)
-    tolerance = 1e-4 if dtype == "f4" else 1e-6
-    np.testing.assert_allclose(found.transform(X), wanted.transform(X.astype("f8")), atol=tolerance)
-    with pytest.raises(AssertionError):  # a control: other rows are distinguished
-        agree(found, decomposition.PCA(found.n_components_).fit(X[: len(X) // 2].astype("f8")))
-
-
-def test_whitened_coordinates_and_back():
-    X = rows_of()
-    pca = be.PCA(5, whiten=True).fit(X)
-    np.testing.assert_allclose(np.cov(pca.embedding_.T), np.eye(5), atol=1e-10)
-    wanted = decomposition.PCA(5, whiten=True).fit(X)
-    np.testing.assert_allclose(pca.inverse_transform(pca.embedding_), wanted.inverse_transform(wanted.transform(X)))
-    np.testing.assert_allclose(be.PCA().fit(X).inverse_transform(be.PCA().fit_transform(X)), X, atol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("X", "rank"),
-    [
-        (rows_of(5, 12), 4),
-        (np.ones((20, 3)), 0),
-        (np.c_[rows_of(50, 2), np.full(50, 7.0)], 2),
-        (np.repeat(rows_of(1, 6), 30, axis=0) * np.linspace(-1, 1, 30)[:, None], 1),
-        (rows_of(2, 2), 1),
-    ],
-    ids=["d > n", "constant", "a constant column", "a line", "two rows"],
-)
-def test_degenerate_rows(X, rank):
-    pca = be.PCA().fit(X)
-    assert pca.n_components_ == min(X.shape)
-    assert np.count_nonzero(pca.explained_variance_) == rank
-    np.testing.assert_allclose(pca.components_ @ pca.components_.T, np.eye(pca.n_components_), atol=1e-12)
-    np.testing.assert_allclose(pca.inverse_transform(pca.transform(X)), X, atol=1e-10)
-    assert np.isfinite(be.PCA(whiten=True).fit_transform(X)).all()
-
-
-@pytest.mark.parametrize(
-    ("parameters", "X", "message"),
-    [
-        ({"n_components": 0}, rows_of(), "n_components=0; allowed"),
-        ({"n_components": True}, rows_of(), "n_components=True; allowed"),
-        ({"n_components": 1.5, "whiten": 3}, rows_of(), r"n_components=1.5; allowed.*whiten=3; allowed"),
-        ({"n_components": 13}, rows_of(), "between 1 and min"),
-        ({"n_components": "mle"}, rows_of(5, 12), "at least as many rows"),
-        ({}, rows_of(1, 3), "minimum of 2"),
-        ({}, np.full((4, 2), 1e200), None),
-    ],
-)
-def test_bad_input_is_named(parameters, X, message):
-    if message is None:
-        X = X * np.array([[1], [-1], [1], [-1]])
-        message = "overflow"
-    with pytest.raises(InputError, match=message):
-        be.PCA(**parameters).fit(X)
-
-
-def test_bad_weights():
-    X = rows_of(20, 3)
-    for weights, message in (
-        (np.zeros(20), "all are zero"),
-        (np.ones(19), "one number a row"),
-        (np.full(20, 0.01), "needs more than 1"),
-        (np.r_[-1, np.ones(19)], r"the first of rows \[0\]"),
-    ):
-        with pytest.raises(InputError, match=message):
-            be.PCA(2).fit(X, sample_weight=weights)
-
-
-@pytest.fixture
-def stored(tmp_path):
-    X = rows_of(500, 8, dtype="f4")
-    array = zarr.create_array(str(tmp_path / "x.zarr"), shape=X.shape, chunks=(33, 3), dtype=X.dtype)
-    array[...] = X
-    return X, array, tmp_path
-
-
-def test_coordinates_are_lazy_and_no_pass_writes_them(stored):
-    X, array, folder = stored
-    pca = be.PCA(3, workdir=folder / "run").fit(array)
-    assert pca._run.published() == ["judgement", "moments", "solve"]
-    assert isinstance(pca.embedding_, da.Array)
-    wanted = be.PCA(3).fit_transform(X)
-    np.testing.assert_array_equal(pca.embedding_.compute(), wanted)
-    np.testing.assert_array_equal(pca.embedding_[[499, 3]].compute(), wanted[[499, 3]])
-    np.testing.assert_array_equal(pca.embedding_[17, 1:].compute(), wanted[17, 1:])
-    np.testing.assert_array_equal(pca.transform(da.from_array(X, chunks=(100, 5))).compute(), wanted)
-
-
-def test_lazy_coordinates_outlive_the_estimator(stored):
-    import gc
-
-    X = stored[0]
-    lazy = be.PCA(2).fit_transform(da.from_array(X, chunks=(44, 8)))
-    gc.collect()
-    np.testing.assert_array_equal(lazy.compute(), be.PCA(2).fit_transform(X))
-
-
-def test_a_model_is_small(stored):
-    _, array, folder = stored
-    be.PCA(3, whiten=True).fit(array).save(folder / "model.zarr")
-    assert not (folder / "model.zarr" / "stages" / "moments" / "scatter").exists()
-    with pytest.raises(NotFittedError, match="not fitted"):
-        _ = be.PCA().embedding_
 
 
 class TestManyColumns:
@@ -179,109 +69,266 @@ class TestManyColumns:
             be.PCA(3, tol=1e-12, max_passes=3).fit(rows_of(3000, 400))
 
 
-def test_sparse_rows_are_never_made_dense(monkeypatch):
-    X = sparse.random(2000, 50, density=0.05, random_state=0, format="csr")
-    dense = X.toarray()
-    wanted = decomposition.PCA(5, svd_solver="full").fit(dense)
-    weights = np.random.default_rng(0).integers(0, 3, 2000)
-    heavy = decomposition.PCA(5, svd_solver="full").fit(dense.repeat(weights, axis=0))
-    shapes = []
+class TestPCA:
+    """PCA against scikit-learn, its edge cases, and its model."""
 
-    for kind in (sparse.csr_array, sparse.csc_array):
+    @pytest.mark.parametrize(("mean", "dtype"), [(0, "f8"), (1e6, "f8"), (0, "f4"), (1e3, "f4")])
+    @pytest.mark.parametrize("n_components", [3, 0.8, "mle", None])
+    def test_agrees_with_scikit_learn(self, mean, dtype, n_components):
+        X = rows_of(mean=mean, dtype=dtype)
+        found = be.PCA(n_components).fit(X)
+        wanted = decomposition.PCA(n_components, svd_solver="full").fit(X.astype("f8"))
+        assert found.n_components_ == wanted.n_components_
+        agree(found, wanted)
+        np.testing.assert_allclose(found.get_covariance(), wanted.get_covariance(), rtol=1e-6, atol=1e-6)
+        tolerance = 1e-4 if dtype == "f4" else 1e-6
+        np.testing.assert_allclose(found.transform(X), wanted.transform(X.astype("f8")), atol=tolerance)
+        with pytest.raises(AssertionError):  # a control: other rows are distinguished
+            agree(found, decomposition.PCA(found.n_components_).fit(X[: len(X) // 2].astype("f8")))
 
-        def watched(self, *rest, toarray=kind.toarray, **more):
-            shapes.append(self.shape)
-            return toarray(self, *rest, **more)
+    def test_whitened_coordinates_and_back(self):
+        X = rows_of()
+        pca = be.PCA(5, whiten=True).fit(X)
+        np.testing.assert_allclose(np.cov(pca.embedding_.T), np.eye(5), atol=1e-10)
+        wanted = decomposition.PCA(5, whiten=True).fit(X)
+        np.testing.assert_allclose(pca.inverse_transform(pca.embedding_), wanted.inverse_transform(wanted.transform(X)))
+        np.testing.assert_allclose(be.PCA().fit(X).inverse_transform(be.PCA().fit_transform(X)), X, atol=1e-9)
 
-        monkeypatch.setattr(kind, "toarray", watched)
-    found = be.PCA(5).fit(X)
-    agree(found, wanted)
-    np.testing.assert_allclose(found.embedding_, wanted.transform(dense), atol=1e-9)
-    agree(be.PCA(5).fit(X, sample_weight=weights), heavy)
-    assert set(shapes) == {(50, 50), (1000, 50)}  # (the sample that is judged)
-    X.data[7] = np.nan
-    with pytest.raises(InputError, match=rf"rows \[{np.searchsorted(X.indptr, 7, side='right') - 1}\]"):
-        be.PCA(5).fit(X)
-
-
-@pytest.mark.parametrize("whiten", [False, True])
-@pytest.mark.parametrize("n_components", [1, 4, None])
-def test_density_agrees_with_scikit_learn(n_components, whiten):
-    X, new = rows_of(), rows_of()[:77] * 1.3
-    ours = be.PCA(n_components, whiten=whiten).fit(X)
-    theirs = decomposition.PCA(n_components, svd_solver="full").fit(X)  # (whitening does not change the density)
-    np.testing.assert_allclose(ours.get_precision(), theirs.get_precision(), rtol=1e-7, atol=1e-8)
-    np.testing.assert_allclose(ours.score_samples(new), theirs.score_samples(new), rtol=1e-9)
-    np.testing.assert_allclose(ours.score(new), theirs.score(new), rtol=1e-9)
-    lazy = ours.score_samples(da.from_array(new, chunks=(11, 3)))
-    assert isinstance(lazy, da.Array)
-    np.testing.assert_array_equal(lazy.compute(), ours.score_samples(new))
-    np.testing.assert_allclose(ours.score_samples(sparse.csr_array(new)), theirs.score_samples(new), rtol=1e-9)
-    np.testing.assert_array_equal(ours.score_samples(new[5:6]), ours.score_samples(new)[5:6])
-
-
-def test_a_singular_model_has_no_density():
-    for X in (rows_of(5, 12), np.c_[rows_of(50, 2), np.full(50, 7.0)]):
-        pca = be.PCA().fit(X)
-        for question in (pca.get_precision, lambda pca=pca, X=X: pca.score(X)):
-            with pytest.raises(InputError, match=r"is singular .* directions without variance"):
-                question()
-
-
-@pytest.mark.parametrize("kind", ["dense", "sparse", "weighted", "lanczos"])
-def test_without_centering_it_is_the_truncated_svd(kind, monkeypatch):
-    X = rows_of(mean=3.0)
-    if kind == "lanczos":
-        for module in (principal, pca_module):
-            monkeypatch.setattr(module, "GRAM_COLUMNS", 5)
-    weights = np.random.default_rng(1).integers(0, 4, len(X)) if kind == "weighted" else np.ones(len(X), int)
-    known = np.repeat(X, weights, axis=0)
-    given = sparse.csr_array(X) if kind == "sparse" else X
-    found = be.PCA(4, center=False).fit(given, sample_weight=weights if kind == "weighted" else None)
-    wanted = decomposition.TruncatedSVD(4, algorithm="arpack").fit(known)
-    np.testing.assert_allclose(found.singular_values_, wanted.singular_values_, rtol=1e-7)
-    np.testing.assert_allclose(found.explained_variance_, (wanted.transform(known) ** 2).mean(axis=0), rtol=1e-7)
-    np.testing.assert_allclose(found.explained_variance_ratio_, found.singular_values_**2 / (known**2).sum(), rtol=1e-9)
-    np.testing.assert_allclose(np.abs(found.transform(X)), np.abs(wanted.transform(X)), atol=1e-4)
-    np.testing.assert_allclose(
-        found.inverse_transform(found.transform(X)), wanted.inverse_transform(wanted.transform(X)), atol=1e-4
+    @pytest.mark.parametrize(
+        ("X", "rank"),
+        [
+            (rows_of(5, 12), 4),
+            (np.ones((20, 3)), 0),
+            (np.c_[rows_of(50, 2), np.full(50, 7.0)], 2),
+            (np.repeat(rows_of(1, 6), 30, axis=0) * np.linspace(-1, 1, 30)[:, None], 1),
+            (rows_of(2, 2), 1),
+        ],
+        ids=["d > n", "constant", "a constant column", "a line", "two rows"],
     )
-    assert not found.mean_.any()
-    assert not np.allclose(found.components_, be.PCA(4).fit(X).components_, atol=0.1)
-    assert be.PCA(1, center=False).fit(X[:1]).singular_values_[0] == pytest.approx(np.linalg.norm(X[0]))
+    def test_degenerate_rows(self, X, rank):
+        pca = be.PCA().fit(X)
+        assert pca.n_components_ == min(X.shape)
+        assert np.count_nonzero(pca.explained_variance_) == rank
+        np.testing.assert_allclose(pca.components_ @ pca.components_.T, np.eye(pca.n_components_), atol=1e-12)
+        np.testing.assert_allclose(pca.inverse_transform(pca.transform(X)), X, atol=1e-10)
+        assert np.isfinite(be.PCA(whiten=True).fit_transform(X)).all()
+
+    @pytest.mark.parametrize(
+        ("parameters", "X", "message"),
+        [
+            ({"n_components": 0}, rows_of(), "n_components=0; allowed"),
+            ({"n_components": True}, rows_of(), "n_components=True; allowed"),
+            ({"n_components": 1.5, "whiten": 3}, rows_of(), r"n_components=1.5; allowed.*whiten=3; allowed"),
+            ({"n_components": 13}, rows_of(), "between 1 and min"),
+            ({"n_components": "mle"}, rows_of(5, 12), "at least as many rows"),
+            ({}, rows_of(1, 3), "minimum of 2"),
+            ({}, np.full((4, 2), 1e200), None),
+        ],
+    )
+    def test_bad_input_is_named(self, parameters, X, message):
+        if message is None:
+            X = X * np.array([[1], [-1], [1], [-1]])
+            message = "overflow"
+        with pytest.raises(InputError, match=message):
+            be.PCA(**parameters).fit(X)
+
+    def test_bad_weights(self):
+        X = rows_of(20, 3)
+        for weights, message in (
+            (np.zeros(20), "all are zero"),
+            (np.ones(19), "one number a row"),
+            (np.full(20, 0.01), "needs more than 1"),
+            (np.r_[-1, np.ones(19)], r"the first of rows \[0\]"),
+        ):
+            with pytest.raises(InputError, match=message):
+                be.PCA(2).fit(X, sample_weight=weights)
+
+    @pytest.fixture
+    def stored(self, tmp_path):
+        X = rows_of(500, 8, dtype="f4")
+        array = zarr.create_array(str(tmp_path / "x.zarr"), shape=X.shape, chunks=(33, 3), dtype=X.dtype)
+        array[...] = X
+        return X, array, tmp_path
+
+    def test_coordinates_are_lazy_and_no_pass_writes_them(self, stored):
+        X, array, folder = stored
+        pca = be.PCA(3, workdir=folder / "run").fit(array)
+        assert pca._run.published() == ["judgement", "moments", "solve"]
+        assert isinstance(pca.embedding_, da.Array)
+        wanted = be.PCA(3).fit_transform(X)
+        np.testing.assert_array_equal(pca.embedding_.compute(), wanted)
+        np.testing.assert_array_equal(pca.embedding_[[499, 3]].compute(), wanted[[499, 3]])
+        np.testing.assert_array_equal(pca.embedding_[17, 1:].compute(), wanted[17, 1:])
+        np.testing.assert_array_equal(pca.transform(da.from_array(X, chunks=(100, 5))).compute(), wanted)
+
+    def test_lazy_coordinates_outlive_the_estimator(self, stored):
+        import gc
+
+        X = stored[0]
+        lazy = be.PCA(2).fit_transform(da.from_array(X, chunks=(44, 8)))
+        gc.collect()
+        np.testing.assert_array_equal(lazy.compute(), be.PCA(2).fit_transform(X))
+
+    def test_a_model_is_small(self, stored):
+        _, array, folder = stored
+        be.PCA(3, whiten=True).fit(array).save(folder / "model.zarr")
+        assert not (folder / "model.zarr" / "stages" / "moments" / "scatter").exists()
+        with pytest.raises(NotFittedError, match="not fitted"):
+            _ = be.PCA().embedding_
+
+    def test_sparse_rows_are_never_made_dense(self, monkeypatch):
+        X = sparse.random(2000, 50, density=0.05, random_state=0, format="csr")
+        dense = X.toarray()
+        wanted = decomposition.PCA(5, svd_solver="full").fit(dense)
+        weights = np.random.default_rng(0).integers(0, 3, 2000)
+        heavy = decomposition.PCA(5, svd_solver="full").fit(dense.repeat(weights, axis=0))
+        shapes = []
+
+        for kind in (sparse.csr_array, sparse.csc_array):
+
+            def watched(self, *rest, toarray=kind.toarray, **more):
+                shapes.append(self.shape)
+                return toarray(self, *rest, **more)
+
+            monkeypatch.setattr(kind, "toarray", watched)
+        found = be.PCA(5).fit(X)
+        agree(found, wanted)
+        np.testing.assert_allclose(found.embedding_, wanted.transform(dense), atol=1e-9)
+        agree(be.PCA(5).fit(X, sample_weight=weights), heavy)
+        assert set(shapes) == {(50, 50), (1000, 50)}  # (the sample that is judged)
+        X.data[7] = np.nan
+        with pytest.raises(InputError, match=rf"rows \[{np.searchsorted(X.indptr, 7, side='right') - 1}\]"):
+            be.PCA(5).fit(X)
+
+    @pytest.mark.parametrize("whiten", [False, True])
+    @pytest.mark.parametrize("n_components", [1, 4, None])
+    def test_density_agrees_with_scikit_learn(self, n_components, whiten):
+        X, new = rows_of(), rows_of()[:77] * 1.3
+        ours = be.PCA(n_components, whiten=whiten).fit(X)
+        theirs = decomposition.PCA(n_components, svd_solver="full").fit(X)  # (whitening does not change the density)
+        np.testing.assert_allclose(ours.get_precision(), theirs.get_precision(), rtol=1e-7, atol=1e-8)
+        np.testing.assert_allclose(ours.score_samples(new), theirs.score_samples(new), rtol=1e-9)
+        np.testing.assert_allclose(ours.score(new), theirs.score(new), rtol=1e-9)
+        lazy = ours.score_samples(da.from_array(new, chunks=(11, 3)))
+        assert isinstance(lazy, da.Array)
+        np.testing.assert_array_equal(lazy.compute(), ours.score_samples(new))
+        np.testing.assert_allclose(ours.score_samples(sparse.csr_array(new)), theirs.score_samples(new), rtol=1e-9)
+        np.testing.assert_array_equal(ours.score_samples(new[5:6]), ours.score_samples(new)[5:6])
+
+    def test_a_singular_model_has_no_density(self):
+        for X in (rows_of(5, 12), np.c_[rows_of(50, 2), np.full(50, 7.0)]):
+            pca = be.PCA().fit(X)
+            for question in (pca.get_precision, lambda pca=pca, X=X: pca.score(X)):
+                with pytest.raises(InputError, match=r"is singular .* directions without variance"):
+                    question()
+
+    @pytest.mark.parametrize("kind", ["dense", "sparse", "weighted", "lanczos"])
+    def test_without_centering_it_is_the_truncated_svd(self, kind, monkeypatch):
+        X = rows_of(mean=3.0)
+        if kind == "lanczos":
+            for module in (principal, pca_module):
+                monkeypatch.setattr(module, "GRAM_COLUMNS", 5)
+        weights = np.random.default_rng(1).integers(0, 4, len(X)) if kind == "weighted" else np.ones(len(X), int)
+        known = np.repeat(X, weights, axis=0)
+        given = sparse.csr_array(X) if kind == "sparse" else X
+        found = be.PCA(4, center=False).fit(given, sample_weight=weights if kind == "weighted" else None)
+        wanted = decomposition.TruncatedSVD(4, algorithm="arpack").fit(known)
+        np.testing.assert_allclose(found.singular_values_, wanted.singular_values_, rtol=1e-7)
+        np.testing.assert_allclose(found.explained_variance_, (wanted.transform(known) ** 2).mean(axis=0), rtol=1e-7)
+        np.testing.assert_allclose(
+            found.explained_variance_ratio_, found.singular_values_**2 / (known**2).sum(), rtol=1e-9
+        )
+        np.testing.assert_allclose(np.abs(found.transform(X)), np.abs(wanted.transform(X)), atol=1e-4)
+        np.testing.assert_allclose(
+            found.inverse_transform(found.transform(X)), wanted.inverse_transform(wanted.transform(X)), atol=1e-4
+        )
+        assert not found.mean_.any()
+        assert not np.allclose(found.components_, be.PCA(4).fit(X).components_, atol=0.1)
+        assert be.PCA(1, center=False).fit(X[:1]).singular_values_[0] == pytest.approx(np.linalg.norm(X[0]))
+
+    @pytest.mark.parametrize(
+        "parameters", [{}, {"n_components": 3}, {"n_components": 0.7, "whiten": True}, {"center": False}]
+    )
+    @pytest.mark.parametrize("weighted", [False, True])
+    def test_batches_give_what_the_whole_gives(self, parameters, weighted, tmp_path):
+        X = rows_of(mean=1e3)
+        weights = np.random.default_rng(1).uniform(size=len(X)) * 3 if weighted else None
+        whole = be.PCA(**parameters).fit(X, sample_weight=weights)
+        for workdir in (None, tmp_path):
+            batches = be.PCA(**parameters, workdir=workdir)
+            for start, stop in ((0, 40), (40, 41), (41, 300), (300, 600)):
+                part = X[start:stop] if start else da.from_array(X[start:stop], chunks=(7, 5))
+                batches.partial_fit(part, sample_weight=None if weights is None else weights[start:stop])
+            agree(batches, whole, 1e-8)
+            np.testing.assert_allclose(batches.transform(X), whole.transform(X), atol=1e-6)
+        assert (batches.n_samples_, batches.n_features_in_) == (600, 12)
+        with pytest.raises(NotFittedError, match="does not hold the coordinates"):
+            batches.embedding_
+        agree(batches.fit(X[:100]).partial_fit(X[100:]), be.PCA(**parameters).fit(X), 1e-8)
+        with pytest.raises(InputError, match="X has 5 features, but PCA is expecting 12"):
+            batches.partial_fit(X[:, :5])
+        with pytest.raises(InputError, match="does not hold the sums"):
+            pickle.loads(pickle.dumps(batches)).partial_fit(X)
+
+    def test_batches_agree_with_incremental_pca(self):
+        X = rows_of()
+        ours, theirs = be.PCA(), decomposition.IncrementalPCA()
+        for start in range(0, 600, 100):
+            ours.partial_fit(X[start : start + 100])
+            theirs.partial_fit(X[start : start + 100])
+        np.testing.assert_allclose(ours.singular_values_, theirs.singular_values_, rtol=1e-9)
+        np.testing.assert_allclose(ours.mean_, theirs.mean_, atol=1e-12)
+        np.testing.assert_allclose(np.abs(ours.components_), np.abs(theirs.components_), atol=1e-9)
 
 
-@pytest.mark.parametrize(
-    "parameters", [{}, {"n_components": 3}, {"n_components": 0.7, "whiten": True}, {"center": False}]
-)
-@pytest.mark.parametrize("weighted", [False, True])
-def test_batches_give_what_the_whole_gives(parameters, weighted, tmp_path):
-    X = rows_of(mean=1e3)
-    weights = np.random.default_rng(1).uniform(size=len(X)) * 3 if weighted else None
-    whole = be.PCA(**parameters).fit(X, sample_weight=weights)
-    for workdir in (None, tmp_path):
-        batches = be.PCA(**parameters, workdir=workdir)
-        for start, stop in ((0, 40), (40, 41), (41, 300), (300, 600)):
-            part = X[start:stop] if start else da.from_array(X[start:stop], chunks=(7, 5))
-            batches.partial_fit(part, sample_weight=None if weights is None else weights[start:stop])
-        agree(batches, whole, 1e-8)
-        np.testing.assert_allclose(batches.transform(X), whole.transform(X), atol=1e-6)
-    assert (batches.n_samples_, batches.n_features_in_) == (600, 12)
-    with pytest.raises(NotFittedError, match="does not hold the coordinates"):
-        batches.embedding_
-    agree(batches.fit(X[:100]).partial_fit(X[100:]), be.PCA(**parameters).fit(X), 1e-8)
-    with pytest.raises(InputError, match="X has 5 features, but PCA is expecting 12"):
-        batches.partial_fit(X[:, :5])
-    with pytest.raises(InputError, match="does not hold the sums"):
-        pickle.loads(pickle.dumps(batches)).partial_fit(X)
+METHODS = {
+    "pca": lambda: be.PCA(2),
+    "whitened": lambda: be.PCA(2, whiten=True),
+    "nmf": lambda: be.NMF(2),
+    "linearized kernel pca": lambda: be.LinearizedKernelPCA(2),
+}
 
 
-def test_batches_agree_with_incremental_pca():
-    X = rows_of()
-    ours, theirs = be.PCA(), decomposition.IncrementalPCA()
-    for start in range(0, 600, 100):
-        ours.partial_fit(X[start : start + 100])
-        theirs.partial_fit(X[start : start + 100])
-    np.testing.assert_allclose(ours.singular_values_, theirs.singular_values_, rtol=1e-9)
-    np.testing.assert_allclose(ours.mean_, theirs.mean_, atol=1e-12)
-    np.testing.assert_allclose(np.abs(ours.components_), np.abs(theirs.components_), atol=1e-9)
+def rows(n: int = 300) -> np.ndarray:
+    return np.abs(np.random.default_rng(0).normal(size=(n, 5))) + np.arange(5)
+
+
+class TestInverse:
+    """From coordinates back to rows: any kind of input, lazily where it does not lie in memory."""
+
+    @pytest.mark.parametrize("name", METHODS)
+    def test_a_dask_array_comes_back_lazily(self, name, tmp_path):
+        fitted = METHODS[name]().fit(rows())
+        coordinates = fitted.transform(rows())
+        expected = fitted.inverse_transform(coordinates)
+        assert isinstance(expected, np.ndarray)
+        computed = []
+
+        def block(number: int) -> np.ndarray:
+            computed.append(number)
+            return coordinates[100 * number : 100 * (number + 1)]
+
+        blocks = [da.from_delayed(dask.delayed(block)(i), (100, 2), np.float64) for i in range(3)]
+        lazy = fitted.inverse_transform(da.concatenate(blocks).rechunk((100, 1)))
+        assert isinstance(lazy, da.Array)
+        assert computed == []
+        np.testing.assert_array_equal(lazy[:100].compute(), expected[:100])
+        assert computed == [0]
+        assert (lazy.shape, lazy.chunks, lazy.dtype) == ((300, 5), ((100, 100, 100), (5,)), np.float64)
+        np.testing.assert_array_equal(lazy.compute(), expected)
+        fitted.transform_to(rows(), tmp_path / "coordinates.zarr")
+        np.testing.assert_array_equal(fitted.inverse_transform(tmp_path / "coordinates.zarr").compute(), expected)
+        np.testing.assert_array_equal(fitted.inverse_transform(pandas.DataFrame(coordinates)), expected)
+        np.testing.assert_array_equal(fitted.inverse_transform(coordinates[7:8]), expected[7:8])
+        half = fitted.inverse_transform(coordinates.astype(np.float32))
+        assert half.dtype == np.float32
+        np.testing.assert_allclose(half, expected, rtol=1e-5)
+        with pytest.raises(InputError, match=r"shape \(300, 5\), but .* has 2"):
+            fitted.inverse_transform(rows())
+
+    @pytest.mark.parametrize("whiten", [False, True])
+    def test_it_is_the_inverse_of_scikit_learn(self, whiten):
+        theirs, ours = PCA(2, whiten=whiten).fit(rows()), be.PCA(2, whiten=whiten).fit(rows())
+        np.testing.assert_allclose(
+            ours.inverse_transform(ours.embedding_), theirs.inverse_transform(theirs.transform(rows()))
+        )

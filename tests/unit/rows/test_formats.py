@@ -1,134 +1,485 @@
-"""Readers of input formats, and the copy into a checksummed array."""
+"""Formats of rows: what is read, and what is refused."""
 
 from __future__ import annotations
 
 import gzip
+import os
 import struct
+import zipfile
+from io import BytesIO
+from pathlib import Path
+from typing import Any
 
 import dask
 import dask.array as da
+import h5py
 import numpy as np
+import pandas
 import pytest
 import zarr
 
+import bigembed as be
 from bigembed import PCA
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
+from bigembed.rows import reader
 from bigembed.rows.formats import binary as idx
-from bigembed.rows.formats import copying, parquet
-from bigembed.rows.formats.copying import write_dask
+from bigembed.rows.formats import copying, delimited, parquet
+from bigembed.rows.formats.copying import aligned_of, write_dask
+from bigembed.rows.formats.delimited import Quotes, Watched, line_of
 from bigembed.rows.formats.registry import ingest, open_reader
 from bigembed.rows.opening import missing_shards, open_zarr
 from bigembed.rows.reader import Choice
+from bigembed.rows.sparse import group_source
 from bigembed.store.arrays import read_array
 from bigembed.store.attributes import source_of
+from bigembed.store.writing import SEAL
+from tests.unit.rows.written import (
+    COLUMNS,
+    FORMATS,
+    NAMED,
+    TABLES,
+    D,
+    N,
+    anndata_zarr,
+    annotated,
+    csv_file,
+    frame,
+    h5ad_file,
+    hdf5_file,
+    libraries,
+    names_of,
+    netcdf_file,
+    quiet,
+    rows_of,
+    vecs_file,
+)
 
 
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch):
-    """Blocks of 100 rows, so that little data have many; one after the other."""
-    for module in (copying, idx, parquet):
-        monkeypatch.setattr(module, "block_rows", lambda d, itemsize: 100)
-    with dask.config.set(scheduler="synchronous"):
-        yield
+def choice_of(name, **more):
+    return Choice(columns=COLUMNS if name in TABLES else (), **more)
 
 
-def rows_of(dtype, n=1037, d=5):
-    return np.arange(n * d).reshape(n, d).__mod__(120).astype(dtype)
+def stored_rows(path):
+    """Dense rows of an array or of a CSR group."""
+    if (path / "indptr").exists():
+        return group_source(path).read(0, N).toarray()
+    return read_array(path)
 
 
-@pytest.mark.parametrize("dtype", ["f4", "f8", "f2", "u1", "i8", "?", ">f4", ">i2"])
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_npy_keeps_values_and_dtype(tmp_path, dtype, order):
-    rows = np.asarray(rows_of(dtype), order=order)
-    np.save(tmp_path / "rows.npy", rows)
-    assert ingest(tmp_path / "rows.npy", tmp_path / "rows.zarr") == rows.shape
-    array = open_zarr(tmp_path / "rows.zarr")
-    np.testing.assert_array_equal(array[...], rows)
-    assert array.dtype == rows.dtype.newbyteorder("=")
-    assert missing_shards(array) == 0
-    assert not (tmp_path / "rows.zarr.partial").exists()
+class TestEveryFormat:
+    """Every format gives the rows, and the names, that were written; what is bad in it is named before work."""
 
+    @pytest.fixture(autouse=True)
+    def small_blocks(self, monkeypatch):
+        """Blocks of 100 rows, so that little data have many; one after the other."""
+        for module in (copying, parquet):
+            monkeypatch.setattr(module, "block_rows", lambda d, itemsize: 100)
+        monkeypatch.setattr(copying, "VECTOR_ROWS", 70)
+        monkeypatch.setattr(reader, "BLOCK_BYTES", 60 * D * 8)
+        with dask.config.set(scheduler="synchronous"):
+            yield
 
-@pytest.mark.parametrize("chunks", [(1037, 5), (7, 2), (100, 5), (333, 1)])
-@pytest.mark.parametrize("version", [2, 3])
-def test_zarr_of_any_chunks(tmp_path, chunks, version):
-    rows = rows_of("f4") + 1
-    source = zarr.create_array(
-        str(tmp_path / "raw.zarr"), shape=rows.shape, dtype="f4", chunks=chunks, zarr_format=version
+    @pytest.mark.parametrize("name", FORMATS)
+    def test_ingest_keeps_rows_and_names(self, name, tmp_path):
+        libraries(name)
+        FORMATS[name](tmp_path / name, rows_of(), names_of())
+        given = {"ids": "cell"} if name in NAMED else {}
+        assert ingest(tmp_path / name, tmp_path / "out.zarr", choice_of(name), given) == (N, D)
+        np.testing.assert_array_equal(stored_rows(tmp_path / "out.zarr"), rows_of())
+        found = aligned_of(tmp_path / "out.zarr")
+        if name == "rows.fvecs":
+            assert found == {}
+        else:
+            assert found == {"ids": tmp_path / "out-ids.zarr"}
+            assert read_array(found["ids"]).tolist() == names_of()
+            assert {*open_zarr(found["ids"]).attrs} == {SEAL}
+        assert not list(tmp_path.glob("*.partial"))
+
+    @pytest.mark.parametrize("name", FORMATS)
+    @pytest.mark.parametrize(("start", "stop"), [(0, N), (0, 1), (99, 101), (N - 1, N), (133, 402)])
+    def test_any_range_of_rows_is_that_range(self, name, start, stop, tmp_path):
+        libraries(name)
+        FORMATS[name](tmp_path / name, rows_of(), names_of())
+        found = list(open_reader(tmp_path / name, choice_of(name)).stream(start, stop))
+        np.testing.assert_array_equal(np.concatenate(found), rows_of()[start:stop])
+        if name not in ("rows.fvecs", "rows.csv", "rows.csv.gz") and stop - start > 200:
+            assert max(map(len, found)) <= 100  # no piece is much of it
+
+    @pytest.mark.parametrize("writer", [h5ad_file, anndata_zarr])
+    def test_anndata_arrays_are_chosen(self, writer, tmp_path):
+        libraries("rows.h5ad")
+        path = tmp_path / ("a.h5ad" if writer is h5ad_file else "a.zarr")
+        writer(path, rows_of(), names_of(), "dense")
+        for name, wanted in {"X": rows_of(), "layers/twice": 2 * rows_of(), "obsm/X_two": rows_of()[:, :2]}.items():
+            found = open_reader(path, Choice(array=(name,), fill_absent=True))
+            np.testing.assert_array_equal(np.concatenate(list(found.stream(0, N))), wanted)
+        with pytest.raises(InputError, match=r"no array layers/none; there are X \(517, 6\) float64, layers/twice"):
+            open_reader(path, Choice(array=("layers/none",)))
+        with pytest.raises(InputError, match="columns cannot be chosen in AnnData; in it can be chosen: array"):
+            open_reader(path, Choice(columns=("a",)))
+
+    @pytest.mark.parametrize("writer", [h5ad_file, anndata_zarr])
+    def test_sparse_rows_stay_sparse_unless_dense_is_asked(self, writer, tmp_path):
+        libraries("rows.h5ad")
+        path = tmp_path / ("a.h5ad" if writer is h5ad_file else "a.zarr")
+        writer(path, rows_of(), names_of())
+        ingest(path, tmp_path / "sparse.zarr")
+        source = group_source(tmp_path / "sparse.zarr")
+        assert source.entries == np.count_nonzero(rows_of())
+        ingest(path, tmp_path / "dense.zarr", Choice(dense=True))
+        np.testing.assert_array_equal(read_array(tmp_path / "dense.zarr"), rows_of())
+        ingest(tmp_path / "sparse.zarr", tmp_path / "again.zarr", Choice(dense=True))
+        np.testing.assert_array_equal(read_array(tmp_path / "again.zarr"), rows_of())
+
+    def test_rows_by_columns_are_refused_with_what_to_do(self, tmp_path):
+        libraries("rows.h5ad")
+        h5ad_file(tmp_path / "a.h5ad", rows_of(), names_of(), "csc")
+        with pytest.raises(InputError, match=r"csc_matrix.*tocsr\(\)"):
+            open_reader(tmp_path / "a.h5ad")
+
+    def test_an_anndata_without_x(self, tmp_path):
+        ad = pytest.importorskip("anndata")
+        pd = pytest.importorskip("pandas")
+        with quiet():
+            ad.AnnData(obs=pd.DataFrame(index=["a", "b"])).write_h5ad(tmp_path / "a.h5ad")
+        with pytest.raises(InputError, match="no array X; there are nothing"):
+            open_reader(tmp_path / "a.h5ad")
+
+    def test_obs_columns_are_vectors(self, tmp_path):
+        libraries("rows.h5ad")
+        h5ad_file(tmp_path / "a.h5ad", rows_of(), names_of())
+        ingest(tmp_path / "a.h5ad", tmp_path / "out.zarr", aligned={"labels": "kind", "weights": "depth"})
+        assert read_array(tmp_path / "out-labels.zarr").tolist() == [f"kind {number % 3}" for number in range(N)]
+        assert read_array(tmp_path / "out-weights.zarr").tolist() == list(range(N))
+        found = annotated(rows_of(), names_of())
+        found.obs["kind"] = found.obs["kind"].where(np.arange(N) != 5)
+        with quiet():
+            found.write_h5ad(tmp_path / "b.h5ad")
+        with pytest.raises(InputError, match="obs/kind has no value in 1"):
+            ingest(tmp_path / "b.h5ad", tmp_path / "b.zarr", aligned={"labels": "kind"})
+        assert not (tmp_path / "b.zarr").exists()
+
+    # ---------------------------------------------------------------------------------------- HDF5
+
+    @pytest.mark.parametrize("chunks", [None, (1, D), (50, 3), (N, 1), (N, D)])
+    def test_hdf5_of_any_chunks(self, chunks, tmp_path):
+        pytest.importorskip("h5py")
+        hdf5_file(tmp_path / "rows.h5", rows_of(), names_of(), chunks)
+        found = open_reader(tmp_path / "rows.h5")
+        assert found.grain == (chunks[0] if chunks else 1)
+        np.testing.assert_array_equal(np.concatenate(list(found.stream(0, N))), rows_of())
+
+    def test_hdf5_refusals(self, tmp_path):
+        h5py = pytest.importorskip("h5py")
+        path = tmp_path / "rows.h5"
+        with h5py.File(path, "w") as file:
+            file["a/three"], file["two"], file["other"] = np.zeros((2, 3, 4)), np.zeros((5, 2)), np.zeros((4, 2))
+            file["text"] = np.array([["a", "b"]], dtype="S1")
+            file["none"] = np.zeros((0, 3))
+        with pytest.raises(
+            InputError, match=r"3 datasets could be the rows; choose one \(array\).*a/three \(2, 3, 4\)"
+        ):
+            open_reader(path)
+        with pytest.raises(InputError, match=r"no dataset b; there are a/three"):
+            open_reader(path, Choice(array=("b",)))
+        with pytest.raises(InputError, match=r"a/three: shape \(2, 3, 4\).*2-dimensional"):
+            open_reader(path, Choice(array=("a/three",)))
+        with pytest.raises(InputError, match=r"text holds \(1, 2\) \|S1; rows are numbers"):
+            open_reader(path, Choice(array=("text",)))
+        with pytest.raises(InputError, match="at least one row"):
+            open_reader(path, Choice(array=("none",)))
+        whole = tmp_path / "whole.h5"
+        hdf5_file(whole, rows_of(), names_of())
+        content = whole.read_bytes()
+        (tmp_path / "short.h5").write_bytes(content[: len(content) // 2])
+        with pytest.raises(DamagedError, match="truncated or damaged HDF5"):
+            open_reader(tmp_path / "short.h5")
+        (tmp_path / "other.h5").write_bytes(b"not at all")
+        with pytest.raises(InputError, match="not an HDF5 file"):
+            open_reader(tmp_path / "other.h5")
+        damaged = bytearray(content)
+        with h5py.File(whole) as file:
+            place = file["group/rows"].id.get_chunk_info(3)
+        damaged[place.byte_offset : place.byte_offset + place.size] = bytes(place.size)
+        (tmp_path / "damaged.h5").write_bytes(damaged)
+        with pytest.raises(DamagedError, match="of group/rows cannot be read"):
+            ingest(tmp_path / "damaged.h5", tmp_path / "out.zarr")
+        assert not (tmp_path / "out.zarr").exists()
+
+    def test_hdf5_links_are_not_followed(self, tmp_path):
+        h5py = pytest.importorskip("h5py")
+        with h5py.File(tmp_path / "rows.h5", "w") as file:
+            file["a/rows"] = rows_of()
+            file["a/up"] = h5py.SoftLink("/")
+            file["lost"] = h5py.SoftLink("/nowhere")
+            file["far"] = h5py.ExternalLink("none.h5", "/rows")
+        assert open_reader(tmp_path / "rows.h5").array == "a/rows"
+
+    def test_an_h5ad_of_somebody_else(self, tmp_path):
+        h5py = pytest.importorskip("h5py")
+        with h5py.File(tmp_path / "a.h5ad", "w") as file:
+            file["X"] = rows_of()
+        found = open_reader(tmp_path / "a.h5ad")
+        assert (found.shape, found.row_ids) == ((N, D), None)
+
+    # ------------------------------------------------------------------------------------------ CSV
+
+    @pytest.mark.parametrize(
+        ("text", "wanted"),
+        [
+            ("1,2\n3,4\n", [[1, 2], [3, 4]]),
+            ("a,b\r\n1,2\r\n3,4", [[1, 2], [3, 4]]),
+            ("a;b\n1;2\n\n3;4\n", [[1, 2], [3, 4]]),
+            ('\ufeff"a, x","b\ny"\n1,2\n3,4e-3\n', [[1, 2], [3, 0.004]]),
+            ("a;b\n1;2\n1,5;-2,5\n", [[1, 2], [1.5, -2.5]]),
+            ("a;b\n1e3;2\n1;2.5\n", [[1000, 2], [1, 2.5]]),
+        ],
     )
-    source[...] = rows
-    ingest(tmp_path / "raw.zarr", tmp_path / "rows.zarr")
-    np.testing.assert_array_equal(read_array(tmp_path / "rows.zarr"), rows)
+    def test_csv_with_and_without_names(self, text, wanted, tmp_path):
+        pytest.importorskip("pyarrow")
+        (tmp_path / "rows.csv").write_bytes(text.encode())
+        found = open_reader(tmp_path / "rows.csv")
+        assert found.shape == (2, 2)
+        np.testing.assert_array_equal(np.concatenate(list(found.stream(0, 2))), wanted)
 
-
-def test_absent_chunks_are_refused_or_filled_on_demand(tmp_path):
-    source = zarr.create_array(str(tmp_path / "raw.zarr"), shape=(30, 2), dtype="f4", chunks=(10, 2), fill_value=7)
-    source[:10] = 1.0
-    with pytest.raises(DamagedError, match="--fill-absent"):
-        ingest(tmp_path / "raw.zarr", tmp_path / "rows.zarr")
-    assert not (tmp_path / "rows.zarr").exists()
-    ingest(tmp_path / "raw.zarr", tmp_path / "rows.zarr", Choice(fill_absent=True))
-    assert read_array(tmp_path / "rows.zarr").sum() == 20 + 40 * 7
-
-
-@pytest.mark.parametrize("group", [50, 100, 333, 2000])
-@pytest.mark.parametrize("folder", [False, True])
-def test_parquet_of_any_row_groups(tmp_path, group, folder):
-    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    rows = rows_of("f4")
-    table = pa.table({f"x{j}": rows[:, j] for j in range(5)})
-    source = tmp_path / "rows.parquet"
-    if folder:
-        source = tmp_path / "rows"
-        source.mkdir()
-        pq.write_table(table.slice(0, 437), source / "a.parquet", row_group_size=group)
-        pq.write_table(table.slice(437), source / "b.parquet", row_group_size=group)
-    else:
-        pq.write_table(table, source, row_group_size=group)
-    ingest(source, tmp_path / "rows.zarr")
-    found = read_array(tmp_path / "rows.zarr")
-    np.testing.assert_array_equal(found, rows)
-    assert found.dtype == np.float32
-    ingest(
-        source,
-        tmp_path / "two.zarr",
-        Choice(
-            columns=(
-                "x3",
-                "x1",
-            )
-        ),
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("", "empty"),
+            ("\n", "empty"),
+            ("a,b\n", "at least one row"),
+            ("a,b\n1,2\n3\n", "(?s)Expected 2 columns.*needs 2 fields"),
+            ("a,a\n1,2\n", "several columns are called a"),
+            ("a,\n1,2\n", "column 2 has no name"),
+            ("a,b\n1,x\n", "(?s)In column b: Row #2: .*invalid value 'x'.*choose columns.*'one_hot'"),
+            ('"a,b\n' + 40_000 * "1,2\n", r"no lines of a table .*Is a quote never closed\?"),
+            ("a,b\n1,2\n3,\n", r"values are missing in the columns b \(1\): in 1 of 2 rows, which are 1 "),
+            ("a,b\n1,2\nNaN,2\n", r"in the columns a \(1\)"),
+        ],
     )
-    np.testing.assert_array_equal(read_array(tmp_path / "two.zarr"), rows[:, [3, 1]])
+    def test_csv_refusals(self, text, message, tmp_path):
+        pytest.importorskip("pyarrow")
+        (tmp_path / "rows.csv").write_text(text)
+        with pytest.raises(InputError, match=message):
+            ingest(tmp_path / "rows.csv", tmp_path / "out.zarr")
+        assert not (tmp_path / "out.zarr").exists()
 
-
-def test_parquet_refusals_name_every_column(tmp_path):
-    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    pq.write_table(pa.table({"a": ["x", "y"], "b": [1, 2], "c": [[1], [2]]}), tmp_path / "text.parquet")
-    with pytest.raises(InputError, match=r"a \(string\), c \(list"):
-        open_reader(tmp_path / "text.parquet")
-    pq.write_table(pa.table({"a": [1, None], "b": [1, 2]}), tmp_path / "null.parquet")
-    with pytest.raises(InputError, match="missing"):
-        ingest(tmp_path / "null.parquet", tmp_path / "rows.zarr")
-    with pytest.raises(InputError, match="no columns q; there are a int64, b int64"):
-        open_reader(
-            tmp_path / "null.parquet",
-            Choice(
-                columns=(
-                    "a",
-                    "q",
-                )
-            ),
+    @pytest.mark.parametrize("piece", [4, 7, 1 << 20])
+    @pytest.mark.parametrize(
+        ("text", "place"),
+        [
+            ('a,b\n1,"x\n2,y\n3,z\n', 6),  # (up to the end)
+            ('a,b\n1,"x\n2,y\n3,"z"\n', 6),  # (up to the quote that opens another)
+            ('a,b\r1,"x""\r2,y\r3,"z"\r', 6),
+            ('\ufeff"a,b\n1,2\n', 3),
+            ('a,b\n1,x\n2,"y', 10),
+            ('a,b\n1,"x\ny"\n2,"p, q"\n3,"""r"""\n4,""\n', None),
+            ('a,b\n1,5" pipe\n2,"x"y\n3, "z\n4,""""\n', None),  # (no field goes over lines)
+            ('\ufeff"a","b"', None),
+        ],
+    )
+    def test_quotes_that_are_never_closed(self, text, place, piece):
+        quotes, data = Quotes(","), text.encode()
+        file = Watched(BytesIO(data), quotes)
+        while file.read(piece):
+            pass
+        quotes.end()
+        assert quotes.wrong == place
+        assert place is None or line_of(BytesIO(data), place) == 1 + data[:place].count(b"\n") + data[:place].count(
+            b"\r"
         )
-    (tmp_path / "bad.parquet").write_bytes(b"nothing")
-    with pytest.raises(InputError, match="not readable as Parquet"):
-        open_reader(tmp_path / "bad.parquet")
+
+    @pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz"])
+    @pytest.mark.parametrize("places", [[60], [60, 80], [99], [0]])
+    def test_rows_behind_an_open_quote_are_not_lost(self, places, name, tmp_path):
+        pytest.importorskip("pyarrow")
+        lines = [
+            "a,b,name",
+            *(f"{number},{number % 11},{chr(34) * (number in places)}n{number}" for number in range(100)),
+        ]
+        opened = gzip.open if name.endswith(".gz") else open
+        with opened(tmp_path / name, "wt") as file:
+            file.write("\n".join(lines) + "\n")
+        with pytest.raises(
+            InputError, match=f"line {places[0] + 2}: the quote that opens a field there is never closed"
+        ):
+            ingest(tmp_path / name, tmp_path / "out.zarr", Choice(columns=("a", "b")), {"ids": "name"})
+        assert not (tmp_path / "out.zarr").exists()
+
+    @pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz", "rows.parquet", "folder"])
+    def test_all_that_is_missing_in_a_table_is_counted(self, name, tmp_path, monkeypatch):
+        """Of every batch and every file, not of the one in which it is met; only in the columns that are wanted."""
+        pytest.importorskip("pyarrow")
+        monkeypatch.setattr(delimited, "PIECE_BYTES", 1 << 10)
+        rows = rows_of()
+        rows[[150, 151, *range(200, 255)], 3] = np.nan
+        rows[[7, 151, 400], 1] = np.nan
+        rows[:, 0] = np.nan
+        if name == "folder":
+            (tmp_path / name).mkdir()
+            for number, part in enumerate(np.array_split(np.arange(N), 3)):
+                table = frame(rows[part], list(np.array(names_of())[part]))
+                table.to_parquet(tmp_path / name / f"{number}.parquet", row_group_size=50)
+        else:
+            FORMATS[name](tmp_path / name, rows, names_of())
+        said = r"x1 \(3\), x3 \(57\): in 59 of 517 rows, which are 7, 150, 151, 200, 201, … \(counted from 0\)"
+        with pytest.raises(InputError, match=said) as error:
+            ingest(tmp_path / name, tmp_path / "out.zarr", Choice(columns=("x1", "x2", "x3")))
+        assert error.value.args[0].count(".parquet") == {"rows.parquet": 1, "folder": 3}.get(name, 0)
+        ingest(tmp_path / name, tmp_path / "out.zarr", Choice(columns=("x2",)))
+
+    def test_ids_of_a_parquet_that_are_categories_or_no_text(self, tmp_path):
+        pytest.importorskip("pyarrow")
+        rows = pandas.DataFrame({"a": [1.0, 2.0], "name": pandas.Categorical(["x", "y"]), "list": [[1], [2]]})
+        rows.assign(bytes=[b"\xff", b"b"]).to_parquet(tmp_path / "rows.parquet")
+        ingest(tmp_path / "rows.parquet", tmp_path / "rows.zarr", Choice(columns=("a",)), {"ids": "name"})
+        assert read_array(tmp_path / "rows-ids.zarr").tolist() == ["x", "y"]
+        for name in ("list", "bytes"):
+            with pytest.raises(InputError, match=f"column {name} .* cannot be made text"):
+                ingest(tmp_path / "rows.parquet", tmp_path / "out.zarr", Choice(columns=("a",)), {"ids": name})
+
+    def test_csv_columns_are_chosen_by_name(self, tmp_path):
+        pytest.importorskip("pyarrow")
+        csv_file(tmp_path / "rows.csv", rows_of(), names_of())
+        found = open_reader(tmp_path / "rows.csv", Choice(columns=("x3", "x1")))
+        np.testing.assert_array_equal(np.concatenate(list(found.stream(0, N))), rows_of()[:, [3, 1]])
+        with pytest.raises(InputError, match="no columns y; there are cell, x0"):
+            open_reader(tmp_path / "rows.csv", Choice(columns=("y",)))
+        by_default = open_reader(tmp_path / "rows.csv", Choice(aligned=("cell", "kind")))
+        assert by_default.shape == (N, D)
+
+    # --------------------------------------------------------------------------------------- netCDF
+
+    @pytest.fixture(params=["NETCDF3_CLASSIC", "NETCDF4"])
+    def grid(self, request, tmp_path):
+        """Two fields (time, lat, lon), one of them packed; a third one with a missing value."""
+        netcdf = pytest.importorskip("netCDF4")
+        generator = np.random.default_rng(0)
+        u, v = generator.normal(size=(7, 5, 11)).astype("f4"), generator.integers(-900, 900, (7, 5, 11)) / 100
+        with netcdf.Dataset(tmp_path / "grid.nc", "w", format=request.param) as file:
+            for name, size in (("time", 7), ("lat", 5), ("lon", 11)):
+                file.createDimension(name, size)
+            dimensions = ("time", "lat", "lon")
+            file.createVariable("u", "f4", dimensions)[:] = u
+            packed = file.createVariable("v", "i2", dimensions)
+            packed.scale_factor, packed.add_offset = 0.01, 1.0
+            packed[:] = v
+            holed = file.createVariable("w", "f4", dimensions, fill_value=-99)
+            holed[:] = np.ma.masked_where(u > 1.5, u)
+            file.createVariable("lat", "f4", ("lat",))[:] = np.arange(5)
+        return tmp_path / "grid.nc", u, v, int((u > 1.5).sum())
+
+    def test_netcdf_variables_become_columns_scaled(self, grid):
+        path, u, v, _ = grid
+        found = open_reader(path, Choice(array=("u", "v")))
+        assert found.shape == (385, 2)
+        for start, stop in ((0, 385), (3, 60), (54, 56), (384, 385)):
+            rows = np.concatenate(list(found.stream(start, stop)))
+            np.testing.assert_array_equal(rows[:, 0], u.ravel()[start:stop])
+            np.testing.assert_allclose(rows[:, 1], v.ravel()[start:stop], atol=1e-9)
+            assert np.abs(rows[:, 1] - v.ravel()[start:stop] * 100).max() > 1  # the packed numbers are not those
+
+    @pytest.mark.parametrize(("rows", "shape"), [(("time",), (7, 55)), (("time", "lat"), (35, 11))])
+    def test_netcdf_dimensions_make_the_rows(self, grid, rows, shape):
+        path, u, _, _ = grid
+        found = open_reader(path, Choice(array=("u",), rows=rows))
+        assert found.shape == shape
+        np.testing.assert_array_equal(np.concatenate(list(found.stream(0, shape[0]))), u.reshape(shape))
+        np.testing.assert_array_equal(np.concatenate(list(found.stream(2, 5))), u.reshape(shape)[2:5])
+
+    def test_netcdf_refusals(self, grid, tmp_path):
+        path, _, _, missing = grid
+        with pytest.raises(InputError, match=rf"{missing} of 385 values of w are missing"):
+            ingest(path, tmp_path / "out.zarr", Choice(array=("u", "w")))
+        assert not (tmp_path / "out.zarr").exists()
+        with pytest.raises(InputError, match=r"choose the variables \(array\).*u \(time 7, lat 5, lon 11\) float32"):
+            open_reader(path)
+        with pytest.raises(InputError, match=r"u has the dimensions \(time 7, lat 5, lon 11\).*rows = 'time'"):
+            open_reader(path, Choice(array=("u",)))
+        with pytest.raises(InputError, match="rows lon are not such"):
+            open_reader(path, Choice(array=("u",), rows=("lon",)))
+        with pytest.raises(InputError, match="if they have one shape"):
+            open_reader(path, Choice(array=("u", "lat")))
+        with pytest.raises(InputError, match="no variables of numbers none"):
+            open_reader(path, Choice(array=("none",)))
+        (tmp_path / "bad.nc").write_bytes(b"no such format")
+        with pytest.raises(InputError, match="not readable as netCDF"):
+            open_reader(tmp_path / "bad.nc")
+
+    # ----------------------------------------------------------------------------------------- vecs
+
+    def test_vecs_refusals(self, tmp_path):
+        path = tmp_path / "rows.fvecs"
+        vecs_file(path, rows_of(), names_of())
+        content = path.read_bytes()
+        path.write_bytes(content[:-3])
+        with pytest.raises(DamagedError, match="not a whole number of rows of 6"):
+            open_reader(path)
+        path.write_bytes(b"")
+        with pytest.raises(InputError, match="not a fvecs file"):
+            open_reader(path)
+        damaged = bytearray(content)
+        damaged[28 * 300] = 7
+        path.write_bytes(damaged)
+        with pytest.raises(DamagedError, match="row 300 says that it has 7 entries"):
+            ingest(path, tmp_path / "out.zarr")
+
+    @pytest.mark.parametrize(("suffix", "dtype"), [("bvecs", "u1"), ("ivecs", "i4")])
+    def test_vecs_of_bytes_and_integers(self, suffix, dtype, tmp_path):
+        rows = np.arange(60, dtype=dtype).reshape(20, 3)
+        body = np.zeros(20, np.dtype([("length", "<i4"), ("values", dtype, (3,))]))
+        body["length"], body["values"] = 3, rows
+        (tmp_path / f"rows.{suffix}").write_bytes(body.tobytes())
+        ingest(tmp_path / f"rows.{suffix}", tmp_path / "out.zarr")
+        np.testing.assert_array_equal(read_array(tmp_path / "out.zarr"), rows)
+        assert open_zarr(tmp_path / "out.zarr").dtype == dtype
+
+    # ------------------------------------------------------------------------------------------ ids
+
+    def test_ids_that_repeat_or_are_missing_are_an_error_before_the_rows(self, tmp_path):
+        pytest.importorskip("pyarrow")
+        for number, (names, message) in enumerate(
+            [
+                ([*names_of()[:-1], names_of()[3]], rf"1 of them name several rows: '{names_of()[3]}' \(rows 3, 516\)"),
+                ([*names_of()[:-1], ""], "missing"),
+            ]
+        ):
+            csv_file(tmp_path / f"{number}.csv", rows_of(), names)
+            with pytest.raises(InputError, match=message):
+                ingest(tmp_path / f"{number}.csv", tmp_path / "out.zarr", choice_of("rows.csv"), {"ids": "cell"})
+            assert sorted(path.name for path in tmp_path.glob("out*")) == []
+
+    def test_ids_of_numbers_and_from_a_file_of_their_own(self, tmp_path):
+        np.save(tmp_path / "rows.npy", rows_of())
+        np.save(tmp_path / "ids.npy", np.arange(N)[::-1])
+        ingest(tmp_path / "rows.npy", tmp_path / "out.zarr", aligned={"ids": str(tmp_path / "ids.npy")})
+        assert read_array(tmp_path / "out-ids.zarr").tolist() == list(range(N))[::-1]
+        np.save(tmp_path / "short.npy", np.arange(N - 1))
+        with pytest.raises(InputError, match=r"one entry for each of the 517 rows"):
+            ingest(tmp_path / "rows.npy", tmp_path / "two.zarr", aligned={"ids": str(tmp_path / "short.npy")})
+        with pytest.raises(MissingPathError, match="no such path"):
+            ingest(tmp_path / "rows.npy", tmp_path / "two.zarr", aligned={"ids": str(tmp_path / "none.npy")})
+        np.save(tmp_path / "halves.npy", np.arange(N) / 2)
+        with pytest.raises(InputError, match="text or whole numbers"):
+            ingest(tmp_path / "rows.npy", tmp_path / "two.zarr", aligned={"ids": str(tmp_path / "halves.npy")})
+        with pytest.raises(ExistingOutputError, match=r"out-ids\.zarr"):
+            ingest(tmp_path / "rows.npy", tmp_path / "out.zarr", aligned={"ids": str(tmp_path / "ids.npy")})
+
+    def test_a_name_that_is_not_there_lists_those_that_are(self, tmp_path):
+        libraries("rows.parquet")
+        frame(rows_of(), names_of()).to_parquet(tmp_path / "rows.parquet")
+        with pytest.raises(MissingPathError, match=r"ids 'nme': no such path.*cell .*string, x0 double"):
+            ingest(tmp_path / "rows.parquet", tmp_path / "out.zarr", choice_of("rows.parquet"), {"ids": "nme"})
+
+    def test_netcdf_ids_and_length(self, tmp_path):
+        libraries("rows.nc")
+        netcdf_file(tmp_path / "rows.nc", rows_of(), names_of())
+        ingest(tmp_path / "rows.nc", tmp_path / "out.zarr", aligned={"ids": "cell"})
+        assert read_array(tmp_path / "out-ids.zarr").tolist() == names_of()
 
 
-def test_parquet_mixed_types_take_the_common_dtype(tmp_path):
-    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    pq.write_table(pa.table({"a": np.arange(3, dtype="i4"), "b": np.ones(3, "f4")}), tmp_path / "m.parquet")
-    assert open_reader(tmp_path / "m.parquet").dtype == np.float64
+def rows_of_formats(dtype, n=1037, d=5):
+    return np.arange(n * d).reshape(n, d).__mod__(120).astype(dtype)
 
 
 def idx_bytes(array):
@@ -138,122 +489,366 @@ def idx_bytes(array):
     return head + array.astype(array.dtype.newbyteorder(">")).tobytes()
 
 
-@pytest.mark.parametrize("dtype", ["u1", "i2", "f4"])
-@pytest.mark.parametrize("packed", [True, False])
-def test_idx_items_become_rows(tmp_path, dtype, packed):
-    images = rows_of(dtype, 512, 12).reshape(512, 3, 4)
-    path = tmp_path / ("train-images-idx3-ubyte" + (".gz" if packed else ""))
-    path.write_bytes(gzip.compress(idx_bytes(images)) if packed else idx_bytes(images))
-    assert ingest(path, tmp_path / "rows.zarr") == (512, 12)
-    np.testing.assert_array_equal(read_array(tmp_path / "rows.zarr"), images.reshape(512, 12))
-    assert open_zarr(tmp_path / "rows.zarr").dtype == np.dtype(dtype)
+class TestFormats:
+    """Readers of input formats, and the copy into a checksummed array."""
+
+    @pytest.fixture(autouse=True)
+    def small_blocks(self, monkeypatch):
+        """Blocks of 100 rows, so that little data have many; one after the other."""
+        for module in (copying, idx, parquet):
+            monkeypatch.setattr(module, "block_rows", lambda d, itemsize: 100)
+        with dask.config.set(scheduler="synchronous"):
+            yield
+
+    @pytest.mark.parametrize("dtype", ["f4", "f8", "f2", "u1", "i8", "?", ">f4", ">i2"])
+    @pytest.mark.parametrize("order", ["C", "F"])
+    def test_npy_keeps_values_and_dtype(self, tmp_path, dtype, order):
+        rows = np.asarray(rows_of_formats(dtype), order=order)
+        np.save(tmp_path / "rows.npy", rows)
+        assert ingest(tmp_path / "rows.npy", tmp_path / "rows.zarr") == rows.shape
+        array = open_zarr(tmp_path / "rows.zarr")
+        np.testing.assert_array_equal(array[...], rows)
+        assert array.dtype == rows.dtype.newbyteorder("=")
+        assert missing_shards(array) == 0
+        assert not (tmp_path / "rows.zarr.partial").exists()
+
+    @pytest.mark.parametrize("chunks", [(1037, 5), (7, 2), (100, 5), (333, 1)])
+    @pytest.mark.parametrize("version", [2, 3])
+    def test_zarr_of_any_chunks(self, tmp_path, chunks, version):
+        rows = rows_of_formats("f4") + 1
+        source = zarr.create_array(
+            str(tmp_path / "raw.zarr"), shape=rows.shape, dtype="f4", chunks=chunks, zarr_format=version
+        )
+        source[...] = rows
+        ingest(tmp_path / "raw.zarr", tmp_path / "rows.zarr")
+        np.testing.assert_array_equal(read_array(tmp_path / "rows.zarr"), rows)
+
+    def test_absent_chunks_are_refused_or_filled_on_demand(self, tmp_path):
+        source = zarr.create_array(str(tmp_path / "raw.zarr"), shape=(30, 2), dtype="f4", chunks=(10, 2), fill_value=7)
+        source[:10] = 1.0
+        with pytest.raises(DamagedError, match="--fill-absent"):
+            ingest(tmp_path / "raw.zarr", tmp_path / "rows.zarr")
+        assert not (tmp_path / "rows.zarr").exists()
+        ingest(tmp_path / "raw.zarr", tmp_path / "rows.zarr", Choice(fill_absent=True))
+        assert read_array(tmp_path / "rows.zarr").sum() == 20 + 40 * 7
+
+    @pytest.mark.parametrize("group", [50, 100, 333, 2000])
+    @pytest.mark.parametrize("folder", [False, True])
+    def test_parquet_of_any_row_groups(self, tmp_path, group, folder):
+        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        rows = rows_of_formats("f4")
+        table = pa.table({f"x{j}": rows[:, j] for j in range(5)})
+        source = tmp_path / "rows.parquet"
+        if folder:
+            source = tmp_path / "rows"
+            source.mkdir()
+            pq.write_table(table.slice(0, 437), source / "a.parquet", row_group_size=group)
+            pq.write_table(table.slice(437), source / "b.parquet", row_group_size=group)
+        else:
+            pq.write_table(table, source, row_group_size=group)
+        ingest(source, tmp_path / "rows.zarr")
+        found = read_array(tmp_path / "rows.zarr")
+        np.testing.assert_array_equal(found, rows)
+        assert found.dtype == np.float32
+        ingest(
+            source,
+            tmp_path / "two.zarr",
+            Choice(
+                columns=(
+                    "x3",
+                    "x1",
+                )
+            ),
+        )
+        np.testing.assert_array_equal(read_array(tmp_path / "two.zarr"), rows[:, [3, 1]])
+
+    def test_parquet_refusals_name_every_column(self, tmp_path):
+        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        pq.write_table(pa.table({"a": ["x", "y"], "b": [1, 2], "c": [[1], [2]]}), tmp_path / "text.parquet")
+        with pytest.raises(InputError, match=r"a \(string\), c \(list"):
+            open_reader(tmp_path / "text.parquet")
+        pq.write_table(pa.table({"a": [1, None], "b": [1, 2]}), tmp_path / "null.parquet")
+        with pytest.raises(InputError, match="missing"):
+            ingest(tmp_path / "null.parquet", tmp_path / "rows.zarr")
+        with pytest.raises(InputError, match="no columns q; there are a int64, b int64"):
+            open_reader(
+                tmp_path / "null.parquet",
+                Choice(
+                    columns=(
+                        "a",
+                        "q",
+                    )
+                ),
+            )
+        (tmp_path / "bad.parquet").write_bytes(b"nothing")
+        with pytest.raises(InputError, match="not readable as Parquet"):
+            open_reader(tmp_path / "bad.parquet")
+
+    def test_parquet_mixed_types_take_the_common_dtype(self, tmp_path):
+        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        pq.write_table(pa.table({"a": np.arange(3, dtype="i4"), "b": np.ones(3, "f4")}), tmp_path / "m.parquet")
+        assert open_reader(tmp_path / "m.parquet").dtype == np.float64
+
+    @pytest.mark.parametrize("dtype", ["u1", "i2", "f4"])
+    @pytest.mark.parametrize("packed", [True, False])
+    def test_idx_items_become_rows(self, tmp_path, dtype, packed):
+        images = rows_of_formats(dtype, 512, 12).reshape(512, 3, 4)
+        path = tmp_path / ("train-images-idx3-ubyte" + (".gz" if packed else ""))
+        path.write_bytes(gzip.compress(idx_bytes(images)) if packed else idx_bytes(images))
+        assert ingest(path, tmp_path / "rows.zarr") == (512, 12)
+        np.testing.assert_array_equal(read_array(tmp_path / "rows.zarr"), images.reshape(512, 12))
+        assert open_zarr(tmp_path / "rows.zarr").dtype == np.dtype(dtype)
+
+    def test_idx_refusals(self, tmp_path):
+        labels = tmp_path / "labels-idx1-ubyte"
+        labels.write_bytes(idx_bytes(np.arange(9, dtype="u1")))
+        with pytest.raises(InputError, match="labels"):
+            open_reader(labels)
+        short = tmp_path / "short-idx3-ubyte"
+        short.write_bytes(idx_bytes(np.zeros((500, 2, 2), "u1"))[:-7])
+        with pytest.raises(DamagedError, match=r"header promises|not as long as its header"):
+            ingest(short, tmp_path / "rows.zarr")
+        assert list(tmp_path.glob("rows*")) == []
+        whole = gzip.compress(idx_bytes(rows_of_formats("u1", 500, 4).reshape(500, 2, 2)))
+        cut = tmp_path / "cut-idx3-ubyte.gz"
+        cut.write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(DamagedError):
+            ingest(cut, tmp_path / "rows.zarr")
+
+    def test_refusals(self, tmp_path):
+        with pytest.raises(MissingPathError, match="no such path"):
+            ingest(tmp_path / "none.npy", tmp_path / "out")
+        np.savez(tmp_path / "a.npz", x=np.ones(3))
+        with pytest.raises(InputError, match=r"numpy\.save"):
+            ingest(tmp_path / "a.npz", tmp_path / "out")
+        (tmp_path / "a.txt").write_text("1,2\n")
+        with pytest.raises(InputError, match="Known"):
+            ingest(tmp_path / "a.txt", tmp_path / "out")
+        np.save(tmp_path / "empty.npy", np.ones((0, 3)))
+        with pytest.raises(InputError, match="at least one row"):
+            ingest(tmp_path / "empty.npy", tmp_path / "out")
+        np.save(tmp_path / "one.npy", np.ones(3))
+        with pytest.raises(InputError, match="2-dimensional"):
+            ingest(tmp_path / "one.npy", tmp_path / "out")
+        np.save(tmp_path / "complex.npy", np.ones((3, 3), complex))
+        with pytest.raises(InputError, match="complex"):
+            ingest(tmp_path / "complex.npy", tmp_path / "out")
+        np.save(tmp_path / "object.npy", np.array([[object()]]), allow_pickle=True)
+        with pytest.raises(InputError, match="unpickling"):
+            ingest(tmp_path / "object.npy", tmp_path / "out")
+        (tmp_path / "cut.npy").write_bytes((tmp_path / "one.npy").read_bytes()[:-3])
+        with pytest.raises(InputError):
+            ingest(tmp_path / "cut.npy", tmp_path / "out")
+        zarr.create_group(str(tmp_path / "group.zarr"))
+        with pytest.raises(InputError, match="not a Zarr array"):
+            ingest(tmp_path / "group.zarr", tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+
+    @pytest.mark.parametrize("suffix", [".npy", ".csv", ".parquet", ".h5ad", ".NC"])
+    def test_an_array_of_zarr_is_not_called_a_file_of_another_format(self, suffix, tmp_path):
+        np.save(tmp_path / "a.npy", np.ones((3, 2)))
+        fitted = PCA(1).fit(tmp_path / "a.npy")
+        out = tmp_path / f"out{suffix}"
+        for write in (ingest, fitted.transform_to, PCA(1).fit_transform_to):
+            with pytest.raises(InputError, match=r"an array of Zarr is written there.*ends in \.zarr"):
+                write(tmp_path / "a.npy", out)
+        assert not out.exists()
+
+    def test_existing_destination_is_untouched(self, tmp_path):
+        np.save(tmp_path / "a.npy", np.ones((3, 2)))
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out" / "mine").write_text("x")
+        with pytest.raises(ExistingOutputError):
+            ingest(tmp_path / "a.npy", tmp_path / "out")
+        assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
+
+    def test_damage_of_the_source_is_found_and_nothing_is_left(self, tmp_path):
+        np.save(tmp_path / "a.npy", rows_of_formats("f4"))
+        ingest(tmp_path / "a.npy", tmp_path / "a.zarr")
+        chunk = next(path for path in (tmp_path / "a.zarr" / "c").rglob("*") if path.is_file())
+        content = bytearray(chunk.read_bytes())
+        content[40] ^= 1
+        chunk.write_bytes(content)
+        with pytest.raises(DamagedError):
+            ingest(tmp_path / "a.zarr", tmp_path / "b.zarr")
+        assert not (tmp_path / "b.zarr").exists()
+        assert not (tmp_path / "b.zarr.partial").exists()
+
+    @pytest.mark.parametrize("chunks", [(1037, 5), (7, 2), (250, 1), ((1000, 37), (1, 4))])
+    @pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
+    def test_write_dask_whatever_the_chunks(self, tmp_path, chunks, scheduler):
+        rows = rows_of_formats("f4")
+        with dask.config.set(scheduler=scheduler):
+            write_dask(da.from_array(rows, chunks=chunks), tmp_path / "rows.zarr")
+        np.testing.assert_array_equal(read_array(tmp_path / "rows.zarr"), rows)
+        assert source_of(tmp_path / "rows.zarr") is None
+
+    def test_write_dask_keeps_what_is_whole_and_refuses_what_is_other(self, tmp_path):
+        path = tmp_path / "rows.zarr"
+        write_dask(da.ones((300, 2), chunks=50), path)
+        stamp = (path / "zarr.json").stat().st_mtime_ns
+        write_dask(da.ones((300, 2), chunks=70), path)
+        assert (path / "zarr.json").stat().st_mtime_ns == stamp
+        with pytest.raises(ExistingOutputError, match="holds"):
+            write_dask(da.ones((301, 2)), path)
+
+    def test_a_failing_dask_array_leaves_nothing(self, tmp_path):
+        def broken(block):
+            raise ValueError("broken")
+
+        array = da.ones((300, 2), chunks=50).map_blocks(broken, dtype="f8", meta=np.empty((0, 0)))
+        with pytest.raises(ValueError, match="broken"):
+            write_dask(array, tmp_path / "rows.zarr")
+        assert list(tmp_path.iterdir()) == []
 
 
-def test_idx_refusals(tmp_path):
-    labels = tmp_path / "labels-idx1-ubyte"
-    labels.write_bytes(idx_bytes(np.arange(9, dtype="u1")))
-    with pytest.raises(InputError, match="labels"):
-        open_reader(labels)
-    short = tmp_path / "short-idx3-ubyte"
-    short.write_bytes(idx_bytes(np.zeros((500, 2, 2), "u1"))[:-7])
-    with pytest.raises(DamagedError, match=r"header promises|not as long as its header"):
-        ingest(short, tmp_path / "rows.zarr")
-    assert list(tmp_path.glob("rows*")) == []
-    whole = gzip.compress(idx_bytes(rows_of("u1", 500, 4).reshape(500, 2, 2)))
-    cut = tmp_path / "cut-idx3-ubyte.gz"
-    cut.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DamagedError):
-        ingest(cut, tmp_path / "rows.zarr")
+ROWS = np.random.default_rng(0).normal(size=(6, 3))
 
 
-def test_refusals(tmp_path):
-    with pytest.raises(MissingPathError, match="no such path"):
-        ingest(tmp_path / "none.npy", tmp_path / "out")
-    np.savez(tmp_path / "a.npz", x=np.ones(3))
-    with pytest.raises(InputError, match=r"numpy\.save"):
-        ingest(tmp_path / "a.npz", tmp_path / "out")
-    (tmp_path / "a.txt").write_text("1,2\n")
-    with pytest.raises(InputError, match="Known"):
-        ingest(tmp_path / "a.txt", tmp_path / "out")
-    np.save(tmp_path / "empty.npy", np.ones((0, 3)))
-    with pytest.raises(InputError, match="at least one row"):
-        ingest(tmp_path / "empty.npy", tmp_path / "out")
-    np.save(tmp_path / "one.npy", np.ones(3))
-    with pytest.raises(InputError, match="2-dimensional"):
-        ingest(tmp_path / "one.npy", tmp_path / "out")
-    np.save(tmp_path / "complex.npy", np.ones((3, 3), complex))
-    with pytest.raises(InputError, match="complex"):
-        ingest(tmp_path / "complex.npy", tmp_path / "out")
-    np.save(tmp_path / "object.npy", np.array([[object()]]), allow_pickle=True)
-    with pytest.raises(InputError, match="unpickling"):
-        ingest(tmp_path / "object.npy", tmp_path / "out")
-    (tmp_path / "cut.npy").write_bytes((tmp_path / "one.npy").read_bytes()[:-3])
-    with pytest.raises(InputError):
-        ingest(tmp_path / "cut.npy", tmp_path / "out")
-    zarr.create_group(str(tmp_path / "group.zarr"))
-    with pytest.raises(InputError, match="not a Zarr array"):
-        ingest(tmp_path / "group.zarr", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+def read(path: Path, choice: Choice | None = None) -> np.ndarray:
+    reader = open_reader(path, choice)
+    return np.concatenate(list(reader.stream(0, reader.shape[0])))
 
 
-@pytest.mark.parametrize("suffix", [".npy", ".csv", ".parquet", ".h5ad", ".NC"])
-def test_an_array_of_zarr_is_not_called_a_file_of_another_format(suffix, tmp_path):
-    np.save(tmp_path / "a.npy", np.ones((3, 2)))
-    fitted = PCA(1).fit(tmp_path / "a.npy")
-    out = tmp_path / f"out{suffix}"
-    for write in (ingest, fitted.transform_to, PCA(1).fit_transform_to):
-        with pytest.raises(InputError, match=r"an array of Zarr is written there.*ends in \.zarr"):
-            write(tmp_path / "a.npy", out)
-    assert not out.exists()
+def vector(path: Path, name: str) -> list[Any]:
+    reader: Any = open_reader(path)
+    return np.concatenate(list(reader.vector(name).stream(0, 6))).tolist()
 
 
-def test_existing_destination_is_untouched(tmp_path):
-    np.save(tmp_path / "a.npy", np.ones((3, 2)))
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "mine").write_text("x")
-    with pytest.raises(ExistingOutputError):
-        ingest(tmp_path / "a.npy", tmp_path / "out")
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
+def early(path: Path, sparse: bool) -> Path:
+    """As AnnData 0.6 wrote it: compound tables, categories in uns, attributes of h5sparse."""
+    with h5py.File(path, "w") as file:
+        if sparse:
+            group = file.create_group("X")
+            group.attrs["h5sparse_format"], group.attrs["h5sparse_shape"] = b"csr", np.array([6, 3])
+            group["indptr"], group["indices"] = np.arange(0, 19, 3), np.tile(np.arange(3), 6)
+            group["data"] = ROWS.ravel()
+        else:
+            file["X"] = ROWS
+        obs = np.zeros(6, [("index", "S4"), ("depth", "f4"), ("kind", "i1")])
+        obs["index"], obs["depth"], obs["kind"] = [b"c%d" % i for i in range(6)], np.arange(6), [0, 1, 0, 1, 1, 0]
+        file["obs"], file["uns/kind_categories"] = obs, np.array([b"left", b"right"])
+        var = np.zeros(3, [("index", "S4")])
+        var["index"] = [b"g0", b"g1", b"g2x"]
+        obsm = np.zeros(6, [("X_pca", "f8", (2,)), ("X_one", "f8", (1,))])
+        obsm["X_pca"] = ROWS[:, :2]
+        file["var"], file["obsm"] = var, obsm
+    return path
 
 
-def test_damage_of_the_source_is_found_and_nothing_is_left(tmp_path):
-    np.save(tmp_path / "a.npy", rows_of("f4"))
-    ingest(tmp_path / "a.npy", tmp_path / "a.zarr")
-    chunk = next(path for path in (tmp_path / "a.zarr" / "c").rglob("*") if path.is_file())
-    content = bytearray(chunk.read_bytes())
-    content[40] ^= 1
-    chunk.write_bytes(content)
-    with pytest.raises(DamagedError):
-        ingest(tmp_path / "a.zarr", tmp_path / "b.zarr")
-    assert not (tmp_path / "b.zarr").exists()
-    assert not (tmp_path / "b.zarr.partial").exists()
+class TestEarlyFiles:
+    """Files as other programs, and earlier versions of them, write them."""
+
+    @pytest.mark.parametrize("sparse", [False, True])
+    def test_compound_tables_of_early_anndata(self, sparse: bool, tmp_path: Path) -> None:
+        path = early(tmp_path / "old.h5ad", sparse)
+        assert np.array_equal(read(path), ROWS)
+        assert np.array_equal(read(path, Choice(array=("obsm/X_pca",))), ROWS[:, :2])
+        assert vector(path, "obs_names") == [f"c{i}" for i in range(6)]
+        assert vector(path, "depth") == list(range(6))
+        assert vector(path, "kind") == ["left", "right", "left", "right", "right", "left"]
+        reader: Any = open_reader(path)
+        assert reader.features == ("g0", "g1", "g2x")
+        with pytest.raises(InputError, match=r"no array Z; there are X .*, obsm/X_pca \(6, 2\) float64"):
+            open_reader(path, Choice(array=("Z",)))
+
+    @pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".csv.zip"])
+    def test_tables_as_pandas_writes_them(self, suffix: str, tmp_path: Path) -> None:
+        pd = pytest.importorskip("pandas")
+        path = tmp_path / f"rows{suffix}"
+        pd.DataFrame(ROWS, columns=["a", "b", "c"], index=[f"r{i}" for i in range(6)]).to_csv(path)
+        reader: Any = open_reader(path)
+        assert reader.features == ("a", "b", "c")
+        assert np.allclose(read(path), ROWS)
+        assert vector(path, "index") == [f"r{i}" for i in range(6)]
+        assert np.allclose(read(path, Choice(columns=("c", "a"))), ROWS[:, [2, 0]])
+
+    def test_archives_of_several_tables_are_refused(self, tmp_path: Path) -> None:
+        with zipfile.ZipFile(tmp_path / "rows.csv.zip", "w") as archive:
+            archive.writestr("a.csv", "1,2\n")
+            archive.writestr("b.csv", "1,2\n")
+        with pytest.raises(InputError, match=r"holds a.csv, b.csv; one table is needed"):
+            open_reader(tmp_path / "rows.csv.zip")
+        (tmp_path / "no.csv.zip").write_bytes(b"1,2\n")
+        with pytest.raises(InputError, match="not readable"):
+            open_reader(tmp_path / "no.csv.zip")
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "x;y\n1,5;2\n3;4,25\n",
+            "1,5;2\n3;4,25\n",
+            "x;y\n1.5;2\n3;4.25\n",
+            "x,y\n1.5,2\n3,4.25\n",
+            '"x;u",y\n1.5,2\n3,4.25\n',
+        ],
+    )
+    def test_what_separates_fields_and_decimals_is_seen(self, text: str, tmp_path: Path) -> None:
+        (tmp_path / "rows.csv").write_text(text)
+        assert read(tmp_path / "rows.csv").tolist() == [[1.5, 2.0], [3.0, 4.25]]
+
+    def test_what_was_taken_for_separators_is_said(self, tmp_path: Path) -> None:
+        (tmp_path / "rows.csv").write_text("x;y\n1.5;2\n3,4;5\n")
+        with pytest.raises(InputError, match=r"2 fields with ';' between them, .* numbers with '.' before decimals"):
+            read(tmp_path / "rows.csv")
+
+    def test_idx_files_are_labels_and_weights(self, tmp_path: Path) -> None:
+        labels = np.array([0, 1, 0, 1, 1, 0], "u1")
+        (tmp_path / "labels-idx1-ubyte").write_bytes(struct.pack(">BBBBI", 0, 0, 8, 1, 6) + labels.tobytes())
+        path = str(tmp_path / "labels-idx1-ubyte")
+        found = be.LinearDiscriminantAnalysis().fit(ROWS, path)
+        assert np.array_equal(found.transform(ROWS), be.LinearDiscriminantAnalysis().fit(ROWS, labels).transform(ROWS))
+        weighted = be.PCA(2).fit(ROWS, sample_weight=path)
+        assert np.array_equal(weighted.components_, be.PCA(2).fit(ROWS, sample_weight=labels).components_)
 
 
-@pytest.mark.parametrize("chunks", [(1037, 5), (7, 2), (250, 1), ((1000, 37), (1, 4))])
-@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
-def test_write_dask_whatever_the_chunks(tmp_path, chunks, scheduler):
-    rows = rows_of("f4")
-    with dask.config.set(scheduler=scheduler):
-        write_dask(da.from_array(rows, chunks=chunks), tmp_path / "rows.zarr")
-    np.testing.assert_array_equal(read_array(tmp_path / "rows.zarr"), rows)
-    assert source_of(tmp_path / "rows.zarr") is None
+ENVIRONMENT = "BIGEMBED_DATA"
 
 
-def test_write_dask_keeps_what_is_whole_and_refuses_what_is_other(tmp_path):
-    path = tmp_path / "rows.zarr"
-    write_dask(da.ones((300, 2), chunks=50), path)
-    stamp = (path / "zarr.json").stat().st_mtime_ns
-    write_dask(da.ones((300, 2), chunks=70), path)
-    assert (path / "zarr.json").stat().st_mtime_ns == stamp
-    with pytest.raises(ExistingOutputError, match="holds"):
-        write_dask(da.ones((301, 2)), path)
+def file_of(name: str) -> Path:
+    """Where a data set lies, or a skipped test."""
+    given = os.environ.get(ENVIRONMENT)
+    if given is None or not (Path(given) / name).is_file():
+        pytest.skip(f"set {ENVIRONMENT} to a folder with {name} in it: bigembed downloads nothing")
+    return Path(given) / name
 
 
-def test_a_failing_dask_array_leaves_nothing(tmp_path):
-    def broken(block):
-        raise ValueError("broken")
+def fields(path: Path, *names: str) -> np.ndarray:
+    """Variables of a netCDF-3 file as columns, by SciPy."""
+    from scipy.io import netcdf_file
 
-    array = da.ones((300, 2), chunks=50).map_blocks(broken, dtype="f8", meta=np.empty((0, 0)))
-    with pytest.raises(ValueError, match="broken"):
-        write_dask(array, tmp_path / "rows.zarr")
-    assert list(tmp_path.iterdir()) == []
+    with netcdf_file(path, mmap=False) as file:
+        return np.stack([file.variables[name].data.ravel() for name in names], axis=1).astype("f4")
+
+
+class TestRealFiles:
+    """Files as they are published: winds and ocean climatology in netCDF-3, digits in a packed CSV without names."""
+
+    def test_winds(self, tmp_path: Path) -> None:
+        pytest.importorskip("netCDF4")
+        path = file_of("navy_winds/monthly_navy_winds.cdf")
+        assert ingest(path, tmp_path / "winds.zarr", Choice(array=("UWND", "VWND"))) == (132 * 73 * 144, 2)
+        np.testing.assert_array_equal(read_array(tmp_path / "winds.zarr"), fields(path, "UWND", "VWND"))
+        assert open_zarr(tmp_path / "winds.zarr").dtype == np.float32
+        months = open_reader(path, Choice(array=("UWND",), rows=("TIME",)))
+        assert months.shape == (132, 73 * 144)
+        with pytest.raises(InputError, match=r"UWND \(TIME 132, .* 73, .* 144\) float32"):
+            open_reader(path)
+
+    def test_an_ocean_with_land_in_it(self, tmp_path: Path) -> None:
+        pytest.importorskip("netCDF4")
+        path = file_of("levitus/levitus_climatology.cdf")
+        missing = int((fields(path, "TEMP") < -1e9).sum())
+        assert missing > 500_000
+        with pytest.raises(InputError, match=rf"{missing} of 1296000 values of TEMP are missing"):
+            ingest(path, tmp_path / "ocean.zarr", Choice(array=("TEMP", "SALT")))
+        assert not list(tmp_path.iterdir())
+
+    def test_digits_without_names(self, tmp_path: Path) -> None:
+        pytest.importorskip("pyarrow")
+        path = file_of("digits/digits.csv.gz")
+        pixels = Choice(columns=tuple(str(j) for j in range(64)))
+        assert ingest(path, tmp_path / "digits.zarr", pixels, {"labels": "64"}) == (1797, 64)
+        whole = np.loadtxt(path, delimiter=",")
+        np.testing.assert_array_equal(read_array(tmp_path / "digits.zarr"), whole[:, :64])
+        assert [int(label) for label in read_array(tmp_path / "digits-labels.zarr")] == whole[:, 64].tolist()

@@ -1,0 +1,253 @@
+"""What must not change a result, tried on many inputs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numba  # noqa: F401  (where it is loaded, it is used for fewer rows)
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from scipy.spatial.distance import cdist
+from scipy.stats import ortho_group
+
+import bigembed as be
+from bigembed.maps.landmark_rows import procrustes_residual
+from bigembed.maps.mds import scaling as classical_scaling
+from bigembed.quality.passes import COMPILED
+from tests.blocks import FEW, blocks_for
+
+N = 15_000
+"""Rows: enough for compiled code."""
+
+
+@pytest.fixture(scope="module")
+def rows() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Several canonical blocks of rows and of coordinates."""
+    X = np.random.default_rng(0).normal(size=(N, 20)).astype(np.float32)
+    X[::7] = np.round(X[::7])
+    with blocks_for(N):
+        yield X, X[:, :2] + np.float32(0.1)
+
+
+def digest(X: Any, Y: Any) -> str:
+    assert 60 * N * 20 >= COMPILED
+    return json.dumps(be.certify(X, Y, samples=60, seed=3).as_dict())
+
+
+@pytest.fixture(scope="module")
+def wanted(rows: Any) -> str:
+    with dask.config.set(scheduler="synchronous"):
+        return digest(*rows)
+
+
+class TestCertifyBytes:
+    """be.certify gives the same bytes on any scheduler, with any number of workers, for any chunking of both inputs."""
+
+    def test_threads(self, rows: Any, wanted: str) -> None:
+        with dask.config.set(scheduler="threads", num_workers=3):
+            assert digest(*rows) == wanted
+
+    @pytest.mark.parametrize(
+        "chunks", [((1, 7_333, 7_665, 1), -1), ((N,), -1), (1_999, 2)], ids=["ragged", "one", "few"]
+    )
+    def test_any_chunking_of_dask_arrays(self, rows: Any, wanted: str, chunks: Any) -> None:
+        assert digest(*(da.from_array(part, chunks=chunks) for part in rows)) == wanted
+
+    def test_any_chunking_on_disk(self, rows: Any, wanted: str, tmp_path: Path) -> None:
+        for name, part, size in zip("xy", rows, (1_191, 9_000), strict=True):
+            array = zarr.create_array(str(tmp_path / name), shape=part.shape, chunks=(size, 2), dtype=part.dtype)
+            array[...] = part
+        assert digest(tmp_path / "x", tmp_path / "y") == wanted
+
+    @pytest.mark.cluster
+    def test_worker_processes(self, rows: Any, wanted: str, tmp_path: Path, client: Any) -> None:
+        np.save(tmp_path / "x.npy", rows[0])
+        assert digest(tmp_path / "x.npy", rows[1]) == wanted
+
+
+INPUTS_N, D = FEW + 3, 6
+CUT = (slice(123, FEW - 124), slice(1, 5))
+ROWS = (np.random.default_rng(0).normal(size=(INPUTS_N, D)) * 2.0 ** np.arange(D) + 5).astype("f4")
+
+
+def digest_of_inputs(X: Any) -> str:
+    """Of what one pass makes of the rows, of what many do, and of a graph of a few."""
+    few = (be.open_array(X) if isinstance(X, str) else X)[:1500]
+    pca, linearized, graph = be.PCA(2).fit(X), be.LinearizedDiffusionMap(2).fit(few), be.build_neighbor_graph(few, 4)
+    parts = (pca.components_, np.asarray(pca.embedding_), np.asarray(linearized.embedding_), graph.to_scipy().data)
+    return sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def small_blocks() -> Iterator[None]:
+    with blocks_for(INPUTS_N):
+        yield
+
+
+@pytest.fixture(scope="module")
+def wanted_of_inputs(small_blocks: None) -> tuple[str, str]:
+    return digest_of_inputs(ROWS), digest_of_inputs(ROWS[CUT])
+
+
+@pytest.fixture(scope="module", params=[(1_999, 6), (4_000, 4)])
+def path(request: Any, tmp_path_factory: Any) -> str:
+    place = str(tmp_path_factory.mktemp("rows") / "rows.zarr")
+    stored = zarr.create_array(place, shape=ROWS.shape, chunks=request.param, dtype="f4")
+    stored[...] = ROWS
+    return place
+
+
+def lazy(path: str) -> list[Any]:
+    """The stored rows, and the same rows as something that has to be computed."""
+    stored = [be.open_array(path), da.from_zarr(path), da.from_zarr(path, chunks=(2_345, 5))]
+    return [*stored, da.from_zarr(path) + np.float32(0), da.concatenate([stored[0][:777], stored[0][777:]])]
+
+
+@pytest.mark.usefixtures("small_blocks")
+class TestInputs:
+    """The same rows by their path, as lazy arrays of every kind, and sliced: the same bytes."""
+
+    def test_all_rows(self, path: str, wanted_of_inputs: tuple[str, str]) -> None:
+        assert digest_of_inputs(path) == wanted_of_inputs[0]
+        assert {digest_of_inputs(X) for X in lazy(path)} == {wanted_of_inputs[0]}
+
+    def test_slices(self, path: str, wanted_of_inputs: tuple[str, str]) -> None:
+        assert {digest_of_inputs(X[CUT]) for X in lazy(path)[1:4]} == {wanted_of_inputs[1]}
+
+    @pytest.mark.cluster
+    @pytest.mark.filterwarnings("ignore")
+    def test_workers(self, path: str, wanted_of_inputs: tuple[str, str], client: Any) -> None:
+        assert digest_of_inputs(lazy(path)[3][CUT]) == wanted_of_inputs[1]
+        assert digest_of_inputs(lazy(path)[3].persist()[CUT]) == wanted_of_inputs[1]
+
+
+def rows_of_mds(n: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(n, 4)) * [4, 3, 2, 1]
+
+
+def digest_of_mds(*arrays: Any) -> str:
+    return sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in arrays)).hexdigest()
+
+
+@pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
+class TestMDS:
+    """Classical and landmark MDS: the same bytes for any chunks; permuted, rotated and moved rows give the same map."""
+
+    @settings(max_examples=6)
+    @given(st.lists(st.integers(1, 59), unique=True, max_size=5), st.lists(st.integers(1, 59), unique=True, max_size=5))
+    def test_classical_mds_of_any_chunks(self, across: list[int], down: list[int]) -> None:
+        apart = cdist(rows_of_mds(60), rows_of_mds(60), "cityblock")
+        chunks = tuple(tuple(np.diff([0, *sorted(cuts), 60]).tolist()) for cuts in (across, down))
+        dense, classical_scaling.DENSE_ROWS = classical_scaling.DENSE_ROWS, 0
+        try:
+            here = be.ClassicalMDS(3, metric="precomputed").fit(apart)
+            there = be.ClassicalMDS(3, metric="precomputed").fit(da.from_array(apart, chunks=chunks))
+        finally:
+            classical_scaling.DENSE_ROWS = dense
+        assert digest_of_mds(np.asarray(there.embedding_), there.eigenvalues_) == digest_of_mds(
+            here.embedding_, here.eigenvalues_
+        )
+
+    @settings(max_examples=6)
+    @given(st.integers(0, 2**31), st.sampled_from(["euclidean", "cityblock", "precomputed"]))
+    def test_a_permutation_permutes_the_map(self, seed: int, metric: str) -> None:
+        x = rows_of_mds(80)
+        order = np.random.default_rng(seed).permutation(80)
+        first, second = (cdist(part, part) if metric == "precomputed" else part for part in (x, x[order]))
+        one, two = (be.ClassicalMDS(3, metric=metric).fit(part).embedding_ for part in (first, second))
+        np.testing.assert_allclose(np.abs(two), np.abs(one[order]), atol=1e-8)
+        ids = np.arange(0, 80, 4)
+        where = np.argsort(order)[ids]
+        if metric != "precomputed":
+            one, two = (
+                be.LandmarkMDS(3, landmarks=l, metric=metric).fit(p).embedding_
+                for l, p in ((ids, x), (where, x[order]))
+            )
+            np.testing.assert_allclose(two, one[order], atol=1e-8)
+
+    @settings(max_examples=6)
+    @given(st.integers(0, 2**31), arrays.arrays(np.float64, 4, elements=st.floats(-100, 100)), st.floats(0.01, 100))
+    def test_rotations_and_shifts_do_nothing_and_scales_scale(self, seed: int, shift: np.ndarray, scale: float) -> None:
+        x = rows_of_mds(100)
+        turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(4, 4)))[0]
+        other = scale * (x @ turn) + shift
+        for estimator in (be.ClassicalMDS(3), be.LandmarkMDS(3, landmarks=np.arange(0, 100, 9))):
+            one, two = estimator.fit(x).embedding_, estimator.fit(other).embedding_
+            np.testing.assert_allclose(np.abs(two), scale * np.abs(one), atol=1e-6 * scale)
+        sheared = other * [1, 1, 1, 30]
+        assert (
+            procrustes_residual(be.ClassicalMDS(3).fit(sheared).embedding_, be.ClassicalMDS(3).fit(other).embedding_)
+            > 0.05
+        )  # a control
+
+    @settings(max_examples=5)
+    @given(st.integers(5, 40), st.integers(0, 100))
+    def test_distances_in_a_plane_come_back(self, n: int, seed: int) -> None:
+        plane = np.random.default_rng(seed).normal(size=(n, 2))
+        apart = cdist(plane, plane)
+        for estimator, given_rows in (
+            (be.ClassicalMDS(2, metric="precomputed"), apart),
+            (be.LandmarkMDS(2, n_landmarks=5), plane),
+            (be.LandmarkMDS(2, n_landmarks=5, metric=cdist), plane),
+        ):
+            found = estimator.fit(given_rows).embedding_
+            np.testing.assert_allclose(cdist(found, found), apart, atol=1e-6)
+
+
+cases = st.tuples(st.integers(8, 60), st.integers(2, 7), st.integers(0, 2**31))
+
+
+def drawn(case: tuple[int, int, int]) -> tuple[np.ndarray, np.random.Generator]:
+    n, d, seed = case
+    generator = np.random.default_rng(seed)
+    return generator.normal(size=(n, d)) * 2.0 ** -np.arange(d), generator
+
+
+class TestPCA:
+    """PCA under changes that must not matter: order of rows, rotation, translation, scale, weights."""
+
+    @settings(max_examples=8)
+    @given(cases)
+    def test_translation_scale_and_order_of_rows(self, case: tuple[int, int, int]) -> None:
+        X, generator = drawn(case)
+        plain = be.PCA().fit(X)
+        order = generator.permutation(len(X))
+        moved = be.PCA().fit(3.0 * X[order] + 100.0)
+        np.testing.assert_allclose(moved.explained_variance_, 9 * plain.explained_variance_, rtol=1e-7, atol=1e-12)
+        np.testing.assert_allclose(
+            moved.explained_variance_ratio_, plain.explained_variance_ratio_, rtol=1e-7, atol=1e-12
+        )
+        np.testing.assert_allclose(np.abs(moved.embedding_), 3 * np.abs(plain.embedding_[order]), atol=1e-6)
+
+    @settings(max_examples=8)
+    @given(cases)
+    def test_rotation(self, case: tuple[int, int, int]) -> None:
+        X, generator = drawn(case)
+        turn = ortho_group.rvs(X.shape[1], random_state=generator)
+        plain, turned = be.PCA().fit(X), be.PCA().fit(X @ turn)
+        np.testing.assert_allclose(turned.explained_variance_, plain.explained_variance_, rtol=1e-7, atol=1e-12)
+        np.testing.assert_allclose(np.abs(turned.embedding_), np.abs(plain.embedding_), atol=1e-6)
+        if X.shape[1] > 2:  # a control: a shear is not a rotation
+            sheared = be.PCA().fit(X @ (turn + 0.5 * np.eye(len(turn))))
+            assert np.abs(sheared.explained_variance_ / plain.explained_variance_[: len(turn)] - 1).max() > 1e-3
+
+    @settings(max_examples=8)
+    @given(cases)
+    def test_duplicated_rows_are_weights(self, case: tuple[int, int, int]) -> None:
+        X, generator = drawn(case)
+        weights = generator.integers(0, 4, len(X))
+        weights[:2] = 2
+        heavy, repeated = be.PCA(1).fit(X, sample_weight=weights), be.PCA(1).fit(X.repeat(weights, axis=0))
+        np.testing.assert_allclose(heavy.explained_variance_, repeated.explained_variance_, rtol=1e-9)
+        np.testing.assert_allclose(heavy.mean_, repeated.mean_, atol=1e-12)
+        np.testing.assert_allclose(np.abs(heavy.components_), np.abs(repeated.components_), atol=1e-5)

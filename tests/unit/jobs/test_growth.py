@@ -1,0 +1,623 @@
+"""A growing embedding: versions, ledger, audit."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+import bigembed as be
+from bigembed.errors import (
+    ChangedInputError,
+    DamagedError,
+    DamageWarning,
+    ExistingOutputError,
+    InputError,
+    InterruptedRun,
+    JobError,
+    LockedError,
+    MissingPathError,
+    PlanError,
+)
+from bigembed.jobs.growth import extend as growth_extend
+from bigembed.jobs.growth import refresh as growth_refresh
+from bigembed.jobs.growth.account import Ledger, check, covering, new_ledger, snapshot, suspects
+from bigembed.jobs.growth.audit import Limits, audit, compared, found_lists, misfit_of, reasons, search_index
+from bigembed.jobs.growth.extend import extend
+from bigembed.jobs.growth.refresh import refresh
+from bigembed.jobs.growth.repair import verify_growth
+from bigembed.jobs.growth.versions import open_growth
+from bigembed.jobs.spec import parse_job
+from bigembed.rows.growing import append_rows
+from bigembed.store.arrays import write_array
+from bigembed.store.locks import hold
+from tests.executors import executor
+
+METHODS = {
+    "pca": {},
+    "diffusion_map": {"n_neighbors": 8},
+    "isomap": {"n_neighbors": 8},
+    "kernel_pca": {},
+    "landmark_diffusion_map": {},
+    "landmark_mds": {},
+    "classical_mds": {},
+    "linearized_diffusion_map": {},
+    "linearized_kernel_pca": {},
+    "linearized_diffusion_nmf": {},
+    "nmf": {},
+}
+
+
+def current(tmp_path):
+    return open_growth(tmp_path / "out.zarr").current
+
+
+def files(folder):
+    return {
+        str(path.relative_to(folder)): path.stat().st_mtime_ns
+        for path in Path(folder).rglob("*")
+        if path.is_file() and "hold" not in path.parts and path.name not in ("status.json", "rows.json", "log.jsonl")
+    }
+
+
+def stopped(*arguments):
+    raise InterruptedRun("stopped")
+
+
+def good():
+    return {"input": {"path": "x.zarr"}, "method": {"name": "pca"}, "output": {"path": "out.zarr"}}
+
+
+STEPS = [{"name": "missing", "action": "fill"}, {"name": "standardize"}, {"name": "pca", "n_components": 3}]
+
+
+class TestVersions:
+    """A growing embedding: versions, ranges, exactly once, and what is refused."""
+
+    @pytest.fixture
+    def rows(self):
+        return np.random.default_rng(0).uniform(1, 2, size=(900, 4))
+
+    @pytest.fixture
+    def job(self, tmp_path, rows):
+        """A job of a method on the first 400 rows in ``x.zarr``."""
+        write_array(tmp_path / "x.zarr", rows[:400], chunk_rows=128)
+
+        def make(method="pca", output=None, **parameters):
+            tables = {
+                "input": {"path": "x.zarr"},
+                "method": {"name": method, "n_components": 2, **METHODS[method], **parameters},
+                "output": {"path": "out.zarr", **(output or {})},
+            }
+            return parse_job(tables, tmp_path / "job.toml")
+
+        return make
+
+    @pytest.mark.parametrize("method", METHODS)
+    def test_every_row_has_the_coordinates_of_the_one_model(self, job, rows, tmp_path, method):
+        asked = job(method)
+        assert refresh(asked)["fitted"] == 400
+        append_rows(tmp_path / "x.zarr", rows[400:401])
+        assert extend(asked)["placed"] == 1
+        append_rows(tmp_path / "x.zarr", rows[401:700])
+        assert extend(asked)["placed"] == 299
+        version = current(tmp_path)
+        model = be.load(version.model)
+        found = version.coordinates.compute()
+        np.testing.assert_array_equal(found[:400], np.asarray(model.embedding_))
+        np.testing.assert_array_equal(found[400:], model.transform(rows[400:700]))
+        assert [(part.start, part.stop, part.how) for part in version.ranges] == [
+            (0, 400, "fitted"),
+            (400, 401, "placed"),
+            (401, 700, "placed"),
+        ]
+        assert len({part.model for part in version.ranges}) == 1
+        assert len({part.rows for part in version.ranges}) == 3
+
+    def test_after_a_refresh_all_rows_are_of_the_new_model_and_the_last_version_stays(self, job, rows, tmp_path):
+        asked = job()
+        refresh(asked)
+        append_rows(tmp_path / "x.zarr", rows[400:600])
+        extend(asked)
+        before = current(tmp_path)
+        old = before.coordinates  # a reader that goes on reading
+        found = refresh(asked)
+        version = current(tmp_path)
+        assert (found["fitted"], found["rows"], version.covered) == (600, 600, 600)
+        assert {part.model for part in version.ranges}.isdisjoint({part.model for part in before.ranges})
+        assert old.compute().shape == (600, 2)
+        append_rows(tmp_path / "x.zarr", rows[600:650])
+        refresh(asked)
+        kept = sorted(path.name for path in (tmp_path / "out.zarr" / "versions").iterdir())
+        assert [name[:9] for name in kept] == ["0002-600-", "0003-650-"]
+        append_rows(tmp_path / "x.zarr", rows[650:660])
+        refresh(asked, keep=0)
+        assert [path.name[:9] for path in (tmp_path / "out.zarr" / "versions").iterdir()] == ["0004-660-"]
+
+    def test_nothing_is_done_where_nothing_has_changed(self, job, rows, tmp_path):
+        asked = job()
+        refresh(asked)
+        before = files(tmp_path)
+        assert refresh(asked)["unchanged"]
+        assert extend(asked)["unchanged"]
+        assert files(tmp_path) == before
+        assert not refresh(job(whiten=True))["unchanged"]  # other parameters
+        assert not refresh(job(whiten=True), fresh=True)["unchanged"]
+
+    def test_other_parameters_are_told_and_the_current_model_goes_on(self, job, rows, tmp_path):
+        refresh(job())
+        append_rows(tmp_path / "x.zarr", rows[400:500])
+        found = extend(job(whiten=True))
+        assert found["other_parameters"]
+        assert not extend(job())["other_parameters"]
+        assert len({part.model for part in current(tmp_path).ranges}) == 1
+
+    def test_rows_appended_while_a_refresh_runs_are_left_to_extend(self, job, rows, tmp_path, monkeypatch):
+        asked, run = job("diffusion_map"), growth_refresh.run_job
+
+        def and_grow(*arguments, **named):
+            append_rows(tmp_path / "x.zarr", rows[400:500])
+            return run(*arguments, **named)
+
+        monkeypatch.setattr(growth_refresh, "run_job", and_grow)
+        assert refresh(asked)["fitted"] == 400
+        monkeypatch.undo()
+        assert extend(asked)["placed"] == 100
+        alone = be.DiffusionMap(n_components=2, n_neighbors=8).fit(rows[:400])
+        np.testing.assert_allclose(current(tmp_path).coordinates[:400], alone.embedding_, atol=1e-9)
+
+    def test_rows_changed_while_a_refresh_runs_are_noticed(self, job, rows, tmp_path, monkeypatch):
+        asked, run = job(), growth_refresh.run_job
+        refresh(asked)
+
+        def and_change(*arguments, **named):
+            found = run(*arguments, **named)
+            zarr.open_array(str(tmp_path / "x.zarr"))[10] = 0
+            return found
+
+        append_rows(tmp_path / "x.zarr", rows[400:500])
+        monkeypatch.setattr(growth_refresh, "run_job", and_change)
+        with pytest.raises(ChangedInputError, match="0:"):
+            refresh(asked)
+        assert current(tmp_path).fitted == 400
+        assert len(list((tmp_path / "out.zarr" / "versions").iterdir())) == 1
+
+    @pytest.mark.parametrize("what", ["changed", "shrunk"])
+    def test_changed_and_shrunk_input_is_named_with_the_remedy(self, job, rows, tmp_path, what):
+        asked = job()
+        refresh(asked)
+        array = zarr.open_array(str(tmp_path / "x.zarr"))
+        array.resize((300, 4)) if what == "shrunk" else array.__setitem__(10, 0)
+        before = current(tmp_path)
+        for call in (extend, refresh):
+            with pytest.raises(
+                ChangedInputError, match=r"(are gone|0:400 of 400).*bigembed refresh .*job\.toml --fresh"
+            ):
+                call(asked)
+        assert current(tmp_path) == before
+        found = refresh(asked, fresh=True)
+        assert found["fitted"] == (300 if what == "shrunk" else 400)
+        assert extend(asked)["unchanged"]
+
+    def test_an_unfinished_version_is_gone_on_with_or_forgotten(self, job, rows, tmp_path, monkeypatch):
+        asked = job("diffusion_map")
+        monkeypatch.setattr(growth_refresh, "_publish", stopped)
+        with pytest.raises(InterruptedRun):
+            refresh(asked)
+        monkeypatch.undo()
+        with pytest.raises(MissingPathError, match=r"Run bigembed refresh"):
+            extend(asked)
+        append_rows(tmp_path / "x.zarr", rows[400:500])
+        found = refresh(asked)
+        assert (found["fitted"], found["version"][:4]) == (400, "0001")  # on its own rows
+        monkeypatch.setattr(growth_refresh, "_publish", stopped)
+        with pytest.raises(InterruptedRun):
+            refresh(asked)
+        monkeypatch.undo()
+        append_rows(tmp_path / "x.zarr", rows[500:520])
+        assert refresh(job("diffusion_map", alpha=0.5))["fitted"] == 520  # asked for otherwise: it is forgotten
+        names = sorted(path.name for path in (tmp_path / "out.zarr" / "versions").iterdir())
+        assert [name[:9] for name in names] == ["0001-400-", "0002-520-"]
+
+    def test_a_range_that_was_cut_is_taken_up_as_it_was(self, job, rows, tmp_path, monkeypatch):
+        asked = job("diffusion_map")
+        refresh(asked)
+        append_rows(tmp_path / "x.zarr", rows[400:500])
+        monkeypatch.setattr(growth_extend, "append_source", stopped)
+        with pytest.raises(InterruptedRun):
+            extend(asked)
+        monkeypatch.undo()
+        assert current(tmp_path).covered == 400
+        append_rows(tmp_path / "x.zarr", rows[500:600])
+        told = []
+        from bigembed.jobs.watching.reporter import RunOptions
+
+        extend(asked, RunOptions(lambda event: told.append((event.kind, event.stage))))
+        assert ("reused", "extend") in told  # computed before, not again
+        assert [part.stop for part in current(tmp_path).ranges] == [400, 500, 600]
+
+    def test_many_rows_are_placed_range_by_range(self, job, rows, tmp_path, monkeypatch):
+        asked = job()
+        refresh(asked)
+        append_rows(tmp_path / "x.zarr", rows[400:900])
+        monkeypatch.setattr(growth_extend, "RANGE_ROWS", 200)
+        extend(asked)
+        version = current(tmp_path)
+        assert [part.stop for part in version.ranges] == [400, 600, 800, 900]
+        model = be.load(version.model)
+        np.testing.assert_array_equal(version.coordinates[400:], model.transform(rows[400:]))
+
+    def test_rows_that_cannot_be_placed_are_named_and_leave_nothing(self, job, rows, tmp_path):
+        asked = job("diffusion_map")
+        refresh(asked)
+        bad = rows[400:500].copy()
+        bad[7, 1] = np.nan
+        append_rows(tmp_path / "x.zarr", bad)
+        with pytest.raises(InputError, match=r"in rows 400:500 \(numbered from 400 as 0\).*\[7\]"):
+            extend(asked)
+        assert not list((current(tmp_path).root / "placing").iterdir())
+        zarr.open_array(str(tmp_path / "x.zarr"))[407] = rows[407]  # not placed yet, so it may be mended
+        assert extend(asked)["placed"] == 100
+        zarr.open_array(str(tmp_path / "x.zarr"))[407] = 0
+        with pytest.raises(ChangedInputError):
+            extend(asked)
+
+    def test_what_cannot_grow_is_refused(self, job, tmp_path):
+        with pytest.raises(JobError, match=r"\[output\] model"):
+            refresh(job(output={"model": "m.zarr"}))
+        tables = {
+            "input": {"path": "x.zarr", "weights": "w.npy"},
+            "method": {"name": "pca"},
+            "output": {"path": "out.zarr"},
+        }
+        with pytest.raises(JobError, match=r"\[input\] weights"):
+            refresh(parse_job(tables, tmp_path / "job.toml"))
+        with pytest.raises(JobError, match=r"\[input\] dataset"):
+            refresh(parse_job(tables | {"input": {"path": "x.zarr", "dataset": "plane"}}, tmp_path / "job.toml"))
+        shutil.rmtree(tmp_path / "x.zarr")
+        with pytest.raises(MissingPathError):
+            refresh(parse_job(good(), tmp_path / "job.toml"))
+        assert not (tmp_path / "out.zarr").exists()
+        np.save(tmp_path / "x.npy", np.ones((3, 2)))
+        (tmp_path / "out.zarr").mkdir()
+        (tmp_path / "out.zarr" / "mine.txt").write_text("x")
+        with pytest.raises(ExistingOutputError):
+            refresh(parse_job(good() | {"input": {"path": "x.npy"}}, tmp_path / "job.toml"))
+        with pytest.raises(InputError, match="not a growing embedding"):
+            open_growth(tmp_path / "out.zarr")
+        with pytest.raises(MissingPathError):
+            open_growth(tmp_path / "none")
+
+    def test_one_at_a_time(self, job, tmp_path):
+        asked = job()
+        refresh(asked)
+        with hold(tmp_path / "out.zarr"):
+            for call in (refresh, extend):
+                with pytest.raises(LockedError, match=r"held by .*process \d+"):
+                    call(asked)
+
+    def test_the_status_and_the_picture(self, job, tmp_path):
+        asked = job(output={"picture": "map.png"})
+        refresh(asked)
+        assert (tmp_path / "map.png").read_bytes()[:4] == b"\x89PNG"
+        status = json.loads((tmp_path / "out.zarr" / "status.json").read_text())
+        assert status["state"] == "done"
+        assert "publish" in status["finished_stages"]
+
+    def test_too_little_memory_is_refused(self, job, rows, tmp_path):
+        asked = job()
+        refresh(asked)
+        append_rows(tmp_path / "x.zarr", rows[400:500])
+        cluster = asked.cluster.model_copy(update={"workers": 1, "memory": 1 << 20})
+        with pytest.raises(PlanError):
+            refresh(asked.model_copy(update={"cluster": cluster}))
+        assert current(tmp_path).fitted == 400
+
+    @pytest.mark.parametrize("method", ["pca", "diffusion_map"])
+    def test_rows_that_come_go_through_the_steps_of_the_model(self, job, rows, tmp_path, method):
+        rows[::37, 1] = np.nan
+        write_array(tmp_path / "x.zarr", rows[:400], chunk_rows=128)
+        asked = job(method)
+        tables = {"steps": STEPS, "input": {"path": "x.zarr"}, "output": {"path": "out.zarr"}}
+        asked = parse_job(tables | {"method": {"name": method, **asked.method.parameters}}, tmp_path / "job.toml")
+        refresh(asked)
+        append_rows(tmp_path / "x.zarr", rows[400:700])
+        assert extend(asked)["placed"] == 300
+        version = current(tmp_path)
+        model, found = be.load(version.model), version.coordinates.compute()
+        steps = [be.Missing("fill"), be.StandardScaler(), be.PCA(3)]
+        expected = be.Pipeline([*steps, type(model)(**asked.method.parameters)]).fit(rows[:400])
+        np.testing.assert_array_equal(found[:400], expected.embedding_)
+        np.testing.assert_array_equal(found[400:], expected.transform(rows[400:700]))
+        report = audit(asked)
+        assert (report["due"], report["rows"]["judged"]) == ([], 300)
+        assert refresh(parse_job(tables | {"steps": STEPS[:2], "method": {"name": "pca"}}, asked.file))["fitted"] == 700
+
+    @pytest.mark.parametrize("method", ["pca", "diffusion_map"])
+    def test_rows_with_missing_values_keep_their_places_and_are_said(self, job, rows, tmp_path, method):
+        rows[::37, 1] = np.nan
+        there = ~np.isnan(rows).any(axis=1)
+        write_array(tmp_path / "x.zarr", rows[:400], chunk_rows=128)
+        asked = job(method)
+        steps = [{"name": "missing"}, {"name": "standardize"}, {"name": "pca", "n_components": 3}]
+        tables = {"steps": steps, "input": {"path": "x.zarr"}, "output": {"path": "out.zarr"}}
+        asked = parse_job(tables | {"method": {"name": method, **asked.method.parameters}}, tmp_path / "job.toml")
+        assert refresh(asked)["left_out"] == (~there[:400]).sum()
+        append_rows(tmp_path / "x.zarr", rows[400:700])
+        done = extend(asked)
+        assert (done["placed"], done["rows"], done["left_out"]) == (300, 700, (~there[:700]).sum())
+        version = current(tmp_path)
+        assert [part.left_out for part in version.ranges] == [(~there[:400]).sum(), (~there[400:700]).sum()]
+        found = version.coordinates.compute()
+        kind = type(be.load(version.model))
+        made = be.Pipeline([be.Missing(), be.StandardScaler(), be.PCA(3), kind(**asked.method.parameters)])
+        expected = made.fit(rows[:400])
+        np.testing.assert_array_equal(np.isnan(found).any(axis=1), ~there[:700])
+        np.testing.assert_array_equal(found[:400][there[:400]], expected.embedding_)
+        np.testing.assert_array_equal(found[400:], expected.transform(rows[400:700]))
+        report = audit(asked)
+        assert (report["due"], report["rows"]["new"]) == ([], 300)
+        place = next(path for path in sorted((version.array / "c").rglob("*")) if path.is_file())
+        place.write_bytes(place.read_bytes()[::-1])
+        with pytest.warns(DamageWarning, match="damaged"):
+            extend(asked)
+        np.testing.assert_array_equal(version.coordinates.compute(), found)
+        assert (verify_growth(tmp_path / "out.zarr")["problems"], refresh(asked)["left_out"]) == (
+            [],
+            (~there[:700]).sum(),
+        )
+
+
+def taken(path):
+    there = snapshot(path)
+    return covering(new_ledger(there), there)
+
+
+def read_by(call):
+    """How many units were read, and what came out."""
+    read = []
+
+    def run(calls, label):
+        read.extend(calls)
+        return [each() for each in calls]
+
+    with executor(run):
+        return call(), len(read)
+
+
+class TestLedger:
+    """The ledger: what was there, and every way in which it may not be there any more."""
+
+    @pytest.fixture
+    def rows(self):
+        return np.random.default_rng(0).normal(size=(1000, 3))
+
+    @pytest.fixture
+    def path(self, tmp_path, rows):
+        array = zarr.create_array(str(tmp_path / "x.zarr"), shape=(250, 3), dtype="f8", chunks=(100, 3))
+        array[:] = rows[:250]
+        return tmp_path / "x.zarr"
+
+    def test_nothing_is_read_where_nothing_was_written(self, path):
+        ledger = taken(path)
+        assert (ledger.n, [entry.stop for entry in ledger.entries]) == (250, [100, 200, 250])
+        assert Ledger.from_dict(ledger.as_dict()) == ledger
+        assert read_by(lambda: check(ledger, snapshot(path))) == (ledger, 0)
+        assert read_by(lambda: check(ledger, snapshot(path), verify=True)) == (ledger, 3)
+
+    def test_only_the_last_unit_and_new_ones_are_read_after_an_append(self, path, rows):
+        ledger = taken(path)
+        append_rows(path, rows[250:420])
+        there = snapshot(path)
+        assert [entry.start for entry in suspects(ledger, there)] == [200]
+        checked, count = read_by(lambda: check(ledger, there))
+        assert (checked.content, count) == (ledger.content, 1)
+        whole, count = read_by(lambda: covering(checked, there))
+        assert (whole.n, count) == (420, 3)
+        assert whole == taken(path)
+        assert whole.content != ledger.content
+
+    def test_appending_by_zarr_is_the_same(self, path, rows):
+        ledger = taken(path)
+        zarr.open_array(str(path)).append(rows[250:420])
+        assert covering(check(ledger, snapshot(path)), snapshot(path)) == taken(path)
+
+    def test_rewritten_in_other_chunks_or_touched_the_rows_are_the_same(self, path, rows, tmp_path):
+        ledger = taken(path)
+        for file in (path / "c").rglob("0"):
+            os.utime(file)
+        assert check(ledger, snapshot(path)).content == ledger.content
+        array = zarr.create_array(str(path), shape=(250, 3), dtype="f8", chunks=(70, 3), overwrite=True)
+        array[:] = rows[:250]
+        assert check(ledger, snapshot(path)).content == ledger.content
+
+    @pytest.mark.parametrize(
+        ("damage", "message"),
+        [
+            (lambda z: z.__setitem__((150, 1), 0.0), r"in rows 100:200 of 250 \(shard c/1/0\)"),
+            (lambda z: z.__setitem__((slice(150, 250), 1), 0.0), r"in rows 100:250 of 250 \(shards c/1/0, c/2/0\)"),
+            (lambda z: z.resize((240, 3)), r"240 rows are there, and 250 were: rows 240:250 are gone \(shard c/2/0\)"),
+            (lambda z: z.resize((90, 3)), r"rows 90:250 are gone \(shards c/0/0, c/1/0, c/2/0\)"),
+        ],
+    )
+    def test_changed_and_missing_rows_are_named(self, path, damage, message):
+        ledger = taken(path)
+        damage(zarr.open_array(str(path)))
+        with pytest.raises(ChangedInputError, match=message):
+            check(ledger, snapshot(path))
+
+    def test_a_change_behind_unchanged_times_is_found_by_verify_alone(self, tmp_path, rows):
+        path = tmp_path / "plain.zarr"
+        array = zarr.create_array(str(path), shape=(250, 3), dtype="f8", chunks=(100, 3), compressors=None)
+        array[:] = rows[:250]
+        ledger, file = taken(path), path / "c" / "1" / "0"
+        stat = file.stat()
+        array[120] = 7.0
+        os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+        there = snapshot(path)
+        assert check(ledger, there).content == ledger.content  # by size and time all is as it was
+        with pytest.raises(ChangedInputError, match="100:200"):
+            check(ledger, there, verify=True)
+
+    def test_other_columns_other_dtype_and_absent_chunks(self, path, rows, tmp_path):
+        ledger = taken(path)
+        for name, array, message in (
+            ("d", rows[:250, :2], "2 columns now, and had 3"),
+            ("t", rows[:250].astype("f4"), "float32 now, and were float64"),
+        ):
+            np.save(tmp_path / f"{name}.npy", array)
+            with pytest.raises(ChangedInputError, match=message):
+                check(ledger, snapshot(tmp_path / f"{name}.npy"))
+        (path / "c" / "1" / "0").unlink()
+        with pytest.raises(DamagedError, match="1 chunks are missing"):
+            snapshot(path)
+
+    def test_files_of_numpy_have_a_ledger_too(self, tmp_path, rows):
+        np.save(tmp_path / "x.npy", rows[:300])
+        ledger = taken(tmp_path / "x.npy")
+        np.save(tmp_path / "x.npy", rows)
+        there = snapshot(tmp_path / "x.npy")
+        assert covering(check(ledger, there), there) == taken(tmp_path / "x.npy")
+        np.save(tmp_path / "x.npy", rows + 1)
+        with pytest.raises(ChangedInputError, match=r"x\.npy"):
+            check(ledger, snapshot(tmp_path / "x.npy"))
+
+
+AUDIT_METHODS = {
+    "diffusion_map": {"n_neighbors": 8},
+    "pca": {},
+    "isomap": {"n_neighbors": 8},
+    "linearized_diffusion_map": {},
+}
+
+
+def draw(n, seed, shift=0.0):
+    """A plane in five dimensions, with noise; shifted out of it."""
+    generator = np.random.default_rng(seed)
+    rows = np.c_[generator.uniform(0, 3, size=(n, 2)), np.zeros((n, 3))] + 0.02 * generator.normal(size=(n, 5))
+    rows[:, 4] += shift
+    return rows.astype("f4")
+
+
+class TestAudit:
+    """Audits: rows of the same kind fit, others do not, for each kind of drift and of method."""
+
+    @pytest.fixture
+    def job(self, tmp_path):
+        write_array(tmp_path / "x.zarr", draw(800, 0), chunk_rows=128)
+
+        def make(method="pca"):
+            tables = {
+                "input": {"path": "x.zarr"},
+                "method": {"name": method, "n_components": 2, **AUDIT_METHODS[method]},
+                "output": {"path": "out.zarr"},
+            }
+            return parse_job(tables, tmp_path / "job.toml")
+
+        return make
+
+    @pytest.mark.parametrize("method", AUDIT_METHODS)
+    def test_rows_of_the_same_kind_fit_and_others_do_not(self, job, tmp_path, method):
+        asked = job(method)
+        refresh(asked)
+        append_rows(tmp_path / "x.zarr", draw(300, 1))
+        fine = audit(asked)
+        assert fine["due"] == []
+        assert fine["rows"] == {"fitted": 800, "new": 300, "judged": 300}
+        assert 0.8 < fine["figures"]["distance"]["ratio"] < 1.25
+        append_rows(tmp_path / "x.zarr", draw(100, 2, shift=0.5))
+        found = audit(asked)
+        assert any("distance that only 0.01" in reason for reason in found["due"])
+        assert found["figures"]["distance"]["beyond"] == pytest.approx(0.25, abs=0.05)
+        if method in ("pca", "diffusion_map"):
+            assert any("misfit" in reason for reason in found["due"])
+            assert found["figures"]["misfit"]["beyond"] == pytest.approx(0.25, abs=0.05)
+        assert json.loads((tmp_path / "out.zarr" / "audit.json").read_text()) == found
+        assert not (tmp_path / "out.zarr" / "audit" / "exchange").exists()
+        extend(asked)  # coordinates change nothing for an audit
+        assert audit(asked)["figures"] == found["figures"]
+        refresh(asked)
+        assert audit(asked)["due"] == []
+
+    def test_figures_are_those_of_direct_computation(self, job, tmp_path):
+        asked = job("diffusion_map")
+        refresh(asked)
+        new = draw(150, 3, shift=0.05)
+        append_rows(tmp_path / "x.zarr", new)
+        found, fitted = audit(asked, sample=800)["figures"], draw(800, 0)
+        apart = np.linalg.norm(new[:, None].astype(float) - fitted[None], axis=2)
+        nearest = apart.min(axis=1)
+        assert found["distance"]["new"]["0.5"] == pytest.approx(np.median(nearest), rel=1e-4)
+        among = np.linalg.norm(fitted[:, None].astype(float) - fitted[None], axis=2) + np.diag(np.full(800, np.inf))
+        assert found["distance"]["held"]["0.9"] == pytest.approx(np.quantile(among.min(axis=1), 0.9), rel=1e-3)
+        model = be.load(next((tmp_path / "out.zarr" / "versions").iterdir()) / "model.zarr")
+        joined = (apart <= np.sort(apart, axis=1)[:, 7:8]) | (apart <= np.sort(among, axis=1)[None, :, 7])
+        scale = np.sort(among, axis=1)[None, :, 7] ** 2  # of the fitted row: that of a new one would grow as it goes
+        mass = np.where(joined, np.exp(-(apart**2) / scale / model.epsilon_), 0).sum(axis=1)
+        assert found["misfit"]["new"]["0.5"] == pytest.approx(np.median(1 / (1 + mass)), rel=1e-4)
+        assert found["recall"]["recall"] == 1.0
+        index, misfit = search_index(model), misfit_of(model)
+        assert misfit.function(new[:20]).shape == (20,)
+        assert (misfit.function(new[:20] + 100) == 1.0).all()  # out of reach
+        assert (np.sum(found_lists(new[:20], index) >= 0, axis=1) >= 8).all()
+
+    def test_misfit_of_a_linear_map_is_its_distance_to_the_row(self, tmp_path):
+        rows = draw(200, 0)
+        be.PCA(n_components=2).fit(rows).save(tmp_path / "m")
+        model = be.load(tmp_path / "m")
+        misfit = misfit_of(model)
+        rebuilt = model.inverse_transform(model.transform(rows))
+        np.testing.assert_allclose(misfit.function(rows), np.linalg.norm(rows - rebuilt, axis=1), atol=1e-6)
+        lifted = rows + np.array([0, 0, 0, 0, 1], "f4")
+        assert np.median(misfit.function(lifted)) > 10 * np.median(misfit.function(rows))
+
+    def test_few_rows_are_judged_by_their_number_alone(self, job, tmp_path):
+        asked = job()
+        refresh(asked)
+        append_rows(tmp_path / "x.zarr", draw(50, 1, shift=9.0))
+        found = audit(asked)
+        assert (found["due"], found["rows"]["judged"]) == ([], 0)
+        assert audit(asked, limits=Limits(least=50))["due"]
+        assert audit(asked, limits=Limits(growth=0.05))["due"]
+
+    def test_chance_is_no_drift(self):
+        generator = np.random.default_rng(0)
+        limits = Limits()
+        fine = [
+            reasons({"growth": {"share": 0}, "distance": compared(*generator.exponential(size=(2, 200)))}, limits)
+            for _ in range(200)
+        ]
+        assert sum(map(bool, fine)) <= 2
+        far = compared(generator.exponential(size=200) * 1.6, generator.exponential(size=2000))
+        assert reasons({"growth": {"share": 0}, "distance": far}, limits)
+        low = {"growth": {"share": 0}, "recall": {"recall": 0.85, "standard_error": 0.01}}
+        assert reasons(low, limits)
+        assert not reasons(low | {"recall": {"recall": 0.85, "standard_error": 0.03}}, limits)
+        assert compared(np.ones(5), np.zeros(5))["ratio"] is None
+
+    def test_what_cannot_be_audited(self, job, tmp_path):
+        asked = job()
+        with pytest.raises(MissingPathError, match="no model is there yet"):
+            audit(asked)
+        refresh(asked)
+        bad = draw(150, 1)
+        bad[3] = np.nan
+        append_rows(tmp_path / "x.zarr", bad)
+        with pytest.raises(InputError, match=r"rows \[803\] hold NaN"):
+            audit(asked)
+        with pytest.raises(InputError, match="sample=1"):
+            audit(asked, sample=1)
+        array = zarr.open_array(str(tmp_path / "x.zarr"))
+        array[3] = 0
+        with pytest.raises(ChangedInputError, match="in rows 0:800 of 800"):
+            audit(asked)
+        array[3] = draw(800, 0)[3]
+        with hold(tmp_path / "out.zarr" / "audit"), pytest.raises(LockedError):
+            audit(asked)
+        with hold(tmp_path / "out.zarr"):  # a refresh at work is no obstacle
+            assert audit(asked, limits=Limits(least=1000))["due"] == []

@@ -1,0 +1,345 @@
+"""New rows of a job: planned, with the columns that were fitted; and how well coordinates show them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import bigembed as be
+from bigembed.cli import app
+from bigembed.errors import InputError, PlanError
+from bigembed.estimator.transform import aside_of
+from bigembed.jobs.extend import extend, plan_extension
+from bigembed.jobs.places.cluster_table import ClusterTable
+from bigembed.jobs.run import run_job
+from bigembed.jobs.spec import read_job
+from bigembed.jobs.watching.reporter import RunOptions
+from bigembed.rows.formats.registry import ingest
+from bigembed.rows.reader import Choice
+from bigembed.stages.runs import Run
+from bigembed.store.arrays import read_array
+from bigembed.store.attributes import columns_of
+from tests.unit.jobs.test_report import Page, check_closed
+from tests.unit.rows.written import annotated, quiet
+
+
+def bigembed(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def plan_of_more(model, tmp_path):
+    np.save(tmp_path / "more.npy", np.zeros((2_000, 4)))
+    return plan_extension(model, tmp_path / "more.npy", tmp_path / "out")
+
+
+# four even dimensions
+@pytest.mark.filterwarnings("ignore:Trustworthiness:bigembed.errors.MapWarning")
+class TestExtend:
+    """Extension as a job: planned, refused, told, measured."""
+
+    @pytest.fixture
+    def model(self, tmp_path):
+        X = np.random.default_rng(0).normal(size=(400, 4)) * [1.2, 1, 0.2, 0.2]  # two coordinates show them
+        np.save(tmp_path / "new.npy", X[:150] + 0.01)
+        be.DiffusionMap(n_components=2, n_neighbors=8).fit(X).save(tmp_path / "model.zarr")
+        return tmp_path / "model.zarr"
+
+    def test_an_extension_is_planned_told_and_measured(self, model, tmp_path):
+        told = []
+        found = extend(
+            model,
+            tmp_path / "new.npy",
+            tmp_path / "out",
+            options=RunOptions(lambda event: told.append(event.kind), lambda *part: told.append(part)),
+        )
+        assert (found["n"], found["n_components"]) == (150, 2)
+        assert 0 < found["measured"]["total"] <= found["predicted"]["total"]
+        kinds = [one for one in told if isinstance(one, str)]
+        assert (told[0], kinds[-1]) == ("start", "done")
+        assert ("extend_group", 1, 1) in told
+
+    def test_what_does_not_fit_is_refused_before_anything_is_written(self, model, tmp_path, monkeypatch):
+        before = sorted(path.name for path in tmp_path.iterdir())
+        tight = ClusterTable(workers=2, memory=1 << 20)
+        with pytest.raises(PlanError, match="refused; nothing was started"):
+            extend(model, tmp_path / "new.npy", tmp_path / "out", tight)
+        done = bigembed("extend", model, tmp_path / "new.npy", tmp_path / "out", "--workers", "2", "--memory", "1 MiB")
+        assert done.exit_code == 3
+        plan = plan_extension(model, tmp_path / "new.npy", tmp_path / "out")
+        assert plan.problems() == []
+        assert plan.stages[0][1].memory < plan_of_more(model, tmp_path).stages[0][1].memory
+        assert sorted(path.name for path in tmp_path.iterdir()) == [*before[:-1], "more.npy", before[-1]]
+
+    def test_the_command_line_plans_and_extends(self, model, tmp_path):
+        planned = bigembed("extend", model, tmp_path / "new.npy", tmp_path / "out", "--plan")
+        assert planned.exit_code == 0
+        assert "memory at the most" in planned.stdout
+        assert not (tmp_path / "out").exists()
+        done = bigembed("extend", model, tmp_path / "new.npy", tmp_path / "out", "--json")
+        assert done.exit_code == 0
+        events = [json.loads(line) for line in done.stdout.splitlines()]
+        assert next(event["event"] for event in events if event.get("stage") == "extend") == "start"
+        assert events[-1]["measured"]["total"] > 0
+        assert bigembed("extend", model, tmp_path / "new.npy", tmp_path / "out").exit_code == 2
+
+    def test_what_a_stopped_extension_left_is_room_for_what_goes_on(self, model, tmp_path, monkeypatch):
+        new, out = tmp_path / "new.npy", tmp_path / "out"
+        assert plan_extension(model, new, out).remains == (0, 0)
+        assert not aside_of(out).exists()
+        left = Run(aside_of(out)).root / "stages" / "extend"
+        left.mkdir(parents=True)
+        (left / "begun").write_bytes(bytes(1 << 20))
+        monkeypatch.setattr("bigembed.jobs.extend.free_bytes", lambda folder: 0)
+        plan = plan_extension(model, new, out)
+        assert 1 << 20 <= plan.remains[0] < 2 << 20
+        assert plan.problems() == []
+        (left / "begun").unlink()
+        assert "0 B are free; free" in plan_extension(model, new, out).problems()[0]
+
+
+FITTED = ("x4", "x0", "x3")
+POSITIONS = [4, 0, 3]
+
+
+def rows_of(seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(200, 6)) * [1, 2, 3, 4, 5, 6]
+
+
+def write(path: Path, rows: np.ndarray, names: Any = tuple(f"x{j}" for j in range(6))) -> None:
+    pytest.importorskip("pyarrow")
+    pd = pytest.importorskip("pandas")
+    table = pd.DataFrame(rows, columns=list(names))
+    table.insert(2, "cell", [f"cell {number}" for number in range(len(rows))])
+    if path.suffix == ".csv":
+        table.to_csv(path, index=False)
+    else:
+        table.to_parquet(path)
+
+
+def fit(folder: Path, source: str) -> Path:
+    text = f'[input]\n{source}\n[method]\nname = "pca"\nn_components = 2\n[output]\npath = "job.zarr"\n'
+    (folder / "job.toml").write_text(text + 'model = "model.zarr"\n')
+    run_job(read_job(folder / "job.toml"))
+    return folder / "model.zarr"
+
+
+@pytest.mark.filterwarnings(  # arrays given to a model of a table, to compare with
+    "ignore:X does not have valid feature names:bigembed.errors.FeatureNamesWarning"
+)
+class TestColumns:
+    """New rows of a table have the columns that were fitted: these by default, and no others."""
+
+    @pytest.fixture(params=["csv", "parquet"])
+    def model(self, request: Any, tmp_path: Path) -> Path:
+        """Fitted by a job on three columns of a table, in an order of their own."""
+        write(tmp_path / f"rows.{request.param}", rows_of())
+        return fit(tmp_path, f'path = "rows.{request.param}"\ncolumns = {list(FITTED)}')
+
+    @pytest.mark.parametrize("kind", ["csv", "parquet"])
+    def test_the_columns_that_were_fitted_are_the_default(self, kind: str, model: Path, tmp_path: Path) -> None:
+        assert list(be.load(model).feature_names_in_) == list(FITTED)
+        new = rows_of(1)
+        write(tmp_path / f"new.{kind}", new[:, ::-1], [f"x{j}" for j in range(6)][::-1])
+        wanted = be.load(model).transform(new[:, POSITIONS])
+        extend(model, tmp_path / f"new.{kind}", tmp_path / "out.zarr")
+        np.testing.assert_array_equal(read_array(tmp_path / "out.zarr"), wanted)
+        extend(model, tmp_path / f"new.{kind}", tmp_path / "same.zarr", choice=Choice(columns=FITTED))
+        np.testing.assert_array_equal(read_array(tmp_path / "same.zarr"), wanted)
+        extend(model, tmp_path / f"new.{kind}", tmp_path / "ids.zarr", aligned={"ids": "cell"})
+        np.testing.assert_array_equal(read_array(tmp_path / "ids.zarr"), wanted)
+
+    @pytest.mark.parametrize(
+        ("columns", "message"),
+        [
+            (("x0", "x3", "x4"), "in the same order"),
+            (("x4", "x0", "x1"), "(?s)unseen at fit time:\n- x1\n.*now missing:\n- x3"),
+            (("x5", "x1", "x2"), "unseen at fit time:\n- x5\n- x1\n- x2"),
+        ],
+    )
+    def test_other_columns_are_refused_before_anything_is_written(
+        self, columns: tuple[str, ...], message: str, model: Path, tmp_path: Path
+    ) -> None:
+        write(tmp_path / "new.parquet", rows_of(1))
+        for refused in (extend, plan_extension):
+            with pytest.raises(InputError, match=message):
+                refused(model, tmp_path / "new.parquet", tmp_path / "out.zarr", choice=Choice(columns=columns))
+        assert not list(tmp_path.glob("out*"))
+
+    @pytest.mark.parametrize("kind", ["csv", "parquet"])
+    def test_a_table_that_lacks_a_column_is_refused(self, kind: str, model: Path, tmp_path: Path) -> None:
+        write(tmp_path / f"new.{kind}", rows_of(1), ["x0", "x1", "x2", "y", "x4", "x5"])
+        with pytest.raises(InputError, match=r"no columns x3; there are x0.*The model was fitted with them"):
+            extend(model, tmp_path / f"new.{kind}", tmp_path / "out.zarr")
+        with pytest.raises(InputError, match=r"no columns z; there are [^.]*$"):
+            extend(model, tmp_path / f"new.{kind}", tmp_path / "out.zarr", choice=Choice(columns=("x4", "x0", "z")))
+
+    def test_rows_without_names_are_taken_as_they_are(self, model: Path, tmp_path: Path) -> None:
+        new = rows_of(1)[:, POSITIONS]
+        np.save(tmp_path / "new.npy", new)
+        np.savetxt(tmp_path / "bare.csv", new, delimiter=",", fmt="%.17g")
+        for name in ("new.npy", "bare.csv"):
+            extend(model, tmp_path / name, tmp_path / f"{name}.zarr")
+            np.testing.assert_array_equal(read_array(tmp_path / f"{name}.zarr"), be.load(model).transform(new))
+
+    def test_a_model_without_names_takes_any_columns(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "rows.npy", rows_of()[:, :3])
+        model = fit(tmp_path, 'path = "rows.npy"')
+        assert not hasattr(be.load(model), "feature_names_in_")
+        write(tmp_path / "new.csv", rows_of(1))
+        extend(model, tmp_path / "new.csv", tmp_path / "out.zarr", choice=Choice(columns=FITTED))
+        wanted = be.load(model).transform(rows_of(1)[:, POSITIONS])
+        np.testing.assert_array_equal(read_array(tmp_path / "out.zarr"), wanted)
+
+    def test_names_go_with_an_ingested_copy(self, tmp_path: Path) -> None:
+        write(tmp_path / "rows.parquet", rows_of())
+        ingest(tmp_path / "rows.parquet", tmp_path / "rows.zarr", Choice(columns=FITTED))
+        ingest(tmp_path / "rows.parquet", tmp_path / "other.zarr", Choice(columns=FITTED[::-1]))
+        ingest(tmp_path / "other.zarr", tmp_path / "again.zarr")
+        model = fit(tmp_path, 'path = "rows.zarr"')
+        assert list(be.load(model).feature_names_in_) == list(FITTED)
+        for name in ("other.zarr", "again.zarr"):
+            with pytest.raises(InputError, match="in the same order"):
+                extend(model, tmp_path / name, tmp_path / "out.zarr")
+            with pytest.raises(InputError, match="in the same order"):
+                be.load(model).transform(str(tmp_path / name))
+        extend(model, tmp_path / "rows.zarr", tmp_path / "out.zarr")
+        np.testing.assert_array_equal(read_array(tmp_path / "out.zarr"), be.load(model).embedding_)
+
+    def test_netcdf_variables_are_names(self, tmp_path: Path) -> None:
+        netcdf = pytest.importorskip("netCDF4")
+        with netcdf.Dataset(tmp_path / "rows.nc", "w") as file:
+            file.createDimension("point", 200)
+            for name, values in zip("uvw", rows_of().T[:3], strict=True):
+                file.createVariable(name, "f8", ("point",))[:] = values
+        model = fit(tmp_path, 'path = "rows.nc"\narray = ["u", "v"]')
+        with pytest.raises(InputError, match="in the same order"):
+            extend(model, tmp_path / "rows.nc", tmp_path / "out.zarr", choice=Choice(array=("v", "u")))
+        extend(model, tmp_path / "rows.nc", tmp_path / "out.zarr", choice=Choice(array=("u", "v")))
+
+    @pytest.mark.parametrize("layout", ["dense", "csr"])
+    @pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
+    def test_var_names_are_names(self, suffix: str, layout: str, tmp_path: Path) -> None:
+        pytest.importorskip("anndata")
+
+        def annotate(name: str, genes: Any) -> None:
+            found = annotated(rows_of(), [f"cell {number}" for number in range(200)], layout=layout)
+            if genes is not None:
+                found.var_names = list(genes)
+            with quiet():
+                (found.write_h5ad if suffix == "h5ad" else found.write_zarr)(tmp_path / f"{name}.{suffix}")
+
+        for name, genes in {"rows": "abcdef", "other": "abcdfe", "plain": None}.items():
+            annotate(name, genes)
+        model = fit(tmp_path, f'path = "rows.{suffix}"')
+        assert "".join(be.load(model).feature_names_in_) == "abcdef"
+        with pytest.raises(InputError, match="in the same order"):
+            extend(model, tmp_path / f"other.{suffix}", tmp_path / "out.zarr")
+        for name in ("rows", "plain"):
+            extend(model, tmp_path / f"{name}.{suffix}", tmp_path / f"{name}-out.zarr")
+        ingest(tmp_path / f"rows.{suffix}", tmp_path / "obsm.zarr", Choice(array=("obsm/X_two",)))
+        assert columns_of(tmp_path / "obsm.zarr") == ()
+
+
+def bigembed_command(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+class TestCertify:
+    """bigembed certify: exit statuses, what it prints, the page."""
+
+    @pytest.fixture
+    def stored(self, tmp_path):
+        """Rows and three maps of them: right, shuffled, one coordinate."""
+        rng = np.random.default_rng(0)
+        rows = rng.normal(size=(400, 5)) * [9, 5, 0.3, 0.2, 0.1]
+        for name, values in (
+            ("rows", rows), ("right", rows[:, :2]), ("shuffled", rng.permutation(rows[:, :2])), ("line", rows[:, :1]),
+        ):  # fmt: skip
+            np.save(tmp_path / f"{name}.npy", values)
+        return tmp_path
+
+    def test_a_right_map(self, stored):
+        done = bigembed_command("certify", stored / "rows.npy", stored / "right.npy", "--samples", 100)
+        assert done.exit_code == 0
+        assert "400 rows of 5 columns (euclidean), 2 coordinates; 100 rows sampled, 15 neighbors" in done.stdout
+        assert "warning" not in done.stdout
+        assert "trustworthiness" in done.stdout
+
+    def test_json_is_that_of_python(self, stored):
+        done = bigembed_command(
+            "certify",
+            stored / "rows.npy",
+            stored / "shuffled.npy",
+            "--k",
+            7,
+            "--metric",
+            "cosine",
+            "--seed",
+            2,
+            "--json",
+        )
+        assert done.exit_code == 0
+        found = json.loads(done.stdout.splitlines()[-1])
+        wanted = be.certify(stored / "rows.npy", stored / "shuffled.npy", n_neighbors=7, metric="cosine", seed=2)
+        assert {name: found[name] for name in wanted.as_dict()} == wanted.as_dict()
+        assert "unrelated to the rows" in found["warnings"][0]
+
+    @pytest.mark.parametrize("name", ["right", "shuffled", "line"])
+    def test_the_page(self, stored, name):
+        out = stored / "page.html"
+        out.write_text('<meta name="generator" content="bigembed report">')  # an older page is replaced
+        paths = stored / "rows.npy", stored / f"{name}.npy"
+        done = bigembed_command("certify", *paths, "--out", out, "--title", "A <map>", "--json")
+        assert done.exit_code == 0
+        found = json.loads(done.stdout.splitlines()[-1])
+        assert found["page"] == str(out)
+        text = out.read_text()
+        page = Page(text)
+        check_closed(text)
+        assert {"map", "certificate", "input", "repeat"} <= page.ids()
+        assert "<title>A &lt;map&gt;</title>" in text
+        assert len(page.all("img")) == (name != "line")
+        assert ("histogram" in text) == (name == "line")
+        assert ('class="note warn"' in text) == (name == "shuffled")
+        assert ('class="note good"' in text) == (name != "shuffled")
+        for said in found["warnings"] + found["notes"]:
+            assert said in page.text
+            assert text.index('class="note') < text.index('class="tiles"') < text.index('id="map"')
+        for key in ("preservation", "trustworthiness", "continuity", "triplets"):
+            assert f"{found[key]['value']:.3f}" in page.text
+        assert f"bigembed certify {paths[0]} {paths[1]} --k 15" in page.text
+
+    def test_coordinates_of_a_run(self, stored):
+        be.PCA(n_components=2).fit_transform_to(np.load(stored / "rows.npy"), stored / "pca.zarr")
+        done = bigembed_command("certify", stored / "rows.npy", stored / "pca.zarr", "--json")
+        assert done.exit_code == 0
+        of_array = json.loads(done.stdout.splitlines()[-1])
+        (stored / "job.toml").write_text(
+            '[input]\npath = "rows.npy"\n[method]\nname = "pca"\nn_components = 2\n[output]\npath = "job.zarr"\n'
+        )
+        assert bigembed_command("run", stored / "job.toml").exit_code == 0
+        of_run = json.loads(
+            bigembed_command("certify", stored / "rows.npy", stored / "job.zarr", "--json").stdout.splitlines()[-1]
+        )
+        assert of_run["trustworthiness"] == of_array["trustworthiness"]
+
+    def test_what_it_refuses(self, stored):
+        np.save(stored / "few.npy", np.zeros((3, 2)))
+        (stored / "mine.html").write_text("my own page")
+        for words, says in (
+            (("rows.npy", "gone.npy"), "no such coordinates"),
+            (("gone.npy", "right.npy"), "no such rows"),
+            (("rows.npy", "few.npy"), "400 rows and 3 coordinates"),
+            (("rows.npy", "right.npy", "--k", "200"), "at most 199"),
+            (("rows.npy", "right.npy", "--out", stored / "mine.html"), "is not a report"),
+        ):
+            paths = [stored / word for word in words[:2]]
+            done = bigembed_command("certify", *paths, *words[2:])
+            assert done.exit_code == 2, done.output
+            assert says in done.stderr
+        assert (stored / "mine.html").read_text() == "my own page"

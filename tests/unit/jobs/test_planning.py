@@ -1,0 +1,614 @@
+"""Plans: their arithmetic, the rates of the machine, compilation, what fits."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import bigembed
+import bigembed as be
+from bigembed.cli import app
+from bigembed.errors import BigembedWarning, InputError, InterruptedRun, PlanError
+from bigembed.jobs.job import JobSpec
+from bigembed.jobs.places.place import TERMINATE
+from bigembed.jobs.planning import machine as calibrate
+from bigembed.jobs.planning import notes as compilation
+from bigembed.jobs.planning.machine import Rates, cache_file, footprint, rates, resident
+from bigembed.jobs.planning.notes import alternatives
+from bigembed.jobs.planning.plan import Plan, make_plan
+from bigembed.jobs.planning.resources import MARGIN, MESSAGES, PUBLISH, Peaks, Resources, TimeModel, remains
+from bigembed.jobs.report.lines import plan_lines
+from bigembed.jobs.run import run_job
+from bigembed.jobs.spec import read_job
+from bigembed.jobs.sweep.course import plan_sweep
+from bigembed.jobs.sweep.run import sweep
+from bigembed.jobs.units import size
+from bigembed.jobs.watching.reporter import MemoryPeak, RunOptions
+from bigembed.maps.registry import REGISTRY, method
+from bigembed.neighbors import graph_stages, nn_descent
+from bigembed.neighbors.search import ground_truth as expected_recall
+from bigembed.neighbors.search import probes as shortlist
+from bigembed.neighbors.search.recall import AUTO, WITHOUT_DESCENT
+from bigembed.rows.opening import open_array
+from bigembed.runtime.runtime import using
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Cost, Stage, exchange_home
+
+MIB = 1 << 20
+
+
+def plan_of(kind="embedded", limit=1000 * MIB, free=10**12, published=(), workers=3):
+    costs = (
+        ("a", Cost(passes=1, read=100, disk=50, scratch=70, memory=200 * MIB, coordinator=10 * MIB)),
+        (
+            "b",
+            Cost(passes=2.5, read=10, write=5, disk=30, scratch=20, memory=300 * MIB, coordinator=40 * MIB),
+        ),
+    )
+    where = Resources(kind, workers, limit, 100 * MIB, 50 * MIB, 5 * MIB)
+    return Plan("in", "out", (10, 2), "float32", where, costs, published, free)
+
+
+class TestPlan:
+    """The arithmetic of a plan, and what it refuses."""
+
+    def test_sums(self):
+        plan = plan_of()
+        assert plan.total("passes") == 3.5
+        assert plan.total("read") == 110
+        assert plan.peaks.worker == 100 * MIB + int(300 * MIB * (1 + MARGIN))
+        assert plan.peaks.coordinator == int(90 * MIB * (1 + MARGIN))
+        assert plan.peaks.total == 3 * plan.peaks.worker + plan.peaks.coordinator + 5 * MIB
+        assert plan.disk_peak == 120
+        assert plan_of(published=("a",)).disk_peak == 50
+        assert plan.problems() == []
+
+    def test_compiled_functions_stay_in_the_coordinator_after_a_solve(self):
+        """It imports numba and compiles when it first solves, and what follows is planned with that."""
+        cost = Cost(coordinator=10 * MIB, held=10**12)
+        where = Resources("embedded", 3, 1000 * MIB, 100 * MIB, 50 * MIB, 5 * MIB, compiler=20 * MIB)
+        plan = replace(plan_of(), resources=where)
+        assert plan.peaks.coordinator == int((50 + 40) * MIB * (1 + MARGIN))  # a control: nothing is solved
+        solved = replace(plan, stages=(plan.stages[0], ("solve", cost), ("after", Cost()), ("last", Cost())))
+        expected = [50 + 10, 50 + 20 + 10, 50 + 20, 50 + 20]
+        planned = [memory["coordinator"] for memory in solved.stage_memory.values()]
+        assert planned == [int(held * MIB * (1 + MARGIN)) for held in expected]
+        assert solved.memory["coordinator"] == max(planned)
+        reused = replace(solved, published=("a", "solve")).stage_memory
+        assert reused["after"]["coordinator"] == int(50 * MIB * (1 + MARGIN))
+
+    def test_in_one_process_tasks_and_coordinator_add_up(self):
+        plan = plan_of("process", workers=1)
+        assert (
+            plan.peaks.total == plan.peaks.worker == plan.peaks.coordinator == 100 * MIB + int(340 * MIB * (1 + MARGIN))
+        )
+
+    def test_vectors_are_beside_idle_workers_where_their_limits_leave_room(self, monkeypatch):
+        monkeypatch.setattr("bigembed.jobs.planning.resources.machine_memory", lambda: 4000 * MIB)
+        cost = Cost(
+            passes=4, read=400, exchanged=80, scratch=30, memory=200 * MIB, coordinator=10 * MIB, held=800 * MIB,
+            checkpoint=20,
+        )  # fmt: skip
+
+        def peaks(kind="embedded", limit=1000 * MIB, workers=2):
+            return Peaks(Resources(kind, workers, limit, 100 * MIB, 50 * MIB, 5 * MIB), [cost])
+
+        need = 800 * MIB + peaks().threads * 200 * MIB
+        assert (peaks().beside(cost), peaks().held) == (need, 800 * MIB)
+        assert peaks().coordinator == int((60 * MIB + need) * (1 + MARGIN))
+        assert peaks().total == 2 * 100 * MIB + peaks().coordinator + 5 * MIB  # (more than through files)
+        assert "while the workers idle" in peaks().vectors
+        inside = peaks().cost_of(cost)
+        assert (inside.read, inside.exchanged, inside.scratch) == (100, 40, 40)  # (two checkpoints, for a moment)
+        files = peaks(limit=100 * MIB + int(need * (1 + MARGIN)) // 2 - MIB)
+        assert (files.beside(cost), files.held, files.cost_of(cost)) == (0, 0, cost)
+        assert files.total == 2 * files.worker + files.coordinator + 5 * MIB
+        assert "in files, since the workers together may not hold them" in files.vectors
+        assert "several machines" in peaks("remote").vectors
+        assert "in the memory of this process" in peaks("process").vectors
+        monkeypatch.setattr("bigembed.jobs.planning.resources.machine_memory", lambda: 1000 * MIB)
+        assert peaks().beside(cost) == 0
+
+    def test_too_little_memory_is_refused_with_a_proposal(self):
+        with pytest.raises(PlanError, match=r"stage 'b'.*\n?.*\[cluster\] memory = \"4\d\d MiB\" or more"):
+            plan_of(limit=400 * MIB).refuse()
+        with pytest.raises(PlanError, match="--memory-limit"):
+            plan_of("remote", limit=400 * MIB).refuse()
+
+    def test_more_workers_than_the_machine_holds(self, monkeypatch):
+        monkeypatch.setattr("bigembed.jobs.planning.plan.machine_memory", lambda: 1200 * MIB)
+        with pytest.raises(PlanError, match=r"\[cluster\] workers = 2 fit"):
+            plan_of().refuse()
+
+    def test_too_little_disk_is_refused(self):
+        with pytest.raises(PlanError, match="larger disk"):
+            plan_of(free=100).refuse()
+
+    def test_a_plan_writes_nothing(self, write_job, rows, tmp_path):
+        before = sorted(tmp_path.iterdir())
+        job = read_job(
+            write_job("n_components = 3", 'picture = "p.png"\nmodel = "m.zarr"', source='dataset = "plane"\nn = 5000')
+        )
+        plan = make_plan(job)
+        assert sorted(set(tmp_path.iterdir()) - set(before)) == [job.file]
+        assert [name for name, _ in plan.stages] == ["input", "mean", "center", "model", "picture"]
+        assert plan.resources.kind == "process"
+        assert plan.as_dict()["memory"]["total"] == plan.peaks.total
+        assert plan.shape == (5000, 3)
+
+    def test_footprint_is_measured(self):
+        found = footprint()
+        assert 60 * MIB < found.coordinator < found.worker < 500 * MIB
+        assert 0 < found.picture < 200 * MIB
+        assert footprint() is found
+
+    def test_the_peak_of_all_processes_counts_children(self):
+
+        with MemoryPeak() as peak:
+            peak.interval = 0.05
+            child = subprocess.run(
+                [sys.executable, "-c", "import time; x = b'x' * (80 << 20); time.sleep(1.5)"], check=True
+            )
+        assert child.returncode == 0
+        assert peak.worker > 80 * MIB
+        assert peak.total >= peak.worker + peak.coordinator * 0.5
+        assert peak.coordinator >= resident() * 0.5
+
+    def test_sizes(self):
+        assert [size(0), size(1023), size(1 << 20), size(5 << 40)] == ["0 B", "1023 B", "1.0 MiB", "5.0 TiB"]
+
+    @pytest.mark.parametrize("scratch", [False, True])
+    def test_what_a_stopped_job_left_is_room_for_what_goes_on(self, tmp_path, monkeypatch, scratch):
+        X = np.random.default_rng(0).random((500, 3))
+        folder = str(tmp_path / "scratch") if scratch else None
+        be.PCA(2, workdir=str(tmp_path / "run")).fit(X)
+        run = Run(str(tmp_path / "run"))
+        roots = [run.root, run.root, tmp_path / "not there"]
+        assert remains(roots, folder) == (0, 0)
+        assert not (tmp_path / "not there").exists()
+        with using(scratch=folder):
+            left = exchange_home(run) / "begun"
+        for place in (left, run.root / "stages" / "begun"):
+            place.mkdir(parents=True)
+            (place / "piece").write_bytes(bytes(1 << 20))
+        begun, exchanged = remains(roots, folder)
+        assert begun == exchanged >= 1 << 20
+        assert begun < 2 << 20  # (each is counted once)
+        monkeypatch.setattr("bigembed.jobs.planning.plan.free_bytes", lambda folder: 10)
+        short = replace(plan_of(free=10), scratch=folder)
+        assert short.problems()
+        assert "60 B hold what was begun" in replace(short, remains=(60, 0)).problems()[0]
+        assert not replace(short, remains=(110, 60)).problems()
+
+
+RATES = Rates(read=1e8, write=5e7, product=1e9, look=1e7)
+
+
+def plan_of_calibrate(**changes):
+    place = Resources("embedded", 1, None, 0, 0, 0, 0.0, 3.0)
+    stages = (("a", Cost(read=10**8)), ("b", Cost(read=2 * 10**8)))
+    return Plan(
+        "in", "out", (10, 2), "float32", place, stages, **{"published": (), "free_disk": 1, "rates": RATES} | changes
+    )
+
+
+class Solver:
+    """An estimator with a choice of solvers, as far as a proposal looks at one."""
+
+    def __init__(self, solver="exact", n_landmarks=400):
+        self.solver, self.n_landmarks = solver, n_landmarks
+
+    def get_params(self):
+        return {"solver": self.solver, "n_landmarks": self.n_landmarks}
+
+    def stages(self):
+        if self.solver == "landmarks":
+            raise InputError("unknown here")
+        return [Stage("solve", (), {}, dict, Cost(memory=self.n_landmarks if self.solver == "nystrom" else 10**9))]
+
+
+class TestCalibrate:
+    """The rates of the machine, and what a plan makes of them."""
+
+    @pytest.fixture(autouse=True)
+    def cache(self, tmp_path_factory, monkeypatch):
+        """A cache folder of its own; measured quickly, and not well."""
+        folder = tmp_path_factory.mktemp("cache")
+        monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+        for name, value in {"TRIES": 1, "TABLE": 1 << 18, "ROWS": 1 << 12, "SIDE": 128}.items():
+            monkeypatch.setattr(calibrate, name, value)
+        return folder
+
+    def test_rates_are_measured_once_and_renewed_when_asked(self, tmp_path, cache, monkeypatch):
+        found = rates(tmp_path)
+        assert 1e6 < found.read < 1e12
+        assert 1e6 < found.write < 1e12
+        assert 1e8 < found.product < 1e13
+        assert 1e5 < found.look < 1e10
+        assert cache_file("rates").parent.parent == cache
+        assert list(tmp_path.iterdir()) == []
+        monkeypatch.setattr(calibrate, "_look", lambda: 7.0)
+        assert rates(tmp_path) == found
+        assert rates(tmp_path, renew=True).look == 7.0
+        assert rates(tmp_path).look == 7.0
+
+    def test_storage_is_measured_for_each_file_system(self, tmp_path, monkeypatch):
+        first = rates(tmp_path)
+        cache_file("rates").write_text(json.dumps({"compute": {"product": 1.0, "look": 2.0}}))
+        assert rates(tmp_path).product == 1.0
+        assert rates(tmp_path).read != first.read  # measured again: this one was not known
+        cache_file("rates").write_text("{")
+        assert rates(tmp_path).product > 1.0
+
+    @pytest.mark.parametrize("more", [{"unheard": 5.0}, {"read": "fast"}, {"write": -1}, None, [3]])
+    def test_what_another_version_remembers_is_no_hindrance(self, tmp_path, more):
+        found = rates(tmp_path)
+        said = json.loads(cache_file("rates").read_text())
+        for group in said:
+            said[group] = said[group] | more if isinstance(more, dict) else more
+        cache_file("rates").write_text(json.dumps(said))
+        again = rates(tmp_path)
+        assert (again == found) == (more == {"unheard": 5.0})
+        assert min(again.read, again.write, again.product, again.look, again.term) > 0
+        kept = json.loads(cache_file("rates").read_text())
+        assert more != {"unheard": 5.0} or all(group["unheard"] == 5.0 for group in kept.values())
+
+    def test_without_a_cache_folder_it_is_measured_each_time(self, tmp_path, monkeypatch):
+        (tmp_path / "file").write_text("")
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+        assert rates(tmp_path).product > 0
+
+    def test_a_footprint_is_measured_again_only_where_it_may_be_another_one(self, monkeypatch):
+        measured = []
+
+        def measure():
+            measured.append(1)
+            return dict.fromkeys(("worker", "coordinator", "single", "picture", "helper"), 0) | {"task": len(measured)}
+
+        def found(*renew):
+            footprint.cache_clear()  # (as in another process)
+            return footprint(*renew).task
+
+        monkeypatch.setattr("bigembed.jobs.planning.machine._measured", measure)
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+        assert [found(), found(), found(True), found()] == [1, 1, 2, 2]
+        monkeypatch.setenv("OMP_NUM_THREADS", "77")
+        assert [found(), found()] == [3, 3]
+        monkeypatch.delenv("OMP_NUM_THREADS")
+        assert found() == 2
+        for number in range(20):
+            monkeypatch.setenv("OMP_NUM_THREADS", f"{number}")
+            found()
+        assert len(json.loads(cache_file("footprint").read_text())) == 8
+        for number, damaged in enumerate(('{"a": 1}', "{", '{"a": {"measured": 1, "footprint": {"b": 2}}}')):
+            cache_file("footprint").write_text(damaged)
+            assert found() == 24 + number
+        footprint.cache_clear()
+
+    def test_seconds_of_a_stage(self):
+        pace = TimeModel(RATES, at_once=2, task=0.0, start=3.0)
+        assert pace.seconds(Cost(), 1) == PUBLISH
+        assert pace.seconds(Cost(passes=1, read=10**8, write=10**8, flops=1e9, scalar_ops=1e7), 9) == PUBLISH + 5 / 2
+        assert pace.seconds(Cost(passes=1, read=10**8), 1) == PUBLISH + 1  # one block, one worker
+        assert pace.seconds(Cost(serial_flops=1e9), 9) == PUBLISH + 1  # one process, however many there are
+        assert pace.seconds(Cost(disk=10**8), 1) == PUBLISH + 1  # read back for its digests
+        assert pace.seconds(Cost(exchanged=10**9), 9) == PUBLISH + 1 / 2
+        slow = TimeModel(RATES, at_once=2, task=0.01, start=3.0)
+        assert slow.seconds(Cost(passes=10), 4) == pytest.approx(PUBLISH + 10 * (MESSAGES + 2) * 0.01)
+        assert slow.seconds(Cost(passes=10, maps=2), 4) == pytest.approx(PUBLISH + 2 * (MESSAGES + 2) * 0.01)
+        assert slow.seconds(Cost(passes=1, blocks=8), 4) == pytest.approx(PUBLISH + (MESSAGES + 4) * 0.01)
+
+    def test_seconds_of_a_plan(self):
+        assert plan_of_calibrate().stage_seconds == {"a": 1 + PUBLISH, "b": 2 + PUBLISH}
+        assert plan_of_calibrate().seconds == 6 + 2 * PUBLISH
+        assert plan_of_calibrate(published=("b",)).seconds == 4 + PUBLISH
+        assert plan_of_calibrate(rates=None).seconds is None
+        assert plan_of_calibrate(rates=None).stage_seconds == {}
+
+    def test_a_run_keeps_what_was_planned_beside_what_was_measured(self, write_job, rows, tmp_path):
+        found = run_job(read_job(write_job()))
+        planned = {stage["name"]: stage for stage in found["plan"]["stages"]}
+        assert found["predicted_seconds"] == found["plan"]["seconds"] > 0
+        for stage in found["stages"]:
+            assert stage["predicted_seconds"] == pytest.approx(planned[stage["name"]]["seconds"], abs=1e-3)
+            assert stage["seconds"] > 0
+            assert set(stage["predicted_memory"]) == set(stage["memory"]) == {"worker", "coordinator", "total"}
+            assert stage["predicted_memory"]["total"] <= found["predicted"]["total"]
+
+    def test_the_command_line_says_the_time_and_calibrates(self, write_job, rows, monkeypatch):
+        asked = []
+        monkeypatch.setattr("bigembed.jobs.planning.plan.rates", lambda folder, renew: asked.append(renew) or RATES)
+        for options in ([], ["--calibrate"]):
+            done = CliRunner().invoke(app, ["plan", str(write_job()), *options])
+            assert done.exit_code == 0, done.output
+            assert "time: about" in done.stdout
+        assert asked == [False, True]
+
+    def test_a_refusal_proposes_what_fits(self, tmp_path):
+        np.save(tmp_path / "rows.npy", np.zeros((40_000, 4), "f4"))
+        method, proposal = 'name = "landmark_diffusion_map"\nn_landmarks = 8000', "[method] n_landmarks = "
+        job = tmp_path / "job.toml"
+        cluster = '[cluster]\nworkers = 1\nmemory = "600 MiB"'
+        job.write_text(f'[input]\npath = "rows.npy"\n[method]\n{method}\n[output]\npath = "run.zarr"\n{cluster}\n')
+        plan = make_plan(read_job(job))
+        assert plan.problems()
+        [advice] = plan.advice
+        assert proposal in advice
+        fitting = job.read_text().replace(
+            "n_landmarks = 8000", advice.removeprefix("[method] ").removesuffix(" would fit")
+        )
+        (tmp_path / "fitting.toml").write_text(fitting)
+        assert make_plan(read_job(tmp_path / "fitting.toml")).problems() == []
+        done = CliRunner().invoke(app, ["run", str(job)])
+        assert done.exit_code == 3
+        assert proposal in done.stderr
+        assert not Path(tmp_path / "run.zarr").exists()
+
+    def test_where_nn_descent_would_not_fit_on_the_disk_the_automatic_choice_is_proposed(self, tmp_path, monkeypatch):
+        np.save(tmp_path / "rows.npy", np.zeros((200_000, 4), "f4"))
+        job = tmp_path / "job.toml"
+        method = '[method]\nname = "diffusion_map"\nalgorithm = "nn-descent"\n'
+        job.write_text(f'[input]\npath = "rows.npy"\n{method}[output]\npath = "run.zarr"\n')
+        whole = make_plan(read_job(job))
+        assert not whole.problems()
+        monkeypatch.setattr("bigembed.jobs.planning.plan.free_bytes", lambda folder: whole.disk_peak - 1)
+        plan = make_plan(read_job(job))
+        assert "would be written at the most" in plan.problems()[0]
+        assert list(plan.advice) == ['[method] algorithm = "auto" would fit']
+
+    @pytest.mark.parametrize(
+        ("room", "expected"),
+        [(400, ['[method] solver = "nystrom" would fit']), (399, []), (10**9, ["both"])],
+    )
+    def test_proposals_are_planned_and_one_of_a_kind(self, room, expected):
+        found = alternatives(Solver(), lambda other: other.stages()[0].cost.memory <= room)
+        both = ['[method] solver = "nystrom" would fit', "[method] n_landmarks = 200 would fit"]
+        assert found == (both if expected == ["both"] else expected)
+        fewer = alternatives(Solver("nystrom"), lambda other: other.stages()[0].cost.memory <= 100)
+        assert fewer == ["[method] n_landmarks = 100 would fit"]
+
+
+PACKAGE = Path(bigembed.__file__).parent
+BARE = [name for name in sorted(REGISTRY) if not method(name).compiles]
+FIT = """
+import sys, numpy as np
+from bigembed.maps.registry import method
+rows, kind = np.random.default_rng(0).random((6000, 5)), method(sys.argv[1])
+parameters = {} if kind.__name__ == "LinearDiscriminantAnalysis" else {"n_components": 2}
+model = kind(**parameters).fit(rows, np.arange(6000) % 3)
+np.asarray(model.embedding_), model.transform(rows[:9])
+sys.exit("numba" in sys.modules)
+"""
+
+
+def wanted(name):
+    """Modules of a diffusion map."""
+    stages = compilation.STAGES
+    return {*compilation.SOLVE, *(stages[stage] for stage in stages if stage != "factors")}
+
+
+class TestCompilation:
+    """What a plan says of compilation: what is not kept of the stages to do; and methods that compile nothing."""
+
+    @pytest.fixture
+    def job(self, tmp_path):
+        """A function that writes a job on some rows, and reads it."""
+
+        def write(name="diffusion_map", n=20_000, cluster="", d=5):
+            np.save(tmp_path / "rows.npy", np.zeros((n, d), "f4"))
+            text = f'[input]\npath = "rows.npy"\n[method]\nname = "{name}"\n[output]\npath = "run.zarr"\n{cluster}\n'
+            (tmp_path / "job.toml").write_text(text)
+            return read_job(tmp_path / "job.toml")
+
+        return write
+
+    @pytest.fixture
+    def nothing_kept(self, tmp_path, monkeypatch):
+        """As on a machine where nothing was compiled yet."""
+        monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kept"))
+
+    def test_a_plan_counts_with_compilation_where_nothing_is_kept(self, job, nothing_kept):
+        plan = make_plan(job())
+        assert plan.compilation == pytest.approx(sum(map(compilation.SECONDS.get, wanted("diffusion_map"))))
+        assert plan.as_dict()["compilation"] == plan.compilation > 20
+        assert any("more for compilation at first use" in line for line in plan_lines(plan))
+        assert make_plan(job("umap")).compilation > 10
+        assert make_plan(job("umap", n=1000)).compilation == pytest.approx(4.7)
+        assert make_plan(job(n=1000)).compilation == make_plan(job("pca")).compilation == 0
+        assert not any("compilation" in line for line in plan_lines(make_plan(job("pca"))))
+
+    def test_what_numba_keeps_is_left_out_until_the_source_changes(self, tmp_path, monkeypatch, nothing_kept):
+        source = PACKAGE / "quality" / "compiled.py"
+        kept = tmp_path / "kept" / "quality_0123"
+        kept.mkdir(parents=True)
+        index = kept / f"compiled.f-1.py{sys.version_info.major}{sys.version_info.minor}.nbi"
+        assert not compilation.is_kept("quality.compiled")
+        index.touch()
+        assert compilation.is_kept("quality.compiled")
+        assert not compilation.is_kept("neighbors.search.compiled")  # (another file of that name)
+        os.utime(index, (0, source.stat().st_mtime - 1))
+        assert not compilation.is_kept("quality.compiled")
+
+    def test_the_table_names_modules_that_compile(self):
+        named = {*compilation.SOLVE, *compilation.STAGES.values(), *compilation.METHODS.values()}
+        assert named == {*compilation.SECONDS}
+        for module in named:
+            assert "njit(" in (PACKAGE.joinpath(*module.split(".")).with_suffix(".py")).read_text(), module
+
+    @pytest.mark.parametrize("name", BARE)
+    def test_workers_of_a_method_that_compiles_nothing_are_planned_without_numba(self, name, job):
+        environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+        done = subprocess.run([sys.executable, "-W", "ignore", "-c", FIT, name], env=environment, check=False)
+        assert done.returncode == 0
+        if name == "pca":
+            cluster = '[cluster]\nworkers = 2\nmemory = "1 GiB"'
+            feet = footprint(False)
+            assert make_plan(job(name, cluster=cluster)).resources.worker == feet.worker - feet.compiler
+            assert make_plan(job(cluster=cluster)).resources.worker == feet.worker
+            wide = make_plan(job(name, cluster=cluster, d=700))  # (whose map is judged by compiled functions)
+            assert wide.resources.worker == feet.worker
+
+
+ROWS = np.random.default_rng(0).normal(size=(1000, 14)).astype(np.float32)
+
+
+def ran(job, **given):
+    """The record of the job, and what it warned of."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", BigembedWarning)
+        found = run_job(job, **given)
+    return found, " ".join(str(one.message) for one in said)
+
+
+def published(job):
+    """The digest of every stage of a run."""
+    run = Run(job.output_path)
+    return {name: run.manifest(name).digest for name in run.published()}
+
+
+class TestWhatFits:
+    """``algorithm="auto"`` takes what fits: cells where NN-descent does not, and plan, certificate and a warning say
+    so."""
+
+    @pytest.fixture(autouse=True)
+    def few_cells(self, small_blocks, monkeypatch):
+        """Small blocks, and shortlists that hold a small part of the cells, as those of many rows do."""
+        for module in (shortlist, graph_stages):
+            monkeypatch.setattr(module, "SHORTLIST", 3)
+        monkeypatch.setattr(expected_recall, "LONGER", (3,))
+        for name in ("SEED_PROBES", "WALK_PROBES", "SEEDS_BY_PAIRS"):
+            monkeypatch.setattr(nn_descent, name, 1)
+
+    @pytest.fixture
+    def written(self, tmp_path):
+        """A function that writes a job whose target cells cannot reach, and reads it."""
+        np.save(tmp_path / "rows.npy", ROWS)
+
+        def write(name: str, algorithm: str = AUTO, recall: float = 0.95, more: str = "") -> JobSpec:
+            file = tmp_path / f"{name}.toml"
+            method = f'name = "diffusion_map"\nn_neighbors = 8\nrecall = {recall}\nalgorithm = "{algorithm}"\n'
+            file.write_text(f'[input]\npath = "rows.npy"\n[method]\n{method}{more}[output]\npath = "{name}.zarr"\n')
+            return read_job(file)
+
+        return write
+
+    @pytest.fixture
+    def little(self, written, monkeypatch):
+        """A function that makes the memory of this machine too little for NN-descent, and enough for cells; or all
+        of it
+        again."""
+
+        def worker(name):
+            return make_plan(written(name, name)).peaks.worker
+
+        monkeypatch.setattr("bigembed.jobs.planning.resources.imported_here", lambda picture: 100 << 20)
+        few = int((worker("nn-descent") - 1) / TERMINATE)
+        assert worker("cells") < TERMINATE * few
+
+        def set_memory(whole: bool = False) -> None:
+            monkeypatch.setattr("bigembed.jobs.planning.resources.machine_memory", lambda: 1 << 36 if whole else few)
+
+        return set_memory
+
+    def test_a_plan_takes_the_search_that_fits_and_says_so(self, written, little):
+        little(whole=True)
+        assert not make_plan(written("run")).without_descent
+        little()
+        plan = make_plan(written("run"))
+        assert plan.problems() == []
+        assert plan.without_descent
+        assert plan.as_dict()["without_descent"]
+        said = " ".join(plan.notes)
+        assert "neighbors by cells: NN-descent, which algorithm='auto' takes" in said
+        assert "with NN-descent a worker would hold" in said
+        asked = make_plan(written("asked", "nn-descent"))  # (what is asked for is not replaced)
+        assert asked.problems()
+        assert asked.advice == ('[method] algorithm = "auto" would fit',)
+
+    def test_what_had_to_be_chosen_is_in_certificate_warning_and_key(self, written, little):
+        job = written("run")
+        little()
+        found, said = ran(job)
+        recall = found["certificate"]["recall"]
+        assert (recall["algorithm"], recall["forced"]) == ("cells", True)
+        assert "needs more memory than a worker may hold here" in recall["why"]
+        assert recall["recall"] < recall["target"]
+        assert "below the target" in said
+        assert "Give workers more memory" in said
+        assert Run(job.output_path).manifest("witness").parameters["algorithm"] == WITHOUT_DESCENT
+        asked = written("asked", "cells")
+        ran(asked)
+        mine, others = (open_array(f"{one.output_path}/stages/coordinates/embedding")[:] for one in (job, asked))
+        np.testing.assert_array_equal(np.asarray(mine), np.asarray(others))  # (as if cells were asked for)
+        before = published(job)
+        again, _ = ran(job)
+        assert all(stage["reused"] for stage in again["stages"] if stage["name"] in before)
+        assert published(job) == before
+        little(whole=True)
+        whole, _ = ran(job)
+        assert whole["certificate"]["recall"]["algorithm"] == "nn-descent"
+        fresh = written("fresh")
+        ran(fresh)
+        assert published(job) == published(fresh)
+        little()
+        assert ran(job)[0]["unchanged"]  # (what was found with more memory is not thrown away)
+
+    def test_a_target_that_cells_reach_is_no_choice_that_was_forced(self, written, little):
+        job = written("run", recall=0.3)
+        little()
+        found, said = ran(job)
+        assert "forced" not in found["certificate"]["recall"]
+        assert "NN-descent" not in said
+        here = published(job)
+        little(whole=True)
+        assert ran(job)[0]["unchanged"]
+        fresh = written("fresh", recall=0.3)
+        ran(fresh)
+        assert published(fresh) == here
+
+    def test_lists_that_are_there_are_gone_on_from_with_less_memory(self, written, little):
+        job = written("run")
+
+        def stop(event):
+            if (event.kind, event.stage) == ("done", "search"):
+                raise InterruptedRun("enough")
+
+        little(whole=True)
+        with pytest.raises(InterruptedRun), warnings.catch_warnings(action="ignore"):
+            run_job(job, RunOptions(observer=stop))
+        little()
+        plan = make_plan(job)
+        assert "search" in plan.published
+        assert not plan.without_descent
+        assert plan.problems() == []
+        found, _ = ran(job)
+        assert found["certificate"]["recall"]["algorithm"] == "nn-descent"
+
+    def test_a_sweep_takes_what_fits_too(self, written, little):
+        job = written("sweep", more="[sweep]\nt = [1, 2]\n")
+        little(whole=True)
+        assert not [line for line in plan_sweep(job).notes if "neighbors by cells" in line]
+        little()
+        plan = plan_sweep(job)
+        assert len([line for line in plan.notes if "neighbors by cells: NN-descent" in line]) == 2
+        assert not plan.problems()
+        with warnings.catch_warnings(action="ignore"):
+            found = sweep(job)
+        assert found["refused"] == []
+        assert found["stages"] == len({*plan.stages}) - 1  # (one search serves both points)
+
+    def test_what_cannot_be_done_by_any_search_is_refused(self, written, little, monkeypatch):
+        little()
+        monkeypatch.setattr("bigembed.jobs.planning.resources.machine_memory", lambda: 1 << 20)
+        plan = make_plan(written("run"))
+        assert plan.problems()
+        assert not [line for line in plan.notes if line.startswith("with NN-descent")]

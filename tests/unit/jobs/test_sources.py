@@ -1,0 +1,522 @@
+"""Sources of a job that change between two runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from pathlib import Path
+from shutil import copytree, rmtree
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import bigembed as be
+from bigembed.cli import app
+from bigembed.errors import (
+    BigembedError,
+    ExistingOutputError,
+    InterruptedRun,
+    MissingPathError,
+    StaleError,
+    StaleWarning,
+)
+from bigembed.jobs.export import export
+from bigembed.jobs.extend import extend
+from bigembed.jobs.planning.plan import make_plan
+from bigembed.jobs.report.lines import verify_lines
+from bigembed.jobs.report.page import write_report
+from bigembed.jobs.report.summary import RunSummary
+from bigembed.jobs.run import run_job
+from bigembed.jobs.spec import read_job
+from bigembed.jobs.verify import verify
+from bigembed.jobs.watching.reporter import RunOptions
+from bigembed.maps.registry import REGISTRY
+from bigembed.rows.reader import Choice
+from bigembed.stages.reuse import _difference
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Stage
+from bigembed.store.paths import stored
+from bigembed.store.superseded import superseded
+
+TABLE = 'path = "rows.csv"\ncolumns = ["a", "b", "c"]'
+
+
+def table(folder: Path, rows: int, at: int) -> None:
+    values = np.random.default_rng(rows).normal(size=(rows, 3))
+    lines = [f"n{number},{','.join(map(str, row))}" for number, row in enumerate(values.tolist())]
+    (folder / "rows.csv").write_text("name,a,b,c\n" + "\n".join(lines) + "\n")
+    os.utime(folder / "rows.csv", (at, at))
+
+
+class TestChangedSources:
+    """Copies that jobs make of sources that change: replaced, never in the way, and the old run says what it is of."""
+
+    @pytest.fixture
+    def write(self, tmp_path: Path) -> Any:
+        """Write a job on some input; a table of rows beside it."""
+
+        def job(source: str = TABLE) -> Any:
+            text = f'[input]\n{source}\n[method]\nname = "pca"\nn_components = 2\n[output]\npath = "run.zarr"\n'
+            (tmp_path / "job.toml").write_text(text)
+            return read_job(tmp_path / "job.toml")
+
+        return job
+
+    def test_an_old_run_says_that_its_source_was_written_anew(self, write: Any, tmp_path: Path) -> None:
+        table(tmp_path, 30, at=1_000_000)
+        job = write('path = "rows.csv"\nids = "name"')
+        run_job(job)
+        assert verify(tmp_path / "run.zarr")["older"] == ""
+        table(tmp_path, 30, at=2_000_000)  # the same rows
+        assert "rows.csv held before" in "\n".join(verify_lines(verify(tmp_path / "run.zarr")))
+        assert run_job(job)["unchanged"]
+        assert verify(tmp_path / "run.zarr")["older"] == ""
+        table(tmp_path, 40, at=3_000_000)
+        found = verify(tmp_path / "run.zarr")
+        assert found["problems"] == []
+        assert found["finished"]
+        assert "rows.csv held before" in found["older"]
+        assert RunSummary.read(tmp_path / "run.zarr").extra["older"]
+        assert run_job(job)["n"] == 40
+        assert verify(tmp_path / "run.zarr")["older"] == ""
+
+    def test_whatever_changes_in_a_source_its_copy_is_made_anew(self, write: Any, tmp_path: Path) -> None:
+        path, steps = tmp_path / "rows.csv", '\n[[steps]]\nname = "one_hot"\ncolumns = ["kind"]'
+        lines = ["a,b,kind", *(f"{number % 7},{number % 5}.25,{'xy'[number % 2]}" for number in range(40))]
+        path.write_text("\n".join(lines))
+        job = write(f'path = "rows.csv"{steps}')
+        run_job(job)
+        changes = {
+            "the last rows are gone": lines[:-3],
+            "rows are there again": lines,
+            "a cell of the same size, at the old time": ["a,b,kind", "9,0.25,x", *lines[2:]],
+            "other names of columns": ["c,b,kind", *lines[1:]],
+            "other texts of categories": ["c,b,kind", *(line.replace("y", "z") for line in lines[1:])],
+        }
+        for what, now in changes.items():
+            at = path.stat().st_mtime_ns
+            path.write_text("\n".join(now))
+            if "old time" in what:
+                os.utime(path, ns=(at, at))
+            assert verify(tmp_path / "run.zarr")["older"], what
+            found = run_job(job)
+            assert not found.get("unchanged"), what
+            assert found["n"] == len(now) - 1, what
+        assert run_job(job)["unchanged"]
+
+    def test_what_a_job_copied_or_generated_never_blocks_the_next(self, write: Any, tmp_path: Path) -> None:
+        table(tmp_path, 30, at=1_000_000)
+        mixture = 'dataset = "mixture"\nn = 200\nd = 3\nintrinsic = 2'
+        for source, n in ((TABLE, 30), (mixture, 200), (mixture.replace("200", "300"), 300), (TABLE, 30)):
+            make_plan(write(source)).refuse()
+            assert run_job(write(source))["n"] == n
+        named = f'path = "mine.zarr"\n{mixture}'
+        run_job(write(named))
+        with pytest.raises(ExistingOutputError, match="holds the data set mixture") as error:
+            run_job(write(named.replace("200", "300")))
+        assert "{" not in str(error.value)
+
+    def test_no_reason_shows_a_dictionary(self) -> None:
+        stage = Stage("solve", (), {"options": {"tol": 1e-3, "k": 4}}, lambda context: {})
+        assert _difference({"options": {"tol": 1e-2, "k": 4}}, stage) == "made with options.tol=0.01, now 0.001"
+
+
+pd = pytest.importorskip("pandas")
+pytest.importorskip("pyarrow")
+N = 400
+JOB = """
+[input]
+path = "rows.parquet"
+columns = ["a", "b", "c"]
+ids = "name"
+[method]
+name = "pca"
+n_components = 2
+[output]
+path = "run.zarr"
+model = "model.zarr"
+"""
+
+
+def agrees(table, source):
+    """Whether each id of a table stands beside the coordinates of its own row."""
+    if set(table["id"]) != set(source["name"]):
+        return False
+    rows = source.set_index("name").loc[table["id"], list("abc")].to_numpy()
+    expected = be.PCA(n_components=2).fit(source[list("abc")].to_numpy()).transform(rows)
+    found = table.drop(columns="id").to_numpy()
+    return len(table) == len(source) and np.allclose(np.abs(found), np.abs(expected), atol=1e-6)
+
+
+def exported(folder, name="table.csv"):
+    export(folder / "run.zarr", folder / name)
+    return pd.read_csv(folder / name)
+
+
+def with_gaps(frame):
+    return frame.assign(a=frame["a"].where(~frame.index.isin([5, 70])))
+
+
+class TestRepairedSources:
+    """Rows and their ids are one: whatever happened to the source between two runs, an id names its own row."""
+
+    @pytest.fixture
+    def frame(self):
+        table = pd.DataFrame(np.random.default_rng(0).normal(size=(N, 3)) * [3, 2, 1], columns=list("abc"))
+        return table.assign(name=[f"row {number:04d}" for number in range(N)])
+
+    @pytest.fixture
+    def job(self, tmp_path):
+        (tmp_path / "job.toml").write_text(JOB)
+        return read_job(tmp_path / "job.toml")
+
+    def test_a_file_that_was_repaired_after_a_failed_run(self, job, frame, tmp_path):
+        with_gaps(frame).to_parquet(tmp_path / "rows.parquet")
+        with pytest.raises(BigembedError, match="missing"):
+            run_job(job)
+        repaired = with_gaps(frame).dropna()
+        repaired.to_parquet(tmp_path / "rows.parquet")
+        run_job(job)
+        table = exported(tmp_path)
+        assert agrees(table, repaired)
+        for wrong in (frame["name"][: len(table)], np.roll(repaired["name"], 1)):
+            assert not agrees(table.assign(id=np.asarray(wrong)), repaired)
+
+    def test_rows_of_another_order_are_copied_anew(self, job, frame, tmp_path):
+        frame.to_parquet(tmp_path / "rows.parquet")
+        run_job(job)
+        assert agrees(exported(tmp_path), frame)
+        other = frame.sample(frac=1, random_state=1).reset_index(drop=True)
+        other.to_parquet(tmp_path / "rows.parquet")
+        run_job(job)
+        table = exported(tmp_path, "again.csv")
+        assert agrees(table, other)
+        assert table["id"].tolist() == other["name"].tolist()
+
+    def test_an_untouched_or_only_rewritten_file_is_not_copied_again(self, job, frame, tmp_path):
+        frame.to_parquet(tmp_path / "rows.parquet")
+        run_job(job)
+        assert run_job(job)["unchanged"]
+        frame.to_parquet(tmp_path / "rows.parquet")  # the same rows at another time
+        run_job(job)
+        assert agrees(exported(tmp_path), frame)
+
+    def test_a_foreign_file_in_the_place_of_the_ids_is_left(self, job, frame, tmp_path):
+        from bigembed.store.arrays import read_array, write_array
+
+        write_array(tmp_path / "run-input-ids.zarr", np.arange(N))
+        frame.to_parquet(tmp_path / "rows.parquet")
+        with pytest.raises(ExistingOutputError, match="not a copy of ids that this job made"):
+            run_job(job)
+        assert read_array(tmp_path / "run-input-ids.zarr").tolist() == list(range(N))
+
+    def test_new_rows_that_were_repaired(self, job, frame, tmp_path):
+        frame.to_parquet(tmp_path / "rows.parquet")
+        run_job(job)
+        new = frame.assign(name=[f"new {number}" for number in range(N)])[::-1].reset_index(drop=True)
+        choice = Choice(columns=("a", "b", "c"))
+        arguments = tmp_path / "model.zarr", tmp_path / "new.parquet", tmp_path / "out.zarr"
+        with_gaps(new).to_parquet(tmp_path / "new.parquet")
+        with pytest.raises(BigembedError, match="missing"):
+            extend(*arguments, aligned={"ids": "name"}, choice=choice)
+        repaired = with_gaps(new).dropna()
+        repaired.to_parquet(tmp_path / "new.parquet")
+        extend(*arguments, aligned={"ids": "name"}, choice=choice)
+        export(tmp_path / "out.zarr", tmp_path / "new.csv")
+        table = pd.read_csv(tmp_path / "new.csv")
+        assert table["id"].tolist() == repaired["name"].tolist()
+        expected = be.load(tmp_path / "model.zarr").transform(repaired[list("abc")])
+        np.testing.assert_allclose(table.drop(columns="id").to_numpy(), expected, atol=1e-9)
+
+
+KEPT = ["survey", "partition", "order", "shortlist"]
+"""Stages that do not depend on the number of neighbors."""
+SOLVED = ["witness", "search", "graph", "recall", "dimension", "bandwidth", "kernel", "components", "solve"]
+LAST = ["coordinates", "judgement"]
+REST = [*SOLVED, *LAST]
+STAGES = [*KEPT, *REST]
+
+
+def flat(seed):
+    """300 rows near a plane, which two coordinates show well."""
+    return np.random.default_rng(seed).uniform(size=(300, 4)) * [1, 0.6, 0.01, 0.01]
+
+
+def stopped_after(job, stage, kind="done"):
+    """Run the job, and stop it when this stage is published (or begins)."""
+
+    def stop(event):
+        if (event.kind, event.stage) == (kind, stage):
+            raise InterruptedRun("stopped")
+
+    with pytest.raises(InterruptedRun):
+        run_job(job, RunOptions(observer=stop))
+
+
+def bytes_of(root):
+    """Digests of all that is published."""
+    run = Run(root)
+    return {name: run.manifest(name).files for name in run.published()}
+
+
+def refused_by_all(root, tmp_path, why):
+    """No reader takes what is old; each says of what it is."""
+    for out in ("out.csv", "out.npy"):
+        with pytest.raises(StaleError, match=rf"'coordinates' is superseded \({why}"):
+            export(root, tmp_path / out)
+        assert not (tmp_path / out).exists()
+    with pytest.raises(StaleError, match=why):
+        be.open_array(root / "stages" / "coordinates" / "embedding")
+    found = verify(root)
+    assert (found["problems"], found["finished"]) == ([], False)
+    assert why in found["superseded"]["coordinates"]
+    told = CliRunner().invoke(app, ["verify", str(root)])
+    assert told.exit_code == 5
+    assert f"'coordinates' is superseded ({why}" in told.stdout
+    page = tmp_path / "page.html"
+    assert write_report(root, page)["points"] == 0
+    text = page.read_text()
+    assert '<section id="map">' not in text
+    assert why in text.replace("&#39;", "'")
+
+
+def there_and_back(job, tmp_path, stage):
+    stopped_after(job(k=12), stage)
+    run_job(job(k=12))
+    root = tmp_path / "run.zarr"
+    assert bytes_of(root) == bytes_of(tmp_path / "fresh12.zarr")
+    assert verify(root)["finished"]
+    assert not superseded(root)
+    be.load(tmp_path / "model-run.zarr")  # without a warning
+    stopped_after(job(k=8), stage)
+    refused_by_all(root, tmp_path, "made with n_neighbors=12, now 8")
+    run_job(job(k=8))
+    assert bytes_of(root) == bytes_of(tmp_path / "fresh8.zarr")
+    assert {file.name for file in stored(root / "stages")} == {
+        file.name for file in stored(tmp_path / "fresh8.zarr" / "stages")
+    }
+
+
+class TestSuperseded:
+    """A run that begins anew with other parameters and is stopped: what is old is old for every reader, by name."""
+
+    @pytest.fixture
+    def job(self, tmp_path):
+        """A function that writes a diffusion map of 300 rows as a job, with a model."""
+        np.save(tmp_path / "rows.npy", flat(0))
+
+        def write(k=8, t=1, name="run.zarr"):
+            file = tmp_path / f"job-{name}.toml"
+            file.write_text(
+                f'[input]\npath = "rows.npy"\n[method]\nname = "diffusion_map"\nn_neighbors = {k}\nt = {t}\n'
+                f'[output]\npath = "{name}"\nmodel = "model-{name}"\n'
+            )
+            return read_job(file)
+
+        return write
+
+    def test_what_is_old_is_old_for_every_reader(self, job, tmp_path):
+        """Stopped after each of its stages, the run put back each time."""
+        run_job(job())
+        root = tmp_path / "run.zarr"
+        copytree(root, tmp_path / "whole")
+        for stage in SOLVED:
+            rmtree(root)
+            copytree(tmp_path / "whole", root)
+            with warnings.catch_warnings(action="ignore", category=StaleWarning):
+                stopped_after(job(k=12), stage)
+            assert sorted(superseded(root)) == sorted(REST[REST.index(stage) + 1 :])
+            refused_by_all(root, tmp_path, "made with n_neighbors=8, now 12")
+
+    def test_it_is_old_before_anything_is_computed_and_the_model_says_so(self, job, tmp_path):
+        run_job(job())
+        stopped_after(job(k=12), "survey", kind="reused")
+        refused_by_all(tmp_path / "run.zarr", tmp_path, "made with n_neighbors=8, now 12")
+        with pytest.warns(StaleWarning, match="begun anew and not ended yet; it was made with n_neighbors=8, now 12"):
+            be.load(tmp_path / "model-run.zarr")
+        paths = [str(tmp_path / name) for name in ("model-run.zarr", "rows.npy", "placed.zarr")]
+        assert "warning: " in (told := CliRunner().invoke(app, ["extend", *paths]).stderr)
+        assert "it was made with n_neighbors=8, now 12" in told
+        assert verify(tmp_path / "model-run.zarr")["superseded"] == {"model": "made with n_neighbors=8, now 12"}
+
+    def test_to_its_end_it_is_as_if_it_were_alone_and_so_is_the_way_back(self, job, tmp_path):
+        for k in (8, 12):
+            run_job(job(k=k, name=f"fresh{k}.zarr"))
+        run_job(job())
+        for stage in ("search", "solve"):
+            there_and_back(job, tmp_path, stage)
+
+    def test_the_way_back_takes_up_what_was_not_made_anew(self, job, tmp_path):
+        run_job(job())
+        stopped_after(job(k=12), "survey", kind="reused")
+        found = run_job(job())
+        assert all(stage["reused"] for stage in found["stages"] if stage["name"] in STAGES)
+        stopped_after(job(t=3), "solve", kind="reused")
+        stopped_after(job(k=12), "search")
+        found = run_job(job())
+        assert {stage["name"] for stage in found["stages"] if stage["reused"]} >= {"survey", "order", "coordinates"}
+        assert export(tmp_path / "run.zarr", tmp_path / "out.npy")["n"] == 300
+
+    def test_the_second_change_is_told_against_the_present(self, job, tmp_path):
+        run_job(job())
+        stopped_after(job(k=12), "survey", kind="reused")
+        stopped_after(job(k=20), "survey", kind="reused")
+        refused_by_all(tmp_path / "run.zarr", tmp_path, "made with n_neighbors=8, now 20")
+
+    @pytest.mark.parametrize("stage", ["witness", "graph", "solve"])
+    def test_what_was_made_anew_between_changes_nothing_of_the_reason(self, job, tmp_path, stage):
+        run_job(job())
+        stopped_after(job(k=12), stage)
+        stopped_after(job(k=12), "survey", kind="reused")
+        refused_by_all(tmp_path / "run.zarr", tmp_path, "made with n_neighbors=8, now 12")
+        stopped_after(job(k=20), "survey", kind="reused")
+        refused_by_all(tmp_path / "run.zarr", tmp_path, "made with n_neighbors=8, now 20")
+        stopped_after(job(), "survey", kind="reused")
+        refused_by_all(tmp_path / "run.zarr", tmp_path, "made from another 'witness'")
+
+    def test_other_rows_and_another_method(self, job, tmp_path):
+        run_job(job())
+        np.save(tmp_path / "rows.npy", flat(1))
+        stopped_after(job(), "survey", kind="start")
+        refused_by_all(tmp_path / "run.zarr", tmp_path, "made from other rows")
+        other = read_job(job().file)
+        other = other.model_copy(update={"method": other.method.model_copy(update={"name": "pca", "parameters": {}})})
+        run_job(other)
+        wanted = ["coordinates", "judgement", "moments", "solve"]
+        assert Run(tmp_path / "run.zarr").published() == wanted
+        assert sorted(path.name for path in (tmp_path / "run.zarr" / "stages").iterdir()) == wanted
+
+    def test_what_is_open_is_old_too(self, job, tmp_path):
+        rows, place = str(tmp_path / "rows.npy"), tmp_path / "work"
+        opened = be.DiffusionMap(n_neighbors=8, workdir=place).fit(rows)
+        before, lazy = opened.embedding_.compute(), opened.embedding_
+        be.DiffusionMap(n_neighbors=8, t=2, workdir=place).fit(rows)
+        for reads in (lazy.compute, lambda: opened.transform(rows), lambda: opened.save(tmp_path / "saved")):
+            with pytest.raises(StaleError, match="since it was opened"):
+                reads()
+        be.DiffusionMap(n_neighbors=8, workdir=place).fit(rows)
+        np.testing.assert_array_equal(lazy.compute(), before)
+
+    def test_lazy_coordinates_of_a_map_that_was_fitted_anew(self, tmp_path):
+        np.save(tmp_path / "rows.npy", flat(0))
+        rows, place = str(tmp_path / "rows.npy"), tmp_path / "work"
+        opened = be.PCA(n_components=2, workdir=place).fit(rows)
+        lazy, placed = opened.embedding_, opened.transform(rows)
+        be.PCA(n_components=2, whiten=True, workdir=place).fit(rows)
+        for reads in (lazy.compute, placed.compute, lambda: opened.transform(rows)):
+            with pytest.raises(StaleError, match="'solve' is superseded"):
+                reads()
+
+    def test_a_loaded_model_that_is_replaced(self, job, tmp_path):
+        run_job(job())
+        model = be.load(tmp_path / "model-run.zarr")
+        run_job(job(k=12))
+        with pytest.raises(StaleError, match="made it anew"):
+            model.transform(np.load(tmp_path / "rows.npy"))
+
+    def test_a_record_is_not_of_what_was_fitted_over_it(self, job, tmp_path):
+        run_job(job())
+        root = tmp_path / "run.zarr"
+        be.PCA(n_components=2, workdir=root).fit(str(tmp_path / "rows.npy"))
+        assert not verify(root)["finished"]
+        assert verify(root)["problems"] == []
+        with pytest.raises((StaleError, ValueError)):
+            export(root, tmp_path / "out.csv")
+
+    def test_a_plan_knows_what_will_be_used_again(self, job, tmp_path):
+        assert make_plan(job()).published == ()
+        run_job(job())
+        whole = make_plan(job())
+        assert set(whole.published) == set(STAGES)
+        assert set(make_plan(job(t=2)).published) == set(STAGES) - {*LAST}
+        other = make_plan(job(k=12))
+        assert set(other.published) == set(KEPT)
+        assert other.seconds > make_plan(job(t=2)).seconds > whole.seconds
+        assert Run(tmp_path / "run.zarr").published() == sorted(STAGES)  # nothing was written
+        shown = CliRunner().invoke(app, ["plan", str(job(k=12).file)])
+        assert "order *" in shown.stdout
+        assert "search *" not in shown.stdout
+        np.save(tmp_path / "rows.npy", np.zeros((300, 4)))
+        assert make_plan(job()).published == ()
+
+    @pytest.mark.parametrize("name", sorted(REGISTRY))
+    def test_the_keys_of_a_plan_are_those_of_the_run(self, name, tmp_path):
+        """Of every method, with every aligned vector that it takes."""
+        from bigembed.jobs.inputs import find_input
+        from bigembed.maps.registry import method
+
+        rng = np.random.default_rng(0)
+        kind = method(name)
+        np.save(tmp_path / "rows.npy", rng.uniform(1, 2, size=(60, 5)))
+        aligned = {"weights": rng.uniform(1, 2, size=60), "labels": np.arange(60) % 3, "epsilons": np.full(60, 50.0)}
+        for what in kind.aligned:
+            np.save(tmp_path / f"{what}.npy", aligned[what])
+        given = "".join(f'{what} = "{what}.npy"\n' for what in kind.aligned)
+        (tmp_path / "job.toml").write_text(
+            f'[input]\npath = "rows.npy"\n{given}[method]\nname = "{name}"\n[output]\npath = "run.zarr"\n'
+        )
+        job = read_job(tmp_path / "job.toml")
+        with warnings.catch_warnings(action="ignore"):
+            run_job(job)
+        assert find_input(job).written
+        assert set(make_plan(job).published) == set(Run(tmp_path / "run.zarr").published())
+
+    def test_nothing_is_there_of_a_run_that_is_not(self, tmp_path):
+        with pytest.raises(MissingPathError):
+            export(tmp_path / "none", tmp_path / "out.csv")
+        assert json.dumps(superseded(tmp_path)) == "{}"
+
+    @pytest.mark.parametrize(
+        ("step", "half"),
+        [
+            pytest.param(
+                step, half, id=f"{'after' if half else 'before'}-{step}", marks=() if quick else pytest.mark.slow
+            )
+            for step, half, quick in [
+                (0, False, True),
+                (2, False, False),
+                (5, False, True),
+                (8, False, False),
+                (0, True, False),
+                (2, True, True),
+                (5, True, False),
+                (8, True, True),
+            ]
+        ],
+    )
+    def test_killed_while_it_is_superseded(self, job, tmp_path, monkeypatch, step, half):
+        """Before or after a mark is written, whose manifest is still there: the last stages go first."""
+        from bigembed.store import superseded as module
+
+        run_job(job())
+        root, real, calls = tmp_path / "run.zarr", module.write_json, []
+
+        def write(path, value):
+            calls.append(path)
+            if len(calls) == step + 1 and not half:
+                raise InterruptedRun("killed")
+            real(path, value)
+            if len(calls) == step + 1:
+                raise InterruptedRun("killed")
+
+        monkeypatch.setattr(module, "write_json", write)
+        with pytest.raises(InterruptedRun):
+            run_job(job(k=12))
+        monkeypatch.setattr(module, "write_json", real)
+        if step:
+            assert [*superseded(root)] == sorted(REST[len(REST) - step :])
+            with pytest.raises(StaleError, match="n_neighbors=8, now 12"):
+                export(root, tmp_path / "out.npy")
+            assert not verify(root)["finished"]
+        else:
+            assert not superseded(root)
+            assert export(root, tmp_path / "out.npy")["n"] == 300
+        assert verify(root)["problems"] == []
+        again = run_job(job())  # the earlier parameters: all is there
+        assert again["unchanged"] or all(stage["reused"] for stage in again["stages"] if stage["name"] in STAGES)
+        assert not superseded(root)
+        run_job(job(k=12))
+        assert verify(root)["finished"]

@@ -1,0 +1,426 @@
+"""Operators against the matrices that they never form. What all keep: tests/conformance/test_operators.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+from scipy.spatial.distance import cdist
+
+from bigembed.errors import InputError
+from bigembed.linalg import pairs
+from bigembed.linalg.lanczos import solve_factored, solve_lanczos
+from bigembed.linalg.operator import CovarianceOperator, FactoredOperator, SparseOperator
+from bigembed.linalg.pairs import CenteredOperator, KernelOperator
+from bigembed.maps.kernels import Kernel
+from bigembed.maps.linearized.kernel import LinearizedKernel
+from bigembed.rows import source as tiles
+from bigembed.rows.source import RowSource
+from bigembed.rows.sparse import held_source
+from bigembed.runtime.blocks import bounds
+from bigembed.store.exchange import Exchange
+from bigembed.store.vector_space import MemorySpace
+from tests.operator_views import as_linear_operator, dot_test, memory_matrix
+
+N = 90
+BLOCKS = (40, 13, 37)
+
+
+def source_of(array: np.ndarray) -> RowSource:
+    return RowSource(array.shape, array.dtype, array=array)
+
+
+def distances(metric: str = "euclidean") -> np.ndarray:
+    return cdist(*[np.random.default_rng(0).normal(size=(N, 3))] * 2, metric=metric)
+
+
+def dense(d: np.ndarray) -> np.ndarray:
+    h = np.eye(len(d)) - 1 / len(d)
+    return -0.5 * h @ d**2 @ h
+
+
+class TestCentered:
+    """B = −½ H D² H by slabs, against the matrix assembled, and classical scaling by Lanczos against a dense solve."""
+
+    @pytest.mark.parametrize("squared", [False, True])
+    def test_a_product_is_that_of_the_matrix_assembled(self, squared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(tiles, "TILE_ROWS", 7)
+        monkeypatch.setattr(tiles, "TILE_COLUMNS", 11)
+        d = distances("cityblock")
+        operator = CenteredOperator(source_of(d**2 if squared else d), MemorySpace(sizes=BLOCKS), squared=squared)
+        wanted = dense(d)
+        x = np.random.default_rng(1).normal(size=(N, 4))
+        np.testing.assert_allclose(
+            as_linear_operator(operator) @ x * operator.trace, wanted @ x, atol=1e-11 * operator.norm
+        )
+        assert operator.trace == pytest.approx(np.trace(wanted), rel=1e-12)
+        assert operator.norm == pytest.approx(np.linalg.norm(wanted), rel=1e-10)
+        assert operator.passes == 2  # the survey, and one for four vectors
+        assert dot_test(operator) < 1e-14
+        assert not np.allclose(wanted, dense(np.sqrt(d)), rtol=0.1)  # a control: the squares matter
+
+    def test_lanczos_finds_the_largest_eigenvalues_and_sees_negative_ones(self) -> None:
+        d = distances("chebyshev")
+        values = np.linalg.eigvalsh(dense(d))
+        operator = CenteredOperator(source_of(d), MemorySpace(sizes=BLOCKS))
+        result = solve_lanczos(operator, 3, tol=1e-10)
+        np.testing.assert_allclose(result.eigenvalues * operator.trace, values[::-1][:3], rtol=1e-9)
+        assert values[0] <= result.lowest * operator.trace * (1 - 1e-9) < 0
+        everything = np.concatenate([operator.space.read("V", b) for b in range(len(BLOCKS))])
+        np.testing.assert_allclose(everything.sum(axis=0), 0, atol=1e-8)
+
+    @pytest.mark.parametrize(
+        ("spoil", "message"),
+        [
+            ([(3, 5, np.nan), (5, 3, np.nan)], r"2 of 90 rows.*NaN.*rows \[3, 5\]"),
+            ([(7, 1, np.inf), (1, 7, np.inf)], r"rows \[1, 7\]"),
+            ([(2, 9, -1.0), (9, 2, -1.0)], "negative"),
+            ([(4, 4, 0.5)], r"diagonal is 0; the first are rows \[4\]"),
+            ([(4, 60, 9.0)], "not symmetric"),
+        ],
+    )
+    def test_what_are_no_distances_is_refused_by_row(self, spoil: list[tuple[int, int, float]], message: str) -> None:
+        d = distances()
+        for i, j, value in spoil:
+            d[i, j] = value
+        with pytest.raises(InputError, match=message):
+            CenteredOperator(source_of(d), MemorySpace(sizes=BLOCKS))
+
+    def test_a_rectangle_is_no_array_of_distances(self) -> None:
+        with pytest.raises(InputError, match="square"):
+            CenteredOperator(source_of(np.zeros((90, 89))), MemorySpace(sizes=BLOCKS))
+
+    @pytest.mark.parametrize("chunks", [(90, 90), (31, 17), (10, 90), (90, 10)])
+    def test_any_chunks_give_the_same_bytes(
+        self, chunks: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(tiles, "TILE_ROWS", 7)
+        monkeypatch.setattr(tiles, "TILE_COLUMNS", 11)
+        monkeypatch.setattr(tiles, "PANEL_BYTES", 0)
+        d = distances()
+        path = str(tmp_path / "d.zarr")
+        zarr.create_array(path, shape=d.shape, chunks=chunks, dtype=d.dtype)[...] = d
+        stored = CenteredOperator(RowSource(d.shape, d.dtype, path=path), MemorySpace(sizes=BLOCKS))
+        here = CenteredOperator(source_of(d), MemorySpace(sizes=BLOCKS))
+        x = np.random.default_rng(1).normal(size=(N, 4))
+        np.testing.assert_array_equal(as_linear_operator(stored) @ x, as_linear_operator(here) @ x)
+        assert (stored.norm, stored.trace) == (here.norm, here.trace)
+
+    def test_rows_that_differ_from_their_columns_are_named_and_rounding_is_let_pass(self) -> None:
+        d = distances().astype(np.float32)
+        noise = 1 + 1e-7 * np.random.default_rng(2).normal(size=d.shape)
+        CenteredOperator(source_of(d * noise), MemorySpace(sizes=BLOCKS))
+        d[4, 60] *= 1.01  # one entry of 8100, by one percent
+        with pytest.raises(InputError, match=r"2 of 90 rows differ from their columns.*rows \[4, 60\]"):
+            CenteredOperator(source_of(d), MemorySpace(sizes=BLOCKS))
+
+    def test_a_diagonal_of_rounding_is_let_pass(self) -> None:
+        d = distances()
+        np.fill_diagonal(d, 1e-8)
+        CenteredOperator(source_of(d), MemorySpace(sizes=BLOCKS))
+
+
+COVARIANCE_N, D = 400, 60
+
+
+class TestCovariance:
+    """The covariance operator: symmetric, equal to the matrix, one pass a product, any solver order."""
+
+    @pytest.fixture(params=["dense", "sparse", "weighted"])
+    def case(self, request, tmp_path):
+        """The operator, and the matrix it stands for."""
+        rows = sparse.random(COVARIANCE_N, D, density=0.3, random_state=0, format="csr")
+        values, weights = rows.toarray() * 0.95 ** np.arange(D), np.ones(COVARIANCE_N)
+        if request.param == "sparse":
+            source = held_source(sparse.csr_array(values))
+        else:
+            aligned = {}
+            if request.param == "weighted":
+                weights = np.random.default_rng(0).random(COVARIANCE_N) * 3
+                aligned = {"weights": RowSource((COVARIANCE_N,), weights.dtype, array=weights)}
+            source = RowSource((COVARIANCE_N, D), values.dtype, array=values, aligned=aligned)
+        mean = weights @ values / weights.sum()
+        matrix = ((values - mean).T * weights) @ (values - mean) / (weights.sum() - 1)
+        return CovarianceOperator(source, mean, weights.sum() - 1, Exchange(str(tmp_path))), matrix
+
+    def test_the_dot_test_finds_a_map_that_is_not_symmetric(self, case):
+        operator, _ = case
+        times = operator._times
+        operator._times = lambda v: times(v) * np.linspace(1, 2, D)[:, None]
+        assert dot_test(operator) > 1e-3
+
+    @pytest.mark.parametrize("which", ["largest", "smallest", "magnitude"])
+    def test_lanczos_in_any_order(self, case, which):
+        operator, matrix = case
+        values = np.linalg.eigvalsh(matrix)
+        wanted = {"largest": values[::-1], "smallest": values, "magnitude": values[::-1]}[which][:4]
+        result = solve_lanczos(operator, 4, tol=1e-9, which=which, relative=True)
+        np.testing.assert_allclose(result.eigenvalues, wanted, rtol=1e-7)
+        assert result.converged
+        assert result.passes == operator.passes
+        vectors = operator.space.read("V", 0)
+        np.testing.assert_allclose(matrix @ vectors, vectors * result.eigenvalues, atol=1e-8 * values[-1])
+
+    def test_magnitude_takes_negative_eigenvalues(self, case):
+        operator, matrix = case
+        shift = float(np.linalg.eigvalsh(matrix)[-1]) * 0.8
+        times = operator._times
+        operator._times = lambda v: times(v) - shift * v  # now the smallest has the largest magnitude
+        values = np.linalg.eigvalsh(matrix) - shift
+        wanted = values[np.argsort(-np.abs(values))][:3]
+        found = solve_lanczos(operator, 3, tol=1e-8, which="magnitude").eigenvalues
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+        assert wanted[0] < 0
+
+    def test_it_is_never_formed(self, case):
+        assert not hasattr(case[0], "walk")  # a solver of products is all that takes it
+        with pytest.raises(InputError, match="which='middle'"):
+            solve_lanczos(case[0], 1, which="middle")
+
+
+@dataclass(frozen=True)
+class Held:
+    """Features of rows held in this process."""
+
+    X: np.ndarray
+    kernel: LinearizedKernel
+    block: int
+
+    @property
+    def size(self) -> int:
+        return self.kernel.size
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        return tuple(stop - start for start, stop in bounds(len(self.X), self.block))
+
+    def tiles(self, block: int) -> Iterator[tuple[slice, np.ndarray]]:
+        return self.kernel.tiles(self.X[block * self.block : (block + 1) * self.block])
+
+
+def held(n: int, d: int, kind: str = "global", block: int = 150) -> Held:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, d)) * np.linspace(2, 0.5, d)
+    epsilon = 4 * ((X - X.mean(axis=0)) ** 2).sum(axis=1).max()
+    return Held(X, LinearizedKernel(X.mean(axis=0), epsilon, kind), block)
+
+
+def operator_of(features: Held, scale: np.ndarray) -> FactoredOperator:
+    space = MemorySpace(sizes=features.rows)
+    for b, (start, stop) in enumerate(bounds(len(features.X), features.block)):
+        space.write("scale", b, scale[start:stop, None])
+    return FactoredOperator(features, features.kernel.core, space)
+
+
+def seed_formula(features: Held, scale: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Seed 004 eq. 12, term by term."""
+    R, epsilon = features.X - features.kernel.center, features.kernel.epsilon
+    square = (R**2).sum(axis=1)
+    return (
+        scale * (1 - square / epsilon) * (scale @ v)
+        - scale * (square @ (scale * v)) / epsilon
+        + 2 / epsilon * scale * (R @ (R.T @ (scale * v)))
+    )
+
+
+def degrees(features: Held) -> np.ndarray:
+    u = features.kernel.features(features.X)
+    return u @ (features.kernel.core @ u.sum(axis=0)[:, None])[:, 0]
+
+
+class TestFactored:
+    """The matrix-free operator of the linearized diffusion map against seed 004's formulas and the factored solver."""
+
+    def test_products_are_those_of_the_formula(self) -> None:
+        features = held(400, 6)
+        scale = degrees(features) ** -0.5
+        view = as_linear_operator(operator_of(features, scale))
+        v = np.random.default_rng(1).standard_normal(400)
+        wanted = seed_formula(features, scale, v)
+        np.testing.assert_allclose(view @ v, wanted, atol=1e-12)
+        assert np.abs(seed_formula(features, np.ones(400), v) - wanted).max() > 1e-3
+
+    def test_the_operator_is_symmetric_and_counts_its_walks(self) -> None:
+        features = held(400, 6)
+        operator = operator_of(features, degrees(features) ** -0.5)
+        assert dot_test(operator) < 1e-14
+        assert operator.passes == 2
+        assert operator.bytes_moved == 2 * len(features.rows) * 8 * features.size * 2
+
+        class Crooked(FactoredOperator):
+            """M replaced by a matrix that is not symmetric."""
+
+        wrong = Crooked(features, np.triu(np.ones((8, 8))), operator.space)
+        assert dot_test(wrong) > 1e-3
+
+    @pytest.mark.parametrize("d", [3, 30])
+    def test_lanczos_agrees_with_the_factored_solver(self, d: int) -> None:
+        features = held(500, d)
+        q = degrees(features)
+        operator = operator_of(features, q**-0.5)
+        for b, (start, stop) in enumerate(bounds(500, 150)):
+            operator.space.write("trivial", b, np.sqrt(q / q.sum())[start:stop, None])
+        by_passes = solve_lanczos(operator, 3, tol=1e-11, deflate="trivial")
+        u = features.kernel.features(features.X)
+        first = (features.kernel.core @ u.sum(axis=0)[:, None])[:, 0]
+        exact = solve_factored((u / q[:, None]).T @ u, features.kernel.core, 3, 500, deflate=first / np.sqrt(q.sum()))
+        assert by_passes.converged
+        np.testing.assert_allclose(by_passes.eigenvalues, exact.eigenvalues, atol=1e-13)
+        v = np.concatenate([operator.space.read("V", b) for b in range(len(features.rows))])
+        w = (u @ exact.coefficients) / np.sqrt(q)[:, None]
+        np.testing.assert_allclose(np.abs(v.T @ w), np.eye(3), atol=1e-9)
+        assert np.abs(np.abs(v.T @ w[::-1]) - np.eye(3)).max() > 0.1
+
+    def test_the_linear_kernel_is_the_operator_of_pca(self) -> None:
+        """Seed 004 eq. 8."""
+        features = held(300, 5, "linear")
+        C, epsilon = features.X - features.kernel.center, features.kernel.epsilon
+        view = as_linear_operator(operator_of(features, np.ones(300)))
+        v = np.random.default_rng(2).standard_normal((300, 2))
+        np.testing.assert_allclose(view @ v, 2 / epsilon * C @ (C.T @ v), atol=1e-13)
+
+
+def lopsided(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.exp(-((a[:, None] - b[None]) ** 2).sum(axis=2)) * (1 + 0.1 * a[:, :1])
+
+
+def holed(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    out = np.exp(-((a[:, None] - b[None]) ** 2).sum(axis=2))
+    out[np.ix_(a[:, 0] > 2.2, b[:, 0] < -2.2)] = np.nan
+    return out
+
+
+def source_of_kernel(rows: np.ndarray) -> RowSource:
+    return RowSource(rows.shape, rows.dtype, array=rows)
+
+
+def made(rows: np.ndarray, kernel: Kernel) -> KernelOperator:
+    space = MemorySpace(sizes=pairs.vector_blocks(len(rows)))
+    return KernelOperator(source_of_kernel(rows), space, kernel, text=kernel.text, symmetric=not kernel.own)
+
+
+class TestKernel:
+    """The centered kernel operator against the matrix that it never forms."""
+
+    @pytest.fixture
+    def small_tiles(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(pairs, "VECTOR_ROWS", 64)
+
+    @pytest.mark.usefixtures("small_tiles")
+    @pytest.mark.parametrize("name", ["rbf", "poly", "sigmoid"])
+    def test_product_norms_and_trace_are_those_of_the_matrix(self, name: str) -> None:
+        rows = np.random.default_rng(0).normal(size=(300, 4))
+        kernel = Kernel(name, gamma=0.2)
+        operator = made(rows, kernel)
+        whole = kernel(rows, rows)
+        center = np.eye(300) - 1 / 300
+        wanted = center @ whole @ center
+        assert operator.norm == pytest.approx(np.linalg.norm(wanted), rel=1e-10)
+        assert operator.trace == pytest.approx(np.trace(wanted), rel=1e-10)
+        x = np.random.default_rng(1).normal(size=(300, 3))
+        y = as_linear_operator(operator).matmat(x) * operator.norm
+        np.testing.assert_allclose(y, wanted @ x, atol=1e-10 * np.abs(wanted @ x).max())
+        assert np.abs(y - whole @ x).max() > 1e-2  # a control: not centered
+        assert dot_test(operator) < 1e-13
+
+    @pytest.mark.usefixtures("small_tiles")
+    def test_functions_that_are_no_kernels_are_refused_by_row(self) -> None:
+        rows = np.random.default_rng(2).uniform(-2, 2, size=(300, 2))
+        rows[17], rows[203] = [2.5, 0.0], [-2.5, 0.0]
+        with pytest.raises(InputError, match=r"holed: gives NaN or infinity, first for row 17 with row 203"):
+            made(rows, Kernel(holed))
+        with pytest.raises(InputError, match=r"lopsided: is not symmetric.*of 300 rows.*k\(y, x\)\) / 2"):
+            made(rows, Kernel(lopsided))
+
+    def test_a_power_that_overflows_is_refused(self) -> None:
+        rows = np.full((10, 2), 1e200)
+        with pytest.raises(InputError, match="poly: gives NaN or infinity"):
+            made(rows, Kernel("poly"))
+
+
+def put_block(block, array, cuts):
+    start, stop = cuts[block]
+    return (array[start:stop],), None
+
+
+def build(n, cuts, seed=0, symmetric=True):
+    rng = np.random.default_rng(seed)
+    weights = sparse.random_array((n, n), density=0.2, rng=rng).tocsr()
+    weights = (weights + weights.T).tocsr() if symmetric else weights
+    scale = rng.random((n, 1)) * (rng.random((n, 1)) > 0.2)
+    matrix = memory_matrix(weights, cuts)
+    space = MemorySpace(matrix)
+    space.sweep(put_block, writes=["scale"], posts=["scale"], arguments=(scale, cuts))
+    return SparseOperator(matrix, space), scale * weights.toarray() * scale.T
+
+
+def gram_block(block, a, b, image_a, image_b):
+    return (), a.T @ image_b
+
+
+class TestSparse:
+    """A = diag(s) W diag(s) by blocks, against the matrix assembled."""
+
+    @settings(max_examples=30)
+    @given(edges=st.lists(st.integers(1, 39), max_size=5, unique=True), width=st.integers(1, 4))
+    def test_product_is_that_of_the_assembled_matrix(self, edges, width):
+        """y = s ∘ (W (s ∘ x)) for any blocks."""
+        edges = [0, *sorted(edges), 40]
+        operator, dense = build(40, list(pairwise(edges)))
+        x = np.random.default_rng(1).standard_normal((40, width))
+        np.testing.assert_allclose(as_linear_operator(operator).matmat(x), dense @ x, atol=1e-12)
+        assert operator.passes == 1
+        assert not np.allclose(dense.T @ x + 1e-6, dense @ x, atol=1e-12)  # control
+
+    def test_dot_test_tells_symmetric_from_not(self):
+        """⟨Au, v⟩ = ⟨u, Av⟩."""
+        cuts = [(0, 13), (13, 40)]
+        assert dot_test(build(40, cuts)[0]) < 1e-13
+        assert dot_test(build(40, cuts, symmetric=False)[0]) > 1e-3  # control
+
+    def test_one_product_of_several_vectors_is_one_pass(self):
+        """Counted: one pass, halo rows × columns × 8 bytes, and the scale of the halo."""
+        operator, dense = build(40, [(0, 20), (20, 40)])
+        x = np.random.default_rng(2).standard_normal((40, 5))
+        cuts = [(0, 20), (20, 40)]
+        for name, columns in (("a", x[:, :2]), ("b", x[:, 2:])):
+            operator.space.sweep(put_block, writes=[name], posts=[name], arguments=(columns, cuts))
+        parts = operator.product(["a", "b"], ["Aa", "Ab"], then=gram_block)
+        halo = sum(len(block.halo_rows) for block in operator.matrix.blocks)
+        assert (operator.passes, operator.bytes_moved) == (1, halo * 6 * 8)
+        np.testing.assert_allclose(sum(parts), x[:, :2].T @ dense @ x[:, 2:], atol=1e-12)
+
+    def test_bounds_must_cut_the_rows(self):
+        with pytest.raises(InputError, match="consecutive"):
+            memory_matrix(sparse.eye_array(5), [(0, 2), (3, 5)])
+
+    def test_outbox_mirrors_the_halo_lists(self):
+        """What block a sends to b is what b's halo list names of a."""
+        operator, _ = build(40, [(0, 9), (9, 20), (20, 40)])
+        matrix = operator.matrix
+        for b in range(3):
+            for other, rows in matrix.outbox(b):
+                np.testing.assert_array_equal(rows, dict(matrix.block(other).segments())[b])
+
+    @pytest.mark.parametrize("width", [1, 5, 15, 16])
+    def test_vectors_in_single_precision_are_multiplied_in_double(self, width):
+        """The bytes of the product with the same numbers in double precision."""
+        operator, _ = build(40, [(0, 15), (15, 40)])
+        x = np.random.default_rng(3).standard_normal((40, width))
+        for dtype, name in ((np.float32, "single"), (np.float64, "double")):
+            rounded = x.astype(np.float32).astype(dtype)
+            operator.space.sweep(put_block, writes=[name], posts=[name], arguments=(rounded, [(0, 15), (15, 40)]))
+            operator.product([name], [f"A {name}"])
+        for block in range(2):
+            single, double = (operator.space.read(f"A {name}", block) for name in ("single", "double"))
+            assert single.dtype == np.float64
+            assert single.tobytes() == double.tobytes()
+        assert operator.space.read("single", 0).dtype == np.float32
