@@ -180,14 +180,27 @@ def _fit_rows(estimator: Any, X: Any, aligned: dict[str, Any]) -> Any:
     remember_features(estimator, X, source.shape[1])
     if not steps:
         return finish(estimator, stages, run, in_memory, source)
-    return _fit_after(estimator, X, source, run, in_memory)
-
-
-def _fit_after(estimator: Any, X: Any, source: RowSource, run: Run, in_memory: bool) -> Any:
-    """Fit the steps before an estimator, one after the other, and then the estimator to what they make of the rows."""
     with locked(run):
         if not run.temporary:
             supersede(all_stages(estimator, source, run), run, whole=True)
+    return _fit_after(estimator, source, run, in_memory)
+
+
+def fit_listed(estimator: Any, stages: Sequence[Stage], run: Run, source: RowSource) -> Any:
+    """Fit an estimator by stages that were listed for these rows, in a run where what they replace was superseded.
+
+    A job prepares both once; ``fit`` does so by itself.
+    """
+    if isinstance(source, GraphSource):
+        return fit_graph(estimator, source, run)
+    remember_features(estimator, source, source.shape[1])
+    if estimator._steps:
+        return _fit_after(estimator, source, run, False)
+    return finish(estimator, stages, run, False, source, supersede_first=False)
+
+
+def _fit_after(estimator: Any, source: RowSource, run: Run, in_memory: bool) -> Any:
+    """Fit the steps before an estimator, one after the other, and then the estimator to what they make of the rows."""
     before = prepared(estimator._steps, source, run, passes_of(estimator), computing(estimator))
     estimator.steps_ = before.steps
     stages = stages_after(estimator, before.source)
@@ -238,14 +251,14 @@ def _fit_on_matrix(estimator: Any, X: Any) -> Any:
     return finish(estimator, [*weight_stages(X), *rest], run, True, dtype=X.dtype)
 
 
-def fit_graph(estimator: Any, source: GraphSource) -> Any:
+def fit_graph(estimator: Any, source: GraphSource, run: Run | None = None) -> Any:
     """Run the stages of a method for a user's graph, and set the fitted attributes."""
     estimator._check()
     if not estimator.takes_graphs:
         raise InputTypeError(f"{type(estimator).__name__} reads rows, and this is a graph (open_graph). Give its rows")
     if estimator._steps:
         raise InputTypeError("steps map rows, and a graph has none. Give the rows, or leave the steps out")
-    run = Run(estimator.workdir)
+    run = run or Run(estimator.workdir)
     readable = source if executor_now().in_this_process else source.stored_copy(run.root / "exchange")
     estimator.n_features_in_ = source.n
     return finish(estimator, estimator.stages(readable), run, source.path is None)
@@ -259,14 +272,15 @@ def finish(
     source: RowSource | None = None,
     done: Sequence[Stage] = (),
     dtype: Any = None,
+    supersede_first: bool = True,
 ) -> Any:
     """Run the stages that are not on demand, and have the estimator adopt the run. ``done``: those run before.
 
-    ``dtype``: of the rows, where there is no source of them.
+    ``dtype``: of the rows, where there is no source of them. ``supersede_first``: as :func:`run_stages` takes it.
     """
     shared = any(parent.root == run.root for parent in run.parents)  # with the stages of a graph
     with telling(estimator, [stage for stage in stages if not stage.on_demand]) as todo:
-        run_stages(todo, run, of=() if shared else [*done, *stages])
+        run_stages(todo, run, of=() if shared else [*done, *stages], supersede_first=supersede_first)
     on_demand = [stage for stage in stages if stage.on_demand]
     return estimator.adopt(run, source=source, in_memory=in_memory, on_demand=on_demand, dtype=dtype)
 

@@ -267,25 +267,20 @@ def transform_to(
     estimator: Any,
     X: Any,
     out: PathLike,
-    attributes: Mapping[str, Any] | None = None,
-    keep: bool = False,
     **aligned: Any,
 ) -> None:
-    """Coordinates of new rows into a new Zarr array, with these attributes: written aside, renamed when whole.
+    """Coordinates of new rows into a new Zarr array: written aside, renamed when whole.
 
-    A stopped one is taken up by the same call: what is there already lies in ``OUT.partial``. ``keep``: the manifest of
-    what was moved stays there, for a caller who has more to do (:func:`moved`).
+    A stopped one is taken up by the same call: what is there already lies in ``OUT.partial``.
     """
     require_array_name(out)
-    refuse_existing(out)
-    extension = estimator._map()
-    write_coordinates(new_rows(estimator, X, extension, aligned)[0], extension, out, estimator._run, attributes, keep)
+    run_to(stage_for(estimator, X, **aligned), out, estimator._run)
 
 
 def stage_for(estimator: Any, X: Any, **aligned: Any) -> Stage:
     """What :func:`transform_to` runs."""
     extension = estimator._map()
-    return coordinates_of(new_rows(estimator, X, extension, aligned)[0], extension, estimator._run)
+    return written_coordinates(new_rows(estimator, X, extension, aligned)[0], extension, estimator._run)
 
 
 def new_rows(estimator: Any, X: Any, extension: Extension, aligned: Mapping[str, Any]) -> tuple[RowSource, bool]:
@@ -322,25 +317,33 @@ def _wrong_aligned(estimator: Any, given: Iterable[str], needed: Iterable[str]) 
     return f"this {name} was fitted without {what}; leave them out for new rows"
 
 
-def write_coordinates(
-    source: RowSource,
-    extension: Extension,
-    out: PathLike,
-    fitted: Run,
-    attributes: Mapping[str, Any] | None = None,
-    keep: bool = False,
-) -> None:
+def write_coordinates(source: RowSource, extension: Extension, out: PathLike, fitted: Run) -> None:
     """Coordinates of all rows of a source into a new Zarr array, by the map of a fitted run: aside and renamed."""
-    target, aside = at(out).absolute(), aside_of(out)
-    refuse_existing(target)
+    run_to(written_coordinates(source, extension, fitted), out, fitted)
+
+
+def written_coordinates(source: RowSource, extension: Extension, fitted: Run) -> Stage:
+    """The stage that writes the coordinates of new rows; InputError where they would be sparse."""
     if source.sparse and extension.keeps_sparse:
         raise InputError(
-            f"{out}: an array is dense, and the step leaves sparse rows sparse. Give the steps and a method to a "
+            "an array is dense, and the step leaves sparse rows sparse. Give the steps and a method to a "
             "Pipeline (to a job: [[steps]]); nothing between them is written then"
         )
+    return coordinates_of(source, extension, fitted)
+
+
+def run_to(
+    stage: Stage, out: PathLike, fitted: Run, attributes: Mapping[str, Any] | None = None, keep: bool = False
+) -> None:
+    """Run a stage of coordinates aside, and put its array, with these attributes, in its place when it is whole.
+
+    ``keep``: the manifest of what was moved stays there, for a caller who has more to do (:func:`moved`).
+    """
+    target, aside = at(out).absolute(), aside_of(out)
+    refuse_existing(target)
     run = Run(aside, [fitted])
     try:
-        run_stages([coordinates_of(source, extension, fitted)], run)
+        run_stages([stage], run)
     except InputError:
         remove(aside)
         raise

@@ -5,34 +5,36 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bigembed.errors import DamagedError
 from bigembed.estimator.preprocessing import takes_missing
+from bigembed.estimator.protocol import extension_of, method_parameters, run_of, steps_before
 from bigembed.estimator.scikit_learn import require_names
-from bigembed.estimator.transform import aside_of, moved, refuse_existing, stage_for, transform_to
+from bigembed.estimator.transform import aside_of, moved, refuse_existing, run_to, stage_for
 from bigembed.jobs.export import ABOUT, export, made_by
 from bigembed.jobs.identity import copy_ids, key_of_extension
 from bigembed.jobs.inputs import Input, find_rows
-from bigembed.jobs.places.cluster import KINDS, choose, cluster
+from bigembed.jobs.places.cluster import KINDS, choose, known_place
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.place import Place
 from bigembed.jobs.planning.machine import rates
 from bigembed.jobs.planning.plan import Plan, input_costs
-from bigembed.jobs.planning.resources import UNCOMPILED_ROWS, remains, resources_of
-from bigembed.jobs.session import session, working
+from bigembed.jobs.planning.resources import UNCOMPILED_ROWS, remains, resources_of, runs_at
+from bigembed.jobs.session import copied, session, working
 from bigembed.jobs.watching import status
 from bigembed.jobs.watching.logs import plain
-from bigembed.jobs.watching.reporter import Reporter, RunOptions
+from bigembed.jobs.watching.reporter import RunOptions
 from bigembed.maps.registry import load
 from bigembed.rows.formats.copying import aligned_path, link
 from bigembed.rows.formats.tables import check_table
 from bigembed.rows.reader import Choice
 from bigembed.runtime.parameters import Functions
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import keeping
+from bigembed.stages.stage import Stage, keeping
 from bigembed.store.files import read_json, write_json
 from bigembed.store.locks import FOLDER, Owner, holder, output_lock
 from bigembed.store.paths import (
@@ -90,21 +92,24 @@ def extend(
         asked = key_of_extension(fitted, rows, results)
         if not (published(out) and _left(out) == asked):
             _refuse(out, results)
-        kind = choose(table, rows.shape, rows.nbytes)
-        plan = None if not KINDS[kind].planned else _plan(fitted, rows, new, out, table, None)
-        if plan is not None:
-            plan.refuse()
+        kind, prepared = choose(table, rows.shape, rows.nbytes), None
+        if KINDS[kind].planned:
+            prepared = prepare_extension(fitted, rows, new, out, table)
+            prepared.plan.refuse()
+        make = partial(prepare_extension, fitted, rows, new, out, table)
         with (
             _held(out, results, asked) as (owner, placed),
             command.reported(owner, status_path(out)) as reporter,
-            working(table, kind, reporter, lambda place: plan or _plan(fitted, rows, new, out, table, place)) as place,
+            working(table, kind, reporter, lambda place: prepared or make(place)) as (place, ours),
         ):
             place.prove_access(nearest_folder(at(out).absolute().parent), None)
             if not placed:
-                rows = _ready(rows, out, reporter, place)
-                about = _about(model, fitted, out, rows)
-                source = rows.source()
-                transform_to(fitted, source, absolute(out), about, keep=True, **source.aligned)
+                rows = copied(rows, reporter)
+                place.prove_access(nearest_folder(at(out).absolute().parent), str(rows.path))
+                if rows.ids is not None:
+                    copy_ids(rows.ids, aligned_path(at(out).absolute(), "ids"), {"of": absolute(out)})
+                stage = ours.stage if rows is ours.rows else stage_of(fitted, rows)
+                run_to(stage, absolute(out), run_of(fitted), _about(model, fitted, out, rows), keep=True)
             if results is not None:
                 with reporter.stage("table"):
                     export(out, results, overwrite=True)
@@ -128,7 +133,7 @@ def _rows(fitted: Any, new: PathLike, out: PathLike, choice: Choice | None, alig
     """The new rows with their aligned vectors. Of a table the fitted columns are taken; others are refused."""
     given = dict(aligned or {})
     expected = tuple(getattr(fitted, "feature_names_in_", ()))
-    missing = takes_missing(fitted._steps)
+    missing = takes_missing(steps_before(fitted))
     encoders = [step for step in getattr(fitted, "steps_", ()) if hasattr(step, "texts")]
     categories = tuple((name, tuple(texts)) for step in encoders for name, texts in step.texts().items())
     chosen = replace(
@@ -141,24 +146,13 @@ def _rows(fitted: Any, new: PathLike, out: PathLike, choice: Choice | None, alig
 
 
 def _takes_sparse(fitted: Any) -> bool:
-    return bool(fitted._map().sparse) or bool(getattr(fitted, "steps_", ()))
-
-
-def _ready(rows: Input, out: PathLike, reporter: Reporter, place: Place) -> Input:
-    """The rows, copied if they have to be, and their ids beside the output."""
-    if not rows.written:
-        with reporter.stage("input"):
-            rows = rows.ready()
-    place.prove_access(nearest_folder(at(out).absolute().parent), str(rows.path))
-    if rows.ids is not None:
-        copy_ids(rows.ids, aligned_path(at(out).absolute(), "ids"), {"of": absolute(out)})
-    return rows
+    return bool(extension_of(fitted).sparse) or bool(getattr(fitted, "steps_", ()))
 
 
 def _about(model: PathLike, fitted: Any, out: PathLike, rows: Input) -> dict[str, Any]:
     """Attributes of the output: what made it, and the vectors aligned with it."""
     names = [name for name in rows.aligned if name == "ids"]
-    made = made_by(type(fitted).registered, int(fitted.n_components_), fitted._own_params())
+    made = made_by(type(fitted).registered, int(fitted.n_components_), method_parameters(fitted))
     return {ABOUT: plain({**made, "model": absolute(model)}), **link(at(out), dict.fromkeys(names))}
 
 
@@ -231,26 +225,45 @@ def plan_extension(
     refuse_existing(out)
     table, fitted = table or ClusterTable(), load(model, functions)
     rows = _rows(fitted, new, out, choice, aligned)
-    if table.address and not (table.workers and table.memory):
-        with cluster(table, "remote") as place:
-            return _plan(fitted, rows, new, out, table, place)
-    return _plan(fitted, rows, new, out, table, None)
+    with known_place(table) as place:
+        return prepare_extension(fitted, rows, new, out, table, place).plan
 
 
-def _plan(fitted: Any, rows: Input, new: PathLike, out: PathLike, table: ClusterTable, place: Place | None) -> Plan:
-    source = rows.source()
-    stage = stage_for(fitted, replace(source, aligned={}), **source.aligned)
-    run = fitted._run
-    compiled = run.has("survey") and run.results("survey")["n"] > UNCOMPILED_ROWS
-    return Plan(
+@dataclass(frozen=True)
+class PreparedExtension:
+    """New rows with the stage that places them and the plan of it."""
+
+    rows: Input
+    stage: Stage
+    plan: Plan
+
+
+def prepare_extension(
+    fitted: Any, rows: Input, new: PathLike, out: PathLike, table: ClusterTable, place: Place | None = None
+) -> PreparedExtension:
+    """Prepare the extension of a model to new rows."""
+    stage, folder = stage_of(fitted, rows), nearest_folder(at(out).absolute().parent)
+    plan = Plan(
         str(new),
         str(out),
         rows.shape,
         str(rows.dtype),
-        resources_of(table, rows.shape, rows.nbytes, place, False, compiled),
+        resources_of(table, rows.shape, rows.nbytes, place, False, is_compiled(fitted)),
         (*input_costs(rows), (stage.name, stage.cost)),
         (),
-        free_bytes(nearest_folder(at(out).absolute().parent)),
-        rates(nearest_folder(at(out).absolute().parent)),
-        remains=remains([aside_of(out)], None),
+        free_bytes(folder),
+        rates(folder),
+        remains=remains(runs_at([aside_of(out)]), None),
     )
+    return PreparedExtension(rows, stage, plan)
+
+
+def stage_of(fitted: Any, rows: Input) -> Stage:
+    """The stage that places the rows of an extension."""
+    return stage_for(fitted, replace(rows.source, aligned={}), **rows.source.aligned)
+
+
+def is_compiled(fitted: Any) -> bool:
+    """Whether new rows are placed by compiled functions: of a model of many rows on a graph."""
+    run = run_of(fitted)
+    return bool(run.has("survey") and run.results("survey")["n"] > UNCOMPILED_ROWS)

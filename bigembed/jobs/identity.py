@@ -8,6 +8,7 @@ from typing import Any
 
 from bigembed import __version__
 from bigembed.errors import ExistingOutputError
+from bigembed.estimator.protocol import run_of, steps_before
 from bigembed.jobs.inputs import Input
 from bigembed.jobs.job import CHOICE, GRAPH, STEP_KEYS, JobSpec
 from bigembed.rows.formats.copying import copy_vector, require_length, vector_source
@@ -49,7 +50,7 @@ def method_of(job: JobSpec) -> dict[str, Any]:
 
 def key_of_run(job: JobSpec, rows: Input) -> str:
     """Of a run: its definition, and the rows and their ids as they are."""
-    known = {"job": definition(job, rows), "input": rows.source().fingerprint(), "version": __version__}
+    known = {"job": definition(job, rows), "input": rows.source.fingerprint(), "version": __version__}
     if rows.ids is not None and published(rows.ids):
         known["ids"] = vector_source(rows.ids).fingerprint()
     return digest_of(known)
@@ -63,10 +64,10 @@ def key_of_growth(job: JobSpec) -> str:
 
 def key_of_extension(fitted: Any, rows: Input, results: PathLike | None) -> str:
     """Of an extension: the model, the rows and the vectors, as they are, and its table."""
-    model = fitted._run.fingerprint()
+    model = run_of(fitted).fingerprint()
     vectors = {name: str(path) for name, path in rows.aligned.items()}
-    given = rows.about or rows.source().fingerprint()
-    steps = [step._run.fingerprint() for step in fitted._steps]
+    given = rows.about or rows.source.fingerprint()
+    steps = [run_of(step).fingerprint() for step in steps_before(fitted)]
     return digest_of([model, given, vectors, None if results is None else absolute(results), *steps])
 
 
@@ -78,13 +79,13 @@ ID_BYTES = 24
 """Of an id and its hashes, in the process that looks for repeated ones; about what one takes on disk."""
 
 
-def keep_ids(rows: Input, root: AnyPath) -> None:
+def keep_ids(rows: Input, run: Run) -> None:
     """Run the stage if the ids are there; forget it where the rows have none."""
-    run = Run(root)
     if rows.ids is None:
         if STAGE in run.published():
             with locked(run):
-                manifests.discard(root, STAGE)
+                manifests.discard(run.root, STAGE)
+                run.forget(STAGE)
     elif rows.there(STAGE):
         require_length(vector_source(rows.ids), rows.shape[0], rows.ids, "ids")
         run_stages([ids_stage(vector_source(rows.ids))], run)

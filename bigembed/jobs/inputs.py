@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from bigembed.datasets import Dataset, dataset
 from bigembed.errors import ExistingOutputError, InputError
+from bigembed.estimator.protocol import takes_sparse
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.parameters import methods_of, points_of
 from bigembed.jobs.spec import needed_aligned, placed
@@ -180,6 +182,7 @@ class Input:
         """Where the ids of the rows lie, or will lie."""
         return self.aligned.get(IDS)
 
+    @cached_property
     def source(self) -> RowSource:
         """The rows with their aligned vectors: what stages read, and ``fit`` takes."""
         return replace(self.rows, aligned={name: self._column(name) for name in self.aligned if name != IDS})
@@ -219,7 +222,7 @@ class Input:
                 retire(self.path)  # (a copy of what the source was, or of another part of it)
                 attributes = {ABOUT: self.about, **link(self.path, self.vectors)}
                 write_copy(self.reader, self.path, self.choice, attributes, label="input")
-        return self if self.reader is None else _existing(self)
+        return replace(self) if self.reader is None else _existing(self)  # (not with the source of what was planned)
 
     def _copy_vector(self, name: str) -> None:
         """Copy it, in the place of a copy that a job made."""
@@ -390,7 +393,7 @@ def _takes_sparse(job: JobSpec) -> bool:
 
     jobs = [job] if job.sweep is None else [point.job(job) for point in points_of(job)]
     made = [method(one.method.name)(**one.method.parameters) for one in jobs]
-    return all(one._sparse() for one in made)
+    return all(takes_sparse(one) for one in made)
 
 
 def _existing(todo: Input) -> Input:

@@ -16,6 +16,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from bigembed.errors import BigembedError, InputError, JobError
 from bigembed.estimator import AROUND
+from bigembed.estimator.protocol import check_parameters
 from bigembed.jobs.job import ALIGNED, CHOICE, GRAPH, STEP_KEYS, JobSpec, MethodTable, SweepTable
 from bigembed.maps.registry import REGISTRY, STEPS, method, step
 from bigembed.runtime.parameters import allowed, allowed_functions, kinds_of
@@ -292,14 +293,14 @@ def _point(
     name = own.pop("method", table.name)
     if not isinstance(name, str) or name not in REGISTRY:
         return None, _unknown_method(where, name)
-    known = method(name)._names()
+    known = inspect.signature(method(name)).parameters
     taken = {key: value for key, value in table.parameters.items() if name == table.name or key in known}
     typed, problems = checked_parameters(name, {**taken, **own}, functions, where)
     words = [name] if several or not own else []
     label = ", ".join([*words, *(f"{key}={_text(value)}" for key, value in own.items())])
     if not problems:
         try:
-            method(name)(**typed)._check()
+            check_parameters(method(name)(**typed))
         except BigembedError as error:
             problems = [f"[{where}] {label}: {error}"]
     return (None if problems else Point(label, name, typed, tuple(own))), problems

@@ -7,24 +7,26 @@ The output holds, besides the stages, ``job.json``: what was asked, what it plan
 from __future__ import annotations
 
 import time
-import warnings
 from contextlib import ExitStack, suppress
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from bigembed import __version__
 from bigembed.errors import BigembedWarning, DamagedError, ExistingOutputError
-from bigembed.estimator.preprocessing import all_stages
 from bigembed.jobs.identity import definition, keep_ids, key_of_run
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.parameters import require_single
-from bigembed.jobs.places.cluster import KINDS, choose, cluster
+from bigembed.jobs.places.cluster import KINDS, choose, known_place
 from bigembed.jobs.places.cluster_table import redacted
-from bigembed.jobs.planning.plan import Plan, estimator, make_plan
+from bigembed.jobs.planning.plan import Plan
+from bigembed.jobs.prepared import PreparedJob, prepare
 from bigembed.jobs.record import COORDINATES, RECORD, key_there, known_record
-from bigembed.jobs.session import session, working
-from bigembed.jobs.sweep.course import plan_sweep
+from bigembed.jobs.session import copied, session, working
+from bigembed.jobs.sweep.prepared import prepare_sweep
 from bigembed.jobs.watching import logs, status
+from bigembed.jobs.watching.logs import warnings_changed
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.jobs.watching.status import known_status
 from bigembed.rows.formats.tables import check_table
@@ -37,8 +39,6 @@ from bigembed.store.locks import output_lock
 from bigembed.store.paths import AnyPath, at, move, published, remove, retire
 from bigembed.store.superseded import FOLDER, supersede_model
 
-ARGUMENTS = {"weights": "sample_weight", "labels": "y", "epsilons": "epsilons"}
-"""Vectors aligned with the rows, and the argument of ``fit`` that takes each."""
 COLOURED = 100_000
 """Rows up to which a picture is coloured by what is known of a data set."""
 
@@ -61,14 +61,14 @@ def run_job(
             check_table(job.output.table)
         rows = rows or find_input(job)
         command.metrics.rows = rows.shape[0]
-        plan = None
+        prepared = None
         if not job.cluster.address and not root.exists():  # so that what is refused leaves nothing
-            plan = make_plan(job, None, rows)
-            plan.refuse()
+            prepared = prepare(job, None, rows)
+            prepared.plan.refuse()
         run = Run(root)
         with keeping(run) as lock, ExitStack() as stack:
             _claim(job, root)
-            found = None if fresh else _finished(job, rows, root)
+            found = None if fresh else _finished(job, rows, run)
             if found is not None and found.get("source") != copied_source(rows):  # (written anew, as it was)
                 found = found | {"source": copied_source(rows)}
                 files.write_json(root / RECORD, files.sealed(found))
@@ -79,16 +79,17 @@ def run_job(
             reporter = stack.enter_context(command.reported(lock.owner, root / status.NAME, root / logs.NAME))
             if found is not None:  # the last start ended otherwise: it is done all the same
                 return {**found, "unchanged": True}
-            return _run(job, rows, run.root, plan, reporter, fresh)
+            if prepared is not None:
+                prepared = replace(prepared, run=run)
+            return _run(job, rows, run, prepared, reporter, fresh)
 
 
 def plan_job(job: JobSpec, calibrate: bool = False) -> Plan:
     """The plan of a job; a running cluster is asked for its workers unless the job says them."""
-    make = make_plan if job.sweep is None else plan_sweep
-    if job.cluster.address and not (job.cluster.workers and job.cluster.memory):
-        with cluster(job.cluster, "remote") as place:
-            return make(job, place, calibrate=calibrate)
-    return make(job, calibrate=calibrate)
+    make: Any = prepare if job.sweep is None else prepare_sweep
+    with known_place(job.cluster) as place:
+        found: Plan = make(job, place, calibrate=calibrate).plan
+        return found
 
 
 def remove_stages(run: Run) -> None:
@@ -101,29 +102,31 @@ def remove_stages(run: Run) -> None:
 
 
 def _run(
-    job: JobSpec, rows: Input, root: AnyPath, plan: Plan | None, reporter: Reporter, fresh: bool
+    job: JobSpec, rows: Input, run: Run, prepared: PreparedJob | None, reporter: Reporter, fresh: bool
 ) -> dict[str, Any]:
-    began = time.perf_counter()
+    """Run a job that holds its output; one that is not prepared yet is prepared where its workers are known."""
+    began, root = time.perf_counter(), run.root
     kind = choose(job.cluster, rows.shape, rows.nbytes)
-    if plan is None and KINDS[kind].planned:
-        plan = make_plan(job, None, rows)
-        plan.refuse()
-    with working(job.cluster, kind, reporter, lambda place: plan or make_plan(job, place, rows)) as place:
+    if prepared is None and KINDS[kind].planned:
+        prepared = prepare(job, None, rows, run)
+        prepared.plan.refuse()
+    make = partial(prepare, job, rows=rows, run=run)
+    with working(job.cluster, kind, reporter, lambda place: prepared or make(place)) as (place, ours):
         place.prove_access(root, None)
         if job.output.scratch is not None:
             at(job.output.scratch).mkdir(parents=True, exist_ok=True)
             place.prove_access(at(job.output.scratch), None)
-        record = _begin(job, rows, root, reporter)
+        record = _begin(ours, reporter)
         if fresh:
-            remove_stages(Run(root))
-        keep_ids(rows, root)
+            remove_stages(run)
+        keep_ids(rows, run)
         if not rows.written:
-            with reporter.stage("input"):
-                rows = rows.ready()
-            keep_ids(rows, root)
+            rows = copied(rows, reporter)
+            keep_ids(rows, run)
         place.prove_access(root, str(rows.path))
-        with using(observer=_recording(record, root, reporter)):
-            fitted, said = _fit(job, rows, reporter.plan)
+        said: list[str] = []
+        with using(observer=_recording(record, root, reporter)), warnings_changed(partial(_kept, said)):
+            fitted = ours.with_rows(rows).fit()
         _save(job, fitted, reporter)
         _tabulate(job, root, reporter)
         _draw(job, rows, fitted, reporter)
@@ -135,7 +138,7 @@ def _run(
         "seconds": round(time.perf_counter() - began, 3),
         "predicted_seconds": record["plan"]["seconds"],
         "stages": reporter.stages,
-        "keys": {name: Run(root).manifest(name).address for name in Run(root).published()},
+        "keys": {name: run.manifest(name).address for name in run.published()},
         "predicted": record["plan"]["memory"],
         "measured": reporter.measured,
         "certificate": getattr(fitted, "certificate_", {}),
@@ -146,15 +149,15 @@ def _run(
     return {**files.read_sealed(root / RECORD), "unchanged": False}
 
 
-def _begin(job: JobSpec, rows: Input, root: AnyPath, reporter: Reporter) -> dict[str, Any]:
+def _begin(prepared: PreparedJob, reporter: Reporter) -> dict[str, Any]:
     """Supersede what this job does not use again, and write what it is, and what it will write."""
+    job, rows, root = prepared.job, prepared.rows, prepared.run.root
     model, claimed = job.output.model, known_record(root, quiet=False).get("claimed", [])
-    gone = supersede(all_stages(estimator(job, reporter.plan), rows.source(), Run(root)), Run(root), whole=True)
+    gone = supersede(prepared.stages, prepared.run, whole=True)
     if gone and model is not None and model in claimed:
         supersede_model(model, next(iter(gone.values())))
-    assert reporter.plan is not None
     record: dict[str, Any] = {
-        "plan": reporter.plan.as_dict(),
+        "plan": prepared.plan.as_dict(),
         "job": definition(job, rows),
         "beside": {name: str(path) for name, path in rows.aligned.items()},
         "version": __version__,
@@ -186,25 +189,11 @@ def _recording(record: dict[str, Any], root: AnyPath, observer: Observer) -> Obs
     return observe
 
 
-def _fit(job: JobSpec, rows: Input, plan: Plan | None) -> tuple[Any, list[str]]:
-    """The fitted estimator, its coordinates written, and its warnings (shown, and kept for the record)."""
-    from bigembed.estimator.fitting import write_output
-
-    chosen, source = estimator(job, plan), rows.source()
-    aligned = {ARGUMENTS[name]: column for name, column in source.aligned.items() if name in ARGUMENTS}
-    said: list[str] = []
-    with warnings.catch_warnings():
-        shown = warnings.showwarning
-
-        def keep(message: Any, category: Any, *rest: Any, **more: Any) -> None:
-            if issubclass(category, BigembedWarning):
-                said.append(redacted(str(message)))
-            shown(message, category, *rest, **more)
-
-        warnings.showwarning = keep
-        chosen.fit(source, **aligned)
-        write_output(chosen)
-    return chosen, said
+def _kept(said: list[str], message: Any, category: type[Warning]) -> Any:
+    """The warning, its text kept for the record."""
+    if issubclass(category, BigembedWarning):
+        said.append(redacted(str(message)))
+    return message
 
 
 def _save(job: JobSpec, fitted: Any, reporter: Reporter) -> None:
@@ -212,16 +201,16 @@ def _save(job: JobSpec, fitted: Any, reporter: Reporter) -> None:
     if job.output.model is None:
         return
     model = at(job.output.model)
-    partial = model.with_name(model.name + ".partial")
+    aside = model.with_name(model.name + ".partial")
     with reporter.stage("model"):
-        remove(partial)
+        remove(aside)
         try:
-            fitted.save(partial)
+            fitted.save(aside)
         except OSError:
-            remove(partial)
+            remove(aside)
             raise
         retire(model)
-        move(partial, model)
+        move(aside, model)
 
 
 def _tabulate(job: JobSpec, root: AnyPath, reporter: Reporter) -> None:
@@ -270,15 +259,15 @@ def _colours(rows: Input) -> dict[str, Any]:
 # ----------------------------------------------------------------------------------- outcomes
 
 
-def _finished(job: JobSpec, rows: Input, root: AnyPath) -> dict[str, Any] | None:
+def _finished(job: JobSpec, rows: Input, run: Run) -> dict[str, Any] | None:
     """The record of this very job, if it ended and all that it wrote is there, every byte of its stages read."""
-    record = known_record(root)
+    record = known_record(run.root)
     if not rows.written or not record.get("finished") or record.get("key") != key_of_run(job, rows):
         return None
     if _lacked_memory(record):  # (which there may be now: the plan knows)
         return None
     keys = record.get("keys", {})
-    whole = bool(keys) and all(_sound(root, name) for name in keys)
+    whole = bool(keys) and all(_sound(run, name) for name in keys)
     return record if whole and all(published(path) for path in record["outputs"]) else None
 
 
@@ -288,11 +277,11 @@ def _lacked_memory(record: dict[str, Any]) -> bool:
     return bool(forced and record.get("plan", {}).get("without_descent"))
 
 
-def _sound(root: AnyPath, stage: str) -> bool:
+def _sound(run: Run, stage: str) -> bool:
     """Whether a stage is there as it was published, and made from the stages that are there: as ``verify`` asks."""
     with suppress(DamagedError):
-        found = manifests.find(root, stage)
-        return found is not None and not Run(root).damage(found)
+        found = manifests.find(run.root, stage)
+        return found is not None and not run.damage(found)
     return False
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from bigembed.errors import BigembedError, FullDiskError, needed
+from bigembed.jobs.inputs import Input
 from bigembed.jobs.places.cluster import cluster
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.place import Place
-from bigembed.jobs.planning.plan import Plan
 from bigembed.jobs.watching import logs, status
 from bigembed.jobs.watching.reporter import MemoryPeak, Metrics, Reporter, RunOptions, performance
 from bigembed.jobs.watching.status import stoppable
@@ -33,7 +33,7 @@ class Session:
         """Around what holds its output: how it stands and how it ends is written. ``log``: the log that is kept."""
         with (
             logs.logs(self.output, log, self.options.log) as written,
-            logs.warnings_logged(written),
+            logs.warnings_changed(written.warning),
             status.Status(status_file, owner, self.options.deadline) as standing,
         ):
             self.metrics.adopt(standing.value["last_success"])
@@ -65,19 +65,28 @@ def session(output: Any, options: RunOptions | None, name: str, scratch: str | N
 
 @contextmanager
 def working(
-    table: ClusterTable, kind: str, reporter: Reporter, plan: Callable[[Place], Plan] | None = None
-) -> Iterator[Place]:
+    table: ClusterTable, kind: str, reporter: Reporter, prepare: Callable[[Place], Any] | None = None
+) -> Iterator[tuple[Place, Any]]:
     """Around the tasks of a command: a place of this kind as the executor, its memory measured, its stages observed.
 
-    ``plan``: what is to come, for a place that is there; :class:`PlanError` if it does not fit.
+    ``prepare``: makes of the place what the command works on, with its plan; :class:`PlanError` if that does not fit.
     """
     with using(progress=reporter.progress, observer=reporter), cluster(table, kind) as place:
-        if plan is not None:
-            reporter.planned(plan(place))
+        prepared = None if prepare is None else prepare(place)
+        if prepared is not None:
+            reporter.planned(prepared.plan)
         with (
             MemoryPeak(place.local_pids) as peak,
             using(executor=place.executor, vector_memory=None if place.executor.in_this_process else reporter.held),
             performance(place, reporter.options.performance_report),
         ):
             reporter.peaks.append(peak)
-            yield place
+            yield place, prepared
+
+
+def copied(rows: Input, reporter: Reporter) -> Input:
+    """Return the rows of a command, copied or generated if they were not, as a stage of their own."""
+    if rows.written:
+        return rows
+    with reporter.stage("input"):
+        return rows.ready()

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from bigembed.errors import BigembedError, JobError
 from bigembed.estimator import AROUND
+from bigembed.estimator.protocol import check_parameters
 from bigembed.jobs.job import ALIGNED, CHOICE, GRAPH, STEP_KEYS, STEPS, TABLES, JobSpec, StepTable
 from bigembed.jobs.parameters import (
     LISTED,
@@ -79,7 +80,7 @@ def _refused(kind: Any, typed: Mapping[str, Any], keys: Mapping[str, str]) -> It
     """What a step says against its parameters, by their keys in the job file."""
     try:
         made = kind(**typed)
-        made._check()
+        check_parameters(made)
     except BigembedError as error:
         text = str(error).removeprefix(f"{kind.__name__}: ")
         yield "; ".join(re.sub(r"^\w+(?==)", lambda key: keys.get(key[0], key[0]), one) for one in text.split("; "))

@@ -159,15 +159,16 @@ class Context:
         self.observer(Event("note", self.stage.name, message=message))
 
 
-def run_stages(stages: Sequence[Stage], run: Run, of: Sequence[Stage] = ()) -> None:
+def run_stages(stages: Sequence[Stage], run: Run, of: Sequence[Stage] = (), supersede_first: bool = True) -> None:
     """Compute and publish every stage that is not published already with the same key.
 
     What is published of them for something else is superseded before anything is computed. ``of``: all stages of the
     run, where ``stages`` are those to compute now; any other is then superseded, too, and deleted at the end.
+    ``supersede_first``: False for a job that holds the run and has superseded what they replace.
     """
     observer, prints = runtime_now().observer, Prints()
     with locked(run) as lock, one_blas_thread(), chosen_executor():
-        if not run.temporary:
+        if supersede_first and not run.temporary:
             supersede(of or stages, run, whole=bool(of), prints=prints)
         for stage in stages:
             try:

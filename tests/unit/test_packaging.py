@@ -28,8 +28,7 @@ from bigembed.jobs.extend import extend
 from bigembed.jobs.growth.audit import DUE
 from bigembed.jobs.growth.versions import open_growth
 from bigembed.jobs.parameters import points_of
-from bigembed.jobs.planning.plan import make_plan
-from bigembed.jobs.run import run_job
+from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.watching.reporter import RunOptions
 from bigembed.rows.formats.registry import open_reader
@@ -322,7 +321,7 @@ class TestExtras:
         job = rows_and_job(tmp_path, f'{output} = "s3://bucket/{name}"')
         hide(monkeypatch, "obstore")
         with pytest.raises(MissingExtraError, match=r"bigembed\[objects\]"):
-            make_plan(job)
+            plan_job(job)
 
     @pytest.mark.parametrize("library", ["anndata", "h5py"])
     def test_anndata_to_write_to(self, library: str, tmp_path: Path, monkeypatch: Any) -> None:

@@ -23,8 +23,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 import bigembed as be
 from bigembed.errors import BigembedError, DamagedError, InputError, InputTypeError, NotFittedError
 from bigembed.jobs.extend import extend
-from bigembed.jobs.planning.plan import make_plan
-from bigembed.jobs.run import run_job
+from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import parse_job
 from bigembed.linalg.moments import levels_of
 from bigembed.maps.registry import STEPS, step
@@ -252,7 +251,7 @@ class TestOneHot:
             return parse_job(tables | {"method": {"name": "pca", "n_components": 2}}, tmp_path / "job.toml")
 
         asked = job(path="run.zarr", model="model")
-        assert dict(make_plan(asked).stages)["step1-one_hot-categories"].passes == 1
+        assert dict(plan_job(asked).stages)["step1-one_hot-categories"].passes == 1
         run_job(asked)
         found = read_array(tmp_path / "run.zarr" / "stages" / "coordinates" / "embedding")
         plain = be.Pipeline([be.StandardScaler(), be.PCA(2)]).fit(expected(TABLE))
@@ -432,7 +431,7 @@ class TestSparse:
         assert sparse.issparse(lazy.compute())
         tables = {"input": {"path": "rows.zarr"}, "method": {"name": "pca", "n_components": 2}, "steps": TABLES}
         job = parse_job(tables | {"output": {"path": "run.zarr", "model": "model"}}, tmp_path / "job.toml")
-        assert dict(make_plan(job).stages)["step4-standardize-moments"].read < 2 * 12 * (SPARSE_ROWS.nnz + 2 * SPARSE_N)
+        assert dict(plan_job(job).stages)["step4-standardize-moments"].read < 2 * 12 * (SPARSE_ROWS.nnz + 2 * SPARSE_N)
         run_job(job)
         assert not (tmp_path / "run-input.zarr").exists()
         found = read_array(tmp_path / "run.zarr" / "stages" / "coordinates" / "embedding")

@@ -25,6 +25,7 @@ import numpy as np
 from bigembed.errors import InputError
 from bigembed.estimator.extension import complete
 from bigembed.estimator.preprocessing import new_rows_through
+from bigembed.estimator.protocol import extension_of, run_of
 from bigembed.jobs.growth.account import NAMED, Snapshot, snapshot
 from bigembed.jobs.growth.versions import Growth, Version, open_growth, place_for, refuse_unfitted, unchanged
 from bigembed.jobs.job import JobSpec
@@ -63,14 +64,14 @@ class Misfit:
 def misfit_of(estimator: Any) -> Misfit | None:
     """The misfit of a model that was loaded: of a diffusion map the weight of a row on itself, of a map with an
     inverse the reconstruction error; None for others."""
-    extension = estimator._map()
+    extension = extension_of(estimator)
     if isinstance(extension.model, WalkModel):
         meaning = "1 / (1 + Σ_j k(x, x_j)): share of the walk that stays at the row; 1 is out of reach of all fitted"
         return Misfit("self_weight", meaning, partial(self_weight, model=extension.model))
     if hasattr(estimator, "inverse_transform"):
         meaning = "‖x − x̂‖, x̂ the row that its coordinates stand for"
         named = tuple(name for name in estimator.get_params().values() if is_name(name))  # (allowed when it was loaded)
-        function = partial(reconstruction_error, model=str(estimator._run.root), functions=named)
+        function = partial(reconstruction_error, model=str(run_of(estimator).root), functions=named)
         return Misfit("reconstruction_error", meaning, function)
     return None
 
@@ -78,14 +79,13 @@ def misfit_of(estimator: Any) -> Misfit | None:
 def reconstruction_error(rows: Array, model: str, functions: tuple[str, ...] = ()) -> Array:
     """‖x − x̂‖ (m,) of rows (m, d), x̂ from the coordinates of x by the model saved at a path."""
     estimator = load(model, functions)
-    extension = estimator._map()
-    rebuilt = estimator.inverse_transform(extension.of_rows(rows))
+    rebuilt = estimator.inverse_transform(extension_of(estimator).of_rows(rows))
     return np.asarray(np.linalg.norm(np.asarray(rows, np.float64) - rebuilt, axis=1))
 
 
 def search_index(estimator: Any) -> Index | None:
     """The index by which new rows find their neighbors, for a model on a graph of nearest neighbors."""
-    index = getattr(estimator._map().model, "index", None)
+    index = getattr(extension_of(estimator).model, "index", None)
     return index if isinstance(index, Index) else None
 
 

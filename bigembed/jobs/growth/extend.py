@@ -10,7 +10,9 @@ from typing import Any
 
 from bigembed.errors import DamagedError, ExistingOutputError, InputError
 from bigembed.estimator.extension import leaves_out
+from bigembed.estimator.protocol import extension_of, run_of
 from bigembed.estimator.transform import coordinates_of, through_steps
+from bigembed.jobs.extend import is_compiled
 from bigembed.jobs.growth.account import (
     Ledger,
     Range,
@@ -37,7 +39,7 @@ from bigembed.jobs.identity import key_of_growth
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places.place import Place
 from bigembed.jobs.planning.plan import Plan
-from bigembed.jobs.planning.resources import UNCOMPILED_ROWS, remains, resources_of
+from bigembed.jobs.planning.resources import remains, resources_of, runs_at
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.maps.registry import load
 from bigembed.rows.growing import StoreRows, append_source
@@ -122,21 +124,22 @@ def _place_range(
     _plan(job, stage, there, place, version, fitted).refuse()
     aside = version.root / "placing" / f"{start}-{stop}"
     try:
-        run = Run(aside, [fitted._run])
+        run = Run(aside, [run_of(fitted)])
     except (DamagedError, ExistingOutputError):  # what a killed call left is damaged
         remove(aside)
-        run = Run(aside, [fitted._run])
+        run = Run(aside, [run_of(fitted)])
     try:
         run_stages([stage], run)
     except InputError as error:
         remove(aside)
         raise InputError(f"{there.path}, in rows {start}:{stop} (numbered from {start} as 0): {error}") from error
     array = run.path(stage.name, "coordinates")
+    like = read_array(array, 0, 0)
     mine = span_digest(array, 0, stop - start)
     left_out = without_coordinates(array, 0, stop - start) if leaves_out(getattr(fitted, "steps_", ())) else 0
     account = Range(start, stop, "placed", content, model_digest(version.model), mine, left_out)
-    placed = RowSource((stop - start, *read_array(array, 0, 0).shape[1:]), read_array(array, 0, 0).dtype, path=array)
     lock.check()
+    placed = RowSource((stop - start, *like.shape[1:]), like.dtype, path=array)
     append_source(version.array, placed, attributes([*version.ranges, account]))
     remove(aside)
 
@@ -144,23 +147,23 @@ def _place_range(
 def _stage_of(fitted: Any, there: Snapshot, start: int, stop: int, content: str) -> Stage:
     """The stage that places rows ``start:stop``, of this content."""
     source = StoreRows((stop - start, there.shape[1]), there.dtype, path=there.path, first=start, content=content)
-    extension = fitted._map()
-    return coordinates_of(through_steps(fitted, source, extension), extension, fitted._run)
+    extension = extension_of(fitted)
+    return coordinates_of(through_steps(fitted, source, extension), extension, run_of(fitted))
 
 
 def _plan(job: JobSpec, stage: Stage, there: Snapshot, place: Place | None, version: Version, fitted: Any) -> Plan:
     """What the stage that places a range takes; ``place``: where the cluster is running already."""
-    run, rows = fitted._run, there.shape[0] - version.covered
-    shape, compiled = (rows, there.shape[1]), run.has("survey") and run.results("survey")["n"] > UNCOMPILED_ROWS
+    shape = there.shape[0] - version.covered, there.shape[1]
+    nbytes, compiled = shape[0] * shape[1] * there.dtype.itemsize, is_compiled(fitted)
     return Plan(
         there.path,
         str(version.array),
         shape,
         str(there.dtype),
-        resources_of(job.cluster, shape, rows * shape[1] * there.dtype.itemsize, place, False, compiled),
+        resources_of(job.cluster, shape, nbytes, place, False, compiled),
         ((stage.name, stage.cost),),
         (),
         free_bytes(nearest_folder(version.root)),
         scratch=job.output.scratch,
-        remains=remains((version.root / "placing").glob("*-*"), job.output.scratch),
+        remains=remains(runs_at((version.root / "placing").glob("*-*")), job.output.scratch),
     )

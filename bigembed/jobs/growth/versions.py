@@ -398,7 +398,7 @@ def place_for(job: JobSpec, there: Snapshot, reporter: Reporter, rows: int) -> A
 @contextmanager
 def place_of_kind(job: JobSpec, there: Snapshot, reporter: Reporter, kind: str) -> Iterator[Place]:
     """A place of this kind, as the executor."""
-    with working(job.cluster, kind, reporter) as place:
+    with working(job.cluster, kind, reporter) as (place, _):
         place.prove_access(job.output_path, str(job.input_path))
         yield place
 

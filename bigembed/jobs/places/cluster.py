@@ -129,3 +129,13 @@ def cluster(table: ClusterTable, kind: str) -> Iterator[Place]:
         return
     with ExitStack() as stack:
         yield start(table, stack)
+
+
+@contextmanager
+def known_place(table: ClusterTable) -> Iterator[Place | None]:
+    """The running cluster, where a plan has to ask it for its workers; None where the table says all of a place."""
+    if table.address and not (table.workers and table.memory):
+        with cluster(table, "remote") as place:
+            yield place
+    else:
+        yield None

@@ -11,30 +11,24 @@ import numpy as np
 
 from bigembed.errors import PlanError
 from bigembed.estimator.judged import ROWS, SAMPLES
-from bigembed.estimator.pipeline import method_after
-from bigembed.estimator.preprocessing import all_stages
-from bigembed.jobs.identity import STAGE as IDS
-from bigembed.jobs.identity import ids_cost, ids_stage
-from bigembed.jobs.inputs import Input, find_input
+from bigembed.jobs.identity import ids_cost
+from bigembed.jobs.inputs import Input
 from bigembed.jobs.job import ALIGNED, JobSpec
 from bigembed.jobs.parameters import methods_of
 from bigembed.jobs.places.cluster import KINDS
 from bigembed.jobs.places.embedded import machine_memory
 from bigembed.jobs.places.place import TERMINATE, Place
 from bigembed.jobs.planning.machine import Rates, rates
-from bigembed.jobs.planning.notes import alternatives, compilation_seconds, may_descend, pass_notes, search_notes
+from bigembed.jobs.planning.notes import compilation_seconds
 from bigembed.jobs.planning.resources import UNCOMPILED_ROWS, Peaks, Resources, TimeModel, remains, resources_of
 from bigembed.jobs.units import size
-from bigembed.maps.registry import method, step
+from bigembed.maps.registry import method
 from bigembed.quality.passes import LOADED
-from bigembed.rows.formats.copying import vector_source
 from bigembed.rows.formats.tables import check_table
 from bigembed.runtime.blocks import block_rows
-from bigembed.stages.reuse import DAMAGED, outdated
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Cost, Stage
-from bigembed.store import manifests
-from bigembed.store.paths import UNLIMITED, AnyPath, at, free_bytes, is_url, nearest_folder
+from bigembed.store.paths import UNLIMITED, at, free_bytes, is_url, nearest_folder
 from bigembed.store.requests import library
 
 PICTURE_BYTES = 192 << 20
@@ -254,51 +248,12 @@ class Plan:
         ]
 
 
-def make_plan(job: JobSpec, place: Place | None = None, rows: Input | None = None, *, calibrate: bool = False) -> Plan:
-    """The plan of a job. ``place``: the cluster, where it is running already.
-
-    Nothing is written but, where this disk was not measured yet, 16 MiB for as long as that takes. ``calibrate``:
-    measure this machine anew.
-    """
-    need_libraries(job)
-    rows = rows or find_input(job)
-    run = Run(job.output_path if _is_run(job.output_path) else None)
-    chosen = estimator(job)
-    listed = all_stages(chosen, rows.source(), run)  # (whose modules are loaded by now)
-    bare = bare_plan(job, rows, place, [job.output_path], calibrate)
-
-    def plan_of(some: list[Stage]) -> Plan:
-        reused, damaged = _reused(rows, some, run)
-        said = (*search_notes(some, reused, run), *pass_notes(some, reused))
-        return replace(bare, stages=tuple(costs_of(job, rows, some)), published=reused, damaged=damaged, notes=said)
-
-    def fitting(one: Any, stages: list[Stage]) -> Plan:
-        """By any search if that fits, else by the one that takes less, if there is a choice."""
-        whole = plan_of(stages)
-        if not whole.problems() or not may_descend(stages):
-            return whole
-        one._without_descent = True
-        cells = replace(plan_of(all_stages(one, rows.source(), run)), without_descent=True)
-        notes = () if cells.problems() else tuple(f"with NN-descent {problem}" for problem in whole.problems())
-        return replace(cells, notes=(*cells.notes, *notes))
-
-    plan = fitting(chosen, listed)
-    if not plan.problems():
-        return plan
-
-    def fits(other: Any) -> bool:
-        other = method_after(chosen._steps, other)
-        return not fitting(other, all_stages(other, rows.source(), run)).problems()
-
-    return replace(plan, advice=tuple(alternatives(chosen, fits)))
-
-
 def bare_plan(
-    job: JobSpec, rows: Input, place: Place | None, roots: Iterable[AnyPath], calibrate: bool = False
+    job: JobSpec, rows: Input, place: Place | None, runs: Iterable[Run], calibrate: bool = False
 ) -> Plan:
     """Where a job will run, before its stages are costed; they are listed by now, so that their modules are loaded.
 
-    ``roots``: where it keeps its runs.
+    ``runs``: what it left when it was stopped before.
     """
     folder = nearest_folder(job.output_path)
     speed = rates(folder, calibrate)
@@ -306,7 +261,7 @@ def bare_plan(
     bare = loads_no_numba(job, rows)
     where = resources_of(job.cluster, rows.shape, rows.nbytes, place, picture, compiled and not bare, calibrate, bare)
     given = str(rows.path), str(job.output_path), rows.shape, str(rows.dtype)
-    scratch, left = job.output.scratch, remains(roots, job.output.scratch)
+    scratch, left = job.output.scratch, remains(runs, job.output.scratch)
     known: dict[str, Any] = {"method": job.method.name, "bare": bare, "scratch": scratch, "remains": left}
     return Plan(*given, where, (), (), free_bytes(folder), speed, **known)
 
@@ -333,19 +288,7 @@ def need_libraries(job: JobSpec) -> None:
         KINDS[job.cluster.manager].require()
 
 
-def _reused(rows: Input, stages: list[Stage], run: Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Stages that the job will not compute again, and damage to others.
-
-    A stage that follows a computed one is computed, too.
-    """
-    if rows.ids is not None and rows.there(IDS):
-        stages = [ids_stage(vector_source(rows.ids)), *stages]
-    why = outdated(stages, run)
-    damaged = tuple(reason for reason in why.values() if reason.startswith(DAMAGED))
-    return tuple(stage.name for stage in stages if stage.name not in why), damaged
-
-
-def costs_of(job: JobSpec, rows: Input, stages: list[Stage]) -> list[tuple[str, Cost]]:
+def costs_of(job: JobSpec, rows: Input, stages: Iterable[Stage]) -> list[tuple[str, Cost]]:
     """Of the stages of the method, and of what the job does before and after them."""
     costs = [(stage.name, stage.cost) for stage in stages]
     costs = [*input_costs(rows), *costs]
@@ -369,27 +312,6 @@ def input_costs(rows: Input) -> list[tuple[str, Cost]]:
         block = rows.loading + 2 * min(rows.nbytes, 64 << 20)
         costs.append(("input", Cost(write=rows.nbytes, disk=rows.nbytes, memory=block)))
     return costs
-
-
-def estimator(job: JobSpec, plan: Plan | None = None) -> Any:
-    """The estimator that the job describes, after its steps; its stages are kept in the output, and are the planned
-    ones."""
-    chosen = method(job.method.name)(**job.method.parameters, workdir=str(job.output_path))
-    chosen._without_descent = plan is not None and plan.without_descent
-    return method_after(steps_before(job), chosen)
-
-
-def steps_before(job: JobSpec) -> list[Any]:
-    """The steps of a job, not fitted."""
-    return [step(one.name)(**one.parameters) for one in job.steps]
-
-
-def _is_run(path: AnyPath) -> bool:
-    """Whether there is something at the path; that it is a run is checked where it is opened."""
-    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
-        return False
-    manifests.prepare(path, "run")
-    return True
 
 
 def _ceil_mib(count: int) -> int:

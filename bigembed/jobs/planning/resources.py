@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -240,27 +240,27 @@ class Peaks:
 # What a job that was stopped left on the disk: its stages go on from there, or begin by deleting it.
 
 
-def remains(roots: Iterable[AnyPath], scratch: PathLike | None) -> tuple[int, int]:
+def remains(runs: Iterable[Run], scratch: PathLike | None) -> tuple[int, int]:
     """Bytes of stages that were begun and not published, and of their exchanges; none are counted in object stores.
 
-    ``roots``: where the job keeps its runs, some of which may not be there yet; ``scratch``: the folder of exchanges,
-    if they do not lie in the runs.
+    ``runs``: those of the job; ``scratch``: the folder of exchanges, if they do not lie in the runs.
     """
     begun = exchanged = 0
-    for root in dict.fromkeys(roots):
-        if not (root / "zarr.json").exists():
-            continue
-        try:
-            run, stages = Run(root), root / "stages"
-        except (DamagedError, ExistingOutputError):  # (whoever goes on from it says so, or clears it away)
-            continue
+    for run in runs:
         with using(scratch=scratch):
             exchanged += space(exchange_home(run))
-        published = run.published()
-        begun += (
-            sum(space(place) for place in stages.iterdir() if place.name not in published) if stages.is_dir() else 0
-        )
+        published, stages = run.published(), run.root / "stages"
+        if stages.is_dir():
+            begun += sum(space(place) for place in stages.iterdir() if place.name not in published)
     return begun, exchanged
+
+
+def runs_at(roots: Iterable[AnyPath]) -> Iterator[Run]:
+    """Open the runs that are at these paths; what is damaged is left to whoever goes on from it."""
+    for root in dict.fromkeys(roots):
+        if (root / "zarr.json").exists():
+            with suppress(DamagedError, ExistingOutputError):
+                yield Run(root)
 
 
 def space(folder: AnyPath) -> int:

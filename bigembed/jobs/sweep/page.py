@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from bigembed import __version__
+from bigembed.estimator.protocol import run_of
 from bigembed.jobs.identity import definition
 from bigembed.jobs.inputs import Input
 from bigembed.jobs.job import JobSpec
@@ -164,7 +165,7 @@ def write_page(job: JobSpec, rows: Input, points: Sequence[Shown]) -> None:
 def _map(job: JobSpec, rows: Input, one: Shown) -> Map | None:
     if one.estimator is None:
         return None
-    run = one.estimator._run
+    run = run_of(one.estimator)
     mine = job.model_copy(update={"sweep": None})
     record = {
         "job": definition(mine, rows),

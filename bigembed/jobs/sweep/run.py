@@ -1,6 +1,6 @@
 """One graph, many embeddings: every stage that points share is computed once.
 
-Each stage of each point is a run of its own (:mod:`bigembed.jobs.sweep.course`). What is there already is used again:
+Each stage of each point is a run of its own (:mod:`bigembed.jobs.sweep.prepared`). What is there already is used again:
 after a kill, and with values that were added or left out.
 """
 
@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import time
 import tomllib
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from bigembed.errors import BigembedError, BigembedWarning, ClusterError, InterruptedRun, JobError, LockedError
@@ -21,10 +20,7 @@ from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.job import JobSpec, SweepTable
 from bigembed.jobs.parameters import points_of
 from bigembed.jobs.places.cluster import choose
-from bigembed.jobs.places.place import Place
-from bigembed.jobs.session import session, working
-from bigembed.jobs.sweep.course import NAME as QUALITY
-from bigembed.jobs.sweep.course import PAGE, Course, Leg, courses_of, fitted_steps, passes_of, plan_sweep, refuse_large
+from bigembed.jobs.session import copied, session, working
 from bigembed.jobs.sweep.page import (
     TABLE,
     Shown,
@@ -36,6 +32,9 @@ from bigembed.jobs.sweep.page import (
     write_page,
     write_table,
 )
+from bigembed.jobs.sweep.prepared import NAME as QUALITY
+from bigembed.jobs.sweep.prepared import PAGE, PointStage, PreparedPoint, fit_steps, prepare_sweep
+from bigembed.jobs.watching.logs import warnings_changed
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.runtime.runtime import Event, using
 from bigembed.stages.runs import Run
@@ -49,10 +48,10 @@ STOPS = (OSError, ClusterError, InterruptedRun, LockedError)
 
 
 @dataclass
-class Fit:
+class FittedPoint:
     """A point while it is computed, and what came of it."""
 
-    course: Course
+    prepared: PreparedPoint
     runs: list[Run] = field(default_factory=list)
     computed: list[str] = field(default_factory=list)
     estimator: Any = None
@@ -75,18 +74,23 @@ def sweep(job: JobSpec, options: RunOptions | None = None) -> dict[str, Any]:
     rows, root = find_input(job), job.output_path
     with session(root, options, job.method.name, job.output.scratch) as command:
         refuse_other(job)
+        prepared = None
         if not job.cluster.address and not root.exists():  # so that what is refused leaves nothing
-            plan_sweep(job, None, rows).refuse()
+            prepared = prepare_sweep(job, None, rows)
+            prepared.plan.refuse()
         manifests.prepare(root, KIND)
         with command.held(root) as (reporter, _):
             kind = choose(job.cluster, rows.shape, rows.nbytes)
-            with working(job.cluster, kind, reporter, lambda place: plan_sweep(job, place, rows)) as place:
-                rows = _ready(job, rows, place, reporter)
-                before = fitted_steps(job, rows, lambda source: passes_of(job, source), reporter)
-                fits, table, said = [], [], set[str]()
+            make = partial(prepare_sweep, job, rows=rows)
+            with working(job.cluster, kind, reporter, lambda place: prepared or make(place)) as (place, ours):
+                place.prove_access(root, None)
+                rows = copied(rows, reporter)
+                place.prove_access(root, str(rows.path))
+                before = fit_steps(job, rows, reporter)
+                fits, table, shown = [], [], set[str]()
                 seen: set[AnyPath] = set()
-                for course in _courses(job, before, reporter):
-                    fits.append(_fitted(course, rows, before, seen, said, reporter))
+                for point in ours.points_for(rows, before):
+                    fits.append(_fit(point, rows, before, seen, shown, reporter))
                     table.append(_row(fits[-1], job))
                     write_table(root, compared(table))
                 with reporter.stage(PAGE):
@@ -105,35 +109,30 @@ def sweep(job: JobSpec, options: RunOptions | None = None) -> dict[str, Any]:
     }
 
 
-def _ready(job: JobSpec, rows: Input, place: Place, reporter: Reporter) -> Input:
-    """The rows, written if they were not."""
-    place.prove_access(job.output_path, None)
-    if not rows.written:
-        with reporter.stage("input"):
-            rows = rows.ready()
-    place.prove_access(job.output_path, str(rows.path))
-    return rows
+def _fit(
+    prepared: PreparedPoint, rows: Input, before: Prepared, seen: set[AnyPath], shown: set[str], reporter: Reporter
+) -> FittedPoint:
+    """Fit one point: its stages, each in its folder, see those before it.
 
-
-def _courses(job: JobSpec, before: Prepared, reporter: Reporter) -> Sequence[Course]:
-    """The points, their folders by the rows as they are now."""
-    assert reporter.plan is not None
-    return refuse_large(replace(reporter.plan, stages=(), published=()), courses_of(job, before.source), job)
-
-
-def _fitted(
-    course: Course, rows: Input, before: Prepared, seen: set[AnyPath], said: set[str], reporter: Reporter
-) -> Fit:
-    """Fit one point: its stages, each in its folder, see those before it."""
-    fit = Fit(course, error=course.refused)
+    Its warnings begin with its name; what was ``shown`` of another point is left to the table.
+    """
+    fit = FittedPoint(prepared, error=prepared.refused)
     if fit.error is not None:
         return fit
+
+    def named(message: Any, category: type[Warning]) -> Any:
+        if not issubclass(category, BigembedWarning):
+            return message
+        known = (sentence := without_numbers(str(message))) in shown
+        shown.add(sentence)
+        return None if known else f"{prepared.point.label}: {message}"
+
     try:
-        with _warnings_of(course, said):
-            for leg in course.legs:
-                fit.runs.append(_stage(leg, fit, seen, reporter))
-            course.estimator.n_features_in_, course.estimator.steps_ = rows.shape[1], before.steps
-            fit.estimator = course.estimator.adopt(fit.runs[-1], source=course.source)
+        with warnings_changed(named):
+            for one in prepared.stages:
+                fit.runs.append(_run_stage(one, fit, seen, reporter))
+            prepared.estimator.n_features_in_, prepared.estimator.steps_ = rows.shape[1], before.steps
+            fit.estimator = prepared.estimator.adopt(fit.runs[-1], source=prepared.source)
             if before.steps:
                 fit.estimator.certificate_["steps"] = said_of(before.steps)
     except (BigembedError, ArithmeticError, MemoryError, ValueError) as error:
@@ -143,45 +142,28 @@ def _fitted(
     return fit
 
 
-def _stage(leg: Leg, fit: Fit, seen: set[AnyPath], reporter: Reporter) -> Run:
+def _run_stage(one: PointStage, fit: FittedPoint, seen: set[AnyPath], reporter: Reporter) -> Run:
     """The stage of a point, computed or found; one that this sweep has ``seen`` is not looked at again."""
-    run, name = Run(leg.folder, fit.runs[-1:]), leg.stage.name
+    run, name = Run(one.folder, fit.runs[-1:]), one.stage.name
 
     def tell(event: Event) -> None:
         if event.kind == "done":
-            fit.computed.append(leg.name)
-        reporter(replace(event, stage=leg.name))
+            fit.computed.append(one.name)
+        reporter(replace(event, stage=one.name))
 
-    if leg.folder in seen:
+    if one.folder in seen:
         tell(Event("reused", name, results=run.results(name)))
         return run
     with using(observer=tell):
-        run_stages([leg.stage], run)
-    seen.add(leg.folder)
+        run_stages([one.stage], run)
+    seen.add(one.folder)
     return run
 
 
-@contextmanager
-def _warnings_of(course: Course, said: set[str]) -> Iterator[None]:
-    """Warnings in the block begin with the point that they are of; what was ``said`` of one is left to the table."""
-    with warnings.catch_warnings():
-        shown = warnings.showwarning
-
-        def show(message: Any, category: Any, *rest: Any, **more: Any) -> None:
-            if not issubclass(category, BigembedWarning):
-                shown(message, category, *rest, **more)
-            elif (sentence := without_numbers(str(message))) not in said:
-                said.add(sentence)
-                shown(f"{course.point.label}: {message}", category, *rest, **more)
-
-        warnings.showwarning = show
-        yield
-
-
-def _row(fit: Fit, job: JobSpec) -> dict[str, Any]:
+def _row(fit: FittedPoint, job: JobSpec) -> dict[str, Any]:
     """What is said of a point."""
-    point, course = fit.course.point, fit.course
-    known = course.estimator.get_params()
+    point, stages = fit.prepared.point, fit.prepared.stages
+    known = fit.prepared.estimator.get_params()
     given = dict.fromkeys(name for one in points_of(job) for name in one.given)
     out: dict[str, Any] = {"point": point.label, "method": point.method}
     out |= {name: known.get(name, "") for name in given}
@@ -190,10 +172,8 @@ def _row(fit: Fit, job: JobSpec) -> dict[str, Any]:
         last = fit.runs[-1]
         quality = last.results(QUALITY) if last.has(QUALITY) else {}
         out |= {"coordinates": last.path("coordinates", "embedding"), **outcome(fit.estimator, quality)}
-    seconds = [
-        run.manifest(leg.stage.name).measured["seconds"] for run, leg in zip(fit.runs, course.legs, strict=False)
-    ]
-    return out | {"stages": len(course.legs), "stages_computed": len(fit.computed), "seconds": round(sum(seconds), 3)}
+    seconds = [run.manifest(one.stage.name).measured["seconds"] for run, one in zip(fit.runs, stages, strict=False)]
+    return out | {"stages": len(stages), "stages_computed": len(fit.computed), "seconds": round(sum(seconds), 3)}
 
 
 def varied(job: JobSpec, texts: Sequence[str]) -> JobSpec:

@@ -11,7 +11,7 @@ import math
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -120,6 +120,11 @@ class Logs:
         """A line."""
         self._logger.log(level, message, extra=fields)
 
+    def warning(self, message: Any, category: type[Warning]) -> Any:
+        """Log a warning, which is shown as it is."""
+        self.say(str(message), logging.WARNING, category=category.__name__)
+        return message
+
     def event(self, event: Event, **fields: Any) -> None:
         """A stage starts, ends, is reused, or says something; or a worker is frozen."""
         if event.kind == "worker":
@@ -163,14 +168,14 @@ def logs(run: str, *places: AnyPath | str | None) -> Iterator[Logs]:
 
 
 @contextmanager
-def warnings_logged(sink: Logs) -> Iterator[None]:
-    """Log every warning that is shown inside, and show it as before."""
+def warnings_changed(change: Callable[[Any, type[Warning]], Any]) -> Iterator[None]:
+    """Show every warning inside as ``change(message, category)`` returns it; None is not shown."""
     with warnings.catch_warnings():
         shown = warnings.showwarning
 
         def show(message: Any, category: Any, *rest: Any, **more: Any) -> None:
-            sink.say(str(message), logging.WARNING, category=category.__name__)
-            shown(message, category, *rest, **more)
+            if (changed := change(message, category)) is not None:
+                shown(changed, category, *rest, **more)
 
         warnings.showwarning = show
         yield

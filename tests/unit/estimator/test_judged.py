@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 import bigembed as be
 from bigembed.errors import BigembedWarning, MapWarning
 from bigembed.estimator.judged import ROWS, drawn_numbers, with_judgement
-from bigembed.jobs.sweep.course import quality_stages
+from bigembed.jobs.sweep.prepared import quality_stages
 from bigembed.rows.source import RowSource
 from bigembed.runtime import blocks as canonical
 

@@ -13,12 +13,11 @@ import numpy as np
 from bigembed.errors import BigembedWarning, InputError
 from bigembed.estimator.base import Estimator
 from bigembed.maps.registry import REGISTRY
-from bigembed.rows.input import row_source
 from bigembed.rows.opening import open_array
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import block_rows, bounds, map_blocks
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Cost, Stage, run_stages
+from bigembed.stages.stage import Context, Cost, Stage
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 
 NAME = "small"
@@ -93,12 +92,6 @@ class Small(Estimator):
             Stage("center", ("mean",), {"m": self.n_components}, center, kept),
         ]
 
-    def fit(self, X: Any, y: Any = None) -> Small:
-        run = Run(self.workdir)
-        run_stages(self.stages(row_source(X, run.root)[0]), run)
-        self._set_fitted(run)
-        return self
-
     def _check(self) -> None:
         """What can be wrong is known with the rows: see ``stages``."""
 
@@ -107,7 +100,9 @@ class Small(Estimator):
         self.embedding_ = open_array(run.path("center", "embedding"))
         self.n_components_ = self.n_components
         self.eigenvalues_ = np.ones(self.n_components)
-        self.certificate_ = {"mean": float(self.mean_[0])}
+
+    def _certificate(self, run: Run) -> dict[str, Any]:
+        return {"mean": float(run.results("mean")["mean"][0])}
 
     def save(self, path: Any) -> None:
         Path(path).mkdir()

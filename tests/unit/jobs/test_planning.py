@@ -24,12 +24,11 @@ from bigembed.jobs.planning import machine as calibrate
 from bigembed.jobs.planning import notes as compilation
 from bigembed.jobs.planning.machine import Rates, cache_file, footprint, rates, resident
 from bigembed.jobs.planning.notes import alternatives
-from bigembed.jobs.planning.plan import Plan, make_plan
-from bigembed.jobs.planning.resources import MARGIN, MESSAGES, PUBLISH, Peaks, Resources, TimeModel, remains
+from bigembed.jobs.planning.plan import Plan
+from bigembed.jobs.planning.resources import MARGIN, MESSAGES, PUBLISH, Peaks, Resources, TimeModel, remains, runs_at
 from bigembed.jobs.report.lines import plan_lines
-from bigembed.jobs.run import run_job
+from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import read_job
-from bigembed.jobs.sweep.course import plan_sweep
 from bigembed.jobs.sweep.run import sweep
 from bigembed.jobs.units import size
 from bigembed.jobs.watching.reporter import MemoryPeak, RunOptions
@@ -138,7 +137,7 @@ class TestPlan:
         job = read_job(
             write_job("n_components = 3", 'picture = "p.png"\nmodel = "m.zarr"', source='dataset = "plane"\nn = 5000')
         )
-        plan = make_plan(job)
+        plan = plan_job(job)
         assert sorted(set(tmp_path.iterdir()) - set(before)) == [job.file]
         assert [name for name, _ in plan.stages] == ["input", "mean", "center", "model", "picture"]
         assert plan.resources.kind == "process"
@@ -173,14 +172,14 @@ class TestPlan:
         be.PCA(2, workdir=str(tmp_path / "run")).fit(X)
         run = Run(str(tmp_path / "run"))
         roots = [run.root, run.root, tmp_path / "not there"]
-        assert remains(roots, folder) == (0, 0)
+        assert remains(runs_at(roots), folder) == (0, 0)
         assert not (tmp_path / "not there").exists()
         with using(scratch=folder):
             left = exchange_home(run) / "begun"
         for place in (left, run.root / "stages" / "begun"):
             place.mkdir(parents=True)
             (place / "piece").write_bytes(bytes(1 << 20))
-        begun, exchanged = remains(roots, folder)
+        begun, exchanged = remains(runs_at(roots), folder)
         assert begun == exchanged >= 1 << 20
         assert begun < 2 << 20  # (each is counted once)
         monkeypatch.setattr("bigembed.jobs.planning.plan.free_bytes", lambda folder: 10)
@@ -339,7 +338,7 @@ class TestCalibrate:
         job = tmp_path / "job.toml"
         cluster = '[cluster]\nworkers = 1\nmemory = "600 MiB"'
         job.write_text(f'[input]\npath = "rows.npy"\n[method]\n{method}\n[output]\npath = "run.zarr"\n{cluster}\n')
-        plan = make_plan(read_job(job))
+        plan = plan_job(read_job(job))
         assert plan.problems()
         [advice] = plan.advice
         assert proposal in advice
@@ -347,7 +346,7 @@ class TestCalibrate:
             "n_landmarks = 8000", advice.removeprefix("[method] ").removesuffix(" would fit")
         )
         (tmp_path / "fitting.toml").write_text(fitting)
-        assert make_plan(read_job(tmp_path / "fitting.toml")).problems() == []
+        assert plan_job(read_job(tmp_path / "fitting.toml")).problems() == []
         done = CliRunner().invoke(app, ["run", str(job)])
         assert done.exit_code == 3
         assert proposal in done.stderr
@@ -358,10 +357,10 @@ class TestCalibrate:
         job = tmp_path / "job.toml"
         method = '[method]\nname = "diffusion_map"\nalgorithm = "nn-descent"\n'
         job.write_text(f'[input]\npath = "rows.npy"\n{method}[output]\npath = "run.zarr"\n')
-        whole = make_plan(read_job(job))
+        whole = plan_job(read_job(job))
         assert not whole.problems()
         monkeypatch.setattr("bigembed.jobs.planning.plan.free_bytes", lambda folder: whole.disk_peak - 1)
-        plan = make_plan(read_job(job))
+        plan = plan_job(read_job(job))
         assert "would be written at the most" in plan.problems()[0]
         assert list(plan.advice) == ['[method] algorithm = "auto" would fit']
 
@@ -417,14 +416,14 @@ class TestCompilation:
         monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kept"))
 
     def test_a_plan_counts_with_compilation_where_nothing_is_kept(self, job, nothing_kept):
-        plan = make_plan(job())
+        plan = plan_job(job())
         assert plan.compilation == pytest.approx(sum(map(compilation.SECONDS.get, wanted("diffusion_map"))))
         assert plan.as_dict()["compilation"] == plan.compilation > 20
         assert any("more for compilation at first use" in line for line in plan_lines(plan))
-        assert make_plan(job("umap")).compilation > 10
-        assert make_plan(job("umap", n=1000)).compilation == pytest.approx(4.7)
-        assert make_plan(job(n=1000)).compilation == make_plan(job("pca")).compilation == 0
-        assert not any("compilation" in line for line in plan_lines(make_plan(job("pca"))))
+        assert plan_job(job("umap")).compilation > 10
+        assert plan_job(job("umap", n=1000)).compilation == pytest.approx(4.7)
+        assert plan_job(job(n=1000)).compilation == plan_job(job("pca")).compilation == 0
+        assert not any("compilation" in line for line in plan_lines(plan_job(job("pca"))))
 
     def test_what_numba_keeps_is_left_out_until_the_source_changes(self, tmp_path, monkeypatch, nothing_kept):
         source = PACKAGE / "quality" / "compiled.py"
@@ -452,9 +451,9 @@ class TestCompilation:
         if name == "pca":
             cluster = '[cluster]\nworkers = 2\nmemory = "1 GiB"'
             feet = footprint(False)
-            assert make_plan(job(name, cluster=cluster)).resources.worker == feet.worker - feet.compiler
-            assert make_plan(job(cluster=cluster)).resources.worker == feet.worker
-            wide = make_plan(job(name, cluster=cluster, d=700))  # (whose map is judged by compiled functions)
+            assert plan_job(job(name, cluster=cluster)).resources.worker == feet.worker - feet.compiler
+            assert plan_job(job(cluster=cluster)).resources.worker == feet.worker
+            wide = plan_job(job(name, cluster=cluster, d=700))  # (whose map is judged by compiled functions)
             assert wide.resources.worker == feet.worker
 
 
@@ -508,7 +507,7 @@ class TestWhatFits:
         again."""
 
         def worker(name):
-            return make_plan(written(name, name)).peaks.worker
+            return plan_job(written(name, name)).peaks.worker
 
         monkeypatch.setattr("bigembed.jobs.planning.resources.imported_here", lambda picture: 100 << 20)
         few = int((worker("nn-descent") - 1) / TERMINATE)
@@ -521,16 +520,16 @@ class TestWhatFits:
 
     def test_a_plan_takes_the_search_that_fits_and_says_so(self, written, little):
         little(whole=True)
-        assert not make_plan(written("run")).without_descent
+        assert not plan_job(written("run")).without_descent
         little()
-        plan = make_plan(written("run"))
+        plan = plan_job(written("run"))
         assert plan.problems() == []
         assert plan.without_descent
         assert plan.as_dict()["without_descent"]
         said = " ".join(plan.notes)
         assert "neighbors by cells: NN-descent, which algorithm='auto' takes" in said
         assert "with NN-descent a worker would hold" in said
-        asked = make_plan(written("asked", "nn-descent"))  # (what is asked for is not replaced)
+        asked = plan_job(written("asked", "nn-descent"))  # (what is asked for is not replaced)
         assert asked.problems()
         assert asked.advice == ('[method] algorithm = "auto" would fit',)
 
@@ -586,7 +585,7 @@ class TestWhatFits:
         with pytest.raises(InterruptedRun), warnings.catch_warnings(action="ignore"):
             run_job(job, RunOptions(observer=stop))
         little()
-        plan = make_plan(job)
+        plan = plan_job(job)
         assert "search" in plan.published
         assert not plan.without_descent
         assert plan.problems() == []
@@ -596,9 +595,9 @@ class TestWhatFits:
     def test_a_sweep_takes_what_fits_too(self, written, little):
         job = written("sweep", more="[sweep]\nt = [1, 2]\n")
         little(whole=True)
-        assert not [line for line in plan_sweep(job).notes if "neighbors by cells" in line]
+        assert not [line for line in plan_job(job).notes if "neighbors by cells" in line]
         little()
-        plan = plan_sweep(job)
+        plan = plan_job(job)
         assert len([line for line in plan.notes if "neighbors by cells: NN-descent" in line]) == 2
         assert not plan.problems()
         with warnings.catch_warnings(action="ignore"):
@@ -609,6 +608,6 @@ class TestWhatFits:
     def test_what_cannot_be_done_by_any_search_is_refused(self, written, little, monkeypatch):
         little()
         monkeypatch.setattr("bigembed.jobs.planning.resources.machine_memory", lambda: 1 << 20)
-        plan = make_plan(written("run"))
+        plan = plan_job(written("run"))
         assert plan.problems()
         assert not [line for line in plan.notes if line.startswith("with NN-descent")]

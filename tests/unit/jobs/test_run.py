@@ -285,7 +285,7 @@ class TestRun:
     def test_a_folder_for_exchanges_that_is_full_is_refused(self, write_job, rows, monkeypatch):
         from bigembed.jobs.planning import plan as plans
 
-        planned = plans.make_plan(read_job(write_job("", 'scratch = "fast"')))
+        planned = plan_job(read_job(write_job("", 'scratch = "fast"')))
         monkeypatch.setattr(plans, "free_bytes", lambda path: 10)
         heavy = plans.replace(planned, stages=(("a", plans.Cost(scratch=100)),), free_disk=1000)
         assert (heavy.disk_peak, heavy.scratch_peak) == (0, 100)

@@ -25,11 +25,10 @@ from bigembed.errors import (
 )
 from bigembed.jobs.export import export
 from bigembed.jobs.extend import extend
-from bigembed.jobs.planning.plan import make_plan
 from bigembed.jobs.report.lines import verify_lines
 from bigembed.jobs.report.page import write_report
 from bigembed.jobs.report.summary import RunSummary
-from bigembed.jobs.run import run_job
+from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify
 from bigembed.jobs.watching.reporter import RunOptions
@@ -111,7 +110,7 @@ class TestChangedSources:
         table(tmp_path, 30, at=1_000_000)
         mixture = 'dataset = "mixture"\nn = 200\nd = 3\nintrinsic = 2'
         for source, n in ((TABLE, 30), (mixture, 200), (mixture.replace("200", "300"), 300), (TABLE, 30)):
-            make_plan(write(source)).refuse()
+            plan_job(write(source)).refuse()
             assert run_job(write(source))["n"] == n
         named = f'path = "mine.zarr"\n{mixture}'
         run_job(write(named))
@@ -427,20 +426,20 @@ class TestSuperseded:
             export(root, tmp_path / "out.csv")
 
     def test_a_plan_knows_what_will_be_used_again(self, job, tmp_path):
-        assert make_plan(job()).published == ()
+        assert plan_job(job()).published == ()
         run_job(job())
-        whole = make_plan(job())
+        whole = plan_job(job())
         assert set(whole.published) == set(STAGES)
-        assert set(make_plan(job(t=2)).published) == set(STAGES) - {*LAST}
-        other = make_plan(job(k=12))
+        assert set(plan_job(job(t=2)).published) == set(STAGES) - {*LAST}
+        other = plan_job(job(k=12))
         assert set(other.published) == set(KEPT)
-        assert other.seconds > make_plan(job(t=2)).seconds > whole.seconds
+        assert other.seconds > plan_job(job(t=2)).seconds > whole.seconds
         assert Run(tmp_path / "run.zarr").published() == sorted(STAGES)  # nothing was written
         shown = CliRunner().invoke(app, ["plan", str(job(k=12).file)])
         assert "order *" in shown.stdout
         assert "search *" not in shown.stdout
         np.save(tmp_path / "rows.npy", np.zeros((300, 4)))
-        assert make_plan(job()).published == ()
+        assert plan_job(job()).published == ()
 
     @pytest.mark.parametrize("name", sorted(REGISTRY))
     def test_the_keys_of_a_plan_are_those_of_the_run(self, name, tmp_path):
@@ -462,7 +461,7 @@ class TestSuperseded:
         with warnings.catch_warnings(action="ignore"):
             run_job(job)
         assert find_input(job).written
-        assert set(make_plan(job).published) == set(Run(tmp_path / "run.zarr").published())
+        assert set(plan_job(job).published) == set(Run(tmp_path / "run.zarr").published())
 
     def test_nothing_is_there_of_a_run_that_is_not(self, tmp_path):
         with pytest.raises(MissingPathError):

@@ -21,7 +21,6 @@ from bigembed.jobs.export import export
 from bigembed.jobs.extend import extend
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places.cluster_table import ClusterTable, parse_bytes
-from bigembed.jobs.planning.plan import make_plan
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import parse_job, read_job
 from bigembed.jobs.verify import verify
@@ -373,7 +372,7 @@ class TestPCAJob:
         return write
 
     def test_from_plan_to_model(self, job, rows, tmp_path):
-        plan = make_plan(job())
+        plan = plan_job(job())
         assert [name for name, _ in plan.stages] == ["moments", "solve", "coordinates", "judgement", "model"]
         assert plan.total("passes") == 3  # the last is of a few blocks, here all there are
         found = run_job(job())

@@ -14,11 +14,10 @@ import bigembed as be
 from bigembed.cli import app
 from bigembed.errors import InputError, InterruptedRun, JobError
 from bigembed.jobs.extend import extend
-from bigembed.jobs.planning.plan import make_plan
 from bigembed.jobs.report.map import coloring_of
 from bigembed.jobs.report.page import write_report
 from bigembed.jobs.report.summary import RunSummary
-from bigembed.jobs.run import run_job
+from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify
 from bigembed.jobs.watching.reporter import RunOptions
@@ -115,7 +114,7 @@ def test_a_killed_job_goes_on(stage: str, kind: str, write: Any, tmp_path: Path)
 
 
 def test_the_plan_has_the_steps_with_their_costs(write: Any) -> None:
-    before = make_plan(read_job(write()))
+    before = plan_job(read_job(write()))
     stages = dict(before.stages)
     assert [name for name in stages if name.startswith("step")] == [
         "step1-missing-rows",
@@ -126,7 +125,7 @@ def test_the_plan_has_the_steps_with_their_costs(write: Any) -> None:
     assert stages["step2-robust_standardize-quantiles"].passes == 5
     assert all(stages[name].read for name in stages if stages[name].passes)
     run_job(read_job(write()))
-    after = make_plan(read_job(write()))
+    after = plan_job(read_job(write()))
     assert set(dict(after.stages)) - set(after.published) == {"model", "table"}
 
 

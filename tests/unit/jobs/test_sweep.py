@@ -19,7 +19,6 @@ from bigembed.jobs.parameters import points_of
 from bigembed.jobs.report.lines import sweep_lines
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import parse_job
-from bigembed.jobs.sweep.course import plan_sweep
 from bigembed.jobs.sweep.run import parse_values, sweep, varied
 from bigembed.jobs.watching.reporter import RunOptions
 from bigembed.runtime.runtime import using
@@ -293,7 +292,7 @@ def test_what_a_stopped_sweep_left_is_room_for_what_goes_on(asked, tmp_path, mon
     if scratch:
         job = job.model_copy(update={"output": job.output.model_copy(update={"scratch": str(tmp_path / "scratch")})})
     sweep(job)
-    assert plan_sweep(job).remains == (0, 0)
+    assert plan_job(job).remains == (0, 0)
     (manifest,) = list((tmp_path / "sweep.zarr/stages").glob("coordinates-*/manifest/coordinates.json"))[:1]
     manifest.unlink()  # as if it had been killed there
     run = Run(manifest.parents[1])
@@ -301,16 +300,16 @@ def test_what_a_stopped_sweep_left_is_room_for_what_goes_on(asked, tmp_path, mon
         left = exchange_home(run) / "coordinates"
     left.mkdir(parents=True)
     (left / "piece").write_bytes(bytes(64 << 20))
-    begun, exchanged = plan_sweep(job).remains
+    begun, exchanged = plan_job(job).remains
     assert begun >= 300 * 2 * 8
     assert 64 << 20 <= exchanged < 65 << 20
     output = 64 << 20 if scratch else 0  # (what is exchanged has room elsewhere then)
     monkeypatch.setattr(
         "bigembed.jobs.planning.plan.free_bytes", lambda folder: 0 if "scratch" in str(folder) else output
     )
-    assert plan_sweep(job).problems() == []
+    assert plan_job(job).problems() == []
     with pytest.MonkeyPatch.context() as patch:  # a control
-        patch.setattr("bigembed.jobs.planning.plan.remains", lambda roots, scratch: (0, 0))
+        patch.setattr("bigembed.jobs.planning.plan.remains", lambda runs, scratch: (0, 0))
         patch.setattr("bigembed.jobs.planning.plan.free_bytes", lambda folder: 0)
-        (refused,) = plan_sweep(job).notes  # (the other point is there)
+        (refused,) = plan_job(job).notes  # (the other point is there)
         assert "would be written at the most, 0 B are free" in refused

@@ -14,8 +14,7 @@ from sklearn.neighbors import NearestNeighbors
 
 import bigembed as be
 from bigembed.errors import InputError, InputTypeError, JobError
-from bigembed.jobs.planning.plan import make_plan
-from bigembed.jobs.run import run_job
+from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import read_job
 from bigembed.store.arrays import read_array
 
@@ -200,7 +199,7 @@ def test_a_job_on_an_edge_list(lists: Any, tmp_path: Path) -> None:
     file = tmp_path / "job.toml"
     file.write_text(JOB.format(method="diffusion_map", more='table = "map.csv"'))
     job = read_job(file)
-    plan = make_plan(job)
+    plan = plan_job(job)
     assert [name for name, _ in plan.stages][:2] == ["weights", "kernel"]
     assert plan.shape == (N, N)
     record = run_job(job)

@@ -1,0 +1,132 @@
+"""A prepared job: its rows, run, estimator, stages and plan, each made once and handed to whatever the job does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bigembed.estimator.fitting import fit_listed, write_output
+from bigembed.estimator.pipeline import method_after
+from bigembed.estimator.preprocessing import all_stages
+from bigembed.estimator.protocol import leave_out_descent, steps_before
+from bigembed.jobs.identity import STAGE as IDS
+from bigembed.jobs.identity import ids_stage
+from bigembed.jobs.inputs import Input, find_input
+from bigembed.jobs.job import JobSpec
+from bigembed.jobs.places.place import Place
+from bigembed.jobs.planning.notes import alternatives, may_descend, pass_notes, search_notes
+from bigembed.jobs.planning.plan import Plan, bare_plan, costs_of, need_libraries
+from bigembed.maps.registry import method, step
+from bigembed.rows.formats.copying import vector_source
+from bigembed.stages.reuse import DAMAGED, outdated
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Stage
+from bigembed.store import manifests
+from bigembed.store.paths import AnyPath
+
+
+@dataclass(frozen=True)
+class PreparedJob:
+    """A job with its rows, the run that holds its stages, the estimator that it describes, all stages, and the plan."""
+
+    job: JobSpec
+    rows: Input
+    run: Run
+    estimator: Any
+    stages: tuple[Stage, ...]
+    plan: Plan
+
+    def with_rows(self, rows: Input) -> PreparedJob:
+        """Return the job with its rows as they are now: copied or generated since it was planned."""
+        return self if rows is self.rows else replace(self, rows=rows, stages=stages_of(self.estimator, rows, self.run))
+
+    def fit(self) -> Any:
+        """Fit the estimator, and write the coordinates; what the stages replace in the run is superseded already."""
+        fit_listed(self.estimator, self.stages, self.run, self.rows.source)
+        write_output(self.estimator)
+        return self.estimator
+
+    def planned(self) -> PreparedJob:
+        """Return the job with the plan of its stages."""
+        reused, damaged = self._reused()
+        notes = (*search_notes(self.stages, reused, self.run), *pass_notes(self.stages, reused))
+        costs = tuple(costs_of(self.job, self.rows, self.stages))
+        return replace(self, plan=replace(self.plan, stages=costs, published=reused, damaged=damaged, notes=notes))
+
+    def fitting(self) -> PreparedJob:
+        """Return the job planned with any search if that fits, else with the one that takes less, if it may choose."""
+        whole = self.planned()
+        if not whole.plan.problems() or not may_descend(self.stages):
+            return whole
+        leave_out_descent(self.estimator)
+        cells = replace(self, stages=stages_of(self.estimator, self.rows, self.run)).planned()
+        fits = not cells.plan.problems()
+        notes = tuple(f"with NN-descent {problem}" for problem in whole.plan.problems()) if fits else ()
+        return replace(cells, plan=replace(cells.plan, without_descent=True, notes=(*cells.plan.notes, *notes)))
+
+    def would_fit(self, other: Any) -> bool:
+        """Return whether the job with another estimator, after the same steps, fits."""
+        other = method_after(steps_before(self.estimator), other)
+        changed = replace(self, estimator=other, stages=stages_of(other, self.rows, self.run))
+        return not changed.fitting().plan.problems()
+
+    def _reused(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Stages that the job will not compute again, and damage to others.
+
+        A stage that follows a computed one is computed, too.
+        """
+        stages, ids = list(self.stages), self.rows.ids
+        if ids is not None and self.rows.there(IDS):
+            stages.insert(0, ids_stage(vector_source(ids)))
+        why = outdated(stages, self.run)
+        damaged = tuple(reason for reason in why.values() if reason.startswith(DAMAGED))
+        return tuple(stage.name for stage in stages if stage.name not in why), damaged
+
+
+def prepare(
+    job: JobSpec,
+    place: Place | None = None,
+    rows: Input | None = None,
+    run: Run | None = None,
+    *,
+    calibrate: bool = False,
+) -> PreparedJob:
+    """Prepare a job. ``place``: the cluster, where it is running already; ``run``: that of the job, if it is open.
+
+    Nothing is written but, where this disk was not measured yet, 16 MiB for as long as that takes. ``calibrate``:
+    measure this machine anew.
+    """
+    need_libraries(job)
+    rows = rows or find_input(job)
+    run = run or Run(job.output_path if _is_run(job.output_path) else None)
+    chosen = estimator(job)
+    stages = stages_of(chosen, rows, run)  # (whose modules are loaded by now)
+    bare = bare_plan(job, rows, place, [] if run.temporary else [run], calibrate)
+    found = PreparedJob(job, rows, run, chosen, stages, bare).fitting()
+    if not found.plan.problems():
+        return found
+    return replace(found, plan=replace(found.plan, advice=tuple(alternatives(chosen, found.would_fit))))
+
+
+def stages_of(chosen: Any, rows: Input, run: Run) -> tuple[Stage, ...]:
+    """List the stages of an estimator and of its steps for the rows of a job."""
+    return tuple(all_stages(chosen, rows.source, run))
+
+
+def estimator(job: JobSpec) -> Any:
+    """Make the estimator that the job describes, after its steps; its stages are kept in the output."""
+    chosen = method(job.method.name)(**job.method.parameters, workdir=str(job.output_path))
+    return method_after(steps_of_job(job), chosen)
+
+
+def steps_of_job(job: JobSpec) -> list[Any]:
+    """Make the steps of a job, not fitted."""
+    return [step(one.name)(**one.parameters) for one in job.steps]
+
+
+def _is_run(path: AnyPath) -> bool:
+    """Whether there is something at the path; that it is a run is checked where it is opened."""
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return False
+    manifests.prepare(path, "run")
+    return True
