@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from bigembed.estimator.extension import Extension, Grouping
+from bigembed.estimator.graph_input import GraphShape
 from bigembed.maps.graph_rows import block_of_rows, fitted_shape, ready_rows
 from bigembed.neighbors.given.query import AnyIndex, GivenIndex, any_index_of, join_parts, joining_memory
 from bigembed.neighbors.order import Ordered
@@ -20,13 +20,15 @@ from bigembed.neighbors.query import MAX_PAIRS, Joined
 from bigembed.neighbors.survey import Shape
 from bigembed.rows.passes import Parts, reduce_rows
 from bigembed.rows.source import RowSource
-from bigembed.runtime.blocks import MIN_BLOCK_ROWS, Array, bounds, offsets
+from bigembed.runtime.blocks import MIN_BLOCK_ROWS, Array, bounds
+from bigembed.runtime.executors import run_on_idle_threads
+from bigembed.stages.reuse import Immaterial
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context
-from bigembed.store.arrays import read_array, write_array
-from bigembed.store.exchange import Exchange
-from bigembed.store.matrix import StoredMatrix
-from bigembed.store.spaces import StoredSpace
+from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.store.arrays import read_array, read_by_id, write_array
+from bigembed.store.matrix import BlockMatrix
+from bigembed.store.spaces import Checkpoints, StoredSpace, claim_memory, open_space, trim_heap
+from bigembed.store.vector_space import MemorySpace
 
 # --------------------------------------------------------------------------------------------------------- descent
 
@@ -106,78 +108,20 @@ class RowDescent(Descent):
         return reduce_rows(self.source, function, self.exchange, label=label, **fixed)
 
 
-# ------------------------------------------------------------------------------------------------------- held rows
-# The points of all rows and the weights of all edges in one task: what iterations without the store work on.
-#
-# Rows are divided among threads. A row is moved by itself, so that the division changes nothing.
-
-ROWS = 4_096
-"""Rows that a thread moves at a time."""
-
-
-def held_bytes(n: int, edges: int, m: int) -> int:
-    """Bytes of the weights and of the points: columns and values, and as they are read, of one block."""
-    return 12 * edges + 8 * n * (6 * m + 2)
-
-
-@lru_cache(maxsize=1)
-def held_weights(weights: StoredMatrix) -> list[tuple[Array, Array, Array]]:
-    """indptr, columns as numbers of rows, and weights of each block, its edges in the order in which they lie."""
-    starts, found = offsets(weights.rows), []
-    kind = np.int32 if starts[-1] < 1 << 31 else np.int64
-    for b in range(len(weights.rows)):
-        block = weights.block(b)
-        found.append((block.indptr, block.ids(b, starts).astype(kind)[block.indices], block.data))
-    return found
-
-
-class HeldRows:
-    """All points, and room for them as they are moved; ``parts``: block, first and last row in it."""
-
-    def __init__(self, weights: StoredMatrix, exchange: Exchange, m: int, iteration: int) -> None:
-        self.weights, self.exchange, self.m = weights, exchange, m
-        self.edges, self.starts = held_weights(weights), offsets(weights.rows)
-        blocks = range(len(weights.rows))
-        self.points = np.concatenate([exchange.piece(f"points{iteration}", b, "own") for b in blocks])
-        self.moved = np.empty_like(self.points)
-        self.parts = [(b, *part) for b in blocks for part in bounds(weights.rows[b], ROWS)]
-        self.threads = min(len(os.sched_getaffinity(0)), len(self.parts))
-
-    def own(self, b: int) -> Array:
-        """Where the moved points of a block go."""
-        return self.moved[self.starts[b] : self.starts[b + 1]]
-
-    def swap(self) -> None:
-        """The moved points are the points."""
-        self.points, self.moved = self.moved, self.points
-
-    def leave(self, iteration: int) -> None:
-        """Leave the points by blocks, with what other blocks read, so that a run by blocks can go on from here."""
-        for b, part in enumerate(np.split(self.points, self.starts[1:-1])):
-            pieces = {str(other): part[rows] for other, rows in self.weights.outbox(b)}
-            self.exchange.put(f"points{iteration}", b, {"own": part} | pieces)
-
-    def each(self, function: Callable[..., Any], parts: Any) -> list[Any]:
-        """The function of each part, by threads."""
-        if self.threads == 1:
-            return [function(part) for part in parts]
-        with ThreadPoolExecutor(self.threads) as pool:
-            return list(pool.map(function, parts))
-
-
 # ----------------------------------------------------------------------------------------------------- map descent
-# The descent of a map along the edges of a graph, resumable: all of it in one task, or by blocks through the store.
+# The descent of a map along the edges of a graph, resumable: sweeps over its rows in a space, in memory or in files.
 #
-# State are the points of all rows, and what else belongs to each row, by blocks of the graph, in the exchange under
-# the number of their iteration. Both ways make the same bytes, and a run by one of them goes on where the other
-# stopped.
+# What is known of each row, and what a block leaves for all others, are vectors under the number of their iteration.
+# Both spaces make the same bytes, and a run in one of them goes on where the other stopped.
 
-HELD_BYTES = 512 << 20
-"""Weights and points that one task holds, at most, where nothing else is asked."""
+MEMORY_BYTES = 512 << 20
+"""Weights and vectors in memory, at most, where nothing else is asked."""
 REPORT = 50
-"""Iterations after which the objective is measured, and a map in memory is kept."""
+"""Iterations after which the objective is measured."""
 BLOCK_ENTRIES = 3 << 20
 """Entries of the lists of neighbors in a block of the graph, at most."""
+ROWS = 4_096
+"""Rows that a thread moves at a time."""
 
 
 def rows_of_block(neighbors: int) -> int:
@@ -189,101 +133,204 @@ def rows_of_block(neighbors: int) -> int:
     return max(MIN_BLOCK_ROWS, BLOCK_ENTRIES // neighbors)
 
 
+class DescentParameters(Protocol):
+    """What is asked of the descent of a map."""
+
+    @property
+    def n_components(self) -> int:
+        """Coordinates of a row."""
+        ...
+
+    @property
+    def iterations(self) -> int:
+        """How many there are."""
+        ...
+
+    def parameters(self) -> dict[str, Any]:
+        """For the key of the stage."""
+        ...
+
+
+def descent_stage(
+    run: Callable[..., Any], graph: GraphShape, edges: int, asked: DescentParameters, in_memory: bool | None,
+    *, kept: int, joining: int, shared: int, scalar_ops: float,
+) -> Stage:  # fmt: skip
+    """``descent/points`` (rows, m) by blocks, and ``objectives`` every :data:`REPORT` iterations.
+
+    ``kept``, ``joining``: bytes that each task needs for what all rows share, and the task that joins it on top;
+    ``shared``: bytes of it on the disk.
+    """
+    n, m, block, passes = graph.n, asked.n_components, min(graph.n, graph.block), asked.iterations
+    need = 12 * edges + 8 * n * (6 * m + 2)  # (columns and weights, also as they are read; the vectors twice)
+    inside = need <= MEMORY_BYTES if in_memory is None else in_memory
+    vectors = 8 * n * m * 3
+    cost = Cost(
+        passes=passes,
+        read=passes * (8 * edges + vectors),
+        write=8 * n * m,
+        exchanged=passes * vectors,
+        disk=8 * n * m,
+        scratch=4 * vectors + shared,
+        memory=kept + max(joining, 24 * (-(-edges // n)) * block + 200 * block * m),
+        held=need if inside else 0,
+        checkpoint=2 * vectors,
+        scalar_ops=scalar_ops,
+        maps=2 * passes,
+    )
+    memory = Immaterial(need if inside else 0)  # (the bytes are the same)
+    call = partial(run, asked=asked, memory=memory)
+    return Stage("descent", ("kernel", "start", graph.stage), asked.parameters(), call, cost, resumes=True)
+
+
+def descend(context: Context, kind: Callable[..., MapDescent], asked: DescentParameters, need: int) -> dict[str, Any]:
+    """Descend in memory, if ``need`` bytes are asked for and are there, else in files; the results of the stage."""
+    graph = "weights" if context.home.has("weights") else "graph"
+    weights = context.home.matrix(graph, "weights", "kernel")
+    with claim_memory(need) if need else nullcontext((False, "in files")) as (inside, where):
+        context.note(f"weights and points {where}")
+        matrix, space = open_space(weights, context.exchange, inside)
+        descent = kind(context, matrix, space, StoredSpace(weights, context.exchange), asked)
+        found = descent.run(descent.objective)
+    trim_heap()
+    return found
+
+
 class MapDescent(Descent):
-    """An objective every :data:`REPORT` iterations; ``passing`` names what an iteration leaves besides its state."""
+    """A descent of which an iteration moves every row in a sweep, and then joins what the blocks leave for all."""
 
     state: ClassVar[tuple[str, ...]] = ("iteration",)
     vectors: ClassVar[tuple[str, ...]] = ("points",)
-    """What is kept of each row, the points first."""
-    passing: ClassVar[tuple[str, ...]] = ()
+    """What is known of each row, the points first."""
+    share: ClassVar[str]
+    """The vector of what each block leaves for all others."""
+    joined: ClassVar[str]
+    """The vector whose block 0 is what all of them read of it."""
+    objective: ClassVar[str]
+    """Its name, in notes."""
     begin_block: ClassVar[Callable[..., Any]]
+    """``(b, start)`` gives the vectors of a block."""
+    share_block: ClassVar[Callable[..., Any]]
+    """``(b, points, …)`` gives the share of a block."""
+    move_block: ClassVar[Callable[..., Any]]
+    """``(b, *vectors, halo, …)`` gives the vectors and the share of the next iteration."""
+    measure_block: ClassVar[Callable[..., Any]]
+    """``(b, points, halo, …)`` gives the part of a block in the objective, an integer."""
+    iteration: int
+    asked: Any
 
-    def __init__(self, context: Context, n: int, m: int, iterations: int, held: bool) -> None:
-        self.n, self.m, self.held = n, m, held
-        graph = "weights" if context.home.has("weights") else "graph"
-        self.weights: StoredMatrix = context.home.matrix(graph, "weights", "kernel")
-        self.space = StoredSpace(self.weights, context.exchange)
-        super().__init__(context, 0.0, iterations)
+    def __init__(
+        self, context: Context, weights: BlockMatrix, space: MemorySpace | StoredSpace, stored: StoredSpace,
+        asked: DescentParameters,
+    ) -> None:  # fmt: skip
+        self.weights, self.space, self.stored, self.asked = weights, space, stored, asked
+        self.checkpoints = Checkpoints(space, stored)
+        super().__init__(context, 0.0, asked.iterations)
+        self.checkpoints.restore(self.names(self.vectors))
+        points, share = self.names(("points", self.share))
+        self.take(self.space.sweep(self.share_block, reads=[points], writes=[share], arguments=self.sharing()))
+        self.join()
 
     def begin(self) -> None:
-        """The points of the start, at rest."""
-        found = self.space.sweep(
-            type(self).begin_block,
-            writes=[f"{name}0" for name in self.vectors],
-            posts=["points0"],
-            arguments=(self.context.of("start", "points"),),
-        )
+        """Set the points of the start, at rest."""
         self.iteration, self.objectives = 0, []
-        self.begun(found)
+        start, names = self.context.of("start", "points"), self.names(self.vectors)
+        self.take(self.stored.sweep(self.begin_block, writes=names, posts=names[:1], arguments=(start,)))
 
-    def begun(self, found: list[Any]) -> None:
-        """Take what the blocks say of their start."""
+    def take(self, results: list[Any]) -> None:
+        """Take what the blocks say of their points."""
+
+    @abstractmethod
+    def sharing(self) -> tuple[Any, ...]:
+        """Return the arguments of ``share_block``."""
+
+    @abstractmethod
+    def join(self) -> None:
+        """Join the shares of all blocks."""
+
+    @abstractmethod
+    def moving(self) -> tuple[Any, ...]:
+        """Return the arguments of ``move_block``."""
+
+    @abstractmethod
+    def measuring(self) -> tuple[Any, ...]:
+        """Return the arguments of ``measure_block``."""
+
+    @abstractmethod
+    def objective_of(self, total: int) -> float:
+        """Return the objective from the sum over all blocks."""
 
     @property
     def done(self) -> int:
         """Iterations so far."""
-        return int(self.iteration)
+        return self.iteration
 
     @property
     def converged(self) -> bool:
-        """The number of iterations is given."""
+        """Whether another step would not help: the number of iterations is given."""
         return False
 
-    @abstractmethod
-    def next_report(self) -> int:
-        """The iteration after which the objective is measured next."""
-
-    @abstractmethod
-    def held_until(self, stop: int) -> float:
-        """All iterations to ``stop`` in one task; the objective."""
-
-    @abstractmethod
-    def stored_until(self, stop: int) -> float:
-        """A map over the blocks each iteration to ``stop``; the objective."""
+    @property
+    def reported(self) -> bool:
+        """Whether the objective is measured after this iteration."""
+        return self.iteration % REPORT == 0 or self.iteration == self.max_iter
 
     def step(self) -> None:
-        """The iterations to the next report, after which the objective is known."""
-        before, stop = self.done, self.next_report()
-        self.objectives.append(self.held_until(stop) if self.held else self.stored_until(stop))
-        self.keep_without(before if self.held else stop - 1)
+        """Make the iterations to the next report, after which the objective is known."""
+        self.move()
+        while not self.reported:
+            self.checkpoint()
+            self.move()
+        names = self.names(("points",))
+        parts = self.space.sweep(self.measure_block, reads=names, halos=names, arguments=self.measuring())
+        self.objectives.append(self.objective_of(sum(parts)))
+        self.checkpoint()
 
-    def sweep_moving(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> list[Any]:
-        """One iteration of all rows: ``function(b, *vectors, halo, …)`` gives the vectors anew."""
-        now = self.done
-        return self.space.sweep(
-            function,
-            reads=[f"{name}{now}" for name in self.vectors],
-            halos=[f"points{now}"],
-            writes=[f"{name}{now + 1}" for name in self.vectors],
-            posts=[f"points{now + 1}"],
-            arguments=arguments,
+    def move(self) -> None:
+        """Make one iteration."""
+        before, arguments = self.names(self.vectors), self.moving()
+        self.iteration += 1
+        after = self.names((*self.vectors, self.share))
+        self.take(
+            self.space.sweep(
+                self.move_block, reads=before, halos=before[:1], writes=after, posts=after[:1], arguments=arguments
+            )
         )
+        self.join()
 
-    def sweep_measuring(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> list[Any]:
-        """What ``function(b, points, halo, …)`` says of the map as it is."""
-        now = f"points{self.done}"
-        return self.space.sweep(function, reads=[now], halos=[now], arguments=arguments)
-
-    def keep_without(self, iteration: int) -> None:
-        """From here a killed run goes on, and needs nothing of an earlier iteration."""
-        self.keep()
-        self.space.drop(*(f"{name}{iteration}" for name in (*self.vectors, *self.passing)))
+    def checkpoint(self) -> None:
+        """Leave what a killed run goes on from, if it is time for that, and forget the iteration before."""
+        if self.checkpoints.due and not self.context.home.temporary:
+            names = self.names(self.vectors)
+            self.checkpoints.save(names)
+            self.keep()
+            self.checkpoints.published(names)
+        self.space.drop(*self.names((*self.vectors, self.share, self.joined), self.iteration - 1))
 
     def publish(self) -> dict[str, Any]:
-        """The points by blocks, and the objectives."""
+        """Write the points by blocks, and the objectives."""
+        [points] = self.names(("points",))
         for b in range(len(self.space.rows)):
-            write_array(self.context.path(f"points/{b}"), self.space.read(f"points{self.done}", b))
+            write_array(self.context.path(f"points/{b}"), self.space.read(points, b))
         write_array(self.context.path("objectives"), np.array(self.objectives))
-        return {"n_components": self.m}
+        return {"n_components": self.asked.n_components}
+
+    def names(self, vectors: Sequence[str], iteration: int | None = None) -> list[str]:
+        """Return the names under which vectors of an iteration lie, of this one if none is given."""
+        return [f"{name}{self.iteration if iteration is None else iteration}" for name in vectors]
 
 
-# --------------------------------------------------------------------------------------------------------- placing
+def run_by_rows(function: Callable[..., Any], rows: int, *arguments: Any) -> list[Any]:
+    """Return ``function(first, last, *arguments)`` of each few rows of a block, from the threads that are idle."""
+    return run_on_idle_threads([partial(function, *part, *arguments) for part in bounds(rows, ROWS)])
+
+
+# -------------------------------------------------------------------------------------------------------- new rows
 # New rows on a map that stays as it is: each by itself, whatever the others, from its edges to the fitted rows.
 
 
 @dataclass(frozen=True)
-class Placing(ABC):
-    """What a task needs to place rows: paths into the run or the saved model, and small numbers."""
+class Placement(ABC):
+    """What a task needs to place new rows: paths into the run or the saved model, and small numbers."""
 
     index: AnyIndex
     shape: Shape
@@ -300,12 +347,12 @@ class Placing(ABC):
         return self.index.n_neighbors  # type: ignore[union-attr]
 
     @abstractmethod
-    def placed(self, joined: Joined) -> Array:
-        """Coordinates (rows, m) of new rows from their edges."""
+    def place(self, joined: Joined, squared: Array, points: Array) -> Array:
+        """Return coordinates (rows, m) of new rows from their edges: their squared lengths, and the fitted points."""
 
 
-def places_of(run: Run, metric: Any = None) -> tuple[AnyIndex, Shape, tuple[int, ...], str, str]:
-    """What every :class:`Placing` of a fitted run begins with."""
+def fields_of_placement(run: Run, metric: Any) -> tuple[AnyIndex, Shape, tuple[int, ...], str, str, int]:
+    """Return the fields of every :class:`Placement` on a fitted run; ``metric``: as the caller gave it."""
     shape = fitted_shape(run, metric)
     return (
         any_index_of(run, shape),
@@ -313,16 +360,17 @@ def places_of(run: Run, metric: Any = None) -> tuple[AnyIndex, Shape, tuple[int,
         Ordered.open(run.path("order")).starts,
         run.path("coordinates", "points"),
         run.digest("coordinates"),
+        int(run.results("coordinates")["n_components"]),
     )
 
 
 @lru_cache(maxsize=1)
-def held_array(path: str, version: str) -> Array:
-    """A whole array of a model, once for all blocks of rows that a process places."""
+def kept_array(path: str, version: str) -> Array:
+    """Return an array of a model, which is read once for all blocks of rows that a process places."""
     return read_array(path)
 
 
-def extension_of(model: Placing) -> Extension:
+def extension_of(model: Placement) -> Extension:
     """How new rows are brought to the blocks of fitted rows that they belong to (sparse ones are not), and placed."""
     blocks = len(Ordered.open(model.index.order).blocks)
     most = MAX_PAIRS // (2 * model.n_neighbors)
@@ -332,16 +380,17 @@ def extension_of(model: Placing) -> Extension:
     return Extension(place_rows, model, model.width, d, grouping=grouping, cheap=False, sparse=True)
 
 
-def placing_memory(model: Placing, rows: int) -> int:
+def placing_memory(model: Placement, rows: int) -> int:
     """Bytes that :func:`place_rows` holds at most for that number of rows, without the rows themselves."""
     edges = rows * 2 * model.n_neighbors
     return joining_memory(model.index, model.shape, rows) + edges * (16 + 8 * model.width) + (64 << 20)
 
 
-def place_rows(rows: Any, model: Placing) -> Array:
+def place_rows(rows: Any, model: Placement) -> Array:
     """Coordinates of finite new rows (n, m)."""
     rows = ready_rows(rows, model.shape)
     coordinates = np.empty((rows.shape[0], model.width))
     for members, joined in join_parts(rows, model.index):
-        coordinates[members] = model.placed(joined)
+        points = read_by_id(model.points, model.starts, joined.ids)
+        coordinates[members] = model.place(joined, joined.squared.astype(np.float64, copy=False), points)
     return coordinates

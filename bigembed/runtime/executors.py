@@ -35,10 +35,18 @@ def chosen_executor() -> Iterator[Executor]:
 
 def run_on_idle_threads(calls: Calls) -> list[Any]:
     """Return the results of the calls, in their order, from the thread of this task and from those that are idle."""
+    pool = _idle_pool() if len(calls) > 1 else None
+    return [call() for call in calls] if pool is None else pool.run(calls, "")
+
+
+def idle_threads() -> int:
+    """Return how many threads :func:`run_on_idle_threads` has at the most."""
+    return getattr(_idle_pool(), "count", 1)
+
+
+def _idle_pool() -> Executor | None:
     executor = runtime_now().executor
-    if len(calls) < 2 or executor is None or not executor.in_this_process or executor.pool is None:
-        return [call() for call in calls]
-    return executor.pool.run(calls, "")
+    return executor.pool if executor is not None and executor.in_this_process else None
 
 
 # ---------------------------------------------------------------------------------------------------------- threads

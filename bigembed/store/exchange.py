@@ -140,7 +140,7 @@ def view_piece(held: Any, entry: Entry, path: str, key: str, proven: bool) -> Ar
 # worth keeping goes to Zarr; the exchange of a finished stage is deleted.
 
 _GONE = FileNotFoundError, IsADirectoryError, NotADirectoryError
-FORMAT = 5
+FORMAT = 6
 """Of all that a killed stage leaves to go on from: files of pieces and parcels, states of solvers and descents. What
 another version of it left is not read. Raise it whenever one of them is written or meant in another way."""
 PROVEN = 8192

@@ -204,8 +204,14 @@ _OUTBOX = ("outbox_sizes", "outbox_destinations", "outbox_rows")
 
 def decoded(block: CSRBlock) -> CSRBlock:
     """A block as products take it: indices of 32 bits, and where it can be the pointers to them."""
-    pointer = block.indptr.astype(np.int32) if len(block.data) < 1 << 31 else block.indptr
+    pointer = block.indptr.astype(np.int32, copy=False) if len(block.data) < 1 << 31 else block.indptr
     return replace(block, indptr=pointer)
+
+
+def entries_of(matrix: BlockMatrix, b: int) -> tuple[Array, Array, Array]:
+    """Return pointers, local columns and values of a block, as products take them."""
+    block = decoded(matrix.block(b))
+    return block.indptr, block.indices, block.data
 
 
 def write_structure(path: str, b: int, block: CSRBlock) -> None:

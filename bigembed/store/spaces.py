@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,8 +16,9 @@ from bigembed.runtime.blocks import Array, map_blocks
 from bigembed.runtime.executors import chosen_executor
 from bigembed.runtime.runtime import runtime_now, using
 from bigembed.store.exchange import Exchange
-from bigembed.store.matrix import BlockMatrix, CSRBlock, MemoryMatrix, decoded
-from bigembed.store.vector_space import MemorySpace, VectorSpace, copy_vectors
+from bigembed.store.matrix import BlockMatrix, CSRBlock, MappedMatrix, MemoryMatrix, StoredMatrix, decoded
+from bigembed.store.paths import is_url
+from bigembed.store.vector_space import MemorySpace, Sweep, VectorSpace, copy_vectors
 
 # ---------------------------------------------------------------------------------------------------- stored space
 # Named block vectors kept in the store: a vector space larger than the memory of all workers.
@@ -38,7 +39,7 @@ from bigembed.store.vector_space import MemorySpace, VectorSpace, copy_vectors
 
 
 @dataclass(frozen=True)
-class StoredSpace:
+class StoredSpace(VectorSpace):
     """The space of block vectors over the rows of a stored matrix, or (without one) over given blocks, no halos."""
 
     matrix: BlockMatrix | None
@@ -66,71 +67,38 @@ class StoredSpace:
         """Forget vectors."""
         self.exchange.drop(*names)
 
-    def sweep(
-        self,
-        function: Callable[..., tuple[Sequence[Array], Any]],
-        *,
-        reads: Sequence[str] = (),
-        halos: Sequence[str] = (),
-        writes: Sequence[str] = (),
-        posts: Sequence[str] = (),
-        spends: Sequence[str] = (),
-        arguments: Sequence[Any] = (),
-    ) -> list[Any]:
-        """One walk over all blocks: see :class:`bigembed.store.vector_space.VectorSpace`.
+    def walk(self, sweep: Sweep) -> list[Any]:
+        """Walk over all blocks once and return the results in block order.
 
         A task that spends leaves its result with the last vector it writes, and then deletes what is spent: run again,
         it finds the one where the other is gone. So a walk that was ended goes on, if its arguments are the same.
         """
-        return map_blocks(
-            sweep_block,
-            [(block,) for block in range(len(self.rows))],
-            label=function.__name__.strip("_"),
-            compute=function,
-            matrix=self.matrix,
-            exchange=self.exchange,
-            reads=tuple(reads),
-            halos=tuple(halos),
-            writes=tuple(writes),
-            posts=tuple(posts),
-            spends=tuple(spends),
-            arguments=tuple(arguments),
-        )
+        blocks = [(block,) for block in range(len(self.rows))]
+        return map_blocks(sweep_block, blocks, label=sweep.label, sweep=sweep, space=self)
 
 
-def sweep_block(
-    block: int,
-    *,
-    compute: Callable[..., tuple[Sequence[Array], Any]],
-    matrix: BlockMatrix | None,
-    exchange: Exchange,
-    reads: Sequence[str],
-    halos: Sequence[str],
-    writes: Sequence[str],
-    posts: Sequence[str],
-    spends: Sequence[str],
-    arguments: Sequence[Any],
-) -> Any:
-    """Read, compute, write for one block."""
-    if matrix is None and halos:
+def sweep_block(block: int, *, sweep: Sweep, space: StoredSpace) -> Any:
+    """Read, compute and write one block of a sweep."""
+    matrix, exchange = space.matrix, space.exchange
+    if matrix is None and sweep.halos:
         raise InputError("this space was made without a matrix, so it has no halos")
     try:
-        own = [exchange.mapped(name, block, ["own"])[0] for name in reads]
+        own = [exchange.mapped(name, block, ["own"])[0] for name in sweep.reads]
     except DamagedError:
-        if not spends or not exchange.has(writes[-1], block):
+        if not sweep.spends or not exchange.has(sweep.writes[-1], block):
             raise
-        return _left(exchange, writes[-1], block)
-    far = [_halo(exchange, matrix, name, block) for name in halos if matrix is not None]
-    written, result = compute(block, *own, *far, *arguments)
-    outbox = matrix.outbox(block) if posts and matrix is not None else []
-    for name, array in zip(writes, written, strict=True):
+        return _left(exchange, sweep.writes[-1], block)
+    far = [_halo(exchange, matrix, name, block) for name in sweep.halos if matrix is not None]
+    written, result = sweep.function(block, *own, *far, *sweep.arguments)
+    outbox = matrix.outbox(block) if sweep.posts and matrix is not None else []
+    for name, array in zip(sweep.writes, written, strict=True):
         pieces = {"own": array}
-        if name in posts:
+        if name in sweep.posts:
             pieces |= {str(destination): array[rows] for destination, rows in outbox}
-        if spends and name == writes[-1]:
+        if sweep.spends and name == sweep.writes[-1]:
             pieces |= {f"result{number}": part for number, part in enumerate(result or ())}
         exchange.put(name, block, pieces)
-    for name in spends:
+    for name in sweep.spends:
         exchange.drop_block(name, block)
     return result
 
@@ -155,11 +123,11 @@ def _halo(exchange: Exchange, matrix: BlockMatrix, name: str, block: int) -> Arr
     return exchange.piece(name, block, "own")[:0] if out is None else out
 
 
-# ------------------------------------------------------------------------------------------------------ held space
-# Block vectors in memory where there is room, else in the store; a solver in memory leaves checkpoints in the store.
+# --------------------------------------------------------------------------------------------------- memory or files
+# Block vectors in memory where there is room, else in files; who works in memory leaves checkpoints in files.
 #
-# There is room in a process that has all tasks, or takes those of a solve from workers on its own machine. Both are
-# spaces of the same sweeps (:class:`bigembed.store.vector_space.VectorSpace`), and give the same bytes.
+# There is room in a process that has all tasks, or takes those of a solve or descent from workers on its own machine.
+# Both are spaces of the same sweeps (:class:`bigembed.store.vector_space.VectorSpace`), and give the same bytes.
 
 SHARE = 4
 """Where nothing was planned, vectors may take one byte in this number of the bytes of memory that are free now."""
@@ -170,10 +138,10 @@ SECONDS, TIMES = 60.0, 30.0
 
 
 @contextmanager
-def held(need: int) -> Iterator[tuple[bool, str]]:
-    """Whether vectors that take ``need`` bytes are held in this process, and why. Tasks in this context then run here.
+def claim_memory(need: int) -> Iterator[tuple[bool, str]]:
+    """Say whether vectors of ``need`` bytes may be in this process, and why. If so, tasks in this context run here.
 
-    They are, where tasks run in this process, or all on this machine (in workers of a job, or of a Dask client of the
+    They may, where tasks run in this process, or all on this machine (in workers of a job, or of a Dask client of the
     user's), and what was planned for them or is free suffices. The workers are idle meanwhile: several processes would
     send each other the vectors through files.
     """
@@ -189,7 +157,7 @@ def held(need: int) -> Iterator[tuple[bool, str]]:
             executor.free_memory()
             with using(executor=executor.pool):
                 where = f"in the memory of this process, {_gib(need)}"
-                yield True, f"{where}, which solves with them while the workers idle"
+                yield True, f"{where}, which works on them while the workers idle"
 
 
 def _limit() -> int:
@@ -204,14 +172,26 @@ def _gib(count: float) -> str:
     return f"{count / 2**30:.2f} GiB"
 
 
-def give_back() -> None:
+def trim_heap() -> None:
     """Return freed memory to the system, where the C library keeps it for later."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def in_memory(matrix: BlockMatrix) -> MemoryMatrix:
-    """All blocks of a matrix, as products take them."""
+def open_space(
+    matrix: StoredMatrix, exchange: Exchange, inside: bool
+) -> tuple[BlockMatrix, MemorySpace | StoredSpace]:
+    """Return a stored matrix and a space of vectors over its rows, both in this process or both in files."""
+    if inside:
+        loaded = load_matrix(matrix)
+        return loaded, MemorySpace(loaded)
+    far = is_url(matrix.structure) and not is_url(exchange.root)
+    mapped = MappedMatrix(matrix, exchange) if far else matrix
+    return mapped, StoredSpace(mapped, exchange)
+
+
+def load_matrix(matrix: BlockMatrix) -> MemoryMatrix:
+    """Return all blocks of a matrix, as products take them."""
     return MemoryMatrix(tuple(map_blocks(_block, [(b,) for b in range(len(matrix.rows))], "load", matrix=matrix)))
 
 

@@ -8,39 +8,71 @@ bytes.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import add
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
 from bigembed.errors import InputError
-from bigembed.runtime.blocks import Array, align_arrays, one_blas_thread, run_tasks
+from bigembed.runtime.blocks import Array, one_blas_thread, run_tasks, align_arrays
 from bigembed.runtime.executors import chosen_executor
 from bigembed.store.matrix import BlockMatrix
 
 
-class VectorSpace(Protocol):
+@dataclass(frozen=True)
+class Sweep:
+    """What one walk over all blocks of a space computes, reads and writes."""
+
+    function: Callable[..., tuple[Sequence[Array], Any]]
+    """``function(block, *own, *halo, *arguments) -> (arrays, result)``, at the top of a module."""
+    reads: tuple[str, ...] = ()
+    """Vectors whose block is handed over (``own``)."""
+    halos: tuple[str, ...] = ()
+    """Vectors of which the rows of the block's halo list are handed over (``halo``)."""
+    writes: tuple[str, ...] = ()
+    """Names under which ``arrays`` are stored."""
+    posts: tuple[str, ...] = ()
+    """The subset of ``writes`` whose boundary rows lie ready for other blocks, which read them through ``halos`` in
+    pass after pass; of other vectors those rows are picked one by one."""
+    spends: tuple[str, ...] = ()
+    """The subset of ``reads`` that nobody reads again: each block of it is forgotten when that of the results is there,
+    and in memory the function may write these where such an array is (if it is writable). The result is then None or
+    a tuple of arrays."""
+    arguments: tuple[Any, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The name of its tasks."""
+        return self.function.__name__.strip("_")
+
+
+class VectorSpace(ABC):
     """Named vectors over row blocks, and the sweeps that read and write them."""
 
     @property
+    @abstractmethod
     def rows(self) -> tuple[int, ...]:
         """Rows of each block."""
-        ...
 
+    @abstractmethod
     def read(self, name: str, block: int) -> Array:
-        """One block of a vector, to the coordinating process."""
-        ...
+        """Return one block of a vector to the coordinating process."""
 
+    @abstractmethod
     def write(self, name: str, block: int, array: Array) -> None:
-        """Write one block of a vector, without leaving an outbox."""
-        ...
+        """Write one block of a vector, without its boundary rows for other blocks."""
 
+    @abstractmethod
     def drop(self, *names: str) -> None:
         """Forget vectors; unknown names are ignored."""
-        ...
+
+    @abstractmethod
+    def walk(self, sweep: Sweep) -> list[Any]:
+        """Walk over all blocks once and return the results in block order."""
 
     def sweep(
         self,
@@ -53,26 +85,20 @@ class VectorSpace(Protocol):
         spends: Sequence[str] = (),
         arguments: Sequence[Any] = (),
     ) -> list[Any]:
-        """One walk over all blocks; results in block order.
-
-        ``function(block, *own, *halo, *arguments) -> (arrays, result)`` is a module-level function:
-        ``own`` are the blocks of ``reads``, ``halo`` the rows of the block's halo list of each of
-        ``halos``, ``arrays`` what is stored under ``writes``. ``posts`` is the subset of ``writes``
-        whose boundary rows lie ready for other blocks, which read them through ``halos`` in pass after pass; of
-        other vectors those rows are picked one by one. ``spends`` is the subset of ``reads`` that nobody reads
-        again: each block of it is forgotten when that of the results is there, and in memory the function may write
-        these where such an array is (if it is writable). The result is then None or a tuple of arrays.
-        """
-        ...
+        """Walk over all blocks once and return the results in block order: see :class:`Sweep`."""
+        names = tuple(reads), tuple(halos), tuple(writes), tuple(posts), tuple(spends)
+        return self.walk(Sweep(function, *names, tuple(arguments)))
 
 
 @dataclass
-class MemorySpace:
+class MemorySpace(VectorSpace):
     """Block vectors held in this process, over the rows of a matrix (or over given blocks, without halos).
 
     Its sweeps are maps over the blocks like those of vectors in the store, on threads of this process: the same
     functions on the same bytes. Arrays are handed out as they are, so nobody may write into them.
     """
+
+    as_given: ClassVar = ("matrix", "arrays")
 
     matrix: BlockMatrix | None = None
     sizes: tuple[int, ...] = ()
@@ -90,7 +116,7 @@ class MemorySpace:
         return list(dict.fromkeys(name for name, _ in self.arrays))
 
     def read(self, name: str, block: int) -> Array:
-        """One block of a vector."""
+        """Return one block of a vector."""
         try:
             return self.arrays[name, block]
         except KeyError:
@@ -107,54 +133,30 @@ class MemorySpace:
             del self.arrays[key]
         self.posted.difference_update(names)
 
-    def sweep(
-        self,
-        function: Callable[..., tuple[Sequence[Array], Any]],
-        *,
-        reads: Sequence[str] = (),
-        halos: Sequence[str] = (),
-        writes: Sequence[str] = (),
-        posts: Sequence[str] = (),
-        spends: Sequence[str] = (),
-        arguments: Sequence[Any] = (),
-    ) -> list[Any]:
-        """One walk over all blocks, the largest first; nothing written is visible before its end."""
+    def walk(self, sweep: Sweep) -> list[Any]:
+        """Walk over all blocks once, the largest first; nothing written is visible before the end."""
         sizes = self.rows
         order = sorted(range(len(sizes)), key=lambda block: -sizes[block])
-        what: dict[str, Any] = {
-            "reads": reads,
-            "halos": halos,
-            "spends": spends,
-            "arguments": align_arrays(tuple(arguments)),
-        }
-        calls = [partial(self._task, block, compute=function, **what) for block in order]
+        sweep = align_arrays(sweep)
+        calls = [partial(self._task, block, sweep) for block in order]
         with chosen_executor() as executor, one_blas_thread():
             if len(calls) > 1 and executor.in_this_process:
-                done = run_tasks(calls, function.__name__.strip("_"))
+                done = run_tasks(calls, sweep.label)
             else:  # (a small space beside tasks that run elsewhere)
                 done = [call() for call in calls]
-        self.posted = (self.posted - set(writes) - set(spends)) | set(posts)
+        self.posted = (self.posted - set(sweep.writes) - set(sweep.spends)) | set(sweep.posts)
         results: list[Any] = [None] * len(order)
         for block, (arrays, results[block]) in zip(order, done, strict=True):
-            self._keep({(name, block): array for name, array in zip(writes, arrays, strict=True)})
+            self._keep({(name, block): array for name, array in zip(sweep.writes, arrays, strict=True)})
         return results
 
-    def _task(
-        self,
-        block: int,
-        *,
-        compute: Callable[..., tuple[Sequence[Array], Any]],
-        reads: Sequence[str],
-        halos: Sequence[str],
-        spends: Sequence[str],
-        arguments: Sequence[Any],
-    ) -> tuple[tuple[Array, ...], Any]:
-        own = [self.read(name, block) for name in reads]
-        far = [self._halo(name, block) for name in halos]
-        for name in spends:
+    def _task(self, block: int, sweep: Sweep) -> tuple[tuple[Array, ...], Any]:
+        own = [self.read(name, block) for name in sweep.reads]
+        far = [self._halo(name, block) for name in sweep.halos]
+        for name in sweep.spends:
             spent = self.arrays.pop((name, block))
             spent.setflags(write=spent.flags.owndata)
-        arrays, result = compute(block, *own, *far, *arguments)
+        arrays, result = sweep.function(block, *own, *far, *sweep.arguments)
         return tuple(align_arrays(array) for array in arrays), align_arrays(result)
 
     def _keep(self, written: dict[tuple[str, int], Array]) -> None:
@@ -165,8 +167,11 @@ class MemorySpace:
     def _halo(self, name: str, block: int) -> Array:
         if self.matrix is None:
             raise InputError("this space was made without a matrix, so it has no halos")
-        parts = [self.read(name, source)[rows] for source, rows in self.matrix.block(block).segments()]
-        return np.concatenate(parts) if parts else self.read(name, block)[:0]
+        stored, own = self.matrix.block(block), self.read(name, block)
+        halo = np.empty((len(stored.halo_rows), *own.shape[1:]), own.dtype)
+        for (source, rows), start in zip(stored.segments(), stored.halo_offsets, strict=False):
+            np.take(self.read(name, source), rows, axis=0, out=halo[start : start + len(rows)], mode="clip")
+        return halo
 
 
 def copy_vectors(source: VectorSpace, target: VectorSpace, names: Sequence[str], posts: Sequence[str] = ()) -> None:

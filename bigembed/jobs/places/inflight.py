@@ -21,7 +21,7 @@ from bigembed.jobs.places.worker_monitor import WorkerMonitor
 from bigembed.runtime.blocks import bounds
 from bigembed.runtime.executors import LocalPool
 from bigembed.runtime.runtime import Progress, no_progress
-from bigembed.store.spaces import give_back
+from bigembed.store.spaces import trim_heap
 
 HANDED_OUT = 0.002
 """Seconds of the processor that a task takes of the process that hands it out, about (``benchmarks/scheduler.py``)."""
@@ -277,4 +277,4 @@ class ClientExecutor:
 
     def free_memory(self) -> None:
         """Let the workers give back memory that they do not use."""
-        self.monitor.awaited(lambda: self.client.run(give_back, on_error="ignore", asynchronous=True))
+        self.monitor.awaited(lambda: self.client.run(trim_heap, on_error="ignore", asynchronous=True))

@@ -184,7 +184,7 @@ class Peaks:
         if not inside:
             return cost
         twice = 2 * cost.checkpoint
-        return replace(cost, read=int(cost.read / cost.passes), exchanged=twice, scratch=twice)
+        return replace(cost, read=int(cost.read / cost.passes), exchanged=twice, scratch=twice, maps=1)
 
     def beside(self, cost: Cost) -> int:
         """Bytes of vectors of a stage and of tasks on them in the coordinating process; 0 where they are in files.
@@ -211,14 +211,14 @@ class Peaks:
         largest = max(self.costs, key=lambda cost: cost.held, default=Cost())
         if not largest.held:
             return ""
-        most = f"vectors of the solve: {size(largest.held)} at the most"
+        most = f"vectors of a solve or descent: {size(largest.held)} at the most"
         if self.resources.of.inside:
             return f"{most}, in the memory of this process, which has all tasks"
         if not self.resources.of.local:
-            return "vectors of the solve: in files, since its workers may be on several machines"
+            return "vectors of a solve or descent: in files, since its workers may be on several machines"
         if self.beside(largest):
             return (
-                f"{most}, in the memory of the coordinating process, which solves with {self.threads} threads while "
+                f"{most}, in the memory of the coordinating process, which works with {self.threads} threads while "
                 "the workers idle: all are on this machine, and together may hold as much"
             )
         return (

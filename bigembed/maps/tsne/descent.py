@@ -1,14 +1,14 @@
-"""The descent of a map by attraction and repulsion: the motion of a row are its velocities and gains.
+"""The descent of a map by attraction and repulsion.
 
-An iteration spreads the points over a lattice, transforms it, and moves every row: in one task that holds the
-affinities, by threads, or in one map over the blocks, each of which reads its affinities, the points of its neighbors,
-and the field.
+An iteration spreads the points over a lattice, transforms it, and moves every row by its affinities, the points of its
+neighbors, and the field. The motion of a row are its velocity and gains.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,25 +16,24 @@ import numpy as np
 from bigembed.estimator.graph_input import GraphShape
 from bigembed.maps.coordinates import box_of
 from bigembed.maps.descent import (
-    HELD_BYTES,
-    REPORT,
-    HeldRows,
     MapDescent,
-    Placing,
-    held_array,
-    held_bytes,
-    held_weights,
-    places_of,
+    Placement,
+    descend,
+    descent_stage,
+    fields_of_placement,
+    kept_array,
+    run_by_rows,
 )
 from bigembed.maps.tsne.field import STEP, Lattice, field_of, lattice_bytes, spacing_for
 from bigembed.neighbors.query import Joined
 from bigembed.runtime.blocks import Array, map_blocks
+from bigembed.runtime.executors import idle_threads, run_on_idle_threads
 from bigembed.stages.reuse import Immaterial
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Cost, Stage
-from bigembed.store.arrays import read_array, read_by_id
-from bigembed.store.exchange import Exchange
-from bigembed.store.matrix import StoredMatrix
+from bigembed.stages.stage import Context, Stage
+from bigembed.store.arrays import read_array
+from bigembed.store.matrix import BlockMatrix, entries_of
+from bigembed.store.vector_space import VectorSpace
 
 # --------------------------------------------------------------------------------------------------------- options
 # What is asked of a map by attraction and repulsion, and what of it holds in an iteration.
@@ -78,290 +77,162 @@ class DescentOptions:
             ]
         )
 
-    def next_report(self, iteration: int) -> int:
-        """The iteration after which the divergence is measured next.
-
-        >>> [DescentOptions(2, 1, 12, 70, 1, 40, None, .5, .8, 0, True, 5).next_report(t) for t in (0, 50, 70, 100)]
-        [50, 70, 100, 110]
-        """
-        phase = self.early_exaggeration_iter if iteration < self.early_exaggeration_iter else self.iterations
-        return min(phase, (iteration // REPORT + 1) * REPORT)
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters for the key of the stage."""
+        return asdict(self)
 
 
-# ------------------------------------------------------------------------------------------------------- by blocks
-# One iteration by blocks through the store: what a task does with one block, and the one that transforms the lattice.
+# ---------------------------------------------------------------------------------------------------------- blocks
+# What a task of an iteration does with one block, and the one that transforms the lattice.
 #
 # A block leaves its charges on the part of the lattice that it covers; they are integers, so that they add up to the
-# same whatever the order. Nothing of all rows, and no more of the affinities than one block, is in a process.
+# same whatever the order. In files nothing of all rows, and no more of the affinities than one block, is in a process.
 
 
-def begin_block(b: int, start: str) -> tuple[tuple[Array, Array], Array]:
-    """The points of the start, at rest, with gains of 1; their box."""
+def begin_block(b: int, start: str) -> tuple[tuple[Array, Array, Array], Array]:
+    """Return the points of the start, at rest, with gains of 1; their box."""
     points = read_array(f"{start}/{b}").astype(np.float64)
-    motion = np.concatenate([np.zeros_like(points), np.ones_like(points)], axis=1)
-    return (points, motion), box_of(points)
+    return (points, np.zeros_like(points), np.ones_like(points)), box_of(points)
 
 
-def charge_block(b: int, points: Array, exchange: Exchange, name: str, spacing: float) -> tuple[tuple[()], None]:
-    """Leave the charges of a block."""
+def charge_block(b: int, points: Array, spacing: float, blocks: int = 1) -> tuple[tuple[Array], Array]:
+    """Return the charges of a block, one of ``blocks``, on the lattice of its box; the box."""
+    box = box_of(points)
+    return (charges_of(np.array(points), box, spacing, blocks),), box
+
+
+def charges_of(points: Array, box: Array, spacing: float, blocks: int) -> Array:
+    """Return the charges of points; idle threads take parts of them where the blocks are fewer than the threads."""
     from bigembed.maps.tsne.compiled import spread  # imports numba: only here
 
-    low, high = box_of(points)
-    lattice = Lattice.around(low, high, spacing)
-    nodes = lattice.nodes()
-    spread(points, (0,) * points.shape[1], spacing, np.array(lattice.low), nodes)
-    exchange.put(name, b, {"nodes": nodes, "low": np.array(lattice.low)})
-    return (), None
+    lattice = Lattice.covering(box, spacing)
+
+    def charge(part: Array) -> Array:
+        nodes = lattice.nodes()
+        spread(part, (0,) * part.shape[1], spacing, np.array(lattice.low), nodes)
+        return nodes
+
+    parts = np.array_split(points, max(1, idle_threads() // blocks))
+    return reduce(np.add, run_on_idle_threads([partial(charge, part) for part in parts]))
 
 
-def field_block(charges: str, field: str, *, lattice: Lattice, blocks: int, dof: float, exchange: Exchange) -> float:
-    """Leave the field of all charges; Z, the sum of w over all pairs of rows."""
+def join_charges(
+    charges: str, field: str, *, space: VectorSpace, boxes: Sequence[Array], lattice: Lattice, dof: float
+) -> float:
+    """Write the field of all charges, which blocks left on the lattices of their boxes; Z, the sum of w over all pairs
+    of rows."""
     from bigembed.maps.tsne.compiled import UNIT
 
     nodes = lattice.nodes()
-    for b in range(blocks):
-        found, low = exchange.get_many(charges, b, ["nodes", "low"])
-        part = Lattice(lattice.spacing, tuple(low.tolist()), found.shape)
-        nodes[part.inside(lattice)] += found
-    values, total = field_of(nodes / UNIT, lattice, dof)
-    exchange.put(field, 0, {"field": values})
+    for b, box in enumerate(boxes):
+        nodes[Lattice.covering(box, lattice.spacing).inside(lattice)] += space.read(charges, b)
+    values, total = field_of(nodes / UNIT, lattice, dof, idle_threads())
+    space.write(field, 0, values)
     return total
 
 
 def move_block(
-    b: int, points: Array, motion: Array, halo: Array, affinities: StoredMatrix, exchange: Exchange, lattice: Lattice,
-    total: float, options: Array, dof: float, field: str, charges: str, spacing: float,
-) -> tuple[tuple[Array, Array], Array]:  # fmt: skip
-    """One step of a block, the charges of which it leaves for the next; the box of its points."""
+    b: int, points: Array, velocity: Array, gains: Array, halo: Array, affinities: BlockMatrix, space: VectorSpace,
+    field: str, lattice: Lattice, total: float, options: Array, dof: float, spacing: float,
+) -> tuple[tuple[Array, Array, Array, Array], Array]:  # fmt: skip
+    """Return a block after one step, and its charges on a lattice of that spacing; the box of its points."""
     from bigembed.maps.tsne.compiled import step
 
-    block, m = affinities.block(b), points.shape[1]
-    velocity, gains = motion[:, :m].copy(), motion[:, m:].copy()
-    moved = np.empty_like(points)
-    step(
-        0, len(points), 0, block.indptr, block.indices, block.data, np.concatenate([points, halo]), (0,) * m,
-        1.0 / dof, lattice.spacing, np.array(lattice.low), exchange.piece(field, 0, "field"), total,
-        options, velocity, gains, moved,
+    moved, velocity, gains = np.empty_like(points), velocity.copy(), gains.copy()
+    values = space.read(field, 0)
+    values.setflags(write=False)  # (as in memory: one type for the compiler)
+    run_by_rows(
+        step, len(points), 0, *entries_of(affinities, b), np.concatenate([points, halo]), (0,) * points.shape[1],
+        1.0 / dof, lattice.spacing, np.array(lattice.low), values, total, options, velocity, gains, moved,
     )  # fmt: skip
-    charge_block(b, moved, exchange, charges, spacing)
-    return (moved, np.concatenate([velocity, gains], axis=1)), box_of(moved)
+    box = box_of(moved)
+    return (moved, velocity, gains, charges_of(moved, box, spacing, len(affinities.rows))), box
 
 
-def energy_block(b: int, points: Array, halo: Array, affinities: StoredMatrix, dof: float) -> tuple[tuple[()], int]:
-    """−Σ p log w of the edges of a block, as an integer."""
+def energy_block(b: int, points: Array, halo: Array, affinities: BlockMatrix, dof: float) -> tuple[tuple[()], int]:
+    """Return −Σ p log w of the edges of a block, as an integer."""
     from bigembed.maps.tsne.compiled import energy
 
-    block = affinities.block(b)
     every = np.concatenate([points, halo])
-    return (), energy(0, len(points), 0, block.indptr, block.indices, block.data, every, dof)
-
-
-# ------------------------------------------------------------------------------------------------------- in memory
-# Many iterations in one task that holds the affinities: the same bytes as by blocks, without the store between them.
-#
-# What is added up over rows are integers.
-
-
-def held_steps(
-    *, affinities: StoredMatrix, exchange: Exchange, asked: DescentOptions, span: tuple[int, int], box: Array,
-    spacing: float,
-) -> tuple[Array, float, float, float]:  # fmt: skip
-    """The iterations of a span; the box of all points, the next spacing, −Σ p log w, and Z."""
-    from bigembed.maps.tsne.compiled import ENERGY  # imports numba: only here
-
-    first, last = span
-    held = _Held(affinities, exchange, asked, first)
-    for iteration in range(first, last):
-        field, lattice, total = held.field(box, spacing)
-        spacing = spacing_for(box[0], box[1], asked.dof)
-        held.move(iteration, field, lattice, total)
-        box = box_of(held.points)
-    _, _, total = held.field(box, spacing)
-    energy = held.energy() / ENERGY
-    held.leave(last)
-    if last == asked.iterations:
-        held_weights.cache_clear()
-    return box, spacing, energy, total
-
-
-class _Held(HeldRows):
-    """Points, and their velocities and gains."""
-
-    def __init__(self, affinities: StoredMatrix, exchange: Exchange, asked: DescentOptions, iteration: int) -> None:
-        super().__init__(affinities, exchange, asked.n_components, iteration)
-        self.asked = asked
-        motion = [exchange.piece(f"motion{iteration}", b, "own") for b in range(len(affinities.rows))]
-        self.velocity = [np.ascontiguousarray(part[:, : self.m]) for part in motion]
-        self.gains = [np.ascontiguousarray(part[:, self.m :]) for part in motion]
-
-    def leave(self, iteration: int) -> None:
-        """Leave the points, velocities and gains by blocks."""
-        super().leave(iteration)
-        for b, parts in enumerate(zip(self.velocity, self.gains, strict=True)):
-            self.exchange.put(f"motion{iteration}", b, {"own": np.concatenate(parts, axis=1)})
-
-    def field(self, box: Array, spacing: float) -> tuple[Array, Lattice, float]:
-        """The field of all points, its lattice, and Z."""
-        from bigembed.maps.tsne.compiled import UNIT, spread
-
-        lattice = Lattice.around(box[0], box[1], spacing, STEP)
-        axes, low, starts = (0,) * self.m, np.array(lattice.low), self.starts
-
-        def charge(thread: int) -> Array:
-            nodes = lattice.nodes()
-            for b, start, stop in self.parts[thread :: self.threads]:
-                spread(self.points[starts[b] + start : starts[b] + stop], axes, spacing, low, nodes)
-            return nodes
-
-        nodes = sum(self.each(charge, range(self.threads)))
-        field, total = field_of(nodes / UNIT, lattice, self.asked.dof, self.threads)
-        return field, lattice, total
-
-    def move(self, iteration: int, field: Array, lattice: Lattice, total: float) -> None:
-        """One step of all rows."""
-        from bigembed.maps.tsne.compiled import step
-
-        options = self.asked.at(iteration, len(self.points))
-        low, axes = np.array(lattice.low), (0,) * self.m
-
-        def moved(part: tuple[int, int, int]) -> None:
-            b, first, last = part
-            step(
-                first, last, self.starts[b], *self.edges[b], self.points, axes, 1.0 / self.asked.dof, lattice.spacing,
-                low, field, total, options, self.velocity[b], self.gains[b], self.own(b),
-            )  # fmt: skip
-
-        self.each(moved, self.parts)
-        self.swap()
-
-    def energy(self) -> int:
-        """−Σ p log w, as an integer."""
-        from bigembed.maps.tsne.compiled import energy
-
-        def of_part(part: tuple[int, int, int]) -> int:
-            b, first, last = part
-            return energy(first, last, self.starts[b], *self.edges[b], self.points, self.asked.dof)
-
-        return sum(self.each(of_part, self.parts))
+    return (), sum(run_by_rows(energy, len(points), 0, *entries_of(affinities, b), every, dof))
 
 
 # --------------------------------------------------------------------------------------------------------- descent
 
 
-def descent_stage(graph: GraphShape, edges: int, asked: DescentOptions, in_memory: bool | None) -> Stage:
-    """``descent/points`` (rows, m) by blocks, and the divergence every :data:`REPORT` iterations."""
-    n, m, block = graph.n, asked.n_components, min(graph.n, graph.block)
-    whole = held_bytes(n, edges, m)
-    held = whole <= HELD_BYTES if in_memory is None else in_memory
-    place = Immaterial(held)  # (the bytes are the same)
-
-    kept, transform = lattice_bytes(n, m)
-    by_block = 24 * (-(-edges // n)) * block + 200 * block * m + transform // 4
-    passes = asked.iterations if not held else -(-asked.iterations // REPORT)
-    state = 8 * n * m * 3
-    cost = Cost(
-        passes=passes,
-        read=passes * (8 * edges + state),
-        write=passes * state,
-        disk=8 * n * m,
-        scratch=4 * state + 2 * transform,
-        memory=kept + (transform + whole if held else max(transform, by_block)),
-        scalar_ops=asked.iterations * (edges + 60 * n),
-        maps=2 * passes,
-        blocks=1 if held else 0,
-    )
-    return Stage(
-        "descent",
-        ("kernel", "start", graph.stage),
-        asdict(asked),
-        partial(run_descent, asked=asked, n=n, place=place),
-        cost,
-        resumes=True,
+def force_descent_stage(graph: GraphShape, edges: int, asked: DescentOptions, in_memory: bool | None) -> Stage:
+    """Return the stage of the descent, by attraction and repulsion."""
+    kept, transform = lattice_bytes(graph.n, asked.n_components)
+    return descent_stage(
+        run_descent,
+        graph,
+        edges,
+        asked,
+        in_memory,
+        kept=kept + transform // 4,
+        joining=transform,
+        shared=2 * transform,
+        scalar_ops=asked.iterations * (edges + 60 * graph.n),
     )
 
 
-def run_descent(context: Context, asked: DescentOptions, n: int, place: Any) -> dict[str, Any]:
-    return ForceDescent(context, n, asked, place.value).run("KL")
+def run_descent(context: Context, asked: DescentOptions, memory: Immaterial) -> dict[str, Any]:
+    return descend(context, ForceDescent, asked, memory.value)
 
 
 class ForceDescent(MapDescent):
-    """The divergence; the box of all points and the spacing of the lattice are state, too."""
+    """The divergence by attraction and repulsion; the spacing of the lattice is state, too."""
 
-    state: ClassVar[tuple[str, ...]] = ("iteration", "low", "high", "spacing")
-    vectors = ("points", "motion")
-    passing = ("charges", "field")
-    begin_block = begin_block
+    state: ClassVar = ("iteration", "spacing")
+    vectors: ClassVar = ("points", "velocity", "gains")
+    share, joined, objective = "charges", "field", "KL"
+    begin_block, share_block = staticmethod(begin_block), staticmethod(charge_block)
+    move_block, measure_block = staticmethod(move_block), staticmethod(energy_block)
+    asked: DescentOptions
 
-    def __init__(self, context: Context, n: int, asked: DescentOptions, held: bool) -> None:
-        self.asked = asked
-        super().__init__(context, n, asked.n_components, asked.iterations, held)
+    def begin(self) -> None:
+        """Set the points of the start, at rest."""
+        super().begin()
+        self.spacing = spacing_for(self.box, self.asked.dof)
 
-    def begun(self, found: list[Array]) -> None:
-        """Take the boxes that the points of the blocks lie in, which the first map of the descent found."""
-        self._take(found)
-        self.spacing = spacing_for(self.low, self.high, self.asked.dof)
+    @property
+    def reported(self) -> bool:
+        """Whether the divergence is measured after this iteration: at the end of each phase, too."""
+        return super().reported or self.iteration == self.asked.early_exaggeration_iter
 
-    def next_report(self) -> int:
-        """Every :data:`REPORT` iterations, and at the end of each phase."""
-        return self.asked.next_report(self.done)
+    def take(self, results: list[Any]) -> None:
+        """Take the boxes that the points of the blocks lie in."""
+        self.boxes = results
+        self.box = np.stack([np.min(results, axis=0)[0], np.max(results, axis=0)[1]])
 
-    def held_until(self, stop: int) -> float:
-        """All iterations in one task; the divergence."""
-        [(box, spacing, energy, total)] = map_blocks(
-            held_steps,
-            [()],
-            label="steps",
-            affinities=self.weights,
-            exchange=self.exchange,
-            asked=self.asked,
-            span=(self.done, stop),
-            box=np.stack([self.low, self.high]),
-            spacing=float(self.spacing),
+    def sharing(self) -> tuple[Any, ...]:
+        """Return the spacing of the lattice, and the number of blocks."""
+        return float(self.spacing), len(self.space.rows)
+
+    def join(self) -> None:
+        """Make the field of all charges."""
+        self.lattice = Lattice.covering(self.box, float(self.spacing), STEP)
+        names, dof = self.names((self.share, self.joined)), self.asked.dof
+        [self.total] = map_blocks(
+            join_charges, [names], space=self.space, boxes=self.boxes, lattice=self.lattice, dof=dof
         )
-        self._take([box])
-        self.iteration, self.spacing = stop, spacing
-        return self._divergence(energy, total)
 
-    def stored_until(self, stop: int) -> float:
-        """A map over the blocks each iteration; the divergence."""
-        charging = self.exchange, f"charges{self.done}", float(self.spacing)
-        self.space.sweep(charge_block, reads=[f"points{self.done}"], arguments=charging)
-        while self.done < stop:
-            lattice, total, now = *self._field(), self.done
-            spacing = spacing_for(self.low, self.high, self.asked.dof)
-            arguments = (
-                self.weights, self.exchange, lattice, total, self.asked.at(now, self.n), self.asked.dof,
-                f"field{now}", f"charges{now + 1}", spacing,
-            )  # fmt: skip
-            self._take(self.sweep_moving(move_block, arguments))
-            self.iteration, self.spacing = now + 1, spacing
-            if self.done < stop:
-                self.keep_without(now)
-        _, total = self._field()
-        energies = self.sweep_measuring(energy_block, (self.weights, self.asked.dof))
+    def moving(self) -> tuple[Any, ...]:
+        """Return what a step reads besides the vectors; it leaves charges on a lattice for the points as they are."""
+        [field], options = self.names((self.joined,)), self.asked.at(self.iteration, sum(self.space.rows))
+        self.spacing = spacing_for(self.box, self.asked.dof)
+        return self.weights, self.space, field, self.lattice, self.total, options, self.asked.dof, self.spacing
+
+    def measuring(self) -> tuple[Any, ...]:
+        """Return the affinities and the tails."""
+        return self.weights, self.asked.dof
+
+    def objective_of(self, total: int) -> float:
+        """Return KL from −Σ p log w, and Z."""
         from bigembed.maps.tsne.compiled import ENERGY  # imports numba: only here
 
-        self.space.drop(f"field{stop}", f"charges{stop}")
-        return self._divergence(sum(energies) / ENERGY, total)
-
-    def _divergence(self, energy: float, total: float) -> float:
-        """KL from −Σ p log w, and Z."""
         kernel = self.context.results("kernel")
-        return max(0.0, float(kernel["plogp"] + energy + kernel["mass"] * np.log(total)))
-
-    def _field(self) -> tuple[Lattice, float]:
-        """The lattice of the points as they are, and Z; its field is in the exchange."""
-        lattice = Lattice.around(self.low, self.high, float(self.spacing), STEP)
-        names = (f"charges{self.done}", f"field{self.done}")
-        blocks = len(self.space.rows)
-        [total] = map_blocks(
-            field_block, [names], lattice=lattice, blocks=blocks, dof=self.asked.dof, exchange=self.exchange
-        )
-        return lattice, total
-
-    def _take(self, boxes: list[Array]) -> None:
-        """The box of all points, from those of the blocks."""
-        self.low, self.high = np.min([box[0] for box in boxes], axis=0), np.max([box[1] for box in boxes], axis=0)
+        return max(0.0, float(kernel["plogp"] + total / ENERGY + kernel["mass"] * np.log(self.total)))
 
 
 # -------------------------------------------------------------------------------------------------------- new rows
@@ -369,7 +240,7 @@ class ForceDescent(MapDescent):
 
 
 @dataclass(frozen=True)
-class PlacingModel(Placing):
+class ForcePlacement(Placement):
     """The field of the map, and what it is read with."""
 
     field: str
@@ -381,32 +252,31 @@ class PlacingModel(Placing):
     perplexity: float
     dof: float
 
-    def placed(self, joined: Joined) -> Array:
-        """Coordinates (rows, m) of new rows from their edges."""
+    def place(self, joined: Joined, squared: Array, points: Array) -> Array:
+        """Return the places where the forces on new rows vanish."""
         from bigembed.maps.tsne.compiled import place  # imports numba: only here
 
         return place(
             joined.indptr,
-            joined.squared.astype(np.float64, copy=False),
-            read_by_id(self.points, self.starts, joined.ids),
+            squared,
+            points,
             self.n_neighbors,
             self.perplexity,
             1.0 / self.dof,
             self.spacing,
             np.array(self.low),
-            held_array(self.field, self.version),
+            kept_array(self.field, self.version),
             self.shape.n / self.total,
             np.array(self.box),
             (0,) * self.width,
         )
 
 
-def model_of(run: Run, dof: float, metric: Any = None) -> PlacingModel:
-    """The model of a fitted run; ``metric``: what the caller gave, by which a function is known."""
-    places, found = places_of(run, metric), run.results("coordinates")
-    return PlacingModel(
-        *places,
-        found["n_components"],
+def placement_of(run: Run, dof: float, metric: Any = None) -> ForcePlacement:
+    """Return how new rows are placed on the map of a fitted run; ``metric``: as the caller gave it."""
+    found = run.results("coordinates")
+    return ForcePlacement(
+        *fields_of_placement(run, metric),
         run.path("coordinates", "field"),
         found["spacing"],
         tuple(found["low"]),

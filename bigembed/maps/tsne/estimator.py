@@ -51,7 +51,7 @@ class TSNE(DescendedEstimator, registered="tsne"):
     p_ij = (p_{j|i} + p_{i|j})/2n (seed 000 eqs. 13–15); q_ij = w_ij/Z with w = (1 + r²/ν)^{−ν}, r = ‖y_i − y_j‖, ν =
     ``dof``, and Z = Σ_{i≠j} w_ij (eq. 17 for ν = 1). The coordinates y descend on KL(p‖q) (eqs. 18–20): attraction
     along every edge of the stored graph, repulsion of all rows as a convolution on a lattice. One result for memory and
-    disk: where affinities fit, one task makes all iterations; else each is a map over row blocks in the store.
+    disk: where affinities fit, they and the points are in memory; else each iteration reads them by row blocks.
 
     Parameters
     ----------
@@ -99,8 +99,9 @@ class TSNE(DescendedEstimator, registered="tsne"):
         How neighbors are searched. "cells" searches exactly in the cells of near rows; "nn-descent" is for rows of high
         intrinsic dimension; "auto" takes cells unless these would miss ``recall`` and NN-descent fits.
     in_memory : bool or "auto"
-        Whether one task holds the affinities (8 bytes an edge) and makes all iterations; "auto" lets it where
-        6·n·perplexity edges and the points take up to 512 MiB. It changes nothing but time and memory.
+        Whether the affinities (8 bytes an edge) and the points are in memory, where this process has the tasks, or all
+        workers are on this machine, and there is room; "auto" takes them there where 6·n·perplexity edges and the
+        points take up to 512 MiB. It changes nothing but time and memory.
     random_state : int, generator or None
         The seed of the graph and of random starts.
     workdir : path or None
@@ -154,7 +155,7 @@ class TSNE(DescendedEstimator, registered="tsne"):
     Every warning stands in the certificate, too.
     Cost: 4 passes over the rows (with PCA), some 5 over the ordered copy, then ``early_exaggeration_iter + n_iter``
     times 6·n·perplexity edges, 8 bytes each, from memory or disk, and transforms of a lattice of two nodes a unit of
-    the map. Memory of a task: with ``in_memory`` 12 bytes an edge and 112 a row; without, some blocks; and the lattice.
+    the map. Memory: with ``in_memory`` 12 bytes an edge and 112 a row; without, some blocks; and the lattice.
     Nothing of size n·d in one process. The repulsive forces, in the root of the sum of squares, are within 2 % of the
     sums over all pairs for 2 000 rows of standard deviation 5, and within 5 % for 700 rows of standard deviation 30,
     which lie far apart (``tests/unit/maps/test_descents.py``).
@@ -270,6 +271,6 @@ class TSNE(DescendedEstimator, registered="tsne"):
 
     def _extension(self, run: Run) -> Extension:
         """Where the forces of the fitted rows on a new one vanish; a row that was fitted gets its ``embedding_``."""
-        from bigembed.maps.tsne.descent import model_of
+        from bigembed.maps.tsne.descent import placement_of
 
-        return extension_of(model_of(run, float(self.dof), self.metric))
+        return extension_of(placement_of(run, float(self.dof), self.metric))

@@ -44,8 +44,9 @@ class Lattice:
     shape: tuple[int, int, int]
 
     @classmethod
-    def around(cls, low: Array, high: Array, spacing: float, step: int = 1) -> Lattice:
-        """The nodes that points within a box (m,) are spread to; sides are multiples of ``step``."""
+    def covering(cls, box: Array, spacing: float, step: int = 1) -> Lattice:
+        """Return the nodes that points within a box (2, m) are spread to; sides are multiples of ``step``."""
+        low, high = box
         first = np.floor(low / spacing).astype(int) - 1
         sides = np.floor(high / spacing).astype(int) + 3 - first
         sides = -(-sides // step) * step
@@ -63,8 +64,9 @@ class Lattice:
         return tuple(slice(gap, gap + size) for gap, size in zip(gaps, self.shape, strict=True))
 
 
-def spacing_for(low: Array, high: Array, dof: float) -> float:
-    """How far apart the nodes are for points within a box: the finer the smaller it is, in powers of 2."""
+def spacing_for(box: Array, dof: float) -> float:
+    """Return how far apart the nodes are for points within a box: the finer the smaller it is, in powers of 2."""
+    low, high = box
     unit = SPACING * min(1.0, dof) ** 0.5
     side = float((high - low).max())
     least = side / MOST_NODES[len(low)]

@@ -12,14 +12,13 @@ from bigembed.estimator.graph_input import GraphShape, row_sums
 from bigembed.maps.coordinates import write_map
 from bigembed.maps.graph_judgement import map_judgement_stages
 from bigembed.maps.start import Scale, start_stage
-from bigembed.maps.tsne.descent import DescentOptions, charge_block, descent_stage, field_block
+from bigembed.maps.tsne.descent import DescentOptions, charge_block, force_descent_stage, join_charges
 from bigembed.maps.tsne.field import STEP, Lattice, lattice_bytes, spacing_for
 from bigembed.maps.walk.spectral import Spectrum, components_stage, solve_stage
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, map_blocks
 from bigembed.stages.stage import Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
-from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import StoredMatrix, write_values
 from bigembed.store.spaces import StoredSpace
 from bigembed.store.vector_space import tree_sum
@@ -152,38 +151,33 @@ def coordinates_stage(graph: GraphShape, m: int, dof: float) -> Stage:
 
 
 def run_coordinates(context: Context, graph: GraphShape, m: int, dof: float) -> dict[str, Any]:
-    mapped, exchange = write_map(context, graph, m), context.exchange
-    low, high, count = mapped.low, mapped.high, len(context.results("kernel")["rows"])
-    spacing = spacing_for(low, high, dof)
-    lattice = Lattice.around(low, high, spacing, STEP)
-    map_blocks(
-        charged_block,
-        [(b,) for b in range(count)],
-        points=context.path("points"),
-        exchange=exchange,
-        spacing=spacing,
-    )
+    mapped = write_map(context, graph, m)
+    space = StoredSpace(None, context.exchange, tuple(context.results("kernel")["rows"]))
+    box = np.stack([mapped.low, mapped.high])
+    spacing = spacing_for(box, dof)
+    lattice = Lattice.covering(box, spacing, STEP)
+    boxes = space.sweep(charge_map_block, writes=["charges"], arguments=(context.path("points"), spacing))
     field = context.path("field")
-    [total] = map_blocks(write_field, [()], lattice=lattice, out=field, blocks=count, dof=dof, exchange=exchange)
+    [total] = map_blocks(write_field, [()], space=space, boxes=boxes, lattice=lattice, dof=dof, out=field)
     return {
         "n_components": m,
         "repeated_rows": mapped.repeated,
         "spacing": spacing,
         "low": list(lattice.low),
-        "box": [low.tolist(), high.tolist()],
+        "box": box.tolist(),
         "total": total,
     }
 
 
-def charged_block(b: int, *, points: str, exchange: Exchange, spacing: float) -> None:
-    """Leave the charges of a block of the map."""
-    charge_block(b, read_array(f"{points}/{b}"), exchange, "charges", spacing)
+def charge_map_block(b: int, points: str, spacing: float) -> tuple[tuple[Array], Array]:
+    """Return the charges of a block of the map, and its box."""
+    return charge_block(b, read_array(f"{points}/{b}"), spacing)
 
 
-def write_field(*, lattice: Lattice, blocks: int, dof: float, exchange: Exchange, out: str) -> float:
+def write_field(*, space: StoredSpace, boxes: list[Array], lattice: Lattice, dof: float, out: str) -> float:
     """Write the field of the map; its Z."""
-    total = field_block("charges", "field", lattice=lattice, blocks=blocks, dof=dof, exchange=exchange)
-    write_array(out, exchange.piece("field", 0, "field"))
+    total = join_charges("charges", "field", space=space, boxes=boxes, lattice=lattice, dof=dof)
+    write_array(out, space.read("field", 0))
     return total
 
 
@@ -226,7 +220,7 @@ def force_stages(
     return [
         affinities_stage(graph, edges, perplexity_of(perplexity, k)),
         *start_stages(graph, m, start, seed),
-        descent_stage(graph, edges, asked, in_memory),
+        force_descent_stage(graph, edges, asked, in_memory),
         coordinates_stage(graph, m, asked.dof),
         *map_judgement_stages(graph, m, seed),
     ]

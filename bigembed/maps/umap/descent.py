@@ -1,38 +1,36 @@
 """The descent of a map by sampled edges and rows.
 
-An epoch joins the pool of rows that may be drawn, and moves every row: in one task that holds the weights, by threads,
-or in one map over the blocks, each of which reads its weights, the points of its neighbors, and the pool.
+An epoch joins the pool of rows that may be drawn, and moves every row by its weights, the points of its neighbors, and
+the pool.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
 
 from bigembed.estimator.graph_input import GraphShape
 from bigembed.maps.descent import (
-    HELD_BYTES,
-    REPORT,
-    HeldRows,
     MapDescent,
-    Placing,
-    held_array,
-    held_bytes,
-    held_weights,
-    places_of,
+    Placement,
+    descend,
+    descent_stage,
+    fields_of_placement,
+    kept_array,
+    run_by_rows,
 )
 from bigembed.neighbors.query import Joined
 from bigembed.runtime.blocks import Array, map_blocks, offsets
 from bigembed.stages.reuse import Immaterial
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Cost, Stage
-from bigembed.store.arrays import read_array, read_by_id
-from bigembed.store.exchange import Exchange
-from bigembed.store.matrix import StoredMatrix
+from bigembed.stages.stage import Context, Stage
+from bigembed.store.arrays import read_array
+from bigembed.store.matrix import BlockMatrix, entries_of
+from bigembed.store.vector_space import VectorSpace
 
 # --------------------------------------------------------------------------------------------------------- options
 # What is asked of a map by sampled edges and rows, and what of it holds in an epoch.
@@ -57,8 +55,13 @@ class SamplingOptions:
     negative_sample_rate: int
     seed: int
 
+    @property
+    def iterations(self) -> int:
+        """The number of epochs."""
+        return self.n_epochs
+
     def parameters(self) -> dict[str, Any]:
-        """For the key of the descent, with what a step is (before: half of that)."""
+        """Return the parameters for the key of the stage, with what a step is (before: half of that)."""
         return asdict(self) | {"step": "mean of edges"}
 
     @classmethod
@@ -75,14 +78,6 @@ class SamplingOptions:
     def key(self, epoch: int) -> int:
         """What the random numbers of the rows follow from in an epoch: 63 bits."""
         return int(np.random.SeedSequence([self.seed, STREAM, epoch]).generate_state(1, np.uint64)[0] >> np.uint64(1))
-
-    def next_report(self, epoch: int) -> int:
-        """The epoch after which the cross-entropy is measured next.
-
-        >>> [SamplingOptions(2, 1.6, 0.9, 70, 1.0, 1.0, 5, 0).next_report(epoch) for epoch in (0, 50)]
-        [50, 70]
-        """
-        return min(self.n_epochs, (epoch // REPORT + 1) * REPORT)
 
 
 def epochs_for(asked: int | None, n: int) -> int:
@@ -134,223 +129,114 @@ def curve(min_dist: float, spread: float) -> tuple[float, float]:
     return float(a), float(b)
 
 
-# ------------------------------------------------------------------------------------------------------- by blocks
-# One epoch by blocks through the store: what a task does with one block, and the one that joins the pool.
+# ---------------------------------------------------------------------------------------------------------- blocks
+# What a task of an epoch does with one block, and the one that joins the pool.
 #
-# A block leaves those of its points that may be drawn in the next epoch. Nothing of all rows, and no more of the
-# weights than one block, is in a process.
+# A block leaves those of its points that may be drawn in the next epoch. In files nothing of all rows, and no more of
+# the weights than one block, is in a process.
 
 
 def begin_block(b: int, start: str) -> tuple[tuple[Array], None]:
-    """The points of the start."""
+    """Return the points of the start."""
     return (read_array(f"{start}/{b}").astype(np.float64),), None
 
 
-def share_block(
-    b: int, points: Array, exchange: Exchange, rows: tuple[int, ...], seed: int, epoch: int
-) -> tuple[tuple[()], None]:
-    """Leave the points of a block that may be drawn in an epoch."""
-    exchange.put(f"shares{epoch}", b, {"points": points[chosen(b, rows, seed, epoch)]})
-    return (), None
+def share_block(b: int, points: Array, rows: tuple[int, ...], seed: int, epoch: int) -> tuple[tuple[Array], None]:
+    """Return the points of a block that may be drawn in an epoch."""
+    return (points[chosen(b, rows, seed, epoch)],), None
 
 
-def pool_block(epoch: int, *, blocks: int, exchange: Exchange) -> None:
-    """Leave all points that may be drawn in an epoch."""
-    shares = [exchange.piece(f"shares{epoch}", b, "points") for b in range(blocks)]
-    exchange.put(f"pool{epoch}", 0, {"points": np.concatenate(shares)})
+def join_shares(shares: str, pool: str, *, space: VectorSpace) -> None:
+    """Write all points that may be drawn in an epoch."""
+    space.write(pool, 0, np.concatenate([space.read(shares, b) for b in range(len(space.rows))]))
 
 
 def move_block(
-    b: int, points: Array, halo: Array, weights: StoredMatrix, exchange: Exchange, asked: SamplingOptions,
+    b: int, points: Array, halo: Array, weights: BlockMatrix, space: VectorSpace, pool: str, asked: SamplingOptions,
     largest: float, epoch: int,
-) -> tuple[tuple[Array], None]:  # fmt: skip
-    """One epoch of a block, of which it leaves what may be drawn in the next."""
+) -> tuple[tuple[Array, Array], None]:  # fmt: skip
+    """Return a block after one epoch, and what may be drawn of it in the next."""
     from bigembed.maps.umap.compiled import step  # imports numba: only here
 
-    block, moved = weights.block(b), np.empty_like(points)
-    step(
-        0, len(points), 0, offsets(weights.rows)[b], block.indptr, block.indices, block.data,
-        np.concatenate([points, halo]), exchange.piece(f"pool{epoch}", 0, "points"), asked.key(epoch),
-        asked.at(epoch, largest), moved,
-    )  # fmt: skip
-    share_block(b, moved, exchange, weights.rows, asked.seed, epoch + 1)
-    return (moved,), None
+    moved = np.empty_like(points)
+    read = _read_by_kernels(b, points, halo, weights, space, pool)
+    run_by_rows(step, len(points), *read, asked.key(epoch), asked.at(epoch, largest), moved)
+    return (moved, moved[chosen(b, weights.rows, asked.seed, epoch + 1)]), None
 
 
 def cross_entropy_block(
-    b: int, points: Array, halo: Array, weights: StoredMatrix, exchange: Exchange, asked: SamplingOptions,
+    b: int, points: Array, halo: Array, weights: BlockMatrix, space: VectorSpace, pool: str, asked: SamplingOptions,
     largest: float, epoch: int,
 ) -> tuple[tuple[()], int]:  # fmt: skip
-    """The cross-entropy of the rows of a block, as an integer."""
+    """Return the cross-entropy of the rows of a block, as an integer."""
     from bigembed.maps.umap.compiled import cross_entropy
 
-    block = weights.block(b)
-    return (), cross_entropy(
-        0, len(points), 0, offsets(weights.rows)[b], block.indptr, block.indices, block.data,
-        np.concatenate([points, halo]), exchange.piece(f"pool{epoch}", 0, "points"), asked.key(epoch),
-        asked.at(epoch, largest),
-    )  # fmt: skip
+    read = _read_by_kernels(b, points, halo, weights, space, pool)
+    return (), sum(run_by_rows(cross_entropy, len(points), *read, asked.key(epoch), asked.at(epoch, largest)))
 
 
-# ------------------------------------------------------------------------------------------------------- in memory
-# Many epochs in one task that holds the weights: the same bytes as by blocks, without the store between them.
-
-
-def held_epochs(
-    *, weights: StoredMatrix, exchange: Exchange, asked: SamplingOptions, largest: float, span: tuple[int, int]
-) -> int:
-    """The epochs of a span; the cross-entropy as an integer."""
-    first, last = span
-    held = _Held(weights, exchange, asked, largest, first)
-    for epoch in range(first, last):
-        held.move(epoch)
-    found = held.cross_entropy(last)
-    held.leave(last)
-    if last == asked.n_epochs:
-        held_weights.cache_clear()
-    return found
-
-
-class _Held(HeldRows):
-    """Points, and those of them that may be drawn."""
-
-    def __init__(
-        self, weights: StoredMatrix, exchange: Exchange, asked: SamplingOptions, largest: float, epoch: int
-    ) -> None:
-        super().__init__(weights, exchange, asked.n_components, epoch)
-        self.asked, self.largest = asked, largest
-
-    def pool(self, epoch: int) -> Array:
-        """All points that may be drawn in an epoch."""
-        rows, by_block = self.weights.rows, np.split(self.points, self.starts[1:-1])
-        return np.concatenate([points[chosen(b, rows, self.asked.seed, epoch)] for b, points in enumerate(by_block)])
-
-    def move(self, epoch: int) -> None:
-        """One epoch of all rows."""
-        from bigembed.maps.umap.compiled import step  # imports numba: only here
-
-        pool, key, options = self.pool(epoch), self.asked.key(epoch), self.asked.at(epoch, self.largest)
-
-        def moved(part: tuple[int, int, int]) -> None:
-            b, first, last = part
-            step(
-                first, last, self.starts[b], self.starts[b], *self.edges[b], self.points, pool, key, options,
-                self.own(b),
-            )  # fmt: skip
-
-        self.each(moved, self.parts)
-        self.swap()
-
-    def cross_entropy(self, epoch: int) -> int:
-        """Of the map as it is, as an integer."""
-        from bigembed.maps.umap.compiled import cross_entropy
-
-        pool, key, options = self.pool(epoch), self.asked.key(epoch), self.asked.at(epoch, self.largest)
-
-        def of_part(part: tuple[int, int, int]) -> int:
-            b, first, last = part
-            return cross_entropy(
-                first, last, self.starts[b], self.starts[b], *self.edges[b], self.points, pool, key, options
-            )
-
-        return sum(self.each(of_part, self.parts))
+def _read_by_kernels(
+    b: int, points: Array, halo: Array, weights: BlockMatrix, space: VectorSpace, pool: str
+) -> tuple[Any, ...]:
+    """Return numbers of the first row, the entries of the block, the points of their columns, and the pool."""
+    drawn = space.read(pool, 0)
+    drawn.setflags(write=False)  # (as in memory: one type for the compiler)
+    first = offsets(weights.rows)[b]
+    return 0, first, *entries_of(weights, b), np.concatenate([points, halo]), drawn
 
 
 # --------------------------------------------------------------------------------------------------------- descent
 
 
-def descent_stage(graph: GraphShape, edges: int, asked: SamplingOptions, in_memory: bool | None) -> Stage:
-    """``descent/points`` (rows, m) by blocks, and the cross-entropy every :data:`REPORT` epochs."""
-    n, m, block = graph.n, asked.n_components, min(graph.n, graph.block)
-    whole = held_bytes(n, edges, m)
-    held = whole <= HELD_BYTES if in_memory is None else in_memory
-    place = Immaterial(held)  # (the bytes are the same)
-
-    passes = asked.n_epochs if not held else -(-asked.n_epochs // REPORT)
-    state, pool = 8 * n * m, 8 * m * min(n, POOL + n // block)
-    by_block = 24 * (-(-edges // n)) * block + 200 * block * m
-    cost = Cost(
-        passes=passes,
-        read=passes * (8 * edges + state),
-        write=passes * state,
-        disk=8 * n * m,
-        scratch=4 * state + 4 * pool,
-        memory=2 * pool + (whole if held else by_block),
+def sampled_descent_stage(graph: GraphShape, edges: int, asked: SamplingOptions, in_memory: bool | None) -> Stage:
+    """Return the stage of the descent, by sampled edges and rows."""
+    n, m = graph.n, asked.n_components
+    pool = 8 * m * min(n, POOL + n // min(n, graph.block))
+    return descent_stage(
+        run_descent,
+        graph,
+        edges,
+        asked,
+        in_memory,
+        kept=2 * pool,
+        joining=0,
+        shared=4 * pool,
         scalar_ops=asked.n_epochs * edges * (1 + asked.negative_sample_rate),
-        maps=2 * passes,
-        blocks=1 if held else 0,
-    )
-    return Stage(
-        "descent",
-        ("kernel", "start", graph.stage),
-        asked.parameters(),
-        partial(run_descent, asked=asked, n=n, place=place),
-        cost,
-        resumes=True,
     )
 
 
-def run_descent(context: Context, asked: SamplingOptions, n: int, place: Any) -> dict[str, Any]:
-    return SampledDescent(context, n, asked, place.value).run("cross-entropy")
+def run_descent(context: Context, asked: SamplingOptions, memory: Immaterial) -> dict[str, Any]:
+    return descend(context, SampledDescent, asked, memory.value)
 
 
 class SampledDescent(MapDescent):
-    """The cross-entropy of an edge, on average, every :data:`REPORT` epochs."""
+    """The cross-entropy of an edge, on average, by sampled edges and rows."""
 
-    passing = ("shares", "pool")
-    begin_block = begin_block
+    share, joined, objective = "shares", "pool", "cross-entropy"
+    begin_block, share_block = staticmethod(begin_block), staticmethod(share_block)
+    move_block, measure_block = staticmethod(move_block), staticmethod(cross_entropy_block)
+    asked: SamplingOptions
 
-    def __init__(self, context: Context, n: int, asked: SamplingOptions, held: bool) -> None:
-        self.asked = asked
-        kernel = context.results("kernel")
-        self.largest, self.mass = float(kernel["largest"]), float(kernel["mass"])
-        super().__init__(context, n, asked.n_components, asked.n_epochs, held)
+    def sharing(self) -> tuple[Any, ...]:
+        """Return what tells which rows may be drawn."""
+        return self.space.rows, self.asked.seed, self.iteration
 
-    def next_report(self) -> int:
-        """Every :data:`REPORT` epochs, and at the end."""
-        return self.asked.next_report(self.done)
+    def join(self) -> None:
+        """Make the pool of all rows that may be drawn."""
+        map_blocks(join_shares, [self.names((self.share, self.joined))], space=self.space)
 
-    def held_until(self, stop: int) -> float:
-        """All epochs in one task; the cross-entropy."""
-        [found] = map_blocks(
-            held_epochs,
-            [()],
-            label="epochs",
-            weights=self.weights,
-            exchange=self.exchange,
-            asked=self.asked,
-            largest=self.largest,
-            span=(self.done, stop),
-        )
-        self.iteration = stop
-        return self._mean(found)
+    def moving(self) -> tuple[Any, ...]:
+        """Return what an epoch reads besides the points."""
+        [pool], largest = self.names((self.joined,)), float(self.context.results("kernel")["largest"])
+        return self.weights, self.space, pool, self.asked, largest, self.iteration
 
-    def stored_until(self, stop: int) -> float:
-        """A map over the blocks each epoch; the cross-entropy."""
-        sharing = (self.exchange, self.weights.rows, self.asked.seed, self.done)
-        self.space.sweep(share_block, reads=[f"points{self.done}"], arguments=sharing)
-        while self.done < stop:
-            now = self.done
-            self._join_pool()
-            self.sweep_moving(move_block, self._arguments())
-            self.iteration = now + 1
-            if self.done < stop:
-                self.keep_without(now)
-        self._join_pool()
-        found = sum(self.sweep_measuring(cross_entropy_block, self._arguments()))
-        self.space.drop(f"shares{stop}", f"pool{stop}")
-        return self._mean(found)
+    measuring = moving
 
-    def _arguments(self) -> tuple[Any, ...]:
-        return self.weights, self.exchange, self.asked, self.largest, self.done
-
-    def _join_pool(self) -> None:
-        map_blocks(pool_block, [(self.done,)], blocks=len(self.space.rows), exchange=self.exchange)
-
-    def _mean(self, found: int) -> float:
+    def objective_of(self, total: int) -> float:
+        """Return the mean over the weights."""
         from bigembed.maps.umap.compiled import UNIT  # imports numba: only here
 
-        return found / UNIT / self.mass
+        return total / UNIT / float(self.context.results("kernel")["mass"])
 
 
 # -------------------------------------------------------------------------------------------------------- new rows
@@ -363,7 +249,7 @@ RATE = 0.25
 
 
 @dataclass(frozen=True)
-class SampledPlacing(Placing):
+class SampledPlacement(Placement):
     """The pool of the map, and what was asked of it."""
 
     pool: str
@@ -371,29 +257,27 @@ class SampledPlacing(Placing):
     k: int
     connectivity: float
 
-    def placed(self, joined: Joined) -> Array:
-        """Coordinates (rows, m) of new rows from their edges."""
+    def place(self, joined: Joined, squared: Array, points: Array) -> Array:
+        """Return the places where new rows come to rest."""
         from bigembed.maps.umap.compiled import place  # imports numba: only here
 
         first = self.asked.n_epochs + 1  # (its epochs draw by themselves)
         keys = [self.asked.key(first + epoch) for epoch in range(max(1, self.asked.n_epochs // SHARE))]
         return place(
             joined.indptr,
-            joined.squared.astype(np.float64, copy=False),
-            read_by_id(self.points, self.starts, joined.ids),
+            squared,
+            points,
             self.n_neighbors,
             self.k,
             self.connectivity,
-            held_array(self.pool, self.version),
+            kept_array(self.pool, self.version),
             np.array(keys),
             self.asked.at(0, 1.0),
             RATE * self.asked.learning_rate,
         )
 
 
-def model_of(run: Run, asked: SamplingOptions, connectivity: float, metric: Any = None) -> SampledPlacing:
-    """The model of a fitted run; ``metric``: what the caller gave, by which a function is known."""
-    places, kernel = places_of(run, metric), run.results("kernel")
-    width = run.results("coordinates")["n_components"]
-    pool = run.path("coordinates", "pool")
-    return SampledPlacing(*places, width, pool, asked, kernel["n_neighbors"], connectivity)
+def placement_of(run: Run, asked: SamplingOptions, connectivity: float, metric: Any = None) -> SampledPlacement:
+    """Return how new rows are placed on the map of a fitted run; ``metric``: as the caller gave it."""
+    pool, k = run.path("coordinates", "pool"), run.results("kernel")["n_neighbors"]
+    return SampledPlacement(*fields_of_placement(run, metric), pool, asked, k, connectivity)

@@ -88,8 +88,9 @@ class UMAP(DescendedEstimator, registered="umap"):
         How neighbors are searched. "cells" searches exactly in the cells of near rows; "nn-descent" is for rows of high
         intrinsic dimension; "auto" takes cells unless these would miss ``recall`` and NN-descent fits.
     in_memory : bool or "auto"
-        Whether one task holds the weights (8 bytes an edge) and makes all epochs; "auto" lets it where 2·n·n_neighbors
-        edges and the points take up to 512 MiB. It changes nothing but time and memory.
+        Whether the weights (8 bytes an edge) and the points are in memory, where this process has the tasks, or all
+        workers are on this machine, and there is room; "auto" takes them there where 2·n·n_neighbors edges and the
+        points take up to 512 MiB. It changes nothing but time and memory.
     random_state : int, generator or None
         The seed of the graph, of random starts, and of all that is drawn.
     workdir : path or None
@@ -145,7 +146,7 @@ class UMAP(DescendedEstimator, registered="umap"):
     -----
     Every warning stands in the certificate, too.
     Cost: 2 passes over the rows, some 3 over the ordered copy, 10–40 over the graph for the spectral start, then
-    ``n_epochs`` times at most 2·n·n_neighbors edges, 8 bytes each, from memory or disk. Memory of a task: with
+    ``n_epochs`` times at most 2·n·n_neighbors edges, 8 bytes each, from memory or disk. Memory: with
     ``in_memory`` 12 bytes an edge and 16 + 48·m a row; without, some blocks and 65 536 drawn rows. Nothing of size n·d
     in one process.
 
@@ -256,7 +257,7 @@ class UMAP(DescendedEstimator, registered="umap"):
 
     def _extension(self, run: Run) -> Extension:
         """Where a new row comes to rest among the fitted ones; a row that was fitted gets its ``embedding_``."""
-        from bigembed.maps.umap.descent import model_of
+        from bigembed.maps.umap.descent import placement_of
 
         asked = SamplingOptions.of(run.parameters("descent"))
-        return extension_of(model_of(run, asked, float(self.local_connectivity), self.metric))
+        return extension_of(placement_of(run, asked, float(self.local_connectivity), self.metric))

@@ -13,7 +13,7 @@ from bigembed.maps.coordinates import write_map
 from bigembed.maps.graph_judgement import map_judgement_stages
 from bigembed.maps.start import Scale
 from bigembed.maps.tsne.stages import planned_edges, start_stages, without_own
-from bigembed.maps.umap.descent import POOL, SamplingOptions, chosen, descent_stage
+from bigembed.maps.umap.descent import POOL, SamplingOptions, chosen, sampled_descent_stage
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, map_blocks
 from bigembed.stages.stage import Context, Cost, Stage
@@ -198,7 +198,7 @@ def sampling_stages(
     return [
         memberships_stage(graph, edges, connectivity, mix),
         *start_stages(graph, m, start, seed, policy, scale),
-        descent_stage(graph, edges, asked, in_memory),
+        sampled_descent_stage(graph, edges, asked, in_memory),
         coordinates_stage(graph, m, seed, asked.n_epochs),
         *map_judgement_stages(graph, m, seed),
     ]

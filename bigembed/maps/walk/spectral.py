@@ -29,10 +29,9 @@ from bigembed.stages.stage import Context, Cost, Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.files import read_sealed, sealed, write_json
-from bigembed.store.matrix import KEPT_BYTES, MappedMatrix, StoredMatrix
-from bigembed.store.paths import at, is_url
-from bigembed.store.spaces import Checkpoints, StoredSpace, give_back, held, in_memory
-from bigembed.store.vector_space import MemorySpace
+from bigembed.store.matrix import KEPT_BYTES, StoredMatrix
+from bigembed.store.paths import at
+from bigembed.store.spaces import Checkpoints, StoredSpace, claim_memory, open_space, trim_heap
 
 DENSE_ROWS = 2_000
 PASSES = 30
@@ -242,23 +241,14 @@ def _large_component(context: Context, weights: StoredMatrix, c: int, wanted: in
     if done_file.exists():
         return read_sealed(done_file)
     edges, width = context.results("kernel")["edges"], block_width(asked.n_components)
-    with held(held_vectors(sum(weights.rows), edges, width)) as (inside, where):
+    with claim_memory(held_vectors(sum(weights.rows), edges, width)) as (inside, where):
         context.note(f"component {c} of the graph: vectors {where}")
-        result = _solve(context, _operator(weights, stored, inside), stored, c, wanted, asked)
-        give_back()
+        operator = SparseOperator(*open_space(weights, stored.exchange, inside), "scale")
+        result = _solve(context, operator, stored, c, wanted, asked)
+        trim_heap()
     summary = _summary(result) | {"vectors": result.vectors}
     write_json(done_file, sealed(summary))
     return summary
-
-
-def _operator(weights: StoredMatrix, stored: StoredSpace, inside: bool) -> SparseOperator:
-    """The kernel, normalized, on vectors in this process or in files."""
-    if inside:
-        here = in_memory(weights)
-        return SparseOperator(here, MemorySpace(here), "scale")
-    far = is_url(weights.structure) and not is_url(stored.exchange.root)
-    matrix = MappedMatrix(weights, stored.exchange) if far else weights
-    return SparseOperator(matrix, StoredSpace(matrix, stored.exchange), "scale")
 
 
 def _solve(

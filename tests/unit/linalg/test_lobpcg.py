@@ -34,7 +34,7 @@ from bigembed.runtime.runtime import using
 from bigembed.store import spaces as held_space
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import CSRBlock, MappedMatrix
-from bigembed.store.spaces import Checkpoints, StoredSpace, held, in_memory
+from bigembed.store.spaces import Checkpoints, StoredSpace, claim_memory, load_matrix
 from bigembed.store.vector_space import MemorySpace, copy_vectors, tree_sum
 from tests.blocks import blocks_of
 from tests.executors import GivenExecutor, executor, maps
@@ -540,7 +540,7 @@ def operator_of(graphs: Any, folder: Path, weights: Any, place: str, empty: bool
     """S over blocks of 500 rows, with its vectors "scale" and "trivial"."""
     given = graphs.operator(weights)
     exchange = Exchange(str(folder))
-    matrix: Any = in_memory(given.matrix) if place == "memory" else MappedMatrix(given.matrix, exchange)
+    matrix: Any = load_matrix(given.matrix) if place == "memory" else MappedMatrix(given.matrix, exchange)
     space: Any = MemorySpace(matrix) if place == "memory" else StoredSpace(matrix, exchange)
     if not empty:
         copy_vectors(given.space, space, ["scale", "trivial"], posts=["scale"])
@@ -574,7 +574,7 @@ class TestPlacesOfVectors:
         self, graphs: Any, tmp_path: Path
     ) -> None:
         given = graphs.operator(graphs.swiss_roll(1200)).matrix
-        mapped, expected = MappedMatrix(given, Exchange(str(tmp_path))), in_memory(given)
+        mapped, expected = MappedMatrix(given, Exchange(str(tmp_path))), load_matrix(given)
         assert mapped.rows == expected.rows
         for damage in (lambda file: file, lambda file: file.write_bytes(file.read_bytes()[:-40]), Path.unlink):
             for b in range(len(mapped.rows)):
@@ -672,7 +672,7 @@ class TestPlacesOfVectors:
 
         def taken(need: int) -> tuple[bool, bool]:
             """Whether vectors are in memory, and tasks then in this process."""
-            with held(need) as (inside, _):
+            with claim_memory(need) as (inside, _):
                 return inside, executor_now().in_this_process
 
         assert taken(1 << 20) == (True, True)

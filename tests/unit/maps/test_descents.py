@@ -19,12 +19,16 @@ from sklearn.manifold._t_sne import _joint_probabilities
 
 import bigembed as be
 from bigembed.errors import DegenerateWarning, InputError, InputTypeError, LocalizedWarning, MapWarning
+from bigembed.maps import descent
+from bigembed.maps.coordinates import box_of
 from bigembed.maps.tsne.compiled import UNIT, field_at, precision, spread
 from bigembed.maps.tsne.field import STEP, Lattice, field_of, spacing_for
 from bigembed.maps.umap import descent as options
 from bigembed.maps.umap.compiled import bandwidth, has_turn, number_of, step
 from bigembed.maps.umap.descent import curve
 from bigembed.neighbors.order import Ordered
+from bigembed.runtime.runtime import using
+from bigembed.store import spaces
 from tests.blocks import blocks_for
 from tests.cases import FEW_EPOCHS, FEW_STEPS, ring
 from tests.executors import executor
@@ -41,8 +45,6 @@ class Method:
     killed: Mapping[str, Any]
     kills: Sequence[tuple[str, int]]
     """Labels of maps over blocks, and at which of them the process ends."""
-    in_memory: str
-    """The label of the steps in memory."""
     values: str
     recorded: int
     """How often the objective is measured."""
@@ -58,13 +60,13 @@ class Method:
 METHODS = {
     "tsne": Method(
         be.TSNE, FEW_STEPS, {"perplexity": 8, "early_exaggeration_iter": 8, "n_iter": 57, "early_compression": 1e-3},
-        [("move_block", 3), ("field_block", 30), ("move_block", 20), ("energy_block", 0)], "steps",
-        "kl_divergences_", 3, {"perplexity": 15, "n_iter": 300}, {"perplexity": 10, "n_iter": 150},
+        [("move_block", 3), ("join_charges", 30), ("move_block", 20), ("energy_block", 0)],
+        "kl_divergences_", 11, {"perplexity": 15, "n_iter": 300}, {"perplexity": 10, "n_iter": 150},
         ["pca", "spectral", "random", "array"], 1e-4, 2,
     ),
     "umap": Method(
         be.UMAP, FEW_EPOCHS, {"n_neighbors": 8, "n_epochs": 12, "random_state": 0},
-        [("move_block", 3), ("pool_block", 3), ("move_block", 1), ("cross_entropy_block", 0)], "epochs",
+        [("move_block", 3), ("join_shares", 3), ("move_block", 1), ("cross_entropy_block", 0)],
         "cross_entropies_", 2, {"n_epochs": 200}, {"n_neighbors": 10, "n_epochs": 200},
         ["pca", "random", "array"], 3.0, 3,
     ),
@@ -111,7 +113,9 @@ class TestDescendingMaps:
     ) -> None:
         """A pool of UMAP of fewer rows than there are, so that each block has a share of it."""
         monkeypatch.setattr(options, "POOL", 100)
-        monkeypatch.setattr(options, "REPORT", 7)
+        monkeypatch.setattr(descent, "REPORT", 7)
+        monkeypatch.setattr(spaces, "SECONDS", 0.0)
+        monkeypatch.setattr(spaces, "TIMES", 0.0)
         n = 600 if method is METHODS["tsne"] else 400
         X = digits(n)[0].astype("f4")
 
@@ -119,17 +123,24 @@ class TestDescendingMaps:
             asked = {**method.killed, **more}
             return method.make(in_memory=in_memory, workdir=tmp_path / place, **asked).fit(X)
 
+        def end(event: Any) -> None:
+            notes.append(event.message)
+            if event.message.startswith("iteration"):
+                raise Killed
+
+        notes: list[str] = []
         with blocks_for(n):
             whole = fit(True, "memory")
             assert len(Ordered.open(whole._run.path("order")).starts) > 3
             for label, at in method.kills:
                 with pytest.raises(Killed), executor(dying(label, at)):
                     fit(False, "blocks")
-            with pytest.raises(Killed), executor(dying(method.in_memory, 0)):
-                fit(True, "blocks")
-            again = fit(False, "blocks")
+            with pytest.raises(Killed), using(observer=end):
+                fit(True, "blocks")  # (goes on in memory from what was left in files)
+            again = fit(False, "blocks")  # (goes on in files from what was left in memory)
             if "random_state" in method.killed:
                 assert np.abs(whole.embedding_ - fit(True, "other", random_state=1).embedding_).max() > 0.01
+        assert any(note.startswith("weights and points in memory") for note in notes)
         assert (whole.embedding_ == again.embedding_).all()
         assert (getattr(whole, method.values) == getattr(again, method.values)).all()
         assert len(getattr(whole, method.values)) == method.recorded
@@ -349,7 +360,7 @@ def direct(points: np.ndarray, dof: float) -> tuple[np.ndarray, float]:
 
 def on_lattice(points: np.ndarray, dof: float) -> tuple[np.ndarray, float]:
     low, high = points.min(axis=0), points.max(axis=0)
-    lattice = Lattice.around(low, high, spacing_for(low, high, dof), STEP)
+    lattice = Lattice.covering(np.stack([low, high]), spacing_for(np.stack([low, high]), dof), STEP)
     nodes, first, axes = lattice.nodes(), np.array(lattice.low), (0,) * points.shape[1]
     spread(points, axes, lattice.spacing, first, nodes)
     field, total = field_of(nodes / UNIT, lattice, dof)
@@ -387,11 +398,11 @@ class TestField:
 
     def test_charges_are_the_same_in_any_order_and_parts(self) -> None:
         points = np.random.default_rng(0).normal(size=(500, 2)) * 3
-        whole = Lattice.around(points.min(axis=0), points.max(axis=0), 0.25, STEP)
+        whole = Lattice.covering(box_of(points), 0.25, STEP)
         once, parts = whole.nodes(), whole.nodes()
         spread(points, (0, 0), 0.25, np.array(whole.low), once)
         for part in np.array_split(points[::-1], 7):
-            lattice = Lattice.around(part.min(axis=0), part.max(axis=0), 0.25)
+            lattice = Lattice.covering(box_of(part), 0.25)
             nodes = lattice.nodes()
             spread(part, (0, 0), 0.25, np.array(lattice.low), nodes)
             parts[lattice.inside(whole)] += nodes
