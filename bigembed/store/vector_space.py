@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bigembed.errors import InputError
-from bigembed.runtime.blocks import Array, one_blas_thread, run_tasks, align_arrays
+from bigembed.runtime.blocks import Array, align_arrays, one_blas_thread, run_tasks
 from bigembed.runtime.executors import chosen_executor
 from bigembed.store.matrix import BlockMatrix
 
