@@ -29,16 +29,15 @@ from bigembed.store.writing import sealed_checksums, with_seal, without_seal
 
 @dataclass(frozen=True)
 class StoreRows(RowSource):
-    """Rows ``first:first + n`` of a store, whatever is appended to it meanwhile."""
+    """Rows ``offset:offset + n`` of a store, whatever is appended to it meanwhile."""
 
-    first: int = 0
     content: str = ""
     """Digest of these rows: their fingerprint, so that rows appended later change nothing."""
     features: ClassVar = ()
 
     def read(self, start: int, stop: int) -> Any:
-        """Rows ``start:stop``, counted from ``first``."""
-        return super().read(self.first + start, self.first + min(stop, self.shape[0]))
+        """Rows ``start:stop``, counted from ``offset``, and none beyond them."""
+        return super().read(start, min(stop, self.shape[0]))
 
     def fingerprint(self) -> str:
         """Of the content: names, sizes and times of the files say nothing here, as the store grows."""

@@ -21,7 +21,7 @@ from bigembed.jobs.places.cluster import choose, cluster
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.place import closed, prove_access
 from bigembed.runtime.blocks import map_blocks
-from bigembed.runtime.runtime import using
+from tests.conformance.test_places import PlaceContract
 from tests.executors import executor
 from tests.integration import block_tasks as tasks
 
@@ -35,17 +35,36 @@ def place():
         yield found
 
 
-def test_results_in_order_and_few_in_flight(place):
-    seen = []
-    from bigembed.jobs.places.inflight import ClientExecutor
+@pytest.fixture(scope="module")
+def of_a_running_scheduler(tmp_path_factory):
+    """A scheduler, one worker, and who uses them."""
+    folder = tmp_path_factory.mktemp("running")
+    with (
+        running(folder) as (_, address),
+        working(folder, address),
+        cluster(ClusterTable(address=address, no_workers_timeout=2), "remote") as found,
+    ):
+        yield found
 
-    run = ClientExecutor(place.client, 60)
-    with using(executor=run, progress=lambda label, done, total: seen.append((label, done, total))):
-        assert map_blocks(tasks.square, [(i,) for i in range(50)], label="square") == [i * i for i in range(50)]
-    assert seen[-1] == ("square", 50, 50)
-    assert [done for _, done, _ in seen] == sorted(done for _, done, _ in seen)
-    with executor(run):
-        assert map_blocks(tasks.square, []) == []
+
+class TestEmbedded(PlaceContract):
+    """Worker processes of this machine."""
+
+    kind = "embedded"
+
+    @pytest.fixture
+    def place(self, place):
+        return place
+
+
+class TestRunningScheduler(PlaceContract):
+    """A scheduler and a worker that were started by somebody."""
+
+    kind = "remote"
+
+    @pytest.fixture
+    def place(self, of_a_running_scheduler):
+        return of_a_running_scheduler
 
 
 def test_one_thread_of_everything(place):
@@ -147,16 +166,7 @@ def test_passing_trouble_is_tried_again_and_ours_is_not(place, tmp_path):
         assert map_blocks(tasks.square, [(3,)]) == [9]
 
 
-def test_access_is_proved_or_named(place, tmp_path, monkeypatch):
-    source = tmp_path / "rows.npy"
-    source.write_bytes(b"x")
-    place.prove_access(tmp_path, str(source))
-    assert list(tmp_path.iterdir()) == [source]
-    with pytest.raises(WorkerAccessError, match=r"(?s)worker tcp.*nothing\.npy: cannot read the input"):
-        prove_access(place.client, tmp_path, str(tmp_path / "nothing.npy"))
-    assert list(tmp_path.iterdir()) == [source]
-    with pytest.raises(WorkerAccessError, match="cannot write"):
-        prove_access(place.client, tmp_path / "nowhere", None)
+def test_a_worker_that_sees_another_file_system_is_named(place, tmp_path, monkeypatch):
     cut = tmp_path / "mine"
     cut.mkdir()
     monkeypatch.setattr("pathlib.Path.write_text", lambda self, text: len(text))
@@ -219,9 +229,7 @@ def test_a_running_scheduler(tmp_path):
         with working(tmp_path, address) as worker, cluster(table, "remote") as place:
             assert (place.workers, place.memory_limit) == (1, 700 << 20)
             assert sorted(place.local_pids.values()) == sorted([scheduler.pid, worker.pid])
-            place.prove_access(tmp_path, None)
             with executor(place.executor):
-                assert map_blocks(tasks.square, [(i,) for i in range(5)]) == [0, 1, 4, 9, 16]
                 timer = threading.Timer(1.0, scheduler.kill)
                 timer.start()
                 with pytest.raises((InterruptedRun, ClusterError)):

@@ -146,7 +146,7 @@ def _place_range(
 
 def _stage_of(fitted: Any, there: Snapshot, start: int, stop: int, content: str) -> Stage:
     """The stage that places rows ``start:stop``, of this content."""
-    source = StoreRows((stop - start, there.shape[1]), there.dtype, path=there.path, first=start, content=content)
+    source = StoreRows((stop - start, there.shape[1]), there.dtype, path=there.path, offset=start, content=content)
     extension = extension_of(fitted)
     return coordinates_of(through_steps(fitted, source, extension), extension, run_of(fitted))
 

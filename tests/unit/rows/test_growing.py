@@ -105,7 +105,7 @@ def test_the_first_rows_stay_what_they_are_while_others_come(tmp_path, rows):
     append_rows(path, rows[150:400])
     assert source.fingerprint() == before
     np.testing.assert_array_equal(source.read(100, 200), rows[100:150])
-    later = StoreRows((40, 3), rows.dtype, path=str(path), first=130, content="others")
+    later = StoreRows((40, 3), rows.dtype, path=str(path), offset=130, content="others")
     np.testing.assert_array_equal(later.read(5, 25), rows[135:155])
     assert later.fingerprint() != before
     assert RowSource((150, 3), rows.dtype, path=str(path)).fingerprint() != before  # by the files, which have changed
