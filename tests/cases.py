@@ -147,9 +147,7 @@ TABLE: dict[str, Case] = {
     "diffusion_map nystrom": Case("diffusion_map", {**FEW, "extension": "nystrom"}),
     "diffusion_map all pairs": Case("diffusion_map", {"n_neighbors": None}, most=300),
     "diffusion_map radius": Case(
-        "diffusion_map",
-        {"n_neighbors": None, "radius": 5.0, "epsilon": 4.0, "components": "largest"},
-        three,
+        "diffusion_map", {"n_neighbors": None, "radius": 5.0, "epsilon": 4.0, "components": "largest"}, three
     ),
     "diffusion_map precomputed": Case("diffusion_map", {**GRAPH, "metric": "precomputed"}, apart),
     "diffusion_map weights": Case("diffusion_map", {"alpha": 0}, ring),

@@ -36,12 +36,7 @@ def _cut(csr: Any, start: int, stop: int, edges: Array) -> CSRBlock:
         (part.data, local.astype(np.int32), part.indptr), shape=(stop - start, stop - start + len(far))
     )
     part.sort_indices()
-    return CSRBlock(
-        part.indptr.astype(np.int64),
-        part.indices.astype(np.int32),
-        part.data,
-        *halo_of(edges, far),
-    )
+    return CSRBlock(part.indptr.astype(np.int64), part.indices.astype(np.int32), part.data, *halo_of(edges, far))
 
 
 def as_linear_operator(operator: SymmetricOperator) -> LinearOperator:

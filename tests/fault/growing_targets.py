@@ -1,4 +1,4 @@
-"""Growing stores as targets of :mod:`tests.fault.corruption`: ``TARGETS.append(growing)`` joins them."""
+"""Growing stores as targets of :mod:`tests.fault.corruption`."""
 
 from __future__ import annotations
 
@@ -6,15 +6,66 @@ import shutil
 import warnings
 from collections.abc import Iterator
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+import bigembed as be
 from bigembed.errors import DamagedError
 from bigembed.jobs.growth.audit import audit
 from bigembed.jobs.growth.extend import extend
 from bigembed.jobs.growth.refresh import refresh
+from bigembed.jobs.growth.versions import open_growth
+from bigembed.jobs.job import JobSpec
+from bigembed.jobs.spec import parse_job
 from bigembed.jobs.verify import verify
-from tests.fault.growth_damage import MORE, STEPS, build, coordinates, files, job_of, transformed
+from bigembed.rows.growing import append_rows
+from bigembed.store.arrays import write_array
+
+MORE = {"pca": {}, "diffusion_map": {"n_neighbors": 8}, "landmark_mds": {"n_landmarks": 20}}
+ROWS = (np.random.default_rng(0).normal(size=(90, 4)) * [9, 5, 2, 1]).astype("f4")
+STEPS = (60, 75, 80)
+"""Rows that are there at each step of the growth; what is appended last has no coordinates yet."""
+
+
+def job_of(home: Path, method: str = "pca") -> JobSpec:
+    """The job of a growing store."""
+    tables = {
+        "input": {"path": "x.zarr"},
+        "method": {"name": method, "n_components": 2, **MORE[method]},
+        "output": {"path": "out.zarr"},
+    }
+    return parse_job(tables, home / "job.toml")
+
+
+def build(home: Path, method: str = "pca", steps: tuple[int, ...] = STEPS) -> None:
+    """A store whose rows were fitted and placed, and have grown since."""
+    write_array(home / "x.zarr", ROWS[: steps[0]], chunk_rows=16)
+    refresh(job_of(home, method))
+    for first, last in pairwise(steps):
+        append_rows(home / "x.zarr", ROWS[first:last], first=first)
+        extend(job_of(home, method))
+    append_rows(home / "x.zarr", ROWS[steps[-1] :], first=steps[-1])
+
+
+def files(home: Path) -> list[Path]:
+    """Whatever is stored of the growth, but logs, status and holds."""
+    found = sorted(path for path in (home / "out.zarr").rglob("*") if path.is_file())
+    return [path for path in found if path.name not in ("log.jsonl", "status.json") and "hold" not in path.parts]
+
+
+def coordinates(home: Path) -> np.ndarray:
+    """As a reader gets them."""
+    version = open_growth(home / "out.zarr").current
+    return np.zeros((0, 2)) if version is None else np.asarray(version.coordinates)
+
+
+def transformed(home: Path) -> np.ndarray:
+    """New rows by the current model."""
+    version = open_growth(home / "out.zarr").current
+    return np.zeros((0, 2)) if version is None else np.asarray(be.load(version.model).transform(ROWS))
 
 
 def growing(methods: str) -> Iterator[Any]:
@@ -49,10 +100,15 @@ def growing_store(method: str) -> Iterator[Any]:
             raise DamagedError("; ".join(found["problems"]) or "unfinished")
         return found["kind"]
 
-    def one_of_two(folder: Path) -> bool:
+    def is_one_of(folder: Path, *names: str) -> bool:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return _digest(coordinates(folder)) in [(folder / f"{n}.txt").read_text() for n in ("placed", "fitted")]
+            return _digest(coordinates(folder)) in [(folder / f"{name}.txt").read_text() for name in names]
+
+    def extended(folder: Path) -> None:
+        """The job that places new rows: what it leaves is right, or it refuses, and a refresh gets past."""
+        extend(job_of(folder, method))
+        assert is_one_of(folder, "placed"), "an extension that does not refuse places the rows"
 
     refreshed = {
         "refresh": lambda folder: refresh(job_of(folder, method)),
@@ -73,8 +129,8 @@ def growing_store(method: str) -> Iterator[Any]:
 
     whole = {"coordinates": lambda folder: _digest(coordinates(folder)), "verify": verified}
     yield Target(f"growing {method}, refreshed", make, stored, readers, refreshed, whole, older)
-    mends = {"extend": lambda folder: extend(job_of(folder, method)), **refreshed}
-    yield Target(f"growing {method}, extended", make, stored, readers, mends, {"coordinates": one_of_two}, older)
+    either = {"coordinates": lambda folder: is_one_of(folder, "placed", "fitted")}
+    yield Target(f"growing {method}, extended", make, stored, readers, {"extend": extended, **refreshed}, either, older)
 
 
 def _digest(array: Any) -> str:

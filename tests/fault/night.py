@@ -86,10 +86,7 @@ def one_night(home: PathLike, job: JobSpec, step: int) -> tuple[Any, ...]:
 
 
 def write_job(
-    folder: Path,
-    method: str = "diffusion_map",
-    more: str = 'n_neighbors = 12\ncomponents = "largest"',
-    home: str = ".",
+    folder: Path, method: str = "diffusion_map", more: str = 'n_neighbors = 12\ncomponents = "largest"', home: str = "."
 ) -> Path:
     """A job file on ``points.zarr`` beside it, or in another home."""
     folder.mkdir(exist_ok=True)

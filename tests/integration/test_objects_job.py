@@ -21,10 +21,7 @@ from tests.fault.night import Cluster
 from tests.s3 import ABSENT, KEY, SECRET, serving, weed
 
 ROOT = Path(__file__).parents[2]
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.skipif(weed() is None, reason=ABSENT),
-]
+pytestmark = [pytest.mark.cluster, pytest.mark.skipif(weed() is None, reason=ABSENT)]
 JOB = """
 [input]
 dataset = "swiss_roll"

@@ -15,7 +15,7 @@ from bigembed.jobs.spec import read_job
 from tests.integration.browser import Browser, find_browser
 
 pytestmark = [
-    pytest.mark.skipif(find_browser() is None, reason="no Chromium on this machine (Debian: apt-get install chromium)"),
+    pytest.mark.skipif(find_browser() is None, reason="no Chromium on this machine (Debian: apt-get install chromium)")
 ]
 
 CONTRAST = """(() => {

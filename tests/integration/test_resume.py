@@ -72,11 +72,7 @@ def reference(tmp_path_factory):
     folder = tmp_path_factory.mktemp("resume")
     events = finish(write(folder, "reference"))
     stages = [event["stage"] for event in events if event["event"] == "done"]
-    return (
-        folder,
-        [stage for stage in stages if stage not in ("input", "model")],
-        digests(folder / "reference.zarr"),
-    )
+    return (folder, [stage for stage in stages if stage not in ("input", "model")], digests(folder / "reference.zarr"))
 
 
 def test_the_whole_job_killed_in_each_stage(reference):

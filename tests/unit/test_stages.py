@@ -44,10 +44,7 @@ class Counter:
             write_array(context.path("y"), factor * read_array(context.of("first", "x")))
             return {"sum": float(factor * context.results("first")["value"] * 4)}
 
-        return [
-            Stage("first", (), {"value": value}, first),
-            Stage("second", ("first",), {"factor": factor}, second),
-        ]
+        return [Stage("first", (), {"value": value}, first), Stage("second", ("first",), {"factor": factor}, second)]
 
 
 def test_a_second_run_computes_nothing(tmp_path: Path) -> None:

@@ -87,10 +87,7 @@ class Small(Estimator):
         key = {"source": source.fingerprint()}
         cost = Cost(passes=1, read=n * d * source.dtype.itemsize, memory=self.memory)
         kept = Cost(1, read=cost.read, write=size, disk=size, memory=self.memory, coordinator=1 << 16)
-        return [
-            Stage("mean", (), key, mean, cost),
-            Stage("center", ("mean",), {"m": self.n_components}, center, kept),
-        ]
+        return [Stage("mean", (), key, mean, cost), Stage("center", ("mean",), {"m": self.n_components}, center, kept)]
 
     def _check(self) -> None:
         """What can be wrong is known with the rows: see ``stages``."""

@@ -48,10 +48,7 @@ MIB = 1 << 20
 def plan_of(kind="embedded", limit=1000 * MIB, free=10**12, published=(), workers=3):
     costs = (
         ("a", Cost(passes=1, read=100, disk=50, scratch=70, memory=200 * MIB, coordinator=10 * MIB)),
-        (
-            "b",
-            Cost(passes=2.5, read=10, write=5, disk=30, scratch=20, memory=300 * MIB, coordinator=40 * MIB),
-        ),
+        ("b", Cost(passes=2.5, read=10, write=5, disk=30, scratch=20, memory=300 * MIB, coordinator=40 * MIB)),
     )
     where = Resources(kind, workers, limit, 100 * MIB, 50 * MIB, 5 * MIB)
     return Plan("in", "out", (10, 2), "float32", where, costs, published, free)
@@ -365,8 +362,7 @@ class TestCalibrate:
         assert list(plan.advice) == ['[method] algorithm = "auto" would fit']
 
     @pytest.mark.parametrize(
-        ("room", "expected"),
-        [(400, ['[method] solver = "nystrom" would fit']), (399, []), (10**9, ["both"])],
+        ("room", "expected"), [(400, ['[method] solver = "nystrom" would fit']), (399, []), (10**9, ["both"])]
     )
     def test_proposals_are_planned_and_one_of_a_kind(self, room, expected):
         found = alternatives(Solver(), lambda other: other.stages()[0].cost.memory <= room)

@@ -90,10 +90,7 @@ class TestRun:
         again = run_job(read_job(write_job()))
         assert again["unchanged"]
         other = run_job(read_job(write_job("n_components = 4")))
-        assert [(stage["name"], stage["reused"]) for stage in other["stages"]] == [
-            ("mean", True),
-            ("center", False),
-        ]
+        assert [(stage["name"], stage["reused"]) for stage in other["stages"]] == [("mean", True), ("center", False)]
         assert read_array(tmp_path / "run.zarr" / "stages" / "center" / "embedding").shape == (3000, 4)
         np.save(tmp_path / "rows.npy", rows + 1)
         changed = run_job(read_job(write_job("n_components = 4")))

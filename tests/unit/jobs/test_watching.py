@@ -179,13 +179,7 @@ class TestLogs:
         [warning] = [line for line in lines if line["level"] == "warning"]
         assert (warning["message"], warning["category"], warning["stage"]) == ("mind", "BigembedWarning", "center")
         with pytest.raises(InterruptedRun):
-            run_job(
-                read_job(
-                    write_job("pause = 9.0\nn_components = 3"),
-                ),
-                RunOptions(deadline=time.time()),
-                fresh=True,
-            )
+            run_job(read_job(write_job("pause = 9.0\nn_components = 3")), RunOptions(deadline=time.time()), fresh=True)
         assert len(lines_of(root / "log.jsonl")) == len(lines)  # over before it began
         with pytest.raises(InterruptedRun):
             run_job(read_job(write_job("pause = 9.0")), RunOptions(deadline=time.time() + 3), fresh=True)

@@ -266,10 +266,7 @@ class TestDiffusionMap:
         with pytest.raises(InputError, match="the rows are identical"):
             be.DiffusionMap(n_neighbors=5).fit(np.ones((50, 3)))
         X = np.random.default_rng(14).normal(size=(200, 1))
-        assert be.DiffusionMap(n_neighbors=10, components="bridge").fit(X).embedding_.shape == (
-            200,
-            2,
-        )  # one column
+        assert be.DiffusionMap(n_neighbors=10, components="bridge").fit(X).embedding_.shape == (200, 2)  # one column
         constant = np.column_stack([X, np.full(200, 7.0)])
         dm = be.DiffusionMap(n_neighbors=10, components="bridge").fit(constant)
         assert dm.certificate_["input"]["constant_columns"] == 1

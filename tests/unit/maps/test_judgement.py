@@ -149,11 +149,7 @@ WRONG: dict[str, tuple[Callable[[], Case], str, str]] = {
         "separation",
         r"cannot be distinguished from the first one left out",
     ),
-    "26 near components": (
-        lambda: (chain(26, 20, 1e-12), {"n_components": 3}),
-        "components",
-        r"26 components",
-    ),
+    "26 near components": (lambda: (chain(26, 20, 1e-12), {"n_components": 3}), "components", r"26 components"),
     "parts that weights of 1e-8 join": (
         lambda: (chain(26, 20, 1e-8), {"n_components": 3}),
         "localized",

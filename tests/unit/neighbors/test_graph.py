@@ -71,8 +71,7 @@ class TestGraph:
             np.testing.assert_allclose(dense(graph), reference(X, 7), rtol=1e-6)
 
     def test_across_blocks_the_graph_is_that_of_the_probed_cells_and_recall_is_measured(
-        self,
-        small_blocks: None,
+        self, small_blocks: None
     ) -> None:
         X = np.random.default_rng(0).normal(size=(1500, 3))
         graph = be.build_neighbor_graph(X, 8, recall=0.95)

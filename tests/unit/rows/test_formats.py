@@ -550,16 +550,7 @@ class TestFormats:
         found = read_array(tmp_path / "rows.zarr")
         np.testing.assert_array_equal(found, rows)
         assert found.dtype == np.float32
-        ingest(
-            source,
-            tmp_path / "two.zarr",
-            Choice(
-                columns=(
-                    "x3",
-                    "x1",
-                )
-            ),
-        )
+        ingest(source, tmp_path / "two.zarr", Choice(columns=("x3", "x1")))
         np.testing.assert_array_equal(read_array(tmp_path / "two.zarr"), rows[:, [3, 1]])
 
     def test_parquet_refusals_name_every_column(self, tmp_path):
@@ -571,15 +562,7 @@ class TestFormats:
         with pytest.raises(InputError, match="missing"):
             ingest(tmp_path / "null.parquet", tmp_path / "rows.zarr")
         with pytest.raises(InputError, match="no columns q; there are a int64, b int64"):
-            open_reader(
-                tmp_path / "null.parquet",
-                Choice(
-                    columns=(
-                        "a",
-                        "q",
-                    )
-                ),
-            )
+            open_reader(tmp_path / "null.parquet", Choice(columns=("a", "q")))
         (tmp_path / "bad.parquet").write_bytes(b"nothing")
         with pytest.raises(InputError, match="not readable as Parquet"):
             open_reader(tmp_path / "bad.parquet")

@@ -43,8 +43,7 @@ class TestExchange:
         np.testing.assert_array_equal(got, piece)
 
     def test_a_piece_that_was_not_left_is_none_and_a_block_that_never_wrote_is_an_error(
-        self,
-        exchange: Exchange,
+        self, exchange: Exchange
     ) -> None:
         exchange.put("name", 0, {"1": np.ones(2)})
         assert exchange.get("name", 0, "2") is None
@@ -55,12 +54,7 @@ class TestExchange:
         exchange.put("name", 0, {key: np.full(2, number) for number, key in enumerate(["11", "1", "rows1", "111"])})
         assert [
             piece is not None and int(piece[0]) for piece in exchange.find("name", 0, ["1", "111", "rows1", "11"])
-        ] == [
-            1,
-            3,
-            2,
-            0,
-        ]
+        ] == [1, 3, 2, 0]
         assert exchange.find("name", 0, ["ows1", "1", "rows"])[::2] == [None, None]
         with pytest.raises(DamagedError, match="rows2"):
             exchange.get_many("name", 0, ["1", "rows2"])
