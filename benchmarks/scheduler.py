@@ -30,9 +30,9 @@ from typing import Any
 import numpy as np
 from common import table
 
-from bigembed.jobs.places import inflight
+from bigembed.jobs.places import client_executor
+from bigembed.jobs.places.client_executor import ClientExecutor
 from bigembed.jobs.places.cluster_table import ClusterTable
-from bigembed.jobs.places.inflight import ClientExecutor
 from bigembed.jobs.places.place import settings
 from bigembed.runtime.blocks import Array, map_blocks
 from bigembed.runtime.runtime import using
@@ -96,8 +96,8 @@ def simulated(workers: int, threads: int, counts: list[int], seconds: float) -> 
             stack.callback(process.terminate)
         client.wait_for_workers(len(sizes), timeout=600)
         for blocks in counts:
-            for name, several in (("alone", 1), ("together", inflight.SEVERAL)):
-                inflight.SEVERAL = several
+            for name, several in (("alone", 1), ("together", client_executor.SEVERAL)):
+                client_executor.SEVERAL = several
                 with using(executor=ClientExecutor(client, 60)):
                     found = one_map(workers, blocks, seconds)
                 rows[f"{workers} workers of {threads} threads, {blocks} blocks, {name}"] = found
@@ -113,7 +113,7 @@ def one_map(workers: int, blocks: int, seconds: float) -> dict[str, Any]:
     began, used = time.perf_counter(), time.process_time()
     map_blocks(sleeping_block, [(b,) for b in range(blocks)], **given)
     took, used = time.perf_counter() - began, time.process_time() - used
-    several = inflight.together(blocks, workers, seconds)
+    several = client_executor.calls_of_task(blocks, workers, seconds)
     return {
         "seconds": took,
         "asleep": ceil(blocks / workers) * seconds,

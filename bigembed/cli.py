@@ -17,9 +17,8 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Low-dimensional coordinates of row-chunked arrays that do not fit in memory.",
-    epilog="Exit status: 0 done, 2 bad input or job file, 3 refused by the plan, 4 another run holds "
-    "the output, "
-    "5 interrupted and resumable, 6 damaged, 7 refresh due, 1 anything else.",
+    epilog="Exit status: 0 done, 2 bad input or job file, 3 refused by the plan, 4 another run holds the output, 5 "
+    "interrupted and resumable, 6 damaged, 7 refresh due, 1 anything else.",
 )
 
 
@@ -72,7 +71,6 @@ def plan(
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Measure anew how fast this machine is (a second or two).")
     ] = False,
-    trust: arguments.Trust,
     printing: arguments.Printing,
 ) -> None:
     """Say what a job or sweep would read, hold and write, and how long; refuse what cannot fit (exit 3)."""
@@ -80,7 +78,7 @@ def plan(
         from bigembed.jobs.report.lines import plan_lines
         from bigembed.jobs.run import plan_job
 
-        found = plan_job(arguments.job_of(job, machines, trust), calibrate)
+        found = plan_job(machines.job(job), calibrate)
         console.result(found.as_dict(), plan_lines(found))
         found.refuse()
 
@@ -94,7 +92,6 @@ def run(
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget the stages that are there and start anew.")] = False,
     watching: arguments.Watching,
     performance_report: arguments.Performance = None,
-    trust: arguments.Trust,
     printing: arguments.Printing,
 ) -> None:
     """Run a job; run it again to resume one that was stopped."""
@@ -102,8 +99,7 @@ def run(
         from bigembed.jobs.report.lines import run_lines
         from bigembed.jobs.run import run_job
 
-        asked = arguments.job_of(job, machines, trust)
-        found = run_job(asked, watching.options(console, performance_report), fresh=fresh)
+        found = run_job(machines.job(job), watching.options(console, performance_report), fresh=fresh)
         console.result(found, run_lines(found))
 
 
@@ -119,7 +115,6 @@ def sweep(
     machines: arguments.Machines,
     watching: arguments.Watching,
     performance_report: arguments.Performance = None,
-    trust: arguments.Trust,
     printing: arguments.Printing,
 ) -> None:
     """Fit every point of the sweep in a job file: what points share is computed once; a table, and a page of all maps.
@@ -133,9 +128,7 @@ def sweep(
         from bigembed.jobs.sweep.run import sweep as sweep_job
         from bigembed.jobs.sweep.run import varied
 
-        asked = arguments.job_of(job, machines, trust)
-        options = watching.options(console, performance_report)
-        found = sweep_job(varied(asked, vary or ()), options)
+        found = sweep_job(varied(machines.job(job), vary or ()), watching.options(console, performance_report))
         console.result(found, sweep_lines(found))
         if found["refused"]:
             raise typer.Exit(1)
@@ -171,7 +164,6 @@ def extend(
     watching: arguments.Watching,
     performance_report: arguments.Performance = None,
     plan_only: Annotated[bool, typer.Option("--plan", help="Say what it would read, hold and write; stop.")] = False,
-    trust: arguments.Trust,
     printing: arguments.Printing,
 ) -> None:
     """Coordinates of new rows by a saved model, or of the rows appended to a growing store (JOB.toml alone), each once.
@@ -183,25 +175,24 @@ def extend(
         from bigembed.jobs.extend import plan_extension
         from bigembed.jobs.report.lines import extend_lines, growth_lines, plan_lines
 
-        options = watching.options(console, performance_report)
-        vectors = {"epsilons": epsilons, "ids": ids}
-        aligned = {name: value for name, value in vectors.items() if value is not None}
-        of_model = columns, array, rows, fill_absent or None, results, plan_only or None, *aligned
+        options, trusted = watching.options(console, performance_report), machines.allow_functions or ()
+        aligned = {name: value for name, value in {"epsilons": epsilons, "ids": ids}.items() if value is not None}
+        of_model = columns, array, rows, fill_absent, results, plan_only, *aligned
         arguments.refuse_mixed(model, new, out, any(of_model), verify)
         if new is None or out is None:
             from bigembed.jobs.growth.extend import extend as extend_growth
 
-            grown = extend_growth(arguments.job_of(Path(model), machines, trust), options, verify=verify)
+            grown = extend_growth(machines.job(Path(model)), options, verify=verify)
             console.result(grown, growth_lines(grown))
             return
-        table = arguments.cluster_of({}, machines, trust)
+        table = machines.cluster({})
         choice = arguments.choice_of(columns, array, rows, fill_absent)
         if plan_only:
-            planned = plan_extension(model, new, out, table, aligned, choice, trust.allow_functions or ())
+            planned = plan_extension(model, new, out, table, aligned, choice, trusted)
             console.result(planned.as_dict(), plan_lines(planned))
             planned.refuse()
             return
-        found = extend_rows(model, new, out, table, options, aligned, choice, results, trust.allow_functions or ())
+        found = extend_rows(model, new, out, table, options, aligned, choice, results, trusted)
         console.result(found, extend_lines(found))
 
 
@@ -217,7 +208,6 @@ def refresh(
     verify: arguments.Verify = False,
     keep: Annotated[int, typer.Option(min=0, help="Versions kept before the current one.")] = 1,
     watching: arguments.Watching,
-    trust: arguments.Trust,
     printing: arguments.Printing,
 ) -> None:
     """Fit all rows of a growing store, and make run, model and coordinates the current ones in one step.
@@ -230,9 +220,7 @@ def refresh(
         from bigembed.jobs.growth.refresh import refresh as refresh_job
         from bigembed.jobs.report.lines import refresh_lines
 
-        asked = arguments.job_of(job, machines, trust)
-        options = watching.options(console)
-        found = refresh_job(asked, options, fresh=fresh, verify=verify, keep=keep)
+        found = refresh_job(machines.job(job), watching.options(console), fresh=fresh, verify=verify, keep=keep)
         console.result(found, refresh_lines(found))
 
 
@@ -255,7 +243,6 @@ def audit(
     sample: Annotated[int, typer.Option(min=2, help="Rows looked at, of the new and of the fitted ones.")] = 2_000,
     seed: Annotated[int, typer.Option(help="Of the sample.")] = 0,
     watching: arguments.Watching,
-    trust: arguments.Trust,
     printing: arguments.Printing,
 ) -> None:
     """Whether the current model still fits the rows appended to a growing store: audit.json, and the exit status.
@@ -268,10 +255,8 @@ def audit(
         from bigembed.jobs.growth.audit import audit as audit_job
         from bigembed.jobs.report.lines import audit_lines
 
-        asked = arguments.job_of(job, machines, trust)
-        options = watching.options(console)
-        limits = Limits(growth, ratio, beyond, recall, least)
-        found = audit_job(asked, options, limits=limits, sample=sample, seed=seed)
+        limits, options = Limits(growth, ratio, beyond, recall, least), watching.options(console)
+        found = audit_job(machines.job(job), options, limits=limits, sample=sample, seed=seed)
         console.result(found, audit_lines(found))
         if found["due"]:
             raise typer.Exit(DUE)

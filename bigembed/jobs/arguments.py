@@ -118,13 +118,56 @@ class Printing:
 
 @dataclass(frozen=True)
 class Machines:
-    """Where the work is done, if not where the job says."""
+    """Where the work is done, if not where the job says, and which functions may be called there."""
 
     scheduler: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="A running Dask scheduler, e.g. tls://host:8786.")
     ] = None
     workers: Annotated[int | None, typer.Option(min=1, help="Worker processes of the embedded cluster.")] = None
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help='Memory of each worker, e.g. "1 GiB".')] = None
+    allow_functions: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-functions",
+            metavar="MODULE",
+            help="Functions of this module (or only MODULE:NAME) may be called where a file names them; repeatable. "
+            "By default none.",
+        ),
+    ] = None
+    tls_ca: Annotated[Path | None, typer.Option(help="Certificate authority of the cluster (PEM).")] = None
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate of this client (PEM).")] = None
+    tls_key: Annotated[Path | None, typer.Option(help="Key of this client (PEM).")] = None
+
+    def job(self, path: Path) -> Any:
+        """The job of a file, on the machines that the command line names, if it does."""
+        from bigembed.jobs.spec import read_job
+
+        job = read_job(path, self.allow_functions or ())
+        given = job.cluster.model_dump(exclude_unset=True)
+        return job.model_copy(update={"cluster": self.cluster(given)}) if self._given() else job
+
+    def cluster(self, given: dict[str, Any]) -> Any:
+        """The table ``[cluster]`` of a job, with what the command line says instead; :class:`JobError`."""
+        from pydantic import ValidationError
+
+        from bigembed.errors import JobError
+        from bigembed.jobs.places.cluster_table import ClusterTable, cluster_problems, elsewhere
+
+        try:
+            table = ClusterTable(**(elsewhere(given) if self.scheduler else given) | self._given())
+        except ValidationError as error:
+            raise JobError(
+                "; ".join(f"--{item['loc'][0]}: {item['msg']}, not {item['input']!r}" for item in error.errors())
+            ) from error
+        if problems := cluster_problems(table):
+            raise JobError("; ".join(problems))
+        return table
+
+    def _given(self) -> dict[str, Any]:
+        """Keys of ``[cluster]`` that the command line gives."""
+        keys = {"address": self.scheduler, "workers": self.workers, "memory": self.memory}
+        keys |= {name: getattr(self, name) for name in ("tls_ca", "tls_cert", "tls_key")}
+        return {key: str(value) if isinstance(value, Path) else value for key, value in keys.items() if value}
 
 
 @dataclass(frozen=True)
@@ -149,24 +192,6 @@ class Watching:
 
         until = parse_deadline(self.deadline) if self.deadline else None
         return RunOptions(console.event, console.progress, until, self.log, self.metrics, performance)
-
-
-@dataclass(frozen=True)
-class Trust:
-    """Which functions may be called, and the certificates of the cluster."""
-
-    allow_functions: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allow-functions",
-            metavar="MODULE",
-            help="Functions of this module (or only MODULE:NAME) may be called where a file names them; repeatable. "
-            "By default none.",
-        ),
-    ] = None
-    tls_ca: Annotated[Path | None, typer.Option(help="Certificate authority of the cluster (PEM).")] = None
-    tls_cert: Annotated[Path | None, typer.Option(help="Certificate of this client (PEM).")] = None
-    tls_key: Annotated[Path | None, typer.Option(help="Key of this client (PEM).")] = None
 
 
 def choice_of(columns: str | None, array: str | None, rows: str | None, fill_absent: bool, dense: bool = False) -> Any:
@@ -196,39 +221,3 @@ def refuse_mixed(model: str, new: str | None, out: str | None, of_model: bool, v
         raise JobError("OUT is missing: with a saved model give MODEL NEW OUT; with a growing store JOB.toml alone")
     if new is not None and verify:
         raise JobError("--verify is for a growing store, with JOB.toml alone: rows that were there may have changed")
-
-
-def job_of(path: Path, machines: Machines, trust: Trust) -> Any:
-    """The job of a file, on the machines that the command line names, if it does."""
-    from bigembed.jobs.spec import read_job
-
-    job = read_job(path, trust.allow_functions or ())
-    given = job.cluster.model_dump(exclude_unset=True)
-    return job.model_copy(update={"cluster": cluster_of(given, machines, trust)}) if _named(machines, trust) else job
-
-
-def cluster_of(given: dict[str, Any], machines: Machines, trust: Trust) -> Any:
-    """The table ``[cluster]`` of a job, with what the command line says instead; :class:`JobError`."""
-    from pydantic import ValidationError
-
-    from bigembed.errors import JobError
-    from bigembed.jobs.places.cluster_table import ClusterTable, cluster_problems, elsewhere
-
-    changed = _named(machines, trust)
-    try:
-        table = ClusterTable(**(elsewhere(given) if machines.scheduler else given) | changed)
-    except ValidationError as error:
-        raise JobError(
-            "; ".join(f"--{item['loc'][0]}: {item['msg']}, not {item['input']!r}" for item in error.errors())
-        ) from error
-    if problems := cluster_problems(table):
-        raise JobError("; ".join(problems))
-    return table
-
-
-def _named(machines: Machines, trust: Trust) -> dict[str, Any]:
-    """Keys of ``[cluster]`` that the command line gives."""
-    certificates = {name: getattr(trust, name) for name in ("tls_ca", "tls_cert", "tls_key")}
-    given = {"address": machines.scheduler, "workers": machines.workers, "memory": machines.memory}
-    given |= {name: path and str(path) for name, path in certificates.items()}
-    return {key: value for key, value in given.items() if value}

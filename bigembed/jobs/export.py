@@ -20,10 +20,7 @@ from bigembed.rows.opening import open_zarr
 from bigembed.rows.source import MarkedRows, RowSource
 from bigembed.stages.runs import Run
 from bigembed.steps.missing import kept_of
-from bigembed.store import manifests
-from bigembed.store.attributes import attributes_of
-from bigembed.store.locks import output_lock
-from bigembed.store.paths import AnyPath, PathLike, at, require_apart
+from bigembed.store import attributes, locks, manifests, paths
 from bigembed.store.superseded import explanation, superseded
 
 PLACE = "coordinates", "embedding"
@@ -37,7 +34,7 @@ ABOUT = "bigembed_coordinates"
 """Attribute of an array of coordinates that says what made them."""
 
 
-def export(source: PathLike, out: PathLike, *, overwrite: bool = False) -> dict[str, Any]:
+def export(source: paths.PathLike, out: paths.PathLike, *, overwrite: bool = False) -> dict[str, Any]:
     """Write the coordinates at ``source`` (a run, or an array such as ``bigembed extend`` writes) to ``out``.
 
     ``.parquet`` and ``.csv`` hold a column ``id`` where the rows have ids, ``row``, the number of the row in the
@@ -49,17 +46,17 @@ def export(source: PathLike, out: PathLike, *, overwrite: bool = False) -> dict[
     ``uns["METHOD"]``; nothing else in it is touched. Raises :class:`ExistingOutputError` unless ``overwrite``,
     :class:`InputError`, :class:`MissingPathError`, :class:`MissingExtraError`.
     """
-    source, out = at(source), at(out)
+    source, out = paths.at(source), paths.at(out)
     if not source.exists():
         raise MissingPathError(f"{source}: no such run, and no array of coordinates")
-    require_apart(source / "stages" if (source / "stages").exists() else source, out)
+    paths.require_apart(source / "stages" if (source / "stages").exists() else source, out)
     table = table_of(source)
     if out.suffix in (".h5ad", ".zarr"):
         if not (out.exists() and is_anndata(out)):
             raise InputError(
                 f"{out}: no AnnData is there. Coordinates are put into one that exists; else write a table"
             )
-        with output_lock(out):
+        with locks.output_lock(out):
             write_obsm(table, out, overwrite=overwrite)
     else:
         write_table(table, out, overwrite)
@@ -67,16 +64,16 @@ def export(source: PathLike, out: PathLike, *, overwrite: bool = False) -> dict[
     return {"source": str(source), "output": str(out), "n": n, "n_components": m, "ids": ID in table.aligned}
 
 
-def table_of(source: AnyPath) -> Table:
+def table_of(source: paths.AnyPath) -> Table:
     """The coordinates that lie at a path, and what is known of their rows and columns."""
     if source.suffix != ".npy" and (
-        (attributes_of(source) or {}).get("bigembed") or manifests.holds_run(source, "run")
+        (attributes.attributes_of(source) or {}).get("bigembed") or manifests.holds_run(source, "run")
     ):
         return _of_run(source)
     coordinates = vector_source(source)
     if len(coordinates.shape) != 2:
         raise InputError(f"{source}: shape {coordinates.shape}; coordinates are an array (n, m)")
-    made = (attributes_of(source) or {}).get(ABOUT, {})
+    made = (attributes.attributes_of(source) or {}).get(ABOUT, {})
     names = tuple(made.get("names", (f"coordinate{number}" for number in range(coordinates.width))))
     aligned = {ID: vector_source(ids)} if (ids := aligned_of(source).get(IDS)) is not None else {}
     for name, vector in aligned.items():
@@ -84,7 +81,7 @@ def table_of(source: AnyPath) -> Table:
     return Table(coordinates, names, aligned, made)
 
 
-def _of_run(root: AnyPath) -> Table:
+def _of_run(root: paths.AnyPath) -> Table:
     if kind_of(root) != "run":
         raise InputError(f"{root}: a model has no rows to export; give the run, or what bigembed extend wrote")
     run, record = Run(root), read_record(root)
@@ -101,7 +98,7 @@ def _of_run(root: AnyPath) -> Table:
         aligned[ID] = ids if kept is None else kept.of(ids)
     if kept is not None:
         aligned[ROW] = kept
-    if at(run.path(PLACE[0], "labels")).exists():
+    if paths.at(run.path(PLACE[0], "labels")).exists():
         aligned[COMPONENT] = _source(run, PLACE[0], "labels")
     if run.has(CLUSTERS):
         aligned[CLUSTER] = _source(run, CLUSTERS, "labels")
@@ -126,7 +123,7 @@ def made_by(name: str, width: int, parameters: dict[str, Any]) -> dict[str, Any]
     return {"method": name or "coordinates", "parameters": given, "names": list(names)}
 
 
-def _eigenvalues(root: AnyPath) -> list[Any] | None:
+def _eigenvalues(root: paths.AnyPath) -> list[Any] | None:
     """Eigenvalues, or the variances that are such."""
     contents = RunSummary.read(root)
     found = [contents.fitted(name) for name in ("eigenvalues_", "explained_variance_")]

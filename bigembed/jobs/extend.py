@@ -243,18 +243,10 @@ def prepare_extension(
 ) -> PreparedExtension:
     """Prepare the extension of a model to new rows."""
     stage, folder = stage_of(fitted, rows), nearest_folder(at(out).absolute().parent)
-    plan = Plan(
-        str(new),
-        str(out),
-        rows.shape,
-        str(rows.dtype),
-        resources_of(table, rows.shape, rows.nbytes, place, False, is_compiled(fitted)),
-        (*input_costs(rows), (stage.name, stage.cost)),
-        (),
-        free_bytes(folder),
-        rates(folder),
-        remains=remains(runs_at([aside_of(out)]), None),
-    )
+    where = resources_of(table, rows.shape, rows.nbytes, place, False, is_compiled(fitted))
+    costs, left = (*input_costs(rows), (stage.name, stage.cost)), remains(runs_at([aside_of(out)]), None)
+    given = str(new), str(out), rows.shape, str(rows.dtype), where, costs, ()
+    plan = Plan(*given, free_bytes(folder), rates(folder), remains=left)
     return PreparedExtension(rows, stage, plan)
 
 

@@ -16,10 +16,7 @@ from bigembed.rows.formats.tables import check_ids
 from bigembed.rows.source import RowSource
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Context, Cost, Stage, locked, run_stages
-from bigembed.store import manifests
-from bigembed.store.attributes import ABOUT, source_of
-from bigembed.store.files import digest_of
-from bigembed.store.paths import AnyPath, PathLike, absolute, published
+from bigembed.store import attributes, files, manifests, paths
 
 # -------------------------------------------------------------------------------------------------------- identity
 # Whether it is the same job: digests of what its results depend on, and of nothing else, such as where it runs.
@@ -51,24 +48,24 @@ def method_of(job: JobSpec) -> dict[str, Any]:
 def key_of_run(job: JobSpec, rows: Input) -> str:
     """Of a run: its definition, and the rows and their ids as they are."""
     known = {"job": definition(job, rows), "input": rows.source.fingerprint(), "version": __version__}
-    if rows.ids is not None and published(rows.ids):
+    if rows.ids is not None and paths.published(rows.ids):
         known["ids"] = vector_source(rows.ids).fingerprint()
-    return digest_of(known)
+    return files.digest_of(known)
 
 
 def key_of_growth(job: JobSpec) -> str:
     """Of a version of a growing embedding: all but its rows, which grow."""
     steps = {"steps": steps_of(job)} if job.steps else {}
-    return digest_of({"input": str(job.input_path), **steps, "method": method_of(job), "version": __version__})
+    return files.digest_of({"input": str(job.input_path), **steps, "method": method_of(job), "version": __version__})
 
 
-def key_of_extension(fitted: Any, rows: Input, results: PathLike | None) -> str:
+def key_of_extension(fitted: Any, rows: Input, results: paths.PathLike | None) -> str:
     """Of an extension: the model, the rows and the vectors, as they are, and its table."""
     model = run_of(fitted).fingerprint()
     vectors = {name: str(path) for name, path in rows.aligned.items()}
     given = rows.about or rows.source.fingerprint()
     steps = [run_of(step).fingerprint() for step in steps_before(fitted)]
-    return digest_of([model, given, vectors, None if results is None else absolute(results), *steps])
+    return files.digest_of([model, given, vectors, None if results is None else paths.absolute(results), *steps])
 
 
 # ------------------------------------------------------------------------------------------------------------- ids
@@ -105,15 +102,15 @@ def run_ids(context: Context, source: RowSource) -> dict[str, Any]:
     return {"n": source.shape[0]}
 
 
-def copy_ids(ids: AnyPath, place: AnyPath, about: Mapping[str, Any]) -> None:
+def copy_ids(ids: paths.AnyPath, place: paths.AnyPath, about: Mapping[str, Any]) -> None:
     """A copy beside an output; one that was made for it before is left. Each id must name one row."""
     mine = {**about, "fingerprint": vector_source(ids).fingerprint()}
-    if published(place):
-        if source_of(place) != mine:
+    if paths.published(place):
+        if attributes.source_of(place) != mine:
             raise ExistingOutputError(f"{place}: exists. Nothing was changed; choose another path or move it away")
         return
     check_ids(vector_source(ids))
-    copy_vector(vector_source(ids), place, label=STAGE, attributes={ABOUT: mine})
+    copy_vector(vector_source(ids), place, label=STAGE, attributes={attributes.ABOUT: mine})
 
 
 def ids_cost(n: int) -> Cost:

@@ -18,16 +18,7 @@ from bigembed.jobs.job import JobSpec
 from bigembed.jobs.parameters import methods_of, points_of
 from bigembed.jobs.spec import needed_aligned, placed
 from bigembed.rows.derived import PlannedRows
-from bigembed.rows.formats.copying import (
-    aligned_of,
-    aligned_path,
-    link,
-    named_vector,
-    require_length,
-    rows_of_reader,
-    same_rows,
-    vector_source,
-)
+from bigembed.rows.formats import copying
 from bigembed.rows.formats.registry import copy_aligned, in_place, is_copy, open_reader, stays_sparse, write_copy
 from bigembed.rows.graph_source import GraphSource, open_graph
 from bigembed.rows.input import column_source
@@ -191,7 +182,7 @@ class Input:
         """A vector; held in memory where it is not copied yet, for a plan."""
         path, n = self.aligned[name], self.shape[0]
         if name in self.vectors and not self.there(name):
-            held = np.concatenate(list(rows_of_reader(self.vectors[name], 0, n)))
+            held = np.concatenate(list(copying.rows_of_reader(self.vectors[name], 0, n)))
             return RowSource(held.shape, held.dtype, array=held)
         return column_source(path, n, path.parent, name)
 
@@ -220,7 +211,7 @@ class Input:
                     self._copy_vector(name)
             if self.reader is not None and not (published(self.path) and source_of(self.path) == self.about):
                 retire(self.path)  # (a copy of what the source was, or of another part of it)
-                attributes = {ABOUT: self.about, **link(self.path, self.vectors)}
+                attributes = {ABOUT: self.about, **copying.link(self.path, self.vectors)}
                 write_copy(self.reader, self.path, self.choice, attributes, label="input")
         return replace(self) if self.reader is None else _existing(self)  # (not with the source of what was planned)
 
@@ -326,7 +317,7 @@ def refuse_unreadable(reader: Reader) -> None:
     What a header does not say (of CSV: that the columns hold numbers, and none is missing) is seen only by reading.
     """
     read = 0
-    for piece in rows_of_reader(reader, 0, min(reader.shape[0], FIRST_ROWS)):
+    for piece in copying.rows_of_reader(reader, 0, min(reader.shape[0], FIRST_ROWS)):
         read += piece.nbytes
         if read >= FIRST_BYTES:
             return
@@ -336,14 +327,14 @@ def _copied(copy: AnyPath, about: Mapping[str, Any], aligned: Mapping[str, str],
     """Dense rows that were copied whole, with their aligned vectors: found without reading their source again."""
     if not published(copy) or source_of(copy) != _jsonable(about) or is_csr_group(copy):
         return None
-    own, rows = aligned_of(copy), rows_at(copy)
+    own, rows = copying.aligned_of(copy), rows_at(copy)
     places = {name: own.get(name) or _placed(text, folder) for name, text in aligned.items()} | own
     if not all(published(place) for place in places.values()):
         return None
     if any(source_of(place) != copied_vector(about, name) for name, place in own.items()):
         return None
     for name, place in places.items():
-        require_length(vector_source(place), rows.shape[0], place, name)
+        copying.require_length(copying.vector_source(place), rows.shape[0], place, name)
     called = {name: aligned[name] if name in own else str(places[name]) for name in aligned}
     return Input(copy, rows, about=about, aligned=places, named=called, own=True)
 
@@ -370,14 +361,14 @@ def _with_aligned(found: Input, reader: Reader, source: Any, aligned: Mapping[st
     places, vectors = {}, {}
     for name, text in given.items():
         if text in inside:
-            vectors[name] = named_vector(reader, source, text, name)
-            places[name] = aligned_path(found.path, name)
+            vectors[name] = copying.named_vector(reader, source, text, name)
+            places[name] = copying.aligned_path(found.path, name)
         else:
             places[name] = _placed(text, folder)
-            named_vector(reader, source, str(places[name]), name)
-    own = aligned_of(found.path).get(IDS) if found.reader is None else None
+            copying.named_vector(reader, source, str(places[name]), name)
+    own = copying.aligned_of(found.path).get(IDS) if found.reader is None else None
     if own is not None and IDS not in places:
-        require_length(vector_source(own), found.shape[0], own, f"{found.path}: ids")
+        copying.require_length(copying.vector_source(own), found.shape[0], own, f"{found.path}: ids")
         places[IDS] = own
     if found.doubted and not _unchanged(replace(found, aligned=places, vectors=vectors), reader):
         found = replace(found, rows=unwritten(reader, found.path, found.choice), reader=reader, doubted=False)
@@ -435,5 +426,5 @@ def _unchanged(found: Input, reader: Reader) -> bool:
     """Whether the rows that were copied are those of the source, which was written since: one pass over both."""
     copies = {path: found.vectors[name] for name, path in found.aligned.items() if name in found.vectors}
     return is_copy(reader, found.path, found.choice) and all(
-        same_rows(vector, path) for path, vector in copies.items() if published(path)
+        copying.same_rows(vector, path) for path, vector in copies.items() if published(path)
     )

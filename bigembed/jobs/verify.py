@@ -11,11 +11,11 @@ from bigembed.errors import DamagedError, InterruptedRun, MissingPathError
 from bigembed.jobs.export import table_of
 from bigembed.jobs.growth.repair import is_growth, verify_growth
 from bigembed.jobs.record import verify_stages
-from bigembed.jobs.report.figures import FIGURES, Entry, map_figures
+from bigembed.jobs.report.figures import Entry, map_figures
 from bigembed.jobs.report.map import draw_coordinates
 from bigembed.jobs.report.page import filled, refuse_page
 from bigembed.quality.certify import MapQuality, certify
-from bigembed.quality.neighborhoods import FAITHFUL
+from bigembed.quality.neighborhoods import FAITHFUL, FIGURES
 from bigembed.rows.input import row_source
 from bigembed.rows.source import RowSource
 from bigembed.store import manifests

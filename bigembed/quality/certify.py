@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from bigembed.quality.neighborhoods import NAMES, NEIGHBORS, SAMPLES, judged, preserved, with_error
+from bigembed.quality.neighborhoods import FIGURES, NEIGHBORS, SAMPLES, judged, preserved, with_error
 from bigembed.rows.input import row_source
 from bigembed.runtime.parameters import declared
 from bigembed.store.exchange import Exchange
@@ -71,7 +71,8 @@ class MapQuality:
             f"{f['samples']:,} rows sampled, {f['n_neighbors']} neighbors"
         )
         figures = [
-            f"  {text:18} {with_error(f[name]):18} shuffled {f[name]['chance']:.3g}" for name, text in NAMES.items()
+            f"  {text.lower():18} {with_error(f[name]):18} shuffled {f[name]['chance']:.3g}"
+            for name, (text, _) in FIGURES.items()
         ]
         warnings = [f"  warning: {text}" for text in self.warnings]
         return [head, *figures, *warnings, *(f"  note: {text}" for text in self.notes)]

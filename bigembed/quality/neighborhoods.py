@@ -137,12 +137,24 @@ ONE_COLUMN = 0.99
 LOOKED_AT = 3
 """Coordinates that are drawn. What bends or spoils a picture is a warning of maps of no more; of more, the certificate
 and the page say it: clusters, distances, pseudotime and smoothing take all coordinates together."""
-NAMES = {
-    "preservation": "neighbors kept",
-    "trustworthiness": "trustworthiness",
-    "continuity": "continuity",
-    "triplets": "triplets in order",
+FIGURES: Mapping[str, tuple[str, str]] = {
+    "preservation": ("Neighbors kept", "Share of the {k} nearest rows that are among the {k} nearest on the map."),
+    "trustworthiness": (
+        "Trustworthiness",
+        "Whether neighbors on the map are near in the data: 1 is perfect; intruders count by how far they are ranked.",
+    ),
+    "continuity": (
+        "Continuity",
+        "Whether neighbors in the data are near on the map: 1 is perfect; the lost ones count by how far they went.",
+    ),
+    "triplets": (
+        "Triplets in order",
+        "Of a row and two random others: whether the one that is nearer in the data is nearer on the map. The large "
+        "shape, not the neighborhoods.",
+    ),
 }
+"""The figures of a map: what each is called, and what it means. Reports, sweeps and ``certify`` show those that are
+here, in this order."""
 COLLAPSED = "Look for coordinates that a few rows carry, for rounding, and for rows that were never placed"
 """What to do about many rows at one place."""
 
@@ -202,7 +214,7 @@ def few_carriers(figures: Mapping[str, Any]) -> dict[str, list[Any]]:
 def unrelated(figures: Mapping[str, Any]) -> bool:
     """Whether coordinates are like shuffled ones: no figure is :data:`CHANCE` standard errors above them."""
     tied = max(figures["rows"]["tied"], figures["coordinates"]["tied"]) > TIED
-    return all(figures[name]["above_chance"] <= CHANCE for name in (["triplets"] if tied else NAMES))
+    return all(figures[name]["above_chance"] <= CHANCE for name in (["triplets"] if tied else FIGURES))
 
 
 def with_error(figure: Mapping[str, float]) -> str:
@@ -218,7 +230,8 @@ def with_error(figure: Mapping[str, float]) -> str:
 
 def _unrelated(figures: Mapping[str, Any]) -> str:
     found = ", ".join(
-        f"{text} {with_error(figures[name])} (shuffled {figures[name]['chance']:.3g})" for name, text in NAMES.items()
+        f"{text.lower()} {with_error(figures[name])} (shuffled {figures[name]['chance']:.3g})"
+        for name, (text, _) in FIGURES.items()
     )
     return (
         f"The coordinates look unrelated to the rows, as if shuffled: {found}; none is more than {CHANCE:g} standard "

@@ -14,7 +14,7 @@ import dask
 import pytest
 
 from bigembed.errors import InputError
-from bigembed.jobs.places.inflight import ClientExecutor
+from bigembed.jobs.places.client_executor import ClientExecutor
 from bigembed.runtime.blocks import map_blocks
 from bigembed.runtime.executors import DaskScheduler, LocalPool
 from bigembed.runtime.runtime import using
@@ -105,10 +105,10 @@ class TestClientOfAJob(ExecutorContract):
 
 def test_every_executor_is_here() -> None:
     """Those that the package has: a class with ``run``, ``free_memory`` and ``in_this_process``."""
-    from bigembed.jobs.places import inflight
+    from bigembed.jobs.places import client_executor
     from bigembed.runtime import executors
 
     asked = {"run", "free_memory", "in_this_process", "pool"}
-    every = [one for module in (executors, inflight) for one in vars(module).values() if isinstance(one, type)]
+    every = [one for module in (executors, client_executor) for one in vars(module).values() if isinstance(one, type)]
     found = {one for one in every if not getattr(one, "_is_protocol", False) and asked - {"pool"} <= {*dir(one)}}
     assert found == {LocalPool, DaskScheduler, ClientExecutor}

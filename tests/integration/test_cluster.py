@@ -94,31 +94,31 @@ def test_a_worker_killed_in_the_middle_is_survived(place):
 
 
 def test_more_is_in_flight_when_workers_join_and_less_when_they_go(place, monkeypatch):
-    from bigembed.jobs.places import inflight
+    from bigembed.jobs.places import client_executor
 
     there, seen = [1], []
 
     def progress(label, done, total):
-        seen.append((done, len(flight.flying)))
+        seen.append((done, len(tasks_of_map.pending)))
         there[0] = 5 if 10 <= done < 40 else 1
 
-    monkeypatch.setattr(inflight, "TICK", 0.01)
+    monkeypatch.setattr(client_executor, "TICK", 0.01)
     calls = [partial(tasks.square, i, 0.02) for i in range(80)]
-    flight = inflight.Flight(place.client, calls, "square", 60, progress, str, place.monitor)
-    monkeypatch.setattr(flight, "_workers", lambda: there[0])
-    assert flight.land() == [i * i for i in range(80)]
-    assert max(flying for done, flying in seen if done < 10) <= inflight.A_WORKER
-    assert max(flying for done, flying in seen) == 5 * inflight.A_WORKER
-    assert max(flying for done, flying in seen if done > 60) <= inflight.A_WORKER
+    tasks_of_map = client_executor.TaskMap(place.client, calls, "square", 60, progress, str, place.monitor)
+    monkeypatch.setattr(tasks_of_map, "_count_workers", lambda: there[0])
+    assert tasks_of_map.run() == [i * i for i in range(80)]
+    assert max(flying for done, flying in seen if done < 10) <= client_executor.A_WORKER
+    assert max(flying for done, flying in seen) == 5 * client_executor.A_WORKER
+    assert max(flying for done, flying in seen if done > 60) <= client_executor.A_WORKER
 
 
 def test_where_handing_out_takes_longer_than_a_call_several_are_one_task(place, monkeypatch, tmp_path):
-    from bigembed.jobs.places import inflight
+    from bigembed.jobs.places import client_executor
 
-    monkeypatch.setattr(inflight, "HANDED_OUT", 1e3)
-    sizes, run = [], inflight.Flight._submit
+    monkeypatch.setattr(client_executor, "HANDED_OUT", 1e3)
+    sizes, run = [], client_executor.TaskMap._submit
     monkeypatch.setattr(
-        inflight.Flight, "_submit", lambda flight, tasks: sizes.extend(map(len, tasks)) or run(flight, tasks)
+        client_executor.TaskMap, "_submit", lambda self, tasks: sizes.extend(map(len, tasks)) or run(self, tasks)
     )
     with executor(place.executor):
         given = [(i, 0.02) for i in range(60)]
@@ -239,7 +239,7 @@ def test_a_running_scheduler(tmp_path):
 
 
 def test_a_scheduler_that_does_not_answer_is_not_waited_for(tmp_path, monkeypatch):
-    monkeypatch.setattr("bigembed.jobs.places.inflight.ANSWER", 2.0)
+    monkeypatch.setattr("bigembed.jobs.places.client_executor.ANSWER", 2.0)
     with ExitStack() as stack:
         scheduler, address = stack.enter_context(running(tmp_path))
         stack.enter_context(working(tmp_path, address))

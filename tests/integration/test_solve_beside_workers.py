@@ -17,9 +17,9 @@ from scipy import sparse
 import bigembed as be
 from bigembed.errors import InterruptedRun
 from bigembed.estimator import graph_input as given_weights
+from bigembed.jobs.places.client_executor import ClientExecutor
 from bigembed.jobs.places.cluster import cluster
 from bigembed.jobs.places.cluster_table import ClusterTable
-from bigembed.jobs.places.inflight import ClientExecutor
 from bigembed.jobs.places.place import Place
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job

@@ -104,7 +104,7 @@ def test_anything_else_is_1(write_job, rows, monkeypatch):
     def broken(*_):
         raise ZeroDivisionError("oh")
 
-    monkeypatch.setattr("tests.unit.jobs.small_method.Small.fit", broken)
+    monkeypatch.setattr("tests.unit.jobs.small_method.Small._set_fitted", broken)
     done = bigembed("run", write_job())
     assert done.exit_code == 1
     assert "ZeroDivisionError: oh (--debug shows where)" in done.stderr

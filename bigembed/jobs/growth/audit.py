@@ -1,6 +1,6 @@
 """Whether a model still fits the rows that came since: drift, in figures that a schedule can act on.
 
-Some of the new rows are compared with as many of those fitted ("held": each against all the others).
+Some of the new rows are compared with as many of those fitted ("held" in ``audit.json``: each against all the others).
 
 - ``growth``: new rows over rows fitted.
 - ``distance``: from each row to the nearest fitted one. Rows of the same kind have the same distances; the median
@@ -27,10 +27,10 @@ from bigembed.estimator.extension import complete
 from bigembed.estimator.preprocessing import new_rows_through
 from bigembed.estimator.protocol import extension_of, run_of
 from bigembed.jobs.growth.account import NAMED, Snapshot, snapshot
-from bigembed.jobs.growth.versions import Growth, Version, open_growth, place_for, refuse_unfitted, unchanged
+from bigembed.jobs.growth.versions import Version, open_growth, place_for, refuse_unfitted, unchanged
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.session import session
-from bigembed.jobs.watching.reporter import Reporter, RunOptions
+from bigembed.jobs.watching.reporter import RunOptions
 from bigembed.maps.registry import load
 from bigembed.maps.walk.extension import WalkModel, self_weight
 from bigembed.neighbors.order import Ordered
@@ -147,61 +147,47 @@ def audit(
             there, version = snapshot(job.input_path), growth.current
             assert version is not None
             unchanged(job, version.ledger, there, False, reporter)
-            found = _audited(job, growth, version, there, limits, sample, seed, reporter)
-            found["seconds"] = round(time.perf_counter() - began, 3)
+            fitted, new = version.fitted, there.shape[0] - version.fitted
+            figures: dict[str, Any] = {"growth": {"share": new / fitted}}
+            judged = min(sample, max(0, new)) if new >= limits.least else 0
+            if judged:
+                with reporter.stage("audit"), place_for(job, there, reporter, fitted):
+                    exchange = Exchange(str(work / "exchange"))
+                    figures |= _figures(job, version, there, judged, min(sample, fitted), seed, exchange)
+            found = {
+                "output": str(growth.root),
+                "version": version.root.name,
+                "rows": {"fitted": fitted, "new": new, "judged": judged},
+                "figures": figures,
+                "limits": asdict(limits),
+                "due": reasons(figures, limits),
+                "seconds": round(time.perf_counter() - began, 3),
+            }
             write_json(growth.root / REPORT, found)
     return found
 
 
-def _audited(
-    job: JobSpec,
-    growth: Growth,
-    version: Version,
-    there: Snapshot,
-    limits: Limits,
-    sample: int,
-    seed: int,
-    reporter: Reporter,
-) -> dict[str, Any]:
-    new = there.shape[0] - version.fitted
-    figures: dict[str, Any] = {"growth": {"share": new / version.fitted}}
-    judged = min(sample, max(0, new)) if new >= limits.least else 0
-    if judged:
-        with reporter.stage("audit"), place_for(job, there, reporter, version.fitted):
-            figures |= _figures(job, version, there, judged, min(sample, version.fitted), seed, growth)
-    return {
-        "output": str(growth.root),
-        "version": version.root.name,
-        "rows": {"fitted": version.fitted, "new": new, "judged": judged},
-        "figures": figures,
-        "limits": asdict(limits),
-        "due": reasons(figures, limits),
-    }
-
-
 def _figures(
-    job: JobSpec, version: Version, there: Snapshot, new: int, held: int, seed: int, growth: Growth
+    job: JobSpec, version: Version, there: Snapshot, new: int, known: int, seed: int, exchange: Exchange
 ) -> dict[str, Any]:
-    """Distances, misfits and recall of samples of ``new`` and ``held`` rows."""
-    from bigembed.maps.registry import load
-
+    """Distances, misfits and recall of samples of ``new`` rows and of ``known``, fitted ones."""
     model, kept = load(version.model, job.functions), kept_of(Run(version.run))
-    exchange = Exchange(str(growth.root / "audit" / "exchange"))
     remove(exchange.root)  # of an audit that was killed
-    source, whole = (_seen(model, there, rows) for rows in (version.fitted, there.shape[0]))
+    source, whole = (_as_method_sees(model, there, rows) for rows in (version.fitted, there.shape[0]))
     source = source if kept is None else kept.of(source)
-    n, held = source.shape[0], min(held, source.shape[0])
-    dtype, metric = str(source.work), "cosine" if _is_cosine(model) else "euclidean"
-    every, fitted = (Shape(rows, source.width, dtype, metric) for rows in (there.shape[0], n))
+    n, known = source.shape[0], min(known, source.shape[0])
+    metric = getattr(model, "metric", None)
+    cosine = "cosine" if isinstance(metric, str) and metric == "cosine" else "euclidean"
+    every, fitted = (Shape(rows, source.width, str(source.work), cosine) for rows in (there.shape[0], n))
     generator = np.random.default_rng([seed, version.fitted])
     since = np.sort(generator.choice(there.shape[0] - version.fitted, new, replace=False))
-    held_ids = np.sort(generator.choice(n, held, replace=False))
+    known_ids = np.sort(generator.choice(n, known, replace=False))
     drawn = rows_at(whole, every, version.fitted + since)
     there_too = np.ones(new, bool) if kept is None else complete(drawn)
-    drawn, ids, new = drawn[there_too], np.concatenate([n + since[there_too], held_ids]), int(there_too.sum())
+    drawn, ids, new = drawn[there_too], np.concatenate([n + since[there_too], known_ids]), int(there_too.sum())
     if not new:
         return {}
-    rows = np.concatenate([drawn, rows_at(source, fitted, held_ids)])
+    rows = np.concatenate([drawn, rows_at(source, fitted, known_ids)])
     if wrong := (version.fitted + since[there_too])[~np.isfinite(drawn).all(axis=1)].tolist():
         raise InputError(
             f"{there.path}: rows {wrong[:NAMED]} hold NaN or infinity, and maybe others. Drop or impute them"
@@ -211,27 +197,22 @@ def _figures(
     nearest, squared = nearest_rows(source, fitted, rows, ids, k, exchange)
     distances = np.sqrt(squared[:, 0].astype(np.float64))
     figures = {"distance": compared(distances[:new], distances[new:])}
-    exchange.put("rows", 0, {"new": rows[:new], "held": rows[new:]})
+    exchange.put("rows", 0, {"new": rows[:new], "fitted": rows[new:]})
     if (misfit := misfit_of(model)) is not None:
-        parts = map_blocks(misfit_block, [("new",), ("held",)], measure=misfit.function, exchange=exchange)
+        parts = map_blocks(misfit_block, [("new",), ("fitted",)], measure=misfit.function, exchange=exchange)
         figures["misfit"] = {"what": misfit.name, "meaning": misfit.meaning, **compared(*parts)}
     if index is not None:
         [lists] = map_blocks(found_block, [()], index=index, exchange=exchange)
-        shares = recall_at(lists, internal_ids(Ordered.open(index.order), nearest[:new]))
-        figures["recall"] = {"n_neighbors": k, **_recall(shares, k)}
+        found = summed_up(recall_at(lists, internal_ids(Ordered.open(index.order), nearest[:new])), k)
+        figures["recall"] = {"n_neighbors": k, "recall": found.recall, "standard_error": found.standard_error}
     exchange.clear()
     remove(exchange.root)
     return figures
 
 
-def _seen(model: Any, there: Snapshot, n: int) -> RowSource:
-    """The first n rows as the method sees them: after the steps before it."""
+def _as_method_sees(model: Any, there: Snapshot, n: int) -> RowSource:
+    """The first n rows after the steps before the method."""
     return new_rows_through(model, StoreRows((n, there.shape[1]), there.dtype, path=there.path))
-
-
-def _is_cosine(model: Any) -> bool:
-    metric = getattr(model, "metric", None)
-    return isinstance(metric, str) and metric == "cosine"
 
 
 def misfit_block(kind: str, *, measure: Any, exchange: Exchange) -> Array:
@@ -242,30 +223,28 @@ def misfit_block(kind: str, *, measure: Any, exchange: Exchange) -> Array:
 
 def found_block(*, index: Any, exchange: Exchange) -> Array:
     """What the search finds for the new rows."""
-
     [rows] = exchange.get_many("rows", 0, ["new"])
     return found_lists(rows, index)
 
 
-def _recall(shares: Array, k: int) -> dict[str, float]:
-    found = summed_up(shares, k)
-    return {"recall": found.recall, "standard_error": found.standard_error}
-
-
-def compared(new: Array, held: Array) -> dict[str, Any]:
+def compared(new: Array, fitted: Array) -> dict[str, Any]:
     """Quantiles of both samples, the ratio of their medians, and the share of new ones beyond the 0.99-quantile of
-    those held, with its standard error. The ratio is None where the median of those held is 0.
+    the fitted ones, with its standard error. The ratio is None where the median of the fitted ones is 0.
 
     >>> found = compared(np.array([1.0, 2.0, 30.0]), np.array([1.0, 2.0, 3.0]))
     >>> found["ratio"], round(found["beyond"], 3)
     (1.0, 0.333)
     """
-    median = float(np.median(held))
-    beyond = float(np.mean(new > np.quantile(held, QUANTILES[-1])))
-    return {
-        "new": dict(zip(map(str, QUANTILES), np.quantile(new, QUANTILES).tolist(), strict=True)),
-        "held": dict(zip(map(str, QUANTILES), np.quantile(held, QUANTILES).tolist(), strict=True)),
-        "ratio": float(np.median(new)) / median if median > 0 else None,
+    median, limit = float(np.median(fitted)), np.quantile(fitted, QUANTILES[-1])
+    beyond = float(np.mean(new > limit))
+    samples = {"new": new, "held": fitted}
+    quantiles = {
+        name: dict(zip(map(str, QUANTILES), np.quantile(values, QUANTILES).tolist(), strict=True))
+        for name, values in samples.items()
+    }
+    ratio = float(np.median(new)) / median if median > 0 else None
+    return quantiles | {
+        "ratio": ratio,
         "beyond": beyond,
         "standard_error": float(np.sqrt(beyond * (1 - beyond) / len(new))),
     }

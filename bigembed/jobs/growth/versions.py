@@ -34,10 +34,7 @@ from bigembed.jobs.session import session, working
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.rows.opening import open_array
 from bigembed.stages.runs import Run
-from bigembed.store import manifests
-from bigembed.store.files import digest_of, read_json, read_sealed, sealed, write_json
-from bigembed.store.locks import Lock
-from bigembed.store.paths import AnyPath, PathLike, at, remove, require_apart
+from bigembed.store import files, locks, manifests, paths
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -56,7 +53,7 @@ AGAIN = "bigembed extend with the job file makes it anew"
 class Version:
     """Hold one fit of the growing input, and what was placed by it since."""
 
-    root: AnyPath
+    root: paths.AnyPath
     fitted: int
     """Rows that were fitted: those that were there when it began."""
     asked: str
@@ -67,17 +64,17 @@ class Version:
     """Digest of its model since it was published."""
 
     @property
-    def run(self) -> AnyPath:
+    def run(self) -> paths.AnyPath:
         """Return the path of the run: ``bigembed verify`` and ``bigembed report`` take it."""
         return self.root / "run.zarr"
 
     @property
-    def model(self) -> AnyPath:
+    def model(self) -> paths.AnyPath:
         """Return the path of the saved model: :func:`bigembed.load` takes it."""
         return self.root / "model.zarr"
 
     @property
-    def array(self) -> AnyPath:
+    def array(self) -> paths.AnyPath:
         """Return the path of the Zarr array of the coordinates."""
         return self.root / "coordinates"
 
@@ -111,11 +108,11 @@ class Version:
         """Return the rows that were there when they were last looked at."""
         file = self.root / LEDGER
         with understood(file):
-            return Ledger.from_dict(read_sealed(file))
+            return Ledger.from_dict(files.read_sealed(file))
 
     def keep(self, ledger: Ledger) -> None:
         """Write the ledger."""
-        write_json(self.root / LEDGER, sealed(ledger.as_dict()), indent=None)
+        files.write_json(self.root / LEDGER, files.sealed(ledger.as_dict()), indent=None)
 
 
 class Growth:
@@ -129,8 +126,8 @@ class Growth:
         The path of the embedding.
     """
 
-    def __init__(self, root: PathLike) -> None:
-        self.root = at(root).absolute()
+    def __init__(self, root: paths.PathLike) -> None:
+        self.root = paths.at(root).absolute()
 
     @property
     def current(self) -> Version | None:
@@ -147,7 +144,7 @@ class Growth:
                 raise DamagedError(f"{file}: is gone, and {published[0].root.name} was published. {AGAIN}")
             return []
         with understood(file):
-            found = read_sealed(file)
+            found = files.read_sealed(file)
             names = [found["version"], *found["previous"]]
             if not all(_NAME.fullmatch(name) for name in names):
                 raise DamagedError(f"{file}: {names} are not names of versions")
@@ -204,7 +201,7 @@ class Growth:
     def point(self, version: Version, previous: Sequence[str] = ()) -> None:
         """Say that it is the current one, here and in the version, so that neither is missed without a word."""
         said = {"version": version.root.name, "previous": list(previous), "fitted": version.fitted}
-        write_json(self.root / CURRENT, sealed(said | {"model": model_digest(version.model)}))
+        files.write_json(self.root / CURRENT, files.sealed(said | {"model": model_digest(version.model)}))
         self.attest(version)
 
     def attest(self, version: Version) -> Version:
@@ -219,7 +216,7 @@ class Growth:
         listed = self.history
         for path in self.root.glob("versions/*"):
             if path.name not in listed:
-                remove(path)
+                paths.remove(path)
 
     def version(self, name: str) -> Version:
         """Open one of the versions.
@@ -236,7 +233,7 @@ class Growth:
         """
         root = self.root / "versions" / name
         with understood(root / ABOUT):
-            about = read_sealed(root / ABOUT)
+            about = files.read_sealed(root / ABOUT)
             said = str(about["asked"]), str(about["content"]), str(about.get("published", ""))
             return Version(root, int(about["fitted"]), *said)
 
@@ -248,11 +245,11 @@ def _number(name: str) -> int:
 def _describe(version: Version) -> None:
     """Write what a version says of itself."""
     about = {name: getattr(version, name) for name in ("fitted", "asked", "content", "published")}
-    write_json(version.root / ABOUT, sealed(about | {"bigembed": __version__}))
+    files.write_json(version.root / ABOUT, files.sealed(about | {"bigembed": __version__}))
 
 
 @contextmanager
-def understood(file: AnyPath) -> Iterator[None]:
+def understood(file: paths.AnyPath) -> Iterator[None]:
     """What cannot be understood of a file is damage."""
     try:
         yield
@@ -262,7 +259,7 @@ def understood(file: AnyPath) -> Iterator[None]:
         raise DamagedError(f"{file}: not what was written there ({type(error).__name__}: {error})") from error
 
 
-def open_growth(path: PathLike) -> Growth:
+def open_growth(path: paths.PathLike) -> Growth:
     """Open the growing embedding that ``bigembed refresh`` keeps at a path, to read it.
 
     Parameters
@@ -297,12 +294,12 @@ def open_growth(path: PathLike) -> Growth:
     >>> open_growth(path).current is None
     True
     """
-    root = at(path)
+    root = paths.at(path)
     if not root.exists():
         raise MissingPathError(f"{root}: no such path. Give [output] path of the job that bigembed refresh runs")
     file = root / "zarr.json"
     with understood(file):
-        kind = read_json(file).get("attributes", {}).get("bigembed") if file.exists() else None
+        kind = files.read_json(file).get("attributes", {}).get("bigembed") if file.exists() else None
     if kind != KIND:
         raise InputError(f"{root}: not a growing embedding but {kind or 'something else'}")
     return Growth(root)
@@ -329,7 +326,7 @@ def require_growing(job: JobSpec) -> None:
 
 def prepared(job: JobSpec) -> Growth:
     """The growing embedding of a job, made if it is not there."""
-    require_apart(job.input_path, job.output_path, job.output.picture, job.output.report)
+    paths.require_apart(job.input_path, job.output_path, job.output.picture, job.output.report)
     root = job.output_path
     try:
         with understood(root / "zarr.json"):
@@ -338,15 +335,15 @@ def prepared(job: JobSpec) -> Growth:
         if not (root / CURRENT).is_file() or not (root / "versions").is_dir():
             raise
         about = {"bigembed": KIND, "format": manifests.FORMAT}  # (its own file is damaged, or gone)
-        write_json(root / "zarr.json", {"attributes": about, "node_type": "group", "zarr_format": 3})
+        files.write_json(root / "zarr.json", {"attributes": about, "node_type": "group", "zarr_format": 3})
     return Growth(root)
 
 
-def model_digest(path: AnyPath) -> str:
+def model_digest(path: paths.AnyPath) -> str:
     """Digest of a saved model: of its files and parameters, not of how long it took to make them."""
     run = Run(path, kind="model")
     stages = {name: run.manifest(name) for name in run.published()}
-    return digest_of({name: [found.files, found.parameters] for name, found in stages.items()})
+    return files.digest_of({name: [found.files, found.parameters] for name, found in stages.items()})
 
 
 # --------------------------------------------------------------------------------------------------------- session
@@ -354,7 +351,7 @@ def model_digest(path: AnyPath) -> str:
 
 
 @contextmanager
-def growing(job: JobSpec, options: RunOptions | None) -> Iterator[tuple[Growth, Reporter, Lock]]:
+def growing(job: JobSpec, options: RunOptions | None) -> Iterator[tuple[Growth, Reporter, locks.Lock]]:
     """Around a job on a growing embedding, which it holds."""
     with session(job.output_path, options, job.method.name, job.output.scratch) as command:
         require_growing(job)

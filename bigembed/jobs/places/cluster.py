@@ -12,12 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from bigembed.errors import ClusterError, JobError
-from bigembed.jobs.places.cluster_table import ClusterTable, address_problems
-from bigembed.jobs.places.embedded import EMBEDDED, client_security, machine_memory
-from bigembed.jobs.places.inflight import ClientExecutor
+from bigembed.jobs.places import client_executor, cluster_table, embedded, slurm, worker_monitor
 from bigembed.jobs.places.place import START_TIMEOUT, Place, PlaceKind, closed, settings
-from bigembed.jobs.places.slurm import SLURM
-from bigembed.jobs.places.worker_monitor import WorkerMonitor
 from bigembed.runtime.executors import LocalPool
 from bigembed.runtime.runtime import runtime_now
 
@@ -25,17 +21,17 @@ from bigembed.runtime.runtime import runtime_now
 # A Dask cluster that runs already; its own limits hold.
 
 
-def remote(table: ClusterTable, stack: ExitStack) -> Place:
+def remote(table: cluster_table.ClusterTable, stack: ExitStack) -> Place:
     """A running cluster; its own limits hold."""
     import dask
     from distributed import Client
     from distributed.utils import silence_logging_cmgr
 
-    if problems := address_problems(table.address):
+    if problems := cluster_table.address_problems(table.address):
         raise JobError("; ".join(problems))
     stack.enter_context(dask.config.set(settings(table)))
     stack.enter_context(silence_logging_cmgr(logging.CRITICAL))  # (on streams: what it says is in the job's own log)
-    security = client_security(table)
+    security = embedded.client_security(table)
     timeout = min(table.patience, START_TIMEOUT)
     try:
         client = Client(table.address, security=security, timeout=timeout, set_as_default=True)
@@ -51,8 +47,8 @@ def remote(table: ClusterTable, stack: ExitStack) -> Place:
     limit = min([*limits, *([table.memory] if table.memory else [])], default=None)
     count = sum(int(worker["nthreads"]) for worker in workers.values())
     threads = max(int(worker["nthreads"]) for worker in workers.values())
-    monitor = WorkerMonitor(client, table.frozen_timeout, runtime_now().observer)
-    run = ClientExecutor(client, table.patience, monitor=monitor)
+    monitor = worker_monitor.WorkerMonitor(client, table.frozen_timeout, runtime_now().observer)
+    run = client_executor.ClientExecutor(client, table.patience, monitor=monitor)
     pids = _local_pids(client, monitor)
     return Place("remote", run, count, limit // threads if limit else None, client, pids, monitor)
 
@@ -68,7 +64,7 @@ def _await_workers(client: Any, count: int, timeout: float) -> None:
         ) from error
 
 
-def _local_pids(client: Any, monitor: WorkerMonitor) -> dict[str, int]:
+def _local_pids(client: Any, monitor: worker_monitor.WorkerMonitor) -> dict[str, int]:
     """Scheduler and workers that run on this machine."""
     here = (os.uname().nodename, _boot())
     workers = monitor.awaited(lambda: client.run(_who, on_error="ignore", asynchronous=True))
@@ -98,19 +94,19 @@ SMALL_BYTES, SMALL_ROWS = 64 << 20, 20_000
 """Input below both of which a job that names no cluster runs in this process."""
 KINDS: Mapping[str, PlaceKind] = {
     "process": PlaceKind("in this process", inside=True, more="A larger machine is needed"),
-    "embedded": EMBEDDED,
+    "embedded": embedded.EMBEDDED,
     "remote": PlaceKind(
         "{workers} workers of a running cluster",
         remote,
         planned=False,
         more="Start workers with --memory-limit {mib}MiB or more",
     ),
-    "slurm": SLURM,
+    "slurm": slurm.SLURM,
 }
 """The kinds of places, by the name that records have."""
 
 
-def choose(table: ClusterTable, shape: tuple[int, int], nbytes: int) -> str:
+def choose(table: cluster_table.ClusterTable, shape: tuple[int, int], nbytes: int) -> str:
     """Which kind of place a job on rows of this shape gets."""
     if table.address:
         return "remote"
@@ -121,18 +117,18 @@ def choose(table: ClusterTable, shape: tuple[int, int], nbytes: int) -> str:
 
 
 @contextmanager
-def cluster(table: ClusterTable, kind: str) -> Iterator[Place]:
+def cluster(table: cluster_table.ClusterTable, kind: str) -> Iterator[Place]:
     """The place of this kind, closed at the end. The observer of the runtime hears of workers that are frozen."""
     start = KINDS[kind].start
     if start is None:
-        yield Place(kind, LocalPool(), 1, machine_memory())
+        yield Place(kind, LocalPool(), 1, embedded.machine_memory())
         return
     with ExitStack() as stack:
         yield start(table, stack)
 
 
 @contextmanager
-def known_place(table: ClusterTable) -> Iterator[Place | None]:
+def known_place(table: cluster_table.ClusterTable) -> Iterator[Place | None]:
     """The running cluster, where a plan has to ask it for its workers; None where the table says all of a place."""
     if table.address and not (table.workers and table.memory):
         with cluster(table, "remote") as place:

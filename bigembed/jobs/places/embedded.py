@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from bigembed.errors import ClusterError, JobError, OpenClusterWarning
+from bigembed.jobs.places.client_executor import ClientExecutor
 from bigembed.jobs.places.cluster_table import ClusterTable
-from bigembed.jobs.places.inflight import ClientExecutor
 from bigembed.jobs.places.place import MMAPPED, START_TIMEOUT, TRIMMED, Place, PlaceKind, closed, settings
 from bigembed.jobs.places.preload import ERRORS
 from bigembed.jobs.places.worker_monitor import WorkerMonitor

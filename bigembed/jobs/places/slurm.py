@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from bigembed.errors import ClusterError, JobError, needed
+from bigembed.jobs.places.client_executor import ClientExecutor
 from bigembed.jobs.places.cluster_table import ClusterTable
-from bigembed.jobs.places.inflight import ClientExecutor
 from bigembed.jobs.places.place import Place, PlaceKind, closed, settings
 from bigembed.jobs.places.worker_monitor import WorkerMonitor
 from bigembed.runtime.runtime import no_progress, runtime_now

@@ -29,21 +29,17 @@ TICK = 1.0
 
 
 @dataclass
-class Sign:
-    """The last sign of life of a worker."""
+class WorkerState:
+    """What is known of a worker: its last heartbeat, and for how long it has been silent since."""
 
-    seen: float
-    """The scheduler's time of its last heartbeat."""
+    heartbeat: float
+    """The scheduler's time of it."""
     silence: float = 0.0
     """Seconds watched since then without another."""
-    used: float | None = None
+    cpu_seconds: float | None = None
     """Processor time that its process had used."""
     reported: str = ""
     """Since when it is silent, as it was reported."""
-
-
-def nothing() -> None:
-    """Do nothing."""
 
 
 class WorkerMonitor:
@@ -56,7 +52,7 @@ class WorkerMonitor:
     def __init__(self, client: Any, timeout: float, observer: Observer = silent) -> None:
         self.client, self.timeout, self.observer = client, timeout, observer
         self.interval = min(LOOK, timeout / (2 * REPORT_AFTER))
-        self.signs: dict[str, Sign] = {}
+        self.workers: dict[str, WorkerState] = {}
         self.looked = time.monotonic()
 
     def look(self) -> None:
@@ -67,19 +63,19 @@ class WorkerMonitor:
         self.looked = time.monotonic()
         try:
             seen = self._heartbeats()
-        except OSError:  # (a timeout is one; the tasks in flight notice a scheduler that is gone)
+        except OSError:  # (a timeout is one; who waits for tasks notices a scheduler that is gone)
             return
-        for gone in self.signs.keys() - seen.keys():
-            if (sign := self.signs.pop(gone)).reported and sign.silence >= 0:
-                self._tell(gone, "gone", sign, f"worker {gone} is gone")
+        for gone in self.workers.keys() - seen.keys():
+            if (state := self.workers.pop(gone)).reported and state.silence >= 0:
+                self._report(gone, "gone", state, f"worker {gone} is gone")
         counted = passed if passed < self.interval + 2 * TICK else self.interval
         for worker, heartbeat in seen.items():
             self._judge(worker, heartbeat, counted)
 
-    def awaited(self, work: Callable[[], Coroutine[Any, Any, Any]], meanwhile: Callable[[], None] = nothing) -> Any:
+    def awaited(self, work: Callable[[], Coroutine[Any, Any, Any]], meanwhile: Callable[[], None] | None = None) -> Any:
         """The result of what asks workers, who may be frozen and never answer: looked at meanwhile.
 
-        ``meanwhile``: called while nothing comes; what it raises ends the wait.
+        ``meanwhile``: called while nothing comes, instead of a look; what it raises ends the wait.
         """
         future = asyncio.run_coroutine_threadsafe(work(), self.client.loop.asyncio_loop)
         try:
@@ -89,41 +85,41 @@ class WorkerMonitor:
                 except Late:
                     if future.done():
                         raise
-                meanwhile()
-                self.look()
+                (meanwhile or self.look)()
         except BaseException:
             future.cancel()
             raise
 
     def _judge(self, worker: str, heartbeat: float, passed: float) -> None:
-        sign = self.signs.setdefault(worker, Sign(heartbeat))
-        if heartbeat != sign.seen:
-            self._alive(worker, sign)
-            self.signs[worker] = Sign(heartbeat)
+        state = self.workers.setdefault(worker, WorkerState(heartbeat))
+        if heartbeat != state.heartbeat:
+            self._alive(worker, state)
+            self.workers[worker] = WorkerState(heartbeat)
             return
-        sign.silence += passed
-        if sign.silence < self.timeout / REPORT_AFTER / 2:
+        state.silence += passed
+        if state.silence < self.timeout / REPORT_AFTER / 2:
             return
         used = self._used(worker)
-        if used is not None and used != sign.used:
-            self._alive(worker, sign)
-            sign.used, sign.silence, sign.reported = used, self.timeout / REPORT_AFTER / 2, ""
-        elif sign.silence >= self.timeout:
-            self._give_up(worker, sign)
-        elif sign.silence >= self.timeout / REPORT_AFTER and not sign.reported:
-            sign.reported = moment(time.time() - sign.silence)
-            message = f"worker {worker}: no sign of life since {sign.reported} (neither heartbeat nor processor time); "
-            self._tell(worker, "silent", sign, message + f"it is given up after {self.timeout:g} s")
+        if used is not None and used != state.cpu_seconds:
+            self._alive(worker, state)
+            state.cpu_seconds, state.silence, state.reported = used, self.timeout / REPORT_AFTER / 2, ""
+        elif state.silence >= self.timeout:
+            self._give_up(worker, state)
+        elif state.silence >= self.timeout / REPORT_AFTER and not state.reported:
+            state.reported = moment(time.time() - state.silence)
+            message = f"no sign of life since {state.reported} (neither heartbeat nor processor time)"
+            until = f"it is given up after {self.timeout:g} s"
+            self._report(worker, "silent", state, f"worker {worker}: {message}; {until}")
 
-    def _alive(self, worker: str, sign: Sign) -> None:
-        if sign.reported:
-            self._tell(worker, "back", sign, f"worker {worker} is back")
+    def _alive(self, worker: str, state: WorkerState) -> None:
+        if state.reported:
+            self._report(worker, "back", state, f"worker {worker} is back")
 
-    def _give_up(self, worker: str, sign: Sign) -> None:
-        sign.reported = sign.reported or moment(time.time() - sign.silence)
-        message = f"worker {worker} gave no sign of life for {self.timeout:g} s, since {sign.reported}: given up; "
-        self._tell(worker, "given up", sign, message + "its tasks go to others")
-        sign.silence = -RESTART  # (asked again if that does not help)
+    def _give_up(self, worker: str, state: WorkerState) -> None:
+        state.reported = state.reported or moment(time.time() - state.silence)
+        message = f"worker {worker} gave no sign of life for {self.timeout:g} s, since {state.reported}: given up; "
+        self._report(worker, "given up", state, message + "its tasks go to others")
+        state.silence = -RESTART  # (asked again if that does not help)
         asked = {"workers": [worker], "timeout": RESTART, "wait_for_workers": False, "on_error": "return"}
         self._ask(self.client.scheduler.restart_workers, **asked, stimulus_id=f"frozen-{time.time()}")
 
@@ -144,8 +140,8 @@ class WorkerMonitor:
         """Ask the scheduler without waiting for its answer."""
         asyncio.run_coroutine_threadsafe(what(**named), self.client.loop.asyncio_loop)
 
-    def _tell(self, worker: str, state: str, sign: Sign, message: str) -> None:
-        results = {"worker": worker, "state": state, "since": sign.reported}
+    def _report(self, worker: str, what: str, state: WorkerState, message: str) -> None:
+        results = {"worker": worker, "state": what, "since": state.reported}
         self.observer(Event("worker", "", results=results, message=message))
 
 

@@ -13,7 +13,7 @@ from bigembed.errors import PlanError
 from bigembed.estimator.judged import ROWS, SAMPLES
 from bigembed.jobs.identity import ids_cost
 from bigembed.jobs.inputs import Input
-from bigembed.jobs.job import ALIGNED, JobSpec
+from bigembed.jobs.job import JobSpec
 from bigembed.jobs.parameters import methods_of
 from bigembed.jobs.places.cluster import KINDS
 from bigembed.jobs.places.embedded import machine_memory
@@ -98,7 +98,7 @@ class Plan:
     @property
     def compilation(self) -> float:
         """Seconds that compiling takes at first use, beside the planned ones; 0 where all of it was done before."""
-        todo = [(name, cost) for name, cost in self.stages if name not in self.published and not self.bare]
+        todo = [] if self.bare else self._todo()
         return compilation_seconds(self.method, todo, few=self.shape[0] <= UNCOMPILED_ROWS)
 
     @property
@@ -109,7 +109,11 @@ class Plan:
     @property
     def peaks(self) -> Peaks:
         """What the processes hold at the most, in the stages that are still to do."""
-        return Peaks(self.resources, [cost for name, cost in self.stages if name not in self.published])
+        return Peaks(self.resources, [cost for _, cost in self._todo()])
+
+    def _todo(self) -> list[tuple[str, Cost]]:
+        """The stages that are not there yet."""
+        return [(name, cost) for name, cost in self.stages if name not in self.published]
 
     @property
     def stage_memory(self) -> dict[str, dict[str, int]]:
@@ -155,45 +159,29 @@ class Plan:
 
     def as_dict(self) -> dict[str, Any]:
         """For ``--json`` and for the record of a run."""
-        return {
-            "input": self.input,
-            "output": self.output,
-            "shape": self.shape,
-            "dtype": self.dtype,
+        seconds = self.stage_seconds
+        own = {name: getattr(self, name) for name in ("input", "output", "shape", "dtype", "published", "damaged")}
+        own |= {name: getattr(self, name) for name in ("disk_peak", "memory", "seconds", "compilation")}
+        own |= {name: getattr(self, name) for name in ("advice", "notes", "without_descent")}
+        return own | {
             "place": asdict(self.resources),
-            "stages": [
-                {"name": name, **asdict(cost), "seconds": self.stage_seconds.get(name)} for name, cost in self.costs
-            ],
-            "published": self.published,
-            "damaged": self.damaged,
+            "stages": [{"name": name, **asdict(cost), "seconds": seconds.get(name)} for name, cost in self.costs],
             "passes": self.total("passes"),
-            "read": int(self.total("read")),
-            "write": int(self.total("write")),
-            "exchanged": int(self.total("exchanged")),
-            "disk": int(self.total("disk")),
-            "disk_peak": self.disk_peak,
+            **{name: int(self.total(name)) for name in ("read", "write", "exchanged", "disk")},
             "free_disk": None if self.free_disk == UNLIMITED else self.free_disk,
-            "memory": self.memory,
-            "seconds": self.seconds,
-            "compilation": self.compilation,
             "rates": None if self.rates is None else asdict(self.rates),
             "problems": self.problems(),
-            "advice": self.advice,
-            "notes": self.notes,
-            "without_descent": self.without_descent,
             "vectors": self.peaks.vectors,
         }
 
     def _memory_problems(self) -> list[str]:
         given, peaks, out = self.resources, self.peaks, []
-        todo = [(name, cost) for name, cost in self.stages if name not in self.published]
-        heaviest = max(todo, key=lambda item: item[1].memory, default=("", Cost()))
+        heaviest = max(self._todo(), key=lambda item: item[1].memory, default=("", Cost()))
         if given.memory_limit is not None and peaks.worker > TERMINATE * given.memory_limit:
             need = int(peaks.worker / TERMINATE) + (1 << 20)
             out.append(
-                f"a worker would hold {size(peaks.worker)} (stage {heaviest[0]!r}; "
-                f"{size(given.worker)} of it the bare process) and may hold "
-                f"{size(TERMINATE * given.memory_limit)} of its limit "
+                f"a worker would hold {size(peaks.worker)} (stage {heaviest[0]!r}; {size(given.worker)} of it the bare "
+                f"process) and may hold {size(TERMINATE * given.memory_limit)} of its limit "
                 f"{size(given.memory_limit)}. {self._proposal(need)}"
             )
         if given.of.local:
@@ -205,16 +193,15 @@ class Plan:
                 )
             if peaks.total > machine:
                 fitting = peaks.fitting(machine, peaks.worker)
-                advice = (
-                    f"[cluster] workers = {fitting} fit" if fitting > 0 else "a larger machine, or a cluster, is needed"
-                )
+                fewer = f"[cluster] workers = {fitting} fit"
+                advice = fewer if fitting > 0 else "a larger machine, or a cluster, is needed"
                 out.append(
                     f"all processes would hold {size(peaks.total)} of the {size(machine)} of this machine; {advice}"
                 )
         return out
 
     def _proposal(self, need: int) -> str:
-        more = self.resources.of.more.format(mib=_ceil_mib(need))
+        more = self.resources.of.more.format(mib=-(-need // (1 << 20)))
         if not self.resources.of.local:
             return more
         fitting = self.peaks.fitting(machine_memory(), need)
@@ -248,40 +235,28 @@ class Plan:
         ]
 
 
-def bare_plan(
-    job: JobSpec, rows: Input, place: Place | None, runs: Iterable[Run], calibrate: bool = False
-) -> Plan:
+def bare_plan(job: JobSpec, rows: Input, place: Place | None, runs: Iterable[Run], calibrate: bool = False) -> Plan:
     """Where a job will run, before its stages are costed; they are listed by now, so that their modules are loaded.
 
     ``runs``: what it left when it was stopped before.
     """
-    folder = nearest_folder(job.output_path)
+    folder, picture = nearest_folder(job.output_path), job.output.picture is not None
     speed = rates(folder, calibrate)
-    picture, compiled = job.output.picture is not None, rows.shape[0] > UNCOMPILED_ROWS
-    bare = loads_no_numba(job, rows)
-    where = resources_of(job.cluster, rows.shape, rows.nbytes, place, picture, compiled and not bare, calibrate, bare)
+    plain = not (job.steps or rows.rows.sparse) and ROWS * SAMPLES * rows.shape[1] < LOADED
+    bare = plain and not any(method(name).compiles for name in methods_of(job))  # (nor does the judgement of its maps)
+    compiled = rows.shape[0] > UNCOMPILED_ROWS and not bare
+    where = resources_of(job.cluster, rows.shape, rows.nbytes, place, picture, compiled, calibrate, bare)
     given = str(rows.path), str(job.output_path), rows.shape, str(rows.dtype)
     scratch, left = job.output.scratch, remains(runs, job.output.scratch)
     known: dict[str, Any] = {"method": job.method.name, "bare": bare, "scratch": scratch, "remains": left}
     return Plan(*given, where, (), (), free_bytes(folder), speed, **known)
 
 
-def loads_no_numba(job: JobSpec, rows: Input) -> bool:
-    """Whether no task of a job calls compiled functions: neither its methods do, nor the judgement of their maps."""
-    plain = not (job.steps or rows.rows.sparse) and ROWS * SAMPLES * rows.shape[1] < LOADED
-    return plain and not any(method(name).compiles for name in methods_of(job))
-
-
 def need_libraries(job: JobSpec) -> None:
     """MissingExtraError if the job needs a library that is not installed."""
     if job.output.table is not None:
         check_table(job.output.table)
-    paths = [
-        job.input.path,
-        job.input.distances,
-        *(getattr(job.input, name) for name in ALIGNED),
-        *vars(job.output).values(),
-    ]
+    paths = [job.input.path, job.input.distances, *job.aligned.values(), *vars(job.output).values()]
     if any(path is not None and is_url(path) for path in paths):
         library()
     if job.cluster.manager:
@@ -290,8 +265,7 @@ def need_libraries(job: JobSpec) -> None:
 
 def costs_of(job: JobSpec, rows: Input, stages: Iterable[Stage]) -> list[tuple[str, Cost]]:
     """Of the stages of the method, and of what the job does before and after them."""
-    costs = [(stage.name, stage.cost) for stage in stages]
-    costs = [*input_costs(rows), *costs]
+    costs = [*input_costs(rows), *((stage.name, stage.cost) for stage in stages)]
     if job.output.model is not None:
         stored = sum(cost.disk for _, cost in costs)
         costs.append(("model", Cost(read=stored, write=stored, disk=stored)))
@@ -312,7 +286,3 @@ def input_costs(rows: Input) -> list[tuple[str, Cost]]:
         block = rows.loading + 2 * min(rows.nbytes, 64 << 20)
         costs.append(("input", Cost(write=rows.nbytes, disk=rows.nbytes, memory=block)))
     return costs
-
-
-def _ceil_mib(count: int) -> int:
-    return -(-count // (1 << 20))

@@ -5,8 +5,10 @@ whole.
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ import numpy as np
 from bigembed.jobs.units import padded, size
 from bigembed.maps.kernels import BINARY
 from bigembed.plotting.vector import number
-from bigembed.quality.neighborhoods import FAITHFUL, with_error
+from bigembed.quality.neighborhoods import FAITHFUL, FIGURES, with_error
 from bigembed.runtime.blocks import Array
 
 # -------------------------------------------------------------------------------------------------------- glossary
@@ -27,76 +29,12 @@ ONE = ("component_sizes", "filled_rows", "parts")
 SHOWN = 6
 """Entries of a list that are written out."""
 
-MEANING: Mapping[str, tuple[str, str]] = {
-    "steps": ("Step before the map", "What the rows went through, in this order."),
-    "converged": ("Converged", "Whether every wanted pair reached its tolerance before the limit of passes."),
-    "passes": ("Passes", "How often the rows (in a solve: the sparse matrix) were read from end to end."),
-    "iterations": ("Iterations", "Steps of the solver or of the descent."),
-    "bytes_moved": ("Bytes moved in the solve", "Parts of vectors that went from one block to another."),
-    "recall": ("Recall of the graph", "Share of true nearest neighbors found, measured against all rows on a sample."),
-    "components": ("Components of the graph", "Connected parts. Coordinates of different parts are not comparable."),
-    "component_sizes": ("Rows of each component", "Largest first."),
-    "parts": ("Components with their own coordinates", "The rows of the others have those of their nearest row."),
-    "filled_rows": (
-        "Rows placed by their nearest row",
-        "Rows outside the components that were solved, islands among them: they have the coordinates of another row.",
-    ),
-    "repeated_rows": ("Rows that repeat another one", "They have its coordinates: one point of the picture."),
-    "near_duplicates": ("Rows that nearly repeat others", "Their k nearest rows are within 1 % of the usual distance."),
-    "bridges": ("Bridges", "Edges that join components though no rows are neighbors there."),
-    "n_components": ("Number of coordinates", "Chosen by the eigenvalues."),
-    "dimension": ("Intrinsic dimension", "In how many directions the rows extend: two estimates, by their neighbors."),
-    "t": ("Diffusion time t", "Coordinates are eigenvectors times λ to the power t."),
-    "solver": ("Solver", "The algorithm that was taken for this shape."),
-    "residual": (
-        "Largest residual",
-        "‖Av − λv‖ of the worst pair: small against the gap, the vector is to be trusted.",
-    ),
-    "gap": ("Gap after the last pair", "Distance to the next eigenvalue: where it is tiny, the last vectors can turn."),
-    "orthogonality": ("Loss of orthogonality", "‖VᵀV − I‖ of the vectors; rounding is near 1e−15."),
-    "rank": ("Rank", "Independent directions that were found."),
-    "epsilon": ("Scale ε", "Of the kernel, in squared units of the rows."),
-    "kernel_nonnegative": ("Kernel is nonnegative", "Whether ε was proved to be large enough for that."),
-    "explained": ("Variance explained", "Share of the variance of the rows that the coordinates keep."),
-    "relative_error": ("Relative error", "‖A − WH‖ / ‖A‖ of the factors, or of the kernel that they stand for."),
-    "empty_components": ("Empty components", "Factors that are zero throughout: fewer would do as well."),
-    "careful_steps": ("Careful steps", "Steps that were shortened because the error would have grown."),
-    "classes": ("Classes", "Different labels."),
-    "clusters": ("Clusters", "What k-means found of the coordinates, the largest cluster first."),
-    "class_sizes": ("Rows of each class", "In the order of the labels."),
-    "missing_labels": ("Rows without a label", "They were left out of the fit and have coordinates."),
-    "shrinkage": ("Shrinkage", "Weight of the round covariance in the one within the classes."),
-    "landmarks": ("Landmarks", "Rows that stand for the rest."),
-    "n_landmarks": ("Landmarks", "Rows that stand for the rest."),
-    "far_rows": ("Rows far from every landmark", "They have the coordinates of their nearest landmark."),
-    "negative_eigenvalues": ("Negative eigenvalues", "Parts of the distances that no flat space can hold."),
-    "reason": ("The solver ended", "Why it stopped."),
-    "advice": ("Advice", ""),
-    "seed": ("Seed", "Of all random choices; the same seed makes the same bytes."),
-    "stress": ("Stress", "Distances on the map against those that it was made from; 0 is a perfect map."),
-    "negative": ("Negative share", "Of the spectrum: distances that no flat space can hold."),
-}
-
-CATEGORIES: Mapping[str, tuple[str, str]] = {
-    "failed": ("The run failed", "bad"),
-    "unfinished": ("The run is not finished", "bad"),
-    "superseded": ("Results of other parameters or rows are left out", "bad"),
-    "older": ("The rows were written anew since", "warn"),
-    "running": ("The run is going on", "warn"),
-    "damaged": ("Stored data are damaged", "bad"),
-    "convergence": ("The solver stopped early", "warn"),
-    "recall": ("True neighbors are missing from the graph", "warn"),
-    "components": ("The data fall into separate parts", "warn"),
-    "localized": ("Single rows carry a coordinate, or are all but cut off", "warn"),
-    "map": ("The map as a whole is doubtful", "warn"),
-    "separation": ("Coordinates may be turned among themselves", "warn"),
-    "harmonic": ("Coordinates that repeat earlier ones", "warn"),
-    "degenerate": ("The result is degenerate in part", "warn"),
-    "missing": ("Rows without coordinates", "warn"),
-    "memory": ("More memory was used than planned", "warn"),
-    "other": ("Said during the run", "warn"),
-}
-"""Kinds of warnings, the worst first: what to call each, and how it looks."""
+_WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))
+MEANING: Mapping[str, tuple[str, str]] = _WORDS["entries"]
+"""What entries of a certificate are called, and what they mean."""
+CATEGORIES: Mapping[str, tuple[str, str]] = _WORDS["warnings"]
+"""Kinds of warnings, the worst first: what each is called, and how it looks."""
+SCALES: Mapping[str, str] = _WORDS["scales"]
 
 
 @dataclass(frozen=True)
@@ -217,11 +155,6 @@ def _estimate(value: float | None, error: float | None) -> str:
     return f"{value:.{digits}f}" + ("" if error is None else f" ± {error:.{digits}f}")
 
 
-SCALES: Mapping[str, str] = {
-    "adaptive": "K = exp(−r²/(ε s)), s = (ρ_i² + ρ_j²)/2, ρ the distance to the k-th neighbor: no row is cut off.",
-    "self-tuned": "K = exp(−r²/(ε s)), s = ρ_i ρ_j, ρ the distance to the k-th neighbor.",
-    "fixed": "K = exp(−r²/ε), one scale for all rows: those farther than ε from their neighbors are cut off.",
-}
 IN_WORDS: Mapping[str, Callable[[str, str, Mapping[str, Any]], list[Entry]]] = {
     "recall": _recall,
     "bandwidth": _bandwidth,
@@ -276,23 +209,6 @@ NAMED = 3
 """Rows named of a coordinate that few rows carry."""
 TURNED = 0.1
 """sin θ from which a coordinate may be turned, some six degrees."""
-
-FIGURES: Mapping[str, tuple[str, str]] = {
-    "preservation": ("Neighbors kept", "Share of the {k} nearest rows that are among the {k} nearest on the map."),
-    "trustworthiness": (
-        "Trustworthiness",
-        "Whether neighbors on the map are near in the data: 1 is perfect; intruders count by how far they are ranked.",
-    ),
-    "continuity": (
-        "Continuity",
-        "Whether neighbors in the data are near on the map: 1 is perfect; the lost ones count by how far they went.",
-    ),
-    "triplets": (
-        "Triplets in order",
-        "Of a row and two random others: whether the one that is nearer in the data is nearer on the map. The large "
-        "shape, not the neighborhoods.",
-    ),
-}
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from bigembed.errors import BigembedError
-from bigembed.jobs.report.figures import CATEGORIES, FIGURES, coordinate_lines, entries_of, map_figures, text_table
+from bigembed.jobs.report.figures import CATEGORIES, coordinate_lines, entries_of, map_figures, text_table
 from bigembed.jobs.units import duration, padded, size
+from bigembed.quality.neighborhoods import FIGURES
 from bigembed.stages.runs import Run
 from bigembed.store.arrays import read_array
 from bigembed.store.paths import UNLIMITED, at

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,7 +59,12 @@ def _own(summary: RunSummary) -> dict[str, list[str]]:
     elif state == "failed" and not summary.finished:
         out["failed"] = [str(error.get("message", "it ended with an error"))]
     elif not summary.finished:
-        out["unfinished"] = [_unfinished(summary, error)]
+        lines = summary.stages()
+        left = [line.name for line in lines if line.state == "not made"]
+        there = f"{len(lines) - len(left)} of {len(lines)} stages are there" if lines else "No stage is there yet"
+        then = f"; still to come: {', '.join(left)}" if left else ""
+        why = f"{error['message']}. " if error.get("message") else ""
+        out["unfinished"] = [f"{why}{there}{then}. Run the job again: it goes on from there"]
     for name, predicted, measured in summary.memory():
         if measured > predicted:
             out.setdefault("memory", []).append(
@@ -68,11 +72,8 @@ def _own(summary: RunSummary) -> dict[str, list[str]]:
                 "more room, and report it: the plan is meant to be an upper bound"
             )
     if summary.old:
-        out["superseded"] = [
-            "Not shown: "
-            + "; ".join(explanation(name, why) for name, why in summary.old.items())
-            + ". Run the job again"
-        ]
+        reasons = "; ".join(explanation(name, why) for name, why in summary.old.items())
+        out["superseded"] = [f"Not shown: {reasons}. Run the job again"]
     if any(line.flagged for line in summary.coordinates) and not any(summary.certificate.get("warnings", {}).values()):
         marked = ", ".join(str(line.number) for line in summary.coordinates if line.flagged)
         out["other"] = [f"Coordinates {marked}: see the amber cells of their table"]
@@ -80,15 +81,6 @@ def _own(summary: RunSummary) -> dict[str, list[str]]:
     if gone:
         out["damaged"] = [f"Published before, and gone now: {', '.join(gone)}. Run the job again to make them anew"]
     return out
-
-
-def _unfinished(summary: RunSummary, error: Mapping[str, Any]) -> str:
-    lines = summary.stages()
-    left = [line.name for line in lines if line.state == "not made"]
-    there = f"{len(lines) - len(left)} of {len(lines)} stages are there" if lines else "No stage is there yet"
-    then = f"; still to come: {', '.join(left)}" if left else ""
-    why = f"{error['message']}. " if error.get("message") else ""
-    return f"{why}{there}{then}. Run the job again: it goes on from there"
 
 
 # ------------------------------------------------------------------------------------------------------------ page
@@ -158,9 +150,9 @@ def write_report(
 
 def report_line(found: dict[str, Any]) -> str:
     """The outcome for people."""
-    kinds = found["warnings"]
-    said = "no warnings" if not kinds else f"{kinds} kind{'s' if kinds > 1 else ''} of warnings"
-    return f"{found['page']}: {found['points']:,} points, {size(found['bytes'])}, {said}; {found['seconds']:.1f} s"
+    count = found["warnings"]
+    kinds = "no warnings" if not count else f"{count} kind{'s' if count > 1 else ''} of warnings"
+    return f"{found['page']}: {found['points']:,} points, {size(found['bytes'])}, {kinds}; {found['seconds']:.1f} s"
 
 
 def render(summary: RunSummary, drawn: Map | None, title: str | None) -> str:
@@ -187,13 +179,8 @@ def filled(template: str, drawn: Map | None, **given: Any) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    environment = Environment(
-        loader=PackageLoader("bigembed.jobs.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = Environment(loader=PackageLoader("bigembed.jobs.report"), autoescape=True, undefined=StrictUndefined)
+    environment.trim_blocks = environment.lstrip_blocks = True
     environment.filters |= {"size": size, "seconds": duration, "shown": shown, "count": lambda value: f"{value:,}"}
     histogram = Markup(drawn.histogram) if drawn is not None and drawn.histogram else None
     return environment.get_template(template).render(map=drawn, histogram=histogram, **given)
@@ -224,8 +211,8 @@ def tiles(summary: RunSummary) -> list[tuple[str, str, str]]:
         found.append(("Variance kept", f"{100 * summary.certificate['explained']:.3g} %", "by the coordinates"))
     if "passes" in summary.certificate:
         converged = summary.certificate.get("converged")
-        said = "over the data" if converged is None else "converged" if converged else "not converged"
-        found.append(("Passes", shown(summary.certificate["passes"]), said))
+        end = "over the data" if converged is None else "converged" if converged else "not converged"
+        found.append(("Passes", shown(summary.certificate["passes"]), end))
     return found
 
 

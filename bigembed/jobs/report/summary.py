@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -33,7 +33,6 @@ from bigembed.stages.runs import Run
 from bigembed.stages.stage import Cost
 from bigembed.store import manifests
 from bigembed.store.arrays import read_array
-from bigembed.store.manifests import Manifest
 from bigembed.store.paths import AnyPath, at
 from bigembed.store.superseded import superseded
 
@@ -47,18 +46,20 @@ def job_file(job: Mapping[str, Any]) -> str:
     >>> job_file({"method": {"epsilon": None, "name": "pca"}, "input": {"path": "x.npy", "ids": None}})
     '[method]\\nname = "pca"\\nepsilon = "none"\\n\\n[input]\\npath = "x.npy"\\n'
     """
-    return tomli_w.dumps({name: _tables(name, values) for name, values in job.items()})
 
+    def table(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        first = {key: values[key] for key in ("name", "dataset") if key in values}
+        given = {**first, **values}.items()  # (of a method also what is explicitly none)
+        return {
+            key: "none" if value is None else value for key, value in given if value is not None or name == "method"
+        }
 
-def _tables(name: str, values: Any) -> Any:
-    return [_table(name, one) for one in values] if isinstance(values, list) else _table(name, values)
-
-
-def _table(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """What a table says, its name first; of a method also what is explicitly none."""
-    first = {key: values[key] for key in ("name", "dataset") if key in values}
-    said = {key: "none" if value is None and name == "method" else value for key, value in {**first, **values}.items()}
-    return {key: value for key, value in said.items() if value is not None}
+    return tomli_w.dumps(
+        {
+            name: [table(name, one) for one in values] if isinstance(values, list) else table(name, values)
+            for name, values in job.items()
+        }
+    )
 
 
 # -------------------------------------------------------------------------------------------------------- timeline
@@ -82,48 +83,40 @@ class StageLine:
     measured: int | None = None
 
 
-def stage_lines(root: AnyPath, record: Mapping[str, Any], status: Mapping[str, Any]) -> list[StageLine]:
+def stage_lines(run: Run, record: Mapping[str, Any], status: Mapping[str, Any]) -> list[StageLine]:
     """In the order in which they ran; of a run that was stopped, those planned; else those that are there."""
     plan = record.get("plan", {})
     planned = {one["name"]: one for one in plan.get("stages", [])}
     logged = {one["name"]: one for one in record.get("stages") or []}
-    published = Run(root).published()
+    published = run.published()
     # A step of a job that was stopped publishes nothing; before there is a stage, the rows are there.
-    stepped = [*status.get("finished_stages", []), *(["input"] if published else [])]
+    finished = [*status.get("finished_stages", []), *(["input"] if published else [])]
     lines: list[StageLine] = []
     start = 0.0
     for name in list(logged) or list(planned) or published:
-        line = _line(name, logged.get(name, {}), planned.get(name, {}), _made(root, name), name in stepped, start)
-        held = _held(planned[name], plan["place"]) if name in planned and "place" in plan else None
-        lines.append(replace(line, planned=held))
-        start += line.seconds
+        made, entry, asked = None, logged.get(name, {}), planned.get(name, {})
+        with suppress(DamagedError):  # (which is a warning of the page)
+            made = manifests.find(run.root, name)
+        took = None if made is None else made.measured.get("seconds")
+        reused = bool(entry.get("reused"))
+        computed = not reused and bool(entry or made or name in finished)
+        lines.append(
+            StageLine(
+                name,
+                "reused" if reused else "computed" if computed else "not made",
+                start,
+                float(entry.get("seconds") or took or 0.0) if computed else 0.0,
+                earlier=took if reused else None,
+                planned_seconds=entry.get("predicted_seconds", asked.get("seconds")),
+                planned=_planned_bytes(asked, plan["place"]) if asked and "place" in plan else None,
+                measured=entry.get("memory", {}).get("total") or None,
+            )
+        )
+        start += lines[-1].seconds
     return lines
 
 
-def _made(root: AnyPath, stage: str) -> Manifest | None:
-    with suppress(DamagedError):  # (said elsewhere)
-        return manifests.find(root, stage)
-    return None
-
-
-def _line(
-    name: str, logged: Mapping[str, Any], planned: Mapping[str, Any], made: Manifest | None, stepped: bool, start: float
-) -> StageLine:
-    took = None if made is None else made.measured.get("seconds")
-    reused = bool(logged.get("reused"))
-    computed = not reused and bool(logged or made or stepped)
-    return StageLine(
-        name,
-        "reused" if reused else "computed" if computed else "not made",
-        start,
-        float(logged.get("seconds") or took or 0.0) if computed else 0.0,
-        earlier=took if reused else None,
-        planned_seconds=logged.get("predicted_seconds", planned.get("seconds")),
-        measured=logged.get("memory", {}).get("total") or None,
-    )
-
-
-def _held(planned: Mapping[str, Any], place: Mapping[str, Any]) -> int:
+def _planned_bytes(planned: Mapping[str, Any], place: Mapping[str, Any]) -> int:
     """Bytes of all processes in a stage, by the plan's own arithmetic."""
     cost = Cost(**{name: value for name, value in planned.items() if name in Cost.__dataclass_fields__})
     return Peaks(Resources(**place), [cost]).total
@@ -189,15 +182,19 @@ class RunSummary:
     @cached_property
     def estimator(self) -> Any:
         """The estimator with its fitted attributes, None if the run does not have all that it needs."""
-        given = {key: value for key, value in self.job.get("method", {}).items() if key != "name"}
         if not self.method:
             return None
         try:
-            found = method(self.method)(**uncalled(given))
+            found = method(self.method)(**uncalled(self.given))
             found.adopt(self.run, certificate={})
         except (BigembedError, AttributeError, KeyError, OSError, TypeError, ValueError):  # (another version made it)
             return None
         return found
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The parameters that the job gives its method."""
+        return {key: value for key, value in self.job.get("method", {}).items() if key != "name"}
 
     @property
     def title(self) -> str:
@@ -222,7 +219,7 @@ class RunSummary:
 
     def parameters(self) -> list[tuple[str, str, bool, str]]:
         """Name, value, whether it was given, and meaning of every parameter of the method."""
-        given = {key: value for key, value in self.job.get("method", {}).items() if key != "name"}
+        given = self.given
         if self.method not in REGISTRY:
             return [(key, repr(value), True, "") for key, value in given.items()]
         kind = method(self.method)
@@ -237,9 +234,8 @@ class RunSummary:
         """The rows: where they lie, their shape, what is known of them."""
         plan, asked = self.record.get("plan", {}), self.job.get("input", {})
         lines = [Entry("Rows", plan["input"])] if "input" in plan else []
-        if self.shape:
-            n, d = self.shape
-            lines.append(Entry("Shape", f"{n:,} × {d:,} {plan.get('dtype', '')}".strip()))
+        if shape := self.shape:
+            lines.append(Entry("Shape", f"{shape[0]:,} × {shape[1]:,} {plan.get('dtype', '')}".strip()))
         lines += [Entry(key, shown(value)) for key, value in asked.items() if key != "path" and value is not None]
         known = self.certificate.get("input", {})
         return lines + [Entry(plain(key), shown(value)) for key, value in known.items() if key not in KNOWN]
@@ -266,9 +262,8 @@ class RunSummary:
         if self.record or not self.has("judgement"):
             return dict(self.record.get("certificate", {}))
         found: dict[str, Any] = {}
-        with suppress(BigembedError, KeyError, OSError):  # (stages of another method, or gone: said elsewhere)
-            asked = self.run.parameters("solve")
-            found = certificate(self.run, asked.get("tol", 0.0))
+        with suppress(BigembedError, KeyError, OSError):  # (stages of another method, or gone: a warning of the page)
+            found = certificate(self.run, self.run.parameters("solve").get("tol", 0.0))
         return judged_certificate(found, self.run) if found else {}
 
     @property
@@ -283,18 +278,18 @@ class RunSummary:
                 "No certificate was kept, so it is not known how far to trust the coordinates; bigembed certify "
                 "compares them with the rows"
             )
-        whole = {figure.name: figure.value for figure in self.figures}
-        whole_map = f" Trustworthiness of the map is {whole['Trustworthiness']}." if whole else ""
-        if not self.coordinates and not whole:
+        figures = {figure.name: figure.value for figure in self.figures}
+        trust = f" Trustworthiness of the map is {figures['Trustworthiness']}." if figures else ""
+        if self.coordinates:
             return (
-                "The checks that this method makes were passed. What the coordinates show of the rows is not among "
-                "them: bigembed certify compares the two"
+                "The solve met its tolerance. Each coordinate is carried by many rows, is distinct from the others, "
+                f"and is not a function of earlier ones.{trust}"
             )
-        if not self.coordinates:
-            return f"The checks that this method makes were passed, and the map was compared with the rows.{whole_map}"
+        if figures:
+            return f"The checks that this method makes were passed, and the map was compared with the rows.{trust}"
         return (
-            "The solve met its tolerance. Each coordinate is carried by many rows, is distinct from the others, and "
-            f"is not a function of earlier ones.{whole_map}"
+            "The checks that this method makes were passed. What the coordinates show of the rows is not among "
+            "them: bigembed certify compares the two"
         )
 
     @cached_property
@@ -356,13 +351,11 @@ class RunSummary:
         """The kernel sum over ε, its slope, and the ε that was chosen."""
         if not self.has("bandwidth"):
             return None
-        try:
-            curve = {
-                name: read_array(self.run.path("bandwidth", f"ksum_{name}")) for name in ("epsilon", "log_sum", "slope")
-            }
-        except BigembedError:
-            return None
-        return {**curve, "found": self.run.results("bandwidth")}
+        names, run = ("epsilon", "log_sum", "slope"), self.run
+        with suppress(BigembedError):
+            curve = {name: read_array(run.path("bandwidth", f"ksum_{name}")) for name in names}
+            return {**curve, "found": run.results("bandwidth")}
+        return None
 
     def versions(self) -> dict[str, str]:
         """Packages and their versions when the run was made."""
@@ -373,7 +366,7 @@ class RunSummary:
 
     def stages(self) -> list[StageLine]:
         """The timeline."""
-        return stage_lines(self.root, self.record, self.status)
+        return stage_lines(self.run, self.record, self.status)
 
     @property
     def seconds(self) -> float | None:

@@ -17,11 +17,11 @@ from bigembed.estimator.protocol import run_of
 from bigembed.jobs.identity import definition
 from bigembed.jobs.inputs import Input
 from bigembed.jobs.job import JobSpec
-from bigembed.jobs.report.figures import FIGURES
 from bigembed.jobs.report.map import Legend, Map, draw_map
 from bigembed.jobs.report.page import filled, refuse_page
 from bigembed.jobs.report.summary import RunSummary, job_file
 from bigembed.jobs.units import duration
+from bigembed.quality.neighborhoods import FIGURES
 from bigembed.store.files import write_json
 from bigembed.store.paths import AnyPath, at, put, require_apart
 

@@ -98,14 +98,14 @@ class TestClusterTable:
         assert mean + stagger <= walltime - min(60, walltime // 10)
 
     def test_the_command_line_leads_to_a_running_cluster_instead(self, monkeypatch):
-        from bigembed.jobs.arguments import Machines, Trust, cluster_of
+        from bigembed.jobs.arguments import Machines
 
         given = table(**QUEUE, partition="long").model_dump(exclude_unset=True)
-        found = cluster_of(given, Machines(scheduler="tls://host:1"), Trust())
+        found = Machines(scheduler="tls://host:1").cluster(given)
         assert (found.manager, found.partition, found.address, found.workers) == (None, None, "tls://host:1", 4)
-        assert cluster_of(given, Machines(workers=8), Trust()).workers == 8
+        assert Machines(workers=8).cluster(given).workers == 8
         with pytest.raises(JobError, match="multiple"):
-            cluster_of(given | {"workers_per_job": 2}, Machines(workers=7), Trust())
+            Machines(workers=7).cluster(given | {"workers_per_job": 2})
 
     def test_a_plan_needs_no_queue(self, tmp_path, monkeypatch):
         monkeypatch.setenv("PATH", str(tmp_path))
@@ -294,7 +294,7 @@ class TestWorkerMonitor:
         assert watched.told == []
         watched.passes(10)
         assert watched.told == [("a", "silent")]
-        assert watched.signs["a"].reported.endswith("Z")
+        assert watched.workers["a"].reported.endswith("Z")
         watched.passes(30)
         assert watched.told == [("a", "silent"), ("a", "given up")]
         assert watched.asked == [["a"]]

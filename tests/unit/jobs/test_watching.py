@@ -352,7 +352,7 @@ class TestStatus:
             run_job(read_job(write_job("n_components = 7")))
         assert read_status(root)["error"]["status"] == 2
         with monkeypatch.context() as patch:
-            patch.setattr("tests.unit.jobs.small_method.Small.fit", broken)
+            patch.setattr("tests.unit.jobs.small_method.Small._set_fitted", broken)
             with pytest.raises(ZeroDivisionError):
                 run_job(read_job(write_job("n_components = 3")))
         assert read_status(root)["error"] == {"status": 1, "kind": "ZeroDivisionError", "message": "oh"}

@@ -1,4 +1,4 @@
-"""Tasks in flight on a distributed client: a bounded number, repeated when their worker dies.
+"""Tasks on a distributed client: a bounded number at a time, repeated when their worker dies.
 
 One process hands them all out, at :data:`HANDED_OUT` seconds of its time for each. Where a call takes t seconds and
 there are N workers, several calls go as one task, so that it takes N times as long as handing it out: the workers then
@@ -12,6 +12,7 @@ import queue
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -35,75 +36,71 @@ TOGETHER = 64
 """Finished calls whose results are fetched together, and tasks of a message."""
 SEVERAL = 64
 """Calls of a task, at most."""
-PACED = 16
+AVERAGED = 16
 """Tasks over which the seconds of a call are averaged."""
 TICK = 1.0
 ANSWER = 5.0
 """Seconds at the least that a scheduler has to answer."""
 
 
-class Flight:
-    """One map: submits, collects, tries again, watches that there are workers.
+@dataclass
+class TaskMap:
+    """The calls of one map: handed out as tasks, fetched, tried again; meanwhile somebody sees that workers are there.
 
     A task that raises one of our own errors, or a programming error, would raise again: it is not repeated.
     """
 
-    def __init__(
-        self,
-        client: Any,
-        calls: Sequence[Callable[[], Any]],
-        label: str,
-        timeout: float,
-        progress: Progress,
-        why: Callable[[], str],
-        monitor: WorkerMonitor,
-        pace: dict[str, float] | None = None,
-    ) -> None:
-        self.client, self.calls, self.label = client, calls, label
-        self.timeout, self.progress, self.why, self.monitor = timeout, progress, why, monitor
-        self.results: list[Any] = [None] * len(calls)
-        self.attempts = [0] * len(calls)
-        """Times that each was handed out by itself."""
-        self.begun = 0
-        """Calls that were handed out once at least."""
-        self.flying: dict[Any, range] = {}
-        self.landed: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.ready: list[tuple[range, Any]] = []
-        self.done = 0
-        self.seen_worker = self.counted = time.monotonic()
-        self.workers = 0
-        self.pace: dict[str, float] = {} if pace is None else pace
-        """Seconds of a call, by label."""
+    client: Any
+    calls: Sequence[Callable[[], Any]]
+    label: str
+    timeout: float
+    progress: Progress
+    why: Callable[[], str]
+    monitor: WorkerMonitor
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Seconds of a call, by label."""
 
-    def land(self) -> list[Any]:
-        """All results, in the order of the calls."""
+    def __post_init__(self) -> None:
+        self.results: list[Any] = [None] * len(self.calls)
+        self.attempts = [0] * len(self.calls)
+        """Times that each was handed out by itself."""
+        self.begun = self.done = self.workers = 0
+        """Calls that were handed out once at least, and those with results; tasks that run at a time."""
+        self.pending: dict[Any, range] = {}
+        """The calls of each task that is handed out, by its future."""
+        self.arrived: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.finished: list[tuple[range, Any]] = []
+        """Tasks whose results are not fetched yet."""
+        self.seen_worker = self.counted = time.monotonic()
+
+    def run(self) -> list[Any]:
+        """Return all results, in the order of the calls."""
         try:
-            self.workers = max(1, self._workers())
-            self._fill()
+            self.workers = max(1, self._count_workers())
+            self._hand_out()
             while self.done < len(self.calls):
-                self._collect(self._arrivals())
+                self._collect(self._await_some())
             self.progress(self.label, self.done, len(self.calls))
             return self.results
         finally:
-            if self.flying and self.client.status == "running":
-                self.client.cancel(list(self.flying), force=True)
+            if self.pending and self.client.status == "running":
+                self.client.cancel(list(self.pending), force=True)
 
-    def _fill(self) -> None:
-        """As many in flight as there is room for: workers come and go, above all those of a queue."""
+    def _hand_out(self) -> None:
+        """Hand out as many tasks as there is room for: workers come and go, above all those of a queue."""
         now = time.monotonic()
         if now - self.counted > TICK and self.client.status == "running":
-            self.workers, self.counted = max(1, self._workers()), now
-        room = (A_WORKER if self.label in self.pace else 1) * self.workers - len(self.flying)
+            self.workers, self.counted = max(1, self._count_workers()), now
+        room = (A_WORKER if self.label in self.seconds else 1) * self.workers - len(self.pending)
         tasks: list[range] = []
         while len(tasks) < room and self.begun < len(self.calls):
-            left = len(self.calls) - self.begun
-            several = together(left, self.workers, self.pace.get(self.label))
+            several = calls_of_task(len(self.calls) - self.begun, self.workers, self.seconds.get(self.label))
             tasks.append(range(self.begun, self.begun + several))
             self.begun += several
         self._submit(tasks)
 
     def _submit(self, tasks: list[range]) -> None:
-        """Hand out tasks, many in one message."""
+        """Submit tasks, many in one message."""
         for task in (task for task in tasks if len(task) == 1):
             self.attempts[task[0]] += 1
         for start, stop in bounds(len(tasks), TOGETHER):
@@ -111,74 +108,70 @@ class Flight:
             keys = [f"{self.label}-{task[0]}-{uuid.uuid4().hex[:12]}" for task in some]
             work = [partial(run_calls, self.calls[task.start : task.stop]) for task in some]
             for task, future in zip(some, self.client.map(run_task, work, key=keys, pure=False), strict=True):
-                self.flying[future] = task
-                future.add_done_callback(self.landed.put)
+                self.pending[future] = task
+                future.add_done_callback(self.arrived.put)
 
-    def _arrivals(self) -> list[Any]:
-        """Futures that came in; waits for one at least, and watches the cluster meanwhile."""
+    def _await_some(self) -> list[Any]:
+        """Wait for one future at least, and return all that came in; the cluster is watched meanwhile."""
         while True:
             try:
-                arrived = [self.landed.get(timeout=TICK)]
+                arrived = [self.arrived.get(timeout=TICK)]
             except queue.Empty:
                 self._watch()
                 continue
-            while not self.landed.empty():
-                arrived.append(self.landed.get())
+            while not self.arrived.empty():
+                arrived.append(self.arrived.get())
             return arrived
 
     def _collect(self, arrived: list[Any]) -> None:
-        tasks = [self.flying.pop(future) for future in arrived]
-        self._fill()
+        tasks = [self.pending.pop(future) for future in arrived]
+        self._hand_out()
         self.monitor.look()
         for task, future in zip(tasks, arrived, strict=True):
             if future.status == "finished":
-                self.ready.append((task, future))
+                self.finished.append((task, future))
             else:
-                self._failed(task, future)
-        finished = sum(len(task) for task, _ in self.ready)
-        if finished >= TOGETHER or not self.flying or self.label not in self.pace:
+                self._try_again(task, future)
+        count = sum(len(task) for task, _ in self.finished)
+        if count >= TOGETHER or not self.pending or self.label not in self.seconds:
             self._fetch()
         self.seen_worker = time.monotonic()
-        self.progress(self.label, self.done + sum(len(task) for task, _ in self.ready), len(self.calls))
+        self.progress(self.label, self.done + sum(len(task) for task, _ in self.finished), len(self.calls))
 
     def _fetch(self) -> None:
-        """The results of the finished tasks, in one message: each message waits some milliseconds for its answer."""
-        ready, self.ready = self.ready, []
+        """Fetch the results of finished tasks in one message: each message waits some milliseconds for its answer."""
+        finished, self.finished = self.finished, []
         try:
-            futures = [future for _, future in ready]
+            futures = [future for _, future in finished]
             results = self.monitor.awaited(lambda: self.client.gather(futures, asynchronous=True), self._watch)
         except InterruptedRun:
             raise
         except Exception:
             # A worker died with its results, and a task that was repeated for them failed.
-            lost = [(task, future) for task, future in ready if future.status == "error"]
+            lost = [(task, future) for task, future in finished if future.status == "error"]
             if not lost:
                 raise
-            self.ready = [(task, future) for task, future in ready if future.status != "error"]
+            self.finished = [(task, future) for task, future in finished if future.status != "error"]
             for task, future in lost:
-                self._failed(task, future)
+                self._try_again(task, future)
             return
-        for (task, _), (found, seconds) in zip(ready, results, strict=True):
+        for (task, _), (found, seconds) in zip(finished, results, strict=True):
             self.results[task.start : task.stop] = found
             self.done += len(task)
-            before = self.pace.get(self.label, seconds / len(task))
-            self.pace[self.label] = before + (seconds / len(task) - before) / PACED
+            known = self.seconds.get(self.label, seconds / len(task))
+            self.seconds[self.label] = known + (seconds / len(task) - known) / AVERAGED
 
-    def _failed(self, task: range, future: Any) -> None:
-        """Try again what may go better the next time, each call by itself; raise the rest."""
+    def _try_again(self, task: range, future: Any) -> None:
+        """Submit again what may go better the next time, each call by itself; raise the error of the rest."""
         if self.client.status != "running":
-            raise InterruptedRun(
-                f"the scheduler at {self._address()} is gone. Finished stages are kept: run again when it is back"
-            )
+            raise self._interrupted("is gone", "is back")
         error = future.exception() if future.status == "error" else OSError("cancelled by the scheduler")
         name = f"task {task[0]}{f'–{task[-1]}' if len(task) > 1 else ''} of {self.label!r}"
         if type(error).__name__ == "KilledWorker":
-            message = (
-                f"{name} was given up: the workers that ran it died ({error}). "
-                "Mostly they were out of memory: give each more ([cluster] memory) and run again; finished "
-                "stages are kept"
-            )
-            raise ClusterError(message) from error
+            raise ClusterError(
+                f"{name} was given up: the workers that ran it died ({error}). Mostly they were out of memory: give "
+                "each more ([cluster] memory) and run again; finished stages are kept"
+            ) from error
         if type(error).__name__ in ("NoValidWorkerError", "NoWorkerError"):
             raise self._no_workers() from error
         passing = isinstance(error, (OSError, MemoryError)) and not isinstance(error, BigembedError)
@@ -195,25 +188,26 @@ class Flight:
         """Nothing came in for a while: is there anybody?"""
         now = time.monotonic()
         if self.client.status in ("closed", "closing"):
-            raise InterruptedRun(
-                f"the scheduler at {self._address()} is gone. Finished stages are kept: run again when it is back"
-            )
+            raise self._interrupted("is gone", "is back")
         self.monitor.look()
-        if self.client.status == "running" and self._workers():
+        if self.client.status == "running" and self._count_workers():
             self.seen_worker = now
         elif now - self.seen_worker > self.timeout:
             raise self._no_workers()
 
-    def _workers(self) -> int:
+    def _count_workers(self) -> int:
         """How many tasks run at a time, as the scheduler knows it; one that does not answer is gone."""
         try:
             wait = max(self.timeout, ANSWER)
             known = self.client.sync(self.client.scheduler.ncores, workers=None, callback_timeout=wait)
             return sum(known.values())
         except OSError as error:  # (a timeout is one)
-            raise InterruptedRun(
-                f"the scheduler at {self._address()} does not answer. Finished stages are kept: run again when it does"
-            ) from error
+            raise self._interrupted("does not answer", "does") from error
+
+    def _interrupted(self, what: str, then: str) -> InterruptedRun:
+        return InterruptedRun(
+            f"the scheduler at {self._address()} {what}. Finished stages are kept: run again when it {then}"
+        )
 
     def _no_workers(self) -> ClusterError:
         return ClusterError(
@@ -225,11 +219,11 @@ class Flight:
         return str(getattr(self.client.scheduler, "address", "?")) if self.client.scheduler else "?"
 
 
-def together(left: int, workers: int, seconds: float | None) -> int:
+def calls_of_task(left: int, workers: int, seconds: float | None) -> int:
     """How many of the calls that are ``left``, of so many seconds each (None: not known yet), to hand out as one task.
 
-    >>> together(4096, 2, 0.5), together(4096, 512, 0.5), together(4096, 1024, 0.5), together(10, 2, 0.001)
-    (1, 3, 2, 2)
+    >>> [calls_of_task(4096, workers, 0.5) for workers in (2, 512, 1024)], calls_of_task(10, 2, 0.001)
+    ([1, 3, 2], 2)
     """
     if seconds is None:
         return 1
@@ -268,12 +262,13 @@ class ClientExecutor:
     ) -> None:
         self.client, self.timeout, self.why, self.pool = client, timeout, why, pool
         self.monitor = monitor or WorkerMonitor(client, ClusterTable().frozen_timeout)
-        self.pace: dict[str, float] = {}
+        self.seconds: dict[str, float] = {}
+        """Seconds of a call, by label."""
 
     def run(self, calls: Sequence[Callable[[], Any]], label: str, progress: Progress | None = None) -> list[Any]:
         """Return the results of the calls, in their order."""
         given = self.client, calls, label, self.timeout, progress or no_progress
-        return Flight(*given, self.why, self.monitor, self.pace).land()
+        return TaskMap(*given, self.why, self.monitor, self.seconds).run()
 
     def free_memory(self) -> None:
         """Let the workers give back memory that they do not use."""
