@@ -2,152 +2,72 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
-from bigembed.errors import InputError
-from bigembed.estimator.graph_input import GraphShape, row_sums
+from bigembed.estimator.graph_input import GraphShape
 from bigembed.maps.coordinates import write_map
 from bigembed.maps.graph_judgement import map_judgement_stages
-from bigembed.maps.start import Scale, start_stage
+from bigembed.maps.map_stages import EdgeWeights, coordinates_stage, planned_edges, start_stages, weights_stage
 from bigembed.maps.tsne.descent import DescentOptions, charge_block, force_descent_stage, join_charges
 from bigembed.maps.tsne.field import STEP, Lattice, lattice_bytes, spacing_for
-from bigembed.maps.walk.spectral import Spectrum, components_stage, solve_stage
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, map_blocks
-from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, write_array
-from bigembed.store.matrix import StoredMatrix, write_values
+from bigembed.store.matrix import CSRBlock
 from bigembed.store.spaces import StoredSpace
 from bigembed.store.vector_space import tree_sum
 
 # ------------------------------------------------------------------------------------------------------ affinities
-# The stage of the joint probabilities of t-SNE on a stored graph, by row blocks: no process sees more than one.
 
 
-def affinities_stage(graph: GraphShape, edges: int, perplexity: float) -> Stage:
-    """``kernel/weights`` p_ij on the graph, and their row sums; Σ p_ij log p_ij among the results.
+@dataclass(frozen=True)
+class Affinities(EdgeWeights):
+    """The joint probabilities p_ij of t-SNE; of a user's weights W/ΣW."""
 
-    A user's weights W ≥ 0 are taken as they are: p = W/ΣW.
-    """
-    if graph.weighted:
-        parameters: dict[str, Any] = {"given": True}
-        inputs: tuple[str, ...] = ("weights",)
-    else:
-        parameters = {"perplexity": perplexity}
-        inputs = ("order", "graph") if graph.dense or graph.given else ("graph", "search")
+    perplexity: float
+    n: int
+    numbers: ClassVar = 5
+    operations: ClassVar = 30
 
-    block = min(graph.block, graph.n)
-    cost = Cost(
-        passes=2,
-        read=24 * edges,
-        write=4 * edges + 88 * graph.n,
-        disk=4 * edges + 8 * graph.n,
-        scratch=80 * graph.n,
-        memory=40 * (-(-edges // graph.n)) * block,
-        scalar_ops=30 * edges,
-    )
-    return Stage("kernel", inputs, parameters, partial(run_affinities, graph=graph, perplexity=perplexity), cost)
+    def scales(self, block: CSRBlock, ids: Array, reach: Array, last: Array, k: int) -> Array:
+        """Return ρ², id of the k-th neighbor, β, m and log Z of each row."""
+        from bigembed.maps.tsne.compiled import calibrate  # imports numba: only here
 
+        return calibrate(block.indptr, block.indices, block.data, ids, reach, last, self.perplexity)
 
-def run_affinities(context: Context, graph: GraphShape, perplexity: float) -> dict[str, Any]:
-    given = context.home.matrix(graph.stage, "given" if graph.weighted else "squared")
-    space, out = StoredSpace(given, context.exchange), context.path("")
-    if graph.weighted:
-        whole = tree_sum(space.sweep(mass_block, arguments=(given,)))
-        if not whole > 0:
-            raise InputError("the weights add up to 0: nothing attracts anything")
-        parts = space.sweep(given_block, arguments=(given, whole, out))
-    else:
-        lists = "" if graph.dense else context.of("graph" if graph.given else "search")
-        starts = read_array(context.of("graph", "starts"))
-        space.sweep(calibrate_block, writes=["scale"], posts=["scale"], arguments=(given, lists, starts, perplexity))
-        shared = (given, starts, out)
-        parts = space.sweep(joint_block, reads=["scale"], halos=["scale"], arguments=shared)
-    return {
-        "edges": sum(part[0] for part in parts),
-        "rows": list(given.rows),
-        "mass": float(tree_sum([part[1] for part in parts])),
-        "plogp": float(tree_sum([part[2] for part in parts])),
-    }
+    def weigh(self, block: CSRBlock, ids: Array, scales: Array) -> tuple[Array, float, float]:
+        """Return p_ij, Σ p and Σ p log p."""
+        from bigembed.maps.tsne.compiled import joint
 
+        return joint(block.indptr, block.indices, block.data, ids, scales, self.n)
 
-def calibrate_block(
-    b: int, distances: StoredMatrix, lists: str, starts: Array, perplexity: float
-) -> tuple[tuple[Array], None]:
-    """What the affinities of each row follow from; ``lists``: where its k-th neighbor is, empty where all are."""
-    from bigembed.maps.tsne.compiled import calibrate  # imports numba: only here
+    def unit(self, total: float, largest: float) -> float:
+        """Return ΣW."""
+        return total
 
-    block = distances.block(b)
-    ids = block.ids(b, starts)
-    count = len(block.indptr) - 1
-    reach, last = np.full(count, np.inf), np.zeros(count)
-    if lists:
-        reach = read_array(f"{lists}/rho_squared/{b}").astype(np.float64)
-        last = np.full(count, np.inf)  # (of a user's lists: of rows that are equally far all are in them)
-        if not lists.endswith("graph"):
-            last = read_array(f"{lists}/kappa/{b}").astype(np.float64)
-    return (calibrate(block.indptr, block.indices, block.data, ids, reach, last, perplexity),), None
+    def figures(self, weights: Array) -> tuple[float, float]:
+        """Return Σ p and Σ p log p."""
+        p = weights[weights > 0].astype(np.float64)
+        return float(p.sum()), float(p @ np.log(p))
 
-
-def joint_block(
-    b: int, scale: Array, halo: Array, distances: StoredMatrix, starts: Array, out: str
-) -> tuple[tuple[()], tuple[int, float, float]]:
-    """Write p_ij of one block and their row sums; edges, Σ p, Σ p log p."""
-    from bigembed.maps.tsne.compiled import joint
-
-    block = distances.block(b)
-    ids, scales = block.ids(b, starts), np.concatenate([scale, halo])
-    weights, mass, plogp = joint(block.indptr, block.indices, block.data, ids, scales, int(starts[-1]))
-    write_values(f"{out}weights", b, weights)
-    write_array(f"{out}degree/{b}", row_sums(block.indptr, weights))
-    return (), (len(weights), mass, plogp)
-
-
-def mass_block(b: int, given: StoredMatrix) -> tuple[tuple[()], float]:
-    """Σ W of one block, without the weights of rows to themselves."""
-    return (), float(without_own(b, given).sum())
-
-
-def given_block(b: int, given: StoredMatrix, whole: float, out: str) -> tuple[tuple[()], tuple[int, float, float]]:
-    """Write W/ΣW of one block and their row sums; edges, Σ p, Σ p log p."""
-    weights = (without_own(b, given) / whole).astype(np.float32)
-    write_values(f"{out}weights", b, weights)
-    write_array(f"{out}degree/{b}", row_sums(given.block(b).indptr, weights))
-    p = weights[weights > 0].astype(np.float64)
-    return (), (len(weights), float(p.sum()), float(p @ np.log(p)))
-
-
-def without_own(b: int, given: StoredMatrix) -> Array:
-    """Weights of one block, 0 of rows to themselves."""
-    block = given.block(b)
-    return np.where(block.indices == block.row, 0.0, block.data)
+    def results(self, figures: list[tuple[float, float]], k: int | None) -> dict[str, Any]:
+        """Return Σ p and Σ p log p of all blocks."""
+        mass, plogp = (float(tree_sum([part[i] for part in figures])) for i in range(2))
+        return {"mass": mass, "plogp": plogp}
 
 
 # ----------------------------------------------------------------------------------------------------- coordinates
 # The stage that makes a map of its points, with the field of all rows.
 
 
-def coordinates_stage(graph: GraphShape, m: int, dof: float) -> Stage:
-    """``embedding`` (n, m) in the order of the input, ``points`` by blocks of the graph, and ``field``.
-
-    Rows that are equal have the coordinates of the first of them.
-    """
-    n, block = graph.n, min(graph.n, graph.block)
-
-    size, (kept, transform) = 8 * n * m, lattice_bytes(n, m)
-    cost = Cost(
-        read=4 * size,
-        write=4 * size,
-        disk=2 * size + transform // 4,
-        scratch=size + 16 * n,
-        memory=max(6 * block * (8 * m + 16), kept + transform),
-        maps=5,
-    )
-    inputs = ("kernel", "descent", *(("order",) if graph.ordered else ()), *(() if graph.weighted else ("graph",)))
-    return Stage("coordinates", inputs, {"dof": dof}, partial(run_coordinates, graph=graph, m=m, dof=dof), cost)
+def field_stage(graph: GraphShape, m: int, dof: float) -> Stage:
+    """Return the stage of the coordinates and the ``field`` of the map."""
+    kept, transform = lattice_bytes(graph.n, m)
+    return coordinates_stage(graph, m, {"dof": dof}, run_coordinates, transform // 4, kept + transform)
 
 
 def run_coordinates(context: Context, graph: GraphShape, m: int, dof: float) -> dict[str, Any]:
@@ -183,12 +103,6 @@ def write_field(*, space: StoredSpace, boxes: list[Array], lattice: Lattice, dof
 
 # ---------------------------------------------------------------------------------------------------------- stages
 
-USER_EDGES = 30
-"""Edges of a row of a user's graph that a plan counts with."""
-TOL, PASSES = 1e-4, 100
-"""Of the eigenvectors that a map starts from."""
-
-
 def neighbors_for(perplexity: float, n: int) -> int:
     """How many neighbors the affinities of a perplexity are taken over: 3·perplexity, of n − 1 others.
 
@@ -217,33 +131,11 @@ def force_stages(
 ) -> list[Stage]:
     """Affinities, the start, the descent, coordinates, and how far to trust them."""
     m, (k, edges) = asked.n_components, planned_edges(graph)
+    affinities = Affinities(perplexity_of(perplexity, k), graph.n)
     return [
-        affinities_stage(graph, edges, perplexity_of(perplexity, k)),
+        weights_stage(graph, edges, affinities, {"perplexity": affinities.perplexity}),
         *start_stages(graph, m, start, seed),
         force_descent_stage(graph, edges, asked, in_memory),
-        coordinates_stage(graph, m, asked.dof),
+        field_stage(graph, m, asked.dof),
         *map_judgement_stages(graph, m, seed),
     ]
-
-
-def planned_edges(graph: GraphShape) -> tuple[int, int]:
-    """Neighbors of a row, and entries of the graph, that a plan counts with."""
-    n = graph.n
-    k = USER_EDGES if graph.weighted else n - 1 if graph.dense or graph.k is None else graph.k
-    return k, min(n * n, 2 * n * k)
-
-
-def start_stages(
-    graph: GraphShape, m: int, start: str | RowSource, seed: int, policy: str = "joint", scale: Scale | None = None
-) -> list[Stage]:
-    """The start of a map, after the eigenvectors that it takes, of components by a ``policy``."""
-    n, k = graph.n, planned_edges(graph)[0]
-    if isinstance(start, RowSource) and start.shape != (n, m):
-        raise InputError(f"init has shape {start.shape}; coordinates to start from must be (n, m) = {(n, m)}")
-    if start in ("auto", "pca"):
-        start = "spectral" if graph.rowless else "pca"
-    begun = start_stage(graph, m, start, seed, scale)
-    if start != "spectral":
-        return [begun]
-    spectrum, block = Spectrum(m, policy, TOL, PASSES, seed), min(graph.block, n)
-    return [components_stage(graph.stage, n, k, block), solve_stage(spectrum, graph.stage, n, k, block), begun]

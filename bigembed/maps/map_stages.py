@@ -1,0 +1,199 @@
+"""The stages of a map that descends on a stored graph, or on a user's weights: what t-SNE and UMAP share of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bigembed.errors import InputError
+from bigembed.estimator.graph_input import GraphShape, row_sums
+from bigembed.maps.start import Scale, start_stage
+from bigembed.maps.walk.spectral import Spectrum, components_stage, solve_stage
+from bigembed.rows.source import RowSource
+from bigembed.runtime.blocks import Array
+from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.matrix import CSRBlock, StoredMatrix, write_values
+from bigembed.store.spaces import StoredSpace
+from bigembed.store.vector_space import tree_sum
+
+USER_EDGES = 30
+"""Edges of a row of a user's graph that a plan counts with."""
+TOL, PASSES = 1e-4, 100
+"""Of the eigenvectors that a map starts from."""
+
+
+def planned_edges(graph: GraphShape) -> tuple[int, int]:
+    """Return the neighbors of a row, and the entries of the graph, that a plan counts with."""
+    n = graph.n
+    k = USER_EDGES if graph.weighted else n - 1 if graph.dense or graph.k is None else graph.k
+    return k, min(n * n, 2 * n * k)
+
+
+# --------------------------------------------------------------------------------------------------------- weights
+# The stage of the weights of the edges, by row blocks: no process sees more than one. A row has a scale by its list of
+# neighbors, those of its edges no farther than its k-th neighbor; the weight of an edge follows from both its rows'.
+
+
+class EdgeWeights(ABC):
+    """The weights of the edges of a graph, from the scales of their rows; a user's weights, over their unit."""
+
+    numbers: ClassVar[int]
+    """Of a row's scale, with which it is read by other blocks."""
+    operations: ClassVar[int]
+    """For an edge."""
+
+    @abstractmethod
+    def scales(self, block: CSRBlock, ids: Array, reach: Array, last: Array, k: int) -> Array:
+        """Return the scales (rows, numbers) of rows whose k-th neighbor is at ρ² = ``reach`` and has the id ``last``.
+
+        ``ids`` are the numbers of the rows of the block and of its halo.
+        """
+
+    @abstractmethod
+    def weigh(self, block: CSRBlock, ids: Array, scales: Array) -> tuple[Array, float, float]:
+        """Return the weights of the entries of a block and two figures of them; ``scales`` of its rows and its halo."""
+
+    @abstractmethod
+    def unit(self, total: float, largest: float) -> float:
+        """Return what a user's weights are divided by, from their sum and the largest."""
+
+    @abstractmethod
+    def figures(self, weights: Array) -> tuple[float, float]:
+        """Return the figures of a user's weights after that."""
+
+    @abstractmethod
+    def results(self, figures: list[tuple[float, float]], k: int | None) -> dict[str, Any]:
+        """Return the results of the stage from the figures of the blocks, and the neighbors of a row."""
+
+
+def weights_stage(graph: GraphShape, edges: int, weights: EdgeWeights, parameters: Mapping[str, Any]) -> Stage:
+    """``kernel/weights`` on the graph, and their row sums ``degree``; a user's weights W ≥ 0 are those of the map."""
+    inputs: tuple[str, ...] = ("order", "graph") if graph.dense or graph.given else ("graph", "search")
+    if graph.weighted:
+        parameters, inputs = {"given": True}, ("weights",)
+    scales = 16 * weights.numbers * graph.n
+    cost = Cost(
+        passes=2,
+        read=24 * edges,
+        write=4 * edges + 8 * graph.n + scales,
+        disk=4 * edges + 8 * graph.n,
+        scratch=scales,
+        memory=40 * (-(-edges // graph.n)) * min(graph.block, graph.n),
+        scalar_ops=weights.operations * edges,
+    )
+    return Stage("kernel", inputs, parameters, partial(run_weights, graph=graph, weights=weights), cost)
+
+
+def run_weights(context: Context, graph: GraphShape, weights: EdgeWeights) -> dict[str, Any]:
+    given = context.home.matrix(graph.stage, "given" if graph.weighted else "squared")
+    space, out, k = StoredSpace(given, context.exchange), context.path(""), None
+    if graph.weighted:
+        found = space.sweep(total_block, arguments=(given,))
+        total, largest = float(tree_sum([part[0] for part in found])), max(part[1] for part in found)
+        if not total > 0:
+            raise InputError("the weights add up to 0: nothing attracts anything")
+        parts = space.sweep(given_block, arguments=(given, weights, weights.unit(total, largest), out))
+    else:
+        lists, k = "", graph.n - 1
+        if not graph.dense:
+            stage = "graph" if graph.given else "search"
+            lists, k = context.of(stage), int(context.results(stage)["n_neighbors"])
+        shared = given, weights, read_array(context.of("graph", "starts"))
+        space.sweep(scale_block, writes=["scale"], posts=["scale"], arguments=(*shared, lists, k))
+        parts = space.sweep(weigh_block, reads=["scale"], halos=["scale"], arguments=(*shared, out))
+    common = {"edges": sum(part[0] for part in parts), "rows": list(given.rows)}
+    return common | weights.results([part[1:] for part in parts], k)
+
+
+def scale_block(
+    b: int, distances: StoredMatrix, weights: EdgeWeights, starts: Array, lists: str, k: int
+) -> tuple[tuple[Array], None]:
+    """Return the scales of a block; ``lists``: where its lists of neighbors end, empty where they have all rows."""
+    block = distances.block(b)
+    reach = np.full(distances.rows[b], np.inf)
+    last = reach.copy()  # (of a user's lists: of rows that are equally far all are in them)
+    if lists:
+        reach = read_array(f"{lists}/rho_squared/{b}").astype(np.float64)
+        if not lists.endswith("graph"):
+            last = read_array(f"{lists}/kappa/{b}").astype(np.float64)
+    return (weights.scales(block, block.ids(b, starts), reach, last, k),), None
+
+
+def weigh_block(
+    b: int, scale: Array, halo: Array, distances: StoredMatrix, weights: EdgeWeights, starts: Array, out: str
+) -> tuple[tuple[()], tuple[int, float, float]]:
+    """Write the weights of one block and their row sums; the number of edges, and the figures."""
+    block = distances.block(b)
+    values, first, second = weights.weigh(block, block.ids(b, starts), np.concatenate([scale, halo]))
+    return (), (_write_weights(b, block, values, out), first, second)
+
+
+def total_block(b: int, given: StoredMatrix) -> tuple[tuple[()], tuple[float, float]]:
+    """Return the sum and the largest of a user's weights of one block, without those of rows to themselves."""
+    values = without_own(given.block(b))
+    return (), (float(values.sum()), float(values.max(initial=0.0)))
+
+
+def given_block(
+    b: int, given: StoredMatrix, weights: EdgeWeights, unit: float, out: str
+) -> tuple[tuple[()], tuple[int, float, float]]:
+    """Write a user's weights of one block and their row sums; the number of edges, and the figures."""
+    block = given.block(b)
+    values = (without_own(block) / unit).astype(np.float32)
+    return (), (_write_weights(b, block, values, out), *weights.figures(values))
+
+
+def without_own(block: CSRBlock) -> Array:
+    """Return the weights of a block, 0 of rows to themselves."""
+    return np.where(block.indices == block.row, 0.0, block.data)
+
+
+def _write_weights(b: int, block: CSRBlock, values: Array, out: str) -> int:
+    write_values(f"{out}weights", b, values)
+    write_array(f"{out}degree/{b}", row_sums(block.indptr, values))
+    return len(values)
+
+
+# ------------------------------------------------------------------------------------------- start and coordinates
+
+
+def start_stages(
+    graph: GraphShape, m: int, start: str | RowSource, seed: int, policy: str = "joint", scale: Scale | None = None
+) -> list[Stage]:
+    """Return the start of a map, after the eigenvectors that it takes, of components by a ``policy``."""
+    n, k = graph.n, planned_edges(graph)[0]
+    if isinstance(start, RowSource) and start.shape != (n, m):
+        raise InputError(f"init has shape {start.shape}; coordinates to start from must be (n, m) = {(n, m)}")
+    if start in ("auto", "pca"):
+        start = "spectral" if graph.rowless else "pca"
+    stage = start_stage(graph, m, start, seed, scale)
+    if start != "spectral":
+        return [stage]
+    spectrum, block = Spectrum(m, policy, TOL, PASSES, seed), min(graph.block, n)
+    return [components_stage(graph.stage, n, k, block), solve_stage(spectrum, graph.stage, n, k, block), stage]
+
+
+def coordinates_stage(
+    graph: GraphShape, m: int, parameters: Mapping[str, Any], run: Callable[..., Any], shared: int, memory: int
+) -> Stage:
+    """``embedding`` (n, m) in the order of the input, ``points`` by blocks, and an array that new rows are placed by.
+
+    Rows that are equal have the coordinates of the first of them. ``shared``: bytes of that array; ``memory``: of the
+    task that makes it.
+    """
+    n, block, size = graph.n, min(graph.n, graph.block), 8 * graph.n * m
+    cost = Cost(
+        read=4 * size,
+        write=4 * size,
+        disk=2 * size + shared,
+        scratch=size + 16 * n,
+        memory=max(6 * block * (8 * m + 16), memory),
+        maps=5,
+    )
+    inputs = ("kernel", "descent", *(("order",) if graph.ordered else ()), *(() if graph.weighted else ("graph",)))
+    return Stage("coordinates", inputs, parameters, partial(run, graph=graph, m=m, **parameters), cost)
