@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,8 +24,15 @@ class GivenExecutor:
     free_memory: Callable[[], None] = lambda: None
     in_this_process: bool = False
 
-    def run(self, calls: Sequence[Callable[[], Any]], label: str, progress: Any = None) -> list[Any]:
-        return self.function(calls, label)
+    def run(self, calls: Sequence[Callable[[], Any]], label: str, progress: Any = None, keep: Any = None) -> list[Any]:
+        return self.function([partial(_kept, keep, place, call) for place, call in enumerate(calls)], label)
+
+
+def _kept(keep: Any, place: int, call: Callable[[], Any]) -> Any:
+    result = call()
+    if keep is not None:
+        keep(place, result)
+    return result
 
 
 def executor(run: Any) -> AbstractContextManager[None]:

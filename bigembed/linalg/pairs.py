@@ -15,6 +15,7 @@ from bigembed.errors import InputError
 from bigembed.linalg.operator import Multiply, SymmetricOperator
 from bigembed.rows.source import RowSource, Tile, tiles
 from bigembed.runtime.blocks import Array, bounds, offsets
+from bigembed.runtime.runtime import once
 from bigembed.store.vector_space import VectorSpace, assembled, tree_fold, tree_sum
 
 # ------------------------------------------------------------------------------------------------- distance matrix
@@ -210,16 +211,21 @@ class CenteredOperator(PairsOperator):
         self.squared = squared
         found = self.survey(survey_block, source, self.spans, squared, writes=["pairs.rows", "pairs.columns"])
         refuse_entries(found, n, squared)
-        parts = assembled(space, "pairs.rows")
-        turned = tree_fold((space.read("pairs.columns", b)[:, 0] for b in range(len(space.rows))), add)
+        parts, turned = once(self._surveyed)
         refuse_asymmetry(parts[:, 0], turned, parts[:, 1])
         refuse_diagonal(parts[:, 2], self.means)
-        space.drop("pairs.rows", "pairs.columns")
         self.trace = n * self.mean / 2
         """tr B, the sum of its eigenvalues."""
         self.norm = 0.5 * centered_norm(float(parts[:, 1].sum()), self.means)
         """‖B‖_F."""
         self.factor = -0.5 / (self.trace or 1.0)
+
+    def _surveyed(self) -> tuple[Array, Array]:
+        """What the survey found of each row, and the sums of the columns."""
+        parts = assembled(self.space, "pairs.rows")
+        turned = tree_fold((self.space.read("pairs.columns", b)[:, 0] for b in range(len(self.space.rows))), add)
+        self.space.drop("pairs.rows", "pairs.columns")
+        return parts, turned
 
 
 def squares(source: RowSource, squared: bool, start: int, stop: int) -> Iterator[Tile]:

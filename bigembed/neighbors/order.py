@@ -87,16 +87,17 @@ def run_order(context: Context, source: RowSource, shape: Shape, cell_size: int,
     columns = shape.d + int(shape.metric == "correlation") if shape.sparse else 0
     spans = map_row_blocks(source, scatter_block, shape=shape, exchange=context.exchange, centers=centers)
     partitions = context.results("partition")["partitions"]
+    scattered = merge_parcels(context.exchange, "scatter", len(spans))
     found = map_blocks(
         order_block,
         [(p,) for p in range(partitions)],
-        scattered=merge_parcels(context.exchange, "scatter", len(spans)),
+        scattered=scattered,
         cell_size=cell_size,
         seed=seed,
         columns=columns,
         out=context.path(""),
     )
-    context.exchange.clear()
+    scattered.drop()
     if columns:
         write_array(context.path("columns"), np.array([columns]))
     kept = [p for p, part in enumerate(found) if part["rows"]]

@@ -10,6 +10,7 @@ import numpy as np
 from bigembed.errors import InputError
 from bigembed.rows.source import RowBlock, RowSource, row_blocks
 from bigembed.runtime.blocks import Array, bounds, is_sparse, map_blocks
+from bigembed.runtime.runtime import once
 from bigembed.store.arrays import create_rows, write_rows
 from bigembed.store.exchange import Exchange
 from bigembed.store.vector_space import tree_fold
@@ -232,9 +233,13 @@ def reduce_rows(
         fixed=fixed,
     )
     refuse([part for parts in found for part in parts], source)
-    total: Parts = tree_fold((exchange.get_all(name, group) for group in range(len(groups))), combine)
-    exchange.drop(name)
-    return total
+
+    def add_up() -> Parts:
+        total: Parts = tree_fold((exchange.get_all(name, group) for group in range(len(groups))), combine)
+        exchange.drop(name)
+        return total
+
+    return once(add_up)  # type: ignore[no-any-return]
 
 
 def write_mapped(

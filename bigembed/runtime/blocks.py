@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bigembed.runtime.executors import executor_now
-from bigembed.runtime.runtime import runtime_now
+from bigembed.runtime.runtime import Calls, KeepResult, runtime_now
 
 # ------------------------------------------------------------------------------------------------------------ rows
 # Canonical row blocks, and functions mapped over them on whichever Dask scheduler is current.
@@ -96,13 +96,16 @@ def map_blocks(
         The results, in the order of the tasks.
     """
     calls = [partial(_one_task, os.getpid(), partial(function, *task, **fixed)) for task in tasks]
-    return [align_arrays(result) for result in run_tasks(calls, label or function.__name__.strip("_"))]
+    run = partial(run_tasks, label=label or function.__name__.strip("_"))
+    journal = runtime_now().journal
+    results = run(calls) if journal is None else journal.run_map(calls, run.keywords["label"], run)
+    return [align_arrays(result) for result in results]
 
 
-def run_tasks(calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
+def run_tasks(calls: Calls, keep: KeepResult | None = None, *, label: str) -> list[Any]:
     """The results of calls in their order, from where tasks run in this context; one BLAS thread a call."""
     with one_blas_thread():
-        return executor_now().run(calls, label, runtime_now().progress)
+        return executor_now().run(calls, label, runtime_now().progress, keep)
 
 
 _AS_THEY_ARE = frozenset((str, int, float, bool, type(None)))

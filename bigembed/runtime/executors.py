@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import closing, contextmanager
 from functools import cached_property, partial
@@ -13,9 +13,7 @@ from itertools import count
 from threading import Lock, local
 from typing import Any, Self
 
-from bigembed.runtime.runtime import Executor, Progress, no_progress, runtime_now, using
-
-Calls = Sequence[Callable[[], Any]]
+from bigembed.runtime.runtime import Calls, Executor, KeepResult, Progress, no_progress, runtime_now, using
 
 
 def executor_now() -> Executor:
@@ -88,7 +86,9 @@ class LocalPool:
     def free_memory(self) -> None:
         """Do nothing: no other process has tasks."""
 
-    def run(self, calls: Calls, label: str, progress: Progress | None = None) -> list[Any]:
+    def run(
+        self, calls: Calls, label: str, progress: Progress | None = None, keep: KeepResult | None = None
+    ) -> list[Any]:
         """Return the results of the calls, in their order. ``progress`` hears of them in this thread.
 
         After an error, of ``progress`` too, no call is begun; those at work are awaited.
@@ -101,6 +101,8 @@ class LocalPool:
             try:
                 if not failed:
                     results[number] = calls[number]()
+                    if keep is not None:
+                        keep(number, results[number])
             except BaseException as error:
                 failed.append(interrupted(error))
 
@@ -180,11 +182,13 @@ class DaskScheduler:
             return LocalPool(self._threads) if self._threads > 1 else None
         return LocalPool(self._threads_of_workers) if self._threads_of_workers else None
 
-    def run(self, calls: Calls, label: str, progress: Progress | None = None) -> list[Any]:
+    def run(
+        self, calls: Calls, label: str, progress: Progress | None = None, keep: KeepResult | None = None
+    ) -> list[Any]:
         """Return the results of the calls, in their order. ``progress`` hears of tasks of this process."""
         local = self.in_this_process
-        if local and progress is not None:
-            calls = _reported(calls, label, progress)
+        if local and (progress is not None or keep is not None):
+            calls = _reported(calls, label, progress or no_progress, keep)
         if local and len(calls) <= 1:
             return [call() for call in calls]
         if local and self.lends_threads and self.pool is not None:
@@ -192,7 +196,11 @@ class DaskScheduler:
         import dask.threaded
 
         graph = {f"{label}-{number}-{os.urandom(8).hex()}": (call,) for number, call in enumerate(calls)}
-        return list((self._get or dask.threaded.get)(graph, list(graph)))
+        results = list((self._get or dask.threaded.get)(graph, list(graph)))
+        if keep is not None and not local:
+            for number, result in enumerate(results):
+                keep(number, result)
+        return results
 
     def free_memory(self) -> None:
         """Do nothing: the workers are the user's."""
@@ -240,13 +248,15 @@ class DaskScheduler:
         return sum(int(worker["nthreads"]) for worker in workers.values()) if near else 0
 
 
-def _reported(calls: Calls, label: str, progress: Progress) -> Calls:
+def _reported(calls: Calls, label: str, progress: Progress, keep: KeepResult | None) -> Calls:
     lock, done = Lock(), count(1)
 
-    def reported(call: Callable[[], Any]) -> Any:
+    def reported(place: int, call: Callable[[], Any]) -> Any:
         result = call()
+        if keep is not None:
+            keep(place, result)
         with lock:
             progress(label, next(done), len(calls))
         return result
 
-    return [partial(reported, call) for call in calls]
+    return [partial(reported, place, call) for place, call in enumerate(calls)]

@@ -38,6 +38,23 @@ def no_progress(label: str, done: int, total: int) -> None:
     """Ignore progress: for a run that nobody watches."""
 
 
+Calls = Sequence[Callable[[], Any]]
+KeepResult = Callable[[int, Any], None]
+"""Called with the place of a call in its map, and its result, in whichever thread."""
+
+
+class Journal(Protocol):
+    """What a stage in work has finished, so that it goes on from there when it was stopped."""
+
+    def run_map(self, calls: Calls, label: str, run: Callable[[Calls, KeepResult], list[Any]]) -> list[Any]:
+        """Return the results of the calls; those that are known from before are not made again."""
+        ...
+
+    def once(self, act: Callable[[], Any]) -> Any:
+        """Return what ``act`` returned the first time; it is not done again."""
+        ...
+
+
 class Executor(Protocol):
     """Where the tasks of a run are executed."""
 
@@ -51,8 +68,10 @@ class Executor(Protocol):
         """The threads of this process that take its tasks; where others do, those that may while the others idle."""
         ...
 
-    def run(self, calls: Sequence[Callable[[], Any]], label: str, progress: Progress | None = None) -> list[Any]:
-        """Return the results of the calls, in their order."""
+    def run(
+        self, calls: Calls, label: str, progress: Progress | None = None, keep: KeepResult | None = None
+    ) -> list[Any]:
+        """Return the results of the calls, in their order; ``keep`` gets each as soon as it is known here."""
         ...
 
     def free_memory(self) -> None:
@@ -80,6 +99,8 @@ class Runtime:
     """
     locks: Mapping[str, Any] = field(default_factory=dict)
     """The locks that this context holds, by the folder in which each lies."""
+    journal: Journal | None = None
+    """Of the stage in work, in the process that coordinates it; None in tasks."""
 
 
 _runtime: ContextVar[Runtime] = ContextVar("runtime", default=Runtime())  # noqa: B039  (frozen)
@@ -98,3 +119,13 @@ def using(**changes: Any) -> Iterator[None]:
         yield
     finally:
         _runtime.reset(token)
+
+
+def once(act: Callable[[], Any]) -> Any:
+    """Do what must not be repeated when a stopped stage goes on: what deletes, or reads what is deleted afterwards.
+
+    Between its maps over blocks a stage does again what it did, with the results that they had. What creates an array
+    that tasks have filled since, or drops what they left, goes through here.
+    """
+    journal = runtime_now().journal
+    return act() if journal is None else journal.once(act)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,13 +18,15 @@ from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import one_blas_thread
 from bigembed.runtime.executors import chosen_executor
 from bigembed.runtime.runtime import Event, Observer, runtime_now, using
+from bigembed.stages.journal import StageJournal
 from bigembed.stages.reuse import Identity, Prints, identity_of, supersede, usable
 from bigembed.stages.runs import DeclaredInputs, PartOfRun, Run, inside
 from bigembed.store import files, manifests, superseded
 from bigembed.store.exchange import FORMAT, Exchange
 from bigembed.store.files import digest_of
 from bigembed.store.locks import Lock, hold
-from bigembed.store.paths import AnyPath, at, remove
+from bigembed.store.manifests import Manifest
+from bigembed.store.paths import AnyPath, at, remove, remove_file
 
 # ---------------------------------------------------------------------------------------------------------- stages
 # Stages: what a method consists of, and the runner that computes, publishes and resumes them.
@@ -83,7 +86,8 @@ class Stage:
     run: Callable[[Context], Mapping[str, Any]]
     cost: Cost = field(default_factory=Cost)
     resumes: bool = False
-    """Whether the exchange of a killed run is kept, because the stage itself goes on from it."""
+    """Whether the stage goes on from what it keeps in its exchange itself (a solver, a descent), and not by the
+    journal of its maps."""
     on_demand: bool = False
     """Whether ``fit`` leaves it out: it writes what can also be had lazily. Jobs run it."""
     holds: Callable[[Mapping[str, Any]], bool] = lambda results: True
@@ -193,47 +197,54 @@ def _run_stage(stage: Stage, run: Run, observer: Observer, lock: Lock | None, pr
             remove(exchange_home(run) / stage.name)
         observer(Event("reused", stage.name, results=found.results))
         return
-    manifests.discard(run.root, stage.name)
+    remove_file(manifests.path_of(run.root, stage.name))
     run.forget(stage.name)
     observer(Event("start", stage.name))
     began = time.perf_counter()
     exchange, resumed = _exchange(run, stage, identity, observer)
+    make = partial(_made, stage, run, identity, observer, lock)
     try:
-        results = _computed(stage, run, exchange, observer)
+        made = make(exchange, resumed)
     except DamagedError as error:
         if not resumed:
             raise
         warnings.warn(f"{error}; stage {stage.name!r} begins anew", DamageWarning, stacklevel=2)
-        remove(run.root / "stages" / stage.name)
         exchange.clear()
-        exchange, _ = _exchange(run, stage, identity, observer)
-        results = _computed(stage, run, exchange, observer)
-    seconds = time.perf_counter() - began
-    if lock is not None:
-        lock.check()
-    measured = {"seconds": round(seconds, 3)}
-    known = identity.key, stage.parameters, identity.inputs, results, measured, identity.reads
-    made = manifests.publish(run.root, stage.name, *known)
+        made = make(_exchange(run, stage, identity, observer)[0], False)
     run.note(made)
     if not run.temporary:
         superseded.forget(run.root, stage.name)
     exchange.clear()
-    observer(Event("done", stage.name, time.perf_counter() - began, results))
+    observer(Event("done", stage.name, time.perf_counter() - began, made.results))
 
 
-def _computed(stage: Stage, run: Run, exchange: Exchange, observer: Observer) -> Mapping[str, Any]:
-    (run.root / "stages" / stage.name).mkdir(parents=True, exist_ok=True)
-    home = DeclaredInputs(run, stage.name, stage.inputs, stage.parameters_of)
-    return stage.run(Context(stage, home, exchange, observer))
+def _made(
+    stage: Stage, run: Run, identity: Identity, observer: Observer, lock: Lock | None, exchange: Exchange, resumed: bool
+) -> Manifest:
+    """Compute and publish a stage; where the journal of a start that was stopped is not there, it begins anew."""
+    folder = run.root / "stages" / stage.name
+    context = Context(stage, DeclaredInputs(run, stage.name, stage.inputs, stage.parameters_of), exchange, observer)
+    journal = None if stage.resumes or run.temporary else StageJournal(exchange.root, folder)
+    if journal is None or not (resumed and journal.found):
+        remove(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    began = time.perf_counter()
+    with using(journal=journal), journal or nullcontext():
+        results = stage.run(context)
+        if lock is not None:
+            lock.check()
+        measured = {"seconds": round(time.perf_counter() - began, 3)}
+        known = identity.key, stage.parameters, identity.inputs, results, measured, identity.reads
+        return manifests.publish(run.root, stage.name, *known)
 
 
 def _exchange(run: Run, stage: Stage, identity: Identity, observer: Observer) -> tuple[Exchange, bool]:
-    """The exchange of the stage, and whether it is what a killed run left of it: if the stage goes on from there."""
+    """The exchange of the stage, and whether it is what a stopped run left of it, to go on from."""
     root = exchange_home(run) / stage.name
     key = identity.key
     mark, own = root / "key.json", {"key": key, "format": FORMAT, "reads": dict(identity.reads)}
     with suppress(DamagedError, MissingPathError):
-        found = files.read_json(mark) if stage.resumes else None
+        found = files.read_json(mark)
         if isinstance(found, dict) and {"reads": own["reads"], **found} == own:  # (earlier versions did not look)
             return Exchange(str(root)), True
         if key == (found.get("key") if isinstance(found, dict) else found):

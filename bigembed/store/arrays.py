@@ -17,12 +17,13 @@ import numpy as np
 
 from bigembed.errors import BigembedError, DamagedError, InputError, MissingPathError
 from bigembed.runtime.blocks import Array, Starts, by_owner
+from bigembed.runtime.runtime import once
 from bigembed.store import writing
 from bigembed.store.chunks import RowChunks, checksummed, row_chunks
 from bigembed.store.files import is_exhausted, read_json, require_regular
 from bigembed.store.metadata import put_metadata, refuse_codecs, simple
 from bigembed.store.objects import ObjectPath
-from bigembed.store.paths import PathLike, aside, at, stamp
+from bigembed.store.paths import AnyPath, PathLike, aside, at, stamp
 from bigembed.store.requests import asking
 from bigembed.store.writing import found_whole, sealed_checksums, write_whole
 
@@ -91,16 +92,22 @@ def create_rows(
     if shard != shard_rows:
         inner = shard = shard_rows
     place, kind = at(path), np.dtype(dtype)
-    new = overwrite or not place.exists()
+    once(lambda: _create(place, shape, kind, (inner, shard), overwrite, compress))
+
+
+def _create(
+    place: AnyPath, shape: tuple[int, ...], kind: np.dtype[Any], rows: tuple[int, int], overwrite: bool, compress: bool
+) -> None:
+    (inner, shard), new = rows, overwrite or not place.exists()
     if new and simple(kind, len(shape)) and 0 not in shape and not isinstance(place, ObjectPath):
         _keep(place, writing.create(place, shape, kind, inner, shard, compress))
         return
     from zarr.codecs import BloscCodec, Crc32cCodec
 
     make_array(
-        path,
+        place,
         shape=shape,
-        dtype=dtype,
+        dtype=kind,
         chunks=(inner, *shape[1:]),
         shards=(shard, *shape[1:]) if shard > inner else None,
         compressors=[*([BloscCodec(cname="zstd", clevel=1)] if compress else []), Crc32cCodec()],

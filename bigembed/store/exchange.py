@@ -19,6 +19,7 @@ import numpy as np
 
 from bigembed.errors import BigembedError, DamagedError, InputError
 from bigembed.runtime.blocks import Array
+from bigembed.runtime.runtime import once
 from bigembed.store.paths import at, is_url, opened, put, remove
 
 # ---------------------------------------------------------------------------------------------------------- pieces
@@ -241,8 +242,12 @@ class Exchange:
 
     def drop(self, *names: str) -> None:
         """Delete everything under the names."""
-        for name in names:
-            remove(f"{self.root}/{name}")
+
+        def delete() -> None:
+            for name in names:
+                remove(f"{self.root}/{name}")
+
+        once(delete)
 
     def drop_block(self, name: str, block: int) -> None:
         """Delete what one block left under the name."""

@@ -192,8 +192,12 @@ def unlisted(root: AnyPath, manifest: Manifest) -> list[str]:
     return [f"{manifest.stage}/{name}: not in the manifest" for name in names if name not in manifest.files]
 
 
+IN_WORK = ".begun"
+"""The file in the folder of a stage that is in work, or was when the process was killed; no part of what it holds."""
+
+
 def _files(base: AnyPath) -> dict[str, Stored]:
-    return {file.name: file for file in stored(base)} if base.is_dir() else {}
+    return {file.name: file for file in stored(base) if file.name != IN_WORK} if base.is_dir() else {}
 
 
 def _missing(manifest: Manifest, there: Mapping[str, Stored]) -> list[str]:

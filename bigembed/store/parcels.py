@@ -82,6 +82,10 @@ class Delivery:
                 parts += file.parcels(receiver, receiver + 1)
         return {key: np.concatenate(column) for key, column in zip(file.columns, zip(*parts, strict=True), strict=True)}
 
+    def drop(self) -> None:
+        """Delete it."""
+        self.exchange.drop(self.name)
+
 
 def transfer_count(senders: int) -> int:
     """How often what so many send is written and read: twice where their files are merged."""

@@ -21,7 +21,7 @@ from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.worker_monitor import WorkerMonitor
 from bigembed.runtime.blocks import bounds
 from bigembed.runtime.executors import LocalPool
-from bigembed.runtime.runtime import Progress, no_progress
+from bigembed.runtime.runtime import Calls, KeepResult, Progress, no_progress
 from bigembed.store.spaces import trim_heap
 
 HANDED_OUT = 0.002
@@ -59,6 +59,8 @@ class TaskMap:
     monitor: WorkerMonitor
     seconds: dict[str, float] = field(default_factory=dict)
     """Seconds of a call, by label."""
+    keep: KeepResult | None = None
+    """Gets the place and the result of each call."""
 
     def __post_init__(self) -> None:
         self.results: list[Any] = [None] * len(self.calls)
@@ -157,6 +159,9 @@ class TaskMap:
             return
         for (task, _), (found, seconds) in zip(finished, results, strict=True):
             self.results[task.start : task.stop] = found
+            if self.keep is not None:
+                for number, result in zip(task, found, strict=True):
+                    self.keep(number, result)
             self.done += len(task)
             known = self.seconds.get(self.label, seconds / len(task))
             self.seconds[self.label] = known + (seconds / len(task) - known) / AVERAGED
@@ -265,10 +270,12 @@ class ClientExecutor:
         self.seconds: dict[str, float] = {}
         """Seconds of a call, by label."""
 
-    def run(self, calls: Sequence[Callable[[], Any]], label: str, progress: Progress | None = None) -> list[Any]:
+    def run(
+        self, calls: Calls, label: str, progress: Progress | None = None, keep: KeepResult | None = None
+    ) -> list[Any]:
         """Return the results of the calls, in their order."""
         given = self.client, calls, label, self.timeout, progress or no_progress
-        return TaskMap(*given, self.why, self.monitor, self.seconds).run()
+        return TaskMap(*given, self.why, self.monitor, self.seconds, keep).run()
 
     def free_memory(self) -> None:
         """Let the workers give back memory that they do not use."""
