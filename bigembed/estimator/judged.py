@@ -56,19 +56,19 @@ def sampled_rows(source: RowSource, numbers: Array) -> RowBlock:
     block, first = np.unique(numbers // source.block, return_index=True)
     tasks = list(zip(block.tolist(), np.split(numbers, first[1:]), strict=True))
     parts = map_blocks(pick_block, tasks, label="sample", source=source)
-    aligned = {name: np.concatenate([part.aligned[name] for part in parts]) for name in source.aligned}
-    return RowBlock(0, 0, stacked([part.rows for part in parts]), aligned)
+    aligned = {name: np.concatenate([others[name] for _, others in parts]) for name in source.aligned}
+    return RowBlock(0, 0, stacked([rows for rows, _ in parts]), aligned)
 
 
-def pick_block(number: int, numbers: Array, *, source: RowSource) -> RowBlock:
-    """Some rows of a canonical block; of rows in this process no others are copied."""
+def pick_block(number: int, numbers: Array, *, source: RowSource) -> tuple[Any, dict[str, Array]]:
+    """Some rows of a canonical block, and what is aligned with them; of rows in this process no others are copied."""
     start = number * source.block
     stop = min(start + source.block, source.shape[0])
     inside = numbers - start
     aligned = {name: other.read(start, stop)[inside] for name, other in source.aligned.items()}
     if source.array is not None:
-        return RowBlock(number, start, as_worked(source.array[numbers], source.work), aligned)
-    return RowBlock(number, start, source.part(start, stop).matrix(start, stop)[inside], aligned)
+        return as_worked(source.array[numbers], source.work), aligned
+    return source.part(start, stop).matrix(start, stop)[inside], aligned
 
 
 def drawn_numbers(source: RowSource) -> Array:

@@ -26,6 +26,7 @@ from typing import Any, Self
 import google_crc32c
 import numpy as np
 
+from bigembed.runtime.blocks import is_sparse
 from bigembed.runtime.runtime import Calls, KeepResult, using
 from bigembed.store.manifests import IN_WORK
 from bigembed.store.objects import ObjectPath
@@ -170,6 +171,8 @@ def _encoded(value: Any) -> Any:
         kind = "array" if isinstance(value, np.ndarray) else "scalar"
         dtype = array.dtype.str if array.dtype.names is None else [list(field) for field in array.dtype.descr]
         return [kind, dtype, list(np.shape(value)), base64.b64encode(array.tobytes()).decode()]
+    if is_sparse(value):
+        return ["csr", *map(_encoded, (value.data, value.indices, value.indptr, value.shape))]
     if type(value) in (list, tuple):
         return [type(value).__name__, *map(_encoded, value)]
     if type(value) is dict:
@@ -185,6 +188,11 @@ def _decoded(value: Any) -> Any:
         return (list if kind == "list" else tuple)(map(_decoded, rest))
     if kind == "dict":
         return {_decoded(key): _decoded(one) for key, one in rest}
+    if kind == "csr":
+        from scipy.sparse import csr_array
+
+        *parts, shape = map(_decoded, rest)
+        return csr_array(tuple(parts), shape=shape)
     name, shape, data = rest
     dtype = np.dtype(name if isinstance(name, str) else [tuple(field) for field in name])
     array = np.frombuffer(base64.b64decode(data), dtype).reshape(shape).copy()

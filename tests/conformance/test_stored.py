@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import shutil
+import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,10 +15,11 @@ import pytest
 from scipy import sparse
 
 import bigembed as be
-from bigembed.errors import ExistingOutputError, NotFittedError, StaleError
+from bigembed.errors import DamageWarning, ExistingOutputError, NotFittedError, StaleError
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.rows.graph_source import GraphSource
 from bigembed.runtime.runtime import Event, using
+from bigembed.stages import stage as stage_module
 from bigembed.stages.runs import Run
 from tests.blocks import blocks_for
 from tests.cases import CASES, EACH, FEW_ROWS, Case, csr
@@ -78,6 +81,7 @@ class Recorder:
         self.now = ""
         self.reused: list[str] = []
         self.maps: Counter[str] = Counter()
+        self.tasks: Counter[str] = Counter()
 
     def hear(self, event: Event) -> None:
         if event.kind == "reused":
@@ -92,15 +96,19 @@ class Recorder:
 
     def __call__(self, calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
         self.maps[self.now] += 1
-        if self.now == self.stage and self.maps[self.now] == self.last:
-            [call() for call in calls[: len(calls) // 2]]
+        last = self.now == self.stage and self.maps[self.now] == self.last
+        found = []
+        for call in calls[: len(calls) // 2] if last else calls:
+            found.append(call())
+            self.tasks[self.now] += 1
+        if last:
             raise Killed
-        return [call() for call in calls]
+        return found
 
     def fit(self, case: Case, X: Any, place: Path) -> Any:
         with executor(self), using(observer=self.hear):
             fitted = case.fit(X, workdir=place)
-        del self.maps[""]
+        del self.maps[""], self.tasks[""]
         return fitted
 
 
@@ -148,3 +156,45 @@ def test_killed_in_each_stage_it_goes_on_with_the_same_bytes(name: str, everywhe
         assert published(tmp_path / "killed") == published(tmp_path / "whole")
         assert digests(found) == digests(wanted)
     assert all(again[stage] <= maps[stage] for stage in maps)
+
+
+STOPS = [*((name, False) for name in EACH if name in WAYS), *(pytest.param(name, True, marks=pytest.mark.slow) for name in WAYS)]
+
+
+@pytest.mark.parametrize(("name", "everywhere"), STOPS)
+def test_a_start_does_what_the_one_before_has_left(
+    name: str, everywhere: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped in half of a map of each stage (by default one that is drawn), it works on no block twice.
+
+    Stages that go on from a state of their own are held to their bytes only.
+    """
+    case, X, alone = CASES[name], CASES[name].X(N), set()
+    if not (sparse.issparse(X) or isinstance(X, GraphSource)):
+        np.save(tmp_path / "rows.npy", X)
+        X = str(tmp_path / "rows.npy")
+
+    def noted(stage: stage_module.Stage, *rest: Any) -> Any:
+        alone.update({stage.name} if stage.resumes else ())
+        return made(stage, *rest)
+
+    made, draw = stage_module._made, np.random.default_rng(len(name)).integers
+    monkeypatch.setattr(stage_module, "_made", noted)
+    with blocks_for(N):
+        undisturbed = Recorder()
+        undisturbed.fit(case, X, tmp_path / "whole")
+        wanted, journaled = published(tmp_path / "whole"), {*undisturbed.maps} - alone
+        assert journaled or alone
+        for stage, count in undisturbed.maps.items():
+            for last in range(1, count + 1) if everywhere else {int(draw(1, count + 1))}:
+                place, killed, again = tmp_path / f"{stage}-{last}", Recorder(stage, last), Recorder()
+                with pytest.raises(Killed):
+                    killed.fit(case, X, place)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error", DamageWarning)
+                    again.fit(case, X, place)
+                assert published(place) == wanted
+                assert not list(place.rglob(".begun"))
+                if stage in journaled:
+                    assert killed.tasks[stage] + again.tasks[stage] == undisturbed.tasks[stage], (stage, last)
+                shutil.rmtree(place)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import warnings
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,10 @@ import numpy as np
 import pytest
 
 from bigembed.errors import DamagedError, DamageWarning, ExistingOutputError, LockedError
+from bigembed.runtime.blocks import map_blocks
+from bigembed.runtime.executors import LocalPool
 from bigembed.runtime.runtime import Event, using
+from bigembed.stages.journal import StageJournal
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Context, Stage, locked, run_stages
 from bigembed.store import manifests as manifest
@@ -344,3 +349,107 @@ def test_of_two_that_think_they_hold_the_run_one_publishes(tmp_path: Path) -> No
     with pytest.raises(LockedError, match="published this stage meanwhile"):
         run_stages([Stage("twice", (), {}, slow)], run)
     assert Run(tmp_path / "run.zarr").results("twice") == {"by": "the other"}
+
+
+# -------------------------------------------------------------------------------------------------------- the journal
+
+
+def values() -> list[Any]:
+    structured = np.zeros(2, [("id", "<i8"), ("length", "<f4")])
+    return [
+        None, True, 3, 0.1, float("inf"), "α", (1, [2.5, None]), {"a": (), 4: {}}, np.float32(0.1), np.int64(-1),
+        np.bool_(True), np.arange(6, dtype=np.int32).reshape(2, 3), np.zeros((0, 4)), np.array(2.0), structured,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", values(), ids=lambda value: f"{type(value).__name__}-{value!r:.12}")
+def test_what_the_journal_gives_back_is_what_it_got(value: Any, tmp_path: Path) -> None:
+    for act in (lambda: value, pytest.fail):
+        with suppress(RuntimeError), StageJournal(str(tmp_path / "exchange"), tmp_path) as journal:
+            found = journal.once(act)
+            raise RuntimeError("stopped")
+    assert type(found) is type(value)
+    assert getattr(found, "dtype", None) == getattr(value, "dtype", None)
+    assert np.array_equal(found, value) if isinstance(value, np.ndarray) else found == value
+
+
+def journaled(place: Path, counts: list[int], stop: int = 99) -> list[list[Any]]:
+    """What maps of so many tasks gave; ``stop``: the task, of all, that is stopped."""
+    made: list[tuple[int, int]] = []
+
+    def work(number: int, place: int) -> int:
+        if len(made) == stop:
+            raise RuntimeError("stopped")
+        made.append((number, place))
+        return 10 * number + place
+
+    def run(calls: Any, keep: Any) -> list[Any]:
+        results = []
+        for place, call in enumerate(calls):
+            results.append(call())
+            keep(place, results[-1])
+        return results
+
+    with suppress(RuntimeError), StageJournal(str(place / "exchange"), place) as journal:
+        for number, count in enumerate(counts):
+            found = journal.run_map([partial(work, number, task) for task in range(count)], f"map {number}", run)
+            assert found == [10 * number + task for task in range(count)]
+        raise RuntimeError("stopped")
+    return made
+
+
+def test_a_map_that_was_stopped_goes_on_with_the_tasks_that_are_left(tmp_path: Path) -> None:
+    assert journaled(tmp_path, [2, 3], stop=3) == [(0, 0), (0, 1), (1, 0)]
+    assert journaled(tmp_path, [2, 3], stop=1) == [(1, 1)]
+    assert journaled(tmp_path, [2, 3]) == [(1, 2)]
+    assert journaled(tmp_path, [2, 4, 1]) == [(1, 0), (1, 1), (1, 2), (1, 3), (2, 0)]  # another map: all after it anew
+    assert journaled(tmp_path, [2, 4, 1]) == []
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "token", "folder"])
+def test_what_is_damaged_in_a_journal_is_made_again(damage: str, tmp_path: Path) -> None:
+    journaled(tmp_path, [3, 3])
+    file, token = tmp_path / "exchange" / "journal" / "0", tmp_path / ".begun"
+    lines = file.read_bytes().split(b"\n")
+    if damage == "cut":
+        file.write_bytes(b"\n".join(lines)[:-8])
+    elif damage == "flipped":
+        place = next(place for place, line in enumerate(lines) if line.endswith(b"[1, 1, 11]"))
+        lines[place] = lines[place].replace(b"11]", b"12]")
+        file.write_bytes(b"\n".join(lines))
+    elif damage == "token":
+        token.unlink()
+    else:
+        token.write_text("of another start")
+    redone = {"cut": [(1, 2)], "flipped": [(1, 1)]}.get(damage, [(n, task) for n in range(2) for task in range(3)])
+    assert journaled(tmp_path, [3, 3]) == redone
+    assert journaled(tmp_path, [3, 3]) == []
+
+
+def test_a_folder_that_another_run_took_in_between_is_not_gone_on_with(tmp_path: Path) -> None:
+    """The exchange of the first lies in a scratch folder, where it stays while a run without one makes the stage."""
+    done: list[int] = []
+
+    def stop_at(count: int) -> Stage:
+        def task(number: int, out: str) -> int:
+            if len(done) == count:
+                raise RuntimeError("stopped")
+            done.append(number)
+            write_array(f"{out}/{number}", np.full(3, number))
+            return number
+
+        def run(context: Context) -> dict[str, Any]:
+            return {"sum": sum(map_blocks(task, [(n,) for n in range(4)], out=context.path("parts")))}
+
+        return Stage("parts", (), {}, run)
+
+    run = Run(tmp_path / "run")
+    with using(executor=LocalPool(1)):
+        with using(scratch=str(tmp_path / "scratch")), pytest.raises(RuntimeError):
+            run_stages([stop_at(3)], run)
+        with pytest.raises(RuntimeError):
+            run_stages([stop_at(5)], run)
+        with using(scratch=str(tmp_path / "scratch")):
+            run_stages([stop_at(99)], run)
+    assert done == [0, 1, 2, 0, 1, 0, 1, 2, 3]
+    assert [read_array(run.path("parts", f"parts/{n}")).tolist() for n in range(4)] == [[n] * 3 for n in range(4)]

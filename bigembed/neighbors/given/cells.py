@@ -10,10 +10,13 @@ nodes that are left begin cells of their own, and so on: a small component gets 
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from bigembed.neighbors.graph_blocks import senders_of
 from bigembed.runtime.blocks import Array, by_owner, map_blocks, offsets
+from bigembed.runtime.runtime import once
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import BlockMatrix, CSRBlock
 from bigembed.store.spaces import StoredSpace
@@ -98,10 +101,14 @@ def joined_cells(space: StoredSpace, matrix: BlockMatrix, lengths: bool, cells: 
     exchange = space.exchange
     sent = space.sweep(pairs_block, reads=[cells], halos=[cells], arguments=(matrix, starts, lengths, exchange))
     map_blocks(nearest_pairs, list(enumerate(senders_of(sent))), n=starts[-1], exchange=exchange)
-    found = [exchange.get_many("joined", b, ["key", "sum"]) for b in range(len(sent))]
-    key, total = (np.concatenate(part) for part in zip(*found, strict=True))
-    exchange.drop("between", "joined")
+    key, total = once(partial(_collected, exchange, len(sent)))
     return key // starts[-1], key % starts[-1], total
+
+
+def _collected(exchange: Exchange, blocks: int) -> tuple[Array, Array]:
+    found = [exchange.get_many("joined", b, ["key", "sum"]) for b in range(blocks)]
+    exchange.drop("between", "joined")
+    return np.concatenate([key for key, _ in found]), np.concatenate([total for _, total in found])
 
 
 def pairs_block(
