@@ -158,7 +158,8 @@ def test_killed_in_each_stage_it_goes_on_with_the_same_bytes(name: str, everywhe
     assert all(again[stage] <= maps[stage] for stage in maps)
 
 
-STOPS = [*((name, False) for name in EACH if name in WAYS), *(pytest.param(name, True, marks=pytest.mark.slow) for name in WAYS)]
+EACH_PLAIN = [name for name in EACH if name in WAYS]
+STOPS = [*((name, False) for name in EACH_PLAIN), *(pytest.param(name, True, marks=pytest.mark.slow) for name in WAYS)]
 
 
 @pytest.mark.parametrize(("name", "everywhere"), STOPS)
