@@ -96,13 +96,12 @@ def map_blocks(
         The results, in the order of the tasks.
     """
     calls = [partial(_one_task, os.getpid(), partial(function, *task, **fixed)) for task in tasks]
-    run = partial(run_tasks, label=label or function.__name__.strip("_"))
-    journal = runtime_now().journal
-    results = run(calls) if journal is None else journal.run_map(calls, run.keywords["label"], run)
+    label, journal = label or function.__name__.strip("_"), runtime_now().journal
+    results = run_tasks(calls, label) if journal is None else journal.run_map(calls, label, run_tasks)
     return [align_arrays(result) for result in results]
 
 
-def run_tasks(calls: Calls, keep: KeepResult | None = None, *, label: str) -> list[Any]:
+def run_tasks(calls: Calls, label: str, keep: KeepResult | None = None) -> list[Any]:
     """The results of calls in their order, from where tasks run in this context; one BLAS thread a call."""
     with one_blas_thread():
         return executor_now().run(calls, label, runtime_now().progress, keep)

@@ -46,7 +46,7 @@ KeepResult = Callable[[int, Any], None]
 class Journal(Protocol):
     """What a stage in work has finished, so that it goes on from there when it was stopped."""
 
-    def run_map(self, calls: Calls, label: str, run: Callable[[Calls, KeepResult], list[Any]]) -> list[Any]:
+    def run_map(self, calls: Calls, label: str, run: Callable[[Calls, str, KeepResult], list[Any]]) -> list[Any]:
         """Return the results of the calls; those that are known from before are not made again."""
         ...
 

@@ -53,7 +53,7 @@ class StageJournal:
         self._written = time.monotonic()
         self._lock = Lock()
 
-    def run_map(self, calls: Calls, label: str, run: Callable[[Calls, KeepResult], list[Any]]) -> list[Any]:
+    def run_map(self, calls: Calls, label: str, run: Callable[[Calls, str, KeepResult], list[Any]]) -> list[Any]:
         """Return the results of the calls of the next map, those that are known without making them again."""
         number = self._next([label, len(calls)])
         results = {place: value for place, value in self._known[number].items() if place != WHOLE}
@@ -64,7 +64,7 @@ class StageJournal:
                 self._keep(number, todo[place], result)
 
             with using(journal=None):  # (what a task does is its own)
-                made = run([calls[place] for place in todo], keep)
+                made = run([calls[place] for place in todo], label, keep)
             results |= dict(zip(todo, made, strict=True))
         return [results[place] for place in range(len(calls))]
 

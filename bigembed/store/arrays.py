@@ -207,7 +207,12 @@ def create_grid(path: PathLike, shape: tuple[int, int], dtype: Any, chunks: tupl
     """Create an array to be filled chunk by chunk with :func:`write_window`; not compressed, but checksummed."""
     from zarr.codecs import Crc32cCodec
 
-    make_array(path, shape=shape, dtype=dtype, chunks=chunks, compressors=[Crc32cCodec()], fill_value=0, overwrite=True)
+    layout: dict[str, Any] = {"shape": shape, "dtype": dtype, "chunks": chunks, "compressors": [Crc32cCodec()]}
+
+    def create() -> None:
+        make_array(path, fill_value=0, overwrite=True, **layout)
+
+    once(create)
 
 
 def write_window(path: PathLike, row: int, column: int, values: Array) -> None:

@@ -141,7 +141,7 @@ class MemorySpace(VectorSpace):
         calls = [partial(self._task, block, sweep) for block in order]
         with chosen_executor() as executor, one_blas_thread():
             if len(calls) > 1 and executor.in_this_process:
-                done = run_tasks(calls, label=sweep.label)
+                done = run_tasks(calls, sweep.label)
             else:  # (a small space beside tasks that run elsewhere)
                 done = [call() for call in calls]
         self.posted = (self.posted - set(sweep.writes) - set(sweep.spends)) | set(sweep.posts)

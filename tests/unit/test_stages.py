@@ -383,7 +383,7 @@ def journaled(place: Path, counts: list[int], stop: int = 99) -> list[list[Any]]
         made.append((number, place))
         return 10 * number + place
 
-    def run(calls: Any, keep: Any) -> list[Any]:
+    def run(calls: Any, label: str, keep: Any) -> list[Any]:
         results = []
         for place, call in enumerate(calls):
             results.append(call())
