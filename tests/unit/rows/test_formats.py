@@ -24,7 +24,7 @@ from bigembed.errors import DamagedError, ExistingOutputError, InputError, Missi
 from bigembed.rows import reader
 from bigembed.rows.formats import binary as idx
 from bigembed.rows.formats import copying, delimited, parquet
-from bigembed.rows.formats.copying import aligned_of, write_dask
+from bigembed.rows.formats.copying import write_dask
 from bigembed.rows.formats.delimited import Quotes, Watched, line_of
 from bigembed.rows.formats.registry import ingest, open_reader
 from bigembed.rows.opening import missing_shards, open_zarr
@@ -32,11 +32,9 @@ from bigembed.rows.reader import Choice
 from bigembed.rows.sparse import group_source
 from bigembed.store.arrays import read_array
 from bigembed.store.attributes import source_of
-from bigembed.store.writing import SEAL
 from tests.unit.rows.written import (
     COLUMNS,
     FORMATS,
-    NAMED,
     TABLES,
     D,
     N,
@@ -59,15 +57,8 @@ def choice_of(name, **more):
     return Choice(columns=COLUMNS if name in TABLES else (), **more)
 
 
-def stored_rows(path):
-    """Dense rows of an array or of a CSR group."""
-    if (path / "indptr").exists():
-        return group_source(path).read(0, N).toarray()
-    return read_array(path)
-
-
 class TestEveryFormat:
-    """Every format gives the rows, and the names, that were written; what is bad in it is named before work."""
+    """What a format lets choose, and what is bad in it, named before work; what all keep: tests/conformance."""
 
     @pytest.fixture(autouse=True)
     def small_blocks(self, monkeypatch):
@@ -78,32 +69,6 @@ class TestEveryFormat:
         monkeypatch.setattr(reader, "BLOCK_BYTES", 60 * D * 8)
         with dask.config.set(scheduler="synchronous"):
             yield
-
-    @pytest.mark.parametrize("name", FORMATS)
-    def test_ingest_keeps_rows_and_names(self, name, tmp_path):
-        libraries(name)
-        FORMATS[name](tmp_path / name, rows_of(), names_of())
-        given = {"ids": "cell"} if name in NAMED else {}
-        assert ingest(tmp_path / name, tmp_path / "out.zarr", choice_of(name), given) == (N, D)
-        np.testing.assert_array_equal(stored_rows(tmp_path / "out.zarr"), rows_of())
-        found = aligned_of(tmp_path / "out.zarr")
-        if name == "rows.fvecs":
-            assert found == {}
-        else:
-            assert found == {"ids": tmp_path / "out-ids.zarr"}
-            assert read_array(found["ids"]).tolist() == names_of()
-            assert {*open_zarr(found["ids"]).attrs} == {SEAL}
-        assert not list(tmp_path.glob("*.partial"))
-
-    @pytest.mark.parametrize("name", FORMATS)
-    @pytest.mark.parametrize(("start", "stop"), [(0, N), (0, 1), (99, 101), (N - 1, N), (133, 402)])
-    def test_any_range_of_rows_is_that_range(self, name, start, stop, tmp_path):
-        libraries(name)
-        FORMATS[name](tmp_path / name, rows_of(), names_of())
-        found = list(open_reader(tmp_path / name, choice_of(name)).stream(start, stop))
-        np.testing.assert_array_equal(np.concatenate(found), rows_of()[start:stop])
-        if name not in ("rows.fvecs", "rows.csv", "rows.csv.gz") and stop - start > 200:
-            assert max(map(len, found)) <= 100  # no piece is much of it
 
     @pytest.mark.parametrize("writer", [h5ad_file, anndata_zarr])
     def test_anndata_arrays_are_chosen(self, writer, tmp_path):
