@@ -56,7 +56,7 @@ def stages_of(case: Case, X: Any, **more: Any) -> list[Stage] | None:
     """The stages of a fit, in which nothing runs; None where the method refuses the parameters or the rows."""
     import bigembed.estimator.fitting as fitting
 
-    def listed(stages: Any, run: Any, of: Any = ()) -> None:
+    def listed(stages: Any, run: Any, of: Any = (), **_: Any) -> None:
         raise Listed(list(of or stages))
 
     kept, fitting.run_stages = fitting.run_stages, listed
@@ -64,7 +64,7 @@ def stages_of(case: Case, X: Any, **more: Any) -> list[Stage] | None:
         case.fit(X, **more)
     except Listed as found:
         return list(found.args[0])
-    except (BigembedError, ValueError, TypeError):
+    except BigembedError:
         return None
     finally:
         fitting.run_stages = kept

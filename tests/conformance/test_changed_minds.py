@@ -231,7 +231,9 @@ def test_what_stages_close_over_can_be_told(name: str, monkeypatch: pytest.Monke
 def test_the_function_of_a_stage_stands_by_itself(name: str) -> None:
     """It is found by its name, and has its inputs and arguments only: nothing that it closes over."""
     case = CASES[name]
-    for stage in stages_of(case, case.X(N)) or []:
+    stages = stages_of(case, case.X(N))
+    assert stages
+    for stage in stages:
         function: Any = stage.run
         while isinstance(function, partial):
             assert not function.args
