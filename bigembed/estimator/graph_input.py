@@ -12,14 +12,15 @@ import numpy as np
 
 from bigembed.errors import DisconnectedGraphError, InputError
 from bigembed.neighbors.given.edges import merge, scatter
-from bigembed.neighbors.given.graph import edge_cost
+from bigembed.neighbors.given.graph import edge_cost, merged_arrays
 from bigembed.neighbors.given.order import EDGES, ordered_stages
-from bigembed.neighbors.graph_blocks import csr_block, finish_graph, write_block
+from bigembed.neighbors.graph_blocks import csr_block, finish_graph, graph_arrays, write_block
 from bigembed.neighbors.radius import EDGES_PLANNED
 from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.rows.graph_source import ENTRY_BYTES, GraphSource
 from bigembed.runtime.blocks import MAX_BLOCK_ROWS, Array, block_rows, bounds
-from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.stages.cost import ArraySpec, Cost
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import write_array
 from bigembed.store.matrix import CSRBlock, StoredMatrix, products, write_values
 from bigembed.store.spaces import StoredSpace
@@ -251,10 +252,11 @@ def weight_stages(X: Any) -> list[Stage]:
     """Check a sparse matrix (square, symmetric, nonnegative, finite) and store it by row blocks, of near nodes where
     there are several."""
     matrix, block = _checked(X), rows_of_block(X)
+    writes = graph_arrays(matrix.shape[0], int(matrix.nnz), "given", "f8")
     digest = sha256()
     for part in (matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data):
         digest.update(np.ascontiguousarray(part).tobytes())
-    cost, run = Cost(disk=16 * matrix.nnz), partial(run_weights, matrix=matrix, block=block)
+    cost, run = Cost.of(writes=writes), partial(run_weights, matrix=matrix, block=block)
     return _by_nearness({"matrix": digest.hexdigest()}, run, cost, matrix.shape[0], int(matrix.nnz), block)
 
 
@@ -274,7 +276,8 @@ def run_weights(context: Context, matrix: Any, block: int) -> dict[str, Any]:
 def edge_weight_stages(source: GraphSource) -> list[Stage]:
     """Weights from anywhere as :func:`weight_stages` stores them: exchanged to row blocks, each merged by a task."""
     parameters, run = {"matrix": source.fingerprint()}, partial(run_edge_weights, source=source)
-    return _by_nearness(parameters, run, edge_cost(source, 24), source.n, 2 * source.entries, source.block)
+    cost = edge_cost(source, merged_arrays(source, "given"))
+    return _by_nearness(parameters, run, cost, source.n, 2 * source.entries, source.block)
 
 
 def run_edge_weights(context: Context, source: GraphSource) -> dict[str, Any]:
@@ -337,12 +340,12 @@ def _refuse_asymmetric(matrix: Any) -> None:
         )
 
 
-def weighted_kernel_stage(alpha: float, n: int) -> Stage:
+def weighted_kernel_stage(alpha: float, n: int, entries: int) -> Stage:
     """W/(q_i q_j)^α of a user's graph (nothing is added to it), and the degrees."""
 
-    return Stage(
-        "kernel", ("weights",), {"alpha": alpha}, partial(run_weighted_kernel, alpha=alpha), Cost(passes=2, disk=24 * n)
-    )
+    writes = [ArraySpec("weights/*", entries), ArraySpec("q/*", n), ArraySpec("degree/*", n)]
+    cost = Cost.of(reads=[ArraySpec("edges", entries, 3)], writes=writes, passes=2)
+    return Stage("kernel", ("weights",), {"alpha": alpha}, partial(run_weighted_kernel, alpha=alpha), cost)
 
 
 def run_weighted_kernel(context: Context, alpha: float) -> dict[str, Any]:

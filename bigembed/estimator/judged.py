@@ -20,7 +20,8 @@ from bigembed.quality.neighborhoods import NEIGHBORS, preserved
 from bigembed.rows.graph_source import GraphSource
 from bigembed.rows.source import RowBlock, RowSource, as_worked
 from bigembed.runtime.blocks import Array, is_sparse, map_blocks
-from bigembed.stages.stage import Context, Cost, Stage, pass_memory
+from bigembed.stages.cost import ArraySpec, Cost, rows_of, window_of
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_rows
 from bigembed.store.parcels import stacked
 
@@ -104,12 +105,13 @@ def _judgement_stage(estimator: Any, shown: Stage, source: RowSource, metric: st
     asked: dict[str, Any] = {"n_neighbors": NEIGHBORS, "samples": SAMPLES, "seed": 0, "metric": metric}
 
     share, drawn = _blocks(source) / -(-n // source.block), _rows(source)
-    pairs, size = min(SAMPLES, drawn) * drawn, drawn * _dense_bytes(source)
-    cost = Cost(
+    pairs = min(SAMPLES, drawn) * drawn
+    sample = drawn, source.width, source.work
+    cost = Cost.of(
+        reads=[rows_of(source, share)],
+        task=[*window_of(source), ArraySpec("drawn rows", *sample, times=3)],
+        coordinator=[ArraySpec("drawn rows", *sample, times=6), ArraySpec("distances of pairs", pairs, times=8)],
         passes=share,
-        read=int(share * n * source.row_bytes),
-        memory=pass_memory(source) + 3 * size,
-        coordinator=6 * size + 64 * pairs,
         flops=4.0 * pairs * source.width,
         scalar_ops=8 * pairs,
         maps=8,

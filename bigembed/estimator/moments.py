@@ -24,7 +24,8 @@ from bigembed.rows.passes import Parts, checked_shape, infinite, map_row_blocks,
 from bigembed.rows.row_maps import with_entries
 from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array, is_sparse
-from bigembed.stages.stage import Context, Stage, summing_cost
+from bigembed.stages.cost import ArraySpec, Cost, summing_cost
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from bigembed.store.vector_space import tree_fold
 
@@ -41,7 +42,8 @@ def moments_stage(source: RowSource, diagonal: bool = False, before: dict[str, A
     n, d = checked_shape(source)
     size = 8 * d * (1 if diagonal else d)
 
-    cost = summing_cost(source, size, disk=size + 8 * d, flops=2 * n * size / 8)
+    writes = [ArraySpec("mean", d), ArraySpec("scatter", d, None if diagonal else d)]
+    cost = summing_cost(source, size) + Cost.of(writes=writes, flops=2 * n * size / 8)
     parameters = {"source": source.fingerprint(), "diagonal": diagonal}
     if before is not None:
         parameters["before"] = before["digest"]
@@ -109,9 +111,8 @@ def quantiles_stage(source: RowSource, shares: Sequence[float], missing: bool = 
     size = 8 * d * 2 * len(wanted) << max(levels)
 
     parameters = {"source": source.fingerprint(), "shares": wanted.tolist(), "missing": missing}
-    cost = summing_cost(
-        source, size, passes=len(levels), disk=8 * d * (len(wanted) + 1), scalar_ops=n * d * len(levels)
-    )
+    writes = [ArraySpec("values", d, len(wanted)), ArraySpec("counts", d, dtype="i8")]
+    cost = summing_cost(source, size, len(levels)) + Cost.of(writes=writes, scalar_ops=n * d * len(levels))
     return Stage(
         "quantiles",
         (),
@@ -179,12 +180,15 @@ def missing_stage(source: RowSource, action: str, fill: Any) -> Stage:
     n, d = checked_shape(source)
 
     parameters = {"source": source.fingerprint(), "action": action, "fill": fill}
+    writes = [ArraySpec("values", d), ArraySpec("counts", d, dtype="i8")]
+    if action == "drop":
+        writes += [ArraySpec("mask", n, dtype="u1"), ArraySpec("kept", -(-n // source.block), dtype="i8")]
     return Stage(
         STAGE,
         (),
         parameters,
         partial(run_missing, source=source, action=action, fill=fill, d=d, n=n),
-        summing_cost(source, 0, disk=16 * d + n, coordinator=64 * d),
+        summing_cost(source, 0) + Cost.of(writes=writes, coordinator=[ArraySpec("counts and means", d, 8)]),
     )
 
 

@@ -23,8 +23,9 @@ from bigembed.neighbors.graph import NeighborGraph
 from bigembed.rows.passes import checked_shape
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array
+from bigembed.stages.cost import Cost
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.stages.stage import Context, Stage
 
 # ------------------------------------------------------------------------------------------------------------ step
 # What goes before a method: a map of each row by itself, with a few parameters learned in one pass or in few.
@@ -91,7 +92,7 @@ class Step(RowwiseEstimator):
         if source.sparse and self.dense_only():
             self.refuse_sparse()
         stages = self._learning(source)
-        return [*stages, self._output_stage(source, stages, self.width(source), source.work)]
+        return [*stages, self._output_stage(source, stages, self.width(source))]
 
     def width(self, source: RowSource) -> int:
         """Count the columns of what the step makes of these rows."""

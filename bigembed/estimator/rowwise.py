@@ -25,8 +25,9 @@ from bigembed.estimator.transform import check_width
 from bigembed.rows.derived import MappedRows, refuse_changed
 from bigembed.rows.input import column_source, row_source
 from bigembed.rows.source import RowSource
+from bigembed.stages.cost import output_cost
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Stage, output_cost, run_stages
+from bigembed.stages.stage import Context, Stage, run_stages
 from bigembed.store.arrays import read_array
 from bigembed.store.paths import at, require_array_name
 
@@ -132,9 +133,7 @@ class RowwiseEstimator(Estimator):
         """The fingerprint of the rows as they were fitted; empty where their coordinates are stored."""
         return next((str(stage.parameters["source"]) for stage in getattr(self, "_on_demand", ())), "")
 
-    def _output_stage(
-        self, source: RowSource, stages: Sequence[Stage], width: int, dtype: Any = np.float64, against: int = 0
-    ) -> Stage:
+    def _output_stage(self, source: RowSource, stages: Sequence[Stage], width: int, against: int = 0) -> Stage:
         """``coordinates/embedding`` (n, m) in one pass over the rows, after the stages that fit the map: it depends on
         the content and the parameters of all those that a saved model has, as the extension does.
 
@@ -142,7 +141,7 @@ class RowwiseEstimator(Estimator):
         """
         parameters = {"source": source.fingerprint()}  # (the map may be the same for these rows in another order)
         inputs = tuple(stage.name for stage in stages if stage.name in type(self).saved_stages)
-        cost = output_cost(source, width, dtype, against)
+        cost = output_cost(source, width, source.work if self.follows_dtype else np.float64, against)
         run = partial(run_coordinates, estimator=self, source=source)
         return Stage("coordinates", inputs, parameters, run, cost, on_demand=True, parameters_of=inputs)
 

@@ -35,8 +35,9 @@ from bigembed.rows.passes import checked_shape
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks
 from bigembed.runtime.executors import executor_now
+from bigembed.stages.cost import ArraySpec, Cost, buffer, largest, output_cost
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Cost, Stage, output_cost, run_stages
+from bigembed.stages.stage import Context, Stage, run_stages
 from bigembed.store import manifests
 from bigembed.store.arrays import create_rows
 from bigembed.store.attributes import describe, seal_rows
@@ -60,19 +61,25 @@ def grouped_stage(source: RowSource, extension: Extension, grouping: Grouping, i
     block, width = source.block, extension.width
     batch, out_rows = grouping.batch(n), block_rows(width, 8)
 
-    rows, coordinates = n * source.shape[1] * source.dtype.itemsize, 8 * n * width
-    held = min(n, batch)
-    cost = Cost(
-        passes=2,
-        read=2 * rows + coordinates,
-        write=rows + 2 * coordinates,
-        disk=coordinates,
-        scratch=rows + coordinates + 16 * n,
-        memory=max(
-            min(n, block) * (3 * grouping.row_bytes + 3 * source.shape[1] * source.dtype.itemsize),
-            held * (2 * source.shape[1] * source.dtype.itemsize + 2 * grouping.row_bytes) + grouping.memory(held),
-            3 * min(n, out_rows) * (8 * width + 16),
+    held, columns, dtype = min(n, batch), source.shape[1], source.dtype
+    rows, coordinates = ArraySpec("rows", n, columns, dtype), ArraySpec("coordinates", n, width)
+    cost = Cost.of(
+        reads=[rows],
+        writes=[ArraySpec("embedding", n, width)],
+        leaves=[rows, ArraySpec("numbers of rows", n, 2, "i8"), coordinates],
+        task=largest(
+            [
+                ArraySpec("rows to group", min(n, block), columns, dtype, 3),
+                ArraySpec("rows as compared", min(n, block), grouping.row_bytes, "u1", 3),
+            ],
+            [
+                ArraySpec("rows of a batch", held, columns, dtype, 2),
+                ArraySpec("rows as compared", held, grouping.row_bytes, "u1", 2),
+                buffer("neighbors of a batch", grouping.memory(held)),
+            ],
+            [ArraySpec("coordinates and numbers", min(n, out_rows), width + 2, times=3)],
         ),
+        passes=2,
     )
     parameters = {"source": source.fingerprint(), "batch": batch, "width": width}
     return Stage(

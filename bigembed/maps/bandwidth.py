@@ -13,7 +13,8 @@ import numpy as np
 from bigembed.errors import InputError
 from bigembed.maps.kernels import BINARY, LOCAL, NARROW, TRUNCATED, cut_moment, gaussian_block
 from bigembed.runtime.blocks import Array, bounds, map_blocks
-from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.stages.cost import ArraySpec, Cost
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, write_array
 
 # ------------------------------------------------------------------------------------------------------- bandwidth
@@ -212,6 +213,10 @@ EDGES = Lengths("order", "", "graph", "nearest")
 """Of edges whose lengths were given."""
 
 
+CURVE = [ArraySpec(f"ksum_{name}", 0) for name in ("epsilon", "log_sum", "slope")]
+"""The Ksum curve, as it is stored."""
+
+
 def bandwidth_stage(choice: Bandwidth, lengths: Lengths = LISTS) -> Stage:
     """ε, with the Ksum curve and the dimension it implies."""
     parameters = {"epsilon": choice.epsilon, "rule": choice.rule, "complete": choice.complete}
@@ -226,7 +231,7 @@ def bandwidth_stage(choice: Bandwidth, lengths: Lengths = LISTS) -> Stage:
         inputs,
         parameters,
         partial(run_bandwidth, choice=choice, lengths=lengths, of_pairs=of_pairs),
-        Cost(coordinator=16 * BINS),
+        Cost.of(writes=CURVE, coordinator=[ArraySpec("histogram and sums", BINS, times=2)]),
     )
 
 
@@ -258,7 +263,7 @@ def bandwidth_within_stage(choice: Bandwidth, radius: float) -> Stage:
         ("density", "dimension"),
         parameters,
         partial(run_bandwidth_within, choice=choice, radius=radius),
-        Cost(coordinator=16 * BINS),
+        Cost.of(writes=CURVE, coordinator=[ArraySpec("histogram and sums", BINS, times=2)]),
     )
 
 

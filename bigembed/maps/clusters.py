@@ -16,7 +16,8 @@ from bigembed.neighbors.partition import TILE_ENTRIES, lloyd_means, nearest_cent
 from bigembed.rows.passes import Parts, map_row_blocks
 from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array, block_rows
-from bigembed.stages.stage import WINDOW, Context, Cost, Stage
+from bigembed.stages.cost import WINDOW, ArraySpec, Cost
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import create_rows, read_array, read_rows, write_array, write_rows
 
 SAMPLE, EACH = 16_384, 64
@@ -112,14 +113,17 @@ def clusters_stage(n: int, width: int, asked: ClusterOptions, seed: int) -> Stag
     """``centers`` (k, ·) and ``labels`` (n,) int32 of the stored coordinates, the largest cluster first."""
 
     k, block, passes = asked.n_clusters, min(n, block_rows(width, 8)), PLANNED + 2
-    vectors, sample = 8 * n * width, 8 * (width + 1) * min(n, max(SAMPLE, EACH * k))
-    cost = Cost(
+    sample = ArraySpec("sample", min(n, max(SAMPLE, EACH * k)), width + 1, times=4)
+    cost = Cost.of(
+        reads=[ArraySpec("embedding", n, width, times=passes)],
+        writes=[ArraySpec("labels", n, dtype="i4"), ArraySpec("centers", k, width + 1), ArraySpec("objectives", 0)],
+        task=[
+            ArraySpec("blocks of coordinates", block, width + 1, times=WINDOW + 4),
+            ArraySpec("tiles of distances", TILE_ENTRIES, times=4),
+            ArraySpec("centers and sums", k, width + 2, times=4),
+        ],
+        coordinator=[sample, ArraySpec("tiles of distances", TILE_ENTRIES, times=4)],
         passes=passes,
-        read=passes * vectors,
-        write=4 * n,
-        disk=4 * n + 8 * k * (width + 1),
-        memory=8 * block * (width + 1) * (WINDOW + 4) + 32 * TILE_ENTRIES + 32 * k * (width + 2),
-        coordinator=4 * sample + 32 * TILE_ENTRIES,
         flops=2 * passes * n * k * (width + 1),
     )
     return Stage(

@@ -17,7 +17,8 @@ from bigembed.maps.graph_rows import repeated_block, repeated_matrix
 from bigembed.neighbors.order import Ordered
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks
-from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.stages.cost import ArraySpec, Cost
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import create_rows, read_array, read_by_id, write_array, write_rows
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import StoredMatrix
@@ -30,8 +31,8 @@ from bigembed.store.vector_space import tree_sum
 def fitted_stage(n: int, m: int, dtype: Any, factor: float = 1.0) -> Stage:
     """``coordinates/embedding`` (n, m) = √λ v, as ``factor`` A λ from ``solve/matrix`` A = v/(factor √λ), by blocks."""
 
-    size = 8 * n * m
-    cost = Cost(read=size, write=size, disk=size, memory=3 * size)
+    written = ArraySpec("embedding", n, m, dtype)
+    cost = Cost.of([ArraySpec("matrix", n, m)], [written], task=[ArraySpec("coordinates", n, m, times=3)])
     return Stage(
         "coordinates",
         ("solve",),

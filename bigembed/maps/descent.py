@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, ClassVar, Protocol
 
@@ -22,9 +22,10 @@ from bigembed.rows.passes import Parts, reduce_rows
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import MIN_BLOCK_ROWS, Array, bounds
 from bigembed.runtime.executors import run_on_idle_threads
+from bigembed.stages.cost import ArraySpec, Cost, buffer, largest
 from bigembed.stages.reuse import Immaterial
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, read_by_id, write_array
 from bigembed.store.matrix import BlockMatrix
 from bigembed.store.spaces import Checkpoints, StoredSpace, claim_memory, open_space, trim_heap
@@ -163,17 +164,17 @@ def descent_stage(
     n, m, block, passes = graph.n, asked.n_components, min(graph.n, graph.block), asked.iterations
     need = 12 * edges + 8 * n * (6 * m + 2)  # (columns and weights, also as they are read; the vectors twice)
     inside = need <= MEMORY_BYTES if in_memory is None else in_memory
-    vectors = 8 * n * m * 3
-    cost = Cost(
+    vectors = ArraySpec("points, velocities and gains", n, m, times=3)
+    of_block = [ArraySpec("edges", -(-edges // n) * block, 3), ArraySpec("points", block, m, times=25)]
+    cost = Cost.of(
+        reads=[ArraySpec("weights/*", edges, times=passes), replace(vectors, times=3 * passes)],
+        writes=[ArraySpec("points/*", n, m), ArraySpec("objectives", 0)],
+        posts=[replace(vectors, times=3 * passes)],
+        vectors=[replace(vectors, times=12), buffer("what all rows share", shared)],
+        checkpoint=[replace(vectors, times=6)],
+        held=[buffer("weights and vectors", need if inside else 0)],
+        task=[buffer("what all rows share", kept), *largest([buffer("what is joined", joining)], of_block)],
         passes=passes,
-        read=passes * (8 * edges + vectors),
-        write=8 * n * m,
-        exchanged=passes * vectors,
-        disk=8 * n * m,
-        scratch=4 * vectors + shared,
-        memory=kept + max(joining, 24 * (-(-edges // n)) * block + 200 * block * m),
-        held=need if inside else 0,
-        checkpoint=2 * vectors,
         scalar_ops=scalar_ops,
         maps=2 * passes,
     )

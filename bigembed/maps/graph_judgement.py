@@ -22,7 +22,8 @@ from bigembed.rows.derived import KeptRows
 from bigembed.rows.opening import open_zarr
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, bounds, map_blocks
-from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.stages.cost import Cost
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import create_rows, read_array, read_by_id, write_rows
 
 # --------------------------------------------------------------------------------------------------------- joining

@@ -26,7 +26,8 @@ from bigembed.rows.passes import (
 )
 from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array
-from bigembed.stages.stage import Context, Cost, Stage, pass_memory
+from bigembed.stages.cost import ArraySpec, Cost, rows_of, window_of
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import write_array
 from bigembed.store.exchange import Exchange
 
@@ -169,8 +170,8 @@ def all_rows_stage(source: RowSource) -> Stage:
     """``landmarks/rows`` (n, d): every row, checked. One pass."""
     n, d = checked_shape(source, at_least=2)
 
-    size = n * source.row_bytes
-    cost = Cost(passes=1, read=size, write=size, disk=size, memory=pass_memory(source))
+    rows = ArraySpec("rows", n, d, source.work)
+    cost = Cost.of(reads=[rows], writes=[rows], task=window_of(source), passes=1)
     return Stage(
         "landmarks",
         (),
@@ -200,13 +201,13 @@ def landmark_rows_stage(source: RowSource, wanted: int, selection: str, at_least
     size = choice.sample_size(n, source.row_bytes)
 
     parameters = {"source": source.fingerprint(), "n_landmarks": wanted, "selection": selection, "seed": seed}
-    cost = Cost(
+    cost = Cost.of(
+        reads=[rows_of(source)],
+        writes=[ArraySpec("rows", min(n, wanted), d, source.work)],
+        leaves=[ArraySpec("sample", size, d, source.work)],
+        task=window_of(source),
+        coordinator=[ArraySpec("sample", size, d, dtype, 4) for dtype in (source.work, "f8")],
         passes=1,
-        read=n * source.row_bytes,
-        disk=wanted * source.row_bytes,
-        scratch=size * source.row_bytes,
-        memory=pass_memory(source),
-        coordinator=4 * size * (source.row_bytes + 8 * d),
         serial_flops=2 * size * wanted * d if selection == "max-min" else 0,
     )
     return Stage(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -15,7 +16,8 @@ from bigembed.maps.start import Scale, start_stage
 from bigembed.maps.walk.spectral import Spectrum, components_stage, solve_stage
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array
-from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.stages.cost import ArraySpec, Cost, buffer, largest
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.matrix import CSRBlock, StoredMatrix, write_values
 from bigembed.store.spaces import StoredSpace
@@ -76,14 +78,13 @@ def weights_stage(graph: GraphShape, edges: int, weights: EdgeWeights, parameter
     inputs: tuple[str, ...] = ("order", "graph") if graph.dense or graph.given else ("graph", "search")
     if graph.weighted:
         parameters, inputs = {"given": True}, ("weights",)
-    scales = 16 * weights.numbers * graph.n
-    cost = Cost(
+    n, block = graph.n, min(graph.block, graph.n)
+    cost = Cost.of(
+        reads=[ArraySpec("edges", edges, 3)],
+        writes=[ArraySpec("weights/*", edges, dtype="f4"), ArraySpec("degree/*", n)],
+        leaves=[ArraySpec("scales of the rows and of the halo", n, weights.numbers, times=2)],
+        task=[ArraySpec("edges", -(-edges // n) * block, 5)],
         passes=2,
-        read=24 * edges,
-        write=4 * edges + 8 * graph.n + scales,
-        disk=4 * edges + 8 * graph.n,
-        scratch=scales,
-        memory=40 * (-(-edges // graph.n)) * min(graph.block, graph.n),
         scalar_ops=weights.operations * edges,
     )
     return Stage("kernel", inputs, parameters, partial(run_weights, graph=graph, weights=weights), cost)
@@ -179,20 +180,22 @@ def start_stages(
 
 
 def coordinates_stage(
-    graph: GraphShape, m: int, parameters: Mapping[str, Any], run: Callable[..., Any], shared: int, memory: int
+    graph: GraphShape, m: int, parameters: Mapping[str, Any], run: Callable[..., Any], shared: ArraySpec, memory: int
 ) -> Stage:
     """``embedding`` (n, m) in the order of the input, ``points`` by blocks, and an array that new rows are placed by.
 
-    Rows that are equal have the coordinates of the first of them. ``shared``: bytes of that array; ``memory``: of the
+    Rows that are equal have the coordinates of the first of them. ``shared``: that array; ``memory``: bytes of the
     task that makes it.
     """
-    n, block, size = graph.n, min(graph.n, graph.block), 8 * graph.n * m
-    cost = Cost(
-        read=4 * size,
-        write=4 * size,
-        disk=2 * size + shared,
-        scratch=size + 16 * n,
-        memory=max(6 * block * (8 * m + 16), memory),
+    n, block = graph.n, min(graph.n, graph.block)
+    points = ArraySpec("points/*", n, m)
+    cost = Cost.of(
+        reads=[replace(points, times=3)],
+        writes=[points, ArraySpec("embedding", n, m), shared],
+        leaves=[points, ArraySpec("numbers of rows", n, 2)],
+        task=largest(
+            [ArraySpec("points and numbers of rows", block, m + 2, times=6)], [buffer("what new rows need", memory)]
+        ),
         maps=5,
     )
     inputs = ("kernel", "descent", *(("order",) if graph.ordered else ()), *(() if graph.weighted else ("graph",)))

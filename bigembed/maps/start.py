@@ -24,7 +24,8 @@ from bigembed.rows.passes import reduce_rows
 from bigembed.rows.row_maps import affine_block
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, bounds, map_blocks
-from bigembed.stages.stage import Context, Cost, Stage, partial_sums, pass_memory
+from bigembed.stages.cost import ArraySpec, Cost, buffer, largest, rows_of, sums_of_groups, window_of
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.paths import at
@@ -101,14 +102,15 @@ def start_stage(graph: GraphShape, m: int, start: str | RowSource, seed: int, sc
     source = OrderedRows((n, d), np.dtype(np.float64))
     pca = start == "pca" or either
     size = 8 * d * (d if d <= GRAM_COLUMNS else 1)
-    cost = Cost(
+    made = [*window_of(source), buffer("sums", 4 * size)] if pca else []
+    of_block = [ArraySpec("points", block, m, times=3), ArraySpec("rows", block * pca, source.row_bytes, "u1", 3)]
+    cost = Cost.of(
+        reads=[rows_of(source, 2 * pca), ArraySpec("coordinates", n, m, times=2)],
+        writes=[ArraySpec("points/*", n, m)],
+        leaves=sums_of_groups(source, size) if pca else (),
+        task=largest(made, of_block),
+        coordinator=[buffer("sums", 6 * size * pca)],
         passes=2 * pca,
-        read=2 * pca * n * source.row_bytes + 16 * n * m,
-        write=8 * n * m,
-        disk=8 * n * m,
-        scratch=partial_sums(source, size) if pca else 0,
-        memory=max((pass_memory(source) + 4 * size) if pca else 0, 3 * block * (8 * m + source.row_bytes * pca)),
-        coordinator=6 * size if pca else 0,
         flops=2 * n * d * min(d, GRAM_COLUMNS) if pca else 0,
     )
     rule = start.fingerprint() if isinstance(start, RowSource) else start

@@ -14,7 +14,7 @@ from scipy.sparse.csgraph import connected_components
 
 from bigembed.distance.pairwise import paired_squared
 from bigembed.neighbors.exact import approximate_squared, empty_lists, update_lists
-from bigembed.neighbors.graph_blocks import csr_block, finish_graph, write_block
+from bigembed.neighbors.graph_blocks import csr_block, finish_graph, graph_arrays, write_block
 from bigembed.neighbors.order import CellReader, Ordered
 from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.neighbors.search.every_block import StoredCells
@@ -23,7 +23,8 @@ from bigembed.neighbors.search.local import Cells, search_cells
 from bigembed.neighbors.search.probes import Probing, group_probes, nearest_centers
 from bigembed.neighbors.survey import compared_of
 from bigembed.runtime.blocks import Array, map_blocks, offsets, owner_of
-from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.stages.cost import Arrays, ArraySpec, Cost
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, read_by_id, write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import COMPILED, BlockMatrix, CSRBlock, StoredMatrix
@@ -38,6 +39,12 @@ from bigembed.store.spaces import StoredSpace
 MAX_LISTED = 1_000
 RESOLVED = 1e-10
 """An edge joins two rows if W_ij/√(d_i d_j) is above it: a weaker one moves an eigenvalue by less than is resolved."""
+
+
+def component_arrays(n: int) -> Arrays:
+    """Declare what :func:`find_components` writes."""
+    few = [ArraySpec("component_names", 0, dtype="i8"), ArraySpec("component_ranks", 0, dtype="i4")]
+    return [ArraySpec("labels/*", n, dtype="i4"), *few]
 
 
 def find_components(matrix: BlockMatrix, exchange: Exchange, out: str, *, degree: str = "") -> dict[str, Any]:
@@ -258,7 +265,12 @@ def bridge_stage(
         ("order", "graph"),
         {"rows": ROWS_A_COMPONENT} | ({} if parts is None else {"parts": True}),
         partial(run_bridge, by=by, parts=parts),
-        Cost(passes=1, read=16 * edges, write=16 * edges, disk=8 * edges),
+        Cost.of(
+            reads=[ArraySpec("edges", edges, 2)],
+            writes=[*component_arrays(n), *graph_arrays(n, edges), ArraySpec("bridges", 0, 3)],
+            leaves=[ArraySpec("labels", n)],
+            passes=1,
+        ),
     )
 
 

@@ -15,13 +15,15 @@ import numpy as np
 from bigembed.distance.pairwise import all_squared
 from bigembed.errors import InputError
 from bigembed.neighbors.exact import dense_block
+from bigembed.neighbors.graph_blocks import graph_arrays
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import MAX_PAIRS, Joined, join_all, locate
 from bigembed.neighbors.search.by_metric import ByMetric, by_metric
 from bigembed.neighbors.search.ground_truth import BINS, distance_counts, spread_rows, unit_of
 from bigembed.neighbors.survey import Shape, compared_of
 from bigembed.runtime.blocks import Array, bounds, map_blocks
-from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.stages.cost import ArraySpec, Cost
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import write_array
 from bigembed.store.matrix import write_outbox, write_structure, write_values
 
@@ -48,12 +50,17 @@ def every_pair_stage(shape: Shape, seed: int) -> Stage:
 
     by = by_metric(shape)
     pairs, item = shape.n**2, np.dtype(shape.dtype).itemsize
-    cost = Cost(
+    n = shape.n
+    writes = [
+        ArraySpec("nearest/*", n, 2, shape.dtype),
+        ArraySpec("rho_squared/*", n, dtype=shape.dtype),
+        ArraySpec("histogram", BINS, dtype="i8"),
+    ]
+    cost = Cost.of(
+        reads=[ArraySpec("rows", n, shape.row_bytes, "u1")],
+        writes=[*graph_arrays(n, pairs, "squared", shape.dtype), *writes],
+        task=[ArraySpec("distances and columns", pairs, 12 + item, "u1"), ArraySpec("rows", n, shape.d, times=2.5)],
         passes=1,
-        read=shape.n * shape.row_bytes,
-        write=(4 + item) * pairs,
-        disk=(4 + item) * pairs + 40 * shape.n + 8 * BINS,
-        memory=(12 + item) * pairs + 20 * shape.n * shape.d,
         scalar_ops=pairs,
         terms=2 * pairs * by.every if by else 0.0,
     )

@@ -8,12 +8,22 @@ from typing import Any
 import numpy as np
 
 from bigembed.runtime.blocks import Array, map_blocks
+from bigembed.stages.cost import Arrays, ArraySpec
 from bigembed.stages.stage import Context
 from bigembed.store.arrays import write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import CSRBlock, halo_of, write_outbox, write_structure, write_values
 
 COUNTED = ("edges", "halo_rows", "zero_edges", "isolated")
+
+
+def graph_arrays(n: int, entries: int, values: str = "squared", dtype: Any = "f4") -> Arrays:
+    """Declare a graph by row blocks of which so many entries are stored, with halos of as many rows as there are."""
+    halos = [ArraySpec(f"{name}/*", n, dtype="i4") for name in ("halo_rows", "halo_sources")]
+    halos += [ArraySpec(f"{name}/*", n, dtype="i4") for name in ("outbox_rows", "outbox_destinations")]
+    few = [ArraySpec(name, 0, dtype="i8") for name in ("halo_offsets/*", "outbox_sizes/*", "starts")]
+    rows = [ArraySpec("indptr/*", n, dtype="i8"), ArraySpec("indices/*", entries, dtype="i4")]
+    return [*rows, ArraySpec(f"{values}/*", entries, dtype=dtype), *halos, *few]
 
 
 def csr_block(b: int, rows: Array, columns: Array, values: Array, starts: Sequence[int]) -> CSRBlock:

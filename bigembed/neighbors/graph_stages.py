@@ -11,7 +11,7 @@ from bigembed.distance.names import MAPPED, named
 from bigembed.errors import InputError
 from bigembed.neighbors.every_pair import every_pair_stage, is_dense, recalled_stage
 from bigembed.neighbors.exact import joined_to_all
-from bigembed.neighbors.graph_blocks import csr_block, finish_graph, senders_of, write_block
+from bigembed.neighbors.graph_blocks import csr_block, finish_graph, graph_arrays, senders_of, write_block
 from bigembed.neighbors.nn_descent import descend, descent_cost, lacking_room
 from bigembed.neighbors.order import order_stage, partition_stage
 from bigembed.neighbors.radius import density_stage, radius_graph_stage
@@ -23,8 +23,9 @@ from bigembed.neighbors.search.rerank import follow_stage, rerank_stage, reranke
 from bigembed.neighbors.survey import Shape, shape_of, survey_stage
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, by_owner, map_blocks
+from bigembed.stages.cost import ArraySpec, Cost, buffer, nbytes
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import CSRBlock, halo_of
@@ -41,12 +42,12 @@ def graph_stage(n: int, n_neighbors: int, block: int) -> Stage:
     """The symmetric graph by row blocks: structure, squared distances, outboxes."""
 
     edges, listed = 2 * n * n_neighbors, block * n_neighbors
-    cost = Cost(
-        read=24 * edges,
-        write=24 * edges,
-        disk=8 * edges + 8 * n,
-        scratch=20 * edges // 2,
-        memory=min(288 * listed, (160 << 20) + 130 * listed),  # (measured of many: 84 an entry of the lists)
+    of_many = [buffer("sorting", 160 << 20), ArraySpec("entries of the lists", listed, 130, "u1")]
+    cost = Cost.of(
+        reads=[ArraySpec("lists", edges, 2)],
+        writes=graph_arrays(n, edges),
+        leaves=[ArraySpec("entries turned round", edges // 2, 5, "f4")],
+        task=min([ArraySpec("entries of the lists", listed, 36)], of_many, key=nbytes),  # (measured of many: 84 each)
         scalar_ops=edges,
         maps=3,
     )

@@ -42,7 +42,8 @@ from bigembed.neighbors.search.ground_truth import SAMPLE_ROWS
 from bigembed.neighbors.search.recall import CELLS, NN_DESCENT, Truth, recall_at
 from bigembed.neighbors.survey import Shape
 from bigembed.runtime.blocks import Array, map_blocks, owner_of
-from bigembed.stages.stage import Context, Cost
+from bigembed.stages.cost import Cost
+from bigembed.stages.stage import Context
 from bigembed.store.arrays import read_array
 from bigembed.store.paths import at, free_bytes, nearest_folder
 

@@ -18,7 +18,8 @@ from bigembed.neighbors.survey import Shape, Sketched, ordered_of, prepare
 from bigembed.rows.passes import map_row_blocks
 from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array, by_owner, is_sparse, map_blocks, offsets, owner_of
-from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.stages.cost import Arrays, ArraySpec, Cost
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, read_rows, reading, write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.parcels import Delivery, by_receiver, merge_parcels, row_parts, rows_of_parts, send, stacked
@@ -42,7 +43,10 @@ def partition_stage(shape: Shape, seed: int) -> Stage:
         ("survey",),
         {"seed": seed, "block": shape.block, "fill": FILL},
         partial(run_partition, shape=shape, seed=seed),
-        Cost(coordinator=4 * shape.sample * shape.row_bytes, disk=2 * partitions * shape.row_bytes),
+        Cost.of(
+            writes=[ArraySpec("centers", 2 * partitions, shape.width, shape.dtype)],
+            coordinator=[ArraySpec("sample", shape.sample, shape.row_bytes, "u1", 4)],
+        ),
     )
 
 
@@ -58,18 +62,32 @@ def run_partition(context: Context, shape: Shape, seed: int) -> dict[str, Any]:
     return {"partitions": len(centers)}
 
 
+def order_arrays(shape: Shape, cells: int) -> Arrays:
+    """Declare rows in the order of a graph, and their cells."""
+    n, filled = shape.n, shape.filled
+    rows = [ArraySpec("rows/*", n, shape.width, shape.dtype), ArraySpec("ids/*", n, dtype="i8")]
+    centers = [ArraySpec(name, cells, shape.width, shape.dtype) for name in ("cell_centers", "cell_centers_of/*")]
+    numbers = [ArraySpec(name, cells, dtype="i8") for name in ("cell_offsets/*", "cell_starts")]
+    few = [ArraySpec(name, 0, dtype="i8") for name in ("blocks", "starts", "cell_block_starts")]
+    if filled is not None:
+        entries = n * filled
+        rows += [ArraySpec("points/indptr/*", n, dtype="i8"), ArraySpec("points/indices/*", entries, dtype="i8")]
+        rows += [ArraySpec("points/data/*", entries, dtype=shape.dtype), ArraySpec("columns", 0, dtype="i8")]
+    return [*rows, *centers, *numbers, *few]
+
+
 def order_stage(source: RowSource, shape: Shape, cell_size: int, seed: int) -> Stage:
     """Rows in (partition, cell) order, their ids, and the cells. One pass over the input."""
 
-    block, total = shape.block * shape.row_bytes, shape.n * shape.row_bytes
-    cost = Cost(
+    cells = -(-shape.n // cell_size)
+    rows = ArraySpec("rows", shape.n, shape.row_bytes, "u1")
+    cost = Cost.of(
+        reads=[rows],
+        writes=order_arrays(shape, cells),
+        leaves=[rows, ArraySpec("numbers", shape.n)],
+        task=[ArraySpec("rows", shape.block, shape.row_bytes, "u1", 6)],
+        coordinator=[ArraySpec("centers of cells", cells, shape.row_bytes, "u1", 4)],
         passes=1,
-        read=2 * total,
-        write=2 * total,
-        disk=total + 8 * shape.n,
-        scratch=total + 8 * shape.n,
-        memory=6 * block,
-        coordinator=4 * shape.n // cell_size * shape.row_bytes,
         scalar_ops=40 * shape.n,
         maps=2,
     )

@@ -17,14 +17,15 @@ import numpy as np
 from bigembed.distance.pairwise import paired_squared
 from bigembed.errors import PlanError
 from bigembed.neighbors.exact import approximate_squared
-from bigembed.neighbors.graph_blocks import csr_block, finish_graph, write_block
+from bigembed.neighbors.graph_blocks import csr_block, finish_graph, graph_arrays, write_block
 from bigembed.neighbors.order import ListedCells, Ordered
 from bigembed.neighbors.search.every_block import foreign_pieces, leave_cells_block
 from bigembed.neighbors.search.ground_truth import BINS, choose_block, sample_size
 from bigembed.neighbors.search.local import Cells
 from bigembed.neighbors.survey import Shape
 from bigembed.runtime.blocks import Array, bounds, map_blocks
-from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.stages.cost import ArraySpec, Cost, buffer
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.paths import free_bytes
@@ -52,12 +53,16 @@ def density_stage(shape: Shape, radius: float, seed: int) -> Stage:
     """
 
     size = sample_size(shape.n)
-    cost = Cost(
+    rows = [ArraySpec("rows", size, shape.width, shape.dtype), ArraySpec("ids", size, dtype="i8")]
+    cost = Cost.of(
+        reads=[ArraySpec("rows", shape.n, shape.row_bytes, "u1")],
+        writes=[*rows, ArraySpec("histogram", BINS, dtype="i8"), ArraySpec("cell_radii", shape.n // 100)],
+        task=[
+            ArraySpec("rows", shape.block, shape.row_bytes, "u1", 2),
+            ArraySpec("tiles of distances", size, _TILE_ROWS, times=3),
+        ],
+        coordinator=[ArraySpec("sampled rows", size, shape.row_bytes, "u1", 4)],
         passes=1,
-        read=shape.n * shape.row_bytes,
-        disk=size * (shape.row_bytes + 8) + 8 * BINS + 8 * shape.n // 100,
-        memory=2 * shape.block * shape.row_bytes + 24 * size * _TILE_ROWS,
-        coordinator=4 * size * shape.row_bytes,
     )
     return Stage(
         "density",
@@ -148,13 +153,16 @@ def radius_graph_stage(shape: Shape, radius: float) -> Stage:
 
     edges = radius_edges(shape)
     held = min(BLOCK_EDGES, shape.block * shape.n)
-    cost = Cost(
+    cost = Cost.of(
+        reads=[ArraySpec("rows", shape.n, shape.row_bytes, "u1", 2)],
+        writes=graph_arrays(shape.n, edges),
+        leaves=[ArraySpec("rows of cells nearby", shape.n, shape.row_bytes, "u1")],
+        task=[
+            ArraySpec("edges", held, 8),
+            ArraySpec("rows", shape.block, shape.row_bytes, "u1", 4),
+            buffer("tiles of distances", 32 << 20),
+        ],
         passes=1,
-        read=3 * shape.n * shape.row_bytes,
-        write=shape.n * shape.row_bytes + EDGE_BYTES * edges,
-        disk=EDGE_BYTES * edges,
-        scratch=shape.n * shape.row_bytes,
-        memory=64 * held + 4 * shape.block * shape.row_bytes + (32 << 20),
     )
     return Stage("graph", ("order", "density"), {"radius": radius}, partial(run_radius_graph, radius=radius), cost)
 

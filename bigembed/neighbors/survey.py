@@ -28,7 +28,8 @@ from bigembed.rows.source import RowBlock, RowSource, work_dtype
 from bigembed.rows.sparse import ENTRY_BYTES
 from bigembed.runtime.blocks import Array, block_rows, is_sparse
 from bigembed.runtime.parameters import is_name, reference
-from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.stages.cost import ArraySpec, Cost
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import write_array
 from bigembed.store.exchange import Exchange
 
@@ -203,14 +204,13 @@ def survey_stage(source: RowSource, shape: Shape, seed: int) -> Stage:
     """Check every row for NaN and infinity, digest the content, take a stratified sample. One pass."""
     parameters = {"source": source.fingerprint(), "shape": [shape.n, shape.d], **shape.compare.key(), "seed": seed}
 
-    block = shape.block * shape.row_bytes
-    cost = Cost(
+    sample = ArraySpec("sample", shape.sample, shape.width, shape.dtype)
+    cost = Cost.of(
+        reads=[ArraySpec("rows", shape.n, shape.row_bytes, "u1")],
+        writes=[sample, ArraySpec("sample_ids", shape.sample, dtype="i8")],
+        task=[ArraySpec("rows", shape.block, shape.row_bytes, "u1", 4)],
+        coordinator=[replace(sample, times=3)],
         passes=1,
-        read=shape.n * shape.row_bytes,
-        write=shape.sample * shape.ordered_bytes,
-        memory=4 * block,
-        disk=shape.sample * shape.ordered_bytes,
-        coordinator=3 * shape.sample * shape.ordered_bytes,
     )
     return Stage("survey", (), parameters, partial(run_survey, source=source, shape=shape, seed=seed), cost)
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from bigembed.runtime.blocks import Array, bounds, map_blocks, one_blas_thread
 from bigembed.runtime.executors import chosen_executor, run_on_idle_threads
-from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.stages.cost import ArraySpec, Cost
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, read_rows
 
 # ------------------------------------------------------------------------------------------------------- dimension
@@ -169,7 +170,7 @@ def dimension_stage(n: int, n_neighbors: int, lists: str = "search", squared: st
         ("order", lists),
         {},
         partial(run_dimension, lists=lists, squared=squared),
-        Cost(read=4 * n * n_neighbors, scalar_ops=n * n_neighbors),
+        Cost.of(reads=[ArraySpec("squared/*", n, n_neighbors, "f4")], scalar_ops=n * n_neighbors),
     )
 
 
@@ -180,10 +181,8 @@ def run_dimension(context: Context, lists: str, squared: str) -> dict[str, Any]:
 
 def dimension_of_pairs_stage(n: int) -> Stage:
     """The stage that judges coordinates from the distances of all pairs."""
-
-    return Stage(
-        "dimension", ("graph",), {}, run_dimension_of_pairs, Cost(read=8 * n**2, scalar_ops=n**2, memory=24 * n**2)
-    )
+    cost = Cost.of([ArraySpec("squared/*", n, n)], task=[ArraySpec("distances", n, n, times=3)], scalar_ops=n**2)
+    return Stage("dimension", ("graph",), {}, run_dimension_of_pairs, cost)
 
 
 def run_dimension_of_pairs(context: Context) -> dict[str, Any]:
@@ -203,7 +202,7 @@ def dimension_within_stage(radius: float, edges: int) -> Stage:
         ("graph",),
         {"radius": radius},
         partial(run_dimension_within, radius=radius),
-        Cost(read=4 * edges, scalar_ops=edges),
+        Cost.of(reads=[ArraySpec("squared/*", edges, dtype="f4")], scalar_ops=edges),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from bigembed.quality.passes import DistancesToSample, GivenSpace, Space
 from bigembed.rows.passes import MAX_GROUPS, checked_shape
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array
-from bigembed.stages.stage import Cost
+from bigembed.stages.cost import ArraySpec, Cost, buffer, rows_of
 from bigembed.store.exchange import Exchange
 
 # --------------------------------------------------------------------------------------------------------- figures
@@ -363,15 +364,25 @@ def cost_of(
     """
     n = int(rows.shape[0])
     s, pairs = min(samples, n), 2 * TRIPLETS + n_neighbors
-    sampled = s * (rows.row_bytes + coordinates.row_bytes)
-    lists = 8 * s * (pairs + 2 * n_neighbors + 2)
-    blocks = max(source.block * source.row_bytes for source in (rows, coordinates))
-    return Cost(
+    sample = [ArraySpec("sampled rows", s, one.row_bytes, "u1") for one in (rows, coordinates)]
+    lists = ArraySpec("lists of sampled rows", s, pairs + 2 * n_neighbors + 2)
+    groups = max(min(MAX_GROUPS, -(-n // source.block)) for source in (rows, coordinates))
+    largest = max((rows, coordinates), key=lambda source: source.block * source.row_bytes)
+    return Cost.of(
+        reads=[rows_of(rows, 3), rows_of(coordinates, 5)],
+        leaves=[*sample, replace(lists, times=groups)],
+        task=[
+            ArraySpec("blocks", largest.block, largest.row_bytes, "u1", 4),
+            *(replace(one, times=3) for one in sample),
+            replace(lists, times=4),
+            buffer("tiles", TILES),
+        ],
+        coordinator=[
+            *(replace(one, times=3) for one in sample),
+            replace(lists, times=24),
+            ArraySpec("neighbors of sampled rows in common", s, n_neighbors**2, "u1"),
+        ],
         passes=3,
-        read=n * (3 * rows.row_bytes + 5 * coordinates.row_bytes),
-        scratch=sampled + MAX_GROUPS * lists,
-        memory=4 * blocks + 3 * sampled + 4 * lists + TILES,
-        coordinator=3 * sampled + 24 * lists + s * n_neighbors**2,
         flops=4.0 * s * n * (coordinates.width + (1 if isinstance(rows, DistancesToSample) else rows.width)),
         scalar_ops=s * n,
         terms=2 * s * n * terms,

@@ -1,4 +1,4 @@
-"""Stages: what a method consists of, what they cost, and the runner that computes, publishes and resumes them."""
+"""Stages: what a method consists of, and the runner that computes, publishes and resumes them."""
 
 from __future__ import annotations
 
@@ -6,18 +6,15 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from bigembed.errors import DamagedError, DamageWarning, MissingPathError
-from bigembed.rows.passes import MAX_GROUPS
-from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import one_blas_thread
 from bigembed.runtime.executors import chosen_executor
 from bigembed.runtime.runtime import Event, Observer, runtime_now, using
+from bigembed.stages.cost import Cost
 from bigembed.stages.journal import StageJournal
 from bigembed.stages.reuse import Identity, Prints, identity_of, supersede, usable
 from bigembed.stages.runs import DeclaredInputs, PartOfRun, Run, inside
@@ -34,45 +31,6 @@ from bigembed.store.paths import AnyPath, at, remove, remove_file
 # A :class:`Stage` says what it reads, what it depends on, what it costs (arithmetic on n, d and the parameters) and
 # how it is computed. A method lists its stages; ``fit``, ``plan``, ``run``, resume and the certificate all walk that
 # one list.
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a stage is planned to take, in passes, bytes and operations; a machine's rates make seconds of them."""
-
-    passes: float = 0.0
-    """Times that the rows (or, in a solve, the matrix) are read."""
-    most_passes: float = 0.0
-    """What they may come to, where that is known only when they are made; 0 where ``passes`` tells."""
-    read: int = 0
-    write: int = 0
-    exchanged: int = 0
-    """Written by tasks for others, which map it: in addition to ``read`` and ``write``."""
-    disk: int = 0
-    """Kept after the stage; ``scratch`` is deleted with it."""
-    scratch: int = 0
-    memory: int = 0
-    """Peak of one task, above the footprint of the process."""
-    coordinator: int = 0
-    """Peak of the coordinating process, above its footprint."""
-    held: int = 0
-    """Vectors that are in memory where all tasks are in one process with room for them, or on one machine; else in
-    files."""
-    checkpoint: int = 0
-    """Bytes that are written from time to time, where the vectors are in memory, in place of ``exchanged`` and of
-    ``scratch``; what a pass reads is then read once. The one before is deleted after that."""
-    flops: float = 0.0
-    """Floating-point operations of matrix products and factorizations, in tasks."""
-    scalar_ops: float = 0.0
-    """Entries that tasks look up in random places, sort, compare or put through a kernel, one by one."""
-    terms: float = 0.0
-    """Terms of distances that tasks take pair by pair, in units of one |x − y| of dense rows."""
-    serial_flops: float = 0.0
-    """Floating-point operations of one process while the others wait."""
-    maps: float = 0.0
-    """Maps over the blocks, one after another, where they are not as many as the passes."""
-    blocks: int = 0
-    """Tasks of a map, where they are not the canonical blocks of the rows."""
 
 
 @dataclass(frozen=True)
@@ -283,48 +241,3 @@ def keeping(run: Run) -> Iterator[Lock]:
     with hold(run.root) as lock, using(locks={**runtime_now().locks, str(run.root): lock}):
         manifests.repair_group(run.root, run.kind)
         yield lock
-
-
-# ----------------------------------------------------------------------------------------------------------- costs
-# What a pass over the rows costs: bytes read and written, memory of a task, operations.
-
-WINDOW = 6
-"""Canonical blocks that a task holds while it reads, works and writes."""
-
-
-def output_cost(source: RowSource, width: int, dtype: Any = np.float64, against: int = 0) -> Cost:
-    """One pass that reads rows, compares each with some landmarks, and writes ``width`` coordinates of each."""
-    n, d = source.shape
-    size = source.shape[0] * width * np.dtype(dtype).itemsize
-    return Cost(
-        passes=1,
-        read=source.shape[0] * source.row_bytes,
-        write=size,
-        disk=size,
-        memory=pass_memory(source) + 3 * source.block * width * 8,
-        flops=2 * n * (against * (d + width) if against else d * width),
-        scalar_ops=n * against,
-    )
-
-
-def summing_cost(source: RowSource, sums: int, passes: float = 1, **more: float) -> Cost:
-    """Passes over the rows that each add up ``sums`` bytes by groups of blocks; ``more`` is added to these costs."""
-    cost = Cost(
-        passes=passes,
-        read=int(passes) * source.shape[0] * source.row_bytes,
-        scratch=partial_sums(source, sums),
-        memory=pass_memory(source) + 4 * sums,
-        coordinator=10 * sums,
-    )
-    return replace(cost, **{name: getattr(cost, name) + value for name, value in more.items()})
-
-
-def partial_sums(source: RowSource, sums: int) -> int:
-    """Bytes that the groups of blocks leave in the exchange, where each has ``sums`` bytes."""
-    return sums * min(MAX_GROUPS, -(-source.shape[0] // source.block))
-
-
-def pass_memory(source: RowSource) -> int:
-    """Bytes that a task of a pass holds: the window over stored chunks, the block, its working copies."""
-    block = min(source.block, source.shape[0])
-    return WINDOW * block * source.row_bytes + 2 * min(source.grain, source.shape[0]) * source.row_bytes

@@ -19,8 +19,9 @@ from bigembed.rows.row_maps import picked
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Count, Kind, Requirements, is_integer, one_of
+from bigembed.stages.cost import ArraySpec, Cost
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, write_array
 
 # ------------------------------------------------------------------------------------------------------ dispersion
@@ -152,7 +153,8 @@ class Columns(Step, registered="columns"):
         if self.by != "variance":
             parameters["by"] = self.by
         run = partial(run_choice, source=source, among=among, kept=kept, by=self.by)
-        found = Stage("choice", ("moments",) if moments else (), parameters, run, Cost(disk=8 * len(among)))
+        cost = Cost.of(writes=[ArraySpec("chosen", len(among), dtype="i8")])
+        found = Stage("choice", ("moments",) if moments else (), parameters, run, cost)
         return [*moments, found]
 
     def _set_fitted(self, run: Run) -> None:

@@ -18,7 +18,7 @@ from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Finite, Positive, Requirements, is_number, one_of
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Cost, Stage
+from bigembed.stages.stage import Stage
 from bigembed.store.arrays import read_array
 
 # ------------------------------------------------------------------------------------------------------------ clip
@@ -244,7 +244,7 @@ class Normalizer(Step, registered="normalize"):
             (source.shape[0], 1), np.dtype(np.float64), base=source, function=totals_of_block, stamp="totals above 0"
         )
         learned = of_mapped(quantiles_stage(totals, (0.5,), missing=True), totals)
-        return [learned, replace(found, inputs=("quantiles",), cost=Cost())]
+        return [learned, replace(found, inputs=("quantiles",))]
 
     def _set_fitted(self, run: Run) -> None:
         super()._set_fitted(run)

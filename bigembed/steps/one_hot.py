@@ -17,8 +17,9 @@ from bigembed.rows.row_maps import indicators
 from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Count, Kind, one_of
+from bigembed.stages.cost import ArraySpec, Cost, summing_cost
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Stage, summing_cost
+from bigembed.stages.stage import Context, Stage
 from bigembed.steps.columns import NAMES, are_names, numbers_of
 from bigembed.store.arrays import read_array, write_array
 
@@ -112,7 +113,9 @@ class OneHotEncoder(Step, registered="one_hot"):
         numbers = self._numbers(source)
         texts = [list(_texts(source, number)) for number in numbers]
         parameters = {"source": source.fingerprint(), "columns": numbers, "texts": texts, "most": self.most}
-        cost = summing_cost(source, 0, disk=8 * (d + self.width(source)), coordinator=64 * self.most * len(numbers))
+        writes = [ArraySpec("values", self.width(source), dtype=source.work), ArraySpec("counts", d, dtype="i8")]
+        found = ArraySpec("categories of blocks", len(numbers), self.most, times=8)
+        cost = summing_cost(source, 0) + Cost.of(writes=writes, coordinator=[found])
         run = partial(run_categories, source=source, numbers=numbers, texts=texts, most=self.most)
         return [Stage("categories", (), parameters, run, cost)]
 

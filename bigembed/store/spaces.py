@@ -178,9 +178,7 @@ def trim_heap() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def open_space(
-    matrix: StoredMatrix, exchange: Exchange, inside: bool
-) -> tuple[BlockMatrix, MemorySpace | StoredSpace]:
+def open_space(matrix: StoredMatrix, exchange: Exchange, inside: bool) -> tuple[BlockMatrix, MemorySpace | StoredSpace]:
     """Return a stored matrix and a space of vectors over its rows, both in this process or both in files."""
     if inside:
         loaded = load_matrix(matrix)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -19,8 +19,9 @@ from bigembed.rows.row_maps import affine_block
 from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Count
+from bigembed.stages.cost import ArraySpec, Cost, summing_cost
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Cost, Stage, pass_memory
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, write_array
 
 COLUMNS = 4096
@@ -102,7 +103,7 @@ class IndependentComponents(RowwiseEstimator, registered="independent_components
         if asked is not None and asked > d:
             raise InputError(f"n_components={asked} must be between 1 and n_features={d}")
         stages = [moments_stage(source), whiten_stage(source), separate_stage(source, asked)]
-        return [*stages, self._output_stage(source, stages, asked or d, source.work)]
+        return [*stages, self._output_stage(source, stages, asked or d)]
 
     def _set_fitted(self, run: Run) -> None:
         self.mean_ = read_array(run.path("moments", "mean"))
@@ -136,9 +137,9 @@ class IndependentComponents(RowwiseEstimator, registered="independent_components
 
 def whiten_stage(source: RowSource) -> Stage:
     """``whiten/axes`` (d, r) = V Λ^{−½}: rows (x − m) · axes have the covariance I. No pass."""
-    d = source.shape[1]
-
-    return Stage("whiten", ("moments",), {}, run_whiten, Cost(disk=8 * d * d, coordinator=4 * 8 * d * d))
+    axes = ArraySpec("axes", source.shape[1], source.shape[1])
+    cost = Cost.of(writes=[axes], coordinator=[replace(axes, times=4)])
+    return Stage("whiten", ("moments",), {}, run_whiten, cost)
 
 
 def run_whiten(context: Context) -> dict[str, Any]:
@@ -156,13 +157,10 @@ def separate_stage(source: RowSource, asked: int | None) -> Stage:
     """``separate/components`` (m, d) and ``separate/kurtosis`` (m,): one pass for B, then its eigenvectors."""
     n, d = source.shape
 
-    cost = Cost(
-        passes=1,
-        read=n * source.row_bytes,
-        disk=8 * d * (d + 1),
-        scratch=8 * d * d * min(256, -(-n // source.block)),
-        memory=pass_memory(source) + 2 * 8 * source.block * d + 4 * 8 * d * d,
-        coordinator=6 * 8 * d * d,
+    square = ArraySpec("components", d, d)
+    cost = summing_cost(source, square.nbytes) + Cost.of(
+        writes=[square, ArraySpec("kurtosis", d)],
+        task=[ArraySpec("whitened rows", source.block, d, times=2)],
         flops=4 * n * d * d,
     )
     return Stage(

@@ -39,7 +39,7 @@ FOR_AUTHORS = {
     "publish", "refuse_sparse", "said", "stages", "texts", "unfinished", "width",
 }  # fmt: skip
 """Methods that bigembed itself calls; the page on adding a method says how."""
-BY_FIELDS = {"Stage", "Cost", "Context", "Extension", "Dataset", "MapQuality", "Range", "Version"}
+BY_FIELDS = {"ArraySpec", "Stage", "Cost", "Context", "Extension", "Dataset", "MapQuality", "Range", "Version"}
 """Dataclasses: each field has its own docstring where it is declared, or is named by what it is."""
 
 pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="needs the repository, not only the package")

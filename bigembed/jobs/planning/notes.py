@@ -20,8 +20,9 @@ from bigembed.neighbors.graph_stages import CELL_ROWS
 from bigembed.neighbors.nn_descent import room
 from bigembed.neighbors.search.probes import SHORTLIST
 from bigembed.neighbors.search.recall import AUTO, NN_DESCENT, WITHOUT_DESCENT, WORTH, describe_search
+from bigembed.stages.cost import Cost
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Cost, Stage
+from bigembed.stages.stage import Stage
 
 # ---------------------------------------------------------------------------------------------------- alternatives
 # What would fit where a plan does not: another solver or search, or fewer landmarks, planned in the same way.

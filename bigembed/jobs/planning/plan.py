@@ -26,8 +26,9 @@ from bigembed.maps.registry import method
 from bigembed.quality.passes import LOADED
 from bigembed.rows.formats.tables import check_table
 from bigembed.runtime.blocks import block_rows
+from bigembed.stages.cost import Cost
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Cost, Stage
+from bigembed.stages.stage import Stage
 from bigembed.store.paths import UNLIMITED, at, free_bytes, is_url, nearest_folder
 from bigembed.store.requests import library
 
@@ -165,7 +166,7 @@ class Plan:
         own |= {name: getattr(self, name) for name in ("advice", "notes", "without_descent")}
         return own | {
             "place": asdict(self.resources),
-            "stages": [{"name": name, **asdict(cost), "seconds": seconds.get(name)} for name, cost in self.costs],
+            "stages": [{"name": name, **cost.figures(), "seconds": seconds.get(name)} for name, cost in self.costs],
             "passes": self.total("passes"),
             **{name: int(self.total(name)) for name in ("read", "write", "exchanged", "disk")},
             "free_disk": None if self.free_disk == UNLIMITED else self.free_disk,

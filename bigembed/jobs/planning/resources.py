@@ -16,8 +16,9 @@ from bigembed.jobs.places.place import Place, PlaceKind
 from bigembed.jobs.planning.machine import Rates, footprint, imported_here
 from bigembed.jobs.units import size
 from bigembed.runtime.runtime import using
+from bigembed.stages.cost import Cost
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Cost, exchange_home
+from bigembed.stages.stage import exchange_home
 from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import AnyPath, PathLike
 

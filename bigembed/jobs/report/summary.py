@@ -29,8 +29,8 @@ from bigembed.jobs.watching.status import read_status
 from bigembed.maps.registry import REGISTRY, method
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import uncalled
+from bigembed.stages.cost import Cost
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Cost
 from bigembed.store import manifests
 from bigembed.store.arrays import read_array
 from bigembed.store.paths import AnyPath, at

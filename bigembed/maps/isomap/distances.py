@@ -13,11 +13,12 @@ from bigembed.errors import PlanError
 from bigembed.estimator.graph_input import parts_from, solved_sizes
 from bigembed.maps.graph_rows import component_sample
 from bigembed.maps.landmark_rows import LandmarkChoice, far_apart
-from bigembed.neighbors.components import find_components
+from bigembed.neighbors.components import component_arrays, find_components
 from bigembed.neighbors.geodesic import GROUP, cached_graph, distances_block, keep_distances, shortest_paths
 from bigembed.neighbors.order import Ordered
 from bigembed.runtime.blocks import bounds, map_blocks, offsets
-from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.stages.cost import ArraySpec, Cost, buffer
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from bigembed.store.matrix import StoredMatrix
 from bigembed.store.paths import free_bytes
@@ -51,8 +52,13 @@ def graph_components_stage(graphs: Sequence[str], edges: int, n: int, block: int
     Where no bridges were built the first stage knows them.
     """
 
-    held = 64 * edges // max(1, n) * block
-    cost = Cost(passes=2, read=24 * edges, write=12 * n, disk=4 * n, scratch=8 * n, memory=held)
+    cost = Cost.of(
+        reads=[ArraySpec("edges", edges, 3)],
+        writes=component_arrays(n),
+        leaves=[ArraySpec("labels", n)],
+        task=[ArraySpec("edges", edges // max(1, n) * block, 8)],
+        passes=2,
+    )
     return Stage("components", tuple(graphs), {}, partial(run_graph_components, graphs=graphs), cost)
 
 
@@ -86,7 +92,12 @@ def landmarks_stage(
 
     parameters: dict[str, Any] = {"policy": policy, "n_components": n_components, "n_landmarks": n_landmarks}
     parameters |= {"selection": selection, "seed": seed}
-    held = 3 * (row_bytes + 24) * LandmarkChoice(n_landmarks, selection, ()).sample_size(n, row_bytes)
+    sampled = LandmarkChoice(n_landmarks, selection, ()).sample_size(n, row_bytes)
+    cost = Cost.of(
+        reads=[ArraySpec("labels/*", n, dtype="i4")],
+        writes=[ArraySpec(name, n_landmarks, dtype="i8") for name in ("ids", "rows", "component")],
+        coordinator=[ArraySpec("sampled rows and their numbers", sampled, row_bytes + 24, "u1", 3)],
+    )
     return Stage(
         "landmarks",
         ("order", "components"),
@@ -100,7 +111,7 @@ def landmarks_stage(
             row_bytes=row_bytes,
             seed=seed,
         ),
-        Cost(read=4 * n, coordinator=held),
+        cost,
     )
 
 
@@ -127,15 +138,22 @@ def landmark_distances_stage(graphs: Sequence[str], n: int, edges: int, n_landma
     """Distances of every row to every landmark, ``distances/b`` (rows, L), and ``between`` landmarks (L, L)."""
 
     groups = -(-n_landmarks // GROUP)
-    listed = 24 * edges
-    cost = Cost(
+    found = n, n_landmarks
+    cost = Cost.of(
+        reads=[ArraySpec("edges", edges, 3, times=2 * groups - 1), ArraySpec("distances", *found, "f4", 5)],
+        writes=[
+            ArraySpec("distances/*", *found, "f4"),
+            ArraySpec("between", n_landmarks, n_landmarks),
+            ArraySpec("starts", 0, dtype="i8"),
+        ],
+        leaves=[ArraySpec("edges", edges, 3), ArraySpec("distances and what changed", *found, "f4", 5)],
+        task=[
+            ArraySpec("edges", block, 60 * edges // max(1, n), "u1"),
+            ArraySpec("distances of a group", block, 5 * GROUP + 16, "f4"),
+            ArraySpec("distances", block, n_landmarks),
+        ],
+        coordinator=[ArraySpec("distances between landmarks", n_landmarks, n_landmarks, times=3)],
         passes=2 * groups,
-        read=2 * groups * listed + 40 * n * n_landmarks,
-        write=listed + 24 * n * n_landmarks,
-        disk=4 * n * n_landmarks,
-        scratch=listed + 20 * n * n_landmarks,
-        memory=block * (60 * edges // max(1, n) + 20 * GROUP + 64 + 8 * n_landmarks),
-        coordinator=24 * n_landmarks**2,
         maps=4,
         blocks=groups * -(-n // block),
     )
@@ -165,14 +183,17 @@ def all_distances_stage(graphs: Sequence[str], policy: str, n_components: int, n
     """Distances between all rows of each embedded component: ``pairs/c`` (n_c, n_c) float32, rows as in the input."""
     check_exact(n)
 
-    task = 64 * edges + 3 * (PAIR_MIB << 20) + 40 * n
-    cost = Cost(
+    each = ("members/*", "internal/*", "positions")
+    cost = Cost.of(
+        reads=[ArraySpec("edges", edges, 3)],
+        writes=[ArraySpec("pairs/*", n, n, "f4"), *(ArraySpec(name, n, dtype="i8") for name in each)],
+        task=[
+            ArraySpec("edges", edges, 8),
+            buffer("distances of a task", 3 * (PAIR_MIB << 20)),
+            ArraySpec("heap and distances of a row", n, 5),
+        ],
+        coordinator=[ArraySpec("labels and numbers", n, 8)],
         passes=1,
-        read=24 * edges,
-        write=4 * n * n,
-        disk=4 * n * n,
-        memory=task,
-        coordinator=64 * n,
         scalar_ops=n * (edges + 4 * n),  # a heap for each row
         blocks=-(-4 * n * n // (PAIR_MIB << 20)),
     )

@@ -22,7 +22,8 @@ from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.rows.row_maps import Affine, AffineMap
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, bounds, map_blocks
-from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.stages.cost import Arrays, ArraySpec, Cost, buffer
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, read_by_id, read_rows, write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.spaces import StoredSpace
@@ -78,14 +79,21 @@ class LandmarkCoordinates:
         return triangulated(distances[:, np.flatnonzero(self.component == c)], self.maps[c])
 
 
+def map_arrays(count: int, m: int) -> Arrays:
+    """The maps of the components, from distances to so many rows in all."""
+    of_each = [ArraySpec("mean/*", count), ArraySpec("matrix/*", count, m), ArraySpec("offset/*", 0)]
+    return [*of_each, *(ArraySpec(name, m) for name in ("eigenvalues", "residuals"))]
+
+
 def landmark_solve_stage(policy: str, m: int, n: int, n_landmarks: int, block: int) -> Stage:
     """Classical scaling of the landmarks, turned to the principal axes of all rows: the map of each component."""
 
-    cost = Cost(
-        read=8 * n * n_landmarks,
-        disk=8 * n_landmarks * (m + 1),
-        memory=8 * block * n_landmarks + 40 * TILE_ROWS * n_landmarks,
-        coordinator=60 * n_landmarks**2,
+    tiles = ArraySpec("tiles of distances", TILE_ROWS, n_landmarks, times=5)
+    cost = Cost.of(
+        reads=[ArraySpec("distances/*", n, n_landmarks, "f4", 2)],
+        writes=map_arrays(n_landmarks, m),
+        task=[ArraySpec("distances", block, n_landmarks), tiles],
+        coordinator=[ArraySpec("distances between landmarks", n_landmarks, n_landmarks, times=7.5)],
     )
     return Stage(
         "solve",
@@ -170,13 +178,14 @@ def exact_solve_stage(policy: str, m: int, n: int, tol: float, max_passes: int, 
     """Classical scaling of all rows of each component: block Lanczos on B = −½ H D² H, never formed."""
 
     parameters = {"policy": policy, "n_components": m, "tol": tol, "max_passes": max_passes, "seed": seed}
-    cost = Cost(
+    width = max(2, m)
+    cost = Cost.of(
+        reads=[ArraySpec("pairs/*", n, n, "f4", PASSES)],
+        writes=[*map_arrays(n, m), ArraySpec("rows/*", n, m)],
+        leaves=[ArraySpec("vectors of the solve", n, width, times=14)],
+        task=[buffer("panels of distances", 64 << 20), ArraySpec("vectors", n, width, times=4)],
+        coordinator=[ArraySpec("vectors", n, m, times=3)],
         passes=PASSES,
-        read=PASSES * 4 * n * n,
-        disk=8 * n * (m + 1),
-        scratch=8 * n * 14 * max(2, m),
-        memory=(64 << 20) + 8 * n * 4 * max(2, m),
-        coordinator=24 * n * m,
     )
     return Stage(
         "solve",
@@ -285,12 +294,15 @@ def coordinates_stage(
     coordinates of their nearest row in them; where "components" are all that is known, without rows, they are at 0.
     """
 
-    cost = Cost(
-        read=4 * n * n_landmarks + 8 * n * m,
-        write=16 * n * m,
-        disk=8 * n * m + 4 * n,
-        scratch=8 * n * m + 12 * n,
-        memory=8 * block * (n_landmarks + 6 * m) + 40 * TILE_ROWS * n_landmarks,
+    found = [ArraySpec("embedding", n, m), ArraySpec("labels", n, dtype="i4")]
+    cost = Cost.of(
+        reads=[ArraySpec("distances/*", n, n_landmarks, "f4")],
+        writes=[*found, *(ArraySpec(f"{name}/*", 0, dtype="i8") for name in ("outside", "nearest"))],
+        leaves=[*found, ArraySpec("numbers", n)],
+        task=[
+            ArraySpec("distances and coordinates", block, n_landmarks + 6 * m),
+            ArraySpec("tiles of distances", TILE_ROWS, n_landmarks, times=5),
+        ],
     )
     known = dict.fromkeys(("order", "components", parts))
     stages = (*known, *(("landmarks",) if n_landmarks else ()), "geodesics", "solve")

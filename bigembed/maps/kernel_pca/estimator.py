@@ -198,7 +198,7 @@ class KernelPCA(RowwiseEstimator, registered="kernel_pca"):
                 *nystrom_stages(source, kernel, wanted, m),
                 *self._back(kernel, wanted, d),
             ]
-            return [*stages, self._output_stage(given, stages, m, source.work, against=wanted)]
+            return [*stages, self._output_stage(given, stages, m, against=wanted)]
         if n > EXACT_ROWS:
             raise PlanError(
                 f"solver='exact' computes all pairs of rows in every pass, for n ≤ {EXACT_ROWS}; got n = {n}, "

@@ -22,7 +22,8 @@ from bigembed.rows.passes import Parts, reduce_rows
 from bigembed.rows.row_maps import Affine, AffineMap
 from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array, block_rows, bounds, is_sparse, map_blocks
-from bigembed.stages.stage import Context, Cost, Stage, summing_cost
+from bigembed.stages.cost import Arrays, ArraySpec, Cost, buffer, rows_of, summing_cost
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from bigembed.store.exchange import Exchange
 from bigembed.store.spaces import StoredSpace
@@ -101,7 +102,8 @@ def numbers_stage(source: RowSource) -> Stage:
         raise InputError(f"kernel='precomputed': a kernel matrix is square (n, n); got shape {source.shape}")
 
     parameters = {"source": source.fingerprint(), "selection": "precomputed"}
-    return Stage("landmarks", (), parameters, partial(run_numbers, source=source, n=n), Cost(disk=8 * n, write=8 * n))
+    cost = Cost.of(writes=[ArraySpec("rows", n, 1)])
+    return Stage("landmarks", (), parameters, partial(run_numbers, source=source, n=n), cost)
 
 
 def run_numbers(context: Context, source: RowSource, n: int) -> dict[str, Any]:
@@ -138,20 +140,20 @@ def exact_solve_stage(
     """Leading eigenpairs of H K H, K never stored: block Lanczos, or densely for few rows."""
     n = source.shape[0]
 
-    size, width = 8 * n * m, max(2, m)
-    dense = n <= DENSE_ROWS
-    cost = Cost(
+    d, width = source.shape[1], max(2, m)
+    dense, blocks = n <= DENSE_ROWS, -(-n // VECTOR_ROWS)
+    cost = Cost.of(
+        reads=[rows_of(source, (2 if dense else PASSES) * blocks)],
+        writes=solution_arrays(n, m),
+        leaves=[ArraySpec("vectors of the solve", n, width, times=14)],
+        task=[buffer("kernel and vectors of a block", held(n, d, width, kernel.own))],
+        coordinator=[ArraySpec("means", n, times=5), ArraySpec("vectors", VECTOR_ROWS, m, times=24)],
         passes=2 if dense else PASSES,
-        read=(2 if dense else PASSES) * (-(-n // VECTOR_ROWS)) * n * source.row_bytes,
-        disk=size + 8 * n,
-        scratch=14 * 8 * n * width,
-        memory=held(n, source.shape[1], width, kernel.own),
-        coordinator=40 * n + 24 * size // max(1, n) * VECTOR_ROWS,
-        flops=0 if dense else 2 * PASSES * n * n * (source.shape[1] + 2 * width),
+        flops=0 if dense else 2 * PASSES * n * n * (d + 2 * width),
         scalar_ops=2 * (1 if dense else PASSES) * n * n,
         serial_flops=9 * n**3 if dense else 0,
         maps=2 * PASSES,
-        blocks=-(-n // VECTOR_ROWS),
+        blocks=blocks,
     )
     parameters = {**kernel.key(), "n_components": m, "tol": tol, "max_passes": max_passes, "seed": seed}
     return Stage(
@@ -264,22 +266,32 @@ def matrix_block(b: int, start: int, stop: int, *, space: StoredSpace, values: A
     write_rows(out, start, space.read("V", b)[:, : len(values)] / np.sqrt(values))
 
 
+def solution_arrays(count: int, m: int) -> Arrays:
+    """What a solve publishes, of so many rows that others are compared with."""
+    of_each = [ArraySpec("mean", count), ArraySpec("matrix", count, m)]
+    return [*of_each, ArraySpec("eigenvalues", m), ArraySpec("residuals", m)]
+
+
 # --- landmarks -----------------------------------------------------------------------------------
 
 
 def nystrom_stages(source: RowSource, kernel: Kernel, n_landmarks: int, m: int) -> list[Stage]:
     """One pass for the moments of k(x) over all rows, then a problem of the size of the landmarks."""
-    n, size = source.shape[0], 8 * n_landmarks**2
+    n, d = source.shape
+    moments = [ArraySpec("mean", n_landmarks), ArraySpec("scatter", n_landmarks, n_landmarks)]
+    size = moments[1].nbytes
 
-    pass_cost = summing_cost(
-        source,
-        size,
-        disk=size,
-        memory=4 * 8 * VECTOR_ROWS * (n_landmarks + source.shape[1]) + size,
-        flops=2 * n * n_landmarks * (source.shape[1] + n_landmarks),
+    pass_cost = summing_cost(source, size) + Cost.of(
+        writes=moments,
+        task=[ArraySpec("tiles", VECTOR_ROWS, n_landmarks + d, times=4), moments[1]],
+        flops=2 * n * n_landmarks * (d + n_landmarks),
         scalar_ops=n * n_landmarks,
     )
-    solve_cost = Cost(disk=16 * n_landmarks * m, coordinator=10 * size, serial_flops=20 * n_landmarks**3)
+    solve_cost = Cost.of(
+        writes=solution_arrays(n_landmarks, m),
+        coordinator=[ArraySpec("kernels of the landmarks", n_landmarks, n_landmarks, times=10)],
+        serial_flops=20 * n_landmarks**3,
+    )
     return [
         Stage(
             "moments",
@@ -414,9 +426,11 @@ def inverse_stage(kernel: Kernel, alpha: float, landmarks: int, d: int, m: int, 
             f"there are {landmarks}. Use solver='nystrom' with fewer landmarks"
         )
 
-    size = 8 * landmarks * (m + d)
-    cost = Cost(
-        disk=size, coordinator=16 * landmarks**2 + 3 * size, serial_flops=landmarks**3 / 3 + 2 * landmarks**2 * d
+    writes = [ArraySpec("known", landmarks, m), ArraySpec("dual", landmarks, d)]
+    cost = Cost.of(
+        writes=writes,
+        coordinator=[ArraySpec("system", landmarks, landmarks, times=2), ArraySpec("rows", landmarks, m + d, times=3)],
+        serial_flops=landmarks**3 / 3 + 2 * landmarks**2 * d,
     )
     return Stage(
         "inverse",

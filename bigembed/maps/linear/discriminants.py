@@ -25,7 +25,8 @@ from bigembed.rows.passes import Parts, checked_shape, reduce_rows
 from bigembed.rows.row_maps import AffineMap, project
 from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array, bounds
-from bigembed.stages.stage import Context, Cost, Stage, summing_cost
+from bigembed.stages.cost import ArraySpec, Cost, summing_cost
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 
 LABEL_ROWS = 1 << 18
@@ -42,7 +43,7 @@ def labels_stage(labels: Labels) -> Stage:
         (),
         {"labels": labels.fingerprint()},
         partial(run_labels, labels=labels),
-        Cost(disk=4 * n, coordinator=20 * n),
+        Cost.of(writes=[ArraySpec("codes", n, dtype="i4")], coordinator=[ArraySpec("codes", n, dtype="i4", times=5)]),
     )
 
 
@@ -70,7 +71,12 @@ def scatter_stage(source: RowSource, labels: Labels, by_class: bool, before: dic
     classes = len(labels.classes)
     size = 8 * d * (classes + d * (classes if by_class else 1))
 
-    cost = summing_cost(source, size, disk=size, flops=2 * n * d * d, scalar_ops=n * d)
+    sums = [
+        ArraySpec("counts", classes),
+        ArraySpec("means", classes, d),
+        ArraySpec("scatter", classes if by_class else 1, d * d),
+    ]
+    cost = summing_cost(source, size) + Cost.of(writes=sums, flops=2 * n * d * d, scalar_ops=n * d)
     parameters = {"source": source.fingerprint(), "by_class": by_class}
     if before is not None:
         parameters["before"] = before["digest"]
@@ -132,8 +138,12 @@ def fourth_stage(source: RowSource, labels: Labels) -> Stage:
     """``fourth/moments`` (c+1,): what the Ledoit–Wolf rule needs besides the scatters. One pass."""
     d, classes = checked_shape(source)[1], len(labels.classes)
 
-    held = {"memory": 16 * (classes + 1) * d, "coordinator": 32 * d * d * classes}
-    cost = summing_cost(source, 0, disk=16 * classes * d, **held)
+    of_all = [ArraySpec("means", classes + 1, d), ArraySpec("scales", classes + 1, d)]
+    cost = summing_cost(source, 0) + Cost.of(
+        writes=[*of_all, ArraySpec("moments", classes + 1)],
+        task=of_all,
+        coordinator=[ArraySpec("scatters", classes, d * d, times=4)],
+    )
     return Stage("fourth", ("labels", "scatter"), {}, partial(run_fourth, source=source), cost, resumes=True)
 
 
@@ -163,13 +173,21 @@ def solve_stage(
 
     parameters = {"n_components": n_components, "shrinkage": shrinkage, "priors": priors, "tol": tol}
     inputs = ("labels", "scatter", *(("fourth",) if shrinkage == "auto" else ()))
-    held = 8 * d * d * (6 + (classes if priors is not None or shrinkage == "auto" else 1))
+    scatters = 6 + (classes if priors is not None or shrinkage == "auto" else 1)
+    writes = [
+        ArraySpec("scalings", d, n_components),
+        ArraySpec("explained_variance_ratio", n_components),
+        ArraySpec("covariance", d, d),
+        *(ArraySpec(name, classes, d) for name in ("coefficients", "inner_coefficients")),
+        *(ArraySpec(name, classes) for name in ("priors", "intercepts", "inner_intercepts")),
+        *(ArraySpec(name, d) for name in ("center", "direction")),
+    ]
     return Stage(
         "solve",
         inputs,
         parameters,
         partial(run_solve, n_components=n_components, shrinkage=shrinkage, priors=priors, tol=tol, classes=classes),
-        Cost(disk=8 * d * (d + 3 * classes), coordinator=held),
+        Cost.of(writes=writes, coordinator=[ArraySpec("scatters", d, d, times=scatters)]),
     )
 
 

@@ -16,7 +16,8 @@ from bigembed.linalg.operator import CovarianceOperator
 from bigembed.rows.passes import checked_shape
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array
-from bigembed.stages.stage import Context, Cost, Stage, partial_sums, pass_memory
+from bigembed.stages.cost import ArraySpec, Cost, rows_of, sums_of_groups, window_of
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, write_array
 
 # ------------------------------------------------------------------------------------------------------- dimension
@@ -127,16 +128,16 @@ def solve_stage(source: RowSource, asked: PrincipalOptions) -> Stage:
 
     width = min(asked.width or 2 * START, n, d) if iterate else d
     columns = blocks_kept(d, _block(d, width)) * _block(d, width)
-    vectors = 8 * d * (columns if iterate else 6 * d)
     passes = min(EXPECTED_PASSES, asked.max_passes) if iterate else 0
-    cost = Cost(
+    panel = ArraySpec("directions of a pass", d, _block(d, width), times=4)
+    cost = Cost.of(
+        reads=[rows_of(source, passes)],
+        writes=[ArraySpec("components", width, d), ArraySpec("mean", d), ArraySpec("variance", width)],
+        leaves=sums_of_groups(source, panel.nbytes // 4) if iterate else (),
+        task=[*window_of(source), panel] if iterate else (),
+        coordinator=[ArraySpec("directions", d, columns if iterate else 6 * d)],
         passes=passes,
         most_passes=asked.max_passes if iterate else 0,
-        read=passes * n * source.row_bytes,
-        disk=8 * d * (width + 1),
-        scratch=partial_sums(source, 8 * d * width) if iterate else 0,
-        memory=pass_memory(source) + 4 * 8 * d * _block(d, width) if iterate else 0,
-        coordinator=vectors,
     )
     return Stage(
         "solve", ("moments",), asdict(asked), partial(run_solve, source=source, asked=asked, d=d, iterate=iterate), cost

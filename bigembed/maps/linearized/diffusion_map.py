@@ -202,7 +202,7 @@ class LinearizedDiffusionMap(RowwiseEstimator, registered="linearized_diffusion_
             solve_stage(source, asked),
             map_stage(source, asked.n_components, self.normalization, self.scaling),
         ]
-        return [*stages, self._output_stage(source, stages, asked.n_components, source.work)]
+        return [*stages, self._output_stage(source, stages, asked.n_components)]
 
     def transform(self, X: Any, epsilons: Any = None) -> Any:
         """Place new rows on the map by the formula of the rows fitted, row by row the same whatever the batch.

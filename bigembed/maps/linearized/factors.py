@@ -5,7 +5,7 @@ stop.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from bigembed.maps.linearized.passes import (
     KERNEL,
     StoredKernel,
     keep_kernel,
+    kernel_arrays,
     kernel_of,
     normalization_of,
     refuse_lost,
@@ -28,7 +29,8 @@ from bigembed.maps.linearized.passes import (
 from bigembed.rows.passes import Parts
 from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array
-from bigembed.stages.stage import Context, Stage, summing_cost
+from bigembed.stages.cost import ArraySpec, Cost, buffer, summing_cost
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
 
@@ -180,18 +182,15 @@ def factors_stage(source: RowSource, asked: FactorOptions) -> Stage:
     """The iteration; its state is in the exchange after every pass. Writes H and what new rows need."""
 
     n, d, m = *source.shape, asked.n_components
-    vectors, sums = 8 * n * m, 8 * (d + 3) ** 2
-    passes = min(asked.max_iter, PLANNED) + 2
-    cost = summing_cost(
-        source,
-        sums,
-        passes,
-        read=passes * vectors,
-        write=passes * vectors,
-        scratch=4 * vectors,
-        disk=vectors + 8 * (d + 3) * (m + 6),
-        memory=6 * 8 * min(source.block, n) * m + (16 << 20),
-        coordinator=80 * (d + 3) * m,
+    vectors, passes = ArraySpec("vectors", n, m), min(asked.max_iter, PLANNED) + 2
+    of_features = [ArraySpec("middle", d + 3, m), ArraySpec("gram", m, m), ArraySpec("objectives", 0)]
+    cost = summing_cost(source, 8 * (d + 3) ** 2, passes) + Cost.of(
+        writes=[ArraySpec("embedding", n, m), *of_features, *kernel_arrays(d)],
+        vectors=[replace(vectors, times=4)],
+        posts=[replace(vectors, times=passes)],
+        reads=[replace(vectors, times=passes)],
+        task=[ArraySpec("vectors", min(source.block, n), m, times=6), buffer("features of a tile", 16 << 20)],
+        coordinator=[ArraySpec("products", d + 3, m, times=10)],
         flops=6 * passes * n * d * m,
         scalar_ops=2 * passes * n * m * m,
         maps=2 * passes,

@@ -18,8 +18,9 @@ from bigembed.rows.passes import checked_shape, reduce_rows
 from bigembed.rows.row_maps import AffineMap, project
 from bigembed.rows.source import RowSource
 from bigembed.runtime.parameters import Count, Fraction, Positive, Seed, at_least, one_of
+from bigembed.stages.cost import ArraySpec, Cost, summing_cost
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Stage, summing_cost
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, write_array
 
 RULES = ("auto", "bessel")
@@ -149,7 +150,7 @@ class LinearizedKernelPCA(RowwiseEstimator, registered="linearized_kernel_pca"):
             solve_stage(source, PrincipalOptions(m, False, float(self.tol), int(self.max_passes), self._seed())),
             map_stage(source, m, epsilon, self.scaling),
         ]
-        return [*stages, self._output_stage(source, stages, m, source.work)]
+        return [*stages, self._output_stage(source, stages, m)]
 
     def _sparse(self) -> bool:
         return self.epsilon != "auto"
@@ -203,7 +204,8 @@ class LinearizedKernelPCA(RowwiseEstimator, registered="linearized_kernel_pca"):
 def map_stage(source: RowSource, m: int, epsilon: str | float, scaling: str) -> Stage:
     """λ_l = (2/ε)(W − 1) · variance, and the scale s_l = √(2/ε) λ_l^τ of a coordinate; one pass for ε = 4·max r²."""
 
-    cost = summing_cost(source, 0, int(epsilon == "auto"), disk=16 * m)
+    cost = summing_cost(source, 0, int(epsilon == "auto"))
+    cost += Cost.of(writes=[ArraySpec("eigenvalues", m), ArraySpec("scale", m)])
     return Stage(
         "map",
         ("solve", "moments"),

@@ -28,8 +28,9 @@ from bigembed.maps.linearized.kernel import (
 from bigembed.rows.passes import Parts, reduce_rows
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array
+from bigembed.stages.cost import Arrays, ArraySpec, Cost, buffer, summing_cost
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Cost, Stage, summing_cost
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, write_array
 
 KERNEL = ("center", "scale", "degrees")
@@ -79,10 +80,16 @@ def kernel_stages(source: RowSource, choice: KernelChoice) -> list[Stage]:
     ]
 
 
-def pass_cost(source: RowSource, width: int, passes: int = 1, sums: int = 0) -> Cost:
-    """Passes over the rows that make ``width`` features of a tile and add up ``sums`` bytes."""
-    flops = passes * source.shape[0] * (2 * source.shape[1] + sums / 4)
-    return summing_cost(source, sums, passes, disk=64 * width, memory=16 << 20, flops=flops)
+def pass_cost(source: RowSource, writes: Arrays, passes: int, sums: int) -> Cost:
+    """Passes over the rows that add up ``sums`` bytes."""
+    n, d = source.shape
+    own = Cost.of(writes=writes, task=[buffer("features of a tile", 16 << 20)], flops=passes * n * (2 * d + sums / 4))
+    return summing_cost(source, sums, passes) + own
+
+
+def kernel_arrays(d: int) -> Arrays:
+    """The arrays that say what the linearized kernel is."""
+    return [ArraySpec("center", d), ArraySpec("mean_z", d), ArraySpec("first", d + 3), ArraySpec("second", d + 3)]
 
 
 def center_stage(source: RowSource, center: bool) -> Stage:
@@ -95,7 +102,7 @@ def center_stage(source: RowSource, center: bool) -> Stage:
         (),
         parameters,
         partial(run_center, source=source, center=center, d=d),
-        pass_cost(source, d, int(center), 16 * d),
+        pass_cost(source, [ArraySpec("center", d)], int(center), 16 * d),
         resumes=True,
     )
 
@@ -117,12 +124,13 @@ def scale_stage(source: RowSource, epsilon: str | float, beta: float) -> Stage:
     own = given or epsilon == "density"
 
     parameters = {"epsilon": epsilon, "beta": beta}
+    writes = [ArraySpec("mean_z", d), ArraySpec("farthest", d), ArraySpec("first", d + 3)]
     return Stage(
         "scale",
         ("center",),
         parameters,
         partial(run_scale, source=source, epsilon=epsilon, beta=beta, given=given, own=own),
-        pass_cost(source, d, 1 + own, 16 * d),
+        pass_cost(source, writes, 1 + own, 16 * d),
         resumes=True,
     )
 
@@ -188,7 +196,8 @@ def degrees_stage(source: RowSource, alpha: float) -> Stage:
     """M t₀ and M t: one pass with α > 0, none with α = 0."""
 
     width = source.shape[1] + 3
-    cost = pass_cost(source, width, int(alpha != 0), 8 * width)
+    writes = [ArraySpec(name, width) for name in ("first", "second")]
+    cost = pass_cost(source, writes, int(alpha != 0), 8 * width)
     return Stage(
         "degrees",
         ("center", "scale"),

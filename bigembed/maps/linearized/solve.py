@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -26,6 +26,7 @@ from bigembed.maps.linearized.passes import (
     StoredKernel,
     farthest,
     keep_kernel,
+    kernel_arrays,
     kernel_of,
     normalization_of,
     pass_cost,
@@ -35,7 +36,8 @@ from bigembed.maps.linearized.passes import (
 from bigembed.rows.passes import reduce_rows
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, bounds
-from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.stages.cost import Arrays, ArraySpec, Cost
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.matrix import CSRBlock
 from bigembed.store.spaces import StoredSpace
@@ -135,19 +137,21 @@ def solve_by_lanczos(source: RowSource, asked: SolverOptions, context: Context) 
 
 def lanczos_cost(source: RowSource, m: int) -> Cost:
     """Passes over the rows, and the vectors of the basis in the exchange."""
-    n, width = source.shape[0], max(2, m)
-    passes = pass_cost(source, source.shape[1] + 3, EXPECTED)
-    sums = 8 * (source.shape[1] + 3) * width
-    return Cost(
-        passes=EXPECTED,
-        read=passes.read + EXPECTED * 8 * n * width * MAX_BLOCKS,
-        write=EXPECTED * 24 * n * width,
-        scratch=8 * n * width * (MAX_BLOCKS + 6),
-        disk=passes.disk + sums,
-        memory=passes.memory + 16 * min(source.block, n) * width * (MAX_BLOCKS + 3) + 4 * sums,
-        coordinator=sums * (4 + -(-n // source.block)),
-        flops=EXPECTED * n * width * (4 * (source.shape[1] + 3) + 4 * width * MAX_BLOCKS),
+    (n, d), width = source.shape, max(2, m)
+    sums = ArraySpec("sums", d + 3, width)
+    return pass_cost(source, solution_arrays(d + 3, m), EXPECTED, 0) + Cost.of(
+        reads=[ArraySpec("basis", n, width, times=EXPECTED * MAX_BLOCKS)],
+        vectors=[ArraySpec("basis and vectors of a step", n, width, times=MAX_BLOCKS + 6)],
+        posts=[ArraySpec("vectors of a step", n, width, times=3 * EXPECTED)],
+        task=[ArraySpec("basis", min(source.block, n), width, times=2 * (MAX_BLOCKS + 3)), replace(sums, times=4)],
+        coordinator=[replace(sums, times=4 + -(-n // source.block))],
+        flops=EXPECTED * n * width * (4 * (d + 3) + 4 * width * MAX_BLOCKS),
     )
+
+
+def solution_arrays(size: int, m: int) -> Arrays:
+    """What a solve publishes."""
+    return [ArraySpec("coefficients", size, m), ArraySpec("eigenvalues", m), ArraySpec("residuals", m)]
 
 
 def degree_block(
@@ -200,7 +204,7 @@ def solve_stage(source: RowSource, asked: SolverOptions) -> Stage:
         KERNEL,
         asdict(asked),
         partial(run_solve, source=source, asked=asked),
-        pass_cost(source, size, 1, 8 * size * size),
+        pass_cost(source, solution_arrays(size, asked.n_components), 1, 8 * size * size),
         resumes=True,
     )
 
@@ -258,12 +262,13 @@ def map_stage(source: RowSource, m: int, normalization: str, scaling: str) -> St
     d = source.shape[1]
 
     parameters = {"normalization": normalization, "scaling": scaling}
+    writes = [ArraySpec("loads", d + 3, m), ArraySpec("linear", m, d), ArraySpec("offset", m), *kernel_arrays(d)]
     return Stage(
         "map",
         (*KERNEL, "solve"),
         parameters,
         partial(run_map, source=source, m=m, normalization=normalization, scaling=scaling, d=d),
-        Cost(disk=8 * d * (2 * m + 6), coordinator=64 * d * m),
+        Cost.of(writes=writes, coordinator=[ArraySpec("loads", d, m, times=8)]),
     )
 
 

@@ -30,8 +30,9 @@ from bigembed.neighbors.query import MAX_PAIRS, Index, Joined, index_of, join_ba
 from bigembed.neighbors.survey import Shape, shape_in
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks
+from bigembed.stages.cost import ArraySpec, Cost, buffer
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import create_rows, read_array, read_by_id, write_array
 from bigembed.store.exchange import Exchange
 
@@ -239,12 +240,17 @@ def run_ordered_landmarks(
 def landmark_solve_stage(conditions: Conditions, policy: str, count: int, k: int, m: int, d: int) -> Stage:
     """``coordinates/0`` (L, m) and ``labels/0`` (L,) of the landmarks, ``eigenvalues`` and ``residuals``: one task."""
 
-    lists = count * k * 16 + 3 * 8 * 512 * count + TILE_BYTES
-    cost = Cost(
-        read=8 * count * d,
-        write=8 * count * (m + 1),
-        disk=8 * count * (m + 1),
-        memory=solve_memory(count, k, conditions.count, m) + 24 * count * d + lists + 8 * TILE_BYTES,
+    writes = [ArraySpec("coordinates/*", count, m), ArraySpec("labels/*", count, dtype="i4")]
+    cost = Cost.of(
+        reads=[ArraySpec("rows", count, d)],
+        writes=[*writes, *(ArraySpec(name, m) for name in ("eigenvalues", "residuals"))],
+        task=[
+            buffer("conditions, their products and the factor", solve_memory(count, k, conditions.count, m)),
+            ArraySpec("rows", count, d, times=3),
+            ArraySpec("lists", count, k, times=2),
+            ArraySpec("tiles of distances", 512, count, times=3),
+            buffer("tiles of neighbors", 9 * TILE_BYTES),
+        ],
         flops=solve_flops(count, m) + 2.0 * count * count * d,
         maps=1,
         blocks=1,
@@ -321,12 +327,14 @@ def landmark_coordinates_stage(source: RowSource, shape: Shape, count: int, k: i
     """``embedding`` (n, m) in the order of the input: each row among its nearest landmarks. One pass."""
     n, graph = shape.n, isinstance(source, OrderedRows)
 
-    cost = Cost(
+    cost = Cost.of(
+        reads=[ArraySpec("rows", n, shape.row_bytes, "u1")],
+        writes=[ArraySpec("embedding", n, m)],
+        task=[
+            ArraySpec("blocks of rows", min(n, shape.block), shape.row_bytes, "u1", 8),
+            buffer("neighbors of a tile", placing_memory(shape, count, k, m)),
+        ],
         passes=1,
-        read=n * shape.row_bytes,
-        write=8 * n * m,
-        disk=8 * n * m,
-        memory=8 * min(n, shape.block) * shape.row_bytes + placing_memory(shape, count, k, m),
         flops=n * (2.0 * count * shape.d + k * k * shape.d),
         scalar_ops=float(n) * count,
     )

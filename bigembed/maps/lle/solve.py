@@ -24,7 +24,8 @@ from bigembed.neighbors.survey import Shape
 from bigembed.quality.coordinates import participation_of
 from bigembed.quality.dimension import ROWS, harmonics
 from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks
-from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.stages.cost import ArraySpec, Cost, buffer
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, read_by_id, write_array
 
 # ------------------------------------------------------------------------------------------------------ conditions
@@ -84,15 +85,21 @@ def alignment_stage(conditions: Conditions, shape: Shape, k: int) -> Stage:
     """
 
     entries = conditions.count * (1 + k)
-    tile = 8 * TILE_BYTES + 24 * (TILE_BYTES // (8 * shape.d)) * conditions.count
-    cost = Cost(
+    n, rows, item = shape.n, min(shape.block, shape.n), np.dtype(shape.dtype).itemsize
+    writes = [ArraySpec("rows/*", n, entries)]
+    writes += [ArraySpec("levels/*", n)] if conditions.level is not None else []
+    cost = Cost.of(
+        reads=[ArraySpec("rows and lists", n, 2 * shape.row_bytes + (8 + item) * k, "u1")],
+        writes=writes,
+        task=[
+            ArraySpec("rows", rows, shape.row_bytes, "u1"),
+            ArraySpec("lists, and conditions twice", rows, k + entries, times=2),
+            buffer("tiles of neighbors", 8 * TILE_BYTES),
+            ArraySpec("conditions of a tile", TILE_BYTES // (8 * shape.d), conditions.count, times=3),
+        ],
+        coordinator=[ArraySpec("levels", n)],
         passes=1,
-        read=shape.n * (2 * shape.row_bytes + 8 * k),
-        write=8 * shape.n * entries,
-        disk=8 * shape.n * entries,
-        memory=min(shape.block, shape.n) * (shape.row_bytes + 16 * k + 16 * entries) + tile,
         flops=shape.n * (2.0 * k * k * shape.d + k**3),
-        coordinator=8 * shape.n,
     )
     return Stage(
         "alignment",
@@ -300,13 +307,11 @@ def solve_stage(conditions: Conditions, policy: str, n: int, k: int, m: int) -> 
     """``coordinates/b`` (rows, m) of the rows of each block, ``eigenvalues`` and ``residuals``: one task holds all."""
     check_exact(n)
 
-    size = 8 * n * conditions.count * (1 + k)
-    cost = Cost(
-        read=size + 12 * n * k,
-        write=8 * n * m,
-        disk=8 * n * m,
-        memory=solve_memory(n, k, conditions.count, m),
-        coordinator=24 * n,
+    cost = Cost.of(
+        reads=[ArraySpec("conditions", n, conditions.count * (1 + k)), ArraySpec("lists", n, 3 * k, "f4")],
+        writes=[ArraySpec("coordinates/*", n, m), *(ArraySpec(name, m) for name in ("eigenvalues", "residuals"))],
+        task=[buffer("conditions, their products and the factor", solve_memory(n, k, conditions.count, m))],
+        coordinator=[ArraySpec("labels and numbers", n, times=3)],
         flops=solve_flops(n, m),
         maps=1,
         blocks=1,
@@ -403,9 +408,11 @@ def coordinates_stage(policy: str, n: int, m: int, block: int) -> Stage:
     """``embedding`` (n, m) and ``labels`` (n,) in the order of the input."""
 
     rows = min(n, max(block, block_rows(m, 8)))
-    cost = Cost(
-        read=12 * n * m, write=16 * n * m, disk=8 * n * m + 4 * n, scratch=8 * n * m, memory=rows * (48 * m + 64)
-    )
+    coordinates = ArraySpec("coordinates/*", n, m)
+    task = [ArraySpec("coordinates", rows, m + 1, times=6), ArraySpec("numbers", rows, times=2)]
+    writes = [ArraySpec("embedding", n, m), ArraySpec("labels", n, dtype="i4")]
+    writes += [ArraySpec(f"{name}/*", 0, dtype="i8") for name in ("outside", "nearest")]
+    cost = Cost.of([coordinates], writes, [coordinates], task)
     return Stage(
         "coordinates",
         ("order", "graph", "components", "solve"),

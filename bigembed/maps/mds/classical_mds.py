@@ -23,8 +23,9 @@ from bigembed.rows.row_maps import AffineMap, project
 from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import bounds, map_blocks
 from bigembed.runtime.parameters import Count, Fraction, Seed, at_least
+from bigembed.stages.cost import ArraySpec, Cost, rows_of
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import create_grid, create_rows, read_array, write_array, write_rows, write_window
 
 
@@ -161,7 +162,7 @@ class ClassicalMDS(RowwiseEstimator, registered="classical_mds"):
                 moments_stage(source),
                 scatter_solve_stage(m, n, d),
             ]
-            return [*stages, self._output_stage(source, stages, width, source.work)]
+            return [*stages, self._output_stage(source, stages, width)]
         if metric is None and n != d:
             raise InputError(f"metric='precomputed': distances form a square array (n, n); got shape {source.shape}")
         m = min(m, n - 1)
@@ -248,7 +249,10 @@ def scatter_solve_stage(m: int, n: int, d: int) -> Stage:
         ("moments",),
         {"m": m},
         partial(run_scatter_solve, m=m, n=n),
-        Cost(disk=8 * d * (m + 1), coordinator=48 * d * d),
+        Cost.of(
+            writes=[ArraySpec("components", m, d), *(ArraySpec(name, m) for name in ("eigenvalues", "negative"))],
+            coordinator=[ArraySpec("scatter and vectors", d, d, times=6)],
+        ),
     )
 
 
@@ -286,17 +290,19 @@ def distances_stage(source: RowSource, metric: Metric) -> Stage:
     The rows are checked (finite); what the metric returns is not: whoever reads the distances first does that.
     """
     n, d = checked_shape(source)
-    size = source.work.itemsize
+    tasks = -(-n // TASK_ROWS)
 
-    cost = Cost(
-        passes=1 + -(-n // TASK_ROWS),
-        read=n * source.row_bytes * (1 + -(-n // TASK_ROWS)),
-        write=n * n * size,
-        disk=n * (n * size + source.row_bytes),
-        memory=3 * TASK_ROWS * TILE * 8 + 4 * TASK_ROWS * source.row_bytes,
+    cost = Cost.of(
+        reads=[rows_of(source, tasks + 1)],
+        writes=[ArraySpec("distances", n, n, source.work), ArraySpec("rows", n, d, source.work)],
+        task=[
+            ArraySpec("tiles of distances", TASK_ROWS, TILE, times=3),
+            ArraySpec("rows", TASK_ROWS, source.row_bytes, "u1", 4),
+        ],
+        passes=1 + tasks,
         flops=2 * n * n * d,
         scalar_ops=n * n,
-        blocks=-(-n // TASK_ROWS),
+        blocks=tasks,
     )
     return Stage(
         "distances",

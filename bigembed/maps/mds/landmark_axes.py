@@ -26,13 +26,15 @@ from bigembed.maps.mds.scaling import (
     LandmarkOptions,
     coordinates_by_distance,
     kept_of,
+    landmark_arrays,
     write_landmarks,
 )
 from bigembed.rows.passes import Parts, reduce_rows
 from bigembed.rows.row_maps import Affine, AffineMap, affine_block
 from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array, bounds, map_blocks
-from bigembed.stages.stage import Context, Cost, Stage, pass_memory
+from bigembed.stages.cost import Arrays, ArraySpec, Cost, buffer, rows_of, window_of
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from bigembed.store.exchange import Exchange
 
@@ -52,20 +54,31 @@ def affine_solve_stage(source: RowSource, m: int, count: int) -> Stage:
 
     With Z the centered landmarks, B = ZZᵀ = V Λ Vᵀ, so L^# Z (x − z̄) is the projection on the axes Zᵀ v_i/√λ_i.
     """
-    n, d = source.shape
+    d = source.shape[1]
     wide = d > SCATTER_COLUMNS
 
-    cost = Cost(
+    writes = [ArraySpec("components", m, d), ArraySpec("mean", d), ArraySpec("eigenvalues", m)]
+    cost = Cost.of(
+        reads=[rows_of(source)] if wide else (),
+        writes=[*writes, ArraySpec("landmark_eigenvalues", count)],
+        task=window_of(source) if wide else (),
+        coordinator=[*squares(min(count, d)), *squares(count), *probed(count), ArraySpec("probes", PROBES, d)],
         passes=1 if wide else 0,
-        read=n * source.row_bytes if wide else 0,
-        disk=8 * (d + count) * (m + 2),
-        memory=pass_memory(source) if wide else 0,
-        coordinator=60 * (min(count, d) ** 2 + count**2) + 8 * PROBES * (PROBES + 4 * count + d),
         serial_flops=10 * min(count, d) ** 3,
     )
     return Stage(
         "solve", ("sample", "landmarks"), {"m": m}, partial(run_affine_solve, source=source, m=m, wide=wide), cost
     )
+
+
+def squares(count: int) -> Arrays:
+    """Square matrices of the landmarks."""
+    return [ArraySpec("matrices of the landmarks", count, count, times=7.5)]
+
+
+def probed(count: int) -> Arrays:
+    """Distances of the probes, to each other and to the landmarks."""
+    return [ArraySpec("distances of probes", PROBES, PROBES + 4 * count)]
 
 
 def run_affine_solve(context: Context, source: RowSource, m: int, wide: int) -> dict[str, Any]:
@@ -112,11 +125,17 @@ def projected_moments(block: RowBlock, *, mean: Array, axes: Array) -> Parts:
 def distance_solve_stage(source: RowSource, metric: Metric, m: int, count: int) -> Stage:
     """The map of squared distances to coordinates, on the axes of the landmarks: ``mean``, ``matrix``, ``offset``."""
 
-    held = 60 * count**2 + 8 * PROBES * (PROBES + 4 * count)
-    cost = Cost(disk=8 * count * (m + 3), coordinator=held, serial_flops=10 * count**3)
+    held = [*squares(count), *probed(count)]
+    cost = Cost.of(writes=distance_map(count, m), coordinator=held, serial_flops=10 * count**3)
     return Stage(
         "solve", ("sample", "landmarks"), metric.key() | {"m": m}, partial(run_distance_solve, metric=metric, m=m), cost
     )
+
+
+def distance_map(count: int, m: int, values: str = "landmark_eigenvalues") -> Arrays:
+    """The map of squared distances to so many landmarks, and eigenvalues of theirs or of all rows."""
+    of_each = [ArraySpec("mean", count), ArraySpec("matrix", count, m), ArraySpec("offset", m)]
+    return [*of_each, ArraySpec(values, count if values == "landmark_eigenvalues" else m)]
 
 
 def run_distance_solve(context: Context, metric: Metric, m: int) -> dict[str, Any]:
@@ -144,15 +163,18 @@ def distance_coordinates_stage(source: RowSource, metric: Metric, m: int, count:
     """
     n, d = source.shape
 
-    size = n * m * source.work.itemsize
-    cost = Cost(
+    cost = Cost.of(
+        reads=[rows_of(source)],
+        writes=[ArraySpec("embedding", n, m, source.work), *distance_map(count, m, "eigenvalues")],
+        leaves=[ArraySpec("coordinates before they are turned", n, m)],
+        task=[
+            *window_of(source),
+            buffer("tiles of distances", 6 * SLICE),
+            ArraySpec("landmarks and the map", count, d + m),
+            ArraySpec("coordinates", min(n, source.block), m, times=3),
+        ],
+        coordinator=[ArraySpec("landmarks and their distances", count, count + d, times=3)],
         passes=1,
-        read=n * source.row_bytes,
-        write=8 * n * m + size,
-        disk=size,
-        scratch=8 * n * m,
-        memory=pass_memory(source) + 6 * SLICE + 8 * count * (d + m) + 24 * min(n, source.block) * m,
-        coordinator=24 * count * (count + d),
         flops=2 * n * count * (d + m),
         scalar_ops=n * count,
     )
@@ -289,9 +311,9 @@ def drawn_stage(numbers: Numbers, asked: LandmarkOptions) -> Stage:
     n = numbers.shape[0]
 
     parameters = {"source": numbers.fingerprint(), "metric": "precomputed", **asked.key()}
-    return Stage(
-        "sample", (), parameters, partial(run_drawn, asked=asked, n=n), Cost(disk=8 * (GIVEN_PROBES + 30 * asked.count))
-    )
+    drawn = min(n, CANDIDATES, 30 * asked.count) if asked.selection == "max-min" else asked.count
+    cost = Cost.of(writes=[ArraySpec("ids", drawn, dtype="i8"), ArraySpec("probes", GIVEN_PROBES, 1)])
+    return Stage("sample", (), parameters, partial(run_drawn, asked=asked, n=n), cost)
 
 
 def run_drawn(context: Context, asked: LandmarkOptions, n: int) -> dict[str, Any]:
@@ -312,14 +334,18 @@ def kept_stage(numbers: Numbers, asked: LandmarkOptions) -> Stage:
     most, (high, wide) = min(n, asked.count + GIVEN_PROBES + 1), source.chunks
 
     touched, every = min(n, most * high), asked.count * high > n and asked.selection == "max-min"
-    held = 16 * min(n, CANDIDATES, 30 * asked.count) ** 2 if every else 0
-    cost = Cost(
-        read=(1 + every) * touched * n * source.dtype.itemsize,
-        write=most * n * source.work.itemsize,
-        disk=most * n * source.work.itemsize,
-        memory=(64 << 20) + (3 * min(high, n) * min(n, SPAN) + 8 * high * wide) * source.dtype.itemsize,
-        scratch=held // 2,
-        coordinator=40 * n + held,
+    drawn, item = min(n, CANDIDATES, 30 * asked.count) if every else 0, source.dtype
+    among = ArraySpec("distances of candidates", drawn, drawn)
+    cost = Cost.of(
+        reads=[ArraySpec("distances", (1 + every) * touched, n, item)],
+        writes=[ArraySpec("distances/*", most * n, dtype=source.work), *landmark_arrays(asked.count, 1, "f8")],
+        leaves=[among],
+        task=[
+            buffer("chunks that are read", 64 << 20),
+            ArraySpec("panels of distances", min(high, n), min(n, SPAN), item, 3),
+            ArraySpec("chunks", high, wide, item, 8),
+        ],
+        coordinator=[ArraySpec("distances of a row", n, times=5), replace(among, times=2)],
         maps=asked.count if asked.selection == "max-min" else 1,
     )
     return Stage(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -24,7 +24,8 @@ from bigembed.rows.passes import Parts, checked_shape, reduce_rows
 from bigembed.rows.row_maps import AffineMap
 from bigembed.rows.source import PANEL_BYTES, TILE_COLUMNS, RowBlock, RowSource
 from bigembed.runtime.blocks import Array
-from bigembed.stages.stage import Context, Cost, Stage, summing_cost
+from bigembed.stages.cost import Arrays, ArraySpec, Cost, buffer, summing_cost
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.spaces import StoredSpace
 from bigembed.store.vector_space import assembled
@@ -116,9 +117,20 @@ def sample_stage(source: RowSource, asked: LandmarkOptions, moments: bool) -> St
     n, d = checked_shape(source)
     size = 8 * d * (d if d <= SCATTER_COLUMNS else 1) if moments else 0
 
-    held = (len(asked.candidates(n, source.row_bytes)) + PROBES) * (source.row_bytes + 8)
-    more = {"disk": held + size, "scratch": held, "memory": held, "coordinator": 4 * held}
-    cost = summing_cost(source, size, flops=2 * n * size / 8, **more)
+    drawn = [
+        ArraySpec("candidates", len(asked.candidates(n, source.row_bytes)), d, source.work),
+        ArraySpec("probes", min(n, PROBES), d, source.work),
+    ]
+    numbers = [ArraySpec(name, sum(int(one.rows) for one in drawn), dtype="i8") for name in ("wanted", "ids")]
+    sums = [ArraySpec("mean", d), ArraySpec("scatter", d, d if d <= SCATTER_COLUMNS else None)] if moments else []
+    held = [*drawn, numbers[0]]
+    cost = summing_cost(source, size) + Cost.of(
+        writes=[*drawn, *numbers, *sums],
+        leaves=held,
+        task=held,
+        coordinator=[replace(one, times=4) for one in held],
+        flops=2 * n * size / 8,
+    )
     parameters = {"source": source.fingerprint(), "moments": moments, **asked.key()}
     return Stage(
         "sample",
@@ -174,11 +186,20 @@ def merge_samples(left: Parts, right: Parts) -> Parts:
     return rows | merge_moments(*({name: part[name] for name in MOMENTS} for part in (left, right)))
 
 
-def landmarks_stage(asked: LandmarkOptions, metric: Metric, d: int) -> Stage:
+def landmark_arrays(count: int, d: int, dtype: Any) -> Arrays:
+    """What the stage of the landmarks writes: their rows, their numbers, and the order in which to take fewer."""
+    return [ArraySpec("rows", count, d, dtype), *(ArraySpec(name, count, dtype="i8") for name in ("ids", "order"))]
+
+
+def landmarks_stage(asked: LandmarkOptions, metric: Metric, d: int, dtype: Any) -> Stage:
     """``rows`` (L, d) and ``ids`` (L,) of the landmarks (−1: no row of the input), ``order`` in which to take fewer."""
 
     parameters = {**asked.key(), **metric.key()}
-    cost = Cost(disk=8 * asked.count * (d + 2), coordinator=192 << 20, serial_flops=100 * asked.count**2 * d)
+    cost = Cost.of(
+        writes=landmark_arrays(asked.count, d, dtype),
+        coordinator=[buffer("candidates and tiles", 192 << 20)],
+        serial_flops=100 * asked.count**2 * d,
+    )
     return Stage("landmarks", ("sample",), parameters, partial(run_landmarks, asked=asked, metric=metric), cost)
 
 
@@ -260,15 +281,21 @@ def distance_solve_stage(
     parameters: dict[str, Any] = {"m": m, "squared": squared, "tol": tol, "max_passes": max_passes, "seed": seed}
     if not made:
         parameters["source"] = source.fingerprint()
-    cost = Cost(
+    width, dense = width_of(m), n <= DENSE_ROWS
+    panel = panel_bytes(n, dtype.itemsize, (TILE, TILE) if made else source.chunks)
+    of_each = [ArraySpec("mean", n), ArraySpec("matrix", n, m), ArraySpec("offset", m)]
+    cost = Cost.of(
+        reads=[ArraySpec("distances", n, n, dtype, PASSES)],
+        writes=[*of_each, ArraySpec("eigenvalues", m), ArraySpec("negative", n)],
+        leaves=[ArraySpec("vectors of the solve", n, width, times=16)],
+        task=[buffer("panels of distances", 3 * panel), ArraySpec("vectors", n, width, times=4)],
+        coordinator=[
+            ArraySpec("vectors", n, m + 2, times=5),
+            *([ArraySpec("distances, dense", n, n, times=5)] if dense else []),
+        ],
         passes=PASSES,
-        read=PASSES * n * n * dtype.itemsize,
-        disk=8 * n * (m + 1),
-        scratch=8 * n * 16 * width_of(m),
-        memory=3 * panel_bytes(n, dtype.itemsize, (TILE, TILE) if made else source.chunks) + 8 * n * 4 * width_of(m),
-        coordinator=40 * n * (m + 2) + (40 * n * n if n <= DENSE_ROWS else 0),
-        flops=4 * PASSES * n * n * width_of(m),
-        serial_flops=9 * n**3 if n <= DENSE_ROWS else 0,
+        flops=4 * PASSES * n * n * width,
+        serial_flops=9 * n**3 if dense else 0,
         maps=2 * PASSES,
         blocks=-(-n // VECTOR_ROWS),
     )

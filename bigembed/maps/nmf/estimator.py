@@ -152,7 +152,7 @@ class NMF(RowwiseEstimator, registered="nmf"):
             start_stage(source, m, start, seed),
             factors_stage(source, m, float(self.tol), int(self.max_iter)),
         ]
-        return [*stages, self._output_stage(source, stages, m, source.work)]
+        return [*stages, self._output_stage(source, stages, m)]
 
     def inverse_transform(self, X: Any) -> Any:
         """Return the rows W H of weights W.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,8 @@ from bigembed.rows.passes import Parts, reduce_rows
 from bigembed.rows.row_maps import affine_block
 from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array, is_sparse
-from bigembed.stages.stage import Context, Cost, Stage, summing_cost
+from bigembed.stages.cost import Arrays, ArraySpec, Cost, summing_cost
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
 
@@ -226,13 +228,13 @@ def survey_stage(source: RowSource, gram: bool) -> Stage:
     """Σ x, ‖X‖², the sign of the entries and, for singular vectors, XᵀX: one pass."""
     n, d = source.shape
 
-    second = 8 * d * d * gram
+    writes = [ArraySpec("sum", d), ArraySpec("gram", d * gram, d * gram)]
     return Stage(
         "survey",
         (),
         {"source": source.fingerprint(), "gram": gram},
         partial(run_survey, source=source, gram=gram, d=d, n=n),
-        _cost(source, 1, 1, second),
+        _cost(source, 1, 1, writes, writes[1].nbytes),
     )
 
 
@@ -277,7 +279,7 @@ def start_stage(source: RowSource, m: int, start: Any, seed: int) -> Stage:
         ("survey",),
         {"m": m, "start": start, "seed": seed},
         partial(run_start, source=source, m=m, start=start, seed=seed, d=d, singular=singular),
-        _cost(source, int(singular), m),
+        _cost(source, int(singular), m, [ArraySpec("components", m, d)]),
     )
 
 
@@ -299,7 +301,8 @@ def factors_stage(source: RowSource, m: int, tol: float, max_iter: int) -> Stage
     """Alternating descent; its state is in the exchange after every pass."""
 
     parameters = {"tol": tol, "max_iter": max_iter}
-    cost = _cost(source, min(max_iter, PLANNED) + 1, m)
+    writes = [ArraySpec("components", m, source.shape[1]), ArraySpec("objectives", 0)]
+    cost = _cost(source, min(max_iter, PLANNED) + 1, m, writes)
     return Stage(
         "factors",
         ("survey", "start"),
@@ -400,19 +403,16 @@ class Factors(RowDescent):
         }
 
 
-def _cost(source: RowSource, passes: int, m: int, sums: int = 0) -> Cost:
+def _cost(source: RowSource, passes: int, m: int, writes: Arrays, sums: int = 0) -> Cost:
     n, d = source.shape
-    weights = 8 * n * m
-    return summing_cost(
-        source,
-        sums,
-        passes,
-        read=passes * weights,
-        write=passes * weights,
-        scratch=2 * weights,
-        disk=sums + 16 * d * m,
-        memory=6 * 8 * min(source.block, n) * m + 4 * 8 * d * m,
-        coordinator=10 * 8 * d * m,
+    weights, components = ArraySpec("weights", n, m), ArraySpec("components", m, d)
+    return summing_cost(source, sums, passes) + Cost.of(
+        reads=[replace(weights, times=passes)],
+        writes=writes,
+        vectors=[replace(weights, times=2)],
+        posts=[replace(weights, times=passes)],
+        task=[ArraySpec("weights", min(source.block, n), m, times=6), replace(components, times=4)],
+        coordinator=[replace(components, times=10)],
         flops=6 * passes * n * d * m,
         scalar_ops=passes * n * m * m,
     )

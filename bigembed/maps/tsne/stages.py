@@ -15,6 +15,7 @@ from bigembed.maps.tsne.descent import DescentOptions, charge_block, force_desce
 from bigembed.maps.tsne.field import STEP, Lattice, lattice_bytes, spacing_for
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, map_blocks
+from bigembed.stages.cost import ArraySpec
 from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.matrix import CSRBlock
@@ -67,7 +68,8 @@ class Affinities(EdgeWeights):
 def field_stage(graph: GraphShape, m: int, dof: float) -> Stage:
     """Return the stage of the coordinates and the ``field`` of the map."""
     kept, transform = lattice_bytes(graph.n, m)
-    return coordinates_stage(graph, m, {"dof": dof}, run_coordinates, transform // 4, kept + transform)
+    field = ArraySpec("field", 1, transform // 32)
+    return coordinates_stage(graph, m, {"dof": dof}, run_coordinates, field, kept + transform)
 
 
 def run_coordinates(context: Context, graph: GraphShape, m: int, dof: float) -> dict[str, Any]:
@@ -102,6 +104,7 @@ def write_field(*, space: StoredSpace, boxes: list[Array], lattice: Lattice, dof
 
 
 # ---------------------------------------------------------------------------------------------------------- stages
+
 
 def neighbors_for(perplexity: float, n: int) -> int:
     """How many neighbors the affinities of a perplexity are taken over: 3·perplexity, of n − 1 others.

@@ -15,6 +15,7 @@ from bigembed.maps.start import Scale
 from bigembed.maps.umap.descent import POOL, SamplingOptions, chosen, sampled_descent_stage
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, map_blocks
+from bigembed.stages.cost import ArraySpec
 from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.matrix import CSRBlock
@@ -66,9 +67,9 @@ class Memberships(EdgeWeights):
 def pool_stage(graph: GraphShape, m: int, seed: int, n_epochs: int) -> Stage:
     """Return the stage of the coordinates and the ``pool`` of the map."""
     block = min(graph.n, graph.block)
-    pool = 8 * m * min(graph.n, POOL + graph.n // block)
+    pool = ArraySpec("pool", min(graph.n, POOL + graph.n // block), m)
     parameters = {"seed": seed, "n_epochs": n_epochs}
-    return coordinates_stage(graph, m, parameters, run_coordinates, pool, 8 * block * m + 2 * pool)
+    return coordinates_stage(graph, m, parameters, run_coordinates, pool, 8 * block * m + 2 * pool.nbytes)
 
 
 def run_coordinates(context: Context, graph: GraphShape, m: int, seed: int, n_epochs: int) -> dict[str, Any]:

@@ -18,7 +18,8 @@ from bigembed.maps.graph_rows import find_replaced, first_replaced, keep_block, 
 from bigembed.neighbors.order import Ordered
 from bigembed.quality.coordinates import ONE, carried_by_few, chosen_by_spectrum, participation
 from bigembed.runtime.blocks import Array, map_blocks, offsets
-from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.stages.cost import Arrays, ArraySpec, Cost
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, read_by_id, write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import StoredMatrix
@@ -35,6 +36,12 @@ class Column:
     eigenvalue: float
     component: int
     index: int
+
+
+def solution_arrays(n: int, m: int, averaged: bool = False) -> Arrays:
+    """What a solve publishes; ``averaged``: with the eigenvectors averaged over neighbors, by landmarks."""
+    names = ("right/*", "averaged/*") if averaged else ("right/*",)
+    return [*(ArraySpec(name, n, m) for name in names), ArraySpec("eigenvalues", 0), ArraySpec("residuals", 0)]
 
 
 def assemble(
@@ -284,14 +291,14 @@ def coordinates_stage(
     """
     n, block = graph.n, min(graph.block, graph.n)
 
-    vectors, carried = 8 * n * width, (8 * width + 12) * n * transfer_count(-(-n // block))
-    cost = Cost(
-        read=vectors + 4 * n + carried,
-        write=vectors + 4 * n + carried,
+    found = [ArraySpec("embedding", n, width), ArraySpec("labels", n, dtype="i4")]
+    carried = [replace(one, times=transfer_count(-(-n // block))) for one in (*found, ArraySpec("row numbers", n))]
+    cost = Cost.of(
+        reads=found,
+        writes=[*found, *(ArraySpec(f"{name}/*", 0, dtype="i8") for name in ("outside", "nearest"))],
+        leaves=carried,
+        task=[ArraySpec("coordinates, labels and numbers", block, width + 2, times=6)],
         maps=4,
-        disk=vectors + 4 * n,
-        scratch=vectors + 12 * n,
-        memory=6 * block * (8 * width + 16),
     )
     inputs = (
         "kernel",

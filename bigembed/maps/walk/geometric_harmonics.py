@@ -15,8 +15,9 @@ from bigembed.rows.passes import Parts, reduce_rows
 from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array, is_sparse
 from bigembed.runtime.parameters import Auto, at_least, declared
+from bigembed.stages.cost import ArraySpec, Cost, buffer, nbytes
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Cost, Stage, run_stages
+from bigembed.stages.stage import Context, Stage, run_stages
 from bigembed.store.arrays import read_array, write_array
 
 # -------------------------------------------------------------------------------------------------------- held out
@@ -28,9 +29,18 @@ SUMS = ("gram", "products", "squares")
 def sums_stage(columns: RowSource, powers: Array, folds: int, seed: int) -> Stage:
     """ΨᵀΨ, Ψᵀf and Σf² of each fold, Ψ the constant and the coordinates over ``powers``: one pass over both."""
     n, width, of_each = *columns.shape, len(powers) + 1
-    size = 8 * folds * of_each * (of_each + width)
-
-    cost = Cost(passes=1, read=8 * n * (width + of_each), disk=size, memory=4 * columns.block * 8 * width + 4 * size)
+    sums = [
+        ArraySpec("gram", folds, of_each * of_each),
+        ArraySpec("products", folds, of_each * width),
+        ArraySpec("squares", folds, width),
+    ]
+    size = nbytes(sums)
+    cost = Cost.of(
+        reads=[ArraySpec("columns", n, width), ArraySpec("embedding", n, of_each)],
+        writes=sums,
+        task=[ArraySpec("columns", columns.block, width, times=4), buffer("sums", 4 * size)],
+        passes=1,
+    )
     parameters = {"columns": columns.fingerprint(), "folds": folds, "seed": seed, "width": of_each}
     return Stage(
         "harmonics",

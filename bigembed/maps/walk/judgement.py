@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -32,7 +32,8 @@ from bigembed.quality.dimension import ROWS, harmonics, sampled
 from bigembed.quality.neighborhoods import cost_of
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, by_owner
-from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.stages.cost import ArraySpec, Cost
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array
 
 # ------------------------------------------------------------------------------------------------------- stability
@@ -156,14 +157,14 @@ def judgement_stage(graph: GraphShape, width: int, tol: float, seed: int, *, row
         if graph.sampled
         else Cost()
     )
-    cost = replace(
-        compared,
-        read=24 * n * width + compared.read,
-        scalar_ops=n * width + compared.scalar_ops,
-        memory=max(64 * min(block, n) * width, compared.memory),
-        coordinator=max(32 * few**2, compared.coordinator),
-        maps=3 + compared.maps,
+    own = Cost.of(
+        reads=[ArraySpec("right/*", n, width, times=3)],
+        task=[ArraySpec("right/*", min(block, n), width, times=8)],
+        coordinator=[ArraySpec("distances of sampled rows", few, few, times=4)],
+        scalar_ops=n * width,
+        maps=3,
     )
+    cost = own.then(compared)
     parameters = {"seed": seed, "samples": samples, "tol": tol}
     return Stage(
         "judgement",

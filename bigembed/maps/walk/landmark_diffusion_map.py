@@ -143,7 +143,7 @@ class LandmarkDiffusionMap(RowwiseEstimator, registered="landmark_diffusion_map"
             gram_stage(source, function, wanted),
             solve_stage(m, float(self.t), wanted, function),
         ]
-        return [*stages, self._output_stage(source, stages, m, source.work, against=wanted)]
+        return [*stages, self._output_stage(source, stages, m, against=wanted)]
 
     def _function(self) -> Kernel | None:
         own = callable(self.kernel) or ":" in self.kernel

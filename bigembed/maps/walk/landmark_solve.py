@@ -32,9 +32,11 @@ from bigembed.linalg.operator import SparseOperator
 from bigembed.maps.graph_rows import component_sample
 from bigembed.maps.landmark_maps import NEIGHBORS, LandmarkFunctions, LandmarkKernel, WithHalf, barycentric_rows
 from bigembed.maps.landmark_rows import LandmarkChoice, chosen, far_apart
+from bigembed.maps.walk.coordinates import solution_arrays
 from bigembed.neighbors.order import Ordered
 from bigembed.runtime.blocks import Array, bounds, map_blocks
-from bigembed.stages.stage import Context, Cost
+from bigembed.stages.cost import ArraySpec, Cost
+from bigembed.stages.stage import Context
 from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.files import read_sealed, sealed, write_json
@@ -325,14 +327,19 @@ def landmark_cost(asked: Landmarks, wanted: int, n: int, n_neighbors: int, block
     """Four passes over the matrix; sparse rows of the subspace, and the pencil densely in the coordinator."""
     reach = min(asked.count, 2 * NEIGHBORS * n_neighbors)
     edges, rows = 2 * n * n_neighbors, min(block, n)
-    return Cost(
+    weights = ArraySpec("weights of a row's landmarks", n, reach, times=3)
+    return Cost.of(
+        reads=[ArraySpec("weights/*", edges, 3, times=2)],
+        writes=solution_arrays(n, wanted, averaged=True),
+        leaves=[weights, ArraySpec("vectors", n, wanted, times=8)],
+        task=[
+            ArraySpec("weights of landmarks", rows, reach, times=6),
+            ArraySpec("edges", rows, n_neighbors, times=8),
+            ArraySpec("vectors", rows, wanted, times=12.5),
+            ArraySpec("tiles", TILE_ROWS, 4 * asked.count + 12 * reach),
+        ],
+        coordinator=[ArraySpec("pencil", asked.count, asked.count, times=10)],
         passes=4,
-        read=48 * edges + 24 * n * reach,
-        write=24 * n * reach,
-        disk=16 * n * wanted,
-        scratch=24 * n * reach + 64 * n * wanted,
-        memory=rows * (48 * reach + 64 * n_neighbors + 100 * wanted) + 8 * TILE_ROWS * (4 * asked.count + 12 * reach),
-        coordinator=10 * 8 * asked.count**2,
         flops=8 * n * reach * reach,
         scalar_ops=edges * reach,
         serial_flops=20 * asked.count**3,

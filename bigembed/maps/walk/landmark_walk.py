@@ -18,7 +18,8 @@ from bigembed.quality.coordinates import carried_by_few, participation_of
 from bigembed.rows.passes import Parts, reduce_rows
 from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array, bounds
-from bigembed.stages.stage import Context, Cost, Stage, summing_cost
+from bigembed.stages.cost import Arrays, ArraySpec, Cost, nbytes, summing_cost
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, write_array
 
 # -------------------------------------------------------------------------------------------------------- roseland
@@ -232,7 +233,7 @@ def sums_stage(source: RowSource, function: Kernel | None, epsilon: float | str,
     """ε, and s = Wᵀ1: the pass that reads all rows first, so it checks them."""
 
     parameters = {"epsilon": epsilon if function is None else None, "kernel": function and function.key()}
-    cost = _pass_cost(source, n_landmarks, 8 * n_landmarks)
+    cost = _pass_cost(source, n_landmarks, [ArraySpec("sums", n_landmarks)])
     return Stage(
         "sums",
         ("landmarks",),
@@ -263,7 +264,9 @@ def run_sums(context: Context, source: RowSource, function: Kernel | None, epsil
 def gram_stage(source: RowSource, function: Kernel | None, n_landmarks: int) -> Stage:
     """G = Wᵀ D⁻¹ W."""
 
-    cost = _pass_cost(source, n_landmarks, 10 * n_landmarks**2)
+    half = -(-n_landmarks // 2)
+    grams = [ArraySpec("gram", n_landmarks, n_landmarks), ArraySpec("half", half, half)]
+    cost = _pass_cost(source, n_landmarks, grams)
     return Stage(
         "gram",
         ("landmarks", "sums"),
@@ -290,29 +293,30 @@ def run_gram(context: Context, source: RowSource, function: Kernel | None, n_lan
     return {"far": int(found["far"])}
 
 
-def _pass_cost(source: RowSource, n_landmarks: int, size: int) -> Cost:
-    tile = 8 * TILE_ROWS * (3 * n_landmarks + 4 * source.shape[1])
-    return summing_cost(
-        source,
-        size,
-        disk=size,
-        memory=tile,
-        coordinator=24 * n_landmarks**2,
-        flops=source.shape[0] * (2 * source.shape[1] * n_landmarks + size / 4),
-        scalar_ops=source.shape[0] * n_landmarks,
+def _pass_cost(source: RowSource, n_landmarks: int, sums: Arrays) -> Cost:
+    n, d = source.shape
+    return summing_cost(source, nbytes(sums)) + Cost.of(
+        writes=sums,
+        task=[ArraySpec("tiles", TILE_ROWS, 3 * n_landmarks + 4 * d)],
+        coordinator=[ArraySpec("kernel of the landmarks", n_landmarks, n_landmarks, times=3)],
+        flops=n * (2 * d * n_landmarks + nbytes(sums) / 4),
+        scalar_ops=n * n_landmarks,
     )
 
 
 def solve_stage(m: int, t: float, n_landmarks: int, function: Kernel | None) -> Stage:
     """σ² and the matrix of ψ, from G; and how far they are from those of half of the landmarks."""
 
-    size = 8 * n_landmarks**2
     return Stage(
         "solve",
         ("landmarks", "sums", "gram"),
         {"n_components": m, "t": t},
         partial(run_solve, m=m, function=function),
-        Cost(disk=size, coordinator=8 * size, serial_flops=10 * n_landmarks**3),
+        Cost.of(
+            writes=[ArraySpec("matrix", n_landmarks, m), ArraySpec("eigenvalues", m), ArraySpec("residuals", m)],
+            coordinator=[ArraySpec("kernels of the landmarks", n_landmarks, n_landmarks, times=8)],
+            serial_flops=10 * n_landmarks**3,
+        ),
         parameters_of=("landmarks",),
     )
 

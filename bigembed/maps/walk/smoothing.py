@@ -19,8 +19,9 @@ from bigembed.rows.passes import map_row_blocks
 from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import BLOCK_BYTES, Array, block_rows, bounds, is_sparse, map_blocks, owner_of
 from bigembed.runtime.parameters import at_least, declared, is_integer, one_of
+from bigembed.stages.cost import ArraySpec, Cost, largest
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Cost, Stage, run_stages
+from bigembed.stages.stage import Context, Stage, run_stages
 from bigembed.store.arrays import create_rows, read_array, write_rows
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import BlockMatrix
@@ -165,16 +166,19 @@ def smooth_stage(fitted: Run, columns: RowSource, t: int) -> Stage:
     (n, width), rows = columns.shape, max(fitted.results("kernel")["rows"])
     out_rows, panel = block_rows(width, 8), min(width, max(1, BLOCK_BYTES // (8 * rows)))
 
-    held, nonzero = 8 * n * width, fitted.results("kernel")["nonzero"]
-    cost = Cost(
-        passes=1 + t * -(-width // panel),
-        read=(2 + 2 * t) * held + 8 * nonzero * t * -(-width // panel),
-        write=(2 + t) * held,
-        disk=columns.work.itemsize * n * width,
-        scratch=3 * held,
-        memory=max(5 * 8 * rows * panel, 4 * 8 * out_rows * width),
+    nonzero, panels = fitted.results("kernel")["nonzero"], -(-width // panel)
+    cost = Cost.of(
+        reads=[ArraySpec("columns", n, width), ArraySpec("weights/*", nonzero, times=t * panels)],
+        writes=[ArraySpec("smoothed", n, width, columns.work)],
+        leaves=[ArraySpec("columns in the order of the graph, and smoothed ones", n, width, times=3)],
+        posts=[ArraySpec("columns", n, width, times=t)],
+        task=largest(
+            [ArraySpec("columns of a block", rows, panel, times=5)],
+            [ArraySpec("columns of the output", out_rows, width, times=4)],
+        ),
+        passes=1 + t * panels,
         scalar_ops=float(nonzero) * t * width,
-        maps=4 + (t + 2) * -(-width // panel),
+        maps=4 + (t + 2) * panels,
     )
     return Stage(
         "smooth",
@@ -279,7 +283,13 @@ def diffusion_pseudotime(
         raise InputError(f"root={root!r}; the number of a row of the input is needed, from 0 to {n - 1}")
 
     block = min(n, max(source.results("kernel")["rows"]))
-    cost = Cost(read=8 * n * (width + 2), write=24 * n, disk=8 * n, scratch=16 * n, memory=24 * block * width, maps=3)
+    cost = Cost.of(
+        reads=[ArraySpec("right/*", n, width)],
+        writes=[ArraySpec("pseudotime", n)],
+        leaves=[ArraySpec("distances and row numbers", n, 2)],
+        task=[ArraySpec("right/*", block, width, times=3)],
+        maps=3,
+    )
     home = Run(workdir, parents=[source])
     parameters = {"root": int(root), "eigenvectors": eigenvectors}
     run_stages(

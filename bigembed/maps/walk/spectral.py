@@ -20,12 +20,13 @@ from bigembed.linalg import lobpcg
 from bigembed.linalg.coarse import held_by_block, held_here, held_on_disk
 from bigembed.linalg.eigenpairs import EigenResult, solve_dense_matrix
 from bigembed.linalg.operator import SparseOperator
-from bigembed.maps.walk.coordinates import assemble
+from bigembed.maps.walk.coordinates import assemble, solution_arrays
 from bigembed.maps.walk.landmark_solve import Landmarks, landmark_component, landmark_cost
-from bigembed.neighbors.components import RESOLVED, find_components
+from bigembed.neighbors.components import RESOLVED, component_arrays, find_components
 from bigembed.neighbors.every_pair import COMPLETE_ROWS
 from bigembed.runtime.blocks import Array, bounds, map_blocks, offsets
-from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.stages.cost import Arrays, ArraySpec, Cost, buffer, largest, nbytes
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.files import read_sealed, sealed, write_json
@@ -69,7 +70,13 @@ def components_stage(graph: str, n: int, n_neighbors: int, block: int) -> Stage:
     """Connected components of the kernel on the edges of a graph (one too weak for the solve joins nothing)."""
 
     edges = 2 * n * n_neighbors
-    cost = Cost(passes=2, read=24 * edges, write=12 * n, disk=4 * n, scratch=8 * n, memory=64 * block * n_neighbors)
+    cost = Cost.of(
+        reads=[ArraySpec("edges", edges, 3)],
+        writes=component_arrays(n),
+        leaves=[ArraySpec("labels", n)],
+        task=[ArraySpec("edges", block * n_neighbors, 8)],
+        passes=2,
+    )
     return Stage("components", ("kernel", graph), {"resolved": RESOLVED}, run_components, cost)
 
 
@@ -143,26 +150,37 @@ def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
     if asked.landmarks is not None and asked.by_landmarks(n):
         return landmark_cost(asked.landmarks, asked.n_components, n, n_neighbors, block)
     width = block_width(asked.n_components)
-    vectors, edges = 8 * n * width, 2 * n * n_neighbors
-    stored = 6 * vectors + held_on_disk(n, width)
-    small, rows = n <= (COMPLETE_ROWS if n_neighbors >= n - 1 and n <= block else DENSE_ROWS), min(block, n)
-    return Cost(
-        passes=1 if small else PASSES,
-        read=12 * edges + 8 * n * n if small else PASSES * 8 * edges,
-        write=vectors if small else 0,
-        exchanged=0 if small else PASSES * 6 * vectors,
-        disk=8 * n * asked.n_components,
-        scratch=40 * edges if small else stored,
-        memory=40 * n * n
-        if small
-        else max(rows * (240 * width + 144 * n_neighbors), held_by_block(rows, n_neighbors)) + KEPT_BYTES,
-        coordinator=0 if small else held_here(n, width),
-        held=0 if small else held_vectors(n, edges, width),
-        checkpoint=0 if small else stored,
-        flops=0 if small else PASSES * 24 * n * width**2,
-        scalar_ops=edges if small else PASSES * edges,
-        serial_flops=3 * n**3 if small else 0,
-        maps=0 if small else 4 * PASSES,
+    edges, rows = 2 * n * n_neighbors, min(block, n)
+    writes = solution_arrays(n, asked.n_components)
+    if n <= (COMPLETE_ROWS if n_neighbors >= n - 1 and n <= block else DENSE_ROWS):
+        return Cost.of(
+            reads=[ArraySpec("edges", edges, 3, "f4"), ArraySpec("dense matrix", n, n)],
+            writes=writes,
+            vectors=[ArraySpec("edges", edges, 5)],
+            task=[ArraySpec("dense matrices", n, n, times=5)],
+            passes=1,
+            scalar_ops=edges,
+            serial_flops=3 * n**3,
+        )
+    vectors = [ArraySpec("X, P, SX, SP, SW, W", n, width, times=6), buffer("coarse space", held_on_disk(n, width))]
+    return Cost.of(
+        reads=[ArraySpec("weights/*", edges, times=PASSES)],
+        writes=writes,
+        vectors=vectors,
+        posts=[ArraySpec("X, P, SX, SP, SW, W", n, width, times=6 * PASSES)],
+        task=[
+            *largest(
+                [ArraySpec("vectors", rows, width, times=30), ArraySpec("edges", rows, n_neighbors, times=18)],
+                [buffer("coarse space of a block", held_by_block(rows, n_neighbors))],
+            ),
+            buffer("what is kept between tasks", KEPT_BYTES),
+        ],
+        coordinator=[buffer("coarse space", held_here(n, width))],
+        held=held_vectors(n, edges, width),
+        passes=PASSES,
+        flops=PASSES * 24 * n * width**2,
+        scalar_ops=PASSES * edges,
+        maps=4 * PASSES,
     )
 
 
@@ -241,7 +259,7 @@ def _large_component(context: Context, weights: StoredMatrix, c: int, wanted: in
     if done_file.exists():
         return read_sealed(done_file)
     edges, width = context.results("kernel")["edges"], block_width(asked.n_components)
-    with claim_memory(held_vectors(sum(weights.rows), edges, width)) as (inside, where):
+    with claim_memory(nbytes(held_vectors(sum(weights.rows), edges, width))) as (inside, where):
         context.note(f"component {c} of the graph: vectors {where}")
         operator = SparseOperator(*open_space(weights, stored.exchange, inside), "scale")
         result = _solve(context, operator, stored, c, wanted, asked)
@@ -297,10 +315,13 @@ def block_width(n_components: int) -> int:
     return n_components + max(5, (n_components + 1) // 2)
 
 
-def held_vectors(n: int, edges: int, width: int) -> int:
-    """Bytes of a solve in memory: six vectors of ``width`` columns, one of them in single precision, and their
-    restrictions, the coarse space, the matrix (8 bytes an edge; 12 where its values are in double precision)."""
-    return (56 * width + 240) * n + 10 * edges
+def held_vectors(n: int, edges: int, width: int) -> Arrays:
+    """What a solve holds in memory."""
+    return [
+        ArraySpec("X, P, SX, SP, SW and, in single precision, W; their restrictions", n, width, times=7),
+        ArraySpec("coarse space", n, 30),
+        ArraySpec("columns and values of the matrix (values in single precision, in part)", edges, 10, "u1"),
+    ]
 
 
 def total_degree_block(b: int, labels: str, degree: str, c: int) -> tuple[tuple[()], float]:

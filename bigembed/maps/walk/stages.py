@@ -28,8 +28,9 @@ from bigembed.neighbors.graph_stages import QUERY_ARRAYS
 from bigembed.neighbors.radius import EDGES_PLANNED
 from bigembed.quality.dimension import dimension_of_pairs_stage, dimension_stage, dimension_within_stage
 from bigembed.runtime.blocks import Array
+from bigembed.stages.cost import ArraySpec, Cost
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.matrix import StoredMatrix, write_values
 from bigembed.store.spaces import StoredSpace
@@ -64,13 +65,14 @@ def kernel_stage(
         return not (choice.local and results.get("floored")) or results.get("floored_to") == "median"
 
     edges = 2 * n * n_neighbors
-    cost = Cost(
+    writes = [ArraySpec("weights/*", edges, dtype="f8" if target else "f4")]
+    writes += [ArraySpec(f"{name}/*", n) for name in ("q", "degree", *(("mass",) if target else ()))]
+    cost = Cost.of(
+        reads=[ArraySpec("edges", edges, 2, "f4", 3)],
+        writes=writes,
+        leaves=[ArraySpec("ρ, q and degrees of the rows and of the halo", n, 6)],
+        task=[ArraySpec("edges", 2 * block * n_neighbors, 6 if target else 5)],
         passes=2,
-        read=24 * edges,
-        write=4 * edges + 24 * n,
-        disk=(8 if target else 4) * edges + 16 * n,
-        scratch=48 * n,
-        memory=(48 if target else 40) * 2 * block * n_neighbors,
     )
     inputs = tuple(dict.fromkeys(name for name in (graph, scales, "bandwidth") if name))
     return Stage(
@@ -249,7 +251,9 @@ def walk_stages(asked: WalkOptions, graph: GraphShape, seed: int) -> list[Stage]
     auto = isinstance(asked.n_components, str)
     wanted = max(1, min(AUTO, n - 2)) if auto else int(asked.n_components)
     spectrum = Spectrum(wanted, policy, asked.tol, asked.max_passes, seed, landmarks)
-    kernel = [weighted_kernel_stage(asked.alpha, n)] if graph.weighted else _kernel_stages(asked, graph, policy)
+    kernel = (
+        [weighted_kernel_stage(asked.alpha, n, 2 * n * k)] if graph.weighted else _kernel_stages(asked, graph, policy)
+    )
     edges = "bridge" if policy == "bridge" and rows else graph.stage
     scaling = {"t": asked.t, "delta": asked.delta, "truncation": asked.truncation}
     lists = graph.radius is None and not graph.dense

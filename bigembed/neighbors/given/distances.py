@@ -24,7 +24,8 @@ from bigembed.rows.graph_source import GraphSource, open_graph
 from bigembed.rows.passes import checked_shape
 from bigembed.rows.source import RowSource, panel_memory, tiles
 from bigembed.runtime.blocks import Array, bounds, map_blocks
-from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.stages.cost import ArraySpec, Cost, buffer
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from bigembed.store.exchange import Exchange
 
@@ -176,15 +177,25 @@ def pick_stage(source: RowSource, rule: Rule, shape: Shape) -> Stage:
     n, rows = shape.n, task_rows(source)
     pieces, sample = bounds(n, TASK_ROWS), sampled_rows(n)
 
-    edges, looks = n * min(n, rule.per_row), source.work.itemsize * len(sample)
-    cost = Cost(
+    per_row, looks = min(n, rule.per_row), len(sample)
+    edges = n * per_row
+    kept = [ArraySpec("column/*", edges, dtype="i8"), ArraySpec("length/*", edges)]
+    kept += [ArraySpec("indptr/*", n, dtype="i8")]
+    if rule.n_neighbors is not None:
+        kept += [ArraySpec("reach/*", n), ArraySpec("last/*", n, dtype="i8")]
+    looked = [ArraySpec("sampled", n, looks, source.work), ArraySpec("sample", looks, dtype="i8")]
+    cost = Cost.of(
+        reads=[ArraySpec("distances", n, n, source.dtype)],
+        writes=[*kept, *looked],
+        leaves=[ArraySpec("edges", edges, 3), ArraySpec("counts of the rows by task", n, -(-n // rows))],
+        task=[
+            buffer("panels of distances", panel_memory(source, rows)),
+            ArraySpec("edges", rows, per_row, times=20),
+            ArraySpec("sampled", rows, looks, source.work, 2),
+            buffer("tiles", 128 << 20),
+        ],
+        coordinator=[ArraySpec("counts and columns", n, 12)],
         passes=1,
-        read=n * n * source.dtype.itemsize,
-        write=32 * edges + looks * n,
-        disk=16 * edges + (24 + looks) * n,
-        scratch=24 * edges + 8 * n * -(-n // rows),
-        memory=panel_memory(source, rows) + (160 * min(n, rule.per_row) + 2 * looks) * rows + (128 << 20),
-        coordinator=96 * n,
         scalar_ops=5 * n * n,
         maps=2,
     )

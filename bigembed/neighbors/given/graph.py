@@ -11,12 +11,14 @@ import numpy as np
 from bigembed.distance.metrics import MetricName
 from bigembed.errors import InputError
 from bigembed.neighbors.given.edges import EDGE, MERGED_BYTES, PER_FILE, merge, scatter, spans
-from bigembed.neighbors.given.order import EDGES, ordered_stages
+from bigembed.neighbors.given.order import EDGES, order_arrays, ordered_stages
+from bigembed.neighbors.graph_blocks import graph_arrays
 from bigembed.neighbors.survey import Shape
 from bigembed.rows.graph_source import GraphSource
 from bigembed.runtime.blocks import Array, bounds, map_blocks
 from bigembed.runtime.parameters import one_of
-from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.stages.cost import Arrays, ArraySpec, Cost, largest
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, write_array
 
 GIVEN = "precomputed"
@@ -43,7 +45,7 @@ def order_stage(shape: Shape, rule: Mapping[str, Any], block: int | None = None)
         ("survey",),
         rule,
         partial(run_order, shape=shape, rule=rule, block=block),
-        Cost(write=8 * shape.n, disk=8 * shape.n),
+        Cost.of(writes=order_arrays(shape.n)),
     )
 
 
@@ -56,20 +58,26 @@ def run_order(context: Context, shape: Shape, rule: Mapping[str, Any], block: in
     return {"blocks": len(spans), **rule}
 
 
-def edge_cost(source: GraphSource, kept: int) -> Cost:
-    """Of the stage that reads a user's edges, exchanges and merges them; ``kept`` bytes of each stay."""
+def edge_cost(source: GraphSource, writes: Arrays) -> Cost:
+    """Of the stage that reads a user's edges, exchanges and merges them."""
     edges, block = source.entries, min(source.block, source.n)
     in_block = min(edges, -(-edges // source.n) * block)
-    return Cost(
+    merged = [ArraySpec("edges of a block", in_block, MERGED_BYTES, "u1")]
+    return Cost.of(
+        reads=[ArraySpec("edges", edges, 3)],
+        writes=writes,
+        leaves=[ArraySpec("edges and those turned round", edges, EDGE.itemsize, "u1", 2)],
+        task=largest(merged, [ArraySpec("edges of a file", min(edges, 2 * PER_FILE), 25)]),
         passes=1,
-        read=24 * edges + 2 * EDGE.itemsize * edges,
-        write=2 * EDGE.itemsize * edges + kept * edges,
-        disk=kept * edges + 24 * source.n,
-        scratch=2 * EDGE.itemsize * edges,
-        memory=max(MERGED_BYTES * in_block, 200 * min(edges, 2 * PER_FILE)),
         scalar_ops=4 * edges,
         maps=4,
     )
+
+
+def merged_arrays(source: GraphSource, values: str, reach: bool = False) -> Arrays:
+    """Declare what the blocks of a user's graph write; ``reach``: with how far each node lists others."""
+    found = [*graph_arrays(source.n, 2 * source.entries + source.n, values, "f8")]
+    return [*found, ArraySpec("reach/*", source.n), ArraySpec("last/*", source.n, dtype="i8")] if reach else found
 
 
 def mean_neighbors(source: GraphSource) -> int:
@@ -113,14 +121,17 @@ def edge_graph_stages(source: GraphSource, survey: Stage | None = None) -> list[
     )
 
     parameters = source.rules() | ({"source": source.fingerprint()} if known else {})
+    merged = merged_arrays(source, "squared", reach=known)
+    k = rule["n_neighbors"]
+    scales = [ArraySpec("nearest/*", source.n, k), ArraySpec("rho_squared/*", source.n)] if lists else []
     if source.n <= source.block:
-        order, cost = order_stage(shape, rule, spans(source)[1]), edge_cost(source, 32)
+        order, cost = order_stage(shape, rule, spans(source)[1]), edge_cost(source, [*merged, *scales])
         whole = partial(run_whole_graph, source=source, known=known, lists=lists, rule=rule)
         return [first, order, Stage("graph", ("survey", "order"), parameters, whole, cost)]
     join = partial(run_joined_edges, source=source, known=known, lists=lists, rule=rule)
-    edges = Stage(EDGES, ("survey",), parameters, join, edge_cost(source, 24))
+    edges = Stage(EDGES, ("survey",), parameters, join, edge_cost(source, merged))
     size = source.n, 2 * source.entries, source.block
-    return [first, *ordered_stages(edges, "graph", "squared", size, rule, scaled if lists else None)]
+    return [first, *ordered_stages(edges, "graph", "squared", size, rule, scaled if lists else None, scales)]
 
 
 def run_known(context: Context, found: dict[str, Any]) -> dict[str, Any]:

@@ -12,9 +12,10 @@ import numpy as np
 from scipy import sparse
 
 from bigembed.neighbors.given.cells import CELL, ROUNDS, Joined, grow_cells, joined_cells
-from bigembed.neighbors.graph_blocks import csr_block, finish_graph, senders_of, write_block
+from bigembed.neighbors.graph_blocks import csr_block, finish_graph, graph_arrays, senders_of, write_block
 from bigembed.runtime.blocks import Array, bounds, by_owner, map_blocks, offsets
-from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.stages.cost import Arrays, ArraySpec, Cost
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import StoredMatrix
@@ -137,6 +138,8 @@ DENSER = 2
 SWEEPS = 10
 """Over the edges, planned."""
 MOVED = "moved"
+FEW = ("blocks", "starts")
+"""Numbers of the blocks, and of their first rows."""
 
 Finish = Callable[[Context, dict[str, Any]], dict[str, Any]]
 
@@ -148,12 +151,13 @@ def ordered_stages(
     shape: tuple[int, int, int],
     rule: Mapping[str, Any],
     finish: Finish | None = None,
+    finished: Arrays = (),
 ) -> list[Stage]:
     """The stage ``edges``, the order of its nodes, and the stage of this ``name``: the same graph in that order.
 
     ``values`` of it are weights ("given") or squared lengths ("squared"); ``shape`` are its nodes, its entries, and how
     many nodes a block holds at most. ``rule`` is among the results of the order, as it is where there is one block.
-    ``finish`` writes what else there is by blocks, and adds to the results.
+    ``finish`` writes what else there is by blocks (``finished``), and adds to the results.
     """
     n, entries, block = shape
 
@@ -166,7 +170,7 @@ def ordered_stages(
             (*edges.inputs, EDGES, "order"),
             {},
             partial(run_ordered, values=values, finish=finish),
-            reorder_cost(n, entries, block),
+            reorder_cost(n, entries, block, [*graph_arrays(n, entries + n, values, "f8"), *finished]),
         ),
     ]
 
@@ -177,6 +181,12 @@ def run_ordered(context: Context, values: str, finish: Finish | None) -> dict[st
     return finish(context, joined) if finish else joined
 
 
+def order_arrays(n: int, places: bool = False) -> Arrays:
+    """Declare the order of the nodes of a graph; with the ``places`` of those of the input."""
+    names = ("ids/*", "places/*") if places else ("ids/*",)
+    return [*(ArraySpec(name, n, dtype="i8") for name in names), *(ArraySpec(one, 0, dtype="i8") for one in FEW)]
+
+
 def order_stage(
     n: int, entries: int, block: int, values: str, rule: Mapping[str, Any], inputs: Sequence[str] = ()
 ) -> Stage:
@@ -184,13 +194,14 @@ def order_stage(
     of the input are. ``values`` of the stage ``edges`` are weights ("given") or squared lengths ("squared")."""
 
     held = -(-entries // n) * block
-    cost = Cost(
-        read=(SWEEPS + 1) * 20 * entries,
-        write=(SWEEPS + 1) * 8 * entries,
-        disk=16 * n,
-        scratch=24 * entries,
-        memory=80 * held,
-        coordinator=160 * n,
+    edges = ArraySpec("edges of the nodes", entries, 5, "f4", SWEEPS)
+    cost = Cost.of(
+        reads=[edges],
+        writes=order_arrays(n, places=True),
+        leaves=[ArraySpec("edges", entries, 3)],
+        posts=[ArraySpec("where nodes are", entries, times=SWEEPS)],
+        task=[ArraySpec("edges", held, 10)],
+        coordinator=[ArraySpec("where nodes are", n, 20)],
         scalar_ops=3 * SWEEPS * entries,
         maps=SWEEPS + 4,
     )
@@ -273,15 +284,13 @@ def reordered(context: Context, values: str) -> dict[str, Any]:
     return finish_graph(context, found, starts) | {"inside": inside / max(1, joined)}
 
 
-def reorder_cost(n: int, entries: int, block: int) -> Cost:
+def reorder_cost(n: int, entries: int, block: int, writes: Arrays) -> Cost:
     """Of a stage that brings a graph into its order."""
-    held = DENSER * -(-entries // n) * block
-    return Cost(
-        read=44 * entries,
-        write=52 * entries,
-        disk=32 * entries + 8 * n,
-        scratch=28 * entries,
-        memory=160 * held,
+    return Cost.of(
+        reads=[ArraySpec("edges", entries, 2)],
+        writes=writes,
+        leaves=[ArraySpec("edges on their way", entries, 7, "f4")],
+        task=[ArraySpec("edges", DENSER * -(-entries // n) * block, 20)],
         scalar_ops=4 * entries,
         maps=4,
     )

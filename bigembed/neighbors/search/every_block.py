@@ -29,7 +29,8 @@ from bigembed.neighbors.search.probes import (
 from bigembed.neighbors.search.recall import NN_DESCENT, describe_search
 from bigembed.neighbors.survey import Shape
 from bigembed.runtime.blocks import Array, by_owner, map_blocks, offsets
-from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.stages.cost import Arrays, ArraySpec, Cost, buffer
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
 
@@ -96,18 +97,35 @@ COMPARED = 1300
 """Pairs of a row and another that a plan counts with, when the cells are probed."""
 
 
+def list_arrays(n: int, k: int, dtype: Any) -> Arrays:
+    """Declare lists of the k nearest neighbors of each row."""
+    return [
+        ArraySpec("neighbors/*", n, k, "i8"),
+        ArraySpec("squared/*", n, k, dtype),
+        ArraySpec("rho_squared/*", n, dtype=dtype),
+        ArraySpec("kappa/*", n, dtype="i8"),
+    ]
+
+
 def search_stage(shape: Shape, n_neighbors: int, descend: Descend) -> Stage:
     """The k nearest rows of every row among the cells that it probes, or as ``descend`` finds them from there."""
     n, row_bytes, block, by = shape.n, shape.row_bytes, shape.block, by_metric(shape)
 
-    lists = n * n_neighbors * 12
-    cost = Cost(
+    cost = Cost.of(
+        reads=[ArraySpec("rows", n, row_bytes, "u1", 2)],
+        writes=[
+            *list_arrays(n, n_neighbors, shape.dtype),
+            ArraySpec("probed/*", n, PROBES, "u1"),
+            ArraySpec("shortlist/*", 0, 0, "i4"),
+            *(ArraySpec(f"{name}/*", 0, dtype=dtype) for name, dtype in (("asked_indptr", "i8"), ("asked", "i4"))),
+        ],
+        leaves=[ArraySpec("rows of cells nearby", n, row_bytes, "u1")],
+        task=[
+            ArraySpec("rows", block, row_bytes, "u1", 3),
+            ArraySpec("lists", block, 3 * n_neighbors + 120, "f4"),
+            buffer("tiles of distances", 32 << 20),
+        ],
         passes=2,
-        read=3 * n * row_bytes,
-        write=lists + n * (row_bytes + PROBES),
-        disk=lists + (12 + PROBES) * n,
-        scratch=n * row_bytes,
-        memory=block * (3 * row_bytes + 12 * n_neighbors + 480) + (32 << 20),
         scalar_ops=n * min(n, COMPARED),
         terms=n * min(n, compared_by(by, n)) * by.listed if by else 0.0,
         maps=3,

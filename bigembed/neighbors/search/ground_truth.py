@@ -31,7 +31,8 @@ from bigembed.neighbors.search.recall import (
 )
 from bigembed.neighbors.survey import Shape
 from bigembed.runtime.blocks import Array, by_owner, map_blocks, owner_of
-from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.stages.cost import Arrays, ArraySpec, Cost
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, read_rows, write_array
 from bigembed.store.exchange import Exchange
 
@@ -158,6 +159,14 @@ EXACT_ROWS = 8_192
 _TILE_ROWS = 4_096
 
 
+def truth_arrays(shape: Shape, k: int) -> Arrays:
+    """Declare the exact neighbors of sampled rows."""
+    size, dtype = sample_size(shape.n), shape.dtype
+    lists = [ArraySpec("neighbors", size, k, "i8"), ArraySpec("squared", size, k, dtype)]
+    rows = [ArraySpec("rows", size, shape.width, dtype), ArraySpec("ids", size, dtype="i8")]
+    return [*rows, *lists, ArraySpec("reach", size, dtype=dtype), ArraySpec("histogram", BINS, dtype="i8")]
+
+
 def witness_stage(
     shape: Shape,
     k: int,
@@ -173,12 +182,15 @@ def witness_stage(
     """
 
     size, by = sample_size(shape.n), by_metric(shape)
-    cost = Cost(
+    cost = Cost.of(
+        reads=[ArraySpec("rows", shape.n, shape.row_bytes, "u1")],
+        writes=[*truth_arrays(shape, k), ArraySpec("recall_by_probes", 0)],
+        task=[
+            ArraySpec("rows", shape.block, shape.row_bytes, "u1"),
+            ArraySpec("tiles of distances", size, _TILE_ROWS, times=6),
+        ],
+        coordinator=[ArraySpec("lists of blocks, histograms", size, 16 * k + 1000, "f4")],
         passes=1,
-        read=shape.n * shape.row_bytes,
-        disk=size * shape.row_bytes + 8 * BINS,
-        memory=shape.block * shape.row_bytes + 8 * size * _TILE_ROWS * 6,
-        coordinator=4 * size * (k * 16 + 1000),
         flops=2 * size * shape.n * shape.row_bytes / 4,
         scalar_ops=size * shape.n / 4,
         terms=shape.n * (size + min(size, FEW)) * by.listed if by else 0.0,

@@ -18,7 +18,7 @@ cells 66 reach .992.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,8 @@ from bigembed.distance.pairwise import paired_squared
 from bigembed.neighbors.exact import approximate_squared, empty_lists, update_lists
 from bigembed.neighbors.order import Ordered
 from bigembed.runtime.blocks import Array, bounds, map_blocks
-from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.stages.cost import ArraySpec, Cost
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, read_rows, write_array
 from bigembed.store.exchange import Exchange
 
@@ -260,12 +261,12 @@ def shortlist_stage(n: int, row_bytes: int, cell_size: int) -> Stage:
     """For each cell the nearest cells by center, :data:`SHORTLIST` of them: what its rows may probe."""
 
     cells = -(-n // cell_size)
-    cost = Cost(
-        read=cells * row_bytes,
-        write=8 * SHORTLIST * cells,
-        disk=4 * SHORTLIST * cells,
-        scratch=cells * row_bytes,
-        memory=2 * cells * row_bytes + 64 * SHORTLIST * 512,
+    centers = ArraySpec("centers of cells", cells, row_bytes, "u1")
+    cost = Cost.of(
+        reads=[ArraySpec("lists of a block", cells, SHORTLIST, "i4")],
+        writes=[ArraySpec("shortlist/*", cells, SHORTLIST, "i4")],
+        leaves=[centers],
+        task=[replace(centers, times=2), ArraySpec("tiles of distances", 512, SHORTLIST, times=8)],
     )
     return Stage("shortlist", ("order",), {"length": SHORTLIST, "blocks": NEAR_BLOCKS}, run_shortlist, cost)
 

@@ -8,6 +8,7 @@ a block compares lies in few other blocks; no process holds more than a block of
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -16,16 +17,17 @@ import numpy as np
 
 from bigembed.distance.pairwise import paired_squared
 from bigembed.neighbors.exact import parts_of_pairs
-from bigembed.neighbors.order import Ordered
-from bigembed.neighbors.search.every_block import leave_cells_block, write_lists
-from bigembed.neighbors.search.ground_truth import EXACT_ROWS, exact_truth
+from bigembed.neighbors.order import Ordered, order_arrays
+from bigembed.neighbors.search.every_block import leave_cells_block, list_arrays, write_lists
+from bigembed.neighbors.search.ground_truth import EXACT_ROWS, exact_truth, truth_arrays
 from bigembed.neighbors.search.recall import Truth, share_found
 from bigembed.neighbors.survey import Shape, prepare
 from bigembed.rows.passes import map_row_blocks
 from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array, map_blocks, offsets, owner_of
+from bigembed.stages.cost import ArraySpec, Cost, buffer
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.parcels import Delivery, by_receiver, merge_parcels, send
@@ -34,15 +36,14 @@ from bigembed.store.parcels import Delivery, by_receiver, merge_parcels, send
 def follow_stage(source: RowSource, shape: Shape, given: Run, seed: int) -> Stage:
     """Rows in the order of the candidates, in blocks of whole cells that suit their own width. One pass."""
 
-    block, total = shape.block * shape.row_bytes, shape.n * shape.row_bytes
-    cost = Cost(
+    rows = ArraySpec("rows", shape.n, shape.row_bytes, "u1")
+    cost = Cost.of(
+        reads=[rows],
+        writes=order_arrays(shape, 1 + shape.n // 64),
+        leaves=[rows, ArraySpec("numbers and places", shape.n, 3)],
+        task=[ArraySpec("rows", shape.block, shape.row_bytes, "u1", 4)],
+        coordinator=[ArraySpec("cells", shape.n // 64, 2)],
         passes=1,
-        read=2 * total,
-        write=2 * total,
-        disk=total + 8 * shape.n,
-        scratch=total + 24 * shape.n,
-        memory=4 * block,
-        coordinator=16 * shape.n // 64,
     )
     parameters = {"candidates": given.digest("order"), "seed": seed}
     return Stage("order", ("survey",), parameters, partial(run_follow, source=source, shape=shape, given=given), cost)
@@ -129,7 +130,7 @@ def true_witness_stage(shape: Shape, k: int, seed: int) -> Stage:
         ("survey", "order"),
         {"n_neighbors": k, "seed": seed},
         partial(run_true_witness, k=k, seed=seed),
-        Cost(passes=1),
+        Cost.of(reads=[ArraySpec("rows", shape.n, shape.row_bytes, "u1")], writes=truth_arrays(shape, k), passes=1),
     )
 
 
@@ -140,15 +141,17 @@ def run_true_witness(context: Context, k: int, seed: int) -> dict[str, Any]:
 def rerank_stage(shape: Shape, k: int, n_candidates: int, given: Run) -> Stage:
     """The k nearest of the ``n_candidates`` first candidates of every row. One pass."""
 
-    kept = 12 * shape.n * k
-    total = shape.n * shape.row_bytes
-    cost = Cost(
+    n, rows = shape.n, ArraySpec("rows", shape.n, shape.row_bytes, "u1")
+    cost = Cost.of(
+        reads=[replace(rows, times=3), ArraySpec("candidates", n, n_candidates, "f4", 3)],
+        writes=list_arrays(n, k, shape.dtype),
+        leaves=[rows],
+        task=[
+            ArraySpec("rows", shape.block, shape.row_bytes, "u1", 3),
+            ArraySpec("candidates", shape.block, n_candidates, times=5),
+            buffer("tiles of distances", 32 << 20),
+        ],
         passes=2,
-        read=4 * total + 12 * shape.n * n_candidates,
-        write=kept + total,
-        disk=kept,
-        scratch=total,
-        memory=shape.block * (3 * shape.row_bytes + 40 * n_candidates) + (32 << 20),
     )
     parameters = {"n_neighbors": k, "n_candidates": n_candidates, "given": given.digest("search")}
     return Stage(

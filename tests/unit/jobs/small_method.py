@@ -16,8 +16,9 @@ from bigembed.maps.registry import REGISTRY
 from bigembed.rows.opening import open_array
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import block_rows, bounds, map_blocks
+from bigembed.stages.cost import Cost
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Cost, Stage
+from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 
 NAME = "small"

@@ -39,8 +39,9 @@ from bigembed.neighbors.search import probes as shortlist
 from bigembed.neighbors.search.recall import AUTO, WITHOUT_DESCENT
 from bigembed.rows.opening import open_array
 from bigembed.runtime.runtime import using
+from bigembed.stages.cost import Cost
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Cost, Stage, exchange_home
+from bigembed.stages.stage import Stage, exchange_home
 
 MIB = 1 << 20
 
