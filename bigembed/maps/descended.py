@@ -1,18 +1,23 @@
-"""Methods whose coordinates descend along the edges of a neighbor graph, as t-SNE and UMAP: what they share."""
+"""What methods share whose coordinates descend along the edges of a neighbor graph, as t-SNE and UMAP."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 from bigembed.errors import InputTypeError
+from bigembed.estimator.base import seed_of
 from bigembed.estimator.certificate import REPEATED, input_of, map_warnings, recall_warnings, spike_warnings
 from bigembed.estimator.on_graph import GraphEstimator
 from bigembed.maps.descent import rows_of_block
 from bigembed.maps.start import RULES, not_followed
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.quality.neighborhoods import with_error
+from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Requirements
 from bigembed.stages.runs import Run
+from bigembed.store.arrays import read_array
 
 TRUSTED = 0.97
 """Trustworthiness from which a map is not asked whether it is folded."""
@@ -62,36 +67,39 @@ class DescendedEstimator(GraphEstimator):
     def _block_rows(self, k: int) -> int:
         return rows_of_block(k)
 
-    def _whole(self) -> bool | None:
-        """Whether one task holds the weights; None where their size decides."""
+    def _memory(self) -> bool | None:
+        """Return whether weights and points are to be in memory; None where their size decides."""
         return None if isinstance(self.in_memory, str) else bool(self.in_memory)
 
-    def _require_start(self, need: Requirements) -> None:
+    def _require(self, need: Requirements) -> None:
         need(self.init is not None, "init", f"{', '.join(map(repr, RULES))}, an array (n, m), or its path")
 
-    def _start(self, run: Run) -> dict[str, str]:
-        """By which rule the map starts, and why not by another one."""
-        found = run.results("start")
-        return {"start": found["start"]} | ({"start_reason": found["reason"]} if found.get("reason") else {})
+    def _set_map(self, run: Run) -> Array:
+        """Set coordinates and the graph as attributes; the objectives."""
+        self.n_components_ = run.results("coordinates")["n_components"]
+        self._set_array("embedding_", "coordinates", "embedding")
+        self._set_graph(run)
+        return np.asarray(read_array(run.path("descent", "objectives")))
 
-    def _certified(self, run: Run, figures: dict[str, Any], degenerate: list[str]) -> dict[str, Any]:
-        """A certificate of these figures, with the recall, the judgement, the input and all warnings."""
-        out = dict(figures)
-        for stage in ("recall", "judgement"):
-            if run.has(stage):
-                out[stage] = run.results(stage)
+    def _certified(self, run: Run, figures: dict[str, Any], seed_in: str, degenerate: list[str]) -> dict[str, Any]:
+        """Return a certificate of these figures, with start, recall, judgement, input and all warnings."""
+        start, repeated = run.results("start"), run.results("coordinates")["repeated_rows"]
+        out = figures | {"start": start["start"]} | ({"start_reason": start["reason"]} if start.get("reason") else {})
+        out |= {"repeated_rows": repeated, "seed": seed_of(self, run, seed_in)}
+        out |= {stage: run.results(stage) for stage in ("recall", "judgement") if run.has(stage)}
         out |= input_of(run)
+        judged = out.get("judgement", {})
         out["warnings"] = {
             "recall": recall_warnings(out),
-            "degenerate": degenerate + repeated_rows(figures["repeated_rows"], run),
-            "localized": not_followed(self.init, run.results("start")) + spike_warnings(out.get("judgement", {})),
-            "map": map_warnings(out.get("judgement", {})) or folded(out.get("judgement", {})),
+            "degenerate": degenerate + repeated_rows(repeated, run),
+            "localized": not_followed(self.init, start) + spike_warnings(judged),
+            "map": map_warnings(judged) or folded(judged),
         }
         return out
 
 
 def folded(seen: dict[str, Any]) -> list[str]:
-    """Of a judgement: that parts of the rows lie on top of each other, each of them well drawn."""
+    """Say of a judgement that parts of the rows lie on top of each other, each of them well drawn."""
     found = seen.get("map", {})
     if "trustworthiness" not in found:
         return []
@@ -106,7 +114,7 @@ def folded(seen: dict[str, Any]) -> list[str]:
 
 
 def repeated_rows(repeated: int, run: Run) -> list[str]:
-    """What a picture does not show of rows that repeat another one, where they are many."""
+    """Say what a picture does not show of rows that repeat another one, where they are many."""
     if repeated <= REPEATED * sum(run.results("kernel")["rows"]):
         return []
     rows = "1 row repeats another one and has" if repeated == 1 else f"{repeated:,} rows repeat another one and have"

@@ -12,7 +12,7 @@ import numpy as np
 
 from bigembed.errors import InputError
 from bigembed.estimator.graph_input import GraphShape, row_sums
-from bigembed.maps.start import Scale, start_stage
+from bigembed.maps.start import SMALL, Scale, start_stage
 from bigembed.maps.walk.spectral import Spectrum, components_stage, solve_stage
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array
@@ -164,7 +164,7 @@ def _write_weights(b: int, block: CSRBlock, values: Array, out: str) -> int:
 
 
 def start_stages(
-    graph: GraphShape, m: int, start: str | RowSource, seed: int, policy: str = "joint", scale: Scale | None = None
+    graph: GraphShape, m: int, start: str | RowSource, seed: int, policy: str = "joint", scale: Scale = SMALL
 ) -> list[Stage]:
     """Return the start of a map, after the eigenvectors that it takes, of components by a ``policy``."""
     n, k = graph.n, planned_edges(graph)[0]

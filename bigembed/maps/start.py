@@ -45,7 +45,7 @@ have to find theirs by chance. Eigenvectors of digits, MNIST, a swiss roll, Gaia
 
 
 def start_of(init: Any) -> str | RowSource:
-    """What a map is asked to start from: a rule, or coordinates (an array, or the path of one)."""
+    """Return what a map is asked to start from: a rule, or coordinates (an array, or the path of one)."""
     if isinstance(init, str) and init in RULES:
         return init
     try:
@@ -59,7 +59,7 @@ def start_of(init: Any) -> str | RowSource:
 
 
 def not_followed(init: Any, found: Mapping[str, Any]) -> list[str]:
-    """What a map says that starts by another rule than was asked; ``found``: the results of its start."""
+    """Return what to warn of a map that starts by another rule than was asked; ``found``: the results of its start."""
     taken, reason = found["start"], found.get("reason", "")
     if isinstance(init, str) and init in RULES and init not in ("auto", taken):
         without = "there are no rows, only a graph" if init == "pca" else "there are as few rows as coordinates"
@@ -83,24 +83,23 @@ class Scale:
     connected: float = 0.0
     """Share of the rows in the largest component from which its eigenvectors serve; else principal coordinates do."""
 
-    def of(self, points: Array) -> Array:
-        """Points of the size :data:`SIZE`, scaled."""
-        if self == Scale():
+    def apply(self, points: Array) -> Array:
+        """Return points of the size :data:`SIZE`, scaled."""
+        if self == SMALL:
             return points
         most = self.farthest * self.deviation
         return np.clip(points * (self.deviation / SIZE), -most, most)
 
 
-def start_stage(graph: GraphShape, m: int, start: str | RowSource, seed: int, scale: Scale | None = None) -> Stage:
-    """``start/points`` (rows, m) by blocks of the graph: by a rule, or coordinates in the order of the input."""
-    given, scale = not isinstance(start, str), scale or Scale()
-    spectral = start == "spectral"
-    either, parted = spectral and not graph.rowless, spectral and scale.connected > 0
+SMALL = Scale()
+"""As t-SNE has it."""
 
-    n, d = graph.n, graph.width
-    block = min(n, graph.block)
+
+def start_stage(graph: GraphShape, m: int, start: str | RowSource, seed: int, scale: Scale = SMALL) -> Stage:
+    """``start/points`` (rows, m) by blocks of the graph: by a rule, or coordinates in the order of the input."""
+    n, d, block, spectral = graph.n, graph.width, min(graph.n, graph.block), start == "spectral"
     source = OrderedRows((n, d), np.dtype(np.float64))
-    pca = start == "pca" or either
+    pca = start == "pca" or (spectral and not graph.rowless)
     size = 8 * d * (d if d <= GRAM_COLUMNS else 1)
     made = [*window_of(source), buffer("sums", 4 * size)] if pca else []
     of_block = [ArraySpec("points", block, m, times=3), ArraySpec("rows", block * pca, source.row_bytes, "u1", 3)]
@@ -115,7 +114,7 @@ def start_stage(graph: GraphShape, m: int, start: str | RowSource, seed: int, sc
     )
     rule = start.fingerprint() if isinstance(start, RowSource) else start
     parameters = {"start": rule, "n_components": m, "seed": seed}
-    if scale != Scale() and not given:
+    if scale != SMALL and isinstance(start, str):
         parameters |= asdict(scale)
     if spectral:
         parameters["carried"] = CARRIED
@@ -123,71 +122,45 @@ def start_stage(graph: GraphShape, m: int, start: str | RowSource, seed: int, sc
         "kernel",
         *(("order",) if graph.ordered else ()),
         *(("solve",) if spectral else ()),
-        *(("components",) if parted else ()),
+        *(("components",) if spectral and scale.connected else ()),
     )
-    return Stage(
-        "start",
-        inputs,
-        parameters,
-        partial(
-            run_start,
-            graph=graph,
-            m=m,
-            start=start,
-            seed=seed,
-            scale=scale,
-            either=either,
-            given=given,
-            parted=parted,
-            spectral=spectral,
-        ),
-        cost,
-    )
+    call = partial(run_start, graph=graph, m=m, start=start, seed=seed, scale=scale)
+    return Stage("start", inputs, parameters, call, cost)
 
 
 def run_start(
-    context: Context,
-    graph: GraphShape,
-    m: int,
-    start: str | RowSource,
-    seed: int,
-    scale: Scale | None,
-    either: Any,
-    given: Any,
-    parted: Any,
-    spectral: Any,
+    context: Context, graph: GraphShape, m: int, start: str | RowSource, seed: int, scale: Scale
 ) -> dict[str, Any]:
-    rows = context.results("kernel")["rows"]
+    rows, rule, reason = context.results("kernel")["rows"], start, ""
     blocks = [(b,) for b in range(len(rows))]
     shared: dict[str, Any] = {"m": m, "seed": seed, "out": context.path("points"), "scale": scale}
-    taken, sizes, reason = start, np.empty(0), ""
-    if spectral:
+    if rule == "spectral":
         vectors = context.of("solve", "right")
         moments = np.sum(map_blocks(spectral_moments, blocks, vectors=vectors, m=m), axis=0)
-        sizes, reason = np.sqrt(moments[0] / graph.n), localized(moments, graph.n)
-        if parted and scale is not None and context.results("components")["sizes"][0] < scale.connected * graph.n:
+        reason = localized(moments, graph.n)
+        if scale.connected and context.results("components")["sizes"][0] < scale.connected * graph.n:
             reason = "the graph is in several parts"
-    if reason and either:
-        context.note(f"{reason}: principal coordinates to start from")
-        taken = "pca"
-    if isinstance(start, RowSource):
-        source, order = start, context.of("order") if graph.ordered else ""
+        if reason and not graph.rowless:
+            context.note(f"{reason}: principal coordinates to start from")
+            rule = "pca"
+    if isinstance(rule, RowSource):
+        source, order = rule, context.of("order") if graph.ordered else ""
         if source.array is not None:  # (tasks may be in other processes)
             source, _ = row_source(source.array, at(context.exchange.root), "start")
         map_blocks(given_block, blocks, source=source, order=order, rows=tuple(rows), out=context.path("points"))
-    elif taken == "pca":
+    elif rule == "pca":
         ordered = Ordered.open(context.of("order"))
-        found = leading(ordered, graph.n, graph.width, m, seed, context.exchange)
-        map_blocks(principal_block, blocks, ordered=ordered, mean=found[0], matrix=found[1], **shared)
-    elif taken == "spectral":
-        map_blocks(spectral_block, blocks, vectors=vectors, sizes=sizes, **shared)
+        mean, matrix = leading(ordered, graph.n, graph.width, m, seed, context.exchange)
+        map_blocks(principal_block, blocks, ordered=ordered, mean=mean, matrix=matrix, **shared)
+    elif rule == "spectral":
+        map_blocks(spectral_block, blocks, vectors=vectors, sizes=np.sqrt(moments[0] / graph.n), **shared)
     else:
         map_blocks(random_block, [(b, count) for b, count in enumerate(rows)], **shared)
-    return {"start": "array" if given else taken, "reason": reason, "seed": seed}
+    return {"start": rule if isinstance(rule, str) else "array", "reason": reason, "seed": seed}
 
 
 def leading(ordered: Ordered, n: int, d: int, m: int, seed: int, exchange: Exchange) -> tuple[Array, Array]:
-    """The mean (d,), and principal directions (d, ≤ m) that give coordinates of size :data:`SIZE`.
+    """Return the mean (d,), and principal directions (d, ≤ m) that give coordinates of size :data:`SIZE`.
 
     Directions without variance are left out.
     """
@@ -218,21 +191,21 @@ def leading(ordered: Ordered, n: int, d: int, m: int, seed: int, exchange: Excha
 def principal_block(
     b: int, *, ordered: Ordered, mean: Array, matrix: Array, m: int, seed: int, scale: Scale, out: str
 ) -> None:
-    """Principal coordinates of a block; random where there are fewer than m."""
+    """Write principal coordinates of a block; random where there are fewer than m."""
     points = random_points(b, ordered.rows_of[b], m, seed)
     if matrix.shape[1]:
         points[:, : matrix.shape[1]] = affine_block(ordered.rows(b), mean, matrix)
-    write_array(f"{out}/{b}", scale.of(points))
+    write_array(f"{out}/{b}", scale.apply(points))
 
 
 def spectral_moments(b: int, *, vectors: str, m: int) -> Array:
-    """Σ r² and Σ r⁴ of the eigenvectors of one block, (2, m)."""
+    """Return Σ r² and Σ r⁴ of the eigenvectors of one block, (2, m)."""
     right = read_array(f"{vectors}/{b}")[:, :m]
     return np.stack([np.einsum("ij,ij->j", right, right), (right**4).sum(axis=0)])
 
 
 def localized(moments: Array, n: int) -> str:
-    """Which of the eigenvectors few of the n rows carry, by their :func:`spectral_moments`; nothing where none is.
+    """Say which eigenvectors few of the n rows carry, by their :func:`spectral_moments`; nothing where none is.
 
     >>> localized(np.array([[4.0, 4.0], [4.0, 16.0]]), 4), localized(np.array([[100.0], [10_000.0]]), 100)
     ('', 'coordinate 1 shows 1 % of the rows against all others')
@@ -246,25 +219,25 @@ def localized(moments: Array, n: int) -> str:
 
 
 def spectral_block(b: int, *, vectors: str, sizes: Array, m: int, seed: int, scale: Scale, out: str) -> None:
-    """Eigenvectors of a block, each of size :data:`SIZE`; what rounding leaves equal is set apart by 1 % of that."""
+    """Write eigenvectors of a block, each of size :data:`SIZE`; what rounding leaves equal differs by 1 % of that."""
     right = read_array(f"{vectors}/{b}")[:, :m]
     points = 0.01 * random_points(b, len(right), m, seed)
     points[:, : right.shape[1]] += right * np.where(sizes > 0, SIZE / np.where(sizes > 0, sizes, 1.0), 0.0)
-    write_array(f"{out}/{b}", scale.of(points))
+    write_array(f"{out}/{b}", scale.apply(points))
 
 
 def random_block(b: int, count: int, *, m: int, seed: int, scale: Scale, out: str) -> None:
-    """Normal numbers."""
-    write_array(f"{out}/{b}", scale.of(random_points(b, count, m, seed)))
+    """Write normal numbers."""
+    write_array(f"{out}/{b}", scale.apply(random_points(b, count, m, seed)))
 
 
 def random_points(b: int, count: int, m: int, seed: int) -> Array:
-    """Normal numbers of standard deviation :data:`SIZE`, (count, m), of a block."""
+    """Return normal numbers of standard deviation :data:`SIZE`, (count, m), of a block."""
     return SIZE * np.random.default_rng([seed, STREAM, b]).normal(size=(count, m))
 
 
 def given_block(b: int, *, source: RowSource, order: str, rows: tuple[int, ...], out: str) -> None:
-    """The given coordinates of a block of the graph; reads all of them, a block at a time."""
+    """Write the given coordinates of a block of the graph; reads all of them, a block at a time."""
     start = sum(rows[:b])
     ids = Ordered.open(order).ids(b) if order else np.arange(start, start + rows[b])
     points = np.empty((len(ids), source.width))

@@ -7,13 +7,12 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from bigembed.estimator.base import seed_of
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.graph_input import GraphShape
 from bigembed.maps.descended import DescendedEstimator
 from bigembed.maps.descent import extension_of
 from bigembed.maps.start import start_of
-from bigembed.maps.tsne.descent import DescentOptions
+from bigembed.maps.tsne.descent import DescentOptions, placement_of
 from bigembed.maps.tsne.stages import force_stages, neighbors_for
 from bigembed.neighbors.given.distances import Rule
 from bigembed.neighbors.given.graph import GraphMetric
@@ -32,7 +31,6 @@ from bigembed.runtime.parameters import (
 )
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Stage
-from bigembed.store.arrays import read_array
 
 
 def _is_tail(value: Any) -> bool:
@@ -216,7 +214,7 @@ class TSNE(DescendedEstimator, registered="tsne"):
         return Rule(neighbors_for(self.perplexity, n))
 
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
-        return force_stages(graph, float(self.perplexity), self._asked(), start_of(self.init), self._whole(), seed)
+        return force_stages(graph, float(self.perplexity), self._asked(), start_of(self.init), self._memory(), seed)
 
     def _asked(self) -> DescentOptions:
         return DescentOptions(
@@ -236,17 +234,14 @@ class TSNE(DescendedEstimator, registered="tsne"):
 
     def _require(self, need: Requirements) -> None:
         need(self.n_components in (1, 2, 3), "n_components", "1, 2 or 3: repulsion is computed on a lattice")
-        self._require_start(need)
+        super()._require(need)
 
     def _set_fitted(self, run: Run) -> None:
         """Coordinates, divergences and the graph as attributes."""
-        self.kl_divergences_ = read_array(run.path("descent", "objectives"))
+        self.kl_divergences_ = self._set_map(run)
         self.kl_divergence_ = float(self.kl_divergences_[-1])
         self.n_iter_ = run.results("descent")["iterations"]
-        self.n_components_ = run.results("coordinates")["n_components"]
         self.perplexity_ = run.parameters("kernel").get("perplexity")
-        self._set_array("embedding_", "coordinates", "embedding")
-        self._set_graph(run)
 
     def _certificate(self, run: Run) -> dict[str, Any]:
         figures: dict[str, Any] = {
@@ -254,23 +249,17 @@ class TSNE(DescendedEstimator, registered="tsne"):
             "kl_divergences": self.kl_divergences_.tolist(),
             "iterations": self.n_iter_,
             "perplexity": self.perplexity_,
-            **self._start(run),
-            "repeated_rows": run.results("coordinates")["repeated_rows"],
-            "seed": seed_of(self, run, "start"),
         }
-        return self._certified(run, figures, self._degenerate())
+        return self._certified(run, figures, "start", self._degenerate())
 
     def _degenerate(self) -> list[str]:
-        out = []
-        if self.perplexity_ is not None and self.perplexity_ < self.perplexity:
-            out.append(
-                f"perplexity={self.perplexity:g} needs {int(3 * self.perplexity)} neighbors of each row, and there are "
-                f"{max(1, round(3 * self.perplexity_))}: perplexity {self.perplexity_:.3g} was taken"
-            )
-        return out
+        if self.perplexity_ is None or self.perplexity_ >= self.perplexity:
+            return []
+        return [
+            f"perplexity={self.perplexity:g} needs {int(3 * self.perplexity)} neighbors of each row, and there are "
+            f"{max(1, round(3 * self.perplexity_))}: perplexity {self.perplexity_:.3g} was taken"
+        ]
 
     def _extension(self, run: Run) -> Extension:
         """Where the forces of the fitted rows on a new one vanish; a row that was fitted gets its ``embedding_``."""
-        from bigembed.maps.tsne.descent import placement_of
-
         return extension_of(placement_of(run, float(self.dof), self.metric))

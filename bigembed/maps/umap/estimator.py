@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar
 
-from bigembed.estimator.base import seed_of
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.graph_input import GraphShape
 from bigembed.maps.descended import DescendedEstimator
 from bigembed.maps.descent import extension_of
 from bigembed.maps.start import start_of
-from bigembed.maps.umap.descent import SamplingOptions, curve, epochs_for
+from bigembed.maps.umap.descent import SamplingOptions, curve, epochs_for, placement_of
 from bigembed.maps.umap.stages import sampling_stages
 from bigembed.neighbors.given.distances import Rule
 from bigembed.neighbors.given.graph import GraphMetric
@@ -31,7 +30,6 @@ from bigembed.runtime.parameters import (
 )
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Stage
-from bigembed.store.arrays import read_array
 
 
 @dataclass(eq=False, repr=False)
@@ -206,7 +204,8 @@ class UMAP(DescendedEstimator, registered="umap"):
 
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
         connectivity, mix = float(self.local_connectivity), float(self.set_op_mix_ratio)
-        return sampling_stages(graph, connectivity, mix, self._asked(graph.n, seed), start_of(self.init), self._whole())
+        asked, start = self._asked(graph.n, seed), start_of(self.init)
+        return sampling_stages(graph, connectivity, mix, asked, start, self._memory())
 
     def _asked(self, n: int, seed: int) -> SamplingOptions:
         return SamplingOptions(
@@ -220,20 +219,17 @@ class UMAP(DescendedEstimator, registered="umap"):
         )
 
     def _require(self, need: Requirements) -> None:
-        self._require_start(need)
+        super()._require(need)
         if is_number(self.min_dist) and is_number(self.spread):
             need(self.min_dist <= self.spread, "min_dist", f"at most spread, which is {self.spread:g}")
 
     def _set_fitted(self, run: Run) -> None:
         """Coordinates, cross-entropies and the graph as attributes."""
         asked = run.parameters("descent")
-        self.cross_entropies_ = read_array(run.path("descent", "objectives"))
+        self.cross_entropies_ = self._set_map(run)
         self.cross_entropy_ = float(self.cross_entropies_[-1])
         self.a_, self.b_, self.n_epochs_ = asked["a"], asked["b"], asked["n_epochs"]
-        self.n_components_ = run.results("coordinates")["n_components"]
         self.n_neighbors_ = run.results("kernel")["n_neighbors"]
-        self._set_array("embedding_", "coordinates", "embedding")
-        self._set_graph(run)
 
     def _certificate(self, run: Run) -> dict[str, Any]:
         figures: dict[str, Any] = {
@@ -242,22 +238,16 @@ class UMAP(DescendedEstimator, registered="umap"):
             "epochs": self.n_epochs_,
             "n_neighbors": self.n_neighbors_,
             "curve": [self.a_, self.b_],
-            **self._start(run),
-            "repeated_rows": run.results("coordinates")["repeated_rows"],
-            "seed": seed_of(self, run, "descent"),
         }
-        return self._certified(run, figures, self._degenerate(run))
+        return self._certified(run, figures, "descent", self._degenerate(run))
 
     def _degenerate(self, run: Run) -> list[str]:
-        out = []
-        others = run.results("survey")["n"] - 1 if self.n_neighbors_ is not None else 0
-        if self.n_neighbors_ is not None and self.n_neighbors_ == others < self.n_neighbors:
-            out.append(f"n_neighbors={self.n_neighbors}, and there are {others + 1} rows: {others} were taken")
-        return out
+        others = run.results("survey")["n"] - 1 if self.n_neighbors_ is not None else self.n_neighbors
+        if not self.n_neighbors_ == others < self.n_neighbors:
+            return []
+        return [f"n_neighbors={self.n_neighbors}, and there are {others + 1} rows: {others} were taken"]
 
     def _extension(self, run: Run) -> Extension:
         """Where a new row comes to rest among the fitted ones; a row that was fitted gets its ``embedding_``."""
-        from bigembed.maps.umap.descent import placement_of
-
         asked = SamplingOptions.of(run.parameters("descent"))
         return extension_of(placement_of(run, asked, float(self.local_connectivity), self.metric))
