@@ -24,6 +24,7 @@ extensions = [
     "command_line",
     "job_file",
     "floors",
+    "results",
     "pictures",
     "deploy",
 ]

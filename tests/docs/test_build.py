@@ -155,8 +155,7 @@ def tables() -> list[set[str]]:
 
 @pytest.mark.skipif(not PAGE.exists(), reason="needs the repository, not only the package")
 class TestRooms:
-    """The rooms of the package: README, the page on architecture and the linter name the same, and only such as
-    exist."""
+    """The rooms of the package: the page on architecture and the linter name the same, and only such as exist."""
 
     def test_all_name_the_same_rooms(self) -> None:
         there = rooms(PACKAGE) - {"__init__"}
@@ -165,9 +164,7 @@ class TestRooms:
         ]
         layers = next(one["layers"] for one in contracts if one["id"] == "floors")
         floors = [layer.split(" : ") for layer in layers]
-        drawn = (ROOT / "README.md").read_text(encoding="utf-8").partition("`lint-imports`")[2].partition("## ")[0]
         assert {room for floor in floors for room in floor} == there
-        assert [line.strip().split(" · ") for line in drawn.splitlines() if line.startswith("    ")] == floors
         whole, *inner = tables()
         assert whole == there - {"errors"}
         for room, named in zip(("rows", "neighbors", "maps", "jobs"), inner, strict=True):
