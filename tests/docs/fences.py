@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 FENCE = re.compile(r"^(?P<fence>`{3,})(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=fence)$", re.MULTILINE | re.DOTALL)
@@ -47,6 +48,11 @@ class Block:
     def status(self) -> int:
         """The exit status that is expected: of the class ``exits-3`` it is 3."""
         return next((int(name[6:]) for name in self.classes if name.startswith("exits-")), 0)
+
+    @property
+    def needs(self) -> list[str]:
+        """The packages without which it is left out: of the class ``needs-umap`` umap."""
+        return [name.removeprefix("needs-") for name in self.classes if name.startswith("needs-")]
 
 
 def blocks(page: Path) -> Iterator[Block]:
@@ -91,7 +97,7 @@ class Folder:
 
     def do(self, block: Block) -> None:
         """Write the file, run the commands, or compare what was printed last."""
-        if "not-run" in block.classes:
+        if "not-run" in block.classes or any(find_spec(name) is None for name in block.needs):
             return
         if block.caption:
             path = self.root / block.caption
