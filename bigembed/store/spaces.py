@@ -133,7 +133,7 @@ SHARE = 4
 """Where nothing was planned, vectors may take one byte in this number of the bytes of memory that are free now."""
 FREE = 2 / 3
 """Share of what is free that planned vectors may take; the rest is for the tasks."""
-SECONDS, TIMES = 60.0, 30.0
+SECONDS, TIMES = 1.0, 30.0
 """Between two checkpoints at the least: seconds, and how often the time that the last one took."""
 
 
