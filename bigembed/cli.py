@@ -266,7 +266,10 @@ def audit(
 @grouped
 def export(
     source: Annotated[
-        str, typer.Argument(metavar="RUN|ARRAY", help="A run, or the coordinates that bigembed extend wrote.")
+        str,
+        typer.Argument(
+            metavar="RUN|ARRAY", help="A run, a growing embedding, or the coordinates that bigembed extend wrote."
+        ),
     ],
     out: Annotated[
         str, typer.Argument(help="A new .parquet, .csv or .npy; or an AnnData (.h5ad, .zarr) that is there.")
@@ -277,9 +280,9 @@ def export(
 ) -> None:
     """Coordinates with the ids of their rows as a table, or into obsm of an AnnData."""
     with printing.console() as console:
-        from bigembed.jobs.export import export as export_rows
+        from bigembed.jobs.growth.table import export_any
 
-        found = export_rows(source, out, overwrite=overwrite)
+        found = export_any(source, out, overwrite=overwrite)
         named = "with their ids" if found["ids"] else "without ids"
         console.result(found, [f"{out}: {found['n']:,} rows, {found['n_components']} coordinates, {named}"])
 

@@ -50,7 +50,11 @@ def export(source: paths.PathLike, out: paths.PathLike, *, overwrite: bool = Fal
     if not source.exists():
         raise MissingPathError(f"{source}: no such run, and no array of coordinates")
     paths.require_apart(source / "stages" if (source / "stages").exists() else source, out)
-    table = table_of(source)
+    return write_out(table_of(source), source, out, overwrite)
+
+
+def write_out(table: Table, source: paths.AnyPath, out: paths.AnyPath, overwrite: bool) -> dict[str, Any]:
+    """Write a table to a file or into an AnnData; what was written."""
     if out.suffix in (".h5ad", ".zarr"):
         if not (out.exists() and is_anndata(out)):
             raise InputError(

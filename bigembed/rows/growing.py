@@ -7,14 +7,15 @@ rows are written beyond the end first, then the shape (with the attributes) is r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, ClassVar
 
 import numpy as np
 
 from bigembed.errors import InputError, MissingPathError
-from bigembed.rows.formats.copying import aligned_of
+from bigembed.rows.formats.copying import aligned_of, vector_source
+from bigembed.rows.formats.tables import check_ids
 from bigembed.rows.opening import as_array, open_zarr
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks
@@ -25,6 +26,9 @@ from bigembed.store.files import read_json, write_json
 from bigembed.store.locks import hold
 from bigembed.store.paths import AnyPath, PathLike, at, move_files, remove, stored
 from bigembed.store.writing import sealed_checksums, with_seal, without_seal
+
+IDS = "ids"
+"""The name of the vector of ids that lies beside rows."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ def rows_digest(path: str, start: int, stop: int) -> str:
 
 
 @declared
-def append_rows(path: PathLike, rows: Any, *, first: int | None = None) -> int:
+def append_rows(path: PathLike, rows: Any, *, first: int | None = None, ids: Any = None) -> int:
     """Append rows (m, d) to a Zarr array of version 3, so that no reader ever sees half of them.
 
     Parameters
@@ -98,6 +102,9 @@ def append_rows(path: PathLike, rows: Any, *, first: int | None = None) -> int:
     first : int or None
         The number that the first of these rows gets, where the caller knows it. Rows that are there already, from a
         call that was killed after they had become visible, are then not appended again.
+    ids : array of shape (m,) or None
+        The ids of the rows, where those that are there have ids (``bigembed ingest --ids``): text or whole numbers, of
+        which none is there yet.
 
     Returns
     -------
@@ -109,15 +116,16 @@ def append_rows(path: PathLike, rows: Any, *, first: int | None = None) -> int:
     MissingPathError
         If there is no such array; the message names the way to make it.
     InputError
-        If shapes or dtypes do not fit, the array is of another version, or has ids or the like beside it; if there are
-        other rows at ``first``, or fewer before it.
+        If shapes or dtypes do not fit, the array is of another version, or has labels or weights beside it; if ids are
+        missing, repeated, or given where the rows have none; if there are other rows at ``first``, or fewer before it.
     LockedError
         If another process appends.
 
     Notes
     -----
     A killed call leaves the array as it was. ``ARRAY.growing`` says who appends. Cost: the last shard is read and
-    written anew, nothing else; memory: the rows and one shard.
+    written anew, nothing else (of rows with ids, all ids are read: none may be there twice); memory: the rows and one
+    shard, and eight bytes for each id.
 
     Examples
     --------
@@ -133,11 +141,16 @@ def append_rows(path: PathLike, rows: Any, *, first: int | None = None) -> int:
     [0.0, 0.0, 0.0, 1.0, 1.0]
     """
     values = as_array(rows)
-    if aligned := aligned_of(at(path)):
+    aligned = aligned_of(at(path))
+    if others := [name for name in aligned if name != IDS]:
         raise InputError(
-            f"{path}: {', '.join(aligned)} are aligned with its rows and would be too few; a store that grows "
-            "has only rows. Ingest it without them"
+            f"{path}: {', '.join(others)} are aligned with its rows and would be too few; a store that grows "
+            "has only rows and ids. Ingest it without them"
         )
+    if ids is None and IDS in aligned:
+        raise InputError(f"{path}: its rows have ids, so appended rows need them, too: append_rows(…, ids=…)")
+    if ids is not None and IDS not in aligned:
+        raise InputError(f"{path}: its rows have no ids. Append rows without them, or ingest it anew with --ids")
     if not at(path).exists():
         raise MissingPathError(f"{path}: no array to append to. Make it of the first rows: bigembed ingest ROWS {path}")
     array = open_zarr(path)
@@ -146,13 +159,26 @@ def append_rows(path: PathLike, rows: Any, *, first: int | None = None) -> int:
     if not np.can_cast(values.dtype, array.dtype, "safe"):
         raise InputError(f"{path}: holds {array.dtype}; rows of {values.dtype} would lose digits. Cast them first")
     values = values.astype(array.dtype)
-    return append_source(path, RowSource(values.shape, values.dtype, array=values), first=first)
+    named = None if ids is None else _vector(ids, len(values))
+    return append_source(path, RowSource(values.shape, values.dtype, array=values), first=first, ids=named)
+
+
+def _vector(ids: Any, n: int) -> RowSource:
+    """Return ids as a source, one for each of n rows."""
+    found = np.asarray(ids)
+    if found.shape != (n,):
+        raise InputError(f"ids have shape {found.shape}; one for each of the {n} rows is needed")
+    return RowSource((n,), found.dtype, array=found)
 
 
 def append_source(
-    path: PathLike, source: RowSource, attributes: Mapping[str, Any] | None = None, first: int | None = None
-) -> int:
-    """Append all rows of a source that the tasks can read, and set attributes in the same step. Returns the rows."""
+    path: PathLike, source: RowSource, attributes: Mapping[str, Any] | None = None, first: int | None = None,
+    ids: RowSource | None = None,
+) -> int:  # fmt: skip
+    """Append all rows of a source that the tasks can read, and set attributes in the same step. Returns the rows.
+
+    ``ids`` are appended before the rows: those without a row are of a call that was killed, and replaced.
+    """
     root = at(path).absolute()
     if not (root / "zarr.json").is_file():
         raise InputError(f"{root}: not a Zarr array of version 3; only such can be appended to. Ingest it first")
@@ -166,6 +192,8 @@ def append_source(
             remove(aside)
             _require_there(path, source, first, n)
             return int(n)
+        if ids is not None:
+            _append_ids(aligned_of(root)[IDS], int(n), ids)
         metadata["shape"][0] = total
         metadata["attributes"] = {**metadata.get("attributes", {}), **(attributes or {})}
         remove(aside)
@@ -182,6 +210,38 @@ def append_source(
         write_json(root / "zarr.json", metadata)
         remove(aside)
     return int(total)
+
+
+def _append_ids(path: AnyPath, n: int, ids: RowSource) -> None:
+    """Append ids to those of n rows; :class:`InputError` where one of them is there already."""
+    there = vector_source(path)
+    if there.shape[0] < n:
+        raise InputError(f"{path}: has {there.shape[0]} ids for {n} rows. Ingest the rows anew with their ids")
+    if there.shape[0] > n:  # (of a call that was killed)
+        metadata = without_seal(read_json(path / "zarr.json"))
+        metadata["shape"][0] = n
+        write_json(path / "zarr.json", metadata)
+    known, new = replace(there, shape=(n,)), ids.read(0, ids.shape[0])
+    if not (new.dtype.kind in "UT" if there.dtype.kind == "T" else np.can_cast(new.dtype, there.dtype, "safe")):
+        raise InputError(f"{path}: holds ids of {there.dtype}; those of {new.dtype} do not fit. Ingest the rows anew")
+    check_ids(Joined((n + len(new),), there.dtype, known=known, new=new.astype(there.dtype)))
+    append_source(path, replace(ids, dtype=there.dtype, array=new.astype(there.dtype)))
+
+
+@dataclass(frozen=True)
+class Joined(RowSource):
+    """Ids that are there, and those that are to follow them."""
+
+    known: RowSource | None = None
+    new: Array | None = None
+
+    def read(self, start: int, stop: int) -> Array:
+        """Return the ids ``start:stop``."""
+        assert self.known is not None
+        assert self.new is not None
+        n = self.known.shape[0]
+        parts = [self.known.read(start, min(stop, n))] if start < n else []
+        return np.concatenate([*parts, self.new[max(0, start - n) : max(0, stop - n)]])
 
 
 def _sealed(root: AnyPath, aside: AnyPath, metadata: dict[str, Any], n: int) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from bigembed.estimator.transform import coordinates_of, through_steps
 from bigembed.jobs.extend import is_compiled
 from bigembed.jobs.growth import account, versions
 from bigembed.jobs.growth.repair import advising, ledger_of, repair, restore
+from bigembed.jobs.growth.table import write_table_of
 from bigembed.jobs.identity import key_of_growth
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places.place import Place
@@ -63,6 +64,7 @@ def extend(job: JobSpec, options: RunOptions | None = None, *, verify: bool = Fa
                 fitted = load(version.model, job.functions)
             NewRows(job, version, there, fitted).place_all(known, reporter, lock)
         remove(version.root / "placing")
+        write_table_of(job, version, changed=before < n)
         return versions.about(growth, version, unchanged=before == n) | {
             "placed": n - before,
             "other_parameters": version.asked != key_of_growth(job),

@@ -11,6 +11,7 @@ from typing import Any
 from bigembed.errors import ChangedInputError, DamagedError
 from bigembed.jobs.growth.account import Ledger, Snapshot, covering, new_ledger, snapshot
 from bigembed.jobs.growth.repair import ledger_of, restore, version_problems, warn, write_fitted
+from bigembed.jobs.growth.table import write_table_of
 from bigembed.jobs.growth.versions import CURRENT, Growth, Version, about, growing, reading, unchanged
 from bigembed.jobs.identity import key_of_growth
 from bigembed.jobs.inputs import Input
@@ -51,6 +52,7 @@ def refresh(
                 current.keep(known)
                 growth.attest(current)
                 growth.clear()
+                write_table_of(job, current, changed=False)
                 return about(growth, current, unchanged=True)
         version = None if fresh else _unfinished(job, growth, asked, there, verify, reporter)
         if version is None:
@@ -59,6 +61,7 @@ def refresh(
                 version = growth.begin(asked, covering(known, there))
         _fit(job, version, there, reporter)
         _publish(job, growth, version, keep if whole else 0, reporter, lock)
+        write_table_of(job, version)
         return about(growth, version, unchanged=False) | {"seconds": round(time.perf_counter() - began, 3)}
 
 

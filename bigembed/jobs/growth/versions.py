@@ -314,8 +314,6 @@ def require_growing(job: JobSpec) -> None:
         for name in (*CHOICE, *GRAPH)
         if getattr(job.input, name) not in (None, False, "error")
     ]
-    if job.output.table is not None:
-        problems.append("[output] table: of a growing embedding it would be old at once; bigembed export writes one")
     if job.input.dataset is not None:
         problems.append("[input] dataset: a growing input is a store that is there; give its path")
     if job.output.model is not None:

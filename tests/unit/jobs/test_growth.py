@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import zarr
 
@@ -31,8 +32,10 @@ from bigembed.jobs.growth.audit import Limits, audit, compared, found_lists, mis
 from bigembed.jobs.growth.extend import extend
 from bigembed.jobs.growth.refresh import refresh
 from bigembed.jobs.growth.repair import verify_growth
+from bigembed.jobs.growth.table import export_any
 from bigembed.jobs.growth.versions import open_growth
 from bigembed.jobs.spec import parse_job
+from bigembed.rows.formats.registry import ingest
 from bigembed.rows.growing import append_rows
 from bigembed.store.arrays import write_array
 from bigembed.store.locks import hold
@@ -371,6 +374,59 @@ class TestVersions:
             [],
             (~there[:700]).sum(),
         )
+
+
+class TestTable:
+    """All coordinates of a growing store in one file."""
+
+    def job(self, tmp_path, **output):
+        tables = {
+            "input": {"path": "x.zarr"},
+            "method": {"name": "pca", "n_components": 2},
+            "output": {"path": "out.zarr", **output},
+        }
+        return parse_job(tables, tmp_path / "job.toml")
+
+    def test_fitted_and_placed_rows_are_written_and_marked(self, tmp_path):
+        rows = np.random.default_rng(0).normal(size=(900, 4))
+        np.save(tmp_path / "first.npy", rows[:600])
+        np.save(tmp_path / "ids.npy", np.array([f"r{i}" for i in range(600)]))
+        ingest(tmp_path / "first.npy", tmp_path / "x.zarr", aligned={"ids": str(tmp_path / "ids.npy")})
+        asked = self.job(tmp_path, table="all.parquet")
+        refresh(asked)
+        assert pq.read_table(tmp_path / "all.parquet").num_rows == 600
+        append_rows(tmp_path / "x.zarr", rows[600:], ids=[f"r{i}" for i in range(600, 900)])
+        extend(asked)
+        found = pq.read_table(tmp_path / "all.parquet")
+        assert found.schema.names == ["id", "placed", "pca0", "pca1"]
+        assert found["id"].to_pylist() == [f"r{i}" for i in range(900)]
+        assert found["placed"].to_pylist() == [0] * 600 + [1] * 300
+        version = open_growth(tmp_path / "out.zarr").current
+        np.testing.assert_array_equal(found["pca1"], np.asarray(version.coordinates)[:, 1])
+        written = (tmp_path / "all.parquet").stat().st_mtime_ns
+        extend(asked)
+        assert (tmp_path / "all.parquet").stat().st_mtime_ns == written
+
+    def test_a_part_is_not_written_in_silence(self, tmp_path):
+        rows = np.random.default_rng(0).normal(size=(900, 4))
+        write_array(tmp_path / "x.zarr", rows[:600], chunk_rows=100)
+        asked = self.job(tmp_path)
+        with pytest.raises(MissingPathError):
+            export_any(tmp_path / "out.zarr", tmp_path / "t.csv")
+        refresh(asked)
+        run = open_growth(tmp_path / "out.zarr").current.run
+        assert export_any(run, tmp_path / "fitted.npy")["n"] == 600
+        append_rows(tmp_path / "x.zarr", rows[600:])
+        extend(asked)
+        with pytest.raises(InputError, match="the 600 rows that were fitted, of 900"):
+            export_any(run, tmp_path / "part.npy")
+        assert not (tmp_path / "part.npy").exists()
+        assert export_any(tmp_path / "out.zarr", tmp_path / "t.csv") | {"output": ""} == {
+            "source": str(tmp_path / "out.zarr"), "output": "", "n": 900, "n_components": 2, "ids": False,
+        }  # fmt: skip
+        lines = (tmp_path / "t.csv").read_text().splitlines()
+        assert lines[0] == "row,placed,pca0,pca1"
+        assert [line.split(",")[:2] for line in (lines[600], lines[601])] == [["599", "0"], ["600", "1"]]
 
 
 def taken(path):

@@ -89,13 +89,45 @@ def test_what_does_not_fit_is_refused(tmp_path, rows):
     np.testing.assert_array_equal(read_array(path), rows[:100])
 
 
-def test_rows_with_ids_beside_them_are_not_left_with_too_few(tmp_path, rows):
-    path = store(tmp_path / "x.zarr", rows[:100])
-    write_array(tmp_path / "x-ids.zarr", np.arange(100))
-    zarr.open_array(str(path)).attrs.update(link(path, {"ids": None}))
-    with pytest.raises(InputError, match="ids are aligned with its rows and would be too few"):
+def named(tmp_path, rows, ids, name="ids"):
+    path = store(tmp_path / "x.zarr", rows[: len(ids)])
+    write_array(tmp_path / f"x-{name}.zarr", np.asarray(ids))
+    zarr.open_array(str(path)).attrs.update(link(path, {name: None}))
+    return path
+
+
+def test_what_lies_beside_rows_is_not_left_with_too_few(tmp_path, rows):
+    path = named(tmp_path, rows, np.arange(100), "labels")
+    with pytest.raises(InputError, match="labels are aligned with its rows and would be too few"):
         append_rows(path, rows[100:])
     np.testing.assert_array_equal(read_array(path), rows[:100])
+
+
+def test_ids_are_appended_with_their_rows(tmp_path, rows):
+    path = named(tmp_path, rows, np.arange(100))
+    assert append_rows(path, rows[100:130], ids=np.arange(500, 530)) == 130
+    assert append_rows(path, rows[100:130], ids=np.arange(500, 530), first=100) == 130
+    np.testing.assert_array_equal(read_array(tmp_path / "x-ids.zarr"), [*range(100), *range(500, 530)])
+    for wrong, match in [
+        (None, "its rows have ids"),
+        (np.arange(3), "one for each of the 30 rows"),
+        (np.arange(90, 120), "name several rows"),
+        ([*range(600, 629), 600], "name several rows"),
+        ([f"row {i}" for i in range(30)], "do not fit"),
+    ]:
+        with pytest.raises(InputError, match=match):
+            append_rows(path, rows[130:160], ids=wrong)
+    np.testing.assert_array_equal(read_array(path), rows[:130])
+    plain = store(tmp_path / "plain.zarr", rows[:10])
+    with pytest.raises(InputError, match="have no ids"):
+        append_rows(plain, rows[10:20], ids=np.arange(10))
+
+
+def test_ids_of_a_call_that_was_killed_before_its_rows_were_there_are_replaced(tmp_path, rows):
+    path = named(tmp_path, rows, np.arange(100))
+    append_rows(tmp_path / "x-ids.zarr", np.arange(700, 730))
+    assert append_rows(path, rows[100:120], ids=np.arange(700, 720)) == 120
+    np.testing.assert_array_equal(read_array(tmp_path / "x-ids.zarr"), [*range(100), *range(700, 720)])
 
 
 def test_the_first_rows_stay_what_they_are_while_others_come(tmp_path, rows):
