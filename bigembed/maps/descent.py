@@ -1,4 +1,4 @@
-"""An iteration that lowers an objective, whose state is in the exchange after every step."""
+"""Iterations that lower an objective, and go on where a killed run stopped."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from bigembed.store.vector_space import MemorySpace
 
 
 class Descent(ABC):
-    """Goes on where a killed run stopped; ``state`` names the attributes that are its state besides the objectives.
+    """An iteration that goes on where a killed run stopped; ``state`` names attributes to keep beside the objectives.
 
     A step writes what it makes of each row to the exchange under its own name, so that steps are never mixed up.
     """
 
     state: ClassVar[tuple[str, ...]]
-    before: ClassVar[int] = 0
-    """Objectives that there are before the first step."""
+    objectives_at_start: ClassVar[int] = 0
+    """How many objectives there are before the first step."""
     objectives: list[float]
 
     def __init__(self, context: Context, tol: float, max_iter: int) -> None:
@@ -61,19 +61,19 @@ class Descent(ABC):
 
     @abstractmethod
     def step(self) -> None:
-        """One iteration, at the end of which the state is kept."""
+        """Make one iteration, at the end of which the state is kept."""
 
     @abstractmethod
     def publish(self) -> dict[str, Any]:
-        """Write what was found; the results of the stage."""
+        """Write what was found, and return the results of the stage."""
 
     @property
     def done(self) -> int:
         """Iterations so far."""
-        return len(self.objectives) - self.before
+        return len(self.objectives) - self.objectives_at_start
 
     def run(self, objective: str) -> dict[str, Any]:
-        """Steps until one takes no more than ``tol`` off the error, or there were ``max_iter``; then the results."""
+        """Make steps until one takes at most ``tol`` off the error, or there were ``max_iter``; return the results."""
         while self.done < self.max_iter and not self.converged:
             self.step()
             self.context.note(f"iteration {self.done}: {objective} = {self.objectives[-1]:.6g}")
@@ -105,7 +105,7 @@ class RowDescent(Descent):
         super().__init__(context, tol, max_iter)
 
     def sums(self, function: Callable[..., Parts], label: str, **fixed: Any) -> Parts:
-        """One pass over the rows: see :func:`bigembed.rows.passes.reduce_rows`."""
+        """Make one pass over the rows: see :func:`bigembed.rows.passes.reduce_rows`."""
         return reduce_rows(self.source, function, self.exchange, label=label, **fixed)
 
 
@@ -184,7 +184,7 @@ def descent_stage(
 
 
 def descend(context: Context, kind: Callable[..., MapDescent], asked: DescentParameters, need: int) -> dict[str, Any]:
-    """Descend in memory, if ``need`` bytes are asked for and are there, else in files; the results of the stage."""
+    """Descend in memory, if ``need`` bytes are asked for and free, else in files; return the results of the stage."""
     graph = "weights" if context.home.has("weights") else "graph"
     weights = context.home.matrix(graph, "weights", "kernel")
     with claim_memory(need) if need else nullcontext((False, "in files")) as (inside, where):
@@ -372,7 +372,7 @@ def kept_array(path: str, version: str) -> Array:
 
 
 def extension_of(model: Placement) -> Extension:
-    """How new rows are brought to the blocks of fitted rows that they belong to (sparse ones are not), and placed."""
+    """Return how new rows are brought to the blocks of fitted rows near them (sparse ones are not), and placed."""
     blocks = len(Ordered.open(model.index.order).blocks)
     most = MAX_PAIRS // (2 * model.n_neighbors)
     together = Grouping(block_of_rows, blocks, model.shape.row_bytes, most, partial(placing_memory, model))
@@ -382,13 +382,13 @@ def extension_of(model: Placement) -> Extension:
 
 
 def placing_memory(model: Placement, rows: int) -> int:
-    """Bytes that :func:`place_rows` holds at most for that number of rows, without the rows themselves."""
+    """Return the bytes that :func:`place_rows` holds at most for that number of rows, without the rows themselves."""
     edges = rows * 2 * model.n_neighbors
     return joining_memory(model.index, model.shape, rows) + edges * (16 + 8 * model.width) + (64 << 20)
 
 
 def place_rows(rows: Any, model: Placement) -> Array:
-    """Coordinates of finite new rows (n, m)."""
+    """Return coordinates of finite new rows (n, m)."""
     rows = ready_rows(rows, model.shape)
     coordinates = np.empty((rows.shape[0], model.width))
     for members, joined in join_parts(rows, model.index):

@@ -9,7 +9,8 @@ import mmap
 import os
 import stat
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, BinaryIO
@@ -52,28 +53,28 @@ def write_pieces(file: BinaryIO, pieces: Mapping[str, Array], place: str) -> Non
     lines, position = [""], 0
     for key, piece in pieces.items():
         array = np.ascontiguousarray(piece)
-        said = checksum(array.reshape(-1).view(np.uint8), file.write)
-        lines.append(f"{key}\t{json.dumps((position, array.dtype.str, np.shape(piece), said))}")
+        crc = checksum(array.reshape(-1).view(np.uint8), file.write)
+        lines.append(f"{key}\t{json.dumps((position, array.dtype.str, np.shape(piece), crc))}")
         position += array.nbytes
     text = "\n".join([*lines, ""]).encode()
     file.write(text + _FOOTER.pack(len(text), google_crc32c.value(text + place.encode()), _MAGIC))
 
 
 def checksum(data: Array, write: Callable[[Any], Any] | None = None) -> int:
-    """The checksum of bytes (uint8), each of which ``write`` gets while it is in the processor's cache."""
+    """Return the checksum of bytes (uint8), each of which ``write`` gets while it is in the processor's cache."""
     sums, rest = _EMPTY, data[:0]
     for start in range(0, len(data), TILE):
         tile = data[start : start + TILE]
         if write is not None:
             write(tile)
-        whole = len(tile) - len(tile) % (8 * FOLD)
-        sums = sums + np.add.reduce(tile[:whole].view("<u8").reshape(-1, FOLD), axis=0)
-        rest = tile[whole:]
+        rows = len(tile) - len(tile) % (8 * FOLD)
+        sums = sums + np.add.reduce(tile[:rows].view("<u8").reshape(-1, FOLD), axis=0)
+        rest = tile[rows:]
     return int(google_crc32c.extend(google_crc32c.value(sums.tobytes()), rest.tobytes()))
 
 
 def index_of(file: BinaryIO, path: str, place: str) -> bytes:
-    """The lines of a file, with a line break before the first and behind the last."""
+    """Return the lines of a file, with a line break before the first and behind the last."""
     try:
         file.seek(-_FOOTER.size, os.SEEK_END)
         length, crc, magic = _FOOTER.unpack(file.read(_FOOTER.size))
@@ -89,7 +90,7 @@ def index_of(file: BinaryIO, path: str, place: str) -> bytes:
 
 
 def entry_of(index: bytes, key: str) -> Entry | None:
-    """The line of a piece; None where there is none."""
+    """Return the line of a piece; None where there is none."""
     head = f"\n{key}\t".encode()
     line = index.find(head)
     if line < 0:
@@ -99,32 +100,33 @@ def entry_of(index: bytes, key: str) -> Entry | None:
 
 
 def entries_of(index: bytes) -> dict[str, Entry]:
-    """All lines."""
+    """Return all lines by the keys of their pieces."""
     lines = (line.partition("\t") for line in index.decode().split("\n") if line)
     return {key: json.loads(entry) for key, _, entry in lines}
 
 
 def read_piece(file: BinaryIO, entry: Entry, path: str, key: str) -> Array:
-    """A piece, in memory of its own."""
-    position, dtype, shape, said = entry
+    """Read a piece into memory of its own."""
+    position, dtype, shape, crc = entry
     array = np.empty(shape, dtype)
     if not array.size:
         return array
     file.seek(position)
     data = array.reshape(-1).view(np.uint8)
-    if file.readinto(data) != array.nbytes or checksum(data) != said:  # type: ignore[attr-defined]
+    if file.readinto(data) != array.nbytes or checksum(data) != crc:  # type: ignore[attr-defined]
         raise DamagedError(f"{path}: piece {key!r} does not have its checksum")
     return array
 
 
-def view_piece(held: Any, entry: Entry, path: str, key: str, proven: bool) -> Array:
-    """A piece as it lies in a mapped file (copied if it is not aligned there); ``proven``: it is known to be right."""
-    position, dtype, shape, said = entry
+def view_piece(mapped: Any, entry: Entry, path: str, key: str, proven: bool) -> Array:
+    """Return a piece as it lies in a mapped file, copied if it is not aligned there; ``proven``: it is known to be
+    right."""
+    position, dtype, shape, crc = entry
     try:
-        array = np.empty(shape, dtype) if 0 in shape else np.ndarray(shape, dtype, held, position)
+        array = np.empty(shape, dtype) if 0 in shape else np.ndarray(shape, dtype, mapped, position)
     except TypeError as error:  # (the file ends before it does)
         raise DamagedError(f"{path}: piece {key!r} is cut off") from error
-    if array.size and not proven and checksum(array.reshape(-1).view(np.uint8)) != said:
+    if array.size and not proven and checksum(array.reshape(-1).view(np.uint8)) != crc:
         raise DamagedError(f"{path}: piece {key!r} does not have its checksum")
     return array if array.flags.aligned else array.copy()
 
@@ -174,30 +176,27 @@ class Exchange:
         _prove(path, stamp)
 
     def get(self, name: str, block: int, key: str) -> Array | None:
-        """The piece under ``key``, or None where this block left none."""
+        """Return the piece under ``key``, or None where this block left none."""
         return self.find(name, block, [key])[0]
 
     def piece(self, name: str, block: int, key: str) -> Array:
-        """The piece under ``key``, which the block must have left."""
+        """Return the piece under ``key``, which the block must have left."""
         return self.get_many(name, block, [key])[0]
 
     def find(self, name: str, block: int, keys: Sequence[str]) -> list[Array | None]:
-        """Several pieces of one block, None for each that it did not leave: one look at its index."""
+        """Return several pieces of one block, None for each that it did not leave, after one look at its index."""
         path = self._path(name, block)
-        try:
-            with opened(path) as file:
-                index = index_of(file, path, f"{name}/{block}")
-                entries = [(key, entry_of(index, key)) for key in keys]
-                return [entry if entry is None else read_piece(file, entry, path, key) for key, entry in entries]
-        except _GONE as error:
-            raise DamagedError(f"{path}: the exchange of block {block} is gone; run again to make it anew") from error
+        with _reading(path, block), opened(path) as file:
+            index = index_of(file, path, f"{name}/{block}")
+            entries = [(key, entry_of(index, key)) for key in keys]
+            return [entry if entry is None else read_piece(file, entry, path, key) for key, entry in entries]
 
     def get_many(self, name: str, block: int, keys: Sequence[str]) -> list[Array]:
-        """Several pieces of one block, all of which it must have left: one look at its index."""
+        """Return several pieces of one block, all of which it must have left, after one look at its index."""
         return self._complete(name, block, keys, self.find(name, block, keys))
 
     def mapped(self, name: str, block: int, keys: Sequence[str]) -> list[Array]:
-        """Several pieces of one block, all of which it must have left, as they lie in its file: nothing is copied.
+        """Return several pieces of one block, all of which it must have left, as they lie in its file, without a copy.
 
         Where it cannot be mapped (an object) it is read. Writing into such an array changes the array only. What this
         process wrote, or has found right before, is not summed up again. While one of them is kept, a file is open.
@@ -205,15 +204,13 @@ class Exchange:
         return self._complete(name, block, keys, self.look(name, block, keys))
 
     def look(self, name: str, block: int, keys: Sequence[str]) -> list[Array | None]:
-        """Several pieces of one block as :meth:`mapped` gives them, None for each that it did not leave."""
+        """Return several pieces of one block as :meth:`mapped` does, None for each that it did not leave."""
         path = self._path(name, block)
-        try:
-            held = _mapped(path)
-        except _GONE as error:
-            raise DamagedError(f"{path}: the exchange of block {block} is gone; run again to make it anew") from error
-        if held is None:
+        with _reading(path, block):
+            mapped = _mapped(path)
+        if mapped is None:
             return self.find(name, block, keys)
-        file, stamp = held
+        file, stamp = mapped
         index = index_of(file, path, f"{name}/{block}")
         found: list[Array | None] = []
         for key in keys:
@@ -227,17 +224,14 @@ class Exchange:
         return found
 
     def get_all(self, name: str, block: int) -> dict[str, Array]:
-        """Every piece that the block left under the name."""
+        """Return every piece that the block left under the name."""
         path = self._path(name, block)
-        try:
-            with opened(path) as file:
-                entries = entries_of(index_of(file, path, f"{name}/{block}"))
-                return {key: read_piece(file, entry, path, key) for key, entry in entries.items()}
-        except _GONE as error:
-            raise DamagedError(f"{path}: the exchange of block {block} is gone; run again to make it anew") from error
+        with _reading(path, block), opened(path) as file:
+            entries = entries_of(index_of(file, path, f"{name}/{block}"))
+            return {key: read_piece(file, entry, path, key) for key, entry in entries.items()}
 
     def has(self, name: str, block: int) -> bool:
-        """Whether (name, block) was written."""
+        """Say whether (name, block) was written."""
         return at(self._path(name, block)).is_file()
 
     def drop(self, *names: str) -> None:
@@ -272,8 +266,17 @@ class Exchange:
         return [piece for piece in found if piece is not None]
 
 
+@contextmanager
+def _reading(path: str, block: int) -> Iterator[None]:
+    """Say of a file that is not there that what the block left is gone."""
+    try:
+        yield
+    except _GONE as error:
+        raise DamagedError(f"{path}: the exchange of block {block} is gone; run again to make it anew") from error
+
+
 def _new(path: str) -> Any:
-    """A new file; its folder is made with the first one."""
+    """Open a new file; its folder is made with the first one."""
     try:
         return open(path, "xb")
     except FileNotFoundError:
@@ -290,7 +293,8 @@ def _rename(partial: str, path: str) -> None:
 
 
 def _mapped(path: str) -> tuple[Any, tuple[int, ...]] | None:
-    """A file, mapped, and its stamp; None for an object, an empty file, a folder, and where nothing can be mapped."""
+    """Map a file, and return it with its stamp; None for objects, empty files, folders, and where nothing can be
+    mapped."""
     if is_url(path):
         return None
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -51,18 +51,18 @@ class CSRBlock:
         return np.flatnonzero(self.indices == self.row)
 
     def segments(self) -> Iterator[tuple[int, Array]]:
-        """Each source block, and the rows needed of it."""
+        """Yield each source block, and the rows needed of it."""
         for i, source in enumerate(self.halo_sources):
             yield int(source), self.halo_rows[self.halo_offsets[i] : self.halo_offsets[i + 1]]
 
     def ids(self, b: int, starts: Starts) -> Array:
-        """The global row of each column, as block b of blocks that begin at ``starts``: own rows, then the halo."""
+        """Return the global row of each column, own rows and then the halo; block b begins at ``starts[b]``."""
         far = np.repeat(np.asarray(starts)[self.halo_sources], np.diff(self.halo_offsets)) + self.halo_rows
         return np.concatenate([np.arange(starts[b], starts[b + 1]), far])
 
 
 def products(block: CSRBlock, own: Array, halo: Array) -> Array:
-    """x_i x_j of the stored entries (i, j) of a block, x (rows,) of its rows and (h,) of its halo."""
+    """Return x_i x_j of the stored entries (i, j) of a block, x (rows,) of its rows and (h,) of its halo."""
     if len(block.data) == len(own) ** 2 and not len(halo):  # all entries of the only block
         return np.outer(own, own).ravel()
     if len(block.data) >= COMPILED:
@@ -73,7 +73,7 @@ def products(block: CSRBlock, own: Array, halo: Array) -> Array:
 
 
 def mean_squares(block: CSRBlock, own: Array, halo: Array) -> Array:
-    """(x_i² + x_j²) / 2 of the stored entries (i, j) of a block, as of :func:`products`."""
+    """Return (x_i² + x_j²) / 2 of the stored entries (i, j) of a block, as :func:`products` does."""
     if len(block.data) >= COMPILED:
         from bigembed.store import matrix_compiled
 
@@ -98,17 +98,17 @@ class BlockMatrix(Protocol):
         ...
 
     def block(self, b: int) -> CSRBlock:
-        """One block of rows."""
+        """Return one block of rows."""
         ...
 
     def outbox(self, b: int) -> list[tuple[int, Array]]:
-        """For each block that needs rows of this one: its number and those rows."""
+        """Return, for each block that needs rows of this one, its number and those rows."""
         ...
 
 
 @dataclass(frozen=True)
 class MemoryMatrix:
-    """The blocks of a matrix held in this process: for small n, tests and experiments."""
+    """The blocks of a matrix in the memory of this process."""
 
     blocks: tuple[CSRBlock, ...]
 
@@ -118,17 +118,17 @@ class MemoryMatrix:
         return tuple(len(block.indptr) - 1 for block in self.blocks)
 
     def block(self, b: int) -> CSRBlock:
-        """One block of rows."""
+        """Return one block of rows."""
         return self.blocks[b]
 
     def outbox(self, b: int) -> list[tuple[int, Array]]:
-        """For each block that needs rows of this one: its number and those rows."""
+        """Return, for each block that needs rows of this one, its number and those rows."""
         needed = [(other, dict(block.segments())) for other, block in enumerate(self.blocks)]
         return [(other, segments[b]) for other, segments in needed if b in segments]
 
 
 def halo_of(starts: Starts, far: Array) -> tuple[Array, Array, Array]:
-    """Halo sources, offsets and rows of the global rows that a block needs of others, ascending."""
+    """Return halo sources, offsets and rows of the global rows that a block needs of others, ascending."""
     owner = owner_of(starts, far)
     sources, counts = np.unique(owner, return_counts=True)
     return sources.astype(np.int32), offsets(counts), (far - np.asarray(starts)[owner]).astype(np.int32)
@@ -156,11 +156,11 @@ class StoredMatrix:
     """Digest of what is stored: a worker keeps the last blocks that it opened under it."""
 
     def block(self, b: int) -> CSRBlock:
-        """One block of rows."""
+        """Return one block of rows."""
         return _block(self.structure, self.values, b, self.version)
 
     def outbox(self, b: int) -> list[tuple[int, Array]]:
-        """For each block that needs rows of this one: its number and those rows."""
+        """Return, for each block that needs rows of this one, its number and those rows."""
         return _outbox(self.structure, b, self.version)
 
 
@@ -181,11 +181,11 @@ class MappedMatrix:
         return self.given.rows
 
     def block(self, b: int) -> CSRBlock:
-        """One block of rows."""
+        """Return one block of rows."""
         return CSRBlock(**dict(zip(_PARTS, self._mapped(b, _PARTS), strict=True)))
 
     def outbox(self, b: int) -> list[tuple[int, Array]]:
-        """For each block that needs rows of this one: its number and those rows."""
+        """Return, for each block that needs rows of this one, its number and those rows."""
         return _cut(*self._mapped(b, _OUTBOX))
 
     def _mapped(self, b: int, names: tuple[str, ...]) -> list[Array]:
@@ -203,7 +203,7 @@ _OUTBOX = ("outbox_sizes", "outbox_destinations", "outbox_rows")
 
 
 def decoded(block: CSRBlock) -> CSRBlock:
-    """A block as products take it: indices of 32 bits, and where it can be the pointers to them."""
+    """Return a block as products take it: indices of 32 bits, and where it can be the pointers to them."""
     pointer = block.indptr.astype(np.int32, copy=False) if len(block.data) < 1 << 31 else block.indptr
     return replace(block, indptr=pointer)
 
@@ -234,7 +234,7 @@ def _joined(outbox: list[tuple[int, Array]]) -> tuple[Array, Array, Array]:
 
 
 def _cut(sizes: Array, destinations: Array, rows: Array) -> list[tuple[int, Array]]:
-    """An outbox of its sizes, destinations and rows."""
+    """Return an outbox from its sizes, destinations and rows."""
     parts = np.split(rows, np.cumsum(sizes)[:-1]) if len(sizes) else []
     return [(int(destination), part) for destination, part in zip(destinations, parts, strict=True)]
 

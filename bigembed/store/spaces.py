@@ -1,4 +1,4 @@
-"""Block vectors by name, in files or in memory where there is room: the vector spaces that solvers work in."""
+"""Block vectors by name, in files or in memory where there is room: the spaces of solvers and descents."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class StoredSpace(VectorSpace):
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """Rows of each block."""
+        """The number of rows of each block."""
         return tuple(self.matrix.rows) if self.matrix is not None else self.sizes
 
     def read(self, name: str, block: int) -> Array:
-        """One block of a vector."""
+        """Return one block of a vector."""
         return self.exchange.piece(name, block, "own")
 
     def write(self, name: str, block: int, array: Array) -> None:
@@ -60,7 +60,7 @@ class StoredSpace(VectorSpace):
         self.exchange.put(name, block, {"own": array})
 
     def has(self, name: str) -> bool:
-        """Whether all blocks of a vector were written."""
+        """Say whether all blocks of a vector were written."""
         return all(self.exchange.has(name, block) for block in range(len(self.rows)))
 
     def drop(self, *names: str) -> None:
@@ -87,7 +87,7 @@ def sweep_block(block: int, *, sweep: Sweep, space: StoredSpace) -> Any:
     except DamagedError:
         if not sweep.spends or not exchange.has(sweep.writes[-1], block):
             raise
-        return _left(exchange, sweep.writes[-1], block)
+        return _result_left(exchange, sweep.writes[-1], block)
     far = [_halo(exchange, matrix, name, block) for name in sweep.halos if matrix is not None]
     written, result = sweep.function(block, *own, *far, *sweep.arguments)
     outbox = matrix.outbox(block) if sweep.posts and matrix is not None else []
@@ -103,14 +103,14 @@ def sweep_block(block: int, *, sweep: Sweep, space: StoredSpace) -> Any:
     return result
 
 
-def _left(exchange: Exchange, name: str, block: int) -> tuple[Array, ...] | None:
-    """The result that a task has left with a vector."""
+def _result_left(exchange: Exchange, name: str, block: int) -> tuple[Array, ...] | None:
+    """Return the result that a task has left with a vector."""
     pieces = exchange.get_all(name, block)
     return tuple(pieces[f"result{number}"] for number in range(sum(key.startswith("result") for key in pieces))) or None
 
 
 def _halo(exchange: Exchange, matrix: BlockMatrix, name: str, block: int) -> Array:
-    """Rows of the other blocks that this block needs, in the order of its halo list; one file is open at a time."""
+    """Return the rows of other blocks that this block needs, in the order of its halo list, one file open at a time."""
     stored = matrix.block(block)
     out: Array | None = None
     for number, (source, rows) in enumerate(stored.segments()):
@@ -161,7 +161,7 @@ def claim_memory(need: int) -> Iterator[tuple[bool, str]]:
 
 
 def _limit() -> int:
-    """Bytes that vectors may take: as the runtime says, and never more than is free now."""
+    """Return the bytes that vectors may take: as the runtime says, and never more than is free now."""
     import psutil
 
     free, limit = int(psutil.virtual_memory().available), runtime_now().vector_memory

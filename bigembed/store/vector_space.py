@@ -1,9 +1,8 @@
 """Named block vectors: what a solver sees of memory or of the store.
 
-A named vector is one array per block, as a rule (rows of the block, width). A solver reads and
-writes whole vectors in sweeps; a sweep is one parallel walk over the blocks, and returns a few
-numbers per block, which are summed in a fixed tree so that any number of workers gives the same
-bytes.
+A named vector is one array for each block, as a rule (rows of the block, width). A solver or a descent reads and writes
+all blocks of some vectors in sweeps; a sweep is one parallel walk over the blocks, and returns a few numbers for each
+block, which are summed in a fixed tree so that any number of workers gives the same bytes.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class VectorSpace(ABC):
     @property
     @abstractmethod
     def rows(self) -> tuple[int, ...]:
-        """Rows of each block."""
+        """The number of rows of each block."""
 
     @abstractmethod
     def read(self, name: str, block: int) -> Array:
@@ -107,12 +106,12 @@ class MemorySpace(VectorSpace):
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """Rows of each block."""
+        """The number of rows of each block."""
         return tuple(self.matrix.rows) if self.matrix is not None else self.sizes
 
     @property
     def names(self) -> list[str]:
-        """Names of all vectors."""
+        """The names of all vectors."""
         return list(dict.fromkeys(name for name, _ in self.arrays))
 
     def read(self, name: str, block: int) -> Array:
@@ -184,7 +183,7 @@ def _copied_block(block: int, source: VectorSpace, names: Sequence[str]) -> tupl
 
 
 def assembled(space: VectorSpace, name: str) -> Array:
-    """All blocks of a vector, in this process."""
+    """Return all blocks of a vector as one array in this process."""
     return np.concatenate([space.read(name, block) for block in range(len(space.rows))])
 
 
@@ -198,20 +197,20 @@ def tree_sum(parts: Sequence[Any]) -> Any:
 
 
 def tree_fold(parts: Iterable[Any], combine: Callable[[Any, Any], Any]) -> Any:
-    """Combine neighbors in the binary tree of :func:`tree_sum`, taking the parts one by one: log₂ of them are held.
+    """Combine neighbors in the binary tree of :func:`tree_sum`; of the parts log₂ of them are there at a time.
 
     >>> tree_fold("abcde", lambda left, right: f"({left}{right})")
     '(((ab)(cd))e)'
     """
-    held: list[tuple[int, Any]] = []
+    ranked: list[tuple[int, Any]] = []
     for part in parts:
         rank = 0
-        while held and held[-1][0] == rank:
-            part, rank = combine(held.pop()[1], part), rank + 1
-        held.append((rank, part))
-    if not held:
+        while ranked and ranked[-1][0] == rank:
+            part, rank = combine(ranked.pop()[1], part), rank + 1
+        ranked.append((rank, part))
+    if not ranked:
         raise InputError("nothing to sum: the list of block results is empty")
-    result = held.pop()[1]
-    while held:
-        result = combine(held.pop()[1], result)
+    result = ranked.pop()[1]
+    while ranked:
+        result = combine(ranked.pop()[1], result)
     return result

@@ -208,7 +208,7 @@ def run_factors(context: Context, source: RowSource, asked: FactorOptions) -> di
 class KernelDescent(RowDescent):
     """The descent of the factors A and B in memory; H lies in the exchange, under the name of its step."""
 
-    state, before = ("cross", "gram", "columns", "size", "whole", "careful"), 1
+    state, objectives_at_start = ("cross", "gram", "columns", "size", "whole", "careful"), 1
 
     def __init__(self, source: RowSource, asked: FactorOptions, context: Context) -> None:
         self.asked, self.stuck = asked, False

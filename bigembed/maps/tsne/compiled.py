@@ -28,7 +28,7 @@ WITHIN = 1e-10
 
 @njit(cache=True, nogil=True)
 def precision(gaps: Array, count: int, perplexity: float) -> tuple[float, float]:
-    """β and log Z = log Σ exp(−β g) of the entropy log(perplexity), for gaps g ≥ 0, the first ``count``, one of them 0.
+    """Return β and log Z = log Σ exp(−β g) for the entropy log(perplexity) of ``count`` gaps ≥ 0, one of which is 0.
 
     Where no β has it, because too few gaps are there or too many are 0, the one that comes nearest: p is then even over
     all, or over those that are 0.
@@ -61,7 +61,7 @@ def precision(gaps: Array, count: int, perplexity: float) -> tuple[float, float]
 
 @njit(cache=True, nogil=True)
 def listed(squared: float, number: int, reach: float, last: float) -> bool:
-    """Whether a row at this distance is in the list of another one, whose k-th neighbor is at ``reach``."""
+    """Say whether a row at this distance is in the list of another one, whose k-th neighbor is at ``reach``."""
     return squared < reach or (squared == reach and number <= last)
 
 
@@ -69,7 +69,7 @@ def listed(squared: float, number: int, reach: float, last: float) -> bool:
 def calibrate(
     indptr: Array, indices: Array, squared: Array, ids: Array, reach: Array, last: Array, perplexity: float
 ) -> Array:
-    """(ρ², id of the k-th neighbor, β, m, log Z) of each row of a block of squared distances, (rows, 5)."""
+    """Return (ρ², id of the k-th neighbor, β, m, log Z) of each row of a block of squared distances, (rows, 5)."""
     rows = indptr.shape[0] - 1
     out = np.empty((rows, SCALE))
     widest = 0
@@ -93,7 +93,7 @@ def calibrate(
 
 @njit(cache=True, nogil=True)
 def _conditional(squared: float, number: int, scale: Array) -> float:
-    """p_{j|i} of the row numbered j, of row i of this scale."""
+    """Return p_{j|i} of the row numbered j, of row i of this scale."""
     if not listed(squared, number, scale[0], scale[1]):
         return 0.0
     return math.exp(-scale[2] * (squared - scale[3]) - scale[4])
@@ -103,7 +103,7 @@ def _conditional(squared: float, number: int, scale: Array) -> float:
 def joint(
     indptr: Array, indices: Array, squared: Array, ids: Array, scales: Array, n: int
 ) -> tuple[Array, float, float]:
-    """p_ij of the edges of a block, float32, Σ p_ij and Σ p_ij log p_ij; ``scales`` of its rows, then of its halo."""
+    """Return p_ij of the edges of a block, float32, Σ p_ij and Σ p_ij log p_ij, by the scales of rows and halo."""
     out = np.zeros(len(squared), np.float32)
     total, plogp = 0.0, 0.0
     for i in range(indptr.shape[0] - 1):
@@ -140,7 +140,7 @@ LEAST_GAIN = 0.01
 
 @njit(cache=True, nogil=True, inline="always")
 def _stencil(u: float, weights: Array, axis: int) -> int:
-    """Weights of the four nodes around u, and the number of the first."""
+    """Set the weights of the four nodes around u, and return the number of the first."""
     first = math.floor(u)
     t = u - first
     s = 1.0 - t
@@ -152,7 +152,7 @@ def _stencil(u: float, weights: Array, axis: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def spread(points: Array, axes: tuple[int, ...], spacing: float, low: Array, charges: Array) -> None:
+def spread_charges(points: Array, axes: tuple[int, ...], spacing: float, low: Array, charges: Array) -> None:
     """Add each point's charge to the nodes around it: ``charges`` int64 (s_0, s_1, s_2), the first node at ``low``.
 
     ``axes``: (0,) · m; of the three axes of the lattice the last m are used, the others hold one node.
@@ -177,7 +177,8 @@ def field_at(
     point: Array, axes: tuple[int, ...], spacing: float, low: Array, field: Array, weights: Array, first: Array,
     out: Array,
 ) -> None:  # fmt: skip
-    """What the field (s_0, s_1, s_2, m) is at a point (m,) inside the lattice; ``weights``, ``first``: to work in."""
+    """Set ``out`` to the field (s_0, s_1, s_2, m) at a point (m,) inside the lattice; ``weights``, ``first``: to work
+    in."""
     m, q = len(axes), field.shape[3]
     wide0, wide1 = (4 if m > 2 else 1), (4 if m > 1 else 1)
     out[:] = 0.0
@@ -199,7 +200,7 @@ def step(
     inverse_dof: float, spacing: float, low: Array, field: Array, total: float, options: Array, velocity: Array,
     gains: Array, out: Array,
 ) -> None:  # fmt: skip
-    """One step of the rows ``first:last`` of a block whose row 0 is ``points[at]``.
+    """Make one step of the rows ``first:last`` of a block whose row 0 is ``points[at]``.
 
     ``options``: exaggeration ε, learning rate, momentum, compression λ, longest step, whether gains adapt. The gradient
     is ε Σ_j p_ij (y_i − y_j)/(1 + r²/ν) − Σ_j w_ij (y_i − y_j)/(1 + r²/ν)/Z + λ y_i: seed 000 eq. 19 over 4.
@@ -242,7 +243,7 @@ def step(
 def energy(
     first: int, last: int, at: int, indptr: Array, columns: Array, weights: Array, points: Array, dof: float
 ) -> int:
-    """−Σ p log w over the edges of some rows, in units of 1/:data:`ENERGY`; each row is rounded by itself."""
+    """Return −Σ p log w over the edges of some rows, in units of 1/:data:`ENERGY`; each row is rounded by itself."""
     total = 0
     for i in range(first, last):
         of_row = 0.0
@@ -257,7 +258,7 @@ def energy(
 
 
 # --------------------------------------------------------------------------------------------------------- placing
-# Compiled placing of new rows on a map that stays as it is.
+# Compiled places of new rows on a map that stays as it is.
 
 ITERATIONS = 250
 SHARE = 0.5
@@ -273,7 +274,7 @@ def place(
     indptr: Array, squared: Array, points: Array, most: int, perplexity: float, inverse_dof: float, spacing: float,
     low: Array, field: Array, ratio: float, box: Array, axes: tuple[int, ...],
 ) -> Array:  # fmt: skip
-    """Coordinates of new rows from their edges: ``squared`` distances, by number of row, and ``points`` of the map.
+    """Return coordinates of new rows by their edges: ``squared`` distances by number of row, ``points`` of the map.
 
     Each row has y with Σ_j p_j (y − y_j)/(1 + r²/ν) = n/Z Σ_j w_j (y − y_j)/(1 + r²/ν): the forces that a fitted row
     would have there, the left one over its ``most`` nearest rows, p of the given perplexity, the right one over all
@@ -327,7 +328,7 @@ def place(
 
 @njit(cache=True, nogil=True)
 def _median(values: Array) -> float:
-    """Of a few; NumPy's, which puts many in order, takes seconds to compile."""
+    """Return the median of a few; NumPy's, which puts many in order, takes seconds to compile."""
     count = len(values)
     numbers, ascending = np.full(count, -1, np.int64), np.full(count, np.inf)
     for j in range(count):

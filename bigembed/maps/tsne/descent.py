@@ -63,7 +63,7 @@ class DescentOptions:
         return self.early_exaggeration_iter + self.n_iter
 
     def at(self, iteration: int, n: int) -> Array:
-        """What :func:`bigembed.maps.tsne.compiled.step` is given in an iteration."""
+        """Return what :func:`bigembed.maps.tsne.compiled.step` is given in an iteration."""
         early = iteration < self.early_exaggeration_iter
         exaggeration = self.early_exaggeration if early else self.exaggeration
         return np.array(
@@ -103,13 +103,13 @@ def charge_block(b: int, points: Array, spacing: float, blocks: int = 1) -> tupl
 
 def charges_of(points: Array, box: Array, spacing: float, blocks: int) -> Array:
     """Return the charges of points; idle threads take parts of them where the blocks are fewer than the threads."""
-    from bigembed.maps.tsne.compiled import spread  # imports numba: only here
+    from bigembed.maps.tsne.compiled import spread_charges  # imports numba: only here
 
     lattice = Lattice.covering(box, spacing)
 
     def charge(part: Array) -> Array:
         nodes = lattice.nodes()
-        spread(part, (0,) * part.shape[1], spacing, np.array(lattice.low), nodes)
+        spread_charges(part, (0,) * part.shape[1], spacing, np.array(lattice.low), nodes)
         return nodes
 
     parts = np.array_split(points, max(1, idle_threads() // blocks))

@@ -55,11 +55,11 @@ class Lattice:
         return cls(spacing, (starts[0], starts[1], starts[2]), (shape[0], shape[1], shape[2]))
 
     def nodes(self) -> Array:
-        """No charge on any node, int64."""
+        """Return nodes without charges, int64."""
         return np.zeros(self.shape, np.int64)
 
     def inside(self, other: Lattice) -> tuple[slice, ...]:
-        """Where the nodes of this one are among those of another one that holds them."""
+        """Return where the nodes of this one are among those of another one that holds them."""
         gaps = [mine - its for mine, its in zip(self.low, other.low, strict=True)]
         return tuple(slice(gap, gap + size) for gap, size in zip(gaps, self.shape, strict=True))
 
@@ -77,22 +77,22 @@ def spacing_for(box: Array, dof: float) -> float:
 
 
 def lattice_bytes(n: int, m: int) -> tuple[int, int]:
-    """What a process keeps of the lattice of a map of n rows, and what it holds on top while it transforms it."""
+    """Return the bytes that a process keeps of the lattice of a map of n rows, and those that a transform adds."""
     side = min(MOST_NODES[m], int(64 + 8 * n ** (1 / min(m, 2)))) + 2 * STEP
     doubled = (2 * side + RINGING) ** m
     return 4 * (m + 1) * doubled, 36 * doubled + 8 * (m + 1) * side**m
 
 
 def field_of(charges: Array, lattice: Lattice, dof: float, threads: int = 1) -> tuple[Array, float]:
-    """Σ_j w^{1+1/ν} (y − y_j) at the nodes, (s_0, s_1, s_2, m), and Z = Σ_{i≠j} w_ij, of charges (s_0, s_1, s_2).
+    """Return Σ_j w^{1+1/ν} (y − y_j) at nodes, (s_0, s_1, s_2, m), and Z = Σ_{i≠j} w_ij, of charges (s_0, s_1, s_2).
 
     What splines make of w_ii = 1 is taken off as it is on average over all places between nodes. ``threads`` work on
     the transforms, with the same result for any number of them.
     """
     sides, potential, own, forces = spectra(lattice.shape, lattice.spacing, dof, threads)
     axes = tuple(range(3 - len(forces), 3))
-    spread = fft.rfftn(charges.reshape(charges.shape[axes[0] :]), sides, workers=threads)
-    squares = spread.real**2 + spread.imag**2
+    spectrum = fft.rfftn(charges.reshape(charges.shape[axes[0] :]), sides, workers=threads)
+    squares = spectrum.real**2 + spectrum.imag**2
     last = squares.shape[-1]
     twice = np.full(last, 2.0)
     twice[0] = 1.0
@@ -102,7 +102,7 @@ def field_of(charges: Array, lattice: Lattice, dof: float, threads: int = 1) -> 
     inner = tuple(slice(0, size) for size in lattice.shape[axes[0] :])
     out = np.empty((*lattice.shape, len(forces)))
     for c, force in enumerate(forces):
-        out[..., c] = fft.irfftn(spread * (1j * force), sides, workers=threads)[inner].reshape(lattice.shape)
+        out[..., c] = fft.irfftn(spectrum * (1j * force), sides, workers=threads)[inner].reshape(lattice.shape)
     return out, total
 
 
@@ -110,7 +110,7 @@ def field_of(charges: Array, lattice: Lattice, dof: float, threads: int = 1) -> 
 def spectra(
     shape: tuple[int, int, int], spacing: float, dof: float, threads: int = 1
 ) -> tuple[tuple[int, ...], Array, float, tuple[Array, ...]]:
-    """Sides of the transforms, the spectrum of w over the splines' (real), its mean w_ii, those of the forces
+    """Return sides of the transforms, the spectrum of w over the splines' (real), its mean w_ii, those of the forces
     (imaginary)."""
     used = [size for size in shape if size > 1]
     sides = tuple(fft.next_fast_len(2 * size + RINGING, real=True) for size in used)
@@ -135,7 +135,7 @@ def spectra(
 
 
 def _product(parts: list[Array]) -> Array:
-    """Π over the axes of a function of each."""
+    """Return the product over the axes of a function of each."""
     out = np.ones(())
     for axis, part in enumerate(parts):
         out = out * part.reshape([-1 if a == axis else 1 for a in range(len(parts))])

@@ -97,7 +97,7 @@ def charge_map_block(b: int, points: str, spacing: float) -> tuple[tuple[Array],
 
 
 def write_field(*, space: StoredSpace, boxes: list[Array], lattice: Lattice, dof: float, out: str) -> float:
-    """Write the field of the map; its Z."""
+    """Write the field of the map, and return its Z."""
     total = join_charges("charges", "field", space=space, boxes=boxes, lattice=lattice, dof=dof)
     write_array(out, space.read("field", 0))
     return total
@@ -107,7 +107,7 @@ def write_field(*, space: StoredSpace, boxes: list[Array], lattice: Lattice, dof
 
 
 def neighbors_for(perplexity: float, n: int) -> int:
-    """How many neighbors the affinities of a perplexity are taken over: 3·perplexity, of n − 1 others.
+    """Return how many neighbors the affinities of a perplexity are taken over: 3·perplexity, of n − 1 others.
 
     >>> neighbors_for(30, 1000), neighbors_for(30, 50)
     (90, 49)
@@ -116,7 +116,7 @@ def neighbors_for(perplexity: float, n: int) -> int:
 
 
 def perplexity_of(asked: float, neighbors: int) -> float:
-    """The largest perplexity that this number of neighbors allows: a third of it.
+    """Return the largest perplexity that this number of neighbors allows: a third of it.
 
     >>> perplexity_of(30.0, 90), perplexity_of(30.0, 60)
     (30.0, 20.0)
@@ -132,7 +132,7 @@ def force_stages(
     in_memory: bool | None,
     seed: int,
 ) -> list[Stage]:
-    """Affinities, the start, the descent, coordinates, and how far to trust them."""
+    """Return the stages: affinities, the start, the descent, coordinates, and how far to trust them."""
     m, (k, edges) = asked.n_components, planned_edges(graph)
     affinities = Affinities(perplexity_of(perplexity, k), graph.n)
     return [

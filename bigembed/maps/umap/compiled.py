@@ -31,7 +31,7 @@ LEAST = 1e-3
 
 @njit(cache=True, nogil=True)
 def bandwidth(distances: Array, count: int, k: int, connectivity: float) -> tuple[float, float]:
-    """ρ and σ of a row from the first ``count`` of its distances, which are put in ascending order.
+    """Return ρ and σ of a row from the first ``count`` of its distances, which are put in ascending order.
 
     ``connectivity``: ρ is the distance to the neighbor of this number, between two of them in between. Where too few
     neighbors are listed for any σ it is infinite, and all memberships are 1.
@@ -68,7 +68,7 @@ def bandwidth(distances: Array, count: int, k: int, connectivity: float) -> tupl
 
 @njit(cache=True, nogil=True)
 def membership(distance: float, rho: float, sigma: float) -> float:
-    """a of a row at this distance."""
+    """Return the membership a of a row at this distance."""
     return math.exp(-max(0.0, distance - rho) / sigma)
 
 
@@ -76,7 +76,7 @@ def membership(distance: float, rho: float, sigma: float) -> float:
 def calibrate(
     indptr: Array, indices: Array, squared: Array, ids: Array, reach: Array, last: Array, k: int, connectivity: float
 ) -> Array:
-    """(ρ² and id of the k-th neighbor, ρ, σ) of each row of a block of squared distances, (rows, 4)."""
+    """Return (ρ² and id of the k-th neighbor, ρ, σ) of each row of a block of squared distances, (rows, 4)."""
     rows = indptr.shape[0] - 1
     out = np.empty((rows, SCALE))
     widest = 0
@@ -97,7 +97,7 @@ def calibrate(
 
 @njit(cache=True, nogil=True)
 def union(indptr: Array, indices: Array, squared: Array, ids: Array, scales: Array, mix: float) -> Array:
-    """w_ij of the edges of a block, float32: of union and intersection ``mix`` and 1 − ``mix``.
+    """Return w_ij of the edges of a block, float32: of union and intersection ``mix`` and 1 − ``mix``.
 
     ``scales`` of its rows, then of its halo.
     """
@@ -141,7 +141,7 @@ GOLDEN = 0x9E3779B97F4A7C15
 
 @njit(cache=True, nogil=True, inline="always")
 def number_of(state: Any) -> Any:
-    """A random number of 64 bits for a state of 64 bits (Steele et al. 2014, SplitMix64)."""
+    """Return a random number of 64 bits for a state of 64 bits (Steele et al. 2014, SplitMix64)."""
     z = uint64(state)
     z = (z ^ (z >> uint64(30))) * uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> uint64(27))) * uint64(0x94D049BB133111EB)
@@ -150,13 +150,13 @@ def number_of(state: Any) -> Any:
 
 @njit(cache=True, nogil=True, inline="always")
 def drawn(state: Any, rows: int) -> int:
-    """A row of the pool, of fewer than 2³² rows."""
+    """Return a row of the pool, of fewer than 2³² rows."""
     return int(((number_of(state) >> uint64(32)) * uint64(rows)) >> uint64(32))
 
 
 @njit(cache=True, nogil=True, inline="always")
 def squared_distance(one: Array, other: Array) -> float:
-    """‖y − z‖²."""
+    """Return ‖y − z‖²."""
     total = 0.0
     for k in range(one.shape[0]):
         total += (one[k] - other[k]) ** 2
@@ -181,7 +181,7 @@ def attract(out: Array, one: Array, other: Array, a: float, b: float) -> None:
 
 @njit(cache=True, nogil=True, inline="always")
 def repel(out: Array, one: Array, pool: Array, state: Any, count: int, a: float, b: float, strength: float) -> Any:
-    """Add the repulsion of ``count`` rows of the pool; the state after them. A row at the same place does nothing."""
+    """Add the repulsion of ``count`` rows of the pool, none of rows at the same place, and return the next state."""
     for _ in range(count):
         state = uint64(state) + uint64(GOLDEN)
         other = pool[drawn(state, pool.shape[0])]
@@ -193,13 +193,13 @@ def repel(out: Array, one: Array, pool: Array, state: Any, count: int, a: float,
 
 @njit(cache=True, nogil=True, inline="always")
 def has_turn(epoch: int, share: float) -> bool:
-    """Whether an edge that takes part in this share of the epochs does so in this one."""
+    """Say whether an edge that takes part in this share of the epochs does so in this one."""
     return math.floor((epoch + 1) * share) > math.floor(epoch * share)
 
 
 @njit(cache=True, nogil=True, inline="always")
 def advance(point: Array, force: Array, turns: float, rate: float, out: Array) -> None:
-    """One step along the forces of an epoch, over ``turns``: how many edges take part in one, on average."""
+    """Make one step along the forces of an epoch, over ``turns``: how many edges take part in one, on average."""
     for k in range(point.shape[0]):
         out[k] = point[k] + rate * force[k] / max(1.0, turns)
 
@@ -209,7 +209,7 @@ def step(
     first: int, last: int, at: int, number: int, indptr: Array, columns: Array, weights: Array, points: Array,
     pool: Array, key: int, options: Array, out: Array,
 ) -> None:  # fmt: skip
-    """One epoch of the rows ``first:last`` of a block whose row 0 is ``points[at]``, and row ``number`` of all.
+    """Make one epoch of the rows ``first:last`` of a block whose row 0 is ``points[at]``, and row ``number`` of all.
 
     ``options``: a, b, strength of repulsion, rows drawn for an edge, largest weight, epoch, learning rate. ``key``: of
     the epoch's random numbers.
@@ -236,7 +236,7 @@ def cross_entropy(
     first: int, last: int, at: int, number: int, indptr: Array, columns: Array, weights: Array, points: Array,
     pool: Array, key: int, options: Array,
 ) -> int:  # fmt: skip
-    """What the steps lower, of some rows, in units of 1/:data:`UNIT`; each row is rounded by itself.
+    """Return what the steps lower, of some rows, in units of 1/:data:`UNIT`; each row is rounded by itself.
 
     −Σ_ij w_ij (log φ_ij + γ·draws·mean_k log(1 − φ_ik)), φ = 1/(1 + a r^{2b}), k over :data:`DRAWN` rows of the pool.
     """
@@ -258,7 +258,7 @@ def cross_entropy(
 
 
 # ------------------------------------------------------------------------------------------------- sampled placing
-# Compiled placing of new rows on a map by sampled edges and rows.
+# Compiled places of new rows on a map by sampled edges and rows.
 
 
 @njit(cache=True, nogil=True)
@@ -266,7 +266,7 @@ def place(
     indptr: Array, squared: Array, points: Array, most: int, k: int, connectivity: float, pool: Array, keys: Array,
     options: Array, rate: float,
 ) -> Array:  # fmt: skip
-    """Coordinates of new rows from their edges: ``squared`` distances, by number of row, and ``points`` of the map.
+    """Return coordinates of new rows by their edges: ``squared`` distances by number of row, ``points`` of the map.
 
     A row starts at the mean of its ``most`` nearest rows by its memberships, and makes the epochs of ``keys`` as a
     fitted row does (``options`` of :func:`step`), the learning rate falling from ``rate`` to

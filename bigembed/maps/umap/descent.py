@@ -66,22 +66,22 @@ class SamplingOptions:
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> Self:
-        """What was asked of a descent with these parameters."""
+        """Return what was asked of a descent with these parameters."""
         return cls(**{name: value for name, value in parameters.items() if name in cls.__dataclass_fields__})
 
     def at(self, epoch: int, largest: float) -> Array:
-        """What :func:`bigembed.maps.umap.compiled.step` is given in an epoch: the learning rate falls to 0."""
+        """Return what :func:`bigembed.maps.umap.compiled.step` is given in an epoch: the learning rate falls to 0."""
         rate = self.learning_rate * (1.0 - epoch / self.n_epochs)
         strength, draws = self.repulsion_strength, self.negative_sample_rate
         return np.array([self.a, self.b, strength, draws, largest, epoch, rate])
 
     def key(self, epoch: int) -> int:
-        """What the random numbers of the rows follow from in an epoch: 63 bits."""
+        """Return what the random numbers of the rows follow from in an epoch: 63 bits."""
         return int(np.random.SeedSequence([self.seed, STREAM, epoch]).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 def epochs_for(asked: int | None, n: int) -> int:
-    """Epochs of n rows, as umap-learn has it.
+    """Return the epochs of n rows, as umap-learn has it.
 
     >>> epochs_for(None, 10_000), epochs_for(None, 10_001), epochs_for(30, 5)
     (500, 200, 30)
@@ -93,10 +93,10 @@ POOL = 1 << 16
 """Rows of a pool, about: what fits into a processor's cache, and differs in every epoch."""
 
 
-def chosen(b: int, rows: Sequence[int], seed: int, epoch: int) -> Array | slice:
-    """The rows of block b in the pool of an epoch; ``rows`` are the rows of each block.
+def rows_in_pool(b: int, rows: Sequence[int], seed: int, epoch: int) -> Array | slice:
+    """Return the rows of block b in the pool of an epoch; ``rows`` are the rows of each block.
 
-    >>> chosen(0, [3, 4], 0, 0), len(chosen(1, [30_000, 101_072], 0, 0))
+    >>> rows_in_pool(0, [3, 4], 0, 0), len(rows_in_pool(1, [30_000, 101_072], 0, 0))
     (slice(None, None, None), 50536)
     """
     n = sum(rows)
@@ -114,7 +114,7 @@ REACH = 3.0
 
 @lru_cache(maxsize=64)
 def curve(min_dist: float, spread: float) -> tuple[float, float]:
-    """a and b, so that 1/(1 + a r^{2b}) is nearest to 1 for r < min_dist and exp(−(r − min_dist)/spread) beyond.
+    """Return a and b, so that 1/(1 + a r^{2b}) is nearest to 1 for r < min_dist and exp(−(r − min_dist)/spread) beyond.
 
     Least squares over 300 distances up to 3·spread, as umap-learn has it (McInnes et al. 2018, Definition 11).
 
@@ -143,7 +143,7 @@ def begin_block(b: int, start: str) -> tuple[tuple[Array], None]:
 
 def share_block(b: int, points: Array, rows: tuple[int, ...], seed: int, epoch: int) -> tuple[tuple[Array], None]:
     """Return the points of a block that may be drawn in an epoch."""
-    return (points[chosen(b, rows, seed, epoch)],), None
+    return (points[rows_in_pool(b, rows, seed, epoch)],), None
 
 
 def join_shares(shares: str, pool: str, *, space: VectorSpace) -> None:
@@ -161,7 +161,7 @@ def move_block(
     moved = np.empty_like(points)
     read = _read_by_kernels(b, points, halo, weights, space, pool)
     run_by_rows(step, len(points), *read, asked.key(epoch), asked.at(epoch, largest), moved)
-    return (moved, moved[chosen(b, weights.rows, asked.seed, epoch + 1)]), None
+    return (moved, moved[rows_in_pool(b, weights.rows, asked.seed, epoch + 1)]), None
 
 
 def cross_entropy_block(

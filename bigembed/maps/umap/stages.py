@@ -12,7 +12,7 @@ from bigembed.maps.coordinates import write_map
 from bigembed.maps.graph_judgement import map_judgement_stages
 from bigembed.maps.map_stages import EdgeWeights, coordinates_stage, planned_edges, start_stages, weights_stage
 from bigembed.maps.start import Scale
-from bigembed.maps.umap.descent import POOL, SamplingOptions, chosen, sampled_descent_stage
+from bigembed.maps.umap.descent import POOL, SamplingOptions, rows_in_pool, sampled_descent_stage
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, map_blocks
 from bigembed.stages.cost import ArraySpec
@@ -84,7 +84,7 @@ def run_coordinates(context: Context, graph: GraphShape, m: int, seed: int, n_ep
 
 def write_pool(*, points: str, out: str, rows: tuple[int, ...], seed: int, epoch: int) -> None:
     """Write the rows of the map that may be drawn."""
-    shares = [read_array(f"{points}/{b}")[chosen(b, rows, seed, epoch)] for b in range(len(rows))]
+    shares = [read_array(f"{points}/{b}")[rows_in_pool(b, rows, seed, epoch)] for b in range(len(rows))]
     write_array(out, np.concatenate(shares))
 
 
@@ -102,7 +102,7 @@ def sampling_stages(
     start: str | RowSource,
     in_memory: bool | None,
 ) -> list[Stage]:
-    """Weights, the start, the descent, coordinates, and how far to trust them."""
+    """Return the stages: weights, the start, the descent, coordinates, and how far to trust them."""
     m, seed, edges = asked.n_components, asked.seed, planned_edges(graph)[1]
     if start in ("auto", "spectral"):
         start = "pca" if not graph.rowless and graph.n <= m else "spectral"  # (fewer eigenvectors than coordinates)

@@ -21,7 +21,7 @@ import bigembed as be
 from bigembed.errors import DegenerateWarning, InputError, InputTypeError, LocalizedWarning, MapWarning
 from bigembed.maps import descent
 from bigembed.maps.coordinates import box_of
-from bigembed.maps.tsne.compiled import UNIT, field_at, precision, spread
+from bigembed.maps.tsne.compiled import UNIT, field_at, precision, spread_charges
 from bigembed.maps.tsne.field import STEP, Lattice, field_of, spacing_for
 from bigembed.maps.umap import descent as options
 from bigembed.maps.umap.compiled import bandwidth, has_turn, number_of, step
@@ -362,7 +362,7 @@ def on_lattice(points: np.ndarray, dof: float) -> tuple[np.ndarray, float]:
     low, high = points.min(axis=0), points.max(axis=0)
     lattice = Lattice.covering(np.stack([low, high]), spacing_for(np.stack([low, high]), dof), STEP)
     nodes, first, axes = lattice.nodes(), np.array(lattice.low), (0,) * points.shape[1]
-    spread(points, axes, lattice.spacing, first, nodes)
+    spread_charges(points, axes, lattice.spacing, first, nodes)
     field, total = field_of(nodes / UNIT, lattice, dof)
     out, stencil, at = np.empty_like(points), np.ones((3, 4)), np.zeros(3, np.int64)
     for i, point in enumerate(points):
@@ -400,11 +400,11 @@ class TestField:
         points = np.random.default_rng(0).normal(size=(500, 2)) * 3
         whole = Lattice.covering(box_of(points), 0.25, STEP)
         once, parts = whole.nodes(), whole.nodes()
-        spread(points, (0, 0), 0.25, np.array(whole.low), once)
+        spread_charges(points, (0, 0), 0.25, np.array(whole.low), once)
         for part in np.array_split(points[::-1], 7):
             lattice = Lattice.covering(box_of(part), 0.25)
             nodes = lattice.nodes()
-            spread(part, (0, 0), 0.25, np.array(lattice.low), nodes)
+            spread_charges(part, (0, 0), 0.25, np.array(lattice.low), nodes)
             parts[lattice.inside(whole)] += nodes
         assert (once == parts).all()
         assert once.sum() == pytest.approx(500 * UNIT, rel=1e-9)
