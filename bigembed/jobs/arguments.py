@@ -187,7 +187,7 @@ class Watching:
 
     def options(self, console: Any, performance: Path | None = None) -> Any:
         """Options of a start, which prints to the console."""
-        from bigembed.jobs.units import parse_deadline
+        from bigembed.jobs.formatting import parse_deadline
         from bigembed.jobs.watching.reporter import RunOptions
 
         until = parse_deadline(self.deadline) if self.deadline else None

@@ -11,13 +11,12 @@ from bigembed.errors import InputError, MissingPathError, StaleError, StaleWarni
 from bigembed.estimator.scikit_learn import coordinate_names
 from bigembed.jobs.identity import STAGE as IDS
 from bigembed.jobs.record import ELSEWHERE, kind_of, made_here, read_record, require_recorded
-from bigembed.jobs.report.summary import RunSummary
+from bigembed.jobs.report.summary import RunSummary, rows_of_stage
 from bigembed.maps.registry import REGISTRY, method
 from bigembed.rows.formats.anndata import is_anndata, write_obsm
 from bigembed.rows.formats.copying import aligned_of, require_length, vector_source
 from bigembed.rows.formats.tables import ID, Table, write_table
-from bigembed.rows.opening import open_zarr
-from bigembed.rows.source import MarkedRows, RowSource
+from bigembed.rows.source import RowSource
 from bigembed.stages.runs import Run
 from bigembed.steps.missing import kept_of
 from bigembed.store import attributes, locks, manifests, paths
@@ -93,19 +92,19 @@ def _of_run(root: paths.AnyPath) -> Table:
         raise StaleError(f"{root}: {explanation(PLACE[0], why)}; run the job again to its end")
     if PLACE[0] not in run.published():
         raise InputError(f"{root}: its coordinates are not there yet; run the job again to its end")
-    coordinates = _source(run, *PLACE)
+    coordinates = rows_of_stage(run, *PLACE)
     aligned: dict[str, RowSource] = {}
     kept = kept_of(run)
     if run.has(IDS):
         require_recorded(root, IDS)
-        ids = _source(run, IDS, IDS)
+        ids = rows_of_stage(run, IDS, IDS)
         aligned[ID] = ids if kept is None else kept.of(ids)
     if kept is not None:
         aligned[ROW] = kept
     if paths.at(run.path(PLACE[0], "labels")).exists():
-        aligned[COMPONENT] = _source(run, PLACE[0], "labels")
+        aligned[COMPONENT] = rows_of_stage(run, PLACE[0], "labels")
     if run.has(CLUSTERS):
-        aligned[CLUSTER] = _source(run, CLUSTERS, "labels")
+        aligned[CLUSTER] = rows_of_stage(run, CLUSTERS, "labels")
     if not (mine := made_here(root, record)):
         warnings.warn(
             f"{root}: {ELSEWHERE}, so the columns have no names of a method. Run the job again to make it anew",
@@ -132,9 +131,3 @@ def _eigenvalues(root: paths.AnyPath) -> list[Any] | None:
     contents = RunSummary.read(root)
     found = [contents.fitted(name) for name in ("eigenvalues_", "explained_variance_")]
     return next((np.asarray(values).tolist() for values in found if values is not None), None)
-
-
-def _source(run: Run, stage: str, name: str) -> RowSource:
-    """An array of a run, which must be the one that is published as long as it is read."""
-    array = open_zarr(path := run.path(stage, name))
-    return MarkedRows(tuple(map(int, array.shape)), np.dtype(array.dtype), path=path, marks=run.marks())

@@ -85,20 +85,20 @@ def extend(
         require_apart(model, out, results)
         if results is not None:
             check_table(results)
-        if not _left(out):
-            _refuse(out, results)
+        if not _key_left(out):
+            _refuse_existing(out, results)
         fitted = load(model, functions)
         rows = _rows(fitted, new, out, choice, aligned)
         asked = key_of_extension(fitted, rows, results)
-        if not (published(out) and _left(out) == asked):
-            _refuse(out, results)
+        if not (published(out) and _key_left(out) == asked):
+            _refuse_existing(out, results)
         kind, prepared = choose(table, rows.shape, rows.nbytes), None
         if KINDS[kind].planned:
             prepared = prepare_extension(fitted, rows, new, out, table)
             prepared.plan.refuse()
         make = partial(prepare_extension, fitted, rows, new, out, table)
         with (
-            _held(out, results, asked) as (owner, placed),
+            _hold_output(out, results, asked) as (owner, placed),
             command.reported(owner, status_path(out)) as reporter,
             working(table, kind, reporter, lambda place: prepared or make(place)) as (place, ours),
         ):
@@ -113,7 +113,7 @@ def extend(
             if results is not None:
                 with reporter.stage("table"):
                     export(out, results, overwrite=True)
-            _tidy(rows, out)
+            _remove_leftovers(rows, out)
     assert reporter.plan is not None
     return {
         "model": str(model),
@@ -162,14 +162,14 @@ def status_path(out: PathLike) -> AnyPath:
 
 
 @contextmanager
-def _held(out: PathLike, results: PathLike | None, asked: str) -> Iterator[tuple[Owner, bool]]:
+def _hold_output(out: PathLike, results: PathLike | None, asked: str) -> Iterator[tuple[Owner, bool]]:
     """Hold what the extension writes aside, and leave nothing of it if somebody else has finished it meanwhile.
 
     Also whether this very extension, killed before, has put its coordinates in their place.
     """
     aside = aside_of(out)
     with keeping(Run(aside)) as lock:
-        placed = _left(out) == asked and moved(out)
+        placed = _key_left(out) == asked and moved(out)
         if published(out) and not placed:
             remove(aside)
             refuse_existing(out)
@@ -178,7 +178,7 @@ def _held(out: PathLike, results: PathLike | None, asked: str) -> Iterator[tuple
             yield lock.owner, placed
 
 
-def _left(out: PathLike) -> str | None:
+def _key_left(out: PathLike) -> str | None:
     """What the extension was of that has left something aside."""
     record = aside_of(out) / ASKED
     with suppress(DamagedError):
@@ -186,18 +186,18 @@ def _left(out: PathLike) -> str | None:
     return None
 
 
-def _refuse(out: PathLike, results: PathLike | None) -> None:
+def _refuse_existing(out: PathLike, results: PathLike | None) -> None:
     """ExistingOutputError where the coordinates, or the table, are there."""
     require_array_name(out)
     aside = aside_of(out)
-    if published(out) and aside.is_dir() and _left(out) is None and holder(aside) is None:
+    if published(out) and aside.is_dir() and _key_left(out) is None and holder(aside) is None:
         remove(aside)  # of a call that was killed while it did so
     refuse_existing(out)
     if results is not None:
         refuse_existing(results)
 
 
-def _tidy(rows: Input, out: PathLike) -> None:
+def _remove_leftovers(rows: Input, out: PathLike) -> None:
     """Remove what has served: a copy of the rows; then what lies aside, the record of it last."""
     if rows.about:
         retire(rows.path)

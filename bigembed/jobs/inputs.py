@@ -14,7 +14,7 @@ import numpy as np
 from bigembed.datasets import Dataset, dataset
 from bigembed.errors import ExistingOutputError, InputError
 from bigembed.estimator.protocol import takes_sparse
-from bigembed.jobs.job import JobSpec
+from bigembed.jobs.job import GRAPH, JobSpec
 from bigembed.jobs.parameters import methods_of, points_of
 from bigembed.jobs.spec import needed_aligned, placed
 from bigembed.rows.derived import PlannedRows
@@ -40,27 +40,30 @@ LOADING = {"digits": 160 << 20, "mnist": 256 << 20, "coil20": 48 << 20}
 
 @dataclass(frozen=True)
 class DatasetReader:
-    """A data set, read as a format; what is known of its rows are its vectors."""
+    """A data set, read as a format; what is known of its rows are its vectors, each read in the same way."""
 
     dataset: Dataset
+    known: str | None = None
+    """The name of the vector that it reads; None of the rows."""
     grain: int = 1
     row_ids: None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.dataset.shape
+        return self.dataset.shape if self.known is None else self.dataset.shape[:1]
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return np.dtype(self.dataset.dtype)
+        made = self.dataset
+        return np.dtype(made.dtype) if self.known is None else made.truth(0, 1)[self.known].dtype
 
     @property
     def names(self) -> Mapping[str, str]:
         return {name: str(values.dtype) for name, values in self.dataset.truth(0, 1).items() if values.ndim == 1}
 
-    def vector(self, name: str) -> TruthReader:
+    def vector(self, name: str) -> DatasetReader:
         """What is known of the rows under this name."""
-        return TruthReader(self.dataset, name)
+        return replace(self, known=name)
 
     @property
     def about(self) -> dict[str, Any]:
@@ -70,27 +73,8 @@ class DatasetReader:
         return about | {"parameters": dict(made.parameters)}
 
     def stream(self, start: int, stop: int) -> Iterator[Array]:
-        yield self.dataset.rows(start, stop)
-
-
-@dataclass(frozen=True)
-class TruthReader:
-    """What is known of the rows of a data set."""
-
-    dataset: Dataset
-    name: str
-    grain: int = 1
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.dataset.shape[:1]
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.dataset.truth(0, 1)[self.name].dtype
-
-    def stream(self, start: int, stop: int) -> Iterator[Array]:
-        yield self.dataset.truth(start, stop)[self.name]
+        made = self.dataset
+        yield made.rows(start, stop) if self.known is None else made.truth(start, stop)[self.known]
 
 
 # ---------------------------------------------------------------------------------------------------------- copied
@@ -241,8 +225,7 @@ def unwritten(reader: Reader, path: AnyPath, choice: Choice | None = None) -> Ro
 def find_input(job: JobSpec) -> Input:
     """The input of a job. Nothing is written yet. Formats without quick access by rows will be copied."""
     written = job.output
-    outputs = job.output_path, written.table, written.picture, written.model, written.report
-    require_apart(job.input_path, *outputs)
+    require_apart(job.input_path, job.output_path, written.table, written.picture, written.model, written.report)
     if written.scratch is not None:  # (which may hold the input beside what is left there)
         require_apart(job.input_path, at(written.scratch) / "exchange")
     if job.input.graph is not None:
@@ -269,17 +252,9 @@ def find_input(job: JobSpec) -> Input:
 def find_graph(job: JobSpec) -> tuple[Input, GraphSource]:
     """The graph of a job, which is read where it lies."""
     asked, choice = job.input, job.choice
-    found = open_graph(
-        job.input_path,
-        values=asked.graph,
-        distances=asked.distances,
-        columns=choice.columns or None,
-        array=choice.array[0] if choice.array else None,
-        nodes=asked.nodes,
-        symmetrize=asked.symmetrize,
-        duplicates=asked.duplicates,
-        squared=asked.squared,
-    )
+    same = {name: getattr(asked, name) for name in GRAPH if name != "graph"}
+    array = choice.array[0] if choice.array else None
+    found = open_graph(job.input_path, values=asked.graph, columns=choice.columns or None, array=array, **same)
     return Input(job.input_path, found), found
 
 
@@ -318,8 +293,7 @@ def refuse_unreadable(reader: Reader) -> None:
     """
     read = 0
     for piece in copying.rows_of_reader(reader, 0, min(reader.shape[0], FIRST_ROWS)):
-        read += piece.nbytes
-        if read >= FIRST_BYTES:
+        if (read := read + piece.nbytes) >= FIRST_BYTES:
             return
 
 
@@ -402,8 +376,8 @@ def _existing(todo: Input) -> Input:
     if replaceable:
         return todo
     raise ExistingOutputError(
-        f"{todo.path}: exists and holds {_told(found)}; the job would write {_told(about)} there. Nothing was changed; "
-        "move it away, or choose another path"
+        f"{todo.path}: exists and holds {_words(found)}; the job would write {_words(about)} there. Nothing was "
+        "changed; move it away, or choose another path"
     )
 
 
@@ -413,7 +387,7 @@ def _made_by_job(found: Any, about: Mapping[str, Any]) -> bool:
     return same and bool({*found} & {"copied", "dataset"})
 
 
-def _told(about: Any) -> str:
+def _words(about: Any) -> str:
     """What rows are, in words."""
     if not isinstance(about, Mapping) or "dataset" not in about:
         return f"rows of {about['copied']}" if isinstance(about, Mapping) and "copied" in about else "something else"

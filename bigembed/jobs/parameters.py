@@ -8,6 +8,7 @@ import math
 import re
 import typing
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -40,11 +41,10 @@ def checked_parameters(
 
     ``table``: of the job file, where they stand.
     """
-    known = dict(inspect.signature(method(name)).parameters)
     problems = []
     if "workdir" in given:
         problems.append(f"[{table}] workdir: a job's stages are kept in [output] path; leave it out")
-    known = {key: parameter for key, parameter in known.items() if key not in AROUND}
+    known = {key: one for key, one in inspect.signature(method(name)).parameters.items() if key not in AROUND}
     try:
         problems += [f"[{table}] {problem}" for problem in allowed_functions(given, functions, ALLOW)[1]]
     except InputError as error:  # (allowed, and cannot be imported)
@@ -63,31 +63,24 @@ def typed_values(
         for key, parameter in known.items()
         if parameter.default is inspect.Parameter.empty and key not in given
     ]
-    hints = _hints(function)
+    own = isinstance(function, type) and "__dataclass_fields__" not in vars(function)
+    hints: dict[str, Any] = {}
+    with suppress(NameError, TypeError):
+        hints = typing.get_type_hints(function.__init__ if own else function)
     typed = {}
     for key in (key for key in given if key in known):
         hint = hints.get(key, Any)
         kinds = typing.get_args(hint)
         value = None if given[key] == "none" and type(None) in kinds and str not in kinds else given[key]
         try:
-            typed[key] = TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(
-                value, strict=True
-            )
+            checked = TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True))
+            typed[key] = checked.validate_python(value, strict=True)
         except ValidationError as error:
             reasons = "; or ".join(dict.fromkeys(reason_of(item) for item in error.errors()))
             problems.append(f"[{table}] {key}: {reasons}")
         except Exception:  # a hint that pydantic cannot check: the method does
             typed[key] = value
     return typed, problems
-
-
-def _hints(function: Any) -> dict[str, Any]:
-    """The annotations of a function, or of the fields of a class, each as the module that declares it means it."""
-    own = isinstance(function, type) and "__dataclass_fields__" not in vars(function)
-    try:
-        return typing.get_type_hints(function.__init__ if own else function)
-    except (NameError, TypeError):
-        return {}
 
 
 def unknown(where: str, given: Iterable[str], known: Iterable[str]) -> list[str]:
@@ -248,10 +241,10 @@ def expanded(table: MethodTable, sweep: SweepTable, functions: Collection[str] =
         problems += wrong
         if point is None:
             continue
-        said = repr((point.method, sorted(point.parameters.items(), key=lambda item: item[0])))
-        if said in points:
-            problems.append(f"[{where}] {point.label}: the same as {points[said].label}; leave one out")
-        points[said] = point
+        key = repr((point.method, sorted(point.parameters.items(), key=lambda item: item[0])))
+        if key in points:
+            problems.append(f"[{where}] {point.label}: the same as {points[key].label}; leave one out")
+        points[key] = point
     return list(points.values()), list(dict.fromkeys(problems))
 
 
@@ -278,8 +271,7 @@ def _axes(sweep: SweepTable) -> dict[str, Any]:
 
 def _asked(sweep: SweepTable) -> Iterator[tuple[str, dict[str, Any]]]:
     """What each point says, and in which table."""
-    axes = _axes(sweep)
-    if axes:
+    if axes := _axes(sweep):
         for values in itertools.product(*axes.values()):
             yield "sweep", dict(zip(axes, values, strict=True))
     for number, own in enumerate(sweep.points or (), 1):
@@ -291,28 +283,19 @@ def _point(
 ) -> tuple[Point | None, list[str]]:
     """A point, or what is wrong with it."""
     name = own.pop("method", table.name)
-    if not isinstance(name, str) or name not in REGISTRY:
-        return None, _unknown_method(where, name)
+    try:
+        method(name if isinstance(name, str) else shown(name))
+    except JobError as error:
+        return None, [f"[{where}] method: {error}"]
     known = inspect.signature(method(name)).parameters
     taken = {key: value for key, value in table.parameters.items() if name == table.name or key in known}
     typed, problems = checked_parameters(name, {**taken, **own}, functions, where)
     words = [name] if several or not own else []
-    label = ", ".join([*words, *(f"{key}={_text(value)}" for key, value in own.items())])
+    values = (f"{key}={value if isinstance(value, str) else shown(value)}" for key, value in own.items())
+    label = ", ".join([*words, *values])
     if not problems:
         try:
             check_parameters(method(name)(**typed))
         except BigembedError as error:
             problems = [f"[{where}] {label}: {error}"]
     return (None if problems else Point(label, name, typed, tuple(own))), problems
-
-
-def _unknown_method(where: str, name: Any) -> list[str]:
-    try:
-        method(name if isinstance(name, str) else shown(name))
-    except JobError as error:
-        return [f"[{where}] method: {error}"]
-    return []
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else shown(value)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from bigembed.errors import DamagedError, DamageWarning, InputError
+from bigembed.errors import BigembedError, DamagedError, DamageWarning, InputError
 from bigembed.estimator.model_files import check_stages, read_description, steps_in
 from bigembed.jobs.inputs import older_source
 from bigembed.jobs.watching.status import known_status, read_status
@@ -103,6 +104,17 @@ def kind_of(path: AnyPath) -> str:
 # The check of one run or saved model against its manifests: digests, completeness, certificate.
 
 
+@contextmanager
+def damage_listed(problems: list[str], *others: type[BigembedError]) -> Iterator[None]:
+    """Add what is damaged to the problems, and ``others``: errors that say that nothing of the kind is there."""
+    try:
+        yield
+    except DamagedError as error:
+        problems.append(str(error))
+    except others as error:
+        problems.append(f"{type(error).__name__}: {error}")
+
+
 def verify_stages(path: AnyPath, deep: bool = True) -> dict[str, Any]:
     """What :func:`bigembed.jobs.verify.verify` returns, for a run or a saved model that exists."""
     kind = "run" if manifests.holds_run(path, "run") and not manifests.check_group(path, "run") else kind_of(path)
@@ -113,18 +125,16 @@ def verify_stages(path: AnyPath, deep: bool = True) -> dict[str, Any]:
     names = run.published()
     there = {}
     for name in names:
-        try:
+        with damage_listed(problems):
             there[name] = found = run.manifest(name)
-        except DamagedError as error:
-            problems.append(str(error))
-            continue
-        problems += manifests.damage(path, found, again=True) if deep else manifests.quick_damage(path, found)
-        unlisted += manifests.unlisted(path, found)
-        stages.append({"name": name, "files": len(found.files), "bytes": sum(size for size, _ in found.files.values())})
+            problems += manifests.damage(path, found, again=True) if deep else manifests.quick_damage(path, found)
+            unlisted += manifests.unlisted(path, found)
+            size = sum(size for size, _ in found.files.values())
+            stages.append({"name": name, "files": len(found.files), "bytes": size})
     problems += [f"{name}: {why}" for name, one in there.items() for why in manifests.changed_inputs(path, one)]
     record: dict[str, Any] = {}
     digest = True
-    try:
+    with damage_listed(problems):
         if kind == "run":
             record = read_record(path)
         else:
@@ -135,12 +145,8 @@ def verify_stages(path: AnyPath, deep: bool = True) -> dict[str, Any]:
                 problems += inside["problems"]
                 unlisted += inside["unlisted"]
                 stages += [{**one, "name": f"{place.name}/{one['name']}"} for one in inside["stages"]]
-    except DamagedError as error:
-        problems.append(str(error))
-    try:
+    with damage_listed(problems):
         read_status(path)
-    except DamagedError as error:
-        problems.append(str(error))
     old = superseded(path)
     missing = [name for name in record.get("keys", {}) if name not in names and name not in old]
     problems += [f"{name}: published before, and gone now" for name in missing]

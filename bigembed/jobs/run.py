@@ -168,7 +168,7 @@ def _begin(prepared: PreparedJob, reporter: Reporter) -> dict[str, Any]:
         "finished": False,
     }
     files.write_json(root / RECORD, files.sealed(record))
-    reporter.status.claimed(record["claimed"])
+    reporter.status.write(claimed=record["claimed"])
     return record
 
 

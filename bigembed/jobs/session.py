@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from bigembed.errors import BigembedError, FullDiskError, needed
@@ -36,7 +37,8 @@ class Session:
             logs.warnings_changed(written.warning),
             status.Status(status_file, owner, self.options.deadline) as standing,
         ):
-            self.metrics.adopt(standing.value["last_success"])
+            if (last := standing.value["last_success"]) is not None:
+                self.metrics.last_success = datetime.fromisoformat(last).timestamp()
             with Reporter(self.options, self.output, standing, written, self.metrics) as reporter:
                 try:
                     yield reporter

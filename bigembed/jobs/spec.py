@@ -45,7 +45,7 @@ def step_tables(given: Any, problems: list[str]) -> tuple[StepTable, ...]:
     if not isinstance(given, list) or not all(isinstance(one, Mapping) for one in given):
         problems.append(f"steps must be a list of tables, each headed [[steps]], not {shown(given)}")
         return ()
-    found = [_step(f"[[steps]] {number}", dict(one), problems) for number, one in enumerate(given, 1)]
+    found = (_step(f"[[steps]] {number}", dict(one), problems) for number, one in enumerate(given, 1))
     steps = tuple(one for one in found if one is not None)
     if sum(one.name == "missing" and one.parameters.get("action", "drop") == "drop" for one in steps) > 1:
         problems.append("[[steps]] missing: rows are left out by one step at the most, as none misses a value after it")
@@ -170,20 +170,20 @@ def parse_job(value: Mapping[str, Any], file: Path, functions: Collection[str] =
 def _table(
     name: str, model: type[Table], given: dict[str, Any], functions: Collection[str], problems: list[str]
 ) -> Table | None:
-    own = {key: given.pop(key) for key in list(given) if key in model.model_fields and key != "parameters"}
+    fields = [key for key in model.model_fields if key != "parameters"]
+    own = {key: given.pop(key) for key in list(given) if key in fields}
     parameters: dict[str, Any] = {}
-    free = "name" if name == "method" else "dataset" if name == "input" else ""
+    named = own.get({"method": "name", "input": "dataset"}.get(name, ""))
     if name == "sweep":
         parameters = given
-    elif free and isinstance(own.get(free), str):
-        parameters = _parameters(name, own[free], given, functions, problems)
+    elif isinstance(named, str):
+        parameters = _parameters(name, named, given, functions, problems)
     else:
-        fields = [key for key in model.model_fields if key != "parameters"]
         problems.extend(unknown(f"[{name}]", given, fields))
     try:
         return model(**own, **({"parameters": parameters} if parameters else {}))
     except ValidationError as error:
-        problems.extend(f"[{name}] {_place(item)}: {reason_of(item)}" for item in error.errors())
+        problems.extend(f"[{name}] {'.'.join(map(str, item['loc']))}: {reason_of(item)}" for item in error.errors())
         return None
 
 
@@ -217,10 +217,11 @@ def _check_places(tables: Mapping[str, Any], methods: Sequence[str], problems: l
             if getattr(source, name)
         ]
     if source is not None and methods:
+        taken = {name for one in methods for name in (method(one).aligned if one in REGISTRY else ALIGNED)}
         problems += [
             f"[input] {name}: {' and '.join(methods)} take{'s' * (len(methods) == 1)} none; leave it out"
             for name in ALIGNED
-            if name != "ids" and getattr(source, name) is not None and not any(name in _aligned(one) for one in methods)
+            if name != "ids" and getattr(source, name) is not None and name not in taken
         ]
         problems += [
             f"[input] {name}: {one} needs them; give the path of an array with one entry a row"
@@ -249,8 +250,8 @@ def _check_places(tables: Mapping[str, Any], methods: Sequence[str], problems: l
 def _graph_problems(source: Any, methods: Sequence[str], steps: bool) -> list[str]:
     """What is wrong with the keys that say how a graph is read."""
     if source.graph is None:
-        said = [name for name in GRAPH if getattr(source, name) not in (None, False, "error")]
-        return [f"[input] {name}: belongs to a graph; say what its values are: graph = 'weights'" for name in said]
+        given = [name for name in GRAPH if getattr(source, name) not in (None, False, "error")]
+        return [f"[input] {name}: belongs to a graph; say what its values are: graph = 'weights'" for name in given]
     problems = [
         f"[input] {name}: a graph has none; leave it out"
         for name in ("rows", "fill_absent", "dataset")
@@ -266,19 +267,10 @@ def _graph_problems(source: Any, methods: Sequence[str], steps: bool) -> list[st
     return problems
 
 
-def _aligned(name: str) -> tuple[str, ...]:
-    taken: tuple[str, ...] = getattr(method(name), "aligned", ()) if name in REGISTRY else ALIGNED
-    return taken
-
-
 def needed_aligned(name: str) -> tuple[str, ...]:
     """The aligned vectors that a method needs."""
     needs: tuple[str, ...] = getattr(method(name), "needs", ()) if name in REGISTRY else ()
     return needs
-
-
-def _place(item: Any) -> str:
-    return ".".join(str(part) for part in item["loc"])
 
 
 def placed(path: str, root: Path) -> Path:
@@ -306,19 +298,15 @@ def _rooted(job: JobSpec, root: Path) -> JobSpec:
         place = located(path)  # (which refuses what only looks like a URL)
         return str(place) if is_url(path) else str(placed(path, root))
 
-    folders = {key: at(value) for key, value in job.input.parameters.items() if key in FOLDERS}
-    source = job.input.model_copy(
-        update={
-            "path": at(job.input.path),
-            "distances": at(job.input.distances),
-            "parameters": {**job.input.parameters, **folders},
-        }
-    )
-    output = job.output.model_copy(
-        update={key: at(getattr(job.output, key)) for key in ("path", "table", "picture", "model", "scratch", "report")}
-    )
-    cluster = job.cluster.model_copy(
-        update={key: at(getattr(job.cluster, key)) for key in ("tls_ca", "tls_cert", "tls_key")}
-        | ({"shared_folder": at(job.cluster.shared_folder or ".")} if job.cluster.manager else {})
-    )
-    return job.model_copy(update={"input": source, "output": output, "cluster": cluster})
+    def changed(table: Any, *keys: str, **more: Any) -> Any:
+        return table.model_copy(update={key: at(getattr(table, key)) for key in keys} | more)
+
+    given, cluster = job.input.parameters, job.cluster
+    folders = {key: at(value) for key, value in given.items() if key in FOLDERS}
+    shared = {"shared_folder": at(cluster.shared_folder or ".")} if cluster.manager else {}
+    tables = {
+        "input": changed(job.input, "path", "distances", parameters={**given, **folders}),
+        "output": changed(job.output, "path", "table", "picture", "model", "scratch", "report"),
+        "cluster": changed(cluster, "tls_ca", "tls_cert", "tls_key", **shared),
+    }
+    return job.model_copy(update=tables)

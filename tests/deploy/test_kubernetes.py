@@ -9,9 +9,9 @@ import subprocess
 import pytest
 import yaml
 
+from bigembed.jobs.formatting import parse_deadline
 from bigembed.jobs.places.cluster_table import parse_bytes
 from bigembed.jobs.spec import read_job
-from bigembed.jobs.units import parse_deadline
 from bigembed.jobs.watching.status import STATUS
 from tests.deploy.manifests import FOLDER, KINDS, built, jobs, pods, words
 from tests.deploy.processes import DEPLOY, command, run, started
@@ -136,7 +136,7 @@ def test_the_shell_code_of_the_audit(tmp_path):
 
 @pytest.mark.parametrize("kind", ["growing", "cluster"])
 def test_exit_statuses_and_times(kind):
-    refused = sorted({status for _, status in STATUS} - {4, 5})
+    refused = sorted({*STATUS} - {4, 5})
     assert refused == [2, 3, 6]
     for name, job in jobs(kind):
         ignored, failed, counted = job["podFailurePolicy"]["rules"]

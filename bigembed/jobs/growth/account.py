@@ -88,7 +88,7 @@ def snapshot(path: PathLike) -> Snapshot:
     return Snapshot(str(path), (int(shape[0]), int(shape[1])), dtype, tuple(units))
 
 
-def head(there: Snapshot, n: int) -> Snapshot:
+def first_rows(there: Snapshot, n: int) -> Snapshot:
     """The first rows of what is there."""
     units = tuple(replace(unit, stop=min(unit.stop, n)) for unit in there.units if unit.start < n)
     return replace(there, shape=(n, there.shape[1]), units=units)
@@ -99,7 +99,7 @@ def new_ledger(there: Snapshot) -> Ledger:
     return Ledger(there.path, there.shape[1], str(there.dtype))
 
 
-def suspects(ledger: Ledger, there: Snapshot, verify: bool = False) -> list[Entry]:
+def doubted_entries(ledger: Ledger, there: Snapshot, verify: bool = False) -> list[Entry]:
     """The entries whose files do not have the size and time of the last look; with ``verify`` all of them."""
     stamps = {(unit.start, unit.name): unit.stamp for unit in there.units}
     return [entry for entry in ledger.entries if verify or stamps.get((entry.start, entry.name)) != entry.stamp]
@@ -112,9 +112,8 @@ def check(ledger: Ledger, there: Snapshot, verify: bool = False) -> Ledger:
     """
     if wrong := _wrong_frame(ledger, there):
         raise ChangedInputError(f"{there.path}: {wrong}")
-    doubted = suspects(ledger, there, verify)
-    tasks = [(there.path, entry.start, entry.stop) for entry in doubted]
-    found = map_blocks(rows_digest, tasks, label="check rows") if tasks else []
+    doubted = doubted_entries(ledger, there, verify)
+    found = _digests(there, doubted, "check rows")
     changed = [entry for entry, digest in zip(doubted, found, strict=True) if digest != entry.digest]
     if changed:
         raise ChangedInputError(
@@ -126,17 +125,21 @@ def check(ledger: Ledger, there: Snapshot, verify: bool = False) -> Ledger:
     return replace(ledger, entries=tuple(fresh))
 
 
-def covering(ledger: Ledger, there: Snapshot) -> Ledger:
+def with_new_rows(ledger: Ledger, there: Snapshot) -> Ledger:
     """The ledger of all rows that are there, from one (checked) of the first of them. Reads the units that are new."""
     known = {(entry.start, entry.stop): entry for entry in ledger.entries}
     todo = [unit for unit in there.units if (unit.start, unit.stop) not in known]
-    tasks = [(there.path, unit.start, unit.stop) for unit in todo]
-    found = map_blocks(rows_digest, tasks, label="digest rows") if tasks else []
     known |= {
         (unit.start, unit.stop): Entry(unit.start, unit.stop, unit.name, unit.stamp, digest)
-        for unit, digest in zip(todo, found, strict=True)
+        for unit, digest in zip(todo, _digests(there, todo, "digest rows"), strict=True)
     }
     return replace(ledger, entries=tuple(known[unit.start, unit.stop] for unit in there.units))
+
+
+def _digests(there: Snapshot, units: Sequence[Unit], label: str) -> list[str]:
+    """Digests of the rows of units."""
+    tasks = [(there.path, unit.start, unit.stop) for unit in units]
+    return map_blocks(rows_digest, tasks, label=label) if tasks else []
 
 
 def _wrong_frame(ledger: Ledger, there: Snapshot) -> str:
@@ -198,8 +201,7 @@ class Range:
 def attributes(ranges: Sequence[Range]) -> dict[str, Any]:
     """What the array of coordinates says of itself."""
     known = [{name: value for name, value in asdict(part).items() if name != "left_out" or value} for part in ranges]
-    said = {"bigembed": KIND, "format": FORMAT, "ranges": known}
-    return sealed(said)
+    return sealed({"bigembed": KIND, "format": FORMAT, "ranges": known})
 
 
 def read_account(array: AnyPath) -> tuple[Range, ...]:
@@ -207,11 +209,11 @@ def read_account(array: AnyPath) -> tuple[Range, ...]:
     file = array / "zarr.json"
     try:
         metadata = read_json(file)
-        said, rows = metadata["attributes"], metadata["shape"][0]
-        found = tuple(Range(**entry) for entry in unsealed(said, file)["ranges"])
+        rows, entries = metadata["shape"][0], unsealed(metadata["attributes"], file)["ranges"]
+        found = tuple(Range(**entry) for entry in entries)
         spans = [(part.start, part.stop) for part in found]
         wrong = not found or spans[0][0] != 0 or any(not start < stop for start, stop in spans)
-        wrong |= any(before[1] != after[0] for before, after in pairwise(spans))
+        wrong |= any(earlier[1] != later[0] for earlier, later in pairwise(spans))
     except MissingPathError as error:
         raise DamagedError(f"{file}: is gone") from error
     except (KeyError, TypeError, IndexError, AttributeError) as error:
@@ -237,7 +239,7 @@ def damaged(array: AnyPath, ranges: Sequence[Range]) -> list[tuple[Range, str]]:
     return out
 
 
-def prove(array: AnyPath, ranges: Sequence[Range]) -> None:
+def require_published(array: AnyPath, ranges: Sequence[Range]) -> None:
     """:class:`DamagedError` unless all coordinates are those published. Once a process, as long as no file changes."""
     now = str(array), digest_of([(file.name, file.identity) for file in stored(array)])
     if now in _proven:
@@ -253,9 +255,7 @@ def prove(array: AnyPath, ranges: Sequence[Range]) -> None:
 
 def without_coordinates(path: str, start: int, stop: int) -> int:
     """How many of rows ``start:stop`` have coordinates that are NaN."""
-    like = read_array(path, 0, 0)
-    spans = bounds(stop - start, block_rows(like.shape[1], like.dtype.itemsize))
-    return sum(map_blocks(_empty_rows, [(path, start + a, start + b) for a, b in spans], label="left out"))
+    return sum(map_blocks(_empty_rows, _blocks(path, start, stop), label="left out"))
 
 
 def _empty_rows(path: str, start: int, stop: int) -> int:
@@ -264,6 +264,11 @@ def _empty_rows(path: str, start: int, stop: int) -> int:
 
 def span_digest(path: str, start: int, stop: int) -> str:
     """Digest of rows ``start:stop``, however they are stored."""
+    return digest_of(map_blocks(rows_digest, _blocks(path, start, stop), label="digest rows"))
+
+
+def _blocks(path: str, start: int, stop: int) -> list[tuple[str, int, int]]:
+    """The canonical blocks of rows ``start:stop``."""
     like = npy_rows(path) if path.endswith(".npy") else read_array(path, 0, 0)
     spans = bounds(stop - start, block_rows(like.shape[1], like.dtype.itemsize))
-    return digest_of(map_blocks(rows_digest, [(path, start + a, start + b) for a, b in spans], label="digest rows"))
+    return [(path, start + a, start + b) for a, b in spans]

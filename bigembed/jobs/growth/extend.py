@@ -15,7 +15,7 @@ from bigembed.estimator.protocol import extension_of, run_of
 from bigembed.estimator.transform import coordinates_of, through_steps
 from bigembed.jobs.extend import is_compiled
 from bigembed.jobs.growth import account, versions
-from bigembed.jobs.growth.repair import advising, ledger_of, repair, restore
+from bigembed.jobs.growth.repair import ledger_of, repair, restore, with_remedy
 from bigembed.jobs.growth.table import write_table_of
 from bigembed.jobs.identity import key_of_growth
 from bigembed.jobs.job import JobSpec
@@ -48,19 +48,19 @@ def extend(job: JobSpec, options: RunOptions | None = None, *, verify: bool = Fa
     versions.refuse_unfitted(job)
     with versions.growing(job, options) as (growth, reporter, lock):
         there = account.snapshot(job.input_path)
-        with advising(job), versions.reading(job, there, reporter, 0):
+        with with_remedy(job), versions.reading(job, there, reporter, 0):
             restore(growth)
             version = growth.current
             assert version is not None  # (once there is one, there always is)
-            version = growth.attest(version)
+            version = growth.mark_published(version)
             known = ledger_of(version, there)
         known = versions.unchanged(job, known, there, verify, reporter)
         version.keep(known)
-        with advising(job), versions.reading(job, there, reporter, version.fitted):
+        with with_remedy(job), versions.reading(job, there, reporter, version.fitted):
             repair(version, job.functions)
         before, n = version.covered, there.shape[0]
         if before < n:
-            with advising(job):
+            with with_remedy(job):
                 fitted = load(version.model, job.functions)
             NewRows(job, version, there, fitted).place_all(known, reporter, lock)
         remove(version.root / "placing")
@@ -92,7 +92,7 @@ class NewRows:
                 if start < stop:
                     with reporter.stage(f"rows {start}:{stop}"):
                         earlier = known
-                        known = account.covering(known, account.head(self.there, max(stop, known.n)))
+                        known = account.with_new_rows(known, account.first_rows(self.there, max(stop, known.n)))
                         version.keep(known)  # first, so that no row ever has coordinates and is not known
                         try:
                             self.place(start, stop, place, lock)

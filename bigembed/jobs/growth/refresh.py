@@ -6,10 +6,11 @@ Killed at any moment, it leaves what was published as it was; the same call goes
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Any
 
 from bigembed.errors import ChangedInputError, DamagedError
-from bigembed.jobs.growth.account import Ledger, Snapshot, covering, new_ledger, snapshot
+from bigembed.jobs.growth.account import Ledger, Snapshot, new_ledger, snapshot, with_new_rows
 from bigembed.jobs.growth.repair import ledger_of, restore, version_problems, warn, write_fitted
 from bigembed.jobs.growth.table import write_table_of
 from bigembed.jobs.growth.versions import CURRENT, Growth, Version, about, growing, reading, unchanged
@@ -50,7 +51,7 @@ def refresh(
             whole = _whole(current)
             if whole and (current.asked, current.fitted) == (asked, there.shape[0]):
                 current.keep(known)
-                growth.attest(current)
+                growth.mark_published(current)
                 growth.clear()
                 write_table_of(job, current, changed=False)
                 return about(growth, current, unchanged=True)
@@ -58,7 +59,7 @@ def refresh(
         if version is None:
             growth.clear()
             with reading(job, there, reporter, there.shape[0] - known.n):
-                version = growth.begin(asked, covering(known, there))
+                version = growth.begin(asked, with_new_rows(known, there))
         _fit(job, version, there, reporter)
         _publish(job, growth, version, keep if whole else 0, reporter, lock)
         write_table_of(job, version)
@@ -103,11 +104,9 @@ def _unfinished(
     """The version to go on with: of the same parameters, its rows as they were."""
     for version in growth.unfinished():
         if version.asked == asked:
-            try:
+            with suppress(ChangedInputError):
                 version.keep(unchanged(job, version.ledger, there, verify, reporter))
-            except ChangedInputError:
-                continue
-            return version
+                return version
     return None
 
 

@@ -10,20 +10,11 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import BigembedError, DamagedError, DamageWarning
-from bigembed.jobs.growth.account import (
-    Ledger,
-    Range,
-    Snapshot,
-    attributes,
-    covering,
-    damaged,
-    head,
-    new_ledger,
-    span_digest,
-)
+from bigembed.jobs.growth import account
+from bigembed.jobs.growth.account import Ledger, Range, Snapshot, damaged, first_rows, new_ledger, with_new_rows
 from bigembed.jobs.growth.versions import CURRENT, KIND, Growth, Version, model_digest, open_growth
 from bigembed.jobs.job import JobSpec
-from bigembed.jobs.record import verify_stages
+from bigembed.jobs.record import damage_listed, verify_stages
 from bigembed.maps.registry import load
 from bigembed.rows.formats.copying import write_dask
 from bigembed.rows.growing import append_source
@@ -48,13 +39,13 @@ def verify_growth(path: AnyPath) -> dict[str, Any]:
     """What is damaged in any version that is listed, and what they hold, the current one first. Reads every byte."""
     problems: list[str] = []
     found: dict[str, Any] = {"stages": [], "unlisted": [], "certificate": {}}
-    with _noted(problems):
+    with damage_listed(problems, BigembedError):
         open_growth(path)
     growth, names = Growth(path), []
-    with _noted(problems):
+    with damage_listed(problems, BigembedError):
         names = growth.history
     for name in names:
-        with _noted(problems):
+        with damage_listed(problems, BigembedError):
             problems += version_problems(growth.version(name), found)
     return found | {
         "path": str(path),
@@ -69,33 +60,21 @@ def verify_growth(path: AnyPath) -> dict[str, Any]:
 
 def version_problems(version: Version, found: dict[str, Any] | None = None) -> list[str]:
     """What is damaged of a version. Reads every byte; what else there is to say is added to ``found``."""
-    problems = [f"{version.root.name}: {problem}" for problem in _of_version(version)]
-    _add_parts(found or {"stages": [], "unlisted": [], "certificate": {}}, version, problems)
-    return problems
-
-
-def _of_version(version: Version) -> list[str]:
-    """What is wrong with the coordinates and with the rows that are known."""
-    problems: list[str] = []
-    with _noted(problems):
+    own: list[str] = []
+    with damage_listed(own, BigembedError):
         ranges = version.ranges
-        problems += [
-            f"coordinates of rows {part.start}:{part.stop}: {why}" for part, why in damaged(version.array, ranges)
-        ]
+        own += [f"coordinates of rows {part.start}:{part.stop}: {why}" for part, why in damaged(version.array, ranges)]
         if {part.model for part in ranges} != {model_digest(version.model)}:
-            problems.append("model: another than the one that made the coordinates")
+            own.append("model: another than the one that made the coordinates")
         if version.ledger.n < ranges[-1].stop:
-            problems.append(f"rows.json: knows {version.ledger.n} rows, and {ranges[-1].stop} have coordinates")
-    with _noted(problems):
+            own.append(f"rows.json: knows {version.ledger.n} rows, and {ranges[-1].stop} have coordinates")
+    with damage_listed(own, BigembedError):
         _ = version.ledger
-    return list(dict.fromkeys(problems))
-
-
-def _add_parts(found: dict[str, Any], version: Version, problems: list[str]) -> None:
-    """Run and model of a version."""
+    problems = [f"{version.root.name}: {problem}" for problem in dict.fromkeys(own)]
+    found = found or {"stages": [], "unlisted": [], "certificate": {}}
     for part in (version.run, version.model):
         inside = f"{version.root.name}/{part.name}"
-        with _noted(problems):
+        with damage_listed(problems, BigembedError):
             one = verify_stages(part)
             problems += [f"{inside}: {problem}" for problem in one["problems"]]
             found["stages"] += [{**stage, "name": f"{inside}/{stage['name']}"} for stage in one["stages"]]
@@ -103,17 +82,7 @@ def _add_parts(found: dict[str, Any], version: Version, problems: list[str]) -> 
             found["certificate"] = found["certificate"] or one["certificate"]
             if not one["finished"]:
                 problems.append(f"{inside}: did not end")
-
-
-@contextmanager
-def _noted(problems: list[str]) -> Iterator[None]:
-    """What cannot be read is a problem."""
-    try:
-        yield
-    except DamagedError as error:
-        problems.append(str(error))
-    except BigembedError as error:  # (nothing of the kind is there any more)
-        problems.append(f"{type(error).__name__}: {error}")
+    return problems
 
 
 # ---------------------------------------------------------------------------------------------------------- repair
@@ -125,7 +94,7 @@ def warn(found: object) -> None:
 
 
 @contextmanager
-def advising(job: JobSpec) -> Iterator[None]:
+def with_remedy(job: JobSpec) -> Iterator[None]:
     """What is damaged and cannot be made again alone is made again by a refresh."""
     try:
         yield
@@ -158,13 +127,13 @@ def ledger_of(version: Version, there: Snapshot) -> Ledger:
         warn(error)
         if there.shape[0] < version.covered:
             raise
-        fitted = covering(new_ledger(there), head(there, version.fitted))
+        fitted = with_new_rows(new_ledger(there), first_rows(there, version.fitted))
         placed = version.ranges[1:]
         if fitted.content != version.content or any(
-            span_digest(there.path, part.start, part.stop) != part.rows for part in placed
+            account.span_digest(there.path, part.start, part.stop) != part.rows for part in placed
         ):
             raise DamagedError(f"{error}; and the rows that are there are not those of the coordinates") from error
-        return covering(fitted, head(there, version.covered))
+        return with_new_rows(fitted, first_rows(there, version.covered))
 
 
 def repair(version: Version, functions: Functions = ()) -> None:
@@ -201,14 +170,14 @@ def write_fitted(version: Version, functions: Functions = (), published: str = "
         rows, _ = row_source(embedding, version.root / "placing")
         embedding = read_whole(kept.restored(rows), in_memory=False)
     write_dask(embedding, version.array)
-    found = span_digest(str(version.array), 0, version.fitted)
+    found = account.span_digest(str(version.array), 0, version.fitted)
     if published and found != published:
         retire(version.array)
         raise DamagedError(f"{version.model}: gives other coordinates than were published")
     left_out = 0 if kept is None else version.fitted - kept.shape[0]
     whole = Range(0, version.fitted, "fitted", version.content, model_digest(version.model), found, left_out)
     nothing = RowSource((0, *fitted.embedding_.shape[1:]), np.dtype(fitted.embedding_.dtype))
-    append_source(version.array, nothing, attributes([whole]))
+    append_source(version.array, nothing, account.attributes([whole]))
 
 
 def _cut(version: Version, ranges: list[Range]) -> None:
@@ -216,5 +185,5 @@ def _cut(version: Version, ranges: list[Range]) -> None:
     file = version.array / "zarr.json"
     metadata = read_json(file)
     metadata["shape"][0] = ranges[-1].stop
-    metadata["attributes"] |= attributes(ranges)
+    metadata["attributes"] |= account.attributes(ranges)
     write_json(file, metadata)

@@ -10,7 +10,7 @@ import numpy as np
 
 from bigembed.errors import InputError
 from bigembed.jobs.export import ROW, export, made_by, write_out
-from bigembed.jobs.growth.account import Range, prove
+from bigembed.jobs.growth.account import Range, require_published
 from bigembed.jobs.growth.repair import is_growth
 from bigembed.jobs.growth.versions import Growth, Version, open_growth
 from bigembed.jobs.identity import STAGE as IDS
@@ -50,7 +50,7 @@ def export_growth(growing: PathLike, out: PathLike, *, overwrite: bool = False) 
 def growing_table(version: Version) -> Table:
     """Return the coordinates of a version, with what is known of their rows and columns."""
     ranges, record = version.ranges, read_record(version.run)
-    prove(version.array, ranges)
+    require_published(version.array, ranges)
     coordinates = vector_source(version.array)
     job = record.get("job", {})
     method = job.get("method", {})

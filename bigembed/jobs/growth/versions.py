@@ -25,7 +25,16 @@ from typing import TYPE_CHECKING, Any
 
 from bigembed import __version__
 from bigembed.errors import ChangedInputError, DamagedError, ExistingOutputError, InputError, JobError, MissingPathError
-from bigembed.jobs.growth.account import Ledger, Range, Snapshot, check, prove, read_account, snapshot, suspects
+from bigembed.jobs.growth.account import (
+    Ledger,
+    Range,
+    Snapshot,
+    check,
+    doubted_entries,
+    read_account,
+    require_published,
+    snapshot,
+)
 from bigembed.jobs.job import CHOICE, GRAPH, JobSpec
 from bigembed.jobs.parameters import require_single
 from bigembed.jobs.places.cluster import choose
@@ -84,7 +93,7 @@ class Version:
 
         Read once in a process, as long as no file changes, to be those that were published; :class:`DamagedError`.
         """
-        prove(self.array, self.ranges)
+        require_published(self.array, self.ranges)
         return open_array(self.array)
 
     @property
@@ -107,8 +116,13 @@ class Version:
     def ledger(self) -> Ledger:
         """Return the rows that were there when they were last looked at."""
         file = self.root / LEDGER
-        with understood(file):
+        with misread_is_damage(file):
             return Ledger.from_dict(files.read_sealed(file))
+
+    def describe(self) -> None:
+        """Write what the version says of itself."""
+        about = {name: getattr(self, name) for name in ("fitted", "asked", "content", "published")}
+        files.write_json(self.root / ABOUT, files.sealed(about | {"bigembed": __version__}))
 
     def keep(self, ledger: Ledger) -> None:
         """Write the ledger."""
@@ -143,7 +157,7 @@ class Growth:
             if published:
                 raise DamagedError(f"{file}: is gone, and {published[0].root.name} was published. {AGAIN}")
             return []
-        with understood(file):
+        with misread_is_damage(file):
             found = files.read_sealed(file)
             names = [found["version"], *found["previous"]]
             if not all(_NAME.fullmatch(name) for name in names):
@@ -167,7 +181,7 @@ class Growth:
         found = []
         for version in self._there():
             with suppress(DamagedError):
-                found += [version] if version.ranges else []
+                found += [version] * bool(version.ranges)
         return found
 
     def unfinished(self) -> list[Version]:
@@ -185,12 +199,12 @@ class Growth:
 
     def begin(self, asked: str, ledger: Ledger) -> Version:
         """Begin a new version on the rows of the ledger."""
-        found = [_NAME.fullmatch(path.name) for path in self.root.glob("versions/*-*")]
-        numbers = [int(name[1]) for name in found if name]
-        name = f"{max(numbers, default=0) + 1:04d}-{ledger.n}-{ledger.content[:8]}"
+        names = [path.name for path in self.root.glob("versions/*-*")]
+        last = max(map(_number, filter(_NAME.fullmatch, names)), default=0)
+        name = f"{last + 1:04d}-{ledger.n}-{ledger.content[:8]}"
         version = Version(self.root / "versions" / name, ledger.n, asked, ledger.content)
         version.keep(ledger)
-        _describe(version)
+        version.describe()
         return version
 
     def publish(self, version: Version, keep: int = 1) -> None:
@@ -200,15 +214,15 @@ class Growth:
 
     def point(self, version: Version, previous: Sequence[str] = ()) -> None:
         """Say that it is the current one, here and in the version, so that neither is missed without a word."""
-        said = {"version": version.root.name, "previous": list(previous), "fitted": version.fitted}
-        files.write_json(self.root / CURRENT, files.sealed(said | {"model": model_digest(version.model)}))
-        self.attest(version)
+        current = {"version": version.root.name, "previous": list(previous), "fitted": version.fitted}
+        files.write_json(self.root / CURRENT, files.sealed(current | {"model": model_digest(version.model)}))
+        self.mark_published(version)
 
-    def attest(self, version: Version) -> Version:
+    def mark_published(self, version: Version) -> Version:
         """Make sure that the version says that it was published: one of an earlier bigembed or after a kill may not."""
         if not version.published:
             version = replace(version, published=model_digest(version.model))
-            _describe(version)
+            version.describe()
         return version
 
     def clear(self) -> None:
@@ -232,24 +246,18 @@ class Growth:
             The version.
         """
         root = self.root / "versions" / name
-        with understood(root / ABOUT):
+        with misread_is_damage(root / ABOUT):
             about = files.read_sealed(root / ABOUT)
-            said = str(about["asked"]), str(about["content"]), str(about.get("published", ""))
-            return Version(root, int(about["fitted"]), *said)
+            texts = str(about["asked"]), str(about["content"]), str(about.get("published", ""))
+            return Version(root, int(about["fitted"]), *texts)
 
 
 def _number(name: str) -> int:
     return int(name.partition("-")[0])
 
 
-def _describe(version: Version) -> None:
-    """Write what a version says of itself."""
-    about = {name: getattr(version, name) for name in ("fitted", "asked", "content", "published")}
-    files.write_json(version.root / ABOUT, files.sealed(about | {"bigembed": __version__}))
-
-
 @contextmanager
-def understood(file: paths.AnyPath) -> Iterator[None]:
+def misread_is_damage(file: paths.AnyPath) -> Iterator[None]:
     """What cannot be understood of a file is damage."""
     try:
         yield
@@ -298,7 +306,7 @@ def open_growth(path: paths.PathLike) -> Growth:
     if not root.exists():
         raise MissingPathError(f"{root}: no such path. Give [output] path of the job that bigembed refresh runs")
     file = root / "zarr.json"
-    with understood(file):
+    with misread_is_damage(file):
         kind = files.read_json(file).get("attributes", {}).get("bigembed") if file.exists() else None
     if kind != KIND:
         raise InputError(f"{root}: not a growing embedding but {kind or 'something else'}")
@@ -327,7 +335,7 @@ def prepared(job: JobSpec) -> Growth:
     paths.require_apart(job.input_path, job.output_path, job.output.picture, job.output.report)
     root = job.output_path
     try:
-        with understood(root / "zarr.json"):
+        with misread_is_damage(root / "zarr.json"):
             manifests.prepare(root, KIND)
     except (DamagedError, ExistingOutputError):
         if not (root / CURRENT).is_file() or not (root / "versions").is_dir():
@@ -368,7 +376,7 @@ def refuse_unfitted(job: JobSpec) -> None:
 
 def unchanged(job: JobSpec, ledger: Ledger, there: Snapshot, verify: bool, reporter: Reporter) -> Ledger:
     """The ledger with the present times; ChangedInputError, with the remedy, if it does not hold any more."""
-    doubted = sum(entry.stop - entry.start for entry in suspects(ledger, there, verify))
+    doubted = sum(entry.stop - entry.start for entry in doubted_entries(ledger, there, verify))
     try:
         with reading(job, there, reporter, doubted):
             return check(ledger, there, verify)
@@ -381,18 +389,14 @@ def unchanged(job: JobSpec, ledger: Ledger, there: Snapshot, verify: bool, repor
 
 def reading(job: JobSpec, there: Snapshot, reporter: Reporter, rows: int) -> AbstractContextManager[Place]:
     """A place to read ``rows`` rows for their digests: the running cluster if the job names one, else this process."""
-    return place_of_kind(job, there, reporter, "remote" if rows and job.cluster.address else "process")
-
-
-def place_for(job: JobSpec, there: Snapshot, reporter: Reporter, rows: int) -> AbstractContextManager[Place]:
-    """A place for tasks on ``rows`` rows: this process if they are few and the job names no cluster."""
-    nbytes = rows * there.shape[1] * there.dtype.itemsize
-    return place_of_kind(job, there, reporter, choose(job.cluster, (rows, there.shape[1]), nbytes))
+    return place_for(job, there, reporter, rows, "remote" if rows and job.cluster.address else "process")
 
 
 @contextmanager
-def place_of_kind(job: JobSpec, there: Snapshot, reporter: Reporter, kind: str) -> Iterator[Place]:
-    """A place of this kind, as the executor."""
+def place_for(job: JobSpec, there: Snapshot, reporter: Reporter, rows: int, kind: str = "") -> Iterator[Place]:
+    """A place for tasks on ``rows`` rows: by default this process if they are few and the job names no cluster."""
+    nbytes = rows * there.shape[1] * there.dtype.itemsize
+    kind = kind or choose(job.cluster, (rows, there.shape[1]), nbytes)
     with working(job.cluster, kind, reporter) as (place, _):
         place.prove_access(job.output_path, str(job.input_path))
         yield place

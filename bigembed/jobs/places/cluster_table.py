@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from bigembed.jobs.units import parse_deadline
+from bigembed.jobs.formatting import parse_deadline
 
 RUNNING, QUEUED = 60.0, 3600.0
 """Seconds that a job waits for a worker of a cluster that runs, and of one that queues."""

@@ -98,25 +98,21 @@ def _check(address: str, security: Any) -> None:
         "tls_cert": ("CLIENT__CERT", security.tls_client_cert),
         "tls_key": ("CLIENT__KEY", security.tls_client_key),
     }
-    absent = [name for name, (_, path) in files.items() if not path and name != "tls_key"]
-    wrong = [f"{name} = {path}: {problem}" for name, (_, path) in files.items() if (problem := _unreadable(path))]
-    if absent or wrong:
+    problems = []
+    for name, (_, path) in files.items():
+        if not path and name != "tls_key":
+            problems.append(f"{name} is not given")
+        elif path and "\n" not in path:  # (Dask takes the text of a certificate, too)
+            try:
+                open(path, "rb").close()
+            except OSError as error:
+                problems.append(f"{name} = {path}: {error.strerror}")
+    if problems:
+        keys = ", ".join(SETTINGS + name for name, _ in files.values())
         raise JobError(
-            f"{address} needs certificates: "
-            + "; ".join([f"{name} is not given" for name in absent] + wrong)
-            + ". Give --tls-ca, --tls-cert and --tls-key, or [cluster] tls_ca, tls_cert and tls_key in the job file, "
-            "or Dask's settings " + ", ".join(SETTINGS + name for name, _ in files.values())
+            f"{address} needs certificates: {'; '.join(problems)}. Give --tls-ca, --tls-cert and --tls-key, or "
+            f"[cluster] tls_ca, tls_cert and tls_key in the job file, or Dask's settings {keys}"
         )
-
-
-def _unreadable(path: str | None) -> str | None:
-    if not path or "\n" in path:  # (Dask takes the text of a certificate, too)
-        return None
-    try:
-        with open(path, "rb"):
-            return None
-    except OSError as error:
-        return str(error.strerror)
 
 
 # -------------------------------------------------------------------------------------------------------- embedded
@@ -155,7 +151,7 @@ def embedded(table: ClusterTable, stack: ExitStack) -> Place:
     stack.callback(closed, client, 10)
     monitor = WorkerMonitor(client, table.frozen_timeout, runtime_now().observer)
     count = worker_count(table)
-    pool = stack.enter_context(LocalPool(threads_beside(count)))
+    pool = stack.enter_context(LocalPool(coordinator_threads(count)))
     executor = ClientExecutor(client, table.patience, monitor=monitor, pool=pool)
     return Place("embedded", executor, count, embedded_memory(table), client, monitor=monitor)
 
@@ -256,7 +252,7 @@ def worker_count(table: ClusterTable) -> int:
     return table.workers or len(os.sched_getaffinity(0))
 
 
-def threads_beside(workers: int) -> int:
+def coordinator_threads(workers: int) -> int:
     """Threads that compute in this process while the workers idle: as many as those, or as there are processors."""
     return min(workers, len(os.sched_getaffinity(0)))
 
@@ -267,10 +263,8 @@ def machine_memory() -> int:
 
     total = int(psutil.virtual_memory().total)
     for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
+        with suppress(OSError, ValueError):
             total = min(total, int(Path(name).read_text()))
-        except (OSError, ValueError):
-            continue
     return total
 
 

@@ -67,13 +67,11 @@ def prove_access(client: Any, folder: AnyPath, source: str | None, monitor: Work
     try:
         mine.write_text(token)
         answers = _answers(client, watched, str(folder), token, source)
+        names = {worker: answer for worker, answer in answers.items() if str(answer).startswith(token)}
+        left = [folder / name for name in names.values()]
         problems = [
-            f"worker {worker}: {_problem(answer)}"
-            for worker, answer in sorted(answers.items())
-            if not isinstance(answer, str) or not answer.startswith(token)
+            f"worker {worker}: {_problem(answer)}" for worker, answer in sorted(answers.items()) if worker not in names
         ]
-        names = [answer for answer in answers.values() if isinstance(answer, str) and answer.startswith(token)]
-        left = [folder / name for name in names]
         problems += [
             f"a worker wrote {path}, and it is not there for this process: not the same file system"
             for path in left
@@ -87,10 +85,10 @@ def prove_access(client: Any, folder: AnyPath, source: str | None, monitor: Work
         for path in (mine, *left):
             path.unlink(missing_ok=True)
     if problems:
+        listed = "\n  ".join(problems)
         raise WorkerAccessError(
-            "not every worker reads the input and writes the output; nothing was started.\n  "
-            + "\n  ".join(problems)
-            + "\nMount both on every worker under the same path; for an object store, give every worker its credentials"
+            f"not every worker reads the input and writes the output; nothing was started.\n  {listed}\n"
+            "Mount both on every worker under the same path; for an object store, give every worker its credentials"
         )
 
 

@@ -216,7 +216,7 @@ class Queue:
         try:
             self.cluster.sync(self._fill)
         except (RuntimeError, OSError) as error:
-            raise ClusterError(f"Slurm took no job of workers: {_said(error)}") from error
+            raise ClusterError(f"Slurm took no job of workers: {_message_of(error)}") from error
 
     async def _fill(self, gone: tuple[str, ...] = ()) -> None:
         for name in gone:
@@ -242,7 +242,7 @@ class Queue:
             try:
                 self.replace()
             except Exception as error:  # (the controller does not answer, or takes no more jobs: tried again)
-                logger.warning("Slurm took no job of workers: %s", _said(error))
+                logger.warning("Slurm took no job of workers: %s", _message_of(error))
 
     def replace(self) -> None:
         """Submit a job for each that ended, unless they end again and again before a worker comes."""
@@ -272,7 +272,7 @@ class Queue:
         try:
             listed = self.listed()
         except (OSError, subprocess.SubprocessError) as error:
-            return f"squeue says: {_said(error)}"
+            return f"squeue says: {_message_of(error)}"
         lines = [f"job {number}: {state}" + (f" ({why})" if why != "None" else "") for number, state, why in listed]
         return "squeue says: " + ("; ".join(lines) or "no jobs of workers any more") + self._log()
 
@@ -289,11 +289,9 @@ def _await_first(client: Any, queue: Queue, table: ClusterTable) -> None:
     while not client.nthreads():
         progress("workers", 0, table.workers or 1)
         if queue.exhausted or time.monotonic() > until:
-            what = (
-                f"{queue.ended} jobs of workers ended before a worker came"
-                if queue.exhausted
-                else f"no worker came within {table.patience:g} s ([cluster] no_workers_timeout)"
-            )
+            what = f"no worker came within {table.patience:g} s ([cluster] no_workers_timeout)"
+            if queue.exhausted:
+                what = f"{queue.ended} jobs of workers ended before a worker came"
             raise ClusterError(f"{what}; {queue.standing()}\nPut right what is said there, or wait; then run again")
         time.sleep(0.5)
 
@@ -308,9 +306,9 @@ def _ask(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
-def _said(error: BaseException) -> str:
+def _message_of(error: BaseException) -> str:
     """What a command of Slurm said, in one line."""
     text = getattr(error, "stderr", None) or str(error)
     lines = [line.strip() for line in str(text).splitlines() if line.strip()]
-    said = [line for line in lines if line.startswith(("sbatch:", "squeue:", "slurm"))]
-    return "; ".join(said or lines[:3])
+    own = [line for line in lines if line.startswith(("sbatch:", "squeue:", "slurm"))]
+    return "; ".join(own or lines[:3])

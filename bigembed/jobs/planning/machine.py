@@ -42,18 +42,15 @@ def cache_file(kind: str) -> Path:
 
 def remembered(kind: str) -> dict[str, Any]:
     """What was measured before; empty if nothing was, or if it cannot be read."""
-    try:
+    with suppress(OSError, DamagedError, TypeError, ValueError, RuntimeError):  # (none yet, or no home)
         return dict(documents.read_json(cache_file(kind)))
-    except (OSError, DamagedError, TypeError, ValueError, RuntimeError):  # (none yet, or no home)
-        return {}
+    return {}
 
 
 def remember(kind: str, measured: dict[str, Any]) -> None:
     """Keep it, if the folder can be written; otherwise it is measured again the next time."""
-    try:
+    with suppress(OSError, RuntimeError):
         documents.write_json(cache_file(kind), measured)
-    except (OSError, RuntimeError):
-        return
 
 
 # ------------------------------------------------------------------------------------------------------- calibrate
@@ -108,8 +105,8 @@ def rates(folder: AnyPath, renew: bool = False) -> Rates:
         else:
             known[place] = here
     remember("rates", known)
-    measured = {field.name for field in fields(Rates)}
-    return Rates(**{name: rate for name, rate in (known["compute"] | here).items() if name in measured})
+    found = known["compute"] | here
+    return Rates(**{field.name: found[field.name] for field in fields(Rates) if field.name in found})
 
 
 def _usable(known: dict[str, Any], group: str) -> dict[str, float]:
@@ -159,9 +156,8 @@ def _storage(folder: AnyPath) -> tuple[float, float, float]:
             write_rows(path, 0, rows)
 
         def exchange() -> None:
-            shared = Exchange(path)
-            shared.put("rows", 0, {"own": rows})
-            shared.mapped("rows", 0, ["own"])[0].sum()
+            Exchange(path).put("rows", 0, {"own": rows})
+            Exchange(path).mapped("rows", 0, ["own"])[0].sum()
 
         written, read = _best(write), _best(lambda: read_array(path))
         return rows.nbytes / read, rows.nbytes / written, rows.nbytes / _best(exchange)
@@ -219,32 +215,21 @@ def footprint(renew: bool = False) -> Footprint:
     It is measured again if Python, a package, bigembed or the number of threads is another one than then, and to
     renew it.
     """
-    now = _measured_with()
-    known = {one: said for one, said in remembered("footprint").items() if _is_whole(said)}
-    if renew or now not in known:
-        kept = sorted(known, key=lambda one: known[one]["measured"])[1 - KEPT :]
-        known = {one: known[one] for one in kept} | {now: {"measured": time.time(), "footprint": _measured()}}
-        remember("footprint", known)
-    return Footprint(**known[now]["footprint"])
-
-
-def _is_whole(said: Any) -> bool:
-    """Whether an entry of the file is one of ours."""
-    with suppress(TypeError, KeyError):
-        return bool(said["measured"] and Footprint(**said["footprint"]))
-    return False
+    now, known = _measured_with(), remembered("footprint")
+    if not renew:
+        with suppress(TypeError, KeyError):  # (measured never, or by another version)
+            return Footprint(**known[now]["footprint"])
+    others = [one for one in known if one != now and isinstance(known[one], dict)][1 - KEPT :]
+    measured = _measured()
+    entry = {"measured": time.time(), "footprint": measured}
+    remember("footprint", {**{one: known[one] for one in others}, now: entry})
+    return Footprint(**measured)
 
 
 def _measured() -> dict[str, Any]:
     began = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-m", "bigembed.jobs.idle"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        env={**os.environ, "NUMBA_NUM_THREADS": "1"},
-    )
+    command, own = [sys.executable, "-m", "bigembed.jobs.idle"], {**os.environ, "NUMBA_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=own)
     if done.returncode:
         raise RuntimeError(f"the footprint of a worker could not be measured: {done.stderr[-2000:]}")
     return {**json.loads(done.stdout.splitlines()[-1]), "start": time.perf_counter() - began}
@@ -252,8 +237,8 @@ def _measured() -> dict[str, Any]:
 
 def _measured_with() -> str:
     """A digest of what decides how much a process holds: a change of any of it asks for a new measurement."""
-    files = [file.stat() for file in sorted(Path(bigembed.__file__).parent.rglob("*.py"))]
-    ours = [(file.st_size, file.st_mtime_ns) for file in files]
+    files = sorted(Path(bigembed.__file__).parent.rglob("*.py"))
+    ours = [((about := file.stat()).st_size, about.st_mtime_ns) for file in files]
     threads = {name: value for name, value in os.environ.items() if name.endswith("_NUM_THREADS")}
     packages = {name: version(name) for name in PACKAGES}
     return digest_of([sys.executable, sys.version, os.uname().release, os.cpu_count(), packages, threads, ours])
@@ -278,13 +263,11 @@ def imported_here(picture: bool) -> int:
 
 def load_algebra() -> None:
     """Load what every process of a job uses, by using it."""
-    import numpy as np
     import scipy.linalg
     import scipy.sparse.csgraph
     import scipy.sparse.linalg  # noqa: F401
 
     from bigembed.store.arrays import read_array, write_array
-    from bigembed.store.files import temporary
 
     with temporary("measure") as folder:
         write_array(f"{folder}/rows", np.ones((4, 4)))

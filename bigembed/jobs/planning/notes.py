@@ -8,6 +8,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import tomli_w
 
 import bigembed
 from bigembed.errors import BigembedError
-from bigembed.jobs.units import size
+from bigembed.jobs.formatting import size
 from bigembed.neighbors.graph_stages import CELL_ROWS
 from bigembed.neighbors.nn_descent import room
 from bigembed.neighbors.search.probes import SHORTLIST
@@ -38,35 +39,24 @@ def alternatives(given: Any, fits: Callable[[Any], bool]) -> list[str]:
 
     ``fits`` plans an estimator.
     """
-    found = []
-    for kind in (_solvers, _algorithms, _landmarks):
-        for changes in kind(given):
-            try:
-                if not fits(type(given)(**given.get_params() | changes)):
-                    continue
-            except BigembedError:  # the method does not know it, or says itself that it cannot
-                continue
-            found.append(f"[method] {tomli_w.dumps(changes).strip()} would fit")
-            break
-    return found
 
+    def works(changes: dict[str, Any]) -> bool:
+        with suppress(BigembedError):  # the method does not know it, or says itself that it cannot
+            return fits(type(given)(**given.get_params() | changes))
+        return False
 
-def _solvers(given: Any) -> Iterator[dict[str, Any]]:
-    if "solver" in inspect.signature(type(given)).parameters:
-        yield from ({"solver": name} for name in SOLVERS if name != given.solver)
-
-
-def _algorithms(given: Any) -> Iterator[dict[str, Any]]:
-    """The automatic choice takes NN-descent only where there is room for its lists."""
-    if getattr(given, "algorithm", "") == NN_DESCENT:
-        yield {"algorithm": AUTO}
-
-
-def _landmarks(given: Any) -> Iterator[dict[str, Any]]:
+    solvers = SOLVERS if "solver" in inspect.signature(type(given)).parameters else ()
+    # The automatic choice takes NN-descent only where there is room for its lists.
+    algorithms = (AUTO,) if getattr(given, "algorithm", "") == NN_DESCENT else ()
     count = getattr(given, "n_landmarks", None)
-    while isinstance(count, int) and count // 2 >= FEWEST:
-        count //= 2
-        yield {"n_landmarks": count}
+    fewer = [count >> halved for halved in range(1, count.bit_length())] if isinstance(count, int) else []
+    choices: list[list[dict[str, Any]]] = [
+        [{"solver": name} for name in solvers if name != given.solver],
+        [{"algorithm": name} for name in algorithms],
+        [{"n_landmarks": landmarks} for landmarks in fewer if landmarks >= FEWEST],
+    ]
+    found = [next(filter(works, kind), None) for kind in choices]
+    return [f"[method] {tomli_w.dumps(changes).strip()} would fit" for changes in found if changes is not None]
 
 
 # ----------------------------------------------------------------------------------------------------- search note

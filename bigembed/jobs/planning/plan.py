@@ -11,6 +11,7 @@ import numpy as np
 
 from bigembed.errors import PlanError
 from bigembed.estimator.judged import ROWS, SAMPLES
+from bigembed.jobs.formatting import size
 from bigembed.jobs.identity import ids_cost
 from bigembed.jobs.inputs import Input
 from bigembed.jobs.job import JobSpec
@@ -21,7 +22,6 @@ from bigembed.jobs.places.place import TERMINATE, Place
 from bigembed.jobs.planning.machine import Rates, rates
 from bigembed.jobs.planning.notes import compilation_seconds
 from bigembed.jobs.planning.resources import UNCOMPILED_ROWS, Peaks, Resources, TimeModel, remains, resources_of
-from bigembed.jobs.units import size
 from bigembed.maps.registry import method
 from bigembed.quality.passes import LOADED
 from bigembed.rows.formats.tables import check_table

@@ -9,12 +9,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from bigembed.errors import DamagedError, ExistingOutputError
+from bigembed.jobs.formatting import size
 from bigembed.jobs.places.cluster import KINDS, choose
 from bigembed.jobs.places.cluster_table import ClusterTable
-from bigembed.jobs.places.embedded import embedded_memory, machine_memory, threads_beside, worker_count
+from bigembed.jobs.places.embedded import coordinator_threads, embedded_memory, machine_memory, worker_count
 from bigembed.jobs.places.place import Place, PlaceKind
 from bigembed.jobs.planning.machine import Rates, footprint, imported_here
-from bigembed.jobs.units import size
 from bigembed.runtime.runtime import using
 from bigembed.stages.cost import Cost
 from bigembed.stages.runs import Run
@@ -159,7 +159,7 @@ class Peaks:
         """Of the coordinating process."""
         if self.resources.of.inside:
             return self.worker
-        return self._coordinator([cost.coordinator + self.beside(cost) for cost in self.costs])
+        return self._coordinator([cost.coordinator + self.solve_memory(cost) for cost in self.costs])
 
     @property
     def total(self) -> int:
@@ -168,26 +168,26 @@ class Peaks:
         if self.resources.of.inside:
             return self.worker
         beside = self.resources.workers * self.resources.worker + self.coordinator
-        return max(beside, self.resources.workers * self.worker + self._outside) + self.resources.others
+        return max(beside, self.resources.workers * self.worker + self._coordinator_alone) + self.resources.others
 
     def fitting(self, machine: int, worker: int) -> int:
         """Workers of this size that such a machine holds beside the coordinating process."""
-        return (machine - self._outside - self.resources.others) // worker
+        return (machine - self._coordinator_alone - self.resources.others) // worker
 
     @property
     def held(self) -> int:
         """Vectors of solves that the coordinating process holds at the most while the workers idle."""
-        return max((cost.held for cost in self.costs if self.beside(cost)), default=0)
+        return max((cost.held for cost in self.costs if self.solve_memory(cost)), default=0)
 
     def cost_of(self, cost: Cost) -> Cost:
         """With what it reads and writes where its vectors will be."""
-        inside = (cost.held and self.resources.of.inside) or self.beside(cost)
+        inside = (cost.held and self.resources.of.inside) or self.solve_memory(cost)
         if not inside:
             return cost
         twice = 2 * cost.checkpoint
         return replace(cost, read=int(cost.read / cost.passes), exchanged=twice, scratch=twice, maps=1)
 
-    def beside(self, cost: Cost) -> int:
+    def solve_memory(self, cost: Cost) -> int:
         """Bytes of vectors of a stage and of tasks on them in the coordinating process; 0 where they are in files.
 
         They are there if all workers are on this machine, and together may hold as much as that.
@@ -204,7 +204,7 @@ class Peaks:
     @property
     def threads(self) -> int:
         """Threads that compute in the coordinating process."""
-        return threads_beside(self.resources.workers)
+        return coordinator_threads(self.resources.workers)
 
     @property
     def vectors(self) -> str:
@@ -217,7 +217,7 @@ class Peaks:
             return f"{most}, in the memory of this process, which has all tasks"
         if not self.resources.of.local:
             return "vectors of a solve or descent: in files, since its workers may be on several machines"
-        if self.beside(largest):
+        if self.solve_memory(largest):
             return (
                 f"{most}, in the memory of the coordinating process, which works with {self.threads} threads while "
                 "the workers idle: all are on this machine, and together may hold as much"
@@ -228,7 +228,7 @@ class Peaks:
         )
 
     @property
-    def _outside(self) -> int:
+    def _coordinator_alone(self) -> int:
         """Of the coordinating process, where vectors are in files."""
         return self._coordinator([cost.coordinator for cost in self.costs])
 
@@ -267,9 +267,8 @@ def runs_at(roots: Iterable[AnyPath]) -> Iterator[Run]:
 def space(folder: AnyPath) -> int:
     """Bytes on the disk below a folder."""
     total = 0
-    if not isinstance(folder, ObjectPath):
-        for place, _, files in os.walk(folder):
-            for name in files:
-                with suppress(FileNotFoundError):  # (another process may clear it away)
-                    total += 512 * os.lstat(os.path.join(place, name)).st_blocks
+    for place, _, files in () if isinstance(folder, ObjectPath) else os.walk(folder):
+        for name in files:
+            with suppress(FileNotFoundError):  # (another process may clear it away)
+                total += 512 * os.lstat(os.path.join(place, name)).st_blocks
     return total

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.jobs.units import padded, size
+from bigembed.jobs.formatting import size, text_columns
 from bigembed.maps.kernels import BINARY
 from bigembed.plotting.vector import number
 from bigembed.quality.neighborhoods import FAITHFUL, FIGURES, with_error
@@ -261,6 +261,16 @@ def map_figures(figures: Mapping[str, Any]) -> list[Figure]:
     ]
 
 
+def measured_in(table: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The figures of maps that some row of the table of a sweep has."""
+    return [key for key in FIGURES if any(key in row for row in table)]
+
+
+def figures_of(row: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The figures of a map in a row of the table of a sweep, in words."""
+    return [(name, f"{row[key]:.3f} ± {row[f'{key}_error']:.1g}") for key, (name, _) in FIGURES.items() if key in row]
+
+
 def coordinate_lines(certificate: Mapping[str, Any], values: Array | None, residuals: Array | None) -> list[Line]:
     """A line for each coordinate of a walk that was judged; other maps have none.
 
@@ -317,4 +327,4 @@ def text_table(lines: Sequence[Line]) -> list[str]:
         return []
     rows: list[tuple[str, ...]] = [("coordinate", *HEADINGS, "")]
     rows += [(str(one.number), *(c.text for c in one.cells), "amber" if one.flagged else "") for one in lines]
-    return padded(rows, [len(HEADINGS), len(HEADINGS) + 1])
+    return text_columns(rows, [len(HEADINGS), len(HEADINGS) + 1])

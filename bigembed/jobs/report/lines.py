@@ -5,8 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from bigembed.errors import BigembedError
-from bigembed.jobs.report.figures import CATEGORIES, coordinate_lines, entries_of, map_figures, text_table
-from bigembed.jobs.units import duration, padded, size
+from bigembed.jobs.formatting import duration, size, text_columns
+from bigembed.jobs.report.figures import (
+    CATEGORIES,
+    coordinate_lines,
+    entries_of,
+    figures_of,
+    map_figures,
+    measured_in,
+    text_table,
+)
 from bigembed.quality.neighborhoods import FIGURES
 from bigembed.stages.runs import Run
 from bigembed.store.arrays import read_array
@@ -27,12 +35,12 @@ def plan_lines(plan: Any) -> list[str]:
             size(cost.read + cost.exchanged),
             size(cost.write + cost.exchanged),
             *(size(value) for value in (cost.disk, cost.scratch, cost.memory)),
-            size(cost.coordinator + plan.peaks.beside(cost)),
+            size(cost.coordinator + plan.peaks.solve_memory(cost)),
             duration(planned.get(name)),
         )
         for name, cost in plan.costs
     ]
-    lines += padded(table, [0])
+    lines += text_columns(table, [0])
     if plan.published:
         lines.append("* there already, with these parameters and inputs: used again")
     lines += [f"{damage}; it will be made anew" for damage in plan.damaged]
@@ -201,15 +209,16 @@ def audit_lines(found: dict[str, Any]) -> list[str]:
 
 def sweep_lines(found: dict[str, Any]) -> list[str]:
     """The outcome of a sweep for people: a line a point."""
-    measured = [key for key in FIGURES if any(key in row for row in found["rows"])]
+    measured = measured_in(found["rows"])
     table = [("point", *(FIGURES[key][0] for key in measured), "stages", "time", "coordinates")]
     for row in found["rows"]:
-        figures = [f"{row[key]:.3f} ± {row[f'{key}_error']:.1g}" if key in row else "–" for key in measured]
+        own = dict(figures_of(row))
+        figures = [own.get(FIGURES[key][0], "–") for key in measured]
         stages = f"{row['stages_computed']} of {row['stages']}"
         end = f"refused: {row['error']}" if row["error"] else row["coordinates"]
         table.append((row["point"], *figures, stages, duration(row["seconds"]), end))
     return [
-        *padded(table, range(len(table[0]))),
+        *text_columns(table, range(len(table[0]))),
         *([f"These are {found['compare']}."] if found["compare"] else []),
         f"{found['points']} points, {found['stages']} stages computed for {found['asked']} asked; "
         f"{found['seconds']:.1f} s",

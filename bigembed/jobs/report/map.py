@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -14,7 +15,7 @@ from bigembed.datasets import Dataset, dataset
 from bigembed.errors import BigembedError, InputError
 from bigembed.estimator.graph_input import ISLAND
 from bigembed.jobs.job import ALIGNED
-from bigembed.jobs.report.summary import RunSummary
+from bigembed.jobs.report.summary import RunSummary, rows_of_stage
 from bigembed.plotting.paint import (
     DARK,
     LIGHT,
@@ -35,7 +36,7 @@ from bigembed.rows.derived import KeptRows
 from bigembed.rows.formats.copying import rows_of_reader
 from bigembed.rows.formats.registry import open_reader
 from bigembed.rows.opening import open_zarr
-from bigembed.rows.source import MarkedRows, RowSource
+from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, block_rows, bounds
 from bigembed.steps.missing import kept_of
 from bigembed.store.arrays import npy_rows
@@ -130,20 +131,17 @@ def _labels(summary: RunSummary, n: int) -> Coloring | None:
     """Labels that the job was given."""
     given = summary.job.get("input", {}).get("labels")
     path = summary.record.get("beside", {}).get("labels", given) if given else None
-    try:
+    with suppress(BigembedError, OSError, ValueError):
         return Coloring("labels", _array(path, n).values, "classes") if path else None
-    except (BigembedError, OSError, ValueError):
-        return None
+    return None
 
 
 def _truth(summary: RunSummary, n: int) -> Coloring | None:
     """What is known of the rows of a data set: its labels, or the first of its numbers."""
-    asked = dict(summary.job.get("input", {}))
-    name = asked.pop("dataset", None)
-    if name is None:
+    given = summary.job.get("input", {})
+    if (name := given.get("dataset")) is None:
         return None
-    for key in ("path", *ALIGNED):
-        asked.pop(key, None)
+    asked = {key: value for key, value in given.items() if key not in ("dataset", "path", *ALIGNED)}
     try:
         made: Dataset = dataset(name, **asked)
         truth = list(made.truth(0, 1))
@@ -162,19 +160,19 @@ def _truth(summary: RunSummary, n: int) -> Coloring | None:
 
 def _clusters(summary: RunSummary, n: int) -> Coloring | None:
     """The cluster of each row, where clusters were looked for."""
-    if not summary.has("clusters"):
-        return None
-    path = summary.run.path("clusters", "labels")
-    return Coloring("cluster", blocks(RowSource((n,), np.dtype(np.int32), path=path)), "classes")
+    return _numbered("cluster", summary.run.path("clusters", "labels"), n) if summary.has("clusters") else None
 
 
 def _components(summary: RunSummary, n: int) -> Coloring | None:
     """The component of each row, where there are several."""
     found: Any = summary.run.results("components") if summary.has("components") else {}
     path = summary.run.path("coordinates", "labels")
-    if found.get("components", 1) < 2 or not at(path).exists():
-        return None
-    return Coloring(COMPONENT, blocks(RowSource((n,), np.dtype(np.int32), path=path)), "classes")
+    return _numbered(COMPONENT, path, n) if found.get("components", 1) > 1 and at(path).exists() else None
+
+
+def _numbered(name: str, path: str, n: int) -> Coloring:
+    """The numbers that a stage gave the rows."""
+    return Coloring(name, blocks(RowSource((n,), np.dtype(np.int32), path=path)), "classes")
 
 
 # ------------------------------------------------------------------------------------------------------------- map
@@ -238,16 +236,21 @@ def draw_map(summary: RunSummary, color: str | None, side: int = 0) -> Map | Non
     if not summary.has("coordinates"):
         return None
     try:
-        source = _coordinates(summary)
+        source = rows_of_stage(summary.run, "coordinates", "embedding")
         columns = drawn_columns(source.width, summary.drawn.get("pair"), 2 if side else DRAWN)
         limits = limits_of(blocks(source), columns)
     except (BigembedError, OSError) as error:
         summary.warn("damaged", f"The coordinates cannot be read: {error}. bigembed verify says what is damaged")
         return None
-    _tell_missing(limits, summary)
+    if limits.missing:
+        summary.warn(
+            "missing",
+            f"{limits.missing:,} of {limits.count:,} rows have NaN or infinite coordinates; they "
+            "are not on the map. bigembed verify says whether the stored values are those that were published",
+        )
     coloring = coloring_of(summary, color, source.shape[0])
     names = _names(summary, source.width)
-    found = _drawn(source, columns, limits, coloring, paint_of(coloring.values, coloring.kind), names, side)
+    found = _drawn(source, columns, limits, coloring, names, side)
     return replace(found, first=why_first(summary.drawn))
 
 
@@ -256,7 +259,7 @@ def draw_coordinates(source: RowSource) -> Map:
     columns = drawn_columns(source.width, None, DRAWN)
     limits = limits_of(blocks(source), columns)
     names = [f"coordinate {number + 1}" for number in range(source.width)]
-    return _drawn(source, columns, limits, Coloring(), paint_of(None, "auto"), names)
+    return _drawn(source, columns, limits, Coloring(), names)
 
 
 def drawn_columns(m: int, pair: Sequence[int] | None, most: int) -> list[int]:
@@ -281,18 +284,10 @@ def why_first(drawn: Mapping[str, Any]) -> str:
     return f"Drawn first are coordinates {x + 1} and {y + 1}, which show most: {drawn['why']}."
 
 
-def _coordinates(summary: RunSummary) -> RowSource:
-    """The coordinates as rows; DamagedError where they are not as they were published."""
-    path = summary.run.path("coordinates", "embedding")
-    array = open_zarr(path)
-    return MarkedRows(tuple(array.shape), np.dtype(array.dtype), path=path, marks=summary.run.marks())
-
-
 def _drawn(
-    source: RowSource, columns: Sequence[int], limits: Limits, coloring: Coloring, paint: Paint, names: Sequence[str],
-    side: int = 0,
-) -> Map:  # fmt: skip
-    n, m, rows = source.shape[0], source.width, blocks(source)
+    source: RowSource, columns: Sequence[int], limits: Limits, coloring: Coloring, names: Sequence[str], side: int = 0
+) -> Map:
+    n, m, rows, paint = source.shape[0], source.width, blocks(source), paint_of(coloring.values, coloring.kind)
     legend = _legend(coloring, paint)
     if m == 1:
         return Map(n, m, limits.missing, histogram=_histogram(rows, limits, coloring, paint), legend=legend)
@@ -301,15 +296,6 @@ def _drawn(
     grids = count_points(rows, columns, limits, views, coloring.values, paint)
     pictures = tuple(_picture(grid, paint, limits, columns, names) for grid in grids)
     return Map(n, m, limits.missing, pictures, legend=legend, discs=bool(grids[0].radius))
-
-
-def _tell_missing(limits: Limits, summary: RunSummary) -> None:
-    if limits.missing:
-        summary.warn(
-            "missing",
-            f"{limits.missing:,} of {limits.count:,} rows have NaN or infinite coordinates; they "
-            "are not on the map. bigembed verify says whether the stored values are those that were published",
-        )
 
 
 def _names(summary: RunSummary, m: int) -> list[str]:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from bigembed.errors import ExistingOutputError, InputError, MissingPathError
+from bigembed.jobs.formatting import duration, size
 from bigembed.jobs.record import kind_of
 from bigembed.jobs.report.charts import curves, spectra
 from bigembed.jobs.report.figures import CATEGORIES, HEADINGS, shown
 from bigembed.jobs.report.map import Map, draw_map
 from bigembed.jobs.report.summary import RunSummary
-from bigembed.jobs.units import duration, size
 from bigembed.store.paths import PAGES, AnyPath, PathLike, at, put, require_apart, require_suffix
 from bigembed.store.superseded import explanation
 
@@ -21,7 +21,7 @@ from bigembed.store.superseded import explanation
 
 
 @dataclass(frozen=True)
-class Warned:
+class PageWarning:
     """A kind of warning and its messages."""
 
     kind: str
@@ -38,7 +38,7 @@ class Warned:
         return CATEGORIES[self.kind][1]
 
 
-def warnings_of(summary: RunSummary) -> list[Warned]:
+def warnings_of(summary: RunSummary) -> list[PageWarning]:
     """All that was said, the worst first, each message once."""
     found: dict[str, list[str]] = {kind: [] for kind in CATEGORIES}
     for kind, messages in summary.certificate.get("warnings", {}).items():
@@ -47,7 +47,7 @@ def warnings_of(summary: RunSummary) -> list[Warned]:
     found["other"] += [message for message in summary.record.get("warnings", []) if message not in known]
     for kind, messages in (*_own(summary).items(), *summary.extra.items()):
         found[kind] += messages
-    return [Warned(kind, tuple(dict.fromkeys(messages))) for kind, messages in found.items() if messages]
+    return [PageWarning(kind, tuple(dict.fromkeys(messages))) for kind, messages in found.items() if messages]
 
 
 def _own(summary: RunSummary) -> dict[str, list[str]]:

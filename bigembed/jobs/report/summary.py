@@ -27,6 +27,8 @@ from bigembed.jobs.record import ELSEWHERE, made_here, read_record
 from bigembed.jobs.report.figures import Entry, Figure, Line, coordinate_lines, entries_of, map_figures, plain, shown
 from bigembed.jobs.watching.status import read_status
 from bigembed.maps.registry import REGISTRY, method
+from bigembed.rows.opening import open_zarr
+from bigembed.rows.source import MarkedRows, RowSource
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import uncalled
 from bigembed.stages.cost import Cost
@@ -397,3 +399,9 @@ class RunSummary:
     def job_file(self) -> str:
         """A job file that makes this run again, as TOML; empty for a run that Python made."""
         return job_file(self.job)
+
+
+def rows_of_stage(run: Run, stage: str, name: str) -> RowSource:
+    """An array of a run as rows; DamagedError where it is not, or not any more, the one that was published."""
+    array = open_zarr(path := run.path(stage, name))
+    return MarkedRows(tuple(map(int, array.shape)), np.dtype(array.dtype), path=path, marks=run.marks())

@@ -6,41 +6,48 @@ after a kill, and with values that were added or left out.
 
 from __future__ import annotations
 
+import csv
+import io
+import itertools
+import shlex
 import time
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
+from bigembed import __version__
 from bigembed.errors import BigembedError, BigembedWarning, ClusterError, InterruptedRun, JobError, LockedError
 from bigembed.estimator.preprocessing import Prepared, said_of
+from bigembed.estimator.protocol import run_of
 from bigembed.estimator.reporting import without_numbers
+from bigembed.jobs.formatting import duration
+from bigembed.jobs.identity import definition
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.job import JobSpec, SweepTable
 from bigembed.jobs.parameters import points_of
 from bigembed.jobs.places.cluster import choose
+from bigembed.jobs.report.figures import figures_of, measured_in
+from bigembed.jobs.report.map import Map, draw_map
+from bigembed.jobs.report.page import filled, refuse_page
+from bigembed.jobs.report.summary import RunSummary, job_file
 from bigembed.jobs.session import copied, session, working
-from bigembed.jobs.sweep.page import (
-    TABLE,
-    Shown,
-    compared,
-    outcome,
-    page_of,
-    refuse_other,
-    unlike,
-    write_page,
-    write_table,
-)
 from bigembed.jobs.sweep.prepared import NAME as QUALITY
 from bigembed.jobs.sweep.prepared import PAGE, PointStage, PreparedPoint, fit_steps, prepare_sweep
 from bigembed.jobs.watching.logs import warnings_changed
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
+from bigembed.quality.neighborhoods import FIGURES
 from bigembed.runtime.runtime import Event, using
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import run_stages
 from bigembed.store import manifests
-from bigembed.store.paths import AnyPath
+from bigembed.store.files import write_json
+from bigembed.store.paths import AnyPath, at, put, require_apart
+
+# ------------------------------------------------------------------------------------------------------------ run
 
 KIND = "sweep"
 STOPS = (OSError, ClusterError, InterruptedRun, LockedError)
@@ -94,7 +101,7 @@ def sweep(job: JobSpec, options: RunOptions | None = None) -> dict[str, Any]:
                     table.append(_row(fits[-1], job))
                     write_table(root, compared(table))
                 with reporter.stage(PAGE):
-                    write_page(job, rows, [Shown(fit.estimator, row) for fit, row in zip(fits, table, strict=True)])
+                    write_page(job, rows, fits, table)
     return {
         "output": str(root),
         "table": str(root / f"{TABLE}.csv"),
@@ -206,3 +213,154 @@ def _value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
+
+
+# ----------------------------------------------------------------------------------------------------------- table
+# A row for each point of a sweep: its parameters, how good its map is, what it cost; as CSV and as JSON.
+
+TABLE = "table"
+SKIPPED = ("versions", "warnings", "input", "seed", "judgement", "drawn")
+"""What of a certificate does not differ between points, or is said elsewhere."""
+
+
+def outcome(fitted: Any, quality: Mapping[str, Any]) -> dict[str, Any]:
+    """What came out: the figures of the map, eigenvalues (or explained variances), and the rest of the certificate.
+
+    ``quality``: the figures against all rows, where those of the certificate are of some.
+    """
+    certificate = fitted.certificate_
+    figures = quality or certificate.get("judgement", {}).get("map", {})
+    out: dict[str, Any] = {}
+    for name in (name for name in FIGURES if name in figures):
+        out |= {name: figures[name]["value"], f"{name}_error": figures[name]["standard_error"]}
+    out["warnings"] = " | ".join(text for texts in certificate.get("warnings", {}).values() for text in texts)
+    out["n_components"] = fitted.n_components_
+    values = getattr(fitted, "eigenvalues_", getattr(fitted, "explained_variance_", None))
+    if values is not None:
+        leading = np.asarray(values)
+        out |= {f"eigenvalue_{i}": float(v) for i, v in enumerate(leading[0] if leading.ndim == 2 else leading, 1)}
+    return out | dict(_flat({name: value for name, value in certificate.items() if name not in SKIPPED}))
+
+
+def _flat(value: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Single values of nested tables, by dotted names; of the eigenpairs those of the first component."""
+    for name, entry in value.items():
+        if isinstance(entry, Mapping):
+            first = dict(itertools.islice(entry.items(), 1)) if name == "eigenpairs" else entry
+            yield from _flat(first, f"{prefix}{name}.")
+        elif isinstance(entry, (bool, int, float, str, np.generic)):
+            yield f"{prefix}{name}", entry.item() if isinstance(entry, np.generic) else entry
+
+
+def unlike(table: Sequence[Mapping[str, Any]]) -> str:
+    """That maps have different numbers of coordinates, where their figures stand beside each other; else nothing.
+
+    >>> unlike([{"coordinates": "a", "n_components": 2}, {"coordinates": "b", "n_components": 10}, {"error": "no"}])
+    'maps of 2 and of 10 coordinates: the more there are, the more neighbors they keep, so compare figures of as many'
+    """
+    counts = sorted({row["n_components"] for row in table if "coordinates" in row})
+    if len(counts) < 2:
+        return ""
+    return (
+        f"maps of {' and of '.join(map(str, counts))} coordinates: the more there are, the more neighbors they keep, "
+        "so compare figures of as many"
+    )
+
+
+def compared(table: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows, where they are of different numbers of coordinates with a column ``compare`` that says so."""
+    mixed = unlike(table)
+    return [dict(row) | ({"compare": mixed if "coordinates" in row else ""} if mixed else {}) for row in table]
+
+
+def write_table(root: AnyPath, table: Sequence[Mapping[str, Any]]) -> None:
+    """``table.csv`` and ``table.json``: a reader sees the old one or the new one."""
+    names = list(dict.fromkeys(name for row in table for name in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table)
+    put(root / f"{TABLE}.csv", text.getvalue().encode())
+    write_json(root / f"{TABLE}.json", list(table))
+
+
+# ------------------------------------------------------------------------------------------------------------ page
+# The page of a sweep: all maps side by side, with what is known of each.
+
+TEMPLATE, NAME = "sweep.html", "maps.html"
+SIDE = 420
+"""Pixels of a map."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A map of the page with what stands below it."""
+
+    row: Mapping[str, Any]
+    figures: Sequence[tuple[str, str]]
+    map: Map | None
+
+
+def page_of(job: JobSpec) -> AnyPath:
+    """Where the page lies."""
+    return at(job.output.report) if job.output.report else job.output_path / NAME
+
+
+def refuse_other(job: JobSpec) -> None:
+    """ExistingOutputError where something else lies at the place of the page."""
+    refuse_page(page_of(job))
+    if job.output.report:
+        require_apart(job.output_path / "stages", page_of(job))
+
+
+def write_page(job: JobSpec, rows: Input, fits: Sequence[FittedPoint], table: Sequence[Mapping[str, Any]]) -> None:
+    """Draw every map, two passes over its coordinates each, and write the page."""
+    measured = measured_in(table)
+    tiles = [Tile(row, figures_of(row), _map(job, rows, fit)) for fit, row in zip(fits, table, strict=True)]
+    n, d = rows.shape
+    asked, computed, seconds = (sum(row[name] for row in table) for name in ("stages", "stages_computed", "seconds"))
+    failed = [row for row in table if row["error"]]
+    legends = {tile.map.legend for tile in tiles if tile.map is not None}
+    text = filled(
+        TEMPLATE,
+        None,
+        title=f"{len(table)} maps of {rows.dataset.name if rows.dataset else rows.path.name}",
+        output=str(job.output_path),
+        failed=failed,
+        maps=tiles,
+        legend=legends.pop() if len(legends) == 1 else None,  # (of all maps)
+        tiles=[
+            ("Rows", f"{n:,}", f"of {d:,} columns"),
+            ("Points", f"{len(table):,}", f"{len(failed)} refused or failed" if failed else "all have a map"),
+            ("Stages", f"{computed:,}", f"computed for {asked:,} asked"),
+            ("Time", duration(seconds), "of separate runs"),
+        ],
+        names=[FIGURES[name][0] for name in measured],
+        measured=measured,
+        unlike=unlike(table),
+        job=job_file(_tables(job, rows)),
+        command=shlex.join(["bigembed", "sweep", str(job.file)]),
+        version=__version__,
+    )
+    put(page_of(job), text.encode())
+
+
+def _map(job: JobSpec, rows: Input, fit: FittedPoint) -> Map | None:
+    if fit.estimator is None:
+        return None
+    run = run_of(fit.estimator)
+    record = {
+        "job": definition(job.model_copy(update={"sweep": None}), rows),
+        "beside": {name: str(path) for name, path in rows.aligned.items()},
+        "plan": {"input": str(rows.path), "shape": rows.shape},
+        "certificate": fit.estimator.certificate_,
+    }
+    return draw_map(RunSummary(run.root, run, record, {}), None, side=SIDE)
+
+
+def _tables(job: JobSpec, rows: Input) -> dict[str, Mapping[str, Any]]:
+    """The job, as its file says it."""
+    tables = definition(job, rows)
+    sweep = {} if job.sweep is None else {"method": job.sweep.method, **job.sweep.parameters}
+    points = [] if job.sweep is None else job.sweep.points
+    return {**tables, "sweep": {**sweep, **({"points": points} if points else {})}}

@@ -194,7 +194,7 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int, str)) else str(value)
 
 
-class Written(logging.Handler):
+class UnsilencedHandler(logging.Handler):
     """Hands on to a handler that writes; a cluster that silences its loggers would silence that one itself."""
 
     def __init__(self, to: logging.Handler) -> None:
@@ -221,6 +221,6 @@ def _handler(place: AnyPath | str, sink: Logs) -> logging.Handler:
         at(place).absolute().parent.mkdir(parents=True, exist_ok=True)
         handler = FileLog(str(place))
     handler.setFormatter(JsonLines())
-    written = Written(handler)
+    written = UnsilencedHandler(handler)
     written.addFilter(sink.filter)
     return written

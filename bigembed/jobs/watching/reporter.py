@@ -7,18 +7,17 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 
 from bigembed.errors import BigembedWarning, LockedError
+from bigembed.jobs.formatting import size
 from bigembed.jobs.places.place import Place
 from bigembed.jobs.planning.machine import resident
 from bigembed.jobs.planning.plan import Plan
-from bigembed.jobs.units import size
 from bigembed.jobs.watching.logs import Logs
 from bigembed.jobs.watching.status import Status, check, outcome, status_of
 from bigembed.runtime.runtime import Event, Observer, Progress, no_progress, silent
@@ -28,18 +27,22 @@ from bigembed.store.paths import FULL, at, free_bytes, nearest_folder
 # The peak of the resident memory of all processes of a job.
 
 
+PROCESSES = ("total", "coordinator", "worker")
+
+
 class MemoryPeak:
     """Samples the resident memory of this process, those it started and ``others``, five times a second.
 
-    ``total`` is the peak of their sum: client, scheduler, workers and all else.
+    ``peaks["total"]`` is the peak of their sum: client, scheduler, workers and all else.
     """
 
     interval = 0.2
 
     def __init__(self, others: dict[str, int] | None = None) -> None:
         self.others = others or {}
-        self.total = self.coordinator = self.worker = 0
-        self._lap = {"total": 0, "coordinator": 0, "worker": 0}
+        self.peaks = dict.fromkeys(PROCESSES, 0)
+        """Bytes, by process."""
+        self._lap = dict.fromkeys(PROCESSES, 0)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="memory", daemon=True)
 
@@ -55,13 +58,9 @@ class MemoryPeak:
         self._thread.join(timeout=5)
         self._sample(self._processes())
 
-    def as_dict(self) -> dict[str, int]:
-        """Peaks in bytes."""
-        return {"total": self.total, "coordinator": self.coordinator, "worker": self.worker}
-
     def lap(self) -> dict[str, int]:
         """Peaks since the last lap, in bytes."""
-        found, self._lap = self._lap, {"total": 0, "coordinator": 0, "worker": 0}
+        found, self._lap = self._lap, dict.fromkeys(PROCESSES, 0)
         return found
 
     def _watch(self) -> None:
@@ -76,11 +75,9 @@ class MemoryPeak:
 
         found = psutil.Process().children(recursive=True)
         for pid in self.others.values():
-            try:
+            with suppress(psutil.Error):
                 other = psutil.Process(pid)
                 found += [other, *other.children(recursive=True)]
-            except psutil.Error:
-                continue
         return list({process.pid: process for process in found}.values())
 
     def _sample(self, processes: list[Any]) -> None:
@@ -88,15 +85,12 @@ class MemoryPeak:
 
         sizes = [0]
         for process in processes:
-            try:
+            with suppress(psutil.Error):
                 sizes.append(int(process.memory_info().rss))
-            except psutil.Error:
-                continue
         own = resident()
         now = {"total": own + sum(sizes), "coordinator": own, "worker": max(sizes)}
-        for name, value in now.items():
-            setattr(self, name, max(getattr(self, name), value))
-            self._lap[name] = max(self._lap[name], value)
+        for peaks in (self.peaks, self._lap):
+            peaks |= {name: max(peaks[name], value) for name, value in now.items()}
 
 
 # --------------------------------------------------------------------------------------------------------- metrics
@@ -140,11 +134,6 @@ class Metrics:
             self.last_success = time.time()
         self.write()
 
-    def adopt(self, last_success: str | None) -> None:
-        """Take over when the run last ended well, as its status says."""
-        if last_success is not None:
-            self.last_success = datetime.fromisoformat(last_success).timestamp()
-
     def write(self) -> None:
         """Replace the file."""
         if self.path is None:
@@ -154,27 +143,24 @@ class Metrics:
         registry = CollectorRegistry()
         named = {"run": self.run, "method": self.method}
 
-        def gauge(name: str, text: str, value: float | None, **labels: str) -> None:
-            if value is not None:
-                if name not in known:
-                    known[name] = Gauge(f"bigembed_{name}", text, [*named, *labels], registry=registry)
-                known[name].labels(**named, **labels).set(value)
+        def gauge(name: str, text: str, values: Mapping[Any, float | None], *labels: str) -> None:
+            there = {label: value for label, value in values.items() if value is not None}
+            made = Gauge(f"bigembed_{name}", text, [*named, *labels], registry=registry) if there else None
+            for label, value in there.items():
+                made.labels(*named.values(), *label).set(value)  # type: ignore[union-attr]
 
-        known: dict[str, Any] = {}
-        for state in STATES:
-            gauge("run_state", "1 for the state that the run is in.", float(state == self.state), state=state)
-        gauge("run_started_time_seconds", "When the run was started.", self.started)
-        gauge("run_last_success_time_seconds", "When the run last ended well.", self.last_success)
-        gauge("run_exit_status", "Exit status of the run, once it ended.", self.exit_status)
-        gauge("run_rows", "Rows of the input.", self.rows)
-        gauge("run_passes", "Planned passes over the rows or the matrix.", self.passes)
-        for stage, seconds in self.stages.items():
-            gauge("stage_seconds", "Seconds that a stage took.", seconds, stage=stage)
-        for stage, seconds in self.predicted.items():
-            gauge("stage_planned_seconds", "Seconds that a stage was planned to take.", seconds, stage=stage)
-        for kind, peaks in self.memory.items():
-            for process, count in peaks.items():
-                gauge("memory_bytes", "Peak of resident memory.", count, kind=kind, process=process)
+        states = {(state,): float(state == self.state) for state in STATES}
+        gauge("run_state", "1 for the state that the run is in.", states, "state")
+        gauge("run_started_time_seconds", "When the run was started.", {(): self.started})
+        gauge("run_last_success_time_seconds", "When the run last ended well.", {(): self.last_success})
+        gauge("run_exit_status", "Exit status of the run, once it ended.", {(): self.exit_status})
+        gauge("run_rows", "Rows of the input.", {(): self.rows})
+        gauge("run_passes", "Planned passes over the rows or the matrix.", {(): self.passes})
+        took, planned = ({(stage,): value for stage, value in one.items()} for one in (self.stages, self.predicted))
+        gauge("stage_seconds", "Seconds that a stage took.", took, "stage")
+        gauge("stage_planned_seconds", "Seconds that a stage was planned to take.", planned, "stage")
+        memory = {(kind, process): count for kind, one in self.memory.items() for process, count in one.items()}
+        gauge("memory_bytes", "Peak of resident memory.", memory, "kind", "process")
         self.path.absolute().parent.mkdir(parents=True, exist_ok=True)
         try:
             write_to_textfile(str(self.path), registry)
@@ -254,8 +240,8 @@ class Reporter:
     @property
     def measured(self) -> dict[str, int]:
         """Peaks of memory in bytes, by process, at any of the places."""
-        found = [peak.as_dict() for peak in self.peaks]
-        return {name: max(one[name] for one in found) for name in (found[0] if found else ())}
+        found = [one.peaks for one in self.peaks]
+        return {name: max(peaks[name] for peaks in found) for name in (PROCESSES if found else ())}
 
     @property
     def held(self) -> int:
@@ -266,10 +252,9 @@ class Reporter:
         """What is to come; :class:`PlanError` if it does not fit."""
         plan.refuse()
         self.plan, found = plan, plan.as_dict()
-        self.status.planned([name for name, _ in plan.stages])
-        self.logs.say(
-            "planned", event="planned", memory=found["memory"], passes=found["passes"], vectors=found["vectors"]
-        )
+        self.status.write(stages=[name for name, _ in plan.stages])
+        known = {name: found[name] for name in ("memory", "passes", "vectors")}
+        self.logs.say("planned", event="planned", **known)
         self.metrics.rows, self.metrics.passes = plan.shape[0], found["passes"]
         self.metrics.memory["planned"] = found["memory"]
         self.metrics.predicted = plan.stage_seconds
@@ -277,12 +262,17 @@ class Reporter:
 
     def __call__(self, event: Event) -> None:
         if event.kind in ("done", "reused"):
-            entry = {"name": event.stage, "reused": event.kind == "reused", "seconds": round(event.seconds, 3)}
             planned = self.plan.stage_seconds.get(event.stage) if self.plan else None
-            entry |= {"predicted_seconds": None if planned is None else round(planned, 3)}
-            entry |= {"memory": self.peaks[-1].lap() if self.peaks else {}}
-            entry |= {"predicted_memory": self.plan.stage_memory.get(event.stage, {}) if self.plan else {}}
-            self.stages.append(entry)
+            self.stages.append(
+                {
+                    "name": event.stage,
+                    "reused": event.kind == "reused",
+                    "seconds": round(event.seconds, 3),
+                    "predicted_seconds": None if planned is None else round(planned, 3),
+                    "memory": self.peaks[-1].lap() if self.peaks else {},
+                    "predicted_memory": self.plan.stage_memory.get(event.stage, {}) if self.plan else {},
+                }
+            )
             if event.kind == "done":
                 self.metrics.stages[event.stage] = event.seconds
         self.status.event(event)
@@ -323,9 +313,9 @@ class Reporter:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if self.peaks:
             self.metrics.memory["measured"] = self.measured
-        state = outcome(error)
         if error is None:
             self.logs.say("done", event="done", exit_status=0)
-        else:
-            level = logging.WARNING if state == "interrupted" else logging.ERROR
-            self.logs.say(str(error), level, event=state, exit_status=status_of(error), kind=type(error).__name__)
+            return
+        state = outcome(error)
+        level = logging.WARNING if state == "interrupted" else logging.ERROR
+        self.logs.say(str(error), level, event=state, exit_status=status_of(error), kind=type(error).__name__)

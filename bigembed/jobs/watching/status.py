@@ -6,25 +6,12 @@ import errno
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Self
 
-from bigembed.errors import (
-    BigembedError,
-    DamagedError,
-    ExistingOutputError,
-    InputError,
-    InputTypeError,
-    InterruptedRun,
-    JobError,
-    LockedError,
-    MissingPathError,
-    PlanError,
-    StoreAccessError,
-    UnreachableError,
-    WorkerAccessError,
-)
+from bigembed import errors
+from bigembed.errors import BigembedError, DamagedError, InterruptedRun, LockedError, MissingPathError
 from bigembed.jobs.places.cluster_table import redacted
 from bigembed.runtime.runtime import Event
 from bigembed.store import files
@@ -145,29 +132,20 @@ NAME = "status.json"
 CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 SECONDS = 2.0
 """Between two writings of the progress of a stage."""
-STATUS: tuple[tuple[tuple[type[BaseException], ...], int], ...] = (
-    ((InterruptedRun, UnreachableError, KeyboardInterrupt, Stopped), 5),
-    ((LockedError,), 4),
-    ((PlanError, MemoryError), 3),
-    ((DamagedError,), 6),
-    (
-        (
-            InputError,
-            InputTypeError,
-            MissingPathError,
-            ExistingOutputError,
-            JobError,
-            WorkerAccessError,
-            StoreAccessError,
-        ),
-        2,
-    ),
-)
+BAD_INPUT = (errors.InputError, errors.InputTypeError, MissingPathError, errors.ExistingOutputError, errors.JobError)
+STATUS: Mapping[int, tuple[type[BaseException], ...]] = {
+    5: (InterruptedRun, errors.UnreachableError, KeyboardInterrupt, Stopped),
+    4: (LockedError,),
+    3: (errors.PlanError, MemoryError),
+    6: (DamagedError,),
+    2: (*BAD_INPUT, errors.WorkerAccessError, errors.StoreAccessError),
+}
+"""Errors by exit status, the first that fits; of all others it is 1."""
 
 
 def status_of(error: BaseException) -> int:
     """The exit status of an error; of a folder that is closed that of input."""
-    own = next((status for kinds, status in STATUS if isinstance(error, kinds)), 1)
+    own = next((status for status, kinds in STATUS.items() if isinstance(error, kinds)), 1)
     closed = isinstance(error, OSError) and not isinstance(error, BigembedError) and error.errno in CLOSED
     return 2 if closed else own
 
@@ -215,44 +193,37 @@ class Status:
         self._turn = threading.Lock()
 
     def __enter__(self) -> Self:
-        self._write()
+        self.write()
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         state = outcome(error)
         if error is None:
             idle = {"stage": None, "label": None, "done": 0, "total": None}
-            self._write(state=state, last_success=moment(time.time()), **idle)
+            self.write(state=state, last_success=moment(time.time()), **idle)
             return
         message = redacted(str(error)) or type(error).__name__
-        self._write(state=state, error={"status": status_of(error), "kind": type(error).__name__, "message": message})
-
-    def planned(self, stages: list[str]) -> None:
-        """The stages to come are known."""
-        self._write(stages=stages)
-
-    def claimed(self, outputs: list[str]) -> None:
-        """What this run has announced to write beside itself; ``job.json`` says it, too."""
-        self._write(claimed=outputs)
+        self.write(state=state, error={"status": status_of(error), "kind": type(error).__name__, "message": message})
 
     def event(self, event: Event) -> None:
         """A stage starts or ends; a worker gives no sign of life, or is given up."""
         if event.kind == "start":
-            self._write(state="running", stage=event.stage, label=None, done=0, total=None)
+            self.write(state="running", stage=event.stage, label=None, done=0, total=None)
         elif event.kind in ("done", "reused"):
             finished = [*self.value["finished_stages"], event.stage]
-            self._write(state="running", stage=event.stage, finished_stages=finished)
+            self.write(state="running", stage=event.stage, finished_stages=finished)
         elif event.kind == "worker":
             others = [known for known in self.value["frozen"] if known["worker"] != event.results["worker"]]
-            self._write(frozen=[*others, dict(event.results)])
+            self.write(frozen=[*others, dict(event.results)])
 
     def progress(self, label: str, done: int, total: int) -> None:
         """Blocks of the stage in work; written now and then."""
         self.value |= {"label": label, "done": done, "total": total}
         if time.monotonic() - self._written > SECONDS:
-            self._write()
+            self.write()
 
-    def _write(self, **changes: Any) -> None:
+    def write(self, **changes: Any) -> None:
+        """Write the file, with these entries changed."""
         with self._turn:
             self.value |= {**changes, "updated": moment(time.time())}
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -269,8 +240,7 @@ class Status:
                 raise
             try:
                 with open(str(self.path), "r+b") as file:
-                    file.write(files.text_of(value))
-                    file.truncate()
+                    file.truncate(file.write(files.text_of(value)))
             except OSError:
                 self.path.unlink(missing_ok=True)
 
@@ -284,7 +254,10 @@ def read_status(root: AnyPath) -> dict[str, Any]:
     found = files.read_sealed(path) if path.exists() else {}
     if path.exists() and not isinstance(found.get("state"), str):
         raise DamagedError(f"{path}: damaged: not the status of a job")
-    return _true(found, root)
+    if found.get("state") in ("planned", "running") and holder(root) is None:
+        message = "its process ended without a word (killed, or the machine went down); the same command goes on"
+        return found | {"state": "interrupted", "error": {"status": 5, "kind": "InterruptedRun", "message": message}}
+    return found
 
 
 def known_status(root: AnyPath) -> dict[str, Any]:
@@ -300,10 +273,3 @@ def _kept(path: AnyPath) -> dict[str, Any]:
     with suppress(DamagedError, MissingPathError):
         found = files.read_sealed(path)
     return {name: found.get(name) for name in ("last_success", "claimed")}
-
-
-def _true(value: dict[str, Any], held: AnyPath) -> dict[str, Any]:
-    if value.get("state") in ("planned", "running") and holder(held) is None:
-        message = "its process ended without a word (killed, or the machine went down); the same command goes on"
-        return value | {"state": "interrupted", "error": {"status": 5, "kind": "InterruptedRun", "message": message}}
-    return value

@@ -12,7 +12,7 @@ CLOSED = (errno.EPIPE, errno.EIO, errno.ECONNRESET)
 """Errors of a stream whose reader or terminal is gone, which is the reader's business."""
 
 
-class Lasting(io.FileIO):
+class LastingStream(io.FileIO):
     """A descriptor that takes whatever is written to it: what does not reach a reader is dropped.
 
     ``lost`` is the first error that is not a reader who left, such as a full disk; None where there was none.
@@ -35,7 +35,7 @@ class Lasting(io.FileIO):
             return memoryview(data).nbytes
 
 
-def outlast_readers() -> list[Lasting]:
+def outlast_readers() -> list[LastingStream]:
     """Let standard output and standard error of this process outlast their readers; return what they write to.
 
     So a job ends as it would with a reader who stays, whichever part of it prints, and so does the interpreter, which
@@ -52,7 +52,7 @@ def outlast_readers() -> list[Lasting]:
     for descriptor, name in ((1, "stdout"), (2, "stderr")):
         before = getattr(sys, name)
         kept = {} if before is None else {"encoding": before.encoding, "errors": before.errors}
-        raw.append(Lasting(descriptor))
+        raw.append(LastingStream(descriptor))
         lines = before is not None and (before.line_buffering or before.write_through)
         setattr(sys, name, io.TextIOWrapper(io.BufferedWriter(raw[-1]), line_buffering=lines, **kept))
     return raw

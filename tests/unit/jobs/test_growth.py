@@ -27,7 +27,7 @@ from bigembed.errors import (
 )
 from bigembed.jobs.growth import extend as growth_extend
 from bigembed.jobs.growth import refresh as growth_refresh
-from bigembed.jobs.growth.account import Ledger, check, covering, new_ledger, snapshot, suspects
+from bigembed.jobs.growth.account import Ledger, check, doubted_entries, new_ledger, snapshot, with_new_rows
 from bigembed.jobs.growth.audit import Limits, audit, compared, found_lists, misfit_of, reasons, search_index
 from bigembed.jobs.growth.extend import extend
 from bigembed.jobs.growth.refresh import refresh
@@ -431,7 +431,7 @@ class TestTable:
 
 def taken(path):
     there = snapshot(path)
-    return covering(new_ledger(there), there)
+    return with_new_rows(new_ledger(there), there)
 
 
 def read_by(call):
@@ -470,10 +470,10 @@ class TestLedger:
         ledger = taken(path)
         append_rows(path, rows[250:420])
         there = snapshot(path)
-        assert [entry.start for entry in suspects(ledger, there)] == [200]
+        assert [entry.start for entry in doubted_entries(ledger, there)] == [200]
         checked, count = read_by(lambda: check(ledger, there))
         assert (checked.content, count) == (ledger.content, 1)
-        whole, count = read_by(lambda: covering(checked, there))
+        whole, count = read_by(lambda: with_new_rows(checked, there))
         assert (whole.n, count) == (420, 3)
         assert whole == taken(path)
         assert whole.content != ledger.content
@@ -481,7 +481,7 @@ class TestLedger:
     def test_appending_by_zarr_is_the_same(self, path, rows):
         ledger = taken(path)
         zarr.open_array(str(path)).append(rows[250:420])
-        assert covering(check(ledger, snapshot(path)), snapshot(path)) == taken(path)
+        assert with_new_rows(check(ledger, snapshot(path)), snapshot(path)) == taken(path)
 
     def test_rewritten_in_other_chunks_or_touched_the_rows_are_the_same(self, path, rows, tmp_path):
         ledger = taken(path)
@@ -538,7 +538,7 @@ class TestLedger:
         ledger = taken(tmp_path / "x.npy")
         np.save(tmp_path / "x.npy", rows)
         there = snapshot(tmp_path / "x.npy")
-        assert covering(check(ledger, there), there) == taken(tmp_path / "x.npy")
+        assert with_new_rows(check(ledger, there), there) == taken(tmp_path / "x.npy")
         np.save(tmp_path / "x.npy", rows + 1)
         with pytest.raises(ChangedInputError, match=r"x\.npy"):
             check(ledger, snapshot(tmp_path / "x.npy"))

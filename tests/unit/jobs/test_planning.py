@@ -18,6 +18,7 @@ import bigembed
 import bigembed as be
 from bigembed.cli import app
 from bigembed.errors import BigembedWarning, InputError, InterruptedRun, PlanError
+from bigembed.jobs.formatting import size
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places.place import TERMINATE
 from bigembed.jobs.planning import machine as calibrate
@@ -30,7 +31,6 @@ from bigembed.jobs.report.lines import plan_lines
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.sweep.run import sweep
-from bigembed.jobs.units import size
 from bigembed.jobs.watching.reporter import MemoryPeak, RunOptions
 from bigembed.maps.registry import REGISTRY, method
 from bigembed.neighbors import graph_stages, nn_descent
@@ -100,20 +100,20 @@ class TestPlan:
             return Peaks(Resources(kind, workers, limit, 100 * MIB, 50 * MIB, 5 * MIB), [cost])
 
         need = 800 * MIB + peaks().threads * 200 * MIB
-        assert (peaks().beside(cost), peaks().held) == (need, 800 * MIB)
+        assert (peaks().solve_memory(cost), peaks().held) == (need, 800 * MIB)
         assert peaks().coordinator == int((60 * MIB + need) * (1 + MARGIN))
         assert peaks().total == 2 * 100 * MIB + peaks().coordinator + 5 * MIB  # (more than through files)
         assert "while the workers idle" in peaks().vectors
         inside = peaks().cost_of(cost)
         assert (inside.read, inside.exchanged, inside.scratch) == (100, 40, 40)  # (two checkpoints, for a moment)
         files = peaks(limit=100 * MIB + int(need * (1 + MARGIN)) // 2 - MIB)
-        assert (files.beside(cost), files.held, files.cost_of(cost)) == (0, 0, cost)
+        assert (files.solve_memory(cost), files.held, files.cost_of(cost)) == (0, 0, cost)
         assert files.total == 2 * files.worker + files.coordinator + 5 * MIB
         assert "in files, since the workers together may not hold them" in files.vectors
         assert "several machines" in peaks("remote").vectors
         assert "in the memory of this process" in peaks("process").vectors
         monkeypatch.setattr("bigembed.jobs.planning.resources.machine_memory", lambda: 1000 * MIB)
-        assert peaks().beside(cost) == 0
+        assert peaks().solve_memory(cost) == 0
 
     def test_too_little_memory_is_refused_with_a_proposal(self):
         with pytest.raises(PlanError, match=r"stage 'b'.*\n?.*\[cluster\] memory = \"4\d\d MiB\" or more"):
@@ -156,9 +156,9 @@ class TestPlan:
                 [sys.executable, "-c", "import time; x = b'x' * (80 << 20); time.sleep(1.5)"], check=True
             )
         assert child.returncode == 0
-        assert peak.worker > 80 * MIB
-        assert peak.total >= peak.worker + peak.coordinator * 0.5
-        assert peak.coordinator >= resident() * 0.5
+        assert peak.peaks["worker"] > 80 * MIB
+        assert peak.peaks["total"] >= peak.peaks["worker"] + peak.peaks["coordinator"] * 0.5
+        assert peak.peaks["coordinator"] >= resident() * 0.5
 
     def test_sizes(self):
         assert [size(0), size(1023), size(1 << 20), size(5 << 40)] == ["0 B", "1023 B", "1.0 MiB", "5.0 TiB"]

@@ -32,10 +32,10 @@ from bigembed.errors import (
     PlanError,
 )
 from bigembed.jobs.extend import extend, status_path
+from bigembed.jobs.formatting import parse_deadline
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
-from bigembed.jobs.units import parse_deadline
 from bigembed.jobs.watching import logs as places
 from bigembed.jobs.watching.console import Console
 from bigembed.jobs.watching.logs import JsonLines, logs

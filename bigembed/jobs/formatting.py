@@ -23,10 +23,10 @@ def size(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
-def padded(table: Sequence[Sequence[str]], left: Collection[int]) -> list[str]:
+def text_columns(table: Sequence[Sequence[str]], left: Collection[int]) -> list[str]:
     """Lines of a table, its columns of one width: those of these numbers to the left, the others to the right.
 
-    >>> padded([("stage", "time"), ("graph", "7 s")], [0])
+    >>> text_columns([("stage", "time"), ("graph", "7 s")], [0])
     ['stage  time', 'graph   7 s']
     """
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
