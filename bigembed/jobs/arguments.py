@@ -20,7 +20,7 @@ import typer
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with the options of its groups in their places, as the parser and the help need them.
+    """Return the command with the options of its groups in their places, as the parser and the help need them.
 
     >>> from dataclasses import dataclass
     >>> @dataclass
@@ -55,7 +55,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _options(group: Any) -> list[Parameter]:
-    """The fields of a group as parameters."""
+    """Return the fields of a group as parameters."""
     hints = get_type_hints(group, include_extras=True)
     return [
         Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name])
@@ -110,7 +110,7 @@ class Printing:
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False
 
     def console(self) -> Any:
-        """What prints for a command, and turns its errors into exit statuses."""
+        """Return what prints for a command, and turns its errors into exit statuses."""
         from bigembed.jobs.watching.console import Console
 
         return Console(self.as_json, self.debug)
@@ -139,7 +139,7 @@ class Machines:
     tls_key: Annotated[Path | None, typer.Option(help="Key of this client (PEM).")] = None
 
     def job(self, path: Path) -> Any:
-        """The job of a file, on the machines that the command line names, if it does."""
+        """Return the job of a file, on the machines that the command line names, if it does."""
         from bigembed.jobs.spec import read_job
 
         job = read_job(path, self.allow_functions or ())
@@ -147,7 +147,7 @@ class Machines:
         return job.model_copy(update={"cluster": self.cluster(given)}) if self._given() else job
 
     def cluster(self, given: dict[str, Any]) -> Any:
-        """The table ``[cluster]`` of a job, with what the command line says instead; :class:`JobError`."""
+        """Return the table ``[cluster]`` of a job, with what the command line says instead; :class:`JobError`."""
         from pydantic import ValidationError
 
         from bigembed.errors import JobError
@@ -164,7 +164,7 @@ class Machines:
         return table
 
     def _given(self) -> dict[str, Any]:
-        """Keys of ``[cluster]`` that the command line gives."""
+        """Return the keys of ``[cluster]`` that the command line gives."""
         keys = {"address": self.scheduler, "workers": self.workers, "memory": self.memory}
         keys |= {name: getattr(self, name) for name in ("tls_ca", "tls_cert", "tls_key")}
         return {key: str(value) if isinstance(value, Path) else value for key, value in keys.items() if value}
@@ -195,14 +195,14 @@ class Watching:
 
 
 def choice_of(columns: str | None, array: str | None, rows: str | None, fill_absent: bool, dense: bool = False) -> Any:
-    """What is wanted of a source that holds several things."""
+    """Return what is wanted of a source that holds several things."""
     from bigembed.rows.reader import Choice
 
     return Choice(_names(columns), _names(array), _names(rows), fill_absent, dense)
 
 
 def _names(text: str | None) -> tuple[str, ...]:
-    """Names separated by commas; one that holds a comma stands in quotation marks."""
+    """Return the names separated by commas; one that holds a comma stands in quotation marks."""
     return tuple(name.strip() for row in csv.reader([text or ""]) for name in row)
 
 

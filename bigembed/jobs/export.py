@@ -68,7 +68,7 @@ def write_out(table: Table, source: paths.AnyPath, out: paths.AnyPath, overwrite
 
 
 def table_of(source: paths.AnyPath) -> Table:
-    """The coordinates that lie at a path, and what is known of their rows and columns."""
+    """Return the coordinates that lie at a path, and what is known of their rows and columns."""
     if source.suffix != ".npy" and (
         (attributes.attributes_of(source) or {}).get("bigembed") or manifests.holds_run(source, "run")
     ):
@@ -120,7 +120,7 @@ def _of_run(root: paths.AnyPath) -> Table:
 
 
 def made_by(name: str, width: int, parameters: dict[str, Any]) -> dict[str, Any]:
-    """What made coordinates: the method's name, its parameters, the names of the coordinates."""
+    """Return what made coordinates: the method's name, its parameters, the names of the coordinates."""
     names = coordinate_names(method(name), width) if name in REGISTRY else [f"coordinate{i}" for i in range(width)]
     given = {key: value for key, value in parameters.items() if key != "name"}
     return {"method": name or "coordinates", "parameters": given, "names": list(names)}

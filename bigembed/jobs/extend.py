@@ -130,7 +130,7 @@ def extend(
 
 
 def _rows(fitted: Any, new: PathLike, out: PathLike, choice: Choice | None, aligned: Mapping[str, str] | None) -> Input:
-    """The new rows with their aligned vectors. Of a table the fitted columns are taken; others are refused."""
+    """Return the new rows with their aligned vectors. Of a table the fitted columns are taken; others are refused."""
     given = dict(aligned or {})
     expected = tuple(getattr(fitted, "feature_names_in_", ()))
     missing = takes_missing(steps_before(fitted))
@@ -157,7 +157,7 @@ def _about(model: PathLike, fitted: Any, out: PathLike, rows: Input) -> dict[str
 
 
 def status_path(out: PathLike) -> AnyPath:
-    """Where the status of an extension lies: beside its output, which is nothing but an array."""
+    """Return where the status of an extension lies: beside its output, which is nothing but an array."""
     return at(f"{absolute(out)}.{status.NAME}")
 
 
@@ -179,7 +179,7 @@ def _hold_output(out: PathLike, results: PathLike | None, asked: str) -> Iterato
 
 
 def _key_left(out: PathLike) -> str | None:
-    """What the extension was of that has left something aside."""
+    """Return what the extension was of that has left something aside."""
     record = aside_of(out) / ASKED
     with suppress(DamagedError):
         return str(read_json(record)) if record.is_file() else None
@@ -220,7 +220,7 @@ def plan_extension(
     choice: Choice | None = None,
     functions: Functions = (),
 ) -> Plan:
-    """What :func:`extend` would read, hold and write. Nothing is written."""
+    """Return what :func:`extend` would read, hold and write. Nothing is written."""
     require_array_name(out)
     refuse_existing(out)
     table, fitted = table or ClusterTable(), load(model, functions)
@@ -251,11 +251,11 @@ def prepare_extension(
 
 
 def stage_of(fitted: Any, rows: Input) -> Stage:
-    """The stage that places the rows of an extension."""
+    """Return the stage that places the rows of an extension."""
     return stage_for(fitted, replace(rows.source, aligned={}), **rows.source.aligned)
 
 
 def is_compiled(fitted: Any) -> bool:
-    """Whether new rows are placed by compiled functions: of a model of many rows on a graph."""
+    """Return whether new rows are placed by compiled functions: of a model of many rows on a graph."""
     run = run_of(fitted)
     return bool(run.has("survey") and run.results("survey")["n"] > UNCOMPILED_ROWS)

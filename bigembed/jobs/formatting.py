@@ -11,7 +11,7 @@ from bigembed.errors import JobError
 
 
 def size(count: float) -> str:
-    """Bytes for people.
+    """Return bytes as text for people.
 
     >>> size(512), size(1536 * 1024), size(3.2 * 2**30)
     ('512 B', '1.5 MiB', '3.2 GiB')
@@ -24,7 +24,8 @@ def size(count: float) -> str:
 
 
 def text_columns(table: Sequence[Sequence[str]], left: Collection[int]) -> list[str]:
-    """Lines of a table, its columns of one width: those of these numbers to the left, the others to the right.
+    """Return the lines of a table, its columns of one width: those of these numbers to the left, the others to the
+    right.
 
     >>> text_columns([("stage", "time"), ("graph", "7 s")], [0])
     ['stage  time', 'graph   7 s']
@@ -40,7 +41,7 @@ def text_columns(table: Sequence[Sequence[str]], left: Collection[int]) -> list[
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds for people.
+    """Return seconds as text for people.
 
     >>> duration(0.0004), duration(0.034), duration(3.21), duration(75.0), duration(7300.0), duration(None)
     ('0 s', '0.034 s', '3.2 s', '1 min 15 s', '2 h 1 min', '?')
@@ -59,7 +60,7 @@ _UNITS = {"d": 86_400, "h": 3600, "m": 60, "min": 60, "s": 1}
 
 
 def parse_deadline(text: str, now: float | None = None) -> float:
-    """Seconds since 1970 of a deadline: a duration from now, a time of day (the next one), or a date and time.
+    """Return seconds since 1970 of a deadline: a duration from now, a time of day (the next one), or a date and time.
 
     Times without a zone are local.
 
@@ -84,7 +85,7 @@ def parse_deadline(text: str, now: float | None = None) -> float:
 
 
 def _next(clock: str, now: float) -> float:
-    """The next moment at which a local clock shows this time."""
+    """Return the next moment at which a local clock shows this time."""
     today = datetime.fromtimestamp(now)
     hour, minute, *second = (int(part) for part in clock.split(":"))
     at = today.replace(hour=hour, minute=minute, second=second[0] if second else 0, microsecond=0)

@@ -24,7 +24,7 @@ from bigembed.store import attributes, files, manifests, paths
 
 
 def definition(job: JobSpec, rows: Input) -> dict[str, Any]:
-    """The tables of a job, without where it runs, as its record keeps them."""
+    """Return the tables of a job, without where it runs, as its record keeps them."""
     graph = GRAPH if job.input.graph else ()
     chosen = {key: getattr(job.input, key) for key in (*CHOICE, *graph) if getattr(job.input, key)}
     source = {"path": str(job.input_path), "dataset": job.input.dataset, **job.input.parameters, **chosen, **rows.named}
@@ -34,7 +34,7 @@ def definition(job: JobSpec, rows: Input) -> dict[str, Any]:
 
 
 def steps_of(job: JobSpec) -> list[dict[str, Any]]:
-    """The steps and their parameters, under the keys of the job file."""
+    """Return the steps and their parameters, under the keys of the job file."""
     return [
         {"name": step.name, **{STEP_KEYS.get((step.name, key), key): value for key, value in step.parameters.items()}}
         for step in job.steps
@@ -42,7 +42,7 @@ def steps_of(job: JobSpec) -> list[dict[str, Any]]:
 
 
 def method_of(job: JobSpec) -> dict[str, Any]:
-    """The method and its parameters."""
+    """Return the method and its parameters."""
     return {"name": job.method.name, **job.method.parameters}
 
 

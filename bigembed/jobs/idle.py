@@ -45,7 +45,7 @@ def _measure() -> dict[str, float]:
 
 
 async def _start() -> float:
-    """A scheduler, a worker and a client, and a few tasks; seconds of the quickest."""
+    """Return a scheduler, a worker and a client, and a few tasks; seconds of the quickest."""
     import dask
     from distributed import Client, Scheduler, Worker
 

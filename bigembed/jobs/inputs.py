@@ -62,12 +62,12 @@ class DatasetReader:
         return {name: str(values.dtype) for name, values in self.dataset.truth(0, 1).items() if values.ndim == 1}
 
     def vector(self, name: str) -> DatasetReader:
-        """What is known of the rows under this name."""
+        """Return what is known of the rows under this name."""
         return replace(self, known=name)
 
     @property
     def about(self) -> dict[str, Any]:
-        """What rows of it are: what they are recognized by where they lie."""
+        """Return what rows of it are: what they are recognized by where they lie."""
         made = self.dataset
         about = {"dataset": made.name, "shape": made.shape, "dtype": made.dtype, "seed": made.seed}
         return about | {"parameters": dict(made.parameters)}
@@ -88,7 +88,7 @@ def stamp_of(source: AnyPath) -> str:
 
 
 def older_source(record: Mapping[str, Any]) -> str:
-    """What to say of a run whose rows were copied from a source that was written since; nothing of any other."""
+    """Return what to say of a run whose rows were copied from a source that was written since; nothing of any other."""
     source = record.get("source") or {}
     if not (path := source.get("path")) or stamp_of(at(path)) in ("", source.get("stamp")):
         return ""
@@ -144,26 +144,26 @@ class Input:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns, where the source has such names."""
+        """Return the names of the columns, where the source has such names."""
         return features_of(self.reader or self.rows)
 
     @property
     def loading(self) -> int:
-        """Bytes that a process needs to read the data set, in addition to the rows."""
+        """Return bytes that a process needs to read the data set, in addition to the rows."""
         return LOADING.get(self.dataset.name, 0) if self.dataset else 0
 
     @property
     def ids(self) -> AnyPath | None:
-        """Where the ids of the rows lie, or will lie."""
+        """Return where the ids of the rows lie, or will lie."""
         return self.aligned.get(IDS)
 
     @cached_property
     def source(self) -> RowSource:
-        """The rows with their aligned vectors: what stages read, and ``fit`` takes."""
+        """Return the rows with their aligned vectors: what stages read, and ``fit`` takes."""
         return replace(self.rows, aligned={name: self._column(name) for name in self.aligned if name != IDS})
 
     def _column(self, name: str) -> RowSource:
-        """A vector; held in memory where it is not copied yet, for a plan."""
+        """Return a vector; held in memory where it is not copied yet, for a plan."""
         path, n = self.aligned[name], self.shape[0]
         if name in self.vectors and not self.there(name):
             held = np.concatenate(list(copying.rows_of_reader(self.vectors[name], 0, n)))
@@ -172,11 +172,11 @@ class Input:
 
     @property
     def written(self) -> bool:
-        """Whether the rows and their aligned vectors are there."""
+        """Return whether the rows and their aligned vectors are there."""
         return self.reader is None and all(self.there(name) for name in self.aligned)
 
     def there(self, name: str) -> bool:
-        """Whether a vector is: one that is copied counts only if it was copied from the source as it is now."""
+        """Return whether a vector is: one that is copied counts only if it was copied from the source as it is now."""
         if not published(self.aligned[name]) or name not in self.vectors:
             return published(self.aligned[name])
         return self.doubted or source_of(self.aligned[name]) == copied_vector(self.about, name)
@@ -213,7 +213,7 @@ class Input:
 
 
 def unwritten(reader: Reader, path: AnyPath, choice: Choice | None = None) -> RowSource:
-    """The rows of a reader as they will lie at the path."""
+    """Return the rows of a reader as they will lie at the path."""
     if stays_sparse(reader, choice):
         return SparseSource(reader.shape, native(reader.dtype), entries=entries_of(reader) or 0)
     names, texts = features_of(reader), getattr(reader, "categories", {})
@@ -223,7 +223,7 @@ def unwritten(reader: Reader, path: AnyPath, choice: Choice | None = None) -> Ro
 
 
 def find_input(job: JobSpec) -> Input:
-    """The input of a job. Nothing is written yet. Formats without quick access by rows will be copied."""
+    """Return the input of a job. Nothing is written yet. Formats without quick access by rows will be copied."""
     written = job.output
     require_apart(job.input_path, job.output_path, written.table, written.picture, written.model, written.report)
     if written.scratch is not None:  # (which may hold the input beside what is left there)
@@ -250,7 +250,7 @@ def find_input(job: JobSpec) -> Input:
 
 
 def find_graph(job: JobSpec) -> tuple[Input, GraphSource]:
-    """The graph of a job, which is read where it lies."""
+    """Return the graph of a job, which is read where it lies."""
     asked, choice = job.input, job.choice
     same = {name: getattr(asked, name) for name in GRAPH if name != "graph"}
     array = choice.array[0] if choice.array else None
@@ -266,7 +266,7 @@ def find_rows(
     folder: Path,
     takes_sparse: Callable[[], bool],
 ) -> Input:
-    """Rows that are there. Those of a format without quick access by rows will be copied to ``copy``.
+    """Return rows that are there. Those of a format without quick access by rows will be copied to ``copy``.
 
     ``aligned``: vectors, each by its name in the source of the rows, or by its path from ``folder`` on.
     """
@@ -314,7 +314,8 @@ def _copied(copy: AnyPath, about: Mapping[str, Any], aligned: Mapping[str, str],
 
 
 def copied_vector(about: Mapping[str, Any], name: str) -> Any:
-    """What a copy of a vector says of the source that it is from: what the copy of the rows says, and its name."""
+    """Return what a copy of a vector says of the source that it is from: what the copy of the rows says, and its
+    name."""
     return _jsonable({**about, "vector": name})
 
 
@@ -327,7 +328,7 @@ def _jsonable(about: Mapping[str, Any]) -> Any:
 
 
 def _with_aligned(found: Input, reader: Reader, source: Any, aligned: Mapping[str, str], folder: Path) -> Input:
-    """The rows with their aligned vectors: those given, and ids that the source or an earlier copy brings."""
+    """Return the rows with their aligned vectors: those given, and ids that the source or an earlier copy brings."""
     given, source_of_names = dict(aligned), named(reader)
     if source_of_names is not None and source_of_names.row_ids is not None:
         given.setdefault(IDS, source_of_names.row_ids)
@@ -351,7 +352,8 @@ def _with_aligned(found: Input, reader: Reader, source: Any, aligned: Mapping[st
 
 
 def _takes_sparse(job: JobSpec) -> bool:
-    """Whether sparse rows stay sparse: every method takes them, or there are steps, which refuse what they cannot."""
+    """Return whether sparse rows stay sparse: every method takes them, or there are steps, which refuse what they
+    cannot."""
     if job.steps:
         return True
     from bigembed.maps.registry import method
@@ -362,7 +364,7 @@ def _takes_sparse(job: JobSpec) -> bool:
 
 
 def _existing(todo: Input) -> Input:
-    """The input if these rows are there already, else with the reader that makes them."""
+    """Return the input if these rows are there already, else with the reader that makes them."""
     about = _jsonable(todo.about)
     todo = replace(todo, about=about)
     if not published(todo.path):
@@ -382,13 +384,14 @@ def _existing(todo: Input) -> Input:
 
 
 def _made_by_job(found: Any, about: Mapping[str, Any]) -> bool:
-    """Whether a job copied rows, or a vector, or generated them, so that it may do so anew in a place of its own."""
+    """Return whether a job copied rows, or a vector, or generated them, so that it may do so anew in a place of its
+    own."""
     same = isinstance(found, dict) and found.get("vector") == about.get("vector")
     return same and bool({*found} & {"copied", "dataset"})
 
 
 def _words(about: Any) -> str:
-    """What rows are, in words."""
+    """Return what rows are, in words."""
     if not isinstance(about, Mapping) or "dataset" not in about:
         return f"rows of {about['copied']}" if isinstance(about, Mapping) and "copied" in about else "something else"
     size = " × ".join(map(str, about.get("shape", ())))
@@ -397,7 +400,7 @@ def _words(about: Any) -> str:
 
 
 def _unchanged(found: Input, reader: Reader) -> bool:
-    """Whether the rows that were copied are those of the source, which was written since: one pass over both."""
+    """Return whether the rows that were copied are those of the source, which was written since: one pass over both."""
     copies = {path: found.vectors[name] for name, path in found.aligned.items() if name in found.vectors}
     return is_copy(reader, found.path, found.choice) and all(
         copying.same_rows(vector, path) for path, vector in copies.items() if published(path)

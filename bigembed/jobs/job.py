@@ -149,12 +149,12 @@ class JobSpec(Table):
 
     @property
     def input_path(self) -> AnyPath:
-        """Where the rows are, or will be generated."""
+        """Return where the rows are, or will be generated."""
         return located(self.input.path or f"{self.output_path.with_suffix('')}-input.zarr")
 
     @property
     def choice(self) -> Choice:
-        """What of the source of the rows is wanted."""
+        """Return what of the source of the rows is wanted."""
         columns, array, rows = (_several(getattr(self.input, key)) for key in CHOICE[:3])
         missing = any(step.name == "missing" for step in self.steps)
         aligned = tuple(self.aligned.values())
@@ -172,7 +172,7 @@ class JobSpec(Table):
 
     @property
     def output_path(self) -> AnyPath:
-        """Where the run lies."""
+        """Return where the run lies."""
         return located(self.output.path)
 
 

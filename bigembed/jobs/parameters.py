@@ -37,7 +37,7 @@ EXTRA = {"input": ("path", "dataset", *ALIGNED, *CHOICE, *GRAPH), "method": ("na
 def checked_parameters(
     name: str, given: Mapping[str, Any], functions: Collection[str] = (), table: str = "method"
 ) -> tuple[dict[str, Any], list[str]]:
-    """Parameters as the method's class takes them ("none" for None, which TOML lacks); what is wrong.
+    """Return the parameters as the method's class takes them ("none" for None, which TOML lacks); what is wrong.
 
     ``table``: of the job file, where they stand.
     """
@@ -55,7 +55,7 @@ def checked_parameters(
 def typed_values(
     function: Any, table: str, given: Mapping[str, Any], known: Mapping[str, inspect.Parameter], problems: list[str]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Values as the annotations of a function say, and ``problems`` with what is wrong with them."""
+    """Return the values as the annotations of a function say, and ``problems`` with what is wrong with them."""
     extra = EXTRA.get(table, ("method",))
     problems += unknown(f"[{table}]", {key: 0 for key in given if key != "workdir"}, [*known, *extra])
     problems += [
@@ -84,7 +84,7 @@ def typed_values(
 
 
 def unknown(where: str, given: Iterable[str], known: Iterable[str]) -> list[str]:
-    """What to say of names that are not known, each with the nearest known one."""
+    """Return what to say of names that are not known, each with the nearest known one."""
     names = list(known)
     out: list[str] = []
     for key in given:
@@ -96,7 +96,7 @@ def unknown(where: str, given: Iterable[str], known: Iterable[str]) -> list[str]
 
 
 def shown(value: Any) -> str:
-    """A value for an error, the beginning of a long one.
+    """Return a value for an error, the beginning of a long one.
 
     >>> shown("a" * 200)[-6:], shown(1 << 40_000)
     ("aaaa'…", 'an integer of 40001 bits')
@@ -113,7 +113,7 @@ def shown(value: Any) -> str:
 
 
 def reason_of(item: Any) -> str:
-    """What pydantic finds wrong with a value, in words."""
+    """Return what pydantic finds wrong with a value, in words."""
     if item["type"] == "missing":
         return "must be given"
     message = str(item["msg"])
@@ -171,7 +171,7 @@ def documented(text: str) -> dict[str, str]:
 
 
 def method_lines(found: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """The methods, and then the steps, for people."""
+    """Return the methods, and then the steps, for people."""
     lines = []
     for kind, title in (("methods", []), ("steps", ["", "Steps before a method ([[steps]] of a job file):"])):
         lines += title
@@ -200,18 +200,18 @@ class Point:
     """Names of the parameters that the sweep gives."""
 
     def job(self, job: JobSpec) -> JobSpec:
-        """The job of this point alone."""
+        """Return the job of this point alone."""
         table = job.method.model_copy(update={"name": self.method, "parameters": dict(self.parameters)})
         return job.model_copy(update={"method": table, "sweep": None})
 
 
 def methods_of(job: JobSpec) -> list[str]:
-    """The methods that a job fits: one, or those of its sweep."""
+    """Return the methods that a job fits: one, or those of its sweep."""
     return [job.method.name] if job.sweep is None else list(dict.fromkeys(point.method for point in points_of(job)))
 
 
 def points_of(job: JobSpec) -> list[Point]:
-    """The points of a job's sweep; :class:`JobError` lists everything that is wrong with them."""
+    """Return the points of a job's sweep; :class:`JobError` lists everything that is wrong with them."""
     if job.sweep is None:
         raise JobError(
             f"{job.file}: no table [sweep]. Give lists of values there, such as n_neighbors = [10, 20], or --vary"
@@ -229,7 +229,8 @@ def require_single(job: JobSpec) -> None:
 
 
 def expanded(table: MethodTable, sweep: SweepTable, functions: Collection[str] = ()) -> tuple[list[Point], list[str]]:
-    """The points, the last parameter of the grid varying quickest, then the single ones; what is wrong with them."""
+    """Return the points, the last parameter of the grid varying quickest, then the single ones; what is wrong with
+    them."""
     problems = _axis_problems(sweep)
     if problems:
         return [], problems
@@ -249,7 +250,7 @@ def expanded(table: MethodTable, sweep: SweepTable, functions: Collection[str] =
 
 
 def _axis_problems(sweep: SweepTable) -> list[str]:
-    """What is wrong with the lists themselves."""
+    """Return what is wrong with the lists themselves."""
     axes = _axes(sweep)
     problems = [
         f"[sweep] {name}: a list of values, at least one, such as {name} = [1, 2]; not {shown(value)}"
@@ -270,7 +271,7 @@ def _axes(sweep: SweepTable) -> dict[str, Any]:
 
 
 def _asked(sweep: SweepTable) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What each point says, and in which table."""
+    """Yield what each point says, and in which table."""
     if axes := _axes(sweep):
         for values in itertools.product(*axes.values()):
             yield "sweep", dict(zip(axes, values, strict=True))
@@ -281,7 +282,7 @@ def _asked(sweep: SweepTable) -> Iterator[tuple[str, dict[str, Any]]]:
 def _point(
     where: str, own: dict[str, Any], table: MethodTable, several: bool, functions: Collection[str]
 ) -> tuple[Point | None, list[str]]:
-    """A point, or what is wrong with it."""
+    """Return a point, or what is wrong with it."""
     name = own.pop("method", table.name)
     try:
         method(name if isinstance(name, str) else shown(name))

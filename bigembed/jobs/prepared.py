@@ -71,7 +71,7 @@ class PreparedJob:
         return not changed.fitting().plan.problems()
 
     def _reused(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Stages that the job will not compute again, and damage to others.
+        """Return stages that the job will not compute again, and damage to others.
 
         A stage that follows a computed one is computed, too.
         """
@@ -125,7 +125,7 @@ def steps_of_job(job: JobSpec) -> list[Any]:
 
 
 def _is_run(path: AnyPath) -> bool:
-    """Whether there is something at the path; that it is a run is checked where it is opened."""
+    """Return whether there is something at the path; that it is a run is checked where it is opened."""
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return False
     manifests.prepare(path, "run")

@@ -67,12 +67,14 @@ def require_recorded(root: AnyPath, stage: str) -> None:
 
 
 def made_here(root: AnyPath, record: dict[str, Any]) -> bool:
-    """Whether a record is of the job that made the coordinates that are there, and not an older one; none is, too."""
+    """Return whether a record is of the job that made the coordinates that are there, and not an older one; none is,
+    too."""
     return not record or key_there(root, COORDINATES) in (None, record.get("coordinates"))
 
 
 def key_there(root: AnyPath, stage: str) -> str | None:
-    """What a published stage was made from; None where its manifest is gone or damaged: found where it is read."""
+    """Return what a published stage was made from; None where its manifest is gone or damaged: found where it is
+    read."""
     with suppress(DamagedError):
         found = manifests.find(root, stage)
         return None if found is None else found.address
@@ -116,7 +118,7 @@ def damage_listed(problems: list[str], *others: type[BigembedError]) -> Iterator
 
 
 def verify_stages(path: AnyPath, deep: bool = True) -> dict[str, Any]:
-    """What :func:`bigembed.jobs.verify.verify` returns, for a run or a saved model that exists."""
+    """Return what :func:`bigembed.jobs.verify.verify` returns, for a run or a saved model that exists."""
     kind = "run" if manifests.holds_run(path, "run") and not manifests.check_group(path, "run") else kind_of(path)
     run = Run(path, kind=kind)
     stages, problems, unlisted = [], [], []

@@ -85,7 +85,7 @@ def run_job(
 
 
 def plan_job(job: JobSpec, calibrate: bool = False) -> Plan:
-    """The plan of a job; a running cluster is asked for its workers unless the job says them."""
+    """Return the plan of a job; a running cluster is asked for its workers unless the job says them."""
     make: Any = prepare if job.sweep is None else prepare_sweep
     with known_place(job.cluster) as place:
         found: Plan = make(job, place, calibrate=calibrate).plan
@@ -173,12 +173,12 @@ def _begin(prepared: PreparedJob, reporter: Reporter) -> dict[str, Any]:
 
 
 def copied_source(rows: Input) -> dict[str, str]:
-    """What rows were copied from, and how it was then; nothing for rows that are read where they lie."""
+    """Return what rows were copied from, and how it was then; nothing for rows that are read where they lie."""
     return {"path": rows.about["copied"], "stamp": rows.about["stamp"]} if "copied" in rows.about else {}
 
 
 def _recording(record: dict[str, Any], root: AnyPath, observer: Observer) -> Observer:
-    """An observer that lets the record know its coordinates as soon as they are there."""
+    """Return an observer that lets the record know its coordinates as soon as they are there."""
 
     def observe(event: Event) -> None:
         if event.stage == COORDINATES and event.kind in ("done", "reused"):
@@ -190,7 +190,7 @@ def _recording(record: dict[str, Any], root: AnyPath, observer: Observer) -> Obs
 
 
 def _kept(said: list[str], message: Any, category: type[Warning]) -> Any:
-    """The warning, its text kept for the record."""
+    """Return the warning, its text kept for the record."""
     if issubclass(category, BigembedWarning):
         said.append(redacted(str(message)))
     return message
@@ -260,7 +260,7 @@ def _colours(rows: Input) -> dict[str, Any]:
 
 
 def _finished(job: JobSpec, rows: Input, run: Run) -> dict[str, Any] | None:
-    """The record of this very job, if it ended and all that it wrote is there, every byte of its stages read."""
+    """Return the record of this very job, if it ended and all that it wrote is there, every byte of its stages read."""
     record = known_record(run.root)
     if not rows.written or not record.get("finished") or record.get("key") != key_of_run(job, rows):
         return None
@@ -272,13 +272,14 @@ def _finished(job: JobSpec, rows: Input, run: Run) -> dict[str, Any] | None:
 
 
 def _lacked_memory(record: dict[str, Any]) -> bool:
-    """Whether neighbors were searched by cells only because NN-descent did not fit into the memory there was."""
+    """Return whether neighbors were searched by cells only because NN-descent did not fit into the memory there was."""
     forced = record.get("certificate", {}).get("recall", {}).get("forced", False)
     return bool(forced and record.get("plan", {}).get("without_descent"))
 
 
 def _sound(run: Run, stage: str) -> bool:
-    """Whether a stage is there as it was published, and made from the stages that are there: as ``verify`` asks."""
+    """Return whether a stage is there as it was published, and made from the stages that are there: as ``verify``
+    asks."""
     with suppress(DamagedError):
         found = manifests.find(run.root, stage)
         return found is not None and not run.damage(found)

@@ -41,7 +41,7 @@ from bigembed.store.paths import is_url
 
 
 def step_tables(given: Any, problems: list[str]) -> tuple[StepTable, ...]:
-    """The steps of ``[[steps]]``; what is wrong with them is added to ``problems``."""
+    """Return the steps of ``[[steps]]``; what is wrong with them is added to ``problems``."""
     if not isinstance(given, list) or not all(isinstance(one, Mapping) for one in given):
         problems.append(f"steps must be a list of tables, each headed [[steps]], not {shown(given)}")
         return ()
@@ -77,7 +77,7 @@ def _step(where: str, given: dict[str, Any], problems: list[str]) -> StepTable |
 
 
 def _refused(kind: Any, typed: Mapping[str, Any], keys: Mapping[str, str]) -> Iterator[str]:
-    """What a step says against its parameters, by their keys in the job file."""
+    """Yield what a step says against its parameters, by their keys in the job file."""
     try:
         made = kind(**typed)
         check_parameters(made)
@@ -100,7 +100,7 @@ FOLDERS = ("folder", "picture")
 
 
 def read_job(file: str | Path, functions: Collection[str] = ()) -> JobSpec:
-    """The job in a TOML file; :class:`JobError` lists everything that is wrong with it.
+    """Return the job in a TOML file; :class:`JobError` lists everything that is wrong with it.
 
     ``functions``: modules, or single functions (``"module:name"``), that the file may name; by default none.
     """
@@ -126,7 +126,7 @@ def _refuse_large(value: Any, key: str = "") -> None:
 
 
 def _text(path: Path) -> str:
-    """What a job file says; OSError or ValueError where it cannot be one."""
+    """Return what a job file says; OSError or ValueError where it cannot be one."""
     if path.exists() and not path.is_file():
         raise OSError("not a file (a folder, a pipe or a device)")
     with path.open("rb") as file:
@@ -139,7 +139,7 @@ def _text(path: Path) -> str:
 
 
 def parse_job(value: Mapping[str, Any], file: Path, functions: Collection[str] = ()) -> JobSpec:
-    """A job from the tables of a file (which need not exist: it names the job and roots its paths)."""
+    """Return a job from the tables of a file (which need not exist: it names the job and roots its paths)."""
     problems = unknown("a table", value, [*TABLES, STEPS])
     problems += [f"[{name}] is missing" for name in ("input", "method", "output") if name not in value]
     problems += [
@@ -248,7 +248,7 @@ def _check_places(tables: Mapping[str, Any], methods: Sequence[str], problems: l
 
 
 def _graph_problems(source: Any, methods: Sequence[str], steps: bool) -> list[str]:
-    """What is wrong with the keys that say how a graph is read."""
+    """Return what is wrong with the keys that say how a graph is read."""
     if source.graph is None:
         given = [name for name in GRAPH if getattr(source, name) not in (None, False, "error")]
         return [f"[input] {name}: belongs to a graph; say what its values are: graph = 'weights'" for name in given]
@@ -268,13 +268,13 @@ def _graph_problems(source: Any, methods: Sequence[str], steps: bool) -> list[st
 
 
 def needed_aligned(name: str) -> tuple[str, ...]:
-    """The aligned vectors that a method needs."""
+    """Return the aligned vectors that a method needs."""
     needs: tuple[str, ...] = getattr(method(name), "needs", ()) if name in REGISTRY else ()
     return needs
 
 
 def placed(path: str, root: Path) -> Path:
-    """A path that is given relative to a folder, absolute; JobError for one that no file can have."""
+    """Return a path that is given relative to a folder, absolute; JobError for one that no file can have."""
     if not path or CONTROL.search(path):
         raise JobError(f"path {shown(path)}: {'it holds control characters' if path else 'empty'}")
     try:
@@ -290,7 +290,7 @@ def placed(path: str, root: Path) -> Path:
 
 
 def _rooted(job: JobSpec, root: Path) -> JobSpec:
-    """The job with absolute paths."""
+    """Return the job with absolute paths."""
 
     def at(path: str | None) -> str | None:
         if path is None:

@@ -92,7 +92,7 @@ def certify_paths(
 
 
 def coordinates_at(place: AnyPath) -> RowSource:
-    """An array of coordinates, or those of a run of bigembed."""
+    """Return an array of coordinates, or those of a run of bigembed."""
     known = (attributes_of(place) or {}).get("bigembed") in ("run", "model") or manifests.holds_run(place, "run")
     if place.suffix != ".npy" and known:
         return table_of(place).coordinates
@@ -101,7 +101,7 @@ def coordinates_at(place: AnyPath) -> RowSource:
 
 
 def certify_lines(quality: MapQuality, found: dict[str, Any]) -> list[str]:
-    """The outcome for people."""
+    """Return the outcome for people."""
     end = [f"{found['page']}: the page"] if "page" in found else []
     return [*quality.lines(), f"{found['seconds']:.1f} s", *end]
 

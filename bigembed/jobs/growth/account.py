@@ -60,12 +60,12 @@ class Ledger:
 
     @property
     def n(self) -> int:
-        """Rows that it covers."""
+        """Return rows that it covers."""
         return self.entries[-1].stop if self.entries else 0
 
     @property
     def content(self) -> str:
-        """Digest of all of them."""
+        """Return the digest of all of them."""
         rows = [(entry.start, entry.stop, entry.digest) for entry in self.entries]
         return digest_of({"width": self.width, "dtype": self.dtype, "rows": rows})
 
@@ -89,7 +89,7 @@ def snapshot(path: PathLike) -> Snapshot:
 
 
 def first_rows(there: Snapshot, n: int) -> Snapshot:
-    """The first rows of what is there."""
+    """Return the first rows of what is there."""
     units = tuple(replace(unit, stop=min(unit.stop, n)) for unit in there.units if unit.start < n)
     return replace(there, shape=(n, there.shape[1]), units=units)
 
@@ -100,13 +100,13 @@ def new_ledger(there: Snapshot) -> Ledger:
 
 
 def doubted_entries(ledger: Ledger, there: Snapshot, verify: bool = False) -> list[Entry]:
-    """The entries whose files do not have the size and time of the last look; with ``verify`` all of them."""
+    """Return the entries whose files do not have the size and time of the last look; with ``verify`` all of them."""
     stamps = {(unit.start, unit.name): unit.stamp for unit in there.units}
     return [entry for entry in ledger.entries if verify or stamps.get((entry.start, entry.name)) != entry.stamp]
 
 
 def check(ledger: Ledger, there: Snapshot, verify: bool = False) -> Ledger:
-    """The ledger with the present times, after a proof that the rows it covers are those that were there.
+    """Return the ledger with the present times, after a proof that the rows it covers are those that were there.
 
     Raises :class:`ChangedInputError` that names what is gone, has another type, or holds other bytes.
     """
@@ -126,7 +126,8 @@ def check(ledger: Ledger, there: Snapshot, verify: bool = False) -> Ledger:
 
 
 def with_new_rows(ledger: Ledger, there: Snapshot) -> Ledger:
-    """The ledger of all rows that are there, from one (checked) of the first of them. Reads the units that are new."""
+    """Return the ledger of all rows that are there, from one (checked) of the first of them. Reads the units that are
+    new."""
     known = {(entry.start, entry.stop): entry for entry in ledger.entries}
     todo = [unit for unit in there.units if (unit.start, unit.stop) not in known]
     known |= {
@@ -137,13 +138,13 @@ def with_new_rows(ledger: Ledger, there: Snapshot) -> Ledger:
 
 
 def _digests(there: Snapshot, units: Sequence[Unit], label: str) -> list[str]:
-    """Digests of the rows of units."""
+    """Return the digests of the rows of units."""
     tasks = [(there.path, unit.start, unit.stop) for unit in units]
     return map_blocks(rows_digest, tasks, label=label) if tasks else []
 
 
 def _wrong_frame(ledger: Ledger, there: Snapshot) -> str:
-    """What can be said without reading a row."""
+    """Return what can be said without reading a row."""
     n, d = there.shape
     if d != ledger.width:
         return f"rows have {d} columns now, and had {ledger.width}"
@@ -156,7 +157,7 @@ def _wrong_frame(ledger: Ledger, there: Snapshot) -> str:
 
 
 def _named(entries: Sequence[Entry], n: int) -> str:
-    """Rows and shards, for people."""
+    """Return rows and shards, for people."""
     spans: list[list[int]] = []
     for entry in entries:
         if spans and spans[-1][1] == entry.start:
@@ -199,7 +200,7 @@ class Range:
 
 
 def attributes(ranges: Sequence[Range]) -> dict[str, Any]:
-    """What the array of coordinates says of itself."""
+    """Return what the array of coordinates says of itself."""
     known = [{name: value for name, value in asdict(part).items() if name != "left_out" or value} for part in ranges]
     return sealed({"bigembed": KIND, "format": FORMAT, "ranges": known})
 
@@ -226,7 +227,7 @@ def read_account(array: AnyPath) -> tuple[Range, ...]:
 
 
 def damaged(array: AnyPath, ranges: Sequence[Range]) -> list[tuple[Range, str]]:
-    """The ranges whose coordinates are not those that were published, each with why. Reads them all."""
+    """Return the ranges whose coordinates are not those that were published, each with why. Reads them all."""
     out = []
     for part in ranges:
         try:
@@ -254,7 +255,7 @@ def require_published(array: AnyPath, ranges: Sequence[Range]) -> None:
 
 
 def without_coordinates(path: str, start: int, stop: int) -> int:
-    """How many of rows ``start:stop`` have coordinates that are NaN."""
+    """Return how many of rows ``start:stop`` have coordinates that are NaN."""
     return sum(map_blocks(_empty_rows, _blocks(path, start, stop), label="left out"))
 
 
@@ -263,12 +264,12 @@ def _empty_rows(path: str, start: int, stop: int) -> int:
 
 
 def span_digest(path: str, start: int, stop: int) -> str:
-    """Digest of rows ``start:stop``, however they are stored."""
+    """Return the digest of rows ``start:stop``, however they are stored."""
     return digest_of(map_blocks(rows_digest, _blocks(path, start, stop), label="digest rows"))
 
 
 def _blocks(path: str, start: int, stop: int) -> list[tuple[str, int, int]]:
-    """The canonical blocks of rows ``start:stop``."""
+    """Return the canonical blocks of rows ``start:stop``."""
     like = npy_rows(path) if path.endswith(".npy") else read_array(path, 0, 0)
     spans = bounds(stop - start, block_rows(like.shape[1], like.dtype.itemsize))
     return [(path, start + a, start + b) for a, b in spans]

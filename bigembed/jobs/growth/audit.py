@@ -62,7 +62,7 @@ class Misfit:
 
 
 def misfit_of(estimator: Any) -> Misfit | None:
-    """The misfit of a model that was loaded: of a diffusion map the weight of a row on itself, of a map with an
+    """Return the misfit of a model that was loaded: of a diffusion map the weight of a row on itself, of a map with an
     inverse the reconstruction error; None for others."""
     extension = extension_of(estimator)
     if isinstance(extension.model, WalkModel):
@@ -84,7 +84,7 @@ def reconstruction_error(rows: Array, model: str, functions: tuple[str, ...] = (
 
 
 def search_index(estimator: Any) -> Index | None:
-    """The index by which new rows find their neighbors, for a model on a graph of nearest neighbors."""
+    """Return the index by which new rows find their neighbors, for a model on a graph of nearest neighbors."""
     index = getattr(extension_of(estimator).model, "index", None)
     return index if isinstance(index, Index) else None
 
@@ -211,7 +211,7 @@ def _figures(
 
 
 def _as_method_sees(model: Any, there: Snapshot, n: int) -> RowSource:
-    """The first n rows after the steps before the method."""
+    """Return the first n rows after the steps before the method."""
     return new_rows_through(model, StoreRows((n, there.shape[1]), there.dtype, path=there.path))
 
 
@@ -222,7 +222,7 @@ def misfit_block(kind: str, *, measure: Any, exchange: Exchange) -> Array:
 
 
 def found_block(*, index: Any, exchange: Exchange) -> Array:
-    """What the search finds for the new rows."""
+    """Return what the search finds for the new rows."""
     [rows] = exchange.get_many("rows", 0, ["new"])
     return found_lists(rows, index)
 
@@ -251,7 +251,7 @@ def compared(new: Array, fitted: Array) -> dict[str, Any]:
 
 
 def reasons(figures: dict[str, Any], limits: Limits) -> list[str]:
-    """Why a refresh is due, by the figures of an audit; empty where none is.
+    """Return why a refresh is due, by the figures of an audit; empty where none is.
 
     >>> reasons({"growth": {"share": 2.0}}, Limits())
     ['the new rows are 2 of the rows fitted, at the limit of 1 or beyond']

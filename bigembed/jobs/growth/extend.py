@@ -37,7 +37,7 @@ RANGE_ROWS = 1 << 20
 
 
 def extend(job: JobSpec, options: RunOptions | None = None, *, verify: bool = False) -> dict[str, Any]:
-    """Coordinates, by the current model, of the rows appended since the last call: each row exactly once.
+    """Return coordinates, by the current model, of the rows appended since the last call: each row exactly once.
 
     They are placed in ranges. A range becomes visible whole, in one step with its account (digest of its rows and of
     the model); a repeated call starts after the last one. Raises :class:`ChangedInputError` as :func:`refresh` does,
@@ -128,14 +128,14 @@ class NewRows:
         remove(aside)
 
     def stage(self, start: int, stop: int, content: str) -> Stage:
-        """The stage that places rows ``start:stop``, of this content."""
+        """Return the stage that places rows ``start:stop``, of this content."""
         shape, there = (stop - start, self.there.shape[1]), self.there
         source = StoreRows(shape, there.dtype, path=there.path, offset=start, content=content)
         extension = extension_of(self.fitted)
         return coordinates_of(through_steps(self.fitted, source, extension), extension, run_of(self.fitted))
 
     def plan(self, stage: Stage, place: Place | None) -> Plan:
-        """What the stage that places a range takes; ``place``: where the cluster is running already."""
+        """Return what the stage that places a range takes; ``place``: where the cluster is running already."""
         job, there, root = self.job, self.there, self.version.root
         shape = there.shape[0] - self.version.covered, there.shape[1]
         nbytes, compiled = shape[0] * shape[1] * there.dtype.itemsize, is_compiled(self.fitted)
@@ -146,7 +146,7 @@ class NewRows:
         return Plan(*paths, shape, str(there.dtype), where, own, (), free, scratch=job.output.scratch, remains=left)
 
     def _unfinished(self) -> list[int]:
-        """Where a range ends that a killed call left unfinished: it is taken up as it was cut."""
+        """Return where a range ends that a killed call left unfinished: it is taken up as it was cut."""
         names = [path.name.split("-") for path in (self.version.root / "placing").glob("*-*")]
         covered, n = self.version.covered, self.there.shape[0]
         return [int(stop) for start, stop in names if int(start) == covered and int(stop) <= n][:1]

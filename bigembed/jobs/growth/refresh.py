@@ -67,7 +67,7 @@ def refresh(
 
 
 def _current(growth: Growth) -> Version | None:
-    """The current version; None where it is damaged, too: it is made anew."""
+    """Return the current version; None where it is damaged, too: it is made anew."""
     try:
         restore(growth)
     except DamagedError as error:
@@ -82,7 +82,7 @@ def _current(growth: Growth) -> Version | None:
 
 
 def _ledger(version: Version, there: Snapshot) -> Ledger:
-    """The rows that were there; none are known where that cannot be known any more."""
+    """Return the rows that were there; none are known where that cannot be known any more."""
     try:
         return ledger_of(version, there)
     except DamagedError as error:
@@ -91,7 +91,7 @@ def _ledger(version: Version, there: Snapshot) -> Ledger:
 
 
 def _whole(version: Version) -> bool:
-    """Whether the version is what was published: every byte is read."""
+    """Return whether the version is what was published: every byte is read."""
     problems = version_problems(version)
     for problem in problems:
         warn(problem)
@@ -101,7 +101,7 @@ def _whole(version: Version) -> bool:
 def _unfinished(
     job: JobSpec, growth: Growth, asked: str, there: Snapshot, verify: bool, reporter: Reporter
 ) -> Version | None:
-    """The version to go on with: of the same parameters, its rows as they were."""
+    """Return the version to go on with: of the same parameters, its rows as they were."""
     for version in growth.unfinished():
         if version.asked == asked:
             with suppress(ChangedInputError):

@@ -31,12 +31,13 @@ from bigembed.store.paths import AnyPath, retire
 
 
 def is_growth(path: AnyPath) -> bool:
-    """Whether versions of a growing embedding lie here."""
+    """Return whether versions of a growing embedding lie here."""
     return (path / "versions").is_dir() and ((path / CURRENT).exists() or bool(Growth(path).published()))
 
 
 def verify_growth(path: AnyPath) -> dict[str, Any]:
-    """What is damaged in any version that is listed, and what they hold, the current one first. Reads every byte."""
+    """Return what is damaged in any version that is listed, and what they hold, the current one first. Reads every
+    byte."""
     problems: list[str] = []
     found: dict[str, Any] = {"stages": [], "unlisted": [], "certificate": {}}
     with damage_listed(problems, BigembedError):
@@ -59,7 +60,7 @@ def verify_growth(path: AnyPath) -> dict[str, Any]:
 
 
 def version_problems(version: Version, found: dict[str, Any] | None = None) -> list[str]:
-    """What is damaged of a version. Reads every byte; what else there is to say is added to ``found``."""
+    """Return what is damaged of a version. Reads every byte; what else there is to say is added to ``found``."""
     own: list[str] = []
     with damage_listed(own, BigembedError):
         ranges = version.ranges
@@ -120,7 +121,7 @@ def restore(growth: Growth) -> None:
 
 
 def ledger_of(version: Version, there: Snapshot) -> Ledger:
-    """The ledger; where it is damaged, made again of the rows, which must be those of the account."""
+    """Return the ledger; where it is damaged, made again of the rows, which must be those of the account."""
     try:
         return version.ledger
     except DamagedError as error:

@@ -190,7 +190,7 @@ class Growth:
         return [version for version in self._there() if version.root.name not in published]
 
     def _there(self) -> list[Version]:
-        """All versions whose records can be read, the newest first."""
+        """Return all versions whose records can be read, the newest first."""
         names, found = [path.name for path in self.root.glob("versions/*")], []
         for name in sorted(filter(_NAME.fullmatch, names), key=_number, reverse=True):
             with suppress(DamagedError):  # (one that is not published is begun anew)
@@ -297,6 +297,7 @@ def open_growth(path: paths.PathLike) -> Growth:
     --------
     >>> import tempfile
     >>> from bigembed.store.manifests import prepare
+    >>> from bigembed.store.paths import at
     >>> path = tempfile.mkdtemp() + "/growing.zarr"
     >>> prepare(at(path), "growth")
     >>> open_growth(path).current is None
@@ -331,7 +332,7 @@ def require_growing(job: JobSpec) -> None:
 
 
 def prepared(job: JobSpec) -> Growth:
-    """The growing embedding of a job, made if it is not there."""
+    """Return the growing embedding of a job, made if it is not there."""
     paths.require_apart(job.input_path, job.output_path, job.output.picture, job.output.report)
     root = job.output_path
     try:
@@ -346,7 +347,7 @@ def prepared(job: JobSpec) -> Growth:
 
 
 def model_digest(path: paths.AnyPath) -> str:
-    """Digest of a saved model: of its files and parameters, not of how long it took to make them."""
+    """Return the digest of a saved model: of its files and parameters, not of how long it took to make them."""
     run = Run(path, kind="model")
     stages = {name: run.manifest(name) for name in run.published()}
     return files.digest_of({name: [found.files, found.parameters] for name, found in stages.items()})
@@ -375,7 +376,7 @@ def refuse_unfitted(job: JobSpec) -> None:
 
 
 def unchanged(job: JobSpec, ledger: Ledger, there: Snapshot, verify: bool, reporter: Reporter) -> Ledger:
-    """The ledger with the present times; ChangedInputError, with the remedy, if it does not hold any more."""
+    """Return the ledger with the present times; ChangedInputError, with the remedy, if it does not hold any more."""
     doubted = sum(entry.stop - entry.start for entry in doubted_entries(ledger, there, verify))
     try:
         with reading(job, there, reporter, doubted):
@@ -388,7 +389,8 @@ def unchanged(job: JobSpec, ledger: Ledger, there: Snapshot, verify: bool, repor
 
 
 def reading(job: JobSpec, there: Snapshot, reporter: Reporter, rows: int) -> AbstractContextManager[Place]:
-    """A place to read ``rows`` rows for their digests: the running cluster if the job names one, else this process."""
+    """Return a place to read ``rows`` rows for their digests: the running cluster if the job names one, else this
+    process."""
     return place_for(job, there, reporter, rows, "remote" if rows and job.cluster.address else "process")
 
 
@@ -403,7 +405,7 @@ def place_for(job: JobSpec, there: Snapshot, reporter: Reporter, rows: int, kind
 
 
 def about(growth: Growth, version: Version, unchanged: bool) -> dict[str, Any]:
-    """What a job returns of the version that it left as the current one."""
+    """Return what a job returns of the version that it left as the current one."""
     return {
         "output": str(growth.root),
         "version": version.root.name,

@@ -201,7 +201,7 @@ class TaskMap:
             raise self._no_workers()
 
     def _count_workers(self) -> int:
-        """How many tasks run at a time, as the scheduler knows it; one that does not answer is gone."""
+        """Return how many tasks run at a time, as the scheduler knows it; one that does not answer is gone."""
         try:
             wait = max(self.timeout, ANSWER)
             known = self.client.sync(self.client.scheduler.ncores, workers=None, callback_timeout=wait)
@@ -225,7 +225,8 @@ class TaskMap:
 
 
 def calls_of_task(left: int, workers: int, seconds: float | None) -> int:
-    """How many of the calls that are ``left``, of so many seconds each (None: not known yet), to hand out as one task.
+    """Return how many of the calls that are ``left``, of so many seconds each (None: not known yet), to hand out as one
+    task.
 
     >>> [calls_of_task(4096, workers, 0.5) for workers in (2, 512, 1024)], calls_of_task(10, 2, 0.001)
     ([1, 3, 2], 2)

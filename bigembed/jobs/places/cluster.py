@@ -22,7 +22,7 @@ from bigembed.runtime.runtime import runtime_now
 
 
 def remote(table: cluster_table.ClusterTable, stack: ExitStack) -> Place:
-    """A running cluster; its own limits hold."""
+    """Return a running cluster; its own limits hold."""
     import dask
     from distributed import Client
     from distributed.utils import silence_logging_cmgr
@@ -77,7 +77,7 @@ def _who() -> tuple[int, str, str]:
 
 
 def _boot() -> str:
-    """What distinguishes two machines (or containers) of one name."""
+    """Return what distinguishes two machines (or containers) of one name."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text() + os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -107,7 +107,7 @@ KINDS: Mapping[str, PlaceKind] = {
 
 
 def choose(table: cluster_table.ClusterTable, shape: tuple[int, int], nbytes: int) -> str:
-    """Which kind of place a job on rows of this shape gets."""
+    """Return which kind of place a job on rows of this shape gets."""
     if table.address:
         return "remote"
     if table.manager:

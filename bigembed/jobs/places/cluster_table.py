@@ -28,7 +28,7 @@ OWN_DIRECTIVES = {
 
 
 def parse_bytes(value: Any) -> Any:
-    """Bytes from a number or a text with a unit, in any spelling that Dask reads.
+    """Return bytes from a number or a text with a unit, in any spelling that Dask reads.
 
     >>> parse_bytes("1.5 GiB"), parse_bytes("200MB"), parse_bytes(10)
     (1610612736, 200000000, 10)
@@ -46,7 +46,7 @@ def parse_bytes(value: Any) -> Any:
 
 
 def parse_walltime(value: Any) -> Any:
-    """Seconds from a duration, or from one as Slurm writes it.
+    """Return seconds from a duration, or from one as Slurm writes it.
 
     >>> parse_walltime("1h30m"), parse_walltime("04:00:00"), parse_walltime("2-12:00:00")
     (5400, 14400, 216000)
@@ -120,17 +120,18 @@ class ClusterTable(Table):
 
     @property
     def given(self) -> bool:
-        """Whether the job says anything on where it runs."""
+        """Return whether the job says anything on where it runs."""
         return bool(self.address or self.manager or self.workers or self.memory)
 
     @property
     def patience(self) -> float:
-        """Seconds without any worker after which the job ends."""
+        """Return seconds without any worker after which the job ends."""
         return self.no_workers_timeout or (QUEUED if self.manager else RUNNING)
 
 
 def redacted(text: str) -> str:
-    """The text without what URLs in it carry besides their address: who asks, and after a question mark anything.
+    """Return the text without what URLs in it carry besides their address: who asks, and after a question mark
+    anything.
 
     >>> redacted("tcp://ada:pw@node:8786 and tls://h:1?key=k, abfs://container@account/x"), redacted("s3://b/k: why?")
     ('tcp://…@node:8786 and tls://h:1?…, abfs://container@account/x', 's3://b/k: why?')
@@ -141,7 +142,7 @@ def redacted(text: str) -> str:
 
 
 def elsewhere(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a table says of a job that is sent to a running cluster after all: nothing of a manager."""
+    """Return what a table says of a job that is sent to a running cluster after all: nothing of a manager."""
     return {key: value for key, value in given.items() if key not in ("manager", *QUEUE_KEYS)}
 
 
@@ -149,7 +150,7 @@ _ADDRESS = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://)?[^\s/]+:[0-9]{1,5}$|^inpro
 
 
 def address_problems(address: str | None) -> list[str]:
-    """What an address must not hold, and what it must be."""
+    """Return what an address must not hold, and what it must be."""
     if address is None:
         return []
     if not set("@?#") & set(address):
@@ -164,7 +165,7 @@ def address_problems(address: str | None) -> list[str]:
 
 
 def cluster_problems(cluster: ClusterTable) -> list[str]:
-    """Keys of [cluster] that do not go together."""
+    """Return the keys of [cluster] that do not go together."""
     problems = address_problems(cluster.address)
     if cluster.address is None and (cluster.tls_ca or cluster.tls_cert or cluster.tls_key):
         why = "a manager's cluster makes its own" if cluster.manager else "an embedded cluster stays on this host"

@@ -36,7 +36,7 @@ SETTINGS = "DASK_DISTRIBUTED__COMM__TLS__"
 
 
 def client_security(table: ClusterTable) -> Any:
-    """What a client of ``table.address`` shows and asks for.
+    """Return what a client of ``table.address`` shows and asks for.
 
     Authority, certificate and key are those of the job or of the command line; what is given by neither comes from
     Dask's own configuration (``distributed.comm.tls`` in a file, or ``DASK_DISTRIBUTED__COMM__TLS__CA_FILE``,
@@ -73,7 +73,7 @@ def no_security() -> Any:
 
 
 def is_open(address: str) -> bool:
-    """Whether others than this host's users may reach a cluster at this address without a certificate.
+    """Return whether others than this host's users may reach a cluster at this address without a certificate.
 
     >>> [is_open(a) for a in ("tcp://10.0.0.7:8786", "node7:8786", "tls://10.0.0.7:8786", "tcp://127.0.0.1:8786")]
     [True, True, False, False]
@@ -171,7 +171,7 @@ def _keep_memory() -> None:
 
 
 def _started(table: ClusterTable, scratch: Path, loop: Any) -> Any:
-    """The embedded cluster; one whose workers die or freeze while they start is tried again."""
+    """Return the embedded cluster; one whose workers die or freeze while they start is tried again."""
     from distributed import LocalCluster
 
     before, others = set(multiprocessing.active_children()), set(LocalCluster._instances)
@@ -241,7 +241,7 @@ def _kill_others(than: set[Any]) -> None:
 
 
 def _deepest(error: BaseException) -> str:
-    """What an error began with."""
+    """Return what an error began with."""
     while error.__cause__ is not None:
         error = error.__cause__
     return str(error) or type(error).__name__

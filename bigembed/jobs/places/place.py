@@ -93,7 +93,7 @@ def prove_access(client: Any, folder: AnyPath, source: str | None, monitor: Work
 
 
 def _answers(client: Any, monitor: WorkerMonitor, *asked: str | None) -> dict[str, Any]:
-    """What each worker says; one that dies meanwhile is left out, and those that are there then are asked."""
+    """Return what each worker says; one that dies meanwhile is left out, and those that are there then are asked."""
     from distributed.comm import CommClosedError
 
     for _ in range(DEATHS):

@@ -89,7 +89,8 @@ def _jobqueue() -> Any:
 
 
 def _job_class(jobqueue: Any) -> Any:
-    """A job that says of itself that it failed: a cluster with one that was not even submitted could not be closed."""
+    """Return a job that says of itself that it failed: a cluster with one that was not even submitted could not be
+    closed."""
     from distributed.core import Status
 
     class Job(jobqueue.slurm.SLURMJob):
@@ -139,7 +140,7 @@ def _security(folder: Path) -> Any:
 
 
 def _asked(table: ClusterTable, folder: Path, name: str) -> dict[str, Any]:
-    """What dask-jobqueue is asked for."""
+    """Return what dask-jobqueue is asked for."""
     each, memory = table.workers_per_job, table.memory or 0
     walltime = table.walltime or 0
     return {
@@ -164,7 +165,8 @@ def _asked(table: ClusterTable, folder: Path, name: str) -> dict[str, Any]:
 
 
 def _prologue(table: ClusterTable) -> list[str]:
-    """A scratch folder that the job removes, nothing written into the home folder, this process's settings of Dask."""
+    """Return a scratch folder that the job removes, nothing written into the home folder, this process's settings of
+    Dask."""
     import dask
 
     above = table.scratch or "${SLURM_TMPDIR:-${TMPDIR:-/tmp}}"
@@ -179,7 +181,7 @@ def _prologue(table: ClusterTable) -> list[str]:
 
 
 def lifetime(walltime: int) -> list[str]:
-    """When workers retire: before their job's wall time is over, and not all at the same moment.
+    """Return when workers retire: before their job's wall time is over, and not all at the same moment.
 
     >>> lifetime(3600)
     ['--lifetime', '3300s', '--lifetime-stagger', '240s']
@@ -260,7 +262,7 @@ class Queue:
 
     @property
     def exhausted(self) -> bool:
-        """Whether jobs end again and again before a worker comes: more of them would not go better."""
+        """Return whether jobs end again and again before a worker comes: more of them would not go better."""
         return self.ended >= LOST * self.wanted
 
     def listed(self) -> list[list[str]]:
@@ -268,7 +270,7 @@ class Queue:
         return [line.split("|") for line in _ask("squeue", "-h", "-n", self.name, "-o", "%i|%T|%r").splitlines()]
 
     def standing(self) -> str:
-        """What Slurm says of the jobs, for people."""
+        """Return what Slurm says of the jobs, for people."""
         try:
             listed = self.listed()
         except (OSError, subprocess.SubprocessError) as error:
@@ -277,7 +279,7 @@ class Queue:
         return "squeue says: " + ("; ".join(lines) or "no jobs of workers any more") + self._log()
 
     def _log(self) -> str:
-        """The end of what the last job wrote."""
+        """Return the end of what the last job wrote."""
         logs = sorted(self.folder.glob("worker-*.log"), key=lambda path: path.stat().st_mtime)
         last = logs[-1].read_text(errors="replace").splitlines()[-5:] if logs else []
         return "".join(f"\n  {logs[-1].name}: {line}" for line in last) if last else ""
@@ -307,7 +309,7 @@ def _ask(*command: str) -> str:
 
 
 def _message_of(error: BaseException) -> str:
-    """What a command of Slurm said, in one line."""
+    """Return what a command of Slurm said, in one line."""
     text = getattr(error, "stderr", None) or str(error)
     lines = [line.strip() for line in str(text).splitlines() if line.strip()]
     own = [line for line in lines if line.startswith(("sbatch:", "squeue:", "slurm"))]

@@ -73,7 +73,7 @@ class WorkerMonitor:
             self._judge(worker, heartbeat, counted)
 
     def awaited(self, work: Callable[[], Coroutine[Any, Any, Any]], meanwhile: Callable[[], None] | None = None) -> Any:
-        """The result of what asks workers, who may be frozen and never answer: looked at meanwhile.
+        """Return the result of what asks workers, who may be frozen and never answer: looked at meanwhile.
 
         ``meanwhile``: called while nothing comes, instead of a look; what it raises ends the wait.
         """

@@ -35,13 +35,13 @@ from bigembed.store.paths import AnyPath, remove
 
 
 def cache_file(kind: str) -> Path:
-    """Where measurements of a kind are kept."""
+    """Return where measurements of a kind are kept."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "bigembed" / f"{kind}-{os.uname().nodename}-{__version__}.json"
 
 
 def remembered(kind: str) -> dict[str, Any]:
-    """What was measured before; empty if nothing was, or if it cannot be read."""
+    """Return what was measured before; empty if nothing was, or if it cannot be read."""
     with suppress(OSError, DamagedError, TypeError, ValueError, RuntimeError):  # (none yet, or no home)
         return dict(documents.read_json(cache_file(kind)))
     return {}
@@ -90,7 +90,7 @@ class Rates:
 
 
 def rates(folder: AnyPath, renew: bool = False) -> Rates:
-    """The rates of this machine, and of the file system of ``folder``: remembered, or measured now."""
+    """Return the rates of this machine, and of the file system of ``folder``: remembered, or measured now."""
     known = {} if renew else remembered("rates")
     place = f"storage {folder.root if isinstance(folder, ObjectPath) else os.stat(folder).st_dev}"
     measures = {"product": _product, "look": _look, "term": _term}
@@ -110,14 +110,14 @@ def rates(folder: AnyPath, renew: bool = False) -> Rates:
 
 
 def _usable(known: dict[str, Any], group: str) -> dict[str, float]:
-    """What was remembered of a group, as far as it is a rate."""
+    """Return what was remembered of a group, as far as it is a rate."""
     found = known.get(group)
     rates = found.items() if isinstance(found, dict) else ()
     return {name: float(rate) for name, rate in rates if isinstance(rate, (int, float)) and 0 < rate < float("inf")}
 
 
 def _best(work: Callable[[], Any]) -> float:
-    """Seconds of the quickest try."""
+    """Return seconds of the quickest try."""
     found = []
     for _ in range(TRIES):
         began = time.perf_counter()
@@ -144,7 +144,8 @@ def _term() -> float:
 
 
 def _storage(folder: AnyPath) -> tuple[float, float, float]:
-    """Bytes a second that the store reads, writes and exchanges in a folder; what was written is gone afterwards."""
+    """Return bytes a second that the store reads, writes and exchanges in a folder; what was written is gone
+    afterwards."""
     from bigembed.store.arrays import create_rows, read_array, write_rows
     from bigembed.store.exchange import Exchange
 
@@ -236,7 +237,7 @@ def _measured() -> dict[str, Any]:
 
 
 def _measured_with() -> str:
-    """A digest of what decides how much a process holds: a change of any of it asks for a new measurement."""
+    """Return a digest of what decides how much a process holds: a change of any of it asks for a new measurement."""
     files = sorted(Path(bigembed.__file__).parent.rglob("*.py"))
     ours = [((about := file.stat()).st_size, about.st_mtime_ns) for file in files]
     threads = {name: value for name, value in os.environ.items() if name.endswith("_NUM_THREADS")}

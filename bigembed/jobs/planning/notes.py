@@ -91,7 +91,7 @@ def search_notes(stages: Sequence[Stage], reused: Sequence[str], run: Run) -> li
 
 
 def may_descend(stages: Sequence[Stage]) -> bool:
-    """Whether it is left to sampled rows if neighbors are searched by NN-descent."""
+    """Return whether it is left to sampled rows if neighbors are searched by NN-descent."""
     return any(
         stage.name == "witness" and "target" in stage.parameters and "algorithm" not in stage.parameters
         for stage in stages
@@ -99,7 +99,7 @@ def may_descend(stages: Sequence[Stage]) -> bool:
 
 
 def pass_notes(stages: Sequence[Stage], reused: Sequence[str]) -> list[str]:
-    """A line for each stage whose passes depend on the rows."""
+    """Return a line for each stage whose passes depend on the rows."""
     return [
         f"{stage.name}: {stage.cost.passes:g} passes are counted with, for variances that decay; the flatter the "
         f"spectrum the more, at most max_passes = {stage.cost.most_passes:g}"
@@ -144,7 +144,8 @@ METHODS = {"tsne": "maps.tsne.compiled", "umap": "maps.umap.compiled"}
 
 
 def compilation_seconds(method: str, stages: Iterable[tuple[str, Cost]], few: bool) -> float:
-    """What compiling takes at first use; 0 where all of it is kept. ``few``: rows that most stages take as they are."""
+    """Return what compiling takes at first use; 0 where all of it is kept. ``few``: rows that most stages take as they
+    are."""
     wanted: set[str] = set()
     # In a sweep the point that a stage is of follows its name.
     listed = [(label.partition(" ")[0], cost) for label, cost in stages]
@@ -160,7 +161,7 @@ def compilation_seconds(method: str, stages: Iterable[tuple[str, Cost]], few: bo
 
 
 def is_kept(module: str) -> bool:
-    """Whether numba keeps compiled functions of a module as it is now, for this Python."""
+    """Return whether numba keeps compiled functions of a module as it is now, for this Python."""
     source = Path(bigembed.__file__).parent.joinpath(*module.split(".")).with_suffix(".py")
     index = f"{source.stem}.*.py{sys.version_info.major}{sys.version_info.minor}*.nbi"
     written = source.stat().st_mtime
@@ -168,7 +169,7 @@ def is_kept(module: str) -> bool:
 
 
 def _folders(source: Path) -> Iterator[Path]:
-    """Where numba keeps what it compiled of a file."""
+    """Yield where numba keeps what it compiled of a file."""
     below = f"{source.parent.name}_*"
     if chosen := os.environ.get("NUMBA_CACHE_DIR"):
         yield from Path(chosen).glob(below)

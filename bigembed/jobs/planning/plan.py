@@ -74,7 +74,7 @@ class Plan:
 
     @property
     def time_model(self) -> TimeModel | None:
-        """What makes seconds of the costs, if the rates are known."""
+        """Return what makes seconds of the costs, if the rates are known."""
         if self.rates is None:
             return None
         here = self.resources.of.local
@@ -98,22 +98,23 @@ class Plan:
 
     @property
     def compilation(self) -> float:
-        """Seconds that compiling takes at first use, beside the planned ones; 0 where all of it was done before."""
+        """Return seconds that compiling takes at first use, beside the planned ones; 0 where all of it was done
+        before."""
         todo = [] if self.bare else self._todo()
         return compilation_seconds(self.method, todo, few=self.shape[0] <= UNCOMPILED_ROWS)
 
     @property
     def costs(self) -> list[tuple[str, Cost]]:
-        """Stages and their costs, with what they read and write where the vectors of a solve will be."""
+        """Return stages and their costs, with what they read and write where the vectors of a solve will be."""
         return [(name, self.peaks.cost_of(cost)) for name, cost in self.stages]
 
     @property
     def peaks(self) -> Peaks:
-        """What the processes hold at the most, in the stages that are still to do."""
+        """Return what the processes hold at the most, in the stages that are still to do."""
         return Peaks(self.resources, [cost for _, cost in self._todo()])
 
     def _todo(self) -> list[tuple[str, Cost]]:
-        """The stages that are not there yet."""
+        """Return the stages that are not there yet."""
         return [(name, cost) for name, cost in self.stages if name not in self.published]
 
     @property
@@ -130,7 +131,7 @@ class Plan:
 
     @property
     def memory(self) -> dict[str, int]:
-        """Peaks by process."""
+        """Return peaks by process."""
         peaks = self.peaks
         return {"worker": peaks.worker, "coordinator": peaks.coordinator, "total": peaks.total}
 
@@ -149,7 +150,7 @@ class Plan:
         return float(sum(getattr(cost, what) for _, cost in self.costs))
 
     def problems(self) -> list[str]:
-        """What does not fit, each with a proposal."""
+        """Return what does not fit, each with a proposal."""
         return [*self._memory_problems(), *self._disk_problems()]
 
     def refuse(self) -> None:
@@ -237,7 +238,8 @@ class Plan:
 
 
 def bare_plan(job: JobSpec, rows: Input, place: Place | None, runs: Iterable[Run], calibrate: bool = False) -> Plan:
-    """Where a job will run, before its stages are costed; they are listed by now, so that their modules are loaded.
+    """Return where a job will run, before its stages are costed; they are listed by now, so that their modules are
+    loaded.
 
     ``runs``: what it left when it was stopped before.
     """

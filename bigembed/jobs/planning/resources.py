@@ -92,7 +92,7 @@ class Resources:
 
     @property
     def of(self) -> PlaceKind:
-        """What is known of this kind of place."""
+        """Return what is known of this kind of place."""
         return KINDS[self.kind]
 
 
@@ -106,7 +106,7 @@ def resources_of(
     renew: bool = False,
     bare: bool = False,
 ) -> Resources:
-    """Where a job on rows of this shape will run, and the measured footprints of the processes there.
+    """Return where a job on rows of this shape will run, and the measured footprints of the processes there.
 
     ``picture``: whether it draws one; ``compiled``: whether a job in this process compiles functions; ``renew``:
     whether to measure them again; ``bare``: whether workers never load numba, whatever the rows are.
@@ -188,7 +188,8 @@ class Peaks:
         return replace(cost, read=int(cost.read / cost.passes), exchanged=twice, scratch=twice, maps=1)
 
     def solve_memory(self, cost: Cost) -> int:
-        """Bytes of vectors of a stage and of tasks on them in the coordinating process; 0 where they are in files.
+        """Return bytes of vectors of a stage and of tasks on them in the coordinating process; 0 where they are in
+        files.
 
         They are there if all workers are on this machine, and together may hold as much as that.
         """
@@ -208,7 +209,7 @@ class Peaks:
 
     @property
     def vectors(self) -> str:
-        """Where the vectors of a solve are, and why; empty where no stage has any."""
+        """Return where the vectors of a solve are, and why; empty where no stage has any."""
         largest = max(self.costs, key=lambda cost: cost.held, default=Cost())
         if not largest.held:
             return ""
@@ -242,7 +243,8 @@ class Peaks:
 
 
 def remains(runs: Iterable[Run], scratch: PathLike | None) -> tuple[int, int]:
-    """Bytes of stages that were begun and not published, and of their exchanges; none are counted in object stores.
+    """Return bytes of stages that were begun and not published, and of their exchanges; none are counted in object
+    stores.
 
     ``runs``: those of the job; ``scratch``: the folder of exchanges, if they do not lie in the runs.
     """
@@ -265,7 +267,7 @@ def runs_at(roots: Iterable[AnyPath]) -> Iterator[Run]:
 
 
 def space(folder: AnyPath) -> int:
-    """Bytes on the disk below a folder."""
+    """Return bytes on the disk below a folder."""
     total = 0
     for place, _, files in () if isinstance(folder, ObjectPath) else os.walk(folder):
         for name in files:

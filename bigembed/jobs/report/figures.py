@@ -35,6 +35,7 @@ MEANING: Mapping[str, tuple[str, str]] = _WORDS["entries"]
 CATEGORIES: Mapping[str, tuple[str, str]] = _WORDS["warnings"]
 """Kinds of warnings, the worst first: what each is called, and how it looks."""
 SCALES: Mapping[str, str] = _WORDS["scales"]
+BANDWIDTH: Mapping[str, tuple[str, str]] = _WORDS["bandwidth"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Entry:
 
 
 def entries_of(found: Mapping[str, Any]) -> list[Entry]:
-    """The certificate in words, without what the page shows elsewhere. Unknown entries keep their names."""
+    """Return the certificate in words, without what the page shows elsewhere. Unknown entries keep their names."""
     entries: list[Entry] = []
     order = list(MEANING)
     keys = sorted(found, key=lambda key: order.index(key) if key in order else len(order))
@@ -91,19 +92,8 @@ def _bandwidth(name: str, meaning: str, value: Mapping[str, Any]) -> list[Entry]
         rule = f" (rule: {value['rule']})" if "rule" in value else ""
         units = "In squared units of the rows." if kernel == "fixed" else "A pure number: it multiplies these scales."
         entries.append(Entry("Scale ε", shown(value["epsilon"]) + rule, units))
-    if "effective_epsilon" in value:
-        units = "What ε comes to, since the kernel ends at the k-th neighbor: in the eigenvalues of the operator."
-        entries.append(Entry("ε, corrected", shown(value["effective_epsilon"]), units))
-    if "median_kth" in value:
-        distance = "Median distance to the k-th neighbor, in units of the rows."
-        entries.append(Entry("Usual distance to a neighbor", shown(float(value["median_kth"]) ** 0.5), distance))
-    if "ksum_epsilon" in value:
-        advice = "Where the kernel sum is steepest: for the complete kernel alone, in squared units of the rows."
-        entries.append(Entry("ε by the kernel sum", shown(value["ksum_epsilon"]), advice))
-    if "dimension" in value:
-        slope = "Twice the steepest slope of the kernel sum; without a standard error."
-        entries.append(Entry("Intrinsic dimension by the kernel sum", shown(value["dimension"]), slope))
-    return entries
+    found = {**value, "median_kth": float(value["median_kth"]) ** 0.5} if "median_kth" in value else value
+    return entries + [Entry(name, shown(found[key]), text) for key, (name, text) in BANDWIDTH.items() if key in found]
 
 
 def _dimension(name: str, meaning: str, value: Mapping[str, Any]) -> list[Entry]:
@@ -133,18 +123,15 @@ def _degrees(seen: Mapping[str, Any]) -> list[Entry]:
     found = seen.get("degrees")
     if not found:
         return []
-    text = f"{shown(found['smallest'])} (row {found['row']})"
-    text += (
-        f"; {found['below']:,} {'row' if found['below'] == 1 else 'rows'} below {found['limit']}"
-        if found["below"]
-        else ""
-    )
+    below, text = found["below"], f"{shown(found['smallest'])} (row {found['row']})"
+    if below:
+        text += f"; {below:,} {'row' if below == 1 else 'rows'} below {found['limit']}"
     meaning = "Weights of a row to its neighbors, added up; near 0 it is cut off from the others."
-    return [Entry("Least effective degree", text, meaning, found["below"] > 0)]
+    return [Entry("Least effective degree", text, meaning, below > 0)]
 
 
 def _estimate(value: float | None, error: float | None) -> str:
-    """A value with the digits that its standard error allows.
+    """Return a value with the digits that its standard error allows.
 
     >>> _estimate(7.2729, 0.0648), _estimate(1.0, 0.0), _estimate(None, None)
     ('7.273 ± 0.065', '1.0000 ± 0.0000', 'not determined')
@@ -166,7 +153,7 @@ IN_WORDS: Mapping[str, Callable[[str, str, Mapping[str, Any]], list[Entry]]] = {
 
 
 def shown(value: Any, nbytes: bool = False) -> str:
-    """A value for people.
+    """Return a value for people.
 
     >>> shown(True), shown(1234567), shown(0.00001234), shown([1, 2]), shown(None), shown(2048, nbytes=True)
     ('yes', '1,234,567', '1.23·10⁻⁵', '1, 2', 'none', '2.0 KiB')
@@ -186,7 +173,7 @@ def shown(value: Any, nbytes: bool = False) -> str:
 
 
 def plain(key: Any) -> str:
-    """A key as a word: ``standard_error`` as "standard error"."""
+    """Return a key as a word: ``standard_error`` as "standard error"."""
     return str(key).replace("_", " ").strip()
 
 
@@ -240,7 +227,7 @@ class Line:
 
     @property
     def flagged(self) -> bool:
-        """Whether anything speaks against it."""
+        """Return whether anything speaks against it."""
         return any(cell.flagged for cell in self.cells)
 
 
@@ -262,17 +249,17 @@ def map_figures(figures: Mapping[str, Any]) -> list[Figure]:
 
 
 def measured_in(table: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The figures of maps that some row of the table of a sweep has."""
+    """Return the figures of maps that some row of the table of a sweep has."""
     return [key for key in FIGURES if any(key in row for row in table)]
 
 
 def figures_of(row: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The figures of a map in a row of the table of a sweep, in words."""
+    """Return the figures of a map in a row of the table of a sweep, in words."""
     return [(name, f"{row[key]:.3f} ± {row[f'{key}_error']:.1g}") for key, (name, _) in FIGURES.items() if key in row]
 
 
 def coordinate_lines(certificate: Mapping[str, Any], values: Array | None, residuals: Array | None) -> list[Line]:
-    """A line for each coordinate of a walk that was judged; other maps have none.
+    """Return a line for each coordinate of a walk that was judged; other maps have none.
 
     ``values`` and ``residuals``: (m,), or (c, m) for components in their own coordinates, whose first line counts.
     None takes them from the certificate, if it has those of one solve.
@@ -322,7 +309,7 @@ def _shows(seen: Mapping[str, Any], l: int, few: bool, near: bool) -> Cell:
 
 
 def text_table(lines: Sequence[Line]) -> list[str]:
-    """The lines for a terminal, with the word "amber" where something is flagged."""
+    """Return the lines for a terminal, with the word "amber" where something is flagged."""
     if not lines:
         return []
     rows: list[tuple[str, ...]] = [("coordinate", *HEADINGS, "")]

@@ -23,7 +23,7 @@ from bigembed.store.superseded import explanation
 
 
 def plan_lines(plan: Any) -> list[str]:
-    """A plan for people."""
+    """Return a plan for people."""
     n, d = plan.shape
     lines = [f"{plan.input} ({n:,} × {d} {plan.dtype}) → {plan.output}", ""]
     planned = plan.stage_seconds
@@ -65,7 +65,7 @@ def plan_lines(plan: Any) -> list[str]:
 
 
 def run_lines(found: dict[str, Any]) -> list[str]:
-    """The outcome of a run for people."""
+    """Return the outcome of a run for people."""
     output = found["plan"]["output"]
     made = [output, *found["outputs"]]
     if found["unchanged"]:
@@ -92,13 +92,13 @@ def run_lines(found: dict[str, Any]) -> list[str]:
 
 
 def _compiled(plan: dict[str, Any]) -> str:
-    """What compiling was planned to take beside that."""
+    """Return what compiling was planned to take beside that."""
     seconds = plan.get("compilation", 0.0)
     return f" and {duration(seconds)} for compilation at first use" if seconds else ""
 
 
 def extend_lines(found: dict[str, Any]) -> list[str]:
-    """The outcome of an extension for people."""
+    """Return the outcome of an extension for people."""
     measured, predicted = found["measured"], found["predicted"]
     return [
         f"{found['output']}: {found['n']:,} rows, {found['n_components']} coordinates, {found['seconds']:.1f} s",
@@ -108,7 +108,7 @@ def extend_lines(found: dict[str, Any]) -> list[str]:
 
 
 def verify_lines(found: dict[str, Any]) -> list[str]:
-    """The outcome of a verification for people."""
+    """Return the outcome of a verification for people."""
     files, count = (sum(stage["files"] for stage in found["stages"]), sum(stage["bytes"] for stage in found["stages"]))
     whole = "as published" if found.get("deep", True) else "names, sizes and metadata as published"
     state = "damaged" if found["problems"] else whole if found["finished"] else f"{whole}, unfinished"
@@ -123,7 +123,7 @@ def verify_lines(found: dict[str, Any]) -> list[str]:
 
 
 def _readable(found: dict[str, Any]) -> list[str]:
-    """The certificate in words; of one that says what none says, that."""
+    """Return the certificate in words; of one that says what none says, that."""
     try:
         return certificate_lines(found, whole=True)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -131,7 +131,8 @@ def _readable(found: dict[str, Any]) -> list[str]:
 
 
 def certificate_lines(found: dict[str, Any], whole: bool = False) -> list[str]:
-    """The certificate in words: how many kinds of warnings; ``whole``: each warning, every coordinate and figure."""
+    """Return the certificate in words: how many kinds of warnings; ``whole``: each warning, every coordinate and
+    figure."""
     certificate = found.get("certificate", {})
     kinds = {kind: messages for kind, messages in certificate.get("warnings", {}).items() if messages}
     titles = [CATEGORIES.get(kind, CATEGORIES["other"])[0] for kind in kinds]
@@ -166,7 +167,7 @@ def _amber(flagged: bool) -> str:
 
 
 def refresh_lines(found: dict[str, Any]) -> list[str]:
-    """The outcome of a refresh for people."""
+    """Return the outcome of a refresh for people."""
     if found["unchanged"]:
         return [f"{found['output']}: {found['fitted']:,} rows fitted, and nothing has changed; nothing to do"]
     return [
@@ -178,12 +179,12 @@ def refresh_lines(found: dict[str, Any]) -> list[str]:
 
 
 def _left_out(found: dict[str, Any]) -> list[str]:
-    """How many rows of a growing embedding miss values, where a step leaves such rows out."""
+    """Return how many rows of a growing embedding miss values, where a step leaves such rows out."""
     return [f"{found['left_out']:,} rows miss values and have NaN for coordinates"] if found["left_out"] else []
 
 
 def growth_lines(found: dict[str, Any]) -> list[str]:
-    """The outcome of an extension of a growing embedding for people."""
+    """Return the outcome of an extension of a growing embedding for people."""
     where = f"{found['rows']:,} rows have coordinates, {found['fitted']:,} of them fitted"
     other = "the job file asks for other parameters than the current model has; a refresh makes such a one"
     return [
@@ -196,7 +197,7 @@ def growth_lines(found: dict[str, Any]) -> list[str]:
 
 
 def audit_lines(found: dict[str, Any]) -> list[str]:
-    """The outcome of an audit for people."""
+    """Return the outcome of an audit for people."""
     rows, lines = found["rows"], []
     lines.append(
         f"{found['output']}: {rows['new']:,} rows since the fit of {rows['fitted']:,}; judged by {rows['judged']:,}"
@@ -208,7 +209,7 @@ def audit_lines(found: dict[str, Any]) -> list[str]:
 
 
 def sweep_lines(found: dict[str, Any]) -> list[str]:
-    """The outcome of a sweep for people: a line a point."""
+    """Return the outcome of a sweep for people: a line a point."""
     measured = measured_in(found["rows"])
     table = [("point", *(FIGURES[key][0] for key in measured), "stages", "time", "coordinates")]
     for row in found["rows"]:

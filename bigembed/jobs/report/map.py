@@ -60,14 +60,14 @@ class Coloring:
 
 
 def blocks(source: RowSource) -> Callable[[], Iterator[Array]]:
-    """A walk over canonical blocks."""
+    """Yield a walk over canonical blocks."""
     spans = bounds(source.shape[0], block_rows(source.width, 8))
     return lambda: (np.asarray(source.read(start, stop)) for start, stop in spans)
 
 
 def coloring_of(summary: RunSummary, color: str | None, n: int) -> Coloring:
-    """What to colour by: what was asked for, or the first there is of: labels of the job, what its data set knows,
-    clusters, components.
+    """Return what to colour by: what was asked for, or the first there is of: labels of the job, what its data set
+    knows, clusters, components.
 
     ``color``: path of an array with a number or a label for each row of the input (Zarr or .npy), ``column:J``
     (column J of the input, from 0), or ``"none"``. Of rows that a step has left out the colours are left out, too.
@@ -86,7 +86,7 @@ def coloring_of(summary: RunSummary, color: str | None, n: int) -> Coloring:
 
 
 def _of_kept(coloring: Coloring, kept: KeptRows | None) -> Coloring:
-    """The colours of the rows that a step has left of all of them."""
+    """Return the colours of the rows that a step has left of all of them."""
     if kept is None:
         return coloring
     mask_of, every = kept.mask_of, coloring.values
@@ -101,7 +101,7 @@ def _of_kept(coloring: Coloring, kept: KeptRows | None) -> Coloring:
 
 
 def _array(path: str, n: int) -> Coloring:
-    """An array with an entry for each row."""
+    """Return an array with an entry for each row."""
     found: Any = npy_rows(path) if path.endswith(".npy") else open_zarr(path)
     if tuple(found.shape) != (n,):
         raise InputError(f"color: {path} has shape {found.shape}; it needs an entry for each of the {n} rows: ({n},)")
@@ -137,7 +137,7 @@ def _labels(summary: RunSummary, n: int) -> Coloring | None:
 
 
 def _truth(summary: RunSummary, n: int) -> Coloring | None:
-    """What is known of the rows of a data set: its labels, or the first of its numbers."""
+    """Return what is known of the rows of a data set: its labels, or the first of its numbers."""
     given = summary.job.get("input", {})
     if (name := given.get("dataset")) is None:
         return None
@@ -159,19 +159,19 @@ def _truth(summary: RunSummary, n: int) -> Coloring | None:
 
 
 def _clusters(summary: RunSummary, n: int) -> Coloring | None:
-    """The cluster of each row, where clusters were looked for."""
+    """Return the cluster of each row, where clusters were looked for."""
     return _numbered("cluster", summary.run.path("clusters", "labels"), n) if summary.has("clusters") else None
 
 
 def _components(summary: RunSummary, n: int) -> Coloring | None:
-    """The component of each row, where there are several."""
+    """Return the component of each row, where there are several."""
     found: Any = summary.run.results("components") if summary.has("components") else {}
     path = summary.run.path("coordinates", "labels")
     return _numbered(COMPONENT, path, n) if found.get("components", 1) > 1 and at(path).exists() else None
 
 
 def _numbered(name: str, path: str, n: int) -> Coloring:
-    """The numbers that a stage gave the rows."""
+    """Return the numbers that a stage gave the rows."""
     return Coloring(name, blocks(RowSource((n,), np.dtype(np.int32), path=path)), "classes")
 
 
@@ -255,7 +255,7 @@ def draw_map(summary: RunSummary, color: str | None, side: int = 0) -> Map | Non
 
 
 def draw_coordinates(source: RowSource) -> Map:
-    """The map of coordinates of which nothing else is known: two passes over them."""
+    """Return the map of coordinates of which nothing else is known: two passes over them."""
     columns = drawn_columns(source.width, None, DRAWN)
     limits = limits_of(blocks(source), columns)
     names = [f"coordinate {number + 1}" for number in range(source.width)]
@@ -263,7 +263,7 @@ def draw_coordinates(source: RowSource) -> Map:
 
 
 def drawn_columns(m: int, pair: Sequence[int] | None, most: int) -> list[int]:
-    """The coordinates that are drawn, at ``most`` so many: the pair that comes first, then the others.
+    """Return the coordinates that are drawn, at ``most`` so many: the pair that comes first, then the others.
 
     >>> drawn_columns(6, (0, 3), 4), drawn_columns(3, None, 4)
     ([0, 3, 1, 2], [0, 1, 2])
@@ -273,7 +273,7 @@ def drawn_columns(m: int, pair: Sequence[int] | None, most: int) -> list[int]:
 
 
 def why_first(drawn: Mapping[str, Any]) -> str:
-    """A sentence on the pair that is drawn first, where it is not the first two coordinates.
+    """Return a sentence on the pair that is drawn first, where it is not the first two coordinates.
 
     >>> why_first({"pair": [0, 3], "why": "coordinates 2, 3 are made of earlier ones (harmonics)"})
     'Drawn first are coordinates 1 and 4, which show most: coordinates 2, 3 are made of earlier ones (harmonics).'
@@ -299,7 +299,7 @@ def _drawn(
 
 
 def _names(summary: RunSummary, m: int) -> list[str]:
-    """Names of the coordinates, with their eigenvalue or share of variance where there is one."""
+    """Return the names of the coordinates, with their eigenvalue or share of variance where there is one."""
     names = [f"coordinate {number + 1}" for number in range(m)]
     share, values = summary.fitted("explained_variance_ratio_"), summary.fitted("eigenvalues_")
     if share is not None and share.ndim == 1 and len(share) >= m:
@@ -310,7 +310,7 @@ def _names(summary: RunSummary, m: int) -> list[str]:
 
 
 def near_one(value: float) -> str:
-    """An eigenvalue as text; near 1 as its distance to 1, which says more than its digits.
+    """Return an eigenvalue as text; near 1 as its distance to 1, which says more than its digits.
 
     >>> near_one(0.5), near_one(0.9999995)
     ('0.5', '1 − 5·10⁻⁷')
@@ -343,7 +343,7 @@ def _legend(coloring: Coloring, paint: Paint) -> Legend | None:
 
 
 def _histogram(rows: Rows, limits: Limits, coloring: Coloring, paint: Paint) -> str:
-    """How the rows lie along the only coordinate; of at most six classes, a line each."""
+    """Return how the rows lie along the only coordinate; of at most six classes, a line each."""
     low, high = (float(end[0]) for end in limits.padded())
     edges = np.linspace(low, high, BINS + 1)
     several = paint.kind == "classes" and 1 < len(paint.classes) <= 6

@@ -6,13 +6,17 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from bigembed.errors import ExistingOutputError, InputError, MissingPathError
 from bigembed.jobs.formatting import duration, size
 from bigembed.jobs.record import kind_of
-from bigembed.jobs.report.charts import curves, spectra
 from bigembed.jobs.report.figures import CATEGORIES, HEADINGS, shown
-from bigembed.jobs.report.map import Map, draw_map
+from bigembed.jobs.report.map import CLOSE, Map, draw_map
 from bigembed.jobs.report.summary import RunSummary
+from bigembed.maps.kernels import BINARY
+from bigembed.plotting.vector import Mark, Series, chart, number
+from bigembed.runtime.blocks import Array
 from bigembed.store.paths import PAGES, AnyPath, PathLike, at, put, require_apart, require_suffix
 from bigembed.store.superseded import explanation
 
@@ -29,7 +33,7 @@ class PageWarning:
 
     @property
     def title(self) -> str:
-        """What it is called."""
+        """Return what it is called."""
         return CATEGORIES[self.kind][0]
 
     @property
@@ -39,7 +43,7 @@ class PageWarning:
 
 
 def warnings_of(summary: RunSummary) -> list[PageWarning]:
-    """All that was said, the worst first, each message once."""
+    """Return all that was said, the worst first, each message once."""
     found: dict[str, list[str]] = {kind: [] for kind in CATEGORIES}
     for kind, messages in summary.certificate.get("warnings", {}).items():
         found[kind if kind in found else "other"] += messages
@@ -149,14 +153,14 @@ def write_report(
 
 
 def report_line(found: dict[str, Any]) -> str:
-    """The outcome for people."""
+    """Return the outcome for people."""
     count = found["warnings"]
     kinds = "no warnings" if not count else f"{count} kind{'s' if count > 1 else ''} of warnings"
     return f"{found['page']}: {found['points']:,} points, {size(found['bytes'])}, {kinds}; {found['seconds']:.1f} s"
 
 
 def render(summary: RunSummary, drawn: Map | None, title: str | None) -> str:
-    """The page as text. Everything that a run says is escaped by the template."""
+    """Return the page as text. Everything that a run says is escaped by the template."""
     from markupsafe import Markup
 
     drawings = [*((one, "") for one in spectra(summary)), *curves(summary)]
@@ -175,7 +179,7 @@ def render(summary: RunSummary, drawn: Map | None, title: str | None) -> str:
 
 
 def filled(template: str, drawn: Map | None, **given: Any) -> str:
-    """A template of this folder with a map and what else it needs; everything given is escaped."""
+    """Return a template of this folder with a map and what else it needs; everything given is escaped."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -187,7 +191,7 @@ def filled(template: str, drawn: Map | None, **given: Any) -> str:
 
 
 def tiles(summary: RunSummary) -> list[tuple[str, str, str]]:
-    """The few numbers that a person looks for first: name, value, a note."""
+    """Return the few numbers that a person looks for first: name, value, a note."""
     found: list[tuple[str, str, str]] = []
     if summary.shape:
         n, d = summary.shape
@@ -223,3 +227,134 @@ def refuse_page(page: AnyPath) -> None:
         raise ExistingOutputError(f"{page}: a folder. Give the path of a file")
     if page.exists() and b'name="generator" content="bigembed' not in page.read_bytes()[:2000]:
         raise ExistingOutputError(f"{page}: exists and is not a report. Nothing was changed; choose another path")
+
+
+# ---------------------------------------------------------------------------------------------------------- charts
+# The charts of the page of a run: spectra, gaps, the kernel sum.
+
+SHOWN = 6
+"""Components whose eigenvalues are drawn."""
+
+FLAT, BEYOND = 0.01, 6
+"""The kernel sum is drawn where its slope exceeds this share of the largest, and this number of scales beyond."""
+
+SAME = 1e-6
+"""Two scales that differ by less, relatively, are one."""
+
+
+def spectra(summary: RunSummary) -> list[str]:
+    """Eigenvalues with gaps and residuals; explained variance; the error of a descent: what the method has."""
+    values, residuals = summary.fitted("eigenvalues_"), summary.fitted("residuals_")
+    out = []
+    if values is not None:
+        out += [_eigenvalues(values), _gaps(values, residuals)]
+    variance, share = summary.fitted("explained_variance_"), summary.fitted("explained_variance_ratio_")
+    if share is not None:
+        out.append(_variance(share))
+        if variance is not None:
+            out.append(_gaps(variance, residuals))
+    objectives = summary.fitted("objectives_")
+    if objectives is not None:
+        steps = np.arange(len(objectives))
+        text = f"From {objectives[0]:.4g} to {objectives[-1]:.4g}."
+        out.append(chart(
+            "objective", "Error of each iteration", text, [Series("squared error", steps, objectives)],
+            x_label="iteration", y_label="squared error ‖A − WH‖²", log_y=True,
+        ))  # fmt: skip
+    return out
+
+
+def _eigenvalues(values: Array) -> str:
+    """Return the eigenvalues, a line for each component of the graph; where all are close to 1, how far they are from
+    it."""
+    rows = np.atleast_2d(values)
+    close = bool(np.nanmin(values) > 1.0 - CLOSE and np.nanmax(values) < 1.0)
+    names = ["eigenvalue"] if len(rows) == 1 else [f"component {order} of the graph" for order in range(len(rows))]
+    kind = "stems" if len(rows) == 1 and not close else "both"
+    pairs = np.arange(1, rows.shape[1] + 1)
+    drawn = 1.0 - rows if close else rows
+    text = f"{values.size} values from {np.nanmax(values):.9g} to {np.nanmin(values):.9g}."
+    return chart(
+        "eigenvalues", "Eigenvalues", text,
+        [Series(name, pairs, row, kind) for name, row in zip(names[:SHOWN], drawn, strict=False)],
+        x_label="pair", y_label="1 − λ" if close else "eigenvalue λ", log_y=close, whole=True,
+    )  # fmt: skip
+
+
+def _gaps(values: Array, residuals: Array | None) -> str:
+    """Gaps to the next value and residuals: a residual far below its gap means that the vector is to be trusted."""
+    first = np.atleast_2d(values)[0]
+    gaps = np.abs(np.diff(first))
+    series = [Series("gap to the next", np.arange(1, len(gaps) + 1), gaps, "both")]
+    if residuals is not None:
+        row = np.atleast_2d(residuals)[0]
+        series.append(Series("residual", np.arange(1, len(row) + 1), row, "both"))
+    widest = "" if not len(gaps) else f"The widest gap, {gaps.max():.4g}, follows pair {int(gaps.argmax()) + 1}."
+    return chart(
+        "gaps", "Gaps between eigenvalues, and residuals", widest, series, x_label="pair", y_label="gap to the next",
+        log_y=True, whole=True,
+    )  # fmt: skip
+
+
+def _variance(share: Array) -> str:
+    pairs = np.arange(1, len(share) + 1)
+    whole = np.cumsum(share)
+    series = [Series("share of variance", pairs, share, "bars"), Series("together", pairs, whole, "both")]
+    return chart(
+        "variance", "Explained variance", f"{len(share)} coordinates keep {100 * whole[-1]:.4g} % together.", series,
+        x_label="coordinate", zero=True, whole=True,
+    )  # fmt: skip
+
+
+def curves(summary: RunSummary) -> list[tuple[str, str]]:
+    """Return the kernel sum over ε and its slope, each with a caption: the ε in units of this curve is marked, no
+    other.
+
+    The curve is that of one scale for all pairs of rows. The ε of a local bandwidth is a pure number.
+    """
+    found = summary.bandwidth()
+    if found is None or found["found"].get("kernel") == BINARY:
+        return []
+    marks, caption = _scales(found["found"])
+    steep = np.flatnonzero(found["slope"] > FLAT * found["slope"].max())
+    part = slice(max(0, steep[0] - BEYOND), steep[-1] + BEYOND) if len(steep) else slice(None)
+    part = _reaching(part, found["epsilon"], [mark.x for mark in marks])
+    epsilon, log_sum, slope = (found[name][part] for name in ("epsilon", "log_sum", "slope"))
+    dimension = found["found"].get("dimension")
+    ends = f"ε from {epsilon.min():.3g} to {epsilon.max():.3g}. "
+    implied = f"The steepest place implies dimension {dimension:.3g}." if dimension else ""
+    return [
+        (chart(
+            "ksum", "Kernel sum against ε", ends + caption, [Series("log S(ε)", epsilon, log_sum)], marks=marks,
+            x_label="ε, in squared units of the rows", y_label="log S(ε), mean of the kernel", log_x=True,
+        ), caption),
+        (chart(
+            "slope", "Slope of the kernel sum", ends + implied, [Series("d log S / d log ε", epsilon, slope)],
+            marks=marks, x_label="ε, in squared units of the rows",
+            y_label="d log S / d log ε; its peak is half the dimension", log_x=True, zero=True,
+        ), implied),
+    ]  # fmt: skip
+
+
+def _scales(found: dict[str, Any]) -> tuple[list[Mark], str]:
+    """Return what to mark on the curve of the kernel sum, and what to say of the ε that was used."""
+    chosen, kernel, advice = float(found["epsilon"]), found.get("kernel", "fixed"), found.get("ksum_epsilon")
+    marks = [Mark(chosen, f"used: ε = {number(chosen)}")] if kernel == "fixed" else []
+    used = f"ε = {number(chosen)} was used, one scale for all rows."
+    if kernel != "fixed":
+        used = (
+            f"The scale that was used ({kernel}, ε = {number(chosen)}) is not on this axis: its ε is a pure number, "
+            "which multiplies the scales of the rows."
+        )
+    if advice is None or (marks and abs(advice / chosen - 1) < SAME):
+        return marks, used
+    marks.append(Mark(float(advice), f"kernel sum: {number(float(advice))}"))
+    return marks, f"{used} {number(float(advice))} is the advice of the kernel sum, for the complete kernel alone."
+
+
+def _reaching(part: slice, epsilon: Array, marked: list[float]) -> slice:
+    """Return the part of the curve, made longer where a mark lies outside."""
+    inside = [at for at in marked if epsilon[0] <= at <= epsilon[-1]]
+    places = np.searchsorted(epsilon, inside).tolist()
+    start, stop, _ = part.indices(len(epsilon))
+    return slice(max(0, min([start, *(at - 1 for at in places)])), max([stop, *(at + 1 for at in places)]))

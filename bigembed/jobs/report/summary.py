@@ -43,7 +43,7 @@ from bigembed.store.superseded import superseded
 
 
 def job_file(job: Mapping[str, Any]) -> str:
-    """The tables of a job, as a file; nothing for a job without tables.
+    """Return the tables of a job, as a file; nothing for a job without tables.
 
     >>> job_file({"method": {"epsilon": None, "name": "pca"}, "input": {"path": "x.npy", "ids": None}})
     '[method]\\nname = "pca"\\nepsilon = "none"\\n\\n[input]\\npath = "x.npy"\\n'
@@ -119,7 +119,7 @@ def stage_lines(run: Run, record: Mapping[str, Any], status: Mapping[str, Any]) 
 
 
 def _planned_bytes(planned: Mapping[str, Any], place: Mapping[str, Any]) -> int:
-    """Bytes of all processes in a stage, by the plan's own arithmetic."""
+    """Return bytes of all processes in a stage, by the plan's own arithmetic."""
     cost = Cost(**{name: value for name, value in planned.items() if name in Cost.__dataclass_fields__})
     return Peaks(Resources(**place), [cost]).total
 
@@ -164,7 +164,7 @@ class RunSummary:
         return found
 
     def has(self, stage: str) -> bool:
-        """Whether a stage is published, and its manifest as it was written."""
+        """Return whether a stage is published, and its manifest as it was written."""
         with suppress(DamagedError):
             return self.run.has(stage)
         return False
@@ -183,7 +183,7 @@ class RunSummary:
 
     @cached_property
     def estimator(self) -> Any:
-        """The estimator with its fitted attributes, None if the run does not have all that it needs."""
+        """Return the estimator with its fitted attributes, None if the run does not have all that it needs."""
         if not self.method:
             return None
         try:
@@ -195,7 +195,7 @@ class RunSummary:
 
     @property
     def given(self) -> dict[str, Any]:
-        """The parameters that the job gives its method."""
+        """Return the parameters that the job gives its method."""
         return {key: value for key, value in self.job.get("method", {}).items() if key != "name"}
 
     @property
@@ -205,7 +205,7 @@ class RunSummary:
 
     @property
     def source(self) -> str:
-        """What the rows are called: their data set, or the last part of their path."""
+        """Return what the rows are called: their data set, or the last part of their path."""
         asked = self.job.get("input", {})
         if asked.get("path") and not asked.get("dataset"):  # (the rows may be those of a copy of it)
             return at(asked["path"]).name
@@ -233,7 +233,7 @@ class RunSummary:
         ]
 
     def input_lines(self) -> list[Entry]:
-        """The rows: where they lie, their shape, what is known of them."""
+        """Return the rows: where they lie, their shape, what is known of them."""
         plan, asked = self.record.get("plan", {}), self.job.get("input", {})
         lines = [Entry("Rows", plan["input"])] if "input" in plan else []
         if shape := self.shape:
@@ -255,7 +255,7 @@ class RunSummary:
 
     @property
     def finished(self) -> bool:
-        """Whether the job ended; of a run without a job, whether it has coordinates."""
+        """Return whether the job ended; of a run without a job, whether it has coordinates."""
         return bool(self.record.get("finished", not self.record and not self.old and self.has("coordinates")))
 
     @cached_property
@@ -270,11 +270,11 @@ class RunSummary:
 
     @property
     def drawn(self) -> dict[str, Any]:
-        """The pair of coordinates to draw first, and why; empty where that is the first two."""
+        """Return the pair of coordinates to draw first, and why; empty where that is the first two."""
         return dict(self.certificate.get("drawn", {}))
 
     def verdict(self) -> str:
-        """What can be said of a run without a warning: what was looked at, and what was not."""
+        """Return what can be said of a run without a warning: what was looked at, and what was not."""
         if not self.certificate:
             return (
                 "No certificate was kept, so it is not known how far to trust the coordinates; bigembed certify "
@@ -296,12 +296,12 @@ class RunSummary:
 
     @cached_property
     def coordinates(self) -> list[Line]:
-        """What each coordinate shows; none for a method that does not judge them."""
+        """Return what each coordinate shows; none for a method that does not judge them."""
         return coordinate_lines(self.certificate, self.fitted("eigenvalues_"), self.fitted("residuals_"))
 
     @property
     def compared(self) -> str:
-        """Which rows the map was compared with."""
+        """Return which rows the map was compared with."""
         found = self.certificate.get("judgement", {}).get("map", {})
         others = f"{found['n']:,} rows drawn from {found['of']:,}" if "of" in found else f"all {found['n']:,}"
         count = found["n_coordinates"]
@@ -317,12 +317,12 @@ class RunSummary:
 
     @property
     def separate(self) -> bool:
-        """Whether components have their own coordinates."""
+        """Return whether components have their own coordinates."""
         values = self.fitted("eigenvalues_")
         return values is not None and values.ndim == 2 and len(values) > 1
 
     def certificate_lines(self) -> list[Entry]:
-        """The certificate in words."""
+        """Return the certificate in words."""
         return entries_of(self.certificate)
 
     def solved(self) -> list[dict[str, Any]]:
@@ -342,7 +342,8 @@ class RunSummary:
         ]
 
     def fitted(self, name: str) -> Array | None:
-        """A fitted attribute as float64, or None; where coordinates were judged one by one, those of the walk."""
+        """Return a fitted attribute as float64, or None; where coordinates were judged one by one, those of the
+        walk."""
         value = getattr(self.estimator, name, None)
         if name in ("eigenvalues_", "residuals_") and "near_one" in self.certificate.get("judgement", {}):
             with suppress(BigembedError, OSError):
@@ -350,7 +351,7 @@ class RunSummary:
         return None if value is None or not np.size(value) else np.asarray(value, np.float64)
 
     def bandwidth(self) -> dict[str, Any] | None:
-        """The kernel sum over ε, its slope, and the ε that was chosen."""
+        """Return the kernel sum over ε, its slope, and the ε that was chosen."""
         if not self.has("bandwidth"):
             return None
         names, run = ("epsilon", "log_sum", "slope"), self.run
@@ -367,7 +368,7 @@ class RunSummary:
     # --------------------------------------------------------------------------------- stages
 
     def stages(self) -> list[StageLine]:
-        """The timeline."""
+        """Return the timeline."""
         return stage_lines(self.run, self.record, self.status)
 
     @property
@@ -397,11 +398,11 @@ class RunSummary:
     # --------------------------------------------------------------------------------- repeat
 
     def job_file(self) -> str:
-        """A job file that makes this run again, as TOML; empty for a run that Python made."""
+        """Return a job file that makes this run again, as TOML; empty for a run that Python made."""
         return job_file(self.job)
 
 
 def rows_of_stage(run: Run, stage: str, name: str) -> RowSource:
-    """An array of a run as rows; DamagedError where it is not, or not any more, the one that was published."""
+    """Return an array of a run as rows; DamagedError where it is not, or not any more, the one that was published."""
     array = open_zarr(path := run.path(stage, name))
     return MarkedRows(tuple(map(int, array.shape)), np.dtype(array.dtype), path=path, marks=run.marks())

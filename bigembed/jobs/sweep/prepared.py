@@ -47,8 +47,8 @@ NAME, SAMPLES = "quality", 400
 
 
 def quality_stages(stages: Sequence[Stage], estimator: Any, source: RowSource) -> list[Stage]:
-    """A stage more, or none: where the figures of the method are of sampled rows among each other, those against all
-    rows, so that points can be compared.
+    """Return a stage more, or none: where the figures of the method are of sampled rows among each other, those against
+    all rows, so that points can be compared.
 
     Cost: that of :func:`bigembed.quality.neighborhoods.preserved`.
     """
@@ -92,7 +92,7 @@ class PointStage:
 
     @property
     def published(self) -> bool:
-        """Whether it is there, as far as names and sizes say."""
+        """Return whether it is there, as far as names and sizes say."""
         with suppress(DamagedError):
             found = manifests.find(self.folder, self.stage.name)
             return found is not None and self.stage.holds(found.results) and manifests.complete(self.folder, found)
@@ -121,7 +121,7 @@ class PreparedSweep:
     plan: Plan
 
     def points_for(self, rows: Input, before: Prepared) -> Sequence[PreparedPoint]:
-        """The points for the rows and the fitted steps as they are now."""
+        """Return the points for the rows and the fitted steps as they are now."""
         if rows is self.rows and not before.steps:
             return self.points
         bare = replace(self.plan, stages=(), published=())
@@ -149,12 +149,13 @@ def prepare_sweep(
 
 
 def list_points(job: JobSpec, source: RowSource) -> list[PreparedPoint]:
-    """The points with their stages for the rows after the steps; a point that the rows do not allow is refused."""
+    """Return the points with their stages for the rows after the steps; a point that the rows do not allow is
+    refused."""
     return with_names([prepare_point(point, job, source) for point in points_of(job)])
 
 
 def with_names(points: Sequence[PreparedPoint]) -> list[PreparedPoint]:
-    """The points with their stages under names that differ where the stages do."""
+    """Return the points with their stages under names that differ where the stages do."""
     folders: dict[str, set[AnyPath]] = {}
     for point in points:
         for one in point.stages:
@@ -193,7 +194,7 @@ def prepare_point(point: Point, job: JobSpec, source: RowSource, cells_only: boo
 
 
 def refuse_large(bare: Plan, points: Sequence[PreparedPoint], job: JobSpec) -> list[PreparedPoint]:
-    """The points, refused those that do not fit into memory; :class:`BigembedError` where none is left.
+    """Return the points, refused those that do not fit into memory; :class:`BigembedError` where none is left.
 
     A point that fits if neighbors are searched by cells alone does so, where that is left to be chosen.
     """
@@ -215,7 +216,7 @@ def refuse_large(bare: Plan, points: Sequence[PreparedPoint], job: JobSpec) -> l
 
 
 def _problems(bare: Plan, point: PreparedPoint) -> list[str]:
-    """What does not fit of the stages of a point that are still to do."""
+    """Return what does not fit of the stages of a point that are still to do."""
     if point.refused is not None:
         return []
     own = [(one.name, one.stage.cost) for one in point.stages]
@@ -224,7 +225,7 @@ def _problems(bare: Plan, point: PreparedPoint) -> list[str]:
 
 
 def refusals(points: Sequence[PreparedPoint]) -> list[str]:
-    """The points that were refused, each with the reason."""
+    """Return the points that were refused, each with the reason."""
     return [f"{point.point.label}: refused: {point.refused}" for point in points if point.refused is not None]
 
 
@@ -236,7 +237,8 @@ def plan_of(
     before: Sequence[Stage],
     done: Sequence[str],
 ) -> Plan:
-    """The plan of the stages ``before`` all points, of which some are ``done``, and of the points not refused."""
+    """Return the plan of the stages ``before`` all points, of which some are ``done``, and of the points not
+    refused."""
     own = {one.name: one for point in points for one in point.stages}
     copy = [(name, cost) for name, cost in costs_of(job, rows, []) if name == "input"]
     first = [(stage.name, stage.cost) for stage in before]
@@ -260,7 +262,7 @@ def plan_of(
 
 
 def passes_over(job: JobSpec) -> Callable[[RowSource], float]:
-    """How often the stages of all points, each counted once, read rows."""
+    """Return how often the stages of all points, each counted once, read rows."""
 
     def passes(source: RowSource) -> float:
         reading: dict[AnyPath, float] = {}
@@ -273,14 +275,14 @@ def passes_over(job: JobSpec) -> Callable[[RowSource], float]:
 
 
 def find_steps(job: JobSpec, rows: Input) -> tuple[Prepared, Run | None]:
-    """The steps as far as they are published, and their run if it is there."""
+    """Return the steps as far as they are published, and their run if it is there."""
     root = job.output_path / FOLDER
     run = Run(root) if job.steps and root.exists() else None
     return prepared(steps_of_job(job), rows.source, run, passes_over(job)), run
 
 
 def fit_steps(job: JobSpec, rows: Input, observer: Callable[[Any], None]) -> Prepared:
-    """The steps, those computed that are not there."""
+    """Return the steps, those computed that are not there."""
     if not job.steps:
         return Prepared((), rows.source)
     run, passes = Run(job.output_path / FOLDER), passes_over(job)

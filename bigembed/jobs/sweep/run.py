@@ -150,7 +150,7 @@ def _fit(
 
 
 def _run_stage(one: PointStage, fit: FittedPoint, seen: set[AnyPath], reporter: Reporter) -> Run:
-    """The stage of a point, computed or found; one that this sweep has ``seen`` is not looked at again."""
+    """Return the stage of a point, computed or found; one that this sweep has ``seen`` is not looked at again."""
     run, name = Run(one.folder, fit.runs[-1:]), one.stage.name
 
     def tell(event: Event) -> None:
@@ -168,7 +168,7 @@ def _run_stage(one: PointStage, fit: FittedPoint, seen: set[AnyPath], reporter: 
 
 
 def _row(fit: FittedPoint, job: JobSpec) -> dict[str, Any]:
-    """What is said of a point."""
+    """Return what is said of a point."""
     point, stages = fit.prepared.point, fit.prepared.stages
     known = fit.prepared.estimator.get_params()
     given = dict.fromkeys(name for one in points_of(job) for name in one.given)
@@ -184,7 +184,8 @@ def _row(fit: FittedPoint, job: JobSpec) -> dict[str, Any]:
 
 
 def varied(job: JobSpec, texts: Sequence[str]) -> JobSpec:
-    """The job with these values in its ``[sweep]``, instead of those of the same parameters; it may have had none."""
+    """Return the job with these values in its ``[sweep]``, instead of those of the same parameters; it may have had
+    none."""
     if not texts:
         return job
     given, sweep = parse_values(texts), job.sweep or SweepTable()
@@ -194,7 +195,7 @@ def varied(job: JobSpec, texts: Sequence[str]) -> JobSpec:
 
 
 def parse_values(texts: Sequence[str]) -> dict[str, list[Any]]:
-    """Values by parameter from texts such as ``n_neighbors=10,20``; words that are not TOML values are text.
+    """Return the values by parameter from texts such as ``n_neighbors=10,20``; words that are not TOML values are text.
 
     >>> parse_values(["k=10,20", "epsilon=auto,0.5"])
     {'k': [10, 20], 'epsilon': ['auto', 0.5]}
@@ -224,7 +225,8 @@ SKIPPED = ("versions", "warnings", "input", "seed", "judgement", "drawn")
 
 
 def outcome(fitted: Any, quality: Mapping[str, Any]) -> dict[str, Any]:
-    """What came out: the figures of the map, eigenvalues (or explained variances), and the rest of the certificate.
+    """Return what came out: the figures of the map, eigenvalues (or explained variances), and the rest of the
+    certificate.
 
     ``quality``: the figures against all rows, where those of the certificate are of some.
     """
@@ -268,7 +270,7 @@ def unlike(table: Sequence[Mapping[str, Any]]) -> str:
 
 
 def compared(table: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The rows, where they are of different numbers of coordinates with a column ``compare`` that says so."""
+    """Return the rows, where they are of different numbers of coordinates with a column ``compare`` that says so."""
     mixed = unlike(table)
     return [dict(row) | ({"compare": mixed if "coordinates" in row else ""} if mixed else {}) for row in table]
 
@@ -302,7 +304,7 @@ class Tile:
 
 
 def page_of(job: JobSpec) -> AnyPath:
-    """Where the page lies."""
+    """Return where the page lies."""
     return at(job.output.report) if job.output.report else job.output_path / NAME
 
 
@@ -359,7 +361,7 @@ def _map(job: JobSpec, rows: Input, fit: FittedPoint) -> Map | None:
 
 
 def _tables(job: JobSpec, rows: Input) -> dict[str, Mapping[str, Any]]:
-    """The job, as its file says it."""
+    """Return the job, as its file says it."""
     tables = definition(job, rows)
     sweep = {} if job.sweep is None else {"method": job.sweep.method, **job.sweep.parameters}
     points = [] if job.sweep is None else job.sweep.points

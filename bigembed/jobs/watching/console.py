@@ -161,7 +161,7 @@ class Console:
 
 
 def printable(text: str) -> str:
-    r"""Text for a terminal: what names of files, columns or ids hold of control characters is escaped.
+    r"""Return text for a terminal: what names of files, columns or ids hold of control characters is escaped.
 
     >>> printable("a" + chr(27) + "[31m" + chr(0x202E))
     'a\\x1b[31m\\u202e'

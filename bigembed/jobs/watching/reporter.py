@@ -59,7 +59,7 @@ class MemoryPeak:
         self._sample(self._processes())
 
     def lap(self) -> dict[str, int]:
-        """Peaks since the last lap, in bytes."""
+        """Return peaks since the last lap, in bytes."""
         found, self._lap = self._lap, dict.fromkeys(PROCESSES, 0)
         return found
 
@@ -239,13 +239,13 @@ class Reporter:
 
     @property
     def measured(self) -> dict[str, int]:
-        """Peaks of memory in bytes, by process, at any of the places."""
+        """Return peaks of memory in bytes, by process, at any of the places."""
         found = [one.peaks for one in self.peaks]
         return {name: max(peaks[name] for peaks in found) for name in (PROCESSES if found else ())}
 
     @property
     def held(self) -> int:
-        """Bytes of vectors that are planned to be in this process while its workers idle."""
+        """Return bytes of vectors that are planned to be in this process while its workers idle."""
         return 0 if self.plan is None else self.plan.peaks.held
 
     def planned(self, plan: Plan) -> None:
@@ -289,7 +289,7 @@ class Reporter:
         self.options.progress(label, done, total)
 
     def full(self, error: OSError) -> str:
-        """What to say of a disk that takes no more."""
+        """Return what to say of a disk that takes no more."""
         where = str(error.filename or self.output)
         free = free_bytes(nearest_folder(at(where)))
         planned = "" if self.plan is None else f"{size(self.plan.disk_peak)} were planned to be written at the most, "

@@ -41,8 +41,7 @@ def stoppable(output: str, deadline: float | None = None) -> Iterator[None]:
     where :func:`check` is called.
     """
     before: dict[int, Any] = {}
-    why: list[str] = []
-    over = threading.Event()
+    turn, over, late = threading.Lock(), threading.Event(), threading.Event()
 
     def stop(number: int, frame: Any) -> None:
         over.set()  # (the deadline would be a second signal, which acts at once)
@@ -55,21 +54,31 @@ def stoppable(output: str, deadline: float | None = None) -> Iterator[None]:
 
         for signum in before:
             signal.signal(signum, again)
-        cause = why[0] if why else signal.Signals(number).name
-        _stopped.append(_message(output, cause))
+        _stopped.append(_message(output, deadline if late.is_set() else signal.Signals(number).name))
         raise Stopped(_stopped[-1])
 
+    def ring() -> None:
+        """At the deadline, a signal to this process's main thread, as if somebody had sent it."""
+        with turn:
+            if not over.is_set():
+                late.set()
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+
+    timer = threading.Timer(max(0.0, (deadline or 0.0) - time.time()), ring)
+    timer.daemon = True
     main = threading.current_thread() is threading.main_thread()
-    if main:
-        for signum in SIGNALS:
-            before[signum] = signal.signal(signum, stop)
     try:
-        if deadline is None:
+        for signum in SIGNALS if main else ():
+            before[signum] = signal.signal(signum, stop)
+        check(output, deadline)
+        if main and deadline is not None:
+            timer.start()
+        try:
             yield
-        else:
-            check(output, deadline)
-            with _timer(deadline, why, over, main):
-                yield
+        finally:
+            timer.cancel()
+            with turn:
+                over.set()
     except Stopped as stopped:
         raise InterruptedRun(str(stopped)) from None
     finally:
@@ -82,38 +91,12 @@ def check(output: str, deadline: float | None) -> None:
     if _stopped:
         raise Stopped(_stopped[-1])
     if deadline is not None and time.time() >= deadline:
-        raise Stopped(_message(output, _by(deadline)))
+        raise Stopped(_message(output, deadline))
 
 
-@contextmanager
-def _timer(deadline: float, why: list[str], over: threading.Event, main: bool) -> Iterator[None]:
-    """At the deadline, a signal to this process's main thread, as if somebody had sent it."""
-    turn = threading.Lock()
-
-    def ring() -> None:
-        with turn:
-            if not over.is_set():
-                why.append(_by(deadline))
-                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
-
-    timer = threading.Timer(max(0.0, deadline - time.time()), ring)
-    timer.daemon = True
-    if main:
-        timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        with turn:
-            over.set()
-
-
-def _by(deadline: float) -> str:
-    return f"its deadline, {moment(deadline)}"
-
-
-def _message(output: str, cause: str) -> str:
-    return f"{output}: stopped by {cause}. What is finished is kept; the same command goes on from there"
+def _message(output: str, cause: str | float | None) -> str:
+    why = cause if isinstance(cause, str) else f"its deadline, {moment(cause or 0.0)}"
+    return f"{output}: stopped by {why}. What is finished is kept; the same command goes on from there"
 
 
 def _restore(handlers: dict[int, Any]) -> None:
@@ -144,14 +127,15 @@ STATUS: Mapping[int, tuple[type[BaseException], ...]] = {
 
 
 def status_of(error: BaseException) -> int:
-    """The exit status of an error; of a folder that is closed that of input."""
+    """Return the exit status of an error; of a folder that is closed that of input."""
     own = next((status for status, kinds in STATUS.items() if isinstance(error, kinds)), 1)
     closed = isinstance(error, OSError) and not isinstance(error, BigembedError) and error.errno in CLOSED
     return 2 if closed else own
 
 
 def storage_advice(error: BaseException) -> str:
-    """What to do about an error of the operating system that a full disk or a closed folder gives; of others nothing.
+    """Return what to do about an error of the operating system that a full disk or a closed folder gives; of others
+    nothing.
 
     >>> storage_advice(OSError(28, "No space left on device", "run.zarr"))[:20]
     'The disk is full. Fr'
@@ -165,7 +149,7 @@ def storage_advice(error: BaseException) -> str:
 
 
 def outcome(error: BaseException | None) -> str:
-    """The state in which a job ends."""
+    """Return the state in which a job ends."""
     return "done" if error is None else "interrupted" if status_of(error) == 5 else "failed"
 
 
@@ -268,7 +252,7 @@ def known_status(root: AnyPath) -> dict[str, Any]:
 
 
 def _kept(path: AnyPath) -> dict[str, Any]:
-    """What a job takes over from the one before it: when one ended well, and what it has announced to write."""
+    """Return what a job takes over from the one before it: when one ended well, and what it has announced to write."""
     found: dict[str, Any] = {}
     with suppress(DamagedError, MissingPathError):
         found = files.read_sealed(path)

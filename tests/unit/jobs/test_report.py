@@ -20,9 +20,8 @@ from bigembed import DiffusionMap
 from bigembed.cli import app
 from bigembed.errors import BigembedWarning, ExistingOutputError, InputError, MissingPathError
 from bigembed.jobs.record import RECORD
-from bigembed.jobs.report.charts import _eigenvalues, curves
 from bigembed.jobs.report.figures import HEADINGS, coordinate_lines, entries_of, map_figures
-from bigembed.jobs.report.page import warnings_of, write_report
+from bigembed.jobs.report.page import _eigenvalues, curves, warnings_of, write_report
 from bigembed.jobs.report.summary import RunSummary
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import needed_aligned, parse_job, read_job
