@@ -19,7 +19,6 @@ from bigembed.errors import (
     ComponentsWarning,
     DegenerateWarning,
     DisconnectedGraphError,
-    InputError,
     InputTypeError,
     PlanError,
 )
@@ -267,25 +266,6 @@ def test_few_distinct_landmarks_are_said() -> None:
     X = np.repeat(np.random.default_rng(0).normal(size=(12, 2)), 20, axis=0)
     with pytest.warns(DegenerateWarning, match="12 landmarks of 40"):
         be.Isomap(2, n_neighbors=30, solver="landmarks", n_landmarks=40, components="bridge").fit(X)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"n_components": 0}, "n_components=0"),
-        ({"n_landmarks": 2}, "n_landmarks=2; allowed: an integer > n_components"),
-        ({"radius": 1.0}, "n_neighbors=None"),
-        ({"radius": -1.0, "n_neighbors": None}, "radius=-1.0"),
-        ({"n_neighbors": None}, "None with a radius"),
-        ({"solver": "dense"}, "solver='dense'"),
-        ({"landmarks": "given"}, "'max-min' or 'uniform'"),
-        ({"components": "joint"}, "'error', 'largest', 'per-component' or 'bridge'"),
-        ({"metric": "minkowski"}, "metric='minkowski'"),
-    ],
-)
-def test_parameters_out_of_range_are_named(parameters: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        be.Isomap(**parameters).fit(np.zeros((50, 2)))
 
 
 def test_more_rows_than_pairs_can_be_kept_of_are_refused_with_a_proposal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,18 +139,8 @@ def test_a_kernel_of_low_rank_gives_the_coordinates_it_has(solver: str) -> None:
     assert found.n_components_ == 2 == found.embedding_.shape[1]
 
 
-@pytest.mark.parametrize("solver", ["exact", "nystrom"])
-def test_equal_rows_are_refused(solver: str) -> None:
-    with pytest.raises(InputError, match=r"all 30 rows are the same|different rows"):
-        be.KernelPCA(1, solver=solver, n_landmarks=5).fit(np.ones((30, 2)))
-
-
-def test_landmarks_must_be_enough_and_different() -> None:
-    with pytest.raises(InputError, match="n_landmarks=3; allowed: an integer > n_components"):
-        be.KernelPCA(3, solver="nystrom", n_landmarks=3).fit(points(50))
+def test_fewer_different_rows_than_landmarks_are_said() -> None:
     rows = np.repeat(points(3), 40, axis=0)
-    with pytest.raises(InputError, match="only 3 different rows are among the 120 looked at, and 4 are needed"):
-        be.KernelPCA(3, solver="nystrom", n_landmarks=20).fit(rows)
     with pytest.warns(DegenerateWarning, match="3 different rows were found"):
         be.KernelPCA(2, solver="nystrom", n_landmarks=20).fit(rows)
 

@@ -240,32 +240,6 @@ class TestLinearDiscriminant:
         peer = Peer("eigen", shrinkage="auto").fit(X[kept], y[kept])
         np.testing.assert_allclose(auto.coef_, peer.coef_, rtol=1e-6)
 
-    @pytest.mark.parametrize(
-        ("given", "change", "said"),
-        [
-            ({}, lambda X, y: (X, np.zeros(len(X))), "greater than one; the labels hold one class, 0.0"),
-            ({"missing_labels": "ignore"}, lambda X, y: (X, np.full(len(X), np.nan)), "the labels hold none"),
-            ({}, lambda X, y: (X, np.arange(len(X))), "more than the number of classes; got 60 labelled rows in 60"),
-            ({}, lambda X, y: (X, y[1:]), r"inconsistent numbers of samples: \[60, 59\]|labels have shape \(59,\)"),
-            ({}, lambda X, y: (X, X[:, 0]), "Unknown label type: continuous"),
-            (
-                {},
-                lambda X, y: (np.where(np.arange(60)[:, None] == 7, np.nan, X), y),
-                r"contains NaN: 1 of 60 rows.*\[7\]",
-            ),
-            ({}, lambda X, y: (np.where(np.arange(60)[:, None] == 7, np.inf, X), y), "infinity"),
-            ({"n_components": 3}, lambda X, y: (X, y), r"min\(n_features, n_classes - 1\) = 2; got 3"),
-            ({"priors": [0.5, 0.5]}, lambda X, y: (X, y), r"shape \(2,\); there are 3 classes"),
-            ({"priors": [0.5, 0.7, -0.2]}, lambda X, y: (X, y), "priors=.*nonnegative"),
-            ({"shrinkage": 1.5}, lambda X, y: (X, y), r"shrinkage=1.5; allowed: 'auto', a number in \[0, 1\] or None"),
-            ({"shrinkage": "lots"}, lambda X, y: (X, y), "shrinkage='lots'"),
-            ({"missing_labels": "drop", "tol": -1}, lambda X, y: (X, y), "missing_labels='drop'.*tol=-1"),
-        ],
-    )
-    def test_what_cannot_be_fitted(self, given: dict[str, Any], change: Any, said: str) -> None:
-        with pytest.raises(InputError, match=said):
-            be.LinearDiscriminantAnalysis(**given).fit(*change(*sample(60)))
-
     def test_priors_that_do_not_sum_to_one_are_scaled_with_a_warning(self) -> None:
         X, y = sample()
         with pytest.warns(DegenerateWarning, match="priors do not sum to 1"):

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigembed as be
-from bigembed.errors import InputError
 from bigembed.linalg.lanczos import FactoredResult, solve_factored
 from bigembed.maps.linearized.kernel import (
     DensityScales,
@@ -394,10 +393,3 @@ class TestLinearizedKernelPCA:
             repeated = be.LinearizedKernelPCA(2, epsilon=epsilon).fit(np.repeat(X, counts, axis=0))
             np.testing.assert_allclose(weighted.eigenvalues_, repeated.eigenvalues_, rtol=1e-10)
 
-    def test_what_is_refused(self) -> None:
-        with pytest.raises(InputError, match="all rows are equal"):
-            be.LinearizedKernelPCA(epsilon="auto").fit(np.ones((10, 3)))
-        with pytest.raises(InputError, match="must be between 1 and"):
-            be.LinearizedKernelPCA(5).fit(rows_of_linearized_kernel_pca(10, 3))
-        with pytest.raises(InputError, match=r"epsilon=.*scaling="):
-            be.LinearizedKernelPCA(epsilon=-1, scaling="no").fit(rows_of_linearized_kernel_pca())

@@ -236,24 +236,13 @@ class TestLinearizedDiffusionMap:
             warnings.simplefilter("error")
             be.LinearizedDiffusionMap(2).fit(few)
 
-    @pytest.mark.parametrize("value", [0.1, 1e8 + 0.1, 1e-30])
-    def test_equal_rows_are_refused(self, value: float) -> None:
-        with pytest.raises(InputError, match="all rows are equal"):
-            be.LinearizedDiffusionMap().fit(np.full((1000, 4), value))
-
     def test_rows_equal_off_the_origin_have_a_kernel_of_ones(self) -> None:
         with pytest.warns(DegenerateWarning, match="2 of 2 components do not exist"):
             be.LinearizedDiffusionMap(center=False).fit(np.full((50, 3), 2.0))
-        with pytest.raises(InputError, match="all rows are zero"):
-            be.LinearizedDiffusionMap(center=False).fit(np.zeros((50, 3)))
 
-    def test_one_row_and_two(self) -> None:
-        with pytest.raises(InputError, match=r"1 sample\(s\)"):
-            be.LinearizedDiffusionMap(1).fit(np.ones((1, 3)))
+    def test_two_rows(self) -> None:
         ldm = be.LinearizedDiffusionMap(1).fit(np.array([[0.0, 0.0], [2.0, 0.0]]))
         np.testing.assert_allclose(ldm.eigenvalues_, [1.0])
-        with pytest.raises(InputError, match="no more eigenvalues besides the trivial one"):
-            be.LinearizedDiffusionMap(2).fit(np.array([[0.0, 0.0], [2.0, 0.0]]))
 
     @pytest.mark.parametrize("solver", ["factored", "lanczos"])
     def test_a_scale_that_is_too_small(self, solver: str) -> None:
@@ -282,24 +271,6 @@ class TestLinearizedDiffusionMap:
         marked = be.LinearizedDiffusionMap(2, outside="nan").fit(X).transform(far)
         assert np.isnan(marked[3]).all()
         assert np.array_equal(marked[:3], ldm.transform(X[:3]))
-
-    def test_parameters_out_of_range_are_listed_together(self) -> None:
-        with pytest.raises(InputError) as caught:
-            be.LinearizedDiffusionMap(
-                0,
-                normalization="both",
-                epsilon="best",
-                beta=-1,
-                scaling="no",
-                order="up",
-                solver="magic",
-                outside="drop",
-            ).fit(rows_of())
-        for name in ("n_components", "normalization", "epsilon", "beta", "scaling", "order", "solver", "outside"):
-            assert f"{name}=" in str(caught.value)
-        with pytest.raises(InputError, match="both given"):
-            be.LinearizedDiffusionMap(epsilon=3.0).fit(rows_of(), epsilons=np.ones(400))
-
 
 def rows_of_linearized_diffusion_nmf(n: int = 240, d: int = 5, seed: int = 0) -> np.ndarray:
     rng = np.random.default_rng(seed)
@@ -426,16 +397,8 @@ class TestLinearizedDiffusionNMF:
         other = be.LinearizedDiffusionNMF(3).fit(1e5 * X[order] + 7)
         np.testing.assert_allclose(other.embedding_, one.embedding_[order], atol=1e-6)
 
-    def test_what_is_refused(self) -> None:
+    def test_new_rows_out_of_reach(self) -> None:
         X = rows_of_linearized_diffusion_nmf()
-        with pytest.raises(KernelSignError):
-            be.LinearizedDiffusionNMF(epsilon=1.0).fit(X)
-        with pytest.raises(InputError, match="all rows are equal"):
-            be.LinearizedDiffusionNMF().fit(np.ones((9, 2)))
-        with pytest.raises(InputError, match="between 1 and n_samples"):
-            be.LinearizedDiffusionNMF(10).fit(X[:9])
-        with pytest.raises(InputError, match=r"normalization=.*solver=.*init="):
-            be.LinearizedDiffusionNMF(normalization="no", solver="no", init="no").fit(X)
         found = be.LinearizedDiffusionNMF(3).fit(X)
         with pytest.raises(OutOfReachError, match="1 of 2 rows"):
             found.transform(np.concatenate([X[:1], 1e3 + X[:1]]))

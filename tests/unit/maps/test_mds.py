@@ -176,12 +176,6 @@ class TestClassicalMDS:
         assert mds.embedding_.shape == (N, 2)
         assert list(mds.get_feature_names_out()) == ["classicalmds0", "classicalmds1"]
 
-    def test_equal_rows_have_no_coordinates(self) -> None:
-        with pytest.raises(InputError, match="no eigenvalue of B is positive"):
-            be.ClassicalMDS(metric="precomputed").fit(np.zeros((5, 5)))
-        with pytest.raises(InputError, match="no eigenvalue of B is positive"):
-            be.ClassicalMDS().fit(np.ones((5, 3)))
-
     @pytest.mark.parametrize(
         ("entries", "message"),
         [
@@ -206,21 +200,6 @@ class TestClassicalMDS:
             be.ClassicalMDS(metric=lambda a, b: np.exp(-cdist(a, b))).fit(rows())
         with pytest.raises(InputError, match="NaN"):
             be.ClassicalMDS(metric="cosine").fit(np.concatenate([rows(), np.zeros((1, 6))]))
-
-    @pytest.mark.parametrize(
-        ("parameters", "given", "message"),
-        [
-            ({"n_components": 0}, None, "n_components=0"),
-            ({"metric": "precomputed"}, np.zeros((4, 3)), r"square array \(n, n\); got shape \(4, 3\)"),
-            ({"tol": 2.0, "max_passes": 1}, None, "tol=2.0.*max_passes=1"),
-            ({"squared": True}, None, "squared=True"),
-            ({"metric": "euclid"}, None, "did you mean 'euclidean'"),
-            ({}, np.ones((1, 3)), "minimum of 2"),
-        ],
-    )
-    def test_parameters_out_of_range(self, parameters: dict[str, Any], given: Any, message: str) -> None:
-        with pytest.raises(InputError, match=message):
-            be.ClassicalMDS(**parameters).fit(rows() if given is None else given)
 
     def test_passes_that_do_not_suffice_are_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
         lanczos(monkeypatch)
@@ -378,11 +357,7 @@ class TestLandmarkMDS:
         uneven = be.LandmarkMDS(2, landmarks=[*ids, *ids[:1] * 9], metric=metric).fit(rows_of_landmark_mds())
         assert not np.allclose(uneven.embedding_, once.embedding_, atol=1e-6)
 
-    def test_too_few_landmarks(self) -> None:
-        with pytest.raises(InputError, match="3 landmarks span at most 2 coordinates; n_components=3 needs at least 4"):
-            be.LandmarkMDS(3, n_landmarks=3).fit(rows_of_landmark_mds())
-        with pytest.raises(InputError, match="2 landmarks span at most 1"):
-            be.LandmarkMDS(2, landmarks=[4, 5]).fit(rows_of_landmark_mds())
+    def test_too_few_different_landmarks(self) -> None:
         repeated = np.repeat(rows_of_landmark_mds(3), 50, axis=0)
         for metric in ("euclidean", "cityblock"):
             with pytest.warns(DegenerateWarning) as told:
@@ -392,8 +367,6 @@ class TestLandmarkMDS:
             said = " ".join(str(warning.message) for warning in told)
             assert "3 distinct landmarks of 10" in said
             assert "only 2 eigenvalues of the landmarks are positive" in said
-            with pytest.raises(InputError, match="all rows are equal"):
-                be.LandmarkMDS(2, n_landmarks=10, metric=metric).fit(np.ones((50, 3)))
 
     @pytest.mark.parametrize(
         ("metric", "message"),
@@ -429,26 +402,6 @@ class TestLandmarkMDS:
             mds = be.LandmarkMDS(40, n_landmarks=100, metric=shortcut).fit(rows_of_landmark_mds())
         assert mds.landmark_eigenvalues_[-1] < -mds.landmark_eigenvalues_[39]
         assert mds.certificate_["negative_share"] > 0.01
-
-    @pytest.mark.parametrize(
-        ("parameters", "message"),
-        [
-            ({"n_components": 0, "n_landmarks": 1.5}, "n_components=0.*n_landmarks=1.5"),
-            ({"landmarks": "corners"}, "landmarks='corners'"),
-            ({"landmarks": [3, 500, -1]}, r"rows \[500, -1\] are outside 0 … 499"),
-            ({"landmarks": np.ones((5, 2))}, "landmarks are rows of 2 columns; those of X have 6"),
-            ({"landmarks": np.full((5, 6), np.nan)}, "finite rows"),
-            ({"landmarks": [0.5, 1.0, 2.0]}, "integers"),
-            ({"metric": "manhatan"}, "did you mean"),
-            ({"metric": "precomputed"}, r"square array \(n, n\); got shape \(500, 6\)"),
-            ({"metric": "precomputed", "landmarks": "k-means"}, "or numbers of rows with given distances"),
-            ({"metric": "precomputed", "ids": True}, "X holds them, and no ids"),
-            ({"ids": True, "metric": word_distance, "landmarks": "k-means"}, "objects have no mean"),
-        ],
-    )
-    def test_parameters_out_of_range(self, parameters: dict[str, Any], message: str) -> None:
-        with pytest.raises(InputError, match=message):
-            be.LandmarkMDS(**parameters).fit(rows_of_landmark_mds())
 
     def test_stress_is_that_of_all_pairs(self) -> None:
         x = rows_of_landmark_mds(300)

@@ -113,36 +113,6 @@ class TestPCA:
         np.testing.assert_allclose(pca.inverse_transform(pca.transform(X)), X, atol=1e-10)
         assert np.isfinite(be.PCA(whiten=True).fit_transform(X)).all()
 
-    @pytest.mark.parametrize(
-        ("parameters", "X", "message"),
-        [
-            ({"n_components": 0}, rows_of(), "n_components=0; allowed"),
-            ({"n_components": True}, rows_of(), "n_components=True; allowed"),
-            ({"n_components": 1.5, "whiten": 3}, rows_of(), r"n_components=1.5; allowed.*whiten=3; allowed"),
-            ({"n_components": 13}, rows_of(), "between 1 and min"),
-            ({"n_components": "mle"}, rows_of(5, 12), "at least as many rows"),
-            ({}, rows_of(1, 3), "minimum of 2"),
-            ({}, np.full((4, 2), 1e200), None),
-        ],
-    )
-    def test_bad_input_is_named(self, parameters, X, message):
-        if message is None:
-            X = X * np.array([[1], [-1], [1], [-1]])
-            message = "overflow"
-        with pytest.raises(InputError, match=message):
-            be.PCA(**parameters).fit(X)
-
-    def test_bad_weights(self):
-        X = rows_of(20, 3)
-        for weights, message in (
-            (np.zeros(20), "all are zero"),
-            (np.ones(19), "one number a row"),
-            (np.full(20, 0.01), "needs more than 1"),
-            (np.r_[-1, np.ones(19)], r"the first of rows \[0\]"),
-        ):
-            with pytest.raises(InputError, match=message):
-                be.PCA(2).fit(X, sample_weight=weights)
-
     @pytest.fixture
     def stored(self, tmp_path):
         X = rows_of(500, 8, dtype="f4")
