@@ -65,6 +65,10 @@ class InterruptedRun(BigembedError, RuntimeError):
     """The run was stopped and can be resumed by the same command (exit status 5)."""
 
 
+class StalledRun(InterruptedRun):
+    """The run was stopped several times without having come any further (exit status 8)."""
+
+
 class StoreAccessError(BigembedError, PermissionError):
     """An object store refuses the credentials that the process finds in its environment (exit status 2)."""
 

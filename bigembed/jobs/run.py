@@ -33,7 +33,7 @@ from bigembed.rows.formats.tables import check_table
 from bigembed.runtime.runtime import Event, Observer, using
 from bigembed.stages.reuse import supersede
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import exchange_home, keeping, locked
+from bigembed.stages.stage import exchange_home, keeping, left_behind, locked
 from bigembed.store import files, manifests
 from bigembed.store.locks import output_lock
 from bigembed.store.paths import AnyPath, at, move, published, remove, retire
@@ -81,7 +81,8 @@ def run_job(
                 return {**found, "unchanged": True}
             if prepared is not None:
                 prepared = replace(prepared, run=run)
-            return _run(job, rows, run, prepared, reporter, fresh)
+            with reporter.status.fruitful(partial(left_behind, run)):
+                return _run(job, rows, run, prepared, reporter, fresh)
 
 
 def plan_job(job: JobSpec, calibrate: bool = False) -> Plan:

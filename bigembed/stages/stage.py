@@ -23,7 +23,7 @@ from bigembed.store.exchange import FORMAT, Exchange
 from bigembed.store.files import digest_of
 from bigembed.store.locks import Lock, hold
 from bigembed.store.manifests import Manifest
-from bigembed.store.paths import AnyPath, at, remove, remove_file
+from bigembed.store.paths import AnyPath, at, remove, remove_file, stored
 
 # ---------------------------------------------------------------------------------------------------------- stages
 # Stages: what a method consists of, and the runner that computes, publishes and resumes them.
@@ -220,6 +220,18 @@ def exchange_home(run: Run) -> AnyPath:
     if scratch is None or run.temporary:
         return run.root / "exchange"
     return at(scratch) / f"exchange-{digest_of(str(run.root))[:16]}"
+
+
+def left_behind(run: Run) -> str:
+    """Return a digest of what a run that was stopped has for the next start: stages, journals, states, pieces.
+
+    Journals grow, states are written anew, and pieces are told by their names.
+    """
+    folder = exchange_home(run)
+    found = [file for file in stored(folder) if not file.name.endswith(".partial")] if folder.is_dir() else []
+    states = [file.stamp for file in found if "state" in file.name]
+    lengths = [file.size for file in found if "/journal/" in file.name]
+    return digest_of([run.published(), [file.name for file in found], states, lengths])
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import errno
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Self
 
@@ -23,6 +23,8 @@ from bigembed.store.paths import FULL, AnyPath
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 TOGETHER = 1.0
+_late: list[float] = []
+"""The deadline that has signalled this process: whichever handler takes the signal, of a command within another."""
 _stopped: list[str] = []
 """What stopped the job: kept for :func:`check`, since Python drops what is raised within a finalizer or a callback of
 its garbage collection."""
@@ -41,7 +43,7 @@ def stoppable(output: str, deadline: float | None = None) -> Iterator[None]:
     where :func:`check` is called.
     """
     before: dict[int, Any] = {}
-    turn, over, late = threading.Lock(), threading.Event(), threading.Event()
+    turn, over = threading.Lock(), threading.Event()
 
     def stop(number: int, frame: Any) -> None:
         over.set()  # (the deadline would be a second signal, which acts at once)
@@ -54,14 +56,14 @@ def stoppable(output: str, deadline: float | None = None) -> Iterator[None]:
 
         for signum in before:
             signal.signal(signum, again)
-        _stopped.append(_message(output, deadline if late.is_set() else signal.Signals(number).name))
+        _stopped.append(_message(output, _late[0] if _late else signal.Signals(number).name))
         raise Stopped(_stopped[-1])
 
     def ring() -> None:
         """At the deadline, a signal to this process's main thread, as if somebody had sent it."""
         with turn:
             if not over.is_set():
-                late.set()
+                _late.append(deadline or 0.0)
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
     timer = threading.Timer(max(0.0, (deadline or 0.0) - time.time()), ring)
@@ -83,6 +85,7 @@ def stoppable(output: str, deadline: float | None = None) -> Iterator[None]:
         raise InterruptedRun(str(stopped)) from None
     finally:
         _stopped.clear()
+        _late.clear()
         _restore(before)
 
 
@@ -116,7 +119,10 @@ CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 SECONDS = 2.0
 """Between two writings of the progress of a stage."""
 BAD_INPUT = (errors.InputError, errors.InputTypeError, MissingPathError, errors.ExistingOutputError, errors.JobError)
+FRUITLESS = 3
+"""Starts in a row that were stopped and have left nothing new, after which the next one is not worth it."""
 STATUS: Mapping[int, tuple[type[BaseException], ...]] = {
+    8: (errors.StalledRun,),
     5: (InterruptedRun, errors.UnreachableError, KeyboardInterrupt, Stopped),
     4: (LockedError,),
     3: (errors.PlanError, MemoryError),
@@ -256,4 +262,4 @@ def _kept(path: AnyPath) -> dict[str, Any]:
     found: dict[str, Any] = {}
     with suppress(DamagedError, MissingPathError):
         found = files.read_sealed(path)
-    return {name: found.get(name) for name in ("last_success", "claimed")}
+    return {name: found.get(name) for name in ("last_success", "claimed", "left", "fruitless")}

@@ -23,12 +23,14 @@ from bigembed.errors import (
     DamageWarning,
     ExistingOutputError,
     InputError,
+    InterruptedRun,
     JobError,
     LockedError,
     MissingExtraError,
     MissingPathError,
     PlanError,
     StaleWarning,
+    StalledRun,
 )
 from bigembed.jobs import extend as extension
 from bigembed.jobs.export import export
@@ -42,8 +44,9 @@ from bigembed.jobs.report.page import write_report
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import parse_job, read_job
 from bigembed.jobs.verify import certify_paths, verify
+from bigembed.jobs.watching import status
 from bigembed.jobs.watching.reporter import RunOptions
-from bigembed.jobs.watching.status import read_status, status_of
+from bigembed.jobs.watching.status import read_status, status_of, stoppable
 from bigembed.rows.formats import registry as formats
 from bigembed.rows.formats.registry import ingest
 from bigembed.store import manifests as roots
@@ -329,6 +332,36 @@ def elsewhere(path):
     context.run(held.__enter__)
     yield
     context.run(held.__exit__, None, None, None)
+
+
+class TestFruitless:
+    """Starts that are stopped, and have or have not come further."""
+
+    def start(self, asked, stop_in=""):
+        def progress(label, done, total):
+            if label == stop_in:
+                raise status.Stopped("stopped")
+
+        with stoppable(str(asked.output_path)):
+            return run_job(asked, RunOptions(progress=progress))
+
+    def test_after_three_that_have_left_nothing_new_the_status_is_another(self, tmp_path):
+        write_array(tmp_path / "points.zarr", np.random.default_rng(0).normal(size=(500, 6)), chunk_rows=100)
+        asked = job(tmp_path)
+        kinds = []
+        for _ in range(5):
+            with pytest.raises(InterruptedRun) as found:
+                self.start(asked, "moments")
+            kinds.append(type(found.value))
+        assert kinds == [InterruptedRun] * 3 + [StalledRun] * 2
+        assert "4 starts in a row have left nothing new" in str(found.value)
+        assert "of stage 'moments'" in str(found.value)
+        assert read_status(tmp_path / "run.zarr")["error"]["status"] == 8
+        with pytest.raises(InterruptedRun) as found:
+            self.start(asked, "rows-survey")  # (of a later stage)
+        assert type(found.value) is InterruptedRun
+        assert self.start(asked)["finished"]
+        assert read_status(tmp_path / "run.zarr")["fruitless"] is None
 
 
 class TestOutputs:

@@ -485,6 +485,13 @@ class TestStopping:
         with stopped, stoppable(tmp_path, time.time() + 0.2), slow_to_close():
             signal.raise_signal(signal.SIGINT)
 
+    def test_the_deadline_of_a_command_is_named_by_the_command_within_it(self, tmp_path):
+        stopped = pytest.raises(InterruptedRun, match="stopped by its deadline")
+        with stopped, stoppable(tmp_path, time.time() + 0.2), stoppable(tmp_path, time.time() + 60):
+            time.sleep(5)
+        with pytest.raises(InterruptedRun, match="stopped by SIGTERM"), stoppable(tmp_path):
+            signal.raise_signal(signal.SIGTERM)
+
     def test_what_ends_in_time_is_not_stopped(self, tmp_path):
         with stoppable(tmp_path, time.time() + 0.1):
             pass
