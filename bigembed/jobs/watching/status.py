@@ -195,6 +195,28 @@ class Status:
         message = redacted(str(error)) or type(error).__name__
         self.write(state=state, error={"status": status_of(error), "kind": type(error).__name__, "message": message})
 
+    @contextmanager
+    def fruitful(self, left: Callable[[], str]) -> Iterator[None]:
+        """Around the work of a run: :class:`StalledRun` where it was stopped often, and left nothing new.
+
+        ``left`` says by a digest what there is for the next start to go on from.
+        """
+        try:
+            yield
+        except Stopped as stopped:
+            known, now = self.value["left"], left()
+            fruitless = int(self.value["fruitless"] or 0) + 1 if now == known else 0
+            self.value |= {"left": now, "fruitless": fruitless}
+            if fruitless >= FRUITLESS:
+                message = (
+                    f"{stopped}. But {fruitless} starts in a row have left nothing new: the window is shorter than a "
+                    f"block of stage {self.value['stage']!r} takes, or than the workers take to start. Give more time"
+                )
+                raise errors.StalledRun(message) from None
+            raise
+        else:
+            self.value |= {"left": None, "fruitless": None}
+
     def event(self, event: Event) -> None:
         """A stage starts or ends; a worker gives no sign of life, or is given up."""
         if event.kind == "start":
