@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import astuple
 from pathlib import Path
 from typing import Annotated
 
@@ -40,13 +41,9 @@ def ingest(
         ),
     ],
     dest: Annotated[str, typer.Argument(help="The new Zarr array; of sparse rows a CSR group.")],
-    columns: arguments.Columns = None,
-    array: arguments.ArrayName = None,
-    rows: arguments.RowDimensions = None,
-    ids: arguments.Ids = None,
-    dense: Annotated[bool, typer.Option("--dense", help="Write sparse rows dense.")] = False,
-    fill_absent: arguments.FillAbsent = False,
     *,
+    selection: arguments.Selection,
+    dense: Annotated[bool, typer.Option("--dense", help="Write sparse rows dense.")] = False,
     printing: arguments.Printing,
 ) -> None:
     """Copy rows of a known format into a chunked, checksummed Zarr array."""
@@ -56,9 +53,9 @@ def ingest(
         from bigembed.runtime.executors import LocalPool
         from bigembed.runtime.runtime import using
 
-        choice = arguments.choice_of(columns, array, rows, fill_absent, dense)
+        ids = {} if selection.ids is None else {"ids": selection.ids}
         with stoppable(dest), using(executor=LocalPool(), progress=console.progress):
-            n, d = copy(source, dest, choice, {} if ids is None else {"ids": ids})
+            n, d = copy(source, dest, selection.choice(dense), ids)
         console.result({"output": str(dest), "n": n, "d": d}, [f"{dest}: {n:,} rows of {d} numbers"])
 
 
@@ -90,8 +87,7 @@ def run(
     *,
     machines: arguments.Machines,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget the stages that are there and start anew.")] = False,
-    watching: arguments.Watching,
-    performance_report: arguments.Performance = None,
+    watching: arguments.Recording,
     printing: arguments.Printing,
 ) -> None:
     """Run a job; run it again to resume one that was stopped."""
@@ -99,7 +95,7 @@ def run(
         from bigembed.jobs.report.lines import run_lines
         from bigembed.jobs.run import run_job
 
-        found = run_job(machines.job(job), watching.options(console, performance_report), fresh=fresh)
+        found = run_job(machines.job(job), watching.options(console), fresh=fresh)
         console.result(found, run_lines(found))
 
 
@@ -113,8 +109,7 @@ def sweep(
     ] = None,
     *,
     machines: arguments.Machines,
-    watching: arguments.Watching,
-    performance_report: arguments.Performance = None,
+    watching: arguments.Recording,
     printing: arguments.Printing,
 ) -> None:
     """Fit every point of the sweep in a job file: what points share is computed once; a table, and a page of all maps.
@@ -128,7 +123,7 @@ def sweep(
         from bigembed.jobs.sweep.run import sweep as sweep_job
         from bigembed.jobs.sweep.run import varied
 
-        found = sweep_job(varied(machines.job(job), vary or ()), watching.options(console, performance_report))
+        found = sweep_job(varied(machines.job(job), vary or ()), watching.options(console))
         console.result(found, sweep_lines(found))
         if found["refused"]:
             raise typer.Exit(1)
@@ -152,17 +147,12 @@ def extend(
         str | None,
         typer.Option(metavar="NAME|PATH", help="One scale a new row, for a model that was fitted with epsilons."),
     ] = None,
-    ids: arguments.Ids = None,
-    columns: arguments.Columns = None,
-    array: arguments.ArrayName = None,
-    rows: arguments.RowDimensions = None,
-    fill_absent: arguments.FillAbsent = False,
+    selection: arguments.Selection,
     results: Annotated[
         str | None, typer.Option("--table", metavar="FILE", help="At the end also a new .parquet, .csv or .npy.")
     ] = None,
     verify: arguments.Verify = False,
-    watching: arguments.Watching,
-    performance_report: arguments.Performance = None,
+    watching: arguments.Recording,
     plan_only: Annotated[bool, typer.Option("--plan", help="Say what it would read, hold and write; stop.")] = False,
     printing: arguments.Printing,
 ) -> None:
@@ -175,9 +165,10 @@ def extend(
         from bigembed.jobs.extend import plan_extension
         from bigembed.jobs.report.lines import extend_lines, growth_lines, plan_lines
 
-        options, trusted = watching.options(console, performance_report), machines.allow_functions or ()
-        aligned = {name: value for name, value in {"epsilons": epsilons, "ids": ids}.items() if value is not None}
-        of_model = columns, array, rows, fill_absent, results, plan_only, *aligned
+        options, trusted = watching.options(console), machines.allow_functions or ()
+        vectors = {"epsilons": epsilons, "ids": selection.ids}
+        aligned = {name: value for name, value in vectors.items() if value is not None}
+        of_model = *astuple(selection), epsilons, results, plan_only
         arguments.refuse_mixed(model, new, out, any(of_model), verify)
         if new is None or out is None:
             from bigembed.jobs.growth.extend import extend as extend_growth
@@ -185,8 +176,7 @@ def extend(
             grown = extend_growth(machines.job(Path(model)), options, verify=verify)
             console.result(grown, growth_lines(grown))
             return
-        table = machines.cluster({})
-        choice = arguments.choice_of(columns, array, rows, fill_absent)
+        table, choice = machines.cluster({}), selection.choice()
         if plan_only:
             planned = plan_extension(model, new, out, table, aligned, choice, trusted)
             console.result(planned.as_dict(), plan_lines(planned))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -66,39 +66,11 @@ def _options(group: Any) -> list[Parameter]:
 # ------------------------------------------------------------------------------------------------------- arguments
 
 Job = Annotated[Path, typer.Argument(metavar="JOB.toml", help="Job file; paths in it are relative to it.")]
-Columns = Annotated[
-    str | None,
-    typer.Option(help="Columns of a table, separated by commas; by default all but ids, weights, labels and epsilons."),
-]
-ArrayName = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="The array of a file that holds several: a path in HDF5; X, layers/NAME or obsm/NAME of an AnnData; a "
-        "netCDF variable, or several of one shape separated by commas, which become columns.",
-    ),
-]
-RowDimensions = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DIMENSION", help="Leading dimensions of a netCDF variable that make the rows; the rest are columns."
-    ),
-]
-Ids = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME|PATH", help="What names the rows: a column or a variable of the source, or an array beside it."
-    ),
-]
 Verify = Annotated[
     bool,
     typer.Option(
         "--verify", help="Of a growing store: read all rows that were there, whatever the times of their files say."
     ),
-]
-FillAbsent = Annotated[bool, typer.Option(help="Read absent Zarr chunks as the fill value.")]
-Performance = Annotated[
-    Path | None, typer.Option(metavar="FILE.html", help="Dask's report of what every worker did when.")
 ]
 
 
@@ -114,6 +86,47 @@ class Printing:
         from bigembed.jobs.watching.console import Console
 
         return Console(self.as_json, self.debug)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What is wanted of a source of rows that holds several things, and what names the rows."""
+
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            help="Columns of a table, separated by commas; by default all but ids, weights, labels and epsilons."
+        ),
+    ] = None
+    array: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The array of a file that holds several: a path in HDF5; X, layers/NAME or obsm/NAME of an AnnData; a "
+            "netCDF variable, or several of one shape separated by commas, which become columns.",
+        ),
+    ] = None
+    rows: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIMENSION",
+            help="Leading dimensions of a netCDF variable that make the rows; the rest are columns.",
+        ),
+    ] = None
+    ids: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|PATH",
+            help="What names the rows: a column or a variable of the source, or an array beside it.",
+        ),
+    ] = None
+    fill_absent: Annotated[bool, typer.Option(help="Read absent Zarr chunks as the fill value.")] = False
+
+    def choice(self, dense: bool = False) -> Any:
+        """Return what is wanted, as readers of formats take it."""
+        from bigembed.rows.reader import Choice
+
+        return Choice(_names(self.columns), _names(self.array), _names(self.rows), self.fill_absent, dense)
 
 
 @dataclass(frozen=True)
@@ -185,20 +198,26 @@ class Watching:
         Path | None, typer.Option(metavar="FILE", help="Prometheus text file, replaced as it goes on.")
     ] = None
 
-    def options(self, console: Any, performance: Path | None = None) -> Any:
+    def options(self, console: Any) -> Any:
         """Options of a start, which prints to the console."""
         from bigembed.jobs.formatting import parse_deadline
         from bigembed.jobs.watching.reporter import RunOptions
 
         until = parse_deadline(self.deadline) if self.deadline else None
-        return RunOptions(console.event, console.progress, until, self.log, self.metrics, performance)
+        return RunOptions(console.event, console.progress, until, self.log, self.metrics)
 
 
-def choice_of(columns: str | None, array: str | None, rows: str | None, fill_absent: bool, dense: bool = False) -> Any:
-    """Return what is wanted of a source that holds several things."""
-    from bigembed.rows.reader import Choice
+@dataclass(frozen=True)
+class Recording(Watching):
+    """The same, with Dask's report."""
 
-    return Choice(_names(columns), _names(array), _names(rows), fill_absent, dense)
+    performance_report: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Dask's report of what every worker did when.")
+    ] = None
+
+    def options(self, console: Any) -> Any:
+        """Options of a start, which prints to the console and writes the report."""
+        return replace(super().options(console), performance_report=self.performance_report)
 
 
 def _names(text: str | None) -> tuple[str, ...]:

@@ -213,7 +213,7 @@ class Growth:
         self.clear()
 
     def point(self, version: Version, previous: Sequence[str] = ()) -> None:
-        """Say that it is the current one, here and in the version, so that neither is missed without a word."""
+        """Say that it is the current one, here and in the version, so that it is noticed if either is missing."""
         current = {"version": version.root.name, "previous": list(previous), "fitted": version.fitted}
         files.write_json(self.root / CURRENT, files.sealed(current | {"model": model_digest(version.model)}))
         self.mark_published(version)

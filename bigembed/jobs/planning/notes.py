@@ -74,8 +74,8 @@ def search_notes(stages: Sequence[Stage], reused: Sequence[str], run: Run) -> li
     if asked == WITHOUT_DESCENT:
         return [
             f"neighbors by cells: NN-descent, which algorithm={AUTO!r} takes if sampled rows show that {WORTH} cells "
-            f"for each row would miss recall {witness.parameters['target']:g}, does not fit here. If it would be taken "
-            "where it fits, the certificate and a warning say so: the same job then finds other neighbors there"
+            f"for each row would miss recall {witness.parameters['target']:g}, does not fit here. Where it would have "
+            "been taken, the certificate and a warning say so; on a larger machine the job then finds other neighbors"
         ]
     if asked != AUTO:
         return [f"neighbors by {asked}: asked for"]
@@ -86,7 +86,7 @@ def search_notes(stages: Sequence[Stage], reused: Sequence[str], run: Run) -> li
     return [
         f"neighbors by cells, or by NN-descent (then search takes twice as long, or more, and {more} more of the disk) "
         f"if sampled rows show that {WORTH} cells for each row would miss recall {witness.parameters['target']:g}; "
-        "without that much of the disk by cells all the same"
+        "by cells in any case if the disk has less room than that"
     ]
 
 
@@ -101,8 +101,8 @@ def may_descend(stages: Sequence[Stage]) -> bool:
 def pass_notes(stages: Sequence[Stage], reused: Sequence[str]) -> list[str]:
     """Return a line for each stage whose passes depend on the rows."""
     return [
-        f"{stage.name}: {stage.cost.passes:g} passes are counted with, for variances that decay; the flatter the "
-        f"spectrum the more, at most max_passes = {stage.cost.most_passes:g}"
+        f"{stage.name}: {stage.cost.passes:g} passes are planned, enough where variances decay; a flat spectrum takes "
+        f"more, at most max_passes = {stage.cost.most_passes:g}"
         for stage in stages
         if stage.cost.most_passes > stage.cost.passes and stage.name not in reused
     ]

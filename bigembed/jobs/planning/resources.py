@@ -191,7 +191,7 @@ class Peaks:
         """Return bytes of vectors of a stage and of tasks on them in the coordinating process; 0 where they are in
         files.
 
-        They are there if all workers are on this machine, and together may hold as much as that.
+        They are there if all workers are on this machine, and what they may hold together is enough.
         """
         where = self.resources
         if not (where.of.local and cost.held):
@@ -215,13 +215,13 @@ class Peaks:
             return ""
         most = f"vectors of a solve or descent: {size(largest.held)} at the most"
         if self.resources.of.inside:
-            return f"{most}, in the memory of this process, which has all tasks"
+            return f"{most}, in the memory of this process, which runs all tasks"
         if not self.resources.of.local:
             return "vectors of a solve or descent: in files, since its workers may be on several machines"
         if self.solve_memory(largest):
             return (
                 f"{most}, in the memory of the coordinating process, which works with {self.threads} threads while "
-                "the workers idle: all are on this machine, and together may hold as much"
+                "the workers idle: they are on this machine, and what they may hold together is enough"
             )
         return (
             f"{most}; in files, since the workers together may not hold them and the tasks on them "

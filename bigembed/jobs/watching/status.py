@@ -267,7 +267,7 @@ def read_status(root: AnyPath) -> dict[str, Any]:
     if path.exists() and not isinstance(found.get("state"), str):
         raise DamagedError(f"{path}: damaged: not the status of a job")
     if found.get("state") in ("planned", "running") and holder(root) is None:
-        message = "its process ended without a word (killed, or the machine went down); the same command goes on"
+        message = "its process ended unexpectedly (killed, or the machine went down); the same command goes on"
         return found | {"state": "interrupted", "error": {"status": 5, "kind": "InterruptedRun", "message": message}}
     return found
 
