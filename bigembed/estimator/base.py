@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Requirements, is_integer
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Stage
+
+if TYPE_CHECKING:
+    from bigembed.estimator.fitting import PreparedFit
 
 
 class DeclaredOrder:
@@ -89,7 +92,7 @@ class Estimator(Around, Framed, Routed, ABC):
     """Whether its own tasks on dense rows call compiled functions, so that workers hold numba."""
     _without_descent: bool = False
     """Whether NN-descent does not fit where this is fitted: a plan says so, and the automatic choice leaves it out."""
-    _before_others: bool = False
+    _is_step: bool = False
     """Whether it is a step before another estimator: a model then does not keep its rows."""
     _parameters: dict[str, Any]
     n_features_in_: int
@@ -114,7 +117,7 @@ class Estimator(Around, Framed, Routed, ABC):
         the packages that decide the result are added to it."""
         return {}
 
-    def adopt(
+    def read_run(
         self,
         run: Run,
         *,
@@ -124,7 +127,7 @@ class Estimator(Around, Framed, Routed, ABC):
         certificate: dict[str, Any] | None = None,
         dtype: Any = None,
     ) -> Self:
-        """Take over the published stages of a run, or of a saved model, and set the fitted attributes from them.
+        """Read the fitted attributes from the published stages of a run, or of a saved model.
 
         ``source``, ``in_memory``: the rows that were fitted, and whether they came as an array of this process.
         ``on_demand``: stages that were left out. ``certificate``: the one that was stored; by default it is made from
@@ -311,10 +314,29 @@ class Estimator(Around, Framed, Routed, ABC):
         return self.takes_sparse and not self._pairwise()
 
     def _fit_rows(self, X: Any, **aligned: Any) -> Self:
-        from bigembed.estimator.fitting import fit_rows
+        from bigembed.estimator.fitting import compute_fit, unchanged_if_stopped
 
-        fit_rows(self, X, **aligned)
+        with unchanged_if_stopped(self):
+            self._check()
+            return self._read_fit(compute_fit(self, self._prepare(X, aligned)))
+
+    def _read_fit(self, fit: PreparedFit) -> Self:
+        """Set the fitted attributes from the results of a fit that is computed."""
+        from bigembed.estimator.preprocessing import described_steps
+
+        if fit.steps:
+            self.steps_ = fit.steps
+        later = [stage for stage in fit.stages if stage.on_demand]
+        self.read_run(fit.run, source=fit.source, in_memory=fit.in_memory, on_demand=later, dtype=fit.dtype)
+        if fit.steps:
+            self.certificate_["steps"] = described_steps(fit.steps)
         return self
+
+    def _prepare(self, X: Any, aligned: Mapping[str, Any]) -> PreparedFit:
+        """What a fit to these rows computes."""
+        from bigembed.estimator.fitting import prepare_fit
+
+        return prepare_fit(self, X, aligned)
 
     def fit_transform(self, X: Any, y: Any = None, **aligned: Any) -> Any:
         """Fit the map to rows, and return their coordinates.

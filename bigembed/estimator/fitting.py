@@ -10,24 +10,27 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import InputError, InputTypeError
-from bigembed.estimator.graph_input import GraphShape, is_weights, rows_of_block, weight_stages
 from bigembed.estimator.preprocessing import (
     all_stages,
     computing,
     passes_of,
     prepared,
     row_passes,
-    said_of,
     stages_after,
     takes_missing,
 )
+from bigembed.estimator.protocol import (
+    check_parameters,
+    fitted_in_memory,
+    read_fit,
+    rows_fitted,
+    run_of,
+    stages_on_demand,
+    steps_before,
+    takes_sparse,
+)
 from bigembed.estimator.reporting import telling
 from bigembed.estimator.scikit_learn import feature_names
-from bigembed.neighbors.given.distances import length_graph
-from bigembed.neighbors.given.graph import GIVEN
-from bigembed.neighbors.graph import NeighborGraph
-from bigembed.neighbors.search.by_metric import by_metric
-from bigembed.neighbors.survey import shape_in
 from bigembed.rows.columns import MOST, Categories, absent, columns_of, is_frame, numbers_of
 from bigembed.rows.graph_source import GraphSource
 from bigembed.rows.input import StreamedRows, column_source, row_source
@@ -129,8 +132,29 @@ STREAMED = 2
 """Passes up to which a Dask array is computed in each; for more it is written once."""
 
 
+@dataclass(frozen=True)
+class PreparedFit:
+    """What a fit computes and what its results are read from: made once, before anything is computed."""
+
+    run: Run
+    stages: Sequence[Stage]
+    """Of the method; where steps go before it, they are listed again when those have learned."""
+    n_features: int
+    names: Any = None
+    """Of the columns of a data frame."""
+    source: RowSource | None = None
+    in_memory: bool = False
+    """Whether the rows came as an array of this process."""
+    dtype: Any = None
+    """Of the rows, where there is no source of them."""
+    steps: tuple[Any, ...] = ()
+    """What went before the method, as it has learned."""
+    superseded: bool = False
+    """Whether what the stages replace in the run is superseded already, by a job that holds it."""
+
+
 @contextmanager
-def _unchanged_if_stopped(estimator: Any) -> Iterator[None]:
+def unchanged_if_stopped(estimator: Any) -> Iterator[None]:
     """Leave the estimator as it was where a fit is refused, or stopped by the keyboard."""
     before = dict(estimator.__dict__)
     try:
@@ -143,47 +167,50 @@ def _unchanged_if_stopped(estimator: Any) -> Iterator[None]:
         raise
 
 
-def fit_rows(estimator: Any, X: Any, **aligned: Any) -> Any:
-    """Run the stages for rows, and set the fitted attributes.
+def prepare_fit(estimator: Any, X: Any, aligned: Mapping[str, Any]) -> PreparedFit:
+    """Prepare a fit to rows of any kind, or to a user's graph.
 
-    ``aligned`` names vectors that belong to the rows (``weights``, ``labels``); None is left out. ``sparse``:
-    whether the method takes sparse rows.
+    ``aligned`` names vectors that belong to the rows (``weights``, ``labels``); None is left out.
     """
-    with _unchanged_if_stopped(estimator):
-        return _fit_rows(estimator, X, aligned)
-
-
-def _fit_rows(estimator: Any, X: Any, aligned: dict[str, Any]) -> Any:
-    estimator._check()
     _need(estimator, X)
     if isinstance(X, GraphSource):
-        return fit_graph(estimator, X)
+        return prepare_graph_fit(estimator, X)
     run = Run(estimator.workdir)
     scratch = run.root / "exchange"
-    steps = estimator._steps
+    steps = steps_before(estimator)
     taking = estimator.takes_nan or takes_missing(steps)
     given, texts = coded(X, [*steps, estimator])
-    sparse = bool(steps) or estimator._sparse() or hasattr(estimator, "refuse_sparse")  # (a step says what to do)
+    sparse = bool(steps) or takes_sparse(estimator) or hasattr(estimator, "refuse_sparse")  # (a step says what to do)
     source, in_memory = row_source(given, scratch, sparse=sparse, missing=taking)
     source = with_texts(source, texts)
-    columns = {
-        name: column_source(values, source.shape[0], scratch, name)
-        for name, values in aligned.items()
-        if values is not None
-    }
-    names = () if source.features else feature_names(X)
-    source = replace(source, aligned=columns, named=() if names is None else tuple(names))
+    names = feature_names(X)
+    known = () if source.features or names is None else tuple(names)
+    source = replace(source, aligned=aligned_columns(aligned, source.shape[0], scratch), named=known)
     stages = all_stages(estimator, source, None)
     if isinstance(source, StreamedRows) and row_passes(stages) > STREAMED:
         source = source.stored_copy(scratch)
         stages = stages_after(estimator, source) if not steps else []
-    remember_features(estimator, X, source.shape[1])
-    if not steps:
-        return finish(estimator, stages, run, in_memory, source)
-    with locked(run):
-        if not run.temporary:
+    if steps and not run.temporary:
+        with locked(run):
             supersede(all_stages(estimator, source, run), run, whole=True)
-    return _fit_after(estimator, source, run, in_memory)
+    return PreparedFit(run, stages, source.shape[1], names, source, in_memory)
+
+
+def aligned_columns(given: Mapping[str, Any], n: int, scratch: Any) -> dict[str, RowSource]:
+    """Open the vectors that were given with n rows."""
+    return {name: column_source(values, n, scratch, name) for name, values in given.items() if values is not None}
+
+
+def prepare_graph_fit(estimator: Any, source: GraphSource, run: Run | None = None) -> PreparedFit:
+    """Prepare a fit to a user's graph."""
+    check_parameters(estimator)
+    if not estimator.takes_graphs:
+        raise InputTypeError(f"{type(estimator).__name__} reads rows, and this is a graph (open_graph). Give its rows")
+    if steps_before(estimator):
+        raise InputTypeError("steps map rows, and a graph has none. Give the rows, or leave the steps out")
+    run = run or Run(estimator.workdir)
+    readable = source if executor_now().in_this_process else source.stored_copy(run.root / "exchange")
+    return PreparedFit(run, estimator.stages(readable), source.n, in_memory=source.path is None)
 
 
 def fit_listed(estimator: Any, stages: Sequence[Stage], run: Run, source: RowSource) -> Any:
@@ -192,111 +219,39 @@ def fit_listed(estimator: Any, stages: Sequence[Stage], run: Run, source: RowSou
     A job prepares both once; ``fit`` does so by itself.
     """
     if isinstance(source, GraphSource):
-        return fit_graph(estimator, source, run)
-    remember_features(estimator, source, source.shape[1])
-    if estimator._steps:
-        return _fit_after(estimator, source, run, False)
-    return finish(estimator, stages, run, False, source, supersede_first=False)
+        return read_fit(estimator, compute_fit(estimator, prepare_graph_fit(estimator, source, run)))
+    names = feature_names(source)
+    fit = PreparedFit(run, stages, source.shape[1], names, source, superseded=True)
+    return read_fit(estimator, compute_fit(estimator, fit))
 
 
-def _fit_after(estimator: Any, source: RowSource, run: Run, in_memory: bool) -> Any:
-    """Fit the steps before an estimator, one after the other, and then the estimator to what they make of the rows."""
-    before = prepared(estimator._steps, source, run, passes_of(estimator), computing(estimator))
-    estimator.steps_ = before.steps
-    stages = stages_after(estimator, before.source)
-    finish(estimator, stages, run, in_memory, before.source, before.stages)
-    estimator.certificate_["steps"] = said_of(before.steps)
-    return estimator
-
-
-def fit_on_graph(estimator: Any, X: Any) -> Any:
-    """Run the stages of a method on a graph for rows, a graph or weights, and set the fitted attributes."""
-    with _unchanged_if_stopped(estimator):
-        if not isinstance(X, NeighborGraph) and not (is_weights(X) and not estimator._steps):
-            return _fit_rows(estimator, X, {})
-        estimator._check()
-        return _fit_on_neighbors(estimator, X) if isinstance(X, NeighborGraph) else _fit_on_matrix(estimator, X)
-
-
-def _fit_on_neighbors(estimator: Any, X: NeighborGraph) -> Any:
-    given = X.metric == GIVEN
-    if given and not (X.scaled or estimator.of_lengths):
-        raise InputTypeError(
-            f"{type(estimator).__name__} reads the rows and the graph, and a graph of given distances "
-            "does not hold rows; build the graph from rows, or open the distances along its edges (open_graph)"
-        )
-    run = Run(estimator.workdir, parents=[X.run])
-    shape = X.shape if X.shape.trusted else shape_in(X.run.results("survey"), getattr(estimator, "metric", None))
-    by = None if given else by_metric(shape)
-    rule = X.n_neighbors, X.radius, X.dense
-    known: dict[str, Any] = {"row_bytes": shape.ordered_bytes, "edges": X.edges}
-    graph = GraphShape(X.n, X.block, shape.width, *rule, given, X.sampled, by=by, **known)
-    stages = estimator._after_graph(graph, estimator._seed())
-    estimator.n_features_in_ = X.n_features
-    return finish(estimator, stages, run, X.in_memory, dtype=None if given else shape.dtype)
-
-
-def _fit_on_matrix(estimator: Any, X: Any) -> Any:
-    """A square sparse matrix: of lengths of edges, or of weights."""
-    if estimator._pairwise():
-        return fit_graph(estimator, length_graph(X, estimator._rule(X.shape[0])))
-    if estimator.of_lengths:
-        raise InputTypeError(
-            f"{type(estimator).__name__} reads rows or a NeighborGraph; a sparse matrix is a graph of lengths with "
-            "metric='precomputed' only, and weights are not lengths (sparse data was passed)"
-        )
-    run = Run(estimator.workdir)
-    rest = estimator._after_graph(GraphShape(X.shape[0], rows_of_block(X), weighted=True), estimator._seed())
-    estimator.n_features_in_ = X.shape[0]
-    return finish(estimator, [*weight_stages(X), *rest], run, True, dtype=X.dtype)
-
-
-def fit_graph(estimator: Any, source: GraphSource, run: Run | None = None) -> Any:
-    """Run the stages of a method for a user's graph, and set the fitted attributes."""
-    estimator._check()
-    if not estimator.takes_graphs:
-        raise InputTypeError(f"{type(estimator).__name__} reads rows, and this is a graph (open_graph). Give its rows")
-    if estimator._steps:
-        raise InputTypeError("steps map rows, and a graph has none. Give the rows, or leave the steps out")
-    run = run or Run(estimator.workdir)
-    readable = source if executor_now().in_this_process else source.stored_copy(run.root / "exchange")
-    estimator.n_features_in_ = source.n
-    return finish(estimator, estimator.stages(readable), run, source.path is None)
-
-
-def finish(
-    estimator: Any,
-    stages: Sequence[Stage],
-    run: Run,
-    in_memory: bool,
-    source: RowSource | None = None,
-    done: Sequence[Stage] = (),
-    dtype: Any = None,
-    supersede_first: bool = True,
-) -> Any:
-    """Run the stages that are not on demand, and have the estimator adopt the run. ``done``: those run before.
-
-    ``dtype``: of the rows, where there is no source of them. ``supersede_first``: as :func:`run_stages` takes it.
-    """
+def compute_fit(estimator: Any, fit: PreparedFit) -> PreparedFit:
+    """Compute the steps before a method, one after the other, and its stages but those on demand."""
+    remember_features(estimator, fit.names, fit.n_features)
+    run, stages, source, learned = fit.run, fit.stages, fit.source, None
+    if source is not None and (steps := steps_before(estimator)):
+        learned = prepared(steps, source, run, passes_of(estimator), computing(estimator))
+        source = learned.source
+        stages = stages_after(estimator, source)
     shared = any(parent.root == run.root for parent in run.parents)  # with the stages of a graph
+    every = [] if shared else [*(learned.stages if learned else ()), *stages]
     with telling(estimator, [stage for stage in stages if not stage.on_demand]) as todo:
-        run_stages(todo, run, of=() if shared else [*done, *stages], supersede_first=supersede_first)
-    on_demand = [stage for stage in stages if stage.on_demand]
-    return estimator.adopt(run, source=source, in_memory=in_memory, on_demand=on_demand, dtype=dtype)
+        run_stages(todo, run, of=every, supersede_first=bool(learned) or not fit.superseded)
+    return replace(fit, stages=stages, source=source, steps=learned.steps if learned else ())
 
 
 def write_output(estimator: Any) -> None:
     """Run the stages that ``fit`` left out (coordinates of all rows, written), and take their results."""
-    if estimator._on_demand:
-        run_stages(estimator._on_demand, estimator._run)
-        known = {"source": estimator._source, "in_memory": estimator._in_memory, "certificate": estimator.certificate_}
-        estimator.adopt(estimator._run, **known)
+    if stages := stages_on_demand(estimator):
+        run = run_of(estimator)
+        run_stages(stages, run)
+        known = {"source": rows_fitted(estimator), "in_memory": fitted_in_memory(estimator)}
+        estimator.read_run(run, certificate=estimator.certificate_, **known)
 
 
-def remember_features(estimator: Any, X: Any, d: int) -> None:
-    """``n_features_in_`` and, of a data frame, ``feature_names_in_``."""
+def remember_features(estimator: Any, names: Any, d: int) -> None:
+    """Set ``n_features_in_`` and, where columns have names, ``feature_names_in_``."""
     estimator.n_features_in_ = d
-    names = feature_names(X)
     if names is not None:
         estimator.feature_names_in_ = names
     elif hasattr(estimator, "feature_names_in_"):

@@ -16,6 +16,7 @@ import numpy as np
 
 from bigembed.distance.metrics import NAMES
 from bigembed.errors import InputError
+from bigembed.estimator.protocol import extension_in, takes_pairs
 from bigembed.quality.neighborhoods import NEIGHBORS, preserved
 from bigembed.rows.graph_source import GraphSource
 from bigembed.rows.source import RowBlock, RowSource, as_worked
@@ -44,7 +45,7 @@ def with_judgement(estimator: Any, stages: Sequence[Stage], source: RowSource) -
     Rows whose distances are functions of pairs, or are given, are not judged, nor are too few for neighborhoods.
     """
     metric = getattr(estimator, "metric", "euclidean")
-    named = isinstance(metric, str) and metric in NAMES and not estimator._pairwise()
+    named = isinstance(metric, str) and metric in NAMES and not takes_pairs(estimator)
     shown = next((stage for stage in stages if stage.name == "coordinates"), None)
     there = any(stage.name == NAME for stage in stages) or isinstance(source, GraphSource)
     if shown is None or there or not (named and estimator.makes_maps) or source.shape[0] <= 2 * NEIGHBORS:
@@ -133,7 +134,7 @@ def run_judgement(
     context: Context, estimator: Any, source: RowSource, asked: dict[str, Any], mapped: Any, n: int
 ) -> dict[str, Any]:
     numbers = drawn_numbers(source)
-    extension = estimator._extension(context.home) if mapped else None
+    extension = extension_in(estimator, context.home) if mapped else None
     beside = {name: source.aligned[name] for name in (extension.aligned if extension else ())}
     sample = sampled_rows(replace(source, aligned=beside), numbers)
     if extension:

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import astuple
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
+from bigembed.errors import InputTypeError
 from bigembed.estimator.base import Estimator
-from bigembed.estimator.graph_input import GraphShape, edge_weight_stages
+from bigembed.estimator.graph_input import (
+    GraphShape,
+    edge_weight_stages,
+    is_weights,
+    rows_of_block,
+    weight_stages,
+)
+from bigembed.estimator.protocol import run_of
 from bigembed.neighbors.every_pair import is_dense
-from bigembed.neighbors.given.distances import Rule, distance_graph, distance_stages
-from bigembed.neighbors.given.graph import edge_graph_stages, is_given, mean_neighbors
+from bigembed.neighbors.given.distances import Rule, distance_graph, distance_stages, length_graph
+from bigembed.neighbors.given.graph import GIVEN, edge_graph_stages, is_given, mean_neighbors
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import neighbor_stages
 from bigembed.neighbors.search.by_metric import by_metric
-from bigembed.neighbors.survey import shape_of
+from bigembed.neighbors.survey import shape_in, shape_of
 from bigembed.rows.graph_source import GraphSource
 from bigembed.rows.source import RowSource
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Stage
+
+if TYPE_CHECKING:
+    from bigembed.estimator.fitting import PreparedFit
 
 
 class StoredArray:
@@ -33,15 +45,68 @@ class StoredArray:
         where = instance.__dict__.get("_stored_arrays", {}).get(self.name)
         if where is None:
             raise AttributeError(f"{type(instance).__name__!r} object has no attribute {self.name!r}")
-        found = instance.__dict__[self.name] = instance._run.array(*where)
+        found = instance.__dict__[self.name] = run_of(instance).array(*where)
         return found
 
 
-class GraphEstimator(Estimator):
-    """Base of the methods that take rows, distances, a neighbor graph or a user's graph.
+class OnGraph(Estimator):
+    """Base of the methods that may be fitted to a neighbor graph, or to a sparse matrix of its edges.
 
     A method says in :meth:`_after_graph` what follows a graph.
     """
+
+    @abstractmethod
+    def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
+        """The stages that follow a neighbor graph, or a user's weights."""
+
+    def _rule(self, n: int) -> Rule:
+        """Which of n rows are joined: the nearest ones of each, or all within a radius."""
+        k, radius = getattr(self, "n_neighbors", None), getattr(self, "radius", None)
+        return Rule(None if k is None else int(k), None if radius is None else float(radius))
+
+    def _prepare(self, X: Any, aligned: Mapping[str, Any]) -> PreparedFit:
+        if isinstance(X, NeighborGraph):
+            return self._prepare_neighbors(X)
+        if is_weights(X) and not self._steps:
+            return self._prepare_matrix(X)
+        return super()._prepare(X, aligned)
+
+    def _prepare_neighbors(self, X: NeighborGraph) -> PreparedFit:
+        from bigembed.estimator.fitting import PreparedFit
+
+        given = X.metric == GIVEN
+        if given and not (X.scaled or self.of_lengths):
+            raise InputTypeError(
+                f"{type(self).__name__} reads the rows and the graph, and a graph of given distances "
+                "does not hold rows; build the graph from rows, or open the distances along its edges (open_graph)"
+            )
+        run = Run(self.workdir, parents=[X.run])
+        shape = X.shape if X.shape.trusted else shape_in(X.run.results("survey"), getattr(self, "metric", None))
+        by = None if given else by_metric(shape)
+        rule = X.n_neighbors, X.radius, X.dense
+        known: dict[str, Any] = {"row_bytes": shape.ordered_bytes, "edges": X.edges}
+        graph = GraphShape(X.n, X.block, shape.width, *rule, given, X.sampled, by=by, **known)
+        stages, dtype = self._after_graph(graph, self._seed()), None if given else shape.dtype
+        return PreparedFit(run, stages, X.n_features, in_memory=X.in_memory, dtype=dtype)
+
+    def _prepare_matrix(self, X: Any) -> PreparedFit:
+        """Prepare a fit to a square sparse matrix, of lengths of edges or of weights."""
+        from bigembed.estimator.fitting import PreparedFit, prepare_graph_fit
+
+        n = X.shape[0]
+        if self._pairwise():
+            return prepare_graph_fit(self, length_graph(X, self._rule(n)))
+        if self.of_lengths:
+            raise InputTypeError(
+                f"{type(self).__name__} reads rows or a NeighborGraph; a sparse matrix is a graph of lengths with "
+                "metric='precomputed' only, and weights are not lengths (sparse data was passed)"
+            )
+        rest = self._after_graph(GraphShape(n, rows_of_block(X), weighted=True), self._seed())
+        return PreparedFit(Run(self.workdir), [*weight_stages(X), *rest], n, in_memory=True, dtype=X.dtype)
+
+
+class GraphEstimator(OnGraph):
+    """Base of the methods that take rows, distances, a neighbor graph or a user's graph."""
 
     embedding_ = StoredArray()
     labels_ = StoredArray()
@@ -69,10 +134,7 @@ class GraphEstimator(Estimator):
         Estimator
             The estimator itself.
         """
-        from bigembed.estimator.fitting import fit_on_graph
-
-        fit_on_graph(self, X)
-        return self
+        return self._fit_rows(X)
 
     def stages(self, source: RowSource) -> list[Stage]:
         """List all stages from rows, an array of distances, or a user's graph, to coordinates."""
@@ -83,17 +145,6 @@ class GraphEstimator(Estimator):
         else:
             before, graph = self._of_distances(source) if self._pairwise() else self._of_rows(source, seed)
         return [*before, *self._after_graph(graph, seed)]
-
-    @abstractmethod
-    def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
-        """The stages that follow a neighbor graph, or a user's weights."""
-
-    def _rule(self, n: int) -> Rule:
-        """Which of n rows are joined: the nearest ones of each, or all within a radius."""
-        radius = getattr(self, "radius", None)
-        return Rule(
-            None if self.n_neighbors is None else int(self.n_neighbors), None if radius is None else float(radius)
-        )
 
     def _block_rows(self, k: int) -> int | None:
         """Rows of a block, at most, where each is joined to k; None where only the size of the rows decides."""

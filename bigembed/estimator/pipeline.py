@@ -18,6 +18,7 @@ from bigembed.estimator import AROUND
 from bigembed.estimator.base import Estimator
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.preprocessing import takes_missing
+from bigembed.estimator.protocol import check_parameters, method_parameters, parameter_names, set_steps
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.rows.passes import checked_shape
@@ -391,12 +392,12 @@ def method_after(steps: Sequence[Any], method: Any) -> Any:
                 f"{type(step).__name__} is not a step that can go before a method: {known} is needed. What "
                 "scikit-learn has under that name takes arrays in memory"
             )
-        step._check()
+        check_parameters(step)
     if isinstance(method, Step) or not isinstance(method, Estimator):
         raise InputTypeError(f"the last of a Pipeline is a method, such as DiffusionMap or PCA; got {method!r}")
     if sum(bool(getattr(step, "drops", False)) for step in steps) > 1:
         raise InputError("missing: rows are left out by one step at the most, as none misses a value after it")
-    method._steps = tuple(steps)
+    set_steps(method, steps)
     return method
 
 
@@ -423,7 +424,7 @@ def copied(estimator: Any, **changes: Any) -> Any:
     """An unfitted estimator of the same class and parameters."""
     if not isinstance(estimator, Estimator):
         return estimator
-    return type(estimator)(**estimator._own_params(), **changes)
+    return type(estimator)(**method_parameters(estimator), **changes)
 
 
 SAME = ("StandardScaler", "RobustScaler", "Normalizer", "PCA")
@@ -439,11 +440,11 @@ def ours(estimator: Any) -> Any:
         return estimator
     kind = getattr(import_module("bigembed"), name)
     given = {key: value for key, value in estimator.get_params().items() if key not in HOW}
-    own = {key: value for key, value in given.items() if key in kind._names()}
+    own = {key: value for key, value in given.items() if key in parameter_names(kind)}
     usual = type(estimator)().get_params()
     if other := [key for key, value in given.items() if key not in own and value != usual[key]]:
         raise InputTypeError(
             f"{name}({', '.join(f'{key}={given[key]!r}' for key in other)}): the class of that name here, which takes "
-            f"rows of any number, has no {other[0]}. It has: {', '.join(kind._names())}"
+            f"rows of any number, has no {other[0]}. It has: {', '.join(parameter_names(kind))}"
         )
     return kind(**own)

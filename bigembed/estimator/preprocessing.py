@@ -11,6 +11,16 @@ import numpy as np
 
 from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator.judged import with_judgement
+from bigembed.estimator.protocol import (
+    extension_of,
+    mark_as_step,
+    method_parameters,
+    names_made,
+    names_planned,
+    run_of,
+    steps_before,
+    takes_sparse,
+)
 from bigembed.estimator.reporting import telling
 from bigembed.rows.derived import MappedSource, PlannedRows, written_rows
 from bigembed.rows.reader import entries_of
@@ -26,12 +36,12 @@ from bigembed.store.files import digest_of
 
 def through(step: Any, source: RowSource) -> RowSource:
     """The rows of a source as a fitted step maps them, when they are read."""
-    extension, run = step._map(), step._run
+    extension, run = extension_of(step), run_of(step)
     if source.sparse and not extension.sparse:
         step.refuse_sparse()
     stages = [name for name in type(step).saved_stages if name != "coordinates" and run.has(name)]
     stamp = digest_of({name: [run.digest(name), run.asked(name)] for name in stages})
-    names = tuple(step._names_out(list(source.features))) if source.features else ()
+    names = names_made(step, source.features)
     shape, dtype = (source.shape[0], extension.width), np.dtype(extension.dtype)
     entries = entries_left(source, extension.width) if extension.keeps_sparse else None
     known: dict[str, Any] = {"function": extension.of_block, "stamp": stamp, "entries": entries}
@@ -107,16 +117,16 @@ def reading_rows(stages: Sequence[Stage]) -> Sequence[Stage]:
 
 def all_stages(estimator: Any, source: RowSource, run: Run | None) -> list[Stage]:
     """All stages of the steps and of the method. What is not known before a step has run is planned by its bound."""
-    found = prepared(estimator._steps, source, run, passes_of(estimator))
+    found = prepared(steps_before(estimator), source, run, passes_of(estimator))
     return [*found.stages, *stages_after(estimator, found.source)]
 
 
 def stages_after(estimator: Any, source: RowSource) -> list[Stage]:
     """The stages of the method for rows that steps make, their costs with what lies behind these rows."""
-    if estimator._steps and source.sparse and not estimator._sparse():
+    if steps_before(estimator) and source.sparse and not takes_sparse(estimator):
         refuse_sparse(type(estimator).__name__)
     stages = with_judgement(estimator, estimator.stages(source), source)
-    if not estimator._steps:
+    if not steps_before(estimator):
         return stages
     reading = {stage.name for stage in reading_rows(stages)}
     return [of_mapped(stage, source) if stage.name in reading else stage for stage in stages]
@@ -182,7 +192,7 @@ def prepared(
     return Prepared(tuple(stages), copy, tuple(fitted))
 
 
-def said_of(steps: Sequence[Any]) -> dict[str, str]:
+def described_steps(steps: Sequence[Any]) -> dict[str, str]:
     """What each step did with the rows fitted, in words, by its number and name."""
     return {f"{number} {type(step).registered}": step.said() for number, step in enumerate(steps, 1)}
 
@@ -201,12 +211,12 @@ def run_within(context: Context, stage: Stage, prefix: str) -> Any:
 
 def _fitted(step: Any, run: Run, source: RowSource, quiet: bool) -> Any:
     """A step with what it learned; its warnings are given unless it is to be quiet."""
-    made = type(step)(**step._own_params())
+    made = type(step)(**method_parameters(step))
     made.n_features_in_ = source.width
     if source.features:
         made.feature_names_in_ = np.array(source.features, dtype=object)
-    made._before_others = True
-    return made.adopt(run, source=source, certificate={} if quiet else None)
+    mark_as_step(made)
+    return made.read_run(run, source=source, certificate={} if quiet else None)
 
 
 def _after(step: Any, source: RowSource) -> RowSource:
@@ -224,7 +234,7 @@ def _planned(step: Any, source: RowSource) -> RowSource:
             f"got n_components={width!r}"
         )
     dtype = source.work if step.follows_dtype else np.dtype(np.float64)
-    names = tuple(step._planned_names(source.features))
+    names = names_planned(step, source.features)
     shape = source.shape[0], width
     entries = entries_left(source, width) if getattr(step, "keeps_sparse", False) else None
     base = replace(source, aligned={})

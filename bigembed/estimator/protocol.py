@@ -4,10 +4,16 @@ attributes.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from bigembed.estimator.extension import Extension
+from bigembed.rows.source import RowSource
 from bigembed.stages.runs import Run
+from bigembed.stages.stage import Stage
+
+if TYPE_CHECKING:
+    from bigembed.estimator.fitting import PreparedFit
 
 
 def run_of(fitted: Any) -> Run:
@@ -51,3 +57,92 @@ def leave_out_descent(estimator: Any) -> None:
 def leaves_out_descent(estimator: Any) -> bool:
     """Return whether the automatic choice of the search leaves out NN-descent."""
     return bool(estimator._without_descent)
+
+
+def stages_on_demand(fitted: Any) -> tuple[Stage, ...]:
+    """Return the stages that ``fit`` left out."""
+    return tuple(getattr(fitted, "_on_demand", ()))
+
+
+def rows_fitted(fitted: Any) -> RowSource | None:
+    """Return the rows that were fitted, where they are known."""
+    found: RowSource | None = fitted._source
+    return found
+
+
+def fitted_in_memory(fitted: Any) -> bool:
+    """Return whether the rows that were fitted came as an array of this process."""
+    return bool(fitted._in_memory)
+
+
+def dtype_fitted(fitted: Any) -> str:
+    """Return the dtype of coordinates in memory: float32 where the rows that were fitted are."""
+    return str(fitted._dtype)
+
+
+def fitted_parameters(fitted: Any) -> dict[str, Any]:
+    """Return the parameters as they were when it was fitted."""
+    return dict(getattr(fitted, "_parameters", {}))
+
+
+def takes_pairs(estimator: Any) -> bool:
+    """Return whether ``fit`` takes an array (n, n) of what lies between rows."""
+    return bool(estimator._pairwise())
+
+
+def extension_in(estimator: Any, run: Any) -> Extension:
+    """Return what turns rows into coordinates, from the published stages of a run."""
+    found: Extension = estimator._extension(run)
+    return found
+
+
+def parameter_names(kind: Any) -> list[str]:
+    """Return the names of the parameters of a class of estimators."""
+    found: list[str] = kind._names()
+    return found
+
+
+def search_of(estimator: Any) -> str:
+    """Return how neighbors are searched."""
+    return str(estimator._search())
+
+
+def set_steps(estimator: Any, steps: Sequence[Any]) -> None:
+    """Let rows go through these steps before the method sees them."""
+    estimator._steps = tuple(steps)
+
+
+def names_made(step: Any, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the columns that a fitted step makes of columns with these names, where they have any."""
+    return tuple(step._names_out(list(names))) if names else ()
+
+
+def names_planned(step: Any, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the same before the step is fitted, as far as it is known then."""
+    return tuple(step._planned_names(names))
+
+
+def mark_as_step(estimator: Any) -> None:
+    """Note that an estimator is a step before another one: a model then does not keep its rows."""
+    estimator._is_step = True
+
+
+def is_step(estimator: Any) -> bool:
+    """Return whether an estimator is a step before another one."""
+    return bool(estimator._is_step)
+
+
+def check_fitted(estimator: Any) -> None:
+    """Raise NotFittedError unless it is fitted."""
+    estimator._check_fitted()
+
+
+def with_parameters(estimator: Any, parameters: dict[str, Any]) -> Any:
+    """Return an estimator of a fit with these parameters, which this one remembers as those of its fit."""
+    estimator._parameters = parameters
+    return estimator.as_fitted()
+
+
+def read_fit(estimator: Any, fit: PreparedFit) -> Any:
+    """Read the results of a fit that is computed."""
+    return estimator._read_fit(fit)

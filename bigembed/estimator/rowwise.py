@@ -18,12 +18,13 @@ from bigembed import errors
 from bigembed.errors import InputError
 from bigembed.estimator.base import Estimator
 from bigembed.estimator.extension import in_one_array, stored_coordinates, write_extended
-from bigembed.estimator.fitting import remember_features
+from bigembed.estimator.fitting import aligned_columns, remember_features
+from bigembed.estimator.protocol import check_parameters, extension_in, run_of, takes_sparse
 from bigembed.estimator.reporting import telling
-from bigembed.estimator.scikit_learn import check_names
+from bigembed.estimator.scikit_learn import check_names, feature_names
 from bigembed.estimator.transform import check_width
 from bigembed.rows.derived import MappedRows, refuse_changed
-from bigembed.rows.input import column_source, row_source
+from bigembed.rows.input import row_source
 from bigembed.rows.source import RowSource
 from bigembed.stages.cost import output_cost
 from bigembed.stages.runs import Run
@@ -148,7 +149,7 @@ class RowwiseEstimator(Estimator):
 
 def run_coordinates(context: Context, estimator: RowwiseEstimator, source: RowSource) -> dict[str, Any]:
     """Coordinates of the rows by the extension of the fitted map."""
-    extension = estimator._extension(context.home)
+    extension = extension_in(estimator, context.home)
     write_extended(source, extension, context.path("embedding"))
     return {"n_components": extension.width}
 
@@ -166,29 +167,25 @@ def add_rows(
     estimator: Any, X: Any, stages: Callable[[RowSource, Any], Sequence[Stage]], held: Any, **aligned: Any
 ) -> None:
     """Fit a batch of rows on top of what is ``held``: run the stages that ``stages(source, held)`` lists."""
-    estimator._check()
+    check_parameters(estimator)
     fitted = estimator.__sklearn_is_fitted__()
     if fitted:
         check_names(estimator, X)
     run = Run(estimator.workdir)
     scratch = run.root / "exchange"
-    source, in_memory = row_source(X, scratch, "batch", sparse=estimator._sparse())
+    source, in_memory = row_source(X, scratch, "batch", sparse=takes_sparse(estimator))
     d = source.shape[-1]
     if fitted:
         check_width(source, estimator.n_features_in_, estimator)
     if d > MOST_COLUMNS:
         raise InputError(f"partial_fit holds d² sums, for at most {MOST_COLUMNS} columns; there are {d}. Use fit")
-    columns = {
-        name: column_source(values, source.shape[0], scratch, name)
-        for name, values in aligned.items()
-        if values is not None
-    }
+    columns = aligned_columns(aligned, source.shape[0], scratch)
     listed = list(stages(replace(source, aligned=columns), held))
     with telling(estimator, listed) as todo:
         run_stages(todo, run)
     if not fitted:
-        remember_features(estimator, X, d)
-    estimator.adopt(run, in_memory=in_memory, dtype=source.dtype)
+        remember_features(estimator, feature_names(X), d)
+    estimator.read_run(run, in_memory=in_memory, dtype=source.dtype)
 
 
 def sums_of(estimator: Estimator, stage: str, names: Sequence[str]) -> dict[str, Any] | None:
@@ -198,7 +195,7 @@ def sums_of(estimator: Estimator, stage: str, names: Sequence[str]) -> dict[str,
     """
     if not estimator.__sklearn_is_fitted__():
         return None
-    run = estimator._run
+    run = run_of(estimator)
     if not all((at(run.path(stage)) / name).exists() for name in names):
         raise InputError(
             "this model was saved and loaded, and does not hold the sums that partial_fit adds to; go on with the "

@@ -29,6 +29,19 @@ from bigembed.estimator.model_files import (
     saved_at,
     steps_in,
 )
+from bigembed.estimator.protocol import (
+    check_parameters,
+    dtype_fitted,
+    fitted_in_memory,
+    fitted_parameters,
+    is_step,
+    method_parameters,
+    parameter_names,
+    run_of,
+    set_steps,
+    steps_before,
+    with_parameters,
+)
 from bigembed.estimator.transform import refuse_existing
 from bigembed.runtime.parameters import Functions, allowed_functions, importable, reference
 from bigembed.stages.runs import Run
@@ -54,7 +67,7 @@ def save(estimator: Any, path: PathLike) -> None:
     """Write a model aside, then give it its name in one step; an existing path is refused."""
     target = at(path).absolute()
     refuse_existing(target)
-    with consistent(saved_at(estimator._run, {})):
+    with consistent(saved_at(run_of(estimator), {})):
         description = _description(estimator, _named_parameters(estimator))
         before = [_description(step, _named_parameters(step)) for step in _steps_of(estimator)]
     with output_lock(target):
@@ -88,7 +101,7 @@ def _with_step(description: dict[str, Any], step: Any, about: dict[str, Any], mo
 def _write(estimator: Any, target: AnyPath, description: dict[str, Any]) -> None:
     """The stages that are kept, and the description."""
     manifests.prepare(target, "model")
-    run: Run = estimator._run
+    run: Run = run_of(estimator)
     for stage, manifest in _saved(estimator).items():
         copy_files(run.path(stage), target / "stages" / stage, list(manifest.files))
         write_json(target / "manifest" / f"{stage}.json", manifests.as_dict(manifest))
@@ -97,10 +110,10 @@ def _write(estimator: Any, target: AnyPath, description: dict[str, Any]) -> None
 
 def _saved(estimator: Any) -> dict[str, Manifest]:
     """The stages of a model, each with the files that are kept of it."""
-    run: Run = estimator._run
+    run: Run = run_of(estimator)
     found = {}
     for stage, names in type(estimator).saved_stages.items():
-        if run.has(stage) and not (stage == OUTPUT and estimator._before_others):
+        if run.has(stage) and not (stage == OUTPUT and is_step(estimator)):
             manifest = run.manifest(stage)
             files = {
                 name: entry
@@ -119,14 +132,18 @@ def token(estimator: Any) -> tuple[Any, ...]:
     fitted = {}
     if estimator.__sklearn_is_fitted__():
         fitted = {stage: manifest.digest for stage, manifest in _saved(estimator).items()}
-    return f"{kind.__module__}:{kind.__qualname__}", normalize_token(estimator._own_params()), sorted(fitted.items())
+    return (
+        f"{kind.__module__}:{kind.__qualname__}",
+        normalize_token(method_parameters(estimator)),
+        sorted(fitted.items()),
+    )
 
 
 def _named_parameters(estimator: Any) -> dict[str, Any]:
     """The parameters of the fit as JSON, for the class that ``load`` finds."""
     known: Any = next(kind for kind in type(estimator).__mro__ if "registered" in vars(kind))
     given = estimator.as_fitted().get_params()
-    own = sorted(set(given) - set(known._names()))
+    own = sorted(set(given) - set(parameter_names(known)))
     if own:
         raise InputError(
             f"{type(estimator).__name__} has additional parameters ({', '.join(own)}), and load() makes a "
@@ -149,8 +166,8 @@ def _description(estimator: Any, parameters: dict[str, Any]) -> dict[str, Any]:
         "method": type(estimator).registered,
         "parameters": parameters,
         "n_features_in": estimator.n_features_in_,
-        "in_memory": estimator._in_memory,
-        "dtype": estimator._dtype,
+        "in_memory": fitted_in_memory(estimator),
+        "dtype": dtype_fitted(estimator),
         "feature_names_in": None if names is None else list(names),
         "certificate": estimator.certificate_,
     }
@@ -185,7 +202,7 @@ def load(path: PathLike, method: Callable[[str], type[Any]], functions: Function
         for one in runs:
             check_stages(one)
         estimator.steps_ = tuple(_loaded(said, one, method, functions) for said, one in zip(found, runs, strict=True))
-        estimator._steps = estimator.steps_
+        set_steps(estimator, estimator.steps_)
     return estimator
 
 
@@ -196,7 +213,7 @@ def _loaded(description: dict[str, Any], run: Run, method: Callable[[str], type[
         raise InputError(f"{run.root}: " + "; ".join(problems))
     with consistent(str(run.root)):
         estimator = method(description["method"])(**parameters)
-        estimator._check()
+        check_parameters(estimator)
         _restore(estimator, description, run, estimator.get_params())
         columns = estimator.n_features_in_ if estimator.of_columns else None
         check_extension(run, estimator.n_components_, columns=columns)
@@ -216,20 +233,19 @@ def _read(root: AnyPath, method: Callable[[str], type[Any]]) -> tuple[dict[str, 
 
 def _restore(estimator: Any, description: dict[str, Any], run: Run, parameters: dict[str, Any]) -> None:
     """Set the fitted attributes, of a fit with these parameters."""
-    estimator._parameters = parameters
-    fitted = estimator.as_fitted()
+    fitted = with_parameters(estimator, parameters)
     fitted.n_features_in_ = description["n_features_in"]
     if description["feature_names_in"] is not None:
         fitted.feature_names_in_ = np.array(description["feature_names_in"], dtype=object)
     known = {"in_memory": description["in_memory"], "dtype": description.get("dtype", "float64")}
-    fitted.adopt(run, certificate=description["certificate"], **known)
+    fitted.read_run(run, certificate=description["certificate"], **known)
     estimator.__dict__.update({name: value for name, value in fitted.__dict__.items() if name not in parameters})
 
 
 def to_state(estimator: Any) -> dict[str, Any]:
     """State for pickling: parameters, and, where fitted, those of the fit and the model as bytes."""
     kept = {name: value for name, value in estimator.__dict__.items() if name in KEPT}
-    state: dict[str, Any] = {"parameters": estimator.get_params(), "kept": kept, "steps": tuple(estimator._steps)}
+    state: dict[str, Any] = {"parameters": estimator.get_params(), "kept": kept, "steps": steps_before(estimator)}
     if not estimator.__sklearn_is_fitted__():
         return state
     scratch = Run(None)
@@ -243,7 +259,7 @@ def to_state(estimator: Any) -> dict[str, Any]:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         archive.add(str(place), arcname="model", filter=_timeless)
-    return state | {"fitted": estimator._parameters, "model": buffer.getvalue(), "steps_": _steps_of(estimator)}
+    return state | {"fitted": fitted_parameters(estimator), "model": buffer.getvalue(), "steps_": _steps_of(estimator)}
 
 
 def _timeless(entry: tarfile.TarInfo) -> tarfile.TarInfo:
@@ -256,14 +272,14 @@ def from_state(estimator: Any, state: dict[str, Any]) -> None:
     for name, value in (state["parameters"] | state["kept"]).items():
         setattr(estimator, name, value)
     if state.get("steps"):
-        estimator._steps = state["steps"]
+        set_steps(estimator, state["steps"])
     if "model" not in state:
         return
     home = Run(None)
     with tarfile.open(fileobj=io.BytesIO(state["model"])) as archive:
         archive.extractall(str(home.root), filter="data")
     description, run = _read(home.root / "model", lambda _: type(estimator))
-    run._home = home
+    run.keep(home)
     _restore(estimator, description, run, state["fitted"])
     if state.get("steps_"):
         estimator.steps_ = state["steps_"]

@@ -27,6 +27,7 @@ from bigembed.estimator.extension import (
 )
 from bigembed.estimator.fitting import coded, known_texts
 from bigembed.estimator.preprocessing import new_rows_through, of_mapped, refuse_sparse, takes_missing
+from bigembed.estimator.protocol import extension_of, run_of
 from bigembed.estimator.scikit_learn import check_names
 from bigembed.rows.derived import MappedRows
 from bigembed.rows.input import column_source, row_source
@@ -242,7 +243,7 @@ def _rows_of(source: int, first: int, last: int, exchange: Exchange) -> Iterator
 
 def transform(estimator: Any, X: Any, **aligned: Any) -> Any:
     """Coordinates of new rows: NumPy for arrays in memory, a lazy Dask array otherwise."""
-    return apply(estimator, X, estimator._map(), **aligned)
+    return apply(estimator, X, extension_of(estimator), **aligned)
 
 
 def apply(estimator: Any, X: Any, extension: Extension, **aligned: Any) -> Any:
@@ -251,11 +252,11 @@ def apply(estimator: Any, X: Any, extension: Extension, **aligned: Any) -> Any:
     if in_memory and (extension.grouping is None or source.shape[0] <= extension.grouping.batch(source.shape[0])):
         return in_one_array(source, extension)
     if extension.cheap:
-        run: Run = estimator._run
+        run: Run = run_of(estimator)
         sparse = source.sparse and extension.keeps_sparse
         found = MappedRows(source, extension, extension.width, extension.dtype, run, marks=run.marks(), sparse=sparse)
         return found.lazy()
-    fitted, shared = estimator._run, not in_memory or not executor_now().in_this_process
+    fitted, shared = run_of(estimator), not in_memory or not executor_now().in_this_process
     inside = shared and fitted.kind != "model"
     scratch = Run(fitted.root / f"transform-{uuid.uuid4().hex[:8]}" if inside else None)
     kept = False
@@ -281,13 +282,13 @@ def transform_to(
     A stopped one is taken up by the same call: what is there already lies in ``OUT.partial``.
     """
     require_array_name(out)
-    run_to(stage_for(estimator, X, **aligned), out, estimator._run)
+    run_to(stage_for(estimator, X, **aligned), out, run_of(estimator))
 
 
 def stage_for(estimator: Any, X: Any, **aligned: Any) -> Stage:
     """What :func:`transform_to` runs."""
-    extension = estimator._map()
-    return written_coordinates(new_rows(estimator, X, extension, aligned)[0], extension, estimator._run)
+    extension = extension_of(estimator)
+    return written_coordinates(new_rows(estimator, X, extension, aligned)[0], extension, run_of(estimator))
 
 
 def new_rows(estimator: Any, X: Any, extension: Extension, aligned: Mapping[str, Any]) -> tuple[RowSource, bool]:
@@ -412,7 +413,7 @@ def run_coordinates_of(context: Context, source: RowSource, extension: Extension
 def scratch_of(estimator: Any) -> AnyPath:
     """Where inputs are copied that tasks cannot read in place: with the run, but not with a saved model, which may be
     anybody's; then in a temporary folder."""
-    run: Run = estimator._run
+    run: Run = run_of(estimator)
     if run.kind != "model":
         return run.root / "exchange"
     if run.aside is None:

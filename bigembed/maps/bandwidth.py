@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import isqrt
@@ -154,7 +154,7 @@ class Bandwidth:
     """The kernel: how ε is chosen, by a rule of :data:`RULES` or as a number, and what it multiplies."""
 
     epsilon: str | float
-    rule: str = "fixed"
+    kernel: str = "fixed"
     """"fixed", "binary" (no scale), or of :data:`~bigembed.maps.kernels.LOCAL`."""
     truncated: bool = False
     complete: bool = False
@@ -167,7 +167,7 @@ class Bandwidth:
     @property
     def local(self) -> bool:
         """Whether the scale is that of the rows."""
-        return self.rule in LOCAL
+        return self.kernel in LOCAL
 
     @property
     def natural(self) -> float:
@@ -176,14 +176,28 @@ class Bandwidth:
         A target wants the wide kernel: its α rests on the density, which more weights estimate with less noise (k = 15,
         uneven circle: the first eigenvalue of Laplace–Beltrami is 5 % off; with ½, 9 %).
         """
-        return NARROW if self.rule == "adaptive" and not self.target else 1.0
+        return NARROW if self.kernel == "adaptive" and not self.target else 1.0
 
     def weights(self, squared: Array, epsilon: float) -> Array:
         """K of squared distances (over the scales of the rows, if it is local)."""
-        if self.rule == BINARY:
+        if self.kernel == BINARY:
             return np.ones(squared.shape)
         least = LEAST if self.bridged else 0.0
         return gaussian_block(squared, epsilon, truncated=self.truncated, least=least)
+
+
+KERNEL = "rule"
+"""What the name of the kernel is called among the parameters of stored stages, whose keys keep it. Among the results of
+the stage of the bandwidth it is called "kernel", and "rule" is how ε was chosen."""
+
+
+def kernel_in(parameters: Mapping[str, Any]) -> str:
+    """Return the name of the kernel from the parameters of a stored stage.
+
+    >>> kernel_in({"rule": "adaptive"}), kernel_in({"self_tuned": True}), kernel_in({})
+    ('adaptive', 'self-tuned', 'fixed')
+    """
+    return str(parameters.get(KERNEL, "self-tuned" if parameters.get("self_tuned") else "fixed"))  # (before 0.2)
 
 
 def own_scales(rho: Array, floor: float) -> Array:
@@ -219,7 +233,7 @@ CURVE = [ArraySpec(f"ksum_{name}", 0) for name in ("epsilon", "log_sum", "slope"
 
 def bandwidth_stage(choice: Bandwidth, lengths: Lengths = LISTS) -> Stage:
     """ε, with the Ksum curve and the dimension it implies."""
-    parameters = {"epsilon": choice.epsilon, "rule": choice.rule, "complete": choice.complete}
+    parameters = {"epsilon": choice.epsilon, KERNEL: choice.kernel, "complete": choice.complete}
     parameters |= {"truncated": True} if choice.truncated else {}
     parameters |= {"natural": choice.natural} if choice.epsilon == "auto" and choice.natural != 1.0 else {}
     of_pairs = choice.epsilon == "median" and choice.complete
@@ -255,7 +269,7 @@ def run_bandwidth(context: Context, choice: Bandwidth, lengths: Lengths, of_pair
 
 def bandwidth_within_stage(choice: Bandwidth, radius: float) -> Stage:
     """The kernel of a graph of a radius, for a given ε: it ends at the radius."""
-    parameters = {"epsilon": choice.epsilon, "rule": choice.rule, "complete": False, "radius": radius}
+    parameters = {"epsilon": choice.epsilon, KERNEL: choice.kernel, "complete": False, "radius": radius}
     parameters |= {"truncated": True} if choice.truncated else {}
 
     return Stage(
@@ -290,7 +304,7 @@ def _scale(choice: Bandwidth, epsilon: float, dimension: float, edge: float, cur
         "rule": str(choice.epsilon),
         "ksum_epsilon": curve.best,
         "dimension": curve.dimension,
-        "kernel": choice.rule,
+        "kernel": choice.kernel,
     }
 
 

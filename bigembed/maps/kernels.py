@@ -200,7 +200,7 @@ def gaussian_block(squared: Array, epsilon: float, *, truncated: bool = False, l
     return np.where(squared < TRUNCATED * epsilon, weights, 0.0) if truncated else weights
 
 
-def local_squared(squared: Array, rho: Array, other: Array, rule: str) -> Array:
+def local_squared(squared: Array, rho: Array, other: Array, kernel: str) -> Array:
     """Squared distances in units of the scales ρ of their two rows, to be divided by ε.
 
     "self-tuned" (Zelnik-Manor & Perona; Cheng & Wu): r²/(ρ_i ρ_j). "adaptive": r²/((ρ_i² + ρ_j²)/2), the denominator
@@ -212,13 +212,13 @@ def local_squared(squared: Array, rho: Array, other: Array, rule: str) -> Array:
     >>> local_squared(np.array([4.0]), np.array([1.0]), np.array([7.0]), "adaptive").tolist()
     [0.16]
     """
-    scale = rho * other if rule == "self-tuned" else (rho**2 + other**2) / 2
+    scale = rho * other if kernel == "self-tuned" else (rho**2 + other**2) / 2
     return np.asarray(squared.astype(np.float64) / scale)
 
 
-def local_squared_block(block: CSRBlock, rho: Array, halo_rho: Array, rule: str) -> Array:
+def local_squared_block(block: CSRBlock, rho: Array, halo_rho: Array, kernel: str) -> Array:
     """:func:`local_squared` of the edges of a block: ``rho`` (rows,), and that of the halo rows."""
-    scale = (products if rule == "self-tuned" else mean_squares)(block, rho, halo_rho)
+    scale = (products if kernel == "self-tuned" else mean_squares)(block, rho, halo_rho)
     return np.divide(block.data, scale, out=scale)
 
 

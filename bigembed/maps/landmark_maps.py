@@ -236,7 +236,7 @@ class LandmarkKernel:
     """
 
     neighbors: int
-    rule: str
+    kernel: str
     """Of :data:`~bigembed.maps.kernels.LOCAL`, with ε a pure number; else one ε for all rows, or no scale."""
     epsilon: float
     alpha: float
@@ -247,13 +247,13 @@ class LandmarkKernel:
 
     def __call__(self, squared: Array, rho: Array, others: Array) -> Array:
         """K (n, L), 0 where neither is near enough to the other; ρ² of the rows, and of the landmarks."""
-        if self.rule == BINARY:
+        if self.kernel == BINARY:
             weights = np.ones(squared.shape)
-        elif self.rule in LOCAL or not self.kth:
-            rule = self.rule if self.rule in LOCAL else LOCAL[0]
+        elif self.kernel in LOCAL or not self.kth:
+            kernel = self.kernel if self.kernel in LOCAL else LOCAL[0]
             scales = np.sqrt(rho)[:, None], np.sqrt(others)[None]
-            epsilon = self.epsilon if self.rule in LOCAL else NARROW
-            weights = gaussian_block(local_squared(squared, *scales, rule), epsilon, truncated=self.truncated)
+            epsilon = self.epsilon if self.kernel in LOCAL else NARROW
+            weights = gaussian_block(local_squared(squared, *scales, kernel), epsilon, truncated=self.truncated)
         else:
             epsilon = self.epsilon * max(1.0, float(np.median(others)) / self.kth)
             weights = gaussian_block(squared, epsilon, truncated=self.truncated)

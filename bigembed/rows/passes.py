@@ -313,7 +313,10 @@ def work_blocks(
 ) -> list[Any]:
     """What a function makes of each of some canonical blocks."""
     blocks = row_blocks(source, [number for number, _ in groups])
-    return [compute(block, *more, **fixed) for block, more in zip(blocks, extra, strict=True)]
+    found = []
+    for block, more in zip(blocks, extra, strict=True):
+        found.append(compute(block, *more, **fixed))
+    return found
 
 
 def part_of(source: RowSource, groups: Sequence[tuple[int, int]]) -> RowSource:

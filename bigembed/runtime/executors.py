@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import re
 import sys
@@ -190,7 +191,7 @@ class DaskScheduler:
         if local and (progress is not None or keep is not None):
             calls = _reported(calls, label, progress or no_progress, keep)
         if local and len(calls) <= 1:
-            return [call() for call in calls]
+            return list(map(operator.call, calls))
         if local and self.lends_threads and self.pool is not None:
             return self.pool.run(calls, label)
         import dask.threaded

@@ -110,6 +110,10 @@ class Run:
         """This is what is published of a stage of this run now."""
         self._found[found.stage] = Mark.of(self.root, found), found
 
+    def keep(self, home: Run) -> None:
+        """Keep a temporary run, in which this one lies, as long as this one."""
+        self._home = home
+
     def forget(self, stage: str) -> None:
         """Whatever was known of a stage of this run does not hold any more, and it is this run that changes it."""
         self._found.pop(stage, None)

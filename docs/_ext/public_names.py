@@ -16,7 +16,7 @@ from bigembed.estimator.base import Estimator
 
 FOLDER = "reference/api"
 DECLARED = [name for name, kind in Estimator.__annotations__.items() if kind.startswith("ClassVar")]
-HIDDEN = ", ".join(["adopt", *DECLARED])
+HIDDEN = ", ".join(["read_run", *DECLARED])
 """What the author of a method sets, and a user of it does not."""
 
 

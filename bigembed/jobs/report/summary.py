@@ -188,7 +188,7 @@ class RunSummary:
             return None
         try:
             found = method(self.method)(**uncalled(self.given))
-            found.adopt(self.run, certificate={})
+            found.read_run(self.run, certificate={})
         except (BigembedError, AttributeError, KeyError, OSError, TypeError, ValueError):  # (another version made it)
             return None
         return found

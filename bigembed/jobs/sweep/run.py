@@ -21,7 +21,7 @@ import numpy as np
 
 from bigembed import __version__
 from bigembed.errors import BigembedError, BigembedWarning, ClusterError, InterruptedRun, JobError, LockedError
-from bigembed.estimator.preprocessing import Prepared, said_of
+from bigembed.estimator.preprocessing import Prepared, described_steps
 from bigembed.estimator.protocol import run_of
 from bigembed.estimator.reporting import without_numbers
 from bigembed.jobs.formatting import duration
@@ -139,9 +139,9 @@ def _fit(
             for one in prepared.stages:
                 fit.runs.append(_run_stage(one, fit, seen, reporter))
             prepared.estimator.n_features_in_, prepared.estimator.steps_ = rows.shape[1], before.steps
-            fit.estimator = prepared.estimator.adopt(fit.runs[-1], source=prepared.source)
+            fit.estimator = prepared.estimator.read_run(fit.runs[-1], source=prepared.source)
             if before.steps:
-                fit.estimator.certificate_["steps"] = said_of(before.steps)
+                fit.estimator.certificate_["steps"] = described_steps(before.steps)
     except (BigembedError, ArithmeticError, MemoryError, ValueError) as error:
         if isinstance(error, STOPS):
             raise

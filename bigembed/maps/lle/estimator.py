@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Self
 import numpy as np
 
 from bigembed.errors import InputError, InputTypeError
-from bigembed.estimator.base import Estimator, seed_of
+from bigembed.estimator.base import seed_of
 from bigembed.estimator.certificate import (
     carried_warnings,
     components_warnings,
@@ -22,7 +22,8 @@ from bigembed.estimator.certificate import (
 )
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.graph_input import ISLANDS, GraphShape
-from bigembed.estimator.on_graph import StoredArray
+from bigembed.estimator.on_graph import OnGraph, StoredArray
+from bigembed.estimator.protocol import search_of
 from bigembed.maps.graph_judgement import judgement_stage
 from bigembed.maps.graph_rows import OrderedRows
 from bigembed.maps.isomap.distances import graph_components_stage
@@ -146,7 +147,9 @@ def row_stages(asked: Any, conditions: Conditions, source: RowSource, shape: Sha
     refuse_few(asked, shape.n)
     if by_landmarks(asked.solver, shape.n):
         return _landmark_stages(asked, conditions, source, shape, seed)
-    graph = neighbor_stages(source, int(asked.n_neighbors), shape.metric, asked.recall, seed, algorithm=asked._search())
+    graph = neighbor_stages(
+        source, int(asked.n_neighbors), shape.metric, asked.recall, seed, algorithm=search_of(asked)
+    )
     return [*graph, *_exact_stages(asked, conditions, source, shape, seed)]
 
 
@@ -209,7 +212,7 @@ def _landmark_stages(asked: Any, conditions: Conditions, source: RowSource, shap
 
 
 @dataclass(eq=False, repr=False)
-class AlignedEstimator(Estimator):
+class AlignedEstimator(OnGraph):
     """Base of the methods with local linear conditions: see :mod:`bigembed.maps.lle.solve`."""
 
     embedding_ = StoredArray()
@@ -253,10 +256,7 @@ class AlignedEstimator(Estimator):
         Estimator
             The estimator itself.
         """
-        from bigembed.estimator.fitting import fit_on_graph
-
-        fit_on_graph(self, X)
-        return self
+        return self._fit_rows(X)
 
     def stages(self, source: RowSource) -> list[Stage]:
         """List all stages from rows to coordinates."""

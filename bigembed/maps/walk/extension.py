@@ -10,8 +10,11 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bigembed.errors import InputError, InputTypeError
+from bigembed.estimator.base import Estimator
 from bigembed.estimator.extension import Grouping
-from bigembed.maps.bandwidth import Bandwidth, own_scales
+from bigembed.estimator.protocol import check_fitted
+from bigembed.estimator.protocol import run_of as fitted_run
+from bigembed.maps.bandwidth import Bandwidth, kernel_in, own_scales
 from bigembed.maps.graph_rows import block_of_rows, fitted_shape, ready_rows
 from bigembed.maps.kernels import local_squared
 from bigembed.maps.landmark_maps import divided
@@ -46,10 +49,10 @@ from bigembed.store.paths import AnyPath, at, is_path
 
 def run_of(fitted: Any, what: str) -> Run:
     """The run of a map whose walk is there; InputTypeError for another one, and for a saved model."""
-    if not hasattr(fitted, "_check_fitted"):
+    if not isinstance(fitted, Estimator):
         raise InputTypeError(f"{what} takes a fitted map of a walk, such as DiffusionMap; got {type(fitted).__name__}")
-    fitted._check_fitted()
-    run: Run = fitted._run
+    check_fitted(fitted)
+    run = fitted_run(fitted)
     run.check()
     if run.kind == "model" or not all(run.has(stage) for stage in ("kernel", "components", "solve", "coordinates")):
         why = "a saved model does not hold its walk" if run.kind == "model" else f"{type(fitted).__name__} has none"
@@ -178,7 +181,6 @@ def model_of(run: Run, metric: Any = None) -> WalkModel:
     """The extension model of a fitted run; ``metric``: what the caller gave, by which a function is known."""
     shape, coordinates = fitted_shape(run, metric), run.results("coordinates")
     asked, kernel, scale = run.parameters("kernel"), run.results("kernel"), run.results("bandwidth")
-    rule = asked.get("rule", "self-tuned" if asked.get("self_tuned") else "fixed")  # (models before 0.2)
     return WalkModel(
         any_index_of(run, shape),
         shape,
@@ -194,7 +196,7 @@ def model_of(run: Run, metric: Any = None) -> WalkModel:
         "" if run.has("density") else run.path("search" if run.has("search") else "graph"),
         scale["epsilon"],
         kernel.get("alpha", asked["alpha"]),
-        Bandwidth(scale["epsilon"], rule, asked["truncated"], bridged=asked.get("bridged", False)),
+        Bandwidth(scale["epsilon"], kernel_in(asked), asked["truncated"], bridged=asked.get("bridged", False)),
         scale.get("floor", 0.0),
         kernel["unit"] if "target" in asked else None,
         coordinates.get("parts") or parts_before(run),
@@ -306,7 +308,7 @@ def _kernel(joined: Joined, near: _Neighborhood, model: WalkModel, theirs: bool 
     if model.bandwidth.local:
         fitted = own_scales(np.sqrt(near.read(f"{model.search}/rho_squared").astype(np.float64)), model.floor)
         own = fitted if theirs else np.repeat(own_scales(joined.rho, model.floor), np.diff(joined.indptr))
-        squared = local_squared(squared, own, fitted, model.bandwidth.rule)
+        squared = local_squared(squared, own, fitted, model.bandwidth.kernel)
     return model.bandwidth.weights(squared, model.epsilon)
 
 

@@ -15,7 +15,7 @@ from bigembed.rows.passes import Parts, reduce_rows
 from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array, is_sparse
 from bigembed.runtime.parameters import Auto, at_least, declared
-from bigembed.stages.cost import ArraySpec, Cost, buffer, nbytes
+from bigembed.stages.cost import ArraySpec, Cost, buffer
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Context, Stage, run_stages
 from bigembed.store.arrays import read_array, write_array
@@ -34,7 +34,7 @@ def sums_stage(columns: RowSource, powers: Array, folds: int, seed: int) -> Stag
         ArraySpec("products", folds, of_each * width),
         ArraySpec("squares", folds, width),
     ]
-    size = nbytes(sums)
+    size = 8 * folds * of_each * (of_each + width)  # (decides the tree of the sums)
     cost = Cost.of(
         reads=[ArraySpec("columns", n, width), ArraySpec("embedding", n, of_each)],
         writes=sums,

@@ -59,7 +59,7 @@ def half_map(ids: Array, squared: Array, choice: Bandwidth, epsilon: float, floo
     row, column = np.repeat(np.arange(n), half), ids[:, :half].ravel()
     rho = own_scales(np.sqrt(squared[:, half - 1].astype(np.float64)), floor)
     r2 = squared[:, :half].ravel().astype(np.float64)
-    scaled = local_squared(r2, rho[row], rho[column], choice.rule) if choice.local else r2
+    scaled = local_squared(r2, rho[row], rho[column], choice.kernel) if choice.local else r2
     one_way = sparse.csr_array((choice.weights(scaled, epsilon), (row, column)), shape=(n, n))
     kernel = one_way.maximum(one_way.T) + sparse.eye_array(n)
     if connected_components(kernel, directed=False)[0] > 1:

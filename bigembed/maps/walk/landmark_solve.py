@@ -29,6 +29,7 @@ from bigembed.errors import InputError
 from bigembed.linalg.eigenpairs import gaps_of, rayleigh_ritz
 from bigembed.linalg.lanczos import residual_block
 from bigembed.linalg.operator import SparseOperator
+from bigembed.maps.bandwidth import kernel_in
 from bigembed.maps.graph_rows import component_sample
 from bigembed.maps.landmark_maps import NEIGHBORS, LandmarkFunctions, LandmarkKernel, WithHalf, barycentric_rows
 from bigembed.maps.landmark_rows import LandmarkChoice, chosen, far_apart
@@ -195,10 +196,10 @@ def landmark_functions(
 ) -> LandmarkFunctions | WithHalf:
     """The eigenfunctions of the landmarks by the kernel of the graph, and those of half of them, where these can have
     as many as are ``needed``."""
-    scale, rules = context.results("bandwidth"), context.home.parameters("kernel")
+    scale, given = context.results("bandwidth"), context.home.parameters("kernel")
     alpha, count = float(context.results("kernel")["alpha"]), needed + GUARDS
-    known = scale["epsilon"], alpha, rules["truncated"], scale.get("median_kth", 0.0)
-    kernel = LandmarkKernel(n_neighbors, rules["rule"], *known)
+    known = scale["epsilon"], alpha, given["truncated"], scale.get("median_kth", 0.0)
+    kernel = LandmarkKernel(n_neighbors, kernel_in(given), *known)
     whole, few = LandmarkFunctions(points, kernel, count), len(points) // 2
     if few <= needed:
         return whole

@@ -12,6 +12,7 @@ from scipy import sparse
 
 from bigembed.errors import InputError
 from bigembed.estimator.extension import COORDINATES, leave_rows, restore
+from bigembed.estimator.protocol import fitted_in_memory
 from bigembed.maps.walk.extension import InputOrder, WalkVectors, columns_source, inputs_of, run_of
 from bigembed.maps.walk.spectral import weights_of
 from bigembed.neighbors.search.rerank import internal_ids_of, places_block
@@ -304,7 +305,7 @@ def diffusion_pseudotime(
         ],
         home,
     )
-    return home.array("pseudotime", "pseudotime", fitted._in_memory)
+    return home.array("pseudotime", "pseudotime", fitted_in_memory(fitted))
 
 
 def run_diffusion_pseudotime(

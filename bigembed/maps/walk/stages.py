@@ -16,7 +16,16 @@ from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.graph_input import ISLANDS, GraphShape, normalize_block, row_sums, weighted_kernel_stage
 from bigembed.estimator.on_graph import GraphEstimator
-from bigembed.maps.bandwidth import EDGES, LISTS, PAIRS, Bandwidth, bandwidth_stage, bandwidth_within_stage, own_scales
+from bigembed.maps.bandwidth import (
+    EDGES,
+    KERNEL,
+    LISTS,
+    PAIRS,
+    Bandwidth,
+    bandwidth_stage,
+    bandwidth_within_stage,
+    own_scales,
+)
 from bigembed.maps.kernels import BINARY, Target, Walk, local_squared_block
 from bigembed.maps.walk.coordinates import coordinates_stage
 from bigembed.maps.walk.judgement import judgement_stage
@@ -56,7 +65,7 @@ def kernel_stage(
     With ``target`` α follows from the operator that is wanted and the dimension, q is divided by ρ^d, and the walk is
     held back where it would move too fast: see :mod:`bigembed.maps.kernels`.
     """
-    parameters: dict[str, Any] = {"alpha": alpha, "rule": choice.rule, "truncated": choice.truncated}
+    parameters: dict[str, Any] = {"alpha": alpha, KERNEL: choice.kernel, "truncated": choice.truncated}
     parameters |= {"bridged": True} if choice.bridged else {}
     parameters |= {"target": target.name, "dimension": target.dimension} if target else {}
 
@@ -128,7 +137,7 @@ def _unnormalized(
     b: int, rho: Array, halo_rho: Array, distances: StoredMatrix, epsilon: float, choice: Bandwidth
 ) -> Array:
     block = distances.block(b)
-    squared = local_squared_block(block, rho[:, 0], halo_rho[:, 0], choice.rule) if choice.local else block.data
+    squared = local_squared_block(block, rho[:, 0], halo_rho[:, 0], choice.kernel) if choice.local else block.data
     return choice.weights(squared, epsilon)
 
 
@@ -296,11 +305,11 @@ def _neighbors(asked: WalkOptions, graph: GraphShape) -> int:
 def bandwidth_of(asked: WalkOptions, complete: bool, bridged: bool = False) -> Bandwidth:
     """The kernel; for ``bandwidth="auto"`` of one scale where ε is given, or every pair is taken (``complete``)."""
     given = asked.epsilon != "auto" or asked.sigma is not None or asked.truncated or complete
-    rule = asked.bandwidth if asked.bandwidth != "auto" else "fixed" if given else "adaptive"
+    kernel = asked.bandwidth if asked.bandwidth != "auto" else "fixed" if given else "adaptive"
     epsilon = asked.epsilon if isinstance(asked.epsilon, str) else float(asked.epsilon)
     if asked.sigma is not None:
         epsilon = 2.0 * asked.sigma**2
-    return Bandwidth(epsilon, rule, asked.truncated, complete, bridged, target=asked.target is not None)
+    return Bandwidth(epsilon, kernel, asked.truncated, complete, bridged, target=asked.target is not None)
 
 
 def generator_eigenvalues(eigenvalues: Any, scale: dict[str, Any], kernel: dict[str, Any]) -> Any:

@@ -145,7 +145,7 @@ def test_what_the_data_refuse_is_a_row_and_the_others_go_on(asked, tmp_path):
 def test_a_point_that_fails_is_a_row(asked, monkeypatch):
     from bigembed.maps.linear.pca import PCA
 
-    monkeypatch.setattr(PCA, "adopt", lambda *_, **__: (_ for _ in ()).throw(np.linalg.LinAlgError("singular")))
+    monkeypatch.setattr(PCA, "read_run", lambda *_, **__: (_ for _ in ()).throw(np.linalg.LinAlgError("singular")))
     found = sweep(asked(method=["pca", "diffusion_map"]))
     assert [row["error"] for row in found["rows"]] == ["singular", ""]
 
