@@ -62,7 +62,7 @@ class DescendedEstimator(GraphEstimator):
                 f"{type(self).__name__} takes the nearest neighbors of every row, and a graph of a radius may join a "
                 "row to none. Build the graph with n_neighbors"
             )
-        return super().fit(X)
+        return self._fit_rows(X)
 
     def _block_rows(self, k: int) -> int:
         return rows_of_block(k)
