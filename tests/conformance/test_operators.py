@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -21,7 +23,9 @@ from bigembed.linalg.operator import CovarianceOperator, FactoredOperator, Spars
 from bigembed.linalg.pairs import CenteredOperator, KernelOperator
 from bigembed.maps.kernels import Kernel
 from bigembed.maps.linearized.kernel import LinearizedKernel
+from bigembed.rows import source as tiles
 from bigembed.rows.source import RowSource
+from bigembed.rows.sparse import held_source
 from bigembed.runtime.blocks import bounds
 from bigembed.store.exchange import Exchange
 from bigembed.store.spaces import StoredSpace
@@ -59,38 +63,64 @@ def put_block(block: int) -> Any:
     return (SCALE[block * BLOCK : (block + 1) * BLOCK],), None
 
 
-def of_features(space: Callable[..., Any]) -> Case:
-    kernel = LinearizedKernel(ROWS.mean(axis=0), 4 * (ROWS**2).sum(axis=1).max(), "global")
-    features = Held(ROWS, kernel, BLOCK)
-    u = SCALE * kernel.features(ROWS)
-    return FactoredOperator(features, kernel.core, posted(space(None, features.rows))), u @ (kernel.core @ u.T)
+def of_features(space: Callable[..., Any], kind: str = "global") -> Case:
+    """Seed 004: eq. 12, and eq. 8 for the linear kernel, which is the operator of PCA."""
+    epsilon = 4 * (ROWS**2).sum(axis=1).max()
+    kernel = LinearizedKernel(ROWS.mean(axis=0), epsilon, kind)
+    features, centered = Held(ROWS, kernel, BLOCK), ROWS - ROWS.mean(axis=0)
+    entries = 2 / epsilon * centered @ centered.T if kind == "linear" else 1 - cdist(ROWS, ROWS) ** 2 / epsilon
+    return FactoredOperator(features, kernel.core, posted(space(None, features.rows))), SCALE * entries * SCALE.T
 
 
-def of_a_kernel(space: Callable[..., Any]) -> Case:
-    kernel = Kernel("rbf", gamma=0.2)
+def of_a_kernel(space: Callable[..., Any], name: str = "rbf") -> Case:
+    kernel = Kernel(name, gamma=0.2)
     operator = KernelOperator(source_of(ROWS), space(None, (N,)), kernel, text=kernel.text, symmetric=not kernel.own)
-    return operator, CENTER @ kernel(ROWS, ROWS) @ CENTER / operator.norm
+    matrix = CENTER @ kernel(ROWS, ROWS) @ CENTER
+    assert operator.norm == pytest.approx(np.linalg.norm(matrix), rel=1e-10)
+    assert operator.trace == pytest.approx(np.trace(matrix), rel=1e-10)
+    return operator, matrix / operator.norm
 
 
-def of_distances(space: Callable[..., Any]) -> Case:
+def of_distances(space: Callable[..., Any], squared: bool = False) -> Case:
     apart = cdist(ROWS, ROWS, "cityblock")
-    operator = CenteredOperator(source_of(apart), space(None, tuple(b - a for a, b in bounds(N, BLOCK))))
-    return operator, -0.5 * CENTER @ apart**2 @ CENTER / operator.trace
+    sizes = tuple(b - a for a, b in bounds(N, BLOCK))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiles, "TILE_ROWS", 7)
+        patch.setattr(tiles, "TILE_COLUMNS", 11)
+        operator = CenteredOperator(source_of(apart**2 if squared else apart), space(None, sizes), squared=squared)
+    matrix = -0.5 * CENTER @ apart**2 @ CENTER
+    assert operator.norm == pytest.approx(np.linalg.norm(matrix), rel=1e-10)
+    assert operator.trace == pytest.approx(np.trace(matrix), rel=1e-12)
+    assert operator.passes == 1  # the survey
+    return operator, matrix / operator.trace
 
 
-def of_columns(space: Callable[..., Any]) -> Case:
+def of_columns(space: Callable[..., Any], kind: str = "dense") -> Case:
     """Its space is that of the columns, always in memory."""
-    exchange = Exchange(mkdtemp())
-    return CovarianceOperator(source_of(ROWS), ROWS.mean(axis=0), N - 1.0, exchange), np.cov(ROWS.T)
+    rows = np.where(np.random.default_rng(5).random(ROWS.shape) < 0.5, 0, ROWS)
+    weights = np.random.default_rng(6).random(N) * 3 if kind == "weighted" else np.ones(N)
+    source = held_source(sparse.csr_array(rows)) if kind == "sparse" else source_of(rows)
+    if kind == "weighted":
+        source = replace(source, aligned={"weights": source_of(weights)})
+    mean, total = weights @ rows / weights.sum(), weights.sum() - 1
+    matrix = ((rows - mean).T * weights) @ (rows - mean) / total
+    return CovarianceOperator(source, mean, total, Exchange(mkdtemp())), matrix
 
 
-OPERATORS: dict[type, Callable[..., Case]] = {
-    SparseOperator: of_a_graph,
-    FactoredOperator: of_features,
-    KernelOperator: of_a_kernel,
-    CenteredOperator: of_distances,
-    CovarianceOperator: of_columns,
+OPERATORS: dict[str, Callable[..., Case]] = {
+    "graph": of_a_graph,
+    "features": of_features,
+    "linear features": partial(of_features, kind="linear"),
+    "kernel": of_a_kernel,
+    "polynomial kernel": partial(of_a_kernel, name="poly"),
+    "sigmoid kernel": partial(of_a_kernel, name="sigmoid"),
+    "distances": of_distances,
+    "squared distances": partial(of_distances, squared=True),
+    "columns": of_columns,
+    "sparse columns": partial(of_columns, kind="sparse"),
+    "weighted columns": partial(of_columns, kind="weighted"),
 }
+"""A new operator is a line: how it is made in a space, with the matrix that it stands for."""
 
 
 def passes(operator: Any) -> int:
@@ -105,8 +135,8 @@ def classes() -> set[type]:
     return {cls for cls in ours if not any(cls in other.__mro__[1:] for other in ours)}
 
 
-def test_every_operator_is_here() -> None:
-    assert classes() == {*OPERATORS}
+def test_every_operator_is_here(space: Callable[..., Any]) -> None:
+    assert classes() == {type(make(space)[0]) for make in OPERATORS.values()}
 
 
 @pytest.fixture(params=["memory", "store"])
@@ -117,7 +147,7 @@ def space(request: Any, tmp_path: Path) -> Callable[..., Any]:
     return lambda matrix, sizes: StoredSpace(matrix, Exchange(str(tmp_path)), sizes)
 
 
-@pytest.fixture(params=OPERATORS, ids=lambda cls: cls.__name__)
+@pytest.fixture(params=OPERATORS)
 def operator(request: Any, space: Callable[..., Any]) -> Case:
     """An operator and its matrix."""
     return OPERATORS[request.param](space)
@@ -162,17 +192,22 @@ def read(operator: Any, name: str) -> np.ndarray:
     return np.concatenate([operator.space.read(name, block) for block in range(len(operator.space.rows))])
 
 
-def test_lanczos_finds_its_largest_eigenvalues(operator: Case) -> None:
+@pytest.mark.parametrize("which", ["largest", "smallest", "magnitude"])
+def test_lanczos_finds_its_eigenvalues_in_any_order(operator: Case, which: str) -> None:
     found, matrix = operator
-    result = solve_lanczos(found, 3, tol=1e-10)
-    np.testing.assert_allclose(result.eigenvalues, np.linalg.eigvalsh(matrix)[::-1][:3], rtol=1e-8)
+    values = np.linalg.eigvalsh(matrix)
+    order = {"largest": -values, "smallest": values, "magnitude": -np.abs(values)}[which]
+    before = found.passes
+    result = solve_lanczos(found, 3, tol=1e-10, which=which)
+    np.testing.assert_allclose(result.eigenvalues, values[np.argsort(order, kind="stable")][:3], rtol=1e-8, atol=1e-10)
     assert result.converged
+    assert result.passes == found.passes - before
     vectors = read(found, "V")
     np.testing.assert_allclose(matrix @ vectors, vectors * result.eigenvalues, atol=1e-8)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in OPERATORS if kind is not CovarianceOperator])
-def test_vectors_in_memory_and_in_the_store_are_the_same_bytes(kind: type, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [kind for kind in OPERATORS if "columns" not in kind])
+def test_vectors_in_memory_and_in_the_store_are_the_same_bytes(kind: str, tmp_path: Path) -> None:
     here, _ = OPERATORS[kind](lambda matrix, sizes: MemorySpace(matrix, sizes))
     there, _ = OPERATORS[kind](lambda matrix, sizes: StoredSpace(matrix, Exchange(str(tmp_path)), sizes))
     x = np.random.default_rng(4).standard_normal((N, 3))

@@ -50,23 +50,6 @@ def dense(d: np.ndarray) -> np.ndarray:
 class TestCentered:
     """B = −½ H D² H by slabs, against the matrix assembled, and classical scaling by Lanczos against a dense solve."""
 
-    @pytest.mark.parametrize("squared", [False, True])
-    def test_a_product_is_that_of_the_matrix_assembled(self, squared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(tiles, "TILE_ROWS", 7)
-        monkeypatch.setattr(tiles, "TILE_COLUMNS", 11)
-        d = distances("cityblock")
-        operator = CenteredOperator(source_of(d**2 if squared else d), MemorySpace(sizes=BLOCKS), squared=squared)
-        wanted = dense(d)
-        x = np.random.default_rng(1).normal(size=(N, 4))
-        np.testing.assert_allclose(
-            as_linear_operator(operator) @ x * operator.trace, wanted @ x, atol=1e-11 * operator.norm
-        )
-        assert operator.trace == pytest.approx(np.trace(wanted), rel=1e-12)
-        assert operator.norm == pytest.approx(np.linalg.norm(wanted), rel=1e-10)
-        assert operator.passes == 2  # the survey, and one for four vectors
-        assert dot_test(operator) < 1e-14
-        assert not np.allclose(wanted, dense(np.sqrt(d)), rtol=0.1)  # a control: the squares matter
-
     def test_lanczos_finds_the_largest_eigenvalues_and_sees_negative_ones(self) -> None:
         d = distances("chebyshev")
         values = np.linalg.eigvalsh(dense(d))
@@ -157,18 +140,6 @@ class TestCovariance:
         operator._times = lambda v: times(v) * np.linspace(1, 2, D)[:, None]
         assert dot_test(operator) > 1e-3
 
-    @pytest.mark.parametrize("which", ["largest", "smallest", "magnitude"])
-    def test_lanczos_in_any_order(self, case, which):
-        operator, matrix = case
-        values = np.linalg.eigvalsh(matrix)
-        wanted = {"largest": values[::-1], "smallest": values, "magnitude": values[::-1]}[which][:4]
-        result = solve_lanczos(operator, 4, tol=1e-9, which=which, relative=True)
-        np.testing.assert_allclose(result.eigenvalues, wanted, rtol=1e-7)
-        assert result.converged
-        assert result.passes == operator.passes
-        vectors = operator.space.read("V", 0)
-        np.testing.assert_allclose(matrix @ vectors, vectors * result.eigenvalues, atol=1e-8 * values[-1])
-
     def test_magnitude_takes_negative_eigenvalues(self, case):
         operator, matrix = case
         shift = float(np.linalg.eigvalsh(matrix)[-1]) * 0.8
@@ -220,17 +191,6 @@ def operator_of(features: Held, scale: np.ndarray) -> FactoredOperator:
     return FactoredOperator(features, features.kernel.core, space)
 
 
-def seed_formula(features: Held, scale: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """Seed 004 eq. 12, term by term."""
-    R, epsilon = features.X - features.kernel.center, features.kernel.epsilon
-    square = (R**2).sum(axis=1)
-    return (
-        scale * (1 - square / epsilon) * (scale @ v)
-        - scale * (square @ (scale * v)) / epsilon
-        + 2 / epsilon * scale * (R @ (R.T @ (scale * v)))
-    )
-
-
 def degrees(features: Held) -> np.ndarray:
     u = features.kernel.features(features.X)
     return u @ (features.kernel.core @ u.sum(axis=0)[:, None])[:, 0]
@@ -238,15 +198,6 @@ def degrees(features: Held) -> np.ndarray:
 
 class TestFactored:
     """The matrix-free operator of the linearized diffusion map against seed 004's formulas and the factored solver."""
-
-    def test_products_are_those_of_the_formula(self) -> None:
-        features = held(400, 6)
-        scale = degrees(features) ** -0.5
-        view = as_linear_operator(operator_of(features, scale))
-        v = np.random.default_rng(1).standard_normal(400)
-        wanted = seed_formula(features, scale, v)
-        np.testing.assert_allclose(view @ v, wanted, atol=1e-12)
-        assert np.abs(seed_formula(features, np.ones(400), v) - wanted).max() > 1e-3
 
     def test_the_operator_is_symmetric_and_counts_its_walks(self) -> None:
         features = held(400, 6)
@@ -279,14 +230,6 @@ class TestFactored:
         np.testing.assert_allclose(np.abs(v.T @ w), np.eye(3), atol=1e-9)
         assert np.abs(np.abs(v.T @ w[::-1]) - np.eye(3)).max() > 0.1
 
-    def test_the_linear_kernel_is_the_operator_of_pca(self) -> None:
-        """Seed 004 eq. 8."""
-        features = held(300, 5, "linear")
-        C, epsilon = features.X - features.kernel.center, features.kernel.epsilon
-        view = as_linear_operator(operator_of(features, np.ones(300)))
-        v = np.random.default_rng(2).standard_normal((300, 2))
-        np.testing.assert_allclose(view @ v, 2 / epsilon * C @ (C.T @ v), atol=1e-13)
-
 
 def lopsided(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.exp(-((a[:, None] - b[None]) ** 2).sum(axis=2)) * (1 + 0.1 * a[:, :1])
@@ -313,23 +256,6 @@ class TestKernel:
     @pytest.fixture
     def small_tiles(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(pairs, "VECTOR_ROWS", 64)
-
-    @pytest.mark.usefixtures("small_tiles")
-    @pytest.mark.parametrize("name", ["rbf", "poly", "sigmoid"])
-    def test_product_norms_and_trace_are_those_of_the_matrix(self, name: str) -> None:
-        rows = np.random.default_rng(0).normal(size=(300, 4))
-        kernel = Kernel(name, gamma=0.2)
-        operator = made(rows, kernel)
-        whole = kernel(rows, rows)
-        center = np.eye(300) - 1 / 300
-        wanted = center @ whole @ center
-        assert operator.norm == pytest.approx(np.linalg.norm(wanted), rel=1e-10)
-        assert operator.trace == pytest.approx(np.trace(wanted), rel=1e-10)
-        x = np.random.default_rng(1).normal(size=(300, 3))
-        y = as_linear_operator(operator).matmat(x) * operator.norm
-        np.testing.assert_allclose(y, wanted @ x, atol=1e-10 * np.abs(wanted @ x).max())
-        assert np.abs(y - whole @ x).max() > 1e-2  # a control: not centered
-        assert dot_test(operator) < 1e-13
 
     @pytest.mark.usefixtures("small_tiles")
     def test_functions_that_are_no_kernels_are_refused_by_row(self) -> None:
@@ -380,15 +306,12 @@ class TestSparse:
         assert operator.passes == 1
         assert not np.allclose(dense.T @ x + 1e-6, dense @ x, atol=1e-12)  # control
 
-    def test_dot_test_tells_symmetric_from_not(self):
-        """⟨Au, v⟩ = ⟨u, Av⟩."""
-        cuts = [(0, 13), (13, 40)]
-        assert dot_test(build(40, cuts)[0]) < 1e-13
-        assert dot_test(build(40, cuts, symmetric=False)[0]) > 1e-3  # control
-
     def test_one_product_of_several_vectors_is_one_pass(self):
         """Counted: one pass, halo rows × columns × 8 bytes, and the scale of the halo."""
         operator, dense = build(40, [(0, 20), (20, 40)])
+        assert (
+            dot_test(build(40, [(0, 20), (20, 40)], symmetric=False)[0]) > 1e-3
+        )  # control: it tells what is not symmetric
         x = np.random.default_rng(2).standard_normal((40, 5))
         cuts = [(0, 20), (20, 40)]
         for name, columns in (("a", x[:, :2]), ("b", x[:, 2:])):
