@@ -9,7 +9,7 @@ from numba import njit, types
 
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.sums import add_row, weighted_rows
-from bigembed.runtime.tile_product import LANES, add_inner, add_product, add_rows, move, settle_lanes
+from bigembed.runtime.tile_product import LANES, add_inner, add_product, add_rows, move
 
 # --------------------------------------------------------------------------------------------------- update kernel
 # Sweep A of LOBPCG on some rows of a block, compiled: see :func:`bigembed.linalg.lobpcg_sweeps.update_block`.
@@ -46,6 +46,18 @@ def _add_columns(out: Array, at: int, a: Array, begin: int, rows: int, columns: 
     for i in range(rows):
         for c in range(columns):
             out[i, at + c] += a[begin + i, c]
+
+
+@njit(nogil=True)
+def _finish_row(tiles: Array, at: int, size: int, limits: Array, width: int) -> None:
+    """One row of the flat tiles x, q, ax, aq, r, each ``size`` after the one before: r ← ax − x · values, sums ← sums +
+    r², q ← q · inverse, aq ← aq · inverse. ``limits``: values, inverse and sums, each of ``width``."""
+    for c in range(width):
+        residual = tiles[2 * size + at + c] - tiles[at + c] * limits[c]
+        limits[2 * width + c] += residual * residual
+        tiles[size + at + c] *= limits[width + c]
+        tiles[3 * size + at + c] *= limits[width + c]
+        tiles[4 * size + at + c] = residual
 
 
 @njit(nogil=True)
@@ -108,8 +120,7 @@ def update(
         add_rows(tiles, 0, t, begin, rows, drift)
         add_rows(tiles, 2 * TILE, t, begin, rows, along)
         for i in range(rows):
-            for c in range(0, width, LANES):
-                settle_lanes(flat, i * width + c, size, limits, c, width)
+            _finish_row(flat, i * width, size, limits, width)
             a, row = label[begin + i], 5 * TILE + i
             if a >= 0:
                 at = (begin + i) * functions

@@ -27,7 +27,6 @@ ROWS = 4
 """Of a result at a time."""
 
 _INT32 = ir.IntType(32)
-_VECTOR = ir.VectorType(ir.DoubleType(), LANES)
 
 
 def _broadcast(builder: Any, value: Any, kind: Any) -> Any:
@@ -238,33 +237,6 @@ def move(
         data = [make_array(kind)(context, builder, args[place]).data for kind, place in zip(kinds, (0, 3), strict=True)]
         function = _move_of(builder.module, *(context.get_value_type(kind.dtype) for kind in kinds))
         builder.call(function, [*data, *args[1:3], *args[4:]])
-        return context.get_dummy_value()
-
-    return signature, generate
-
-
-@intrinsic
-def settle_lanes(_typing: Any, tiles: Any, at: Any, step: Any, limits: Any, place: Any, size: Any) -> Any:
-    """Of LANES columns of a row of flat tiles x, q, ax, aq, r, each ``step`` after the one before:
-
-    r ← ax − x · values, sums ← sums + r², q ← q · inverse, aq ← aq · inverse. ``limits``: values, inverse, sums, each
-    ``size`` after the one before, from ``place`` on.
-    """
-    signature = types.void(tiles, types.intp, types.intp, limits, types.intp, types.intp)
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        def pointers(place: int, at: Any, step: Any, count: int) -> list[Any]:
-            data = make_array(signature.args[place])(context, builder, args[place]).data
-            offsets = [builder.add(at, builder.mul(step, ir.Constant(step.type, k))) for k in range(count)]
-            return [builder.bitcast(builder.gep(data, [offset]), _VECTOR.as_pointer()) for offset in offsets]
-
-        rows, line = pointers(0, args[1], args[2], 5), pointers(3, args[4], args[5], 3)
-        x, q, ax, aq = (builder.load(row, align=8) for row in rows[:4])
-        values, inverse, sums = (builder.load(part, align=8) for part in line)
-        r = builder.fsub(ax, builder.fmul(x, values))
-        results = (builder.fmul(q, inverse), builder.fmul(aq, inverse), r, builder.fadd(sums, builder.fmul(r, r)))
-        for value, target in zip(results, (rows[1], rows[3], rows[4], line[2]), strict=True):
-            builder.store(value, target, align=8)
         return context.get_dummy_value()
 
     return signature, generate

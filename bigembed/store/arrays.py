@@ -18,14 +18,13 @@ import numpy as np
 from bigembed.errors import BigembedError, DamagedError, InputError, MissingPathError
 from bigembed.runtime.blocks import Array, Starts, by_owner
 from bigembed.runtime.runtime import once
-from bigembed.store import writing
 from bigembed.store.chunks import RowChunks, checksummed, row_chunks
 from bigembed.store.files import is_exhausted, read_json, require_regular
 from bigembed.store.metadata import put_metadata, refuse_codecs, simple
 from bigembed.store.objects import ObjectPath
-from bigembed.store.paths import AnyPath, PathLike, aside, at, stamp
+from bigembed.store.paths import PathLike, aside, at, stamp
 from bigembed.store.requests import asking
-from bigembed.store.writing import found_whole, sealed_checksums, write_whole
+from bigembed.store.writing import sealed_checksums, write_whole
 
 # -------------------------------------------------------------------------------------------------------------- io
 # Zarr arrays that never lose data silently.
@@ -91,44 +90,27 @@ def create_rows(
     shard = -(-shard_rows // inner) * inner
     if shard != shard_rows:
         inner = shard = shard_rows
-    place, kind = at(path), np.dtype(dtype)
-    once(lambda: _create(place, shape, kind, (inner, shard), overwrite, compress))
-
-
-def _create(
-    place: AnyPath, shape: tuple[int, ...], kind: np.dtype[Any], rows: tuple[int, int], overwrite: bool, compress: bool
-) -> None:
-    (inner, shard), new = rows, overwrite or not place.exists()
-    if new and simple(kind, len(shape)) and 0 not in shape and not isinstance(place, ObjectPath):
-        _keep(place, writing.create(place, shape, kind, inner, shard, compress))
-        return
     from zarr.codecs import BloscCodec, Crc32cCodec
 
-    make_array(
-        place,
-        shape=shape,
-        dtype=kind,
-        chunks=(inner, *shape[1:]),
-        shards=(shard, *shape[1:]) if shard > inner else None,
-        compressors=[*([BloscCodec(cname="zstd", clevel=1)] if compress else []), Crc32cCodec()],
-        fill_value=0,
-        overwrite=overwrite,
-    )
+    def create() -> None:
+        make_array(
+            path,
+            shape=shape,
+            dtype=dtype,
+            chunks=(inner, *shape[1:]),
+            shards=(shard, *shape[1:]) if shard > inner else None,
+            compressors=[*([BloscCodec(cname="zstd", clevel=1)] if compress else []), Crc32cCodec()],
+            fill_value=0,
+            overwrite=overwrite,
+        )
+
+    once(create)
 
 
 def write_rows(path: PathLike, start: int, rows: Array) -> None:
     """Write rows from ``start``: whole shards of an array that :func:`create_rows` made."""
     with asking(path):
-        if not _put(path, start, rows):
-            _to_write(path)[start : start + len(rows)] = rows
-
-
-def _put(path: PathLike, start: int, rows: Array) -> bool:
-    """Whether they are chunks that are written here."""
-    if isinstance(at(path), ObjectPath):
-        return False
-    chunks = _opened(path)[1]
-    return chunks is not None and chunks.sealed is None and writing.write(chunks, start, rows)
+        _to_write(path)[start : start + len(rows)] = rows
 
 
 def read_array(path: PathLike, start: int = 0, stop: int | None = None) -> Array:
@@ -295,8 +277,6 @@ def _opened(path: PathLike) -> tuple[Any, RowChunks | None, RowChunks | None]:
     """As :func:`_open_cached`; of what is as written here, its rows stand for the array, too, which nobody asks for."""
     written = _stamped(path)
     made = _made.get(written)
-    if made is None and not isinstance(place := at(path), ObjectPath) and (made := found_whole(place)) is not None:
-        _keep(place, made)
     return (made, made, None) if made is not None else _open_cached(*written)
 
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import google_crc32c
 import numpy as np
-from numcodecs import Blosc, blosc, zstd
+from numcodecs import blosc, zstd
 
 from bigembed.runtime.blocks import Array
 from bigembed.store.objects import ObjectPath
@@ -54,9 +54,6 @@ class RowChunks:
     fill: Any
     sealed: Array | None = None
     """Checksums that each chunk may have (1 or 2, chunks), of sealed rows: see :mod:`bigembed.store.writing`."""
-    pack: Callable[[Array], Any] | None = None
-    """What packs the bytes of a chunk as zarr does, where a chunk is a file with a checksum at its end; None where that
-    is left to zarr."""
 
     def read(self, start: int, stop: int) -> Array:
         """Rows ``start:stop``; ValueError where they are not as they were written."""
@@ -191,26 +188,9 @@ def _layout(array: Any) -> tuple[tuple[Any, ...], int] | None:
 
 def _row_chunks(array: Any, path: str, chunks: int, undone: tuple[bool, Decode], sealed: Array | None) -> RowChunks:
     file = partial(_file, path, array.metadata, len(array.shape))
-    pack = packing(array.metadata.codecs) if undone[0] and not chunks else None
     return RowChunks(
-        array.shape, np.dtype(array.dtype), array.chunks[0], chunks, *undone, file, array.fill_value, sealed, pack
+        array.shape, np.dtype(array.dtype), array.chunks[0], chunks, *undone, file, array.fill_value, sealed
     )
-
-
-def packing(codecs: Sequence[Any]) -> Callable[[Array], Any] | None:
-    """What packs the bytes of rows as zarr does, between the first of its codecs and the checksum; None if it is not
-    known here."""
-    from zarr.codecs import BloscCodec
-
-    if len(codecs) == 2:
-        return as_they_are
-    if len(codecs) > 3 or not isinstance(codec := codecs[1], BloscCodec):
-        return None
-    blosc.use_threads = False  # (several would put their parts in any order; zarr has one, too)
-    shuffle = ("noshuffle", "shuffle", "bitshuffle").index(str(_word(codec.shuffle)))
-    blocks = Blosc(str(_word(codec.cname)), codec.clevel, shuffle, codec.blocksize, codec.typesize)
-    pack: Callable[[Array], Any] = blocks.encode
-    return pack
 
 
 def _plain_index(codec: Any) -> bool:
@@ -360,11 +340,6 @@ def _check(body: Buffer, checksum: Buffer, what: str, size: int) -> None:
         raise ValueError(f"{what} is cut off")
     if google_crc32c.value(body) != int.from_bytes(bytes(checksum), "little"):
         raise ValueError(f"{what} does not have its checksum")
-
-
-def as_they_are(rows: Array) -> Array:
-    """Pack nothing."""
-    return rows
 
 
 def copied(stored: Buffer, rows: Array) -> None:

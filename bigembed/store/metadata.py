@@ -12,17 +12,13 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import DamagedError, InputError
-from bigembed.runtime.blocks import Array
-from bigembed.store.chunks import packing
 from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import AnyPath, PathLike, at, put, remove_file, stamp
 
 # -------------------------------------------------------------------------------------------------------- metadata
-# What zarr says of an array with a CRC-32C behind each chunk, and how it packs one, for those that are written here.
+# What zarr says of an array with a CRC-32C behind each chunk, for those that are written here.
 #
 # Zarr is asked once for each kind of array; its metadata of any shape follow from that.
-
-Pack = Callable[[Array], Any]
 
 
 def simple(dtype: np.dtype[Any], ndim: int) -> bool:
@@ -31,9 +27,9 @@ def simple(dtype: np.dtype[Any], ndim: int) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def metadata(dtype: str, shape: tuple[int, ...], inner: int, chunks: int, compress: bool = False) -> bytes:
+def metadata(dtype: str, shape: tuple[int, ...], inner: int, chunks: int) -> bytes:
     """The metadata of an array with ``inner`` rows in a chunk, and ``chunks`` of them in a shard or 0."""
-    text, indent, _ = _said(dtype, len(shape), bool(chunks), compress)
+    text, indent = _template(dtype, len(shape), bool(chunks))
     said = json.loads(text)
     said["shape"] = list(shape)
     tail = [max(1, length) for length in shape[1:]]
@@ -43,32 +39,25 @@ def metadata(dtype: str, shape: tuple[int, ...], inner: int, chunks: int, compre
     return json.dumps(said, indent=indent).encode()
 
 
-def packer(dtype: str, ndim: int, compress: bool) -> Pack | None:
-    """What packs the bytes of a chunk that is a file, between the first codec and the checksum; None if zarr has to."""
-    return _said(dtype, ndim, False, compress)[2]
-
-
 @lru_cache
-def _said(dtype: str, ndim: int, sharded: bool, compress: bool) -> tuple[bytes, int, Pack | None]:
-    """The metadata of an array of another shape, how far zarr indents them, and what packs a chunk."""
+def _template(dtype: str, ndim: int, sharded: bool) -> tuple[bytes, int]:
+    """The metadata of an array of another shape, and how far zarr indents them."""
     import zarr
-    from zarr.codecs import BloscCodec, Crc32cCodec
+    from zarr.codecs import Crc32cCodec
     from zarr.storage import MemoryStore
 
     made: dict[str, Any] = {}
     chunk = (1,) * ndim
-    array = zarr.create_array(
+    zarr.create_array(
         MemoryStore(made),
         shape=chunk,
         dtype=dtype,
         chunks=chunk,
         shards=(2, *chunk[1:]) if sharded else None,
-        compressors=[*([BloscCodec(cname="zstd", clevel=1)] if compress else []), Crc32cCodec()],
+        compressors=[Crc32cCodec()],
         fill_value=0,
     )
-    metadata: Any = array.metadata
-    pack = None if sharded else packing(metadata.codecs)
-    return made["zarr.json"].to_bytes(), zarr.config.get("json_indent"), pack
+    return made["zarr.json"].to_bytes(), zarr.config.get("json_indent")
 
 
 # ---------------------------------------------------------------------------------------------------------- groups

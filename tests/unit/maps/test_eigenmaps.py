@@ -224,6 +224,7 @@ class TestSpectralClustering:
         with pytest.warns(ConvergenceWarning, match="k-means stopped after 1 iterations"):
             be.SpectralClustering(6, n_init=1).fit(MOONS)
 
+
 N = 300
 
 

@@ -392,4 +392,3 @@ class TestLinearizedKernelPCA:
             weighted = be.LinearizedKernelPCA(2, epsilon=epsilon).fit(X, sample_weight=counts)
             repeated = be.LinearizedKernelPCA(2, epsilon=epsilon).fit(np.repeat(X, counts, axis=0))
             np.testing.assert_allclose(weighted.eigenvalues_, repeated.eigenvalues_, rtol=1e-10)
-

@@ -272,6 +272,7 @@ class TestLinearizedDiffusionMap:
         assert np.isnan(marked[3]).all()
         assert np.array_equal(marked[:3], ldm.transform(X[:3]))
 
+
 def rows_of_linearized_diffusion_nmf(n: int = 240, d: int = 5, seed: int = 0) -> np.ndarray:
     rng = np.random.default_rng(seed)
     centers = 4 * np.eye(3, d)
