@@ -94,6 +94,8 @@ SOURCES: dict[str, Callable[[Path], RowSource]] = {
     "numbers": lambda folder: RowNumbers((N,), np.dtype(np.int64)),
     "labels": lambda folder: read_labels([f"class {number % 7}" for number in range(N)]),
 }
+CHUNKED = {"zarr": 0, "a window": 7, "a growing store": 11, "rows of a stage": 0, "written rows": 0, "Dask": 0}
+"""Sources in chunks of 40 rows, and how many rows of the first chunk lie before theirs."""
 EXPECTED: dict[str, np.ndarray] = {"numbers": np.arange(N), "labels": np.arange(N) % 7}
 """The rows of a source that does not hold ``ROWS``."""
 
@@ -162,12 +164,16 @@ class TestRowSource:
         np.testing.assert_array_equal(np.concatenate([dense(block.rows) for block in blocks]), rows)
         assert [block.start for block in blocks] == list(range(0, N, source.block))
 
-    def test_what_is_decompressed_together_ends_at_its_boundaries(self, source: RowSource, rows: Any) -> None:
+    def test_what_is_decompressed_together_ends_at_its_boundaries(
+        self, source: RowSource, name: str, rows: Any
+    ) -> None:
         ends = [source.boundary(row) for row in range(N + 1)]
         assert ends == sorted(ends)
         assert all(row <= end <= N for row, end in enumerate(ends))
         assert ends[-1] == N
         assert max(b - a for a, b in zip([0, *ends], ends, strict=False)) <= source.grain
+        if (before := CHUNKED.get(name)) is not None:
+            assert ends == [min(N, -(-(row + before) // 40) * 40 - before) for row in range(N + 1)]
         if rows.ndim == 2 and not source.sparse:
             assert 1 <= source.chunks[0] <= max(N, source.grain)
 

@@ -499,8 +499,7 @@ class TestWhatFits:
 
     @pytest.fixture
     def little(self, written, monkeypatch):
-        """A function that makes the memory of this machine too little for NN-descent, and enough for cells; or all
-        of it
+        """A function that makes the memory of this machine too little for NN-descent, and enough for cells; or whole
         again."""
 
         def worker(name):

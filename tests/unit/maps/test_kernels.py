@@ -312,8 +312,7 @@ class TestTargets:
 
     @pytest.mark.parametrize(("bandwidth", "left"), [("fixed", 0.51), ("adaptive", 0.77), ("self-tuned", 0.51)])
     def test_the_end_of_the_kernel_at_the_last_neighbor_is_corrected(self, bandwidth: str, left: float) -> None:
-        """A regular circle: 4(1 − λ)/ε is a part of the eigenvalue; with the moment of the kernel as it is cut, all
-        of it.
+        """A regular circle: 4(1 − λ)/ε is a part of the eigenvalue; with the moment of the kernel cut, all of it.
 
         The part is the cut moment in one dimension: at e⁻¹, or at e⁻² with half of the scale.
         """

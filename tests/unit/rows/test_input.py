@@ -191,8 +191,7 @@ class TestInput:
         be.PCA(1).fit(X)
         assert sorted(set(seen)) == [(0, 99_000), (99_000, 198_000), (198_000, n)]
         # The moments: two tasks take two canonical blocks each, and need the second chunk both. The judgement: each
-        # of four
-        # blocks by itself, two of them in two chunks.
+        # of four blocks by itself, two of them in two chunks.
         assert len(seen) == 4 + 6
 
     @pytest.mark.parametrize("chunks", [None, (60, 7), (50, 3)])
