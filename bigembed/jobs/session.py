@@ -48,7 +48,7 @@ class Session:
                     raise FullDiskError(reporter.full(error)) from error
 
     @contextmanager
-    def held(self, root: AnyPath) -> Iterator[tuple[Reporter, Lock]]:
+    def hold_folder(self, root: AnyPath) -> Iterator[tuple[Reporter, Lock]]:
         """Hold a folder; its status and log are kept there."""
         with hold(root) as lock, self.reported(lock.owner, root / status.NAME, root / logs.NAME) as reporter:
             yield reporter, lock
@@ -77,9 +77,10 @@ def working(
         prepared = None if prepare is None else prepare(place)
         if prepared is not None:
             reporter.planned(prepared.plan)
+        room = None if place.executor.in_this_process else reporter.vector_memory
         with (
             MemoryPeak(place.local_pids) as peak,
-            using(executor=place.executor, vector_memory=None if place.executor.in_this_process else reporter.held),
+            using(executor=place.executor, vector_memory=room),
             performance(place, reporter.options.performance_report),
         ):
             reporter.peaks.append(peak)

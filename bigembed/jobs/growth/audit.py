@@ -143,7 +143,7 @@ def audit(
     with session(job.output_path, options, job.method.name) as command:
         work = growth.root / "audit"
         work.mkdir(exist_ok=True)
-        with command.held(work) as (reporter, _):
+        with command.hold_folder(work) as (reporter, _):
             there, version = snapshot(job.input_path), growth.current
             assert version is not None
             unchanged(job, version.ledger, there, False, reporter)

@@ -364,7 +364,7 @@ def growing(job: JobSpec, options: RunOptions | None) -> Iterator[tuple[Growth, 
         require_growing(job)
         snapshot(job.input_path)  # so that nothing is made beside an input that cannot be read
         growth = prepared(job)
-        with command.held(growth.root) as (reporter, lock):
+        with command.hold_folder(growth.root) as (reporter, lock):
             yield growth, reporter, lock
 
 

@@ -175,7 +175,7 @@ class Peaks:
         return (machine - self._coordinator_alone - self.resources.others) // worker
 
     @property
-    def held(self) -> int:
+    def vector_memory(self) -> int:
         """Vectors of solves that the coordinating process holds at the most while the workers idle."""
         return max((cost.held for cost in self.costs if self.solve_memory(cost)), default=0)
 

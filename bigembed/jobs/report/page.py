@@ -200,9 +200,8 @@ def tiles(summary: RunSummary) -> list[tuple[str, str, str]]:
     if width is not None:
         found.append(("Coordinates", shown(int(width)), summary.title))
     if summary.seconds is not None:
-        place = summary.record.get("plan", {}).get("place", {})
-        workers = place.get("workers", 1)
-        where = "in one process" if place.get("kind") == "process" else f"on {workers} workers"
+        workers = summary.record.get("plan", {}).get("place", {}).get("workers", 1)
+        where = "in one process" if summary.in_one_process else f"on {workers} workers"
         planned = summary.record.get("predicted_seconds")
         note = where if planned is None else f"{duration(planned)} planned, {where}"
         found.append(("Time", duration(summary.seconds), note))

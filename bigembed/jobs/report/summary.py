@@ -22,6 +22,7 @@ from bigembed.estimator import AROUND
 from bigembed.estimator.certificate import certificate, judged_certificate
 from bigembed.jobs.inputs import older_source
 from bigembed.jobs.parameters import documented
+from bigembed.jobs.places.cluster import KINDS
 from bigembed.jobs.planning.resources import Peaks, Resources
 from bigembed.jobs.record import ELSEWHERE, made_here, read_record
 from bigembed.jobs.report.figures import Entry, Figure, Line, coordinate_lines, entries_of, map_figures, plain, shown
@@ -377,11 +378,17 @@ class RunSummary:
         found = self.record.get("seconds")
         return None if found is None else float(found)
 
+    @property
+    def in_one_process(self) -> bool:
+        """Whether all tasks ran in the process of the job."""
+        kind = KINDS.get(self.record.get("plan", {}).get("place", {}).get("kind", ""))
+        return kind is not None and kind.inside
+
     def memory(self) -> list[tuple[str, int, int]]:
         """Planned and measured peaks in bytes: all processes, a worker, the coordinator."""
         predicted, measured = self.record.get("predicted", {}), self.record.get("measured", {})
         names = {"total": "All processes", "worker": "A worker", "coordinator": "The coordinator"}
-        if self.record.get("plan", {}).get("place", {}).get("kind") == "process":
+        if self.in_one_process:
             names = {"total": "The process"}
         return [
             (text, int(predicted[key]), int(measured[key]))

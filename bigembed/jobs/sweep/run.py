@@ -86,7 +86,7 @@ def sweep(job: JobSpec, options: RunOptions | None = None) -> dict[str, Any]:
             prepared = prepare_sweep(job, None, rows)
             prepared.plan.refuse()
         manifests.prepare(root, KIND)
-        with command.held(root) as (reporter, _):
+        with command.hold_folder(root) as (reporter, _):
             kind = choose(job.cluster, rows.shape, rows.nbytes)
             make = partial(prepare_sweep, job, rows=rows)
             with working(job.cluster, kind, reporter, lambda place: prepared or make(place)) as (place, ours):

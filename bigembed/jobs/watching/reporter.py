@@ -244,9 +244,9 @@ class Reporter:
         return {name: max(peaks[name] for peaks in found) for name in (PROCESSES if found else ())}
 
     @property
-    def held(self) -> int:
+    def vector_memory(self) -> int:
         """Return bytes of vectors that are planned to be in this process while its workers idle."""
-        return 0 if self.plan is None else self.plan.peaks.held
+        return 0 if self.plan is None else self.plan.peaks.vector_memory
 
     def planned(self, plan: Plan) -> None:
         """What is to come; :class:`PlanError` if it does not fit."""

@@ -100,14 +100,14 @@ class TestPlan:
             return Peaks(Resources(kind, workers, limit, 100 * MIB, 50 * MIB, 5 * MIB), [cost])
 
         need = 800 * MIB + peaks().threads * 200 * MIB
-        assert (peaks().solve_memory(cost), peaks().held) == (need, 800 * MIB)
+        assert (peaks().solve_memory(cost), peaks().vector_memory) == (need, 800 * MIB)
         assert peaks().coordinator == int((60 * MIB + need) * (1 + MARGIN))
         assert peaks().total == 2 * 100 * MIB + peaks().coordinator + 5 * MIB  # (more than through files)
         assert "while the workers idle" in peaks().vectors
         inside = peaks().cost_of(cost)
         assert (inside.read, inside.exchanged, inside.scratch) == (100, 40, 40)  # (two checkpoints, for a moment)
         files = peaks(limit=100 * MIB + int(need * (1 + MARGIN)) // 2 - MIB)
-        assert (files.solve_memory(cost), files.held, files.cost_of(cost)) == (0, 0, cost)
+        assert (files.solve_memory(cost), files.vector_memory, files.cost_of(cost)) == (0, 0, cost)
         assert files.total == 2 * files.worker + files.coordinator + 5 * MIB
         assert "in files, since the workers together may not hold them" in files.vectors
         assert "several machines" in peaks("remote").vectors
