@@ -21,6 +21,7 @@ from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.neighbors.search.recall import Truth, recall_at
 from bigembed.runtime.blocks import Array, by_owner, map_blocks
+from bigembed.runtime.runtime import once
 from bigembed.store.exchange import Exchange
 
 ROWS_BYTES = 128 << 20
@@ -282,7 +283,11 @@ def _found_for(b: int, lists: Lists, found: list[tuple[int, int]]) -> Iterator[l
 
 
 def recall_now(truth: Truth, lists: Lists) -> float:
-    """Recall of the first of the lists, for rows whose true neighbors are known."""
+    """Recall of the first of the lists, for rows whose true neighbors are known; measured before a round drops them."""
+    return float(once(partial(_recall, truth, lists)))
+
+
+def _recall(truth: Truth, lists: Lists) -> float:
     k, shares = truth.neighbors.shape[1], np.zeros(len(truth.ids))
     for block, at, rows in by_owner(lists.ordered.starts, truth.ids):
         shares[at] = recall_at(lists.get(block, "ids")[0][rows, :k], truth.neighbors[at])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -16,7 +18,7 @@ import bigembed as be
 from bigembed.distance.metrics import RowMetric
 from bigembed.distance.names import MAPPED, PAIRS, SETS, named
 from bigembed.distance.pairwise import all_squared
-from bigembed.errors import InputError, PlanError, RecallWarning
+from bigembed.errors import DamageWarning, InputError, PlanError, RecallWarning
 from bigembed.jobs.planning.notes import search_notes
 from bigembed.maps.graph_rows import OrderedRows
 from bigembed.neighbors import descent_rounds, nn_descent
@@ -33,7 +35,7 @@ from bigembed.rows.row_maps import mapped_rows
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Stage
 from bigembed.store.arrays import read_array
-from tests.executors import executor
+from tests.executors import Killed, executor
 
 from . import distance_functions
 
@@ -73,6 +75,35 @@ def same_lists(one: be.NeighborGraph, other: be.NeighborGraph) -> bool:
 
 
 build = partial(be.build_neighbor_graph, HIGH, 8, recall=0.97)
+
+
+def test_it_goes_on_from_whichever_map_it_was_stopped_in(few_cells: None, tmp_path: Path) -> None:
+    """Rounds drop what the coordinating process has read: what it knows of that is kept, too."""
+    done: list[str] = []
+
+    def run(calls: Any, label: str, last: int = 0) -> list[Any]:
+        done.append(label)
+        if len(done) == last:
+            [call() for call in calls[: len(calls) // 2]]
+            raise Killed
+        return [call() for call in calls]
+
+    asked: dict[str, Any] = {"n_neighbors": 8, "recall": 0.97, "algorithm": "nn-descent"}
+    with executor(run):
+        whole = be.build_neighbor_graph(HIGH, **asked, workdir=tmp_path / "whole")
+    made = [*done]
+    assert whole.run.results("search")["rounds"] > 1
+    for last in range(made.index("merge_block"), len(made) + 1):
+        done.clear()
+        with executor(partial(run, last=last)), pytest.raises(Killed):
+            be.build_neighbor_graph(HIGH, **asked, workdir=tmp_path / f"{last}")
+        with executor(run), warnings.catch_warnings():
+            warnings.simplefilter("error", DamageWarning)
+            again = be.build_neighbor_graph(HIGH, **asked, workdir=tmp_path / f"{last}")
+        assert same_lists(again, whole)
+        for label in ("search_block", "join_block", "merge_block", "walk_length"):
+            assert done.count(label) == made.count(label) + (label == made[last - 1])  # (the one that was stopped)
+        shutil.rmtree(tmp_path / f"{last}")
 
 
 def test_the_target_is_met_where_cells_cannot(few_cells: None) -> None:
