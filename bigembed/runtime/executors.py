@@ -59,20 +59,22 @@ class LocalPool:
 
     A thread of the pool that hands over calls takes those of them that no other has begun; any other thread waits. So
     nobody waits for what is not at work, whatever calls hand over in turn. Threads start when they are needed, and end
-    when the pool is closed; a pool of one is the thread that calls.
+    when the pool is closed; a pool of one is the thread that calls. It may have threads for the stripes of its tasks
+    only: what tasks hold is then in memory once.
     """
 
     in_this_process = True
 
-    def __init__(self, count: int = 1) -> None:
+    def __init__(self, count: int = 1, for_stripes: int = 0) -> None:
         self.count = count
+        self._for_stripes = LocalPool(for_stripes) if for_stripes > 1 else None
         self._threads = ThreadPoolExecutor(count, "bigembed-pool")
         self._here = local()
 
     @property
-    def pool(self) -> Self:
-        """Itself."""
-        return self
+    def pool(self) -> LocalPool:
+        """The threads that take stripes: itself, unless it has others for them."""
+        return self._for_stripes or self
 
     def __enter__(self) -> Self:
         return self
@@ -83,6 +85,8 @@ class LocalPool:
     def close(self) -> None:
         """End the threads."""
         self._threads.shutdown()
+        if self._for_stripes is not None:
+            self._for_stripes.close()
 
     def free_memory(self) -> None:
         """Do nothing: no other process has tasks."""

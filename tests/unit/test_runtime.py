@@ -261,6 +261,16 @@ class TestStripes:
         assert [place for place, _ in found] == [0, 1, 2, 3]
         assert len({thread for _, thread in found}) == 2
 
+    def test_tasks_come_one_by_one_where_the_threads_are_for_their_stripes(self) -> None:
+        meeting, here = Barrier(2, timeout=20), get_ident()
+
+        def task(place: int) -> tuple[int, bool]:
+            run_on_idle_threads([meeting.wait, meeting.wait])  # (needs two threads)
+            return place, get_ident() == here
+
+        with LocalPool(for_stripes=2) as pool, using(executor=pool):
+            assert pool.run([partial(task, place) for place in range(3)], "") == [(0, True), (1, True), (2, True)]
+
     def test_whoever_waits_for_a_task_helps_with_its_stripes_whichever_thread_has_it(self) -> None:
         meeting, begun = Barrier(2, timeout=20), Barrier(2, timeout=20)
 

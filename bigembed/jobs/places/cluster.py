@@ -121,7 +121,8 @@ def cluster(table: cluster_table.ClusterTable, kind: str) -> Iterator[Place]:
     """The place of this kind, closed at the end. The observer of the runtime hears of workers that are frozen."""
     start = KINDS[kind].start
     if start is None:
-        yield Place(kind, LocalPool(), 1, embedded.machine_memory())
+        with LocalPool(for_stripes=len(os.sched_getaffinity(0))) as pool:
+            yield Place(kind, pool, 1, embedded.machine_memory())
         return
     with ExitStack() as stack:
         yield start(table, stack)
