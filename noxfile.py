@@ -18,11 +18,12 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style, types and the floors of the package."""
+    """Check style, types, the floors of the package, and spelling."""
     session.install(*TESTED, "-e", ".[dev]")
     session.run("ruff", "check", ".")
     session.run("mypy")
     session.run("lint-imports")
+    session.run("codespell", "README.md", "docs", "bigembed")
 
 
 @nox.session

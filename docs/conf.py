@@ -1,7 +1,10 @@
 """How the pages are built: ``sphinx-build -W -n --keep-going docs build/docs``. Nothing is read from the network."""
 
+import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE / "_ext")]
@@ -15,8 +18,11 @@ author = "The bigembed authors"
 copyright = "The bigembed authors"
 version = release = bigembed.__version__
 
+NOTEBOOKS = find_spec("myst_nb") is not None
+"""Whether notebooks are run; without myst-nb their pages show the code alone."""
+os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])  # (for their commands)
 extensions = [
-    "myst_parser",
+    "myst_nb" if NOTEBOOKS else "myst_parser",
     "sphinx.ext.autodoc",
     "numpydoc",
     "docstrings",
@@ -37,6 +43,12 @@ myst_substitutions = {"run_format": str(manifest.FORMAT), "model_format": str(mo
 myst_heading_anchors = 3
 suppress_warnings: list[str] = []
 
+nb_execution_mode = "auto"
+nb_execution_in_temp = True
+nb_execution_raise_on_error = True
+nb_execution_timeout = 600
+nb_execution_excludepatterns = [] if "BIGEMBED_DATA" in os.environ else ["cells.md"]  # (whose data are a file of yours)
+
 autodoc_typehints = "none"  # the docstrings say it, with shapes, units and ranges
 autodoc_member_order = "bysource"
 add_module_names = False
@@ -52,3 +64,11 @@ html_show_sourcelink = False
 html_theme_options = {"footer_icons": []}
 pygments_style = "default"
 pygments_dark_style = "monokai"
+
+
+def setup(app: Any) -> None:
+    """Show cells as code where nothing runs them."""
+    if not NOTEBOOKS:
+        from sphinx.directives.code import CodeBlock
+
+        app.add_directive("code-cell", CodeBlock)

@@ -16,6 +16,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 FENCE = re.compile(r"^(?P<fence>`{3,})(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=fence)$", re.MULTILINE | re.DOTALL)
+SHELL = re.compile(r"^!(.*)$", re.MULTILINE)
+CALL = r"__import__('subprocess').run(['bash', '-c', r'''\1'''], check=True)"
+"""A line of a notebook that is for the shell, and the same in Python."""
 OPTION = re.compile(r"^:(?P<name>[\w-]+): *(?P<value>.*)\n", re.MULTILINE)
 RUN = ("sh", "python")
 SECONDS = 240
@@ -60,7 +63,8 @@ def blocks(page: Path) -> Iterator[Block]:
     text = page.read_text(encoding="utf-8")
     for found in FENCE.finditer(text):
         info, body = found["info"].strip(), found["body"]
-        directive = re.fullmatch(r"\{code-block\} *(\w*)", info)
+        cell = info == "{code-cell}"
+        directive = re.fullmatch(r"\{code-(?:block|cell)\} *(\w*)", info)
         if info.startswith("{") and not directive:
             continue
         options = {}
@@ -69,7 +73,8 @@ def blocks(page: Path) -> Iterator[Block]:
             body = body[option.end() :]
         line = text.count("\n", 0, found.start()) + 1
         classes = tuple(options.get("class", "").split())
-        language = directive[1] if directive else info
+        language = "python" if cell else directive[1] if directive else info
+        body = SHELL.sub(CALL, body) if cell else body
         yield Block(language, body.lstrip("\n"), line, classes, options.get("caption", ""), options)
 
 
@@ -90,6 +95,7 @@ class Folder:
             "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(package),
             "COLUMNS": "160",
+            "MPLBACKEND": "agg",
             **(environment or {}),
         }
         self.printed = ""

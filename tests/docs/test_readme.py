@@ -1,4 +1,5 @@
-"""The first page: short, its code prints what it shows, its figures are those of the benchmarks, its links lead on."""
+"""The first page: short, its code prints what it shows, its figures are those of the benchmarks, its links lead on; and
+the words of all pages."""
 
 from __future__ import annotations
 
@@ -16,6 +17,12 @@ PAGE = ROOT / "README.md"
 RESULTS = ROOT / "benchmarks" / "results"
 SET_UP = "python3 -m venv"
 WORDS = 700
+RIDDLES = re.compile(
+    r"\b(witness\w*|crews?|settled|adopt\w*|riddles?|in flight|is told|are told|of one mind)\b", re.IGNORECASE
+)
+"""Words of our own that say nothing to a stranger, or mean another thing to everybody else."""
+OURS = {"architecture.md", "adding_a_method.md", "reliability.md"}
+"""Pages for those who change the program."""
 SOURCES = {
     "neighbor graph": [("neighbors-n4000000-k15", "ours"), ("neighbors-n4000000-k15", "peer")],
     "PCA": [("linear-n4000000-d256", "ours"), ("linear-n4000000-d256", "randomized")],
@@ -74,3 +81,12 @@ def test_the_figures_are_those_of_the_benchmarks() -> None:
             seconds, gib = re.search(r"([\d.]+) s, ([\d.]+) GiB", cell).groups()  # type: ignore[union-attr]
             assert float(seconds) == pytest.approx(found["seconds"], rel=0.02), cell
             assert float(gib) == pytest.approx(found.get("peak_gib", found.get("measured_gib")), abs=0.006), cell
+
+
+def test_the_pages_are_free_of_words_of_our_own() -> None:
+    pages = [PAGE, *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path.name not in OURS)]
+    assert len(pages) > 40
+    found = {
+        path.name: RIDDLES.findall(re.sub(r"```.*?```|`[^`]+`", "", path.read_text(), flags=re.S)) for path in pages
+    }
+    assert {name: words for name, words in found.items() if words} == {}
