@@ -57,21 +57,6 @@ def gather(
     return count
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
-def residuals(reduced: Array, norms: Array) -> float:
-    """Fill the last column of ``reduced`` with √(norm − ‖the columns before‖²); returns the largest of them."""
-    largest = 0.0
-    last = reduced.shape[1] - 1
-    for m in range(reduced.shape[0]):
-        total = norms.dtype.type(0)
-        for f in range(last):
-            total += reduced[m, f] * reduced[m, f]
-        outside = np.sqrt(max(0.0, float(norms[m]) - float(total)))
-        reduced[m, last] = outside
-        largest = max(largest, outside)
-    return largest
-
-
 @njit(cache=True, nogil=True)
 def _reachable(products: Array, norms: Array, n: int, lows: Array, best: Array) -> Any:
     """An upper bound of the len(best)-th smallest of products + norms (n entries), n ≥ len(best).
@@ -114,9 +99,6 @@ def update(
     norms: Array,
     radius: float,
     rounding: float,
-    root: float,
-    outside: Array,
-    farthest: float,
     lows: Array,
     best: Array,
     ids: Array,
@@ -125,9 +107,7 @@ def update(
     """Take candidates into the lists of the rows ``kept``; products[m, j] = −2 x̃_m·ỹ_j.
 
     What exceeds the last distance of a list by more than the rounding bound is rejected; the rest is
-    computed exactly. ``lows`` and ``best`` (k + 1 entries) are scratch. With a basis the products are
-    those of reduced rows, lower bounds: ``root`` > 0 is the basis's, ``outside`` (m,) the rows' parts
-    outside it, ``farthest`` the largest of the candidates'.
+    computed exactly. ``lows`` and ``best`` (k + 1 entries) are scratch.
     """
     n = candidate_ids.shape[0]
     last = squared.shape[1] - 1
@@ -137,9 +117,9 @@ def update(
         distances, numbers = squared[i], ids[i]
         own = np.float64(norms[m])
         reach = np.sqrt(own) + radius
-        slack = rounding * reach * reach + root * reach * max(np.float64(outside[m]), farthest)
+        slack = rounding * reach * reach
         bound = np.float64(distances[last]) + slack - own
-        if bound == np.inf and n > last + 1 and root == 0:  # a lower bound says nothing about what is reachable
+        if bound == np.inf and n > last + 1:
             bound = np.float64(_reachable(products[m], candidate_norms, n, lows, best)) + 2 * slack
         limit = one(bound)
         for j in range(n):

@@ -13,89 +13,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import linalg
 
 from bigembed.distance.pairwise import rounding
-from bigembed.runtime.blocks import Array, owner_of
+from bigembed.runtime.blocks import Array
 
 if TYPE_CHECKING:
     from bigembed.neighbors.search.probes import Probing
 
 
-# ----------------------------------------------------------------------------------------------------- local basis
-# Local bases: a few directions in which near rows differ most, so that rejecting a pair costs less than d products.
-#
-# For orthonormal Q (d, p), with r_x = ‖x − QQᵀx‖ the part of x outside its span,
-#
-#     ‖x − y‖² ≥ ‖Qᵀx − Qᵀy‖² + (r_x − r_y)²        (Cauchy–Schwarz on the parts outside)
-#
-# and the right side is a squared distance again, of the p + 1 numbers (Qᵀx, r_x). Rows that lie near a surface of few
-# dimensions lose next to nothing by it. The bound only rejects pairs; rounding is allowed for, so the neighbor lists
-# are the same as without them.
-
-_SAMPLE = 256
-"""Rows that a basis is found from."""
-_OUTSIDE = 0.05
-"""Share of the mean squared distance to the cell's center that may lie outside its span."""
-_STEP = 8
-"""p + 1 is a multiple of this, which suits the matrix product."""
-
-LEAST = 4 * _STEP
-"""Columns, and sampled rows, below which there is no basis."""
-
-
-@dataclass(frozen=True)
-class LocalBasis:
-    """A basis Q with a column of zeros behind it, where the part outside is put."""
-
-    directions: Array
-    """(d, p + 1) in the dtype of the rows."""
-    rounding: float
-    """What :func:`~bigembed.neighbors.exact.rounding` gives for reduced rows."""
-    root: float
-    """2√κ, where |computed r_x² − r_x²| ≤ κ‖x‖²."""
-
-
-def basis_block(rows: Array, centers: Array, offsets: Array) -> LocalBasis | None:
-    """The basis of a few near cells, or None where it would not pay.
-
-    ``rows`` (n, d) of cells with ``centers`` (c, d) and ``offsets`` (c+1,) in the rows. What the basis leaves out is
-    at most a twentieth of the mean squared distance to the center of the cell.
-    """
-    n, d = rows.shape
-    chosen = np.arange(0, n, max(1, -(-n // _SAMPLE)))
-    if d < LEAST or len(chosen) < LEAST:
-        return None
-    sample = rows[chosen].astype(np.float64)
-    if not np.isfinite(sample).all():
-        return None
-    home = owner_of(offsets - offsets[0], chosen)
-    inside = float(((sample - centers[home]) ** 2).sum(axis=1).mean())
-    sample -= sample.mean(axis=0)
-    across = len(sample) < d
-    energy, vectors = linalg.eigh(sample @ sample.T if across else sample.T @ sample)
-    energy, vectors = np.maximum(energy[::-1], 0) / len(sample), vectors[:, ::-1]
-    outside = energy.sum() - np.cumsum(energy)
-    p = int(np.argmax(outside <= _OUTSIDE * inside)) + 1
-    p = _STEP * -(-(p + 1) // _STEP) - 1
-    if outside[-1] > _OUTSIDE * inside or 2 * p >= min(d, len(sample)):
-        return None
-    spanning = sample.T @ vectors[:, :p] if across else vectors[:, :p]
-    directions = np.zeros((d, p + 1), rows.dtype)
-    directions[:, :p] = linalg.qr(spanning, mode="economic")[0]
-    # x̂ = fl(Qᵀx) is within ε‖x‖ of the exact one, for Q rounded from an orthonormal basis
-    epsilon = rounding(d, rows.dtype) * np.sqrt(p)
-    return LocalBasis(directions, rounding(d, rows.dtype) + 4 * epsilon, 2 * np.sqrt(6 * epsilon))
-
-
-# ----------------------------------------------------------------------------------------------------------- local
-
 _CHUNK_ROWS = 1024
 _CHUNK_CANDIDATES = 512
-_BASIS_CELLS = 8
-"""Cells that share a basis."""
-_FRAME_PAIRS = 2_000_000
-"""Pairs from which finding a basis takes less time than it saves."""
 
 
 @dataclass(frozen=True)
@@ -113,16 +40,6 @@ class Cells:
     centers: Array
     """(c, d)."""
 
-    def basis(self, first: int, probing: Probing) -> LocalBasis | None:
-        """The basis of the cells from ``first``, which are near each other; None where few rows probe them."""
-        if self.rows.shape[1] < LEAST:
-            return None
-        part = self.offsets[first : first + _BASIS_CELLS + 1]
-        asking = sum(len(probing.of(number)) for number in self.numbers[first : first + _BASIS_CELLS].tolist())
-        if asking * (part[-1] - part[0]) < _FRAME_PAIRS * (len(part) - 1):
-            return None
-        return basis_block(self.rows[part[0] : part[-1]], self.centers[first : first + _BASIS_CELLS], part)
-
 
 def search_cells(ids: Array, squared: Array, rows: Array, row_ids: Array, probing: Probing, piece: Cells) -> int:
     """Take the rows of ``piece`` into the lists of the ``rows`` (n, d) that probe them, in place.
@@ -135,7 +52,6 @@ def search_cells(ids: Array, squared: Array, rows: Array, row_ids: Array, probin
     work = _Work(ids, squared, rows, row_ids)
     pairs = 0
     for c, number in enumerate(piece.numbers.tolist()):
-        work.basis = piece.basis(c, probing) if c % _BASIS_CELLS == 0 else work.basis
         asking = probing.of(number)
         if len(asking):
             cell = slice(int(piece.offsets[c]), int(piece.offsets[c + 1]))
@@ -154,8 +70,6 @@ def search_own(ids: Array, squared: Array, rows: Array, row_ids: Array, probing:
     spans = list(zip(own.numbers.tolist(), own.offsets[:-1].tolist(), own.offsets[1:].tolist()))
     for inside in (True, False):
         for c, (number, start, stop) in enumerate(spans):
-            if not inside and c % _BASIS_CELLS == 0:  # lists are full now, which lower bounds need
-                work.basis = own.basis(c, probing)
             asking = probing.of(number)
             low, high = np.searchsorted(asking, [start, stop])
             chosen = asking[low:high] if inside else np.concatenate([asking[:low], asking[high:]])
@@ -193,8 +107,6 @@ class _Work:
         self.row_ids = row_ids
         d, dtype = rows.shape[1], rows.dtype
         self.rounding = rounding(d, dtype)
-        self.basis: LocalBasis | None = None
-        self.nothing = np.zeros(_CHUNK_ROWS, dtype)
         self.shifted = np.empty((_CHUNK_ROWS, d), dtype)
         self.norms = np.empty(_CHUNK_ROWS, dtype)
         self.kept = np.empty(_CHUNK_ROWS, np.int32)
@@ -214,8 +126,7 @@ class _Work:
 
     def _compare(self, asking: Array, center: Array, candidates: Array, candidate_ids: Array) -> int:
         ids, squared = self.lists
-        basis = self.basis
-        near, near_norms, farthest = self._shift(candidates, center)
+        near, near_norms = self._shift(candidates, center)
         radius = float(np.sqrt(np.float64(near_norms[: len(candidates)].max())))
         pairs = 0
         for start in range(0, len(asking), _CHUNK_ROWS):
@@ -232,14 +143,9 @@ class _Work:
             )
             if count == 0:
                 continue
-            shifted, outside = self.shifted[:count], self.nothing
             products = self.products[: count * len(near)].reshape(count, len(near))
             with np.errstate(over="ignore", invalid="ignore"):
-                if basis is not None:
-                    shifted = shifted @ basis.directions
-                    self.kernels.residuals(shifted, self.norms)
-                    outside = np.ascontiguousarray(shifted[:, -1])
-                np.matmul(shifted, near.T, out=products)
+                np.matmul(self.shifted[:count], near.T, out=products)
             self.kernels.update(
                 products,
                 near_norms,
@@ -250,10 +156,7 @@ class _Work:
                 self.kept,
                 self.norms,
                 radius,
-                basis.rounding if basis else self.rounding,
-                basis.root if basis else 0.0,
-                outside,
-                farthest,
+                self.rounding,
                 self.lows,
                 self.best,
                 ids,
@@ -262,19 +165,15 @@ class _Work:
             pairs += count * len(candidates)
         return pairs
 
-    def _shift(self, candidates: Array, center: Array) -> tuple[Array, Array, float]:
-        """−2 ỹ for ỹ = candidates − center (reduced, where there is a basis), ‖ỹ‖², and the largest part outside the
-        basis; padded with zero rows of infinite norm."""
-        n, width, farthest = len(candidates), self.kernels.WIDTH, 0.0
+    def _shift(self, candidates: Array, center: Array) -> tuple[Array, Array]:
+        """−2 ỹ for ỹ = candidates − center, and ‖ỹ‖²; padded with zero rows of infinite norm."""
+        n, width = len(candidates), self.kernels.WIDTH
         padded = -(-n // width) * width
         near, norms = self.near[:padded], self.near_norms[:padded]
         with np.errstate(over="ignore", invalid="ignore"):
             np.subtract(candidates, center, out=near[:n])
             np.einsum("ij,ij->i", near[:n], near[:n], out=norms[:n])
             near[n:] = 0
-            if self.basis is not None:
-                near = near @ self.basis.directions
-                farthest = self.kernels.residuals(near[:n], norms)
             near *= -2
         norms[n:] = np.inf
-        return near, norms, farthest
+        return near, norms
