@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class Around:
+class RunParameters:
     """Parameters of every method that say where a fit keeps its stages and what it reports, and change no result."""
 
     workdir: str | os.PathLike[str] | None = None
@@ -16,4 +16,4 @@ class Around:
     callbacks: Any = None
 
 
-AROUND = tuple(field.name for field in fields(Around))
+RUN_PARAMETERS = tuple(field.name for field in fields(RunParameters))

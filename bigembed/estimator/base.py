@@ -18,7 +18,7 @@ import numpy as np
 
 from bigembed import errors
 from bigembed.errors import InputError, InputTypeError
-from bigembed.estimator import AROUND, Around
+from bigembed.estimator import RUN_PARAMETERS, RunParameters
 from bigembed.estimator.certificate import judged_certificate, versions
 from bigembed.estimator.extension import Extension, kind_of, leaves_out
 from bigembed.estimator.reporting import warn_of
@@ -39,10 +39,10 @@ class DeclaredOrder:
 
     def __get__(self, instance: Any, owner: type[Any]) -> inspect.Signature:
         _, *declared = inspect.signature(owner.__init__).parameters.values()
-        return inspect.Signature(sorted(declared, key=lambda one: (one.kind, one.name in AROUND)))
+        return inspect.Signature(sorted(declared, key=lambda one: (one.kind, one.name in RUN_PARAMETERS)))
 
 
-class Estimator(Around, Framed, Routed, ABC):
+class Estimator(RunParameters, Framed, Routed, ABC):
     """Base of all methods: scikit-learn's protocol, out of core.
 
     A method gives :meth:`stages` and the four hooks below; ``fit``, ``transform``, ``save``, jobs and
@@ -229,7 +229,7 @@ class Estimator(Around, Framed, Routed, ABC):
 
     def _own_params(self) -> dict[str, Any]:
         """Parameters by name, without those that every method has."""
-        return {name: value for name, value in self.get_params().items() if name not in AROUND}
+        return {name: value for name, value in self.get_params().items() if name not in RUN_PARAMETERS}
 
     def set_params(self, **parameters: Any) -> Self:
         """Set parameters by name; unknown ones are an error that lists the known.

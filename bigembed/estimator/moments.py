@@ -33,11 +33,11 @@ from bigembed.store.vector_space import tree_fold
 # The stage that takes the mean and the scatter of all rows: one pass, in which the rows are checked.
 
 
-def moments_stage(source: RowSource, diagonal: bool = False, before: dict[str, Any] | None = None) -> Stage:
+def moments_stage(source: RowSource, diagonal: bool = False, earlier: dict[str, Any] | None = None) -> Stage:
     """``moments/mean`` (d,) and ``moments/scatter`` (d, d), or its diagonal (d,). Results: n, d, dtype, weight, count.
 
-    ``weight`` is W = Σ w_i (n without weights), ``count`` the number of rows of positive weight. ``before``: moments of
-    other rows, to which these are added.
+    ``weight`` is W = Σ w_i (n without weights), ``count`` the number of rows of positive weight. ``earlier``: moments
+    of other rows, to which these are added.
     """
     n, d = checked_shape(source)
     size = 8 * d * (1 if diagonal else d)
@@ -45,20 +45,20 @@ def moments_stage(source: RowSource, diagonal: bool = False, before: dict[str, A
     writes = [ArraySpec("mean", d), ArraySpec("scatter", d, None if diagonal else d)]
     cost = summing_cost(source, size) + Cost.of(writes=writes, flops=2 * n * size / 8)
     parameters = {"source": source.fingerprint(), "diagonal": diagonal}
-    if before is not None:
-        parameters["before"] = before["digest"]
+    if earlier is not None:
+        parameters["before"] = earlier["digest"]
     return Stage(
         "moments",
         (),
         parameters,
-        partial(run_moments, source=source, diagonal=diagonal, before=before, d=d, n=n, size=size),
+        partial(run_moments, source=source, diagonal=diagonal, earlier=earlier, d=d, n=n, size=size),
         cost,
         resumes=True,
     )
 
 
 def run_moments(
-    context: Context, source: RowSource, diagonal: bool, before: dict[str, Any] | None, d: int, n: int, size: int
+    context: Context, source: RowSource, diagonal: bool, earlier: dict[str, Any] | None, d: int, n: int, size: int
 ) -> dict[str, Any]:
     found = reduce_rows(
         source,
@@ -72,9 +72,9 @@ def run_moments(
         diagonal=diagonal,
     )
     known = 0
-    if before is not None:
-        known = before["n"]
-        found = merge_moments({name: np.array(before[name]) for name in found}, found)
+    if earlier is not None:
+        known = earlier["n"]
+        found = merge_moments({name: np.array(earlier[name]) for name in found}, found)
     if not found["count"]:
         raise InputError("weights must contain at least one that is not zero: all are zero")
     if not np.isfinite(found["scatter"]).all():

@@ -14,7 +14,7 @@ import numpy as np
 
 from bigembed import errors
 from bigembed.errors import InputError, InputTypeError
-from bigembed.estimator import AROUND
+from bigembed.estimator import RUN_PARAMETERS
 from bigembed.estimator.base import Estimator
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.preprocessing import takes_missing
@@ -99,7 +99,7 @@ class Step(RowwiseEstimator):
         """Count the columns of what the step makes of these rows."""
         return source.width
 
-    def said(self) -> str:
+    def describe(self) -> str:
         """Say in words what it did with the rows fitted."""
         return f"{self.n_features_in_:,} columns"
 
@@ -351,7 +351,7 @@ class Pipeline:
         dict
             The parameters, by name.
         """
-        own = {name: getattr(self, name) for name in ("steps", *AROUND)}
+        own = {name: getattr(self, name) for name in ("steps", *RUN_PARAMETERS)}
         if deep:
             for name, step in named(self.steps).items():
                 own |= {name: step, **{f"{name}__{key}": value for key, value in step.get_params().items()}}
@@ -375,7 +375,7 @@ class Pipeline:
             step, inside, key = name.partition("__")
             if inside and step in known:
                 known[step].set_params(**{key: value})
-            elif name in ("steps", *AROUND):
+            elif name in ("steps", *RUN_PARAMETERS):
                 setattr(self, name, value)
             else:
                 valid = sorted(self.get_params())

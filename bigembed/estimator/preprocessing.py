@@ -30,11 +30,11 @@ from bigembed.stages.runs import PartOfRun, Run
 from bigembed.stages.stage import Context, Stage, run_stages
 from bigembed.store.files import digest_of
 
-# --------------------------------------------------------------------------------------------------------- through
+# ----------------------------------------------------------------------------------------------------- mapped rows
 # Rows as a fitted step makes them, when they are read; new rows through all steps before a method.
 
 
-def through(step: Any, source: RowSource) -> RowSource:
+def mapped_rows(step: Any, source: RowSource) -> RowSource:
     """The rows of a source as a fitted step maps them, when they are read."""
     extension, run = extension_of(step), run_of(step)
     if source.sparse and not extension.sparse:
@@ -63,10 +63,10 @@ def refuse_sparse(method: str) -> NoReturn:
     )
 
 
-def new_rows_through(estimator: Any, source: RowSource) -> RowSource:
+def mapped_new_rows(estimator: Any, source: RowSource) -> RowSource:
     """New rows as the fitted steps of an estimator map them: each in its place, with NaN where values are missing."""
     for step in getattr(estimator, "steps_", ()):
-        source = through(step, source)
+        source = mapped_rows(step, source)
     return source
 
 
@@ -194,7 +194,7 @@ def prepared(
 
 def described_steps(steps: Sequence[Any]) -> dict[str, str]:
     """What each step did with the rows fitted, in words, by its number and name."""
-    return {f"{number} {type(step).registered}": step.said() for number, step in enumerate(steps, 1)}
+    return {f"{number} {type(step).registered}": step.describe() for number, step in enumerate(steps, 1)}
 
 
 def _within(stage: Stage, prefix: str) -> Stage:
@@ -222,7 +222,7 @@ def _fitted(step: Any, run: Run, source: RowSource, quiet: bool) -> Any:
 def _after(step: Any, source: RowSource) -> RowSource:
     """The rows fitted as a fitted step leaves them."""
     kept: RowSource | None = step.left_of(source) if getattr(step, "drops", False) else None
-    return through(step, source) if kept is None else kept
+    return mapped_rows(step, source) if kept is None else kept
 
 
 def _planned(step: Any, source: RowSource) -> RowSource:

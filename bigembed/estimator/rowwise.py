@@ -103,7 +103,7 @@ class RowwiseEstimator(Estimator):
         """Count the columns that it makes as a step before another method, if that is known before."""
         return getattr(self, "n_components", None)
 
-    def said(self) -> str:
+    def describe(self) -> str:
         """Say in words what it did with the rows fitted."""
         return f"{self.n_components_:,} columns made of {self.n_features_in_:,}"  # type: ignore[attr-defined]
 
@@ -164,9 +164,9 @@ MOST_COLUMNS = 4096
 
 
 def add_rows(
-    estimator: Any, X: Any, stages: Callable[[RowSource, Any], Sequence[Stage]], held: Any, **aligned: Any
+    estimator: Any, X: Any, stages: Callable[[RowSource, Any], Sequence[Stage]], earlier: Any, **aligned: Any
 ) -> None:
-    """Fit a batch of rows on top of what is ``held``: run the stages that ``stages(source, held)`` lists."""
+    """Fit a batch of rows on top of ``earlier`` ones: run the stages that ``stages(source, earlier)`` lists."""
     check_parameters(estimator)
     fitted = estimator.__sklearn_is_fitted__()
     if fitted:
@@ -180,7 +180,7 @@ def add_rows(
     if d > MOST_COLUMNS:
         raise InputError(f"partial_fit holds d² sums, for at most {MOST_COLUMNS} columns; there are {d}. Use fit")
     columns = aligned_columns(aligned, source.shape[0], scratch)
-    listed = list(stages(replace(source, aligned=columns), held))
+    listed = list(stages(replace(source, aligned=columns), earlier))
     with telling(estimator, listed) as todo:
         run_stages(todo, run)
     if not fitted:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import ExistingOutputError, InputError, StaleWarning
-from bigembed.estimator import AROUND
+from bigembed.estimator import RUN_PARAMETERS
 from bigembed.estimator.extension import consistent
 from bigembed.estimator.model_files import (
     FORMAT,
@@ -152,7 +152,7 @@ def _named_parameters(estimator: Any) -> dict[str, Any]:
     parameters = {
         name: _named(name, value)
         for name, value in given.items()
-        if name not in (*AROUND, "random_state") and (name not in known.of_rows or is_path(value))
+        if name not in (*RUN_PARAMETERS, "random_state") and (name not in known.of_rows or is_path(value))
     }
     if "random_state" in given:
         parameters["random_state"] = estimator.certificate_["seed"]

@@ -26,7 +26,7 @@ from bigembed.estimator.extension import (
     write_extended,
 )
 from bigembed.estimator.fitting import coded, known_texts
-from bigembed.estimator.preprocessing import new_rows_through, of_mapped, refuse_sparse, takes_missing
+from bigembed.estimator.preprocessing import mapped_new_rows, of_mapped, refuse_sparse, takes_missing
 from bigembed.estimator.protocol import extension_of, run_of
 from bigembed.estimator.scikit_learn import check_names
 from bigembed.rows.derived import MappedRows
@@ -310,7 +310,7 @@ def through_steps(estimator: Any, source: RowSource, extension: Extension) -> Ro
     """New rows as the steps before an estimator make them; InputError if they have another width than those fitted."""
     steps = getattr(estimator, "steps_", ())
     check_width(source, steps[0].n_features_in_ if steps else extension.n_features, estimator)
-    found = new_rows_through(estimator, source)
+    found = mapped_new_rows(estimator, source)
     if found.sparse and not extension.sparse:
         refuse_sparse(type(estimator).__name__)
     return found
@@ -368,7 +368,7 @@ def run_to(
         remove(aside)
 
 
-def moved(out: PathLike) -> bool:
+def is_in_place(out: PathLike) -> bool:
     """Whether what is at the path are the coordinates that lay aside: a call was killed after it had moved them."""
     aside, place = aside_of(out), "coordinates/"
     found = manifests.find(aside, STAGE) if published(out) else None

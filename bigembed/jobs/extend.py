@@ -14,7 +14,7 @@ from bigembed.errors import DamagedError
 from bigembed.estimator.preprocessing import takes_missing
 from bigembed.estimator.protocol import extension_of, method_parameters, run_of, steps_before
 from bigembed.estimator.scikit_learn import require_names
-from bigembed.estimator.transform import aside_of, moved, refuse_existing, run_to, stage_for
+from bigembed.estimator.transform import aside_of, is_in_place, refuse_existing, run_to, stage_for
 from bigembed.jobs.export import ABOUT, export, made_by
 from bigembed.jobs.identity import copy_ids, key_of_extension
 from bigembed.jobs.inputs import Input, find_rows
@@ -169,7 +169,7 @@ def _hold_output(out: PathLike, results: PathLike | None, asked: str) -> Iterato
     """
     aside = aside_of(out)
     with keeping(Run(aside)) as lock:
-        placed = _key_left(out) == asked and moved(out)
+        placed = _key_left(out) == asked and is_in_place(out)
         if published(out) and not placed:
             remove(aside)
             refuse_existing(out)

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from bigembed.errors import BigembedError, InputError, JobError
-from bigembed.estimator import AROUND
+from bigembed.estimator import RUN_PARAMETERS
 from bigembed.estimator.protocol import check_parameters
 from bigembed.jobs.job import ALIGNED, CHOICE, GRAPH, STEP_KEYS, JobSpec, MethodTable, SweepTable
 from bigembed.maps.registry import REGISTRY, STEPS, method, step
@@ -44,7 +44,7 @@ def checked_parameters(
     problems = []
     if "workdir" in given:
         problems.append(f"[{table}] workdir: a job's stages are kept in [output] path; leave it out")
-    known = {key: one for key, one in inspect.signature(method(name)).parameters.items() if key not in AROUND}
+    known = {key: one for key, one in inspect.signature(method(name)).parameters.items() if key not in RUN_PARAMETERS}
     try:
         problems += [f"[{table}] {problem}" for problem in allowed_functions(given, functions, ALLOW)[1]]
     except InputError as error:  # (allowed, and cannot be imported)
@@ -142,7 +142,7 @@ def _describe(name: str, cls: Any) -> dict[str, Any]:
             "meaning": meaning.get(key, ""),
         }
         for key, parameter in inspect.signature(cls).parameters.items()
-        if key not in AROUND
+        if key not in RUN_PARAMETERS
     ]
     return {
         "name": name,

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from bigembed.errors import BigembedError, JobError
-from bigembed.estimator import AROUND
+from bigembed.estimator import RUN_PARAMETERS
 from bigembed.estimator.protocol import check_parameters
 from bigembed.jobs.job import ALIGNED, CHOICE, GRAPH, STEP_KEYS, STEPS, TABLES, JobSpec, StepTable
 from bigembed.jobs.parameters import (
@@ -64,7 +64,7 @@ def _step(where: str, given: dict[str, Any], problems: list[str]) -> StepTable |
         problems.append(f"{where} {error}")
         return None
     where = f"{where} {name}:"
-    known = {key: one for key, one in inspect.signature(kind).parameters.items() if key not in AROUND}
+    known = {key: one for key, one in inspect.signature(kind).parameters.items() if key not in RUN_PARAMETERS}
     names = {STEP_KEYS.get((name, key), key): key for key in known}
     wrong = unknown(where, given, names)
     inside = {names[key]: value for key, value in given.items() if key in names}

@@ -265,7 +265,7 @@ class Walk:
         """q from K1: over ρ^d where the scale is that of the rows."""
         return mass * (rho / np.sqrt(self.unit)) ** -self.dimension if self.unit else mass
 
-    def held(self, moving: Array, rho: Array) -> Array:
+    def stay_share(self, moving: Array, rho: Array) -> Array:
         """W′_ii from Σ_{j≠i} W_ij: what keeps the walk at row i until a step of its length is due."""
         return moving * (rho**2 / self.unit - 1.0) if self.unit else moving * 0.0
 

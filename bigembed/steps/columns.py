@@ -49,10 +49,10 @@ def normalized_dispersion(mean: Array, variance: Array) -> Array:
     counts, sums = (np.bincount(bins, weights, BINS) for weights in (there, values))
     center = sums / np.maximum(counts, 1)
     squares = np.bincount(bins, np.where(there, (dispersion - center[bins]) ** 2, 0), BINS)
-    spread = np.sqrt(squares / np.maximum(counts - 1, 1))
+    deviations = np.sqrt(squares / np.maximum(counts - 1, 1))
     alone = counts == 1
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(alone[bins] & there, 1.0, (dispersion - center[bins]) / spread[bins])
+        return np.where(alone[bins] & there, 1.0, (dispersion - center[bins]) / deviations[bins])
 
 
 # --------------------------------------------------------------------------------------------------------- columns
@@ -164,7 +164,7 @@ class Columns(Step, registered="columns"):
     def _block(self, run: Run) -> tuple[Any, Any]:
         return picked, read_array(run.path("choice", "chosen"))
 
-    def said(self) -> str:
+    def describe(self) -> str:
         """Say how many columns it took."""
         return f"{len(self.columns_):,} of {self.n_features_in_:,} columns taken"
 

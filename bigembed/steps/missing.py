@@ -172,7 +172,7 @@ class Missing(Step, registered="missing"):
         self.statistics_ = read_array(run.path(STAGE, "values"))
         self.missing_ = read_array(run.path(STAGE, "counts"))
 
-    def said(self) -> str:
+    def describe(self) -> str:
         """Say what it did with the rows fitted."""
         return sentence(self._run.results(STAGE))
 

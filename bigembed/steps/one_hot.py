@@ -134,7 +134,7 @@ class OneHotEncoder(Step, registered="one_hot"):
         known = zip(self._known, texts, strict=True)
         return {str(names[number]): one for number, one in known if one and len(names)}
 
-    def said(self) -> str:
+    def describe(self) -> str:
         """Say how many columns it made."""
         made = ", ".join(f"{len(one):,}" for one in self.categories_)
         return f"{len(self.categories_)} of {self.n_features_in_:,} columns encoded, of {made} categories"

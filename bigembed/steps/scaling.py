@@ -211,5 +211,5 @@ class RobustScaler(Step, registered="robust_standardize"):
 def _learned_robustly(run: Run) -> tuple[Array, Array]:
     """Median and scale of each column."""
     values = read_array(run.path("quantiles", "values"))
-    spread = values[:, 2] - values[:, 0]
-    return values[:, 1], np.where(spread < 10 * np.finfo(float).eps, 1.0, spread)
+    ranges = values[:, 2] - values[:, 0]
+    return values[:, 1], np.where(ranges < 10 * np.finfo(float).eps, 1.0, ranges)

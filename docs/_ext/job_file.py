@@ -12,7 +12,7 @@ from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
 from bigembed import datasets
-from bigembed.estimator import AROUND
+from bigembed.estimator import RUN_PARAMETERS
 from bigembed.jobs import spec
 from bigembed.jobs.job import STEP_KEYS
 from bigembed.maps.registry import REGISTRY, STEPS, method, step
@@ -103,7 +103,7 @@ class RegistryTable(SphinxDirective):
 
 
 def _keys(call: Any, step_name: str = "") -> str:
-    given = [name for name in inspect.signature(call).parameters if name not in AROUND]
+    given = [name for name in inspect.signature(call).parameters if name not in RUN_PARAMETERS]
     return ", ".join(f"``{STEP_KEYS.get((step_name, name), name)}``" for name in given)
 
 

@@ -35,8 +35,8 @@ NOT_ASKED = {
 OF_SECTIONS = ("PR01", "RT01")
 """Parameters, and what is returned, have entries: not asked of the names that follow."""
 FOR_AUTHORS = {
-    "as_fitted", "begin", "clear", "dense_only", "drops", "keep", "left_of", "mark_published", "placed", "point",
-    "publish", "read_run", "refuse_sparse", "said", "stages", "texts", "unfinished", "width",
+    "as_fitted", "begin", "clear", "dense_only", "describe", "drops", "keep", "left_of", "mark_published", "placed",
+    "point", "publish", "read_run", "refuse_sparse", "stages", "texts", "unfinished", "width",
 }  # fmt: skip
 """Methods that bigembed itself calls; the page on adding a method says how."""
 BY_FIELDS = {"ArraySpec", "Stage", "Cost", "Context", "Extension", "Dataset", "MapQuality", "Range", "Version"}

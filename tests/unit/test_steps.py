@@ -120,7 +120,7 @@ class TestSteps:
         said = found.certificate_["missing"]
         assert (said["rows"], said["kept"]) == ((~there).sum(), there.sum())
         assert said["first"] == np.flatnonzero(~there)[:10].tolist()
-        assert "were left out" in found.said()
+        assert "were left out" in found.describe()
 
     def test_totals_logarithms_and_columns(self) -> None:
         totals = COUNTS.sum(axis=1, dtype="f8")

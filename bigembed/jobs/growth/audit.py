@@ -24,7 +24,7 @@ import numpy as np
 
 from bigembed.errors import InputError
 from bigembed.estimator.extension import complete
-from bigembed.estimator.preprocessing import new_rows_through
+from bigembed.estimator.preprocessing import mapped_new_rows
 from bigembed.estimator.protocol import extension_of, run_of
 from bigembed.jobs.growth.account import NAMED, Snapshot, snapshot
 from bigembed.jobs.growth.versions import Version, open_growth, place_for, refuse_unfitted, unchanged
@@ -212,7 +212,7 @@ def _figures(
 
 def _as_method_sees(model: Any, there: Snapshot, n: int) -> RowSource:
     """Return the first n rows after the steps before the method."""
-    return new_rows_through(model, StoreRows((n, there.shape[1]), there.dtype, path=there.path))
+    return mapped_new_rows(model, StoreRows((n, there.shape[1]), there.dtype, path=there.path))
 
 
 def misfit_block(kind: str, *, measure: Any, exchange: Exchange) -> Array:

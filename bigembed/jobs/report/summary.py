@@ -18,7 +18,7 @@ import numpy as np
 import tomli_w
 
 from bigembed.errors import BigembedError, DamagedError
-from bigembed.estimator import AROUND
+from bigembed.estimator import RUN_PARAMETERS
 from bigembed.estimator.certificate import certificate, judged_certificate
 from bigembed.jobs.inputs import older_source
 from bigembed.jobs.parameters import documented
@@ -230,7 +230,7 @@ class RunSummary:
         return [
             (name, repr(given.get(name, one.default)), name in given, meaning.get(name, ""))
             for name, one in inspect.signature(kind).parameters.items()
-            if name not in AROUND
+            if name not in RUN_PARAMETERS
         ]
 
     def input_lines(self) -> list[Entry]:

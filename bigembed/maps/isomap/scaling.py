@@ -331,12 +331,12 @@ def run_coordinates(
     outside = rows and joined["components"] > 1
     filled = find_replaced(context, order, by=by) if outside else []
     first = first_replaced(filled, Ordered.open(order), context.exchange) if outside else []
-    told: dict[str, Any] = {}
+    known: dict[str, Any] = {}
     if policy == ISLANDS:
         count = parts_from(policy, shown).count
-        told = {"parts": count, "first_filled": first}
-        told |= {} if rows else {"unplaced_rows": n - sum(shown["sizes"][: len(targets)])}
+        known = {"parts": count, "first_filled": first}
+        known |= {} if rows else {"unplaced_rows": n - sum(shown["sizes"][: len(targets)])}
         write_coordinates(context, found, order, outside, count, ISLAND, context.of(parts, "labels"))
     else:
         write_coordinates(context, found, order, outside)
-    return {"n_components": m, "filled_rows": sum(count for count, _ in filled), **told}
+    return {"n_components": m, "filled_rows": sum(count for count, _ in filled), **known}

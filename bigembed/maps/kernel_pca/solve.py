@@ -146,7 +146,7 @@ def exact_solve_stage(
         reads=[rows_of(source, (2 if dense else PASSES) * blocks)],
         writes=solution_arrays(n, m),
         leaves=[ArraySpec("vectors of the solve", n, width, times=14)],
-        task=[buffer("kernel and vectors of a block", held(n, d, width, kernel.own))],
+        task=[buffer("kernel and vectors of a block", task_bytes(n, d, width, kernel.own))],
         coordinator=[ArraySpec("means", n, times=5), ArraySpec("vectors", VECTOR_ROWS, m, times=24)],
         passes=2 if dense else PASSES,
         flops=0 if dense else 2 * PASSES * n * n * (d + 2 * width),
@@ -214,7 +214,7 @@ def run_exact_solve(
     }
 
 
-def held(n: int, d: int, width: int, own: bool) -> int:
+def task_bytes(n: int, d: int, width: int, own: bool) -> int:
     """Bytes of a task of the exact solver: tiles of the kernel, rows in float64, vectors whole; or all densely."""
     tile = min(n, VECTOR_ROWS)
     if n <= DENSE_ROWS:

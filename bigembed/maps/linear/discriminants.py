@@ -62,10 +62,10 @@ def labelled(source: RowSource, context: Context) -> RowSource:
     return replace(source, aligned={"labels": codes})
 
 
-def scatter_stage(source: RowSource, labels: Labels, by_class: bool, before: dict[str, Any] | None = None) -> Stage:
+def scatter_stage(source: RowSource, labels: Labels, by_class: bool, earlier: dict[str, Any] | None = None) -> Stage:
     """``scatter/counts`` (c,), ``means`` (c, d) and ``scatter`` (1, d, d), or (c, d, d) ``by_class``.
 
-    ``before``: those of other rows with the same classes, to which these are added.
+    ``earlier``: those of other rows with the same classes, to which these are added.
     """
     n, d = checked_shape(source)
     classes = len(labels.classes)
@@ -78,13 +78,13 @@ def scatter_stage(source: RowSource, labels: Labels, by_class: bool, before: dic
     ]
     cost = summing_cost(source, size) + Cost.of(writes=sums, flops=2 * n * d * d, scalar_ops=n * d)
     parameters = {"source": source.fingerprint(), "by_class": by_class}
-    if before is not None:
-        parameters["before"] = before["digest"]
+    if earlier is not None:
+        parameters["before"] = earlier["digest"]
     return Stage(
         "scatter",
         ("labels",),
         parameters,
-        partial(run_scatter, source=source, by_class=by_class, before=before, classes=classes, d=d, n=n, size=size),
+        partial(run_scatter, source=source, by_class=by_class, earlier=earlier, classes=classes, d=d, n=n, size=size),
         cost,
         resumes=True,
     )
@@ -94,7 +94,7 @@ def run_scatter(
     context: Context,
     source: RowSource,
     by_class: bool,
-    before: dict[str, Any] | None,
+    earlier: dict[str, Any] | None,
     classes: Any,
     d: int,
     n: int,
@@ -114,8 +114,8 @@ def run_scatter(
         )
     )
     known = 0
-    if before is not None:
-        known, found = before["n"], ClassScatter(before["counts"], before["means"], before["scatter"]) + found
+    if earlier is not None:
+        known, found = earlier["n"], ClassScatter(earlier["counts"], earlier["means"], earlier["scatter"]) + found
     if not np.isfinite(found.scatter).all():
         raise InputError("the squares of the rows overflow float64: scale the columns down")
     write_array(context.path("counts"), found.counts)
@@ -149,10 +149,10 @@ def fourth_stage(source: RowSource, labels: Labels) -> Stage:
 
 def run_fourth(context: Context, source: RowSource) -> dict[str, Any]:
     found = stored_scatter(context)
-    spread = [scatter / count for scatter, count in zip(found.scatter, found.counts, strict=True)]
-    spread.append((found.scatter.sum(axis=0) + found.between()) / found.counts.sum())
+    covariance = [scatter / count for scatter, count in zip(found.scatter, found.counts, strict=True)]
+    covariance.append((found.scatter.sum(axis=0) + found.between()) / found.counts.sum())
     write_array(context.path("means"), np.vstack([found.means, found.mean]))
-    write_array(context.path("scales"), np.array([scales_of(part) for part in spread]))
+    write_array(context.path("scales"), np.array([scales_of(part) for part in covariance]))
     moments = reduce_rows(
         labelled(source, context), fourth_of_block, context.exchange, label="fourth", folder=context.path("")
     )
@@ -202,14 +202,14 @@ def run_solve(
     found = stored_scatter(context)
     share, renormalized = _shares(priors, found.counts)
     fourth = read_array(context.of("fourth", "moments")) if shrinkage == "auto" else None
-    spread = covariances(found, share, shrinkage, fourth)
-    solved = discriminants(spread, n_components, tol)
+    estimated = covariances(found, share, shrinkage, fourth)
+    solved = discriminants(estimated, n_components, tol)
     coefficients, intercepts = decision(solved.inverse, found.means, share)
     inner_coefficients, inner_intercepts = decision(solved.inverse, found.means - found.mean, share)
     for name, array in {
         "scalings": solved.scalings,
         "explained_variance_ratio": solved.ratios,
-        "covariance": spread.within,
+        "covariance": estimated.within,
         "priors": share,
         "coefficients": coefficients,
         "intercepts": intercepts,
@@ -219,7 +219,7 @@ def run_solve(
         "direction": fisher_direction(solved.inverse, found.means) if classes == 2 else np.zeros(0),
     }.items():
         write_array(context.path(name), array)
-    return {"rank": solved.rank, "shrinkage": spread.shrinkages.tolist(), "renormalized": renormalized}
+    return {"rank": solved.rank, "shrinkage": estimated.shrinkages.tolist(), "renormalized": renormalized}
 
 
 def stored_scatter(context: Context) -> ClassScatter:
@@ -240,21 +240,21 @@ def _shares(priors: list[float] | None, counts: Array) -> tuple[Array, bool]:
 # --- batches
 
 
-def kept_by_class(held: dict[str, Any], needed: bool) -> bool:
+def kept_by_class(earlier: dict[str, Any], needed: bool) -> bool:
     """Whether the sums are kept by class, as they were for the rows before."""
-    found = len(held["scatter"]) > 1
+    found = len(earlier["scatter"]) > 1
     if needed and not found:
         raise InputError("priors need the scatter of each class, and it was summed before they were set; use fit")
     return found
 
 
-def among_classes(held: dict[str, Any], old: Array, new: Array) -> dict[str, Any]:
+def among_classes(earlier: dict[str, Any], old: Array, new: Array) -> dict[str, Any]:
     """Sums by class where there are more classes now."""
-    position, sums = np.searchsorted(new, old), dict(held)
+    position, sums = np.searchsorted(new, old), dict(earlier)
     for name in SUMS:
-        if len(held[name]) == len(old):
-            sums[name] = np.zeros((len(new), *held[name].shape[1:]))
-            sums[name][position] = held[name]
+        if len(earlier[name]) == len(old):
+            sums[name] = np.zeros((len(new), *earlier[name].shape[1:]))
+            sums[name][position] = earlier[name]
     return sums
 
 

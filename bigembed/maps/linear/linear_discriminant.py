@@ -221,24 +221,24 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
         unknown = set() if classes is None else set(given.classes.tolist()) - set(np.asarray(classes).tolist())
         if unknown:
             raise InputError(f"y holds labels that are not in classes: {sorted(unknown)[:10]}")
-        held = sums_of(self, "scatter", SUMS)
-        labels = given if held is None else with_classes(given, self.classes_)
-        add_rows(self, X, lambda source, held: self._batch_stages(source, labels, held), held)
+        earlier = sums_of(self, "scatter", SUMS)
+        labels = given if earlier is None else with_classes(given, self.classes_)
+        add_rows(self, X, lambda source, earlier: self._batch_stages(source, labels, earlier), earlier)
         return self
 
-    def _batch_stages(self, source: RowSource, labels: Labels, held: Any) -> list[Stage]:
-        """Labels, scatters added to those ``held``, directions."""
+    def _batch_stages(self, source: RowSource, labels: Labels, earlier: Any) -> list[Stage]:
+        """Labels, scatters added to ``earlier`` ones, directions."""
         n, d = checked_shape(source)
         by_class = self.priors is not None
-        if held is not None:
-            by_class = kept_by_class(held, by_class)
-            held = among_classes(held, self.classes_, labels.classes)
-        most = self._most(labels, n, d, known=0 if held is None else int(held["counts"].sum()))
+        if earlier is not None:
+            by_class = kept_by_class(earlier, by_class)
+            earlier = among_classes(earlier, self.classes_, labels.classes)
+        most = self._most(labels, n, d, known=0 if earlier is None else int(earlier["counts"].sum()))
         width = most if self.n_components is None else int(self.n_components)
         priors = None if self.priors is None else self._priors(len(labels.classes))
         return [
             labels_stage(labels),
-            scatter_stage(source, labels, by_class, held),
+            scatter_stage(source, labels, by_class, earlier),
             solve_stage(width, self._shrinkage(), priors, float(self.tol), d, len(labels.classes)),
         ]
 

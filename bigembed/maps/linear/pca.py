@@ -255,9 +255,9 @@ class PCA(RowwiseEstimator, registered="pca"):
         """
         from bigembed.estimator.rowwise import add_rows, sums_of
 
-        def stages(source: RowSource, held: Any) -> list[Stage]:
+        def stages(source: RowSource, earlier: Any) -> list[Stage]:
             checked_shape(source)
-            return [moments_stage(source, before=held), solve_stage(source, self._asked())]
+            return [moments_stage(source, earlier=earlier), solve_stage(source, self._asked())]
 
         add_rows(self, X, stages, sums_of(self, "moments", ("mean", "scatter")), weights=sample_weight)
         return self

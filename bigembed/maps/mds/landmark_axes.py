@@ -91,12 +91,12 @@ def run_affine_solve(context: Context, source: RowSource, m: int, wide: int) -> 
         scatter = found["scatter"]
     else:
         scatter = axes.T @ read_array(context.of("sample", "scatter")) @ axes
-    spread, turn = linalg.eigh(scatter)
+    variances, turn = linalg.eigh(scatter)
     components = axes @ turn[:, ::-1]
     components *= extremes(components)[1]
     write_array(context.path("components"), np.ascontiguousarray(components.T))
     write_array(context.path("mean"), mean)
-    write_array(context.path("eigenvalues"), np.maximum(spread[::-1], 0.0))
+    write_array(context.path("eigenvalues"), np.maximum(variances[::-1], 0.0))
     write_array(context.path("landmark_eigenvalues"), np.pad(values, (0, max(0, len(landmarks) - len(values)))))
     measured = diagnostics(context, Metric("euclidean"), kept)
     return {"affine": True, "n_components": kept, "last": float(values[kept - 1]), "lowest": 0.0, **measured}
@@ -201,12 +201,12 @@ def run_distance_coordinates(context: Context, source: RowSource, metric: Metric
         to=context.exchange,
     )
     found, mean = model.map.read(), total["mean"]
-    spread, turn = linalg.eigh(total["scatter"])
+    variances, turn = linalg.eigh(total["scatter"])
     turn = turn[:, ::-1]
     landmarks = read_array(known)
     turn = turn * extremes((triangulated(by.between(landmarks, landmarks), found) - mean) @ turn)[1]
     AffineMap.within(context.path("")).write(found.then(turn, -mean @ turn))
-    write_array(context.path("eigenvalues"), np.maximum(spread[::-1], 0.0))
+    write_array(context.path("eigenvalues"), np.maximum(variances[::-1], 0.0))
     out = context.path("embedding")
     write_finished(source, context.exchange, "coordinates", Affine(mean, turn), out, len(mean), source.work)
     return {"n_components": len(mean)}

@@ -156,7 +156,7 @@ def landmark_component(
     )
     gram, squares = (tree_sum([part[k] for part in parts]) for k in range(2))
     parts = operator.product(["landmark.u"], ["landmark.w"], then=further_block, reads=["V"])
-    moves = moved(values[:wanted], *(tree_sum([part[k] for part in parts]) for k in range(4)))
+    moves = gained_shares(values[:wanted], *(tree_sum([part[k] for part in parts]) for k in range(4)))
     exchange.drop("landmark.u", "landmark.w", "basis", "averaged", "pencil")
     residuals = np.sqrt(squares)
     converged = bool(moves.max() <= MOVES[asked.extension] and changed <= HALF)
@@ -268,12 +268,12 @@ def further_block(block: int, u: Array, w: Array, v: Array) -> tuple[tuple[()], 
     return (), (v.T @ v, v.T @ u, u.T @ u, u.T @ w)
 
 
-def moved(values: Array, first: Array, second: Array, third: Array, fourth: Array) -> Array:
+def gained_shares(values: Array, first: Array, second: Array, third: Array, fourth: Array) -> Array:
     """Share by which each 1 − λ falls from the span of V to that of [V SV], from VᵀS^kV, k = 0 … 3; never below 0.
 
     >>> v, values = np.array([[0.6], [0.8]]), np.array([0.9, 0.5])
     >>> power = [v.T @ (values[:, None] ** k * v) for k in range(4)]
-    >>> moved(power[1][0], *power).round(3).tolist()
+    >>> gained_shares(power[1][0], *power).round(3).tolist()
     [0.719]
     """
     gram, form = np.block([[first, second], [second.T, third]]), np.block([[second, third], [third.T, fourth]])

@@ -176,7 +176,7 @@ def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
             buffer("what is kept between tasks", KEPT_BYTES),
         ],
         coordinator=[buffer("coarse space", held_here(n, width))],
-        held=held_vectors(n, edges, width),
+        held=solve_memory(n, edges, width),
         passes=PASSES,
         flops=PASSES * 24 * n * width**2,
         scalar_ops=PASSES * edges,
@@ -259,7 +259,7 @@ def _large_component(context: Context, weights: StoredMatrix, c: int, wanted: in
     if done_file.exists():
         return read_sealed(done_file)
     edges, width = context.results("kernel")["edges"], block_width(asked.n_components)
-    with claim_memory(nbytes(held_vectors(sum(weights.rows), edges, width))) as (inside, where):
+    with claim_memory(nbytes(solve_memory(sum(weights.rows), edges, width))) as (inside, where):
         context.note(f"component {c} of the graph: vectors {where}")
         operator = SparseOperator(*open_space(weights, stored.exchange, inside), "scale")
         result = _solve(context, operator, stored, c, wanted, asked)
@@ -315,7 +315,7 @@ def block_width(n_components: int) -> int:
     return n_components + max(5, (n_components + 1) // 2)
 
 
-def held_vectors(n: int, edges: int, width: int) -> Arrays:
+def solve_memory(n: int, edges: int, width: int) -> Arrays:
     """What a solve holds in memory."""
     return [
         ArraySpec("X, P, SX, SP, SW and, in single precision, W; their restrictions", n, width, times=7),

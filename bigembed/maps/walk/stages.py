@@ -182,7 +182,7 @@ def weights_block(
         weights = weights.astype(np.float32)
     else:
         weights[own] = 0.0
-        weights[own] = walk.held(row_sums(block.indptr, weights), rho[:, 0])
+        weights[own] = walk.stay_share(row_sums(block.indptr, weights), rho[:, 0])
     degree = row_sums(block.indptr, weights)
     write_values(f"{out}weights", b, weights)
     write_array(f"{out}degree/{b}", degree)
