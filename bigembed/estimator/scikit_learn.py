@@ -170,6 +170,30 @@ ROUTED = ("fit", "partial_fit", "transform", "score")
 """Methods that may take more than rows and labels; scikit-learn composes ``fit_transform`` of them."""
 
 
+def _setter_of_requests(method: str) -> Callable[..., Any]:
+    """Return the method of scikit-learn's protocol that says what metadata is passed along to ``method``."""
+
+    def set_request(self: Any, **asked: bool | str | None) -> Any:
+        return self._request(method, asked)
+
+    set_request.__name__ = f"set_{method}_request"
+    set_request.__qualname__ = f"Routed.{set_request.__name__}"
+    set_request.__doc__ = f"""Request metadata for ``{method}``.
+
+        Parameters
+        ----------
+        **asked : bool, str or None
+            By the name of what is passed along: True, False, None (an error where it is given) or the name it comes
+            under.
+
+        Returns
+        -------
+        Estimator
+            The estimator itself.
+        """
+    return set_request
+
+
 class Routed:
     """What :class:`~bigembed.estimator.base.Estimator` answers to scikit-learn's routers (pipelines, searches)."""
 
@@ -205,69 +229,10 @@ class Routed:
         self._metadata_request = request
         return self
 
-    def set_fit_request(self, **asked: bool | str | None) -> Self:
-        """Request metadata for ``fit``.
-
-        Parameters
-        ----------
-        **asked : bool, str or None
-            By the name of what is passed along: True, False, None (an error where it is given) or the name it comes
-            under.
-
-        Returns
-        -------
-        Estimator
-            The estimator itself.
-        """
-        return self._request("fit", asked)
-
-    def set_partial_fit_request(self, **asked: bool | str | None) -> Self:
-        """Request metadata for ``partial_fit``, as :meth:`set_fit_request`.
-
-        Parameters
-        ----------
-        **asked : bool, str or None
-            By the name of what is passed along: True, False, None (an error where it is given) or the name it comes
-            under.
-
-        Returns
-        -------
-        Estimator
-            The estimator itself.
-        """
-        return self._request("partial_fit", asked)
-
-    def set_transform_request(self, **asked: bool | str | None) -> Self:
-        """Request metadata for ``transform``, as :meth:`set_fit_request`.
-
-        Parameters
-        ----------
-        **asked : bool, str or None
-            By the name of what is passed along: True, False, None (an error where it is given) or the name it comes
-            under.
-
-        Returns
-        -------
-        Estimator
-            The estimator itself.
-        """
-        return self._request("transform", asked)
-
-    def set_score_request(self, **asked: bool | str | None) -> Self:
-        """Request metadata for ``score``, as :meth:`set_fit_request`.
-
-        Parameters
-        ----------
-        **asked : bool, str or None
-            By the name of what is passed along: True, False, None (an error where it is given) or the name it comes
-            under.
-
-        Returns
-        -------
-        Estimator
-            The estimator itself.
-        """
-        return self._request("score", asked)
+    set_fit_request = _setter_of_requests("fit")
+    set_partial_fit_request = _setter_of_requests("partial_fit")
+    set_transform_request = _setter_of_requests("transform")
+    set_score_request = _setter_of_requests("score")
 
 
 def routed(method: Callable[..., Any] | None) -> list[str]:

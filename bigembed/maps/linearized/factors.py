@@ -88,7 +88,7 @@ def gram_block(block: RowBlock, factors: KernelFactors) -> Parts:
 
 
 def start_block(
-    block: RowBlock, factors: KernelFactors, loads: Array, floors: Array, seed: int, exchange: Exchange
+    block: RowBlock, factors: KernelFactors, loads: Array, floors: Array, seed: int, store: Exchange
 ) -> Parts:
     """Both candidates of each column: the positive and the negative part of √λ v (NNDSVD), never below its floor.
 
@@ -109,7 +109,7 @@ def start_block(
         out[part] = h
         cross += z.T @ h
         gram += h.T @ h
-    exchange.put("rows0", block.number, {"own": out})
+    store.put("rows0", block.number, {"own": out})
     return {"cross": cross, "gram": gram, "masses": masses}
 
 
@@ -123,13 +123,13 @@ def step_block(
     kind: str,
     read: str,
     write: str,
-    exchange: Exchange,
+    store: Exchange,
 ) -> Parts:
     """One step with M A = ``middle`` and B = ``gram``; the next A and B. Row sums must be positive.
 
     ``columns`` and ``size`` choose and scale what is read.
     """
-    start = exchange.get(read, block.number, "own")
+    start = store.get(read, block.number, "own")
     assert start is not None
     h = size * start[:, columns]
     fresh = np.empty_like(h)
@@ -138,7 +138,7 @@ def step_block(
         fresh[part] = stepped(h[part], z @ middle, gram, kind)
         cross += z.T @ fresh[part]
         after += fresh[part].T @ fresh[part]
-    exchange.put(write, block.number, {"own": fresh})
+    store.put(write, block.number, {"own": fresh})
     return {"cross": cross, "gram": after}
 
 
@@ -237,7 +237,7 @@ class KernelDescent(RowDescent):
         loads = self._loads(second, n)
         floors = FLOOR * np.sqrt(np.maximum(np.einsum("ij,ij->j", loads, second @ loads), 0.0) / n)
         floors = np.where(floors > 0, floors, floors.max(initial=0.0) or FLOOR / np.sqrt(n))
-        given: dict[str, Any] = {"seed": self.asked.seed, "exchange": self.exchange}
+        given: dict[str, Any] = {"seed": self.asked.seed, "store": self.exchange}
         found = self._pass(start_block, "start", loads=loads, floors=floors, **given)
         columns = np.arange(m) + m * (found["masses"][0] < found["masses"][1])
         cross, gram = found["cross"][:, columns], found["gram"][np.ix_(columns, columns)]
@@ -273,7 +273,7 @@ class KernelDescent(RowDescent):
                 kind=kind,
                 read=read,
                 write=write,
-                exchange=self.exchange,
+                store=self.exchange,
             )
             value = objective(self.whole, found["cross"], self.core @ found["cross"], found["gram"])
             if value <= self.objectives[-1]:

@@ -150,21 +150,21 @@ def _products(rows: Any, components: Array) -> Array:
 
 
 def factor_block(
-    block: RowBlock, components: Array, sweeps: int, exchange: Exchange, read: str, write: str, revived: Array
+    block: RowBlock, components: Array, sweeps: int, store: Exchange, read: str, write: str, revived: Array
 ) -> Parts:
     """Improve the rows of W for H; WᵀX and WᵀW. Weights of ``revived`` components start anew."""
-    start = exchange.get(read, block.number, "own") if read else None
+    start = store.get(read, block.number, "own") if read else None
     if start is not None:
         start[:, revived] = 0.0
     w = nonnegative_rows(_products(block.rows, components), components @ components.T, start, sweeps, 1e-6)
-    exchange.put(write, block.number, {"own": w})
+    store.put(write, block.number, {"own": w})
     weighted = w if block.weights is None else w * block.weights[:, None]
     return {"cross": np.asarray((block.rows.T @ weighted).T), "gram": weighted.T @ w}
 
 
-def worst_block(block: RowBlock, components: Array, count: int, exchange: Exchange, read: str) -> Parts:
+def worst_block(block: RowBlock, components: Array, count: int, store: Exchange, read: str) -> Parts:
     """What is left of the ``count`` rows that W H misses most, ``rest`` (count, d), and m ‖rest‖², largest first."""
-    w = exchange.get(read, block.number, "own")
+    w = store.get(read, block.number, "own")
     assert w is not None
     rows = block.rows
     squares = (
@@ -349,7 +349,7 @@ class Factors(RowDescent):
             components=self.components,
             # as many sweeps over W as cost about what its products with H cost (Gillis & Glineur 2012, §4.1)
             sweeps=int(np.clip(d // m, 4, 40)),
-            exchange=self.exchange,
+            store=self.exchange,
             read=read,
             write=write,
             revived=self.revived,
@@ -379,7 +379,7 @@ class Factors(RowDescent):
             partial_bytes=8 * 2 * self.components.size,
             components=self.components,
             count=2 * len(empty),
-            exchange=self.exchange,
+            store=self.exchange,
             read=read,
         )
         fresh = unlike(found["rest"], len(empty))
