@@ -35,8 +35,8 @@ Prints = dict[int, tuple[Any, str]]
 """Fingerprints that were taken, by the objects: an array of this process is digested once for all stages of a run."""
 LONGEST = 80
 """Characters of a value that is kept as text; of longer ones a digest is."""
-WHERE = ("workdir", "verbose")
-"""Parameters of estimators that say where something is written or shown, and never what."""
+WHERE = ("workdir", "verbose", "callbacks")
+"""Parameters of estimators that say where something is written, shown or heard, and never what."""
 
 
 @dataclass(frozen=True)
@@ -129,14 +129,14 @@ def _entries(value: Any, name: str, above: tuple[int, ...], prints: Prints) -> I
         yield f"{name}.length", str(len(value))
         for number, entry in enumerate(value):
             yield from _entries(entry, f"{name}.{number}", above, prints)
-    elif is_dataclass(value):
-        yield name, type(value).__qualname__
-        for field in fields(value):
-            yield from _entries(getattr(value, field.name), f"{name}.{field.name}", above, prints)
     elif callable(parameters := getattr(value, "get_params", None)):
         yield name, type(value).__qualname__
         chosen = {key: entry for key, entry in parameters(deep=False).items() if key not in WHERE}
         yield from _entries(chosen, name, above, prints)
+    elif is_dataclass(value):
+        yield name, type(value).__qualname__
+        for field in fields(value):
+            yield from _entries(getattr(value, field.name), f"{name}.{field.name}", above, prints)
     elif isinstance(value, (partial, MethodType, FunctionType)) or hasattr(value, "py_func"):
         yield name, _code(value)
         yield from _closed_over(value, f"{name}.", above, prints)

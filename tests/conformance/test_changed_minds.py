@@ -240,3 +240,13 @@ def test_the_function_of_a_stage_stands_by_itself(name: str) -> None:
             function = function.func
         module = importlib.import_module(function.__module__)
         assert getattr(module, function.__qualname__, None) is function, (stage.name, function.__qualname__)
+
+
+def test_where_a_run_lies_and_who_hears_of_it_change_nothing(tmp_path: Path) -> None:
+    seen: list[str] = []
+    case = CASES["pca"]
+    case.fit(case.X(N), workdir=str(tmp_path / "first"))
+    (tmp_path / "first").rename(tmp_path / "second")
+    case.fit(case.X(N), workdir=str(tmp_path / "second"), callbacks=[lambda event: seen.append(event.kind)])
+    assert "reused" in seen
+    assert "start" not in seen
