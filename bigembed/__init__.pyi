@@ -8,6 +8,7 @@ from bigembed import errors as errors
 from bigembed import plotting as plotting
 from bigembed.estimator.pipeline import Pipeline as Pipeline
 from bigembed.jobs.growth.versions import open_growth as open_growth
+from bigembed.jobs.view import view as view
 from bigembed.maps.isomap.estimator import Isomap as Isomap
 from bigembed.maps.kernel_pca.estimator import KernelPCA as KernelPCA
 from bigembed.maps.linear.linear_discriminant import LinearDiscriminantAnalysis as LinearDiscriminantAnalysis

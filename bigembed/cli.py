@@ -325,6 +325,58 @@ def report(
 
 @app.command()
 @grouped
+def view(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|COORDS",
+            help="A run, a growing embedding, or coordinates made by anything: a Zarr array or .npy (n, m).",
+        ),
+    ],
+    out: Annotated[str | None, typer.Argument(help="The folder of the page; by default RUN-view.")] = None,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE[:NAMES]",
+            help="Columns to colour by: a vector (Zarr, .npy), or a table (Parquet, CSV) and which of its columns; "
+            "repeatable.",
+        ),
+    ] = None,
+    ids: Annotated[str | None, typer.Option(metavar="FILE[:NAME]", help="Names of the rows, given likewise.")] = None,
+    pair: Annotated[
+        list[str] | None, typer.Option(metavar="X,Y", help="A pair of coordinates, counted from 1; repeatable.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
+    beside: Annotated[
+        str | None, typer.Option(metavar="RUN|COORDS", help="Another map of the same rows, shown beside this one.")
+    ] = None,
+    points: Annotated[
+        bool, typer.Option("--points", help="Also points.parquet, for Embedding Atlas and jupyter-scatter.")
+    ] = False,
+    atlas: Annotated[
+        bool, typer.Option("--atlas", help="Also the pages of Embedding Atlas, where it is installed.")
+    ] = False,
+    *,
+    printing: arguments.Printing,
+) -> None:
+    """Write a folder with a page that shows every row: zoom, hover, search, select; it opens by double-click."""
+    with printing.console() as console:
+        from bigembed.jobs.view import view as view_rows
+        from bigembed.jobs.view import view_lines
+        from bigembed.jobs.watching.status import stoppable
+        from bigembed.runtime.runtime import using
+
+        pairs = arguments.pairs_of(pair or ())
+        with stoppable(out or source), using(progress=console.progress):
+            found = view_rows(
+                source, out, columns=columns, ids=ids, pairs=pairs, title=title, beside=beside, points=points,
+                atlas=atlas,
+            )  # fmt: skip
+        console.result(found.as_dict(), view_lines(found))
+
+
+@app.command()
+@grouped
 def certify(
     rows: Annotated[str, typer.Argument(metavar="ROWS", help="The rows: a Zarr array or .npy (n, d).")],
     coordinates: Annotated[

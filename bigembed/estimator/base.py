@@ -1,7 +1,6 @@
 """What every estimator shares: parameters, input of any kind, runs, saving and loading.
 
-Follows scikit-learn's conventions without importing it: parameters are stored unchanged by
-``__init__``, results end in an underscore.
+Follows scikit-learn's conventions without importing it: parameters stay as given, results end in an underscore.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from bigembed.estimator.certificate import judged_certificate, versions
 from bigembed.estimator.extension import Extension, kind_of, leaves_out
 from bigembed.estimator.reporting import warn_of
 from bigembed.estimator.scikit_learn import Framed, Routed, coordinate_names
+from bigembed.estimator.showing import Shown
 from bigembed.neighbors.search.recall import AUTO, WITHOUT_DESCENT
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array
@@ -42,7 +42,7 @@ class DeclaredOrder:
         return inspect.Signature(sorted(declared, key=lambda one: (one.kind, one.name in RUN_PARAMETERS)))
 
 
-class Estimator(RunParameters, Framed, Routed, ABC):
+class Estimator(RunParameters, Framed, Routed, Shown, ABC):
     """Base of all methods: scikit-learn's protocol, out of core.
 
     A method gives :meth:`stages` and the four hooks below; ``fit``, ``transform``, ``save``, jobs and

@@ -6,7 +6,7 @@ Heavy modules are imported where they are needed.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -223,6 +223,23 @@ class Recording(Watching):
 def _names(text: str | None) -> tuple[str, ...]:
     """Return the names separated by commas; one that holds a comma stands in quotation marks."""
     return tuple(name.strip() for row in csv.reader([text or ""]) for name in row)
+
+
+def pairs_of(given: Sequence[str]) -> list[tuple[int, int]] | None:
+    """Pairs of coordinates, from 0, of those that the command line counts from 1; None for none.
+
+    >>> pairs_of(["1,2", "3,1"])
+    [(0, 1), (2, 0)]
+    """
+    from bigembed.errors import JobError
+
+    pairs = []
+    for text in given:
+        axes = text.split(",")
+        if len(axes) != 2 or not all(axis.strip().isdigit() and int(axis) for axis in axes):
+            raise JobError(f"--pair {text}: two numbers of coordinates are needed, counted from 1, such as 1,3")
+        pairs.append((int(axes[0]) - 1, int(axes[1]) - 1))
+    return pairs or None
 
 
 def refuse_mixed(model: str, new: str | None, out: str | None, of_model: bool, verify: bool) -> None:

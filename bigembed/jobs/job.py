@@ -105,7 +105,7 @@ STEP_KEYS = {("missing", "fill"): "with"}
 
 class OutputTable(Table):
     """Where the run lies; if wanted, the coordinates as a table (Parquet, CSV, .npy), a picture of the map (PNG), the
-    fitted model and a report (HTML)."""
+    fitted model, a report (HTML) and a page of every row (a folder)."""
 
     path: str
     """The run, a folder: every stage, the coordinates, how it stands. Of a growing store: its versions."""
@@ -120,6 +120,8 @@ class OutputTable(Table):
     Where that lies in an object store, a file system is quicker."""
     report: Annotated[str, AfterValidator(_known_page)] | None = None
     """The HTML page of the finished run; ``bigembed report`` writes one of any run."""
+    view: str | None = None
+    """A folder with a page that shows every row of the map; ``bigembed view`` writes one of any run."""
 
 
 class SweepTable(Table):

@@ -147,6 +147,7 @@ def _run(
     }
     files.write_json(root / RECORD, files.sealed(record))
     _report(job, root, reporter)
+    _view(job, root, reporter)
     return {**files.read_sealed(root / RECORD), "unchanged": False}
 
 
@@ -248,6 +249,16 @@ def _report(job: JobSpec, root: AnyPath, reporter: Reporter) -> None:
         write_report(root, job.output.report)
 
 
+def _view(job: JobSpec, root: AnyPath, reporter: Reporter) -> None:
+    """The page of every row, which reads the record, too."""
+    if job.output.view is None:
+        return
+    from bigembed.jobs.scene import view_run
+
+    with reporter.stage("view"):
+        view_run(root, job.output.view)
+
+
 def _colours(rows: Input) -> dict[str, Any]:
     if rows.dataset is None or rows.shape[0] > COLOURED:
         return {}
@@ -288,11 +299,12 @@ def _sound(run: Run, stage: str) -> bool:
 
 
 def _outputs(job: JobSpec) -> list[str]:
-    return [path for path in (job.output.table, job.output.model, job.output.picture, job.output.report) if path]
+    output = job.output
+    return [path for path in (output.table, output.model, output.picture, output.report, output.view) if path]
 
 
 def _claim(job: JobSpec, root: AnyPath) -> None:
-    """Refuse to overwrite a model, a picture or a report that this run did not announce before."""
+    """Refuse to overwrite a model, a picture or a page that this run did not announce before."""
     own = known_record(root).get("claimed") or known_status(root).get("claimed") or []
     wrong = [path for path in _outputs(job) if path not in own and at(path).exists()]
     if wrong:

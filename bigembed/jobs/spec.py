@@ -234,12 +234,12 @@ def _check_places(tables: Mapping[str, Any], methods: Sequence[str], problems: l
     if cluster is not None:
         problems += cluster_problems(cluster)
     if output is not None:
-        written = (output.path, output.table, output.picture, output.model, output.report)
+        written = (output.path, output.table, output.picture, output.model, output.report, output.view)
         if tables.get("sweep") is not None:
             problems += [
                 f"[output] {name}: a sweep writes table.csv, table.json and the coordinates of each point into path, "
                 "and a page at report; leave it out"
-                for name in ("table", "picture", "model")
+                for name in ("table", "picture", "model", "view")
                 if getattr(output, name) is not None
             ]
         places = [place for place in (*written, source and source.path) if place]
@@ -306,7 +306,7 @@ def _rooted(job: JobSpec, root: Path) -> JobSpec:
     shared = {"shared_folder": at(cluster.shared_folder or ".")} if cluster.manager else {}
     tables = {
         "input": changed(job.input, "path", "distances", parameters={**given, **folders}),
-        "output": changed(job.output, "path", "table", "picture", "model", "scratch", "report"),
+        "output": changed(job.output, "path", "table", "picture", "model", "scratch", "report", "view"),
         "cluster": changed(cluster, "tls_ca", "tls_cert", "tls_key", **shared),
     }
     return job.model_copy(update=tables)

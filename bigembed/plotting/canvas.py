@@ -34,6 +34,21 @@ def new_figure(width: float, height: float, rows: int = 1, columns: int = 1, sha
     figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     axes = figure.subplots(rows, columns, sharex=sharex)
+    style(axes)
+    return figure, axes
+
+
+def new_axes(columns: int = 1) -> Any:
+    """Axes of a new figure of pyplot, which a notebook shows."""
+    import matplotlib.pyplot as plt
+
+    _, axes = plt.subplots(1, columns, figsize=(6.6 * columns**0.6, 5.4 if columns == 1 else 3.6), layout="constrained")
+    style(axes)
+    return axes
+
+
+def style(axes: Any) -> None:
+    """Few lines, small letters."""
     for axis in np.ravel(axes):
         axis.spines[["top", "right"]].set_visible(False)
         axis.spines[["left", "bottom"]].set_color(PALE)
@@ -42,7 +57,6 @@ def new_figure(width: float, height: float, rows: int = 1, columns: int = 1, sha
         axis.yaxis.label.set(color=INK, fontsize=9.5)
         axis.title.set(color=INK, fontsize=11.5)
         axis.set_axisbelow(True)
-    return figure, axes
 
 
 def colorbar(figure: Any, drawn: Any, axis: Any) -> None:

@@ -11,7 +11,18 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import InputError
-from bigembed.plotting.canvas import ACCENT, CLASSES, INK, PALE, colorbar, new_figure, padded, require_picture, save
+from bigembed.plotting.canvas import (
+    ACCENT,
+    CLASSES,
+    INK,
+    PALE,
+    colorbar,
+    new_axes,
+    new_figure,
+    padded,
+    require_picture,
+    save,
+)
 from bigembed.plotting.paint import (
     LIGHT,
     RAMP,
@@ -76,6 +87,39 @@ def scatter(
         What stands below in small letters.
     """
     require_picture(path)
+    figure, axis = new_figure(7.6, 6.2)
+    draw_points(axis, coordinates, color, labels, axes, names, title)
+    if note:
+        lines = textwrap.fill(note, NOTE)
+        axis.text(0.0, -0.12, lines, transform=axis.transAxes, ha="left", va="top", fontsize=8, color=PALE)
+    save(figure, path)
+
+
+def plot_points(
+    coordinates: Rows,
+    color: Rows = None,
+    labels: Rows = None,
+    axes: tuple[int, int] = (0, 1),
+    *,
+    ax: Any = None,
+    title: str = "",
+) -> Any:
+    """Draw the map of :func:`scatter` into Matplotlib's axes, by default those of a new figure; they are returned."""
+    axis = new_axes() if ax is None else ax
+    draw_points(axis, coordinates, color, labels, axes, None, title)
+    return axis
+
+
+def draw_points(
+    axis: Any,
+    coordinates: Rows,
+    color: Rows,
+    labels: Rows,
+    axes: tuple[int, int],
+    names: Sequence[str] | None,
+    title: str,
+) -> None:
+    """Draw points, what their colours say, and how many there are."""
     if color is not None and labels is not None:
         raise InputError("scatter: color and labels were both given; at most one of them")
     columns = 1
@@ -94,23 +138,18 @@ def scatter(
     paint = paint_of(color, "numbers") if labels is None else paint_of(labels, "classes", most=inf).frequent()
     values = color if labels is None else labels
     grid = count_points(pairs, [0, 1], limits, [View(0, 1, PIXELS)], values, paint)[0]
-    figure, axis = new_figure(7.6, 6.2)
     names = names or (f"coordinate {axes[0] + 1}", f"coordinate {axes[1] + 1}")
     axis.set(xlabel=names[0], ylabel=names[1] if columns > 1 else "row", title=title)
     (left, low), (right, high) = limits.padded()
     picture = pixels_of(grid, paint, LIGHT)
     axis.imshow(picture, origin="lower", extent=(left, right, low, high), aspect="auto", interpolation="antialiased")
     axis.set_box_aspect(1)
-    explain(figure, axis, paint, limits.count)
+    explain(axis.figure, axis, paint, limits.count)
     outside = f", {grid.outside} outside the frame" if grid.outside else ""
     axis.text(
         1.0, 1.01, f"{limits.count:,} points{outside}", transform=axis.transAxes,
         ha="right", va="bottom", fontsize=8, color=PALE,
     )  # fmt: skip
-    if note:
-        lines = textwrap.fill(note, NOTE)
-        axis.text(0.0, -0.12, lines, transform=axis.transAxes, ha="left", va="top", fontsize=8, color=PALE)
-    save(figure, path)
 
 
 def explain(figure: Any, axis: Any, paint: Paint, count: int) -> None:

@@ -96,7 +96,7 @@ def _fitted(folder: Path, **outputs: str) -> None:
     run_job(the_job(folder, **outputs))
 
 
-OUTPUTS = {"model": "model.zarr", "table": "table.csv", "picture": "map.png", "report": "page.html"}
+OUTPUTS = {"model": "model.zarr", "table": "table.csv", "picture": "map.png", "report": "page.html", "view": "every"}
 
 
 def _job_seen(folder: Path) -> Seen:
@@ -106,6 +106,7 @@ def _job_seen(folder: Path) -> Seen:
         "table": _file(folder / "table.csv"),
         "picture": _there(folder / "map.png"),
         "report": _there(folder / "page.html"),
+        "view": _there(folder / "every" / "index.html"),
     }
 
 

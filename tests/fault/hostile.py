@@ -175,7 +175,7 @@ ODD = (
     '"x.csv"', '"x.npy"', '"é\\u0301"', '"\\uFEFFrows.npy"', "'''\n'''",
 )  # fmt: skip
 """What no key of a job expects, as TOML."""
-PLACES = ("path", "table", "picture", "model", "scratch", "report", "folder", "shared_folder")
+PLACES = ("path", "table", "picture", "model", "scratch", "report", "view", "folder", "shared_folder")
 """Keys that say where something is written: jobs with odd ones are planned, never run."""
 
 

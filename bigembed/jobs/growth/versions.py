@@ -323,6 +323,8 @@ def require_growing(job: JobSpec) -> None:
         for name in (*CHOICE, *GRAPH)
         if getattr(job.input, name) not in (None, False, "error")
     ]
+    if job.output.view is not None:
+        problems.append("[output] view: of a growing embedding it would be old at once; bigembed view writes one")
     if job.input.dataset is not None:
         problems.append("[input] dataset: a growing input is a store that is there; give its path")
     if job.output.model is not None:

@@ -38,6 +38,8 @@ TABLE_BYTES = 192 << 20
 """Blocks of coordinates, and pyarrow, that the writer of a table holds."""
 REPORT_BYTES = 160 << 20
 """Blocks of coordinates, and the grids and pixels that a report holds at a time."""
+VIEW_ROW_BYTES, VIEW_ROWS = 700, 1 << 20
+"""What the page of every row holds for a row in work, and of how many rows at a time: blocks of four threads."""
 
 
 @dataclass(frozen=True)
@@ -279,6 +281,10 @@ def costs_of(job: JobSpec, rows: Input, stages: Iterable[Stage]) -> list[tuple[s
         costs.append(("picture", Cost(read=16 * rows.shape[0], coordinator=held)))
     if job.output.report is not None:
         costs.append(("report", Cost(read=16 * rows.shape[0], coordinator=rows.loading + REPORT_BYTES)))
+    if job.output.view is not None:
+        n = rows.shape[0]
+        held = rows.loading + VIEW_ROW_BYTES * min(n, VIEW_ROWS)
+        costs.append(("view", Cost(read=48 * n, write=300 * n, disk=300 * n, coordinator=held)))
     return costs
 
 

@@ -91,7 +91,7 @@ def batch_rows_of(
         if dtype == TEXT:
             column = _as_text(name, column)
         values = column.to_numpy(zero_copy_only=False)
-        if column.null_count and values.dtype == object:  # (of booleans)
+        if column.null_count and values.dtype == object and dtype != TEXT:  # (of booleans)
             values = np.array([np.nan if one is None else one for one in values], np.float64)
         out[:, position] = as_text(values) if dtype == TEXT else as_worked(values, dtype, what=f"column {name}")
     return out

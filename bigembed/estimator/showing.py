@@ -1,0 +1,106 @@
+"""What a fitted estimator shows of its map: a picture, and a page with every row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bigembed.errors import InputTypeError
+from bigembed.plotting.maps import plot_points
+from bigembed.rows.input import row_source
+from bigembed.runtime.executors import chosen_executor
+from bigembed.store.files import temporary
+from bigembed.store.paths import PathLike, at, local
+from bigembed.viewer.building import View, build_view
+from bigembed.viewer.scene import Scene, Warned
+from bigembed.viewer.sources import columns_of, graph_of, scene_of, vector_of
+
+
+class Shown:
+    """``plot`` and ``view`` of an estimator with an embedding."""
+
+    def plot(self, color: Any = None, labels: Any = None, axes: tuple[int, int] = (0, 1), ax: Any = None) -> Any:
+        """Draw the map of the fitted rows into Matplotlib's axes, by :func:`bigembed.plotting.scatter`.
+
+        Parameters
+        ----------
+        color : array of shape (n,), or None
+            A number for each row.
+        labels : array of shape (n,), or None
+            A class for each row; not both.
+        axes : pair of int
+            The two coordinates that are drawn, from 0.
+        ax : matplotlib.axes.Axes, or None
+            Where to draw; None is a new figure of pyplot.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes.
+        """
+        return plot_points(_embedding(self), color, labels, axes, ax=ax, title=type(self).__name__)
+
+    def view(
+        self,
+        out: PathLike | None = None,
+        *,
+        columns: Any = None,
+        ids: Any = None,
+        pairs: Sequence[tuple[int, int]] | None = None,
+        title: str | None = None,
+        points: bool = False,
+        atlas: bool = False,
+    ) -> View:
+        """Write a folder with a page that shows every fitted row, as :func:`bigembed.view` does.
+
+        Parameters
+        ----------
+        out : path, or None
+            The folder; None is the name of the method with ``-view`` behind it, in the current folder.
+        columns : mapping, data frame or path, or None
+            Columns to colour the map by.
+        ids : array of shape (n,) or path, or None
+            Names of the rows.
+        pairs : sequence of pairs of int, or None
+            Pairs of coordinates, from 0, that are shown.
+        title : str, or None
+            The heading of the page.
+        points : bool
+            Whether ``points.parquet`` is written, too.
+        atlas : bool
+            Whether the pages of Embedding Atlas are put beside it.
+
+        Returns
+        -------
+        View
+            Where the page lies; a notebook shows it.
+        """
+        place = local(out or f"{type(self).__name__.lower()}-view", "the folder of a page").absolute()
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with temporary("view", place.parent, hidden=True) as scratch, chosen_executor():
+            scene = _scene(self, scratch, title=title, columns=columns, ids=ids, pairs=pairs)
+            return build_view([scene], place, points=points, atlas=atlas)
+
+
+def _embedding(estimator: Any) -> Any:
+    estimator._check_fitted()
+    if not hasattr(estimator, "embedding_"):
+        raise InputTypeError(f"{type(estimator).__name__} keeps no embedding_: there is no map to show")
+    return estimator.embedding_
+
+
+def _scene(estimator: Any, scratch: Path, *, title: str | None, columns: Any, ids: Any, pairs: Any) -> Scene:
+    """The map of an estimator, the graph that it is of, and what its certificate warns of."""
+    source, _ = row_source(_embedding(estimator), at(scratch), "coordinates")
+    warned = estimator.certificate_.get("warnings", {})
+    return scene_of(
+        source,
+        scratch,
+        title=title or type(estimator).__name__,
+        pairs=pairs,
+        ids=None if ids is None else vector_of(ids, scratch, "ids"),
+        columns=columns_of(columns, scratch),
+        graph=graph_of(estimator._run, source.shape[0]),
+        warnings=tuple(Warned(kind.capitalize(), "warn", tuple(said)) for kind, said in warned.items() if said),
+    )
