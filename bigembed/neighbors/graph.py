@@ -13,6 +13,7 @@ from bigembed.neighbors.given.graph import GIVEN
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.search.recall import Recall, Truth, exact_neighbors, internal_ids, share_found
 from bigembed.neighbors.survey import shape_in
+from bigembed.plotting.canvas import ACCENT, new_axes
 from bigembed.rows.formats.tables import write_columns
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import declared
@@ -20,6 +21,8 @@ from bigembed.stages.runs import Run
 from bigembed.store.arrays import read_array
 from bigembed.store.matrix import StoredMatrix
 
+SHOWN_EDGES = 1 << 20
+"""Of which a picture shows the lengths, at most about twice so many."""
 EDGE_COLUMNS = ("source", "target", "distance")
 
 
@@ -211,6 +214,34 @@ class NeighborGraph:
         view = self._view()
         blocks = (edges_of(b, view) for b in range(len(self.matrix.rows)))
         write_columns(path, (dict(zip(EDGE_COLUMNS, block, strict=True)) for block in blocks), overwrite)
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draw how many edges the rows have, and how long edges are; one pass over the graph.
+
+        Parameters
+        ----------
+        axes : pair of matplotlib.axes.Axes, or None
+            Where to draw; None is a new figure of pyplot.
+
+        Returns
+        -------
+        pair of matplotlib.axes.Axes
+            The axes.
+        """
+        left, right = found = new_axes(2) if axes is None else axes
+        degrees, lengths, step = np.zeros(1, np.int64), [], max(1, self.edges // SHOWN_EDGES)
+        for b in range(len(self.matrix.rows)):
+            block = self.matrix.block(b)
+            counts = np.bincount(np.diff(block.indptr) - 1)  # (without the diagonal)
+            degrees = np.pad(degrees, (0, max(0, len(counts) - len(degrees))))
+            degrees[: len(counts)] += counts
+            lengths.append(np.sqrt(block.data[block.data > 0][::step]))
+        there = np.flatnonzero(degrees)
+        left.stem(there, degrees[there], basefmt=" ", linefmt=ACCENT, markerfmt=" ")
+        left.set(xlabel="edges of a row", ylabel="rows")
+        right.hist(np.concatenate(lengths), bins=60, color=ACCENT)
+        right.set(xlabel="length of an edge", ylabel="edges" if step == 1 else f"edges, one of {step}")
+        return found
 
     def _view(self) -> EdgeView:
         starts = read_array(self.run.path("graph", "starts"))

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from bigembed.plotting.canvas import ACCENT, PALE, legend, new_axes
 from bigembed.quality.neighborhoods import FIGURES, NEIGHBORS, SAMPLES, judged, preserved, with_error
 from bigembed.rows.input import row_source
 from bigembed.runtime.parameters import declared
@@ -76,6 +77,29 @@ class MapQuality:
         ]
         warnings = [f"  warning: {text}" for text in self.warnings]
         return [head, *figures, *warnings, *(f"  note: {text}" for text in self.notes)]
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the figures with two standard errors, and the value of each for shuffled coordinates.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, or None
+            Where to draw; None is a new figure of pyplot.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes.
+        """
+        axis = new_axes() if ax is None else ax
+        found = [self.figures[name] for name in FIGURES]
+        height = range(len(found))[::-1]
+        values, errors, chance = ([figure[name] for figure in found] for name in ("value", "standard_error", "chance"))
+        axis.errorbar(values, height, xerr=[2 * error for error in errors], fmt="o", color=ACCENT, capsize=3)
+        axis.plot(chance, height, "|", color=PALE, markersize=14, label="shuffled")
+        axis.set(xlim=(0, 1.02), yticks=height, yticklabels=[text for text, _ in FIGURES.values()])
+        legend(axis)
+        return axis
 
     def __repr__(self) -> str:
         return "\n".join(self.lines())

@@ -433,6 +433,15 @@ def test_pictures_in_axes_of_matplotlib() -> None:
     _, given = pyplot.subplots()
     assert fitted.plot(color=rows[:, 0], ax=given) is given
     assert len(given.images) == 1
+    quality = be.certify(rows, fitted.embedding_).plot()
+    assert [label.get_text() for label in quality.get_yticklabels()] == [
+        "Neighbors kept", "Trustworthiness", "Continuity", "Triplets in order",
+    ]  # fmt: skip
+    graph = be.build_neighbor_graph(rows, n_neighbors=5)
+    degrees, lengths = graph.plot()
+    heights = [path.vertices[1, 1] for path in degrees.collections[0].get_paths()]
+    assert sum(heights) == 200
+    assert sum(bar.get_height() for bar in lengths.patches) == graph.edges
     pyplot.close("all")
 
 
