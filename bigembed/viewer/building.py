@@ -106,6 +106,7 @@ def build_view(
 
 def _begin(partial: Path, key: str) -> None:
     """The folder to work in: what a killed call of the same has left, or an empty one."""
+    refuse_other(partial)
     begun = partial / BEGUN
     if partial.exists() and (not begun.is_file() or begun.read_text() != key):
         remove(partial)
@@ -136,8 +137,9 @@ def _publish(partial: Path, place: Path) -> None:
 
 
 def refuse_other(place: Path) -> None:
-    """What is there and is no folder of ours is not replaced."""
-    if place.exists() and not (place / ABOUT).is_file() and not (place.is_dir() and not any(place.iterdir())):
+    """What is there and is no folder of ours, whole or in work, is not replaced."""
+    ours = any((place / mark).is_file() for mark in (ABOUT, BEGUN))
+    if place.exists() and not ours and not (place.is_dir() and not any(place.iterdir())):
         raise ExistingOutputError(
             f"{place}: exists, and bigembed view did not write it. Nothing was changed; choose another path"
         )

@@ -223,6 +223,13 @@ class TestRefusals:
             be.view(cloud(10), tmp_path / "page")
         assert [path.name for path in (tmp_path / "page").iterdir()] == ["thesis.tex"]
 
+    def test_a_folder_that_has_the_name_of_one_in_work_stays(self, tmp_path: Path) -> None:
+        (tmp_path / "page.partial").mkdir()
+        (tmp_path / "page.partial" / "thesis.tex").write_text("x")
+        with pytest.raises(ExistingOutputError, match="partial"):
+            be.view(cloud(10), tmp_path / "page")
+        assert (tmp_path / "page.partial" / "thesis.tex").exists()
+
     @pytest.mark.parametrize(
         ("given", "message"),
         [
