@@ -25,6 +25,7 @@ CODES = {
         )
     )
 }  # fmt: skip
+CODES["spearmanr"] = CODES["correlation"]  # (of ranks)
 
 
 def sparse_pairs(rows: Any, others: Any, metric: str) -> Array:

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from bigembed.distance.names import ALIASES, MAPPED, METRICS, SETS, known
+from bigembed.distance.names import ALIASES, FUNCTIONS, MAPPED, METRICS, SETS, known
 from bigembed.distance.pairwise import every_squared
 from bigembed.errors import InputError, InputTypeError
 from bigembed.runtime.blocks import Array, is_sparse
@@ -64,6 +64,16 @@ class RowMetric:
         return not isinstance(self.name, str) or is_name(self.name)
 
     @property
+    def function_of_two(self) -> bool:
+        """Whether it is a compiled function of two rows: the user's, or one of ours by name."""
+        return self.own or known(self.name).graphs == FUNCTIONS
+
+    @property
+    def summed(self) -> bool:
+        """Whether distances of sparse rows follow from sums over the columns that rows share."""
+        return not self.function_of_two
+
+    @property
     def mapped(self) -> bool:
         """Whether distances are the Euclidean ones of mapped rows."""
         return known(self.name).graphs == MAPPED
@@ -81,7 +91,7 @@ class RowMetric:
         """
         if filled is None:
             return PAIR + known(self.name).terms * columns + 80 * self.own
-        if listed and not self.own:
+        if listed and self.summed:
             return (6.0 + 0.5 * filled) * (5.0 if self.name == "chebyshev" else 1.0)
         return 120.0 + 37.0 * filled
 
@@ -119,6 +129,10 @@ class RowMetric:
         return sparse_pairs(rows, others, str(self.name))
 
     def _distances(self, rows: Any, others: Any, swapped: Array | None) -> Array:
+        if known(self.name).graphs == FUNCTIONS:
+            from bigembed.distance.pair_compiled import every_pair  # imports numba: only here
+
+            return every_pair(rows, others, str(self.name))
         if not (self.own or is_sparse(rows)):
             return _named(str(self.name), rows, others)
         from bigembed.distance.compiled import sparse_pairs, user_pairs  # imports numba: only here

@@ -24,7 +24,7 @@ from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import neighbor_stages
 from bigembed.neighbors.search.by_metric import by_metric
 from bigembed.neighbors.survey import shape_in, shape_of
-from bigembed.rows.graph_source import GraphSource
+from bigembed.rows.graph_source import GraphSource, as_graph
 from bigembed.rows.source import RowSource
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Stage
@@ -69,7 +69,7 @@ class OnGraph(Estimator):
             return self._prepare_neighbors(X)
         if is_weights(X) and not self._steps:
             return self._prepare_matrix(X)
-        return super()._prepare(X, aligned)
+        return super()._prepare(as_graph(X), aligned)
 
     def _prepare_neighbors(self, X: NeighborGraph) -> PreparedFit:
         from bigembed.estimator.fitting import PreparedFit

@@ -15,7 +15,7 @@ from bigembed.neighbors.given.graph import GIVEN, edge_graph_stages, is_given
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import neighbor_stages, rerank_stages, search_stages
 from bigembed.neighbors.search.recall import checked_algorithm, doubts
-from bigembed.rows.graph_source import GraphSource
+from bigembed.rows.graph_source import GraphSource, as_graph
 from bigembed.rows.input import row_source
 from bigembed.runtime.executors import executor_now
 from bigembed.runtime.parameters import declared
@@ -55,12 +55,17 @@ def build_neighbor_graph(
     metric : str or function
         The distance of two rows x and y of d columns, whose square the kernels of the methods take. Euclidean distances
         of mapped rows are compared fast: "euclidean"; "cosine", of x/‖x‖; "correlation", of x less its mean, scaled to
-        length one; "hellinger", of √(x/2Σx), so that it is √(1 − Σ√(p q)) of proportions p and q; "haversine", of the
-        points of the unit sphere at a latitude and a longitude in radians, the chord 2 sin(θ/2). Others are compared
-        pair by pair: "manhattan" Σ|x − y|; "chebyshev" max|x − y|; "canberra" Σ|x − y|/(|x| + |y|); "braycurtis" Σ|x −
-        y|/Σ|x + y|; "hamming", the share of columns in which they differ; and of the sets of columns that are not 0, b
-        in both and c in one of them, "jaccard" c/(b + c), "dice" c/(2b + c), "rogerstanimoto" 2c/(d + c) and
-        "sokalsneath" 2c/(b + 2c). A function of two rows must be one that numba can compile, f(x, y), of sparse rows
+        length one; "hellinger", of √(x/2Σx), so that it is √(1 − Σ√(p q)) of proportions p and q; "spearmanr", the same
+        as "correlation" of the ranks of a row; "haversine", of the points of the unit sphere at a latitude and a
+        longitude in radians, the chord 2 sin(θ/2). Others are compared pair by pair: "manhattan" Σ|x − y|; "chebyshev"
+        max|x − y|; "canberra" Σ|x − y|/(|x| + |y|); "braycurtis" Σ|x − y|/Σ|x + y|; "hamming", the share of columns in
+        which they differ; and of the sets of columns that are not 0, b in both and c in one of them, "jaccard" c/(b +
+        c), "dice" c/(2b + c), "rogerstanimoto" 2c/(d + c), "sokalsneath" 2c/(b + 2c), "matching" c/d, "kulsinski" (c −
+        b + d)/(c + d), "russellrao" (d − b)/d (of equal sets 0) and "yule" 2uv/(b(d − b − c) + uv), with u columns in x
+        and v in y alone. Of proportions: "jensenshannon", the root of the divergence; "symmetric_kl", as pynndescent
+        has it; "wasserstein_1d" and, on a circle, "circular_kantorovich", of histograms along the columns. And
+        "sqeuclidean"; "true_angular" θ/π; "tsss", a triangle times a sector; of packed bits "bit_hamming", how many
+        differ, and "bit_jaccard". A function of two rows must be one that numba can compile, f(x, y), of sparse rows
         f(indices, values, indices, values), or its name "module:function"; it is tried on a few rows first. With
         "precomputed" X holds the distances, of which the k smallest of each row are edges, or those within the radius.
     recall : float in (0, 1]
@@ -123,6 +128,7 @@ def build_neighbor_graph(
     (1.0, 1.0)
     """
     _check(radius, metric, recall, algorithm, random_state, candidates, n_candidates)
+    X = as_graph(X)
     if isinstance(X, GraphSource):
         return _of_edges(X, workdir)
     if is_given(metric):

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
+from bigembed.distance.names import CENTERED
 from bigembed.neighbors.partition import FEW_ROWS, assign_block, balanced_centers, cells_block
 from bigembed.neighbors.survey import Shape, Sketched, ordered_of, prepare
 from bigembed.rows.passes import map_row_blocks
@@ -102,7 +103,7 @@ def order_stage(source: RowSource, shape: Shape, cell_size: int, seed: int) -> S
 
 def run_order(context: Context, source: RowSource, shape: Shape, cell_size: int, seed: int) -> dict[str, Any]:
     centers = context.of("partition", "centers")
-    columns = shape.d + int(shape.metric == "correlation") if shape.sparse else 0
+    columns = shape.d + int(shape.metric in CENTERED) if shape.sparse else 0
     spans = map_row_blocks(source, scatter_block, shape=shape, exchange=context.exchange, centers=centers)
     partitions = context.results("partition")["partitions"]
     scattered = merge_parcels(context.exchange, "scatter", len(spans))

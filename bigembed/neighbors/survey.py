@@ -12,6 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from bigembed.distance.metrics import RowMetric, checked_metric, refuse_function, require_columns
+from bigembed.distance.names import known
 from bigembed.errors import InputError
 from bigembed.rows.passes import (
     LARGEST,
@@ -113,7 +114,7 @@ def compared_of(rows: Any) -> Any:
 
 # ---------------------------------------------------------------------------------------------------------- survey
 
-SCALED = ("cosine", "correlation", "hellinger")
+SCALED = ("cosine", "correlation", "hellinger", "spearmanr")
 """Metrics of rows that are scaled each by itself."""
 TRIED = 48
 """Rows that a function of the user's is tried on."""
@@ -314,6 +315,8 @@ def refuse_extent(low: Array, high: Array, shape: Shape) -> None:
             sides = high.astype(np.float64) - low
             longest = float(sides.max())
             size = longest * float(np.linalg.norm(sides / longest)) if 0 < longest < np.inf else longest
+    if size and shape.metric not in SCALED:
+        size **= known(shape.metric).degree
     if size and not least <= size <= most and (shape.metric in SCALED or not shape.compare.bounded):
         of = "rows" if shape.metric in SCALED else "distances between rows"
         refuse_size(size, most, least, f"the squares of the {of}")

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bigembed.distance.metrics import RowMetric
+from bigembed.distance.names import CENTERED
 from bigembed.distance.pairwise import LANES, every_squared, paired_squared, rounding
 from bigembed.errors import InputError
 from bigembed.linalg.moments import merge_moments, moments_block
@@ -73,7 +74,7 @@ def nearest_block(
             )  # fmt: skip
         squared[ids < 0] = np.inf
         return ids, squared
-    if metric is not None and is_sparse(rows) and not metric.own:
+    if metric is not None and is_sparse(rows) and metric.summed:
         from bigembed.distance.sparse_compiled import take_sparse  # imports numba: only here
 
         for first, last in bounds(rows.shape[0], SPARSE_ROWS):
@@ -140,7 +141,7 @@ def counts_block(
             kernels.count(
                 products, own, norms, slack, queries, query_ids, some, rows, first, start, ends, numbers, counts
             )  # fmt: skip
-    elif metric is not None and is_sparse(rows) and not metric.own:
+    elif metric is not None and is_sparse(rows) and metric.summed:
         from bigembed.distance.sparse_compiled import count_sparse
 
         for first, last in bounds(rows.shape[0], SPARSE_ROWS):
@@ -272,7 +273,7 @@ class Space:
     @property
     def columns(self) -> int:
         """Of sparse rows as they are compared."""
-        return self.source.width + (self.metric.name == "correlation" and not self.mapped)
+        return self.source.width + (self.metric.name in CENTERED and not self.mapped)
 
     def prepared(self, rows: Any) -> Any:
         """Rows as they are compared."""

@@ -27,6 +27,7 @@ from bigembed.rows.formats.delimited import is_delimited
 from bigembed.rows.formats.hdf5 import array_in, opened
 from bigembed.rows.formats.parquet import largest_in, parquet_files
 from bigembed.rows.formats.registry import open_reader
+from bigembed.rows.found_lists import checked_measure, found_lists, lengths_of
 from bigembed.rows.opening import as_array
 from bigembed.rows.reader import Choice, listed
 from bigembed.rows.source import RowSource, rows_at
@@ -187,6 +188,8 @@ class GraphSource(RowSource):
     symmetrize: str = "error"
     duplicates: str = "error"
     squared: bool = False
+    measured: str = ""
+    """The metric whose values, as other libraries have them, are made lengths as they are read."""
     known: str = ""
     """The fingerprint, where the edges were copied since it was taken."""
     joins: Mapping[str, Any] | None = None
@@ -230,7 +233,8 @@ class GraphSource(RowSource):
 
     def rules(self) -> dict[str, Any]:
         """What its blocks depend on, besides the edges."""
-        return {"symmetrize": self.symmetrize, "duplicates": self.duplicates, "squared": self.squared}
+        rules = {"symmetrize": self.symmetrize, "duplicates": self.duplicates, "squared": self.squared}
+        return rules | ({"measured": self.measured} if self.measured else {})
 
     def found(self, path: str) -> GraphSource:
         """This graph, its edges read where the stage at the path left them."""
@@ -243,7 +247,8 @@ class GraphSource(RowSource):
     def stream(self, start: int, stop: int) -> Iterator[Piece]:
         """Edges of some units, in pieces; what cannot be read is :class:`DamagedError`."""
         with reading_foreign(self.path or "the graph", f"edges {start}:{stop}"):
-            yield from self.edges.stream(start, stop)
+            for source, target, value in self.edges.stream(start, stop):
+                yield source, target, lengths_of(value, self.measured)
 
     def fingerprint(self) -> str:
         if self.known:
@@ -280,6 +285,7 @@ def open_graph(
     symmetrize: Annotated[str, one_of(*SYMMETRIZE["weights"])] | None = None,
     duplicates: Annotated[str, one_of(*DUPLICATES)] = "error",
     squared: bool = False,
+    metric: str | None = None,
 ) -> GraphSource:
     """Open a graph of your own, of any size: edges in a table, a sparse matrix, or lists of neighbors.
 
@@ -288,13 +294,14 @@ def open_graph(
 
     Parameters
     ----------
-    source : path or array
+    source : path, array, tuple or index
         The graph, as a path or in memory, in one of these forms. An edge list has one edge a row: Parquet, CSV or a
         data frame with columns source, target and weight (or ``columns``), a Zarr group with such arrays, an array (m,
         2) or (m, 3). A sparse matrix (n, n) is a SciPy one, ``.npz`` of ``scipy.sparse.save_npz``, a CSR group in Zarr,
         or ``obsp`` of an AnnData (``.h5ad`` or ``.zarr``). With ``distances`` these are lists of neighbors (n, k), as
         umap, pynndescent, scanpy and faiss leave them: the nodes 0 … n − 1 that are near each node. −1 means no
-        neighbor; the node itself may be the first one or not. Nodes are numbered 0 … n − 1.
+        neighbor; the node itself may be the first one or not. Nodes are numbered 0 … n − 1. A pynndescent index
+        (``NNDescent``), its ``neighbor_graph`` and umap's ``(indices, distances, index)`` hold both.
     values : {"weights", "distances"} or None
         What the values are: weights ≥ 0 (the larger, the nearer), or distances. None takes distances with ``distances``
         and for array="obsp/distances", and weights else.
@@ -316,6 +323,11 @@ def open_graph(
         What becomes of an edge that is listed more than once in one direction.
     squared : bool
         Whether the distances are squared, as faiss leaves those of its L2 indexes.
+    metric : str or None
+        The metric that others found the distances by. Some have them in another form than bigembed: "cosine",
+        "correlation", "dot" and "spearmanr" are 1 − cos θ there and become the chord √(2 (1 − cos θ)), "haversine" is
+        the angle θ and becomes 2 sin(θ/2), of "sqeuclidean" and "jensen_shannon" the root is taken; all others stay.
+        None takes what an index says.
 
     Returns
     -------
@@ -348,8 +360,14 @@ def open_graph(
     >>> be.DiffusionMap(n_components=1).fit(open_graph(ring, symmetrize="max")).eigenvalues_.round(6).tolist()
     [0.0]
     """
+    measured, lists = checked_measure(metric), found_lists(source) if distances is None else None
+    if lists is not None:
+        source, distances = lists.indices, lists.distances
+        measured = checked_measure(lists.metric) if metric is None else measured
     kind = _values(values, distances, array)
-    rule = _rule(kind, symmetrize, duplicates, squared)
+    rule = _rule(kind, symmetrize, duplicates, squared) | {"measured": measured}
+    if measured and kind == "weights":
+        raise InputError(f"open_graph: metric={metric!r}; it is of distances, and these are weights")
     edges = edges_of(source, kind, distances, columns, array, squared)
     if edges.entries < 1:
         raise InputError(f"{_told(source)}: a graph without edges. Give at least one")
@@ -411,3 +429,8 @@ def largest_id(edges: Edges, start: int, stop: int) -> float:
 
 def _told(source: Any) -> str:
     return str(source) if is_path(source) else "the graph"
+
+
+def as_graph(X: Any) -> Any:
+    """The graph of lists that another library found, opened; anything else as it is."""
+    return X if found_lists(X) is None else open_graph(X)

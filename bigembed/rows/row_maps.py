@@ -21,9 +21,10 @@ def mapped_rows(rows: Any, metric: str, dtype: Any) -> Any:
     """Rows (m, d), dense or CSR, as they are compared, in ``dtype``.
 
     Of length one for "cosine"; less their mean, then of length one, for "correlation"; √(x / 2Σx) for "hellinger";
-    the point of the unit sphere of a latitude and a longitude in radians for "haversine". Rows that a metric does not
-    admit (:func:`inadmissible`) become zeros. CSR rows have no stored zeros; for "correlation" see
-    :func:`centered_csr`.
+    the point of the unit sphere of a latitude and a longitude in radians for "haversine"; for "spearmanr" the ranks of
+    their entries, as for "correlation". Rows that a metric does not
+    admit (:func:`inadmissible`) become zeros. CSR rows have no stored zeros; for "correlation" and
+    "spearmanr" see :func:`centered_csr`.
 
     >>> mapped_rows(np.array([[3.0, 4.0]]), "cosine", "f8").tolist()
     [[0.6, 0.8]]
@@ -33,8 +34,8 @@ def mapped_rows(rows: Any, metric: str, dtype: Any) -> Any:
     rows = np.ascontiguousarray(rows, dtype=dtype)
     if metric == "cosine":
         return _unit(rows, dtype)
-    if metric == "correlation":
-        wide = rows.astype(np.float64)
+    if metric in ("correlation", "spearmanr"):
+        wide = rows.astype(np.float64) if metric == "correlation" else _ranks(rows)
         return _unit(wide - wide.mean(axis=1, keepdims=True), dtype)
     if metric == "hellinger":
         wide = np.maximum(rows.astype(np.float64), 0)
@@ -64,8 +65,8 @@ def _mapped_csr(rows: Any, metric: str, dtype: Any) -> Any:
         wide /= np.repeat(_nonzero(np.sqrt(row_sums(wide**2, found.indptr))), per_row)
     elif metric == "hellinger":
         wide = np.sqrt(np.maximum(wide, 0) / np.repeat(2 * _nonzero(row_sums(wide, found.indptr)), per_row))
-    elif metric == "correlation":
-        return centered_csr(found, wide, dtype)
+    elif metric in ("correlation", "spearmanr"):
+        return centered_csr(found, wide if metric == "correlation" else _ranks_csr(found), dtype)
     found.data = wide.astype(dtype)
     return found
 
@@ -83,6 +84,31 @@ def centered_csr(rows: Any, values: Array, dtype: Any) -> Any:
     last = sparse.csr_array((np.sqrt(d) * mean / scale)[:, None])
     body = sparse.csr_array((values / np.repeat(scale, np.diff(rows.indptr)), rows.indices, rows.indptr), shape=(n, d))
     return sparse.csr_array(sparse.hstack([body, last], format="csr").astype(dtype))
+
+
+def _ranks(rows: Array) -> Array:
+    """Ranks of the entries of each row, equal ones the mean of theirs."""
+    from scipy.stats import rankdata
+
+    return np.asarray(rankdata(rows, axis=1), np.float64)
+
+
+def _ranks_csr(rows: Any) -> Array:
+    """Ranks of the entries of CSR rows without zeros, less that of 0, which the columns that are not stored share; a
+    row that has none less a number that no rank is."""
+    d, indptr, values = rows.shape[1], rows.indptr, rows.data
+    row = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    order = np.lexsort((values, row))
+    row, ascending = row[order], values[order]
+    place = np.arange(len(row)) - indptr[row] + 1.0
+    first = np.flatnonzero(np.diff(row, prepend=-1) | (np.diff(ascending, prepend=np.nan) != 0))
+    size = np.diff(first, append=len(row))
+    zeros = (d - np.diff(indptr)).astype(np.float64)
+    rank = np.repeat(place[first] + (size - 1) / 2, size) + np.where(ascending > 0, zeros[row], 0.0)
+    middle = row_sums((values < 0).astype(np.float64), indptr) + np.where(zeros > 0, (zeros + 1) / 2, 0.25)
+    out = np.empty(len(row))
+    out[order] = rank - middle[row]
+    return out
 
 
 def constant_csr(rows: Any) -> Array:
@@ -104,12 +130,16 @@ def row_sums(values: Array, indptr: Array) -> Array:
 def inadmissible(rows: Any, metric: str) -> tuple[Array, str, str]:
     """Rows (m,) for which a metric is not defined, of what kind these are, and what to do."""
     n = rows.shape[0]
-    if metric == "cosine":
+    if metric in ("cosine", "true_angular", "tsss"):
         return _empty(rows), "rows of zeros", "Drop them, or use metric='euclidean'"
-    if metric == "correlation":
+    if metric in ("bit_hamming", "bit_jaccard"):
+        entries = rows.data if is_sparse(rows) else rows
+        wrong = any_in_row(rows, ~((entries >= 0) & (entries <= 255) & (entries == np.floor(entries))))
+        return wrong, "rows of other than bytes, whole numbers from 0 to 255", "Pack bits by np.packbits(rows, axis=1)"
+    if metric in ("correlation", "spearmanr"):
         constant = constant_csr(_no_zeros(rows)) if is_sparse(rows) else (rows == rows[:, :1]).all(axis=1)
         return constant, "rows whose entries are all equal", "Drop them, or use metric='euclidean'"
-    if metric == "hellinger":
+    if metric in ("hellinger", "jensenshannon", "symmetric_kl", "wasserstein_1d", "circular_kantorovich"):
         wrong = _empty(rows) | any_in_row(rows, rows.data < 0 if is_sparse(rows) else rows < 0)
         return wrong, "rows of zeros or with negative entries", "It compares proportions, such as counts"
     if metric == "haversine":

@@ -139,7 +139,7 @@ class ByMetric:
         self, ids: Array, squared: Array, asking: Array, rows: Any, row_ids: Array, others: Any, other_ids: Array
     ) -> None:
         """Take the candidates ``others`` into the lists of ``rows[asking]``."""
-        if is_sparse(rows) and not self.metric.own:
+        if is_sparse(rows) and self.metric.summed:
             from bigembed.distance.sparse_compiled import take_sparse  # imports numba: only here
 
             take_sparse(ids, squared, asking, rows, row_ids, others, other_ids, self.metric.text)
@@ -185,7 +185,7 @@ class ByMetric:
     def counts(self, queries: Any, query_ids: Array, rows: Any, row_ids: Array, unit: int, bins: int) -> Array:
         """Squared distances, in units of 4ᵘ (u = ``unit``), counted by the upper half of their float32 bit pattern."""
         total = np.zeros(bins, np.int64)
-        if is_sparse(rows) and not self.metric.own:
+        if is_sparse(rows) and self.metric.summed:
             from bigembed.distance.sparse_compiled import bins_sparse  # imports numba: only here
 
             for part in _parts(len(row_ids), SPARSE_ROWS):

@@ -266,7 +266,7 @@ def unit_of(survey: Mapping[str, Any]) -> int:
 
     Rows 2ᵏ times as large have e + k, and the same counts.
     """
-    if RowMetric(survey["metric"]).bounded or RowMetric(survey["metric"]).own:
+    if RowMetric(survey["metric"]).bounded or RowMetric(survey["metric"]).function_of_two:
         return 0
     return int(np.frexp(survey["high"] / 2 - survey["low"] / 2)[1])
 

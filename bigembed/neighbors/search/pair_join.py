@@ -71,7 +71,7 @@ class PairDistances:
         parts = parts_of(rows) if is_sparse(rows) else (rows,)
         self.rows = tuple(np.ascontiguousarray(part) for part in parts)
         self.code = CODES.get(metric.text, -1)
-        self.rejecting = _rejecting(self.rows, self.code, rows.shape[1]) if is_sparse(rows) and not metric.own else ()
+        self.rejecting = _rejecting(self.rows, self.code, rows.shape[1]) if is_sparse(rows) and metric.summed else ()
 
     def __call__(self, a: Array, b: Array, limits: Array) -> Array:
         """Those of the rows ``a`` and ``b`` (m,): (m,), ∞ for pairs that are known to be beyond their limit."""
@@ -82,6 +82,10 @@ class PairDistances:
             wrong = kernel(compiled(self.metric.function), *self.rows, a, b, out)
             if wrong >= 0:
                 self._refuse(int(a[wrong]), int(b[wrong]))
+        elif self.metric.function_of_two:
+            from bigembed.distance.pair_compiled import squared_pairs
+
+            squared_pairs(self.rows, a, b, self.metric.text, self.width, out)
         else:
             kernel = _sparse if self.rejecting else _dense
             kernel(*self.rows, a, b, limits, *self.rejecting, self.code, float(self.width), out)
