@@ -268,3 +268,22 @@ def _ones(byte: int) -> int:
         byte &= byte - 1
         count += 1
     return count
+
+
+def function_of_rows(metric: str, sparse: bool, width: int) -> Any:
+    """Compile a metric as a function of two rows (x, y), or of (columns, values, columns, values) of sparse ones."""
+    code, every = CODES[metric], np.arange(width)
+    if sparse:
+
+        @njit(nogil=True)
+        def of_sparse(columns: Array, values: Array, columns2: Array, values2: Array) -> float:
+            x, y, at = _together(columns, values, columns2, values2)
+            return float(distance(code, x, y, at, width))
+
+        return of_sparse
+
+    @njit(nogil=True)
+    def of_dense(x: Array, y: Array) -> float:
+        return float(distance(code, x.astype(np.float64), y.astype(np.float64), every, width))
+
+    return of_dense

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,10 @@ from bigembed.neighbors.given.distances import Rule, distance_stages, length_gra
 from bigembed.neighbors.given.graph import GIVEN, edge_graph_stages, is_given
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import neighbor_stages, rerank_stages, search_stages
-from bigembed.neighbors.search.recall import checked_algorithm, doubts
+from bigembed.neighbors.outside_lists import ByLists, ByPynndescent, checked_parameters
+from bigembed.neighbors.search.recall import PYNNDESCENT, checked_algorithm, doubts
+from bigembed.rows.edges import NeighborLists
+from bigembed.rows.found_lists import found_lists
 from bigembed.rows.graph_source import GraphSource, as_graph
 from bigembed.rows.input import row_source
 from bigembed.runtime.executors import executor_now
@@ -32,6 +36,7 @@ def build_neighbor_graph(
     metric: Any = "euclidean",
     recall: float = 0.99,
     algorithm: str = "auto",
+    algorithm_params: Mapping[str, Any] | None = None,
     candidates: Any = None,
     n_candidates: int | None = None,
     random_state: int = 0,
@@ -70,13 +75,20 @@ def build_neighbor_graph(
         "precomputed" X holds the distances, of which the k smallest of each row are edges, or those within the radius.
     recall : float in (0, 1]
         The target share of true neighbors; how far is searched is chosen to meet it, and it is measured.
-    algorithm : {"auto", "cells", "nn-descent"}
+    algorithm : {"auto", "cells", "nn-descent", "pynndescent"}
         How neighbors are searched. "cells" searches exactly in the cells of near rows; "nn-descent" is for rows of high
-        intrinsic dimension; "auto" takes cells unless these would miss ``recall`` and NN-descent fits.
-    candidates : array of shape (n, m), NeighborGraph or None
+        intrinsic dimension; "auto" takes cells unless these would miss ``recall`` and NN-descent fits. "pynndescent"
+        has that library find candidates in one task that holds all rows (a plan says what it takes); their distances
+        are then those of any other search.
+    algorithm_params : dict or None
+        Parameters for pynndescent's ``NNDescent``, such as n_trees, n_iters or n_jobs. None has one thread, since its
+        lists depend on the number of threads.
+    candidates : array of shape (n, m), NeighborGraph, lists of neighbors or None
         Rows of the same points in the order of X, for example a few principal components, or a NeighborGraph built of
         such rows; None searches X itself. Each row's neighbors are then the nearest, by X, of its ``n_candidates``
-        nearest rows there (seed 004, §5). Recall is that of X, measured as ever.
+        nearest rows there (seed 004, §5). Lists of neighbors (a pynndescent index, its ``neighbor_graph``, umap's
+        tuple, or such lists by :func:`bigembed.open_graph`) are candidates, too, with the rows of the nearest cells of
+        X. Recall is that of X, measured as ever.
     n_candidates : int ≥ n_neighbors, or None
         How many candidates each row has; None is max(50, 4 n_neighbors), or all that a given graph has.
     random_state : int ≥ 0
@@ -128,6 +140,7 @@ def build_neighbor_graph(
     (1.0, 1.0)
     """
     _check(radius, metric, recall, algorithm, random_state, candidates, n_candidates)
+    chosen = checked_parameters(algorithm_params, algorithm)
     X = as_graph(X)
     if isinstance(X, GraphSource):
         return _of_edges(X, workdir)
@@ -137,8 +150,11 @@ def build_neighbor_graph(
         raise InputError("candidates serve a graph of k nearest neighbors: give n_neighbors, and no radius")
     run = Run(workdir)
     source, in_memory = row_source(X, run.root / "exchange", sparse=True)
-    if candidates is None or n_neighbors is None:
-        stages = neighbor_stages(source, n_neighbors, metric, recall, random_state, radius=radius, algorithm=algorithm)
+    lists = None if candidates is None else _given_lists(candidates)
+    if candidates is None or n_neighbors is None or lists is not None:
+        outside = lists if algorithm != PYNNDESCENT or lists else ByPynndescent(random_state, chosen)
+        asked: dict[str, Any] = {"radius": radius, "algorithm": algorithm, "outside": outside}
+        stages = neighbor_stages(source, n_neighbors, metric, recall, random_state, **asked)
     else:
         given, width = _candidates(candidates, n_neighbors, n_candidates, recall, algorithm, random_state, run)
         run.parents = (given,)
@@ -189,10 +205,24 @@ def _check(
         wrong.append(f"recall={recall!r}; allowed: a number in (0, 1]")
     if random_state < 0:
         wrong.append(f"random_state={random_state!r}; allowed: an integer ≥ 0")
-    if n_candidates is not None and candidates is None:
-        wrong.append(f"n_candidates={n_candidates!r}; it goes with candidates, which were not given")
+    if n_candidates is not None and (candidates is None or found_lists(candidates) is not None):
+        wrong.append(f"n_candidates={n_candidates!r}; it goes with candidates of rows, which were not given")
     if wrong:
         raise InputError(f"build_neighbor_graph: {'; '.join(wrong)}")
+
+
+def _given_lists(candidates: Any) -> ByLists | None:
+    """Lists of neighbors that another library found, as candidates; None of candidates of another kind."""
+    graph = as_graph(candidates)
+    if not isinstance(graph, GraphSource):
+        return None
+    if not isinstance(graph.edges, NeighborLists):
+        raise InputError(
+            "candidates: this graph is one of edges, and lists of neighbors, rows or a NeighborGraph are needed. Give "
+            "lists: open_graph(indices, distances=distances)"
+        )
+    stored = graph if executor_now().in_this_process else graph.stored_copy(Run(None).root / "exchange")
+    return ByLists(stored.edges.indices)
 
 
 def _candidates(

@@ -14,11 +14,20 @@ from bigembed.neighbors.exact import joined_to_all
 from bigembed.neighbors.graph_blocks import csr_block, finish_graph, graph_arrays, senders_of, write_block
 from bigembed.neighbors.nn_descent import descend, descent_cost, lacking_room
 from bigembed.neighbors.order import order_stage, partition_stage
+from bigembed.neighbors.outside_lists import ByLists, ByPynndescent, Outside, outside_cost, outside_search
 from bigembed.neighbors.radius import density_stage, radius_graph_stage
 from bigembed.neighbors.search.every_block import search_stage
 from bigembed.neighbors.search.ground_truth import EXACT_ROWS, recall_stage, witness_stage
 from bigembed.neighbors.search.probes import SHORTLIST, shortlist_stage
-from bigembed.neighbors.search.recall import AUTO, CELLS, NN_DESCENT, WITHOUT_DESCENT, checked_algorithm
+from bigembed.neighbors.search.recall import (
+    AUTO,
+    CELLS,
+    GIVEN_LISTS,
+    NN_DESCENT,
+    PYNNDESCENT,
+    WITHOUT_DESCENT,
+    checked_algorithm,
+)
 from bigembed.neighbors.search.rerank import follow_stage, rerank_stage, reranked_recall_stage, true_witness_stage
 from bigembed.neighbors.survey import Shape, shape_of, survey_stage
 from bigembed.rows.source import RowSource
@@ -190,9 +199,11 @@ def neighbor_stages(
     radius: float | None = None,
     most: int | None = None,
     algorithm: str = AUTO,
+    outside: Outside | None = None,
 ) -> list[Stage]:
     """Stages from rows to the symmetric graph of k nearest neighbors, recall measured, of all within a radius, or of
-    every pair. ``most``: rows of a block, at most; ``algorithm``: how lists of k are searched."""
+    every pair. ``most``: rows of a block, at most; ``algorithm``: how lists of k are searched; ``outside``: what finds
+    candidates for them instead."""
     shape = replace(shape_of(source, metric), most=most)
     if algorithm != WITHOUT_DESCENT:
         checked_algorithm(algorithm)
@@ -217,7 +228,7 @@ def neighbor_stages(
         ]
     k = n_neighbors if n_neighbors is not None else shape.n - 1
     return [
-        *search_stages(source, n_neighbors, metric, recall, seed, most, algorithm),
+        *search_stages(source, n_neighbors, metric, recall, seed, most, algorithm, outside),
         graph_stage(shape.n, k, shape.block),
         recall_stage(recall),
     ]
@@ -231,8 +242,13 @@ def search_stages(
     seed: int,
     most: int | None = None,
     algorithm: str = AUTO,
+    outside: Outside | None = None,
 ) -> list[Stage]:
     """Stages from rows to the lists of their nearest neighbors."""
+    if algorithm == PYNNDESCENT and outside is None:
+        outside = ByPynndescent(seed)
+    if isinstance(outside, ByLists):
+        algorithm = GIVEN_LISTS
     shape = replace(shape_of(source, metric), most=most)
     k = n_neighbors if n_neighbors is not None else shape.n - 1
     if shape.n < k + 1 or k < 1:
@@ -246,7 +262,7 @@ def search_stages(
         order_stage(source, shape, CELL_ROWS, seed),
         shortlist_stage(shape.n, shape.ordered_bytes, CELL_ROWS),
         witness_stage(shape, k, recall, seed, algorithm, lacking_room),
-        _search(shape, k, algorithm),
+        _search(shape, k, algorithm) if outside is None else _search_outside(shape, k, outside),
     ]
 
 
@@ -257,6 +273,13 @@ def _search(shape: Shape, k: int, algorithm: str) -> Stage:
     if algorithm in (CELLS, WITHOUT_DESCENT) or (algorithm == AUTO and every_cell):
         return stage
     return replace(stage, cost=descent_cost(stage.cost, shape, k, algorithm == NN_DESCENT))
+
+
+def _search_outside(shape: Shape, k: int, outside: Outside) -> Stage:
+    """The search among candidates that something else finds."""
+    stage = search_stage(shape, k, outside_search(outside))
+    parameters = {**stage.parameters, **outside.key()}
+    return replace(stage, parameters=parameters, cost=outside_cost(stage.cost, shape, k, outside))
 
 
 def rerank_stages(

@@ -88,19 +88,11 @@ def descend(context: Context, ordered: Ordered, shape: Shape, k: int, target: fl
     exchange, out, n, by = context.exchange, context.path(""), ordered.starts[-1], by_metric(shape)
     require_room(n, k, context.results("witness")["why"], exchange.root)
     blocks = [(b,) for b in range(len(ordered.blocks))]
-    seeds, probes = (SEEDS_BY_PAIRS, SEEDS_BY_PAIRS) if by else (SEED_PROBES, WALK_PROBES)
+    seeds = SEEDS_BY_PAIRS if by else SEED_PROBES
     expected = read_array(context.of("witness", "recall_by_probes"))[:seeds][-1]
     length = first_length(shape, k, expected / target)
     width = min(length, k + MORE_BY_PAIRS)
-    shared: dict[str, Any] = {"ordered": ordered, "exchange": exchange, "out": out}
-    probed: dict[str, Any] = {"k": width, "shortlist": context.of("shortlist"), "n_probes": seeds, **shared}
-    if by is None:
-        map_blocks(leave_cells_block, blocks, ordered=ordered, exchange=exchange)
-        found = map_blocks(search_block, blocks, **probed)
-    else:
-        found = map_blocks(search_by_metric, blocks, by=by, **probed)
-    pairs = write_asked(found, **shared)
-    exchange.drop("cells", "asking")
+    pairs = nearest_cells(context, ordered, shape, width, seeds)
     lists = Lists(ordered, exchange, 0, shape.row_bytes, by)
     map_blocks(begin_block, blocks, lists=lists, length=length, out=out)
     truth = Truth(read_array(context.of("witness", "ids")), read_array(context.of("witness", "neighbors")))
@@ -124,21 +116,53 @@ def descend(context: Context, ordered: Ordered, shape: Shape, k: int, target: fl
         else:
             width = next_width(measured, target, length)
     map_blocks(finish_block, blocks, lists=lists, k=k, out=out)
-    sent = map_blocks(reverse_block, blocks, lists=lists.next, width=k)
-    map_blocks(link_block, list(enumerate(senders_of(sent))), lists=lists.next, out=out)
-    index = Index(ordered.path, out.rstrip("/"), context.of("shortlist"), "", k, probes, by)
-    ((walk, of_new),) = map_blocks(walk_length, [()], index=index, ordered=ordered, truth=truth, target=target)
-    context.note(f"new rows walk along the lists with lists of {walk}: recall {of_new:.4f}")
     return {
         "n_neighbors": k,
-        "n_probes": probes,
-        "walk": walk,
-        "recall_of_new_rows": of_new,
+        **link_lists(context, ordered, shape, k, truth, target, lists.next),
         "algorithm": "nn-descent",
         "rounds": rounds,
         "list_length": length,
         "compared_per_row": pairs / n,
     }
+
+
+def nearest_cells(context: Context, ordered: Ordered, shape: Shape, k: int, probes: int) -> int:
+    """Write the first lists of all blocks, of k rows in a number of cells, and who probes which; the pairs compared."""
+    by, blocks = by_metric(shape), [(b,) for b in range(len(ordered.blocks))]
+    shared: dict[str, Any] = {"ordered": ordered, "exchange": context.exchange, "out": context.path("")}
+    probed: dict[str, Any] = {"k": k, "shortlist": context.of("shortlist"), "n_probes": probes, **shared}
+    if by is None:
+        map_blocks(leave_cells_block, blocks, ordered=ordered, exchange=context.exchange)
+        found = map_blocks(search_block, blocks, **probed)
+    else:
+        found = map_blocks(search_by_metric, blocks, by=by, **probed)
+    pairs = write_asked(found, **shared)
+    context.exchange.drop("cells", "asking")
+    return pairs
+
+
+def link_lists(
+    context: Context,
+    ordered: Ordered,
+    shape: Shape,
+    k: int,
+    truth: Truth,
+    target: float,
+    lists: Lists | None = None,
+) -> dict[str, Any]:
+    """Link the rows of the finished lists, which are in the exchange or else those that are written, and find how long
+    the lists of new rows are that walk along them."""
+    out, by, blocks = context.path(""), by_metric(shape), [(b,) for b in range(len(ordered.blocks))]
+    if lists is None:
+        lists = Lists(ordered, context.exchange, 0, shape.row_bytes, by)
+        map_blocks(begin_block, blocks, lists=lists, length=k, out=out)
+    sent = map_blocks(reverse_block, blocks, lists=lists, width=k)
+    map_blocks(link_block, list(enumerate(senders_of(sent))), lists=lists, out=out)
+    probes = SEEDS_BY_PAIRS if by else WALK_PROBES
+    index = Index(ordered.path, out.rstrip("/"), context.of("shortlist"), "", k, probes, by)
+    ((walk, of_new),) = map_blocks(walk_length, [()], index=index, ordered=ordered, truth=truth, target=target)
+    context.note(f"new rows walk along the lists with lists of {walk}: recall {of_new:.4f}")
+    return {"n_probes": probes, "walk": walk, "recall_of_new_rows": of_new}
 
 
 def next_width(measured: Sequence[tuple[int, float]], target: float, most: int) -> int:

@@ -26,7 +26,7 @@ from bigembed.neighbors.search.probes import (
     probe_block,
     write_shortlists,
 )
-from bigembed.neighbors.search.recall import NN_DESCENT, describe_search
+from bigembed.neighbors.search.recall import LINKED, describe_search
 from bigembed.neighbors.survey import Shape
 from bigembed.runtime.blocks import Array, by_owner, map_blocks, offsets
 from bigembed.stages.cost import Arrays, ArraySpec, Cost, buffer
@@ -145,7 +145,7 @@ def run_search(context: Context, shape: Shape, n_neighbors: int, descend: Descen
     decided = context.results("witness")
     probes = decided["n_probes"]
     context.note(describe_search(decided))
-    if decided.get("algorithm") == NN_DESCENT:
+    if decided.get("algorithm") in LINKED:
         return descend(context, ordered, shape, n_neighbors, decided["target"])
     shortlist, longer = context.of("shortlist"), {}
     if "shortlist" in decided:

@@ -21,7 +21,10 @@ from bigembed.neighbors.search.local import Cells, search_every
 from bigembed.neighbors.search.probes import leave_near_blocks, listed_cells, probe_ranks
 from bigembed.neighbors.search.recall import (
     AUTO,
+    GIVEN_LISTS,
+    LINKED,
     NN_DESCENT,
+    PYNNDESCENT,
     Truth,
     chosen,
     lists_found,
@@ -221,12 +224,12 @@ def run_witness(
     ordered = Ordered.open(context.of("order"))
     length, cells = context.results("shortlist")["length"], context.results("order")["cells"]
     given = context.path(""), ordered, context.of("shortlist"), length, target, context.exchange
-    curve = best_curve(*given, longer=algorithm != NN_DESCENT)
+    curve = best_curve(*given, longer=algorithm not in LINKED)
     write_array(context.path("recall_by_probes"), curve)
     probes = choose_probes(curve, target, truth.neighbors.size)
     lacks = lacking(shape.n, k, context.exchange.root) if algorithm == AUTO else ""
     decided = chosen(algorithm, curve, target, probes, shape.n, cells, lacks)
-    if len(curve) > length and decided.get("algorithm") != NN_DESCENT:
+    if len(curve) > length and decided.get("algorithm") not in LINKED:
         decided["shortlist"] = len(curve)
     return {
         "n_probes": probes,
@@ -385,7 +388,7 @@ def run_recall(context: Context, target: float) -> dict[str, Any]:
     found = share_found(truth, context.of("search"), ordered, k)
     said = context.results("witness")
     searched: dict[str, Any] = {name: said[name] for name in ("algorithm", "why", "forced") if name in said}
-    if searched.get("algorithm") == NN_DESCENT:
+    if searched.get("algorithm") in LINKED:
         searched["recall_of_new_rows"] = context.results("search")["recall_of_new_rows"]
     advice = "" if found.recall >= target else _advice(context)
     return {
@@ -409,6 +412,10 @@ def _advice(context: Context) -> str:
     done = f"{search['n_probes']} cells were searched for each row; all {listed} on a shortlist would find hardly more"
     if search.get("algorithm") == NN_DESCENT:
         done = f"NN-descent made {search['rounds']} rounds with lists of up to {search['list_length']} rows"
+    if decided.get("algorithm") == GIVEN_LISTS:
+        return "The lists that were given hold no more true neighbors: give longer ones, or leave them out"
+    if decided.get("algorithm") == PYNNDESCENT:
+        done = "pynndescent found no more: give it more iterations and trees (algorithm_params), or take 'nn-descent'"
     return (
         f"{done}. Such data have no near neighbors to speak of (high intrinsic dimension): reduce the dimension first "
         "(PCA), or lower the target"

@@ -24,8 +24,12 @@ from bigembed.store.exchange import Exchange
 # ------------------------------------------------------------------------------------------------------ algorithms
 # How the nearest rows are searched: the names, and which of them suits the rows.
 
-CELLS, NN_DESCENT, AUTO = "cells", "nn-descent", "auto"
-ALGORITHMS = (AUTO, CELLS, NN_DESCENT)
+CELLS, NN_DESCENT, PYNNDESCENT, AUTO = "cells", "nn-descent", "pynndescent", "auto"
+ALGORITHMS = (AUTO, CELLS, NN_DESCENT, PYNNDESCENT)
+GIVEN_LISTS = "given lists"
+"""Lists that came with the rows are made exact; no name that may be asked for."""
+LINKED = (NN_DESCENT, PYNNDESCENT, GIVEN_LISTS)
+"""Ways whose lists are not those of the probed cells, and along which new rows walk."""
 WITHOUT_DESCENT = "auto, without nn-descent"
 """What a plan makes of the automatic choice where the lists of NN-descent do not fit into the memory of a worker. It is
 a parameter of the stage that decides, so that no run takes over what was decided where there is room, or none."""
@@ -55,7 +59,7 @@ def chosen(
     Nothing where it is cells without being asked for, and would be wherever it runs: :func:`describe_search` says why.
     """
     lacking = LITTLE_MEMORY if asked == WITHOUT_DESCENT else lacking
-    if asked in (CELLS, NN_DESCENT):
+    if asked in (CELLS, *LINKED):
         return {"algorithm": asked, "why": "asked for", "target": target}
     reached = bool(curve[-1] >= min(target, ENOUGH))
     if reached and (probes <= WORTH or cells < 4 * WORTH):

@@ -1,0 +1,197 @@
+"""pynndescent: its lists as graphs and candidates, its search, its metrics; what its own tests ask of an index."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pynndescent import NNDescent, distances
+from scipy import sparse
+from sklearn.neighbors import NearestNeighbors
+
+import bigembed as be
+from bigembed.distance.names import FUNCTIONS, named
+from bigembed.distance.pair_compiled import every_pair
+from bigembed.errors import InputError, PlanError, RecallWarning
+from bigembed.jobs.run import run_job
+from bigembed.jobs.spec import read_job
+from bigembed.rows.found_lists import lengths_of
+from tests.unit.neighbors.test_metrics import rows_for
+
+pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.MapWarning")
+N, K = 400, 10
+
+
+@pytest.fixture(scope="module")
+def rows() -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(N, 6)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def index(rows: np.ndarray) -> Any:
+    return NNDescent(rows, n_neighbors=K + 1, metric="cosine", random_state=0)
+
+
+class TestItsLists:
+    """An index, its graph, umap's tuple: a graph wherever one is taken."""
+
+    def test_each_form_is_the_graph_of_the_rows(self, rows: np.ndarray, index: Any) -> None:
+        own = be.build_neighbor_graph(rows, K, metric="cosine")
+        indices, values = index.neighbor_graph
+        forms = [index, (indices, values, index), be.open_graph(index)]
+        forms += [be.open_graph(index.neighbor_graph, metric="dot"), be.open_graph(indices, distances=values, metric="cosine")]
+        wanted = be.DiffusionMap(2, metric="cosine", n_neighbors=K).fit(rows)
+        for form in forms:
+            built = be.build_neighbor_graph(form)
+            assert abs(built.to_scipy() - own.to_scipy()).max() < 1e-3  # (float32 of 1 - cos)
+            np.testing.assert_allclose(be.DiffusionMap(2).fit(form).eigenvalues_, wanted.eigenvalues_, atol=1e-4)
+        raw = be.build_neighbor_graph(index.neighbor_graph).to_scipy()  # nothing says what these are: a control
+        assert abs(raw - own.to_scipy()).max() > 0.05
+        for method in (be.UMAP(n_epochs=20), be.Isomap(), be.LaplacianEigenmaps(), be.TSNE(n_iter=20, perplexity=3)):
+            assert np.isfinite(method.fit(index).embedding_).all()
+        assert np.shape(be.spectral_start(index, scale="umap")) == (N, 2)
+        assert be.geodesic_distances(be.build_neighbor_graph(index), [3]).shape == (N, 1)
+
+    def test_they_are_candidates(self, rows: np.ndarray, index: Any) -> None:
+        true = be.build_neighbor_graph(rows, K)
+        found = be.build_neighbor_graph(rows, K, candidates=index)
+        assert found.recall == 1.0
+        assert abs(found.to_scipy() - true.to_scipy()).max() == 0
+        missing = np.full((N, 3), -1)
+        lists = be.open_graph(missing, distances=np.zeros((N, 3)))
+        assert be.build_neighbor_graph(rows, K, candidates=lists).n_neighbors == K
+        with pytest.raises(InputError, match="lists of neighbors hold numbers of rows, 0 to 399"):
+            be.build_neighbor_graph(rows, K, candidates=(missing + N + 1, np.zeros((N, 3))))
+        with pytest.raises(InputError, match="this graph is one of edges"):
+            be.build_neighbor_graph(rows, K, candidates=be.open_graph(sparse.csr_array(np.eye(N))))
+        with pytest.raises(InputError, match="goes with candidates of rows"):
+            be.build_neighbor_graph(rows, K, candidates=index, n_candidates=20)
+
+    @pytest.mark.parametrize(
+        ("metric", "value", "length"),
+        [("cosine", 0.5, 1.0), ("haversine", np.pi, 2.0), ("sqeuclidean", 9.0, 3.0), ("manhattan", 9.0, 9.0)],
+    )
+    def test_values_become_lengths(self, metric: str, value: float, length: float) -> None:
+        assert lengths_of(np.array([value]), metric)[0] == pytest.approx(length)
+        near, apart = np.array([[1], [0]]), np.full((2, 1), value)
+        graph = be.build_neighbor_graph(be.open_graph(near, distances=apart, metric=metric))
+        assert graph.to_scipy()[[0], [1]].item() == pytest.approx(length)
+
+    def test_what_is_no_distance_is_refused(self) -> None:
+        near = np.array([[1], [0]])
+        assert lengths_of(np.array([-1e-7]), "cosine")[0] == 0
+        with pytest.raises(InputError, match="NaN, infinite or negative"):
+            be.build_neighbor_graph(be.open_graph(near, distances=np.full((2, 1), -0.1), metric="cosine"))
+        with pytest.raises(InputError, match="it is of distances, and these are weights"):
+            be.open_graph(sparse.csr_array(np.eye(2)), metric="cosine")
+
+
+def truth_of(rows: np.ndarray, k: int, metric: Any = "euclidean") -> np.ndarray:
+    return np.asarray(NearestNeighbors(n_neighbors=k + 1, metric=metric, algorithm="brute").fit(rows).kneighbors()[1])
+
+
+class TestItsSearch:
+    """``algorithm="pynndescent"``: its candidates at our distances, measured and linked as any lists are."""
+
+    def test_lists_and_new_rows(self, monkeypatch: pytest.MonkeyPatch, small_blocks: None) -> None:
+        random = np.random.default_rng(1)
+        x, new = random.normal(size=(1_500, 8)), random.normal(size=(50, 8))
+        graph = be.build_neighbor_graph(x, K, algorithm="pynndescent")
+        assert len(graph.matrix.rows) > 1
+        assert graph.recall > 0.97
+        assert graph.run.results("recall")["algorithm"] == "pynndescent"
+        again = be.build_neighbor_graph(x, K, algorithm="pynndescent")
+        assert abs(graph.to_scipy() - again.to_scipy()).max() == 0
+        i, j = graph.to_scipy().nonzero()
+        np.testing.assert_allclose(graph.to_scipy()[i, j], np.linalg.norm(x[i] - x[j], axis=1), rtol=1e-12)
+        fitted = be.DiffusionMap(2, algorithm="pynndescent", n_neighbors=K).fit(x)
+        np.testing.assert_allclose(fitted.transform(x[:40]), fitted.embedding_[:40], atol=1e-5)
+        wanted = be.DiffusionMap(2, n_neighbors=K, recall=1.0).fit(x)
+        apart = np.abs(fitted.transform(new) - wanted.transform(new)).max(axis=0)
+        assert (apart < 0.1 * np.ptp(wanted.embedding_, axis=0)).all()
+
+    def test_parameters_are_passed_on_and_a_missed_recall_is_said(self) -> None:
+        x = np.random.default_rng(1).normal(size=(9_000, 24)).astype(np.float32)
+        with pytest.warns(RecallWarning, match="pynndescent found no more: give it more iterations and trees"):
+            few = be.build_neighbor_graph(x, 8, algorithm="pynndescent", algorithm_params={"n_trees": 1, "n_iters": 1})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RecallWarning)
+            more = be.build_neighbor_graph(x, 8, algorithm="pynndescent")
+        assert few.recall < more.recall - 0.05
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            ({"algorithm": "cells", "algorithm_params": {"n_trees": 1}}, "they go with algorithm='pynndescent'"),
+            ({"algorithm": "pynndescent", "algorithm_params": {"metric": "dot"}}, "metric; the rows, metric"),
+            ({"algorithm": "pynndescent", "algorithm_params": {"trees": 1}}, "trees is no parameter of .*n_trees"),
+        ],
+    )
+    def test_wrong_parameters_are_refused(self, rows: np.ndarray, arguments: dict[str, Any], said: str) -> None:
+        with pytest.raises(InputError, match=said):
+            be.build_neighbor_graph(rows, K, **arguments)
+
+    def test_the_plan_refuses_rows_that_do_not_fit_in_one_process(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "rows.npy", np.zeros((200_000, 16), np.float32))
+        (tmp_path / "job.toml").write_text(
+            f'[input]\npath = "{tmp_path}/rows.npy"\n[method]\nname = "diffusion_map"\nalgorithm = "pynndescent"\n'
+            f'[output]\npath = "{tmp_path}/run"\n[resources]\nmemory = "700 MiB"\nworkers = 1\n'
+        )
+        with pytest.raises(PlanError, match='algorithm = "auto" would fit'):
+            run_job(read_job(tmp_path / "job.toml"))
+
+    def test_it_is_imported_when_it_is_used(self) -> None:
+        code = (
+            "import sys, numpy as np, bigembed as be\n"
+            "x = np.random.default_rng(0).normal(size=(60, 3))\n"
+            "be.DiffusionMap(1).fit(x); be.build_neighbor_graph(x, 3, metric='yule', algorithm='nn-descent')\n"
+            "print('pynndescent' in sys.modules)\n"
+            "be.build_neighbor_graph(x, 3, algorithm='pynndescent')\n"
+            "print('pynndescent' in sys.modules)"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout.split() == ["False", "True"]
+
+
+OTHERWISE = {"jensenshannon", "true_angular", "bit_jaccard", "tsss"}
+"""Of these pynndescent has the square, 1 − θ/π, −log of the share, and NaN where rounding makes a cosine above 1."""
+SPARSE_ONLY = {"bit_hamming", "bit_jaccard"}
+
+
+class TestItsMetrics:
+    @pytest.mark.parametrize("name", sorted({*named(FUNCTIONS)} - OTHERWISE))
+    def test_they_are_what_it_calls_so(self, name: str) -> None:
+        x = rows_for(name, 20).astype(np.float32)
+        theirs = distances.named_distances[name]
+        given = x.astype(np.uint8) if name.startswith("bit_") else x
+        wanted = np.array([[theirs(a, b) for b in given] for a in given], np.float64)
+        np.testing.assert_allclose(every_pair(x, x, name), wanted, rtol=2e-3, atol=2e-5)
+
+    @pytest.mark.parametrize("kind", ["dense", "sparse"])
+    @pytest.mark.parametrize("name", ["euclidean", "correlation", "spearmanr", "manhattan", "jaccard", "yule", "tsss"])
+    def test_its_search_has_every_kind_of_metric(self, name: str, kind: str) -> None:
+        """As its own tests of recall are, on rows of which all pairs are known."""
+        x = rows_for(name, 500)
+        given = x if kind == "dense" else sparse.csr_array(x)
+        found = be.build_neighbor_graph(given, 8, metric=name, algorithm="pynndescent", recall=0.9)
+        assert found.recall > 0.9
+        true = be.build_neighbor_graph(given, 8, metric=name, algorithm="cells", recall=1.0)
+        both = found.to_scipy().multiply(true.to_scipy() > 0).nnz
+        assert both > 0.9 * (true.to_scipy() > 0).nnz
+
+    def test_duplicates_and_hubs(self) -> None:
+        """Equal rows are neighbors at distance 0; one row that is near all others is on their lists."""
+        random = np.random.default_rng(3)
+        x = np.repeat(random.normal(size=(60, 5)), 4, axis=0)
+        graph = be.build_neighbor_graph(x, 3, algorithm="pynndescent")
+        assert (graph.to_scipy().data == 0).sum() == 60 * 4 * 3
+        around = random.normal(size=(300, 20))
+        star = np.concatenate([np.zeros((1, 20)), around / np.linalg.norm(around, axis=1)[:, None] * 5])
+        hub = be.build_neighbor_graph(star, 5, algorithm="pynndescent").to_scipy()
+        assert np.diff(hub.indptr)[0] == 300
+        np.testing.assert_allclose(hub[[0]].toarray()[0, 1:], 5.0)
