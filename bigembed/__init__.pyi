@@ -38,6 +38,7 @@ from bigembed.neighbors.build import build_neighbor_graph as build_neighbor_grap
 from bigembed.neighbors.graph import NeighborGraph as NeighborGraph
 from bigembed.neighbors.shortest_paths import geodesic_distances as geodesic_distances
 from bigembed.neighbors.shortest_paths import shortest_path as shortest_path
+from bigembed.neighbors.transformer import NeighborTransformer as NeighborTransformer
 from bigembed.quality.certify import certify as certify
 from bigembed.rows.graph_source import open_graph as open_graph
 from bigembed.rows.growing import append_rows as append_rows

@@ -199,6 +199,55 @@ class NeighborGraph:
         row, column, data = (np.concatenate(part) for part in zip(*parts, strict=True))
         return coo_array((data, (row, column)), shape=(self.n, self.n)).tocsr()
 
+    def lists(self, k: int | None = None) -> tuple[Array, Array]:
+        """Return the nearest rows of each row: directed lists, nearest first, in the order of the input.
+
+        Parameters
+        ----------
+        k : int or None
+            How many neighbors of each row, itself not counted; None is all that the graph has.
+
+        Returns
+        -------
+        indices, distances : ndarray of shape (n, k)
+            Numbers of rows and distances; openTSNE's ``PrecomputedNeighbors`` takes the two.
+        """
+        from bigembed.neighbors.lists import lists_of  # (it reads this file's graph)
+
+        return lists_of(self, k)
+
+    def query(self, rows: Any, k: int | None = None) -> tuple[Array, Array]:
+        """Return the nearest rows of the graph for each of other rows.
+
+        Parameters
+        ----------
+        rows : array of shape (m, d)
+            The rows, of any kind.
+        k : int or None
+            How many neighbors, up to ``n_neighbors`` + 1; None is ``n_neighbors``.
+
+        Returns
+        -------
+        indices, distances : ndarray of shape (m, k)
+            Numbers of rows of the graph, nearest first, and distances.
+        """
+        from bigembed.neighbors.lists import query_of
+
+        return query_of(self, rows, k)
+
+    def knn(self) -> tuple[Array, Array, None]:
+        """Return the lists as umap-learn's ``precomputed_knn``: each row is the first of its own neighbors.
+
+        Returns
+        -------
+        tuple
+            Indices and distances (float32) of shape (n, k + 1), and None for a search index.
+        """
+        indices, distances = self.lists()
+        own = np.arange(self.n)[:, None]
+        found = np.hstack([np.zeros(own.shape), distances]).astype(np.float32)
+        return np.hstack([own, indices]), found, None
+
     def to_parquet(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the edges, each from both of its rows, as columns source, target and distance; block by block.
 

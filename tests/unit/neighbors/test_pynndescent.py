@@ -44,7 +44,8 @@ class TestItsLists:
         own = be.build_neighbor_graph(rows, K, metric="cosine")
         indices, values = index.neighbor_graph
         forms = [index, (indices, values, index), be.open_graph(index)]
-        forms += [be.open_graph(index.neighbor_graph, metric="dot"), be.open_graph(indices, distances=values, metric="cosine")]
+        forms += [be.open_graph(index.neighbor_graph, metric="dot")]
+        forms += [be.open_graph(indices, distances=values, metric="cosine")]
         wanted = be.DiffusionMap(2, metric="cosine", n_neighbors=K).fit(rows)
         for form in forms:
             built = be.build_neighbor_graph(form)
