@@ -37,7 +37,7 @@ from bigembed.store.arrays import write_array
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHONS = ["3.11", "3.12", "3.13"]
-HEAVY = ["dask", "distributed", "matplotlib", "numba", "pandas", "scipy", "sklearn", "zarr"]
+HEAVY = ["dask", "distributed", "matplotlib", "numba", "pandas", "pynndescent", "scipy", "sklearn", "zarr"]
 FORMATS = ["anndata", "csv", "hdf5", "netcdf", "parquet"]
 REPOSITORY = pytest.mark.skipif(
     not (ROOT / "pyproject.toml").exists(), reason="needs the repository, not only the package"

@@ -49,10 +49,13 @@ class TestItsLists:
         wanted = be.DiffusionMap(2, metric="cosine", n_neighbors=K).fit(rows)
         for form in forms:
             built = be.build_neighbor_graph(form)
-            assert abs(built.to_scipy() - own.to_scipy()).max() < 1e-3  # (float32 of 1 - cos)
-            np.testing.assert_allclose(be.DiffusionMap(2).fit(form).eigenvalues_, wanted.eigenvalues_, atol=1e-4)
+            here, there = built.to_scipy(), own.to_scipy()
+            both = here.multiply(there > 0)
+            assert both.nnz > 0.99 * there.nnz  # (it may miss a few)
+            assert abs(both - there.multiply(here > 0)).max() < 1e-3  # (float32 of 1 - cos)
+            np.testing.assert_allclose(be.DiffusionMap(2).fit(form).eigenvalues_, wanted.eigenvalues_, atol=5e-3)
         raw = be.build_neighbor_graph(index.neighbor_graph).to_scipy()  # nothing says what these are: a control
-        assert abs(raw - own.to_scipy()).max() > 0.05
+        assert abs(raw.multiply(there > 0) - there.multiply(raw > 0)).max() > 0.05
         for method in (be.UMAP(n_epochs=20), be.Isomap(), be.LaplacianEigenmaps(), be.TSNE(n_iter=20, perplexity=3)):
             assert np.isfinite(method.fit(index).embedding_).all()
         assert np.shape(be.spectral_start(index, scale="umap")) == (N, 2)
@@ -141,7 +144,7 @@ class TestItsSearch:
         np.save(tmp_path / "rows.npy", np.zeros((200_000, 16), np.float32))
         (tmp_path / "job.toml").write_text(
             f'[input]\npath = "{tmp_path}/rows.npy"\n[method]\nname = "diffusion_map"\nalgorithm = "pynndescent"\n'
-            f'[output]\npath = "{tmp_path}/run"\n[resources]\nmemory = "700 MiB"\nworkers = 1\n'
+            f'[output]\npath = "{tmp_path}/run"\n[cluster]\nmemory = "600 MiB"\nworkers = 1\n'
         )
         with pytest.raises(PlanError, match='algorithm = "auto" would fit'):
             run_job(read_job(tmp_path / "job.toml"))
