@@ -209,8 +209,8 @@ class NeighborGraph:
 
         Returns
         -------
-        indices, distances : ndarray of shape (n, k)
-            Numbers of rows and distances; openTSNE's ``PrecomputedNeighbors`` takes the two.
+        pair of ndarray of shape (n, k)
+            Numbers of rows, and distances; openTSNE's ``PrecomputedNeighbors`` takes the two.
         """
         from bigembed.neighbors.lists import lists_of  # (it reads this file's graph)
 
@@ -228,7 +228,7 @@ class NeighborGraph:
 
         Returns
         -------
-        indices, distances : ndarray of shape (m, k)
+        pair of ndarray of shape (m, k)
             Numbers of rows of the graph, nearest first, and distances.
         """
         from bigembed.neighbors.lists import query_of

@@ -115,6 +115,8 @@ def listed(n: int, k: int) -> int:
 
 def checked_parameters(parameters: Mapping[str, Any] | None, algorithm: str) -> dict[str, Any]:
     """Parameters for ``NNDescent``; InputError for those that it does not have, or that other parameters say."""
+    if parameters is not None and not isinstance(parameters, Mapping):
+        raise InputError(f"algorithm_params={parameters!r}; a dict of parameters by name is needed, or None")
     given = dict(parameters or {})
     if given and algorithm != PYNNDESCENT:
         raise InputError(

@@ -20,6 +20,11 @@ class FoundLists:
     metric: str = ""
     """What the index calls its metric, where there is one and it has a name."""
 
+    @property
+    def measured(self) -> str:
+        """The metric whose values are to be made lengths, or nothing."""
+        return self.metric if self.metric in MEASURED else ""
+
 
 def found_lists(source: Any) -> FoundLists | None:
     """Return the lists that an object holds; None where it is not of a kind that holds lists.
@@ -72,8 +77,11 @@ def lengths_of(values: Array, metric: str) -> Array:
         return np.asarray(np.sqrt(2 * wide if metric in CHORDS else wide))
 
 
-def checked_measure(metric: str | None) -> str:
-    """The name of a metric whose values are to be made lengths; empty for values that are lengths already."""
-    if metric is not None and not isinstance(metric, str):
-        raise InputError(f"open_graph: metric={metric!r}; the name of the metric that the distances are of is needed")
-    return metric if metric in MEASURED else ""
+def checked_measure(metric: Any) -> str:
+    """The name of a metric whose values are to be made lengths, or empty; InputError for another one."""
+    if metric is None or metric in MEASURED:
+        return metric or ""
+    raise InputError(
+        f"open_graph: metric={metric!r}; allowed: {', '.join(map(repr, MEASURED))}, whose values others have in "
+        "another form. Distances of other metrics are lengths already: leave metric out"
+    )

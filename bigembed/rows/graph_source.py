@@ -326,8 +326,8 @@ def open_graph(
     metric : str or None
         The metric that others found the distances by. Some have them in another form than bigembed: "cosine",
         "correlation", "dot" and "spearmanr" are 1 − cos θ there and become the chord √(2 (1 − cos θ)), "haversine" is
-        the angle θ and becomes 2 sin(θ/2), of "sqeuclidean" and "jensen_shannon" the root is taken; all others stay.
-        None takes what an index says.
+        the angle θ and becomes 2 sin(θ/2), of "sqeuclidean" and "jensen_shannon" the root is taken; those of other
+        metrics are lengths already. None takes what an index says.
 
     Returns
     -------
@@ -363,7 +363,7 @@ def open_graph(
     measured, lists = checked_measure(metric), found_lists(source) if distances is None else None
     if lists is not None:
         source, distances = lists.indices, lists.distances
-        measured = checked_measure(lists.metric) if metric is None else measured
+        measured = lists.measured if metric is None else measured
     kind = _values(values, distances, array)
     rule = _rule(kind, symmetrize, duplicates, squared) | {"measured": measured}
     if measured and kind == "weights":

@@ -20,7 +20,7 @@ from bigembed.jobs.formatting import size
 from bigembed.neighbors.graph_stages import CELL_ROWS
 from bigembed.neighbors.nn_descent import room
 from bigembed.neighbors.search.probes import SHORTLIST
-from bigembed.neighbors.search.recall import AUTO, NN_DESCENT, WITHOUT_DESCENT, WORTH, describe_search
+from bigembed.neighbors.search.recall import AUTO, NN_DESCENT, PYNNDESCENT, WITHOUT_DESCENT, WORTH, describe_search
 from bigembed.stages.cost import Cost
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Stage
@@ -47,7 +47,7 @@ def alternatives(given: Any, fits: Callable[[Any], bool]) -> list[str]:
 
     solvers = SOLVERS if "solver" in inspect.signature(type(given)).parameters else ()
     # The automatic choice takes NN-descent only where there is room for its lists.
-    algorithms = (AUTO,) if getattr(given, "algorithm", "") == NN_DESCENT else ()
+    algorithms = (AUTO,) if getattr(given, "algorithm", "") in (NN_DESCENT, PYNNDESCENT) else ()
     count = getattr(given, "n_landmarks", None)
     fewer = [count >> halved for halved in range(1, count.bit_length())] if isinstance(count, int) else []
     choices: list[list[dict[str, Any]]] = [
