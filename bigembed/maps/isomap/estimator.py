@@ -220,7 +220,7 @@ class Isomap(GraphEstimator, registered="isomap"):
         and "error".
     recall : float in (0, 1]
         The target share of true neighbors in the graph; it is measured, and warned about where missed.
-    algorithm : {"auto", "cells", "nn-descent"}
+    algorithm : {"auto", "cells", "nn-descent", "pynndescent"}
         How neighbors are searched. "cells" searches exactly in the cells of near rows; "nn-descent" is for rows of high
         intrinsic dimension; "auto" takes cells unless these would miss ``recall`` and NN-descent fits.
     tol : float in (0, 1)

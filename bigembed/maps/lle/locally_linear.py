@@ -51,7 +51,7 @@ class LocallyLinearEmbedding(AlignedEstimator, registered="locally_linear_embedd
         coordinates of their nearest row in it. "per-component" embeds each by itself. "error" refuses the graph.
     recall : float in (0, 1]
         The target share of true neighbors in the graph; it is measured, and warned about where missed.
-    algorithm : {"auto", "cells", "nn-descent"}
+    algorithm : {"auto", "cells", "nn-descent", "pynndescent"}
         How neighbors are searched. "cells" searches exactly in the cells of near rows; "nn-descent" is for rows of high
         intrinsic dimension; "auto" takes cells unless these would miss ``recall`` and NN-descent fits.
     random_state : int, generator or None
@@ -201,7 +201,7 @@ class ModifiedLLE(AlignedEstimator, registered="modified_lle"):
         coordinates of their nearest row in it. "per-component" embeds each by itself. "error" refuses the graph.
     recall : float in (0, 1]
         The target share of true neighbors in the graph; it is measured, and warned about where missed.
-    algorithm : {"auto", "cells", "nn-descent"}
+    algorithm : {"auto", "cells", "nn-descent", "pynndescent"}
         How neighbors are searched. "cells" searches exactly in the cells of near rows; "nn-descent" is for rows of high
         intrinsic dimension; "auto" takes cells unless these would miss ``recall`` and NN-descent fits.
     random_state : int, generator or None

@@ -55,7 +55,7 @@ class HessianLLE(AlignedEstimator, registered="hessian_lle"):
         coordinates of their nearest row in it. "per-component" embeds each by itself. "error" refuses the graph.
     recall : float in (0, 1]
         The target share of true neighbors in the graph; it is measured, and warned about where missed.
-    algorithm : {"auto", "cells", "nn-descent"}
+    algorithm : {"auto", "cells", "nn-descent", "pynndescent"}
         How neighbors are searched. "cells" searches exactly in the cells of near rows; "nn-descent" is for rows of high
         intrinsic dimension; "auto" takes cells unless these would miss ``recall`` and NN-descent fits.
     random_state : int, generator or None
@@ -202,7 +202,7 @@ class LocalTangentSpaceAlignment(AlignedEstimator, registered="local_tangent_spa
         coordinates of their nearest row in it. "per-component" embeds each by itself. "error" refuses the graph.
     recall : float in (0, 1]
         The target share of true neighbors in the graph; it is measured, and warned about where missed.
-    algorithm : {"auto", "cells", "nn-descent"}
+    algorithm : {"auto", "cells", "nn-descent", "pynndescent"}
         How neighbors are searched. "cells" searches exactly in the cells of near rows; "nn-descent" is for rows of high
         intrinsic dimension; "auto" takes cells unless these would miss ``recall`` and NN-descent fits.
     random_state : int, generator or None

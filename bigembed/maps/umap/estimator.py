@@ -82,7 +82,7 @@ class UMAP(DescendedEstimator, registered="umap"):
         The number of rows that are drawn each time an edge takes part.
     recall : float in (0, 1]
         The target share of true neighbors in the graph; it is measured, and warned about where missed.
-    algorithm : {"auto", "cells", "nn-descent"}
+    algorithm : {"auto", "cells", "nn-descent", "pynndescent"}
         How neighbors are searched. "cells" searches exactly in the cells of near rows; "nn-descent" is for rows of high
         intrinsic dimension; "auto" takes cells unless these would miss ``recall`` and NN-descent fits.
     in_memory : bool or "auto"

@@ -103,7 +103,7 @@ class DiffusionMap(SpectralEstimator, registered="diffusion_map"):
         joins them by their shortest edges. "error" refuses the graph. Edges with W_ij/√(d_i d_j) ≤ 1e-10 join nothing.
     recall : float in (0, 1]
         The target share of true neighbors in the graph; it is measured, and warned about where missed.
-    algorithm : {"auto", "cells", "nn-descent"}
+    algorithm : {"auto", "cells", "nn-descent", "pynndescent"}
         How neighbors are searched. "cells" searches exactly in the cells of near rows; "nn-descent" is for rows of high
         intrinsic dimension; "auto" takes cells unless these would miss ``recall`` and NN-descent fits.
     solver : {"exact", "landmarks"}
