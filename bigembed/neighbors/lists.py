@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bigembed.errors import InputError
-from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import Fitted, index_of, locate
 from bigembed.neighbors.survey import Shape, prepare, refuse_inadmissible
 from bigembed.rows.input import row_source
 from bigembed.runtime.blocks import Array, bounds, map_blocks
 from bigembed.store.arrays import read_array
+
+if TYPE_CHECKING:
+    from bigembed.neighbors.graph import NeighborGraph
 
 QUERIED = 16_384
 """New rows that are looked up at a time."""

@@ -28,7 +28,8 @@ from bigembed.neighbors.search.rerank import compiled_pair_distances
 from bigembed.neighbors.survey import Shape
 from bigembed.rows.edges import fingerprint_of, read_range
 from bigembed.runtime.blocks import Array, bounds, is_sparse, map_blocks
-from bigembed.stages.stage import Context, Cost
+from bigembed.stages.cost import Cost
+from bigembed.stages.stage import Context
 from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.parcels import stacked
