@@ -9,7 +9,6 @@ import inspect
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -21,25 +20,17 @@ from bigembed.estimator import RUN_PARAMETERS, RunParameters
 from bigembed.estimator.certificate import judged_certificate, versions
 from bigembed.estimator.extension import Extension, kind_of, leaves_out
 from bigembed.estimator.reporting import warn_of
-from bigembed.estimator.scikit_learn import Framed, Routed, coordinate_names
+from bigembed.estimator.scikit_learn import DeclaredOrder, Framed, Routed, coordinate_names
 from bigembed.estimator.showing import Shown
 from bigembed.neighbors.search.recall import AUTO, WITHOUT_DESCENT
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array
-from bigembed.runtime.parameters import Requirements, is_integer
+from bigembed.runtime.parameters import Requirements, copy_parameters
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Stage
 
 if TYPE_CHECKING:
     from bigembed.estimator.fitting import PreparedFit
-
-
-class DeclaredOrder:
-    """The signature of a class: its parameters as they are declared, and then those that every method has."""
-
-    def __get__(self, instance: Any, owner: type[Any]) -> inspect.Signature:
-        _, *declared = inspect.signature(owner.__init__).parameters.values()
-        return inspect.Signature(sorted(declared, key=lambda one: (one.kind, one.name in RUN_PARAMETERS)))
 
 
 class Estimator(RunParameters, Framed, Routed, Shown, ABC):
@@ -137,7 +128,7 @@ class Estimator(RunParameters, Framed, Routed, Shown, ABC):
         self._run, self._source, self._in_memory, self._on_demand = run, source, in_memory, tuple(on_demand)
         given = source.dtype if dtype is None and source is not None else dtype
         self._dtype = str(kind_of(np.dtype(given)))
-        self._parameters = _snapshot(self._own_params())
+        self._parameters = copy_parameters(self._own_params())
         self._stored_arrays: dict[str, tuple[str, str]] = {}
         self._set_fitted(run)
         self.certificate_ = self._certificate(run) if certificate is None else certificate
@@ -454,19 +445,3 @@ class Estimator(RunParameters, Framed, Routed, Shown, ABC):
         if isinstance(state, (int, np.integer)):
             return int(state)
         return int(state.randint(2**31 - 1) if hasattr(state, "randint") else state.integers(2**31 - 1))
-
-
-def _snapshot(parameters: dict[str, Any]) -> dict[str, Any]:
-    """The parameters as they are now, whatever becomes of the dictionaries and arrays that were given."""
-    return {
-        name: deepcopy(value) if isinstance(value, (dict, list, np.ndarray)) else value
-        for name, value in parameters.items()
-    }
-
-
-def seed_of(estimator: Any, run: Run, *stages: str) -> int:
-    """The seed that the first of these stages with one had; where none took any, ``random_state`` if it is a number."""
-    for stage in stages:
-        if run.has(stage) and "seed" in (parameters := run.parameters(stage)):
-            return int(parameters["seed"])
-    return int(estimator.random_state) if is_integer(estimator.random_state) else 0

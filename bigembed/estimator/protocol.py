@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bigembed.estimator.extension import Extension
 from bigembed.rows.source import RowSource
+from bigembed.runtime.parameters import is_integer
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Stage
 
@@ -146,3 +147,11 @@ def with_parameters(estimator: Any, parameters: dict[str, Any]) -> Any:
 def read_fit(estimator: Any, fit: PreparedFit) -> Any:
     """Read the results of a fit that is computed."""
     return estimator._read_fit(fit)
+
+
+def seed_of(estimator: Any, run: Run, *stages: str) -> int:
+    """The seed that the first of these stages with one had; where none took any, ``random_state`` if it is a number."""
+    for stage in stages:
+        if run.has(stage) and "seed" in (parameters := run.parameters(stage)):
+            return int(parameters["seed"])
+    return int(estimator.random_state) if is_integer(estimator.random_state) else 0

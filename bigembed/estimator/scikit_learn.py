@@ -14,6 +14,7 @@ from typing import Any, Self
 import numpy as np
 
 from bigembed.errors import FeatureNamesWarning, InputError, InputTypeError
+from bigembed.estimator import RUN_PARAMETERS
 from bigembed.estimator.reporting import warn
 from bigembed.rows.input import in_memory
 from bigembed.rows.source import RowSource
@@ -298,3 +299,14 @@ def _said(value: Any) -> str:
 def _table(title: str, values: Mapping[str, str]) -> str:
     rows = "".join(f'<tr><th style="{STYLE}">{escape(name)}</th><td>{said}</td></tr>' for name, said in values.items())
     return f"<details open><summary>{title}</summary><table>{rows}</table></details>"
+
+
+# ------------------------------------------------------------------------------------------------------- signature
+
+
+class DeclaredOrder:
+    """The signature of a class: its parameters as they are declared, and then those that every method has."""
+
+    def __get__(self, instance: Any, owner: type[Any]) -> inspect.Signature:
+        _, *declared = inspect.signature(owner.__init__).parameters.values()
+        return inspect.Signature(sorted(declared, key=lambda one: (one.kind, one.name in RUN_PARAMETERS)))

@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from bigembed.errors import InputTypeError
-from bigembed.estimator.base import seed_of
 from bigembed.estimator.certificate import REPEATED, input_of, map_warnings, recall_warnings, spike_warnings
 from bigembed.estimator.on_graph import GraphEstimator
+from bigembed.estimator.protocol import seed_of
 from bigembed.maps.descent import rows_of_block
 from bigembed.maps.start import RULES, not_followed
 from bigembed.neighbors.graph import NeighborGraph

@@ -7,6 +7,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import deepcopy
 from importlib import import_module
 from math import inf
 from pathlib import Path
@@ -319,3 +320,11 @@ def _homes(name: str, listed: Collection[str]) -> list[str]:
 
 def _below(module: str | None, home: str) -> bool:
     return module is not None and (module == home or module.startswith(f"{home}."))
+
+
+def copy_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return parameters as they are now, whatever becomes of the dictionaries and arrays that were given."""
+    return {
+        name: deepcopy(value) if isinstance(value, (dict, list, np.ndarray)) else value
+        for name, value in parameters.items()
+    }

@@ -8,7 +8,6 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from bigembed.errors import InputError, InputTypeError
-from bigembed.estimator.base import seed_of
 from bigembed.estimator.certificate import (
     components_warnings,
     input_of,
@@ -21,6 +20,7 @@ from bigembed.estimator.certificate import (
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.graph_input import ISLANDS, GraphShape, parts_from
 from bigembed.estimator.on_graph import GraphEstimator
+from bigembed.estimator.protocol import seed_of
 from bigembed.maps.graph_judgement import map_judgement_stages
 from bigembed.maps.isomap.distances import (
     POLICIES,

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from scipy import linalg
 
 from bigembed import errors
 from bigembed.errors import InputError, PlanError
@@ -15,16 +19,14 @@ from bigembed.maps.coordinates import fitted_stage
 from bigembed.maps.kernel_pca.solve import (
     ByKernel,
     GivenKernel,
-    KernelInverse,
     exact_solve_stage,
-    inverse_stage,
     map_of,
     numbers_of,
     numbers_stage,
     nystrom_stages,
     project_by_kernel,
 )
-from bigembed.maps.kernels import KERNELS, Kernel, checked_kernel
+from bigembed.maps.kernels import KERNELS, Kernel, checked_kernel, in_tiles
 from bigembed.maps.landmark_rows import MAX_LANDMARKS, SELECTIONS, all_rows_stage, duplicates_note, landmark_rows_stage
 from bigembed.rows.derived import densified
 from bigembed.rows.passes import checked_shape
@@ -42,9 +44,10 @@ from bigembed.runtime.parameters import (
     is_integer,
     one_of,
 )
+from bigembed.stages.cost import ArraySpec, Cost
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Context, Stage
-from bigembed.store.arrays import read_array
+from bigembed.store.arrays import read_array, write_array
 
 EXACT_ROWS = 200_000
 """Rows up to which all pairs are computed in every pass (4·10¹⁰ values of the kernel)."""
@@ -298,3 +301,64 @@ class KernelPCA(RowwiseEstimator, registered="kernel_pca"):
         model = ByKernel(self._kernel(landmarks["d"]), run.path("landmarks", "rows"), found)
         known = {"dtype": landmarks["dtype"], "cheap": False, "sparse": True}
         return Extension(project_by_kernel, model, width, landmarks["d"], **known)
+
+
+# --------------------------------------------------------------------------------------------------------- inverse
+# From coordinates of kernel PCA back to rows, learned by kernel ridge regression (Bakır, Weston & Schölkopf 2004).
+
+MOST_ROWS = 8_192
+"""Rows (of the exact solver all, else the landmarks) up to which the regression is solved: 512 MiB."""
+
+
+@dataclass(frozen=True)
+class KernelInverse:
+    """x(y) = k(y, Z) B: Z (L, m) the coordinates of known rows, B (L, d) what (k(Z, Z) + α I) B = X gives."""
+
+    kernel: Kernel
+    known: Array
+    dual: Array
+
+    def __call__(self, coordinates: Any) -> Array:
+        """Rows (k, d) of coordinates (k, m)."""
+        return in_tiles(
+            lambda part: np.asarray(self.kernel(part, self.known) @ self.dual), coordinates, self.dual.shape[1]
+        )
+
+
+def inverse_stage(kernel: Kernel, alpha: float, landmarks: int, d: int, m: int, project: Any) -> Stage:
+    """``inverse/known`` (L, m) and ``inverse/dual`` (L, d). ``project(rows, context)``: coordinates of known rows."""
+    if landmarks > MOST_ROWS:
+        raise PlanError(
+            f"fit_inverse_transform solves a dense system of all rows that are compared with, at most {MOST_ROWS}; "
+            f"there are {landmarks}. Use solver='nystrom' with fewer landmarks"
+        )
+
+    writes = [ArraySpec("known", landmarks, m), ArraySpec("dual", landmarks, d)]
+    cost = Cost.of(
+        writes=writes,
+        coordinator=[ArraySpec("system", landmarks, landmarks, times=2), ArraySpec("rows", landmarks, m + d, times=3)],
+        serial_flops=landmarks**3 / 3 + 2 * landmarks**2 * d,
+    )
+    return Stage(
+        "inverse",
+        ("landmarks", "solve"),
+        {**kernel.key(), "alpha": alpha},
+        partial(run_inverse, kernel=kernel, alpha=alpha, project=project),
+        cost,
+    )
+
+
+def run_inverse(context: Context, kernel: Kernel, alpha: float, project: Any) -> dict[str, Any]:
+    rows = np.asarray(read_array(context.of("landmarks", "rows")), np.float64)
+    known = project(rows, context)
+    system = kernel(known, known)
+    system.flat[:: len(system) + 1] += alpha
+    try:
+        dual = linalg.solve(system, rows, assume_a="pos", overwrite_a=True)
+    except linalg.LinAlgError as error:
+        raise InputError(
+            f"kernel={kernel.text}, alpha={alpha}: the kernel of the coordinates is not positive; raise alpha"
+        ) from error
+    write_array(context.path("known"), known)
+    write_array(context.path("dual"), dual)
+    return {"alpha": alpha}

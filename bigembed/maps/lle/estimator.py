@@ -11,7 +11,6 @@ from typing import Annotated, Any, ClassVar, Self
 import numpy as np
 
 from bigembed.errors import InputError, InputTypeError
-from bigembed.estimator.base import seed_of
 from bigembed.estimator.certificate import (
     carried_warnings,
     components_warnings,
@@ -23,7 +22,7 @@ from bigembed.estimator.certificate import (
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.graph_input import ISLANDS, GraphShape
 from bigembed.estimator.on_graph import OnGraph, StoredArray
-from bigembed.estimator.protocol import search_of
+from bigembed.estimator.protocol import search_of, seed_of
 from bigembed.maps.graph_judgement import judgement_stage
 from bigembed.maps.graph_rows import OrderedRows
 from bigembed.maps.isomap.distances import graph_components_stage

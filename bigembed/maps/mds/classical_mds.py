@@ -10,9 +10,9 @@ import numpy as np
 
 from bigembed.distance.pairwise import Metric, checked_metric
 from bigembed.errors import InputError
-from bigembed.estimator.base import seed_of
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.moments import moments_stage
+from bigembed.estimator.protocol import seed_of
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.linalg.eigenpairs import extremes
 from bigembed.maps.coordinates import fitted_stage
