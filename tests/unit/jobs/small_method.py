@@ -70,19 +70,20 @@ class Small(Estimator):
         if self.n_components > d:
             raise InputError(f"n_components={self.n_components}; the rows have {d} columns")
         spans = bounds(n, block_rows(d, source.dtype.itemsize))
-        size = n * self.n_components * 8
+        width, pause, warns = self.n_components, self.pause, self.warns  # (a stage reads these, and not the estimator)
+        size = n * width * 8
 
         def mean(context: Context) -> dict[str, Any]:
-            sums = map_blocks(mean_block, spans, label="mean", source=source, pause=self.pause)
+            sums = map_blocks(mean_block, spans, label="mean", source=source, pause=pause)
             return {"mean": (np.sum(sums, axis=0) / n).tolist()}
 
         def center(context: Context) -> dict[str, Any]:
             out = context.path("embedding")
-            create_rows(out, (n, self.n_components), "f8", block_rows(d, source.dtype.itemsize))
-            fixed = {"mean": context.results("mean")["mean"], "width": self.n_components, "out": out}
+            create_rows(out, (n, width), "f8", block_rows(d, source.dtype.itemsize))
+            fixed = {"mean": context.results("mean")["mean"], "width": width, "out": out}
             map_blocks(center_block, spans, label="center", source=source, **fixed)
-            if self.warns:
-                warnings.warn(self.warns, BigembedWarning, stacklevel=2)
+            if warns:
+                warnings.warn(warns, BigembedWarning, stacklevel=2)
             return {"n": n}
 
         key = {"source": source.fingerprint()}

@@ -481,8 +481,8 @@ def test_a_growing_input_has_nothing_to_choose(tmp_path: Path) -> None:
     spec = job(tmp_path, 'path = "rows.npy"\nids = "x"\narray = "X"')
     with pytest.raises(JobError, match=r"(?s)\[input\] ids: a growing input.*\[input\] array: a growing input"):
         refresh(spec)
-    with pytest.raises(JobError, match=r"\[output\] table: .*export"):
-        refresh(job(tmp_path, 'path = "rows.npy"', output='table = "t.csv"'))
+    with pytest.raises(JobError, match=r"\[output\] model: each version keeps its own"):
+        refresh(job(tmp_path, 'path = "rows.npy"', output='model = "m.zarr"'))
 
 
 @pytest.mark.parametrize(
