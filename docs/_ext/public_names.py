@@ -61,7 +61,7 @@ def write_pages(app: Any) -> None:
         directive = "autofunction" if inspect.isfunction(resolved(name)) else "autoclass"
         text = f"{short}\n{'=' * len(short)}\n\n.. {directive}:: {name}\n"
         if directive == "autoclass":
-            text += f"   :members:\n   :inherited-members: object\n   :exclude-members: {HIDDEN}\n"
+            text += f"   :members:\n   :inherited-members: object, BaseEstimator, TransformerMixin\n   :exclude-members: {HIDDEN}\n"
         path = folder / file
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
