@@ -61,7 +61,9 @@ def write_pages(app: Any) -> None:
         directive = "autofunction" if inspect.isfunction(resolved(name)) else "autoclass"
         text = f"{short}\n{'=' * len(short)}\n\n.. {directive}:: {name}\n"
         if directive == "autoclass":
-            text += f"   :members:\n   :inherited-members: object, BaseEstimator, TransformerMixin\n   :exclude-members: {HIDDEN}\n"
+            ours = all(base.__module__.partition(".")[0] != "sklearn" for base in resolved(name).__mro__)
+            inherited = "   :inherited-members: object\n" if ours else ""  # (scikit-learn's refer to its own pages)
+            text += f"   :members:\n{inherited}   :exclude-members: {HIDDEN}\n"
         path = folder / file
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
