@@ -141,5 +141,5 @@ def test_misspelled_names_of_functions(name: str) -> None:
 
 def test_all_public_names_are_walked() -> None:
     walked = {function.__name__ for function, _ in FUNCTIONS.values()} | {method(name).__name__ for name in METHODS}
-    apart = {"MapQuality", "NeighborGraph", "NeighborTransformer", "Pipeline", "__version__", "view"}  # (no declared ranges)
+    apart = {"MapQuality", "NeighborGraph", "NeighborTransformer", "Pipeline", "__version__", "view"}
     assert set(be.__all__) - apart <= walked
