@@ -212,6 +212,7 @@ class CenteredOperator(PairsOperator):
         found = self.survey(survey_block, source, self.spans, squared, writes=["pairs.rows", "pairs.columns"])
         refuse_entries(found, n, squared)
         parts, turned = once(self._surveyed)
+        space.drop("pairs.rows", "pairs.columns")
         refuse_asymmetry(parts[:, 0], turned, parts[:, 1])
         refuse_diagonal(parts[:, 2], self.means)
         self.trace = n * self.mean / 2
@@ -224,7 +225,6 @@ class CenteredOperator(PairsOperator):
         """What the survey found of each row, and the sums of the columns."""
         parts = assembled(self.space, "pairs.rows")
         turned = tree_fold((self.space.read("pairs.columns", b)[:, 0] for b in range(len(self.space.rows))), add)
-        self.space.drop("pairs.rows", "pairs.columns")
         return parts, turned
 
 

@@ -233,13 +233,9 @@ def reduce_rows(
         fixed=fixed,
     )
     refuse([part for parts in found for part in parts], source)
-
-    def add_up() -> Parts:
-        total: Parts = tree_fold((exchange.get_all(name, group) for group in range(len(groups))), combine)
-        exchange.drop(name)
-        return total
-
-    return once(add_up)  # type: ignore[no-any-return]
+    total: Parts = once(lambda: tree_fold((exchange.get_all(name, group) for group in range(len(groups))), combine))
+    exchange.drop(name)
+    return total
 
 
 def write_mapped(

@@ -74,6 +74,9 @@ class StageJournal:
         if 0 in self._known[number]:
             self._number, result = self._known[number][0]
             return result
+        with self._lock:  # first, since it may delete what the maps before it have left
+            if self._token or self._due:
+                self._write()
         result = act()
         self._keep(number, 0, (self._number, result))
         return result
@@ -106,12 +109,13 @@ class StageJournal:
             return
         with self._lock:
             self._lines.append(line)
-            if time.monotonic() - self._written > self._patience:
+            if self._due:
                 self._write()
 
     @property
-    def _patience(self) -> float:
-        return PATIENCE_OF_OBJECTS if isinstance(self.folder, ObjectPath) else PATIENCE
+    def _due(self) -> bool:
+        patience = PATIENCE_OF_OBJECTS if isinstance(self.folder, ObjectPath) else PATIENCE
+        return time.monotonic() - self._written > patience
 
     def _write(self) -> None:
         self._written = time.monotonic()

@@ -183,7 +183,7 @@ def _made(
     folder = run.root / "stages" / stage.name
     context = Context(stage, DeclaredInputs(run, stage.name, stage.inputs, stage.parameters_of), exchange, observer)
     journal = None if stage.resumes or run.temporary else StageJournal(exchange.root, folder)
-    if journal is None or not (resumed and journal.found):
+    if journal is None or not resumed:
         remove(folder)
     folder.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
@@ -203,7 +203,8 @@ def _exchange(run: Run, stage: Stage, identity: Identity, observer: Observer) ->
     mark, own = root / "key.json", {"key": key, "format": FORMAT, "reads": dict(identity.reads)}
     with suppress(DamagedError, MissingPathError):
         found = files.read_json(mark)
-        if isinstance(found, dict) and {"reads": own["reads"], **found} == own:  # (earlier versions did not look)
+        same = isinstance(found, dict) and {"reads": own["reads"], **found} == own  # (earlier versions did not look)
+        if same and (stage.resumes or StageJournal(str(root), run.root / "stages" / stage.name).found):
             return Exchange(str(root)), True
         if key == (found.get("key") if isinstance(found, dict) else found):
             text = "begins anew: an interrupted run of another version of bigembed left what this one cannot go on from"

@@ -406,6 +406,24 @@ def test_a_map_that_was_stopped_goes_on_with_the_tasks_that_are_left(tmp_path: P
     assert journaled(tmp_path, [2, 4, 1]) == []
 
 
+def test_what_was_done_is_on_disk_before_anything_is_deleted(tmp_path: Path) -> None:
+    """A kill that leaves no time finds what the maps returned, or what they left."""
+    journaled(tmp_path, [2])
+    journal = StageJournal(str(tmp_path / "exchange"), tmp_path)
+
+    def run(calls: Any, label: str, keep: Any) -> list[Any]:
+        keep(0, "known")
+        return ["known"]
+
+    def delete() -> None:
+        assert b'[1, 0, "known"]' in (tmp_path / "exchange" / "journal" / "0").read_bytes()
+
+    journal.run_map([int, int], "map 0", run)
+    journal.run_map([int], "map 1", run)
+    assert b'[1, 0, "known"]' not in (tmp_path / "exchange" / "journal" / "0").read_bytes()
+    journal.once(delete)
+
+
 @pytest.mark.parametrize("damage", ["cut", "flipped", "token", "folder"])
 def test_what_is_damaged_in_a_journal_is_made_again(damage: str, tmp_path: Path) -> None:
     journaled(tmp_path, [3, 3])

@@ -102,12 +102,12 @@ def joined_cells(space: StoredSpace, matrix: BlockMatrix, lengths: bool, cells: 
     sent = space.sweep(pairs_block, reads=[cells], halos=[cells], arguments=(matrix, starts, lengths, exchange))
     map_blocks(nearest_pairs, list(enumerate(senders_of(sent))), n=starts[-1], exchange=exchange)
     key, total = once(partial(_collected, exchange, len(sent)))
+    exchange.drop("between", "joined")
     return key // starts[-1], key % starts[-1], total
 
 
 def _collected(exchange: Exchange, blocks: int) -> tuple[Array, Array]:
     found = [exchange.get_many("joined", b, ["key", "sum"]) for b in range(blocks)]
-    exchange.drop("between", "joined")
     return np.concatenate([key for key, _ in found]), np.concatenate([total for _, total in found])
 
 
