@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bigembed.errors import InputError, MissingPathError
+from bigembed.errors import BigembedError, InputError, MissingPathError
 from bigembed.jobs.export import table_of
 from bigembed.jobs.formatting import size
 from bigembed.jobs.growth.repair import is_growth
@@ -18,6 +19,7 @@ from bigembed.jobs.scene import Found, facts_of, names_of, shown_by_run, warned_
 from bigembed.rows.formats.tables import ID
 from bigembed.rows.source import RowSource
 from bigembed.runtime.executors import chosen_executor
+from bigembed.runtime.parameters import declared
 from bigembed.store import manifests
 from bigembed.store.attributes import attributes_of
 from bigembed.store.files import temporary
@@ -32,6 +34,7 @@ SUFFIX = "-view"
 """Of the folder beside a run, where none is named."""
 
 
+@declared
 def view(
     source: Any,
     out: PathLike | None = None,
@@ -112,9 +115,19 @@ def view(
         scenes = [scene_at(source, scratch, columns=columns, ids=ids, pairs=pairs, title=title, out=place)]
         more: dict[str, Any] = {}
         if beside is not None:
-            scenes.append(scene_at(beside, scratch, columns=columns, ids=ids, pairs=pairs, title=None, out=place))
+            with naming("beside"):
+                scenes.append(scene_at(beside, scratch, columns=columns, ids=ids, pairs=pairs, title=None, out=place))
             scenes, more = compared(*scenes)
         return build_view(scenes, place, more=more, points=points, atlas=atlas)
+
+
+@contextmanager
+def naming(argument: str) -> Iterator[None]:
+    """Say in an error of ours which argument it is about."""
+    try:
+        yield
+    except BigembedError as error:
+        raise type(error)(f"{argument}: {error}") from error
 
 
 def _beside(source: Any) -> Path:
@@ -156,9 +169,10 @@ def scene_at(source: Any, scratch: Path, *, columns: Any, ids: Any, pairs: Any, 
             table = table_of(place)
             source, own = table.coordinates, []
             known = {"title": place.name, "ids": table.aligned.get(ID), "names": names_of(table)}
-        known |= {"title": title or known["title"]} | ({"pairs": pairs} if pairs else {})
+        known |= {"title": title or known["title"]} | ({} if pairs is None else {"pairs": pairs})
     if ids is not None:
-        known["ids"] = vector_of(ids, scratch, "ids")
+        with naming("ids"):
+            known["ids"] = vector_of(ids, scratch, "ids")
     given = columns_of(columns, scratch)
     taken = {name for name, _ in given}
     known["columns"] = (*((name, one) for name, one in own if name not in taken), *given)

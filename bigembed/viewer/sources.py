@@ -21,6 +21,7 @@ from bigembed.rows.input import row_source
 from bigembed.rows.reader import Choice, Reader, described
 from bigembed.rows.source import RowSource, rows_at
 from bigembed.runtime.blocks import Array
+from bigembed.runtime.parameters import is_integer
 from bigembed.stages.runs import Run
 from bigembed.store.arrays import read_array
 from bigembed.store.paths import AnyPath, at, is_path, stamp
@@ -159,7 +160,8 @@ def column_at(given: str, scratch: Path) -> list[tuple[str, RowSource]]:
         head, _, names = given.rpartition(":")
         place = at(head)
     if not place.exists():
-        raise MissingPathError(f"{given}: no such path. Give a vector (Zarr, .npy), or a table and names: FILE:A,B")
+        advice = "Give a vector (Zarr, .npy), or a table and names: FILE:A,B"
+        raise MissingPathError(f"columns or ids {given}: no such path. {advice}")
     place = place.absolute()
     if parquet_files(place) or is_delimited(place):
         return table_columns(place, [name.strip() for name in names.split(",") if name.strip()], scratch)
@@ -195,6 +197,8 @@ def vector_of(values: Any, scratch: Path, name: str) -> RowSource:
     if type(values).__module__.partition(".")[0] in ("zarr", "dask", "h5py"):
         values = values.compute() if hasattr(values, "compute") else values[:]
     array = in_memory(values)
+    if len(array.shape) != 1:
+        raise InputError(f"{name}: shape {array.shape}; give one entry for each row")
     return RowSource(array.shape, array.dtype, array=array)
 
 
@@ -211,11 +215,19 @@ def scene_of(coordinates: Any, scratch: Path, **known: Any) -> Scene:
     if len(source.shape) != 2:
         raise InputError(f"coordinates have shape {source.shape}; they are an array (n, m)")
     names = known.pop("names", None) or tuple(f"coordinate {number + 1}" for number in range(source.width))
-    pairs = known.pop("pairs", None) or first_pairs(*source.shape)
-    for pair in pairs:
-        if not all(0 <= axis < max(source.width, 2) for axis in pair):
-            raise InputError(f"pair {pair}: there are coordinates 0 to {source.width - 1}")
-    return Scene(coordinates=source, names=tuple(names), pairs=tuple(map(tuple, pairs)), **known)
+    pairs = known.pop("pairs", None)
+    chosen = first_pairs(*source.shape) if pairs is None else checked_pairs(pairs, source.width)
+    return Scene(coordinates=source, names=tuple(names), pairs=chosen, **known)
+
+
+def checked_pairs(pairs: Any, width: int) -> tuple[tuple[int, int], ...]:
+    """Return pairs of coordinates as tuples; :class:`InputError` where they are something else, or none."""
+    given = pairs if isinstance(pairs, Iterable) else ()
+    found = tuple(tuple(pair) if isinstance(pair, Iterable) else () for pair in given)
+    fine = [len(pair) == 2 and all(is_integer(axis) and 0 <= axis < max(width, 2) for axis in pair) for pair in found]
+    if not (found and all(fine)):
+        raise InputError(f"pairs={pairs!r}; allowed: pairs of the coordinates 0 to {width - 1}, like [(0, 1)]")
+    return found
 
 
 def first_pairs(rows: int, width: int, first: Sequence[int] = (0, 1)) -> tuple[tuple[int, int], ...]:

@@ -23,7 +23,7 @@ from bigembed.maps.registry import method_or_step as method
 METHODS = (*REGISTERED, *OWN_STEPS)
 ROWS = np.abs(np.random.default_rng(0).normal(size=(40, 3))) + 0.5
 LABELS = np.arange(40) % 3
-FREE = {"workdir", "path", "source", "folder", "picture", "functions"}
+FREE = {"workdir", "path", "source", "folder", "picture", "functions", "out", "title"}
 """Any text is a path, or a name."""
 WRONG = (object(), "nonsense", -7.5)
 """A wrong type, a wrong word, a wrong number."""
@@ -98,6 +98,7 @@ FUNCTIONS: dict[str, tuple[Any, dict[str, Any]]] = {
     "shortest_path": (be.shortest_path, {"graph": graph, "i": 0, "j": 1}),
     "spectral_start": (be.spectral_start, {"graph": graph}),
     "append_rows": (be.append_rows, {"path": "rows.zarr", "rows": ROWS}),
+    "view": (be.view, {"source": ROWS[:, :2], "out": "page"}),
     "load": (be.load, {"path": "model.zarr"}),
     "open_array": (be.open_array, {"source": ROWS}),
     "open_graph": (be.open_graph, {"source": np.array([[0, 1], [1, 0]])}),
@@ -141,5 +142,5 @@ def test_misspelled_names_of_functions(name: str) -> None:
 
 def test_all_public_names_are_walked() -> None:
     walked = {function.__name__ for function, _ in FUNCTIONS.values()} | {method(name).__name__ for name in METHODS}
-    apart = {"MapQuality", "NeighborGraph", "NeighborTransformer", "Pipeline", "__version__", "view"}
+    apart = {"MapQuality", "NeighborGraph", "NeighborTransformer", "Pipeline", "__version__"}
     assert set(be.__all__) - apart <= walked
