@@ -19,6 +19,7 @@ from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator import RUN_PARAMETERS, RunParameters
 from bigembed.estimator.certificate import judged_certificate, versions
 from bigembed.estimator.extension import Extension, kind_of, leaves_out
+from bigembed.estimator.protocol import MethodSpec
 from bigembed.estimator.reporting import warn_of
 from bigembed.estimator.scikit_learn import DeclaredOrder, Framed, Routed, coordinate_names
 from bigembed.estimator.showing import Shown
@@ -304,12 +305,16 @@ class Estimator(RunParameters, Framed, Routed, Shown, ABC):
         """Whether ``fit`` takes sparse rows, by the parameters as they are."""
         return self.takes_sparse and not self._pairwise()
 
+    def _spec(self) -> MethodSpec:
+        """What is handed down when it is fitted."""
+        return MethodSpec(self, self.stages, tuple(self._steps), self._sparse(), self._pairwise())
+
     def _fit_rows(self, X: Any, **aligned: Any) -> Self:
         from bigembed.estimator.fitting import compute_fit, unchanged_if_stopped
 
         with unchanged_if_stopped(self):
             self._check()
-            return self._read_fit(compute_fit(self, self._prepare(X, aligned)))
+            return self._read_fit(compute_fit(self._spec(), self._prepare(X, aligned)))
 
     def _read_fit(self, fit: PreparedFit) -> Self:
         """Set the fitted attributes from the results of a fit that is computed."""
@@ -327,7 +332,7 @@ class Estimator(RunParameters, Framed, Routed, Shown, ABC):
         """What a fit to these rows computes."""
         from bigembed.estimator.fitting import prepare_fit
 
-        return prepare_fit(self, X, aligned)
+        return prepare_fit(self._spec(), X, aligned)
 
     def fit_transform(self, X: Any, y: Any = None, **aligned: Any) -> Any:
         """Fit the map to rows, and return their coordinates.

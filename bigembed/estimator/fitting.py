@@ -20,14 +20,13 @@ from bigembed.estimator.preprocessing import (
     takes_missing,
 )
 from bigembed.estimator.protocol import (
-    check_parameters,
+    MethodSpec,
     fitted_in_memory,
     read_fit,
     rows_fitted,
     run_of,
+    spec_of,
     stages_on_demand,
-    steps_before,
-    takes_sparse,
 )
 from bigembed.estimator.reporting import telling
 from bigembed.estimator.scikit_learn import feature_names
@@ -167,32 +166,32 @@ def unchanged_if_stopped(estimator: Any) -> Iterator[None]:
         raise
 
 
-def prepare_fit(estimator: Any, X: Any, aligned: Mapping[str, Any]) -> PreparedFit:
+def prepare_fit(method: MethodSpec, X: Any, aligned: Mapping[str, Any]) -> PreparedFit:
     """Prepare a fit to rows of any kind, or to a user's graph.
 
     ``aligned`` names vectors that belong to the rows (``weights``, ``labels``); None is left out.
     """
-    _need(estimator, X)
+    estimator, steps = method.estimator, method.steps
+    _need(method, X)
     if isinstance(X, GraphSource):
-        return prepare_graph_fit(estimator, X)
+        return prepare_graph_fit(method, X)
     run = Run(estimator.workdir)
     scratch = run.root / "exchange"
-    steps = steps_before(estimator)
     taking = estimator.takes_nan or takes_missing(steps)
     given, texts = coded(X, [*steps, estimator])
-    sparse = bool(steps) or takes_sparse(estimator) or hasattr(estimator, "refuse_sparse")  # (a step says what to do)
+    sparse = bool(steps) or method.sparse or hasattr(estimator, "refuse_sparse")  # (a step says what to do)
     source, in_memory = row_source(given, scratch, sparse=sparse, missing=taking)
     source = with_texts(source, texts)
     names = feature_names(X)
     known = () if source.features or names is None else tuple(names)
     source = replace(source, aligned=aligned_columns(aligned, source.shape[0], scratch), named=known)
-    stages = all_stages(estimator, source, None)
+    stages = all_stages(method, source, None)
     if isinstance(source, StreamedRows) and row_passes(stages) > STREAMED:
         source = source.stored_copy(scratch)
-        stages = stages_after(estimator, source) if not steps else []
+        stages = stages_after(method, source) if not steps else []
     if steps and not run.temporary:
         with locked(run):
-            supersede(all_stages(estimator, source, run), run, whole=True)
+            supersede(all_stages(method, source, run), run, whole=True)
     return PreparedFit(run, stages, source.shape[1], names, source, in_memory)
 
 
@@ -201,16 +200,16 @@ def aligned_columns(given: Mapping[str, Any], n: int, scratch: Any) -> dict[str,
     return {name: column_source(values, n, scratch, name) for name, values in given.items() if values is not None}
 
 
-def prepare_graph_fit(estimator: Any, source: GraphSource, run: Run | None = None) -> PreparedFit:
+def prepare_graph_fit(method: MethodSpec, source: GraphSource, run: Run | None = None) -> PreparedFit:
     """Prepare a fit to a user's graph."""
-    check_parameters(estimator)
+    estimator = method.estimator
     if not estimator.takes_graphs:
-        raise InputTypeError(f"{type(estimator).__name__} reads rows, and this is a graph (open_graph). Give its rows")
-    if steps_before(estimator):
+        raise InputTypeError(f"{method.name} reads rows, and this is a graph (open_graph). Give its rows")
+    if method.steps:
         raise InputTypeError("steps map rows, and a graph has none. Give the rows, or leave the steps out")
     run = run or Run(estimator.workdir)
     readable = source if executor_now().in_this_process else source.stored_copy(run.root / "exchange")
-    return PreparedFit(run, estimator.stages(readable), source.n, in_memory=source.path is None)
+    return PreparedFit(run, method.list_stages(readable), source.n, in_memory=source.path is None)
 
 
 def fit_listed(estimator: Any, stages: Sequence[Stage], run: Run, source: RowSource) -> Any:
@@ -218,21 +217,23 @@ def fit_listed(estimator: Any, stages: Sequence[Stage], run: Run, source: RowSou
 
     A job prepares both once; ``fit`` does so by itself.
     """
+    method = spec_of(estimator)
     if isinstance(source, GraphSource):
-        return read_fit(estimator, compute_fit(estimator, prepare_graph_fit(estimator, source, run)))
+        return read_fit(estimator, compute_fit(method, prepare_graph_fit(method, source, run)))
     names = feature_names(source)
     fit = PreparedFit(run, stages, source.shape[1], names, source, superseded=True)
-    return read_fit(estimator, compute_fit(estimator, fit))
+    return read_fit(estimator, compute_fit(method, fit))
 
 
-def compute_fit(estimator: Any, fit: PreparedFit) -> PreparedFit:
+def compute_fit(method: MethodSpec, fit: PreparedFit) -> PreparedFit:
     """Compute the steps before a method, one after the other, and its stages but those on demand."""
+    estimator = method.estimator
     remember_features(estimator, fit.names, fit.n_features)
     run, stages, source, learned = fit.run, fit.stages, fit.source, None
-    if source is not None and (steps := steps_before(estimator)):
-        learned = prepared(steps, source, run, passes_of(estimator), computing(estimator))
+    if source is not None and method.steps:
+        learned = prepared(method.steps, source, run, passes_of(method), computing(estimator))
         source = learned.source
-        stages = stages_after(estimator, source)
+        stages = stages_after(method, source)
     shared = any(parent.root == run.root for parent in run.parents)  # with the stages of a graph
     every = [] if shared else [*(learned.stages if learned else ()), *stages]
     with telling(estimator, [stage for stage in stages if not stage.on_demand]) as todo:
@@ -258,9 +259,9 @@ def remember_features(estimator: Any, names: Any, d: int) -> None:
         del estimator.feature_names_in_
 
 
-def _need(estimator: Any, X: Any) -> None:
+def _need(method: MethodSpec, X: Any) -> None:
     if X is None:
         raise InputTypeError(
             "fit needs rows, a NeighborGraph or a sparse matrix of weights; got None. This "
-            f"{type(estimator).__name__} estimator requires X to be passed"
+            f"{method.name} estimator requires X to be passed"
         )

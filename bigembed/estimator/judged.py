@@ -16,7 +16,7 @@ import numpy as np
 
 from bigembed.distance.metrics import NAMES
 from bigembed.errors import InputError
-from bigembed.estimator.protocol import extension_in, takes_pairs
+from bigembed.estimator.protocol import MethodSpec, extension_in
 from bigembed.quality.neighborhoods import NEIGHBORS, preserved
 from bigembed.rows.graph_source import GraphSource
 from bigembed.rows.source import RowBlock, RowSource, as_worked
@@ -39,13 +39,14 @@ STREAM = 13
 """Of the random numbers of the sample."""
 
 
-def with_judgement(estimator: Any, stages: Sequence[Stage], source: RowSource) -> list[Stage]:
+def with_judgement(method: MethodSpec, stages: Sequence[Stage], source: RowSource) -> list[Stage]:
     """The stages of a method and, where none of them judges the map of these rows, the one that does.
 
     Rows whose distances are functions of pairs, or are given, are not judged, nor are too few for neighborhoods.
     """
+    estimator = method.estimator
     metric = getattr(estimator, "metric", "euclidean")
-    named = isinstance(metric, str) and metric in NAMES and not takes_pairs(estimator)
+    named = isinstance(metric, str) and metric in NAMES and not method.pairs
     shown = next((stage for stage in stages if stage.name == "coordinates"), None)
     there = any(stage.name == NAME for stage in stages) or isinstance(source, GraphSource)
     if shown is None or there or not (named and estimator.makes_maps) or source.shape[0] <= 2 * NEIGHBORS:

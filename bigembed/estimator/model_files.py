@@ -20,6 +20,7 @@ import numpy as np
 
 from bigembed.errors import DamagedError, InputError, JobError, MissingPathError
 from bigembed.estimator import RUN_PARAMETERS
+from bigembed.estimator.protocol import parameter_names
 from bigembed.runtime.parameters import is_name
 from bigembed.stages.runs import Run
 from bigembed.store import manifests
@@ -159,7 +160,7 @@ def _check_description(root: AnyPath, said: Mapping[str, Any], method: Callable[
     names, features = said.get("feature_names_in"), said.get("n_features_in")
     wrong = []
     try:
-        known = {*method(str(name)[:60])._names()} - {*RUN_PARAMETERS}
+        known = {*parameter_names(method(str(name)[:60]))} - {*RUN_PARAMETERS}
     except JobError as error:
         raise DamagedError(f"{root}: damaged: model.json: {error}") from error
     if not isinstance(parameters, dict) or not {*parameters} <= known:

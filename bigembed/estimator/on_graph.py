@@ -95,7 +95,7 @@ class OnGraph(Estimator):
 
         n = X.shape[0]
         if self._pairwise():
-            return prepare_graph_fit(self, length_graph(X, self._rule(n)))
+            return prepare_graph_fit(self._spec(), length_graph(X, self._rule(n)))
         if self.of_lengths:
             raise InputTypeError(
                 f"{type(self).__name__} reads rows or a NeighborGraph; a sparse matrix is a graph of lengths with "

@@ -12,14 +12,13 @@ import numpy as np
 from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator.judged import with_judgement
 from bigembed.estimator.protocol import (
+    MethodSpec,
     extension_of,
     mark_as_step,
     method_parameters,
     names_made,
     names_planned,
     run_of,
-    steps_before,
-    takes_sparse,
 )
 from bigembed.estimator.reporting import telling
 from bigembed.rows.derived import MappedSource, PlannedRows, written_rows
@@ -115,26 +114,26 @@ def reading_rows(stages: Sequence[Stage]) -> Sequence[Stage]:
     return stages[: last + 1]
 
 
-def all_stages(estimator: Any, source: RowSource, run: Run | None) -> list[Stage]:
+def all_stages(method: MethodSpec, source: RowSource, run: Run | None) -> list[Stage]:
     """All stages of the steps and of the method. What is not known before a step has run is planned by its bound."""
-    found = prepared(steps_before(estimator), source, run, passes_of(estimator))
-    return [*found.stages, *stages_after(estimator, found.source)]
+    found = prepared(method.steps, source, run, passes_of(method))
+    return [*found.stages, *stages_after(method, found.source)]
 
 
-def stages_after(estimator: Any, source: RowSource) -> list[Stage]:
+def stages_after(method: MethodSpec, source: RowSource) -> list[Stage]:
     """The stages of the method for rows that steps make, their costs with what lies behind these rows."""
-    if steps_before(estimator) and source.sparse and not takes_sparse(estimator):
-        refuse_sparse(type(estimator).__name__)
-    stages = with_judgement(estimator, estimator.stages(source), source)
-    if not steps_before(estimator):
+    if method.steps and source.sparse and not method.sparse:
+        refuse_sparse(method.name)
+    stages = with_judgement(method, method.list_stages(source), source)
+    if not method.steps:
         return stages
     reading = {stage.name for stage in reading_rows(stages)}
     return [of_mapped(stage, source) if stage.name in reading else stage for stage in stages]
 
 
-def passes_of(estimator: Any) -> Callable[[RowSource], float]:
-    """How often an estimator reads the rows that it is fitted to."""
-    return lambda source: row_passes(estimator.stages(source))
+def passes_of(method: MethodSpec) -> Callable[[RowSource], float]:
+    """How often a method reads the rows that it is fitted to."""
+    return lambda source: row_passes(method.list_stages(source))
 
 
 def computing(estimator: Any) -> Callable[[Sequence[Stage], Run], None]:

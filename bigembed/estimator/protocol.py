@@ -4,7 +4,8 @@ attributes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bigembed.estimator.extension import Extension
@@ -15,6 +16,33 @@ from bigembed.stages.stage import Stage
 
 if TYPE_CHECKING:
     from bigembed.estimator.fitting import PreparedFit
+
+
+@dataclass(frozen=True)
+class MethodSpec:
+    """What an estimator hands down when it is fitted, so that nothing below asks it anything."""
+
+    estimator: Any
+    """Whose callbacks hear of the fit, and whose extension judges its map."""
+    list_stages: Callable[[RowSource], list[Stage]]
+    """Lists the stages of the method for given rows."""
+    steps: tuple[Any, ...]
+    """What the rows go through before."""
+    sparse: bool
+    """Whether the method takes sparse rows, by its parameters."""
+    pairs: bool
+    """Whether its rows are those of an array (n, n) of what lies between rows."""
+
+    @property
+    def name(self) -> str:
+        """Return the name of the class, as messages have it."""
+        return type(self.estimator).__name__
+
+
+def spec_of(estimator: Any) -> MethodSpec:
+    """Return what an estimator hands down when it is fitted."""
+    found: MethodSpec = estimator._spec()
+    return found
 
 
 def run_of(fitted: Any) -> Run:
@@ -84,11 +112,6 @@ def dtype_fitted(fitted: Any) -> str:
 def fitted_parameters(fitted: Any) -> dict[str, Any]:
     """Return the parameters as they were when it was fitted."""
     return dict(getattr(fitted, "_parameters", {}))
-
-
-def takes_pairs(estimator: Any) -> bool:
-    """Return whether ``fit`` takes an array (n, n) of what lies between rows."""
-    return bool(estimator._pairwise())
 
 
 def extension_in(estimator: Any, run: Any) -> Extension:

@@ -8,7 +8,7 @@ from typing import Any
 from bigembed.estimator.fitting import fit_listed, write_output
 from bigembed.estimator.pipeline import method_after
 from bigembed.estimator.preprocessing import all_stages
-from bigembed.estimator.protocol import leave_out_descent, steps_before
+from bigembed.estimator.protocol import leave_out_descent, spec_of, steps_before
 from bigembed.jobs.identity import STAGE as IDS
 from bigembed.jobs.identity import ids_stage
 from bigembed.jobs.inputs import Input, find_input
@@ -110,7 +110,7 @@ def prepare(
 
 def stages_of(chosen: Any, rows: Input, run: Run) -> tuple[Stage, ...]:
     """List the stages of an estimator and of its steps for the rows of a job."""
-    return tuple(all_stages(chosen, rows.source, run))
+    return tuple(all_stages(spec_of(chosen), rows.source, run))
 
 
 def estimator(job: JobSpec) -> Any:

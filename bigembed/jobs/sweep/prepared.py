@@ -18,7 +18,7 @@ from bigembed.errors import BigembedError, DamagedError, InputError, InputTypeEr
 from bigembed.estimator.judged import NAME as JUDGED
 from bigembed.estimator.pipeline import method_after
 from bigembed.estimator.preprocessing import Prepared, of_mapped, prepared, reading_rows, stages_after
-from bigembed.estimator.protocol import leave_out_descent, leaves_out_descent
+from bigembed.estimator.protocol import leave_out_descent, leaves_out_descent, spec_of
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.parameters import Point, points_of
@@ -179,7 +179,7 @@ def prepare_point(point: Point, job: JobSpec, source: RowSource, cells_only: boo
         leave_out_descent(chosen)
     prepared = PreparedPoint(point, chosen, replace(source, aligned=taken))
     try:
-        stages = stages_after(chosen, prepared.source)
+        stages = stages_after(spec_of(chosen), prepared.source)
         stages += quality_stages(stages, chosen, prepared.source)
     except (InputError, InputTypeError) as error:
         return replace(prepared, refused=error)

@@ -18,6 +18,7 @@ from sklearn.pipeline import make_pipeline
 import bigembed as be
 from bigembed.errors import BigembedWarning, MapWarning
 from bigembed.estimator.judged import ROWS, drawn_numbers, with_judgement
+from bigembed.estimator.protocol import spec_of
 from bigembed.jobs.sweep.prepared import quality_stages
 from bigembed.rows.source import RowSource
 from bigembed.runtime import blocks as canonical
@@ -150,7 +151,7 @@ def test_points_of_a_sweep_are_compared_by_all_rows() -> None:
     """Figures of drawn rows among each other are not those against all rows, by which other methods are judged."""
     for n, more in ((ROWS, 0), (ROWS + 1, 1)):
         source = RowSource((n, 8), np.dtype("f8"), array=np.zeros((n, 8)))
-        stages = with_judgement(be.PCA(2), be.PCA(2).stages(source), source)
+        stages = with_judgement(spec_of(be.PCA(2)), be.PCA(2).stages(source), source)
         assert stages[-1].name == "judgement"
         assert len(quality_stages(stages, be.PCA(2), source)) == more
 
