@@ -1,7 +1,8 @@
 """Every place where the tasks of a job run: what it says of itself, its executor, access, and that nothing stays.
 
 A new kind of place inherits :class:`PlaceContract` beside its own tests: the embedded cluster and a running scheduler
-in ``tests/integration/test_cluster.py``; Slurm, which has to be installed, is in ``tests/deploy/test_slurm.py``.
+in ``tests/integration/test_cluster.py``, the workers that Slurm queues, where it is installed, in
+``tests/deploy/test_slurm.py``.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class PlaceContract:
         place.prove_access(tmp_path, str(source))
         assert list(tmp_path.iterdir()) == [source]
         if not KINDS[self.kind].inside:
-            with pytest.raises(WorkerAccessError, match=r"(?s)worker tcp.*nothing\.npy: cannot read the input"):
+            with pytest.raises(WorkerAccessError, match=r"(?s)worker (tcp|tls).*nothing\.npy: cannot read the input"):
                 place.prove_access(tmp_path, str(tmp_path / "nothing.npy"))
             with pytest.raises(WorkerAccessError, match="cannot write"):
                 place.prove_access(tmp_path / "nowhere", None)

@@ -30,6 +30,7 @@ from bigembed.jobs.places.cluster_table import QUEUE_KEYS
 from bigembed.jobs.spec import parse_job, read_job
 from bigembed.jobs.watching.status import read_status
 from bigembed.runtime.blocks import MAX_BLOCK_ROWS
+from tests.conformance.test_places import PlaceContract
 from tests.deploy.processes import DEPLOY, command, run
 from tests.deploy.slurm_here import Slurm, slurm
 from tests.unit.jobs.small_method import Small
@@ -204,6 +205,28 @@ def test_a_queue_that_never_serves_is_an_error_that_says_why(there: Slurm, tmp_p
     with pytest.raises(ClusterError, match="sbatch: error: invalid partition"), cluster(nowhere, "slurm"):
         pass
     assert left(tmp_path) == []
+
+
+@pytest.fixture(scope="module")
+def queued(there: Slurm, tmp_path_factory):
+    """A worker in a job of the queue, in the environment of who uses Slurm here."""
+    folder = tmp_path_factory.mktemp("queued")
+    table = read_job(write(folder, "dataset = 'digits'", queue(folder).replace("workers = 2", "workers = 1"))).cluster
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("SLURM_CONF", "PATH", "PYTHONPATH"):
+            patch.setenv(name, there.variables[name])
+        with cluster(table, "slurm") as found:
+            yield found
+
+
+class TestQueuedWorkers(PlaceContract):
+    """Workers in jobs of Slurm."""
+
+    kind = "slurm"
+
+    @pytest.fixture
+    def place(self, queued):
+        return queued
 
 
 # ------------------------------------------------------------------------------- what takes minutes

@@ -37,7 +37,7 @@ from bigembed.jobs.growth.account import (
 )
 from bigembed.jobs.job import CHOICE, GRAPH, JobSpec
 from bigembed.jobs.parameters import require_single
-from bigembed.jobs.places.cluster import choose
+from bigembed.jobs.places.cluster import PROCESS, choose, choose_running
 from bigembed.jobs.places.place import Place
 from bigembed.jobs.session import session, working
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
@@ -393,7 +393,7 @@ def unchanged(job: JobSpec, ledger: Ledger, there: Snapshot, verify: bool, repor
 def reading(job: JobSpec, there: Snapshot, reporter: Reporter, rows: int) -> AbstractContextManager[Place]:
     """Return a place to read ``rows`` rows for their digests: the running cluster if the job names one, else this
     process."""
-    return place_for(job, there, reporter, rows, "remote" if rows and job.cluster.address else "process")
+    return place_for(job, there, reporter, rows, choose_running(job.cluster) if rows else PROCESS.name)
 
 
 @contextmanager

@@ -50,7 +50,21 @@ def remote(table: cluster_table.ClusterTable, stack: ExitStack) -> Place:
     monitor = worker_monitor.WorkerMonitor(client, table.frozen_timeout, runtime_now().observer)
     run = client_executor.ClientExecutor(client, table.patience, monitor=monitor)
     pids = _local_pids(client, monitor)
-    return Place("remote", run, count, limit // threads if limit else None, client, pids, monitor)
+    return Place(REMOTE.name, run, count, limit // threads if limit else None, client, pids, monitor)
+
+
+def _names_running(table: cluster_table.ClusterTable) -> bool:
+    return table.address is not None
+
+
+REMOTE = PlaceKind(
+    "remote",
+    "{workers} workers of a running cluster",
+    remote,
+    _names_running,
+    planned=False,
+    more="Start workers with --memory-limit {mib}MiB or more",
+)
 
 
 def _await_workers(client: Any, count: int, timeout: float) -> None:
@@ -92,28 +106,28 @@ def _boot() -> str:
 
 SMALL_BYTES, SMALL_ROWS = 64 << 20, 20_000
 """Input below both of which a job that names no cluster runs in this process."""
-KINDS: Mapping[str, PlaceKind] = {
-    "process": PlaceKind("in this process", inside=True, more="A larger machine is needed"),
-    "embedded": embedded.EMBEDDED,
-    "remote": PlaceKind(
-        "{workers} workers of a running cluster",
-        remote,
-        planned=False,
-        more="Start workers with --memory-limit {mib}MiB or more",
-    ),
-    "slurm": slurm.SLURM,
-}
+PROCESS = PlaceKind("process", "in this process", inside=True, more="A larger machine is needed")
+KINDS: Mapping[str, PlaceKind] = {kind.name: kind for kind in (PROCESS, embedded.EMBEDDED, REMOTE, slurm.SLURM)}
 """The kinds of places, by the name that records have."""
+
+
+def named_kind(table: cluster_table.ClusterTable) -> PlaceKind | None:
+    """Return the kind of place that the table names, whatever the size of the job; None where it names none."""
+    return next((kind for kind in KINDS.values() if kind.named_by(table)), None)
 
 
 def choose(table: cluster_table.ClusterTable, shape: tuple[int, int], nbytes: int) -> str:
     """Return which kind of place a job on rows of this shape gets."""
-    if table.address:
-        return "remote"
-    if table.manager:
-        return table.manager
+    if named := named_kind(table):
+        return named.name
     small = shape[0] <= SMALL_ROWS and nbytes < SMALL_BYTES
-    return "process" if small and not table.given else "embedded"
+    return PROCESS.name if small and not table.given else embedded.EMBEDDED.name
+
+
+def choose_running(table: cluster_table.ClusterTable) -> str:
+    """Return the kind of place where nothing has to be started: the running cluster of the table, or this process."""
+    named = named_kind(table)
+    return PROCESS.name if named is None or named.planned else named.name
 
 
 @contextmanager
@@ -131,8 +145,9 @@ def cluster(table: cluster_table.ClusterTable, kind: str) -> Iterator[Place]:
 @contextmanager
 def known_place(table: cluster_table.ClusterTable) -> Iterator[Place | None]:
     """The running cluster, where a plan has to ask it for its workers; None where the table says all of a place."""
-    if table.address and not (table.workers and table.memory):
-        with cluster(table, "remote") as place:
-            yield place
-    else:
+    named = named_kind(table)
+    if named is None or named.planned or (table.workers and table.memory):
         yield None
+    else:
+        with cluster(table, named.name) as place:
+            yield place

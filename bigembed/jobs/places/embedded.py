@@ -153,10 +153,10 @@ def embedded(table: ClusterTable, stack: ExitStack) -> Place:
     count = worker_count(table)
     pool = stack.enter_context(LocalPool(coordinator_threads(count)))
     executor = ClientExecutor(client, table.patience, monitor=monitor, pool=pool)
-    return Place("embedded", executor, count, embedded_memory(table), client, monitor=monitor)
+    return Place(EMBEDDED.name, executor, count, embedded_memory(table), client, monitor=monitor)
 
 
-EMBEDDED = PlaceKind("{workers} workers on this machine", embedded, local=True)
+EMBEDDED = PlaceKind("embedded", "{workers} workers on this machine", embedded, local=True)
 
 
 def _keep_memory() -> None:

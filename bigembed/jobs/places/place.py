@@ -148,7 +148,7 @@ class Place:
     """Where tasks run."""
 
     kind: str
-    """``"process"`` (this one), ``"embedded"``, ``"remote"`` or ``"slurm"``."""
+    """The name of its :class:`PlaceKind`."""
     executor: Executor
     workers: int = 1
     memory_limit: int | None = None
@@ -169,10 +169,14 @@ class Place:
 class PlaceKind:
     """What is known of a kind of place before one stands; one for each, in the file that starts it."""
 
+    name: str
+    """As records have it."""
     words: str
     """What a plan calls it; ``{workers}`` is their number."""
     start: Callable[..., Place] | None = None
     """From the table [cluster] and an exit stack to a place; None where nothing need be started."""
+    named_by: Callable[[ClusterTable], bool] = lambda table: False
+    """Whether a table [cluster] names this kind; what names none is for this process, or for workers that it starts."""
     inside: bool = False
     """Whether all tasks are in this process."""
     local: bool = False

@@ -66,7 +66,7 @@ def slurm(table: ClusterTable, stack: ExitStack) -> Place:
     _await_first(client, queue, table)
     monitor = WorkerMonitor(client, table.frozen_timeout, runtime_now().observer)
     executor = ClientExecutor(client, table.patience, queue.standing, monitor)
-    return Place("slurm", executor, table.workers or 1, table.memory, client, monitor=monitor)
+    return Place(SLURM.name, executor, table.workers or 1, table.memory, client, monitor=monitor)
 
 
 def require_libraries() -> Any:
@@ -75,7 +75,11 @@ def require_libraries() -> Any:
     return _jobqueue()
 
 
-SLURM = PlaceKind("{workers} workers in jobs of Slurm", slurm, require=require_libraries)
+def _names_slurm(table: ClusterTable) -> bool:
+    return table.manager == "slurm"
+
+
+SLURM = PlaceKind("slurm", "{workers} workers in jobs of Slurm", slurm, _names_slurm, require=require_libraries)
 
 
 def _jobqueue() -> Any:

@@ -16,7 +16,7 @@ from bigembed.jobs.identity import ids_cost
 from bigembed.jobs.inputs import Input
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.parameters import methods_of
-from bigembed.jobs.places.cluster import KINDS
+from bigembed.jobs.places.cluster import named_kind
 from bigembed.jobs.places.embedded import machine_memory
 from bigembed.jobs.places.place import TERMINATE, Place
 from bigembed.jobs.planning.machine import Rates, rates
@@ -264,8 +264,8 @@ def need_libraries(job: JobSpec) -> None:
     paths = [job.input.path, job.input.distances, *job.aligned.values(), *vars(job.output).values()]
     if any(path is not None and is_url(path) for path in paths):
         library()
-    if job.cluster.manager:
-        KINDS[job.cluster.manager].require()
+    if named := named_kind(job.cluster):
+        named.require()
 
 
 def costs_of(job: JobSpec, rows: Input, stages: Iterable[Stage]) -> list[tuple[str, Cost]]:
