@@ -30,11 +30,11 @@ from typing import Any
 import numpy as np
 from common import table
 
-from bigembed.jobs.places import client_executor
-from bigembed.jobs.places.client_executor import ClientExecutor
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.place import settings
+from bigembed.runtime import client_executor
 from bigembed.runtime.blocks import Array, map_blocks
+from bigembed.runtime.client_executor import ClientExecutor
 from bigembed.runtime.runtime import using
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import StoredMatrix

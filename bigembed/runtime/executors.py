@@ -8,18 +8,21 @@ import re
 import sys
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import cached_property, partial
 from itertools import count
 from threading import Lock, local
 from typing import Any, Self
 
+from bigembed.errors import ClusterError
+from bigembed.runtime.client_executor import QUEUED, RUNNING, Advice, ClientExecutor
 from bigembed.runtime.runtime import Calls, Executor, KeepResult, Progress, no_progress, runtime_now, using
+from bigembed.runtime.worker_monitor import FROZEN, WorkerMonitor
 
 
 def executor_now() -> Executor:
     """Return the executor of this context: the one of the run, or before a run begins that of Dask."""
-    return runtime_now().executor or DaskScheduler()
+    return runtime_now().executor or _executor_of_dask()
 
 
 @contextmanager
@@ -28,8 +31,14 @@ def chosen_executor() -> Iterator[Executor]:
     if (executor := runtime_now().executor) is not None:
         yield executor
         return
-    with DaskScheduler(lends_threads=True) as chosen, using(executor=chosen):
+    with _executor_of_dask(lends_threads=True) as chosen, using(executor=chosen):
         yield chosen
+
+
+def _executor_of_dask(lends_threads: bool = False) -> CurrentClient | DaskScheduler:
+    """Return what has the tasks where nothing was chosen: the current client of Dask, else its scheduler."""
+    client = client_of_dask() if "distributed" in sys.modules else None
+    return DaskScheduler(lends_threads) if client is None else CurrentClient(client)
 
 
 def run_on_idle_threads(calls: Calls) -> list[Any]:
@@ -159,7 +168,7 @@ def interrupted(error: BaseException) -> BaseException:
 
 
 class DaskScheduler:
-    """The scheduler or client that Dask has when a run begins, which is asked once, and loaded only when it matters.
+    """The scheduler that Dask has when a run begins, which is asked once, and loaded only when it matters.
 
     ``lends_threads``: where Dask would take threads of this process, a pool of as many takes the tasks, so that those
     that are idle take stripes of the others'. Of a fit of 100 000 rows that saves 2 to 5 % on two cores, by the
@@ -183,10 +192,8 @@ class DaskScheduler:
 
     @cached_property
     def pool(self) -> LocalPool | None:
-        """As many threads as Dask would take of this process, or as its workers have on this machine; None for one."""
-        if self.in_this_process:
-            return LocalPool(self._threads) if self._threads > 1 else None
-        return LocalPool(self._threads_of_workers) if self._threads_of_workers else None
+        """As many threads as Dask would take of this process; None for one, and for other processes."""
+        return LocalPool(self._threads) if self.in_this_process and self._threads > 1 else None
 
     def run(
         self, calls: Calls, label: str, progress: Progress | None = None, keep: KeepResult | None = None
@@ -214,25 +221,14 @@ class DaskScheduler:
     @cached_property
     def _get(self) -> Any:
         """What executes a graph; None for the threads that Dask takes where nothing was chosen."""
-        import dask
-
-        if "distributed" not in sys.modules and dask.config.get("scheduler", None) is None:
-            return None
-        import dask.base
-
-        return dask.base.get_scheduler()
+        return scheduler_of_dask()
 
     @cached_property
     def _elsewhere(self) -> bool:
         """Whether tasks may run in other processes."""
         import dask
 
-        return self._client is not None or dask.config.get("scheduler", None) in ("processes", "multiprocessing")
-
-    @property
-    def _client(self) -> Any:
-        owner = getattr(self._get, "__self__", None) if "distributed" in sys.modules else None
-        return owner if "Client" in type(owner).__name__ else None
+        return dask.config.get("scheduler", None) in ("processes", "multiprocessing")
 
     @cached_property
     def _threads(self) -> int:
@@ -244,14 +240,112 @@ class DaskScheduler:
             return 1
         return int(dask.config.get("num_workers", None) or CPU_COUNT)
 
+
+# ----------------------------------------------------------------------------------------------------- Dask's client
+
+SETTINGS = "bigembed.no-workers-timeout", "bigembed.frozen-timeout"
+"""Of Dask's configuration: how long a fit waits for a worker, and for a sign of life of one."""
+ASYNCHRONOUS = (
+    "the current Dask client is asynchronous here (Client(asynchronous=True), or a call in its event loop), and this "
+    "waits for results. Call it in a thread (await asyncio.to_thread(estimator.fit, X)), or make a client without "
+    "asynchronous=True in a program of its own"
+)
+
+
+def scheduler_of_dask() -> Any:
+    """Return what executes a graph; None for the threads that Dask takes where nothing was chosen."""
+    import dask
+
+    if "distributed" not in sys.modules and dask.config.get("scheduler", None) is None:
+        return None
+    import dask.base
+
+    try:
+        return dask.base.get_scheduler()
+    except RuntimeError as error:
+        if "asynchronous" not in str(error):
+            raise
+        raise ClusterError(ASYNCHRONOUS) from error
+
+
+def client_of_dask() -> Any:
+    """Return the client that would execute a graph; None where something else would."""
+    owner = getattr(scheduler_of_dask(), "__self__", None)
+    return owner if "Client" in type(owner).__name__ else None
+
+
+KEPT = "finished stages are kept in workdir, if one is given"
+ADVICE = Advice(
+    lambda: (
+        f'Start workers, or wait longer for them (dask.config.set({{"{SETTINGS[0]}": "10min"}})), and call it again; '
+        + KEPT
+    ),
+    f"give each worker more (memory_limit) or fewer threads, and call it again; {KEPT}",
+    f"{KEPT.capitalize()}: call it again when it",
+)
+
+
+class CurrentClient(ClientExecutor):
+    """Tasks on the client that Dask has when a fit from Python begins; the workers are the user's.
+
+    A fit inside a task of that client gives its place among the tasks of its worker to those that it waits for.
+    """
+
+    def __init__(self, client: Any) -> None:
+        import dask
+        from dask.utils import parse_timedelta
+
+        ready = type(getattr(client, "cluster", None)).__name__ in ("NoneType", "LocalCluster")
+        defaults = RUNNING if ready else QUEUED, FROZEN
+        patience, frozen = (
+            float(parse_timedelta(dask.config.get(name, None) or default))
+            for name, default in zip(SETTINGS, defaults, strict=True)
+        )
+        super().__init__(client, patience, ADVICE, WorkerMonitor(client, frozen, runtime_now().observer))
+        self._left = ExitStack()
+        """Ends the absence of this thread from the tasks of its worker."""
+        self._entered = False
+
+    def __enter__(self) -> Self:
+        self._entered = True
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if (pool := vars(self).get("pool")) is not None:
+            pool.close()
+        self._left.close()
+
     @cached_property
-    def _threads_of_workers(self) -> int:
-        """Threads of all workers of the client, where their addresses are within this machine; otherwise 0."""
-        if self._client is None:
-            return 0
-        workers = self._client.scheduler_info(n_workers=-1)["workers"]
-        near = all(re.match(r"inproc://|\w+://(127\.|localhost:|\[::1\])", address) for address in workers)
-        return sum(int(worker["nthreads"]) for worker in workers.values()) if near else 0
+    def pool(self) -> LocalPool | None:  # type: ignore[override]
+        """As many threads of this process as the workers have, where those are all on this machine."""
+        near = all(re.match(r"inproc://|\w+://(127\.|localhost:|\[::1\])", address) for address in self.workers)
+        count = sum(int(worker["nthreads"]) for worker in self.workers.values()) if near else 0
+        return LocalPool(count) if count else None
+
+    @cached_property
+    def workers(self) -> dict[str, Any]:
+        """What the scheduler knows of each worker that is there at first, by its address."""
+        return dict(self.client.scheduler_info(n_workers=-1)["workers"])
+
+    def run(
+        self, calls: Calls, label: str, progress: Progress | None = None, keep: KeepResult | None = None
+    ) -> list[Any]:
+        """Return the results of the calls, in their order."""
+        self._leave_the_tasks()
+        try:
+            return super().run(calls, label, progress, keep)
+        finally:
+            if not self._entered:
+                self._left.close()
+
+    def _leave_the_tasks(self) -> None:
+        from distributed import rejoin, secede
+
+        try:
+            secede()
+        except (ValueError, KeyError, AttributeError):  # (in no task, or done already, by worker_client too)
+            return
+        self._left.callback(rejoin)
 
 
 def _reported(calls: Calls, label: str, progress: Progress, keep: KeepResult | None) -> Calls:

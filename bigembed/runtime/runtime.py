@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 
@@ -119,6 +121,21 @@ def using(**changes: Any) -> Iterator[None]:
         yield
     finally:
         _runtime.reset(token)
+
+
+def moment(seconds: float) -> str:
+    """A time for people and for JSON: ISO 8601 in UTC, to the second.
+
+    >>> moment(0)
+    '1970-01-01T00:00:00Z'
+    """
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def trim_heap() -> None:
+    """Return freed memory to the system, where the C library keeps it for later."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def once(act: Callable[[], Any]) -> Any:

@@ -13,12 +13,11 @@ import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from bigembed.errors import BigembedError, LockedError
-from bigembed.runtime.runtime import runtime_now, using
+from bigembed.runtime.runtime import moment, runtime_now, using
 from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import AnyPath, PathLike, at, create, remove, remove_file, retire, rewrite, touch
 
@@ -199,15 +198,6 @@ def holder(root: AnyPath) -> Owner | None:
 
 def _gone(root: AnyPath) -> LockedError:
     return LockedError(f"{root}: was removed just now by the process that held it. Run again")
-
-
-def moment(seconds: float) -> str:
-    """A time for people and for JSON: ISO 8601 in UTC, to the second.
-
-    >>> moment(0)
-    '1970-01-01T00:00:00Z'
-    """
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _refuse_living(root: AnyPath, folder: AnyPath, number: int) -> None:

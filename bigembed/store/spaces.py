@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -170,12 +169,6 @@ def _limit() -> int:
 
 def _gib(count: float) -> str:
     return f"{count / 2**30:.2f} GiB"
-
-
-def trim_heap() -> None:
-    """Return freed memory to the system, where the C library keeps it for later."""
-    with suppress(AttributeError, OSError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def open_space(matrix: StoredMatrix, exchange: Exchange, inside: bool) -> tuple[BlockMatrix, MemorySpace | StoredSpace]:

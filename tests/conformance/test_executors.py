@@ -14,9 +14,9 @@ import dask
 import pytest
 
 from bigembed.errors import InputError
-from bigembed.jobs.places.client_executor import ClientExecutor
 from bigembed.runtime.blocks import map_blocks
-from bigembed.runtime.executors import DaskScheduler, LocalPool
+from bigembed.runtime.client_executor import ClientExecutor
+from bigembed.runtime.executors import CurrentClient, DaskScheduler, LocalPool
 from bigembed.runtime.runtime import using
 from tests.integration import block_tasks as tasks
 
@@ -87,8 +87,8 @@ class TestDaskClient(ExecutorContract):
     here = False
 
     @pytest.fixture
-    def made(self, client: Any) -> Iterator[DaskScheduler]:
-        with DaskScheduler() as found:
+    def made(self, client: Any) -> Iterator[CurrentClient]:
+        with CurrentClient(client) as found:
             yield found
 
 
@@ -105,10 +105,9 @@ class TestClientOfAJob(ExecutorContract):
 
 def test_every_executor_is_here() -> None:
     """Those that the package has: a class with ``run``, ``free_memory`` and ``in_this_process``."""
-    from bigembed.jobs.places import client_executor
-    from bigembed.runtime import executors
+    from bigembed.runtime import client_executor, executors
 
     asked = {"run", "free_memory", "in_this_process", "pool"}
     every = [one for module in (executors, client_executor) for one in vars(module).values() if isinstance(one, type)]
     found = {one for one in every if not getattr(one, "_is_protocol", False) and asked - {"pool"} <= {*dir(one)}}
-    assert found == {LocalPool, DaskScheduler, ClientExecutor}
+    assert found == {LocalPool, DaskScheduler, ClientExecutor, CurrentClient}

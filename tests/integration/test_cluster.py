@@ -20,7 +20,9 @@ from bigembed.errors import ClusterError, InputError, InterruptedRun, WorkerAcce
 from bigembed.jobs.places.cluster import choose, cluster
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.place import closed, prove_access
+from bigembed.runtime import client_executor
 from bigembed.runtime.blocks import map_blocks
+from bigembed.runtime.client_executor import Advice, TaskMap
 from tests.conformance.test_places import PlaceContract
 from tests.executors import executor
 from tests.integration import block_tasks as tasks
@@ -95,8 +97,6 @@ def test_a_worker_killed_in_the_middle_is_survived(place):
 
 
 def test_more_is_in_flight_when_workers_join_and_less_when_they_go(place, monkeypatch):
-    from bigembed.jobs.places import client_executor
-
     there, seen = [1], []
 
     def progress(label, done, total):
@@ -105,7 +105,7 @@ def test_more_is_in_flight_when_workers_join_and_less_when_they_go(place, monkey
 
     monkeypatch.setattr(client_executor, "TICK", 0.01)
     calls = [partial(tasks.square, i, 0.02) for i in range(80)]
-    tasks_of_map = client_executor.TaskMap(place.client, calls, "square", 60, progress, str, place.monitor)
+    tasks_of_map = TaskMap(place.client, calls, "square", 60, progress, Advice(), place.monitor)
     monkeypatch.setattr(tasks_of_map, "_count_workers", lambda: there[0])
     assert tasks_of_map.run() == [i * i for i in range(80)]
     assert max(flying for done, flying in seen if done < 10) <= client_executor.A_WORKER
@@ -114,13 +114,9 @@ def test_more_is_in_flight_when_workers_join_and_less_when_they_go(place, monkey
 
 
 def test_where_handing_out_takes_longer_than_a_call_several_are_one_task(place, monkeypatch, tmp_path):
-    from bigembed.jobs.places import client_executor
-
     monkeypatch.setattr(client_executor, "HANDED_OUT", 1e3)
-    sizes, run = [], client_executor.TaskMap._submit
-    monkeypatch.setattr(
-        client_executor.TaskMap, "_submit", lambda self, tasks: sizes.extend(map(len, tasks)) or run(self, tasks)
-    )
+    sizes, run = [], TaskMap._submit
+    monkeypatch.setattr(TaskMap, "_submit", lambda self, tasks: sizes.extend(map(len, tasks)) or run(self, tasks))
     with executor(place.executor):
         given = [(i, 0.02) for i in range(60)]
         assert map_blocks(tasks.square, given, label="first") == [i * i for i in range(60)]
@@ -179,7 +175,7 @@ def test_a_cluster_that_loses_its_workers_ends_with_an_error(place):
     with cluster(ClusterTable(workers=1, memory=1 << 30, no_workers_timeout=3), "embedded") as small:
         timer = threading.Timer(1.0, lambda: small.client.cluster.scale(0))
         timer.start()
-        with executor(small.executor), pytest.raises(ClusterError, match="no worker for 3 s"):
+        with executor(small.executor), pytest.raises(ClusterError, match=r"no worker for 3 s.*processes of this job"):
             map_blocks(tasks.square, [(i, 0.3) for i in range(100)])
 
 
@@ -247,7 +243,7 @@ def test_a_running_scheduler(tmp_path):
 
 
 def test_a_scheduler_that_does_not_answer_is_not_waited_for(tmp_path, monkeypatch):
-    monkeypatch.setattr("bigembed.jobs.places.client_executor.ANSWER", 2.0)
+    monkeypatch.setattr("bigembed.runtime.client_executor.ANSWER", 2.0)
     with ExitStack() as stack:
         scheduler, address = stack.enter_context(running(tmp_path))
         stack.enter_context(working(tmp_path, address))

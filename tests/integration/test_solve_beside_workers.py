@@ -17,7 +17,6 @@ from scipy import sparse
 import bigembed as be
 from bigembed.errors import InterruptedRun
 from bigembed.estimator import graph_input as given_weights
-from bigembed.jobs.places.client_executor import ClientExecutor
 from bigembed.jobs.places.cluster import cluster
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.place import Place
@@ -25,6 +24,7 @@ from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.watching.reporter import RunOptions
 from bigembed.jobs.watching.status import read_status
+from bigembed.runtime.client_executor import ClientExecutor
 from bigembed.runtime.runtime import using
 from bigembed.store import spaces as held_space
 from tests.blocks import blocks_of

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from bigembed.errors import ClusterError, JobError
-from bigembed.jobs.places import client_executor, cluster_table, embedded, slurm, worker_monitor
+from bigembed.jobs.places import cluster_table, embedded, slurm
 from bigembed.jobs.places.place import START_TIMEOUT, Place, PlaceKind, closed, settings
+from bigembed.runtime.client_executor import ClientExecutor
 from bigembed.runtime.executors import LocalPool
 from bigembed.runtime.runtime import runtime_now
+from bigembed.runtime.worker_monitor import WorkerMonitor
 
 # ---------------------------------------------------------------------------------------------------------- remote
 # A Dask cluster that runs already; its own limits hold.
@@ -47,8 +49,8 @@ def remote(table: cluster_table.ClusterTable, stack: ExitStack) -> Place:
     limit = min([*limits, *([table.memory] if table.memory else [])], default=None)
     count = sum(int(worker["nthreads"]) for worker in workers.values())
     threads = max(int(worker["nthreads"]) for worker in workers.values())
-    monitor = worker_monitor.WorkerMonitor(client, table.frozen_timeout, runtime_now().observer)
-    run = client_executor.ClientExecutor(client, table.patience, monitor=monitor)
+    monitor = WorkerMonitor(client, table.frozen_timeout, runtime_now().observer)
+    run = ClientExecutor(client, table.patience, monitor=monitor)
     pids = _local_pids(client, monitor)
     return Place(REMOTE.name, run, count, limit // threads if limit else None, client, pids, monitor)
 
@@ -78,7 +80,7 @@ def _await_workers(client: Any, count: int, timeout: float) -> None:
         ) from error
 
 
-def _local_pids(client: Any, monitor: worker_monitor.WorkerMonitor) -> dict[str, int]:
+def _local_pids(client: Any, monitor: WorkerMonitor) -> dict[str, int]:
     """Scheduler and workers that run on this machine."""
     here = (os.uname().nodename, _boot())
     workers = monitor.awaited(lambda: client.run(_who, on_error="ignore", asynchronous=True))

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from bigembed.jobs.formatting import parse_deadline
+from bigembed.runtime.client_executor import QUEUED, RUNNING
+from bigembed.runtime.worker_monitor import FROZEN
 
-RUNNING, QUEUED = 60.0, 3600.0
-"""Seconds that a job waits for a worker of a cluster that runs, and of one that queues."""
 QUEUE_KEYS = (
     *("partition", "account", "walltime", "workers_per_job", "directives"),
     *("prologue", "interface", "scratch", "shared_folder"),
@@ -96,7 +96,7 @@ class ClusterTable(Table):
     """Key of this client (PEM)."""
     no_workers_timeout: float | None = Field(default=None, gt=0)
     """Seconds without any worker after which the job gives up: by default 60, and an hour with a manager."""
-    frozen_timeout: float = Field(default=120.0, gt=0)
+    frozen_timeout: float = Field(default=FROZEN, gt=0)
     """Seconds without a sign of life of a worker (a heartbeat, or processor time that it uses) after which it is given
     up: its nanny kills it and starts another, and its tasks go to others. It is reported after a quarter of it."""
     partition: Word | None = None

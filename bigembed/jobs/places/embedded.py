@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from bigembed.errors import ClusterError, JobError, OpenClusterWarning
-from bigembed.jobs.places.client_executor import ClientExecutor
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.place import MMAPPED, START_TIMEOUT, TRIMMED, Place, PlaceKind, closed, settings
 from bigembed.jobs.places.preload import ERRORS
-from bigembed.jobs.places.worker_monitor import WorkerMonitor
+from bigembed.runtime.client_executor import Advice, ClientExecutor
 from bigembed.runtime.executors import LocalPool
 from bigembed.runtime.runtime import runtime_now
+from bigembed.runtime.worker_monitor import WorkerMonitor
 from bigembed.store.files import temporary
 
 # -------------------------------------------------------------------------------------------------------- security
@@ -152,8 +152,17 @@ def embedded(table: ClusterTable, stack: ExitStack) -> Place:
     monitor = WorkerMonitor(client, table.frozen_timeout, runtime_now().observer)
     count = worker_count(table)
     pool = stack.enter_context(LocalPool(coordinator_threads(count)))
-    executor = ClientExecutor(client, table.patience, monitor=monitor, pool=pool)
+    executor = ClientExecutor(client, table.patience, Advice(_no_workers), monitor, pool)
     return Place(EMBEDDED.name, executor, count, embedded_memory(table), client, monitor=monitor)
+
+
+def _no_workers() -> str:
+    """Say what to do about worker processes that nobody but this job can start."""
+    return (
+        "They are processes of this job, which starts each anew when it ends: something ends them, or keeps them from "
+        "starting. See what they printed in the log, and whether memory, processes and the disk of this machine are "
+        "used up (fewer [cluster] workers take less), and run again; finished stages are kept"
+    )
 
 
 EMBEDDED = PlaceKind("embedded", "{workers} workers on this machine", embedded, local=True)

@@ -11,16 +11,13 @@ from typing import Any
 
 from bigembed.errors import StoreAccessError, UnreachableError, WorkerAccessError
 from bigembed.jobs.places.cluster_table import ClusterTable
-from bigembed.jobs.places.worker_monitor import WorkerMonitor
+from bigembed.runtime.client_executor import TERMINATE
 from bigembed.runtime.runtime import Executor
+from bigembed.runtime.worker_monitor import WorkerMonitor
 from bigembed.store.paths import AnyPath, at
 
 # -------------------------------------------------------------------------------------------------------- settings
 # Settings of Dask for a job: no silent waiting, no spilling, one thread of everything in a worker.
-
-TERMINATE = 0.95
-"""Share of its memory limit at which a worker is restarted. Nothing is spilled and no worker is paused:
-tasks keep no results in memory, so nothing can be spilled, and a paused worker frees nothing by waiting."""
 
 DEATHS = 5
 """Workers that may die under one task before it is given up."""
@@ -39,6 +36,7 @@ def settings(table: ClusterTable) -> dict[str, Any]:
         "distributed.scheduler.no-workers-timeout": f"{table.patience}s",
         "distributed.scheduler.worker-ttl": None,  # (the monitor gives workers up; it knows one that is busy)
         "distributed.scheduler.allowed-failures": DEATHS,
+        # Tasks keep no results in memory, so nothing can be spilled, and a paused worker frees nothing by waiting.
         "distributed.worker.memory.target": False,
         "distributed.worker.memory.spill": False,
         "distributed.worker.memory.pause": False,
@@ -60,7 +58,7 @@ def settings(table: ClusterTable) -> dict[str, Any]:
 
 def prove_access(client: Any, folder: AnyPath, source: str | None, monitor: WorkerMonitor | None = None) -> None:
     """Every worker proves that it sees this process's files in ``folder``, writes there, reads the input."""
-    watched = monitor or WorkerMonitor(client, ClusterTable().frozen_timeout)
+    watched = monitor or WorkerMonitor(client)
     token = f".bigembed-access-{uuid.uuid4().hex}"
     mine = folder / token
     left: list[AnyPath] = []

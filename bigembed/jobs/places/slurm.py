@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from bigembed.errors import ClusterError, JobError, needed
-from bigembed.jobs.places.client_executor import ClientExecutor
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.place import Place, PlaceKind, closed, settings
-from bigembed.jobs.places.worker_monitor import WorkerMonitor
+from bigembed.runtime.client_executor import Advice, ClientExecutor
 from bigembed.runtime.runtime import no_progress, runtime_now
+from bigembed.runtime.worker_monitor import WorkerMonitor
 from bigembed.store.files import temporary
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ def slurm(table: ClusterTable, stack: ExitStack) -> Place:
     stack.enter_context(queue.kept_full())
     _await_first(client, queue, table)
     monitor = WorkerMonitor(client, table.frozen_timeout, runtime_now().observer)
-    executor = ClientExecutor(client, table.patience, queue.standing, monitor)
+    executor = ClientExecutor(client, table.patience, Advice(queue.standing), monitor)
     return Place(SLURM.name, executor, table.workers or 1, table.memory, client, monitor=monitor)
 
 

@@ -18,7 +18,7 @@ from bigembed.jobs.job import JobSpec
 from bigembed.jobs.parameters import methods_of
 from bigembed.jobs.places.cluster import named_kind
 from bigembed.jobs.places.embedded import machine_memory
-from bigembed.jobs.places.place import TERMINATE, Place
+from bigembed.jobs.places.place import Place
 from bigembed.jobs.planning.machine import Rates, rates
 from bigembed.jobs.planning.notes import compilation_seconds
 from bigembed.jobs.planning.resources import UNCOMPILED_ROWS, Peaks, Resources, TimeModel, remains, resources_of
@@ -26,6 +26,7 @@ from bigembed.maps.registry import method
 from bigembed.quality.passes import LOADED
 from bigembed.rows.formats.tables import check_table
 from bigembed.runtime.blocks import block_rows
+from bigembed.runtime.client_executor import TERMINATE
 from bigembed.stages.cost import Cost
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Stage

@@ -13,9 +13,9 @@ from typing import Any, Self
 from bigembed import errors
 from bigembed.errors import BigembedError, DamagedError, InterruptedRun, LockedError, MissingPathError
 from bigembed.jobs.places.cluster_table import redacted
-from bigembed.runtime.runtime import Event
+from bigembed.runtime.runtime import Event, moment
 from bigembed.store import files
-from bigembed.store.locks import Owner, holder, moment
+from bigembed.store.locks import Owner, holder
 from bigembed.store.paths import FULL, AnyPath
 
 # -------------------------------------------------------------------------------------------------------- stopping

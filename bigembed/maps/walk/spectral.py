@@ -25,6 +25,7 @@ from bigembed.maps.walk.landmark_solve import Landmarks, landmark_component, lan
 from bigembed.neighbors.components import RESOLVED, component_arrays, find_components
 from bigembed.neighbors.every_pair import COMPLETE_ROWS
 from bigembed.runtime.blocks import Array, bounds, map_blocks, offsets
+from bigembed.runtime.runtime import trim_heap
 from bigembed.stages.cost import Arrays, ArraySpec, Cost, buffer, largest, nbytes
 from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array
@@ -32,7 +33,7 @@ from bigembed.store.exchange import Exchange
 from bigembed.store.files import read_sealed, sealed, write_json
 from bigembed.store.matrix import KEPT_BYTES, StoredMatrix
 from bigembed.store.paths import at
-from bigembed.store.spaces import Checkpoints, StoredSpace, claim_memory, open_space, trim_heap
+from bigembed.store.spaces import Checkpoints, StoredSpace, claim_memory, open_space
 
 DENSE_ROWS = 2_000
 PASSES = 30

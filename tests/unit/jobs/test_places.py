@@ -22,13 +22,13 @@ from bigembed.errors import (
     MissingExtraError,
     OpenClusterWarning,
 )
-from bigembed.jobs.places import worker_monitor as module
 from bigembed.jobs.places.cluster import choose, cluster
 from bigembed.jobs.places.cluster_table import ClusterTable, parse_walltime
 from bigembed.jobs.places.embedded import client_security, is_open, no_security
 from bigembed.jobs.places.slurm import lifetime
-from bigembed.jobs.places.worker_monitor import WorkerMonitor
 from bigembed.jobs.spec import parse_job
+from bigembed.runtime import worker_monitor as module
+from bigembed.runtime.worker_monitor import WorkerMonitor
 
 FILE = Path("/jobs/job.toml")
 JOB = {"input": {"dataset": "digits"}, "method": {"name": "pca"}, "output": {"path": "run.zarr"}}

@@ -20,7 +20,6 @@ from bigembed.cli import app
 from bigembed.errors import BigembedWarning, InputError, InterruptedRun, PlanError
 from bigembed.jobs.formatting import size
 from bigembed.jobs.job import JobSpec
-from bigembed.jobs.places.place import TERMINATE
 from bigembed.jobs.planning import machine as calibrate
 from bigembed.jobs.planning import notes as compilation
 from bigembed.jobs.planning.machine import Rates, cache_file, footprint, rates, resident
@@ -38,6 +37,7 @@ from bigembed.neighbors.search import ground_truth as expected_recall
 from bigembed.neighbors.search import probes as shortlist
 from bigembed.neighbors.search.recall import AUTO, WITHOUT_DESCENT
 from bigembed.rows.opening import open_array
+from bigembed.runtime.client_executor import TERMINATE
 from bigembed.runtime.runtime import using
 from bigembed.stages.cost import Cost
 from bigembed.stages.runs import Run

@@ -17,12 +17,8 @@ from functools import partial
 from typing import Any
 
 from bigembed.errors import BigembedError, ClusterError, InterruptedRun
-from bigembed.jobs.places.cluster_table import ClusterTable
-from bigembed.jobs.places.worker_monitor import WorkerMonitor
-from bigembed.runtime.blocks import bounds
-from bigembed.runtime.executors import LocalPool
-from bigembed.runtime.runtime import Calls, KeepResult, Progress, no_progress
-from bigembed.store.spaces import trim_heap
+from bigembed.runtime.runtime import Calls, Executor, KeepResult, Progress, no_progress, trim_heap
+from bigembed.runtime.worker_monitor import WorkerMonitor
 
 HANDED_OUT = 0.002
 """Seconds of the processor that a task takes of the process that hands it out, about (``benchmarks/scheduler.py``)."""
@@ -41,6 +37,22 @@ AVERAGED = 16
 TICK = 1.0
 ANSWER = 5.0
 """Seconds at the least that a scheduler has to answer."""
+RUNNING, QUEUED = 60.0, 3600.0
+"""Seconds to wait for a worker of a cluster that runs, and of one whose workers wait in a queue."""
+TERMINATE = 0.95
+"""Share of its memory limit at which a worker is restarted."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What errors say is to be done, in the words of whoever started the workers."""
+
+    workers: Callable[[], str] = lambda: "Start workers and run again; finished stages are kept"
+    """Where there are none."""
+    memory: str = "give each more ([cluster] memory) and run again; finished stages are kept"
+    """Where they died."""
+    again: str = "Finished stages are kept: run again when it"
+    """Where the scheduler is gone, or does not answer; what it must do follows."""
 
 
 @dataclass
@@ -55,7 +67,7 @@ class TaskMap:
     label: str
     timeout: float
     progress: Progress
-    why: Callable[[], str]
+    advice: Advice
     monitor: WorkerMonitor
     seconds: dict[str, float] = field(default_factory=dict)
     """Seconds of a call, by label."""
@@ -84,6 +96,12 @@ class TaskMap:
                 self._collect(self._await_some())
             self.progress(self.label, self.done, len(self.calls))
             return self.results
+        except BigembedError:
+            raise
+        except Exception as error:
+            if self.client.status == "running":
+                raise
+            raise self._interrupted("is gone", "is back") from error  # (Dask has an error of its own at each step)
         finally:
             if self.pending and self.client.status == "running":
                 self.client.cancel(list(self.pending), force=True)
@@ -105,8 +123,8 @@ class TaskMap:
         """Submit tasks, many in one message."""
         for task in (task for task in tasks if len(task) == 1):
             self.attempts[task[0]] += 1
-        for start, stop in bounds(len(tasks), TOGETHER):
-            some = tasks[start:stop]
+        for start in range(0, len(tasks), TOGETHER):
+            some = tasks[start : start + TOGETHER]
             keys = [f"{self.label}-{task[0]}-{uuid.uuid4().hex[:12]}" for task in some]
             work = [partial(run_calls, self.calls[task.start : task.stop]) for task in some]
             for task, future in zip(some, self.client.map(run_task, work, key=keys, pure=False), strict=True):
@@ -174,8 +192,8 @@ class TaskMap:
         name = f"task {task[0]}{f'–{task[-1]}' if len(task) > 1 else ''} of {self.label!r}"
         if type(error).__name__ == "KilledWorker":
             raise ClusterError(
-                f"{name} was given up: the workers that ran it died ({error}). Mostly they were out of memory: give "
-                "each more ([cluster] memory) and run again; finished stages are kept"
+                f"{name} was given up: the workers that ran it died ({error}). Mostly they were out of memory: "
+                f"{self.advice.memory}"
             ) from error
         if type(error).__name__ in ("NoValidWorkerError", "NoWorkerError"):
             raise self._no_workers() from error
@@ -210,14 +228,12 @@ class TaskMap:
             raise self._interrupted("does not answer", "does") from error
 
     def _interrupted(self, what: str, then: str) -> InterruptedRun:
-        return InterruptedRun(
-            f"the scheduler at {self._address()} {what}. Finished stages are kept: run again when it {then}"
-        )
+        return InterruptedRun(f"the scheduler at {self._address()} {what}. {self.advice.again} {then}")
 
     def _no_workers(self) -> ClusterError:
         return ClusterError(
             f"no worker for {self.timeout:g} s during {self.label!r}: the cluster at {self._address()} has "
-            f"none. {self.why() or 'Start workers and run again; finished stages are kept'}"
+            f"none. {self.advice.workers()}"
         )
 
     def _address(self) -> str:
@@ -251,9 +267,9 @@ def run_task(task: Callable[[], Any]) -> Any:
 class ClientExecutor:
     """Tasks on a distributed client. Few are in flight at a time; those whose worker died are run again.
 
-    ``timeout``: seconds without any worker after which the job ends with :class:`ClusterError`, which says ``why()``.
-    ``monitor``: who looks after the workers meanwhile. ``pool``: threads of this process that may take tasks while the
-    workers idle, where those are all on this machine.
+    ``timeout``: seconds without any worker after which it ends with :class:`ClusterError`. ``advice``: what errors say
+    is to be done. ``monitor``: who looks after the workers meanwhile. ``pool``: threads of this process that may
+    take tasks while the workers idle, where those are all on this machine.
     """
 
     in_this_process = False
@@ -262,12 +278,12 @@ class ClientExecutor:
         self,
         client: Any,
         timeout: float,
-        why: Callable[[], str] = str,
+        advice: Advice | None = None,
         monitor: WorkerMonitor | None = None,
-        pool: LocalPool | None = None,
+        pool: Executor | None = None,
     ) -> None:
-        self.client, self.timeout, self.why, self.pool = client, timeout, why, pool
-        self.monitor = monitor or WorkerMonitor(client, ClusterTable().frozen_timeout)
+        self.client, self.timeout, self.advice, self.pool = client, timeout, advice or Advice(), pool
+        self.monitor = monitor or WorkerMonitor(client)
         self.seconds: dict[str, float] = {}
         """Seconds of a call, by label."""
 
@@ -276,7 +292,7 @@ class ClientExecutor:
     ) -> list[Any]:
         """Return the results of the calls, in their order."""
         given = self.client, calls, label, self.timeout, progress or no_progress
-        return TaskMap(*given, self.why, self.monitor, self.seconds, keep).run()
+        return TaskMap(*given, self.advice, self.monitor, self.seconds, keep).run()
 
     def free_memory(self) -> None:
         """Let the workers give back memory that they do not use."""

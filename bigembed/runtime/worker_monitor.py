@@ -14,9 +14,10 @@ from concurrent.futures import TimeoutError as Late
 from dataclasses import dataclass
 from typing import Any
 
-from bigembed.runtime.runtime import Event, Observer, silent
-from bigembed.store.locks import moment
+from bigembed.runtime.runtime import Event, Observer, moment, silent
 
+FROZEN = 120.0
+"""Seconds without a sign of life after which a worker is given up, where nobody says otherwise."""
 LOOK = 5.0
 """Seconds between two looks at the workers."""
 REPORT_AFTER = 4
@@ -49,7 +50,7 @@ class WorkerMonitor:
     Silence is counted by the looks, so that a job that was itself suspended accuses nobody.
     """
 
-    def __init__(self, client: Any, timeout: float, observer: Observer = silent) -> None:
+    def __init__(self, client: Any, timeout: float = FROZEN, observer: Observer = silent) -> None:
         self.client, self.timeout, self.observer = client, timeout, observer
         self.interval = min(LOOK, timeout / (2 * REPORT_AFTER))
         self.workers: dict[str, WorkerState] = {}

@@ -1,0 +1,172 @@
+"""Fits from Python on the current Dask client: workers that die, freeze, retire or are not there; clients in odd
+places.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster, worker_client
+
+import bigembed as be
+from bigembed.errors import ClusterError, InputError, InterruptedRun
+from bigembed.runtime.blocks import map_blocks
+from bigembed.runtime.executors import SETTINGS, CurrentClient, executor_now
+from bigembed.runtime.runtime import using
+from tests.blocks import blocks_of
+from tests.integration import block_tasks as tasks
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+FEW = "tests.integration.few_rows"
+"""Of workers that are started anew, too: blocks of few rows."""
+ROWS = np.random.default_rng(0).normal(size=(1500, 6)).astype(np.float32)
+
+
+@contextmanager
+def started(workers: int = 2, **options: Any) -> Iterator[Client]:
+    """A cluster of the user's and its client, the current one of this context only."""
+    asked = {"threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": None, "preload": [FEW], **options}
+    with (
+        dask.config.set({"distributed.admin.tick.interval": "500ms"}),
+        LocalCluster(n_workers=workers, **asked) as cluster,
+        Client(cluster, set_as_default=False) as client,
+        client.as_current(),
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def of_two() -> Iterator[Client]:
+    with started() as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def expected() -> bytes:
+    with dask.config.set(scheduler="synchronous"):
+        return fitted(ROWS)
+
+
+def fitted(rows: Any, when: Callable[[], Any] | None = None, stage: str = "search", **parameters: Any) -> bytes:
+    """The coordinates; ``when`` is called as a stage begins."""
+
+    def observe(event: Any) -> None:
+        if when is not None and (event.kind, event.stage) == ("start", stage):
+            when()
+
+    with blocks_of(300), using(observer=observe):
+        found = be.DiffusionMap(2, n_neighbors=8, random_state=0, **parameters).fit(rows).embedding_
+        return np.asarray(found).tobytes()
+
+
+def test_a_fit_survives_a_worker_that_is_killed(of_two: Client, expected: bytes) -> None:
+    def kill() -> None:
+        os.kill(next(iter(of_two.run(os.getpid).values())), signal.SIGKILL)
+
+    assert fitted(ROWS, kill) == expected
+
+
+def test_a_fit_survives_a_worker_that_is_frozen(expected: bytes) -> None:
+    told: list[str] = []
+    with started() as client, dask.config.set({SETTINGS[1]: "2s"}):
+        pids = list(client.run(os.getpid).values())
+
+        def observe(event: Any) -> None:
+            if event.kind == "worker":
+                told.append(event.results["state"])
+            if (event.kind, event.stage) == ("start", "search"):
+                os.kill(pids[0], signal.SIGSTOP)
+
+        with blocks_of(300), using(observer=observe):
+            found = be.DiffusionMap(2, n_neighbors=8, random_state=0).fit(ROWS).embedding_
+    assert np.asarray(found).tobytes() == expected
+    assert told[:2] == ["silent", "given up"]
+
+
+def test_a_fit_survives_a_worker_that_retires(expected: bytes) -> None:
+    with started() as client:
+        first = next(iter(client.run(os.getpid)))
+        assert fitted(ROWS, lambda: client.retire_workers([first], close_workers=True)) == expected
+
+
+def test_passing_trouble_is_tried_again_and_ours_is_not(of_two: Client, tmp_path: Any) -> None:
+    assert isinstance(executor_now(), CurrentClient)
+    assert map_blocks(tasks.fail_twice, [(i,) for i in range(3)], folder=str(tmp_path)) == [0, 1, 2]
+    with pytest.raises(InputError, match="Input X contains NaN: 1 of 1500 rows"):
+        fitted(np.where(np.arange(1500)[:, None] == 7, np.nan, ROWS))
+
+
+def test_without_workers_a_fit_ends_and_says_what_to_do() -> None:
+    with started(0) as client, dask.config.set({SETTINGS[0]: "1s"}):
+        began = time.monotonic()
+        with pytest.raises(ClusterError, match=r'no worker for 1 s .*Start workers, or wait.*"10min"') as raised:
+            fitted(ROWS)
+        assert time.monotonic() - began < 60
+        assert client.scheduler.address in str(raised.value)
+
+
+def test_workers_that_always_die_are_an_error_of_ours(of_two: Client) -> None:
+    with pytest.raises(ClusterError, match=r"was given up: the workers that ran it died.*memory_limit"):
+        map_blocks(tasks.die_always, [(1,)])
+    of_two.wait_for_workers(2, timeout=60)
+
+
+def test_a_cluster_that_is_closed_is_an_error_of_ours() -> None:
+    with started() as client:
+        timer = threading.Timer(1.0, client.close)
+        timer.start()
+        with pytest.raises(InterruptedRun, match=r"scheduler at .* is gone.*call it again"):
+            map_blocks(tasks.square, [(i, 0.2) for i in range(100)])
+        timer.join()
+
+
+def test_an_asynchronous_client_is_refused_by_name_and_taken_in_a_thread(of_two: Client, expected: bytes) -> None:
+    async def refused() -> bytes:
+        async with Client(of_two.scheduler.address, asynchronous=True, set_as_default=False) as client:
+            with client.as_current():
+                with pytest.raises(ClusterError, match=r"asynchronous.*await asyncio.to_thread\(estimator.fit, X\)"):
+                    fitted(ROWS)
+                return await asyncio.to_thread(fitted, ROWS)
+
+    assert asyncio.run(refused()) == expected
+
+
+def fit_inside(rows: Any) -> bytes:
+    return fitted(rows)
+
+
+def fit_with_worker_client(rows: Any) -> bytes:
+    with worker_client() as client, client.as_current():
+        return fitted(rows)
+
+
+@pytest.mark.parametrize("work", [fit_inside, fit_with_worker_client])
+def test_a_fit_inside_a_task_takes_no_place_of_the_tasks_it_waits_for(work: Any, expected: bytes) -> None:
+    with started(1) as client:
+        assert client.submit(work, ROWS).result(timeout=200) == expected
+        assert client.submit(tasks.square, 3).result(timeout=60) == 9
+
+
+def test_two_fits_at_once(of_two: Client, expected: bytes) -> None:
+    found: list[bytes] = []
+
+    def fit() -> None:
+        with of_two.as_current():
+            found.append(fitted(ROWS))
+
+    threads = [threading.Thread(target=fit) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [expected] * 2
