@@ -343,6 +343,11 @@ def view(
         ),
     ] = None,
     ids: Annotated[str | None, typer.Option(metavar="FILE[:NAME]", help="Names of the rows, given likewise.")] = None,
+    rows: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="The rows that coordinates without a run are of, for nearest rows."),
+    ] = None,
+    metric: Annotated[str, typer.Option(help="The distance between these rows.")] = "euclidean",
     pair: Annotated[
         list[str] | None, typer.Option(metavar="X,Y", help="A pair of coordinates, counted from 1; repeatable.")
     ] = None,
@@ -369,8 +374,8 @@ def view(
         pairs = arguments.pairs_of(pair or ())
         with stoppable(out or source), using(progress=console.progress):
             found = view_rows(
-                source, out, columns=columns, ids=ids, pairs=pairs, title=title, beside=beside, points=points,
-                atlas=atlas,
+                source, out, columns=columns, ids=ids, rows=rows, metric=metric, pairs=pairs, title=title,
+                beside=beside, points=points, atlas=atlas,
             )  # fmt: skip
         console.result(found.as_dict(), view_lines(found))
 

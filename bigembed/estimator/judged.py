@@ -46,12 +46,22 @@ def with_judgement(method: MethodSpec, stages: Sequence[Stage], source: RowSourc
     """
     estimator = method.estimator
     metric = getattr(estimator, "metric", "euclidean")
-    named = isinstance(metric, str) and metric in NAMES and not method.pairs
     shown = next((stage for stage in stages if stage.name == "coordinates"), None)
     there = any(stage.name == NAME for stage in stages) or isinstance(source, GraphSource)
-    if shown is None or there or not (named and estimator.makes_maps) or source.shape[0] <= 2 * NEIGHBORS:
+    if (
+        shown is None
+        or there
+        or not (compares_rows(method) and estimator.makes_maps)
+        or source.shape[0] <= 2 * NEIGHBORS
+    ):
         return list(stages)
     return [*stages, _judgement_stage(estimator, shown, source, metric)]
+
+
+def compares_rows(method: MethodSpec) -> bool:
+    """Whether its distances are those of rows, by a metric with a name."""
+    metric = getattr(method.estimator, "metric", "euclidean")
+    return isinstance(metric, str) and metric in NAMES and not method.pairs
 
 
 def sampled_rows(source: RowSource, numbers: Array) -> RowBlock:

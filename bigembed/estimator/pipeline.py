@@ -303,6 +303,23 @@ class Pipeline:
         """
         return self._method().transform(X)
 
+    def view(self, out: str | os.PathLike[str] | None = None, **options: Any) -> Any:
+        """Write a folder with a page that shows every row that the steps left, as :func:`bigembed.view` does.
+
+        Parameters
+        ----------
+        out : path, or None
+            The folder; None is the name of the method with ``-view`` behind it, in the current folder.
+        **options : dict
+            What :func:`bigembed.view` takes by name; columns and ids may have an entry for each row fitted, or left.
+
+        Returns
+        -------
+        View
+            Where the page lies; a notebook shows it.
+        """
+        return self._method().view(out, **options)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model with its steps; :func:`bigembed.load` gives the method back, which knows them.
 

@@ -6,15 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bigembed.errors import InputTypeError
+from bigembed.estimator.judged import compares_rows
+from bigembed.estimator.protocol import rows_fitted, run_of, spec_of
 from bigembed.plotting.maps import plot_points
+from bigembed.rows.derived import KeptRows, RowNumbers
 from bigembed.rows.input import row_source
 from bigembed.runtime.executors import chosen_executor
 from bigembed.store.files import temporary
 from bigembed.store.paths import PathLike, at, local
 from bigembed.viewer.building import View, build_view
 from bigembed.viewer.scene import Scene, Warned
-from bigembed.viewer.sources import columns_of, graph_of, scene_of, vector_of
+from bigembed.viewer.sources import columns_of, graph_of, rows_behind, scene_of, vector_of
 
 
 class Shown:
@@ -47,6 +52,7 @@ class Shown:
         *,
         columns: Any = None,
         ids: Any = None,
+        rows: Any = None,
         pairs: Sequence[tuple[int, int]] | None = None,
         title: str | None = None,
         points: bool = False,
@@ -59,9 +65,13 @@ class Shown:
         out : path, or None
             The folder; None is the name of the method with ``-view`` behind it, in the current folder.
         columns : mapping, data frame or path, or None
-            Columns to colour the map by.
+            Columns to colour the map by, with an entry for each row of the map or, where a step left rows out, of all
+            that were fitted.
         ids : array of shape (n,) or path, or None
             Names of the rows.
+        rows : array or path of shape (n, d), or None
+            The rows among which nearest ones are looked for; by default those that were fitted, unless there is a
+            graph.
         pairs : sequence of pairs of int, or None
             Pairs of coordinates, from 0, that are shown.
         title : str, or None
@@ -79,7 +89,7 @@ class Shown:
         place = local(out or f"{type(self).__name__.lower()}-view", "the folder of a page").absolute()
         place.parent.mkdir(parents=True, exist_ok=True)
         with temporary("view", place.parent, hidden=True) as scratch, chosen_executor():
-            scene = _scene(self, scratch, title=title, columns=columns, ids=ids, pairs=pairs)
+            scene = _scene(self, scratch, title=title, columns=columns, ids=ids, rows=rows, pairs=pairs)
             return build_view([scene], place, points=points, atlas=atlas)
 
 
@@ -90,17 +100,32 @@ def _embedding(estimator: Any) -> Any:
     return estimator.embedding_
 
 
-def _scene(estimator: Any, scratch: Path, *, title: str | None, columns: Any, ids: Any, pairs: Any) -> Scene:
-    """The map of an estimator, the graph that it is of, and what its certificate warns of."""
+def _scene(estimator: Any, scratch: Path, *, title: str | None, columns: Any, ids: Any, rows: Any, pairs: Any) -> Scene:
+    """The map of an estimator, the graph or the rows that it is of, and what its certificate warns of."""
     source, _ = row_source(_embedding(estimator), at(scratch), "coordinates")
-    warned = estimator.certificate_.get("warnings", {})
+    n, run, own = source.shape[0], run_of(estimator), rows_fitted(estimator)
+    graph = graph_of(run, n) if rows is None else None
+    if rows is None and graph is None and own is not None and compares_rows(spec_of(estimator)) and rows_behind(run, own):
+        rows = own
+    kept, warned = _kept(estimator), estimator.certificate_.get("warnings", {})
     return scene_of(
         source,
         scratch,
         title=title or type(estimator).__name__,
         pairs=pairs,
         ids=None if ids is None else vector_of(ids, scratch, "ids"),
-        columns=columns_of(columns, scratch),
-        graph=graph_of(estimator._run, source.shape[0]),
+        columns=((*(() if kept is None else (("row", kept),)), *columns_of(columns, scratch))),
+        graph=graph,
+        rows=rows,
+        metric=getattr(estimator, "metric", "euclidean"),
+        kept=kept,
         warnings=tuple(Warned(kind.capitalize(), "warn", tuple(said)) for kind, said in warned.items() if said),
     )
+
+
+def _kept(estimator: Any) -> KeptRows | None:
+    """The numbers of the rows that a step before the method has left, if one left some out."""
+    for step in getattr(estimator, "steps_", ()):
+        if (rows := rows_fitted(step)) is not None and hasattr(step, "left_of"):
+            return step.left_of(RowNumbers((rows.shape[0],), np.dtype(np.int64)))  # type: ignore[no-any-return]
+    return None

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bigembed.datasets import dataset
 from bigembed.errors import BigembedError
+from bigembed.estimator.judged import compares_rows
+from bigembed.estimator.preprocessing import passes_of, prepared
+from bigembed.estimator.protocol import spec_of
 from bigembed.jobs.export import table_of
+from bigembed.jobs.inputs import find_input
 from bigembed.jobs.job import ALIGNED
+from bigembed.jobs.prepared import estimator
 from bigembed.jobs.report.page import warnings_of
-from bigembed.jobs.report.summary import RunSummary
+from bigembed.jobs.report.summary import RunSummary, job_file
+from bigembed.jobs.spec import parse_job
+from bigembed.rows.derived import KeptRows
 from bigembed.rows.formats.copying import vector_source
-from bigembed.rows.formats.tables import ID, Table
+from bigembed.rows.formats.tables import ID
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.executors import chosen_executor
@@ -25,7 +34,7 @@ from bigembed.store.files import temporary
 from bigembed.store.paths import AnyPath, PathLike, at, local
 from bigembed.viewer.building import View, build_view
 from bigembed.viewer.scene import Warned
-from bigembed.viewer.sources import first_pairs, graph_of, scene_of
+from bigembed.viewer.sources import first_pairs, graph_of, rows_behind, scene_of
 
 Found = tuple[Any, dict[str, Any], list[tuple[str, RowSource]]]
 """Coordinates, what is known of them, and their own columns."""
@@ -33,36 +42,63 @@ Found = tuple[Any, dict[str, Any], list[tuple[str, RowSource]]]
 
 def view_run(root: AnyPath, out: PathLike) -> View:
     """Write the page of a run, as a job does at its end."""
+    return write_view(shown_by_run(root), out)
+
+
+def write_view(found: Found, out: PathLike) -> View:
+    """Write the page of what is shown."""
     place = local(out, "the folder of a page").absolute()
     place.parent.mkdir(parents=True, exist_ok=True)
-    source, known, columns = shown_by_run(root)
+    source, known, columns = found
     with temporary("view", place.parent, hidden=True) as scratch, chosen_executor():
         return build_view([scene_of(source, scratch, **known, columns=tuple(columns))], place)
 
 
-def names_of(table: Table) -> tuple[str, ...]:
-    return tuple(f"coordinate {number + 1}" for number in range(table.coordinates.width))
+def names_of(coordinates: RowSource) -> tuple[str, ...]:
+    return tuple(f"coordinate {number + 1}" for number in range(coordinates.width))
 
 
 def shown_by_run(place: AnyPath) -> Found:
     """The coordinates of a run, its graph, its certificate, and what it knows of its rows."""
     table, summary = table_of(place), RunSummary.read(place)
-    n = table.rows
-    own = [(name, one) for name, one in table.aligned.items() if name != ID]
+    return shown_by(summary, table.coordinates, table.aligned, kept_of(summary.run))
+
+
+def shown_by(
+    summary: RunSummary, coordinates: RowSource, aligned: Mapping[str, RowSource], kept: KeptRows | None
+) -> Found:
+    """The same, of coordinates with what is ``aligned`` with them; of all rows of the input some may be ``kept``."""
+    n = coordinates.shape[0]
+    own = [(name, one) for name, one in aligned.items() if name != ID]
     if sum(summary.certificate.get("component_sizes", [0, 0])[1:]) == 0:
         own = [(name, one) for name, one in own if name != "component"]
     with suppress(BigembedError, OSError, ValueError):
-        own = [*_labels(summary, n), *own]
+        own = [*_labels(summary, n, kept), *own]
     drawn = summary.drawn.get("pair", (0, 1))
-    return table.coordinates, {
+    return coordinates, {
         "title": f"{summary.title} of {summary.source}",
-        "names": names_of(table),
-        "pairs": first_pairs(n, table.coordinates.width, drawn),
-        "ids": table.aligned.get(ID),
+        "names": names_of(coordinates),
+        "pairs": first_pairs(n, coordinates.width, drawn),
+        "ids": aligned.get(ID),
         "graph": graph_of(summary.run, n),
+        "kept": kept,
+        **rows_of_run(summary, n),
         "warnings": warned_in(summary),
         "facts": facts_of(summary),
     }, own  # fmt: skip
+
+
+def rows_of_run(summary: RunSummary, n: int) -> dict[str, Any]:
+    """The rows that a run without a graph was made of, and their metric, if they are there as they were."""
+    if graph_of(summary.run, n) is not None:
+        return {}
+    with suppress(BigembedError, OSError, ValueError, KeyError):
+        job = parse_job(tomllib.loads(job_file(summary.job)), Path(str(summary.root)) / "job.toml")
+        chosen, given = spec_of(estimator(job)), find_input(job).source
+        source = prepared(chosen.steps, given, summary.run, passes_of(chosen)).source
+        if compares_rows(chosen) and source.shape[0] == n and rows_behind(summary.run, source):
+            return {"rows": source, "metric": getattr(chosen.estimator, "metric", "euclidean")}
+    return {}
 
 
 def warned_in(summary: RunSummary) -> tuple[Warned, ...]:
@@ -75,9 +111,9 @@ def facts_of(summary: RunSummary) -> tuple[tuple[str, str], ...]:
     return tuple((figure.name, str(figure.value)) for figure in summary.figures)
 
 
-def _labels(summary: RunSummary, n: int) -> list[tuple[str, RowSource]]:
+def _labels(summary: RunSummary, n: int, kept: KeptRows | None) -> list[tuple[str, RowSource]]:
     """Labels of the job, and what its data set knows of its rows."""
-    kept, found = kept_of(summary.run), []
+    found = []
     asked: Mapping[str, Any] = summary.job.get("input", {})
     every = n if kept is None else kept.source.shape[0]
     if given := asked.get("labels"):

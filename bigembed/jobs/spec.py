@@ -238,8 +238,8 @@ def _check_places(tables: Mapping[str, Any], methods: Sequence[str], problems: l
         if tables.get("sweep") is not None:
             problems += [
                 f"[output] {name}: a sweep writes table.csv, table.json and the coordinates of each point into path, "
-                "and a page at report; leave it out"
-                for name in ("table", "picture", "model", "view")
+                "a page at report and those of every row into view; leave it out"
+                for name in ("table", "picture", "model")
                 if getattr(output, name) is not None
             ]
         places = [place for place in (*written, source and source.path) if place]

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bigembed.errors import BigembedError, InputError, MissingPathError
+from bigembed.distance.metrics import checked_metric
+from bigembed.errors import BigembedError, InputError, InputTypeError, MissingPathError
 from bigembed.jobs.export import table_of
 from bigembed.jobs.formatting import size
 from bigembed.jobs.growth.repair import is_growth
@@ -41,6 +42,8 @@ def view(
     *,
     columns: Any = None,
     ids: Any = None,
+    rows: Any = None,
+    metric: str = "euclidean",
     pairs: Sequence[tuple[int, int]] | None = None,
     title: str | None = None,
     beside: Any = None,
@@ -64,6 +67,11 @@ def view(
         vectors by name; or paths of tables, ``"table.parquet"`` or ``"table.csv:NAME,NAME"``, one or several.
     ids : array of shape (n,) or path, or None
         Names of the rows; by default those of the run, else rows are known by their numbers.
+    rows : array or path of shape (n, d), or None
+        The rows that the map is of: where it has no graph, nearest rows among them are drawn, and the share that is
+        near on the map, too. By default those that the run or the estimator was fitted to.
+    metric : str
+        The distance between ``rows`` that are given, as for a neighbor graph.
     pairs : sequence of pairs of int, or None
         Pairs of coordinates, from 0, that are shown; by default the first one, of few rows also others.
     title : str, or None
@@ -92,8 +100,10 @@ def view(
 
     Notes
     -----
-    Three passes over the coordinates, two over ids and columns; the memory is that of some blocks of 262 144 rows,
-    whatever the number of rows. What a killed call has done is used by the next.
+    Three passes over the coordinates, two over ids and columns. Of a map without a graph also two over its rows, where
+    the nearest ones of 512 to 16 384 sampled rows are found exactly, of fewer the more and the wider the rows are. The
+    memory is that of some blocks of 262 144 rows, whatever the number of rows. What a killed call has done is used by
+    the next.
 
     Examples
     --------
@@ -103,22 +113,36 @@ def view(
     >>> be.view(points, tempfile.mkdtemp() + "/map", columns={"x": points[:, 0]}).rows
     1000
     """
-    if hasattr(source, "certificate_"):
+    if hasattr(source, "fit"):
         if beside is not None:
             raise InputError("view: beside goes with paths and arrays; give estimator.embedding_, or the runs")
-        asked = {"columns": columns, "ids": ids, "pairs": pairs, "title": title, "points": points, "atlas": atlas}
-        return source.view(out, **asked)  # type: ignore[no-any-return]
+        asked = {"columns": columns, "ids": ids, "rows": rows, "pairs": pairs}
+        return _fitted(source).view(out, **asked, title=title, points=points, atlas=atlas)  # type: ignore[no-any-return]
+    checked_metric(metric)
     place = local(out, "the folder of a page") if out is not None else _beside(source)
     home = place.absolute().parent
     home.mkdir(parents=True, exist_ok=True)
+    asked = {"columns": columns, "ids": ids, "rows": rows, "metric": metric, "pairs": pairs, "out": place}
     with temporary("view", home, hidden=True) as scratch, chosen_executor():
-        scenes = [scene_at(source, scratch, columns=columns, ids=ids, pairs=pairs, title=title, out=place)]
+        scenes = [scene_at(source, scratch, title=title, **asked)]
         more: dict[str, Any] = {}
         if beside is not None:
             with naming("beside"):
-                scenes.append(scene_at(beside, scratch, columns=columns, ids=ids, pairs=pairs, title=None, out=place))
+                scenes.append(scene_at(beside, scratch, title=None, **asked))
             scenes, more = compared(*scenes)
         return build_view(scenes, place, more=more, points=points, atlas=atlas)
+
+
+def _fitted(source: Any) -> Any:
+    """The estimator that has the map: of scikit-learn's pipeline the last one."""
+    last = (
+        source.steps[-1][1] if type(source).__module__.startswith("sklearn.") and hasattr(source, "steps") else source
+    )
+    if not hasattr(last, "view"):
+        raise InputTypeError(
+            f"view: {type(last).__name__} is no method of bigembed; give its coordinates, and the rows"
+        )
+    return last
 
 
 @contextmanager
@@ -152,7 +176,18 @@ def view_lines(found: View) -> list[str]:
 # ---------------------------------------------------------------------------------------------------------- scenes
 
 
-def scene_at(source: Any, scratch: Path, *, columns: Any, ids: Any, pairs: Any, title: str | None, out: Path) -> Scene:
+def scene_at(
+    source: Any,
+    scratch: Path,
+    *,
+    columns: Any,
+    ids: Any,
+    rows: Any,
+    metric: str,
+    pairs: Any,
+    title: str | None,
+    out: Path,
+) -> Scene:
     """What a source shows, with what was given besides."""
     known: dict[str, Any] = {"title": title or "A map", "pairs": pairs}
     own: list[tuple[str, RowSource]] = []
@@ -168,11 +203,13 @@ def scene_at(source: Any, scratch: Path, *, columns: Any, ids: Any, pairs: Any, 
         else:
             table = table_of(place)
             source, own = table.coordinates, []
-            known = {"title": place.name, "ids": table.aligned.get(ID), "names": names_of(table)}
+            known = {"title": place.name, "ids": table.aligned.get(ID), "names": names_of(table.coordinates)}
         known |= {"title": title or known["title"]} | ({} if pairs is None else {"pairs": pairs})
     if ids is not None:
         with naming("ids"):
             known["ids"] = vector_of(ids, scratch, "ids")
+    if rows is not None:
+        known |= {"rows": rows, "metric": metric}
     given = columns_of(columns, scratch)
     taken = {name for name, _ in given}
     known["columns"] = (*((name, one) for name, one in own if name not in taken), *given)
@@ -197,7 +234,7 @@ def _growing(place: AnyPath) -> Found:
     table, summary = growing_table(current), RunSummary.read(current.run)
     known = {
         "title": place.name,
-        "names": names_of(table),
+        "names": names_of(table.coordinates),
         "ids": table.aligned.get(ID),
         "warnings": warned_in(summary),
         "facts": facts_of(summary),

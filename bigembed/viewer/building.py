@@ -180,11 +180,13 @@ def draw_pair(scene: Scene, survey: Survey, pair: int, target: Path, filed: Path
     layout, graph = layout_of(survey, pair, work), scene.graph is not None
     counts = scatter_rows(scene, survey, pair, layout)
     starts = gather_rows(layout, counts, scene.rows, graph)
+    listed = None
     if scene.graph is not None:
-        place_neighbors(scene.graph, layout, int(starts[-1]), filed is not None)
-    found = draw_map(survey, layout, starts, target, scene.rows, graph)
+        listed = place_neighbors(scene.graph, layout, int(starts[-1]), filed is not None)
+    found = draw_map(survey, layout, starts, target, scene.rows, listed)
     if filed is not None:
-        found["points"] = write_points(survey, survey.frames[pair], layout, starts, filed, graph)
+        whole = scene.graph is not None and scene.graph.whole
+        found["points"] = write_points(survey, survey.frames[pair], layout, starts, filed, whole)
     return {**found, **survey.frames[pair].as_dict(), "missing": survey.missing}
 
 

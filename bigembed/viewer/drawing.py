@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +31,13 @@ class Drawing:
     layout: Layout
     columns: tuple[Column, ...]
     ids: Column | None
-    graph: bool
+    unlisted: int | None
+    """Rows without a list of nearest rows; None where there are no lists."""
 
     @property
     def shown(self) -> tuple[Column, ...]:
-        """The columns, and the share of neighbors kept where there is a graph."""
-        return (*self.columns, KEPT) if self.graph else self.columns
+        """The columns, and the share of neighbors kept where there are lists."""
+        return self.columns if self.unlisted is None else (*self.columns, replace(KEPT, missing=self.unlisted))
 
     def pyramid(self) -> Pyramid:
         """What writes its nodes."""
@@ -46,9 +47,13 @@ class Drawing:
 # ---------------------------------------------------------------------------------------------------------- buckets
 
 
-def draw_map(survey: Survey, layout: Layout, starts: Array, folder: Path, rows: int, graph: bool) -> dict[str, Any]:
-    """Draw all nodes and the files that find rows; what the page is told of them."""
-    drawing = Drawing(str(folder), layout, survey.columns, survey.ids, graph)
+def draw_map(
+    survey: Survey, layout: Layout, starts: Array, folder: Path, rows: int, listed: int | None
+) -> dict[str, Any]:
+    """Draw all nodes and the files that find rows; what the page is told of them. ``listed``: rows with a list of
+    nearest rows, None where there are no lists."""
+    unlisted = None if listed is None else int(starts[-1]) - listed
+    drawing = Drawing(str(folder), layout, survey.columns, survey.ids, unlisted)
     if survey.ids is not None:
         sized(layout.path("hash.bin"), 4 * int(starts[-1]))
     tasks = [(b, int(starts[b])) for b in range(layout.buckets)]
@@ -73,7 +78,7 @@ def draw_map(survey: Survey, layout: Layout, starts: Array, folder: Path, rows: 
         "ids": survey.ids is not None,
         "hashed": files,
         "indexed": INDEXED,
-        "near": DRAWN if graph else 0,
+        "near": 0 if listed is None else DRAWN,
         "rows": rows,
         "shown": int(starts[-1]),
         "bytes": written,
@@ -115,10 +120,8 @@ def rows_of(found: Array, start: int, drawing: Drawing) -> Rows:
     """The rows of a bucket whose first place is ``start``."""
     stored = [np.ascontiguousarray(found[f"c{i}"]) for i in range(len(drawing.columns))]
     near = None
-    if drawing.graph:
-        path = drawing.layout.path
-        kept = np.fromfile(path("kept.bin"), np.uint8, len(found), offset=start)
-        stored.append((kept / 255).astype("<f4"))
+    if drawing.unlisted is not None:
+        stored.append(np.fromfile(drawing.layout.path("kept.bin"), "<f4", len(found), offset=4 * start))
         near = neighbors_of(drawing.layout, start, len(found))
         own = np.arange(start, start + len(found))[:, None]
         near = np.where(near == NOWHERE, 0, near.astype(np.int64) - own)

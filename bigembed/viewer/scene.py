@@ -55,6 +55,15 @@ class Graph(Protocol):
         """The row that each number of a block is."""
         ...
 
+    @property
+    def whole(self) -> bool:
+        """Whether every row has a list, not only sampled ones."""
+        ...
+
+    def prepare(self) -> None:
+        """Find what is not there yet, before tasks ask for it."""
+        ...
+
     def lists(self, block: int, k: int) -> tuple[Array, Array]:
         """Numbers (r, k) of the nearest rows, nearest first, −1 where there are fewer; and their distances."""
         ...
@@ -301,7 +310,7 @@ def _natural(name: bytes) -> tuple[float, bytes]:
 
 
 KEPT = Column("neighbors kept", "number", "<f4", 0.0, 1.0, tuple(np.linspace(0, 1, BINS + 1).tolist()))
-"""The share of the nearest rows of a row, in the graph, that are near it on the map."""
+"""The share of the nearest rows of a row, in the data, that are near it on the map."""
 
 
 # ----------------------------------------------------------------------------------------------------------- survey

@@ -200,20 +200,25 @@ def _reach(keys: Array) -> Array:
 # ------------------------------------------------------------------------------------------------------- neighbors
 
 
-def place_neighbors(graph: Graph, layout: Layout, total: int, distances: bool) -> None:
-    """Bring the lists of a graph to the places of their rows, and measure the share that is near on the map."""
-    if layout.path("near.json").exists():
-        return
+def place_neighbors(graph: Graph, layout: Layout, total: int, distances: bool) -> int:
+    """Bring the lists of a graph to the places of their rows, and measure the share that is near on the map; how many
+    rows have one."""
+    return int(once(layout.path("near.json"), lambda: _place_all(graph, layout, total, distances)))
+
+
+def _place_all(graph: Graph, layout: Layout, total: int, distances: bool) -> int:
+    graph.prepare()
     starts = list(graph.starts)
     sized(layout.path("inner.bin"), 4 * starts[-1])
     sized(layout.path("near.bin"), 4 * DRAWN * total, b"\xff")
-    sized(layout.path("kept.bin"), total)
+    sized(layout.path("kept.bin"), 4 * total, b"\xff")  # (NaN)
     if distances:
         sized(layout.path("far.bin"), 4 * DRAWN * total)
     tasks = [(b, starts[b]) for b in range(len(starts) - 1)]
     map_blocks(_number_block, tasks, "number", graph=graph, layout=layout)
     map_blocks(_near_block, tasks, "neighbors", graph=graph, layout=layout, distances=distances)
-    once(layout.path("near.json"), lambda: True)
+    kept = np.memmap(layout.path("kept.bin"), "<f4", "r")
+    return int(sum(np.isfinite(kept[start:stop]).sum() for start, stop in bounds(total, BLOCK)))
 
 
 def _number_block(b: int, start: int, *, graph: Graph, layout: Layout) -> None:
@@ -235,15 +240,15 @@ def _place_block(b: int, start: int, graph: Graph, layout: Layout, distances: bo
     there = (ids >= 0) & (mine != NOWHERE)[:, None]
     near = np.where(there, inner[np.maximum(ids, 0)], NOWHERE)
     there &= near != NOWHERE
-    own = np.flatnonzero(mine != NOWHERE)
+    own = np.flatnonzero(there.any(axis=1))
     mine, near, there, far = mine[own], near[own], there[own], far[own]
     if not len(own):
         return True
     here = places(np.array(keys[mine]))[:, None, :]
     others = places(keys[np.where(there, near, mine[:, None])].ravel()).reshape(*near.shape, 2)
     apart = np.hypot(*np.moveaxis((others - here) / 2.0**BITS, 2, 0))
-    inside = (there & (apart <= reach[mine][:, None])).sum(axis=1) / np.maximum(there.sum(axis=1), 1)
-    np.memmap(layout.path("kept.bin"), np.uint8, "r+")[mine] = np.round(255 * inside)
+    inside = (there & (apart <= reach[mine][:, None])).sum(axis=1) / there.sum(axis=1)
+    np.memmap(layout.path("kept.bin"), "<f4", "r+")[mine] = inside
     drawn = near[:, :DRAWN]
     np.memmap(layout.path("near.bin"), "<u4", "r+").reshape(-1, DRAWN)[mine, : drawn.shape[1]] = drawn
     if distances:

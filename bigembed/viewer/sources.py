@@ -11,8 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from bigembed.distance.metrics import checked_metric, require_columns
 from bigembed.errors import InputError, MissingPathError
 from bigembed.neighbors.order import Ordered
+from bigembed.quality.neighborhoods import drawn
+from bigembed.quality.passes import Space
+from bigembed.rows.derived import KeptRows
 from bigembed.rows.formats.copying import copy_vector
 from bigembed.rows.formats.delimited import is_delimited, open_delimited
 from bigembed.rows.formats.parquet import open_parquet, parquet_files
@@ -24,8 +28,14 @@ from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import is_integer
 from bigembed.stages.runs import Run
 from bigembed.store.arrays import read_array
+from bigembed.store.exchange import Exchange
 from bigembed.store.paths import AnyPath, at, is_path, stamp
-from bigembed.viewer.scene import Scene, in_memory
+from bigembed.viewer.scene import BLOCK, Scene, in_memory
+from bigembed.viewer.sorting import NEAREST
+
+PRODUCTS = 1 << 37
+"""Of numbers, in all distances between sampled and all rows, about."""
+LEAST_SAMPLED, MOST_SAMPLED = 512, 16_384
 
 # ------------------------------------------------------------------------------------------------------------ graph
 
@@ -50,6 +60,14 @@ class RunGraph:
     def digest(self) -> str:
         """Of what the edges were made from."""
         return self.run.manifest(self.stage).digest
+
+    @property
+    def whole(self) -> bool:
+        """That every row has a list."""
+        return True
+
+    def prepare(self) -> None:
+        """Nothing: it is there."""
 
     def rows(self, block: int) -> Array:
         """The row that each number of a block is."""
@@ -78,6 +96,91 @@ def graph_of(run: Run, rows: int) -> RunGraph | None:
         return None
     found = RunGraph(run, "graph" if run.has("graph") else "search")
     return found if found.starts[-1] == rows else None
+
+
+@dataclass(frozen=True)
+class SampledNeighbors:
+    """The nearest rows of sampled rows among all rows, found in two passes, exactly: where there is no graph."""
+
+    source: RowSource
+    metric: Any
+    folder: str
+    """Where passes leave what they find."""
+    required: bool
+    """Whether rows that cannot be compared are refused; else no row has a list then."""
+
+    @property
+    def starts(self) -> Sequence[int]:
+        """First number of each block, and how many rows there are."""
+        return [*range(0, self.source.shape[0], BLOCK), self.source.shape[0]]
+
+    @property
+    def digest(self) -> str:
+        """Of the rows and of the metric."""
+        return f"{self.source.fingerprint()} {self.metric}"
+
+    @property
+    def whole(self) -> bool:
+        """Whether all rows are sampled, as few are."""
+        return len(self._sample) == self.source.shape[0]
+
+    @property
+    def _sample(self) -> Array:
+        n, d = self.source.shape
+        most = min(MOST_SAMPLED, max(LEAST_SAMPLED, PRODUCTS // (n * max(d, 16))))
+        return drawn(n, most, 0)[0]
+
+    def prepare(self) -> None:
+        """Find them."""
+        _ = self._found
+
+    @cached_property
+    def _found(self) -> tuple[Array, Array, Array]:
+        sample, metric = self._sample, checked_metric(self.metric)
+        try:
+            require_columns(metric, self.source.width, self.source.sparse)
+            space = Space("rows", self.source, Exchange(self.folder), sample, metric)
+            space.ask(space.survey())
+            found = space.look(min(NEAREST, self.source.shape[0] - 1), np.zeros((len(sample), 0), np.int64))
+        except InputError:
+            if self.required:
+                raise
+            return sample[:0], np.zeros((0, NEAREST), np.int64), np.zeros((0, NEAREST), np.float32)
+        return sample, found["ids"], np.sqrt(found["squared"]).astype(np.float32)
+
+    def rows(self, block: int) -> Array:
+        """The row that each number of a block is: the number itself."""
+        return np.arange(self.starts[block], self.starts[block + 1])
+
+    def lists(self, block: int, k: int) -> tuple[Array, Array]:
+        """Rows that are nearest, nearest first, −1 where the row is none of the sample; and their distances."""
+        sample, ids, far = self._found
+        start, stop = self.starts[block : block + 2]
+        mine = slice(*np.searchsorted(sample, [start, stop]))
+        out = (
+            np.full((stop - start, ids[:, :k].shape[1]), -1),
+            np.zeros((stop - start, ids[:, :k].shape[1]), np.float32),
+        )
+        for whole, some in zip(out, (ids, far), strict=True):
+            whole[sample[mine] - start] = some[mine, :k]
+        return out
+
+
+def neighbors_of_rows(given: Any, metric: Any, n: int, scratch: Path) -> SampledNeighbors:
+    """The nearest rows among those that a map is of; InputError where they are not as many, if a user gave them."""
+    known = isinstance(given, RowSource)
+    source = given if known else row_source(given, at(scratch), "rows", sparse=True)[0]
+    if len(source.shape) != 2 or source.shape[0] != n:
+        raise InputError(
+            f"rows: shape {source.shape}; the map has {n:,} rows, and one of these belongs to each of them"
+        )
+    return SampledNeighbors(source, metric, str(scratch / "nearest"), not known)
+
+
+def rows_behind(run: Run, source: RowSource) -> bool:
+    """Whether some stage of a run was made of these very rows."""
+    stamp = source.fingerprint()
+    return any(run.parameters(stage).get("source") == stamp for stage in run.published())
 
 
 # ---------------------------------------------------------------------------------------------------------- columns
@@ -209,11 +312,29 @@ PAIRS = 3
 FEW_ROWS = 200_000
 
 
-def scene_of(coordinates: Any, scratch: Path, **known: Any) -> Scene:
-    """The scene of coordinates of any kind, with what else is ``known``, by the fields of :class:`Scene`."""
+def scene_of(
+    coordinates: Any,
+    scratch: Path,
+    *,
+    rows: Any = None,
+    metric: Any = "euclidean",
+    kept: KeptRows | None = None,
+    **known: Any,
+) -> Scene:
+    """The scene of coordinates of any kind, with what else is ``known``, by the fields of :class:`Scene`.
+
+    ``rows``: those that the map is of, whose nearest rows by ``metric`` are found where there is no graph. ``kept``:
+    which rows of the input these are; ids and columns may be of all of them.
+    """
     source, _ = row_source(coordinates, at(scratch), "coordinates")
     if len(source.shape) != 2:
         raise InputError(f"coordinates have shape {source.shape}; they are an array (n, m)")
+    if kept is not None:
+        every, vectors = (kept.source.shape[0],), [("", known.get("ids")), *known.get("columns", ())]
+        fitting = [(name, kept.of(one) if one is not None and one.shape == every else one) for name, one in vectors]
+        known |= {"ids": fitting[0][1], "columns": tuple(fitting[1:])}
+    if rows is not None and source.shape[0] > 1:
+        known["graph"] = neighbors_of_rows(rows, metric, source.shape[0], scratch)
     names = known.pop("names", None) or tuple(f"coordinate {number + 1}" for number in range(source.width))
     pairs = known.pop("pairs", None)
     chosen = first_pairs(*source.shape) if pairs is None else checked_pairs(pairs, source.width)

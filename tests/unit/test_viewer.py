@@ -15,7 +15,14 @@ from scipy.spatial.distance import cdist
 
 import bigembed as be
 from bigembed.datasets import dataset
-from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingExtraError, MissingPathError
+from bigembed.errors import (
+    DamagedError,
+    ExistingOutputError,
+    InputError,
+    InputTypeError,
+    MissingExtraError,
+    MissingPathError,
+)
 from bigembed.jobs.growth.extend import extend
 from bigembed.jobs.growth.refresh import refresh
 from bigembed.jobs.run import run_job
@@ -25,7 +32,7 @@ from bigembed.runtime.executors import LocalPool
 from bigembed.runtime.runtime import using
 from bigembed.store.arrays import write_array
 from bigembed.viewer import points as points_file
-from bigembed.viewer import scene, sorting
+from bigembed.viewer import scene, sorting, sources
 from bigembed.viewer.cells import Cell, coarse_cells, interleave, places
 from tests.view_folder import Folder, contents
 
@@ -60,6 +67,16 @@ def table(n: int = N) -> dict[str, Any]:
     days = np.datetime64("2020-01-01", "ms") + rng.integers(0, 10**9, n)
     return {"value": value, "colour": text, "count": rng.integers(0, 5, n), "when": days,
             "name": [f"é {i}" for i in range(n)]}  # fmt: skip
+
+
+def kept_rows(rows: Array, shown: Array) -> Array:
+    """Of each row the share of its 15 nearest rows that are among its 15 nearest ones on the map."""
+    sets = []
+    for points in (rows.astype(float), shown):
+        far = cdist(points, points)
+        np.fill_diagonal(far, np.inf)
+        sets.append(np.argsort(far, axis=1)[:, :15])
+    return np.array([len(np.intersect1d(a, b)) / 15 for a, b in zip(*sets)])
 
 
 def read_back(folder: Folder) -> dict[str, Any]:
@@ -315,17 +332,29 @@ class TestRuns:
         folder = Folder(tmp_path / "page")
         leaf = folder.leaf("")
         order = np.argsort(leaf["rows"])
-        shown = leaf["points"][order] / np.array(folder.map["unit"])
-        sets = []
-        for points in (rows.astype(float), shown):
-            far = cdist(points, points)
-            np.fill_diagonal(far, np.inf)
-            sets.append(np.argsort(far, axis=1)[:, :15])
-        kept = np.array([len(np.intersect1d(a, b)) / 15 for a, b in zip(*sets)])
+        kept = kept_rows(rows, leaf["points"][order] / np.array(folder.map["unit"]))
         found = leaf["neighbors kept"][order]
         assert np.mean(np.abs(found - kept) < 0.01) > 0.9
         assert abs(found.mean() - kept.mean()) < 0.01
         assert kept.mean() > 0.2
+
+    def test_a_run_without_a_graph_has_the_nearest_of_its_rows(self, tmp_path: Path) -> None:
+        rows, _ = dataset("digits").draw()
+        text = '[input]\ndataset = "digits"\n[method]\nname = "pca"\nn_components = 2\n[output]\npath = "run.zarr"\n'
+        (tmp_path / "job.toml").write_text(text)
+        run_job(read_job(tmp_path / "job.toml"))
+        be.view(tmp_path / "run.zarr", tmp_path / "page")
+        folder, shown = Folder(tmp_path / "page"), be.PCA(n_components=2).fit(rows).embedding_
+        leaf, kept = folder.leaf(""), kept_rows(rows, shown)
+        assert np.mean(np.abs(leaf["neighbors kept"] - kept[leaf["rows"]]) < 0.01) > 0.9
+        assert folder.columns[-1]["missing"] == 0
+        near = np.argsort(folder.places())[np.arange(len(rows))[:, None] + folder.neighbors("")]
+        here = np.argsort(folder.places())
+        expected = np.sort(cdist(rows, rows), axis=1)[:, 1:11]
+        assert np.allclose(np.linalg.norm(rows[here][:, None] - rows[near].astype(float), axis=2), expected[here])
+        shutil.rmtree(tmp_path / "run-input.zarr")  # (without its rows there is no such layer)
+        be.view(tmp_path / "run.zarr", tmp_path / "page")
+        assert [column["name"] for column in Folder(tmp_path / "page").columns] == ["label"]
 
     def test_labels_warnings_and_figures_come_along(self, run: Path, tmp_path: Path) -> None:
         be.view(run, tmp_path / "page", title="<b>Digits</b>")
@@ -425,6 +454,84 @@ def test_an_estimator_shows_its_map(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert be.view(fitted, tmp_path / "page", columns={"first": rows[:, 0]}).rows == seen.rows == 200
     monkeypatch.chdir(tmp_path)
     assert 'src="page/index.html"' in seen._repr_html_()
+
+
+class TestRowsOfAMap:
+    """Nearest rows of a map without a graph: those of sampled rows among all."""
+
+    def test_of_any_coordinates(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        rows = np.random.default_rng(0).normal(size=(400, 6))
+        np.save(tmp_path / "rows.npy", rows)
+        monkeypatch.setattr(sources, "MOST_SAMPLED", 90)
+        monkeypatch.setattr(scene, "BLOCK", 150)
+        monkeypatch.setattr(sorting, "BLOCK", 150)
+        monkeypatch.setattr(sources, "BLOCK", 150)
+        for metric in ("euclidean", "cosine"):
+            found = be.view(rows[:, :2], tmp_path / "page", rows=tmp_path / "rows.npy", metric=metric, points=True)
+            folder = Folder(tmp_path / "page")
+            leaf, steps = folder.leaf(""), folder.neighbors("")
+            known = np.isfinite(leaf["neighbors kept"])
+            assert np.count_nonzero(known) == 90 == 400 - folder.columns[-1]["missing"]
+            assert (steps[~known] == 0).all()
+            far = cdist(rows, rows, metric)
+            np.fill_diagonal(far, np.inf)
+            near = leaf["rows"][np.flatnonzero(known)[:, None] + steps[known]]
+            assert np.array_equal(near, np.argsort(far, axis=1)[leaf["rows"][known], :10])
+            assert found.points is not None
+            assert not found.points["neighbors"]  # (lists of some rows alone would mislead)
+        assert np.allclose(leaf["neighbors kept"][known].mean(), 0.1, atol=0.08)
+
+    def test_that_do_not_belong_to_it(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match=r"rows: shape \(9, 3\); the map has 10 rows"):
+            be.view(np.eye(10)[:, :2], tmp_path / "page", rows=np.zeros((9, 3)))
+        with pytest.raises(InputError, match="NaN"):
+            be.view(np.eye(10)[:, :2], tmp_path / "page", rows=np.full((10, 3), np.nan))
+        with pytest.raises(InputError, match="metric"):
+            be.view(np.eye(10)[:, :2], tmp_path / "page", rows=np.eye(10), metric="fancy")
+
+    def test_are_those_that_an_estimator_was_fitted_to(self, tmp_path: Path) -> None:
+        rows = np.random.default_rng(0).normal(size=(200, 4))
+        fitted = be.PCA(n_components=2).fit(rows)
+        fitted.view(tmp_path / "page")
+        leaf = Folder(tmp_path / "page").leaf("")
+        expected = kept_rows(rows, fitted.embedding_)[leaf["rows"]]
+        assert np.mean(np.abs(leaf["neighbors kept"] - expected) < 0.01) > 0.95
+        rows[:100] = 0.0  # (they are others now)
+        fitted.view(tmp_path / "page")
+        assert Folder(tmp_path / "page").columns == []
+
+
+class TestPipelines:
+    def test_columns_of_all_rows_or_of_those_left(self, tmp_path: Path) -> None:
+        rows = np.random.default_rng(0).normal(size=(60, 4))
+        rows[[2, 9], 1] = np.nan
+        fitted = be.Pipeline([be.Missing(), be.StandardScaler(), be.PCA(n_components=2)]).fit(rows)
+        names = [f"r{number}" for number in range(60)]
+        left = np.delete(np.arange(60), [2, 9])
+        for given in (np.arange(60) + 0.5, left + 0.5):
+            seen = be.view(fitted, tmp_path / "page", columns={"value": given}, ids=names)
+            leaf = Folder(tmp_path / "page").leaf("")
+            assert seen.rows == 58
+            assert np.array_equal(leaf["value"], leaf["row"] + 0.5)
+            assert np.array_equal(left[leaf["rows"]], leaf["row"])
+            assert leaf["ids"] == [names[int(row)] for row in leaf["row"]]
+        scaled = be.StandardScaler().fit_transform(rows[left])
+        assert np.abs(leaf["neighbors kept"] - kept_rows(scaled, fitted.embedding_)[leaf["rows"]]).mean() < 0.02
+
+    def test_of_scikit_learn(self, tmp_path: Path) -> None:
+        from sklearn.linear_model import LinearRegression
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
+        rows = np.random.default_rng(0).normal(size=(60, 4))
+        fitted = make_pipeline(StandardScaler(), be.PCA(n_components=2)).fit(rows)
+        assert be.view(fitted, tmp_path / "page").rows == 60
+        assert Folder(tmp_path / "page").about["title"] == "PCA"
+        with pytest.raises(InputTypeError, match="LinearRegression is no method"):
+            be.view(make_pipeline(LinearRegression()), tmp_path / "page")
+        for bare in (be.PCA(), be.Pipeline([be.PCA()])):
+            with pytest.raises(be.errors.NotFittedError):
+                be.view(bare, tmp_path / "page")
 
 
 def test_pictures_in_axes_of_matplotlib() -> None:

@@ -225,4 +225,5 @@ def sweep_lines(found: dict[str, Any]) -> list[str]:
         f"{found['seconds']:.1f} s",
         f"table: {found['table']}",
         f"page: {found['page']}",
+        *([f"pages of every row: {found['view']}"] if found["view"] else []),
     ]

@@ -240,7 +240,9 @@ def plan_of(
     """Return the plan of the stages ``before`` all points, of which some are ``done``, and of the points not
     refused."""
     own = {one.name: one for point in points for one in point.stages}
-    copy = [(name, cost) for name, cost in costs_of(job, rows, []) if name == "input"]
+    around = dict(costs_of(job, rows, []))
+    copy = [(name, around[name]) for name in ("input",) if name in around]
+    views = [(f"view [{point.point.label}]", around["view"]) for point in points if "view" in around]
     first = [(stage.name, stage.cost) for stage in before]
     page = PAGE, Cost(read=32 * rows.shape[0] * len(points), coordinator=rows.loading + PAGE_BYTES)
     searches = [
@@ -251,7 +253,7 @@ def plan_of(
     ]
     return replace(
         bare,
-        stages=(*copy, *first, *((name, one.stage.cost) for name, one in own.items()), page),
+        stages=(*copy, *first, *((name, one.stage.cost) for name, one in own.items()), *views, page),
         published=(*done, *(name for name, one in own.items() if one.published)),
         notes=(*refusals(points), *searches),
     )

@@ -9,13 +9,17 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import os
+import re
 import shlex
 import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
@@ -24,6 +28,7 @@ from bigembed.errors import BigembedError, BigembedWarning, ClusterError, Interr
 from bigembed.estimator.preprocessing import Prepared, described_steps
 from bigembed.estimator.protocol import run_of
 from bigembed.estimator.reporting import without_numbers
+from bigembed.jobs.export import aligned_in
 from bigembed.jobs.formatting import duration
 from bigembed.jobs.identity import definition
 from bigembed.jobs.inputs import Input, find_input
@@ -33,19 +38,23 @@ from bigembed.jobs.places.cluster import choose
 from bigembed.jobs.report.figures import figures_of, measured_in
 from bigembed.jobs.report.map import Map, draw_map
 from bigembed.jobs.report.page import filled, refuse_page
-from bigembed.jobs.report.summary import RunSummary, job_file
+from bigembed.jobs.report.summary import RunSummary, job_file, rows_of_stage
+from bigembed.jobs.scene import shown_by, write_view
 from bigembed.jobs.session import copied, session, working
+from bigembed.jobs.sweep.prepared import FOLDER, PAGE, PointStage, PreparedPoint, fit_steps, prepare_sweep
 from bigembed.jobs.sweep.prepared import NAME as QUALITY
-from bigembed.jobs.sweep.prepared import PAGE, PointStage, PreparedPoint, fit_steps, prepare_sweep
 from bigembed.jobs.watching.logs import warnings_changed
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.quality.neighborhoods import FIGURES
+from bigembed.rows.formats.copying import vector_source
 from bigembed.runtime.runtime import Event, using
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import run_stages
+from bigembed.steps.missing import kept_of
 from bigembed.store import manifests
 from bigembed.store.files import write_json
-from bigembed.store.paths import AnyPath, at, put, require_apart
+from bigembed.store.paths import AnyPath, at, is_url, local, put, require_apart
+from bigembed.viewer.building import refuse_other as refuse_folder
 
 # ------------------------------------------------------------------------------------------------------------ run
 
@@ -100,12 +109,14 @@ def sweep(job: JobSpec, options: RunOptions | None = None) -> dict[str, Any]:
                     fits.append(_fit(point, rows, before, seen, shown, reporter))
                     table.append(_row(fits[-1], job))
                     write_table(root, compared(table))
+                views = view_maps(job, rows, fits, reporter)
                 with reporter.stage(PAGE):
-                    write_page(job, rows, fits, table)
+                    write_page(job, rows, fits, table, views)
     return {
         "output": str(root),
         "table": str(root / f"{TABLE}.csv"),
         "page": str(page_of(job)),
+        "view": job.output.view,
         "points": len(table),
         "asked": sum(row["stages"] for row in table),
         "stages": sum(row["stages_computed"] for row in table),
@@ -301,6 +312,8 @@ class Tile:
     row: Mapping[str, Any]
     figures: Sequence[tuple[str, str]]
     map: Map | None
+    view: str | None
+    """From the page to that of every row of the map."""
 
 
 def page_of(job: JobSpec) -> AnyPath:
@@ -313,12 +326,57 @@ def refuse_other(job: JobSpec) -> None:
     refuse_page(page_of(job))
     if job.output.report:
         require_apart(job.output_path / "stages", page_of(job))
+    if job.output.view:
+        require_apart(job.output_path / "stages", job.output.view)
+        for place in view_folders(job).values():
+            refuse_folder(place)
 
 
-def write_page(job: JobSpec, rows: Input, fits: Sequence[FittedPoint], table: Sequence[Mapping[str, Any]]) -> None:
+def view_folders(job: JobSpec) -> dict[str, Path]:
+    """Return where the page of every row of each point lies, by its label."""
+    home, found = local(job.output.view or "", "the folder of the pages"), dict[str, Path]()
+    for point in points_of(job):
+        name = re.sub(r"[^\w.=+-]+", "-", point.label).strip("-.")[:80]
+        while home / name in found.values():
+            name += "-"
+        found[point.label] = home / name
+    return found
+
+
+def view_maps(job: JobSpec, rows: Input, fits: Sequence[FittedPoint], reporter: Reporter) -> dict[str, Path]:
+    """Write the page of every row of each map, where the job asks for them, and return the pages by their points."""
+    if job.output.view is None:
+        return {}
+    folders = view_folders(job)
+    ids = None if rows.ids is None else vector_source(rows.ids)
+    kept = kept_of(Run(job.output_path / FOLDER)) if job.steps else None
+    pages = {}
+    for fit in fits:
+        if fit.estimator is None:
+            continue
+        label, summary = fit.prepared.point.label, _summary(job, rows, fit)
+        with reporter.stage(f"view [{label}]"):
+            shown = rows_of_stage(summary.run, "coordinates", "embedding")
+            coordinates, known, columns = shown_by(summary, shown, aligned_in(summary.run, ids, kept), kept)
+            known["title"] += f": {label}"
+            pages[label] = write_view((coordinates, known, columns), folders[label]).page
+    return pages
+
+
+def write_page(
+    job: JobSpec,
+    rows: Input,
+    fits: Sequence[FittedPoint],
+    table: Sequence[Mapping[str, Any]],
+    views: Mapping[str, Path],
+) -> None:
     """Draw every map, two passes over its coordinates each, and write the page."""
     measured = measured_in(table)
-    tiles = [Tile(row, figures_of(row), _map(job, rows, fit)) for fit, row in zip(fits, table, strict=True)]
+    linked = {label: _link(page_of(job), view) for label, view in views.items()}
+    tiles = [
+        Tile(row, figures_of(row), _map(job, rows, fit), linked.get(row["point"]))
+        for fit, row in zip(fits, table, strict=True)
+    ]
     n, d = rows.shape
     asked, computed, seconds = (sum(row[name] for row in table) for name in ("stages", "stages_computed", "seconds"))
     failed = [row for row in table if row["error"]]
@@ -348,8 +406,15 @@ def write_page(job: JobSpec, rows: Input, fits: Sequence[FittedPoint], table: Se
 
 
 def _map(job: JobSpec, rows: Input, fit: FittedPoint) -> Map | None:
-    if fit.estimator is None:
-        return None
+    return None if fit.estimator is None else draw_map(_summary(job, rows, fit), None, side=SIDE)
+
+
+def _link(page: AnyPath, view: Path) -> str:
+    """The address of a page as another one names it."""
+    return view.as_uri() if is_url(page) else quote(os.path.relpath(view, Path(str(page)).parent), "/=+")
+
+
+def _summary(job: JobSpec, rows: Input, fit: FittedPoint) -> RunSummary:
     run = run_of(fit.estimator)
     record = {
         "job": definition(job.model_copy(update={"sweep": None}), rows),
@@ -357,7 +422,7 @@ def _map(job: JobSpec, rows: Input, fit: FittedPoint) -> Map | None:
         "plan": {"input": str(rows.path), "shape": rows.shape},
         "certificate": fit.estimator.certificate_,
     }
-    return draw_map(RunSummary(run.root, run, record, {}), None, side=SIDE)
+    return RunSummary(run.root, run, record, {})
 
 
 def _tables(job: JobSpec, rows: Input) -> dict[str, Mapping[str, Any]]:

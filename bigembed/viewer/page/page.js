@@ -194,7 +194,7 @@ async function pin(pane, spot) {
   clear(false);
   pane.pin = spot;
   if (!spot) { tellRow(); return; }
-  tellRow(pane, spot, []);
+  tellRow(pane, spot);
   pane.drawOver();
   const near = await pane.chart.neighbors(spot);
   if (pane.pin !== spot) return;
@@ -216,10 +216,11 @@ function tellRow(pane, spot, near) {
   const list = make("dl", {}, ...values(chart, points, i).flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, text)]));
   const [x, y] = chart.toData(points.x[i], points.y[i]);
   chart.about.axes.forEach((name, axis) => list.append(make("dt", {}, name), make("dd", {}, shorter([x, y][axis]))));
-  const rows = near.map((one) => make("li", {}, make("button", { type: "button", onclick: () => goTo(pane, one) }, chart.nameOf(one.points, one.i))));
+  const rows = (near || []).map((one) => make("li", {}, make("button", { type: "button", onclick: () => goTo(pane, one) }, chart.nameOf(one.points, one.i))));
   const close = make("button", { type: "button", "aria-label": "Unmark this row", onclick: () => clear() }, "×");
   section.row.replaceChildren(make("h2", {}, make("span", { id: "pinned" }, chart.nameOf(points, i)), close), list,
-    ...(near.length ? [make("h2", {}, "Nearest rows in the data"), make("ul", {}, ...rows)] : []));
+    ...(rows.length ? [make("h2", {}, "Nearest rows in the data"), make("ul", {}, ...rows)] : []),
+    ...(near && chart.about.near && !rows.length ? [make("p", {}, "Its nearest rows in the data are not known.")] : []));
 }
 
 async function goTo(pane, spot) {
@@ -394,7 +395,11 @@ function tellNotes() {
     }
     const hidden = missing ? `; ${missing.toLocaleString("en")} have no finite coordinates and are not on it` : "";
     parts.push(make("p", {}, `${rows.toLocaleString("en")} rows${shown < rows ? `, ${shown.toLocaleString("en")} on the map` : ""}${hidden}.`));
-    if (said.maps[0].near) parts.push(make("p", {}, "“neighbors kept” is the share of a row's nearest rows in the data that are also near it on this map: where it is low, do not trust what lies side by side."));
+    if (said.maps[0].near) {
+      const listed = shown - said.maps[0].columns.at(-1).missing;
+      const some = listed < shown ? ` It is known of ${listed.toLocaleString("en")} rows; the others are grey in it, and have no lines.` : "";
+      parts.push(make("p", {}, "“neighbors kept” is the share of a row's nearest rows in the data that are also near it on this map: where it is low, do not trust what lies side by side." + some));
+    }
     if (said.facts.length) parts.push(make("dl", {}, ...said.facts.flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, text)])));
   });
   if (ABOUT.moved) {

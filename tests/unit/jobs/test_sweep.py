@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from bigembed.stages.runs import Run
 from bigembed.stages.stage import exchange_home
 from bigembed.store.arrays import read_array
 from bigembed.store.locks import hold
+from tests.view_folder import Folder
 
 METHOD = {"name": "diffusion_map", "n_components": 2, "n_neighbors": 8}
 
@@ -82,6 +84,40 @@ def test_shared_stages_are_computed_once_and_results_are_those_of_separate_runs(
     assert page.count("<img ") == 5
     assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
     assert "<h3>diffusion_map, n_neighbors=12, alpha=1.0</h3>" in page
+
+
+def test_the_page_links_to_the_pages_of_every_row(asked, rows, tmp_path):
+    holed = rows.copy()
+    holed[[3, 50], 1] = np.nan
+    np.save(tmp_path / "holes.npy", holed)
+    np.save(tmp_path / "names.npy", np.array([f"r{number}" for number in range(300)]))
+    tables = {
+        "input": {"path": "holes.npy", "ids": "names.npy"}, "steps": [{"name": "missing", "action": "drop"}],
+        "method": METHOD, "output": {"path": "sweep.zarr", "view": "views"},
+        "sweep": {"alpha": [0.0, 1.0], "points": [{"n_neighbors": 400}, {"method": "pca"}]},
+    }  # fmt: skip
+    job = parse_job(tables, tmp_path / "job.toml")
+    (tmp_path / "views/pca").mkdir(parents=True)
+    (tmp_path / "views/pca/thesis.tex").write_text("mine")
+    with pytest.raises(ExistingOutputError, match="pca"):
+        sweep(job)
+    assert not (tmp_path / "sweep.zarr").exists()
+    (tmp_path / "views/pca/thesis.tex").unlink()
+    found = sweep(job)
+    page = (tmp_path / "sweep.zarr" / "maps.html").read_text()
+    links = re.findall('<a href="([^"]+)">Every row', page)
+    assert links == [
+        f"../views/{name}/index.html" for name in ("diffusion_map-alpha=0.0", "diffusion_map-alpha=1.0", "pca")
+    ]
+    assert any(found["view"] in line for line in sweep_lines(found))
+    for row, link in zip([one for one in found["rows"] if not one["error"]], links, strict=True):
+        folder = Folder((tmp_path / "sweep.zarr" / link).parent.resolve())
+        leaf, points = folder.leaf(""), read_array(row["coordinates"])
+        assert len(leaf["rows"]) == 298
+        assert np.allclose(leaf["points"], points[leaf["rows"]], atol=1e-3 * np.ptp(points))
+        assert [leaf["ids"][place] for place in np.argsort(leaf["rows"])][3] == "r4"
+        assert folder.about["title"].endswith(row["point"])
+    assert {"view [diffusion_map, alpha=0.0]", "view [pca]"} <= {name for name, _ in plan_job(job).stages}
 
 
 def test_maps_of_different_numbers_of_coordinates_are_told_apart(asked, tmp_path):
