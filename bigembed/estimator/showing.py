@@ -105,8 +105,8 @@ def _scene(estimator: Any, scratch: Path, *, title: str | None, columns: Any, id
     source, _ = row_source(_embedding(estimator), at(scratch), "coordinates")
     n, run, own = source.shape[0], run_of(estimator), rows_fitted(estimator)
     graph = graph_of(run, n) if rows is None else None
-    if rows is None and graph is None and own is not None and compares_rows(spec_of(estimator)) and rows_behind(run, own):
-        rows = own
+    known = own is not None and compares_rows(spec_of(estimator)) and rows_behind(run, own)
+    rows = own if known and rows is None and graph is None else rows
     kept, warned = _kept(estimator), estimator.certificate_.get("warnings", {})
     return scene_of(
         source,
