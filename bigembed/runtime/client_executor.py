@@ -282,10 +282,15 @@ class ClientExecutor:
         monitor: WorkerMonitor | None = None,
         pool: Executor | None = None,
     ) -> None:
-        self.client, self.timeout, self.advice, self.pool = client, timeout, advice or Advice(), pool
+        self.client, self.timeout, self.advice, self._pool = client, timeout, advice or Advice(), pool
         self.monitor = monitor or WorkerMonitor(client)
         self.seconds: dict[str, float] = {}
         """Seconds of a call, by label."""
+
+    @property
+    def pool(self) -> Executor | None:
+        """The threads of this process that may take tasks while the workers idle; None for none."""
+        return self._pool
 
     def run(
         self, calls: Calls, label: str, progress: Progress | None = None, keep: KeepResult | None = None

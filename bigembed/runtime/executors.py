@@ -316,7 +316,7 @@ class CurrentClient(ClientExecutor):
         self._left.close()
 
     @cached_property
-    def pool(self) -> LocalPool | None:  # type: ignore[override]
+    def pool(self) -> LocalPool | None:
         """As many threads of this process as the workers have, where those are all on this machine."""
         near = all(re.match(r"inproc://|\w+://(127\.|localhost:|\[::1\])", address) for address in self.workers)
         count = sum(int(worker["nthreads"]) for worker in self.workers.values()) if near else 0
