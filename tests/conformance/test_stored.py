@@ -128,47 +128,20 @@ def asked(run: Run, stage: str) -> dict[str, Any]:
     return {key: value for key, value in said.items() if key not in ("source", "shape", "samples", "n_neighbors")}
 
 
-WAYS = {name: CASES[name].plain for name in CASES if CASES[name].rows is not csr}
-KILLS = [*WAYS.items(), *(pytest.param(name, True, marks=pytest.mark.slow) for name in WAYS if not WAYS[name])]
+WAYS = [name for name in CASES if CASES[name].rows is not csr]
 
 
-@pytest.mark.parametrize(("name", "everywhere"), KILLS)
-def test_killed_in_each_stage_it_goes_on_with_the_same_bytes(name: str, everywhere: bool, tmp_path: Path) -> None:
-    """In half of the last map over blocks of each: what a stage had done before is not done again if it resumes."""
-    case, X = CASES[name], CASES[name].X(N)
-    if not (sparse.issparse(X) or isinstance(X, GraphSource)):
-        np.save(tmp_path / "rows.npy", X)
-        X = str(tmp_path / "rows.npy")
-    with blocks_for(N):
-        undisturbed = Recorder()
-        wanted = undisturbed.fit(case, X, tmp_path / "whole")
-        maps, again, done = dict(undisturbed.maps), dict(undisturbed.maps), 0
-        for stage in maps if everywhere else own_stages(name, list(maps), wanted._run):
-            killed = Recorder(stage, maps[stage])
-            with pytest.raises(Killed):
-                killed.fit(case, X, tmp_path / "killed")
-            assert killed.reused == list(maps)[:done]
-            done = list(maps).index(stage)
-            again |= {other: count for other, count in killed.maps.items() if other != stage}
-        last = Recorder()
-        found = last.fit(case, X, tmp_path / "killed")
-        again |= last.maps
-        assert published(tmp_path / "killed") == published(tmp_path / "whole")
-        assert digests(found) == digests(wanted)
-    assert all(again[stage] <= maps[stage] for stage in maps)
-
-
-EACH_PLAIN = [name for name in EACH if name in WAYS]
-STOPS = [*((name, False) for name in EACH_PLAIN), *(pytest.param(name, True, marks=pytest.mark.slow) for name in WAYS)]
-
-
-@pytest.mark.parametrize(("name", "everywhere"), STOPS)
-def test_a_start_does_what_the_one_before_has_left(
+@pytest.mark.parametrize(
+    ("name", "everywhere"),
+    [*((name, False) for name in WAYS), *(pytest.param(name, True, marks=pytest.mark.slow) for name in WAYS)],
+)
+def test_killed_in_each_stage_it_goes_on_with_the_same_bytes(
     name: str, everywhere: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stopped in half of a map of each stage (by default one that is drawn), it works on no block twice.
+    """In half of a drawn map of each stage, one after the other (of variants: of their own stages), or of every map.
 
-    Stages that go on from a state of their own are held to their bytes only.
+    A start reuses what is published, and works on no block twice; stages that go on from a state of their own run no
+    more maps than undisturbed ones.
     """
     case, X, alone = CASES[name], CASES[name].X(N), set()
     if not (sparse.issparse(X) or isinstance(X, GraphSource)):
@@ -181,21 +154,27 @@ def test_a_start_does_what_the_one_before_has_left(
 
     made, draw = stage_module._made, np.random.default_rng(len(name)).integers
     monkeypatch.setattr(stage_module, "_made", noted)
-    with blocks_for(N):
+    with blocks_for(N), warnings.catch_warnings():
+        warnings.simplefilter("error", DamageWarning)
         undisturbed = Recorder()
-        undisturbed.fit(case, X, tmp_path / "whole")
-        wanted, journaled = published(tmp_path / "whole"), {*undisturbed.maps} - alone
-        assert journaled or alone
-        for stage, count in undisturbed.maps.items():
-            for last in range(1, count + 1) if everywhere else {int(draw(1, count + 1))}:
-                place, killed, again = tmp_path / f"{stage}-{last}", Recorder(stage, last), Recorder()
+        wanted = undisturbed.fit(case, X, tmp_path / "whole")
+        maps, journaled = dict(undisturbed.maps), {*undisturbed.maps} - alone
+        chosen = list(maps) if case.plain else own_stages(name, list(maps), wanted._run)
+        stops = [[(stage, int(draw(1, maps[stage] + 1)) if maps[stage] else 0) for stage in chosen]]
+        if everywhere:
+            stops = [[(stage, last)] for stage in maps for last in range(1, maps[stage] + 1)]
+        for number, kills in enumerate(stops):
+            place, starts = tmp_path / str(number), [Recorder(*kill) for kill in kills]
+            for kill, reused in zip(starts, [[], *kills], strict=False):
                 with pytest.raises(Killed):
-                    killed.fit(case, X, place)
-                with warnings.catch_warnings():
-                    warnings.simplefilter("error", DamageWarning)
-                    again.fit(case, X, place)
-                assert published(place) == wanted
-                assert not list(place.rglob(".begun"))
-                if stage in journaled:
-                    assert killed.tasks[stage] + again.tasks[stage] == undisturbed.tasks[stage], (stage, last)
-                shutil.rmtree(place)
+                    kill.fit(case, X, place)
+                assert kill.reused == list(maps)[: list(maps).index(reused[0]) if reused else 0]
+            starts.append(Recorder())
+            found = starts[-1].fit(case, X, place)
+            assert published(place) == published(tmp_path / "whole")
+            assert digests(found) == digests(wanted)
+            assert not list(place.rglob(".begun"))
+            again, once = sum((start.tasks for start in starts), Counter()), undisturbed.tasks
+            assert {one: again[one] for one in journaled} == {one: once[one] for one in journaled}, kills
+            assert all(starts[-1].maps[stage] <= maps[stage] for stage in maps)
+            shutil.rmtree(place)

@@ -116,7 +116,7 @@ def run_landmark_solve(context: Context, policy: str, m: int) -> dict[str, Any]:
     parts = map_blocks(moments_block, blocks, found=landmarks)
     variances = {}
     for c in maps:
-        turn, offset, variances[c] = principal_axes(*tree_sum([part[c] for part in parts]))
+        turn, offset, variances[c] = principal_axes(*tree_sum([_Moments(part[c]) for part in parts]))
         maps[c] = maps[c].then(turn, offset)
     found = map_blocks(extremes_block, blocks, found=landmarks)
     for c in maps:
@@ -138,13 +138,13 @@ class _Moments(tuple[Any, ...]):
         return _Moments(a + b for a, b in zip(self, other, strict=True))
 
 
-def moments_block(b: int, *, found: LandmarkCoordinates) -> dict[int, _Moments]:
+def moments_block(b: int, *, found: LandmarkCoordinates) -> dict[int, tuple[float, Array, Array]]:
     """For each component: rows of the block, Σ y, Σ y yᵀ."""
     coordinates, label = found.block(b), read_array(f"{found.labels}/{b}")
     out = {}
     for c in found.maps:
         mine = coordinates[label == c]
-        out[c] = _Moments((float(len(mine)), mine.sum(axis=0), mine.T @ mine))
+        out[c] = float(len(mine)), mine.sum(axis=0), mine.T @ mine
     return out
 
 
