@@ -5,7 +5,7 @@ const VIRIDIS = ["#440154", "#482576", "#404688", "#33638d", "#287d8e", "#1f968b
 const MAGMA = ["#000004", "#180f3e", "#451077", "#721f81", "#9f2f7f", "#cd4071", "#f1605d", "#fd9567", "#feca8d", "#fcfdbf"];
 const CLASSES = ["#4269d0", "#efb118", "#ff725c", "#3ca951", "#97bbf5", "#a463f2", "#9c6b4e", "#ff8ab7", "#6cc5b0", "#5f6770",
   "#1b4f9c", "#a87900", "#c23b22", "#1f7a34", "#5b8fd6", "#6a2bb8", "#5e3f2c", "#c74f80", "#2f8a76"];
-const PALE = "#8a919c", MOST_POINTS = 24000, STEPS = 64, FAINT = 0.5;
+const PALE = "#8a919c", MOST_POINTS = 60000, PHASES = 4, STEPS = 64, FAINT = 0.5;
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const theme = () => dark.matches
   ? { density: ["#1d3f63", "#2f6da8", "#58a4e0", "#a9d6fb", "#f4fbff"], ramp: [0.16, 1], lift: 0.25, ink: "#e9edf2", soft: "#a3acb8", plate: "#12161c", accent: "#ffb35c" }
@@ -41,6 +41,7 @@ class Paint {
       this.colors = this.column.classes.slice(0, CLASSES.length).map((_, i) => lifted(CLASSES[i]));
     } else this.colors = Array.from({ length: STEPS }, (_, i) => along(stops, low + (high - low) * i / (STEPS - 1)));
     this.colors.push(this.pale);
+    this.palette = [...this.density, ...this.colors];  // of points
     this.byte = Array.from({ length: 256 }, (_, value) => this.colors[this.ofByte(value)]);
   }
 
@@ -93,6 +94,49 @@ class Paint {
   }
 }
 
+// Points, written into pixels one by one: many times as quick as a call of the canvas for each.
+class Spray {
+  constructor() {
+    this.canvas = document.createElement("canvas");
+    this.context = this.canvas.getContext("2d");
+  }
+
+  // Discs of a radius or, without one, squares of a side; four numbers each: x, y, place in the palette, alpha.
+  draw(context, { base, width, height, ratio, side, paint: { palette } }, found, radius) {
+    if (this.canvas.width !== base.width || this.canvas.height !== base.height) Object.assign(this.canvas, { width: base.width, height: base.height });
+    const image = this.context.createImageData(base.width, base.height), reach = Math.ceil(radius * ratio + 1);
+    const discs = radius ? Array.from({ length: PHASES ** 2 }, (_, i) => disc(radius * ratio, reach, (i % PHASES) / PHASES, Math.floor(i / PHASES) / PHASES)) : null;
+    for (let i = 0; i < found.length; i += 4) {
+      const x = found[i] * ratio, y = found[i + 1] * ratio, color = palette[found[i + 2]], left = Math.floor(x), top = Math.floor(y);
+      if (discs) {
+        const mask = discs[Math.floor((y - top) * PHASES) * PHASES + Math.floor((x - left) * PHASES)], across = 2 * reach + 1;
+        for (let m = 0; m < mask.length; m++) if (mask[m]) blend(image, left - reach + m % across, top - reach + Math.floor(m / across), color, mask[m] * found[i + 3]);
+      } else {
+        const right = Math.max(left + 1, Math.floor(x + side * ratio)), low = Math.max(top + 1, Math.floor(y + side * ratio));
+        for (let v = top; v < low; v++) for (let u = left; u < right; u++) blend(image, u, v, color, found[i + 3]);
+      }
+    }
+    this.context.putImageData(image, 0, 0);
+    context.drawImage(this.canvas, 0, 0, base.width / ratio, base.height / ratio);
+  }
+}
+
+// How much of each pixel around a point a disc covers, about.
+function disc(radius, reach, right, down) {
+  const across = 2 * reach + 1, out = new Float32Array(across ** 2);
+  for (let i = 0; i < out.length; i++) {
+    out[i] = clamp(radius + 0.5 - Math.hypot(i % across - reach + 0.5 - right, Math.floor(i / across) - reach + 0.5 - down), 0, 1);
+  }
+  return out;
+}
+
+function blend({ data, width, height }, x, y, color, alpha) {
+  if (x < 0 || y < 0 || x >= width || y >= height) return;
+  const at = 4 * (y * width + x), under = data[at + 3] / 255 * (1 - alpha), all = alpha + under;
+  for (let c = 0; c < 3; c++) data[at + c] = (color[c] * alpha + data[at + c] * under) / all;
+  data[at + 3] = 255 * all;
+}
+
 class Pane {
   constructor(home, title) {
     this.home = home;
@@ -107,6 +151,7 @@ class Pane {
     this.look = {};
     this.shown = [];  // leaves whose points are drawn
     this.mode = "tiles";
+    this.spray = new Spray();
     this.over2d = this.over.getContext("2d");
     this.base2d = this.base.getContext("2d");
     new ResizeObserver(() => this.resize()).observe(home);
@@ -177,7 +222,7 @@ class Pane {
     this.box = [...this.toSquare(0, 0), ...this.toSquare(this.width, this.height)];
     this.rows = this.estimate(root);
     this.mode = this.rows <= MOST_POINTS ? "points" : "tiles";
-    this.level = Math.max(0, Math.round(Math.log2(this.view.scale * this.ratio / SIDE)));
+    this.level = Math.max(0, Math.round(Math.log2(this.view.scale * Math.sqrt(this.ratio) / SIDE)));
     this.shown = [];
     this.complete = true;
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
@@ -223,45 +268,45 @@ class Pane {
     this.base2d.drawImage(this.paint.image(node, this.look.statistic), ...from, share, share, x, y, side, side);
   }
 
+  // Points one by one or, among tiles, as pixels like theirs, so that no seam shows where leaves begin.
   drawPoints(context) {
-    const groups = this.paint.colors.map(() => []), dots = this.mode === "points";
-    let count = 0;
+    const dots = this.mode === "points", found = [];
     for (const { parts: [points] } of this.shown) {
-      const color = this.paint.ofPoints(points);
-      for (let i = 0; i < points.n; i++) {
-        const x = (points.x[i] - this.view.x) * this.view.scale + this.width / 2;
-        const y = (points.y[i] - this.view.y) * this.view.scale + this.height / 2;
-        if (x < -9 || y < -9 || x > this.width + 9 || y > this.height + 9) continue;
-        groups[color(i)].push(x, y);
-        count++;
+      const { list, size } = dots ? this.spotsOf(points) : this.cellsOf(points);
+      for (let i = 0; i < list.length; i += 4) {
+        const x = (list[i] - this.view.x) * this.view.scale + this.width / 2, y = (list[i + 1] - this.view.y) * this.view.scale + this.height / 2;
+        if (x > -9 && y > -9 && x < this.width + 9 && y < this.height + 9) found.push(x, y, list[i + 2], list[i + 3]);
       }
+      this.side = size * this.view.scale;
     }
-    this.radius = dots ? clamp(Math.sqrt(this.width * this.height * 0.05 / (Math.PI * Math.max(count, 1))), 1.3, 5) : 0.6;
-    if (!dots && !this.paint.column) context.fillStyle = css(this.paint.density[10]);
-    context.globalAlpha = dots || !this.paint.column ? 1 : FAINT + 0.05;
-    groups.forEach((places, number) => {
-      if (dots) this.drawDots(context, places, css(this.paint.colors[number]));
-      else {
-        if (this.paint.column) context.fillStyle = css(this.paint.colors[number]);
-        const side = 1 / this.ratio;
-        for (let i = 0; i < places.length; i += 2) context.fillRect(places[i], places[i + 1], side, side);
-      }
-    });
-    context.globalAlpha = 1;
+    const count = found.length / 4, area = this.width * this.height * 0.05 / (Math.PI * Math.max(count, 1));
+    this.radius = dots ? clamp(Math.sqrt(area), 1.3, 5) : 0.6;
+    if (count) this.spray.draw(context, this, found, dots ? this.radius : 0);
   }
 
-  drawDots(context, places, color) {
-    if (!places.length) return;
-    const sprite = document.createElement("canvas"), reach = Math.ceil(this.radius + 1);
-    sprite.width = sprite.height = 2 * reach * this.ratio;
-    const brush = sprite.getContext("2d");
-    brush.scale(this.ratio, this.ratio);
-    brush.fillStyle = color;
-    brush.beginPath();
-    brush.arc(reach, reach, this.radius, 0, 7);
-    brush.fill();
-    context.globalAlpha = 0.85;
-    for (let i = 0; i < places.length; i += 2) context.drawImage(sprite, places[i] - reach, places[i + 1] - reach, 2 * reach, 2 * reach);
+  // x, y, colour and alpha of each point.
+  spotsOf(points) {
+    const color = this.paint.ofPoints(points), list = new Float64Array(4 * points.n);
+    for (let i = 0; i < points.n; i++) list.set([points.x[i], points.y[i], 256 + color(i), 0.85], 4 * i);
+    return { list, size: 0 };
+  }
+
+  // The same of the pixels that points fall on, at the level of the tiles in view.
+  cellsOf(points) {
+    const key = this.level + this.paint.key;
+    if (points.cells && points.cells.key === key) return points.cells;
+    const side = SIDE * 2 ** this.level, counts = new Map(), color = this.paint.ofPoints(points), list = [];
+    for (let i = 0; i < points.n; i++) {
+      const cell = Math.floor(points.y[i] * side) * side + Math.floor(points.x[i] * side), there = counts.get(cell);
+      if (there) there[0]++; else counts.set(cell, [1, color(i)]);
+    }
+    const strong = this.chart.about.strong[this.level] || 255;
+    for (const [cell, [count, shade]] of counts) {
+      const strength = Math.min((1 + Math.round(8 * Math.log2(count))) / strong, 1), known = this.paint.column;
+      list.push(cell % side / side, Math.floor(cell / side) / side, known ? 256 + shade : Math.round(255 * strength), known ? FAINT + (1 - FAINT) * strength : 1);
+    }
+    points.cells = { key, list, size: 1 / side };
+    return points.cells;
   }
 
   // The row that is nearest to a point of the screen, among those drawn.

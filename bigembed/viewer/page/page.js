@@ -165,7 +165,8 @@ async function placeOfRow(chart, row) {
 }
 
 function sayRow(pane, { points, i }) {
-  const lines = values(pane.chart, points, i).slice(0, 8).map(([name, text]) => make("div", {}, name + ": " + text));
+  const shown = pane.paint.column && pane.paint.column.name, all = values(pane.chart, points, i);
+  const lines = [...all.filter(([name]) => name === shown), ...all.filter(([name]) => name !== shown)].slice(0, 8).map(([name, text]) => make("div", {}, name + ": " + text));
   return [make("b", {}, pane.chart.nameOf(points, i)), ...lines];
 }
 
