@@ -6,6 +6,7 @@ What methods and steps are called in job files and models: :mod:`bigembed.maps.r
 from bigembed import datasets as datasets
 from bigembed import errors as errors
 from bigembed import plotting as plotting
+from bigembed import scanpy as scanpy
 from bigembed.estimator.pipeline import Pipeline as Pipeline
 from bigembed.jobs.growth.versions import open_growth as open_growth
 from bigembed.jobs.view import view as view

@@ -18,7 +18,7 @@ from bigembed.neighbors.graph_blocks import csr_block, finish_graph, graph_array
 from bigembed.neighbors.radius import EDGES_PLANNED
 from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.rows.graph_source import ENTRY_BYTES, GraphSource
-from bigembed.runtime.blocks import MAX_BLOCK_ROWS, Array, block_rows, bounds
+from bigembed.runtime.blocks import MAX_BLOCK_ROWS, Array, block_rows, bounds, is_scipy_sparse
 from bigembed.stages.cost import ArraySpec, Cost
 from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import write_array
@@ -239,7 +239,7 @@ SYMMETRIC = 1e-12
 
 def is_weights(X: Any) -> bool:
     """Whether X is a square scipy sparse matrix, which is read as weights."""
-    return type(X).__module__.startswith("scipy.sparse") and X.ndim == 2 and X.shape[0] == X.shape[1]
+    return is_scipy_sparse(X) and X.ndim == 2 and X.shape[0] == X.shape[1]
 
 
 def rows_of_block(X: Any) -> int:

@@ -77,6 +77,17 @@ def lengths_of(values: Array, metric: str) -> Array:
         return np.asarray(np.sqrt(2 * wide if metric in CHORDS else wide))
 
 
+def values_of(lengths: Array, metric: Any) -> Array:
+    """Values as other libraries have them, of lengths by bigembed's metric of that name: 1 − cos θ of a chord, or θ.
+
+    >>> values_of(np.array([0.0, 1.0, 2.0]), "cosine").tolist()
+    [0.0, 0.5, 2.0]
+    """
+    if isinstance(metric, str) and metric == "haversine":
+        return np.asarray(2 * np.arcsin(np.minimum(lengths / 2, 1.0)))
+    return lengths**2 / 2 if isinstance(metric, str) and metric in CHORDS else lengths
+
+
 def checked_measure(metric: Any) -> str:
     """The name of a metric whose values are to be made lengths, or empty; InputError for another one."""
     if metric is None or metric in MEASURED:

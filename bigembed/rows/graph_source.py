@@ -32,7 +32,7 @@ from bigembed.rows.opening import as_array
 from bigembed.rows.reader import Choice, listed
 from bigembed.rows.source import RowSource, rows_at
 from bigembed.rows.sparse import NAMES, is_csr_group
-from bigembed.runtime.blocks import Array, block_rows, map_blocks
+from bigembed.runtime.blocks import Array, block_rows, is_scipy_sparse, map_blocks
 from bigembed.runtime.parameters import Count, declared, one_of
 from bigembed.store.arrays import write_npy
 from bigembed.store.files import reading_foreign
@@ -58,7 +58,7 @@ def edges_of(
     if is_path(source):
         with reading_foreign(source):
             return _stored(at(source).absolute(), values, columns, array)
-    if type(source).__module__.startswith("scipy.sparse"):
+    if is_scipy_sparse(source):
         _only("a sparse matrix", given)
         return _matrix(source)
     if hasattr(source, "columns") and hasattr(source, "to_numpy"):

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.errors import InputError, InputTypeError
+from bigembed.errors import InputError, InputTypeError, needed
 from bigembed.rows.columns import columns_of, is_frame, lazy_numbers, numbers_of
 from bigembed.rows.formats.binary import is_idx, read_idx
 from bigembed.rows.formats.copying import write_dask
@@ -32,7 +32,7 @@ from bigembed.rows.opening import (
 from bigembed.rows.reader import two_dimensional
 from bigembed.rows.source import RowSource, rows_at, work_dtype
 from bigembed.rows.sparse import dask_source, group_source, held_source, is_csr_group, stored
-from bigembed.runtime.blocks import Array
+from bigembed.runtime.blocks import Array, is_scipy_sparse
 from bigembed.runtime.executors import executor_now
 from bigembed.store.arrays import write_npy
 from bigembed.store.paths import AnyPath, at, is_path
@@ -297,11 +297,13 @@ def row_source(
         return (_path_source(place, sparse) if place is not None else _lazy_source(open_array(X))), False
     if type(X).__module__.startswith("xarray.") and hasattr(X, "variable") and not X.variable._in_memory:
         return _xarray_source(X, scratch, name, sparse, missing), False
+    if type(X).__module__.startswith("anndata.") and hasattr(X, "group"):  # (sparse X that stays in its file)
+        X = needed("anndata.experimental", "anndata", "sparse rows of an AnnData").read_elem_lazy(X.group)
     if type(X).__module__.startswith("h5py.") and hasattr(X, "chunks"):
         return hdf5_source(X), False
     if type(X).__module__.startswith("dask.") and hasattr(X, "dask"):
         return _dask_source(X, scratch, name, sparse, missing), False
-    if sparse and _is_sparse(X):
+    if sparse and is_scipy_sparse(X):
         held = held_source(X)
         return (held if executor_now().in_this_process else stored(held, scratch / f"{name}-csr")), True
     array = _numpy(without_mask(X) if missing else X)
@@ -383,7 +385,7 @@ def _dask_source(X: Any, scratch: AnyPath, name: str, sparse: bool, missing: boo
     if any(np.isnan(length) for length in X.shape):
         X = X.copy().compute_chunk_sizes()  # (a copy, for it sets them in place)
     path = scratch / f"{name}-{X.name}.zarr"
-    if _is_sparse(getattr(X, "_meta", None)):
+    if is_scipy_sparse(getattr(X, "_meta", None)):
         if not sparse:
             raise InputTypeError("a Dask array of sparse blocks was passed, and this method takes dense rows only")
         return dask_source(X, path)
@@ -396,7 +398,7 @@ def _dask_source(X: Any, scratch: AnyPath, name: str, sparse: bool, missing: boo
 
 
 def _numpy(X: Any) -> Array:
-    if _is_sparse(X):
+    if is_scipy_sparse(X):
         raise InputTypeError(
             "rows as a sparse matrix are not supported by this method: use X.toarray() for rows, or "
             "give a square symmetric sparse matrix of weights (sparse data was passed)"
@@ -420,7 +422,3 @@ def _of_frame(X: Any) -> Array:
     columns = columns_of(X)
     kinds = {values.dtype.kind for _, values in columns}
     return as_array(X) if kinds <= {*"iuf"} or kinds == {"b"} else numbers_of(columns)
-
-
-def _is_sparse(X: Any) -> bool:
-    return type(X).__module__.startswith("scipy.sparse")

@@ -48,6 +48,11 @@ def is_sparse(rows: Any) -> bool:
     return hasattr(rows, "indptr")
 
 
+def is_scipy_sparse(X: Any) -> bool:
+    """Whether X is a sparse matrix or array of SciPy, or of a class made of one, such as AnnData's views."""
+    return any(base.__module__.startswith("scipy.sparse") for base in type(X).__mro__)
+
+
 def bounds(n_rows: int, rows: int) -> list[tuple[int, int]]:
     """Start and stop of each canonical block.
 

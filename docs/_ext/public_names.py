@@ -11,7 +11,7 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import make_refnode
 
 import bigembed
-from bigembed import datasets, errors, plotting
+from bigembed import datasets, errors, plotting, scanpy
 from bigembed.estimator.base import Estimator
 
 FOLDER = "reference/api"
@@ -34,6 +34,7 @@ def kinds() -> dict[str, list[str]]:
     found["objects"] += ["bigembed.maps.walk.geometric_harmonics.GeometricHarmonics"]
     found["datasets"] = [f"bigembed.datasets.{name}" for name in ("dataset", "Dataset", *datasets.REGISTRY)]
     found["pictures"] = [f"bigembed.plotting.{name}" for name in plotting.__all__]
+    found["scanpy"] = [f"bigembed.scanpy.{name}" for name in scanpy.__all__]
     found["errors"] = [f"bigembed.errors.{name}" for name in dir(errors) if _raised(getattr(errors, name))]
     return found
 

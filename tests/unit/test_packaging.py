@@ -79,7 +79,7 @@ class TestPackaging:
             assert getattr(bigembed, name) is getattr(importlib.import_module(module), name)
 
     def test_every_name_in_sight_is_meant_for_users(self) -> None:
-        submodules = {"datasets", "errors", "plotting"}
+        submodules = {"datasets", "errors", "plotting", "scanpy"}
         code = "import bigembed, json; print(json.dumps([n for n in dir(bigembed) if n[0] != '_']))"
         assert set(json.loads(run(sys.executable, "-c", code))) == {*bigembed.__all__, *submodules} - {"__version__"}
         code = "import bigembed; print(bigembed.datasets.torus.__name__, bigembed.plotting.scatter, bigembed.errors)"

@@ -23,7 +23,7 @@ from bigembed.maps.registry import method_or_step as method
 METHODS = (*REGISTERED, *OWN_STEPS)
 ROWS = np.abs(np.random.default_rng(0).normal(size=(40, 3))) + 0.5
 LABELS = np.arange(40) % 3
-FREE = {"workdir", "path", "source", "folder", "picture", "functions", "out", "title"}
+FREE = {"workdir", "path", "source", "folder", "picture", "functions", "out", "title", "key_added"}
 """Any text is a path, or a name."""
 WRONG = (object(), "nonsense", -7.5)
 """A wrong type, a wrong word, a wrong number."""
@@ -83,6 +83,17 @@ def walk() -> be.DiffusionMap:
         return be.DiffusionMap(n_neighbors=5).fit(ROWS)
 
 
+@cache
+def cells() -> Any:
+    anndata = pytest.importorskip("anndata")
+    found = anndata.AnnData(ROWS.astype("f4"), uns={"iroot": 0})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        be.scanpy.neighbors(found, 5)
+        be.scanpy.diffmap(found, 10)
+    return found
+
+
 FUNCTIONS: dict[str, tuple[Any, dict[str, Any]]] = {
     "build_neighbor_graph": (be.build_neighbor_graph, {"X": ROWS, "n_neighbors": 3}),
     "build_neighbor_graph from candidates": (
@@ -104,6 +115,7 @@ FUNCTIONS: dict[str, tuple[Any, dict[str, Any]]] = {
     "open_graph": (be.open_graph, {"source": np.array([[0, 1], [1, 0]])}),
     "open_growth": (be.open_growth, {"path": "growth"}),
     "recall_in": (lambda **given: graph().recall_in(**given), {"X": ROWS, "n_neighbors": 2, "rows": 5, "seed": 0}),
+    **{f"scanpy.{name}": (getattr(be.scanpy, name), {"adata": cells}) for name in be.scanpy.__all__},
     **{f"datasets.{name}": (make, {}) for name, make in REGISTRY.items() if not FILES & set(parameters(name))},
 }
 """Each with arguments that will do."""
