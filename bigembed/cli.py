@@ -290,12 +290,12 @@ def verify(
     """Compare every stored byte with what was published (exit 6 if damaged); show the certificate."""
     with printing.console() as console:
         from bigembed.jobs.report.lines import verify_lines
-        from bigembed.jobs.verify import require_whole
+        from bigembed.jobs.verify import require_undamaged
         from bigembed.jobs.verify import verify as check
 
         found = check(path, deep)
         console.result(found, verify_lines(found))
-        require_whole(found)
+        require_undamaged(found)
 
 
 @app.command()

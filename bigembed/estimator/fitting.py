@@ -191,7 +191,7 @@ def prepare_fit(method: MethodSpec, X: Any, aligned: Mapping[str, Any]) -> Prepa
         stages = stages_after(method, source) if not steps else []
     if steps and not run.temporary:
         with locked(run):
-            supersede(all_stages(method, source, run), run, whole=True)
+            supersede(all_stages(method, source, run), run, all_listed=True)
     return PreparedFit(run, stages, source.shape[1], names, source, in_memory)
 
 

@@ -141,10 +141,10 @@ class GraphEstimator(OnGraph):
         self._check()
         seed = self._seed()
         if isinstance(source, GraphSource):
-            before, graph = self._of_edges(source)
+            stages, graph = self._of_edges(source)
         else:
-            before, graph = self._of_distances(source) if self._pairwise() else self._of_rows(source, seed)
-        return [*before, *self._after_graph(graph, seed)]
+            stages, graph = self._of_distances(source) if self._pairwise() else self._of_rows(source, seed)
+        return [*stages, *self._after_graph(graph, seed)]
 
     def _block_rows(self, k: int) -> int | None:
         """Rows of a block, at most, where each is joined to k; None where only the size of the rows decides."""

@@ -127,7 +127,7 @@ def parameter_names(kind: Any) -> list[str]:
 
 
 def search_of(estimator: Any) -> str:
-    """Return how neighbors are searched."""
+    """Return the algorithm by which neighbors are searched, of those that fit."""
     return str(estimator._search())
 
 
@@ -142,7 +142,7 @@ def names_made(step: Any, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def names_planned(step: Any, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the same before the step is fitted, as far as it is known then."""
+    """Return the names of the columns that a step will make, as far as they are known before it is fitted."""
     return tuple(step._planned_names(names))
 
 

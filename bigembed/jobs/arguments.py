@@ -123,7 +123,7 @@ class Selection:
     fill_absent: Annotated[bool, typer.Option(help="Read absent Zarr chunks as the fill value.")] = False
 
     def choice(self, dense: bool = False) -> Any:
-        """Return what is wanted, as readers of formats take it."""
+        """Collect the options that choose columns, layers and groups of a file, as readers of formats take them."""
         from bigembed.rows.reader import Choice
 
         return Choice(_names(self.columns), _names(self.array), _names(self.rows), self.fill_absent, dense)

@@ -11,7 +11,7 @@ from bigembed.errors import JobError
 
 
 def size(count: float) -> str:
-    """Return bytes as text for people.
+    """Write a number of bytes with its unit.
 
     >>> size(512), size(1536 * 1024), size(3.2 * 2**30)
     ('512 B', '1.5 MiB', '3.2 GiB')
@@ -41,7 +41,7 @@ def text_columns(table: Sequence[Sequence[str]], left: Collection[int]) -> list[
 
 
 def duration(seconds: float | None) -> str:
-    """Return seconds as text for people.
+    """Write a number of seconds as a duration.
 
     >>> duration(0.0004), duration(0.034), duration(3.21), duration(75.0), duration(7300.0), duration(None)
     ('0 s', '0.034 s', '3.2 s', '1 min 15 s', '2 h 1 min', '?')

@@ -35,7 +35,7 @@ def definition(job: JobSpec, rows: Input) -> dict[str, Any]:
 
 
 def steps_of(job: JobSpec) -> list[dict[str, Any]]:
-    """Return the steps and their parameters, under the keys of the job file."""
+    """Return the steps of a job and their parameters, under the keys of the job file."""
     return [
         {"name": step.name, **{STEP_KEYS.get((step.name, key), key): value for key, value in step.parameters.items()}}
         for step in job.steps
@@ -43,7 +43,7 @@ def steps_of(job: JobSpec) -> list[dict[str, Any]]:
 
 
 def method_of(job: JobSpec) -> dict[str, Any]:
-    """Return the method and its parameters."""
+    """Return the method of a job and its parameters, under the keys of the job file."""
     return {"name": job.method.name, **job.method.parameters}
 
 

@@ -62,12 +62,12 @@ class DatasetReader:
         return {name: str(values.dtype) for name, values in self.dataset.truth(0, 1).items() if values.ndim == 1}
 
     def vector(self, name: str) -> DatasetReader:
-        """Return what is known of the rows under this name."""
+        """Return the reader of a vector that the generator knows of its rows, by its name."""
         return replace(self, known=name)
 
     @property
     def about(self) -> dict[str, Any]:
-        """Return what rows of it are: what they are recognized by where they lie."""
+        """Describe the generated rows, so that they are recognized where they lie already."""
         made = self.dataset
         about = {"dataset": made.name, "shape": made.shape, "dtype": made.dtype, "seed": made.seed}
         return about | {"parameters": dict(made.parameters)}
@@ -154,7 +154,7 @@ class Input:
 
     @property
     def ids(self) -> AnyPath | None:
-        """Return where the ids of the rows lie, or will lie."""
+        """Return the path where the ids of the rows lie, or will lie."""
         return self.aligned.get(IDS)
 
     @cached_property
@@ -172,7 +172,7 @@ class Input:
 
     @property
     def written(self) -> bool:
-        """Return whether the rows and their aligned vectors are there."""
+        """Return whether the rows and their aligned vectors are written already."""
         return self.reader is None and all(self.there(name) for name in self.aligned)
 
     def there(self, name: str) -> bool:
@@ -213,7 +213,7 @@ class Input:
 
 
 def unwritten(reader: Reader, path: AnyPath, choice: Choice | None = None) -> RowSource:
-    """Return the rows of a reader as they will lie at the path."""
+    """Describe the rows of a reader as they will lie at the path, once they are copied there."""
     if stays_sparse(reader, choice):
         return SparseSource(reader.shape, native(reader.dtype), entries=entries_of(reader) or 0)
     names, texts = features_of(reader), getattr(reader, "categories", {})

@@ -156,7 +156,7 @@ class JobSpec(Table):
 
     @property
     def choice(self) -> Choice:
-        """Return what of the source of the rows is wanted."""
+        """Return the choice of columns, layers and groups in the source of the rows."""
         columns, array, rows = (_several(getattr(self.input, key)) for key in CHOICE[:3])
         missing = any(step.name == "missing" for step in self.steps)
         aligned = tuple(self.aligned.values())

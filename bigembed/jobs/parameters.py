@@ -96,7 +96,7 @@ def unknown(where: str, given: Iterable[str], known: Iterable[str]) -> list[str]
 
 
 def shown(value: Any) -> str:
-    """Return a value for an error, the beginning of a long one.
+    """Write a value for an error message: of a long one its beginning.
 
     >>> shown("a" * 200)[-6:], shown(1 << 40_000)
     ("aaaa'…", 'an integer of 40001 bits')
@@ -113,7 +113,7 @@ def shown(value: Any) -> str:
 
 
 def reason_of(item: Any) -> str:
-    """Return what pydantic finds wrong with a value, in words."""
+    """Say in words what pydantic finds wrong with a value."""
     if item["type"] == "missing":
         return "must be given"
     message = str(item["msg"])
@@ -171,7 +171,7 @@ def documented(text: str) -> dict[str, str]:
 
 
 def method_lines(found: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """Return the methods, and then the steps, for people."""
+    """List the methods, and then the steps, in lines to print."""
     lines = []
     for kind, title in (("methods", []), ("steps", ["", "Steps before a method ([[steps]] of a job file):"])):
         lines += title

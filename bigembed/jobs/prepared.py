@@ -55,13 +55,13 @@ class PreparedJob:
 
     def fitting(self) -> PreparedJob:
         """Return the job planned with any search if that fits, else with the one that takes less, if it may choose."""
-        whole = self.planned()
-        if not whole.plan.problems() or not may_descend(self.stages):
-            return whole
+        any_search = self.planned()
+        if not any_search.plan.problems() or not may_descend(self.stages):
+            return any_search
         leave_out_descent(self.estimator)
         cells = replace(self, stages=stages_of(self.estimator, self.rows, self.run)).planned()
         fits = not cells.plan.problems()
-        notes = tuple(f"with NN-descent {problem}" for problem in whole.plan.problems()) if fits else ()
+        notes = tuple(f"with NN-descent {problem}" for problem in any_search.plan.problems()) if fits else ()
         return replace(cells, plan=replace(cells.plan, without_descent=True, notes=(*cells.plan.notes, *notes)))
 
     def would_fit(self, other: Any) -> bool:

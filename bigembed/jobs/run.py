@@ -155,7 +155,7 @@ def _begin(prepared: PreparedJob, reporter: Reporter) -> dict[str, Any]:
     """Supersede what this job does not use again, and write what it is, and what it will write."""
     job, rows, root = prepared.job, prepared.rows, prepared.run.root
     model, claimed = job.output.model, known_record(root, quiet=False).get("claimed", [])
-    gone = supersede(prepared.stages, prepared.run, whole=True)
+    gone = supersede(prepared.stages, prepared.run, all_listed=True)
     if gone and model is not None and model in claimed:
         supersede_model(model, next(iter(gone.values())))
     record: dict[str, Any] = {

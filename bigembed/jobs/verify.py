@@ -42,8 +42,8 @@ def verify(given: PathLike, deep: bool = True) -> dict[str, Any]:
     return verify_growth(path) if is_growth(path) else verify_stages(path, deep)
 
 
-def require_whole(found: dict[str, Any]) -> None:
-    """:class:`DamagedError` or :class:`InterruptedRun` unless what was verified is whole and finished."""
+def require_undamaged(found: dict[str, Any]) -> None:
+    """:class:`DamagedError` or :class:`InterruptedRun` unless what was verified is undamaged and finished."""
     if found["problems"]:
         raise DamagedError(
             f"{found['path']}: damaged:"
@@ -52,7 +52,7 @@ def require_whole(found: dict[str, Any]) -> None:
             "damaged anew"
         )
     if not found["finished"]:
-        raise InterruptedRun(f"{found['path']}: what is there is whole, but the run did not end. Run the job again")
+        raise InterruptedRun(f"{found['path']}: nothing is damaged, but the run did not end. Run the job again")
 
 
 # --------------------------------------------------------------------------------------------------------- certify
@@ -92,7 +92,7 @@ def certify_paths(
 
 
 def coordinates_at(place: AnyPath) -> RowSource:
-    """Return an array of coordinates, or those of a run of bigembed."""
+    """Open an array of coordinates, or those of a run of bigembed."""
     known = (attributes_of(place) or {}).get("bigembed") in ("run", "model") or manifests.holds_run(place, "run")
     if place.suffix != ".npy" and known:
         return table_of(place).coordinates
@@ -101,7 +101,7 @@ def coordinates_at(place: AnyPath) -> RowSource:
 
 
 def certify_lines(quality: MapQuality, found: dict[str, Any]) -> list[str]:
-    """Return the outcome for people."""
+    """Write the outcome of ``certify`` in lines to print."""
     end = [f"{found['page']}: the page"] if "page" in found else []
     return [*quality.lines(), f"{found['seconds']:.1f} s", *end]
 

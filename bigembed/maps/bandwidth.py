@@ -12,6 +12,7 @@ import numpy as np
 
 from bigembed.errors import InputError
 from bigembed.maps.kernels import BINARY, LOCAL, NARROW, TRUNCATED, cut_moment, gaussian_block
+from bigembed.neighbors.search.recall import TRUTH
 from bigembed.runtime.blocks import Array, bounds, map_blocks
 from bigembed.stages.cost import ArraySpec, Cost
 from bigembed.stages.stage import Context, Stage
@@ -215,7 +216,7 @@ class Lengths:
     """Which stages hold what a scale follows from, and under what name lie distances to neighbors, nearest first."""
 
     order: str = "order"
-    histogram: str = "witness"
+    histogram: str = TRUTH
     """Of distances between all rows; empty where these are not known."""
     neighbors: str = "search"
     nearest: str = "squared"

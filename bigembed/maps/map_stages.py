@@ -66,7 +66,7 @@ class EdgeWeights(ABC):
 
     @abstractmethod
     def figures(self, weights: Array) -> tuple[float, float]:
-        """Return the figures of a user's weights after that."""
+        """Return the figures of a user's weights after they are made into affinities."""
 
     @abstractmethod
     def results(self, figures: list[tuple[float, float]], k: int | None) -> dict[str, Any]:

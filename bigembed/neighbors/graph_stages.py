@@ -17,7 +17,7 @@ from bigembed.neighbors.order import order_stage, partition_stage
 from bigembed.neighbors.outside_lists import ByLists, ByPynndescent, Outside, outside_cost, outside_search
 from bigembed.neighbors.radius import density_stage, radius_graph_stage
 from bigembed.neighbors.search.every_block import search_stage
-from bigembed.neighbors.search.ground_truth import EXACT_ROWS, recall_stage, witness_stage
+from bigembed.neighbors.search.ground_truth import EXACT_ROWS, recall_stage, truth_stage
 from bigembed.neighbors.search.probes import SHORTLIST, shortlist_stage
 from bigembed.neighbors.search.recall import (
     AUTO,
@@ -28,7 +28,7 @@ from bigembed.neighbors.search.recall import (
     WITHOUT_DESCENT,
     checked_algorithm,
 )
-from bigembed.neighbors.search.rerank import follow_stage, rerank_stage, reranked_recall_stage, true_witness_stage
+from bigembed.neighbors.search.rerank import follow_stage, rerank_stage, reranked_recall_stage, reranked_truth_stage
 from bigembed.neighbors.survey import Shape, shape_of, survey_stage
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, by_owner, map_blocks
@@ -261,7 +261,7 @@ def search_stages(
         partition_stage(shape, seed),
         order_stage(source, shape, CELL_ROWS, seed),
         shortlist_stage(shape.n, shape.ordered_bytes, CELL_ROWS),
-        witness_stage(shape, k, recall, seed, algorithm, lacking_room),
+        truth_stage(shape, k, recall, seed, algorithm, lacking_room),
         _search(shape, k, algorithm) if outside is None else _search_outside(shape, k, outside),
     ]
 
@@ -298,7 +298,7 @@ def rerank_stages(
     return [
         survey_stage(source, shape, seed),
         follow_stage(source, shape, given, seed),
-        true_witness_stage(shape, n_neighbors, seed),
+        reranked_truth_stage(shape, n_neighbors, seed),
         rerank_stage(shape, n_neighbors, n_candidates, given),
         graph_stage(shape.n, n_neighbors, shape.block),
         reranked_recall_stage(recall, n_candidates, given),

@@ -39,7 +39,7 @@ from bigembed.neighbors.search.every_block import (
     write_lists,
 )
 from bigembed.neighbors.search.ground_truth import SAMPLE_ROWS
-from bigembed.neighbors.search.recall import CELLS, NN_DESCENT, Truth, recall_at
+from bigembed.neighbors.search.recall import CELLS, NN_DESCENT, TRUTH, Truth, recall_at
 from bigembed.neighbors.survey import Shape
 from bigembed.runtime.blocks import Array, map_blocks, owner_of
 from bigembed.stages.cost import Cost
@@ -86,16 +86,16 @@ def longest(n: int, k: int) -> int:
 def descend(context: Context, ordered: Ordered, shape: Shape, k: int, target: float) -> dict[str, Any]:
     """Find the k nearest rows of every row of all blocks; what a search stage returns."""
     exchange, out, n, by = context.exchange, context.path(""), ordered.starts[-1], by_metric(shape)
-    require_room(n, k, context.results("witness")["why"], exchange.root)
+    require_room(n, k, context.results(TRUTH)["why"], exchange.root)
     blocks = [(b,) for b in range(len(ordered.blocks))]
     seeds = SEEDS_BY_PAIRS if by else SEED_PROBES
-    expected = read_array(context.of("witness", "recall_by_probes"))[:seeds][-1]
+    expected = read_array(context.of(TRUTH, "recall_by_probes"))[:seeds][-1]
     length = first_length(shape, k, expected / target)
     width = min(length, k + MORE_BY_PAIRS)
     pairs = nearest_cells(context, ordered, shape, width, seeds)
     lists = Lists(ordered, exchange, 0, shape.row_bytes, by)
     map_blocks(begin_block, blocks, lists=lists, length=length, out=out)
-    truth = Truth(read_array(context.of("witness", "ids")), read_array(context.of("witness", "neighbors")))
+    truth = Truth(read_array(context.of(TRUTH, "ids")), read_array(context.of(TRUTH, "neighbors")))
     recall = recall_now(truth, lists)
     context.note(f"NN-descent: recall {recall:.4f} of {seeds} cells")
     rounds, measured = 0, [(0, recall)]

@@ -23,7 +23,7 @@ from bigembed.neighbors.nn_descent import MORE_BY_PAIRS, held, link_lists, neare
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.search.by_metric import ByMetric, by_metric
 from bigembed.neighbors.search.every_block import write_lists
-from bigembed.neighbors.search.recall import GIVEN_LISTS, PYNNDESCENT, Truth
+from bigembed.neighbors.search.recall import GIVEN_LISTS, PYNNDESCENT, TRUTH, Truth
 from bigembed.neighbors.search.rerank import compiled_pair_distances
 from bigembed.neighbors.survey import Shape
 from bigembed.rows.edges import fingerprint_of, read_range
@@ -156,7 +156,7 @@ def take_outside(
     blocks = [(b,) for b in range(len(ordered.blocks))]
     compared = map_blocks(join_outside_block, blocks, ordered=ordered, k=k, by=by, exchange=exchange, out=out)
     exchange.drop("outside")
-    truth = Truth(read_array(context.of("witness", "ids")), read_array(context.of("witness", "neighbors")))
+    truth = Truth(read_array(context.of(TRUTH, "ids")), read_array(context.of(TRUTH, "neighbors")))
     known_of_new = link_lists(context, ordered, shape, k, truth, target)
     return {
         "n_neighbors": k,

@@ -82,22 +82,22 @@ def chart(
     log_x: bool = False,
     log_y: bool = False,
     zero: bool = False,
-    whole: bool = False,
+    integers: bool = False,
 ) -> str:
     """An SVG of the series; ``""`` where there is nothing to draw.
 
-    ``name`` is its id on the page; ``zero`` puts 0 on the y axis; ``whole`` asks for whole numbers on the x axis.
+    ``name`` is its id on the page; ``zero`` puts 0 on the y axis; ``integers`` asks for whole numbers on the x axis.
     Numbers that are not finite (on a logarithmic axis: not positive) are left out.
     """
     drawn = [found for found in (_drawable(one, log_x, log_y) for one in series) if len(found.x)]
     if not drawn:
         return ""
-    across, up = _scales(drawn, marks, log_x, log_y, zero, whole)
+    across, up = _scales(drawn, marks, log_x, log_y, zero, integers)
     parts = [
         f'<svg class="chart" id="{escape(name)}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
         f'aria-labelledby="{escape(name)}-t {escape(name)}-d">',
         f'<title id="{escape(name)}-t">{escape(title)}</title><desc id="{escape(name)}-d">{escape(description)}</desc>',
-        *_grid(across, up, whole),
+        *_grid(across, up, integers),
         *(_mark(mark, across, order) for order, mark in enumerate(marks) if _inside(mark.x, across)),
         *(piece for number, one in enumerate(drawn) for piece in _series(one, number, across, up)),
         *_names(drawn, y_label),
@@ -116,7 +116,7 @@ def _drawable(one: Series, log_x: bool, log_y: bool) -> Series:
 
 
 def _scales(
-    drawn: Sequence[Series], marks: Sequence[Mark], log_x: bool, log_y: bool, zero: bool, whole: bool
+    drawn: Sequence[Series], marks: Sequence[Mark], log_x: bool, log_y: bool, zero: bool, integers: bool
 ) -> tuple[Scale, Scale]:
     x = np.concatenate([one.x for one in drawn])
     y = np.concatenate([one.y for one in drawn])
@@ -124,7 +124,7 @@ def _scales(
     low, high = _range(y, log_y, 0.06)
     if zero and not log_y:
         low, high = min(0.0, float(y.min())) and low, max(0.0, high)
-    if whole:
+    if integers:
         left, right = left - 0.6, right + 0.6
     return Scale(left, right, LEFT + 4, WIDTH - RIGHT - 4, log_x), Scale(low, high, HEIGHT - BOTTOM, TOP, log_y)
 
@@ -141,13 +141,13 @@ def _range(values: Array, log: bool, room: float) -> tuple[float, float]:
     return low - room * spread, high + room * spread
 
 
-def _grid(across: Scale, up: Scale, whole: bool) -> list[str]:
+def _grid(across: Scale, up: Scale, integers: bool) -> list[str]:
     lines: list[str] = []
     for value in up.ticks():
         y = f"{up(value):.1f}"
         lines.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}"/>')
         lines.append(f'<text class="tick end" x="{LEFT - 7}" y="{up(value) + 4:.1f}">{up.name(value)}</text>')
-    for value in _whole_ticks(across) if whole else across.ticks():
+    for value in _integer_ticks(across) if integers else across.ticks():
         x = f"{across(value):.1f}"
         lines.append(f'<text class="tick" x="{x}" y="{HEIGHT - BOTTOM + 16}">{across.name(value)}</text>')
     base = HEIGHT - BOTTOM
@@ -155,7 +155,7 @@ def _grid(across: Scale, up: Scale, whole: bool) -> list[str]:
     return lines
 
 
-def _whole_ticks(across: Scale) -> list[float]:
+def _integer_ticks(across: Scale) -> list[float]:
     """Whole numbers, at most ten or so."""
     first, last = math.ceil(across.low), math.floor(across.high)
     step = max(1, round(round_step((last - first + 1) / 10)))

@@ -178,7 +178,7 @@ class Cost:
         return replace(self + other, **peaks)
 
     def figures(self) -> dict[str, float]:
-        """Return the numbers by name, without the arrays that they were made from.
+        """Return the numbers of a cost by name, without the arrays that they were made from.
 
         Returns
         -------

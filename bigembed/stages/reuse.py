@@ -295,11 +295,11 @@ def there(run: Run, stage: str) -> Manifest | None:
     return manifests.find(run.root, stage) or superseded.find(run.root, stage)
 
 
-def supersede(stages: Sequence[Stage], run: Run, whole: bool, prints: Prints | None = None) -> dict[str, str]:
+def supersede(stages: Sequence[Stage], run: Run, all_listed: bool, prints: Prints | None = None) -> dict[str, str]:
     """Unpublish what will not be used again, the last first, and publish again what will; all that is superseded then.
 
-    What was made from it goes with it. What is damaged is deleted, with a warning. ``whole``: these are all stages of
-    the run, so that others are what another method, or another way to solve, has left.
+    What was made from it goes with it. What is damaged is deleted, with a warning. ``all_listed``: these are all
+    stages of the run, so that others are what another method, or another way to solve, has left.
     """
     listed = [stage.name for stage in stages]
     why = outdated(stages, run, prints)
@@ -308,7 +308,7 @@ def supersede(stages: Sequence[Stage], run: Run, whole: bool, prints: Prints | N
             warnings.warn(f"{run.root}: {reason}; it is made anew", DamageWarning, stacklevel=2)
     inputs = {stage.name: stage.inputs for stage in stages}
     origins = {name: _found(run, _origin(name, why, inputs)) for name in why}
-    why |= _followers(run, listed, why, whole)
+    why |= _followers(run, listed, why, all_listed)
     for name in reversed(why):
         damaged = why[name].startswith(DAMAGED)
         try:
@@ -342,10 +342,10 @@ def _found(run: Run, stage: str) -> Manifest | None:
     return None
 
 
-def _followers(run: Run, listed: Sequence[str], why: dict[str, str], whole: bool) -> dict[str, str]:
-    """Of the published stages that are not listed those made from what goes; all of them where the list is whole."""
+def _followers(run: Run, listed: Sequence[str], why: dict[str, str], all_listed: bool) -> dict[str, str]:
+    """Of the published stages that are not listed those made from what goes; all of them where all are listed."""
     rest = {name: _inputs(run, name) for name in run.published() if name not in (*listed, *ROW_STAGES)}
-    if whole:
+    if all_listed:
         return dict.fromkeys(rest, "made by another method or solver")
     out: dict[str, str] = {}
     while new := [name for name, inputs in rest.items() if name not in out and {*why, *out} & {*inputs}]:

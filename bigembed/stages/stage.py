@@ -131,7 +131,7 @@ def run_stages(stages: Sequence[Stage], run: Run, of: Sequence[Stage] = (), supe
     observer, prints = runtime_now().observer, Prints()
     with locked(run) as lock, one_blas_thread(), chosen_executor():
         if supersede_first and not run.temporary:
-            supersede(of or stages, run, whole=bool(of), prints=prints)
+            supersede(of or stages, run, all_listed=bool(of), prints=prints)
         for stage in stages:
             try:
                 _run_stage(stage, run, observer, lock, prints)

@@ -49,7 +49,7 @@ def kept_of(run: Run) -> KeptRows | None:
     return None
 
 
-def read_whole(source: RowSource, in_memory: bool) -> Any:
+def read_all(source: RowSource, in_memory: bool) -> Any:
     """All of a source as NumPy, or as a lazy Dask array."""
     if in_memory:
         return source.read(0, source.shape[0])
@@ -189,7 +189,7 @@ class Missing(Step, registered="missing"):
         return replace(super()._extension(run), missing="taken", numbered=True)
 
     def left_of(self, source: RowSource) -> KeptRows | None:
-        """Return the rows of the fitted ones that are left; None where all are."""
+        """Return the fitted rows that are left after rows with missing values have gone; None where all are left."""
         run: Run = self._run
         return kept_rows(source, run) if run.results(STAGE)["action"] == "drop" else None
 
@@ -201,8 +201,8 @@ class Missing(Step, registered="missing"):
             raise InputError("a saved step does not know the rows that it was fitted to")
         numbers = RowNumbers((self._source.shape[0],), np.dtype(np.int64))
         kept = self.left_of(self._source)
-        return read_whole(numbers if kept is None else kept.of(numbers), self._in_memory)
+        return read_all(numbers if kept is None else kept.of(numbers), self._in_memory)
 
     def _coordinates(self) -> Any:
         kept = None if self._source is None else self.left_of(self._source)
-        return super()._coordinates() if kept is None else read_whole(kept, self._in_memory)
+        return super()._coordinates() if kept is None else read_all(kept, self._in_memory)

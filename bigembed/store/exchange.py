@@ -90,7 +90,7 @@ def index_of(file: BinaryIO, path: str, place: str) -> bytes:
 
 
 def entry_of(index: bytes, key: str) -> Entry | None:
-    """Return the line of a piece; None where there is none."""
+    """Return the line of the index that says where a piece lies; None where there is none."""
     head = f"\n{key}\t".encode()
     line = index.find(head)
     if line < 0:
@@ -100,7 +100,7 @@ def entry_of(index: bytes, key: str) -> Entry | None:
 
 
 def entries_of(index: bytes) -> dict[str, Entry]:
-    """Return all lines by the keys of their pieces."""
+    """Return all lines of the index, by the keys of their pieces."""
     lines = (line.partition("\t") for line in index.decode().split("\n") if line)
     return {key: json.loads(entry) for key, _, entry in lines}
 

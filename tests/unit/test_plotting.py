@@ -551,7 +551,7 @@ class TestVector:
     @pytest.mark.parametrize("kind", ["line", "dots", "both", "stems", "bars"])
     def test_all_stay_inside(self, kind: str) -> None:
         y = np.random.default_rng(0).standard_normal(30)
-        root = drawn(Series("a", np.arange(1.0, 31), y, kind), Series("b", np.arange(1.0, 31), -y, kind), whole=True)
+        root = drawn(Series("a", np.arange(1.0, 31), y, kind), Series("b", np.arange(1.0, 31), -y, kind), integers=True)
         for name in ("x1", "x2", "cx"):
             assert all(LEFT <= float(e.attrib[name]) <= WIDTH for e in root.iter() if name in e.attrib)
         for name in ("y1", "y2", "cy"):

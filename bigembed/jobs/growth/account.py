@@ -60,12 +60,12 @@ class Ledger:
 
     @property
     def n(self) -> int:
-        """Return rows that it covers."""
+        """Count the rows that the ledger covers."""
         return self.entries[-1].stop if self.entries else 0
 
     @property
     def content(self) -> str:
-        """Return the digest of all of them."""
+        """Return the digest of all rows that the ledger covers."""
         rows = [(entry.start, entry.stop, entry.digest) for entry in self.entries]
         return digest_of({"width": self.width, "dtype": self.dtype, "rows": rows})
 
@@ -89,7 +89,7 @@ def snapshot(path: PathLike) -> Snapshot:
 
 
 def first_rows(there: Snapshot, n: int) -> Snapshot:
-    """Return the first rows of what is there."""
+    """Cut a snapshot of the growing rows to its first rows."""
     units = tuple(replace(unit, stop=min(unit.stop, n)) for unit in there.units if unit.start < n)
     return replace(there, shape=(n, there.shape[1]), units=units)
 
@@ -200,7 +200,7 @@ class Range:
 
 
 def attributes(ranges: Sequence[Range]) -> dict[str, Any]:
-    """Return what the array of coordinates says of itself."""
+    """Return the attributes of the array of coordinates: which rows were fitted and placed, by which model."""
     known = [{name: value for name, value in asdict(part).items() if name != "left_out" or value} for part in ranges]
     return sealed({"bigembed": KIND, "format": FORMAT, "ranges": known})
 

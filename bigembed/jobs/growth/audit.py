@@ -173,7 +173,7 @@ def _figures(
     """Distances, misfits and recall of samples of ``new`` rows and of ``known``, fitted ones."""
     model, kept = load(version.model, job.functions), kept_of(Run(version.run))
     remove(exchange.root)  # of an audit that was killed
-    source, whole = (_as_method_sees(model, there, rows) for rows in (version.fitted, there.shape[0]))
+    source, all_rows = (_as_method_sees(model, there, rows) for rows in (version.fitted, there.shape[0]))
     source = source if kept is None else kept.of(source)
     n, known = source.shape[0], min(known, source.shape[0])
     metric = getattr(model, "metric", None)
@@ -182,7 +182,7 @@ def _figures(
     generator = np.random.default_rng([seed, version.fitted])
     since = np.sort(generator.choice(there.shape[0] - version.fitted, new, replace=False))
     known_ids = np.sort(generator.choice(n, known, replace=False))
-    drawn = rows_at(whole, every, version.fitted + since)
+    drawn = rows_at(all_rows, every, version.fitted + since)
     there_too = np.ones(new, bool) if kept is None else complete(drawn)
     drawn, ids, new = drawn[there_too], np.concatenate([n + since[there_too], known_ids]), int(there_too.sum())
     if not new:
@@ -222,7 +222,7 @@ def misfit_block(kind: str, *, measure: Any, exchange: Exchange) -> Array:
 
 
 def found_block(*, index: Any, exchange: Exchange) -> Array:
-    """Return what the search finds for the new rows."""
+    """Search the nearest rows of a block of new rows."""
     [rows] = exchange.get_many("rows", 0, ["new"])
     return found_lists(rows, index)
 

@@ -58,15 +58,15 @@ def extend(job: JobSpec, options: RunOptions | None = None, *, verify: bool = Fa
         version.keep(known)
         with with_remedy(job), versions.reading(job, there, reporter, version.fitted):
             repair(version, job.functions)
-        before, n = version.covered, there.shape[0]
-        if before < n:
+        covered, n = version.covered, there.shape[0]
+        if covered < n:
             with with_remedy(job):
                 fitted = load(version.model, job.functions)
             NewRows(job, version, there, fitted).place_all(known, reporter, lock)
         remove(version.root / "placing")
-        write_table_of(job, version, changed=before < n)
-        return versions.about(growth, version, unchanged=before == n) | {
-            "placed": n - before,
+        write_table_of(job, version, changed=covered < n)
+        return versions.about(growth, version, unchanged=covered == n) | {
+            "placed": n - covered,
             "other_parameters": version.asked != key_of_growth(job),
             "seconds": round(time.perf_counter() - began, 3),
         }
@@ -128,7 +128,7 @@ class NewRows:
         remove(aside)
 
     def stage(self, start: int, stop: int, content: str) -> Stage:
-        """Return the stage that places rows ``start:stop``, of this content."""
+        """Describe the stage that places rows ``start:stop``, keyed by their content."""
         shape, there = (stop - start, self.there.shape[1]), self.there
         source = StoreRows(shape, there.dtype, path=there.path, offset=start, content=content)
         extension = extension_of(self.fitted)

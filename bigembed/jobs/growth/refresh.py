@@ -45,11 +45,11 @@ def refresh(
     with growing(job, options) as (growth, reporter, lock):
         there, asked = snapshot(job.input_path), key_of_growth(job)
         current, known = _current(growth), new_ledger(there)
-        whole = current is not None
+        undamaged = current is not None
         if current is not None and not fresh:
             known = unchanged(job, _ledger(current, there), there, verify, reporter)
-            whole = _whole(current)
-            if whole and (current.asked, current.fitted) == (asked, there.shape[0]):
+            undamaged = _is_undamaged(current)
+            if undamaged and (current.asked, current.fitted) == (asked, there.shape[0]):
                 current.keep(known)
                 growth.mark_published(current)
                 growth.clear()
@@ -61,7 +61,7 @@ def refresh(
             with reading(job, there, reporter, there.shape[0] - known.n):
                 version = growth.begin(asked, with_new_rows(known, there))
         _fit(job, version, there, reporter)
-        _publish(job, growth, version, keep if whole else 0, reporter, lock)
+        _publish(job, growth, version, keep if undamaged else 0, reporter, lock)
         write_table_of(job, version)
         return about(growth, version, unchanged=False) | {"seconds": round(time.perf_counter() - began, 3)}
 
@@ -90,7 +90,7 @@ def _ledger(version: Version, there: Snapshot) -> Ledger:
         return new_ledger(there)
 
 
-def _whole(version: Version) -> bool:
+def _is_undamaged(version: Version) -> bool:
     """Return whether the version is what was published: every byte is read."""
     problems = version_problems(version)
     for problem in problems:

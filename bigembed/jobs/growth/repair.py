@@ -22,7 +22,7 @@ from bigembed.rows.input import row_source
 from bigembed.rows.source import RowSource
 from bigembed.runtime.parameters import Functions
 from bigembed.stages.runs import Run
-from bigembed.steps.missing import kept_of, read_whole
+from bigembed.steps.missing import kept_of, read_all
 from bigembed.store.files import read_json, write_json
 from bigembed.store.paths import AnyPath, retire
 
@@ -169,16 +169,16 @@ def write_fitted(version: Version, functions: Functions = (), published: str = "
     embedding = fitted.embedding_
     if kept is not None:
         rows, _ = row_source(embedding, version.root / "placing")
-        embedding = read_whole(kept.restored(rows), in_memory=False)
+        embedding = read_all(kept.restored(rows), in_memory=False)
     write_dask(embedding, version.array)
     found = account.span_digest(str(version.array), 0, version.fitted)
     if published and found != published:
         retire(version.array)
         raise DamagedError(f"{version.model}: gives other coordinates than were published")
     left_out = 0 if kept is None else version.fitted - kept.shape[0]
-    whole = Range(0, version.fitted, "fitted", version.content, model_digest(version.model), found, left_out)
+    everything = Range(0, version.fitted, "fitted", version.content, model_digest(version.model), found, left_out)
     nothing = RowSource((0, *fitted.embedding_.shape[1:]), np.dtype(fitted.embedding_.dtype))
-    append_source(version.array, nothing, account.attributes([whole]))
+    append_source(version.array, nothing, account.attributes([everything]))
 
 
 def _cut(version: Version, ranges: list[Range]) -> None:

@@ -24,7 +24,7 @@ from bigembed.runtime.worker_monitor import WorkerMonitor
 
 
 def remote(table: cluster_table.ClusterTable, stack: ExitStack) -> Place:
-    """Return a running cluster; its own limits hold."""
+    """Connect to a cluster that runs already; its own limits hold."""
     import dask
     from distributed import Client
     from distributed.utils import silence_logging_cmgr

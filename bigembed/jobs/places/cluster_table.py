@@ -28,7 +28,7 @@ OWN_DIRECTIVES = {
 
 
 def parse_bytes(value: Any) -> Any:
-    """Return bytes from a number or a text with a unit, in any spelling that Dask reads.
+    """Read bytes from a number or a text with a unit, in any spelling that Dask reads.
 
     >>> parse_bytes("1.5 GiB"), parse_bytes("200MB"), parse_bytes(10)
     (1610612736, 200000000, 10)
@@ -46,7 +46,7 @@ def parse_bytes(value: Any) -> Any:
 
 
 def parse_walltime(value: Any) -> Any:
-    """Return seconds from a duration, or from one as Slurm writes it.
+    """Read seconds from a duration, or from one as Slurm writes it.
 
     >>> parse_walltime("1h30m"), parse_walltime("04:00:00"), parse_walltime("2-12:00:00")
     (5400, 14400, 216000)
@@ -150,7 +150,7 @@ _ADDRESS = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://)?[^\s/]+:[0-9]{1,5}$|^inpro
 
 
 def address_problems(address: str | None) -> list[str]:
-    """Return what an address must not hold, and what it must be."""
+    """List what is wrong with the address of a scheduler, and what it must be."""
     if address is None:
         return []
     if not set("@?#") & set(address):
@@ -165,7 +165,7 @@ def address_problems(address: str | None) -> list[str]:
 
 
 def cluster_problems(cluster: ClusterTable) -> list[str]:
-    """Return the keys of [cluster] that do not go together."""
+    """List the keys of [cluster] that do not go together."""
     problems = address_problems(cluster.address)
     if cluster.address is None and (cluster.tls_ca or cluster.tls_cert or cluster.tls_key):
         why = "a manager's cluster makes its own" if cluster.manager else "an embedded cluster stays on this host"

@@ -36,7 +36,7 @@ SETTINGS = "DASK_DISTRIBUTED__COMM__TLS__"
 
 
 def client_security(table: ClusterTable) -> Any:
-    """Return what a client of ``table.address`` shows and asks for.
+    """Return the certificates that a client of ``table.address`` shows, and those that it asks for.
 
     Authority, certificate and key are those of the job or of the command line; what is given by neither comes from
     Dask's own configuration (``distributed.comm.tls`` in a file, or ``DASK_DISTRIBUTED__COMM__TLS__CA_FILE``,

@@ -274,7 +274,7 @@ class Queue:
         return [line.split("|") for line in _ask("squeue", "-h", "-n", self.name, "-o", "%i|%T|%r").splitlines()]
 
     def standing(self) -> str:
-        """Return what Slurm says of the jobs, for people."""
+        """Say how the jobs of workers stand, by what ``squeue`` and their last log say."""
         try:
             listed = self.listed()
         except (OSError, subprocess.SubprocessError) as error:

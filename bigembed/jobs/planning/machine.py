@@ -35,7 +35,7 @@ from bigembed.store.paths import AnyPath, remove
 
 
 def cache_file(kind: str) -> Path:
-    """Return where measurements of a kind are kept."""
+    """Return the file in which measurements of a kind are kept."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "bigembed" / f"{kind}-{os.uname().nodename}-{__version__}.json"
 

@@ -20,7 +20,15 @@ from bigembed.jobs.formatting import size
 from bigembed.neighbors.graph_stages import CELL_ROWS
 from bigembed.neighbors.nn_descent import room
 from bigembed.neighbors.search.probes import SHORTLIST
-from bigembed.neighbors.search.recall import AUTO, NN_DESCENT, PYNNDESCENT, WITHOUT_DESCENT, WORTH, describe_search
+from bigembed.neighbors.search.recall import (
+    AUTO,
+    NN_DESCENT,
+    PYNNDESCENT,
+    TRUTH,
+    WITHOUT_DESCENT,
+    WORTH,
+    describe_search,
+)
 from bigembed.stages.cost import Cost
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Stage
@@ -65,16 +73,16 @@ def alternatives(given: Any, fits: Callable[[Any], bool]) -> list[str]:
 
 def search_notes(stages: Sequence[Stage], reused: Sequence[str], run: Run) -> list[str]:
     """At most one line; none where every cell is on a shortlist, so that cells are certain."""
-    witness = next((stage for stage in stages if stage.name == "witness" and "target" in stage.parameters), None)
-    if witness is None:
+    truth = next((stage for stage in stages if stage.name == TRUTH and "target" in stage.parameters), None)
+    if truth is None:
         return []
-    if "witness" in reused and run.has("witness"):  # (not one that is superseded, and taken up again)
-        return [describe_search(run.results("witness"))]
-    asked = witness.parameters.get("algorithm", AUTO)
+    if TRUTH in reused and run.has(TRUTH):  # (not one that is superseded, and taken up again)
+        return [describe_search(run.results(TRUTH))]
+    asked = truth.parameters.get("algorithm", AUTO)
     if asked == WITHOUT_DESCENT:
         return [
             f"neighbors by cells: NN-descent, which algorithm={AUTO!r} takes if sampled rows show that {WORTH} cells "
-            f"for each row would miss recall {witness.parameters['target']:g}, does not fit here. Where it would have "
+            f"for each row would miss recall {truth.parameters['target']:g}, does not fit here. Where it would have "
             "been taken, the certificate and a warning say so; on a larger machine the job then finds other neighbors"
         ]
     if asked != AUTO:
@@ -82,10 +90,10 @@ def search_notes(stages: Sequence[Stage], reused: Sequence[str], run: Run) -> li
     rows = next((stage.parameters["shape"][0] for stage in stages if stage.name == "survey"), 0)
     if rows <= SHORTLIST * CELL_ROWS:
         return []
-    more = size(room(rows, witness.parameters["n_neighbors"]))
+    more = size(room(rows, truth.parameters["n_neighbors"]))
     return [
         f"neighbors by cells, or by NN-descent (then search takes twice as long, or more, and {more} more of the disk) "
-        f"if sampled rows show that {WORTH} cells for each row would miss recall {witness.parameters['target']:g}; "
+        f"if sampled rows show that {WORTH} cells for each row would miss recall {truth.parameters['target']:g}; "
         "by cells in any case if the disk has less room than that"
     ]
 
@@ -93,13 +101,12 @@ def search_notes(stages: Sequence[Stage], reused: Sequence[str], run: Run) -> li
 def may_descend(stages: Sequence[Stage]) -> bool:
     """Return whether it is left to sampled rows if neighbors are searched by NN-descent."""
     return any(
-        stage.name == "witness" and "target" in stage.parameters and "algorithm" not in stage.parameters
-        for stage in stages
+        stage.name == TRUTH and "target" in stage.parameters and "algorithm" not in stage.parameters for stage in stages
     )
 
 
 def pass_notes(stages: Sequence[Stage], reused: Sequence[str]) -> list[str]:
-    """Return a line for each stage whose passes depend on the rows."""
+    """Write a line for each stage whose passes depend on the rows."""
     return [
         f"{stage.name}: {stage.cost.passes:g} passes are planned, enough where variances decay; a flat spectrum takes "
         f"more, at most max_passes = {stage.cost.most_passes:g}"
@@ -136,7 +143,7 @@ STAGES = {
     "kernel": "store.matrix_compiled",
     "order": "neighbors.compiled",
     "search": "neighbors.search.compiled",
-    "witness": "neighbors.search.compiled",
+    TRUTH: "neighbors.search.compiled",
 }
 """The module of each of the other stages, by their names."""
 METHODS = {"tsne": "maps.tsne.compiled", "umap": "maps.umap.compiled"}

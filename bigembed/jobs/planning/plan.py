@@ -77,7 +77,7 @@ class Plan:
 
     @property
     def time_model(self) -> TimeModel | None:
-        """Return what makes seconds of the costs, if the rates are known."""
+        """Return the model that predicts seconds from costs, if the rates of the machine are known."""
         if self.rates is None:
             return None
         here = self.resources.of.local
@@ -134,7 +134,7 @@ class Plan:
 
     @property
     def memory(self) -> dict[str, int]:
-        """Return peaks by process."""
+        """Return the largest memory that each process will hold."""
         peaks = self.peaks
         return {"worker": peaks.worker, "coordinator": peaks.coordinator, "total": peaks.total}
 
@@ -153,7 +153,7 @@ class Plan:
         return float(sum(getattr(cost, what) for _, cost in self.costs))
 
     def problems(self) -> list[str]:
-        """Return what does not fit, each with a proposal."""
+        """List what does not fit into memory or on the disk, each with a proposal."""
         return [*self._memory_problems(), *self._disk_problems()]
 
     def refuse(self) -> None:

@@ -267,7 +267,7 @@ def runs_at(roots: Iterable[AnyPath]) -> Iterator[Run]:
 
 
 def space(folder: AnyPath) -> int:
-    """Return bytes on the disk below a folder."""
+    """Count the bytes that the files below a folder take on the disk."""
     total = 0
     for place, _, files in () if isinstance(folder, ObjectPath) else os.walk(folder):
         for name in files:

@@ -153,7 +153,7 @@ IN_WORDS: Mapping[str, Callable[[str, str, Mapping[str, Any]], list[Entry]]] = {
 
 
 def shown(value: Any, nbytes: bool = False) -> str:
-    """Return a value for people.
+    """Write the value of a figure for people.
 
     >>> shown(True), shown(1234567), shown(0.00001234), shown([1, 2]), shown(None), shown(2048, nbytes=True)
     ('yes', '1,234,567', '1.23·10⁻⁵', '1, 2', 'none', '2.0 KiB')
@@ -227,7 +227,7 @@ class Line:
 
     @property
     def flagged(self) -> bool:
-        """Return whether anything speaks against it."""
+        """Return whether any figure of the coordinate is a reason for a warning."""
         return any(cell.flagged for cell in self.cells)
 
 

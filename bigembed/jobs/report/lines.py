@@ -23,7 +23,7 @@ from bigembed.store.superseded import explanation
 
 
 def plan_lines(plan: Any) -> list[str]:
-    """Return a plan for people."""
+    """Write a plan in lines to print."""
     n, d = plan.shape
     lines = [f"{plan.input} ({n:,} × {d} {plan.dtype}) → {plan.output}", ""]
     planned = plan.stage_seconds
@@ -65,7 +65,7 @@ def plan_lines(plan: Any) -> list[str]:
 
 
 def run_lines(found: dict[str, Any]) -> list[str]:
-    """Return the outcome of a run for people."""
+    """Write the outcome of a run in lines to print."""
     output = found["plan"]["output"]
     made = [output, *found["outputs"]]
     if found["unchanged"]:
@@ -98,7 +98,7 @@ def _compiled(plan: dict[str, Any]) -> str:
 
 
 def extend_lines(found: dict[str, Any]) -> list[str]:
-    """Return the outcome of an extension for people."""
+    """Write the outcome of an extension in lines to print."""
     measured, predicted = found["measured"], found["predicted"]
     return [
         f"{found['output']}: {found['n']:,} rows, {found['n_components']} coordinates, {found['seconds']:.1f} s",
@@ -108,10 +108,10 @@ def extend_lines(found: dict[str, Any]) -> list[str]:
 
 
 def verify_lines(found: dict[str, Any]) -> list[str]:
-    """Return the outcome of a verification for people."""
+    """Write the outcome of a verification in lines to print."""
     files, count = (sum(stage["files"] for stage in found["stages"]), sum(stage["bytes"] for stage in found["stages"]))
-    whole = "as published" if found.get("deep", True) else "names, sizes and metadata as published"
-    state = "damaged" if found["problems"] else whole if found["finished"] else f"{whole}, unfinished"
+    state_of_files = "as published" if found.get("deep", True) else "names, sizes and metadata as published"
+    state = "damaged" if found["problems"] else state_of_files if found["finished"] else f"{state_of_files}, unfinished"
     return [
         f"{found['path']}: {len(found['stages'])} stages, {files} files, {size(count)}: {state}",
         *(f"  {explanation(name, why)}" for name, why in found["superseded"].items()),
@@ -125,18 +125,18 @@ def verify_lines(found: dict[str, Any]) -> list[str]:
 def _readable(found: dict[str, Any]) -> list[str]:
     """Return the certificate in words; of one that says what none says, that."""
     try:
-        return certificate_lines(found, whole=True)
+        return certificate_lines(found, in_full=True)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         return [f"  the certificate cannot be shown ({type(error).__name__}: {str(error)[:200]})"]
 
 
-def certificate_lines(found: dict[str, Any], whole: bool = False) -> list[str]:
-    """Return the certificate in words: how many kinds of warnings; ``whole``: each warning, every coordinate and
+def certificate_lines(found: dict[str, Any], in_full: bool = False) -> list[str]:
+    """Return the certificate in words: how many kinds of warnings; ``in_full``: each warning, every coordinate and
     figure."""
     certificate = found.get("certificate", {})
     kinds = {kind: messages for kind, messages in certificate.get("warnings", {}).items() if messages}
     titles = [CATEGORIES.get(kind, CATEGORIES["other"])[0] for kind in kinds]
-    if not whole:
+    if not in_full:
         single = {key: value for key, value in certificate.items() if not isinstance(value, (dict, list))}
         single |= {key: value for key, value in certificate.items() if key == "steps"}
         return [*(f"  {one.name}: {one.value}" for one in entries_of(single)), *(f"  amber: {one}" for one in titles)]
@@ -167,7 +167,7 @@ def _amber(flagged: bool) -> str:
 
 
 def refresh_lines(found: dict[str, Any]) -> list[str]:
-    """Return the outcome of a refresh for people."""
+    """Write the outcome of a refresh in lines to print."""
     if found["unchanged"]:
         return [f"{found['output']}: {found['fitted']:,} rows fitted, and nothing has changed; nothing to do"]
     return [
@@ -184,7 +184,7 @@ def _left_out(found: dict[str, Any]) -> list[str]:
 
 
 def growth_lines(found: dict[str, Any]) -> list[str]:
-    """Return the outcome of an extension of a growing embedding for people."""
+    """Write the outcome of an extension of a growing embedding in lines to print."""
     where = f"{found['rows']:,} rows have coordinates, {found['fitted']:,} of them fitted"
     other = "the job file asks for other parameters than the current model has; a refresh makes such a one"
     return [
@@ -197,7 +197,7 @@ def growth_lines(found: dict[str, Any]) -> list[str]:
 
 
 def audit_lines(found: dict[str, Any]) -> list[str]:
-    """Return the outcome of an audit for people."""
+    """Write the outcome of an audit in lines to print."""
     rows, lines = found["rows"], []
     lines.append(
         f"{found['output']}: {rows['new']:,} rows since the fit of {rows['fitted']:,}; judged by {rows['judged']:,}"
@@ -209,7 +209,7 @@ def audit_lines(found: dict[str, Any]) -> list[str]:
 
 
 def sweep_lines(found: dict[str, Any]) -> list[str]:
-    """Return the outcome of a sweep for people: a line a point."""
+    """Write the outcome of a sweep in lines to print, one for each point."""
     measured = measured_in(found["rows"])
     table = [("point", *(FIGURES[key][0] for key in measured), "stages", "time", "coordinates")]
     for row in found["rows"]:

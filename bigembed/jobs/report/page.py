@@ -33,17 +33,17 @@ class PageWarning:
 
     @property
     def title(self) -> str:
-        """Return what it is called."""
+        """Return the title under which warnings of this kind stand."""
         return CATEGORIES[self.kind][0]
 
     @property
     def level(self) -> str:
-        """``"bad"`` or ``"warn"``."""
+        """Return how bad they are: ``"bad"`` or ``"warn"``."""
         return CATEGORIES[self.kind][1]
 
 
 def warnings_of(summary: RunSummary) -> list[PageWarning]:
-    """Return all that was said, the worst first, each message once."""
+    """Collect all warnings of a run, the worst first, each message once."""
     found: dict[str, list[str]] = {kind: [] for kind in CATEGORIES}
     for kind, messages in summary.certificate.get("warnings", {}).items():
         found[kind if kind in found else "other"] += messages
@@ -153,7 +153,7 @@ def write_report(
 
 
 def report_line(found: dict[str, Any]) -> str:
-    """Return the outcome for people."""
+    """Write in a line where the page of a run lies, how much it shows, and how many kinds of warnings."""
     count = found["warnings"]
     kinds = "no warnings" if not count else f"{count} kind{'s' if count > 1 else ''} of warnings"
     return f"{found['page']}: {found['points']:,} points, {size(found['bytes'])}, {kinds}; {found['seconds']:.1f} s"
@@ -276,7 +276,7 @@ def _eigenvalues(values: Array) -> str:
     return chart(
         "eigenvalues", "Eigenvalues", text,
         [Series(name, pairs, row, kind) for name, row in zip(names[:SHOWN], drawn, strict=False)],
-        x_label="pair", y_label="1 − λ" if close else "eigenvalue λ", log_y=close, whole=True,
+        x_label="pair", y_label="1 − λ" if close else "eigenvalue λ", log_y=close, integers=True,
     )  # fmt: skip
 
 
@@ -291,7 +291,7 @@ def _gaps(values: Array, residuals: Array | None) -> str:
     widest = "" if not len(gaps) else f"The widest gap, {gaps.max():.4g}, follows pair {int(gaps.argmax()) + 1}."
     return chart(
         "gaps", "Gaps between eigenvalues, and residuals", widest, series, x_label="pair", y_label="gap to the next",
-        log_y=True, whole=True,
+        log_y=True, integers=True,
     )  # fmt: skip
 
 
@@ -301,7 +301,7 @@ def _variance(share: Array) -> str:
     series = [Series("share of variance", pairs, share, "bars"), Series("together", pairs, whole, "both")]
     return chart(
         "variance", "Explained variance", f"{len(share)} coordinates keep {100 * whole[-1]:.4g} % together.", series,
-        x_label="coordinate", zero=True, whole=True,
+        x_label="coordinate", zero=True, integers=True,
     )  # fmt: skip
 
 

@@ -44,7 +44,7 @@ from bigembed.store.superseded import superseded
 
 
 def job_file(job: Mapping[str, Any]) -> str:
-    """Return the tables of a job, as a file; nothing for a job without tables.
+    """Write the tables of a job as the text of a job file; nothing for a job without tables.
 
     >>> job_file({"method": {"epsilon": None, "name": "pca"}, "input": {"path": "x.npy", "ids": None}})
     '[method]\\nname = "pca"\\nepsilon = "none"\\n\\n[input]\\npath = "x.npy"\\n'
@@ -234,7 +234,7 @@ class RunSummary:
         ]
 
     def input_lines(self) -> list[Entry]:
-        """Return the rows: where they lie, their shape, what is known of them."""
+        """List where the rows lie, their shape, and what is known of them."""
         plan, asked = self.record.get("plan", {}), self.job.get("input", {})
         lines = [Entry("Rows", plan["input"])] if "input" in plan else []
         if shape := self.shape:
@@ -323,7 +323,7 @@ class RunSummary:
         return values is not None and values.ndim == 2 and len(values) > 1
 
     def certificate_lines(self) -> list[Entry]:
-        """Return the certificate in words."""
+        """List the figures of the certificate in words."""
         return entries_of(self.certificate)
 
     def solved(self) -> list[dict[str, Any]]:
@@ -369,7 +369,7 @@ class RunSummary:
     # --------------------------------------------------------------------------------- stages
 
     def stages(self) -> list[StageLine]:
-        """Return the timeline."""
+        """List the stages with their times, in the order in which they ran."""
         return stage_lines(self.run, self.record, self.status)
 
     @property

@@ -92,7 +92,7 @@ class PointStage:
 
     @property
     def published(self) -> bool:
-        """Return whether it is there, as far as names and sizes say."""
+        """Return whether the stage is published, as far as names and sizes of its files say."""
         with suppress(DamagedError):
             found = manifests.find(self.folder, self.stage.name)
             return found is not None and self.stage.holds(found.results) and manifests.complete(self.folder, found)
@@ -120,12 +120,12 @@ class PreparedSweep:
     points: Sequence[PreparedPoint]
     plan: Plan
 
-    def points_for(self, rows: Input, before: Prepared) -> Sequence[PreparedPoint]:
+    def points_for(self, rows: Input, after_steps: Prepared) -> Sequence[PreparedPoint]:
         """Return the points for the rows and the fitted steps as they are now."""
-        if rows is self.rows and not before.steps:
+        if rows is self.rows and not after_steps.steps:
             return self.points
         bare = replace(self.plan, stages=(), published=())
-        return refuse_large(bare, list_points(self.job, before.source), self.job)
+        return refuse_large(bare, list_points(self.job, after_steps.source), self.job)
 
 
 def prepare_sweep(
@@ -138,14 +138,14 @@ def prepare_sweep(
     """
     need_libraries(job)
     rows = rows or find_input(job)
-    before, run = find_steps(job, rows)
-    points = list_points(job, before.source)
+    after_steps, run = find_steps(job, rows)
+    points = list_points(job, after_steps.source)
     folders = [job.output_path / FOLDER, *(one.folder for point in points for one in point.stages)]
     bare = bare_plan(job, rows, place, runs_at(folders), calibrate)
-    todo = {} if run is None else outdated(before.stages, run)
-    done = [stage.name for stage in before.stages if run is not None and stage.name not in todo]
+    todo = {} if run is None else outdated(after_steps.stages, run)
+    done = [stage.name for stage in after_steps.stages if run is not None and stage.name not in todo]
     points = refuse_large(bare, points, job)
-    return PreparedSweep(job, rows, points, plan_of(bare, points, job, rows, before.stages, done))
+    return PreparedSweep(job, rows, points, plan_of(bare, points, job, rows, after_steps.stages, done))
 
 
 def list_points(job: JobSpec, source: RowSource) -> list[PreparedPoint]:
@@ -284,12 +284,12 @@ def find_steps(job: JobSpec, rows: Input) -> tuple[Prepared, Run | None]:
 
 
 def fit_steps(job: JobSpec, rows: Input, observer: Callable[[Any], None]) -> Prepared:
-    """Return the steps, those computed that are not there."""
+    """Fit the steps before all points, as far as they are not published."""
     if not job.steps:
         return Prepared((), rows.source)
     run, passes = Run(job.output_path / FOLDER), passes_over(job)
     with locked(run):
-        supersede(prepared(steps_of_job(job), rows.source, run, passes).stages, run, whole=True)
+        supersede(prepared(steps_of_job(job), rows.source, run, passes).stages, run, all_listed=True)
     with using(observer=observer):
         found = prepared(steps_of_job(job), rows.source, run, passes, run_stages)
         run_stages((), run, of=found.stages)

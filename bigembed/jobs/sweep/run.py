@@ -102,11 +102,11 @@ def sweep(job: JobSpec, options: RunOptions | None = None) -> dict[str, Any]:
                 place.prove_access(root, None)
                 rows = copied(rows, reporter)
                 place.prove_access(root, str(rows.path))
-                before = fit_steps(job, rows, reporter)
+                after_steps = fit_steps(job, rows, reporter)
                 fits, table, shown = [], [], set[str]()
                 seen: set[AnyPath] = set()
-                for point in ours.points_for(rows, before):
-                    fits.append(_fit(point, rows, before, seen, shown, reporter))
+                for point in ours.points_for(rows, after_steps):
+                    fits.append(_fit(point, rows, after_steps, seen, shown, reporter))
                     table.append(_row(fits[-1], job))
                     write_table(root, compared(table))
                 views = view_maps(job, rows, fits, reporter)
@@ -128,7 +128,7 @@ def sweep(job: JobSpec, options: RunOptions | None = None) -> dict[str, Any]:
 
 
 def _fit(
-    prepared: PreparedPoint, rows: Input, before: Prepared, seen: set[AnyPath], shown: set[str], reporter: Reporter
+    prepared: PreparedPoint, rows: Input, after_steps: Prepared, seen: set[AnyPath], shown: set[str], reporter: Reporter
 ) -> FittedPoint:
     """Fit one point: its stages, each in its folder, see those before it.
 
@@ -149,10 +149,10 @@ def _fit(
         with warnings_changed(named):
             for one in prepared.stages:
                 fit.runs.append(_run_stage(one, fit, seen, reporter))
-            prepared.estimator.n_features_in_, prepared.estimator.steps_ = rows.shape[1], before.steps
+            prepared.estimator.n_features_in_, prepared.estimator.steps_ = rows.shape[1], after_steps.steps
             fit.estimator = prepared.estimator.read_run(fit.runs[-1], source=prepared.source)
-            if before.steps:
-                fit.estimator.certificate_["steps"] = described_steps(before.steps)
+            if after_steps.steps:
+                fit.estimator.certificate_["steps"] = described_steps(after_steps.steps)
     except (BigembedError, ArithmeticError, MemoryError, ValueError) as error:
         if isinstance(error, STOPS):
             raise
@@ -317,7 +317,7 @@ class Tile:
 
 
 def page_of(job: JobSpec) -> AnyPath:
-    """Return where the page lies."""
+    """Return the path of the page of a sweep."""
     return at(job.output.report) if job.output.report else job.output_path / NAME
 
 

@@ -31,7 +31,7 @@ class JsonLines(logging.Formatter):
     """A record as one line of strict JSON: the four fields that place it, the message, and its extras."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
+        """Write a record of the log as a line of JSON."""
         value: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),

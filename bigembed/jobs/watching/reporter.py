@@ -59,7 +59,7 @@ class MemoryPeak:
         self._sample(self._processes())
 
     def lap(self) -> dict[str, int]:
-        """Return peaks since the last lap, in bytes."""
+        """Return the peaks of memory since the last call, in bytes."""
         found, self._lap = self._lap, dict.fromkeys(PROCESSES, 0)
         return found
 
@@ -289,7 +289,7 @@ class Reporter:
         self.options.progress(label, done, total)
 
     def full(self, error: OSError) -> str:
-        """Return what to say of a disk that takes no more."""
+        """Say in words which disk takes no more, and what to do."""
         where = str(error.filename or self.output)
         free = free_bytes(nearest_folder(at(where)))
         planned = "" if self.plan is None else f"{size(self.plan.disk_peak)} were planned to be written at the most, "

@@ -161,7 +161,7 @@ def energy_block(b: int, points: Array, halo: Array, affinities: BlockMatrix, do
 
 
 def force_descent_stage(graph: GraphShape, edges: int, asked: DescentOptions, in_memory: bool | None) -> Stage:
-    """Return the stage of the descent, by attraction and repulsion."""
+    """Describe the stage of the descent of t-SNE: attraction along edges, repulsion on a lattice."""
     kept, transform = lattice_bytes(graph.n, asked.n_components)
     return descent_stage(
         run_descent,
@@ -224,7 +224,7 @@ class ForceDescent(MapDescent):
         return self.weights, self.space, field, self.lattice, self.total, options, self.asked.dof, self.spacing
 
     def measuring(self) -> tuple[Any, ...]:
-        """Return the affinities and the tails."""
+        """Return the affinities and the tails, from which the objective is measured."""
         return self.weights, self.asked.dof
 
     def objective_of(self, total: int) -> float:

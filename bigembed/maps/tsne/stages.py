@@ -47,7 +47,7 @@ class Affinities(EdgeWeights):
         return joint(block.indptr, block.indices, block.data, ids, scales, self.n)
 
     def unit(self, total: float, largest: float) -> float:
-        """Return ΣW."""
+        """Return ΣW, by which the weights of a user's graph are divided."""
         return total
 
     def figures(self, weights: Array) -> tuple[float, float]:

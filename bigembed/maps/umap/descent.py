@@ -189,7 +189,7 @@ def _read_by_kernels(
 
 
 def sampled_descent_stage(graph: GraphShape, edges: int, asked: SamplingOptions, in_memory: bool | None) -> Stage:
-    """Return the stage of the descent, by sampled edges and rows."""
+    """Describe the stage of the descent of UMAP: attraction along sampled edges, repulsion of sampled rows."""
     n, m = graph.n, asked.n_components
     pool = 8 * m * min(n, POOL + n // min(n, graph.block))
     return descent_stage(
@@ -218,7 +218,7 @@ class SampledDescent(MapDescent):
     asked: SamplingOptions
 
     def sharing(self) -> tuple[Any, ...]:
-        """Return what tells which rows may be drawn."""
+        """Return the arguments of ``share_block``, which tell what rows may be drawn."""
         return self.space.rows, self.asked.seed, self.iteration
 
     def join(self) -> None:
@@ -226,14 +226,14 @@ class SampledDescent(MapDescent):
         map_blocks(join_shares, [self.names((self.share, self.joined))], space=self.space)
 
     def moving(self) -> tuple[Any, ...]:
-        """Return what an epoch reads besides the points."""
+        """Return the arguments of ``move_block``: what an epoch reads besides the points."""
         [pool], largest = self.names((self.joined,)), float(self.context.results("kernel")["largest"])
         return self.weights, self.space, pool, self.asked, largest, self.iteration
 
     measuring = moving
 
     def objective_of(self, total: int) -> float:
-        """Return the mean over the weights."""
+        """Return the cross-entropy as its mean over the weights."""
         from bigembed.maps.umap.compiled import UNIT  # imports numba: only here
 
         return total / UNIT / float(self.context.results("kernel")["mass"])

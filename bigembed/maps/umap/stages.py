@@ -47,7 +47,7 @@ class Memberships(EdgeWeights):
         return weights, *self.figures(weights)
 
     def unit(self, total: float, largest: float) -> float:
-        """Return max W."""
+        """Return max W, by which the weights of a user's graph are divided."""
         return largest
 
     def figures(self, weights: Array) -> tuple[float, float]:

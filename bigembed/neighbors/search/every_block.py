@@ -26,7 +26,7 @@ from bigembed.neighbors.search.probes import (
     probe_block,
     write_shortlists,
 )
-from bigembed.neighbors.search.recall import LINKED, describe_search
+from bigembed.neighbors.search.recall import LINKED, TRUTH, describe_search
 from bigembed.neighbors.survey import Shape
 from bigembed.runtime.blocks import Array, by_owner, map_blocks, offsets
 from bigembed.stages.cost import Arrays, ArraySpec, Cost, buffer
@@ -132,7 +132,7 @@ def search_stage(shape: Shape, n_neighbors: int, descend: Descend) -> Stage:
     )
     return Stage(
         "search",
-        ("order", "shortlist", "witness"),
+        ("order", "shortlist", TRUTH),
         {"n_neighbors": n_neighbors, "probed": True},
         partial(run_search, shape=shape, n_neighbors=n_neighbors, descend=descend, by=by, n=n),
         cost,
@@ -142,7 +142,7 @@ def search_stage(shape: Shape, n_neighbors: int, descend: Descend) -> Stage:
 def run_search(context: Context, shape: Shape, n_neighbors: int, descend: Descend, by: Any, n: int) -> dict[str, Any]:
     ordered = Ordered.open(context.of("order"))
     blocks = [(b,) for b in range(len(ordered.blocks))]
-    decided = context.results("witness")
+    decided = context.results(TRUTH)
     probes = decided["n_probes"]
     context.note(describe_search(decided))
     if decided.get("algorithm") in LINKED:

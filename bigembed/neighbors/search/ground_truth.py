@@ -25,6 +25,7 @@ from bigembed.neighbors.search.recall import (
     LINKED,
     NN_DESCENT,
     PYNNDESCENT,
+    TRUTH,
     Truth,
     chosen,
     lists_found,
@@ -170,7 +171,7 @@ def truth_arrays(shape: Shape, k: int) -> Arrays:
     return [*rows, *lists, ArraySpec("reach", size, dtype=dtype), ArraySpec("histogram", BINS, dtype="i8")]
 
 
-def witness_stage(
+def truth_stage(
     shape: Shape,
     k: int,
     target: float,
@@ -203,15 +204,15 @@ def witness_stage(
     if algorithm != AUTO:
         parameters["algorithm"] = algorithm
     return Stage(
-        "witness",
+        TRUTH,
         ("survey", "order", "shortlist"),
         parameters,
-        partial(run_witness, shape=shape, k=k, target=target, seed=seed, algorithm=algorithm, lacking=lacking),
+        partial(run_truth, shape=shape, k=k, target=target, seed=seed, algorithm=algorithm, lacking=lacking),
         cost,
     )
 
 
-def run_witness(
+def run_truth(
     context: Context,
     shape: Shape,
     k: int,
@@ -253,10 +254,10 @@ def exact_truth(context: Context, k: int, seed: int, by: ByMetric | None = None)
     unit = unit_of(context.results("survey"))
     fixed: dict[str, Any] = {"ordered": ordered, "k": k, "out": context.path(""), "seed": seed, "unit": unit, "by": by}
     map_blocks(truth_block, blocks, exchange=exchange, **fixed)
-    near, squared = merged(stored_lists("witness", len(blocks), exchange), len(ids), k)
+    near, squared = merged(stored_lists(TRUTH, len(blocks), exchange), len(ids), k)
     counts = np.zeros(BINS, np.int64)
     for (b,) in blocks:
-        bins, inside = exchange.get_many("witness", b, ["bins", "inside"])
+        bins, inside = exchange.get_many(TRUTH, b, ["bins", "inside"])
         counts[bins] += inside
     write_array(context.path("neighbors"), near)
     write_array(context.path("squared"), squared)
@@ -348,7 +349,7 @@ def truth_block(
 def _leave(b: int, ids: Array, squared: Array, counts: Array, exchange: Exchange) -> None:
     """Leave the lists of a block that hold a row, and the bins of the histogram that do."""
     bins = np.flatnonzero(counts)
-    exchange.put("witness", b, lists_found(ids, squared) | {"bins": bins, "inside": counts[bins]})
+    exchange.put(TRUTH, b, lists_found(ids, squared) | {"bins": bins, "inside": counts[bins]})
 
 
 def _truth_by_metric(
@@ -379,14 +380,14 @@ def _spread(count: int, seed: int) -> Array:
 def recall_stage(target: float) -> Stage:
     """Measured share of the true neighbors of the sampled rows that the lists hold."""
 
-    return Stage("recall", ("order", "search", "witness"), {"target": target}, partial(run_recall, target=target))
+    return Stage("recall", ("order", "search", TRUTH), {"target": target}, partial(run_recall, target=target))
 
 
 def run_recall(context: Context, target: float) -> dict[str, Any]:
-    truth = Truth(read_array(context.of("witness", "ids")), read_array(context.of("witness", "neighbors")))
+    truth = Truth(read_array(context.of(TRUTH, "ids")), read_array(context.of(TRUTH, "neighbors")))
     ordered, k = Ordered.open(context.of("order")), truth.neighbors.shape[1]
     found = share_found(truth, context.of("search"), ordered, k)
-    said = context.results("witness")
+    said = context.results(TRUTH)
     searched: dict[str, Any] = {name: said[name] for name in ("algorithm", "why", "forced") if name in said}
     if searched.get("algorithm") in LINKED:
         searched["recall_of_new_rows"] = context.results("search")["recall_of_new_rows"]
@@ -403,12 +404,12 @@ def run_recall(context: Context, target: float) -> dict[str, Any]:
 
 def _advice(context: Context) -> str:
     """What to do where the target was missed."""
-    if (decided := context.results("witness")).get("forced"):
+    if (decided := context.results(TRUTH)).get("forced"):
         return (
             f"{decided['why']}. Give workers more memory, or what tasks exchange a larger disk (bigembed plan says "
             "what it takes); reduce the dimension first (PCA), or lower the target"
         )
-    search, listed = context.results("search"), len(read_array(context.of("witness", "recall_by_probes")))
+    search, listed = context.results("search"), len(read_array(context.of(TRUTH, "recall_by_probes")))
     done = f"{search['n_probes']} cells were searched for each row; all {listed} on a shortlist would find hardly more"
     if search.get("algorithm") == NN_DESCENT:
         done = f"NN-descent made {search['rounds']} rounds with lists of up to {search['list_length']} rows"

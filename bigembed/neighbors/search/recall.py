@@ -21,6 +21,9 @@ from bigembed.stages.runs import Run
 from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
 
+TRUTH = "witness"
+"""The stage that finds the true neighbors of sampled rows, under the name that stored runs have for it."""
+
 # ------------------------------------------------------------------------------------------------------ algorithms
 # How the nearest rows are searched: the names, and which of them suits the rows.
 
@@ -74,12 +77,12 @@ def chosen(
     return {"algorithm": NN_DESCENT, "why": why, "target": target}
 
 
-def describe_search(witness: Mapping[str, Any]) -> str:
+def describe_search(results: Mapping[str, Any]) -> str:
     """Which way the rows are searched, and why, in words: from the results of the stage that decided it."""
-    if "algorithm" in witness:
-        return f"neighbors by {witness['algorithm']}: {witness['why']}"
+    if "algorithm" in results:
+        return f"neighbors by {results['algorithm']}: {results['why']}"
     return (
-        f"neighbors by {CELLS}: recall {witness['expected_recall']:.3f} is expected of {witness['n_probes']} cells for "
+        f"neighbors by {CELLS}: recall {results['expected_recall']:.3f} is expected of {results['n_probes']} cells for "
         "each row"
     )
 

@@ -20,7 +20,7 @@ from bigembed.neighbors.exact import parts_of_pairs
 from bigembed.neighbors.order import Ordered, order_arrays
 from bigembed.neighbors.search.every_block import leave_cells_block, list_arrays, write_lists
 from bigembed.neighbors.search.ground_truth import EXACT_ROWS, exact_truth, truth_arrays
-from bigembed.neighbors.search.recall import Truth, share_found
+from bigembed.neighbors.search.recall import TRUTH, Truth, share_found
 from bigembed.neighbors.survey import Shape, prepare
 from bigembed.rows.passes import map_row_blocks
 from bigembed.rows.source import RowBlock, RowSource
@@ -122,19 +122,19 @@ def settle_block(b: int, first: int, stop: int, *, carried: Delivery, cell_start
     write_array(f"{out}cell_centers_of/{b}", centers.astype(rows.dtype))
 
 
-def true_witness_stage(shape: Shape, k: int, seed: int) -> Stage:
+def reranked_truth_stage(shape: Shape, k: int, seed: int) -> Stage:
     """Exact neighbors of sampled rows, and the distance histogram, in the space that orders."""
 
     return Stage(
-        "witness",
+        TRUTH,
         ("survey", "order"),
         {"n_neighbors": k, "seed": seed},
-        partial(run_true_witness, k=k, seed=seed),
+        partial(run_reranked_truth, k=k, seed=seed),
         Cost.of(reads=[ArraySpec("rows", shape.n, shape.row_bytes, "u1")], writes=truth_arrays(shape, k), passes=1),
     )
 
 
-def run_true_witness(context: Context, k: int, seed: int) -> dict[str, Any]:
+def run_reranked_truth(context: Context, k: int, seed: int) -> dict[str, Any]:
     return {"witnesses": len(exact_truth(context, k, seed).ids)}
 
 
@@ -219,14 +219,14 @@ def reranked_recall_stage(target: float, n_candidates: int, given: Run) -> Stage
     parameters = {"target": target, "n_candidates": n_candidates, "given": given.digest("search")}
     return Stage(
         "recall",
-        ("order", "search", "witness"),
+        ("order", "search", TRUTH),
         parameters,
         partial(run_reranked_recall, target=target, n_candidates=n_candidates, given=given),
     )
 
 
 def run_reranked_recall(context: Context, target: float, n_candidates: int, given: Run) -> dict[str, Any]:
-    truth = Truth(read_array(context.of("witness", "ids")), read_array(context.of("witness", "neighbors")))
+    truth = Truth(read_array(context.of(TRUTH, "ids")), read_array(context.of(TRUTH, "neighbors")))
     k = truth.neighbors.shape[1]
     order = Ordered.open(given.path("order"))
     ordered = share_found(truth, context.of("search"), Ordered.open(context.of("order")), k)
