@@ -29,6 +29,7 @@ from bigembed.stages.runs import Run
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.paths import stored
 from bigembed.store.superseded import superseded
+from bigembed.viewer import scene, sorting, tiles
 from tests.fault.night import write_job
 
 ABSENT = "absent"
@@ -165,6 +166,36 @@ def _sweep(folder: Path) -> None:
     _store(folder)
 
 
+def _mapped(folder: Path) -> None:
+    """A map with a graph, ids, and a column beside it."""
+    for name, values in {"rows": rows_of(600), "height": rows_of(600)[:, 2], "names": np.arange(600)}.items():
+        np.save(folder / f"{name}.npy", values)
+    method = {"name": "diffusion_map", "n_components": 2, "n_neighbors": 8}
+    tables = {"input": {"path": "rows.npy", "ids": "names.npy"}, "method": method, "output": {"path": "run.zarr"}}
+    run_job(parse_job(tables, folder / "job.toml"))
+
+
+def _viewed(folder: Path) -> None:
+    _mapped(folder)
+    be.view(rows_of(50)[:, :2], folder / "every")
+
+
+def _view(folder: Path) -> None:
+    """With blocks, cells and buckets so small that there are several of each."""
+    for module, values in ((scene, {"BLOCK": 150, "SAMPLE": 200}),
+                           (sorting, {"BLOCK": 150, "CELL_ROWS": 100, "BUCKET_ROWS": 200}),
+                           (tiles, {"LEAF": 64})):  # fmt: skip
+        vars(module).update(values)
+    be.view(folder / "run.zarr", folder / "every", columns=folder / "height.npy", points=True)
+
+
+def _view_seen(folder: Path) -> Seen:
+    """All of a page but the digest of what it was made from, which has the times of files."""
+    home = folder / "every"
+    pieces = [path.read_bytes() for path in sorted(home.rglob("*")) if path.is_file() and path.name != "view.json"]
+    return {"page": sha256(b"".join(pieces)).hexdigest() if (home / "index.html").is_file() else ABSENT}
+
+
 COMMANDS = {
     "run": Command(
         lambda folder: write_csv(folder / "rows.csv", 60), lambda f: run_job(the_job(f, **OUTPUTS)), _job_seen
@@ -230,6 +261,8 @@ COMMANDS = {
     "report": Command(
         _fitted, lambda f: write_report(f / "run.zarr", f / "page.html"), lambda f: {"page": _there(f / "page.html")}
     ),
+    "view": Command(_mapped, _view, _view_seen),
+    "view of another map, where one is": Command(_viewed, _view, _view_seen),
     "sweep": Command(
         _store,
         lambda f: sweep(varied(the_job(f, "points.zarr"), ["n_components=1,2"])),

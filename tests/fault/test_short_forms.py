@@ -13,12 +13,12 @@ import pytest
 from tests.fault.state_machine import attempt
 
 ROOT = Path(__file__).parents[2]
-SOME = {"ingest --ids": 11, "extend --table": 31}
+SOME = {"ingest --ids": 11, "extend --table": 31, "view": 61}
 """Commands of the quick tests, and how many steps lie between two kills."""
 ALL = (
     "run", "run with other parameters", "run --fresh", "extend --table", "ingest --ids", "export", "annotate", "append",
     "refresh", "extend", "refresh of a diffusion map", "extend of a diffusion map", "audit", "save", "certify --out",
-    "report", "sweep", "plan --calibrate",
+    "report", "sweep", "plan --calibrate", "view", "view of another map, where one is",
 )  # fmt: skip
 of_linux = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="asks Linux for the size of a process")
 
