@@ -27,7 +27,7 @@ from bigembed.store.files import temporary
 from bigembed.store.paths import AnyPath, PathLike, at, is_path, local, require_apart
 from bigembed.viewer.building import View, build_view
 from bigembed.viewer.compare import compared
-from bigembed.viewer.points import ATLAS, FILE, atlas_command
+from bigembed.viewer.points import ATLAS, FILE, atlas_command, scatter_call
 from bigembed.viewer.scene import Scene
 from bigembed.viewer.sources import columns_of, scene_of, vector_of
 
@@ -167,7 +167,8 @@ def view_lines(found: View) -> list[str]:
     if found.points:
         share = "all of them" if found.points["share"] == 1 else f"{100 * found.points['share']:.3g} % of them"
         command = atlas_command(found.path / FILE, bool(found.points["neighbors"]))
-        lines.append(f"{found.path / FILE}: {found.points['rows']:,} rows, {share}. With Embedding Atlas: {command}")
+        lines.append(f"{found.path / FILE}: {found.points['rows']:,} rows, {share}")
+        lines += [f"  with Embedding Atlas: {command}", f"  with jupyter-scatter: {scatter_call(found.path / FILE)}"]
     if (found.path / ATLAS).is_dir():
         lines.append(f"{found.path / ATLAS}: its pages. They need a web server: python -m http.server -d {found.path}")
     return lines

@@ -207,6 +207,11 @@ def put_atlas(pages: Path, folder: Path) -> None:
     (data / "metadata.json").write_text(json.dumps(about))
 
 
+def scatter_call(path: Path) -> str:
+    """The call of jupyter-scatter that opens the file, in a notebook."""
+    return f'jscatter.plot(data=pandas.read_parquet({str(path)!r}), x="x", y="y")'
+
+
 def atlas_command(path: Path, graph: bool) -> str:
     """The command that opens the file."""
     known = " --neighbors neighbors" if graph else ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 from collections import Counter
 from itertools import pairwise
@@ -27,6 +29,7 @@ from bigembed.jobs.growth.extend import extend
 from bigembed.jobs.growth.refresh import refresh
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
+from bigembed.jobs.view import view_lines
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.executors import LocalPool
 from bigembed.runtime.runtime import using
@@ -409,6 +412,31 @@ class TestRuns:
         few = read_table(tmp_path / "some" / "points.parquet").to_pydict()
         assert 100 < some["rows"] == len(few["x"]) < 1797
         assert all(other < some["rows"] for one in few["neighbors"] for other in one["ids"])
+
+
+class TestOtherViewers:
+    """What is printed is what the packages take, where they are installed."""
+
+    def test_jupyter_scatter(self, tmp_path: Path) -> None:
+        jscatter = pytest.importorskip("jscatter")
+        found = be.view(cloud(500), tmp_path / "page", columns={"first": np.arange(500)}, points=True)
+        [line] = [line for line in view_lines(found) if "jscatter" in line]
+        shown = eval(line.partition(": ")[2], {"jscatter": jscatter, "pandas": pandas})
+        frame = pandas.read_parquet(tmp_path / "page" / "points.parquet")
+        assert len(shown.points) == len(frame) == 498
+        assert all(np.corrcoef(shown.points[:, i], frame[name])[0, 1] > 0.999 for i, name in enumerate("xy"))
+
+    def test_embedding_atlas(self, tmp_path: Path) -> None:
+        pages = pytest.importorskip("embedding_atlas.options")
+        found = be.view(cloud(500), tmp_path / "page", points=True, atlas=True)
+        expected = pages.make_embedding_atlas_props(row_id="point", x="x", y="y")
+        about = json.loads((tmp_path / "page/atlas/data/metadata.json").read_text())
+        assert about["props"] == expected
+        [line] = [line for line in view_lines(found) if "Embedding Atlas" in line]
+        asked = set(re.findall("--[a-z]+", line))
+        assert asked == {"--x", "--y"}
+        source = Path(pages.__file__).with_name("cli.py").read_text()
+        assert all(f'"{option}"' in source for option in (*asked, "--neighbors"))
 
 
 def test_a_sample_keeps_sparse_places() -> None:
