@@ -40,6 +40,7 @@ from bigembed.runtime.executors import executor_now
 from bigembed.stages.reuse import supersede
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Stage, locked, run_stages
+from bigembed.stages.worker_memory import require_worker_memory
 
 # ---------------------------------------------------------------------------------------------------- text columns
 # Data frames in memory with columns of text that a step encodes: as numbers, with the texts that they stand for.
@@ -186,6 +187,7 @@ def prepare_fit(method: MethodSpec, X: Any, aligned: Mapping[str, Any]) -> Prepa
     known = () if source.features or names is None else tuple(names)
     source = replace(source, aligned=aligned_columns(aligned, source.shape[0], scratch), named=known)
     stages = all_stages(method, source, None)
+    require_worker_memory(stages, run, blocks_of(source))
     if isinstance(source, StreamedRows) and row_passes(stages) > STREAMED:
         source = source.stored_copy(scratch)
         stages = stages_after(method, source) if not steps else []
@@ -193,6 +195,11 @@ def prepare_fit(method: MethodSpec, X: Any, aligned: Mapping[str, Any]) -> Prepa
         with locked(run):
             supersede(all_stages(method, source, run), run, all_listed=True)
     return PreparedFit(run, stages, source.shape[1], names, source, in_memory)
+
+
+def blocks_of(source: RowSource) -> int:
+    """Count the canonical blocks of the rows."""
+    return -(-source.shape[0] // source.block)
 
 
 def aligned_columns(given: Mapping[str, Any], n: int, scratch: Any) -> dict[str, RowSource]:
@@ -236,6 +243,7 @@ def compute_fit(method: MethodSpec, fit: PreparedFit) -> PreparedFit:
         stages = stages_after(method, source)
     shared = any(parent.root == run.root for parent in run.parents)  # with the stages of a graph
     every = [] if shared else [*(learned.stages if learned else ()), *stages]
+    require_worker_memory(stages, run, None if source is None else blocks_of(source))
     with telling(estimator, [stage for stage in stages if not stage.on_demand]) as todo:
         run_stages(todo, run, of=every, supersede_first=bool(learned) or not fit.superseded)
     return replace(fit, stages=stages, source=source, steps=learned.steps if learned else ())

@@ -25,6 +25,7 @@ from bigembed.runtime.executors import executor_now
 from bigembed.runtime.parameters import declared
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import run_stages
+from bigembed.stages.worker_memory import require_worker_memory
 
 
 @declared
@@ -159,6 +160,7 @@ def build_neighbor_graph(
         given, width = _candidates(candidates, n_neighbors, n_candidates, recall, algorithm, random_state, run)
         run.parents = (given,)
         stages = rerank_stages(source, given, n_neighbors, width, metric, recall, random_state)
+    require_worker_memory(stages, run, -(-source.shape[0] // source.block))
     run_stages(stages, run)
     for doubt in doubts(run.results("recall")) if radius is None else ():
         warnings.warn(doubt, RecallWarning, stacklevel=3)

@@ -14,12 +14,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import dask
+import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster, worker_client
 
 import bigembed as be
-from bigembed.errors import ClusterError, InputError, InterruptedRun
+from bigembed.errors import ClusterError, InputError, InterruptedRun, PlanError
 from bigembed.runtime.blocks import map_blocks
 from bigembed.runtime.executors import SETTINGS, CurrentClient, executor_now
 from bigembed.runtime.runtime import using
@@ -170,3 +171,21 @@ def test_two_fits_at_once(of_two: Client, expected: bytes) -> None:
     for thread in threads:
         thread.join()
     assert found == [expected] * 2
+
+
+def test_a_fit_that_no_worker_can_hold_is_refused_before_it_begins(tmp_path: Any) -> None:
+    begun = tmp_path / "begun"
+    rows = da.from_array(ROWS, chunks=500).map_blocks(touched, str(begun), dtype="f4", meta=ROWS[:0])
+    wide = da.concatenate([rows] * 700, axis=1)
+    with started(1, memory_limit="300MiB") as client, blocks_of(300):
+        client.wait_for_workers(1)
+        with pytest.raises(PlanError, match=r"worker tcp.* would hold .*, 1 at a time; .* 285 MiB.*memory_limit"):
+            be.PCA(2).fit(wide)
+        assert not begun.exists()
+        be.PCA(2).fit(rows)  # (a control)
+    assert begun.exists()
+
+
+def touched(block: Any, path: str) -> Any:
+    open(path, "w").close()
+    return block

@@ -19,6 +19,7 @@ from bigembed.runtime.runtime import using
 from bigembed.stages.cost import Cost
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import exchange_home
+from bigembed.stages.worker_memory import MARGIN
 from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import AnyPath, PathLike
 
@@ -135,9 +136,6 @@ def resources_of(
 
 # ----------------------------------------------------------------------------------------------------------- peaks
 # What the processes of a job hold at the most, and where the vectors of its solves are.
-
-MARGIN = 0.1
-"""Share added to what processes are planned to hold: fragments that the allocator does not give back."""
 
 
 @dataclass(frozen=True)

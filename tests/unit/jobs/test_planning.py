@@ -25,7 +25,7 @@ from bigembed.jobs.planning import notes as compilation
 from bigembed.jobs.planning.machine import Rates, cache_file, footprint, rates, resident
 from bigembed.jobs.planning.notes import alternatives
 from bigembed.jobs.planning.plan import Plan
-from bigembed.jobs.planning.resources import MARGIN, MESSAGES, PUBLISH, Peaks, Resources, TimeModel, remains, runs_at
+from bigembed.jobs.planning.resources import MESSAGES, PUBLISH, Peaks, Resources, TimeModel, remains, runs_at
 from bigembed.jobs.report.lines import plan_lines
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import read_job
@@ -42,6 +42,7 @@ from bigembed.runtime.runtime import using
 from bigembed.stages.cost import Cost
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Stage, exchange_home
+from bigembed.stages.worker_memory import MARGIN
 
 MIB = 1 << 20
 
