@@ -9,6 +9,7 @@ from bigembed import plotting as plotting
 from bigembed import scanpy as scanpy
 from bigembed.estimator.pipeline import Pipeline as Pipeline
 from bigembed.jobs.growth.versions import open_growth as open_growth
+from bigembed.jobs.planning.fit import plan as plan
 from bigembed.jobs.view import view as view
 from bigembed.maps.isomap.estimator import Isomap as Isomap
 from bigembed.maps.kernel_pca.estimator import KernelPCA as KernelPCA

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -138,7 +138,7 @@ class PreparedFit:
 
     run: Run
     stages: Sequence[Stage]
-    """Of the method; where steps go before it, they are listed again when those have learned."""
+    """Of the steps and of the method; those of the method are listed again when the steps have learned."""
     n_features: int
     names: Any = None
     """Of the columns of a data frame."""
@@ -188,13 +188,12 @@ def prepare_fit(method: MethodSpec, X: Any, aligned: Mapping[str, Any]) -> Prepa
     source = replace(source, aligned=aligned_columns(aligned, source.shape[0], scratch), named=known)
     stages = all_stages(method, source, None)
     require_worker_memory(stages, run, blocks_of(source))
-    if isinstance(source, StreamedRows) and row_passes(stages) > STREAMED:
-        source = source.stored_copy(scratch)
-        stages = stages_after(method, source) if not steps else []
-    if steps and not run.temporary:
-        with locked(run):
-            supersede(all_stages(method, source, run), run, all_listed=True)
     return PreparedFit(run, stages, source.shape[1], names, source, in_memory)
+
+
+def is_copied(source: RowSource | None, stages: Sequence[Stage]) -> TypeGuard[StreamedRows]:
+    """Return whether a fit writes the rows once before it reads them."""
+    return isinstance(source, StreamedRows) and row_passes(stages) > STREAMED
 
 
 def blocks_of(source: RowSource) -> int:
@@ -237,7 +236,13 @@ def compute_fit(method: MethodSpec, fit: PreparedFit) -> PreparedFit:
     estimator = method.estimator
     remember_features(estimator, fit.names, fit.n_features)
     run, stages, source, learned = fit.run, fit.stages, fit.source, None
+    if is_copied(source, stages):
+        source = source.stored_copy(run.root / "exchange")
+        stages = [] if method.steps else stages_after(method, source)
     if source is not None and method.steps:
+        if not (run.temporary or fit.superseded):
+            with locked(run):
+                supersede(all_stages(method, source, run), run, all_listed=True)
         learned = prepared(method.steps, source, run, passes_of(method), computing(estimator))
         source = learned.source
         stages = stages_after(method, source)

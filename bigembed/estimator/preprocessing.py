@@ -180,7 +180,7 @@ def prepared(
             source = _planned(step, source)
     if written is None or source.sparse or not _pays(source, passes(source)):
         return Prepared(tuple(stages), source, tuple(fitted))
-    stages.append(written)
+    stages.append(replace(written, on_demand=False))
     if compute and run is not None:
         compute([written], run)
     if known and run is not None and (compute or not outdated(stages, run)):

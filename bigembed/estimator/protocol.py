@@ -78,6 +78,18 @@ def method_parameters(estimator: Any) -> dict[str, Any]:
     return found
 
 
+def prepare_by_fit(estimator: Any, X: Any, y: Any = None, **aligned: Any) -> PreparedFit:
+    """Return what ``fit`` with these arguments would compute, of an estimator made for that: it only prepares."""
+
+    def prepare(X: Any, **aligned: Any) -> Any:
+        estimator._check()
+        return estimator._prepare(X, aligned)
+
+    estimator._fit_rows = prepare
+    found: PreparedFit = estimator.fit(X, y, **aligned)
+    return found
+
+
 def leave_out_descent(estimator: Any) -> None:
     """Let the automatic choice of the search leave out NN-descent, because it does not fit where this is fitted."""
     estimator._without_descent = True

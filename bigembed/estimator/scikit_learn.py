@@ -267,6 +267,8 @@ def html_of(estimator: Any) -> str:
     fitted = estimator.__sklearn_is_fitted__()
     if fitted:
         parts.append(_table("fit", {name: _said(value) for name, value in _fit(estimator).items()}))
+    else:
+        parts.append("<p>What a fit takes, before it starts: <code>bigembed.plan(estimator, X)</code></p>")
     state = "fitted" if fitted else "not fitted"
     warnings = [text for texts in _certificate(estimator).get("warnings", {}).values() for text in texts]
     listed = "".join(f"<li>{escape(text)}</li>" for text in warnings)

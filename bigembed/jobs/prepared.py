@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import tomli_w
+
 from bigembed.estimator.fitting import fit_listed, write_output
 from bigembed.estimator.pipeline import method_after
 from bigembed.estimator.preprocessing import all_stages
@@ -19,10 +21,8 @@ from bigembed.jobs.planning.plan import Plan, bare_plan, costs_of, need_librarie
 from bigembed.maps.registry import method, step
 from bigembed.rows.formats.copying import vector_source
 from bigembed.stages.reuse import DAMAGED, outdated
-from bigembed.stages.runs import Run
+from bigembed.stages.runs import Run, run_at
 from bigembed.stages.stage import Stage
-from bigembed.store import manifests
-from bigembed.store.paths import AnyPath
 
 
 @dataclass(frozen=True)
@@ -98,14 +98,16 @@ def prepare(
     """
     need_libraries(job)
     rows = rows or find_input(job)
-    run = run or Run(job.output_path if _is_run(job.output_path) else None)
+    run = run or run_at(job.output_path)
     chosen = estimator(job)
     stages = stages_of(chosen, rows, run)  # (whose modules are loaded by now)
     bare = bare_plan(job, rows, place, [] if run.temporary else [run], calibrate)
     found = PreparedJob(job, rows, run, chosen, stages, bare).fitting()
     if not found.plan.problems():
         return found
-    return replace(found, plan=replace(found.plan, advice=tuple(alternatives(chosen, found.would_fit))))
+    changes = alternatives(chosen, found.would_fit)
+    advice = tuple(f"[method] {tomli_w.dumps(one).strip()} would fit" for one in changes)
+    return replace(found, plan=replace(found.plan, advice=advice))
 
 
 def stages_of(chosen: Any, rows: Input, run: Run) -> tuple[Stage, ...]:
@@ -122,11 +124,3 @@ def estimator(job: JobSpec) -> Any:
 def steps_of_job(job: JobSpec) -> list[Any]:
     """Make the steps of a job, not fitted."""
     return [step(one.name)(**one.parameters) for one in job.steps]
-
-
-def _is_run(path: AnyPath) -> bool:
-    """Return whether there is something at the path; that it is a run is checked where it is opened."""
-    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
-        return False
-    manifests.prepare(path, "run")
-    return True

@@ -248,6 +248,13 @@ def _as_it_is(block: Any, alive: _Alive) -> Any:
     return block
 
 
+def run_at(root: PathLike | None) -> Run:
+    """Return the run at the path, or a temporary one where there is nothing yet, so that nothing is written there."""
+    place = None if root is None else at(root).absolute()
+    there = place is not None and place.exists() and not (place.is_dir() and not any(place.iterdir()))
+    return Run(place if there else None)
+
+
 def inside(root: AnyPath, stage: str, array: str) -> str:
     """Where an array of a stage lies; with no name, the folder of the stage, ending in a slash."""
     return f"{root}/stages/{stage}/{array}"

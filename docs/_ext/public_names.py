@@ -31,7 +31,11 @@ def kinds() -> dict[str, list[str]]:
             found["functions"].append(f"bigembed.{name}")
     found["objects"] += ["bigembed.jobs.growth.versions.Growth", "bigembed.jobs.growth.versions.Version"]
     found["objects"] += ["bigembed.jobs.growth.versions.Range", "bigembed.quality.certify.MapQuality"]
-    found["objects"] += ["bigembed.maps.walk.geometric_harmonics.GeometricHarmonics"]
+    found["objects"] += [
+        "bigembed.maps.walk.geometric_harmonics.GeometricHarmonics",
+        "bigembed.jobs.planning.fit.FitPlan",
+    ]
+    found["objects"] += ["bigembed.jobs.planning.fit.StagePlan"]
     found["datasets"] = [f"bigembed.datasets.{name}" for name in ("dataset", "Dataset", *datasets.REGISTRY)]
     found["pictures"] = [f"bigembed.plotting.{name}" for name in plotting.__all__]
     found["scanpy"] = [f"bigembed.scanpy.{name}" for name in scanpy.__all__]

@@ -109,6 +109,7 @@ FUNCTIONS: dict[str, tuple[Any, dict[str, Any]]] = {
     "shortest_path": (be.shortest_path, {"graph": graph, "i": 0, "j": 1}),
     "spectral_start": (be.spectral_start, {"graph": graph}),
     "append_rows": (be.append_rows, {"path": "rows.zarr", "rows": ROWS}),
+    "plan": (be.plan, {"estimator": be.LinearDiscriminantAnalysis(), "X": ROWS, "y": LABELS}),
     "view": (be.view, {"source": ROWS[:, :2], "out": "page"}),
     "load": (be.load, {"path": "model.zarr"}),
     "open_array": (be.open_array, {"source": ROWS}),

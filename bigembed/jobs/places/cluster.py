@@ -44,15 +44,11 @@ def remote(table: cluster_table.ClusterTable, stack: ExitStack) -> Place:
         ) from error
     stack.callback(closed, client, 10)
     _await_workers(client, table.workers or 1, table.patience)
-    workers = client.scheduler_info(n_workers=-1)["workers"]
-    limits = [int(worker["memory_limit"]) for worker in workers.values() if worker.get("memory_limit")]
-    limit = min([*limits, *([table.memory] if table.memory else [])], default=None)
-    count = sum(int(worker["nthreads"]) for worker in workers.values())
-    threads = max(int(worker["nthreads"]) for worker in workers.values())
+    count, limit = threads_of(client, table.memory)
     monitor = WorkerMonitor(client, table.frozen_timeout, runtime_now().observer)
     run = ClientExecutor(client, table.patience, monitor=monitor)
     pids = _local_pids(client, monitor)
-    return Place(REMOTE.name, run, count, limit // threads if limit else None, client, pids, monitor)
+    return Place(REMOTE.name, run, count, limit, client, pids, monitor)
 
 
 def _names_running(table: cluster_table.ClusterTable) -> bool:
@@ -67,6 +63,15 @@ REMOTE = PlaceKind(
     planned=False,
     more="Start workers with --memory-limit {mib}MiB or more",
 )
+
+
+def threads_of(client: Any, memory: int | None = None) -> tuple[int, int | None]:
+    """Return the threads of all workers of a client, and the memory of one; ``memory``: of a worker, if it has none."""
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    limits = [int(worker["memory_limit"]) for worker in workers if worker.get("memory_limit")]
+    limit = min([*limits, *([memory] if memory else [])], default=None)
+    threads = [int(worker["nthreads"]) for worker in workers]
+    return sum(threads), limit // max(threads) if limit else None
 
 
 def _await_workers(client: Any, count: int, timeout: float) -> None:

@@ -12,8 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import tomli_w
-
 import bigembed
 from bigembed.errors import BigembedError
 from bigembed.jobs.formatting import size
@@ -42,8 +40,8 @@ FEWEST = 16
 """Landmarks below which none are proposed."""
 
 
-def alternatives(given: Any, fits: Callable[[Any], bool]) -> list[str]:
-    """Changes of the parameters of an estimator with which it fits, at most one of each kind, as text for a job file.
+def alternatives(given: Any, fits: Callable[[Any], bool]) -> list[dict[str, Any]]:
+    """Changes of the parameters of an estimator with which it fits, at most one of each kind.
 
     ``fits`` plans an estimator.
     """
@@ -64,7 +62,7 @@ def alternatives(given: Any, fits: Callable[[Any], bool]) -> list[str]:
         [{"n_landmarks": landmarks} for landmarks in fewer if landmarks >= FEWEST],
     ]
     found = [next(filter(works, kind), None) for kind in choices]
-    return [f"[method] {tomli_w.dumps(changes).strip()} would fit" for changes in found if changes is not None]
+    return [changes for changes in found if changes is not None]
 
 
 # ----------------------------------------------------------------------------------------------------- search note

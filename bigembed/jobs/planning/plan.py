@@ -72,6 +72,8 @@ class Plan:
     method: str = ""
     bare: bool = False
     """Whether no task loads numba."""
+    folder: str = "[output] path"
+    """What is given another value for another disk."""
     remains: tuple[int, int] = (0, 0)
     """Bytes that a stopped job left in unfinished stages and in exchanges: they are gone on from, or deleted first."""
 
@@ -184,8 +186,9 @@ class Plan:
         heaviest = max(self._todo(), key=lambda item: item[1].memory, default=("", Cost()))
         if given.memory_limit is not None and peaks.worker > TERMINATE * given.memory_limit:
             need = int(peaks.worker / TERMINATE) + (1 << 20)
+            who = "this process" if given.of.inside else "a worker"
             out.append(
-                f"a worker would hold {size(peaks.worker)} (stage {heaviest[0]!r}; {size(given.worker)} of it the bare "
+                f"{who} would hold {size(peaks.worker)} (stage {heaviest[0]!r}; {size(given.worker)} of it the bare "
                 f"process) and may hold {size(TERMINATE * given.memory_limit)} of its limit "
                 f"{size(given.memory_limit)}. {self._proposal(need)}"
             )
@@ -224,17 +227,17 @@ class Plan:
     def _disk_problems(self) -> list[str]:
         begun, exchanged = self.remains
         if self.scratch is None:
-            places = [("path", self.output, self.disk_peak, self.free_disk, begun + exchanged)]
+            places = [(self.folder, self.output, self.disk_peak, self.free_disk, begun + exchanged)]
         else:
             free = free_bytes(nearest_folder(at(self.scratch)))
             places = [
-                ("path", self.output, self.disk_peak, self.free_disk, begun),
-                ("scratch", self.scratch, self.scratch_peak, free, exchanged),
+                (self.folder, self.output, self.disk_peak, self.free_disk, begun),
+                ("[output] scratch", self.scratch, self.scratch_peak, free, exchanged),
             ]
         return [
             f"{where}: {size(need)} would be written at the most, {size(free)} are free"
             + (f" and {size(left)} hold what was begun" if left else "")
-            + f"; free {size(need - free - left)}, or put [output] {key} on a larger disk"
+            + f"; free {size(need - free - left)}, or put {key} on a larger disk"
             for key, where, need, free, left in places
             if need > free + left
         ]
@@ -248,14 +251,18 @@ def bare_plan(job: JobSpec, rows: Input, place: Place | None, runs: Iterable[Run
     """
     folder, picture = nearest_folder(job.output_path), job.output.picture is not None
     speed = rates(folder, calibrate)
-    plain = not (job.steps or rows.rows.sparse) and ROWS * SAMPLES * rows.shape[1] < LOADED
-    bare = plain and not any(method(name).compiles for name in methods_of(job))  # (nor does the judgement of its maps)
+    bare = is_bare(methods_of(job), bool(job.steps) or rows.rows.sparse, rows.shape[1])
     compiled = rows.shape[0] > UNCOMPILED_ROWS and not bare
     where = resources_of(job.cluster, rows.shape, rows.nbytes, place, picture, compiled, calibrate, bare)
     given = str(rows.path), str(job.output_path), rows.shape, str(rows.dtype)
     scratch, left = job.output.scratch, remains(runs, job.output.scratch)
     known: dict[str, Any] = {"method": job.method.name, "bare": bare, "scratch": scratch, "remains": left}
     return Plan(*given, where, (), (), free_bytes(folder), speed, **known)
+
+
+def is_bare(methods: Iterable[str], prepared: bool, d: int) -> bool:
+    """Return whether no task loads numba, of the judgement of a map neither; ``prepared``: sparse, or after steps."""
+    return not prepared and ROWS * SAMPLES * d < LOADED and not any(method(name).compiles for name in methods)
 
 
 def need_libraries(job: JobSpec) -> None:

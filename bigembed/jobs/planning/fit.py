@@ -1,0 +1,296 @@
+"""``be.plan``: what a fit in Python takes, from the stages that it would compute and by the arithmetic of jobs."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from html import escape
+from typing import Any
+
+import numpy as np
+import psutil
+
+from bigembed.errors import InputTypeError, PlanError
+from bigembed.estimator.base import Estimator
+from bigembed.estimator.fitting import PreparedFit, is_copied
+from bigembed.estimator.pipeline import Pipeline, copied, method_after, ours, unnamed
+from bigembed.estimator.preprocessing import all_stages
+from bigembed.estimator.protocol import prepare_by_fit, spec_of, steps_before
+from bigembed.jobs.formatting import duration, size, text_columns
+from bigembed.jobs.places.embedded import machine_memory
+from bigembed.jobs.planning.machine import footprint, imported_here, rates, resident
+from bigembed.jobs.planning.notes import alternatives, pass_notes, search_notes
+from bigembed.jobs.planning.plan import Plan, is_bare
+from bigembed.jobs.planning.resources import FIRST_USE, TASK_HERE, UNCOMPILED_ROWS, Resources
+from bigembed.runtime.blocks import block_rows
+from bigembed.runtime.executors import LocalPool, chosen_executor
+from bigembed.runtime.runtime import Executor, using
+from bigembed.stages.cost import Cost
+from bigembed.stages.reuse import outdated
+from bigembed.stages.runs import run_at
+from bigembed.store.paths import at, free_bytes, nearest_folder
+from bigembed.store.spaces import SHARE
+
+HEAD = ("stage", "passes", "read", "written", "kept", "memory", "time")
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """What one stage of a fit takes."""
+
+    name: str
+    passes: float
+    """Times that it reads the rows (in a solve, the matrix)."""
+    read: int
+    written: int
+    kept: int
+    """Bytes that stay on the disk after it."""
+    memory: int
+    """Bytes that a process which runs its tasks holds at the most."""
+    seconds: float
+    reused: bool
+    """Whether it is there already, with these rows and parameters."""
+
+    def cells(self) -> tuple[str, ...]:
+        """Return it as a line of a table."""
+        sizes = (size(count) for count in (self.read, self.written, self.kept, self.memory))
+        time = "reused" if self.reused else duration(self.seconds)
+        return (self.name, f"{self.passes:.3g}", *sizes, time)
+
+
+@dataclass(frozen=True, repr=False)
+class FitPlan:
+    """What a fit takes, before it starts; :func:`bigembed.plan` makes it."""
+
+    title: str
+    """The method, the rows, and where the tasks would run."""
+    memory: int
+    """Bytes that this process holds at the most, with what it holds already."""
+    worker_memory: int | None
+    """Bytes that a worker holds at the most; None where all tasks run in this process."""
+    disk: int
+    """Bytes that the fit adds to the disk at the most."""
+    kept: int
+    """Bytes of them that stay: until the estimator is gone, or in ``workdir``."""
+    seconds: float
+    """Of this machine's measured speed; what is compiled at first use is beside it."""
+    compilation: float
+    """Seconds of compilation at first use; 0 where it was done before."""
+    passes: float
+    """Times that the rows (in a solve, the matrix) are read."""
+    stages: tuple[StagePlan, ...]
+    problems: tuple[str, ...] = ()
+    """What does not fit, each with what to do; empty where the fit can start."""
+    advice: tuple[str, ...] = ()
+    """Parameters with which it would fit."""
+    notes: tuple[str, ...] = ()
+
+    def refuse(self) -> None:
+        """Raise an error if something does not fit, as a job refuses to start.
+
+        Raises
+        ------
+        PlanError
+            With what does not fit, and what would.
+        """
+        if self.problems:
+            raise PlanError("\n  ".join([f"{self.title}: refused; nothing was started.", *self.problems, *self.advice]))
+
+    def lines(self) -> list[str]:
+        """Return what is said below the table, line by line.
+
+        Returns
+        -------
+        list of str
+            The lines.
+        """
+        workers = "" if self.worker_memory is None else f"; {size(self.worker_memory)} a worker"
+        compiled = f"; {duration(self.compilation)} more for compilation at first use" if self.compilation else ""
+        return [
+            f"memory: {size(self.memory)} of this process at the most ({size(resident())} now){workers}",
+            f"disk: {size(self.disk)} more at the most, {size(self.kept)} kept",
+            f"time: about {duration(self.seconds)}{compiled}; passes: {self.passes:.4g}",
+            *self.notes,
+            *(f"does not fit: {problem}" for problem in self.problems),
+            *self.advice,
+        ]
+
+    def __repr__(self) -> str:
+        table = text_columns([HEAD, *(stage.cells() for stage in self.stages)], [0])
+        return "\n".join([self.title, *table, *self.lines()])
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{name}</th>" for name in HEAD)
+        rows = ("".join(f"<td>{escape(cell)}</td>" for cell in stage.cells()) for stage in self.stages)
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        said = "".join(f"<li>{escape(line)}</li>" for line in self.lines())
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return f"<details open><summary><b>{escape(self.title)}</b></summary>{table}<ul>{said}</ul></details>"
+
+
+def plan(estimator: Any, X: Any, y: Any = None, **given: Any) -> FitPlan:
+    """Say what a fit to these rows takes before it starts: memory, disk, time and passes, by stage. Nothing is written.
+
+    Parameters
+    ----------
+    estimator : estimator or Pipeline
+        A method with its parameters, fitted or not; it is left as it is.
+    X : array of shape (n, d)
+        What ``fit`` is given: rows of any kind, or a graph.
+    y : array of shape (n,), or None
+        Labels, for a method that takes them.
+    **given : array of shape (n,)
+        Vectors aligned with the rows, which ``fit`` takes by name.
+
+    Returns
+    -------
+    FitPlan
+        With ``memory``, ``disk``, ``seconds``, ``passes``, ``stages`` and ``problems``; ``refuse()`` raises
+        :class:`bigembed.errors.PlanError` where something does not fit. It prints, and a notebook shows, a table.
+
+    Raises
+    ------
+    InputError
+        What ``fit`` raises of these parameters and rows.
+    InputTypeError
+        If it is not an estimator of this package.
+
+    Notes
+    -----
+    Memory is meant as an upper bound; time is an estimate from the speed of this machine, which is measured once, in a
+    second or two, and kept in the user's cache folder. No rows are read.
+
+    Examples
+    --------
+    >>> import numpy as np, bigembed as be
+    >>> found = be.plan(be.PCA(n_components=2), np.zeros((1000, 5)))
+    >>> [stage.name for stage in found.stages], found.problems
+    (['moments', 'solve', 'judgement'], ())
+    """
+    chosen = _unfitted(estimator)
+    with using(executor=LocalPool()):  # (for other processes, rows in memory would be written)
+        fit = prepare_by_fit(chosen, X, y, **given)
+    found = _plan(chosen, X, fit)
+    changes: list[dict[str, Any]] = []
+    if found.problems():
+
+        def fits(other: Any) -> bool:
+            other = method_after(steps_before(chosen), other)
+            with using(executor=LocalPool()):
+                return not _plan(other, X, prepare_by_fit(other, X, y, **given)).problems()
+
+        changes = alternatives(chosen, fits)
+    return _shown(replace(found, advice=tuple(_words(one) for one in changes)))
+
+
+def _words(changes: dict[str, Any]) -> str:
+    return f"{', '.join(f'{name}={value!r}' for name, value in changes.items())} would fit"
+
+
+def _unfitted(estimator: Any) -> Any:
+    """Return a copy that is not fitted, of a Pipeline its method after its steps.
+
+    Its stages are those of the ``workdir`` if there is a run; nothing is written into one that is not there yet.
+    """
+    *steps, last = unnamed(estimator.steps) if isinstance(estimator, Pipeline) else [estimator]
+    if not isinstance(last, Estimator):
+        raise InputTypeError(f"plan: an estimator of bigembed, or a Pipeline of such, is needed; got {last!r}")
+    run = run_at(estimator.workdir)
+    found = copied(last, workdir=None if run.temporary else str(run.root))
+    before = steps or steps_before(last)
+    return method_after([copied(ours(step)) for step in before], found) if before else found
+
+
+def _plan(estimator: Any, X: Any, fit: PreparedFit) -> Plan:
+    """Return the plan of a prepared fit, as jobs have it."""
+    source, run, steps = fit.source, fit.run, steps_before(estimator)
+    listed = all_stages(spec_of(estimator), source, run) if source is not None and steps else fit.stages
+    stages = [stage for stage in listed if not stage.on_demand]
+    n, d = (getattr(X, "n", fit.n_features), fit.n_features) if source is None else source.shape
+    dtype = np.dtype(fit.dtype or np.float64) if source is None else source.dtype
+    bare = source is not None and is_bare([estimator.registered], bool(steps) or source.sparse, d)
+    folder = nearest_folder(at(estimator.workdir) if estimator.workdir else run.root)
+    with chosen_executor() as executor:
+        where = _resources(executor, compiled=n > UNCOMPILED_ROWS and not bare)
+        blocks = -(-n // block_rows(d, dtype.itemsize))
+        costs = [(stage.name, _cost_here(stage.cost, where, executor, blocks)) for stage in stages]
+        written = is_copied(source, stages) or (fit.in_memory and source is not None and not where.of.inside)
+    if written and source is not None:
+        nbytes = n * source.row_bytes
+        costs.insert(0, ("input", Cost(write=nbytes, disk=nbytes, memory=2 * min(source.block, n) * source.row_bytes)))
+    why = outdated(stages, run)
+    reused = tuple(stage.name for stage in stages if stage.name not in why)
+    notes = (*search_notes(stages, reused, run), *pass_notes(stages, reused))
+    name, output = type(estimator).__name__, str(estimator.workdir or f"a temporary folder in {folder}")
+    known = name, output, (n, d), str(dtype), where, tuple(costs), reused, free_bytes(folder), rates(folder)
+    return Plan(*known, notes=notes, method=estimator.registered, bare=bare, folder="workdir")
+
+
+def _cost_here(cost: Cost, where: Resources, executor: Executor, blocks: int) -> Cost:
+    """Return a cost with the memory of all tasks that one process runs at a time, and of vectors where they will be."""
+    room = int(psutil.virtual_memory().available) // SHARE
+    inside = executor.in_this_process or executor.pool is not None
+    held = cost.held if inside and cost.held <= room else 0
+    if not where.of.inside:
+        return replace(cost, coordinator=cost.coordinator + held, held=0)
+    return replace(cost, memory=cost.memory * min(where.workers, cost.blocks or blocks), held=held)
+
+
+def _resources(executor: Executor, compiled: bool) -> Resources:
+    """Return where the tasks of a fit would run: on threads of this process, or where Dask has been told to."""
+    here = imported_here(picture=False) + FIRST_USE
+    if compiled and "numba" not in sys.modules:
+        here += footprint().compiler
+    if executor.in_this_process:
+        return Resources("process", getattr(executor.pool, "count", 1), machine_memory(), here, here, 0, TASK_HERE)
+    threads, limit = _workers()
+    feet = footprint()
+    return Resources("remote", threads, limit, feet.worker, here, 0, feet.task)
+
+
+def _workers() -> tuple[int, int | None]:
+    """Return the threads of all workers of Dask's client, and the memory of a thread; of processes, their number."""
+    from dask.system import CPU_COUNT
+    from distributed import default_client
+
+    from bigembed.jobs.places.cluster import threads_of
+
+    try:
+        return threads_of(default_client())
+    except ValueError:  # (Dask's own processes)
+        return CPU_COUNT, None
+
+
+def _shown(found: Plan) -> FitPlan:
+    """Return a plan as users of Python see it."""
+    inside, peaks, seconds = found.resources.of.inside, found.peaks, found.stage_seconds
+    memory = found.stage_memory
+    stages = tuple(
+        StagePlan(
+            name,
+            cost.passes,
+            cost.read + cost.exchanged,
+            cost.write + cost.exchanged,
+            cost.disk,
+            memory[name]["worker"],
+            seconds[name],
+            name in found.published,
+        )
+        for name, cost in found.costs
+    )
+    (n, d), count = found.shape, found.resources.workers
+    where = f"in this process, by {count} threads" if inside else f"by {count} threads of Dask's workers"
+    return FitPlan(
+        f"{found.input} of {n:,} × {d:,} {found.dtype}, {where}",
+        peaks.coordinator,
+        None if inside else peaks.worker,
+        found.disk_peak,
+        int(found.total("disk")),
+        found.seconds or 0.0,
+        found.compilation,
+        found.total("passes"),
+        stages,
+        tuple(found.problems()),
+        found.advice,
+        found.notes,
+    )
