@@ -42,6 +42,7 @@ from bigembed.stages.stage import Context, Stage, run_stages
 from bigembed.store import manifests
 from bigembed.store.arrays import create_rows
 from bigembed.store.attributes import describe, seal_rows
+from bigembed.store.dataset import COORDINATES
 from bigembed.store.exchange import Exchange
 from bigembed.store.paths import AnyPath, PathLike, at, move, published, remove, require_array_name
 
@@ -358,7 +359,7 @@ def run_to(
     refuse_existing(target)
     if attributes:
         describe(run.path(STAGE, "coordinates"), attributes)
-    seal_rows(at(run.path(STAGE, "coordinates")), "transform")
+    seal_rows(at(run.path(STAGE, "coordinates")), "transform", COORDINATES)
     try:
         move(run.path(STAGE, "coordinates"), target)
     except OSError:

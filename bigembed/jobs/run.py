@@ -12,6 +12,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from bigembed import __version__
 from bigembed.errors import BigembedWarning, DamagedError, ExistingOutputError
 from bigembed.jobs.identity import definition, keep_ids, key_of_run
@@ -29,16 +31,23 @@ from bigembed.jobs.watching import logs, status
 from bigembed.jobs.watching.logs import warnings_changed
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.jobs.watching.status import known_status
-from bigembed.rows.formats.tables import check_table
+from bigembed.rows.formats.copying import copy_vector, vector_source
+from bigembed.rows.formats.tables import ID, check_table
 from bigembed.runtime.runtime import Event, Observer, using
 from bigembed.stages.reuse import supersede
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import exchange_home, keeping, left_behind, locked
+from bigembed.steps.missing import kept_of
 from bigembed.store import files, manifests
+from bigembed.store.arrays import write_array
+from bigembed.store.dataset import COORDINATES as DIMENSIONS
+from bigembed.store.dataset import publish_dataset, remove_dataset, share_array
 from bigembed.store.locks import output_lock
 from bigembed.store.paths import AnyPath, at, move, published, remove, retire
 from bigembed.store.superseded import FOLDER, supersede_model
 
+ARRAYS = {ID: "ids"}
+"""Names of arrays in the root of a run that are others than the columns of a table."""
 COLOURED = 100_000
 """Rows up to which a picture is coloured by what is known of a data set."""
 
@@ -131,6 +140,7 @@ def _run(
         _save(job, fitted, reporter)
         _tabulate(job, root, reporter)
         _draw(job, rows, fitted, reporter)
+        _publish_outputs(rows, run)
     record |= {
         "key": key_of_run(job, rows),
         "finished": True,
@@ -223,6 +233,34 @@ def _tabulate(job: JobSpec, root: AnyPath, reporter: Reporter) -> None:
 
     with reporter.stage("table"):
         export(root, job.output.table, overwrite=True)
+
+
+def _publish_outputs(rows: Input, run: Run) -> None:
+    """The coordinates, and what is known of their rows, as arrays in the root of the run: see the stored convention."""
+    from bigembed.jobs.export import PLACE, table_of
+
+    remove_dataset(run.root)
+    if not run.has(COORDINATES):
+        return
+    root, table = run.root, table_of(run.root)
+    aligned = dict(table.aligned)
+    if "labels" in rows.aligned:
+        given, kept = vector_source(rows.aligned["labels"]), kept_of(run)
+        aligned["labels"] = given if kept is None else kept.of(given)
+    share_array(at(run.path(*PLACE)), root / "coordinates")
+    dimensions = {"coordinates": DIMENSIONS, **{ARRAYS.get(name, name): ("row",) for name in aligned}}
+    for name, vector in aligned.items():
+        place = root / ARRAYS.get(name, name)
+        if str(vector.path).startswith(f"{root}/stages/"):
+            share_array(at(str(vector.path)), place)
+        else:
+            remove(place)
+            copy_vector(vector, place, "outputs")
+    if len(values := table.about.get("eigenvalues", ())) == table.coordinates.width:
+        write_array(root / "eigenvalues", np.asarray(values))
+        dimensions["eigenvalues"] = ("coordinate",)
+    about = {"names": list(table.names), **{key: table.about[key] for key in ("method", "parameters")}}
+    publish_dataset(root, dimensions, about, [name for name in dimensions if dimensions[name] == ("row",)])
 
 
 def _draw(job: JobSpec, rows: Input, fitted: Any, reporter: Reporter) -> None:

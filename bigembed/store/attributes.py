@@ -67,8 +67,13 @@ def describe(path: PathLike, attributes: Mapping[str, Any]) -> None:
 CHUNKS_A_TASK = 1 << 10
 
 
-def seal_rows(path: AnyPath, label: str = "seal") -> None:
-    """Seal an array that is whole. One that is not in chunks of whole rows with a checksum each stays as it is.
+ROWS = ("row", "column")
+"""Names of the dimensions of rows; of a vector the first."""
+
+
+def seal_rows(path: AnyPath, label: str = "seal", dimensions: Sequence[str] = ROWS) -> None:
+    """Seal an array that is whole, and name its dimensions. One that is not in chunks of whole rows with a checksum
+    each stays as it is.
 
     Four bytes of each chunk are read; of an object store, all.
     """
@@ -76,7 +81,8 @@ def seal_rows(path: AnyPath, label: str = "seal") -> None:
     if chunks is not None:
         found = checksums(path, 0, -(-chunks.shape[0] // chunks.rows), label)
         metadata = path / "zarr.json"
-        write_json(metadata, with_seal(read_json(metadata), chunks=found))
+        said = {**read_json(metadata), "dimension_names": list(dimensions[: len(chunks.shape)])}
+        write_json(metadata, with_seal(said, chunks=found))
 
 
 def seal_group(path: AnyPath, names: Sequence[str]) -> None:

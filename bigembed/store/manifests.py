@@ -12,6 +12,7 @@ from typing import Any
 
 from bigembed.errors import DamagedError, DamageWarning, ExistingOutputError, LockedError, MissingPathError
 from bigembed.runtime.blocks import map_blocks
+from bigembed.store.dataset import remove_dataset
 from bigembed.store.files import digest_of, read_json, sealed, text_of, unsealed
 from bigembed.store.metadata import make_group, new_group, rewrite_group
 from bigembed.store.objects import PIECE_BYTES, Stored
@@ -224,6 +225,7 @@ def _remember(root: AnyPath, manifest: Manifest, there: Mapping[str, Stored]) ->
 
 def discard(root: AnyPath, stage: str) -> None:
     """Unpublish, then delete, a stage, whatever is left of it."""
+    remove_dataset(root)
     remove_file(path_of(root, stage))
     remove(root / "stages" / stage)
 

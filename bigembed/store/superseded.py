@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bigembed.errors import DamagedError, MissingPathError, StaleError
 from bigembed.runtime.blocks import Array
 from bigembed.store import files, manifests
+from bigembed.store.dataset import remove_dataset
 from bigembed.store.files import jsonable, read_sealed, sealed, write_json
 from bigembed.store.manifests import Manifest
 from bigembed.store.paths import AnyPath, PathLike, at, create, remove_file, stamp
@@ -33,6 +34,7 @@ def supersede(root: AnyPath, found: Manifest, why: str, changed: Manifest | None
     ``changed``: the stage that it was made from and with which the change began, as it was; kept as it was the first
     time.
     """
+    remove_dataset(root)
     origin = {"stage": changed.stage, "parameters": jsonable(changed.parameters)} if changed else None
     before = _mark(root, found.stage)
     if before is not None and before["manifest"].get("key") == found.key:

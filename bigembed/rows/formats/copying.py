@@ -82,7 +82,7 @@ def copy_sparse(
         make_group(partial, {**about, **(attributes or {})})
         for name, reader in parts.items():
             _copy_vector(reader, partial / name, f"{label} {name}")
-            seal_rows(partial / name, label)
+            seal_rows(partial / name, label, ["pointer" if name == "indptr" else "entry"])
         seal_group(partial, list(parts))
 
 

@@ -1,0 +1,160 @@
+"""The outputs in the root of a run, as any reader of Zarr finds them: named dimensions, shared chunks, never stale."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+import bigembed as be
+from bigembed.errors import InterruptedRun
+from bigembed.jobs.export import export
+from bigembed.jobs.run import run_job
+from bigembed.jobs.spec import read_job
+from bigembed.jobs.watching.reporter import RunOptions
+from bigembed.rows.formats.registry import ingest
+from bigembed.runtime.runtime import Event
+
+N = 300
+ROWS = np.random.default_rng(0).normal(size=(N, 4)) * [4, 3, 2, 1]
+IDS = np.array([f"row {number}" for number in range(N)])
+JOB = """
+[input]
+path = "rows.npy"
+ids = "ids.npy"
+{labels}
+{steps}
+[method]
+name = "{method}"
+n_components = {count}
+[output]
+path = "run.zarr"
+"""
+
+
+@pytest.fixture
+def job(tmp_path):
+    """A function that writes a job on some rows and reads it."""
+    np.save(tmp_path / "rows.npy", ROWS)
+    np.save(tmp_path / "ids.npy", IDS)
+    np.save(tmp_path / "labels.npy", np.arange(N) % 3)
+
+    def write(method="pca", count=2, labels="", steps=""):
+        (tmp_path / "job.toml").write_text(JOB.format(method=method, count=count, labels=labels, steps=steps))
+        return read_job(tmp_path / "job.toml")
+
+    return write
+
+
+def outputs(root: Path) -> dict[str, zarr.Array]:
+    """The arrays in the root, as consolidated metadata name them."""
+    return dict(zarr.open_consolidated(str(root)).arrays())
+
+
+def test_each_has_named_dimensions_and_shares_the_chunks_of_its_stage(job, tmp_path):
+    run_job(job("diffusion_map"))
+    root = tmp_path / "run.zarr"
+    found = outputs(root)
+    assert {name: array.metadata.dimension_names for name, array in found.items()} == {
+        "coordinates": ("row", "coordinate"),
+        "ids": ("row",),
+        "component": ("row",),
+        "eigenvalues": ("coordinate",),
+    }
+    export(root, tmp_path / "table.npy")
+    assert np.array_equal(found["coordinates"][...], np.load(tmp_path / "table.npy"))
+    assert list(found["ids"][...]) == list(IDS)
+    assert found["coordinates"].attrs["names"] == ["diffusionmap0", "diffusionmap1"]
+    assert found["coordinates"].attrs["method"] == "diffusion_map"
+    stage = root / "stages" / "coordinates" / "embedding"
+    chunks = [file.relative_to(stage) for file in stage.rglob("*") if file.is_file() and file.name != "zarr.json"]
+    assert chunks
+    assert all(os.path.samefile(stage / name, root / "coordinates" / name) for name in chunks)
+    assert zarr.open_group(str(root))["stages/coordinates/embedding"].shape == (N, 2)
+    assert "dimension_names" not in (stage / "zarr.json").read_text()  # (what is published stays as it is)
+
+
+def test_xarray_shows_coordinates_ids_and_labels(job, tmp_path):
+    xr = pytest.importorskip("xarray", reason="xarray is not installed")
+    run_job(job("linear_discriminant", labels='labels = "labels.npy"'))
+    with xr.open_zarr(tmp_path / "run.zarr") as found:
+        assert found.sizes == {"row": N, "coordinate": 2}
+        assert {*found.coords} == {"ids", "labels"}
+        assert list(found.labels.values) == list(np.arange(N) % 3)
+        assert found.coordinates.sel(coordinate=0).shape == (N,)
+
+
+def test_rows_that_are_left_out_have_no_place(job, tmp_path):
+    rows = ROWS.copy()
+    rows[[3, 50], 1] = np.nan
+    asked = job(steps='[[steps]]\nname = "missing"')
+    np.save(tmp_path / "rows.npy", rows)
+    run_job(asked)
+    found = outputs(tmp_path / "run.zarr")
+    kept = np.delete(np.arange(N), [3, 50])
+    assert found["row"][...].tolist() == kept.tolist()
+    assert list(found["ids"][...]) == list(IDS[kept])
+    assert found["coordinates"].shape == (N - 2, 2)
+
+
+class TestNeverStale:
+    """As soon as a stage of a run is another one, or none, nothing in its root shows what was there."""
+
+    def shown(self, root):
+        return sorted(path.parent.name for path in root.glob("*/zarr.json"))
+
+    def test_a_run_that_begins_anew_and_is_stopped(self, job, tmp_path):
+        root = tmp_path / "run.zarr"
+        run_job(job())
+        assert self.shown(root) == ["coordinates", "eigenvalues", "ids"]
+
+        def stop(event: Event) -> None:
+            if event.kind == "start" and event.stage == "solve":
+                raise InterruptedRun("stopped")
+
+        with pytest.raises(InterruptedRun):
+            run_job(job(count=3), RunOptions(observer=stop))
+        assert self.shown(root) == []
+        assert zarr.open_group(str(root)).metadata.consolidated_metadata is None
+        run_job(job(count=3))
+        assert outputs(root)["coordinates"].shape == (N, 3)
+
+    def test_a_fit_in_the_same_folder(self, job, tmp_path):
+        root = tmp_path / "run.zarr"
+        run_job(job())
+        be.PCA(n_components=1, workdir=root).fit(ROWS)
+        assert self.shown(root) == []
+
+    def test_ids_that_are_gone(self, job, tmp_path):
+        run_job(job())
+        text = (tmp_path / "job.toml").read_text()
+        (tmp_path / "job.toml").write_text(text.replace('ids = "ids.npy"', ""))
+        run_job(read_job(tmp_path / "job.toml"))
+        assert self.shown(tmp_path / "run.zarr") == ["coordinates", "eigenvalues"]
+
+    def test_one_that_is_done_is_left_as_it_is(self, job, tmp_path):
+        run_job(job())
+        before = (tmp_path / "run.zarr" / "zarr.json").stat().st_mtime_ns
+        assert run_job(job())["unchanged"]
+        assert (tmp_path / "run.zarr" / "zarr.json").stat().st_mtime_ns == before
+
+
+def test_a_run_on_a_file_system_without_links(job, tmp_path, monkeypatch):
+    monkeypatch.setattr("bigembed.store.dataset.os.link", lambda old, new: (_ for _ in ()).throw(OSError("no links")))
+    run_job(job())
+    found = outputs(tmp_path / "run.zarr")["coordinates"]
+    assert np.array_equal(found[...], be.open_array(tmp_path / "run.zarr/stages/coordinates/embedding").compute())
+
+
+def test_rows_and_coordinates_that_are_written_name_their_dimensions(tmp_path):
+    np.save(tmp_path / "rows.npy", ROWS)
+    ingest(tmp_path / "rows.npy", tmp_path / "rows.zarr")
+    be.PCA(n_components=2).fit(ROWS).transform_to(ROWS, tmp_path / "placed.zarr")
+    names = [zarr.open_array(str(tmp_path / name)).metadata.dimension_names for name in ("rows.zarr", "placed.zarr")]
+    assert names == [("row", "column"), ("row", "coordinate")]
+    be.append_rows(tmp_path / "rows.zarr", ROWS[:5])
+    grown = zarr.open_array(str(tmp_path / "rows.zarr"))
+    assert (grown.shape, grown.metadata.dimension_names) == ((N + 5, 4), ("row", "column"))
