@@ -425,7 +425,7 @@ def main() -> None:
 
     Only where all went well and the printed result is lost to a full disk, say, it is 1.
     """
-    from bigembed.jobs.watching.streams import outlast_readers
+    from bigembed.jobs.watching.console import outlast_readers
 
     out, _ = outlast_readers()
     try:

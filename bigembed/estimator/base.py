@@ -306,7 +306,6 @@ class Estimator(RunParameters, Framed, Routed, Shown, ABC):
         return self.takes_sparse and not self._pairwise()
 
     def _spec(self) -> MethodSpec:
-        """What is handed down when it is fitted."""
         return MethodSpec(self, self.stages, tuple(self._steps), self._sparse(), self._pairwise())
 
     def _fit_rows(self, X: Any, **aligned: Any) -> Self:
@@ -329,7 +328,6 @@ class Estimator(RunParameters, Framed, Routed, Shown, ABC):
         return self
 
     def _prepare(self, X: Any, aligned: Mapping[str, Any]) -> PreparedFit:
-        """What a fit to these rows computes."""
         from bigembed.estimator.fitting import prepare_fit
 
         return prepare_fit(self._spec(), X, aligned)
