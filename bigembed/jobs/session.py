@@ -16,6 +16,7 @@ from bigembed.jobs.places.place import Place
 from bigembed.jobs.watching import logs, status
 from bigembed.jobs.watching.reporter import MemoryPeak, Metrics, Reporter, RunOptions, performance
 from bigembed.jobs.watching.status import stoppable
+from bigembed.runtime.outages import stores
 from bigembed.runtime.runtime import using
 from bigembed.store.locks import Lock, Owner, hold
 from bigembed.store.paths import FULL, AnyPath
@@ -39,7 +40,8 @@ class Session:
         ):
             if (last := standing.value["last_success"]) is not None:
                 self.metrics.last_success = datetime.fromisoformat(last).timestamp()
-            with Reporter(self.options, self.output, standing, written, self.metrics) as reporter:
+            made = Reporter(self.options, self.output, standing, written, self.metrics)
+            with made as reporter, stores.heard(reporter.hear):
                 try:
                     yield reporter
                 except OSError as error:

@@ -18,7 +18,7 @@ from typing import Any
 
 from bigembed.errors import BigembedError, ClusterError, InterruptedRun
 from bigembed.runtime.runtime import Calls, Executor, KeepResult, Progress, no_progress, trim_heap
-from bigembed.runtime.worker_monitor import WorkerMonitor
+from bigembed.runtime.worker_monitor import WorkerMonitor, tell_of_outages
 
 HANDED_OUT = 0.002
 """Seconds of the processor that a task takes of the process that hands it out, about (``benchmarks/scheduler.py``)."""
@@ -261,6 +261,7 @@ def run_calls(calls: Sequence[Callable[[], Any]]) -> tuple[list[Any], float]:
 
 def run_task(task: Callable[[], Any]) -> Any:
     """In a worker: what a task returns."""
+    tell_of_outages()
     return task()
 
 

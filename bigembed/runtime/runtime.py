@@ -17,8 +17,9 @@ class Event:
     """What a run reports to an observer."""
 
     kind: str
-    """``start``, ``done``, ``reused``, ``note``, ``blocks`` (``results``: how many are ``done`` of ``total``), or
-    ``worker`` (``results``: which ``worker``, its ``state``, and ``since`` when it is silent)."""
+    """``start``, ``done``, ``reused``, ``note``, ``blocks`` (``results``: how many are ``done`` of ``total``),
+    ``worker`` (``results``: which ``worker``, its ``state``, and ``since`` when it is silent), or ``store``
+    (``results``: an object store that is away or back, as :class:`bigembed.runtime.outages.Outage` has it)."""
     stage: str
     seconds: float = 0.0
     results: Mapping[str, Any] = field(default_factory=dict)

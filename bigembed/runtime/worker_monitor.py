@@ -8,16 +8,22 @@ its process uses: one that computes for minutes without letting its own threads 
 from __future__ import annotations
 
 import asyncio
+import logging
+import queue
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import TimeoutError as Late
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 
+from bigembed.runtime.outages import Outage, stores
 from bigembed.runtime.runtime import Event, Observer, moment, silent
 
 FROZEN = 120.0
 """Seconds without a sign of life after which a worker is given up, where nobody says otherwise."""
+OUTAGES = "bigembed-outages"
+"""Topic under which workers log outages of object stores."""
 LOOK = 5.0
 """Seconds between two looks at the workers."""
 REPORT_AFTER = 4
@@ -55,9 +61,16 @@ class WorkerMonitor:
         self.interval = min(LOOK, timeout / (2 * REPORT_AFTER))
         self.workers: dict[str, WorkerState] = {}
         self.looked = time.monotonic()
+        self.outages: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        client.subscribe_topic(OUTAGES, lambda event: self.outages.put(event[1]["outage"]))
 
     def look(self) -> None:
-        """Look, if the last look is long enough ago."""
+        """Look, if the last look is long enough ago; of outages of stores the workers tell by themselves."""
+        while not self.outages.empty():
+            outage = Outage(**self.outages.get())
+            if self.observer is silent:
+                logging.getLogger(__name__).warning("%s", outage)
+            self.observer(outage.event())
         passed = time.monotonic() - self.looked
         if passed < self.interval or self.client.status != "running":
             return
@@ -154,3 +167,19 @@ def processor_time(dask_worker: Any = None) -> float | None:
         return None
     times = psutil.Process(dask_worker.pid).cpu_times()
     return float(times.user + times.system)
+
+
+@cache
+def tell_of_outages() -> None:
+    """In a worker: log outages of object stores, for the client of the job, from now on."""
+    from distributed import get_worker
+
+    worker = get_worker()
+    if worker.address.startswith("inproc:"):  # (its client is in this process, and hears of them)
+        return
+
+    def tell(outage: Outage) -> None:
+        logging.getLogger(__name__).warning("%s", outage)
+        worker.log_event(OUTAGES, {"outage": asdict(outage)})  # (to which it adds itself)
+
+    stores.listeners.append(tell)

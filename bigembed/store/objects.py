@@ -9,22 +9,21 @@ import io
 import os
 import re
 import shutil
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from bigembed.errors import InputError, UnreachableError
-from bigembed.store.requests import PATIENCE, asking, client_of, library
+from bigembed.errors import InputError
+from bigembed.store.requests import ask, client_of, library, patient_store
 
 SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
 MARKS = ("zarr.json", "model.json", ".zarray", ".zgroup")
 """What makes a folder of objects something: written last, deleted first."""
-BUSY = ("ServiceUnavailable", "Service Unavailable", "SlowDown", "InternalError")
-"""What a store says of an object that it would rather be asked for later."""
-AGAIN = 1.0
+META = ("e_tag", "version")
+"""What tells one content of an object from another."""
 TAIL_BYTES = 64 << 10
 """Read with the end of an object: the index of most files of pieces, and the footer of most formats."""
 PIECE_BYTES = 8 << 20
@@ -140,14 +139,13 @@ class ObjectPath:
 
     def is_dir(self) -> bool:
         """Whether there are objects beneath."""
-        return next(self._listed(), None) is not None
+        return bool(self._listed(1))
 
     def stat(self) -> Stat:
-        obstore = library()
         if not self.key:
             raise FileNotFoundError(f"{self}: a bucket")
-        with asking(self):
-            return _stat(obstore.head(self.client, self.key))
+        obstore = library()
+        return ask(self, lambda: _stat(obstore.head(self.client, self.key)))
 
     def stamp(self) -> str:
         """What changes whenever the bytes do."""
@@ -156,8 +154,7 @@ class ObjectPath:
     def iterdir(self) -> Iterator[ObjectPath]:
         """Objects and folders right beneath."""
         obstore = library()
-        with asking(self):
-            found = obstore.list_with_delimiter(self.client, self.key or None)
+        found = ask(self, lambda: obstore.list_with_delimiter(self.client, self.key or None))
         yield from (ObjectPath(self.root, key.rstrip("/")) for key in found["common_prefixes"])
         yield from (ObjectPath(self.root, entry["path"]) for entry in found["objects"])
 
@@ -172,7 +169,7 @@ class ObjectPath:
     def stored(self) -> list[Stored]:
         """Every object beneath, by its name from here on; of an object, itself under the name ``.``."""
         cut = len(self.key) + 1 if self.key else 0
-        found = [(entry["path"][cut:], _stat(entry)) for entry in self._listed()]
+        found = [(key[cut:], stat) for key, stat in self._listed()]
         if not found and self.is_file():
             found = [(".", self.stat())]
         return sorted(Stored(name, stat.st_size, stat.tag, stat.tag) for name, stat in found)
@@ -181,11 +178,15 @@ class ObjectPath:
         """Whether it is an object, or a folder with a mark."""
         return self.is_file() or any((self / mark).is_file() for mark in MARKS)
 
-    def _listed(self) -> Iterator[Any]:
+    def _listed(self, most: int | None = None) -> list[tuple[str, Stat]]:
+        """Keys beneath, and what the store says of them; a list that ends half way is asked for anew, as a whole."""
         obstore = library()
-        with asking(self):
+
+        def found() -> Iterator[tuple[str, Stat]]:
             for page in obstore.list(self.client, self.key or None, chunk_size=1000):
-                yield from (entry for entry in page if entry["path"] != self.key)
+                yield from ((entry["path"], _stat(entry)) for entry in page if entry["path"] != self.key)
+
+        return ask(self, lambda: list(islice(found(), most)))
 
     # --------------------------------------------------------------------------- content
 
@@ -197,13 +198,13 @@ class ObjectPath:
 
     def read_bytes(self) -> bytes:
         obstore = library()
-        with asking(self):
-            return bytes(obstore.get(self.client, self.key).bytes())
+        return ask(self, lambda: bytes(obstore.get(self.client, self.key).bytes()))
 
     def tail(self, length: int) -> bytes:
         """The last bytes."""
         obstore = library()
-        with asking(self):
+
+        def last() -> bytes:
             try:
                 return bytes(obstore.get(self.client, self.key, options={"range": {"suffix": length}}).bytes())
             except obstore.exceptions.NotSupportedError:  # (Azure)
@@ -211,11 +212,12 @@ class ObjectPath:
                 start = max(0, size - length)
                 return bytes(obstore.get_range(self.client, self.key, start=start, end=size))
 
+        return ask(self, last)
+
     def range(self, start: int, length: int) -> bytes:
         """Some of the bytes."""
         obstore = library()
-        with asking(self):
-            return bytes(obstore.get_range(self.client, self.key, start=start, length=length))
+        return ask(self, lambda: bytes(obstore.get_range(self.client, self.key, start=start, length=length)))
 
     def read_text(self, encoding: str = "utf-8") -> str:
         return self.read_bytes().decode(encoding)
@@ -223,14 +225,12 @@ class ObjectPath:
     def write_bytes(self, data: Any) -> None:
         """Replace the object in one step."""
         obstore = library()
-        with asking(self):
-            obstore.put(self.client, self.key, data)
+        ask(self, lambda: obstore.put(self.client, self.key, data))
 
     def upload(self, file: Path) -> None:
         """Write what a local file holds, in one step and in pieces."""
         obstore = library()
-        with asking(self):
-            obstore.put(self.client, self.key, file)
+        ask(self, lambda: obstore.put(self.client, self.key, file))
 
     def download(self, file: Path) -> None:
         """Write the bytes into a local file, in pieces."""
@@ -242,24 +242,28 @@ class ObjectPath:
 
     def create(self, data: bytes) -> None:
         """Write the object if it does not exist; :class:`FileExistsError` otherwise."""
-        obstore = library()
-        try:
-            with asking(self):
-                obstore.put(self.client, self.key, data, mode="create")
-        except FileExistsError:
-            # A request that was repeated, because its answer was lost, finds what it wrote itself.
-            if self.read_bytes() != data:
-                raise
+        self._put_once(data, "create")
 
     def rewrite(self, data: Any) -> None:
         """Replace an object that is there (by its own bytes, for None: it is younger then), unless it changes
         meanwhile: OSError."""
         obstore = library()
-        with asking(self):
+
+        def read() -> tuple[Any, bytes]:
             found = obstore.get(self.client, self.key)
-            version = {name: found.meta[name] for name in ("e_tag", "version") if found.meta[name]}
-            fresh = bytes(found.bytes()) if data is None else data
-            obstore.put(self.client, self.key, fresh, mode=version)
+            return found.meta, bytes(found.bytes())
+
+        meta, known = ask(self, read)
+        self._put_once(known if data is None else data, {name: meta[name] for name in META if meta[name]})
+
+    def _put_once(self, data: Any, mode: Any) -> None:
+        """Write on a condition. A request that is repeated, because its answer was lost, finds what it wrote itself."""
+        obstore = library()
+        try:
+            ask(self, lambda: obstore.put(self.client, self.key, data, mode=mode))
+        except FileExistsError:
+            if self.read_bytes() != bytes(data):
+                raise
 
     def unlink(self, missing_ok: bool = False) -> None:
         if not missing_ok and not self.is_file():
@@ -273,28 +277,19 @@ class ObjectPath:
         """Delete the object and everything beneath; the marks first, so that it is nothing for readers."""
         for mark in MARKS:
             (self / mark).unlink(missing_ok=True)
-        with asking(self):
-            keys = [entry["path"] for entry in self._listed()]
+        keys = [key for key, _ in self._listed()]
         for start in range(0, len(keys), 1000):
             self._delete(keys[start : start + 1000])
         self.unlink(missing_ok=True)
 
     def _delete(self, keys: str | list[str]) -> None:
-        """Delete objects that may be gone. What a store says of single ones, the library does not try again."""
-        until = time.monotonic() + PATIENCE.total_seconds()
-        while True:
-            try:
-                with asking(self):
-                    library().delete(self.client, keys)
-                return
-            except FileNotFoundError:  # (some stores stop at the first one)
-                for key in () if isinstance(keys, str) else keys:
-                    self._delete(key)
-                return
-            except UnreachableError as error:
-                if not any(word in str(error) for word in BUSY) or time.monotonic() > until:
-                    raise
-                time.sleep(AGAIN)
+        """Delete objects that may be gone."""
+        obstore = library()
+        try:
+            ask(self, lambda: obstore.delete(self.client, keys))
+        except FileNotFoundError:  # (some stores stop at the first one)
+            for key in () if isinstance(keys, str) else keys:
+                self._delete(key)
 
     def copy_to(self, other: ObjectPath) -> None:
         """Copy the object inside its store."""
@@ -302,8 +297,7 @@ class ObjectPath:
         if other.root != self.root:
             other.write_bytes(self.read_bytes())
             return
-        with asking(self):
-            obstore.copy(self.client, self.key, other.key)
+        ask(self, lambda: obstore.copy(self.client, self.key, other.key))
 
     @property
     def client(self) -> Any:
@@ -312,9 +306,9 @@ class ObjectPath:
 
     def zarr(self) -> Any:
         """As a place that zarr opens. Never to be pickled: it may carry credentials."""
-        from zarr.storage import ObjectStore, StorePath
+        from zarr.storage import StorePath
 
-        return StorePath(ObjectStore(self.client), self.key)
+        return StorePath(patient_store()(self.client, root=self.root), self.key)
 
 
 class Ranges(io.RawIOBase):

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from configparser import ConfigParser
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from bigembed.errors import BigembedError, InputError, StoreAccessError, UnreachableError, needed
+from bigembed.runtime.outages import repeat, repeat_awaited
 
 # ----------------------------------------------------------------------------------------------------- credentials
 # Credentials of object stores: from the environment of this process, its profile, or the role of its machine.
@@ -108,16 +109,19 @@ def profile(root: str) -> dict[str, str]:
 # Requests to object stores: the client of a bucket, and what its errors are called here.
 #
 # Credentials come from the environment of the process that asks (variables, roles, profiles) and from nowhere else.
-# Requests that fail because the store is away are repeated for some minutes.
+# The library itself repeats a request for some seconds; then :mod:`bigembed.runtime.outages` repeats it for minutes.
 
-PATIENCE = timedelta(minutes=3)
-"""How long a request is repeated while the store does not answer, or answers that it cannot."""
-REPEATS = 10_000
-"""More than fit into that time."""
+T = TypeVar("T")
+REPEATS, REPEATED = 3, timedelta(seconds=5)
+"""How often, and for how long, the library itself repeats a request: what passes so quickly nobody need hear of."""
 REQUEST = timedelta(minutes=2)
 """Of one request: a shard of tens of MB over a slow line, or an answer that never comes."""
 REFUSED = ("401 Unauthorized", "403 Forbidden")
 """What an error says of an answer that refuses."""
+BUSY = ("ServiceUnavailable", "Service Unavailable", "SlowDown", "InternalError")
+"""What a store says of an object that it would rather be asked for later."""
+FINAL = re.compile(r"status code: (?!408|429)(4\d\d|501)|NoSuchBucket")
+"""Answers that would be the same the next time."""
 
 
 def library() -> Any:
@@ -149,17 +153,71 @@ def translated(path: object, error: Exception) -> Exception:
             f"{path}: the store refuses these credentials ({said}). They come from the environment of each process "
             "(AWS_ACCESS_KEY_ID, AWS_PROFILE, a role, …), on workers too"
         )
-    if "/latest/" in said or "metadata" in said:  # (where the library looks for a role, when it has found nothing else)
+    # (where the library looks for a role, when it has found nothing else)
+    if "/latest/" in said or ("metadata" in said and "metadata from headers" not in said):
         return StoreAccessError(f"{path}: {NO_CREDENTIALS}")
     if "404 Not Found" in said or "NoSuchBucket" in said:  # (of an object that is not there nobody gets here)
         return StoreAccessError(f"{path}: there is no such bucket ({said}). Make it, or correct its name")
     return UnreachableError(f"{path}: the store cannot do it, or does not answer ({said})")
 
 
+def outage(error: Exception) -> str | None:
+    """What an error says of a store that is away, or answers with half of what it should; None of any other error."""
+    said = _first_line(error)
+    if not type(error).__module__.startswith("obstore") or not isinstance(translated("", error), UnreachableError):
+        return None
+    said = re.sub(r"^Generic \w+ error: (Error performing )?", "", said)
+    passing = type(error).__name__ == "GenericError" or any(word in said for word in BUSY)
+    return said if passing and not FINAL.search(said) else None
+
+
 def _first_line(error: Exception) -> str:
     """The first line, without what may stand in a query (signatures) or in the body of an answer."""
     line = str(error).partition("\n")[0].partition(": <?xml")[0]
-    return re.sub(r"\?\S+", "", line)[:300]
+    return re.sub(r" in [\d.]+\w+(, after .*?)?\s+- ", ": ", re.sub(r"\?\S+", "", line))[:300]
+
+
+def ask(path: Any, request: Callable[[], T]) -> T:
+    """What a request about an object returns; it is repeated while its store is away."""
+    with asking(path):
+        return repeat(path.root, outage, request)
+
+
+@cache
+def patient_store() -> type:
+    """The store of zarr whose requests are repeated while the store is away."""
+    from zarr.storage import ObjectStore
+
+    def make(self: Any, store: Any, *, read_only: bool = False, root: str = "") -> None:
+        ObjectStore.__init__(self, store, read_only=read_only)
+        self.root = root
+
+    def with_read_only(self: Any, read_only: bool = False) -> Any:
+        return type(self)(self.store, read_only=read_only, root=self.root)
+
+    def repeated(name: str) -> Callable[..., Awaitable[Any]]:
+        async def method(self: Any, *arguments: Any, **named: Any) -> Any:
+            request = partial(getattr(ObjectStore, name), self, *arguments, **named)
+            return await repeat_awaited(self.root, outage, request)
+
+        return method
+
+    def listed(name: str) -> Callable[..., AsyncIterator[str]]:
+        async def method(self: Any, *arguments: Any, **named: Any) -> AsyncIterator[str]:
+            async def collected() -> list[str]:
+                return [key async for key in getattr(ObjectStore, name)(self, *arguments, **named)]
+
+            for key in await repeat_awaited(self.root, outage, collected):
+                yield key
+
+        return method
+
+    single = ("get", "get_partial_values", "exists", "set", "set_if_not_exists", "delete", "delete_dir", "getsize")
+    methods = {name: repeated(name) for name in single} | {
+        name: listed(name) for name in ("list", "list_prefix", "list_dir")
+    }
+    own = {"__init__": make, "with_read_only": with_read_only, "__doc__": patient_store.__doc__}
+    return type("PatientStore", (ObjectStore,), {**own, **methods})
 
 
 @lru_cache(maxsize=64)
@@ -171,7 +229,7 @@ def client_of(root: str, process: int) -> Any:
     options = {"timeout": REQUEST, "connect_timeout": timedelta(seconds=10), "allow_http": unencrypted(root)}
     retry = {
         "max_retries": REPEATS,
-        "retry_timeout": PATIENCE,
+        "retry_timeout": REPEATED,
         "backoff": {"init_backoff": timedelta(milliseconds=200), "max_backoff": timedelta(seconds=5), "base": 3},
     }
     with asking(root):

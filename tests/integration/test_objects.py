@@ -29,6 +29,7 @@ from bigembed.rows.formats.registry import ingest
 from bigembed.rows.growing import append_rows, stored_units
 from bigembed.rows.reader import Choice
 from bigembed.rows.source import RowSource
+from bigembed.runtime import outages
 from bigembed.store import manifests, requests
 from bigembed.store.arrays import create_rows, npy_rows, read_array, read_rows, write_array, write_npy, write_rows
 from bigembed.store.exchange import Exchange
@@ -440,7 +441,7 @@ def test_wrong_credentials(place, monkeypatch):
 def test_a_store_that_is_away(tmp_path, monkeypatch):
     from datetime import timedelta
 
-    monkeypatch.setattr(requests, "PATIENCE", timedelta(seconds=1))
+    monkeypatch.setattr(outages, "PATIENCE", timedelta(seconds=1))
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
@@ -452,6 +453,7 @@ def test_a_store_that_is_away(tmp_path, monkeypatch):
             be.open_array("s3://bucket/x.zarr")
     finally:
         requests.client_of.cache_clear()
+        outages.stores.away.clear()
     assert SECRET not in str(caught.value)
     assert pickle.loads(pickle.dumps(caught.value)).args == caught.value.args
 

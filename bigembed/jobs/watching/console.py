@@ -66,8 +66,8 @@ class Console:
         raise typer.Exit(status) from None
 
     def event(self, event: Event) -> None:
-        """A stage starts, is done or reused, or says something; or a worker is frozen."""
-        if event.kind != "worker":
+        """A stage starts, is done or reused, or says something; a worker is frozen, or an object store away."""
+        if event.kind not in ("worker", "store"):
             self.stage = event.stage
         if event.kind == "start":
             self._last = time.monotonic()
@@ -81,7 +81,7 @@ class Console:
                     "message": event.message,
                 }
             )
-        elif event.kind == "worker":
+        elif event.kind in ("worker", "store"):
             self._line(f"{event.stage or self.stage}: {event.message}")
         elif event.kind == "note":
             self._now(f"{event.stage}: {event.message}", None)

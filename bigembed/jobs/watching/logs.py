@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bigembed.jobs.places.cluster_table import redacted
+from bigembed.runtime.outages import stores
 from bigembed.runtime.runtime import Event
 from bigembed.store.paths import AnyPath, at, is_url, put
 
@@ -91,7 +92,7 @@ class ObjectLog(logging.Handler):
     def flush(self) -> None:
         """Write what there is; a store that is away gets it the next time."""
         self._written = time.monotonic()
-        with suppress(OSError):
+        with suppress(OSError), stores.without_waiting():
             put(self.path, self._text.encode())
 
     def close(self) -> None:
@@ -126,9 +127,9 @@ class Logs:
         return message
 
     def event(self, event: Event, **fields: Any) -> None:
-        """A stage starts, ends, is reused, or says something; or a worker is frozen."""
-        if event.kind == "worker":
-            self.say(event.message, logging.WARNING, event="worker", **event.results)
+        """A stage starts, ends, is reused, or says something; a worker is frozen, or an object store away."""
+        if event.kind in ("worker", "store"):
+            self.say(event.message, logging.WARNING, event=event.kind, **event.results)
             return
         self.stage, self._last = event.stage, time.monotonic()
         if event.kind == "note":

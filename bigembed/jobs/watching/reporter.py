@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,6 +20,7 @@ from bigembed.jobs.planning.machine import resident
 from bigembed.jobs.planning.plan import Plan
 from bigembed.jobs.watching.logs import Logs
 from bigembed.jobs.watching.status import Status, check, outcome, status_of
+from bigembed.runtime.outages import Outage
 from bigembed.runtime.runtime import Event, Observer, Progress, no_progress, silent
 from bigembed.store.paths import FULL, at, free_bytes, nearest_folder
 
@@ -120,6 +121,10 @@ class Metrics:
     """Planned seconds by stage."""
     memory: dict[str, dict[str, int]] = field(default_factory=dict)
     """``planned`` and ``measured`` peaks in bytes by process."""
+    away: int = 0
+    """Object stores that do not answer now."""
+    outages: list[float] = field(default_factory=list)
+    """Seconds of each outage that is over."""
 
     def __enter__(self) -> Self:
         if self.path is not None:
@@ -159,6 +164,9 @@ class Metrics:
         took, planned = ({(stage,): value for stage, value in one.items()} for one in (self.stages, self.predicted))
         gauge("stage_seconds", "Seconds that a stage took.", took, "stage")
         gauge("stage_planned_seconds", "Seconds that a stage was planned to take.", planned, "stage")
+        gauge("stores_away", "Object stores that do not answer.", {(): self.away})
+        gauge("store_outages", "Outages of object stores in this run that are over.", {(): len(self.outages)})
+        gauge("store_outage_seconds", "Seconds that they took.", {(): sum(self.outages)})
         memory = {(kind, process): count for kind, one in self.memory.items() for process, count in one.items()}
         gauge("memory_bytes", "Peak of resident memory.", memory, "kind", "process")
         self.path.absolute().parent.mkdir(parents=True, exist_ok=True)
@@ -236,6 +244,9 @@ class Reporter:
     peaks: list[MemoryPeak] = field(default_factory=list)
     """Measured at each place where it worked, the last one maybe still."""
     plan: Plan | None = None
+    away: dict[str, Outage] = field(default_factory=dict)
+    """Object stores that do not answer now."""
+    turn: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def measured(self) -> dict[str, int]:
@@ -260,7 +271,30 @@ class Reporter:
         self.metrics.predicted = plan.stage_seconds
         self.metrics.write()
 
+    def hear(self, outage: Outage) -> None:
+        """What this process knows of an object store."""
+        self(outage.event())
+
+    def _merged(self, outage: Outage) -> Outage | None:
+        """What is new of an outage, of which each process of the job tells; None if nothing is."""
+        with self.turn:
+            if outage.ended is None:
+                if outage.store in self.away:
+                    return None
+                self.away[outage.store] = outage
+            elif (known := self.away.pop(outage.store, None)) is None:
+                return None
+            else:
+                outage = replace(outage, since=known.since)
+                self.metrics.outages.append(outage.seconds)
+            self.metrics.away = len(self.away)
+            return outage
+
     def __call__(self, event: Event) -> None:
+        if event.kind == "store":
+            if (outage := self._merged(Outage(**event.results))) is None:
+                return
+            event = outage.event()
         if event.kind in ("done", "reused"):
             planned = self.plan.stage_seconds.get(event.stage) if self.plan else None
             self.stages.append(

@@ -13,9 +13,11 @@ from typing import Any, Self
 from bigembed import errors
 from bigembed.errors import BigembedError, DamagedError, InterruptedRun, LockedError, MissingPathError
 from bigembed.jobs.places.cluster_table import redacted
+from bigembed.runtime.outages import stores
 from bigembed.runtime.runtime import Event, moment
 from bigembed.store import files
 from bigembed.store.locks import Owner, holder
+from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import FULL, AnyPath
 
 # -------------------------------------------------------------------------------------------------------- stopping
@@ -116,6 +118,8 @@ def _restore(handlers: dict[int, Any]) -> None:
 
 NAME = "status.json"
 CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
+KEPT_OUTAGES = 20
+"""The last outages of object stores that it tells of."""
 SECONDS = 2.0
 """Between two writings of the progress of a stage."""
 BAD_INPUT = (errors.InputError, errors.InputTypeError, MissingPathError, errors.ExistingOutputError, errors.JobError)
@@ -173,6 +177,7 @@ class Status:
             "stages": [],
             "finished_stages": [],
             "frozen": [],
+            "outages": [],
             "owner": owner.about(),
             "started": moment(time.time()),
             "deadline": None if deadline is None else moment(deadline),
@@ -180,7 +185,7 @@ class Status:
             **_kept(path),
         }
         self._written = 0.0
-        self._turn = threading.Lock()
+        self._turn = threading.RLock()  # (who waits for the store of this file hears of it in the same thread)
 
     def __enter__(self) -> Self:
         self.write()
@@ -218,7 +223,7 @@ class Status:
             self.value |= {"left": None, "fruitless": None}
 
     def event(self, event: Event) -> None:
-        """A stage starts or ends; a worker gives no sign of life, or is given up."""
+        """A stage starts or ends; a worker gives no sign of life, or is given up; an object store is away or back."""
         if event.kind == "start":
             self.write(state="running", stage=event.stage, label=None, done=0, total=None)
         elif event.kind in ("done", "reused"):
@@ -227,12 +232,29 @@ class Status:
         elif event.kind == "worker":
             others = [known for known in self.value["frozen"] if known["worker"] != event.results["worker"]]
             self.write(frozen=[*others, dict(event.results)])
+        elif event.kind == "store":
+            times = {name: event.results[name] for name in ("since", "until", "ended")}
+            outage = {**event.results, **{name: one and moment(one) for name, one in times.items()}}
+            others = [known for known in self.value["outages"] if known["ended"] or known["store"] != outage["store"]]
+            self.write_soon(outages=[*others, outage][-KEPT_OUTAGES:])
 
     def progress(self, label: str, done: int, total: int) -> None:
         """Blocks of the stage in work; written now and then."""
         self.value |= {"label": label, "done": done, "total": total}
         if time.monotonic() - self._written > SECONDS:
-            self.write()
+            self.write_soon()
+
+    def write_soon(self, **changes: Any) -> None:
+        """Write the file as :meth:`write`, but wait for no store that is away: it gets these entries with the next."""
+        self.value |= changes
+        away = isinstance(self.path, ObjectPath) and self.path.root in stores.away
+        if away or not self._turn.acquire(blocking=False):  # (or it is being written, maybe since long)
+            return
+        try:
+            with suppress(errors.UnreachableError), stores.without_waiting():
+                self.write()
+        finally:
+            self._turn.release()
 
     def write(self, **changes: Any) -> None:
         """Write the file, with these entries changed."""

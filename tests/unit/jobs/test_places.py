@@ -261,7 +261,8 @@ class Watched(WorkerMonitor):
     def __init__(self, monkeypatch: pytest.MonkeyPatch, timeout: float = 40.0) -> None:
         self.clock, self.beats, self.times, self.asked, self.told = 0.0, {"a": 1.0, "b": 1.0}, {}, [], []
         monkeypatch.setattr(module.time, "monotonic", lambda: self.clock)
-        client = type("Client", (), {"status": "running", "scheduler": type("S", (), {"restart_workers": None})})
+        known = {"status": "running", "scheduler": type("S", (), {"restart_workers": None})}
+        client = type("Client", (), {**known, "subscribe_topic": print})
         super().__init__(
             client, timeout, lambda event: self.told.append((event.results["worker"], event.results["state"]))
         )
@@ -364,7 +365,8 @@ class TestWorkerMonitor:
             if len(looks) == 3:
                 raise InterruptedRun("gone")
 
-        client = type("Client", (), {"status": "running", "loop": type("Loop", (), {"asyncio_loop": loop})})
+        known = {"status": "running", "subscribe_topic": print, "loop": type("Loop", (), {"asyncio_loop": loop})}
+        client = type("Client", (), known)
         with pytest.raises(InterruptedRun, match="gone"):
             WorkerMonitor(client, 40.0).awaited(never, look)
         assert ended.wait(10)

@@ -8,6 +8,7 @@ import pickle
 import pytest
 
 from bigembed.errors import InputError, StoreAccessError, UnreachableError
+from bigembed.runtime import outages
 from bigembed.store import objects, requests
 from bigembed.store import requests as credentials
 from bigembed.store.objects import ObjectPath
@@ -172,7 +173,7 @@ def test_what_a_busy_store_did_not_delete_is_asked_for_again(monkeypatch):
             if (answer := answers[len(asked) - 1]) is not None:
                 raise answer
 
-    monkeypatch.setattr(objects, "AGAIN", 0.0)
+    monkeypatch.setattr(outages, "SHORTEST", 0.0)
     monkeypatch.setattr(objects, "library", lambda: Library)
     monkeypatch.setattr(ObjectPath, "client", None)
     at("s3://bucket/x").unlink(missing_ok=True)
