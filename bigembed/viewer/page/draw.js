@@ -5,7 +5,7 @@ const VIRIDIS = ["#440154", "#482576", "#404688", "#33638d", "#287d8e", "#1f968b
 const MAGMA = ["#000004", "#180f3e", "#451077", "#721f81", "#9f2f7f", "#cd4071", "#f1605d", "#fd9567", "#feca8d", "#fcfdbf"];
 const CLASSES = ["#4269d0", "#efb118", "#ff725c", "#3ca951", "#97bbf5", "#a463f2", "#9c6b4e", "#ff8ab7", "#6cc5b0", "#5f6770",
   "#1b4f9c", "#a87900", "#c23b22", "#1f7a34", "#5b8fd6", "#6a2bb8", "#5e3f2c", "#c74f80", "#2f8a76"];
-const PALE = "#8a919c", MOST_POINTS = 60000, PHASES = 4, STEPS = 64, FAINT = 0.5;
+const PALE = "#8a919c", MOST_POINTS = 100000, PHASES = 4, STEPS = 64, FAINT = 0.5;
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const theme = () => dark.matches
   ? { density: ["#1d3f63", "#2f6da8", "#58a4e0", "#a9d6fb", "#f4fbff"], ramp: [0.16, 1], lift: 0.25, ink: "#e9edf2", soft: "#a3acb8", plate: "#12161c", accent: "#ffb35c" }
@@ -222,7 +222,7 @@ class Pane {
     this.box = [...this.toSquare(0, 0), ...this.toSquare(this.width, this.height)];
     this.rows = this.estimate(root);
     this.mode = this.rows <= MOST_POINTS ? "points" : "tiles";
-    this.level = Math.max(0, Math.round(Math.log2(this.view.scale * Math.sqrt(this.ratio) / SIDE)));
+    this.level = Math.max(0, Math.round(Math.log2(this.view.scale * Math.sqrt(this.ratio) / SIDE) + 0.25));
     this.shown = [];
     this.complete = true;
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
@@ -264,7 +264,7 @@ class Pane {
     const [x, y] = this.toScreen(part.left, part.top), side = part.size * this.view.scale;
     const share = SIDE * part.size / node.size;
     const from = [(part.left - node.left) / node.size * SIDE, (part.top - node.top) / node.size * SIDE];
-    this.base2d.imageSmoothingEnabled = side * this.ratio < share;
+    this.base2d.imageSmoothingEnabled = side * this.ratio < 1.3 * share;
     this.base2d.drawImage(this.paint.image(node, this.look.statistic), ...from, share, share, x, y, side, side);
   }
 
