@@ -12,6 +12,7 @@ from bigembed.errors import InputTypeError
 from bigembed.estimator.judged import compares_rows
 from bigembed.estimator.protocol import rows_fitted, run_of, spec_of
 from bigembed.plotting.maps import plot_points
+from bigembed.quality.neighborhoods import FIGURES, with_error
 from bigembed.rows.derived import KeptRows, RowNumbers
 from bigembed.rows.input import row_source
 from bigembed.runtime.executors import chosen_executor
@@ -19,7 +20,7 @@ from bigembed.store.files import temporary
 from bigembed.store.paths import PathLike, at, local
 from bigembed.viewer.building import View, build_view
 from bigembed.viewer.scene import Scene, Warned
-from bigembed.viewer.sources import columns_of, graph_of, rows_behind, scene_of, vector_of
+from bigembed.viewer.sources import columns_of, columns_of_run, graph_of, rows_behind, scene_of, vector_of
 
 
 class Shown:
@@ -108,18 +109,21 @@ def _scene(estimator: Any, scratch: Path, *, title: str | None, columns: Any, id
     known = own is not None and compares_rows(spec_of(estimator)) and rows_behind(run, own)
     rows = own if known and rows is None and graph is None else rows
     kept, warned = _kept(estimator), estimator.certificate_.get("warnings", {})
+    figures = estimator.certificate_.get("judgement", {}).get("map", {})
+    own_columns = [*([("row", kept)] if kept is not None else []), *columns_of_run(run, estimator.certificate_)]
     return scene_of(
         source,
         scratch,
         title=title or type(estimator).__name__,
         pairs=pairs,
         ids=None if ids is None else vector_of(ids, scratch, "ids"),
-        columns=((*(() if kept is None else (("row", kept),)), *columns_of(columns, scratch))),
+        columns=(*own_columns, *columns_of(columns, scratch)),
         graph=graph,
         rows=rows,
         metric=getattr(estimator, "metric", "euclidean"),
         kept=kept,
         warnings=tuple(Warned(kind.capitalize(), "warn", tuple(said)) for kind, said in warned.items() if said),
+        facts=tuple((name, with_error(figures[key])) for key, (name, _) in FIGURES.items() if key in figures),
     )
 
 

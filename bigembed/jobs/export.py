@@ -13,7 +13,6 @@ from bigembed.jobs.identity import STAGE as IDS
 from bigembed.jobs.record import ELSEWHERE, kind_of, made_here, read_record, require_recorded
 from bigembed.jobs.report.summary import RunSummary, rows_of_stage
 from bigembed.maps.registry import REGISTRY, method
-from bigembed.rows.derived import KeptRows
 from bigembed.rows.formats.anndata import is_anndata, write_obsm
 from bigembed.rows.formats.copying import aligned_of, require_length, vector_source
 from bigembed.rows.formats.tables import ID, Table, write_table
@@ -93,11 +92,19 @@ def _of_run(root: paths.AnyPath) -> Table:
         raise StaleError(f"{root}: {explanation(PLACE[0], why)}; run the job again to its end")
     if PLACE[0] not in run.published():
         raise InputError(f"{root}: its coordinates are not there yet; run the job again to its end")
-    coordinates, ids = rows_of_stage(run, *PLACE), None
+    coordinates = rows_of_stage(run, *PLACE)
+    aligned: dict[str, RowSource] = {}
+    kept = kept_of(run)
     if run.has(IDS):
         require_recorded(root, IDS)
         ids = rows_of_stage(run, IDS, IDS)
-    aligned = aligned_in(run, ids, kept_of(run))
+        aligned[ID] = ids if kept is None else kept.of(ids)
+    if kept is not None:
+        aligned[ROW] = kept
+    if paths.at(run.path(PLACE[0], "labels")).exists():
+        aligned[COMPONENT] = rows_of_stage(run, PLACE[0], "labels")
+    if run.has(CLUSTERS):
+        aligned[CLUSTER] = rows_of_stage(run, CLUSTERS, "labels")
     if not (mine := made_here(root, record)):
         warnings.warn(
             f"{root}: {ELSEWHERE}, so the columns have no names of a method. Run the job again to make it anew",
@@ -110,21 +117,6 @@ def _of_run(root: paths.AnyPath) -> Table:
     made = made_by(asked.get("name", ""), coordinates.width, asked)
     values = _eigenvalues(root)
     return Table(coordinates, tuple(made["names"]), aligned, made | ({} if values is None else {"eigenvalues": values}))
-
-
-def aligned_in(run: Run, ids: RowSource | None, kept: KeptRows | None) -> dict[str, RowSource]:
-    """Return what a run knows of its rows by name: the ``ids`` of all rows of the input, of which some were ``kept``,
-    their numbers in it, components and clusters."""
-    found: dict[str, RowSource] = {}
-    if ids is not None:
-        found[ID] = ids if kept is None else kept.of(ids)
-    if kept is not None:
-        found[ROW] = kept
-    if paths.at(run.path(PLACE[0], "labels")).exists():
-        found[COMPONENT] = rows_of_stage(run, PLACE[0], "labels")
-    if run.has(CLUSTERS):
-        found[CLUSTER] = rows_of_stage(run, CLUSTERS, "labels")
-    return found
 
 
 def made_by(name: str, width: int, parameters: dict[str, Any]) -> dict[str, Any]:

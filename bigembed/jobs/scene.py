@@ -34,7 +34,7 @@ from bigembed.store.files import temporary
 from bigembed.store.paths import AnyPath, PathLike, at, local
 from bigembed.viewer.building import View, build_view
 from bigembed.viewer.scene import Warned
-from bigembed.viewer.sources import first_pairs, graph_of, rows_behind, scene_of
+from bigembed.viewer.sources import columns_of_run, first_pairs, graph_of, rows_behind, scene_of
 
 Found = tuple[Any, dict[str, Any], list[tuple[str, RowSource]]]
 """Coordinates, what is known of them, and their own columns."""
@@ -61,17 +61,13 @@ def names_of(coordinates: RowSource) -> tuple[str, ...]:
 def shown_by_run(place: AnyPath) -> Found:
     """The coordinates of a run, its graph, its certificate, and what it knows of its rows."""
     table, summary = table_of(place), RunSummary.read(place)
-    return shown_by(summary, table.coordinates, table.aligned, kept_of(summary.run))
+    return shown_by(summary, table.coordinates, table.aligned.get(ID), kept_of(summary.run))
 
 
-def shown_by(
-    summary: RunSummary, coordinates: RowSource, aligned: Mapping[str, RowSource], kept: KeptRows | None
-) -> Found:
-    """The same, of coordinates with what is ``aligned`` with them; of all rows of the input some may be ``kept``."""
+def shown_by(summary: RunSummary, coordinates: RowSource, ids: RowSource | None, kept: KeptRows | None) -> Found:
+    """The same, of coordinates with ids; of all rows of the input some may be ``kept``."""
     n = coordinates.shape[0]
-    own = [(name, one) for name, one in aligned.items() if name != ID]
-    if sum(summary.certificate.get("component_sizes", [0, 0])[1:]) == 0:
-        own = [(name, one) for name, one in own if name != "component"]
+    own = [*([("row", kept)] if kept is not None else []), *columns_of_run(summary.run, summary.certificate)]
     with suppress(BigembedError, OSError, ValueError):
         own = [*_labels(summary, n, kept), *own]
     drawn = summary.drawn.get("pair", (0, 1))
@@ -79,7 +75,7 @@ def shown_by(
         "title": f"{summary.title} of {summary.source}",
         "names": names_of(coordinates),
         "pairs": first_pairs(n, coordinates.width, drawn),
-        "ids": aligned.get(ID),
+        "ids": ids,
         "graph": graph_of(summary.run, n),
         "kept": kept,
         **rows_of_run(summary, n),

@@ -186,6 +186,33 @@ def rows_behind(run: Run, source: RowSource) -> bool:
 # ---------------------------------------------------------------------------------------------------------- columns
 
 
+@dataclass(frozen=True)
+class Components(RowSource):
+    """The component of the graph that each row lies in, as text: its number, or that it is an island."""
+
+    numbers: RowSource | None = None
+
+    def read(self, start: int, stop: int) -> Array:
+        assert self.numbers is not None
+        found = self.numbers.read(start, stop)
+        return np.where(found < 0, np.bytes_("island"), found.astype(self.dtype))
+
+    def fingerprint(self) -> str:
+        assert self.numbers is not None
+        return f"components {self.numbers.fingerprint()}"
+
+
+def columns_of_run(run: Run, certificate: Mapping[str, Any]) -> list[tuple[str, RowSource]]:
+    """What a run knows of its rows: clusters and, where there are several, components."""
+    found: list[tuple[str, RowSource]] = []
+    if run.has("clusters"):
+        found.append(("cluster", rows_at(at(run.path("clusters", "labels")))))
+    if sum(certificate.get("component_sizes", ())[1:]) and (place := at(run.path("coordinates", "labels"))).exists():
+        numbers = rows_at(place)
+        found.append(("component", Components(numbers.shape, np.dtype("S20"), numbers=numbers)))
+    return found
+
+
 class _All(tuple[str, ...]):
     """Names of columns that are none of the rows: whatever it is asked for."""
 

@@ -414,6 +414,34 @@ class TestRuns:
         assert all(other < some["rows"] for one in few["neighbors"] for other in one["ids"])
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_islands_parts_and_clusters_are_columns(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(504, 3)) + np.repeat([[0, 0, 0], [400, 0, 0], [0, 4000, 0]], [300, 200, 4], axis=0)
+    np.save(tmp_path / "x.npy", rows)
+    (tmp_path / "job.toml").write_text(
+        '[input]\npath = "x.npy"\n[method]\nname = "diffusion_map"\nn_components = 3\nn_neighbors = 3\n'
+        '[output]\npath = "run.zarr"\n'
+    )
+    run_job(read_job(tmp_path / "job.toml"))
+    fitted = be.DiffusionMap(n_components=3, n_neighbors=3).fit(rows)
+    for source in (tmp_path / "run.zarr", fitted):
+        be.view(source, tmp_path / "page")
+        folder = Folder(tmp_path / "page")
+        [column] = [one for one in folder.columns if one["name"] == "component"]
+        assert column["classes"] == ["0", "1", "island"]
+        leaf = folder.leaf("")
+        assert np.bincount(leaf["component"]).tolist() == [300, 200, 4]
+        assert sorted(leaf["rows"][leaf["component"] == 2]) == [500, 501, 502, 503]
+        said = str(folder.about["panes"][0]["warnings"])
+        assert "island" in said
+        assert "Trustworthiness" in dict(folder.about["panes"][0]["facts"])
+    clustered = be.SpectralClustering(n_clusters=3).fit(rows[:300])
+    clustered.view(tmp_path / "page")
+    leaf = Folder(tmp_path / "page").leaf("")
+    assert np.array_equal(leaf["cluster"], clustered.labels_[leaf["rows"]])
+
+
 class TestOtherViewers:
     """What is printed is what the packages take, where they are installed."""
 

@@ -28,7 +28,6 @@ from bigembed.errors import BigembedError, BigembedWarning, ClusterError, Interr
 from bigembed.estimator.preprocessing import Prepared, described_steps
 from bigembed.estimator.protocol import run_of
 from bigembed.estimator.reporting import without_numbers
-from bigembed.jobs.export import aligned_in
 from bigembed.jobs.formatting import duration
 from bigembed.jobs.identity import definition
 from bigembed.jobs.inputs import Input, find_input
@@ -357,7 +356,7 @@ def view_maps(job: JobSpec, rows: Input, fits: Sequence[FittedPoint], reporter: 
         label, summary = fit.prepared.point.label, _summary(job, rows, fit)
         with reporter.stage(f"view [{label}]"):
             shown = rows_of_stage(summary.run, "coordinates", "embedding")
-            coordinates, known, columns = shown_by(summary, shown, aligned_in(summary.run, ids, kept), kept)
+            coordinates, known, columns = shown_by(summary, shown, ids, kept)
             known["title"] += f": {label}"
             pages[label] = write_view((coordinates, known, columns), folders[label]).page
     return pages
