@@ -25,10 +25,10 @@ from bigembed.rows.reader import TEXT, Choice, entries_of, named
 from bigembed.rows.sparse import group_source
 from bigembed.store.arrays import read_array
 from bigembed.store.writing import SEAL
-from tests.unit.rows.written import COLUMNS, FORMATS, NAMED, TABLES, D, N, libraries, names_of, rows_of
+from tests.unit.rows.written import BARE, COLUMNS, FORMATS, NAMED, TABLES, D, N, libraries, names_of, rows_of
 
 RANGES = [(0, N), (0, 1), (99, 101), (N - 1, N), (133, 402)]
-AT_ONCE = ("rows.fvecs", "rows.csv", "rows.csv.gz")
+AT_ONCE = (*BARE, "rows.csv", "rows.csv.gz")
 """Whose pieces may be larger than a block: they are cheap to hold, or one stream."""
 
 
@@ -65,7 +65,7 @@ class TestReader:
     ) -> None:
         found = open_reader(path, choice)
         assert found.shape == (N, D)
-        assert found.dtype == rows_of().astype("f4" if name == "rows.fvecs" else "f8").dtype
+        assert found.dtype == rows_of().astype("f4" if name in BARE else "f8").dtype
         assert 1 <= found.grain <= N
         assert entries_of(found) in (None, np.count_nonzero(rows_of()))
         there = pickle.loads(pickle.dumps(found))
@@ -78,7 +78,7 @@ class TestReader:
 
     def test_vectors_beside_the_rows_are_found_by_their_names(self, name: str, path: Path, choice: Choice) -> None:
         found = named(open_reader(path, choice))
-        if name == "rows.fvecs":
+        if name in BARE:
             assert found is None
             return
         assert found is not None
@@ -95,7 +95,7 @@ class TestReader:
         rows = group_source(copy).read(0, N).toarray() if (copy / "indptr").exists() else read_array(copy)
         np.testing.assert_array_equal(rows, rows_of())
         found = aligned_of(copy)
-        assert found == ({} if name == "rows.fvecs" else {"ids": path.parent / "out-ids.zarr"})
+        assert found == ({} if name in BARE else {"ids": path.parent / "out-ids.zarr"})
         for place in found.values():
             assert read_array(place).tolist() == names_of()
             assert {*open_zarr(place).attrs} == {SEAL}

@@ -122,6 +122,8 @@ FORMATS: dict[str, Any] = {
 TABLES = ("rows.csv", "rows.csv.gz", "rows.parquet")
 NAMED = (*TABLES, "rows.h5", "rows.nc")
 """Formats in which a vector ``cell`` names the rows."""
+BARE = ("rows.fvecs",)
+"""Formats of float32 rows without any names."""
 
 
 def libraries(name: str) -> None:
