@@ -378,6 +378,50 @@ class TestHands:
         assert again[3] == browser.ask("section.layer.value") == "value"
 
 
+def test_choices_of_what_is_shown(browser: Browser, tmp_path: Path) -> None:
+    """Coordinates, layer, what of a pixel, and scale: each changes the picture, and the legend says what it is."""
+    rows = np.random.default_rng(0).normal(size=(400, 3)) * [1, 2, 4]
+    be.view(rows, tmp_path / "page", columns={"value": rows[:, 2] ** 3, "kind": np.arange(400) % 3})
+    start(browser, tmp_path / "page/index.html")
+    browser.ask("(panes[0].magnify(1.5, 10, 10), panes[0].fit(), panes[0].moved(), 1)")
+    until(browser, "location.hash")
+    settled(browser)
+    seen = [browser.screenshot(False)]
+    for control, value, legend in (
+        ("layer", "kind", "2 (133)"), ("statistic", "1", "100 % of a pixel"), ("layer", "value", "value"),
+        ("scale", "magma", "value"), ("scale", "viridis=", "value"), ("pair", "2", "value"),
+    ):  # fmt: skip
+        browser.ask(f"(section.{control}.value = '{value}', section.{control}.onchange(), 1)")
+        settled(browser)
+        assert legend in browser.ask("document.getElementById('side-legend').innerText")
+        seen.append(browser.screenshot(False))
+    assert len(set(seen)) == len(seen)
+    assert browser.ask("section.pair.options[2].textContent") == "coordinates 2 × 3"
+    before = browser.ask("(fitted = [panes[0].view.x, panes[0].view.y], panes[0].fit(), fitted)")
+    assert before == pytest.approx(browser.ask("[panes[0].view.x, panes[0].view.y]"))  # (the place is none of before)
+    address = until(browser, "location.hash.endsWith('value,2') && location.hash")
+    browser.call("Page.navigate", url="about:blank")
+    browser.call("Page.navigate", url=(tmp_path / "page/index.html").as_uri() + address)
+    until(browser, "typeof panes !== 'undefined' && panes[0]?.complete === true && state.pair === 2")
+    assert browser.ask("[panes[0].chart.about.axes.join(), look.layer]") == ["coordinate 2,coordinate 3", "value"]
+    assert browser.complaints() == []
+
+
+def test_nearest_rows_are_marked_on_both_maps(browser: Browser, tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(300, 3))
+    np.save(tmp_path / "rows.npy", rows)
+    np.save(tmp_path / "one.npy", rows[:, :2])
+    np.save(tmp_path / "two.npy", rows[:, 1:])
+    be.view(tmp_path / "one.npy", tmp_path / "page", beside=tmp_path / "two.npy", rows=tmp_path / "rows.npy")
+    start(browser, tmp_path / "page/index.html")
+    search(browser, "#5")
+    lines = "panes.map((pane) => pane.lines.map((one) => one.points.rows[one.i]))"
+    until(browser, "panes.every((pane) => pane.lines.length === 10)")
+    expected = np.argsort(np.linalg.norm(rows - rows[5], axis=1))[1:11].tolist()
+    assert browser.ask(lines) == [expected, expected]
+    assert browser.complaints() == []
+
+
 def test_two_maps_mark_the_same_row(browser: Browser, tmp_path: Path) -> None:
     points = np.random.default_rng(0).normal(size=(3000, 2))
     np.save(tmp_path / "one.npy", points)

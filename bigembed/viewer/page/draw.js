@@ -216,7 +216,11 @@ class Pane {
 
   drawNow() {
     if (!this.chart || !this.width || !this.height) return;
-    if (!this.view) { this.fit(); if (this.onfit) this.onfit(); }
+    if (!this.view) {
+      this.fit();
+      if (this.onfit) this.onfit();
+      if (!this.view) return;  // (other coordinates were chosen, and are drawn next)
+    }
     const context = this.base2d, root = this.chart.root;
     this.chart.frame++;
     this.box = [...this.toSquare(0, 0), ...this.toSquare(this.width, this.height)];

@@ -31,17 +31,21 @@ ABOUT.panes.forEach((said, number) => {
   pane.tip = home.appendChild(make("div", { className: "tip", hidden: true }));
   pane.onover = (context, colors) => drawMarks(pane, context, colors);
   pane.onmove = () => keepAddress();
-  pane.onfit = () => readAddress(pane);
+  pane.onfit = () => {
+    if (!pane.placed) { pane.placed = true; readAddress(pane); }  // (not where other coordinates were chosen since)
+    if (state.chosen) keepAddress();
+  };
   listen(pane);
   panes.push(pane);
 });
 
 function drawMarks(pane, context, colors) {
-  for (const spot of pane.lines) {
+  const { points, i } = pane.pin || pane.linked || {};
+  for (const spot of points ? pane.lines : []) {
     context.strokeStyle = colors.accent;
     context.lineWidth = 1;
     context.beginPath();
-    context.moveTo(...pane.toScreen(pane.pin.points.x[pane.pin.i], pane.pin.points.y[pane.pin.i]));
+    context.moveTo(...pane.toScreen(points.x[i], points.y[i]));
     context.lineTo(...pane.toScreen(spot.points.x[spot.i], spot.points.y[spot.i]));
     context.stroke();
     pane.mark(context, spot.points.x[spot.i], spot.points.y[spot.i], colors.accent, 3.5, 1.5);
@@ -137,21 +141,22 @@ function hover(pane, x, y) {
   link(pane, pane.hover || pane.pin);
 }
 
-// The same row on the other maps.
+// The same row on the other maps, and of a marked one its nearest rows.
 async function link(pane, spot) {
   const told = ++state.told;
   for (const other of panes) {
     if (other === pane) continue;
-    let found = null;
-    if (spot) {
-      const place = await placeOfRow(other.chart, spot.points.rows[spot.i]);
-      if (told !== state.told) return;
-      found = place === NOWHERE ? null : await other.chart.locate(place);
-    }
+    const rows = spot === pane.pin ? pane.lines : [];
+    const [linked, ...lines] = await Promise.all([spot, ...rows].map((one) => one && sameRow(other.chart, one.points.rows[one.i])));
     if (told !== state.told) return;
-    other.linked = found;
+    Object.assign(other, { linked, lines: linked ? lines.filter((one) => one) : [] });
     other.drawOver();
   }
+}
+
+async function sameRow(chart, row) {
+  const place = await placeOfRow(chart, row);
+  return place === NOWHERE ? null : chart.locate(place);
 }
 
 const places = new Map();
@@ -322,8 +327,8 @@ function build() {
   section.lasso = make("button", { id: "lasso", type: "button", ariaPressed: "false", title: "Draw around rows to select them", onclick: () => toggleLasso() }, "Select");
   const pairs = Math.min(...charts.map((each) => each.length)), controls = [section.layer, section.statistic, section.scale];
   if (pairs > 1) {
-    const named = charts[0].slice(0, pairs).map((chart, number) => [String(number), chart.about.axes.join(" × ")]);
-    controls.push(section.pair = choice("Coordinates", named, "0", (value) => { choosePair(Number(value)); keepAddress(); }));
+    const named = charts[0].slice(0, pairs).map((chart, number) => [String(number), chart.about.axes.join(" × ").replace(/^coordinate (\d+) × coordinate (\d+)$/, "coordinates $1 × $2")]);
+    controls.push(section.pair = choice("Coordinates", named, "0", (value) => { state.chosen = true; choosePair(Number(value)); }));
   }
   $("controls").append(...controls, section.lasso,
     make("button", { type: "button", title: "Show all (0)", onclick: () => panes.forEach((pane) => { pane.fit(); pane.moved(); }) }, "All"));
@@ -396,13 +401,13 @@ function tellNotes() {
     }
     const hidden = missing ? `; ${missing.toLocaleString("en")} have no finite coordinates and are not on it` : "";
     parts.push(make("p", {}, `${rows.toLocaleString("en")} rows${shown < rows ? `, ${shown.toLocaleString("en")} on the map` : ""}${hidden}.`));
-    if (said.maps[0].near) {
-      const listed = shown - said.maps[0].columns.at(-1).missing;
-      const some = listed < shown ? ` It is known of ${listed.toLocaleString("en")} rows; the others are grey in it, and have no lines.` : "";
-      parts.push(make("p", {}, "“neighbors kept” is the share of a row's nearest rows in the data that are also near it on this map: where it is low, do not trust what lies side by side." + some));
-    }
+    const listed = said.maps[0].near ? shown - said.maps[0].columns.at(-1).missing : shown;
+    if (listed < shown) parts.push(make("p", {}, `Nearest rows are known of ${listed.toLocaleString("en")}; the others are grey in “neighbors kept”, and have no lines.`));
     if (said.facts.length) parts.push(make("dl", {}, ...said.facts.flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, text)])));
   });
+  if (ABOUT.panes.some((said) => said.maps[0].near)) {
+    parts.push(make("p", {}, "“neighbors kept” is the share of a row's nearest rows in the data that are also near it on the map: where it is low, do not trust what lies side by side."));
+  }
   if (ABOUT.moved) {
     const list = ABOUT.moved.rows.map((row) => make("li", {}, make("button", { type: "button", onclick: () => search("#" + row.row) }, `${row.name}: ${shorter(row.moved)}`)));
     parts.push(make("h2", {}, "Rows that moved most"), make("p", {}, ABOUT.moved.text), make("ul", {}, ...list));
@@ -432,7 +437,7 @@ function readAddress(pane) {
   let name = "";
   try { name = decodeURIComponent(layer); } catch { /* not one of ours */ }
   if (known.includes(name) && name !== look.layer) { look.layer = section.layer.value = name; look.statistic = 0; restyle(); }
-  if (pane.number === 0 && pair && Number(pair) !== state.pair && charts.every((each) => each[Number(pair)])) { section.pair.value = pair; choosePair(Number(pair)); return; }
+  if (pane.number === 0 && pair && Number(pair) !== state.pair && charts.every((each) => each[Number(pair)])) { section.pair.value = pair; choosePair(Number(pair)); panes.forEach((one) => { one.placed = false; }); return; }
   if (pane.number && pane.chart.about.folder !== panes[0].chart.about.folder && ABOUT.panes.length > 1) return;
   const [u, v] = pane.chart.toSquare(Number(x), Number(y));
   pane.view = { x: clamp(u, 0, 1), y: clamp(v, 0, 1), scale: 1 };
