@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,7 @@ from bigembed.jobs.job import CHOICE, GRAPH, STEP_KEYS, JobSpec
 from bigembed.rows.formats.copying import copy_vector, require_length, vector_source
 from bigembed.rows.formats.tables import check_ids
 from bigembed.rows.source import RowSource
-from bigembed.stages.cost import Cost
+from bigembed.stages.cost import ArraySpec, Cost
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Context, Stage, locked, run_stages
 from bigembed.store import attributes, files, manifests, paths
@@ -117,5 +118,5 @@ def copy_ids(ids: paths.AnyPath, place: paths.AnyPath, about: Mapping[str, Any])
 
 def ids_cost(n: int) -> Cost:
     """Read twice, written once; hashes of all in one process."""
-    size = ID_BYTES * n
-    return Cost(read=2 * size, write=size, disk=size, coordinator=size)
+    ids = ArraySpec("ids", n, ID_BYTES, "u1")
+    return Cost.of([replace(ids, times=2)], [ids], coordinator=[ids])

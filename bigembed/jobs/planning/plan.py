@@ -27,7 +27,7 @@ from bigembed.quality.passes import LOADED
 from bigembed.rows.formats.tables import check_table
 from bigembed.runtime.blocks import block_rows
 from bigembed.runtime.client_executor import TERMINATE
-from bigembed.stages.cost import Cost
+from bigembed.stages.cost import ArraySpec, Cost, buffer
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Stage
 from bigembed.store.paths import UNLIMITED, at, free_bytes, is_url, nearest_folder
@@ -280,19 +280,21 @@ def costs_of(job: JobSpec, rows: Input, stages: Iterable[Stage]) -> list[tuple[s
     """Of the stages of the method, and of what the job does before and after them."""
     costs = [*input_costs(rows), *((stage.name, stage.cost) for stage in stages)]
     if job.output.model is not None:
-        stored = sum(cost.disk for _, cost in costs)
-        costs.append(("model", Cost(read=stored, write=stored, disk=stored)))
+        kept = [buffer("arrays of stages", sum(cost.disk for _, cost in costs))]
+        costs.append(("model", Cost.of(kept, kept)))
+    n, loading = rows.shape[0], buffer("libraries of the format", rows.loading)
+    plane = [ArraySpec("two coordinates", n, 2)]
     if job.output.table is not None:
-        costs.append(("table", Cost(read=8 * rows.shape[0], coordinator=TABLE_BYTES)))
+        costs.append(("table", Cost.of([ArraySpec("ids", n)], coordinator=[buffer("table", TABLE_BYTES)])))
     if job.output.picture is not None:
-        held = rows.loading + min(PICTURE_BYTES, (80 << 20) + 64 * rows.shape[0])
-        costs.append(("picture", Cost(read=16 * rows.shape[0], coordinator=held)))
+        canvas = buffer("canvas", min(PICTURE_BYTES, (80 << 20) + 64 * n))
+        costs.append(("picture", Cost.of(plane, coordinator=[loading, canvas])))
     if job.output.report is not None:
-        costs.append(("report", Cost(read=16 * rows.shape[0], coordinator=rows.loading + REPORT_BYTES)))
+        costs.append(("report", Cost.of(plane, coordinator=[loading, buffer("page", REPORT_BYTES)])))
     if job.output.view is not None:
-        n = rows.shape[0]
-        held = rows.loading + VIEW_ROW_BYTES * min(n, VIEW_ROWS)
-        costs.append(("view", Cost(read=48 * n, write=300 * n, disk=300 * n, coordinator=held)))
+        folder = [ArraySpec("tiles, leaves and indexes", n, 300, "u1")]
+        layout = ArraySpec("rows of the map", min(n, VIEW_ROWS), VIEW_ROW_BYTES, "u1")
+        costs.append(("view", Cost.of([ArraySpec("coordinates", n, 6)], folder, coordinator=[loading, layout])))
     return costs
 
 
@@ -300,6 +302,6 @@ def input_costs(rows: Input) -> list[tuple[str, Cost]]:
     """Of the copy of the rows, where they are copied, and of their ids, where they have some."""
     costs = [] if rows.ids is None else [("ids", ids_cost(rows.shape[0]))]
     if rows.reader is not None:
-        block = rows.loading + 2 * min(rows.nbytes, 64 << 20)
-        costs.append(("input", Cost(write=rows.nbytes, disk=rows.nbytes, memory=block)))
+        task = [buffer("libraries of the format", rows.loading), buffer("block", 2 * min(rows.nbytes, 64 << 20))]
+        costs.append(("input", Cost.of(writes=[buffer("rows", rows.nbytes)], task=task)))
     return costs

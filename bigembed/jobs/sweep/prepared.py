@@ -32,7 +32,7 @@ from bigembed.quality.neighborhoods import NEIGHBORS, cost_of, preserved
 from bigembed.rows.opening import open_zarr
 from bigembed.rows.source import RowSource
 from bigembed.runtime.runtime import using
-from bigembed.stages.cost import Cost
+from bigembed.stages.cost import ArraySpec, Cost, buffer
 from bigembed.stages.reuse import outdated, supersede
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Context, Stage, locked, run_stages
@@ -244,7 +244,8 @@ def plan_of(
     copy = [(name, around[name]) for name in ("input",) if name in around]
     views = [(f"view [{point.point.label}]", around["view"]) for point in points if "view" in around]
     first = [(stage.name, stage.cost) for stage in before]
-    page = PAGE, Cost(read=32 * rows.shape[0] * len(points), coordinator=rows.loading + PAGE_BYTES)
+    maps = ArraySpec("two coordinates of each map", rows.shape[0], 2, times=2 * len(points))
+    page = PAGE, Cost.of([maps], coordinator=[buffer("page and libraries of the format", rows.loading + PAGE_BYTES)])
     searches = [
         f"{point.point.label}: {line}"
         for point in points
