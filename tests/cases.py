@@ -236,7 +236,7 @@ def write_job(folder: Path, name: str, n: int) -> Path:
     """A job of the method on n positive rows in twelve overlapping clusters, with their labels."""
     random = np.random.default_rng(0)
     labels = random.integers(0, 12, n)
-    centers = 2 * random.normal(size=(12, 24))
+    centers = 0.7 * random.normal(size=(12, 24))
     np.save(folder / "rows.npy", np.abs(12 + centers[labels] + random.normal(size=(n, 24))).astype("f4"))
     np.save(folder / "labels.npy", labels)
     column = 'labels = "labels.npy"' if "labels" in method(name).needs else ""

@@ -81,7 +81,7 @@ class Estimator(RunParameters, Framed, Routed, Shown, ABC):
     """Steps that the rows go through before the method sees them; fitted, they are ``steps_``."""
     steps_: tuple[Any, ...]
     compiles: ClassVar[bool] = True
-    """Whether its own tasks on dense rows call compiled functions, so that workers hold numba."""
+    """Whether its tasks call compiled functions on dense rows and without a ``metric``, so that workers hold numba."""
     _without_descent: bool = False
     """Whether NN-descent does not fit where this is fitted: a plan says so, and the automatic choice leaves it out."""
     _is_step: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from multiprocessing import resource_tracker
 from typing import Any
 
 from bigembed.jobs.planning.machine import load_algebra, load_arrays, resident
@@ -17,7 +18,7 @@ TASKS = 20
 def _measure() -> dict[str, float]:
     import asyncio
 
-    bare = resident()
+    resource_tracker.ensure_running()
     load_algebra()
     task = asyncio.run(_start())
     started = resident()
@@ -33,12 +34,13 @@ def _measure() -> dict[str, float]:
 
     canvas: Any = matplotlib.backends.backend_agg.FigureCanvasAgg(matplotlib.figure.Figure())
     canvas.draw()
+    helper: Any = resource_tracker._resource_tracker
     return {
         "worker": worker + COMPILED,
         "coordinator": started + lazy - worker,
         "single": lazy + COMPILED,
         "picture": resident() - lazy,
-        "helper": bare,
+        "helper": resident(helper._pid),
         "compiler": worker - started + COMPILED,
         "task": task,
     }

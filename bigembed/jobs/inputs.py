@@ -15,7 +15,7 @@ from bigembed.datasets import Dataset, dataset
 from bigembed.errors import ExistingOutputError, InputError
 from bigembed.estimator.protocol import takes_sparse
 from bigembed.jobs.job import GRAPH, JobSpec
-from bigembed.jobs.parameters import methods_of, points_of
+from bigembed.jobs.parameters import methods_of, single_jobs
 from bigembed.jobs.spec import needed_aligned, placed
 from bigembed.rows.derived import PlannedRows
 from bigembed.rows.formats import copying
@@ -358,7 +358,7 @@ def _takes_sparse(job: JobSpec) -> bool:
         return True
     from bigembed.maps.registry import method
 
-    jobs = [job] if job.sweep is None else [point.job(job) for point in points_of(job)]
+    jobs = single_jobs(job)
     made = [method(one.method.name)(**one.method.parameters) for one in jobs]
     return all(takes_sparse(one) for one in made)
 

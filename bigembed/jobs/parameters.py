@@ -210,6 +210,11 @@ def methods_of(job: JobSpec) -> list[str]:
     return [job.method.name] if job.sweep is None else list(dict.fromkeys(point.method for point in points_of(job)))
 
 
+def single_jobs(job: JobSpec) -> list[JobSpec]:
+    """Return the jobs of the points of a sweep; of any other job itself."""
+    return [job] if job.sweep is None else [point.job(job) for point in points_of(job)]
+
+
 def points_of(job: JobSpec) -> list[Point]:
     """Return the points of a job's sweep; :class:`JobError` lists everything that is wrong with them."""
     if job.sweep is None:

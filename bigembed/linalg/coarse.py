@@ -207,14 +207,14 @@ def unknowns(n: int) -> int:
 
 
 def held_here(n: int, width: int) -> int:
-    """Bytes that the coordinating process holds: L_c up to three times and its factor, or the levels above it.
-
-    Vectors before, in and after a cycle take 48 bytes for each unknown and column.
+    """Bytes that the coordinating process holds: L_c, what its factor is made from and the factor; or the levels above
+    L_c while they are made, or these and the vectors of a cycle, which take 48 bytes for each unknown and column.
     """
     size = unknowns(n)
-    few = min(size, EXACT)
-    exact = max(28 * min(ENTRIES[1], few**2), 12 * min(FACTOR, few**2)) + 64 * width * few
-    levels = held_by_levels(min(entries(n), size**2), size) + 48 * width * size
+    few, most = min(size, EXACT), entries(n)
+    exact = 28 * min(most, ENTRIES[1], few**2) + 20 * min(FACTOR, few**2) + 64 * width * few
+    own = min(most, size**2)
+    levels = max(held_by_levels(own, size), 13 * own + (100 + 48 * width) * size)
     return int(exact if size <= EXACT else max(exact, levels))
 
 
@@ -233,9 +233,10 @@ def held_on_disk(n: int, width: int) -> int:
     return int((4 * functions + 56) * n + 12 * min(entries(n), size**2) + 104 * width * size)
 
 
-def held_by_block(rows: int, n_neighbors: int) -> int:
+def held_by_block(n: int, rows: int, n_neighbors: int) -> int:
     """Bytes of the task that makes the coarse space of a block: (I − A) P, and the block's part of L_c, twice."""
-    return int(12 * rows * n_neighbors * MOST + 28 * min(ENTRIES[1], unknowns(rows) ** 2))
+    functions = max(shape_of(n)[1] * rows, MOST * min(rows, 20_000))  # (components of few rows have more of them)
+    return int(12 * functions * n_neighbors + 28 * min(entries(n), ENTRIES[1], unknowns(rows) ** 2))
 
 
 def build(operator: BlockOperator, size: int, functions: int, most: float = ENTRIES[1]) -> list[int]:

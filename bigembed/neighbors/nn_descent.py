@@ -226,9 +226,9 @@ def held(shape: Shape, k: int) -> int:
     """Bytes that a task holds: rows, sparse ones twice, lists, who has its rows, candidates as ids and as places, and
     what it found; or those of the walk that is measured."""
     width, rows = longest(shape.n, k), min(shape.n * shape.row_bytes, ROWS_BYTES)
-    found = 48 * found_at_once(most_candidates(width))
-    joined = (2.25 if shape.sparse else 1.25) * rows + 60 * width * shape.block + 5 * shape.n + found
-    walked = walk_memory(shape.n, shape.row_bytes, k, WALKS[-1] * (k + 1), SAMPLE_ROWS) + shape.block * shape.row_bytes
+    block, found = shape.largest_block, 48 * found_at_once(most_candidates(width))
+    joined = (2.25 if shape.sparse else 1.25) * rows + 60 * width * block + 5 * shape.n + found
+    walked = walk_memory(shape.n, shape.row_bytes, k, WALKS[-1] * (k + 1), SAMPLE_ROWS) + block * shape.row_bytes
     return max(int(joined) + 8 * SEEN, walked)
 
 

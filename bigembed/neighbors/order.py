@@ -86,7 +86,7 @@ def order_stage(source: RowSource, shape: Shape, cell_size: int, seed: int) -> S
         reads=[rows],
         writes=order_arrays(shape, cells),
         leaves=[rows, ArraySpec("numbers", shape.n)],
-        task=[ArraySpec("rows", shape.block, shape.row_bytes, "u1", 6)],
+        task=[ArraySpec("rows", shape.largest_block, shape.row_bytes, "u1", 6)],
         coordinator=[ArraySpec("centers of cells", cells, shape.row_bytes, "u1", 4)],
         passes=1,
         scalar_ops=40 * shape.n,

@@ -207,7 +207,7 @@ def locate_blocks(rows: Array, ordered: Ordered, centers: str) -> Array:
 def join_memory(index: Index, shape: Shape, rows: int) -> int:
     """Bytes that :func:`join_batches` holds for new rows, in addition to them: planned for twice k edges a row."""
     k, cells = index.n_neighbors, len(read_array(f"{index.order}/cell_starts"))
-    span = shape.block * (2 * shape.row_bytes + 9 * index.n_probes + 40) + (32 << 20)
+    span = shape.largest_block * (2 * shape.row_bytes + 9 * index.n_probes + 40) + (32 << 20)
     if index.walk:
         span += walk_memory(shape.n, shape.row_bytes, k, index.walk, rows)
     return span + cells * shape.row_bytes + rows * (shape.row_bytes + 24 * k + 20 * index.n_probes + 2 * k * 120)

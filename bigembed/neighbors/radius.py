@@ -58,7 +58,7 @@ def density_stage(shape: Shape, radius: float, seed: int) -> Stage:
         reads=[ArraySpec("rows", shape.n, shape.row_bytes, "u1")],
         writes=[*rows, ArraySpec("histogram", BINS, dtype="i8"), ArraySpec("cell_radii", shape.n // 100)],
         task=[
-            ArraySpec("rows", shape.block, shape.row_bytes, "u1", 2),
+            ArraySpec("rows", shape.largest_block, shape.row_bytes, "u1", 2),
             ArraySpec("tiles of distances", size, _TILE_ROWS, times=3),
         ],
         coordinator=[ArraySpec("sampled rows", size, shape.row_bytes, "u1", 4)],
@@ -152,14 +152,14 @@ def radius_graph_stage(shape: Shape, radius: float) -> Stage:
     """The graph by row blocks: structure, squared distances ≤ ε², outboxes; the diagonal is stored as 0."""
 
     edges = radius_edges(shape)
-    held = min(BLOCK_EDGES, shape.block * shape.n)
+    held = min(BLOCK_EDGES, shape.largest_block * shape.n)
     cost = Cost.of(
         reads=[ArraySpec("rows", shape.n, shape.row_bytes, "u1", 2)],
         writes=graph_arrays(shape.n, edges),
         leaves=[ArraySpec("rows of cells nearby", shape.n, shape.row_bytes, "u1")],
         task=[
             ArraySpec("edges", held, 8),
-            ArraySpec("rows", shape.block, shape.row_bytes, "u1", 4),
+            ArraySpec("rows", shape.largest_block, shape.row_bytes, "u1", 4),
             buffer("tiles of distances", 32 << 20),
         ],
         passes=1,

@@ -167,6 +167,11 @@ class Shape:
         return fitting if self.most is None else min(fitting, self.most)
 
     @property
+    def largest_block(self) -> int:
+        """Rows of the largest block: all rows of a small set."""
+        return min(self.block, self.n)
+
+    @property
     def row_bytes(self) -> int:
         """Bytes of a row as it is worked on."""
         return self.ordered_bytes + (0 if self.filled is None else ENTRY_BYTES * (1 + self.filled))
@@ -209,7 +214,7 @@ def survey_stage(source: RowSource, shape: Shape, seed: int) -> Stage:
     cost = Cost.of(
         reads=[ArraySpec("rows", shape.n, shape.row_bytes, "u1")],
         writes=[sample, ArraySpec("sample_ids", shape.sample, dtype="i8")],
-        task=[ArraySpec("rows", shape.block, shape.row_bytes, "u1", 4)],
+        task=[ArraySpec("rows", shape.largest_block, shape.row_bytes, "u1", 4)],
         coordinator=[replace(sample, times=3)],
         passes=1,
     )

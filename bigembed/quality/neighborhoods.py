@@ -367,12 +367,12 @@ def cost_of(
     sample = [ArraySpec("sampled rows", s, one.row_bytes, "u1") for one in (rows, coordinates)]
     lists = ArraySpec("lists of sampled rows", s, pairs + 2 * n_neighbors + 2)
     groups = max(min(MAX_GROUPS, -(-n // source.block)) for source in (rows, coordinates))
-    largest = max((rows, coordinates), key=lambda source: source.block * source.row_bytes)
+    largest = max((rows, coordinates), key=lambda source: source.largest_block * source.row_bytes)
     return Cost.of(
         reads=[rows_of(rows, 3), rows_of(coordinates, 5)],
         leaves=[*sample, replace(lists, times=groups)],
         task=[
-            ArraySpec("blocks", largest.block, largest.row_bytes, "u1", 4),
+            ArraySpec("blocks", largest.largest_block, largest.row_bytes, "u1", 4),
             *(replace(one, times=3) for one in sample),
             replace(lists, times=4),
             buffer("tiles", TILES),

@@ -117,6 +117,11 @@ class RowSource:
         return block_rows(self.width, self.work.itemsize)
 
     @property
+    def largest_block(self) -> int:
+        """Rows of the largest block: all rows of a small set."""
+        return min(self.block, self.shape[0])
+
+    @property
     def grain(self) -> int:
         """Rows that are decompressed together; 1 where any range is read alone."""
         if self.array is not None or str(self.path).endswith(".npy"):

@@ -133,6 +133,16 @@ def moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+ARENA_MAX = -8
+"""Of glibc's ``mallopt``."""
+
+
+def use_one_heap() -> None:
+    """Let all threads of this process take memory from one heap: heaps of their own could not be given back."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).mallopt(ARENA_MAX, 1)
+
+
 def trim_heap() -> None:
     """Return freed memory to the system, where the C library keeps it for later."""
     with suppress(AttributeError, OSError):

@@ -214,7 +214,7 @@ def window_of(source: RowSource) -> Arrays:
     """Declare what a task of a pass holds: the window over stored chunks, the block, its working copies."""
     n, width = source.shape[0], source.row_bytes
     return (
-        ArraySpec("blocks of rows", min(source.block, n), width, "u1", WINDOW),
+        ArraySpec("blocks of rows", source.largest_block, width, "u1", WINDOW),
         ArraySpec("stored chunks", min(source.grain, n), width, "u1", 2),
     )
 
@@ -225,7 +225,7 @@ def output_cost(source: RowSource, width: int, dtype: Any = np.float64, against:
     return Cost.of(
         reads=[rows_of(source)],
         writes=[ArraySpec("embedding", n, width, dtype)],
-        task=[*window_of(source), ArraySpec("coordinates", source.block, width, times=3)],
+        task=[*window_of(source), ArraySpec("coordinates", source.largest_block, width, times=3)],
         passes=1,
         flops=2 * n * (against * (d + width) if against else d * width),
         scalar_ops=n * against,

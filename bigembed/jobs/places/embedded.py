@@ -22,7 +22,7 @@ from bigembed.jobs.places.place import MMAPPED, START_TIMEOUT, TRIMMED, Place, P
 from bigembed.jobs.places.preload import ERRORS
 from bigembed.runtime.client_executor import Advice, ClientExecutor
 from bigembed.runtime.executors import LocalPool
-from bigembed.runtime.runtime import runtime_now
+from bigembed.runtime.runtime import runtime_now, use_one_heap
 from bigembed.runtime.worker_monitor import WorkerMonitor
 from bigembed.store.files import temporary
 
@@ -118,7 +118,7 @@ def _check(address: str, security: Any) -> None:
 # -------------------------------------------------------------------------------------------------------- embedded
 
 logger = logging.getLogger(__name__)
-ARENA_MAX, MMAP_THRESHOLD, TRIM_THRESHOLD = -8, -3, -1
+MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1
 """Of glibc's ``mallopt``."""
 STARTS = 2
 """Times that the processes of an embedded cluster are started."""
@@ -169,13 +169,11 @@ EMBEDDED = PlaceKind("embedded", "{workers} workers on this machine", embedded, 
 
 
 def _keep_memory() -> None:
-    """Let freed arrays stay with this process, in one heap, as they do with the workers.
-
-    What each of its many threads would keep in a heap of its own cannot be given back after a solve.
-    """
+    """Let freed arrays stay with this process, in one heap, as they do with the workers."""
+    use_one_heap()
     with suppress(AttributeError, OSError):
         mallopt = ctypes.CDLL(None).mallopt
-        for name, value in ((ARENA_MAX, 1), (MMAP_THRESHOLD, MMAPPED), (TRIM_THRESHOLD, TRIMMED)):
+        for name, value in ((MMAP_THRESHOLD, MMAPPED), (TRIM_THRESHOLD, TRIMMED)):
             mallopt(name, value)
 
 

@@ -208,7 +208,8 @@ def _plan(estimator: Any, X: Any, fit: PreparedFit) -> Plan:
     stages = [stage for stage in listed if not stage.on_demand]
     n, d = (getattr(X, "n", fit.n_features), fit.n_features) if source is None else source.shape
     dtype = np.dtype(fit.dtype or np.float64) if source is None else source.dtype
-    bare = source is not None and is_bare([estimator.registered], bool(steps) or source.sparse, d)
+    asked = [(estimator.registered, estimator.get_params())]
+    bare = source is not None and is_bare(asked, bool(steps) or source.sparse, d)
     folder = nearest_folder(at(estimator.workdir) if estimator.workdir else run.root)
     with chosen_executor() as executor:
         where = _resources(executor, compiled=n > UNCOMPILED_ROWS and not bare)
@@ -217,7 +218,7 @@ def _plan(estimator: Any, X: Any, fit: PreparedFit) -> Plan:
         written = is_copied(source, stages) or (fit.in_memory and source is not None and not where.of.inside)
     if written and source is not None:
         nbytes = n * source.row_bytes
-        costs.insert(0, ("input", Cost(write=nbytes, disk=nbytes, memory=2 * min(source.block, n) * source.row_bytes)))
+        costs.insert(0, ("input", Cost(write=nbytes, disk=nbytes, memory=2 * source.largest_block * source.row_bytes)))
     why = outdated(stages, run)
     reused = tuple(stage.name for stage in stages if stage.name not in why)
     notes = (*search_notes(stages, reused, run), *pass_notes(stages, reused))

@@ -25,6 +25,7 @@ import bigembed
 from bigembed import __version__
 from bigembed.errors import DamagedError
 from bigembed.runtime.blocks import one_blas_thread
+from bigembed.runtime.runtime import trim_heap, use_one_heap
 from bigembed.store import files as documents
 from bigembed.store.files import digest_of, temporary
 from bigembed.store.objects import ObjectPath
@@ -90,7 +91,10 @@ class Rates:
 
 
 def rates(folder: AnyPath, renew: bool = False) -> Rates:
-    """Return the rates of this machine, and of the file system of ``folder``: remembered, or measured now."""
+    """Return the rates of this machine, and of the file system of ``folder``: remembered, or measured now.
+
+    What is measured leaves nothing in the memory of this process, which is planned without it.
+    """
     known = {} if renew else remembered("rates")
     place = f"storage {folder.root if isinstance(folder, ObjectPath) else os.stat(folder).st_dev}"
     measures = {"product": _product, "look": _look, "term": _term}
@@ -98,12 +102,14 @@ def rates(folder: AnyPath, renew: bool = False) -> Rates:
     known["compute"] = compute | {name: measure() for name, measure in measures.items() if name not in compute}
     here, names = _usable(known, place), ("read", "write", "exchange")
     if not set(names) <= here.keys():
+        use_one_heap()
         try:
             here |= dict(zip(names, _storage(folder), strict=True))
         except OSError:  # (a full disk: what it takes is planned all the same, and nothing is remembered)
             here |= {"read": UNMEASURED, "write": UNMEASURED}
         else:
             known[place] = here
+        trim_heap()
     remember("rates", known)
     found = known["compute"] | here
     return Rates(**{field.name: found[field.name] for field in fields(Rates) if field.name in found})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from bigembed.jobs.formatting import size
 from bigembed.jobs.identity import ids_cost
 from bigembed.jobs.inputs import Input
 from bigembed.jobs.job import JobSpec
-from bigembed.jobs.parameters import methods_of
+from bigembed.jobs.parameters import single_jobs
 from bigembed.jobs.places.cluster import named_kind
 from bigembed.jobs.places.embedded import machine_memory
 from bigembed.jobs.places.place import Place
@@ -251,7 +251,8 @@ def bare_plan(job: JobSpec, rows: Input, place: Place | None, runs: Iterable[Run
     """
     folder, picture = nearest_folder(job.output_path), job.output.picture is not None
     speed = rates(folder, calibrate)
-    bare = is_bare(methods_of(job), bool(job.steps) or rows.rows.sparse, rows.shape[1])
+    asked = [(one.method.name, one.method.parameters) for one in single_jobs(job)]
+    bare = is_bare(asked, bool(job.steps) or rows.rows.sparse, rows.shape[1])
     compiled = rows.shape[0] > UNCOMPILED_ROWS and not bare
     where = resources_of(job.cluster, rows.shape, rows.nbytes, place, picture, compiled, calibrate, bare)
     given = str(rows.path), str(job.output_path), rows.shape, str(rows.dtype)
@@ -260,9 +261,14 @@ def bare_plan(job: JobSpec, rows: Input, place: Place | None, runs: Iterable[Run
     return Plan(*given, where, (), (), free_bytes(folder), speed, **known)
 
 
-def is_bare(methods: Iterable[str], prepared: bool, d: int) -> bool:
-    """Return whether no task loads numba, of the judgement of a map neither; ``prepared``: sparse, or after steps."""
-    return not prepared and ROWS * SAMPLES * d < LOADED and not any(method(name).compiles for name in methods)
+def is_bare(methods: Iterable[tuple[str, Mapping[str, Any]]], prepared: bool, d: int) -> bool:
+    """Return whether no task loads numba, of the judgement of a map neither.
+
+    ``methods``: their names and parameters; ``prepared``: sparse, or after steps.
+    """
+    if prepared or ROWS * SAMPLES * d >= LOADED:
+        return False
+    return not any(method(name).compiles or given.get("metric", "euclidean") != "euclidean" for name, given in methods)
 
 
 def need_libraries(job: JobSpec) -> None:

@@ -158,6 +158,7 @@ class KernelPCA(RowwiseEstimator, registered="kernel_pca"):
 
     follows_dtype = takes_sparse = True
     like_rows = ("eigenvalues_",)
+    compiles: ClassVar = False
     saved_stages: ClassVar = {
         "landmarks": ("rows",),
         "moments": ("mean",),

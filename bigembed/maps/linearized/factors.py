@@ -189,7 +189,7 @@ def factors_stage(source: RowSource, asked: FactorOptions) -> Stage:
         vectors=[replace(vectors, times=4)],
         posts=[replace(vectors, times=passes)],
         reads=[replace(vectors, times=passes)],
-        task=[ArraySpec("vectors", min(source.block, n), m, times=6), buffer("features of a tile", 16 << 20)],
+        task=[ArraySpec("vectors", source.largest_block, m, times=6), buffer("features of a tile", 16 << 20)],
         coordinator=[ArraySpec("products", d + 3, m, times=10)],
         flops=6 * passes * n * d * m,
         scalar_ops=2 * passes * n * m * m,

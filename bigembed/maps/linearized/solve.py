@@ -143,7 +143,7 @@ def lanczos_cost(source: RowSource, m: int) -> Cost:
         reads=[ArraySpec("basis", n, width, times=EXPECTED * MAX_BLOCKS)],
         vectors=[ArraySpec("basis and vectors of a step", n, width, times=MAX_BLOCKS + 6)],
         posts=[ArraySpec("vectors of a step", n, width, times=3 * EXPECTED)],
-        task=[ArraySpec("basis", min(source.block, n), width, times=2 * (MAX_BLOCKS + 3)), replace(sums, times=4)],
+        task=[ArraySpec("basis", source.largest_block, width, times=2 * (MAX_BLOCKS + 3)), replace(sums, times=4)],
         coordinator=[replace(sums, times=4 + -(-n // source.block))],
         flops=EXPECTED * n * width * (4 * (d + 3) + 4 * width * MAX_BLOCKS),
     )

@@ -186,7 +186,7 @@ def _exact_stages(
     asked: Any, conditions: Conditions, source: RowSource, shape: Shape, seed: int, k: int | None = None
 ) -> list[Stage]:
     n, m, near, policy = shape.n, int(asked.n_components), k or int(asked.n_neighbors), policy_of(asked)
-    block = min(shape.block, n)
+    block = shape.largest_block
     return [
         graph_components_stage(("graph",), 2 * n * near, n, block),
         alignment_stage(conditions, shape, near),

@@ -331,7 +331,7 @@ def landmark_coordinates_stage(source: RowSource, shape: Shape, count: int, k: i
         reads=[ArraySpec("rows", n, shape.row_bytes, "u1")],
         writes=[ArraySpec("embedding", n, m)],
         task=[
-            ArraySpec("blocks of rows", min(n, shape.block), shape.row_bytes, "u1", 8),
+            ArraySpec("blocks of rows", shape.largest_block, shape.row_bytes, "u1", 8),
             buffer("neighbors of a tile", placing_memory(shape, count, k, m)),
         ],
         passes=1,

@@ -85,7 +85,7 @@ def alignment_stage(conditions: Conditions, shape: Shape, k: int) -> Stage:
     """
 
     entries = conditions.count * (1 + k)
-    n, rows, item = shape.n, min(shape.block, shape.n), np.dtype(shape.dtype).itemsize
+    n, rows, item = shape.n, shape.largest_block, np.dtype(shape.dtype).itemsize
     writes = [ArraySpec("rows/*", n, entries)]
     writes += [ArraySpec("levels/*", n)] if conditions.level is not None else []
     cost = Cost.of(

@@ -114,6 +114,7 @@ class ClassicalMDS(RowwiseEstimator, registered="classical_mds"):
     """
 
     follows_dtype = True
+    compiles: ClassVar = False
     saved_stages: ClassVar = {
         "moments": ("mean",),
         "distances": ("rows",),

@@ -171,7 +171,7 @@ def distance_coordinates_stage(source: RowSource, metric: Metric, m: int, count:
             *window_of(source),
             buffer("tiles of distances", 6 * SLICE),
             ArraySpec("landmarks and the map", count, d + m),
-            ArraySpec("coordinates", min(n, source.block), m, times=3),
+            ArraySpec("coordinates", source.largest_block, m, times=3),
         ],
         coordinator=[ArraySpec("landmarks and their distances", count, count + d, times=3)],
         passes=1,

@@ -146,6 +146,7 @@ class LandmarkMDS(RowwiseEstimator, registered="landmark_mds"):
     """
 
     follows_dtype = True
+    compiles: ClassVar = False
     saved_stages: ClassVar = {
         "sample": ("",),
         "landmarks": ("rows", "ids", "order"),
@@ -205,7 +206,7 @@ class LandmarkMDS(RowwiseEstimator, registered="landmark_mds"):
             last = distance_coordinates_stage(numbers, metric, width, asked.count)
             return [drawn_stage(numbers, asked), kept_stage(numbers, asked), solve, last]
         affine = metric.euclidean
-        first = [sample_stage(source, asked, affine), landmarks_stage(asked, metric, d, source.work)]
+        first = [sample_stage(source, asked, affine), landmarks_stage(source, asked, metric)]
         if affine:
             width = min(m, d, asked.count - 1)
             stages = [*first, affine_solve_stage(source, m, asked.count)]

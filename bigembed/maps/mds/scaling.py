@@ -19,7 +19,7 @@ from bigembed.linalg.pairs import VECTOR_ROWS, CenteredOperator, vector_blocks
 from bigembed.maps.landmark_maps import centered, scaled
 from bigembed.maps.landmark_rows import SELECTIONS as FROM_ROWS
 from bigembed.maps.landmark_rows import LandmarkChoice, far_apart, max_min, max_min_by, uniform
-from bigembed.neighbors.partition import kmeans
+from bigembed.neighbors.partition import TILE_ENTRIES, kmeans
 from bigembed.rows.passes import Parts, checked_shape, reduce_rows
 from bigembed.rows.row_maps import AffineMap
 from bigembed.rows.source import PANEL_BYTES, TILE_COLUMNS, RowBlock, RowSource
@@ -191,13 +191,17 @@ def landmark_arrays(count: int, d: int, dtype: Any) -> Arrays:
     return [ArraySpec("rows", count, d, dtype), *(ArraySpec(name, count, dtype="i8") for name in ("ids", "order"))]
 
 
-def landmarks_stage(asked: LandmarkOptions, metric: Metric, d: int, dtype: Any) -> Stage:
+def landmarks_stage(source: RowSource, asked: LandmarkOptions, metric: Metric) -> Stage:
     """``rows`` (L, d) and ``ids`` (L,) of the landmarks (−1: no row of the input), ``order`` in which to take fewer."""
 
+    n, d = checked_shape(source)
+    drawn = len(asked.candidates(n, source.row_bytes))
+    candidates = ArraySpec("candidates, as they are and as they are compared", drawn, d, times=4)
+    tile = [ArraySpec("tile of distances", TILE_ENTRIES, times=3)] if asked.selection == "k-means" else []
     parameters = {**asked.key(), **metric.key()}
     cost = Cost.of(
-        writes=landmark_arrays(asked.count, d, dtype),
-        coordinator=[buffer("candidates and tiles", 192 << 20)],
+        writes=landmark_arrays(asked.count, d, source.work),
+        coordinator=[candidates, *tile],
         serial_flops=100 * asked.count**2 * d,
     )
     return Stage("landmarks", ("sample",), parameters, partial(run_landmarks, asked=asked, metric=metric), cost)

@@ -411,7 +411,7 @@ def _cost(source: RowSource, passes: int, m: int, writes: Arrays, sums: int = 0)
         writes=writes,
         vectors=[replace(weights, times=2)],
         posts=[replace(weights, times=passes)],
-        task=[ArraySpec("weights", min(source.block, n), m, times=6), replace(components, times=4)],
+        task=[ArraySpec("weights", source.largest_block, m, times=6), replace(components, times=4)],
         coordinator=[replace(components, times=10)],
         flops=6 * passes * n * d * m,
         scalar_ops=passes * n * m * m,

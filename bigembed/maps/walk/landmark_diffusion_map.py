@@ -112,6 +112,7 @@ class LandmarkDiffusionMap(RowwiseEstimator, registered="landmark_diffusion_map"
     """
 
     follows_dtype = True
+    compiles: ClassVar = False
     saved_stages: ClassVar = {
         "landmarks": ("rows",),
         "sums": ("sums",),

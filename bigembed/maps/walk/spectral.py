@@ -172,7 +172,7 @@ def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
         task=[
             *largest(
                 [ArraySpec("vectors", rows, width, times=30), ArraySpec("edges", rows, n_neighbors, times=18)],
-                [buffer("coarse space of a block", held_by_block(rows, n_neighbors))],
+                [buffer("coarse space of a block", held_by_block(n, rows, n_neighbors))],
             ),
             buffer("what is kept between tasks", KEPT_BYTES),
         ],

@@ -228,7 +228,7 @@ def joining_memory(index: AnyIndex, shape: Shape, rows: int) -> int:
         return query_memory(shape.n, rows)
     if isinstance(index, DenseIndex):
         return 3 * shape.n * shape.row_bytes + 64 * min(shape.n * rows, MAX_PAIRS)
-    return KEPT_BYTES + shape.block * shape.row_bytes + 64 * min(min(shape.n, EDGES_PLANNED) * rows, MAX_PAIRS)
+    return KEPT_BYTES + shape.largest_block * shape.row_bytes + 64 * min(min(shape.n, EDGES_PLANNED) * rows, MAX_PAIRS)
 
 
 def join_parts(rows: Any, index: AnyIndex) -> Iterator[tuple[Array, Joined]]:

@@ -109,7 +109,7 @@ def list_arrays(n: int, k: int, dtype: Any) -> Arrays:
 
 def search_stage(shape: Shape, n_neighbors: int, descend: Descend) -> Stage:
     """The k nearest rows of every row among the cells that it probes, or as ``descend`` finds them from there."""
-    n, row_bytes, block, by = shape.n, shape.row_bytes, shape.block, by_metric(shape)
+    n, row_bytes, block, by = shape.n, shape.row_bytes, shape.largest_block, by_metric(shape)
 
     cost = Cost.of(
         reads=[ArraySpec("rows", n, row_bytes, "u1", 2)],

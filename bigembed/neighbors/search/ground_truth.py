@@ -16,7 +16,7 @@ import numpy as np
 from bigembed.distance.metrics import RowMetric
 from bigembed.neighbors.exact import approximate_squared, empty_lists, update_lists
 from bigembed.neighbors.order import ListedCells, Ordered
-from bigembed.neighbors.search.by_metric import ByMetric, by_metric
+from bigembed.neighbors.search.by_metric import TILE_ENTRIES, ByMetric, by_metric
 from bigembed.neighbors.search.local import Cells, search_every
 from bigembed.neighbors.search.probes import leave_near_blocks, listed_cells, probe_ranks
 from bigembed.neighbors.search.recall import (
@@ -190,8 +190,8 @@ def truth_stage(
         reads=[ArraySpec("rows", shape.n, shape.row_bytes, "u1")],
         writes=[*truth_arrays(shape, k), ArraySpec("recall_by_probes", 0)],
         task=[
-            ArraySpec("rows", shape.block, shape.row_bytes, "u1"),
-            ArraySpec("tiles of distances", size, _TILE_ROWS, times=6),
+            ArraySpec("rows", shape.largest_block, shape.row_bytes, "u1"),
+            ArraySpec("tiles of distances", TILE_ENTRIES, times=6),
         ],
         coordinator=[ArraySpec("lists of blocks, histograms", size, 16 * k + 1000, "f4")],
         passes=1,

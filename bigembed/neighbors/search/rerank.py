@@ -41,7 +41,7 @@ def follow_stage(source: RowSource, shape: Shape, given: Run, seed: int) -> Stag
         reads=[rows],
         writes=order_arrays(shape, 1 + shape.n // 64),
         leaves=[rows, ArraySpec("numbers and places", shape.n, 3)],
-        task=[ArraySpec("rows", shape.block, shape.row_bytes, "u1", 4)],
+        task=[ArraySpec("rows", shape.largest_block, shape.row_bytes, "u1", 4)],
         coordinator=[ArraySpec("cells", shape.n // 64, 2)],
         passes=1,
     )
@@ -147,8 +147,8 @@ def rerank_stage(shape: Shape, k: int, n_candidates: int, given: Run) -> Stage:
         writes=list_arrays(n, k, shape.dtype),
         leaves=[rows],
         task=[
-            ArraySpec("rows", shape.block, shape.row_bytes, "u1", 3),
-            ArraySpec("candidates", shape.block, n_candidates, times=5),
+            ArraySpec("rows", shape.largest_block, shape.row_bytes, "u1", 3),
+            ArraySpec("candidates", shape.largest_block, n_candidates, times=5),
             buffer("tiles of distances", 32 << 20),
         ],
         passes=2,
