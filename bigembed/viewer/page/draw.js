@@ -5,7 +5,7 @@ const VIRIDIS = ["#440154", "#482576", "#404688", "#33638d", "#287d8e", "#1f968b
 const MAGMA = ["#000004", "#180f3e", "#451077", "#721f81", "#9f2f7f", "#cd4071", "#f1605d", "#fd9567", "#feca8d", "#fcfdbf"];
 const CLASSES = ["#4269d0", "#efb118", "#ff725c", "#3ca951", "#97bbf5", "#a463f2", "#9c6b4e", "#ff8ab7", "#6cc5b0", "#5f6770",
   "#1b4f9c", "#a87900", "#c23b22", "#1f7a34", "#5b8fd6", "#6a2bb8", "#5e3f2c", "#c74f80", "#2f8a76"];
-const PALE = "#8a919c", MOST_POINTS = 100000, PHASES = 4, STEPS = 64, FAINT = 0.5;
+const PALE = "#8a919c", MOST_POINTS = 100000, PHASES = 4, STEPS = 64, FAINT = 0.5, UNKNOWN = 0.3;
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const theme = () => dark.matches
   ? { density: ["#1d3f63", "#2f6da8", "#58a4e0", "#a9d6fb", "#f4fbff"], ramp: [0.16, 1], lift: 0.25, ink: "#e9edf2", soft: "#a3acb8", plate: "#12161c", accent: "#ffb35c" }
@@ -40,6 +40,8 @@ class Paint {
     else if (this.column.kind === "class" && !this.share) {
       this.colors = this.column.classes.slice(0, CLASSES.length).map((_, i) => lifted(CLASSES[i]));
     } else this.colors = Array.from({ length: STEPS }, (_, i) => along(stops, low + (high - low) * i / (STEPS - 1)));
+    const others = this.column && this.column.kind === "class" && this.column.classes.length > CLASSES.length;
+    this.unknown = this.column && !others ? this.colors.length : -1;  // the colour of rows without a value
     this.colors.push(this.pale);
     this.palette = [...this.density, ...this.colors];  // of points
     this.byte = Array.from({ length: 256 }, (_, value) => this.colors[this.ofByte(value)]);
@@ -85,7 +87,7 @@ class Paint {
       const strength = Math.min(planes[0][i] / strong, 1), share = certain ? certain[i] / 255 : 1, place = 4 * at[i];
       const color = known ? this.byte[plane[i]] : this.density[Math.round(255 * strength)];
       for (let c = 0; c < 3; c++) out[place + c] = color[c] * share + this.pale[c] * (1 - share);
-      out[place + 3] = known ? 255 * (FAINT + (1 - FAINT) * strength) : 255;
+      out[place + 3] = !known ? 255 : plane[i] ? 255 * (FAINT + (1 - FAINT) * strength) : 255 * UNKNOWN;
     }
     context.putImageData(data, 0, 0);
     if (images.size > 2) images.clear();
@@ -226,7 +228,7 @@ class Pane {
     this.box = [...this.toSquare(0, 0), ...this.toSquare(this.width, this.height)];
     this.rows = this.estimate(root);
     this.mode = this.rows <= MOST_POINTS ? "points" : "tiles";
-    this.level = Math.max(0, Math.round(Math.log2(this.view.scale * Math.sqrt(this.ratio) / SIDE) + 0.25));
+    this.level = Math.max(0, Math.round(Math.log2(this.view.scale * Math.sqrt(this.ratio) / SIDE) - 0.35));
     this.shown = [];
     this.complete = true;
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
@@ -268,30 +270,34 @@ class Pane {
     const [x, y] = this.toScreen(part.left, part.top), side = part.size * this.view.scale;
     const share = SIDE * part.size / node.size;
     const from = [(part.left - node.left) / node.size * SIDE, (part.top - node.top) / node.size * SIDE];
-    this.base2d.imageSmoothingEnabled = side * this.ratio < 1.3 * share;
+    this.base2d.imageSmoothingQuality = "high";
+    this.base2d.imageSmoothingEnabled = side * this.ratio < 2 * share;
     this.base2d.drawImage(this.paint.image(node, this.look.statistic), ...from, share, share, x, y, side, side);
   }
 
   // Points one by one or, among tiles, as pixels like theirs, so that no seam shows where leaves begin.
   drawPoints(context) {
-    const dots = this.mode === "points", found = [];
+    const dots = this.mode === "points", found = [], unknown = [];
     for (const { parts: [points] } of this.shown) {
       const { list, size } = dots ? this.spotsOf(points) : this.cellsOf(points);
       for (let i = 0; i < list.length; i += 4) {
         const x = (list[i] - this.view.x) * this.view.scale + this.width / 2, y = (list[i + 1] - this.view.y) * this.view.scale + this.height / 2;
-        if (x > -9 && y > -9 && x < this.width + 9 && y < this.height + 9) found.push(x, y, list[i + 2], list[i + 3]);
+        if (x > -9 && y > -9 && x < this.width + 9 && y < this.height + 9) (list[i + 3] === UNKNOWN ? unknown : found).push(x, y, list[i + 2], list[i + 3]);
       }
       this.side = size * this.view.scale;
     }
-    const count = found.length / 4, area = this.width * this.height * 0.05 / (Math.PI * Math.max(count, 1));
+    const count = (found.length + unknown.length) / 4, area = this.width * this.height * 0.05 / (Math.PI * Math.max(count, 1));
     this.radius = dots ? clamp(Math.sqrt(area), 1.3, 5) : 0.6;
-    if (count) this.spray.draw(context, this, found, dots ? this.radius : 0);
+    if (count) this.spray.draw(context, this, unknown.concat(found), dots ? this.radius : 0);
   }
 
   // x, y, colour and alpha of each point.
   spotsOf(points) {
     const color = this.paint.ofPoints(points), list = new Float64Array(4 * points.n);
-    for (let i = 0; i < points.n; i++) list.set([points.x[i], points.y[i], 256 + color(i), 0.85], 4 * i);
+    for (let i = 0; i < points.n; i++) {
+      const shade = color(i);
+      list.set([points.x[i], points.y[i], 256 + shade, shade === this.paint.unknown ? UNKNOWN : 0.85], 4 * i);
+    }
     return { list, size: 0 };
   }
 
@@ -307,7 +313,7 @@ class Pane {
     const strong = this.chart.about.strong[this.level] || 255;
     for (const [cell, [count, shade]] of counts) {
       const strength = Math.min((1 + Math.round(8 * Math.log2(count))) / strong, 1), known = this.paint.column;
-      list.push(cell % side / side, Math.floor(cell / side) / side, known ? 256 + shade : Math.round(255 * strength), known ? FAINT + (1 - FAINT) * strength : 1);
+      list.push(cell % side / side, Math.floor(cell / side) / side, known ? 256 + shade : Math.round(255 * strength), !known ? 1 : shade === this.paint.unknown ? UNKNOWN : FAINT + (1 - FAINT) * strength);
     }
     points.cells = { key, list, size: 1 / side };
     return points.cells;
