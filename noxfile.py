@@ -1,6 +1,4 @@
-"""What one does in this repository, each in an environment of its own: nox -s tests, lint, docs, build, ci."""
-
-from pathlib import Path
+"""What one does in this repository, each in an environment of its own: nox -s tests, lint, docs, release, ci."""
 
 import nox
 
@@ -33,12 +31,10 @@ def docs(session: nox.Session) -> None:
     session.run("sphinx-build", "-W", "-n", "--keep-going", "docs", "build/docs")
 
 
-@nox.session
-def build(session: nox.Session) -> None:
-    """Build and check the source distribution and the wheel, in dist/."""
-    session.install("build", "twine")
-    session.run("python", "-m", "build")
-    session.run("python", "-m", "twine", "check", "--strict", *sorted(map(str, Path("dist").iterdir())))
+@nox.session(venv_backend="none")
+def release(session: nox.Session) -> None:
+    """Build the packages into dist/, check them, and make maps with the wheel alone in each Python."""
+    session.run("bash", ".ci/release", external=True)
 
 
 @nox.session(venv_backend="none")

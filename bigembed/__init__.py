@@ -7,7 +7,7 @@ import functools as _functools
 import importlib as _importlib
 import os as _os
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 @_functools.cache

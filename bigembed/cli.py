@@ -303,14 +303,7 @@ def verify(
 def report(
     path: Annotated[str, typer.Argument(metavar="RUN", help="A run: finished, stopped or damaged.")],
     out: Annotated[str | None, typer.Option(metavar="PAGE.html", help="The page; by default RUN with .html.")] = None,
-    color: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ARRAY",
-            help="Colour the map: a Zarr array or .npy with a number or a label for each row, column:J of the input, "
-            "or none. By default what is known of the rows.",
-        ),
-    ] = None,
+    color: arguments.Color = None,
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
     *,
     printing: arguments.Printing,
@@ -407,6 +400,21 @@ def certify(
         asked = {"n_neighbors": k, "samples": samples, "metric": metric, "seed": seed}
         quality, found = certify_paths(rows, coordinates, out, title=title, **asked)
         console.result(found, certify_lines(quality, found))
+
+
+@app.command()
+@grouped
+def example(
+    name: Annotated[str | None, typer.Argument(help="Which one; without a name, all are listed.")] = None,
+    folder: Annotated[Path, typer.Argument(help="Where it is written.")] = Path(),
+    *,
+    printing: arguments.Printing,
+) -> None:
+    """Write a job file to begin with, and the small data that it reads; without a name, list what there is."""
+    with printing.console() as console:
+        from bigembed.jobs.examples import show_example
+
+        console.result(*show_example(name, folder))
 
 
 @app.command()

@@ -66,6 +66,14 @@ def _options(group: Any) -> list[Parameter]:
 # ------------------------------------------------------------------------------------------------------- arguments
 
 Job = Annotated[Path, typer.Argument(metavar="JOB.toml", help="Job file; paths in it are relative to it.")]
+Color = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ARRAY",
+        help="Colour the map: a Zarr array or .npy with a number or a label for each row, column:J of the input, "
+        "or none. By default what is known of the rows.",
+    ),
+]
 Verify = Annotated[
     bool,
     typer.Option(

@@ -176,7 +176,7 @@ def reading_foreign(path: Any, what: str = "") -> Iterator[None]:
         raise
     except Exception as error:
         if is_exhausted(error) and not isinstance(error, OSError):
-            why = f"{what or 'it'} does not fit in memory ({error or 'no more to be had'})"
+            why = f"{what or 'it'} does not fit in memory ({str(error) or 'no more to be had'})"
             raise PlanError(f"{path}: {why}") from error
         if isinstance(error, OSError) and (is_exhausted(error) or None not in (error.errno, error.filename)):
             raise

@@ -67,7 +67,7 @@ def test_pods_have_no_more_rights_than_they_need(kind):
         assert set(mounts.values()) == set(volumes)
         assert "emptyDir" in volumes[mounts["/tmp"]]
         assert container["resources"]["requests"] == container["resources"]["limits"]
-        assert container["image"] == "registry.example.org/bigembed:0.1.0"
+        assert container["image"] == "registry.example.org/bigembed:0.2.0"
 
 
 @pytest.mark.parametrize("kind", KINDS[1:])

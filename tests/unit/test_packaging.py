@@ -78,6 +78,17 @@ class TestPackaging:
             assert name == again
             assert getattr(bigembed, name) is getattr(importlib.import_module(module), name)
 
+    @REPOSITORY
+    def test_the_version_is_the_same_wherever_it_stands(self) -> None:
+        places = {
+            "CHANGELOG.md": rf"^## \[{re.escape(bigembed.__version__)}\]",
+            "CITATION.cff": rf"^version: {re.escape(bigembed.__version__)}$",
+        }
+        for file, line in places.items():
+            assert re.search(line, (ROOT / file).read_text(), flags=re.M), file
+        released = re.findall(r"^## \[(\d.*)\]", (ROOT / "CHANGELOG.md").read_text(), flags=re.M)
+        assert released[0] == bigembed.__version__
+
     def test_every_name_in_sight_is_meant_for_users(self) -> None:
         submodules = {"datasets", "errors", "plotting", "scanpy"}
         code = "import bigembed, json; print(json.dumps([n for n in dir(bigembed) if n[0] != '_']))"
