@@ -23,7 +23,8 @@ NOTHING = ("NoneType", "NAType", "NaTType")
 
 def is_frame(X: Any) -> bool:
     """Whether it is a data frame in memory (pandas, polars)."""
-    return all(hasattr(X, name) for name in ("columns", "dtypes", "shape")) and not hasattr(X, "dask")
+    held = hasattr(X, "items") or hasattr(X, "iter_columns")  # (not so of a query of DuckDB)
+    return held and all(hasattr(X, name) for name in ("columns", "dtypes", "shape")) and not hasattr(X, "dask")
 
 
 def columns_of(X: Any) -> list[tuple[Any, Array]]:

@@ -411,7 +411,8 @@ def _numpy(X: Any) -> Array:
     if array.ndim != 2:
         raise InputError(
             f"Expected 2D array, got {array.ndim}D array instead: shape {array.shape}. Reshape your data "
-            "using array.reshape(-1, 1) if it has a single feature, array.reshape(1, -1) if it is one row"
+            "using array.reshape(-1, 1) if it has a single feature, array.reshape(1, -1) if it is one row, "
+            "array.reshape(len(array), -1) if it is a row for each entry of the first axis"
         )
     work_dtype(array.dtype)
     return array

@@ -83,7 +83,12 @@ HINTS = {
     "anndata": 'it holds several arrays: give the one that is meant, such as adata.X or adata.obsm["X_pca"]; of a file '
     "(.h5ad, .zarr) a job, or bigembed ingest, reads it block by block (array = 'obsm/X_pca')",
     "mudata": 'it holds several AnnData: give the array that is meant, such as mdata["rna"].obsm["X_pca"]',
-    "xarray": 'it holds several variables: give the one that is meant, ds["NAME"], or to_array() of those of one shape',
+    "xarray": 'it holds several variables: give the one that is meant, ds["NAME"], or those of one value a row as '
+    "columns, ds.to_array().T",
+    "polars": "it is a query: give what it finds, collect(), or write it (sink_parquet) and give a job the file",
+    "duckdb": "it is a query: give what it finds, pl() or df(), or write it (COPY … TO 'rows.parquet') and give a job "
+    "the file",
+    "pyarrow": "it is a stream: give the table, read_all(), or write it as Parquet and give a job the file",
     "h5py": 'give a dataset in it, file["NAME"]; of the file a job, or bigembed ingest, reads one (array = "NAME")',
     "zarr": 'give an array in it, group["NAME"], or its path',
 }
