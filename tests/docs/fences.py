@@ -57,6 +57,11 @@ class Block:
         """The packages without which it is left out: of the class ``needs-umap`` umap."""
         return [name.removeprefix("needs-") for name in self.classes if name.startswith("needs-")]
 
+    @property
+    def absent(self) -> list[str]:
+        """Those of them that are not here."""
+        return [name for name in self.needs if find_spec(name) is None]
+
 
 def blocks(page: Path) -> Iterator[Block]:
     """Every code block of a page, in order; other directives are left out."""
@@ -103,7 +108,7 @@ class Folder:
 
     def do(self, block: Block) -> None:
         """Write the file, run the commands, or compare what was printed last."""
-        if "not-run" in block.classes or any(find_spec(name) is None for name in block.needs):
+        if "not-run" in block.classes or block.absent:
             return
         if block.caption:
             path = self.root / block.caption

@@ -205,9 +205,14 @@ QUICK = {"reference/stored_files.md"}
 """Pages of the default run; the others take longer."""
 
 
+RECIPES = {"coming_from.md", "guide/recipes.md"}
+"""Pages that call other packages; they run where these are (pytest -m recipes)."""
+
+
 def marked(page: Path) -> object:
     """A page as a parameter of a test, slow where it is."""
-    return pytest.param(page, id=str(page), marks=[] if str(page) in QUICK else [pytest.mark.slow])
+    marks = [] if str(page) in QUICK else [pytest.mark.slow]
+    return pytest.param(page, id=str(page), marks=[*marks, pytest.mark.recipes] if str(page) in RECIPES else marks)
 
 
 @pytest.mark.skipif(not DOCS.exists(), reason="needs the repository, not only the package")
@@ -241,6 +246,8 @@ class TestPages:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         assert page.parent.name != "notebooks" or seconds < NOTEBOOK_SECONDS, f"{seconds:.0f} s of processor time"
+        if absent := sorted({name for block in blocks(DOCS / page) for name in block.absent}):
+            pytest.skip(f"all blocks but those that need {', '.join(absent)} are true (extra: recipes)")
 
     def test_a_wrong_page_is_found(self, tmp_path: Path) -> None:
         folder = Folder(tmp_path, tmp_path / "tools")

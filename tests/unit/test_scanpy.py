@@ -17,6 +17,7 @@ from bigembed.errors import InputError, InputTypeError
 
 anndata = pytest.importorskip("anndata")
 pytestmark = [
+    pytest.mark.recipes,
     pytest.mark.filterwarnings("ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::PendingDeprecationWarning"),

@@ -153,6 +153,7 @@ class TestFrames:
         with pytest.raises(InputError, match="one of default, pandas, polars"):
             be.PCA().set_output(transform="xarray")
 
+    @pytest.mark.recipes
     def test_frames_of_polars(self):
         pl = pytest.importorskip("polars")
         X = pl.DataFrame(frame().to_numpy(), schema=["a", "b", "c"])

@@ -381,6 +381,7 @@ class TestWalkFunctions:
         time = be.diffusion_pseudotime(joint, 45)
         assert np.isfinite(time).tolist() == [40 <= row < 90 for row in range(93)]
 
+    @pytest.mark.recipes
     def test_pseudotime_equals_that_of_scanpy(self) -> None:
         scanpy, anndata = pytest.importorskip("scanpy"), pytest.importorskip("anndata")
         rows, time = branching(3_000, noise=0.1)

@@ -104,6 +104,7 @@ class TestTransformer:
         assert found.shape == (20, 2)
         np.testing.assert_allclose(found, wanted, atol=1e-6 * np.ptp(wanted))
 
+    @pytest.mark.recipes
     def test_scanpy_takes_it(self, rows: np.ndarray) -> None:
         anndata, scanpy = pytest.importorskip("anndata"), pytest.importorskip("scanpy", reason="extra: recipes")
         mine, theirs = (anndata.AnnData(rows[:N].astype(np.float32)) for _ in range(2))
@@ -115,6 +116,7 @@ class TestTransformer:
         scanpy.tl.diffmap(theirs, n_comps=4)
         np.testing.assert_allclose(mine.uns["diffmap_evals"], theirs.uns["diffmap_evals"], atol=1e-4)
 
+    @pytest.mark.recipes
     def test_umap_learn_and_opentsne_take_the_lists(self, rows: np.ndarray, graph: Any) -> None:
         umap = pytest.importorskip("umap", reason="extra: recipes")
         opentsne = pytest.importorskip("openTSNE", reason="extra: recipes")

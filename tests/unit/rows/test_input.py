@@ -10,9 +10,10 @@ import dask.dataframe as dask_frames
 import h5py
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import zarr
-from anndata import AnnData
+from anndata import AnnData, read_h5ad
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
@@ -267,6 +268,36 @@ class TestInput:
             ):
                 with pytest.raises(InputTypeError, match=f"rows: got {said}"):
                     be.PCA(1).fit(one)
+
+    @pytest.mark.recipes
+    def test_queries_and_streams_say_what_to_give(self) -> None:
+        polars, duckdb = (pytest.importorskip(name, reason="extra: recipes") for name in ("polars", "duckdb"))
+        xarray = pytest.importorskip("xarray", reason="extra: recipes")
+        frame = polars.DataFrame(ROWS)
+        table = frame.to_arrow()
+        each = xarray.Dataset({"a": ("row", ROWS[:, 0]), "b": ("row", ROWS[:, 1])})
+        for query, said, found in (
+            (frame.lazy(), r"LazyFrame.*collect\(\)", lambda query: query.collect()),
+            (duckdb.sql("SELECT * FROM range(5) a(x), range(7) b(y)"), r"Relation.*pl\(\) or df\(\)", lambda q: q.df()),
+            (pa.RecordBatchReader.from_batches(table.schema, table.to_batches()), "read_all", lambda q: q.read_all()),
+            (each, r"ds\.to_array\(\)\.T", lambda ds: ds.to_array().T),
+        ):
+            with pytest.raises(InputTypeError, match=said):
+                be.PCA(2).fit(query)
+            assert be.PCA(2).fit_transform(found(query)).shape[1] == 2
+        with pytest.raises(InputError, match=r"array\.reshape\(len\(array\), -1\)"):
+            be.PCA(2).fit(np.zeros((4, 3, 2)))
+
+    def test_sparse_rows_of_anndata_in_its_file_and_in_a_view(self, tmp_path: Path) -> None:
+        matrix = sparse.random_array((90, 8), density=0.4, rng=np.random.default_rng(0), format="csr", dtype=np.float32)
+        cells = AnnData(sparse.csr_matrix(matrix))
+        cells.write_h5ad(tmp_path / "cells.h5ad")
+        backed = read_h5ad(tmp_path / "cells.h5ad", backed="r")
+        wanted = be.PCA(3).fit_transform(matrix)
+        np.testing.assert_allclose(be.PCA(3).fit(backed.X).embedding_.compute(), wanted, atol=1e-5)
+        view = cells[::2]
+        assert "View" in type(view.X).__name__
+        np.testing.assert_allclose(be.PCA(3).fit_transform(view.X), be.PCA(3).fit_transform(matrix[::2]), atol=1e-5)
 
     @pytest.mark.parametrize("kind", KINDS_OF_NA)
     def test_na_of_pandas_is_nan(self, kind: str) -> None:
