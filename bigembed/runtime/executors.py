@@ -6,13 +6,16 @@ import operator
 import os
 import re
 import sys
-from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
-from contextlib import ExitStack, closing, contextmanager
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
 from itertools import count
+from queue import SimpleQueue
 from threading import Lock, local
 from typing import Any, Self
+from weakref import ref
 
 from bigembed.errors import ClusterError
 from bigembed.runtime.client_executor import QUEUED, RUNNING, Advice, ClientExecutor
@@ -107,54 +110,59 @@ class LocalPool:
 
         After an error, of ``progress`` too, no call is begun; those at work are awaited.
         """
-        report = progress or no_progress
-        results: list[Any] = [None] * len(calls)
-        failed: list[BaseException] = []
-
-        def attempt(number: int) -> None:
-            try:
-                if not failed:
-                    results[number] = calls[number]()
-                    if keep is not None:
-                        keep(number, results[number])
-            except BaseException as error:
-                failed.append(interrupted(error))
-
-        report(label, 0, len(calls))
-        with closing(self._each(attempt, len(calls))) as attempts:
-            for done, _ in enumerate(attempts, 1):
-                if failed:
-                    raise failed[0]
-                report(label, done, len(calls))
-        return results
-
-    def _each(self, attempt: Callable[[int], None], count: int) -> Generator[None]:
-        """Make so many attempts, and yield after each; closed early, it begins no more and awaits those at work."""
-        if self.count == 1 or count == 1:
-            for number in range(count):
-                attempt(number)
-                yield
-            return
-        futures: list[Future[None]] = []
+        report, batch = progress or no_progress, _Batch(calls, keep)
+        takes_part = self.count == 1 or len(calls) == 1 or hasattr(self._here, "in_pool")
+        others = min(self.count, len(calls)) - takes_part
+        helpers = [self._threads.submit(self._help, ref(batch)) for _ in range(others)]
         try:
-            futures += [self._threads.submit(self._attempt, attempt, number) for number in range(count)]
-            if not hasattr(self._here, "in_pool"):
-                for _ in as_completed(futures):
-                    yield
-                return
-            for number, future in enumerate(futures):
-                if future.cancel():
-                    attempt(number)
-                else:
-                    future.result()
-                yield
+            report(label, 0, len(calls))
+            for done in range(1, len(calls) + 1):
+                if takes_part:
+                    batch.take()
+                batch.ended.get()
+                if batch.failed:
+                    break
+                report(label, done, len(calls))
         finally:
-            wait([future for future in futures if not future.cancel()])
+            batch.left.clear()
+            wait([helper for helper in helpers if not helper.cancel()])
+        if batch.failed:
+            raise batch.failed[0]
+        return batch.results
 
-    def _attempt(self, attempt: Callable[[int], None], number: int) -> None:
+    def _help(self, given: ref[_Batch]) -> None:
+        """Take calls of a batch, if it is still there: what waits for a thread must not keep its arrays in memory."""
         self._here.in_pool = True
         with using(executor=self):
-            attempt(number)
+            while (batch := given()) is not None and batch.take():
+                pass
+
+
+class _Batch:
+    """Calls of one :meth:`LocalPool.run`: those that no thread has taken, and what the others gave."""
+
+    def __init__(self, calls: Calls, keep: KeepResult | None) -> None:
+        self.calls, self.keep = calls, keep
+        self.left = deque(range(len(calls)))
+        self.results: list[Any] = [None] * len(calls)
+        self.failed: list[BaseException] = []
+        self.ended: SimpleQueue[int] = SimpleQueue()
+
+    def take(self) -> bool:
+        """Make the next call; False where there is none."""
+        try:
+            number = self.left.popleft()
+        except IndexError:
+            return False
+        try:
+            self.results[number] = self.calls[number]()
+            if self.keep is not None:
+                self.keep(number, self.results[number])
+        except BaseException as error:
+            self.left.clear()
+            self.failed.append(interrupted(error))
+        self.ended.put(number)
+        return True
 
 
 def interrupted(error: BaseException) -> BaseException:

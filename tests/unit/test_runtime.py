@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from threading import Barrier, BrokenBarrierError, get_ident
 from typing import Any
+from weakref import ref
 
 import dask
 import numpy as np
@@ -286,6 +287,19 @@ class TestStripes:
             for _ in range(20):
                 assert pool.run([partial(task, place) for place in range(2)], "") == [0, 1]
                 assert pool.run([partial(task, 1 - place) for place in range(2)], "") == [1, 0]
+
+    def test_stripes_that_are_done_are_not_kept_in_memory_while_all_threads_are_busy(self) -> None:
+        both = Barrier(2, timeout=20)
+
+        def task(place: int) -> list[bool]:
+            both.wait()
+            left = [ref(done) for done in run_on_idle_threads([partial(np.zeros, 3)] * 2)] if place else []
+            dead = [array() is None for array in left]
+            both.wait()
+            return dead
+
+        with LocalPool(2) as pool, using(executor=pool):
+            assert pool.run([partial(task, 0), partial(task, 1)], "") == [[], [True, True]]
 
     @pytest.mark.parametrize("threads", [1, 2, 5])
     def test_an_error_in_any_thread_is_raised_and_the_pool_goes_on(self, threads: int) -> None:
