@@ -20,6 +20,7 @@ from bigembed.errors import ClusterError, InputError, InterruptedRun, WorkerAcce
 from bigembed.jobs.places.cluster import choose, cluster
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.place import closed, prove_access
+from bigembed.jobs.planning import machine
 from bigembed.runtime import client_executor
 from bigembed.runtime.blocks import map_blocks
 from bigembed.runtime.client_executor import Advice, TaskMap
@@ -316,3 +317,14 @@ def test_what_workers_print_is_logged_and_not_shown(capfd, caplog):
     assert "Traceback" not in capfd.readouterr().err
     assert "the worker processes printed:" in caplog.text
     assert "MemoryError: Unable to allocate internal buffer." in caplog.text
+
+
+def test_what_workers_together_write_is_measured_and_remembered(of_a_running_scheduler, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    found = machine.shared_bandwidth(of_a_running_scheduler.client, tmp_path)
+    assert 1e5 < found < 1e12
+    monkeypatch.setattr(of_a_running_scheduler.client, "run", None)
+    assert machine.shared_bandwidth(of_a_running_scheduler.client, tmp_path) == found
+    monkeypatch.setattr(of_a_running_scheduler.client, "run", lambda *given, **named: {"a": 1.0, "b": OSError("no")})
+    assert machine.shared_bandwidth(of_a_running_scheduler.client, tmp_path, renew=True) is None
+    assert [path.name for path in tmp_path.iterdir()] == ["cache"]

@@ -88,6 +88,9 @@ class ClusterTable(Table):
     """Memory of each of them; what cannot fit is refused."""
     threads: Literal[1] = 1
     """Of a worker."""
+    bandwidth: Bytes | None = None
+    """Bytes a second that workers on several machines together read and write where the exchanges lie: ``"2 GB"``. The
+    plan of time uses it; by default it is measured on a running cluster, and unknown of workers in a queue."""
     tls_ca: str | None = None
     """Certificate authority of the running cluster (PEM)."""
     tls_cert: str | None = None

@@ -84,6 +84,8 @@ class FitPlan:
     advice: tuple[str, ...] = ()
     """Parameters with which it would fit."""
     notes: tuple[str, ...] = ()
+    lower_bound: bool = False
+    """Whether it takes longer: nobody knows how quick the files are that workers on several machines share."""
 
     def refuse(self) -> None:
         """Raise an error if something does not fit, as a job refuses to start.
@@ -106,10 +108,11 @@ class FitPlan:
         """
         workers = "" if self.worker_memory is None else f"; {size(self.worker_memory)} a worker"
         compiled = f"; {duration(self.compilation)} more for compilation at first use" if self.compilation else ""
+        about = "at least" if self.lower_bound else "about"
         return [
             f"memory: {size(self.memory)} of this process at the most ({size(resident())} now){workers}",
             f"disk: {size(self.disk)} more at the most, {size(self.kept)} kept",
-            f"time: about {duration(self.seconds)}{compiled}; passes: {self.passes:.4g}",
+            f"time: {about} {duration(self.seconds)}{compiled}; passes: {self.passes:.4g}",
             *self.notes,
             *(f"does not fit: {problem}" for problem in self.problems),
             *self.advice,
@@ -246,7 +249,8 @@ def _resources(executor: Executor, compiled: bool) -> Resources:
         return Resources("process", getattr(executor.pool, "count", 1), machine_memory(), here, here, 0, TASK_HERE)
     threads, limit = _workers()
     feet = footprint()
-    return Resources("remote", threads, limit, feet.worker, here, 0, feet.task)
+    near = float("inf") if executor.pool is not None else None  # (all workers are on this machine)
+    return Resources("remote", threads, limit, feet.worker, here, 0, feet.task, bandwidth=near)
 
 
 def _workers() -> tuple[int, int | None]:
@@ -294,4 +298,5 @@ def _shown(found: Plan) -> FitPlan:
         tuple(found.problems()),
         found.advice,
         found.notes,
+        found.lower_bound,
     )

@@ -29,7 +29,7 @@ from bigembed.runtime.runtime import trim_heap, use_one_heap
 from bigembed.store import files as documents
 from bigembed.store.files import digest_of, temporary
 from bigembed.store.objects import ObjectPath
-from bigembed.store.paths import AnyPath, remove
+from bigembed.store.paths import AnyPath, at, remove
 
 # ------------------------------------------------------------------------------------------------------ remembered
 # What was measured of this machine, kept in the user's cache folder: one file a kind, machine and version.
@@ -66,6 +66,10 @@ ROWS, COLUMNS = 1 << 16, 64
 """Of the block that is written and read: 16 MiB of float32."""
 SIDE = 512
 """Of the matrices that are multiplied."""
+BUSY = 0.6
+"""Load of a processor above which speeds are measured again when it is less."""
+SHARED_BYTES = 16 << 20
+"""That each worker writes to measure what all of them together move."""
 UNMEASURED = 200e6
 """Bytes a second of a disk that has no room to be measured."""
 LOOKS = 1 << 20
@@ -88,6 +92,15 @@ class Rates:
     """Terms |x − y| of city-block distances between rows."""
     exchange: float = 1e9
     """Bytes that a task leaves for another, which maps them."""
+    load: float = 0.0
+    """Of a processor, by other work, when they were measured."""
+
+    @property
+    def doubt(self) -> str:
+        """Return what to say of speeds that were measured beside other work."""
+        if self.load <= BUSY:
+            return ""
+        return f"; its speed was measured at a load of {self.load:.1f} a processor, and will be again when it is idle"
 
 
 def rates(folder: AnyPath, renew: bool = False) -> Rates:
@@ -95,11 +108,15 @@ def rates(folder: AnyPath, renew: bool = False) -> Rates:
 
     What is measured leaves nothing in the memory of this process, which is planned without it.
     """
-    known = {} if renew else remembered("rates")
-    place = f"storage {folder.root if isinstance(folder, ObjectPath) else os.stat(folder).st_dev}"
+    known, load = {} if renew else remembered("rates"), load_now()
+    place = _storage_name(folder)
+    for group in ("compute", place):
+        if _doubtful(known.get(group), load):
+            known.pop(group, None)
     measures = {"product": _product, "look": _look, "term": _term}
     compute = _usable(known, "compute")  # (other versions measure fewer things, or more)
-    known["compute"] = compute | {name: measure() for name, measure in measures.items() if name not in compute}
+    added = {name: measure() for name, measure in measures.items() if name not in compute}
+    known["compute"] = compute | added | {"load": load if added else _load_of(known["compute"])}
     here, names = _usable(known, place), ("read", "write", "exchange")
     if not set(names) <= here.keys():
         use_one_heap()
@@ -108,18 +125,73 @@ def rates(folder: AnyPath, renew: bool = False) -> Rates:
         except OSError:  # (a full disk: what it takes is planned all the same, and nothing is remembered)
             here |= {"read": UNMEASURED, "write": UNMEASURED}
         else:
-            known[place] = here
+            known[place] = here = here | {"load": load}
         trim_heap()
     remember("rates", known)
-    found = known["compute"] | here
+    loads = [_load_of(known[group]) for group in ("compute", place) if group in known]
+    found = known["compute"] | here | {"load": max(loads)}
     return Rates(**{field.name: found[field.name] for field in fields(Rates) if field.name in found})
+
+
+def load_now() -> float:
+    """Return the load average of the last minute, by processor."""
+    return round(os.getloadavg()[0] / len(os.sched_getaffinity(0)), 2)
+
+
+def _doubtful(group: Any, load: float) -> bool:
+    """Whether rates were measured beside other work, or nobody knows beside what, and may be measured better now."""
+    known = _load_of(group)
+    return known is None or known > BUSY >= load
+
+
+def _load_of(group: Any) -> Any:
+    """Return the load at which a group of rates was measured; None if it was not noted."""
+    found = group.get("load") if isinstance(group, dict) else None
+    return found if isinstance(found, (int, float)) and found >= 0 else None
+
+
+def _storage_name(folder: AnyPath) -> str:
+    return f"storage {folder.root if isinstance(folder, ObjectPath) else os.stat(folder).st_dev}"
+
+
+def shared_bandwidth(client: Any, folder: AnyPath, renew: bool = False) -> float | None:
+    """Return bytes a second that all workers of a client together write in a folder, measured or remembered; None where
+    one cannot write there (the proof of access says which).
+
+    Reading is taken to be as quick: of what was written just now it would come from the memory of the machines.
+    """
+    known, load = remembered("rates"), load_now()
+    name = f"shared by {len(client.scheduler_info(n_workers=-1)['workers'])}, {_storage_name(folder)}"
+    if renew or _doubtful(known.get(name), load) or not (found := _usable(known, name)).get("bandwidth"):
+        seconds = list(client.run(write_beside_others, str(folder), on_error="return").values())
+        if not seconds or not all(isinstance(one, float) for one in seconds):
+            return None
+        found = {"bandwidth": len(seconds) * SHARED_BYTES / max(seconds)}
+        known[name] = found | {"load": load}
+        remember("rates", known)
+    return found["bandwidth"]
+
+
+def write_beside_others(folder: str) -> float:
+    """In a worker, while the others do so: the seconds of writing some bytes for good; they are gone afterwards."""
+    path, data = at(folder) / f".bigembed-rates-{uuid.uuid4().hex}", os.urandom(SHARED_BYTES)
+    began = time.perf_counter()
+    try:
+        path.write_bytes(data)
+        if not isinstance(path, ObjectPath):
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        return time.perf_counter() - began
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def _usable(known: dict[str, Any], group: str) -> dict[str, float]:
     """Return what was remembered of a group, as far as it is a rate."""
     found = known.get(group)
     rates = found.items() if isinstance(found, dict) else ()
-    return {name: float(rate) for name, rate in rates if isinstance(rate, (int, float)) and 0 < rate < float("inf")}
+    usable = {name: rate for name, rate in rates if isinstance(rate, (int, float)) and 0 < rate < float("inf")}
+    return {name: float(rate) for name, rate in usable.items() if name != "load"}
 
 
 def _best(work: Callable[[], Any]) -> float:
@@ -225,10 +297,11 @@ def footprint(renew: bool = False) -> Footprint:
     now, known = _measured_with(), remembered("footprint")
     if not renew:
         with suppress(TypeError, KeyError):  # (measured never, or by another version)
-            return Footprint(**known[now]["footprint"])
+            if not _doubtful(known[now], load_now()):
+                return Footprint(**known[now]["footprint"])
     others = [one for one in known if one != now and isinstance(known[one], dict)][1 - KEPT :]
-    measured = _measured()
-    entry = {"measured": time.time(), "footprint": measured}
+    load, measured = load_now(), _measured()
+    entry = {"measured": time.time(), "load": load, "footprint": measured}
     remember("footprint", {**{one: known[one] for one in others}, now: entry})
     return Footprint(**measured)
 

@@ -19,9 +19,9 @@ from bigembed.jobs.parameters import single_jobs
 from bigembed.jobs.places.cluster import named_kind
 from bigembed.jobs.places.embedded import machine_memory
 from bigembed.jobs.places.place import Place
-from bigembed.jobs.planning.machine import Rates, rates
+from bigembed.jobs.planning.machine import Rates, rates, shared_bandwidth
 from bigembed.jobs.planning.notes import compilation_seconds
-from bigembed.jobs.planning.resources import UNCOMPILED_ROWS, Peaks, Resources, TimeModel, remains, resources_of
+from bigembed.jobs.planning.resources import UNCOMPILED_ROWS, Peaks, Resources, TimeModel, moved, remains, resources_of
 from bigembed.maps.registry import method
 from bigembed.quality.passes import LOADED
 from bigembed.rows.formats.tables import check_table
@@ -82,9 +82,24 @@ class Plan:
         """Return the model that predicts seconds from costs, if the rates of the machine are known."""
         if self.rates is None:
             return None
-        here = self.resources.of.local
-        at_once = min(self.resources.workers, len(os.sched_getaffinity(0))) if here else self.resources.workers
-        return TimeModel(self.rates, at_once, self.resources.task, self.resources.start)
+        where, apart = self.resources, self.apart
+        at_once = min(where.workers, len(os.sched_getaffinity(0))) if where.of.local else where.workers
+        return TimeModel(self.rates, at_once, where.task, where.start, where.bandwidth if apart else None, apart)
+
+    @property
+    def apart(self) -> bool:
+        """Whether its workers may be on several machines, which share the files."""
+        return not (self.resources.of.local or self.resources.of.inside)
+
+    @property
+    def lower_bound(self) -> bool:
+        """Whether it takes longer than planned, since nobody knows how quick the files are that all workers share."""
+        return self.apart and not self.resources.bandwidth
+
+    @property
+    def moved(self) -> int:
+        """Return the bytes that what is still to do moves through files."""
+        return sum(moved(cost) for name, cost in self.costs if name not in self.published)
 
     @property
     def stage_seconds(self) -> dict[str, float]:
@@ -169,7 +184,7 @@ class Plan:
         seconds = self.stage_seconds
         own = {name: getattr(self, name) for name in ("input", "output", "shape", "dtype", "published", "damaged")}
         own |= {name: getattr(self, name) for name in ("disk_peak", "memory", "seconds", "compilation")}
-        own |= {name: getattr(self, name) for name in ("advice", "notes", "without_descent")}
+        own |= {name: getattr(self, name) for name in ("advice", "notes", "without_descent", "lower_bound")}
         return own | {
             "place": asdict(self.resources),
             "stages": [{"name": name, **cost.figures(), "seconds": seconds.get(name)} for name, cost in self.costs],
@@ -255,6 +270,9 @@ def bare_plan(job: JobSpec, rows: Input, place: Place | None, runs: Iterable[Run
     bare = is_bare(asked, bool(job.steps) or rows.rows.sparse, rows.shape[1])
     compiled = rows.shape[0] > UNCOMPILED_ROWS and not bare
     where = resources_of(job.cluster, rows.shape, rows.nbytes, place, picture, compiled, calibrate, bare)
+    if place is not None and not (where.of.planned or where.bandwidth):
+        shared = nearest_folder(at(job.output.scratch)) if job.output.scratch else folder
+        where = replace(where, bandwidth=shared_bandwidth(place.client, shared, calibrate))
     given = str(rows.path), str(job.output_path), rows.shape, str(rows.dtype)
     scratch, left = job.output.scratch, remains(runs, job.output.scratch)
     known: dict[str, Any] = {"method": job.method.name, "bare": bare, "scratch": scratch, "remains": left}

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from math import ceil
 
 from bigembed.errors import DamagedError, ExistingOutputError
 from bigembed.jobs.formatting import size
@@ -15,6 +16,7 @@ from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.embedded import coordinator_threads, embedded_memory, machine_memory, worker_count
 from bigembed.jobs.places.place import Place, PlaceKind
 from bigembed.jobs.planning.machine import Rates, footprint, imported_here
+from bigembed.runtime.client_executor import HANDED_OUT, calls_of_task
 from bigembed.runtime.runtime import using
 from bigembed.stages.cost import Cost
 from bigembed.stages.runs import Run
@@ -44,6 +46,10 @@ class TimeModel:
     """Seconds of handing out one task and taking its result."""
     start: float
     """Seconds until the workers stand and have done their first task."""
+    shared: float | None = None
+    """Bytes a second that all of them together read and write; None where each has its own disk, or nobody knows."""
+    hands_out: bool = False
+    """Whether they are so many that handing out tasks may take longer than the tasks."""
 
     def seconds(self, cost: Cost, blocks: int) -> float:
         """Of a stage; ``blocks``: canonical blocks of the rows.
@@ -57,11 +63,20 @@ class TimeModel:
         blocks = max(1, cost.blocks or blocks)
         rates, busy = self.rates, min(self.at_once, blocks)
         # What is kept is read once more, for its digests.
-        work = (cost.read + cost.disk) / rates.read + cost.write / rates.write
-        work += cost.exchanged / rates.exchange
-        work += cost.flops / rates.product + cost.scalar_ops / rates.look + cost.terms / rates.term
+        moving = (cost.read + cost.disk) / rates.read + cost.write / rates.write
+        moving += cost.exchanged / rates.exchange
+        computing = cost.flops / rates.product + cost.scalar_ops / rates.look + cost.terms / rates.term
         maps = cost.maps or max(1.0, cost.passes)
-        return PUBLISH + maps * (MESSAGES + blocks / busy) * self.task + work / busy + cost.serial_flops / rates.product
+        work = computing / busy + max(moving / busy, moved(cost) / self.shared if self.shared else 0.0)
+        if self.hands_out:
+            several = calls_of_task(blocks, busy, (computing + moving) / (maps * blocks))
+            work = max(work, maps * ceil(blocks / several) * HANDED_OUT)
+        return PUBLISH + maps * (MESSAGES + blocks / busy) * self.task + work + cost.serial_flops / rates.product
+
+
+def moved(cost: Cost) -> int:
+    """Return the bytes that a stage moves through its files: what tasks leave for each other is written and read."""
+    return cost.read + cost.disk + cost.write + 2 * cost.exchanged
 
 
 UNCOMPILED_ROWS = 4096
@@ -90,6 +105,8 @@ class Resources:
     """Seconds until the processes there stand."""
     compiler: int = 0
     """What compiled functions add to the coordinating process from the first solve on."""
+    bandwidth: float | None = None
+    """Bytes a second that workers on several machines together read and write; None where nobody knows."""
 
     @property
     def of(self) -> PlaceKind:
@@ -131,7 +148,8 @@ def resources_of(
     workers = place.workers if place else table.workers or 1
     remote_limit = place.memory_limit if place else table.memory
     others = feet.coordinator
-    return Resources(kind, workers, remote_limit, worker, coordinator, others, feet.task, compiler=later)
+    known = kind, workers, remote_limit, worker, coordinator, others, feet.task
+    return Resources(*known, compiler=later, bandwidth=table.bandwidth)
 
 
 # ----------------------------------------------------------------------------------------------------------- peaks

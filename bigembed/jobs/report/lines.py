@@ -56,12 +56,27 @@ def plan_lines(plan: Any) -> list[str]:
         *([plan.peaks.vectors] if plan.peaks.vectors else []),
         f"memory at the most: {size(plan.peaks.worker)} a worker, "
         f"{size(plan.peaks.coordinator)} the coordinator, {size(plan.peaks.total)} all processes",
-        f"time: about {duration(plan.seconds)} on a machine like this one, its start included"
+        f"time: {time_words(plan)}"
         + (f"; {duration(plan.compilation)} more for compilation at first use" if plan.compilation else ""),
         f"disk: {size(plan.disk_peak)} more at the most, {size(plan.total('disk'))} kept"
         + ("" if plan.free_disk == UNLIMITED else f"; {size(plan.free_disk)} free"),
     ]
     return lines
+
+
+def time_words(plan: Any) -> str:
+    """Say how long a job takes: a lower bound where nobody knows how quick the files are that all workers share."""
+    seconds, where, doubt = duration(plan.seconds), plan.resources, plan.rates.doubt if plan.rates else ""
+    if plan.lower_bound:
+        alone = f"as if each of the {where.workers} workers had files of its own as quick as those here{doubt}"
+        return (
+            f"at least {seconds}, {alone}; through the files that all of them share go {size(plan.moved)}, "
+            f"{duration(plan.moved / 2**30)} at 1 GiB a second: say how quick they are ([cluster] bandwidth)"
+        )
+    if plan.apart:
+        shared = f"with files of {size(where.bandwidth)} a second that all {where.workers} workers share"
+        return f"about {seconds} on machines like this one, {shared}{doubt}"
+    return f"about {seconds} on a machine like this one, its start included{doubt}"
 
 
 def run_lines(found: dict[str, Any]) -> list[str]:

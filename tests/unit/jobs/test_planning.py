@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import warnings
@@ -241,7 +242,7 @@ class TestCalibrate:
 
     def test_storage_is_measured_for_each_file_system(self, tmp_path, monkeypatch):
         first = rates(tmp_path)
-        cache_file("rates").write_text(json.dumps({"compute": {"product": 1.0, "look": 2.0}}))
+        cache_file("rates").write_text(json.dumps({"compute": {"product": 1.0, "look": 2.0, "load": 0.0}}))
         assert rates(tmp_path).product == 1.0
         assert rates(tmp_path).read != first.read  # measured again: this one was not known
         cache_file("rates").write_text("{")
@@ -259,6 +260,21 @@ class TestCalibrate:
         assert min(again.read, again.write, again.product, again.look, again.term) > 0
         kept = json.loads(cache_file("rates").read_text())
         assert more != {"unheard": 5.0} or all(group["unheard"] == 5.0 for group in kept.values())
+
+    def test_speeds_that_were_measured_beside_other_work_are_marked_and_measured_again_when_it_is_quiet(
+        self, tmp_path, monkeypatch
+    ):
+        speeds, load = iter(range(1, 9)), [3.0]
+        monkeypatch.setattr(calibrate, "_look", lambda: float(next(speeds)))
+        monkeypatch.setattr(calibrate, "load_now", lambda: load[0])
+        assert [rates(tmp_path).look for _ in range(2)] == [1.0, 1.0]  # (still busy)
+        assert "measured at a load of 3.0 a processor" in rates(tmp_path).doubt
+        load[0] = 0.1
+        assert [rates(tmp_path).look for _ in range(2)] == [2.0, 2.0]
+        load[0] = 5.0
+        assert (rates(tmp_path).look, rates(tmp_path).doubt) == (2.0, "")
+        cache_file("rates").write_text(json.dumps({"compute": {"product": 1.0, "look": 7.0}}))
+        assert rates(tmp_path).look == 3.0  # (nobody noted beside what)
 
     def test_without_a_cache_folder_it_is_measured_each_time(self, tmp_path, monkeypatch):
         (tmp_path / "file").write_text("")
@@ -304,6 +320,28 @@ class TestCalibrate:
         assert slow.seconds(Cost(passes=10), 4) == pytest.approx(PUBLISH + 10 * (MESSAGES + 2) * 0.01)
         assert slow.seconds(Cost(passes=10, maps=2), 4) == pytest.approx(PUBLISH + 2 * (MESSAGES + 2) * 0.01)
         assert slow.seconds(Cost(passes=1, blocks=8), 4) == pytest.approx(PUBLISH + (MESSAGES + 4) * 0.01)
+
+    def test_workers_of_several_machines_share_their_files_and_who_hands_out_their_tasks(self):
+        cost = Cost(passes=1, read=10**10, write=10**10, exchanged=10**10, disk=10**10, blocks=10**5)
+        alone = TimeModel(RATES, at_once=100, task=0.0, start=0.0)
+        assert alone.seconds(cost, 1) == PUBLISH + 410 / 100
+        assert replace(alone, shared=1e9).seconds(cost, 1) == PUBLISH + 50
+        assert replace(alone, shared=1e12).seconds(cost, 1) == alone.seconds(cost, 1)  # (a control)
+        short = Cost(passes=1, flops=1e8, blocks=10**5)  # (of a microsecond each)
+        assert replace(alone, hands_out=True).seconds(short, 1) > 100 * alone.seconds(short, 1)
+        few = Cost(passes=1, flops=1e12, blocks=100)  # (of ten seconds each)
+        assert replace(alone, hands_out=True).seconds(few, 1) == alone.seconds(few, 1)
+
+    def test_a_plan_of_which_nobody_knows_the_files_is_a_lower_bound(self, write_job, rows):
+        words = {}
+        for name, key in (("unknown", ""), ("known", 'bandwidth = "1 MB"')):
+            table = f'address = "tcp://10.0.0.7:8786"\nworkers = 64\nmemory = "4 GiB"\n{key}'
+            plan = plan_job(read_job(write_job(cluster=table)))
+            [words[name]] = [line for line in plan_lines(plan) if line.startswith("time:")]
+            assert plan.lower_bound == plan.as_dict()["lower_bound"] == (name == "unknown")
+        assert re.match(r"time: at least .* all of them share go .* at 1 GiB a second: .*bandwidth", words["unknown"])
+        assert re.match(r"time: about .* with files of 976.6 KiB a second that all 64 workers share", words["known"])
+        assert not plan_job(read_job(write_job())).lower_bound
 
     def test_seconds_of_a_plan(self):
         assert plan_of_calibrate().stage_seconds == {"a": 1 + PUBLISH, "b": 2 + PUBLISH}
