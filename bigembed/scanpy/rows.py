@@ -44,6 +44,11 @@ def written(adata: Any, copy: bool) -> Any:
             f"copy=True: X of this AnnData stays in {adata.filename}, and a copy needs a file of its own. Leave copy "
             "out (X is not changed), or make the copy first: adata.copy(filename=…)"
         )
+    if adata.isbacked and adata.is_view:
+        raise InputError(
+            f"this is a part of an AnnData whose X stays in {adata.filename}, and such a part cannot hold results. Load "
+            "it (to_memory()), or give it a file of its own: adata.copy(filename=…)"
+        )
     return adata.copy() if copy else adata
 
 

@@ -219,6 +219,9 @@ class TestForms:
         with pytest.raises(InputError, match="copy=True: X of this AnnData stays in"):
             be.scanpy.pca(anndata.read_h5ad(tmp_path / "cells.h5ad", backed="r"), copy=True)
 
+        with pytest.raises(InputError, match="this is a part of an AnnData whose X stays in"):
+            be.scanpy.neighbors(anndata.read_h5ad(tmp_path / "cells.h5ad", backed="r")[:50])
+
     def test_fewer_cells_than_neighbors(self) -> None:
         few = anndata.AnnData(drawn(9, 20))
         be.scanpy.neighbors(few)
