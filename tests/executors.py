@@ -23,6 +23,7 @@ class GivenExecutor:
     pool: Any = None
     free_memory: Callable[[], None] = lambda: None
     in_this_process: bool = False
+    threads: int = 1
 
     def run(self, calls: Sequence[Callable[[], Any]], label: str, progress: Any = None, keep: Any = None) -> list[Any]:
         return self.function([partial(_kept, keep, place, call) for place, call in enumerate(calls)], label)

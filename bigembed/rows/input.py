@@ -33,6 +33,7 @@ from bigembed.rows.reader import two_dimensional
 from bigembed.rows.source import RowSource, rows_at, work_dtype
 from bigembed.rows.sparse import dask_source, group_source, held_source, is_csr_group, stored
 from bigembed.runtime.blocks import Array, is_scipy_sparse
+from bigembed.runtime.clock import reads
 from bigembed.runtime.executors import executor_now
 from bigembed.store.arrays import write_npy
 from bigembed.store.paths import AnyPath, at, is_path
@@ -186,6 +187,7 @@ class StreamedRows(RowSource):
     def read(self, start: int, stop: int) -> Array:
         return self.window((start, stop), (0, self.width))
 
+    @reads
     def window(self, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
         first, last = rows[0] + self.offset, rows[1] + self.offset
         part = self.lazy[first:last] if columns == (0, self.width) else self.lazy[first:last, slice(*columns)]
@@ -236,6 +238,7 @@ class HDF5Rows(RowSource):
     def read(self, start: int, stop: int) -> Array:
         return self.window((start, stop), (0, self.width))
 
+    @reads
     def window(self, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
         if self.held:  # (False where the file was closed since)
             return np.asarray(self.held[slice(*rows), slice(*columns)])

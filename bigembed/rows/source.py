@@ -13,6 +13,7 @@ from bigembed.errors import InputError
 from bigembed.rows.opening import open_zarr
 from bigembed.rows.reader import TEXT, is_text, read_ranges
 from bigembed.runtime.blocks import Array, align_arrays, block_rows, bounds, is_sparse
+from bigembed.runtime.clock import reads
 from bigembed.store.arrays import cached, npy_rows, read_array, read_window
 from bigembed.store.attributes import categories_at, columns_of
 from bigembed.store.paths import AnyPath, stored
@@ -46,6 +47,7 @@ class RowSource:
     named: tuple[str, ...] = ()
     """Names of the columns, where something else than the array says them."""
 
+    @reads
     def read(self, start: int, stop: int) -> Any:
         """Rows ``start:stop`` as stored."""
         if self.array is not None:
@@ -68,6 +70,7 @@ class RowSource:
         """What a task needs that reads no rows but ``start:stop``: the source itself."""
         return self
 
+    @reads
     def window(self, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
         """A part of the rows and of the columns, as stored."""
         if self.array is not None:

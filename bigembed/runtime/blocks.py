@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bigembed.runtime.clock import Timed, run_timed
 from bigembed.runtime.executors import executor_now
 from bigembed.runtime.runtime import Calls, KeepResult, runtime_now
 
@@ -108,8 +109,20 @@ def map_blocks(
 
 def run_tasks(calls: Calls, label: str, keep: KeepResult | None = None) -> list[Any]:
     """The results of calls in their order, from where tasks run in this context; one BLAS thread a call."""
+    executor, clock = executor_now(), runtime_now().clock
     with one_blas_thread():
-        return executor_now().run(calls, label, runtime_now().progress, keep)
+        if clock is None:
+            return executor.run(calls, label, runtime_now().progress, keep)
+
+        def keep_timed(place: int, found: Timed) -> None:
+            clock.add(found)
+            if keep is not None:
+                keep(place, found.result)
+
+        timed = [partial(run_timed, call) for call in calls]
+        found = executor.run(timed, label, runtime_now().progress, keep_timed)
+        clock.threads = max(clock.threads, executor.threads)
+        return [one.result for one in found]
 
 
 _AS_THEY_ARE = frozenset((str, int, float, bool, type(None)))

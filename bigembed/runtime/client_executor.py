@@ -287,6 +287,8 @@ class ClientExecutor:
         self.monitor = monitor or WorkerMonitor(client)
         self.seconds: dict[str, float] = {}
         """Seconds of a call, by label."""
+        self.threads = 1
+        """How many tasks ran at a time, in the last map."""
 
     @property
     def pool(self) -> Executor | None:
@@ -298,7 +300,10 @@ class ClientExecutor:
     ) -> list[Any]:
         """Return the results of the calls, in their order."""
         given = self.client, calls, label, self.timeout, progress or no_progress
-        return TaskMap(*given, self.advice, self.monitor, self.seconds, keep).run()
+        tasks = TaskMap(*given, self.advice, self.monitor, self.seconds, keep)
+        results = tasks.run()
+        self.threads = tasks.workers
+        return results
 
     def free_memory(self) -> None:
         """Let the workers give back memory that they do not use."""

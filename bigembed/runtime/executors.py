@@ -13,12 +13,13 @@ from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
 from itertools import count
 from queue import SimpleQueue
-from threading import Lock, local
+from threading import Lock, get_ident, local
 from typing import Any, Self
 from weakref import ref
 
 from bigembed.errors import ClusterError
 from bigembed.runtime.client_executor import QUEUED, RUNNING, Advice, ClientExecutor
+from bigembed.runtime.clock import add_helpers, timed_by
 from bigembed.runtime.runtime import Calls, Executor, KeepResult, Progress, no_progress, runtime_now, using
 from bigembed.runtime.worker_monitor import FROZEN, WorkerMonitor
 
@@ -47,7 +48,9 @@ def _executor_of_dask(lends_threads: bool = False) -> CurrentClient | DaskSchedu
 def run_on_idle_threads(calls: Calls) -> list[Any]:
     """Return the results of the calls, in their order, from the thread of this task and from those that are idle."""
     pool = _idle_pool() if len(calls) > 1 else None
-    return [call() for call in calls] if pool is None else pool.run(calls, "")
+    if pool is None:
+        return [call() for call in calls]
+    return add_helpers(pool.run([partial(timed_by, get_ident(), call) for call in calls], ""))
 
 
 def idle_threads() -> int:
@@ -82,6 +85,11 @@ class LocalPool:
         self._for_stripes = LocalPool(for_stripes) if for_stripes > 1 else None
         self._threads = ThreadPoolExecutor(count, "bigembed-pool")
         self._here = local()
+
+    @property
+    def threads(self) -> int:
+        """How many there are."""
+        return self.count
 
     @property
     def pool(self) -> LocalPool:
@@ -198,6 +206,11 @@ class DaskScheduler:
         """Whether no other process may have the tasks. Asks Dask only if it is loaded already."""
         return "dask" not in sys.modules or not self._elsewhere
 
+    @property
+    def threads(self) -> int:
+        """How many tasks run at a time, as Dask is set. Asks it only if it is loaded already."""
+        return 1 if "dask" not in sys.modules else self._threads if self.in_this_process else self._processes
+
     @cached_property
     def pool(self) -> LocalPool | None:
         """As many threads as Dask would take of this process; None for one, and for other processes."""
@@ -242,10 +255,17 @@ class DaskScheduler:
     def _threads(self) -> int:
         """Threads of this process that Dask would run tasks in."""
         import dask.threaded
-        from dask.system import CPU_COUNT
 
         if self._elsewhere or self._get not in (None, dask.threaded.get):
             return 1
+        return self._processes
+
+    @property
+    def _processes(self) -> int:
+        """Processes that it would run tasks in."""
+        import dask
+        from dask.system import CPU_COUNT
+
         return int(dask.config.get("num_workers", None) or CPU_COUNT)
 
 

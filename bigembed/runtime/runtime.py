@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+from bigembed.runtime.clock import StageClock
+
 
 @dataclass(frozen=True)
 class Event:
@@ -24,6 +26,8 @@ class Event:
     seconds: float = 0.0
     results: Mapping[str, Any] = field(default_factory=dict)
     message: str = ""
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """Of a stage that is done, what its time was spent on (:data:`bigembed.runtime.clock.PARTS`)."""
 
 
 Observer = Callable[[Event], None]
@@ -67,6 +71,11 @@ class Executor(Protocol):
         ...
 
     @property
+    def threads(self) -> int:
+        """How many tasks run at a time, as far as that is known."""
+        ...
+
+    @property
     def pool(self) -> Executor | None:
         """The threads of this process that take its tasks; where others do, those that may while the others idle."""
         ...
@@ -104,6 +113,8 @@ class Runtime:
     """The locks that this context holds, by the folder in which each lies."""
     journal: Journal | None = None
     """Of the stage in work, in the process that coordinates it; None in tasks."""
+    clock: StageClock | None = None
+    """Counts what the tasks of the stage in work spend, in the process that coordinates it; None in tasks."""
 
 
 _runtime: ContextVar[Runtime] = ContextVar("runtime", default=Runtime())  # noqa: B039  (frozen)

@@ -12,6 +12,7 @@ from typing import Any
 
 from bigembed.errors import DamagedError, DamageWarning, MissingPathError
 from bigembed.runtime.blocks import one_blas_thread
+from bigembed.runtime.clock import StageClock
 from bigembed.runtime.executors import chosen_executor
 from bigembed.runtime.runtime import Event, Observer, runtime_now, using
 from bigembed.stages.cost import Cost
@@ -173,7 +174,7 @@ def _run_stage(stage: Stage, run: Run, observer: Observer, lock: Lock | None, pr
     if not run.temporary:
         superseded.forget(run.root, stage.name)
     exchange.clear()
-    observer(Event("done", stage.name, time.perf_counter() - began, made.results))
+    observer(Event("done", stage.name, time.perf_counter() - began, made.results, shares=made.measured["shares"]))
 
 
 def _made(
@@ -187,11 +188,12 @@ def _made(
         remove(folder)
     folder.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
-    with using(journal=journal), journal or nullcontext():
+    clock = StageClock()
+    with using(journal=journal, clock=clock), journal or nullcontext():
         results = stage.run(context)
         if lock is not None:
             lock.check()
-        measured = {"seconds": round(time.perf_counter() - began, 3)}
+        measured = {"seconds": round(time.perf_counter() - began, 3), "shares": clock.shares()}
         known = identity.key, stage.parameters, identity.inputs, results, measured, identity.reads
         return manifests.publish(run.root, stage.name, *known)
 

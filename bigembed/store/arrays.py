@@ -17,6 +17,7 @@ import numpy as np
 
 from bigembed.errors import BigembedError, DamagedError, InputError, MissingPathError
 from bigembed.runtime.blocks import Array, Starts, by_owner
+from bigembed.runtime.clock import reads, writes
 from bigembed.runtime.runtime import once
 from bigembed.store.chunks import RowChunks, checksummed, row_chunks
 from bigembed.store.files import is_exhausted, read_json, require_regular
@@ -41,6 +42,7 @@ CHUNK_BYTES = 256 << 10
 """Inner chunk of a block array: the unit of a partial read."""
 
 
+@writes
 def write_array(path: PathLike, array: Array, *, chunk_rows: int | None = None) -> None:
     """Write one whole array: one shard of checksummed chunks. An existing one is replaced."""
     array = np.asarray(array)
@@ -107,12 +109,14 @@ def create_rows(
     once(create)
 
 
+@writes
 def write_rows(path: PathLike, start: int, rows: Array) -> None:
     """Write rows from ``start``: whole shards of an array that :func:`create_rows` made."""
     with asking(path):
         _to_write(path)[start : start + len(rows)] = rows
 
 
+@reads
 def read_array(path: PathLike, start: int = 0, stop: int | None = None) -> Array:
     """Rows ``start:stop`` of a stored array, checksums verified; :class:`DamagedError` if they fail."""
     with reading(path, f"rows {start}:{stop}"):
@@ -124,6 +128,7 @@ def read_array(path: PathLike, start: int = 0, stop: int | None = None) -> Array
         return np.asarray(array[start:stop] if array.ndim else array[...])
 
 
+@reads
 def read_rows(path: PathLike, rows: Array) -> Array:
     """The given rows of a stored array, in any order, repeated ones too; only the chunks that hold them are read."""
     wanted, place = np.unique(rows, return_inverse=True)
@@ -136,6 +141,7 @@ def read_rows(path: PathLike, rows: Array) -> Array:
         return np.asarray(array.oindex[wanted] if chunks is None else chunks.take(wanted))[place]
 
 
+@reads
 def read_by_id(path: PathLike, starts: Starts, ids: Array) -> Array:
     """Rows by id of what is stored block by block under ``path/b``, blocks that begin at ``starts``."""
     parts = [(place, read_rows(f"{path}/{b}", rows)) for b, place, rows in by_owner(starts, ids)]
@@ -147,6 +153,7 @@ def read_by_id(path: PathLike, starts: Starts, ids: Array) -> Array:
     return out
 
 
+@reads
 def read_part(path: PathLike, index: Any) -> Array:
     """Any part of a stored array, as NumPy would index it; as :func:`read_array`."""
     rows, *columns = index if isinstance(index, tuple) else (index,)
@@ -158,6 +165,7 @@ def read_part(path: PathLike, index: Any) -> Array:
     return np.asarray(array[index])
 
 
+@reads
 def read_window(path: PathLike, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
     """Rows and columns, each from the first to one before the last, of a stored array; as :func:`read_array`."""
     with reading(path, f"rows {rows}, columns {columns}"):
@@ -197,6 +205,7 @@ def create_grid(path: PathLike, shape: tuple[int, int], dtype: Any, chunks: tupl
     once(create)
 
 
+@writes
 def write_window(path: PathLike, row: int, column: int, values: Array) -> None:
     """Write whole chunks of an array that :func:`create_grid` made, from that row and column on."""
     with asking(path):
@@ -376,6 +385,7 @@ def npy_rows(path: PathLike) -> Any:
         ) from error
 
 
+@writes
 def write_npy(path: PathLike, array: Array) -> None:
     """Write a .npy file, whole at once."""
     place = at(path)

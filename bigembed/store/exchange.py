@@ -20,6 +20,7 @@ import numpy as np
 
 from bigembed.errors import BigembedError, DamagedError, InputError
 from bigembed.runtime.blocks import Array
+from bigembed.runtime.clock import reads, writes
 from bigembed.runtime.runtime import once
 from bigembed.store.paths import at, is_url, opened, put, remove
 
@@ -156,6 +157,7 @@ class Exchange:
 
     root: str
 
+    @writes
     def put(self, name: str, block: int, pieces: Mapping[str, Array]) -> None:
         """Write all pieces of (name, block), replacing what was there."""
         path = self._path(name, block)
@@ -183,6 +185,7 @@ class Exchange:
         """Return the piece under ``key``, which the block must have left."""
         return self.get_many(name, block, [key])[0]
 
+    @reads
     def find(self, name: str, block: int, keys: Sequence[str]) -> list[Array | None]:
         """Return several pieces of one block, None for each that it did not leave, after one look at its index."""
         path = self._path(name, block)
@@ -203,6 +206,7 @@ class Exchange:
         """
         return self._complete(name, block, keys, self.look(name, block, keys))
 
+    @reads
     def look(self, name: str, block: int, keys: Sequence[str]) -> list[Array | None]:
         """Return several pieces of one block as :meth:`mapped` does, None for each that it did not leave."""
         path = self._path(name, block)
@@ -223,6 +227,7 @@ class Exchange:
                 found.append(None)
         return found
 
+    @reads
     def get_all(self, name: str, block: int) -> dict[str, Array]:
         """Return every piece that the block left under the name."""
         path = self._path(name, block)

@@ -19,6 +19,7 @@ from scipy import sparse
 
 from bigembed.errors import DamagedError
 from bigembed.runtime.blocks import Array, bounds, is_sparse, map_blocks
+from bigembed.runtime.clock import reads, writes
 from bigembed.store.exchange import Exchange
 from bigembed.store.paths import aside, at, is_url, put, remove, remove_file
 
@@ -57,6 +58,7 @@ def by_receiver(receivers: Array, count: int) -> tuple[Array, Array]:
     return order, np.concatenate([[0], np.cumsum(np.bincount(receivers, minlength=count))]).astype(np.int64)
 
 
+@writes
 def send(exchange: Exchange, name: str, sender: int, columns: Columns) -> None:
     """Leave every receiver its part of each array; replaces what the sender left before."""
     starts = [part.tolist() for _, part in columns.values()]
@@ -74,6 +76,7 @@ class Delivery:
     name: str
     files: int
 
+    @reads
     def to(self, receiver: int) -> dict[str, Array]:
         """What there is for one receiver, in the order of the senders, by name."""
         parts: list[list[Array]] = []

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from bigembed.errors import InputError, InputTypeError
+from bigembed.runtime.clock import writes
 from bigembed.store.objects import MARKS, SCHEMES, ObjectPath, Stored
 
 # ----------------------------------------------------------------------------------------------------------- paths
@@ -131,6 +132,7 @@ def _looked_at(there: os.stat_result) -> tuple[int, str, str]:
     return there.st_size, str(there.st_mtime_ns), f"{there.st_mtime_ns}:{there.st_ctime_ns}:{there.st_ino}"
 
 
+@writes
 @everywhere(ObjectPath.write_bytes)
 def put(place: Path, data: Any) -> None:
     """Replace a file in one step: aside, synced, renamed; a reader sees the old bytes or the new ones."""

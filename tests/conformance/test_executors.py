@@ -16,6 +16,7 @@ import pytest
 from bigembed.errors import InputError
 from bigembed.runtime.blocks import map_blocks
 from bigembed.runtime.client_executor import ClientExecutor
+from bigembed.runtime.clock import StageClock
 from bigembed.runtime.executors import CurrentClient, DaskScheduler, LocalPool
 from bigembed.runtime.runtime import using
 from tests.integration import block_tasks as tasks
@@ -53,11 +54,21 @@ class ExecutorContract:
         assert {(label, total) for label, _, total in heard} <= {("square", 9)}
         assert done[-1:] == ([9] if self.here or isinstance(made, ClientExecutor) else [])
 
+    def test_what_tasks_take_is_counted_where_they_run(self, made: Any) -> None:
+        with using(executor=made, clock=(clock := StageClock())):
+            map_blocks(tasks.pid, [(0.05,)] * 4)
+            map_blocks(tasks.read, [(0.05,)] * 4)
+        assert clock.seconds >= 0.4
+        assert clock.seconds > clock.reading >= 0.2
+        assert clock.threads == made.threads
+        assert sum(clock.shares().values()) == pytest.approx(1, abs=0.003)
+
     def test_it_says_whether_tasks_are_in_this_process(self, made: Any) -> None:
         there = set(made.run([partial(tasks.pid, 0.0)] * 4, "pid"))
         assert made.in_this_process == self.here == (os.getpid() in there)
         assert len(there) == 1 or not self.here
         assert made.free_memory() is None
+        assert made.threads >= len(there)
         assert made.pool is None or made.pool.run([partial(tasks.square, 3)], "") == [9]
 
 
@@ -107,7 +118,7 @@ def test_every_executor_is_here() -> None:
     """Those that the package has: a class with ``run``, ``free_memory`` and ``in_this_process``."""
     from bigembed.runtime import client_executor, executors
 
-    asked = {"run", "free_memory", "in_this_process", "pool"}
+    asked = {"run", "free_memory", "in_this_process"}
     every = [one for module in (executors, client_executor) for one in vars(module).values() if isinstance(one, type)]
-    found = {one for one in every if not getattr(one, "_is_protocol", False) and asked - {"pool"} <= {*dir(one)}}
+    found = {one for one in every if not getattr(one, "_is_protocol", False) and asked <= {*dir(one)}}
     assert found == {LocalPool, DaskScheduler, ClientExecutor, CurrentClient}

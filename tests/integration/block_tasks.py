@@ -12,6 +12,8 @@ from pathlib import Path
 
 from numba import njit
 
+from bigembed.runtime.clock import reads
+
 
 def square(number: int, pause: float = 0.0) -> int:
     time.sleep(pause)
@@ -21,6 +23,11 @@ def square(number: int, pause: float = 0.0) -> int:
 def pid(pause: float) -> int:
     time.sleep(pause)
     return os.getpid()
+
+
+@reads
+def read(pause: float) -> None:
+    time.sleep(pause)
 
 
 def hold_the_interpreter(seconds: float) -> bool:

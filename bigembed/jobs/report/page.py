@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +14,11 @@ from bigembed.jobs.formatting import duration, size
 from bigembed.jobs.record import kind_of
 from bigembed.jobs.report.figures import CATEGORIES, HEADINGS, shown
 from bigembed.jobs.report.map import CLOSE, Map, draw_map
-from bigembed.jobs.report.summary import RunSummary
+from bigembed.jobs.report.summary import RunSummary, StageLine
 from bigembed.maps.kernels import BINARY
 from bigembed.plotting.vector import Mark, Series, chart, number
 from bigembed.runtime.blocks import Array
+from bigembed.runtime.clock import PARTS
 from bigembed.store.paths import PAGES, AnyPath, PathLike, at, put, require_apart, require_suffix
 from bigembed.store.superseded import explanation
 
@@ -171,7 +173,9 @@ def render(summary: RunSummary, drawn: Map | None, title: str | None) -> str:
         summary=summary,
         title=title or f"{summary.title} of {summary.source}",
         warnings=warnings_of(summary),
-        stages=summary.stages(),
+        stages=(lines := summary.stages()),
+        parts=PARTS,
+        slow=slow_stages(lines, "in files" in str(summary.record.get("plan", {}).get("vectors"))),
         charts=charts,
         headings=HEADINGS,
         tiles=tiles(summary),
@@ -226,6 +230,35 @@ def refuse_page(page: AnyPath) -> None:
         raise ExistingOutputError(f"{page}: a folder. Give the path of a file")
     if page.exists() and b'name="generator" content="bigembed' not in page.read_bytes()[:2000]:
         raise ExistingOutputError(f"{page}: exists and is not a report. Nothing was changed; choose another path")
+
+
+WORTH_IT, MOST = 0.1, 0.5
+"""Share of all time from which on a stage is spoken of, and share of its own time that one part has to take."""
+PLACES = {
+    "computing": "its threads are busy; more of them make it quicker",
+    "reading": "what it reads should lie on a quicker disk, or nearer",
+    "writing": "[output] path, or [output] scratch, should lie on a quicker disk",
+    "waiting": "its threads had no task, since one process did the work or had too little to hand out; more workers do "
+    "not make it quicker",
+}
+IN_FILES = (
+    "its vectors lie in files; they are in memory where all workers are on one machine, and the coordinating process "
+    "has room for them"
+)
+
+
+def slow_stages(stages: Sequence[StageLine], in_files: bool = False) -> list[str]:
+    """Say of the stages that took the most time what most of it went into; ``in_files``: the vectors of solves lie
+    there.
+    """
+    whole = sum(one.computed_seconds for one in stages)
+    found = []
+    for one in sorted(stages, key=lambda line: -line.computed_seconds):
+        part, share = max(one.shares.items(), key=lambda item: item[1], default=("", 0.0))
+        if share >= MOST and one.computed_seconds >= WORTH_IT * whole:
+            why = IN_FILES if in_files and one.held and part in ("reading", "writing") else PLACES[part]
+            found.append(f"{one.name}: {share:.0%} {part}: {why}".replace("%", " %", 1))
+    return found
 
 
 # ---------------------------------------------------------------------------------------------------------- charts

@@ -84,6 +84,15 @@ class StageLine:
     planned: int | None = None
     """Bytes of all processes together."""
     measured: int | None = None
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """What the time was spent on when it was computed."""
+    held: int = 0
+    """Bytes of vectors that it was planned to have in memory or in files."""
+
+    @property
+    def computed_seconds(self) -> float:
+        """How long it took when it was computed, in this start of the job or before."""
+        return self.seconds or self.earlier or 0.0
 
 
 def stage_lines(run: Run, record: Mapping[str, Any], status: Mapping[str, Any]) -> list[StageLine]:
@@ -113,6 +122,8 @@ def stage_lines(run: Run, record: Mapping[str, Any], status: Mapping[str, Any]) 
                 planned_seconds=entry.get("predicted_seconds", asked.get("seconds")),
                 planned=_planned_bytes(asked, plan["place"]) if asked and "place" in plan else None,
                 measured=entry.get("memory", {}).get("total") or None,
+                shares=entry.get("shares") or ({} if made is None else made.measured.get("shares", {})),
+                held=int(asked.get("held") or 0),
             )
         )
         start += lines[-1].seconds

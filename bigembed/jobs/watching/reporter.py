@@ -21,7 +21,7 @@ from bigembed.jobs.planning.plan import Plan
 from bigembed.jobs.watching.logs import Logs
 from bigembed.jobs.watching.status import Status, check, outcome, status_of
 from bigembed.runtime.outages import Outage
-from bigembed.runtime.runtime import Event, Observer, Progress, no_progress, silent
+from bigembed.runtime.runtime import Event, Observer, Progress, no_progress, runtime_now, silent
 from bigembed.store.paths import FULL, at, free_bytes, nearest_folder
 
 # ---------------------------------------------------------------------------------------------------------- memory
@@ -302,6 +302,7 @@ class Reporter:
                     "name": event.stage,
                     "reused": event.kind == "reused",
                     "seconds": round(event.seconds, 3),
+                    "shares": dict(event.shares),
                     "predicted_seconds": None if planned is None else round(planned, 3),
                     "memory": self.peaks[-1].lap() if self.peaks else {},
                     "predicted_memory": self.plan.stage_memory.get(event.stage, {}) if self.plan else {},
@@ -318,6 +319,8 @@ class Reporter:
     def progress(self, label: str, done: int, total: int) -> None:
         """Tasks of a map."""
         check(self.output, self.options.deadline)
+        if (clock := runtime_now().clock) is not None and self.status.value["stage"]:
+            self.status.value["shares"][self.status.value["stage"]] = clock.shares()
         self.status.progress(label, done, total)
         self.logs.progress(label, done, total)
         self.options.progress(label, done, total)

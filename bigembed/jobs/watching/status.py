@@ -178,6 +178,7 @@ class Status:
             "finished_stages": [],
             "frozen": [],
             "outages": [],
+            "shares": {},
             "owner": owner.about(),
             "started": moment(time.time()),
             "deadline": None if deadline is None else moment(deadline),
@@ -228,7 +229,8 @@ class Status:
             self.write(state="running", stage=event.stage, label=None, done=0, total=None)
         elif event.kind in ("done", "reused"):
             finished = [*self.value["finished_stages"], event.stage]
-            self.write(state="running", stage=event.stage, finished_stages=finished)
+            shares = {**self.value["shares"], **({event.stage: dict(event.shares)} if event.shares else {})}
+            self.write(state="running", stage=event.stage, finished_stages=finished, shares=shares)
         elif event.kind == "worker":
             others = [known for known in self.value["frozen"] if known["worker"] != event.results["worker"]]
             self.write(frozen=[*others, dict(event.results)])

@@ -21,11 +21,12 @@ from bigembed.cli import app
 from bigembed.errors import BigembedWarning, ExistingOutputError, InputError, MissingPathError
 from bigembed.jobs.record import RECORD
 from bigembed.jobs.report.figures import HEADINGS, coordinate_lines, entries_of, map_figures
-from bigembed.jobs.report.page import _eigenvalues, curves, warnings_of, write_report
-from bigembed.jobs.report.summary import RunSummary
+from bigembed.jobs.report.page import _eigenvalues, curves, slow_stages, warnings_of, write_report
+from bigembed.jobs.report.summary import RunSummary, StageLine
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import needed_aligned, parse_job, read_job
 from bigembed.maps.registry import REGISTRY
+from bigembed.runtime.clock import PARTS
 from bigembed.store import manifests
 from bigembed.store import manifests as roots
 from bigembed.store.arrays import create_rows, write_rows
@@ -386,6 +387,37 @@ class TestPage:
         assert "Planned to take" in page.text
         assert "2 h 1 min planned, in one process" in page.text
         assert "1 min 15 s" in page.text
+
+    def test_what_the_time_went_into_is_drawn_and_said(self, finished):
+        record = json.loads((finished / RECORD).read_text())
+        assert sum(bool(one["shares"]) for one in record["stages"]) > 3
+        for one in record["stages"]:
+            assert not one["shares"] or sum(one["shares"].values()) == pytest.approx(1, abs=0.003)
+        shares = {"computing": 0.2, "reading": 0.71, "writing": 0.04, "waiting": 0.05}
+        slowest = max(record["stages"], key=lambda one: one["seconds"])
+        slowest["seconds"] = 1000.0
+        for one in record["stages"]:
+            one["shares"] = shares if one is slowest else {}
+        edit(finished, stages=record["stages"])
+        text = page_of(finished)[0].text
+        assert "What the time went into" in text
+        assert f"{slowest['name']}: 71 % reading: what it reads should lie on a quicker disk, or nearer." in text
+
+    def test_slow_stages_are_those_that_took_much_time_for_one_reason(self):
+        reading = {"computing": 0.3, "reading": 0.6, "writing": 0.1, "waiting": 0.0}
+        even = dict.fromkeys(PARTS, 0.25)
+        lines = [
+            StageLine("search", "computed", seconds=50, shares=even),
+            StageLine("solve", "computed", seconds=40, shares=reading, held=8),
+            StageLine("graph", "reused", earlier=30, shares=dict(even, computing=0.0, waiting=0.5)),
+            StageLine("short", "computed", seconds=1, shares=reading),
+            StageLine("old", "computed", seconds=40),
+        ]
+        first, second = slow_stages(lines, in_files=True)
+        assert first.startswith("solve: 60 % reading: its vectors lie in files")
+        assert second.startswith("graph: 50 % waiting: its threads had no task")
+        assert slow_stages(lines)[0].startswith("solve: 60 % reading: what it reads")
+        assert slow_stages([]) == []
 
     def test_stages_say_what_was_reused(self, finished):
         record = json.loads((finished / RECORD).read_text())

@@ -1,0 +1,122 @@
+"""Where the time of a stage goes: its tasks compute, read and write, and threads without a task wait.
+
+A task is timed where it runs, and what it takes to read and to write around what does that. The rest of its time it
+computes. The threads that a stage has for its tasks wait in what is left of their time: while the coordinating process
+hands out tasks or works by itself, and at the end of a map, for its last tasks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import wraps
+from threading import Lock, get_ident, local
+from typing import Any, NamedTuple, TypeVar, cast
+
+F = TypeVar("F", bound=Callable[..., Any])
+PARTS = ("computing", "reading", "writing", "waiting")
+"""What the time of a stage is made of."""
+
+
+class _Thread(local):
+    """What this thread has spent since it started."""
+
+    def __init__(self) -> None:
+        self.reading = self.writing = 0.0
+        self.helped = 0.0
+        """Seconds of other threads that took stripes of its tasks."""
+        self.busy = False
+        """Whether it reads or writes just now: what that calls is not counted again."""
+
+    def spent(self) -> tuple[float, float, float]:
+        """Return seconds of its own and of its helpers, and those of reading and writing among them."""
+        return time.perf_counter() + self.helped, self.reading, self.writing
+
+
+_thread = _Thread()
+
+
+def reads(function: F) -> F:
+    """Count the time of a function as that of reading."""
+    return _counted(function, "reading")
+
+
+def writes(function: F) -> F:
+    """Count the time of a function as that of writing."""
+    return _counted(function, "writing")
+
+
+def _counted(function: F, part: str) -> F:
+    @wraps(function)
+    def counted(*arguments: Any, **named: Any) -> Any:
+        if _thread.busy:
+            return function(*arguments, **named)
+        _thread.busy, began = True, time.perf_counter()
+        try:
+            return function(*arguments, **named)
+        finally:
+            _thread.busy = False
+            setattr(_thread, part, getattr(_thread, part) + time.perf_counter() - began)
+
+    return cast(F, counted)
+
+
+class Timed(NamedTuple):
+    """What a task returned, and the seconds that it took, reading and writing among them."""
+
+    result: Any
+    seconds: float
+    reading: float
+    writing: float
+
+
+def run_timed(call: Callable[[], Any]) -> Timed:
+    """Run a task where it is, and time it."""
+    before = _thread.spent()
+    result = call()
+    return Timed(result, *(now - then for now, then in zip(_thread.spent(), before, strict=True)))
+
+
+def timed_by(home: int, call: Callable[[], Any]) -> Timed:
+    """Run a stripe of a task; where that is another thread than its ``home``, time it."""
+    return Timed(call(), 0.0, 0.0, 0.0) if get_ident() == home else run_timed(call)
+
+
+def add_helpers(stripes: list[Timed]) -> list[Any]:
+    """Count what other threads have spent for this one; returns the results of the stripes."""
+    _thread.helped += sum(one.seconds for one in stripes)
+    _thread.reading += sum(one.reading for one in stripes)
+    _thread.writing += sum(one.writing for one in stripes)
+    return [one.result for one in stripes]
+
+
+@dataclass
+class StageClock:
+    """What the tasks of a stage have spent so far, in seconds of all threads together."""
+
+    seconds: float = 0.0
+    reading: float = 0.0
+    writing: float = 0.0
+    threads: int = 1
+    """How many tasks run at a time."""
+    began: float = field(default_factory=lambda: time.perf_counter())
+    lock: Lock = field(default_factory=Lock)
+
+    def add(self, task: Timed) -> None:
+        """Count a task, in whichever thread."""
+        with self.lock:
+            self.seconds += task.seconds
+            self.reading += task.reading
+            self.writing += task.writing
+
+    def shares(self) -> dict[str, float]:
+        """Return each part of the time of all threads since the stage began: they sum to 1.
+
+        >>> StageClock(seconds=3.0, reading=2.0, threads=1, began=time.perf_counter() - 4).shares()
+        {'computing': 0.25, 'reading': 0.5, 'writing': 0.0, 'waiting': 0.25}
+        """
+        whole = max(self.threads * (time.perf_counter() - self.began), self.seconds, 1e-9)
+        computing = max(0.0, self.seconds - self.reading - self.writing)
+        parts = computing, self.reading, self.writing, max(0.0, whole - self.seconds)
+        return {name: round(part / whole, 3) for name, part in zip(PARTS, parts, strict=True)}
