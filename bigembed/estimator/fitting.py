@@ -12,9 +12,9 @@ import numpy as np
 from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator.preprocessing import (
     all_stages,
-    computing,
+    computer_for,
     passes_of,
-    prepared,
+    prepare_steps,
     row_passes,
     stages_after,
     takes_missing,
@@ -28,7 +28,7 @@ from bigembed.estimator.protocol import (
     spec_of,
     stages_on_demand,
 )
-from bigembed.estimator.reporting import telling
+from bigembed.estimator.reporting import notify_callbacks
 from bigembed.estimator.scikit_learn import feature_names
 from bigembed.rows.columns import MOST, Categories, absent, columns_of, is_frame, numbers_of
 from bigembed.rows.graph_source import GraphSource
@@ -57,7 +57,7 @@ class CodedRows(RowSource):
         return self.texts
 
 
-def coded(X: Any, estimators: Sequence[Any], known: Categories | None = None) -> tuple[Any, Categories]:
+def encode_text(X: Any, estimators: Sequence[Any], known: Categories | None = None) -> tuple[Any, Categories]:
     """The numbers of a data frame, and the texts of its columns of categories; anything else as it is, without texts.
 
     Columns of text must be among those that a one-hot step of ``estimators`` encodes. ``known``: the texts that were
@@ -83,7 +83,7 @@ def coded(X: Any, estimators: Sequence[Any], known: Categories | None = None) ->
 
 
 def with_texts(source: RowSource, texts: Categories) -> RowSource:
-    """Rows that :func:`coded` made numbers of, with their texts."""
+    """Rows that :func:`encode_text` made numbers of, with their texts."""
     if not texts:
         return source
     return CodedRows(source.shape, source.dtype, path=source.path, array=source.array, texts=texts)
@@ -179,7 +179,7 @@ def prepare_fit(method: MethodSpec, X: Any, aligned: Mapping[str, Any]) -> Prepa
     run = Run(estimator.workdir)
     scratch = run.root / "exchange"
     taking = estimator.takes_nan or takes_missing(steps)
-    given, texts = coded(X, [*steps, estimator])
+    given, texts = encode_text(X, [*steps, estimator])
     sparse = bool(steps) or method.sparse or hasattr(estimator, "refuse_sparse")  # (a step says what to do)
     source, in_memory = row_source(given, scratch, sparse=sparse, missing=taking)
     source = with_texts(source, texts)
@@ -243,13 +243,13 @@ def compute_fit(method: MethodSpec, fit: PreparedFit) -> PreparedFit:
         if not (run.temporary or fit.superseded):
             with locked(run):
                 supersede(all_stages(method, source, run), run, all_listed=True)
-        learned = prepared(method.steps, source, run, passes_of(method), computing(estimator))
+        learned = prepare_steps(method.steps, source, run, passes_of(method), computer_for(estimator))
         source = learned.source
         stages = stages_after(method, source)
     shared = any(parent.root == run.root for parent in run.parents)  # with the stages of a graph
     every = [] if shared else [*(learned.stages if learned else ()), *stages]
     require_worker_memory(stages, run, None if source is None else blocks_of(source))
-    with telling(estimator, [stage for stage in stages if not stage.on_demand]) as todo:
+    with notify_callbacks(estimator, [stage for stage in stages if not stage.on_demand]) as todo:
         run_stages(todo, run, of=every, supersede_first=bool(learned) or not fit.superseded)
     return replace(fit, stages=stages, source=source, steps=learned.steps if learned else ())
 

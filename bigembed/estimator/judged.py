@@ -154,12 +154,12 @@ def run_judgement(
         coordinates = read_rows(context.of("coordinates", "embedding"), numbers)
     rows = sample.rows.toarray() if is_sparse(sample.rows) else sample.rows
     try:
-        found = preserved(_held(rows), _held(coordinates), context.exchange, **asked)
+        found = preserved(_in_memory(rows), _in_memory(coordinates), context.exchange, **asked)
     except InputError as error:  # (distances beyond float64, zeros by cosine)
         found = {"unmeasured": str(error)}
     return {"map": found | ({"of": n} if len(numbers) < n else {})}
 
 
-def _held(rows: Any) -> RowSource:
+def _in_memory(rows: Any) -> RowSource:
     """Rows of this process as a source."""
     return RowSource(tuple(rows.shape), rows.dtype, array=rows)

@@ -265,7 +265,7 @@ class Pipeline:
             raise InputTypeError("a Pipeline takes rows; a graph is given to the method itself, without steps")
         *steps, last = unnamed(self.steps)
         method = copied(last, workdir=self.workdir, verbose=self.verbose, callbacks=self.callbacks)
-        method_after([copied(ours(step)) for step in steps], method).fit(X, y, **aligned)
+        method_after([copied(counterpart_of(step)) for step in steps], method).fit(X, y, **aligned)
         self.method_ = method
         return self
 
@@ -450,7 +450,7 @@ HOW = {"copy", "svd_solver", "tol", "iterated_power", "n_oversamples", "power_it
 """Parameters of scikit-learn's classes that say how something is computed, not what."""
 
 
-def ours(estimator: Any) -> Any:
+def counterpart_of(estimator: Any) -> Any:
     """An estimator of a list: that of this package for scikit-learn's of the same name, with its parameters."""
     name = type(estimator).__name__
     if not type(estimator).__module__.startswith("sklearn.") or name not in SAME:

@@ -20,7 +20,7 @@ from bigembed.estimator.protocol import (
     names_planned,
     run_of,
 )
-from bigembed.estimator.reporting import telling
+from bigembed.estimator.reporting import notify_callbacks
 from bigembed.rows.derived import MappedSource, PlannedRows, written_rows
 from bigembed.rows.reader import entries_of
 from bigembed.rows.source import RowSource
@@ -74,7 +74,7 @@ def takes_missing(steps: Sequence[Any]) -> bool:
     return any(getattr(step, "takes_missing", False) for step in steps)
 
 
-def of_mapped(stage: Stage, source: RowSource) -> Stage:
+def with_cost_of_mapping(stage: Stage, source: RowSource) -> Stage:
     """The stage with the cost of reading what its rows are made of."""
     more = source.read_bytes - source.shape[0] * source.row_bytes
     cost = stage.cost
@@ -116,7 +116,7 @@ def reading_rows(stages: Sequence[Stage]) -> Sequence[Stage]:
 
 def all_stages(method: MethodSpec, source: RowSource, run: Run | None) -> list[Stage]:
     """All stages of the steps and of the method. What is not known before a step has run is planned by its bound."""
-    found = prepared(method.steps, source, run, passes_of(method))
+    found = prepare_steps(method.steps, source, run, passes_of(method))
     return [*found.stages, *stages_after(method, found.source)]
 
 
@@ -128,7 +128,7 @@ def stages_after(method: MethodSpec, source: RowSource) -> list[Stage]:
     if not method.steps:
         return stages
     reading = {stage.name for stage in reading_rows(stages)}
-    return [of_mapped(stage, source) if stage.name in reading else stage for stage in stages]
+    return [with_cost_of_mapping(stage, source) if stage.name in reading else stage for stage in stages]
 
 
 def passes_of(method: MethodSpec) -> Callable[[RowSource], float]:
@@ -136,17 +136,17 @@ def passes_of(method: MethodSpec) -> Callable[[RowSource], float]:
     return lambda source: row_passes(method.list_stages(source))
 
 
-def computing(estimator: Any) -> Callable[[Sequence[Stage], Run], None]:
+def computer_for(estimator: Any) -> Callable[[Sequence[Stage], Run], None]:
     """What computes stages of the steps before an estimator, which tells of them as of its own."""
 
     def compute(stages: Sequence[Stage], run: Run) -> None:
-        with telling(estimator, stages) as todo:
+        with notify_callbacks(estimator, stages) as todo:
             run_stages(todo, run)
 
     return compute
 
 
-def prepared(
+def prepare_steps(
     steps: Sequence[Any],
     source: RowSource,
     run: Run | None,
@@ -165,7 +165,9 @@ def prepared(
     known, place = run is not None, ""
     for number, step in enumerate(steps, 1):
         prefix = f"step{number}-{type(step).registered}-"
-        own = [_within(of_mapped(stage, source), prefix) for stage in step.stages(replace(source, aligned={}))]
+        own = [
+            _within(with_cost_of_mapping(stage, source), prefix) for stage in step.stages(replace(source, aligned={}))
+        ]
         todo = [stage for stage in own if not stage.on_demand]
         stages += todo
         written = next((stage for stage in own if stage.on_demand), None)

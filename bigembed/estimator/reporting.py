@@ -81,7 +81,7 @@ APART = 0.1
 
 
 @contextmanager
-def telling(estimator: Any, stages: Sequence[Stage]) -> Iterator[list[Stage]]:
+def notify_callbacks(estimator: Any, stages: Sequence[Stage]) -> Iterator[list[Stage]]:
     """Let the callbacks of an estimator, and its bar where it is verbose, hear the events of these stages."""
     listeners: list[Observer] = list(getattr(estimator, "callbacks", None) or ())
     with ExitStack() as stack:

@@ -20,7 +20,7 @@ from bigembed.estimator.base import Estimator
 from bigembed.estimator.extension import in_one_array, stored_coordinates, write_extended
 from bigembed.estimator.fitting import aligned_columns, remember_features
 from bigembed.estimator.protocol import check_parameters, extension_in, run_of, takes_sparse
-from bigembed.estimator.reporting import telling
+from bigembed.estimator.reporting import notify_callbacks
 from bigembed.estimator.scikit_learn import check_names, feature_names
 from bigembed.estimator.transform import check_width
 from bigembed.rows.derived import MappedRows, refuse_changed
@@ -181,7 +181,7 @@ def add_rows(
         raise InputError(f"partial_fit holds d² sums, for at most {MOST_COLUMNS} columns; there are {d}. Use fit")
     columns = aligned_columns(aligned, source.shape[0], scratch)
     listed = list(stages(replace(source, aligned=columns), earlier))
-    with telling(estimator, listed) as todo:
+    with notify_callbacks(estimator, listed) as todo:
         run_stages(todo, run)
     if not fitted:
         remember_features(estimator, feature_names(X), d)

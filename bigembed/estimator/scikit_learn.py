@@ -260,13 +260,13 @@ def html_of(estimator: Any) -> str:
     """A table that opens and closes, without scripts and without style sheets."""
     given, default = estimator.get_params(), type(estimator)().get_params()
     parameters = {
-        name: f"<b>{_said(value)}</b>" if repr(value) != repr(default.get(name)) else _said(value)
+        name: f"<b>{_shown_value(value)}</b>" if repr(value) != repr(default.get(name)) else _shown_value(value)
         for name, value in given.items()
     }
     parts = [_table("parameters", parameters)]
     fitted = estimator.__sklearn_is_fitted__()
     if fitted:
-        parts.append(_table("fit", {name: _said(value) for name, value in _fit(estimator).items()}))
+        parts.append(_table("fit", {name: _shown_value(value) for name, value in _fit(estimator).items()}))
     else:
         parts.append("<p>What a fit takes, before it starts: <code>bigembed.plan(estimator, X)</code></p>")
     state = "fitted" if fitted else "not fitted"
@@ -293,7 +293,7 @@ def _certificate(estimator: Any) -> dict[str, Any]:
     return getattr(estimator, "certificate_", None) or {}
 
 
-def _said(value: Any) -> str:
+def _shown_value(value: Any) -> str:
     text = repr(value)
     return escape(text if len(text) <= 80 else f"{text[:77]}...")
 

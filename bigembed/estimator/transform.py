@@ -25,8 +25,8 @@ from bigembed.estimator.extension import (
     restore,
     write_extended,
 )
-from bigembed.estimator.fitting import coded, known_texts
-from bigembed.estimator.preprocessing import mapped_new_rows, of_mapped, refuse_sparse, takes_missing
+from bigembed.estimator.fitting import encode_text, known_texts
+from bigembed.estimator.preprocessing import mapped_new_rows, refuse_sparse, takes_missing, with_cost_of_mapping
 from bigembed.estimator.protocol import extension_of, run_of
 from bigembed.estimator.scikit_learn import check_names
 from bigembed.rows.derived import MappedRows
@@ -301,7 +301,7 @@ def new_rows(estimator: Any, X: Any, extension: Extension, aligned: Mapping[str,
     scratch = scratch_of(estimator)
     steps = getattr(estimator, "steps_", ())
     missing = takes_missing(steps) or extension.missing == "taken"
-    rows, _ = coded(X, [*steps, estimator], known_texts([*steps, estimator]))
+    rows, _ = encode_text(X, [*steps, estimator], known_texts([*steps, estimator]))
     source, in_memory = row_source(rows, scratch, "query", sparse=extension.sparse or bool(steps), missing=missing)
     columns = {name: column_source(values, source.shape[0], scratch, name) for name, values in given.items()}
     return through_steps(estimator, replace(source, aligned=columns), extension), in_memory
@@ -389,11 +389,11 @@ def coordinates_of(source: RowSource, extension: Extension, fitted: Run) -> Stag
     """The stage that writes the coordinates of new rows; it depends on all stages of the fitted run."""
     inputs = tuple(fitted.published())
     if extension.grouping is not None:
-        return of_mapped(grouped_stage(source, extension, extension.grouping, inputs), source)
+        return with_cost_of_mapping(grouped_stage(source, extension, extension.grouping, inputs), source)
 
     parameters = {"source": source.fingerprint(), "width": extension.width, "dtype": extension.dtype}
     cost = output_cost(source, extension.width, extension.dtype)
-    return of_mapped(
+    return with_cost_of_mapping(
         Stage(
             STAGE,
             inputs,

@@ -14,7 +14,7 @@ import numpy as np
 from bigembed.datasets import dataset
 from bigembed.errors import BigembedError
 from bigembed.estimator.judged import compares_rows
-from bigembed.estimator.preprocessing import passes_of, prepared
+from bigembed.estimator.preprocessing import passes_of, prepare_steps
 from bigembed.estimator.protocol import spec_of
 from bigembed.jobs.export import table_of
 from bigembed.jobs.inputs import find_input
@@ -91,7 +91,7 @@ def rows_of_run(summary: RunSummary, n: int) -> dict[str, Any]:
     with suppress(BigembedError, OSError, ValueError, KeyError):
         job = parse_job(tomllib.loads(job_file(summary.job)), Path(str(summary.root)) / "job.toml")
         chosen, given = spec_of(estimator(job)), find_input(job).source
-        source = prepared(chosen.steps, given, summary.run, passes_of(chosen)).source
+        source = prepare_steps(chosen.steps, given, summary.run, passes_of(chosen)).source
         if compares_rows(chosen) and source.shape[0] == n and rows_behind(summary.run, source):
             return {"rows": source, "metric": getattr(chosen.estimator, "metric", "euclidean")}
     return {}

@@ -78,7 +78,7 @@ def first_length(shape: Shape, k: int, share: float) -> int:
     return min(shape.n - 1, k + (MORE if shape.euclidean else MORE_BY_PAIRS))
 
 
-def longest(n: int, k: int) -> int:
+def longest_list(n: int, k: int) -> int:
     """Entries of the lists at most: those of short ones made half as many again, twice."""
     return min(n - 1, int((k + MORE) * 2.25))
 
@@ -108,10 +108,10 @@ def descend(context: Context, ordered: Ordered, shape: Shape, k: int, target: fl
             f"NN-descent: recall {recall:.4f} after round {rounds}, {width} of lists of {length}, "
             f"{100 * changed:.1f} % replaced"
         )
-        if recall >= target or (changed < SETTLED and width == longest(n, k)):
+        if recall >= target or (changed < SETTLED and width == longest_list(n, k)):
             break
-        if width == length < longest(n, k) and target - recall > recall - measured[-2][1]:
-            length = min(longest(n, k), length * 3 // 2)
+        if width == length < longest_list(n, k) and target - recall > recall - measured[-2][1]:
+            length = min(longest_list(n, k), length * 3 // 2)
             map_blocks(lengthen_block, blocks, lists=lists, length=length)
         else:
             width = next_width(measured, target, length)
@@ -222,31 +222,31 @@ def walk_length(*, index: Index, ordered: Ordered, truth: Truth, target: float) 
     return best
 
 
-def held(shape: Shape, k: int) -> int:
+def bytes_held(shape: Shape, k: int) -> int:
     """Bytes that a task holds: rows, sparse ones twice, lists, who has its rows, candidates as ids and as places, and
     what it found; or those of the walk that is measured."""
-    width, rows = longest(shape.n, k), min(shape.n * shape.row_bytes, ROWS_BYTES)
+    width, rows = longest_list(shape.n, k), min(shape.n * shape.row_bytes, ROWS_BYTES)
     block, found = shape.largest_block, 48 * found_at_once(most_candidates(width))
     joined = (2.25 if shape.sparse else 1.25) * rows + 60 * width * block + 5 * shape.n + found
     walked = walk_memory(shape.n, shape.row_bytes, k, WALKS[-1] * (k + 1), SAMPLE_ROWS) + block * shape.row_bytes
     return max(int(joined) + 8 * SEEN, walked)
 
 
-def traveling(n: int, width: int) -> int:
+def bytes_exchanged(n: int, width: int) -> int:
     """Bytes of what goes from block to block in a round, with lists of a width: these, as they were and as they are,
     who has whom, and what was found, up to five entries for each of theirs."""
     return 120 * n * width
 
 
-def room(n: int, k: int) -> int:
+def bytes_on_disk(n: int, k: int) -> int:
     """Bytes of the disk that NN-descent takes in addition to the lists that it finds."""
-    return traveling(n, longest(n, k)) + 12 * n * k
+    return bytes_exchanged(n, longest_list(n, k)) + 12 * n * k
 
 
 def lacking_room(n: int, k: int, place: str) -> str:
     """What NN-descent takes of the disk where exchanges lie, in words, if that is more than is free there. (Not how
     much is free: what is said of the choice is the same wherever it is made.)"""
-    need = room(n, k)
+    need = bytes_on_disk(n, k)
     return f"{need >> 20} MiB of disk on the way, more than is free" if need > free_at(place) else ""
 
 
@@ -257,7 +257,7 @@ def free_at(place: str) -> int:
 
 def require_room(n: int, k: int, why: str, place: str) -> None:
     """PlanError unless NN-descent has room where exchanges lie."""
-    need, free = room(n, k), free_at(place)
+    need, free = bytes_on_disk(n, k), free_at(place)
     if need > free:
         raise PlanError(
             f"neighbors by {NN_DESCENT} ({why}) take {need >> 20} MiB of disk on the way, and {free >> 20} MiB are "
@@ -268,17 +268,17 @@ def require_room(n: int, k: int, why: str, place: str) -> None:
 
 def descent_cost(cells: Cost, shape: Shape, k: int, asked: bool) -> Cost:
     """What a plan counts with: the work and the disk of the cells unless NN-descent was ``asked`` for, the memory of
-    either. Whether there is :func:`room` for its lists is seen when sampled rows have shown that it is needed."""
+    either. Whether the disk has room for its lists is seen when sampled rows have shown that they are needed."""
     n, row_bytes, block = shape.n, shape.row_bytes, shape.block
     width, blocks = min(n - 1, k + MORE), -(-2 * n // block)
-    cells = replace(cells, memory=max(cells.memory, held(shape, k)))
+    cells = replace(cells, memory=max(cells.memory, bytes_held(shape, k)))
     if not asked:
         return cells
-    rounds, travels = 4, traveling(n, width)
+    rounds, travels = 4, bytes_exchanged(n, width)
     return replace(
         cells,
         disk=cells.disk + 12 * n * k,
-        scratch=max(cells.scratch, traveling(n, longest(n, k))),
+        scratch=max(cells.scratch, bytes_exchanged(n, longest_list(n, k))),
         read=cells.read + rounds * (blocks * min(n * row_bytes, ROWS_BYTES) + travels),
         write=cells.write + rounds * travels,
         flops=cells.flops + rounds * n * 4 * width**2 * row_bytes / 4,

@@ -19,7 +19,7 @@ import numpy as np
 from bigembed.distance.names import CENTERED, FUNCTIONS, known
 from bigembed.errors import InputError
 from bigembed.neighbors.exact import empty_lists, merge_pairs
-from bigembed.neighbors.nn_descent import MORE_BY_PAIRS, held, link_lists, nearest_cells
+from bigembed.neighbors.nn_descent import MORE_BY_PAIRS, bytes_held, link_lists, nearest_cells
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.search.by_metric import ByMetric, by_metric
 from bigembed.neighbors.search.every_block import write_lists
@@ -215,7 +215,7 @@ def _squared_of_pairs(
 
 def outside_cost(cells: Cost, shape: Shape, k: int, outside: Outside) -> Cost:
     """What a plan counts with: the search of the cells, one task that holds all rows, and the walk that is measured."""
-    memory = max(cells.memory, outside.memory(shape, k), held(shape, k))
+    memory = max(cells.memory, outside.memory(shape, k), bytes_held(shape, k))
     lists = 12 * shape.n * k
     return replace(
         cells,

@@ -64,7 +64,7 @@ class Found:
     """Lowest id of an equal fitted row (n,)."""
 
 
-def together(parts: Sequence[tuple[Array, Joined]], dtype: np.dtype[Any]) -> Joined:
+def in_row_order(parts: Sequence[tuple[Array, Joined]], dtype: np.dtype[Any]) -> Joined:
     """The edges of all rows, in their order, of parts: numbers of some rows, and their edges."""
     members = np.concatenate([np.zeros(0, np.int64), *(part for part, _ in parts)])
     place = np.argsort(members)
@@ -161,7 +161,7 @@ class _Crowded(Exception):
 def join_rows(rows: Any, index: Index) -> Joined:
     """Edges of prepared new rows (n, d); each row's edges do not depend on the others."""
     parts = list(join_batches(rows, index))
-    return together(parts, rows.dtype)
+    return in_row_order(parts, rows.dtype)
 
 
 def join_batches(rows: Any, index: Index) -> Iterator[tuple[Array, Joined]]:

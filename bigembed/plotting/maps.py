@@ -30,9 +30,9 @@ from bigembed.plotting.paint import (
     Limits,
     Paint,
     Rows,
-    along,
     as_labels,
     class_numbers,
+    interpolate_colors,
     limits_of,
     numbered,
     paint_of,
@@ -159,7 +159,7 @@ def explain(figure: Any, axis: Any, paint: Paint, count: int) -> None:
     from matplotlib.lines import Line2D
 
     if paint.kind == "numbers":
-        colors = ListedColormap(along(RAMP, np.linspace(*LIGHT.ramp, 256)))
+        colors = ListedColormap(interpolate_colors(RAMP, np.linspace(*LIGHT.ramp, 256)))
         high = paint.high if paint.high > paint.low else paint.low + 1.0
         colorbar(figure, ScalarMappable(Normalize(paint.low, high), colors), axis)
     elif paint.kind == "classes":
@@ -274,7 +274,7 @@ def thumbnails(
     paint = Paint() if labels is None else paint_of(labels, "classes", most=inf).frequent()
     grid = count_points(pairs, [0, 1], limits, [View(0, 1, THUMBNAIL_PIXELS)], labels, paint)[0]
     picture = np.round(255 - (255 - pixels_of(grid, paint, LIGHT).astype(np.float64)) * (1 - FADED)).astype(np.uint8)
-    chosen, places = apart(pairs, limits, THUMBNAIL_PIXELS, side)
+    chosen, places = rows_apart(pairs, limits, THUMBNAIL_PIXELS, side)
     drawn = _images(images, chosen, limits.count)
     frames = _frames(labels, chosen, paint)
     for values, (x, y), frame in zip(_scaled(drawn, invert), places, frames, strict=True):
@@ -293,7 +293,7 @@ def thumbnails(
     save(figure, path)
 
 
-def apart(rows: Rows, limits: Limits, size: int, side: int) -> tuple[Array, Array]:
+def rows_apart(rows: Rows, limits: Limits, size: int, side: int) -> tuple[Array, Array]:
     """Numbers (c,) ascending of rows whose squares of ``side`` pixels do not touch on a map of ``size``, and their
     centers (c, 2).
 
@@ -301,7 +301,7 @@ def apart(rows: Rows, limits: Limits, size: int, side: int) -> tuple[Array, Arra
     or not; one pass. The same rows for any blocks.
 
     >>> points = np.array([[0.0, 0.0], [0.5, 0.5], [0.51, 0.5], [1.0, 1.0]])
-    >>> apart(points, limits_of(points, [0, 1]), 400, 10)[0].tolist()
+    >>> rows_apart(points, limits_of(points, [0, 1]), 400, 10)[0].tolist()
     [0, 2, 3]
     """
     turns = _first_turns(rows, limits, size, side // 2 + 1)

@@ -253,7 +253,7 @@ class Paint:
             mean = layers[0] / np.maximum(layers[1], 1e-12)
             share = np.clip((mean - self.low) / ((self.high - self.low) or 1.0), 0.0, 1.0)
             first, last = scheme.ramp
-            known = along(RAMP, first + (last - first) * share)
+            known = interpolate_colors(RAMP, first + (last - first) * share)
             return np.where((layers[1] > 0)[..., None], known, rgb(PALE))
         mean_color = np.moveaxis(layers, 0, -1) / np.maximum(count, 1e-12)[..., None]
         return np.clip(mean_color * (1.0 - scheme.lift) + scheme.lift, 0.0, 1.0)
@@ -321,7 +321,7 @@ def rgb(name: str) -> Array:
     return np.array([int(name[place : place + 2], 16) for place in (1, 3, 5)]) / 255.0
 
 
-def along(stops: tuple[str, ...], share: Array) -> Array:
+def interpolate_colors(stops: tuple[str, ...], share: Array) -> Array:
     """Colours at shares in 0 to 1 of the way along equally spaced stops, (..., 3)."""
     table = np.array([rgb(stop) for stop in stops])
     place = np.linspace(0.0, 1.0, len(stops))
@@ -330,7 +330,7 @@ def along(stops: tuple[str, ...], share: Array) -> Array:
 
 def gradient(scheme: Scheme) -> str:
     """The colours of numbers, low to high, as a CSS gradient."""
-    colors = along(RAMP, np.linspace(*scheme.ramp, 12))
+    colors = interpolate_colors(RAMP, np.linspace(*scheme.ramp, 12))
     return "linear-gradient(to top, " + ", ".join(hexadecimal(color) for color in colors) + ")"
 
 

@@ -16,7 +16,7 @@ from itertools import product
 
 import numpy as np
 
-from bigembed.plotting.paint import Aligned, Limits, Paint, Rows, Scheme, along, numbered, rgb
+from bigembed.plotting.paint import Aligned, Limits, Paint, Rows, Scheme, interpolate_colors, numbered, rgb
 from bigembed.runtime.blocks import Array
 
 FEW = 250_000
@@ -135,7 +135,7 @@ def _discs(at: Array, radius: float, size: int) -> tuple[Array, Array, Array]:
 def pixels_of(grid: Grid, paint: Paint, scheme: Scheme) -> Array:
     """The picture on the plate of a scheme, (size, size, 3) of bytes, the lowest row of pixels first."""
     few, size = bool(grid.radius), grid.view.size
-    count, layers = (grid.count, grid.layers) if few else spread(grid.count, grid.layers)
+    count, layers = (grid.count, grid.layers) if few else widen_points(grid.count, grid.layers)
     strength = log_of(count) if few or paint.kind != "density" else rank_of(count)
     pixels = np.empty((size, size, 3), np.uint8)
     for start in range(0, size, BAND):
@@ -160,7 +160,7 @@ def _blend(count: Array, layers: Array, strength: Array, few: bool, paint: Paint
     if paint.kind != "density":
         colors = paint.colors(count, layers, scheme)
     else:
-        colors = along(scheme.density, np.full(count.shape, DISC) if few else strength)
+        colors = interpolate_colors(scheme.density, np.full(count.shape, DISC) if few else strength)
     alpha: Array
     if few:
         alpha = 1.0 - (1.0 - OPACITY) ** count
@@ -170,7 +170,7 @@ def _blend(count: Array, layers: Array, strength: Array, few: bool, paint: Paint
     return np.round(255 * blended).astype(np.uint8)
 
 
-def spread(count: Array, layers: Array) -> tuple[Array, Array]:
+def widen_points(count: Array, layers: Array) -> tuple[Array, Array]:
     """Pixels of a picture that is almost empty (points along a curve), widened so that they are seen.
 
     Counts and sums go to the neighboring pixels with the weights of a smooth disc: colours stay means.

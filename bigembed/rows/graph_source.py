@@ -63,9 +63,9 @@ def edges_of(
         return _matrix(source)
     if hasattr(source, "columns") and hasattr(source, "to_numpy"):
         _only("a data frame", given, "columns")
-        return EdgeTable(_held(_of_frame(source, columns or COLUMNS[values])))
+        return EdgeTable(_in_memory(_of_frame(source, columns or COLUMNS[values])))
     _only("an array", given)
-    return EdgeTable(_pairs("the array", _held(as_array(source, "the graph"))))
+    return EdgeTable(_pairs("the array", _in_memory(as_array(source, "the graph"))))
 
 
 def _names(columns: Any) -> bool:
@@ -127,7 +127,7 @@ def _matrix(matrix: Any) -> Edges:
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise InputError(f"a sparse matrix of shape {matrix.shape}; the matrix of a graph is square, (n, n)")
     rows = matrix.tocsr()
-    return EdgeMatrix(_held(rows.indptr), _held(rows.indices), _held(rows.data))
+    return EdgeMatrix(_in_memory(rows.indptr), _in_memory(rows.indices), _in_memory(rows.data))
 
 
 def _lists(indices: Any, distances: Any, squared: bool) -> Edges:
@@ -137,7 +137,7 @@ def _lists(indices: Any, distances: Any, squared: bool) -> Edges:
 
 
 def _list(source: Any, name: str) -> Any:
-    reader = open_reader(source) if is_path(source) else _held(as_array(source, name))
+    reader = open_reader(source) if is_path(source) else _in_memory(as_array(source, name))
     if len(reader.shape) != 2 or 0 in reader.shape or reader.dtype.kind not in "buif":
         raise InputError(f"{name}: {reader.shape} {reader.dtype}; numbers (n, k) are needed, k of each node")
     return reader
@@ -161,7 +161,7 @@ def _pairs(name: Any, rows: Any) -> Any:
     return rows
 
 
-def _held(array: Array) -> RowSource:
+def _in_memory(array: Array) -> RowSource:
     return RowSource(array.shape, array.dtype, array=array)
 
 
@@ -261,12 +261,14 @@ class GraphSource(RowSource):
         for part in fields(self.edges):
             value = getattr(self.edges, part.name)
             several = value if isinstance(value, tuple) else (value,)
-            stored = tuple(_aside(one, scratch / f"{part.name}-{place}.npy") for place, one in enumerate(several))
+            stored = tuple(
+                _stored_beside(one, scratch / f"{part.name}-{place}.npy") for place, one in enumerate(several)
+            )
             changes[part.name] = stored if isinstance(value, tuple) else stored[0]
         return replace(self, edges=replace(self.edges, **changes), known=self.fingerprint())
 
 
-def _aside(value: Any, path: AnyPath) -> Any:
+def _stored_beside(value: Any, path: AnyPath) -> Any:
     if not isinstance(value, RowSource) or value.array is None:
         return value
     write_npy(path, value.array)
@@ -370,10 +372,10 @@ def open_graph(
         raise InputError(f"open_graph: metric={metric!r}; it is of distances, and these are weights")
     edges = edges_of(source, kind, distances, columns, array, squared)
     if edges.entries < 1:
-        raise InputError(f"{_told(source)}: a graph without edges. Give at least one")
+        raise InputError(f"{_name_of(source)}: a graph without edges. Give at least one")
     path = str(at(source)) if is_path(source) else None
-    with reading_foreign(_told(source), "its ids"):
-        n = _nodes(edges, nodes, _told(source))
+    with reading_foreign(_name_of(source), "its ids"):
+        n = _nodes(edges, nodes, _name_of(source))
     return GraphSource((n, n), np.dtype(np.float64), path=path, edges=edges, values=kind, **rule)
 
 
@@ -427,7 +429,7 @@ def largest_id(edges: Edges, start: int, stop: int) -> float:
     return max(found)
 
 
-def _told(source: Any) -> str:
+def _name_of(source: Any) -> str:
     return str(source) if is_path(source) else "the graph"
 
 

@@ -166,7 +166,7 @@ def _values(piece: Array) -> tuple[Array, Array]:
         values = piece[~missing]
         if not np.isfinite(values).all():
             raise InputError("Input y contains infinity. Give a label, or NaN for a row without one")
-        _whole(values)
+        _refuse_fractions(values)
         return values, missing
     if kind in "mM":
         missing = np.isnat(piece)
@@ -196,11 +196,11 @@ def _plain(labels: Array) -> Array:
         kinds = sorted({type(label).__name__ for label in labels})
         raise InputTypeError(f"Unknown label type: labels of kinds {kinds} cannot be ordered; give one kind")
     if values.dtype.kind == "f":
-        _whole(values)
+        _refuse_fractions(values)
     return values
 
 
-def _whole(values: Array) -> None:
+def _refuse_fractions(values: Array) -> None:
     if len(values) and not (values == np.floor(values)).all():
         raise InputError(
             "Unknown label type: continuous. Labels are classes, so floats must be whole numbers; got a "

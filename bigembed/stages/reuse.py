@@ -222,14 +222,14 @@ def _contents(stage: Stage, run: Run) -> dict[str, str]:
 
     So rows that lie elsewhere, or were written anew, are the same rows to what follows.
     """
-    found = [there(run, name) for name in stage.inputs]
+    found = [found_manifest(run, name) for name in stage.inputs]
     read = [one for one in found if one is not None and {"content"} <= {*one.results} and "source" in one.parameters]
     return {str(one.parameters["source"]): str(one.results["content"]) for one in read}
 
 
 def _asked(run: Run, stage: str) -> Mapping[str, Any]:
     """The parameters of an input, which may be superseded now and restored later; without those that name its rows."""
-    found = there(run, stage)
+    found = found_manifest(run, stage)
     known = run.parameters(stage) if found is None else found.parameters
     return {name: value for name, value in known.items() if name != "source"}
 
@@ -256,7 +256,7 @@ def outdated(stages: Sequence[Stage], run: Run, prints: Prints | None = None) ->
         elif found is not None:
             digests[stage.name] = found.digest
         else:
-            found = there(run, stage.name)
+            found = found_manifest(run, stage.name)
             why[stage.name] = (
                 _difference(found.parameters, stage)
                 or _earlier(stage.name, run, listed)
@@ -290,7 +290,7 @@ def _followed(name: str, why: str) -> str:
     return f"made from {name!r}, which was damaged" if why.startswith(DAMAGED) else why
 
 
-def there(run: Run, stage: str) -> Manifest | None:
+def found_manifest(run: Run, stage: str) -> Manifest | None:
     """What is published of a stage, or was before it was superseded."""
     return manifests.find(run.root, stage) or superseded.find(run.root, stage)
 
@@ -312,7 +312,7 @@ def supersede(stages: Sequence[Stage], run: Run, all_listed: bool, prints: Print
     for name in reversed(why):
         damaged = why[name].startswith(DAMAGED)
         try:
-            found = None if damaged else there(run, name)
+            found = None if damaged else found_manifest(run, name)
         except DamagedError:
             found, damaged = None, True
         if damaged:
@@ -338,7 +338,7 @@ def _origin(name: str, why: Mapping[str, str], inputs: Mapping[str, Sequence[str
 def _found(run: Run, stage: str) -> Manifest | None:
     """What is there of a stage; None where that cannot be read."""
     with suppress(DamagedError):
-        return there(run, stage)
+        return found_manifest(run, stage)
     return None
 
 

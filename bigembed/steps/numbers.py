@@ -11,7 +11,7 @@ import numpy as np
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.moments import quantiles_stage
 from bigembed.estimator.pipeline import FixedStep, Step, looked_at_stage
-from bigembed.estimator.preprocessing import of_mapped
+from bigembed.estimator.preprocessing import with_cost_of_mapping
 from bigembed.rows.derived import MappedSource
 from bigembed.rows.row_maps import clipped, log1p_block, normalized, sizes_of
 from bigembed.rows.source import RowBlock, RowSource
@@ -243,7 +243,7 @@ class Normalizer(Step, registered="normalize"):
         totals = MappedSource(
             (source.shape[0], 1), np.dtype(np.float64), base=source, function=totals_of_block, stamp="totals above 0"
         )
-        learned = of_mapped(quantiles_stage(totals, (0.5,), missing=True), totals)
+        learned = with_cost_of_mapping(quantiles_stage(totals, (0.5,), missing=True), totals)
         return [learned, replace(found, inputs=("quantiles",))]
 
     def _set_fitted(self, run: Run) -> None:

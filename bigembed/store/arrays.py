@@ -23,7 +23,7 @@ from bigembed.store.chunks import RowChunks, checksummed, row_chunks
 from bigembed.store.files import is_exhausted, read_json, require_regular
 from bigembed.store.metadata import put_metadata, refuse_codecs, simple
 from bigembed.store.objects import ObjectPath
-from bigembed.store.paths import PathLike, aside, at, stamp
+from bigembed.store.paths import PathLike, at, replacing, stamp
 from bigembed.store.requests import asking
 from bigembed.store.writing import sealed_checksums, write_whole
 
@@ -395,7 +395,7 @@ def write_npy(path: PathLike, array: Array) -> None:
         place.write_bytes(buffer.getbuffer())
         return
     place.parent.mkdir(parents=True, exist_ok=True)
-    with aside(place, f".{os.getpid()}-{place.name}") as partial:
+    with replacing(place, f".{os.getpid()}-{place.name}") as partial:
         np.save(partial, array, allow_pickle=False)
 
 

@@ -21,7 +21,7 @@ from bigembed.errors import DamagedError
 from bigembed.runtime.blocks import Array, bounds, is_sparse, map_blocks
 from bigembed.runtime.clock import reads, writes
 from bigembed.store.exchange import Exchange
-from bigembed.store.paths import aside, at, is_url, put, remove, remove_file
+from bigembed.store.paths import at, is_url, put, remove, remove_file, replacing
 
 # --------------------------------------------------------------------------------------------------------- parcels
 # Parcels: what every block has for every other one, read by offset, in files whose number stays linear in the blocks.
@@ -159,7 +159,7 @@ def _writing(
         os.makedirs(os.path.dirname(path), exist_ok=True)
         if os.path.isdir(path):  # (damaged)
             remove(path)
-        with aside(Path(path), f"{sender}.{os.getpid()}.partial") as partial, open(partial, "wb") as file:
+        with replacing(Path(path), f"{sender}.{os.getpid()}.partial") as partial, open(partial, "wb") as file:
             yield writer(file)
             finish(file)
 

@@ -137,7 +137,7 @@ def _looked_at(there: os.stat_result) -> tuple[int, str, str]:
 def put(place: Path, data: Any) -> None:
     """Replace a file in one step: aside, synced, renamed; a reader sees the old bytes or the new ones."""
     place.parent.mkdir(parents=True, exist_ok=True)
-    with aside(place, f"{place.name}.{os.getpid()}.partial") as partial:
+    with replacing(place, f"{place.name}.{os.getpid()}.partial") as partial:
         _synced(partial, data)
 
 
@@ -157,7 +157,7 @@ def create(place: Path, data: bytes) -> None:
 
 
 @contextmanager
-def aside(place: Path, name: str) -> Iterator[Path]:
+def replacing(place: Path, name: str) -> Iterator[Path]:
     """A file of this name beside another one, which it replaces at the end; on an error (a full disk) it is removed."""
     partial = place.with_name(name)
     try:
@@ -178,7 +178,7 @@ def _synced(path: Path, data: Any, mode: str = "wb") -> None:
 @everywhere(ObjectPath.rewrite)
 def rewrite(place: Path, data: Any) -> None:
     """Replace the bytes of a file that is there, in one step; OSError if it is gone, or somebody else was quicker."""
-    with aside(place, f".{os.getpid()}-{uuid.uuid4().hex}.partial") as partial:
+    with replacing(place, f".{os.getpid()}-{uuid.uuid4().hex}.partial") as partial:
         _synced(partial, data)
 
 
@@ -281,7 +281,7 @@ def copy_file(source: AnyPath, target: AnyPath) -> None:
 
 def _download(source: ObjectPath, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    with aside(target, f"{target.name}.{os.getpid()}.partial") as partial:
+    with replacing(target, f"{target.name}.{os.getpid()}.partial") as partial:
         source.download(partial)
 
 

@@ -106,9 +106,9 @@ def write_whole(place: Path, array: Array, inner: int, shard: int) -> RowChunks:
     chunks = shard // inner if shard > inner else 0
     file = _new_folders(place, array.ndim if array.size else 0)
     if array.size:
-        with aside(file) as content:
+        with whole_file(file) as content:
             _write_chunks(content, array, inner, chunks)
-    with aside(f"{place}/zarr.json") as content:
+    with whole_file(f"{place}/zarr.json") as content:
         content.write(metadata(array.dtype.str, array.shape, inner, chunks))
     return _rows(array.shape, array.dtype, inner, chunks, file)
 
@@ -135,7 +135,7 @@ def _new_folders(place: Path, ndim: int) -> str:
 
 
 @contextmanager
-def aside(file: str) -> Iterator[Any]:
+def whole_file(file: str) -> Iterator[Any]:
     """A new file that gets its name when it is whole; on an error (a full disk) it is removed."""
     new = f"{file}.{os.getpid()}.partial"
     try:

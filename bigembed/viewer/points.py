@@ -13,7 +13,7 @@ import numpy as np
 
 from bigembed.errors import MissingExtraError, needed
 from bigembed.runtime.blocks import Array
-from bigembed.store.writing import aside
+from bigembed.store.writing import whole_file
 from bigembed.viewer.cells import BITS, Frame, places
 from bigembed.viewer.scene import MISSING, NOWHERE, Column, Survey
 from bigembed.viewer.sorting import Layout, neighbors_of
@@ -48,7 +48,7 @@ def write_points(
     schema = _schema(arrow, survey, graph)
     from pyarrow.parquet import ParquetWriter
 
-    with aside(str(target)) as content, ParquetWriter(content, schema) as writer:
+    with whole_file(str(target)) as content, ParquetWriter(content, schema) as writer:
         for b in range(layout.buckets):
             columns = bucket_columns(arrow, b, int(starts[b]), numbers, survey, frame, layout, graph)
             writer.write_table(arrow.table(columns, schema=schema))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.runtime.blocks import Array, bounds, map_blocks, offsets
-from bigembed.store.writing import aside
+from bigembed.store.writing import whole_file
 from bigembed.viewer.cells import BITS, Cell, coarse_cells, places
 from bigembed.viewer.scene import BLOCK, NOWHERE, Graph, Scene, Survey
 
@@ -79,7 +79,7 @@ def once(path: Path, compute: Callable[[], Any]) -> Any:
     if path.exists():
         return json.loads(path.read_bytes())
     found = compute()
-    with aside(str(path)) as content:
+    with whole_file(str(path)) as content:
         content.write(json.dumps(found).encode())
     return found
 
@@ -116,7 +116,7 @@ def scatter_block(
         names = (*(("id",) if survey.ids is not None else ()), *(f"c{i}" for i in range(len(survey.columns))))
         for name, column, (_, vector) in zip(names, columns, scene.vectors, strict=True):
             out[name] = column.stored(vector.read(start, stop))[there]
-        with aside(str(layout.path(f"blocks/{b}.bin"))) as content:
+        with whole_file(str(layout.path(f"blocks/{b}.bin"))) as content:
             out.tofile(content)
         return [int(count) for count in np.bincount(bucket, minlength=layout.buckets)]
 
@@ -147,7 +147,7 @@ def sized(path: Path, size: int, fill: bytes = b"\0") -> None:
     """A file of a size, unless it is there."""
     if path.exists() and path.stat().st_size == size:
         return
-    with aside(str(path)) as content:
+    with whole_file(str(path)) as content:
         if fill == b"\0":
             content.truncate(size)
         for start in range(0, size if fill != b"\0" else 0, 1 << 24):
@@ -165,7 +165,7 @@ def gather_bucket(b: int, start: int, low: Sequence[int], high: Sequence[int], *
         ]  # fmt: skip
         rows = np.concatenate(parts) if parts else np.empty(0, layout.record)
         rows = rows[np.argsort(rows["key"], kind="stable")]
-        with aside(str(layout.path(f"bucket-{b}.bin"))) as content:
+        with whole_file(str(layout.path(f"bucket-{b}.bin"))) as content:
             rows.tofile(content)
         place = np.memmap(layout.path("place.bin"), "<u4", "r+")
         place[rows["row"]] = np.arange(start, start + len(rows))

@@ -19,7 +19,7 @@ import pytest
 from bigembed.errors import ClusterError, InputError, InterruptedRun, WorkerAccessError
 from bigembed.jobs.places.cluster import choose, cluster
 from bigembed.jobs.places.cluster_table import ClusterTable
-from bigembed.jobs.places.place import closed, prove_access
+from bigembed.jobs.places.place import close_quietly, prove_access
 from bigembed.jobs.planning import machine
 from bigembed.runtime import client_executor
 from bigembed.runtime.blocks import map_blocks
@@ -279,7 +279,7 @@ def test_a_cluster_that_does_not_close_hides_nothing(caplog):
 
     def ends() -> None:
         with ExitStack() as stack:
-            stack.callback(closed, Stuck(), 10)
+            stack.callback(close_quietly, Stuck(), 10)
             raise InterruptedRun("the real one")
 
     with pytest.raises(InterruptedRun, match="the real one"):

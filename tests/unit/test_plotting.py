@@ -20,9 +20,20 @@ from bigembed import plotting
 from bigembed.errors import InputError
 from bigembed.plotting import thumbnails
 from bigembed.plotting.canvas import CLASSES, PALE
-from bigembed.plotting.maps import PIXELS, apart
-from bigembed.plotting.paint import DARK, LIGHT, RAMP, SCHEMES, Paint, along, lifted, limits_of, paint_of, rgb
-from bigembed.plotting.raster import FEW, Grid, View, count_points, disc_radius, png, rank_of, spread
+from bigembed.plotting.maps import PIXELS, rows_apart
+from bigembed.plotting.paint import (
+    DARK,
+    LIGHT,
+    RAMP,
+    SCHEMES,
+    Paint,
+    interpolate_colors,
+    lifted,
+    limits_of,
+    paint_of,
+    rgb,
+)
+from bigembed.plotting.raster import FEW, Grid, View, count_points, disc_radius, png, rank_of, widen_points
 from bigembed.plotting.vector import HEIGHT, LEFT, TOP, WIDTH, Mark, Scale, Series, chart
 from bigembed.runtime.blocks import Array
 
@@ -308,8 +319,8 @@ class TestRaster:
         colors = paint.colors(grid.count, grid.layers, LIGHT)
         held = np.argwhere(grid.count)
         first, last = (colors[tuple(place)] for place in held)
-        np.testing.assert_allclose(first, along(RAMP, np.array(LIGHT.ramp[0])), atol=1e-9)
-        np.testing.assert_allclose(last, along(RAMP, np.array(np.mean(LIGHT.ramp))), atol=1e-9)
+        np.testing.assert_allclose(first, interpolate_colors(RAMP, np.array(LIGHT.ramp[0])), atol=1e-9)
+        np.testing.assert_allclose(last, interpolate_colors(RAMP, np.array(np.mean(LIGHT.ramp))), atol=1e-9)
         assert paint.missing == MANY // 8
 
     def test_classes_are_told_apart_in_both_schemes(self) -> None:
@@ -342,16 +353,16 @@ class TestRaster:
         count, layers = np.zeros((200, 200)), np.zeros((2, 200, 200))
         count[100, 20:180] = 50.0
         layers[0, 100, 20:100], layers[1] = 50.0 * 7, count
-        wide, sums = spread(count, layers)
+        wide, sums = widen_points(count, layers)
         assert np.count_nonzero(wide[:, 60]) == 5
         assert wide[98, 60] < wide[99, 60] == pytest.approx(wide[101, 60])
         np.testing.assert_allclose((sums[0] / np.maximum(sums[1], 1e-9))[96:104, 60][wide[96:104, 60] > 0], 7.0)
         assert wide[0].sum() == 0
         corner = np.zeros((200, 200))
         corner[0, 199] = 1.0
-        assert np.count_nonzero(spread(corner, layers)[0]) == 8  # and nothing comes in at the other edge
+        assert np.count_nonzero(widen_points(corner, layers)[0]) == 8  # and nothing comes in at the other edge
         full = np.ones((200, 200))
-        assert spread(full, layers)[0] is full
+        assert widen_points(full, layers)[0] is full
 
     def test_ranks_reach_from_thin_to_dense(self) -> None:
         count = np.array([[0.0, 1, 1], [1, 2, 500]])
@@ -438,8 +449,8 @@ class TestRaster:
         from matplotlib import colormaps
 
         share = np.linspace(0, 1, 200)
-        assert np.abs(along(RAMP, share) - colormaps["viridis"](share)[:, :3]).max() < 0.02
-        assert np.abs(along(RAMP, share) - colormaps["plasma"](share)[:, :3]).max() > 0.3
+        assert np.abs(interpolate_colors(RAMP, share) - colormaps["viridis"](share)[:, :3]).max() < 0.02
+        assert np.abs(interpolate_colors(RAMP, share) - colormaps["plasma"](share)[:, :3]).max() > 0.3
 
     @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.name)
     def test_points_stand_out_from_the_plate(self, scheme: Any) -> None:
@@ -453,7 +464,7 @@ class TestRaster:
             return (high + 0.05) / (low + 0.05)
 
         plate = rgb(scheme.plate)
-        ramp = along(RAMP, np.linspace(*scheme.ramp, 20))
+        ramp = interpolate_colors(RAMP, np.linspace(*scheme.ramp, 20))
         assert min(contrast(color, plate) for color in ramp) > 1.25
         assert min(contrast(rgb(lifted(color, scheme)), plate) for color in CLASSES) > 1.6
         dense = [contrast(rgb(color), plate) for color in scheme.density]
@@ -466,7 +477,7 @@ SIDE = 20
 
 
 def chosen_of(rows, points):
-    return apart(rows, limits_of(points, [0, 1]), 400, SIDE)
+    return rows_apart(rows, limits_of(points, [0, 1]), 400, SIDE)
 
 
 class TestThumbnails:

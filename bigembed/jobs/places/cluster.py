@@ -13,7 +13,7 @@ from typing import Any
 
 from bigembed.errors import ClusterError, JobError
 from bigembed.jobs.places import cluster_table, embedded, slurm
-from bigembed.jobs.places.place import START_TIMEOUT, Place, PlaceKind, closed, settings
+from bigembed.jobs.places.place import START_TIMEOUT, Place, PlaceKind, close_quietly, settings
 from bigembed.runtime.client_executor import ClientExecutor
 from bigembed.runtime.executors import LocalPool
 from bigembed.runtime.runtime import runtime_now
@@ -42,7 +42,7 @@ def remote(table: cluster_table.ClusterTable, stack: ExitStack) -> Place:
             f"no scheduler answers at {table.address} ({error}). Start one (dask scheduler, dask worker), "
             "correct the address, or leave it out for an embedded cluster"
         ) from error
-    stack.callback(closed, client, 10)
+    stack.callback(close_quietly, client, 10)
     _await_workers(client, table.workers or 1, table.patience)
     count, limit = threads_of(client, table.memory)
     monitor = WorkerMonitor(client, table.frozen_timeout, runtime_now().observer)

@@ -18,7 +18,7 @@ from typing import Any
 
 from bigembed.errors import ClusterError, JobError, OpenClusterWarning
 from bigembed.jobs.places.cluster_table import ClusterTable
-from bigembed.jobs.places.place import MMAPPED, START_TIMEOUT, TRIMMED, Place, PlaceKind, closed, settings
+from bigembed.jobs.places.place import MMAPPED, START_TIMEOUT, TRIMMED, Place, PlaceKind, close_quietly, settings
 from bigembed.jobs.places.preload import ERRORS
 from bigembed.runtime.client_executor import Advice, ClientExecutor
 from bigembed.runtime.executors import LocalPool
@@ -146,9 +146,9 @@ def embedded(table: ClusterTable, stack: ExitStack) -> Place:
         loop.start()
     stack.callback(loop.stop)
     local = _started(table, scratch, loop.loop)
-    stack.callback(closed, local, 10)
+    stack.callback(close_quietly, local, 10)
     client = Client(local, set_as_default=True)
-    stack.callback(closed, client, 10)
+    stack.callback(close_quietly, client, 10)
     monitor = WorkerMonitor(client, table.frozen_timeout, runtime_now().observer)
     count = worker_count(table)
     pool = stack.enter_context(LocalPool(coordinator_threads(count)))
@@ -212,7 +212,7 @@ def _started(table: ClusterTable, scratch: Path, loop: Any) -> Any:
         except BaseException:  # a signal: what is half started says nothing as it ends
             _kill_others(before)
             for half in set(LocalCluster._instances) - others:
-                closed(half, 10)
+                close_quietly(half, 10)
             raise
         finally:
             late.cancel()

@@ -187,7 +187,7 @@ class PlaceKind:
     """Raises an error where a library is missing."""
 
 
-def closed(what: Any, timeout: float) -> None:
+def close_quietly(what: Any, timeout: float) -> None:
     """Close a client or a cluster. One that does not answer must not hide how the job ended."""
     try:
         what.close(timeout=timeout)

@@ -23,7 +23,7 @@ from typing import Any
 
 from bigembed.errors import ClusterError, JobError, needed
 from bigembed.jobs.places.cluster_table import ClusterTable
-from bigembed.jobs.places.place import Place, PlaceKind, closed, settings
+from bigembed.jobs.places.place import Place, PlaceKind, close_quietly, settings
 from bigembed.runtime.client_executor import Advice, ClientExecutor
 from bigembed.runtime.runtime import no_progress, runtime_now
 from bigembed.runtime.worker_monitor import WorkerMonitor
@@ -57,9 +57,9 @@ def slurm(table: ClusterTable, stack: ExitStack) -> Place:
     name = f"bigembed-{uuid.uuid4().hex[:8]}"
     found = jobqueue.SLURMCluster(**_asked(table, folder, name), security=security, job_cls=_job_class(jobqueue))
     stack.callback(_cancel, name)  # what the cluster does not know of: submitted at the moment that it was closed
-    stack.callback(closed, found, 30)
+    stack.callback(close_quietly, found, 30)
     client = Client(found, security=security, set_as_default=True)
-    stack.callback(closed, client, 10)
+    stack.callback(close_quietly, client, 10)
     queue = Queue(found, name, (table.workers or 1) // table.workers_per_job, folder)
     queue.fill()
     stack.enter_context(queue.kept_full())

@@ -13,7 +13,7 @@ import psutil
 from bigembed.errors import InputTypeError, PlanError
 from bigembed.estimator.base import Estimator
 from bigembed.estimator.fitting import PreparedFit, is_copied
-from bigembed.estimator.pipeline import Pipeline, copied, method_after, ours, unnamed
+from bigembed.estimator.pipeline import Pipeline, copied, counterpart_of, method_after, unnamed
 from bigembed.estimator.preprocessing import all_stages
 from bigembed.estimator.protocol import prepare_by_fit, spec_of, steps_before
 from bigembed.jobs.formatting import duration, size, text_columns
@@ -201,7 +201,7 @@ def _unfitted(estimator: Any) -> Any:
     run = run_at(estimator.workdir)
     found = copied(last, workdir=None if run.temporary else str(run.root))
     before = steps or steps_before(last)
-    return method_after([copied(ours(step)) for step in before], found) if before else found
+    return method_after([copied(counterpart_of(step)) for step in before], found) if before else found
 
 
 def _plan(estimator: Any, X: Any, fit: PreparedFit) -> Plan:

@@ -41,7 +41,7 @@ def cache_file(kind: str) -> Path:
     return Path(base) / "bigembed" / f"{kind}-{os.uname().nodename}-{__version__}.json"
 
 
-def remembered(kind: str) -> dict[str, Any]:
+def read_measurements(kind: str) -> dict[str, Any]:
     """Return what was measured before; empty if nothing was, or if it cannot be read."""
     with suppress(OSError, DamagedError, TypeError, ValueError, RuntimeError):  # (none yet, or no home)
         return dict(documents.read_json(cache_file(kind)))
@@ -108,7 +108,7 @@ def rates(folder: AnyPath, renew: bool = False) -> Rates:
 
     What is measured leaves nothing in the memory of this process, which is planned without it.
     """
-    known, load = {} if renew else remembered("rates"), load_now()
+    known, load = {} if renew else read_measurements("rates"), load_now()
     place = _storage_name(folder)
     for group in ("compute", place):
         if _doubtful(known.get(group), load):
@@ -160,7 +160,7 @@ def shared_bandwidth(client: Any, folder: AnyPath, renew: bool = False) -> float
 
     Reading is taken to be as quick: of what was written just now it would come from the memory of the machines.
     """
-    known, load = remembered("rates"), load_now()
+    known, load = read_measurements("rates"), load_now()
     name = f"shared by {len(client.scheduler_info(n_workers=-1)['workers'])}, {_storage_name(folder)}"
     if renew or _doubtful(known.get(name), load) or not (found := _usable(known, name)).get("bandwidth"):
         seconds = list(client.run(write_beside_others, str(folder), on_error="return").values())
@@ -294,7 +294,7 @@ def footprint(renew: bool = False) -> Footprint:
     It is measured again if Python, a package, bigembed or the number of threads is another one than then, and to
     renew it.
     """
-    now, known = _measured_with(), remembered("footprint")
+    now, known = _measured_with(), read_measurements("footprint")
     if not renew:
         with suppress(TypeError, KeyError):  # (measured never, or by another version)
             if not _doubtful(known[now], load_now()):

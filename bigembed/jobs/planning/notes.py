@@ -16,7 +16,7 @@ import bigembed
 from bigembed.errors import BigembedError
 from bigembed.jobs.formatting import size
 from bigembed.neighbors.graph_stages import CELL_ROWS
-from bigembed.neighbors.nn_descent import room
+from bigembed.neighbors.nn_descent import bytes_on_disk
 from bigembed.neighbors.search.probes import SHORTLIST
 from bigembed.neighbors.search.recall import (
     AUTO,
@@ -88,7 +88,7 @@ def search_notes(stages: Sequence[Stage], reused: Sequence[str], run: Run) -> li
     rows = next((stage.parameters["shape"][0] for stage in stages if stage.name == "survey"), 0)
     if rows <= SHORTLIST * CELL_ROWS:
         return []
-    more = size(room(rows, truth.parameters["n_neighbors"]))
+    more = size(bytes_on_disk(rows, truth.parameters["n_neighbors"]))
     return [
         f"neighbors by cells, or by NN-descent (then search takes twice as long, or more, and {more} more of the disk) "
         f"if sampled rows show that {WORTH} cells for each row would miss recall {truth.parameters['target']:g}; "

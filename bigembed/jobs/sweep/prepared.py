@@ -17,7 +17,7 @@ import numpy as np
 from bigembed.errors import BigembedError, DamagedError, InputError, InputTypeError, PlanError
 from bigembed.estimator.judged import NAME as JUDGED
 from bigembed.estimator.pipeline import method_after
-from bigembed.estimator.preprocessing import Prepared, of_mapped, prepared, reading_rows, stages_after
+from bigembed.estimator.preprocessing import Prepared, prepare_steps, reading_rows, stages_after, with_cost_of_mapping
 from bigembed.estimator.protocol import leave_out_descent, leaves_out_descent, spec_of
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.job import JobSpec
@@ -60,7 +60,7 @@ def quality_stages(stages: Sequence[Stage], estimator: Any, source: RowSource) -
     shown = RowSource((n, int(width)), np.dtype(np.float64))
     cost = cost_of(source, shown, n_neighbors=NEIGHBORS, samples=SAMPLES)
     run = partial(run_quality, source=source, asked=asked, metric=metric)
-    return [of_mapped(Stage(NAME, ("coordinates",), {"metric": metric, **asked}, run, cost), source)]
+    return [with_cost_of_mapping(Stage(NAME, ("coordinates",), {"metric": metric, **asked}, run, cost), source)]
 
 
 def run_quality(context: Context, source: RowSource, asked: dict[str, Any], metric: Any) -> dict[str, Any]:
@@ -281,7 +281,7 @@ def find_steps(job: JobSpec, rows: Input) -> tuple[Prepared, Run | None]:
     """Return the steps as far as they are published, and their run if it is there."""
     root = job.output_path / FOLDER
     run = Run(root) if job.steps and root.exists() else None
-    return prepared(steps_of_job(job), rows.source, run, passes_over(job)), run
+    return prepare_steps(steps_of_job(job), rows.source, run, passes_over(job)), run
 
 
 def fit_steps(job: JobSpec, rows: Input, observer: Callable[[Any], None]) -> Prepared:
@@ -290,8 +290,8 @@ def fit_steps(job: JobSpec, rows: Input, observer: Callable[[Any], None]) -> Pre
         return Prepared((), rows.source)
     run, passes = Run(job.output_path / FOLDER), passes_over(job)
     with locked(run):
-        supersede(prepared(steps_of_job(job), rows.source, run, passes).stages, run, all_listed=True)
+        supersede(prepare_steps(steps_of_job(job), rows.source, run, passes).stages, run, all_listed=True)
     with using(observer=observer):
-        found = prepared(steps_of_job(job), rows.source, run, passes, run_stages)
+        found = prepare_steps(steps_of_job(job), rows.source, run, passes, run_stages)
         run_stages((), run, of=found.stages)
     return found

@@ -135,14 +135,14 @@ def step_block(
     fresh = np.empty_like(h)
     cross, after = np.zeros((len(middle), len(columns))), np.zeros_like(gram)
     for part, z in factors.tiles(block):
-        fresh[part] = stepped(h[part], z @ middle, gram, kind)
+        fresh[part] = step_factors(h[part], z @ middle, gram, kind)
         cross += z.T @ fresh[part]
         after += fresh[part].T @ fresh[part]
     store.put(write, block.number, {"own": fresh})
     return {"cross": cross, "gram": after}
 
 
-def stepped(h: Array, image: Array, gram: Array, kind: str) -> Array:
+def step_factors(h: Array, image: Array, gram: Array, kind: str) -> Array:
     """The next rows of H from the present ones, K H and B."""
     if kind == "als":
         return 0.5 * (h + nonnegative_rows(image, gram, h, SWEEPS, INEXACT))

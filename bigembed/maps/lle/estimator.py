@@ -59,7 +59,7 @@ TURNED = 0.1
 """Sine of the angle of a coordinate to the eigenvector from which it is called undetermined."""
 
 
-def posed(solve: dict[str, Any], n: int, m: int) -> dict[str, Any]:
+def why_solved_so(solve: dict[str, Any], n: int, m: int) -> dict[str, Any]:
     """Why it was solved exactly or by landmarks: the first eigenvalue of the largest part beside rounding.
 
     Of all n rows it would be about λ (c/n)^{4/m} where c landmarks have λ, if the rows fill m dimensions.
@@ -309,7 +309,7 @@ class AlignedEstimator(OnGraph):
         known = run.results("survey" if exact else "landmarks")
         out: dict[str, Any] = {
             "solver": solve["solver"],
-            "posed": posed(solve, known["n"], self.n_components_),
+            "posed": why_solved_so(solve, known["n"], self.n_components_),
             "eigenpairs": solve["solved"],
             "converged": solve["converged"],
             "components": components["components"],

@@ -372,7 +372,7 @@ def run_kept(context: Context, asked: LandmarkOptions, high: int, n: int, source
 
     numbers = ids if asked.given is None else np.asarray(asked.given, np.int64)
     if asked.given is None and far_apart(asked.selection):
-        apart = to_candidates if asked.count * high <= n else among(source, ids, context.exchange).__getitem__
+        apart = to_candidates if asked.count * high <= n else distances_among(source, ids, context.exchange).__getitem__
         numbers = ids[max_min_by(apart, asked.count)]
     read(np.concatenate([numbers, probes.astype(np.int64), ids[:1]]))
     return write_landmarks(context, asked, numbers.astype(np.float64)[:, None], numbers, len(ids))
@@ -387,7 +387,7 @@ def in_chunks(rows: Array, high: int) -> list[Array]:
     return np.split(rows, np.flatnonzero(np.diff(rows // high)) + 1) if len(rows) else []
 
 
-def among(source: RowSource, ids: Array, exchange: Exchange) -> Array:
+def distances_among(source: RowSource, ids: Array, exchange: Exchange) -> Array:
     """Distances between some rows (c, c), float64, each chunk read once."""
     parts = list(enumerate(in_chunks(ids, source.chunks[0])))
     refuse_entries(map_blocks(among_block, parts, source=source, ids=ids, exchange=exchange), len(ids))

@@ -257,7 +257,7 @@ def _extend_joined(rows: Any, members: Array, joined: Joined, model: WalkModel) 
     inside = total > 0
     own = eigenvalues[np.maximum(home, 0)] if eigenvalues.ndim == 2 else eigenvalues[None]
     if model.unit:
-        own = _held(own, own_scales(joined.rho, model.floor) ** 2 / model.unit)
+        own = _shrinking(own, own_scales(joined.rho, model.floor) ** 2 / model.unit)
     mean = np.where(inside[:, None], mean / np.where(inside, total, 1)[:, None], 0.0)
     extended = mean if model.averaged else divided(mean, own)
     coordinates = model.fitted.scaled(extended, np.maximum(home, 0))
@@ -318,7 +318,7 @@ def _twins(joined: Joined, of_edge: Array) -> Array:
     return zeros[np.unique(of_edge[zeros], return_index=True)[1]]
 
 
-def _held(eigenvalues: Array, steps: Array) -> Array:
+def _shrinking(eigenvalues: Array, steps: Array) -> Array:
     """What Σ_{j≠i} p(x, j) ψ(j) is over ψ(x), (rows, m), for steps that last ``steps``: 1 − (1 − λ) ρ²/ρ_min².
 
     Where it is near 0 the neighbors do not determine ψ(x): their average is taken as it is.

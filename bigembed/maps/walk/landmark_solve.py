@@ -226,7 +226,7 @@ def basis_block(b: int, *, component: Component, functions: Callable[[Array], An
     """P of one block: the functions at rows of the component; other rows are empty."""
     members = np.flatnonzero(component.members(b))
     values = csr_array(functions(component.ordered.rows(b)[members]))
-    component.put("basis", b, _spread(values, members, component.weights.rows[b]))
+    component.put("basis", b, _scatter_rows(values, members, component.weights.rows[b]))
 
 
 def average_block(b: int, *, component: Component) -> None:
@@ -356,7 +356,7 @@ def _tiles(matrix: Any) -> Iterator[tuple[int, int, Any]]:
         yield start, stop, matrix[start:stop]
 
 
-def _spread(values: Any, members: Array, rows: int) -> Any:
+def _scatter_rows(values: Any, members: Array, rows: int) -> Any:
     """Sparse rows put where ``members`` says; the others are empty."""
     counts = np.zeros(rows, np.int64)
     counts[members] = np.diff(values.indptr)

@@ -44,10 +44,11 @@ from bigembed.store.exchange import Exchange
 # The recall to be expected of any number of probed cells, from sampled rows whose neighbors are known; the choice.
 
 LONGER = (512, 1024)
-"""Lengths of shortlists that are tried, one after the other, where the stored ones are not :func:`ample`. A row far
-from the center of its cell has near rows in cells that are not near that center: the more of them the denser the rows
-and the higher their dimension (mixture of 16 columns: of the neighbors of 10⁷ rows .9982 are in 256 cells, of those of
-3·10⁷ rows .9735, and .9987 in 512)."""
+"""Lengths of shortlists that are tried, one after the other, unless the stored ones reach the target soon.
+
+A row far from the center of its cell has near rows in cells that are not near that center: the more of them the denser
+the rows and the higher their dimension (mixture of 16 columns: of the neighbors of 10⁷ rows .9982 are in 256 cells, of
+those of 3·10⁷ rows .9735, and .9987 in 512)."""
 AMPLE = 4
 """Cells of a shortlist for each that a row probes, from which a longer one saves next to nothing."""
 FEWER = 0.9
@@ -57,32 +58,32 @@ FEWER = 0.9
 def best_curve(
     sampled: str, ordered: Ordered, shortlist: str, length: int, target: float, exchange: Exchange, longer: bool = True
 ) -> Array:
-    """The curve of the stored shortlists of a ``length``; where these are not :func:`ample`, and ``longer`` ones may be
-    made, the best of theirs.
+    """The curve of the stored shortlists of a ``length``; unless these reach the target soon, and where
+    ``longer`` ones may be made, the best of theirs.
 
     ``sampled``: where the stage keeps ids (q,), rows (q, d) and neighbors (q, k) of the sampled rows.
     """
     (curve,) = recall_curves(sampled, ordered, [length], exchange, shortlist)
     cells, pairs = int(read_array(f"{ordered.path}/cell_block_starts")[-1]), read_array(f"{sampled}neighbors").size
-    if not longer or len(curve) == cells or ample(curve, target, pairs):
+    if not longer or len(curve) == cells or reaches_soon(curve, target, pairs):
         return curve
     leave_near_blocks(ordered, exchange)
     for other in recall_curves(sampled, ordered, sorted({min(more, cells) for more in LONGER}), exchange):
-        curve = better(curve, other, target, pairs)
-        if ample(curve, target, pairs):
+        curve = better_curve(curve, other, target, pairs)
+        if reaches_soon(curve, target, pairs):
             break
     return curve
 
 
-def ample(curve: Array, target: float, pairs: int) -> bool:
+def reaches_soon(curve: Array, target: float, pairs: int) -> bool:
     """Whether a curve (S,) reaches the target with a small part of the shortlists."""
-    return bool(len(reached := enough(curve, target, pairs)) and AMPLE * (reached[0] + 1) <= len(curve))
+    return bool(len(reached := reaching(curve, target, pairs)) and AMPLE * (reached[0] + 1) <= len(curve))
 
 
-def better(curve: Array, longer: Array, target: float, pairs: int) -> Array:
+def better_curve(curve: Array, longer: Array, target: float, pairs: int) -> Array:
     """The curve of longer shortlists if it reaches the target with fewer cells, or where the other does not reach it;
     of two that do not the higher."""
-    few, many = (enough(one, target, pairs) for one in (longer, curve))
+    few, many = (reaching(one, target, pairs) for one in (longer, curve))
     if len(few) and len(many):
         return longer if few[0] + 1 <= FEWER * (many[0] + 1) else curve
     if len(few) or len(many):
@@ -128,7 +129,7 @@ def counts_block(
     return counts
 
 
-def enough(curve: Array, target: float, pairs: int) -> Array:
+def reaching(curve: Array, target: float, pairs: int) -> Array:
     """Numbers of cells, less one, whose recall is above the target by two standard errors; of a target of 1 those that
     find all."""
     return np.flatnonzero(curve >= np.minimum(target + 2 * _error(curve, pairs), 1))
@@ -143,7 +144,7 @@ def choose_probes(curve: Array, target: float, pairs: int) -> int:
     """
     if target >= 1:
         return len(curve)
-    reached = enough(curve, target, pairs)
+    reached = reaching(curve, target, pairs)
     return int(reached[0] if len(reached) else np.argmax(curve >= curve[-1] - _error(curve, pairs)[-1])) + 1
 
 
@@ -304,7 +305,7 @@ def _chosen(b: int, rows: int, share: int, seed: int) -> Array:
 def spread_rows(n: int, seed: int) -> Array:
     """The rows, of n in one block, whose distances to all rows go into the histogram."""
     chosen = _chosen(0, n, sample_size(n), seed)
-    return np.asarray(chosen[_spread(len(chosen), seed)])
+    return np.asarray(chosen[_draw_sorted(len(chosen), seed)])
 
 
 def reach_block(rows: Array, chosen: Array, offsets: Array, k: int) -> Array:
@@ -328,7 +329,7 @@ def truth_block(
     queries, query_ids = read_array(f"{out}rows"), read_array(f"{out}ids")
     if by is not None:
         return _truth_by_metric(b, query_ids, ordered, k, seed, unit, by, exchange)
-    spread = _spread(len(queries), seed)
+    spread = _draw_sorted(len(queries), seed)
     rows, start = ordered.rows(b), ordered.starts[b]
     ids, squared = empty_lists(len(queries), k, rows.dtype)
     squared[:] = read_array(f"{out}reach")[:, None]  # most cells are out of reach, and not compared
@@ -359,7 +360,7 @@ def _truth_by_metric(
     numbers = np.arange(ordered.starts[b], ordered.starts[b + 1], dtype=np.int64)
     ids, squared = empty_lists(len(query_ids), k, np.dtype(by.dtype))
     by.update_lists(ids, squared, queries, query_ids, rows, numbers)
-    spread = _spread(len(query_ids), seed)
+    spread = _draw_sorted(len(query_ids), seed)
     counts = by.counts(queries[spread], query_ids[spread], rows, numbers, unit, BINS)
     _leave(b, ids, squared, counts, exchange)
 
@@ -373,7 +374,7 @@ def distance_counts(queries: Array, query_ids: Array, rows: Array, row_ids: Arra
     return np.bincount(squared.ravel().view(np.uint32) >> 16, minlength=BINS)
 
 
-def _spread(count: int, seed: int) -> Array:
+def _draw_sorted(count: int, seed: int) -> Array:
     return np.sort(np.random.default_rng([seed, 3]).choice(count, min(SPREAD, count), replace=False))
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import bigembed as be
 from bigembed.errors import ConvergenceWarning, DegenerateWarning, InputError, KernelSignError, OutOfReachError
-from bigembed.maps.linearized.factors import objective, stepped
+from bigembed.maps.linearized.factors import objective, step_factors
 from bigembed.rows.source import RowSource
 from tests.executors import passes_in
 
@@ -335,17 +335,17 @@ class TestLinearizedDiffusionNMF:
         rng = np.random.default_rng(seed)
         kernel = dense_of_linearized_diffusion_nmf(rng.standard_normal((25, 3)), "symmetric")
         h = size * rng.random((25, m))
-        after = stepped(h, kernel @ h, h.T @ h, "careful")
+        after = step_factors(h, kernel @ h, h.T @ h, "careful")
         before, now = (np.linalg.norm(kernel - x @ x.T) for x in (h, after))
         assert now <= before * (1 + 1e-12)
 
     def test_the_multiplicative_step_can_raise_it_from_a_start_of_the_wrong_size(self) -> None:
         kernel = dense_of_linearized_diffusion_nmf(rows_of_linearized_diffusion_nmf(40), "symmetric")
         h = 1e-2 * np.random.default_rng(0).random((40, 2))
-        after = stepped(h, kernel @ h, h.T @ h, "mu")
+        after = step_factors(h, kernel @ h, h.T @ h, "mu")
         assert np.linalg.norm(kernel - after @ after.T) > np.linalg.norm(kernel - h @ h.T)
         small = h * np.sqrt((h * (kernel @ h)).sum() / np.linalg.norm(h.T @ h) ** 2)
-        after = stepped(small, kernel @ small, small.T @ small, "mu")
+        after = step_factors(small, kernel @ small, small.T @ small, "mu")
         assert np.linalg.norm(kernel - after @ after.T) < np.linalg.norm(kernel - small @ small.T)
 
     def test_a_rejected_step_is_taken_again_carefully(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -353,9 +353,9 @@ class TestLinearizedDiffusionNMF:
 
         def wild(h: np.ndarray, image: np.ndarray, gram: np.ndarray, kind: str) -> np.ndarray:
             kinds.append(kind)
-            return 3 * h if kind == "als" else stepped(h, image, gram, kind)
+            return 3 * h if kind == "als" else step_factors(h, image, gram, kind)
 
-        monkeypatch.setattr("bigembed.maps.linearized.factors.stepped", wild)
+        monkeypatch.setattr("bigembed.maps.linearized.factors.step_factors", wild)
         with pytest.warns(ConvergenceWarning):
             found = be.LinearizedDiffusionNMF(3, max_iter=4).fit(rows_of_linearized_diffusion_nmf())
         assert kinds == ["als", "careful"] * 4

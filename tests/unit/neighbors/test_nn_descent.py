@@ -354,7 +354,7 @@ def test_a_disk_without_room_for_the_lists_leaves_cells_and_refuses_what_is_aske
     few_cells: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = build(algorithm="auto")
-    monkeypatch.setattr(nn_descent, "free_bytes", lambda place: nn_descent.room(1000, 8) - 1)
+    monkeypatch.setattr(nn_descent, "free_bytes", lambda place: nn_descent.bytes_on_disk(1000, 8) - 1)
     with pytest.raises(PlanError, match=r"asked for.*8 MiB are free.*algorithm='cells'"):
         build(algorithm="nn-descent")
     with pytest.warns(RecallWarning, match=r"below the target.*NN-descent, which would be taken.*more than is free"):

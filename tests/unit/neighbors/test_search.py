@@ -26,7 +26,7 @@ from bigembed.neighbors.graph_stages import union_block
 from bigembed.neighbors.partition import assign_block, cells_block
 from bigembed.neighbors.search import ground_truth as expected_recall
 from bigembed.neighbors.search import probes as shortlist
-from bigembed.neighbors.search.ground_truth import ample, better, choose_probes
+from bigembed.neighbors.search.ground_truth import better_curve, choose_probes, reaches_soon
 from bigembed.neighbors.search.local import Cells, search_cells, search_own, search_rows
 from bigembed.neighbors.search.probes import asking_cells, group_probes, nearest_cells, probe_block, probe_ranks
 from bigembed.neighbors.search.recall import recall_at
@@ -454,10 +454,10 @@ class TestShortlist:
 
         given = 0.99, 15_000
         short, half, long = curve(256, 0.9735, 15), curve(512, 1.0, 16), curve(512, 1.0, 40)
-        assert not ample(short, *given)
-        assert ample(half, *given)
-        assert not ample(long, *given)
-        assert better(short, half, *given) is half  # reaches the target
-        assert better(long, curve(1024, 1.0, 30), *given) is not long  # fewer cells
-        assert better(long, curve(1024, 1.0, 39), *given) is long  # (controls: hardly fewer; neither reaches it)
-        assert better(short, curve(512, 0.97, 15), *given) is short
+        assert not reaches_soon(short, *given)
+        assert reaches_soon(half, *given)
+        assert not reaches_soon(long, *given)
+        assert better_curve(short, half, *given) is half  # reaches the target
+        assert better_curve(long, curve(1024, 1.0, 30), *given) is not long  # fewer cells
+        assert better_curve(long, curve(1024, 1.0, 39), *given) is long  # (controls: hardly fewer; neither reaches it)
+        assert better_curve(short, curve(512, 0.97, 15), *given) is short
