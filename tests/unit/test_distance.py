@@ -189,4 +189,5 @@ class TestSparseLists:
         """The compiled functions take a metric by its number; one without would be taken for another."""
         assert {name for name, one in METRICS.items() if one.graphs in (PAIRS, SETS)} <= {*CODES}
         assert CODES["spearmanr"] == CODES["correlation"]  # (of ranks)
+
     assert len({*CODES.values()}) == len(CODES) - 1

@@ -83,7 +83,7 @@ UNCOMPILED_ROWS = 4096
 """Up to here a small job compiles nothing, and this process's own footprint says what it needs."""
 
 FIRST_USE = 16 << 20
-"""Code, buffers and log files that this process touches only when it works."""
+"""Code, buffers and log files that a process touches only when it works."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def resources_of(
     feet = footprint(renew)
     # (the modules of the method are loaded by now: the coordinator of one with compiled functions has their compiler)
     compiler, later = (feet.compiler, 0) if "numba" in sys.modules else (0, feet.compiler)
-    worker = feet.worker - (feet.compiler if bare else 0)
+    worker = feet.worker - (feet.compiler - FIRST_USE if bare else 0)
     coordinator = feet.coordinator + (feet.picture if picture else 0) + compiler
     if KINDS[kind].local:
         workers, limit = worker_count(table), embedded_memory(table)

@@ -249,7 +249,7 @@ def landmark_solve_stage(conditions: Conditions, policy: str, count: int, k: int
             ArraySpec("rows", count, d, times=3),
             ArraySpec("lists", count, k, times=2),
             ArraySpec("tiles of distances", 512, count, times=3),
-            buffer("tiles of neighbors", 9 * TILE_BYTES),
+            buffer("tiles of neighbors", 9 * min(TILE_BYTES, 8 * d * (1 + k) * count)),
         ],
         flops=solve_flops(count, m) + 2.0 * count * count * d,
         maps=1,

@@ -94,7 +94,7 @@ def alignment_stage(conditions: Conditions, shape: Shape, k: int) -> Stage:
         task=[
             ArraySpec("rows", rows, shape.row_bytes, "u1"),
             ArraySpec("lists, and conditions twice", rows, k + entries, times=2),
-            buffer("tiles of neighbors", 8 * TILE_BYTES),
+            buffer("tiles of neighbors", 8 * min(TILE_BYTES, 8 * shape.d * (1 + k) * rows)),
             ArraySpec("conditions of a tile", TILE_BYTES // (8 * shape.d), conditions.count, times=3),
         ],
         coordinator=[ArraySpec("levels", n)],

@@ -26,7 +26,7 @@ from bigembed.jobs.planning import notes as compilation
 from bigembed.jobs.planning.machine import Rates, cache_file, footprint, rates, resident
 from bigembed.jobs.planning.notes import alternatives
 from bigembed.jobs.planning.plan import Plan
-from bigembed.jobs.planning.resources import MESSAGES, PUBLISH, Peaks, Resources, TimeModel, remains, runs_at
+from bigembed.jobs.planning.resources import FIRST_USE, MESSAGES, PUBLISH, Peaks, Resources, TimeModel, remains, runs_at
 from bigembed.jobs.report.lines import plan_lines
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import read_job
@@ -487,7 +487,7 @@ class TestCompilation:
         if name == "pca":
             cluster = '[cluster]\nworkers = 2\nmemory = "1 GiB"'
             feet = footprint(False)
-            assert plan_job(job(name, cluster=cluster)).resources.worker == feet.worker - feet.compiler
+            assert plan_job(job(name, cluster=cluster)).resources.worker == feet.worker - feet.compiler + FIRST_USE
             assert plan_job(job(cluster=cluster)).resources.worker == feet.worker
             wide = plan_job(job(name, cluster=cluster, d=700))  # (whose map is judged by compiled functions)
             assert wide.resources.worker == feet.worker
