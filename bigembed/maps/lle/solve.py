@@ -285,7 +285,7 @@ def _judged(coordinates: Array, rows: Array) -> dict[str, Any]:
 def solve_memory(n: int, k: int, count: int, m: int) -> int:
     """Bytes that :func:`solve_parts` holds at most for n rows: conditions, AᵀA, its factor, vectors."""
     entries = n * count * (1 + k)
-    gram = min(n * n, n * (1 + k) ** 2 * (1 + k if count > 1 else 1))
+    gram = min(n * n, n * (1 + k) ** 2)  # (all conditions of a row are on the same neighbors)
     return 48 * entries + 44 * gram + min(8 * n * n, MOST_BYTES) + 8 * n * 24 * (m + 6)
 
 
