@@ -53,7 +53,6 @@ def moments_stage(source: RowSource, diagonal: bool = False, earlier: dict[str, 
         parameters,
         partial(run_moments, source=source, diagonal=diagonal, earlier=earlier, d=d, n=n, size=size),
         cost,
-        resumes=True,
     )
 
 

@@ -100,7 +100,6 @@ def grouped_stage(source: RowSource, extension: Extension, grouping: Grouping, i
             width=width,
         ),
         cost,
-        resumes=True,
         parameters_of=inputs,
     )
 
@@ -117,14 +116,14 @@ def run_grouped(
     width: int,
 ) -> dict[str, Any]:
     exchange, spans = context.exchange, bounds(n, block)
-    new = [(number, *span) for number, span in enumerate(spans) if not exchange.has("new", number)]
+    new = [(number, *span) for number, span in enumerate(spans)]
     wrong = map_blocks(sort_block, new, source=source, extension=extension, grouping=grouping, exchange=exchange)
     if any(wrong):  # not raised in the tasks: when it reaches the caller, none of them writes any more
         raise InputError("; ".join(message for message in wrong if message))
     counts = np.stack([exchange.piece("new", number, "counts") for number in range(len(spans))])
     tasks = list(groups(counts, batch))
-    todo = [(number, *task) for number, task in enumerate(tasks) if not exchange.has("coordinates", number)]
-    map_blocks(extend_group, todo, extension=extension, batch=batch, n=n, out_rows=out_rows, exchange=exchange)
+    numbered = [(number, *task) for number, task in enumerate(tasks)]
+    map_blocks(extend_group, numbered, extension=extension, batch=batch, n=n, out_rows=out_rows, exchange=exchange)
     create_rows(context.path("coordinates"), (n, width), extension.dtype, out_rows, overwrite=True)
     restore(exchange, len(tasks), ("coordinates",), n, out_rows, context.path(""))
     return {"rows": n, "tasks": len(tasks)}

@@ -5,6 +5,8 @@ sweeps.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import numpy as np
 
@@ -318,21 +320,29 @@ def finish(operator: BlockOperator, state: State) -> EigenResult:
 
 
 @one_blas_thread()
-def solve(operator: BlockOperator, state: State, on_step: Callable[[State], None] | None = None) -> EigenResult:
+def solve(
+    operator: BlockOperator,
+    state: State,
+    on_step: Callable[[State], None] | None = None,
+    during: Callable[[Any], AbstractContextManager[Any]] = nullcontext,
+) -> EigenResult:
     """Step until the state stops.
 
     ``on_step`` gets every new state, and may publish it; what is not read from there on is dropped after that.
+    ``during`` gives the context of a step from the state that it begins with.
     """
     space = operator.space
     if on_step is not None:
         on_step(state)
     while not state.dense and state.reason is None:
-        before, state = state, step(operator, state)
+        with during(state.to_json()):
+            before, state = state, step(operator, state)
         if on_step is not None:
             on_step(state)
         there = {f"{name}.{g}" for name in VECTORS for g in range(before.generation - 1, state.generation + 1)}
         space.drop(*sorted(there - set(vectors_of(state, operator.scale))))
-    result = finish(operator, state)
+    with during(state.to_json()):
+        result = finish(operator, state)
     space.drop(*(f"{name}.{state.generation}" for name in VECTORS if name != "X"), *KEPT, "T")
     operator.cache.pop("coarse", None)
     return result

@@ -159,7 +159,7 @@ class KMeans(RowDescent):
         points = points_of(rows, self.asked.normalize_rows)
         self.centers, self.objectives = best_centers(points, k, self.asked.n_init, self.seed), []
 
-    def step(self) -> None:
+    def move(self) -> None:
         """One pass; a center that has lost all its rows stays where it is."""
         found = self._pass(f"lloyd{self.done + 1}")
         filled = found["counts"] > 0

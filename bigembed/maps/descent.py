@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, ClassVar, Protocol
@@ -24,6 +24,7 @@ from bigembed.runtime.blocks import MIN_BLOCK_ROWS, Array, bounds
 from bigembed.runtime.executors import run_on_idle_threads
 from bigembed.runtime.runtime import trim_heap
 from bigembed.stages.cost import ArraySpec, Cost, buffer, largest
+from bigembed.stages.journal import own_steps
 from bigembed.stages.reuse import Immaterial
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Context, Stage
@@ -33,6 +34,9 @@ from bigembed.store.spaces import Checkpoints, StoredSpace, claim_memory, open_s
 from bigembed.store.vector_space import MemorySpace
 
 # --------------------------------------------------------------------------------------------------------- descent
+
+During = Callable[[Any], AbstractContextManager[None]]
+"""What :func:`bigembed.stages.journal.own_steps` yields."""
 
 
 class Descent(ABC):
@@ -50,7 +54,8 @@ class Descent(ABC):
         self.context, self.exchange = context, context.exchange
         self.tol, self.max_iter = tol, max_iter
         if not self.exchange.has("state", 0):
-            self.begin()
+            with own_steps(self.steps) as step, step("start"):
+                self.begin()
             self.keep()
         for name, value in self.exchange.get_all("state", 0).items():
             setattr(self, name, value if value.ndim else value.item())
@@ -61,12 +66,17 @@ class Descent(ABC):
         """Set the state before the first step."""
 
     @abstractmethod
-    def step(self) -> None:
-        """Make one iteration, at the end of which the state is kept."""
+    def step(self, during: During) -> None:
+        """Make one iteration, at the end of which the state is kept; ``during`` gives a step its journal."""
 
     @abstractmethod
     def publish(self) -> dict[str, Any]:
         """Write what was found, and return the results of the stage."""
+
+    @property
+    def steps(self) -> str:
+        """The folder of the journal of a step."""
+        return f"{self.exchange.root}/steps"
 
     @property
     def done(self) -> int:
@@ -75,9 +85,10 @@ class Descent(ABC):
 
     def run(self, objective: str) -> dict[str, Any]:
         """Make steps until one takes at most ``tol`` off the error, or there were ``max_iter``; return the results."""
-        while self.done < self.max_iter and not self.converged:
-            self.step()
-            self.context.note(f"iteration {self.done}: {objective} = {self.objectives[-1]:.6g}")
+        with own_steps(self.steps) as step:
+            while self.done < self.max_iter and not self.converged:
+                self.step(step)
+                self.context.note(f"iteration {self.done}: {objective} = {self.objectives[-1]:.6g}")
         return self.publish() | {"iterations": self.done, "last_step": min(self.last_step, 1.0)}
 
     @property
@@ -100,6 +111,15 @@ class Descent(ABC):
 
 class RowDescent(Descent):
     """A descent of which a step is a pass over the rows."""
+
+    def step(self, during: During) -> None:
+        """Make one iteration, at the end of which the state is kept."""
+        with during(self.objectives):
+            self.move()
+
+    @abstractmethod
+    def move(self) -> None:
+        """Make one iteration, at the end of which the state is kept."""
 
     def __init__(self, source: RowSource, context: Context, tol: float, max_iter: int) -> None:
         self.source = source
@@ -229,8 +249,9 @@ class MapDescent(Descent):
         super().__init__(context, 0.0, asked.iterations)
         self.checkpoints.restore(self.names(self.vectors))
         points, share = self.names(("points", self.share))
-        self.take(self.space.sweep(self.share_block, reads=[points], writes=[share], arguments=self.sharing()))
-        self.join()
+        with own_steps(f"{self.steps}/share") as step, step(self.iteration):
+            self.take(self.space.sweep(self.share_block, reads=[points], writes=[share], arguments=self.sharing()))
+            self.join()
 
     def begin(self) -> None:
         """Set the points of the start, at rest."""
@@ -276,16 +297,22 @@ class MapDescent(Descent):
         """Whether the objective is measured after this iteration."""
         return self.iteration % REPORT == 0 or self.iteration == self.max_iter
 
-    def step(self) -> None:
+    def step(self, during: During) -> None:
         """Make the iterations to the next report, after which the objective is known."""
-        self.move()
-        while not self.reported:
+        while True:
+            with during(self.iteration):
+                self.move()
+                if self.reported:
+                    self.measure()
             self.checkpoint()
-            self.move()
+            if self.reported:
+                return
+
+    def measure(self) -> None:
+        """Append the objective of this iteration."""
         names = self.names(("points",))
         parts = self.space.sweep(self.measure_block, reads=names, halos=names, arguments=self.measuring())
         self.objectives.append(self.objective_of(sum(parts)))
-        self.checkpoint()
 
     def move(self) -> None:
         """Make one iteration."""

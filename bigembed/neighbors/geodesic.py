@@ -23,6 +23,7 @@ import numpy as np
 from bigembed.neighbors.dijkstra import Dijkstra, LocalGraph, lengths_of, local_graph
 from bigembed.rows.passes import refuse_size
 from bigembed.runtime.blocks import Array, map_blocks, offsets, owner_of
+from bigembed.stages.journal import own_steps
 from bigembed.store.arrays import read_array, read_by_id, write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.files import read_sealed, sealed, write_json
@@ -113,7 +114,7 @@ def shortest_paths(
     """Distances from ``sources`` (internal ids, (L,)) to all rows, left in the exchange: see :func:`found_distances`.
 
     ``matrix`` holds lengths, or ``squared`` lengths, ≥ 0; a stored 0 joins two rows at distance 0. Rows that cannot be
-    reached are at inf. After a kill the same call goes on from the last whole round.
+    reached are at inf. After a kill the same call goes on from the groups that are done with a round.
 
     Returns ``rounds`` (of the group that took most), ``visits`` of a block by a group, ``settled`` rows, ``groups``.
     Cost: about two visits of each block by each group, of which each reads the block of the graph once.
@@ -121,26 +122,29 @@ def shortest_paths(
     starts = offsets(matrix.rows)
     groups = list(groups_of(sources))
     blocks = [(b,) for b in range(len(matrix.rows))]
-    if not _file(exchange).exists():
-        map_blocks(border_block, blocks, matrix=matrix, exchange=exchange, squared=squared)
-        map_blocks(open_block, blocks, matrix=matrix, exchange=exchange, squared=squared)
-        _save(exchange, _first(sources, starts))
-    progress = _load(exchange)
-    while active := [g for g, state in enumerate(progress) if state.pending]:
-        found = map_blocks(
-            round_block,
-            [(g, progress[g]) for g in active],
-            matrix=matrix,
-            groups=groups,
-            starts=starts,
-            exchange=exchange,
-        )
-        for g, state in zip(active, found, strict=True):
-            progress[g] = state
-        _save(exchange, progress)
-        if note is not None:
-            waiting = sum(len(state.pending) for state in progress)
-            note(f"round {max(state.rounds for state in progress)}: {waiting} visits of a block are left")
+    with own_steps(f"{exchange.root}/rounds") as step:
+        if not _file(exchange).exists():
+            with step("graph"):
+                map_blocks(border_block, blocks, matrix=matrix, exchange=exchange, squared=squared)
+                map_blocks(open_block, blocks, matrix=matrix, exchange=exchange, squared=squared)
+            _save(exchange, _first(sources, starts))
+        progress = _load(exchange)
+        while active := [g for g, state in enumerate(progress) if state.pending]:
+            with step([vars(state) for state in progress]):
+                found = map_blocks(
+                    round_block,
+                    [(g, progress[g]) for g in active],
+                    matrix=matrix,
+                    groups=groups,
+                    starts=starts,
+                    exchange=exchange,
+                )
+            for g, state in zip(active, found, strict=True):
+                progress[g] = Progress(**state)
+            _save(exchange, progress)
+            if note is not None:
+                waiting = sum(len(state.pending) for state in progress)
+                note(f"round {max(state.rounds for state in progress)}: {waiting} visits of a block are left")
     return {
         "sources": len(sources),
         "groups": len(groups),
@@ -248,8 +252,11 @@ def _opened(
 
 def round_block(
     g: int, state: Progress, *, matrix: BlockMatrix, groups: list[Array], starts: Array, exchange: Exchange
-) -> Progress:
-    """One round of one group: every block with news once, nearest first; the news it leaves are of the next round."""
+) -> dict[str, Any]:
+    """One round of one group: every block with news once, nearest first; the news it leaves are of the next round.
+
+    Returns the fields of the next :class:`Progress`.
+    """
     number = state.rounds + 1
     now, later = dict(state.pending), dict[int, tuple[float, list[tuple[int, int]]]]()
     inbox = {b: (value, [(sender, state.rounds) for sender in senders]) for b, (value, senders) in now.items()}
@@ -267,7 +274,7 @@ def round_block(
             value, known = box.get(destination, (np.inf, []))
             box[destination] = (min(value, nearest), [*known, (b, number)])
     pending = {b: (value, [sender for sender, _ in senders]) for b, (value, senders) in sorted(later.items())}
-    return Progress(pending, slots, number, state.visits + visits, state.settled + settled)
+    return vars(Progress(pending, slots, number, state.visits + visits, state.settled + settled))
 
 
 def _other(slot: int) -> int:

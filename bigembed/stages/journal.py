@@ -9,6 +9,9 @@ An entry is a line of JSON behind its checksum. It is appended half a second aft
 the stage is stopped; in an object store, which appends nothing, every few seconds a file of entries is put beside the
 others. The journal speaks of the arrays in the folder of the stage, too: a token lies in both, and a journal whose
 token is not there (somebody deleted the folder, or another start has begun anew) counts for nothing.
+
+A solver or a descent keeps a state, from which it goes on: what it did before that need not be done again. A step from
+one state to the next has a journal of its own (:func:`own_steps`), whose token is the state.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from threading import Lock
 from typing import Any, Self
 
@@ -27,7 +30,8 @@ import google_crc32c
 import numpy as np
 
 from bigembed.runtime.blocks import is_sparse
-from bigembed.runtime.runtime import Calls, KeepResult, using
+from bigembed.runtime.runtime import Calls, KeepResult, runtime_now, using
+from bigembed.store.files import digest_of, jsonable
 from bigembed.store.manifests import IN_WORK
 from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import AnyPath, at, put, remove, remove_file
@@ -41,11 +45,12 @@ WHOLE = -1
 
 
 class StageJournal:
-    """Keep the results of the maps of one stage, and give them to a later start of it."""
+    """Keep the results of the maps of one stage, or of one step from a state, and give them to a later start of it."""
 
-    def __init__(self, exchange: str, stage: AnyPath) -> None:
-        self.folder, self._mark = at(f"{exchange}/journal"), stage / IN_WORK
-        self._token, self._known = _read(self.folder, self._mark)
+    def __init__(self, exchange: str, stage: AnyPath | None, state: str = "", new: bool = False) -> None:
+        self.folder, self._mark = at(f"{exchange}/journal"), None if stage is None else stage / IN_WORK
+        self._state = state
+        self._token, self._known = ("", defaultdict(dict)) if new else _read(self.folder, self._mark, state)
         self.found = bool(self._token)
         """Whether there is something to go on from."""
         self._number = 0
@@ -89,7 +94,7 @@ class StageJournal:
         if kind is not None:
             with self._lock:
                 self._write()
-        elif self._token:
+        elif self._token and self._mark is not None:
             remove_file(self._mark)
 
     def _next(self, mark: Any) -> int:
@@ -123,8 +128,9 @@ class StageJournal:
             return
         if not self._token:
             remove(self.folder)
-            self._token = os.urandom(8).hex()
-            put(self._mark, self._token.encode())
+            self._token = self._state or os.urandom(8).hex()
+            if self._mark is not None:
+                put(self._mark, self._token.encode())
             self._lines.insert(0, _line(self._token))
         lines, self._lines = b"".join(self._lines), []
         if isinstance(self.folder, ObjectPath):
@@ -135,12 +141,37 @@ class StageJournal:
             file.write(b"\n" + lines)  # (the last line may have been cut off)
 
 
-def _read(folder: AnyPath, mark: AnyPath) -> tuple[str, defaultdict[int, dict[int, Any]]]:
+@contextmanager
+def own_steps(folder: str) -> Iterator[Callable[[Any], AbstractContextManager[None]]]:
+    """Leave the journal of the stage, for what goes on from states of its own; yield what gives a step its journal.
+
+    ``with step(state):`` does the step that begins with that state. Its journal lies in ``folder``, until that of
+    another state takes its place. Outside of a stage whose run is kept nothing is written.
+    """
+    kept, new = runtime_now().journal is not None, False
+
+    @contextmanager
+    def step(state: Any) -> Iterator[None]:
+        nonlocal new
+        if not kept:
+            yield
+            return
+        journal = StageJournal(folder, None, digest_of(jsonable(state)), new)
+        new = True  # (of the states after the first one nobody has left anything)
+        with journal, using(journal=journal):
+            yield
+
+    with using(journal=None):
+        yield step
+
+
+def _read(folder: AnyPath, mark: AnyPath | None, state: str) -> tuple[str, defaultdict[int, dict[int, Any]]]:
     """The token, and of each map or act its mark, and results by their place; nothing where the tokens differ."""
     known: defaultdict[int, dict[int, Any]] = defaultdict(dict)
     entries = _entries(folder)
     token = next(entries, "")
-    if not (isinstance(token, str) and token and mark.is_file() and mark.read_bytes() == token.encode()):
+    wanted = state if mark is None else mark.read_bytes().decode() if mark.is_file() else ""
+    if not wanted or token != wanted:
         return "", known
     for entry in entries:
         with suppress(ValueError, TypeError):

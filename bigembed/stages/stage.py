@@ -45,8 +45,8 @@ class Stage:
     run: Callable[[Context], Mapping[str, Any]]
     cost: Cost = field(default_factory=Cost)
     resumes: bool = False
-    """Whether the stage goes on from what it keeps in its exchange itself (a solver, a descent), and not by the
-    journal of its maps."""
+    """Whether a part of the stage goes on from states in its exchange (a solver, a descent), which has journals of its
+    own steps."""
     on_demand: bool = False
     """Whether ``fit`` leaves it out: it writes what can also be had lazily. Jobs run it."""
     holds: Callable[[Mapping[str, Any]], bool] = lambda results: True
@@ -183,8 +183,8 @@ def _made(
     """Compute and publish a stage; where the journal of a start that was stopped is not there, it begins anew."""
     folder = run.root / "stages" / stage.name
     context = Context(stage, DeclaredInputs(run, stage.name, stage.inputs, stage.parameters_of), exchange, observer)
-    journal = None if stage.resumes or run.temporary else StageJournal(exchange.root, folder)
-    if journal is None or not resumed:
+    journal = None if run.temporary else StageJournal(exchange.root, folder)
+    if journal is None or not (resumed and journal.found):
         remove(folder)
     folder.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()

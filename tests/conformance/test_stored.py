@@ -21,12 +21,13 @@ from bigembed.rows.graph_source import GraphSource
 from bigembed.runtime.runtime import Event, using
 from bigembed.stages import stage as stage_module
 from bigembed.stages.runs import Run
-from tests.blocks import blocks_for
+from tests.blocks import as_if_many, blocks_for
 from tests.cases import CASES, EACH, FEW_ROWS, Case, csr
 from tests.cases import fitted as fitted_once
 from tests.conformance.digest import digests
 from tests.digests import published
-from tests.executors import executor
+from tests.executors import Killed as KilledInMap
+from tests.executors import executor, maps
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
 N = FEW_ROWS
@@ -178,3 +179,81 @@ def test_killed_in_each_stage_it_goes_on_with_the_same_bytes(
             assert {one: again[one] for one in journaled} == {one: once[one] for one in journaled}, kills
             assert all(starts[-1].maps[stage] <= maps[stage] for stage in maps)
             shutil.rmtree(place)
+
+
+class Window(Recorder):
+    """Ends the process before the fourth task of a start."""
+
+    def __call__(self, calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
+        found = []
+        for call in calls:
+            if sum(self.tasks.values()) == 3:
+                raise Killed
+            found.append(call())
+            self.tasks[self.now] += 1
+        return found
+
+
+QUICK = ("kernel_pca nystrom", "landmark_mds", "nmf")
+
+
+@pytest.mark.parametrize(
+    "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in WAYS if name not in QUICK)]
+)
+def test_starts_of_three_tasks_come_to_the_end(name: str, tmp_path: Path) -> None:
+    """None does a task that another one has done; a descent of points only what they leave for all others."""
+    case, X = CASES[name], CASES[name].X(N)
+    if not (sparse.issparse(X) or isinstance(X, GraphSource)):
+        np.save(tmp_path / "rows.npy", X)
+        X = str(tmp_path / "rows.npy")
+    with blocks_for(N):
+        wanted, done = in_windows(case, X, tmp_path)
+    assert {stage for stage in wanted if done[stage] != wanted[stage]} <= {"descent"}
+
+
+def in_windows(case: Case, X: Any, folder: Path) -> tuple[Counter[str], Counter[str]]:
+    """The tasks of each stage, undisturbed and in starts of three tasks, of which the run is the same."""
+    undisturbed, done = Recorder(), Counter[str]()
+    undisturbed.fit(case, X, folder / "whole")
+    for _ in range(2 * undisturbed.tasks.total()):
+        window = Window()
+        try:
+            window.fit(case, X, folder / "windows")
+            break
+        except Killed:
+            done += window.tasks
+    assert published(folder / "windows") == published(folder / "whole")
+    assert not list((folder / "windows").rglob(".begun"))
+    return undisturbed.tasks, done + window.tasks
+
+
+def few_blocks(folder: Path) -> str:
+    """A file of rows of a map that is solved by steps, as those of many rows are."""
+    np.save(folder / "rows.npy", np.random.default_rng(0).normal(size=(600, 3)).astype("f4"))
+    return str(folder / "rows.npy")
+
+
+def test_a_solve_in_files_comes_to_the_end_in_starts_of_three_tasks(tmp_path: Path) -> None:
+    """A step of it has several maps of four blocks each."""
+    with as_if_many(600):
+        wanted, done = in_windows(Case("diffusion_map", {"tol": 1e-2}), few_blocks(tmp_path), tmp_path)
+    assert wanted["solve"] > 100
+    assert done == wanted
+
+
+@pytest.mark.parametrize(("label", "number"), [("update_block", 1), ("update_block", 4), ("product_block", 5)])
+def test_a_solve_that_was_killed_in_files_goes_on_in_memory(label: str, number: int, tmp_path: Path) -> None:
+    """An update has deleted what it read of a block; without a journal, too, of which half a second may be lost."""
+    case, X = Case("diffusion_map"), few_blocks(tmp_path)
+    with as_if_many(600):
+        case.fit(X, workdir=tmp_path / "whole")
+        for place in (tmp_path / "journal", tmp_path / "no journal"):
+            with pytest.raises(KilledInMap), executor(maps(label, number)[0]):
+                case.fit(X, workdir=place)
+            [journal] = place.rglob("component0-steps")
+            if place.name == "no journal":
+                shutil.rmtree(journal)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", DamageWarning)
+                case.fit(X, workdir=place)
+            assert published(place) == published(tmp_path / "whole")

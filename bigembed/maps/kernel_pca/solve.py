@@ -298,7 +298,6 @@ def nystrom_stages(source: RowSource, kernel: Kernel, n_landmarks: int, m: int) 
             kernel.key(),
             partial(run_nystrom_moments, source=source, kernel=kernel, n=n, size=size),
             pass_cost,
-            resumes=True,
         ),
         Stage(
             "solve",

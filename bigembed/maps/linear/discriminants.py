@@ -86,7 +86,6 @@ def scatter_stage(source: RowSource, labels: Labels, by_class: bool, earlier: di
         parameters,
         partial(run_scatter, source=source, by_class=by_class, earlier=earlier, classes=classes, d=d, n=n, size=size),
         cost,
-        resumes=True,
     )
 
 
@@ -144,7 +143,7 @@ def fourth_stage(source: RowSource, labels: Labels) -> Stage:
         task=of_all,
         coordinator=[ArraySpec("scatters", classes, d * d, times=4)],
     )
-    return Stage("fourth", ("labels", "scatter"), {}, partial(run_fourth, source=source), cost, resumes=True)
+    return Stage("fourth", ("labels", "scatter"), {}, partial(run_fourth, source=source), cost)
 
 
 def run_fourth(context: Context, source: RowSource) -> dict[str, Any]:

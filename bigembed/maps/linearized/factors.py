@@ -258,7 +258,7 @@ class KernelDescent(RowDescent):
             loads[:, : scaled.shape[1]] = scaled
         return loads
 
-    def step(self) -> None:
+    def move(self) -> None:
         """One pass, and one more where the step would raise the objective: that one is careful, and cannot."""
         read, middle = self.rows, self.core @ self.cross
         for careful, kind in ((False, self.asked.solver), (True, "careful")):

@@ -212,7 +212,6 @@ def map_stage(source: RowSource, m: int, epsilon: str | float, scaling: str) -> 
         {"epsilon": epsilon, "scaling": scaling},
         partial(run_map, source=source, epsilon=epsilon, scaling=scaling),
         cost,
-        resumes=True,
     )
 
 

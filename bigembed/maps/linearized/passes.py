@@ -103,7 +103,6 @@ def center_stage(source: RowSource, center: bool) -> Stage:
         parameters,
         partial(run_center, source=source, center=center, d=d),
         pass_cost(source, [ArraySpec("center", d)], int(center), 16 * d),
-        resumes=True,
     )
 
 
@@ -131,7 +130,6 @@ def scale_stage(source: RowSource, epsilon: str | float, beta: float) -> Stage:
         parameters,
         partial(run_scale, source=source, epsilon=epsilon, beta=beta, given=given, own=own),
         pass_cost(source, writes, 1 + own, 16 * d),
-        resumes=True,
     )
 
 
@@ -204,7 +202,6 @@ def degrees_stage(source: RowSource, alpha: float) -> Stage:
         {"alpha": alpha},
         partial(run_degrees, source=source, alpha=alpha),
         cost,
-        resumes=True,
     )
 
 

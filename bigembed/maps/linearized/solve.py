@@ -205,7 +205,6 @@ def solve_stage(source: RowSource, asked: SolverOptions) -> Stage:
         asdict(asked),
         partial(run_solve, source=source, asked=asked),
         pass_cost(source, solution_arrays(size, asked.n_components), 1, 8 * size * size),
-        resumes=True,
     )
 
 

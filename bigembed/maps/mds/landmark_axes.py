@@ -184,7 +184,6 @@ def distance_coordinates_stage(source: RowSource, metric: Metric, m: int, count:
         {"source": source.fingerprint()},
         partial(run_distance_coordinates, source=source, metric=metric),
         cost,
-        resumes=True,
     )
 
 

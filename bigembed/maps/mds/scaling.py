@@ -138,7 +138,6 @@ def sample_stage(source: RowSource, asked: LandmarkOptions, moments: bool) -> St
         parameters,
         partial(run_sample, source=source, asked=asked, moments=moments, d=d, n=n, size=size),
         cost,
-        resumes=True,
     )
 
 

@@ -337,7 +337,7 @@ class Factors(RowDescent):
         """Whether another step would not help; one helps after a component was made anew."""
         return self.last_step <= self.tol and not self.revived.any()
 
-    def step(self) -> None:
+    def move(self) -> None:
         """One pass: W for H, then H for W."""
         read = f"weights{self.done}" if self.done else ""
         write = f"weights{self.done + 1}"

@@ -36,7 +36,9 @@ from bigembed.maps.landmark_rows import LandmarkChoice, chosen, far_apart
 from bigembed.maps.walk.coordinates import solution_arrays
 from bigembed.neighbors.order import Ordered
 from bigembed.runtime.blocks import Array, bounds, map_blocks
+from bigembed.runtime.runtime import once
 from bigembed.stages.cost import ArraySpec, Cost
+from bigembed.stages.journal import own_steps
 from bigembed.stages.stage import Context
 from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
@@ -119,7 +121,19 @@ def landmark_component(
     done = at(exchange.root) / "done.json"
     if done.exists():
         return read_sealed(done)
-    exchange.clear()
+    with own_steps(f"{exchange.root}-steps") as step:
+        with step("landmarks"):
+            found = _solved_by_landmarks(context, weights, c, wanted, asked, seed, n_neighbors, exchange)
+        write_json(done, sealed(found))
+        exchange.drop("landmark.u", "landmark.w", "basis", "averaged", "pencil")
+    return found
+
+
+def _solved_by_landmarks(
+    context: Context, weights: StoredMatrix, c: int, wanted: int, asked: Landmarks, seed: int, n_neighbors: int,
+    exchange: Exchange,
+) -> dict[str, Any]:  # fmt: skip
+    once(exchange.clear)
     ordered = Ordered.open(context.of("order"))
     component = Component(
         weights, ordered, context.of("components", "labels"), context.of("kernel", "degree"), c, exchange
@@ -157,10 +171,9 @@ def landmark_component(
     gram, squares = (tree_sum([part[k] for part in parts]) for k in range(2))
     parts = operator.product(["landmark.u"], ["landmark.w"], then=further_block, reads=["V"])
     moves = gained_shares(values[:wanted], *(tree_sum([part[k] for part in parts]) for k in range(4)))
-    exchange.drop("landmark.u", "landmark.w", "basis", "averaged", "pencil")
     residuals = np.sqrt(squares)
     converged = bool(moves.max() <= MOVES[asked.extension] and changed <= HALF)
-    found = {
+    return {
         "eigenvalues": values[:wanted].tolist(),
         "residuals": residuals.tolist(),
         "gap": float(values[wanted - 1] - values[wanted]) if len(values) > wanted else 0.0,
@@ -179,8 +192,6 @@ def landmark_component(
         "vectors": "V",
         "averaged": "F",
     }
-    write_json(done, sealed(found))
-    return found
 
 
 def component_landmarks(component: Component, wanted: int, asked: Landmarks, seed: int, exchange: Exchange) -> Array:

@@ -240,7 +240,6 @@ def sums_stage(source: RowSource, function: Kernel | None, epsilon: float | str,
         parameters,
         partial(run_sums, source=source, function=function, epsilon=epsilon),
         cost,
-        resumes=True,
     )
 
 
@@ -273,7 +272,6 @@ def gram_stage(source: RowSource, function: Kernel | None, n_landmarks: int) -> 
         {"half": True},
         partial(run_gram, source=source, function=function, n_landmarks=n_landmarks),
         cost,
-        resumes=True,
     )
 
 

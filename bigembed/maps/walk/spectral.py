@@ -8,6 +8,7 @@ two-level LOBPCG on block vectors in the store.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -25,14 +26,15 @@ from bigembed.maps.walk.landmark_solve import Landmarks, landmark_component, lan
 from bigembed.neighbors.components import RESOLVED, component_arrays, find_components
 from bigembed.neighbors.every_pair import COMPLETE_ROWS
 from bigembed.runtime.blocks import Array, bounds, map_blocks, offsets
-from bigembed.runtime.runtime import trim_heap
+from bigembed.runtime.runtime import once, trim_heap
 from bigembed.stages.cost import Arrays, ArraySpec, Cost, buffer, largest, nbytes
+from bigembed.stages.journal import own_steps
 from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.files import read_sealed, sealed, write_json
 from bigembed.store.matrix import KEPT_BYTES, StoredMatrix
-from bigembed.store.paths import at
+from bigembed.store.paths import at, remove
 from bigembed.store.spaces import Checkpoints, StoredSpace, claim_memory, open_space
 
 DENSE_ROWS = 2_000
@@ -262,8 +264,7 @@ def _large_component(context: Context, weights: StoredMatrix, c: int, wanted: in
     edges, width = context.results("kernel")["edges"], block_width(asked.n_components)
     with claim_memory(nbytes(solve_memory(sum(weights.rows), edges, width))) as (inside, where):
         context.note(f"component {c} of the graph: vectors {where}")
-        operator = SparseOperator(*open_space(weights, stored.exchange, inside), "scale")
-        result = _solve(context, operator, stored, c, wanted, asked)
+        result = _solve(context, weights, inside, stored, c, wanted, asked)
         trim_heap()
     summary = _summary(result) | {"vectors": result.vectors}
     write_json(done_file, sealed(summary))
@@ -271,44 +272,52 @@ def _large_component(context: Context, weights: StoredMatrix, c: int, wanted: in
 
 
 def _solve(
-    context: Context, operator: SparseOperator, stored: StoredSpace, c: int, wanted: int, asked: Spectrum
+    context: Context, weights: StoredMatrix, inside: bool, stored: StoredSpace, c: int, wanted: int, asked: Spectrum
 ) -> EigenResult:
     """From the start or the last checkpoint to vectors in ``stored``.
 
-    The state is on disk after every step, or from time to time where its vectors are in memory.
+    The state is on disk after every step, or from time to time where its vectors are in memory; of a step in files a
+    journal says which blocks are done.
     """
-    space, checkpoints = operator.space, Checkpoints(operator.space, stored)
-    state_file = at(stored.exchange.root) / "state.json"
-    if state_file.exists():
-        state = lobpcg.State.from_json(read_sealed(state_file))
-        checkpoints.restore(lobpcg.vectors_of(state, "scale"))
-        context.note(f"component {c} of the graph: going on from step {state.iteration}")
-    else:
-        stored.exchange.clear()
-        labels, degree = context.of("components", "labels"), context.of("kernel", "degree")
-        totals = space.sweep(total_degree_block, arguments=(labels, degree, c))
-        space.sweep(
-            scale_block,
-            writes=["scale", "trivial"],
-            posts=["scale"],
-            arguments=(labels, degree, c, float(np.sum(totals))),
-        )
-        state = lobpcg.init(
-            operator, wanted, tol=asked.tol, seed=asked.seed, max_passes=asked.max_passes, deflate="trivial"
-        )
+    state_file, steps = at(stored.exchange.root) / "state.json", f"{stored.exchange.root}-steps"
+    with own_steps(steps) as step:
+        operator = SparseOperator(*open_space(weights, stored.exchange, inside), "scale")
+        checkpoints = Checkpoints(operator.space, stored)
 
-    def publish(state: lobpcg.State) -> None:
-        if checkpoints.due and not context.home.temporary:
-            names = lobpcg.vectors_of(state, "scale")
-            checkpoints.save(names)
-            write_json(state_file, sealed(state.to_json()), indent=None)
-            checkpoints.published(names)
-        if not state.updated:
-            context.note(f"component {c} of the graph: {state.describe()}")
+        def publish(state: lobpcg.State) -> None:
+            if checkpoints.due and not context.home.temporary:
+                names = lobpcg.vectors_of(state, "scale")
+                checkpoints.save(names)
+                write_json(state_file, sealed(state.to_json()), indent=None)
+                checkpoints.published(names)
+            if not state.updated:
+                context.note(f"component {c} of the graph: {state.describe()}")
 
-    result = lobpcg.solve(operator, state, on_step=publish)
-    checkpoints.save([result.vectors])
+        if state_file.exists():
+            state = lobpcg.State.from_json(read_sealed(state_file))
+            if inside and not stored.has(f"X.{state.generation}"):  # (stopped in files, within an update)
+                with step(state.to_json()):
+                    state = lobpcg.step(SparseOperator(*open_space(weights, stored.exchange, False), "scale"), state)
+            checkpoints.restore(lobpcg.vectors_of(state, "scale"))
+            context.note(f"component {c} of the graph: going on from step {state.iteration}")
+        else:
+            if inside:
+                remove(steps)
+            with nullcontext() if inside else step("start"):
+                once(stored.exchange.clear)
+                state = _first_state(context, operator, c, wanted, asked)
+        result = lobpcg.solve(operator, state, publish, nullcontext if inside else step)
+        checkpoints.save([result.vectors])
     return result
+
+
+def _first_state(context: Context, operator: SparseOperator, c: int, wanted: int, asked: Spectrum) -> lobpcg.State:
+    space = operator.space
+    labels, degree = context.of("components", "labels"), context.of("kernel", "degree")
+    totals = space.sweep(total_degree_block, arguments=(labels, degree, c))
+    given = labels, degree, c, float(np.sum(totals))
+    space.sweep(scale_block, writes=["scale", "trivial"], posts=["scale"], arguments=given)
+    return lobpcg.init(operator, wanted, tol=asked.tol, seed=asked.seed, max_passes=asked.max_passes, deflate="trivial")
 
 
 def block_width(n_components: int) -> int:
