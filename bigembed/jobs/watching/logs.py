@@ -1,6 +1,7 @@
 """Structured logs: one JSON object a line, with time, level, run, stage and block, besides what a person reads.
 
 Everything goes through :mod:`logging`: what the job reports (logger ``bigembed``) and the warnings of ``distributed``.
+A log of :data:`LARGEST` bytes gets the name ``log.jsonl.1``, what had that name ``log.jsonl.2``, and so on.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from itertools import pairwise
+from logging.handlers import RotatingFileHandler
 from typing import Any
 
 from bigembed.jobs.places.cluster_table import redacted
@@ -24,6 +27,10 @@ from bigembed.store.paths import AnyPath, at, is_url, put
 NAME = "log.jsonl"
 SECONDS = 10.0
 """Between two lines on the blocks of one map."""
+LARGEST = 4 << 20
+"""Bytes of a log, about; some twenty thousand lines."""
+EARLIER = 4
+"""Logs of that size that are kept beside it; older lines are deleted."""
 LOGGERS = {"bigembed": logging.INFO, "distributed": logging.WARNING}
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -50,12 +57,15 @@ class JsonLines(logging.Formatter):
         )
 
 
-class FileLog(logging.FileHandler):
-    """A log that is appended to. A disk that takes no more does not disturb the job here, which meets it itself."""
+class FileLog(RotatingFileHandler):
+    """A log that is appended to, up to its size.
+
+    A disk that takes no more does not disturb the job here, which meets it itself.
+    """
 
     def __init__(self, path: str) -> None:
         _end_line(path)
-        super().__init__(path, encoding="utf-8")
+        super().__init__(path, maxBytes=LARGEST, backupCount=EARLIER, encoding="utf-8")
 
     def handleError(self, record: logging.LogRecord) -> None:
         """Say what failed, unless it is the disk."""
@@ -86,8 +96,20 @@ class ObjectLog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a line."""
         self._text += self.format(record) + "\n"
+        if len(self._text) > LARGEST:
+            with suppress(OSError):  # (then with the next line)
+                self._rotate()
         if time.monotonic() - self._written > SECONDS:
             self.flush()
+
+    def _rotate(self) -> None:
+        """Give this log, and those before it, the next number."""
+        names = [f"{self.path}{number}" for number in ("", *(f".{k}" for k in range(1, EARLIER + 1)))]
+        put(self.path, self._text.encode())
+        for old, new in reversed([*pairwise(names)]):
+            if at(old).is_file():
+                put(new, at(old).read_bytes())
+        self._text = ""
 
     def flush(self) -> None:
         """Write what there is; a store that is away gets it the next time."""

@@ -224,6 +224,23 @@ class TestLogs:
             logging.getLogger("distributed.scheduler").warning("lost")
         assert [line["message"] for line in lines_of(tmp_path / "log.jsonl")] == ["stage done", "lost"]
 
+    @pytest.mark.parametrize("place", ["disk", "objects"])
+    def test_a_log_is_rotated_and_the_newest_lines_are_kept_in_their_order(self, place, tmp_path, monkeypatch):
+        path = tmp_path / "log.jsonl"
+        monkeypatch.setattr(places, "LARGEST", 2_000)
+        monkeypatch.setattr(places, "is_url", lambda _: place == "objects")  # (whose log is written whole, here too)
+        for start in range(20):
+            with logs("run", path) as told:
+                for line in range(10):
+                    told.say(f"{10 * start + line}")
+        names = [f"{path}.{number}" for number in (4, 3, 2, 1)] + [str(path)]
+        texts = [Path(name).read_text() for name in names]
+        assert all(len(text) < 2_400 for text in texts)
+        found = [int(json.loads(line)["message"]) for text in texts for line in text.splitlines()]
+        assert found == list(range(found[0], 200))
+        assert len(found) > 40
+        assert not Path(f"{path}.5").exists()
+
     def test_a_torn_line_is_ended_before_others_follow(self, tmp_path):
         path = tmp_path / "log.jsonl"
         for before, lines in (("", 1), ('{"whole": 1}\n', 2), ('{"torn": ', 2)):
