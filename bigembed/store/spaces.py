@@ -183,7 +183,8 @@ def open_space(matrix: StoredMatrix, exchange: Exchange, inside: bool) -> tuple[
 
 def load_matrix(matrix: BlockMatrix) -> MemoryMatrix:
     """Return all blocks of a matrix, as products take them."""
-    return MemoryMatrix(tuple(map_blocks(_block, [(b,) for b in range(len(matrix.rows))], "load", matrix=matrix)))
+    with using(journal=None):  # (each start reads them again)
+        return MemoryMatrix(tuple(map_blocks(_block, [(b,) for b in range(len(matrix.rows))], "load", matrix=matrix)))
 
 
 def _block(b: int, matrix: BlockMatrix) -> CSRBlock:
