@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import astuple
 from pathlib import Path
 from typing import Annotated
@@ -68,14 +69,20 @@ def plan(
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Measure anew how fast this machine is (a second or two).")
     ] = False,
+    deadline: Annotated[
+        str | None,
+        typer.Option(metavar="WHEN", help='Also what a start has time for that ends by then: "6h", "06:30", a date.'),
+    ] = None,
     printing: arguments.Printing,
 ) -> None:
     """Say what a job or sweep would read, hold and write, and how long; refuse what cannot fit (exit 3)."""
     with printing.console() as console:
+        from bigembed.jobs.formatting import parse_deadline
         from bigembed.jobs.report.lines import plan_lines
         from bigembed.jobs.run import plan_job
 
-        found = plan_job(machines.job(job), calibrate)
+        window = parse_deadline(deadline) - time.time() if deadline else None
+        found = plan_job(machines.job(job), calibrate, window)
         console.result(found.as_dict(), plan_lines(found))
         found.refuse()
 

@@ -94,12 +94,15 @@ def run_job(
                 return _run(job, rows, run, prepared, reporter, fresh)
 
 
-def plan_job(job: JobSpec, calibrate: bool = False) -> Plan:
-    """Return the plan of a job; a running cluster is asked for its workers unless the job says them."""
+def plan_job(job: JobSpec, calibrate: bool = False, window: float | None = None) -> Plan:
+    """Return the plan of a job; a running cluster is asked for its workers unless the job says them.
+
+    ``window``: seconds that each start has, if it has a deadline.
+    """
     make: Any = prepare if job.sweep is None else prepare_sweep
     with known_place(job.cluster) as place:
         found: Plan = make(job, place, calibrate=calibrate).plan
-        return found
+        return replace(found, window=window, walltime=job.cluster.walltime)
 
 
 def remove_stages(run: Run) -> None:

@@ -1,5 +1,5 @@
 """What a plan says beside its figures: what would fit instead, how neighbors are searched, what is compiled at first
-use.
+use, what does not fit into the time that one start has.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 import bigembed
 from bigembed.errors import BigembedError
-from bigembed.jobs.formatting import size
+from bigembed.jobs.formatting import duration, size
 from bigembed.neighbors.graph_stages import CELL_ROWS
 from bigembed.neighbors.nn_descent import bytes_on_disk
 from bigembed.neighbors.search.probes import SHORTLIST
@@ -181,3 +183,83 @@ def _folders(source: Path) -> Iterator[Path]:
         return
     yield source.parent / "__pycache__"
     yield from Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "numba").glob(below)
+
+
+# --------------------------------------------------------------------------------------------------------- windows
+# What a job does in starts that have a deadline, or with workers that a queue ends: the next one goes on with the
+# blocks that are left.
+
+
+@dataclass(frozen=True)
+class WindowPlan:
+    """A window of time that each start has, or each worker, and what is to do in it."""
+
+    of: str
+    """``"start"`` or ``"worker"``."""
+    seconds: float
+    start: float
+    """Seconds until the first task of a start."""
+    stages: tuple[tuple[str, float, float], ...]
+    """Of each stage its name, its seconds, and those of a block of it, which is done again if it was not finished."""
+
+    @property
+    def room(self) -> float:
+        """Return seconds of work in a window."""
+        return max(0.0, self.seconds - self.start)
+
+    @property
+    def longer(self) -> list[tuple[str, float, float]]:
+        """Return the stages that do not fit into one window, and go on in the next."""
+        return [stage for stage in self.stages if self.room < stage[1] and stage[2] <= self.room]
+
+    @property
+    def impossible(self) -> list[tuple[str, float, float]]:
+        """Return the stages of which a window does not hold one block."""
+        return [stage for stage in self.stages if stage[2] > self.room]
+
+    @property
+    def starts(self) -> int | None:
+        """Return how many starts it takes, about: each may lose a block; None where they never end."""
+        work, lost = sum(stage[1] for stage in self.stages), max((stage[2] for stage in self.longer), default=0.0)
+        if self.impossible or work <= self.room:
+            return None if self.impossible else 1
+        return ceil(work / max(self.room - lost, self.room / 2))
+
+    def problems(self) -> list[str]:
+        """List what cannot be done in such windows, each with what can."""
+        if not self.room and self.stages:
+            more = duration(2 * (self.start + max(block for *_, block in self.stages)))
+            return [
+                f"a {self.of} has {duration(self.seconds)}, and its processes take {duration(self.start)} to start: it "
+                f"would do nothing. Give {more} or more"
+            ]
+        return [
+            f"stage {name!r}: a block of it takes about {duration(block)}, and a {self.of} has {duration(self.seconds)}"
+            + (f", of which it works for {duration(self.room)}" if self.start else "")
+            + f": none would finish one. Give {duration(2 * (self.start + block))} or more"
+            for name, _, block in self.impossible
+        ]
+
+    def lines(self) -> list[str]:
+        """Write what is done in the windows."""
+        head = f"windows of {duration(self.seconds)} for each {self.of}: "
+        if self.starts == 1:
+            return [f"{head}one has time for all of it"]
+        over = [
+            f"stage {name!r} does not fit into one ({duration(seconds)}); it goes on in the next, with the blocks that "
+            f"are left (one takes about {duration(block)})"
+            for name, seconds, block in self.longer
+        ]
+        count = [] if self.starts is None else [f"{head}about {self.starts} of them; what one has finished is kept"]
+        return [*count, *over]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For ``--json``."""
+        names = {"longer": self.longer, "impossible": self.impossible}
+        return {
+            "of": self.of,
+            "seconds": self.seconds,
+            "starts": self.starts,
+            **{key: [name for name, *_ in stages] for key, stages in names.items()},
+            "block_seconds": {name: block for name, _, block in self.stages},
+        }

@@ -20,7 +20,7 @@ from bigembed.jobs.places.cluster import named_kind
 from bigembed.jobs.places.embedded import machine_memory
 from bigembed.jobs.places.place import Place
 from bigembed.jobs.planning.machine import Rates, rates, shared_bandwidth
-from bigembed.jobs.planning.notes import compilation_seconds
+from bigembed.jobs.planning.notes import WindowPlan, compilation_seconds
 from bigembed.jobs.planning.resources import UNCOMPILED_ROWS, Peaks, Resources, TimeModel, moved, remains, resources_of
 from bigembed.maps.registry import method
 from bigembed.quality.passes import LOADED
@@ -74,6 +74,10 @@ class Plan:
     """Whether no task loads numba."""
     folder: str = "[output] path"
     """What is given another value for another disk."""
+    window: float | None = None
+    """Seconds that each start has, if it has a deadline."""
+    walltime: float | None = None
+    """Seconds that a worker has, if a queue ends it."""
     remains: tuple[int, int] = (0, 0)
     """Bytes that a stopped job left in unfinished stages and in exchanges: they are gone on from, or deleted first."""
 
@@ -104,9 +108,24 @@ class Plan:
     @property
     def stage_seconds(self) -> dict[str, float]:
         """Planned seconds of each stage; {} where the rates are not known."""
-        model, (n, d) = self.time_model, self.shape
-        blocks = -(-n // block_rows(d, np.dtype(self.dtype).itemsize))
-        return {name: model.seconds(cost, blocks) for name, cost in self.costs} if model else {}
+        model = self.time_model
+        return {name: model.seconds(cost, self._blocks) for name, cost in self.costs} if model else {}
+
+    @property
+    def _blocks(self) -> int:
+        n, d = self.shape
+        return -(-n // block_rows(d, np.dtype(self.dtype).itemsize))
+
+    @property
+    def windows(self) -> list[WindowPlan]:
+        """Return what is done in windows of the time that a start has, and that a worker has."""
+        model, seconds = self.time_model, self.stage_seconds
+        given = [(self.window, "start"), (self.walltime, "worker")]
+        if model is None:
+            return []
+        todo = [(name, cost) for name, cost in self.costs if name not in self.published]
+        stages = tuple((name, seconds[name], model.block_seconds(cost, self._blocks)) for name, cost in todo)
+        return [WindowPlan(of, whole, self.resources.start, stages) for whole, of in given if whole is not None]
 
     @property
     def seconds(self) -> float | None:
@@ -171,7 +190,8 @@ class Plan:
 
     def problems(self) -> list[str]:
         """List what does not fit into memory or on the disk, each with a proposal."""
-        return [*self._memory_problems(), *self._disk_problems()]
+        late = [problem for window in self.windows for problem in window.problems()]
+        return [*self._memory_problems(), *self._disk_problems(), *late]
 
     def refuse(self) -> None:
         """:class:`PlanError` if something does not fit."""
@@ -194,6 +214,7 @@ class Plan:
             "rates": None if self.rates is None else asdict(self.rates),
             "problems": self.problems(),
             "vectors": self.peaks.vectors,
+            "windows": [window.as_dict() for window in self.windows],
         }
 
     def _memory_problems(self) -> list[str]:

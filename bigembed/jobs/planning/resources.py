@@ -78,6 +78,18 @@ def moved(cost: Cost) -> int:
     """Return the bytes that a stage moves through its files: what tasks leave for each other is written and read."""
     return cost.read + cost.disk + cost.write + 2 * cost.exchanged
 
+    def block_seconds(self, cost: Cost, blocks: int) -> float:
+        """Of what a stage cannot be stopped in without doing it again: a task, and what one process does alone.
+
+        >>> rates = Rates(read=1e8, write=1e8, product=1e9, look=1e7)
+        >>> round(TimeModel(rates, 2, 0.0, 1.0).block_seconds(Cost(passes=1, read=10**8, flops=2e9), 4), 2)
+        0.75
+        """
+        blocks, alone = max(1, cost.blocks or blocks), cost.serial_flops / self.rates.product
+        work = self.seconds(cost, blocks) - PUBLISH - alone
+        rounds = -(-blocks // min(self.at_once, blocks)) * (cost.maps or max(1.0, cost.passes))
+        return max(work / rounds, alone) + cost.checkpoint / self.rates.read
+
 
 UNCOMPILED_ROWS = 4096
 """Up to here a small job compiles nothing, and this process's own footprint says what it needs."""

@@ -58,6 +58,7 @@ def plan_lines(plan: Any) -> list[str]:
         f"{size(plan.peaks.coordinator)} the coordinator, {size(plan.peaks.total)} all processes",
         f"time: {time_words(plan)}"
         + (f"; {duration(plan.compilation)} more for compilation at first use" if plan.compilation else ""),
+        *(line for window in plan.windows for line in window.lines()),
         f"disk: {size(plan.disk_peak)} more at the most, {size(plan.total('disk'))} kept"
         + ("" if plan.free_disk == UNLIMITED else f"; {size(plan.free_disk)} free"),
     ]

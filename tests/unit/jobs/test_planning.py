@@ -350,6 +350,36 @@ class TestCalibrate:
         assert plan_of_calibrate(rates=None).seconds is None
         assert plan_of_calibrate(rates=None).stage_seconds == {}
 
+    def test_windows_hold_stages_or_blocks_or_nothing(self):
+        def windows(seconds, **more):
+            return replace(plan_of_calibrate(), window=seconds, **more).windows[0]
+
+        whole = windows(60.0)
+        assert (whole.starts, whole.longer, whole.problems()) == (1, [], [])
+        assert whole.lines() == ["windows of 1 min 0 s for each start: one has time for all of it"]
+        start, blocks = whole.start, [block for *_, block in whole.stages]
+        parts = windows(start + 1.5, shape=(10**7, 64))
+        (_, _, first), (name, seconds, block) = parts.stages
+        assert first < block < 0.1
+        assert (parts.longer, parts.impossible, parts.starts) == ([(name, seconds, block)], [], 3)
+        assert "stage 'b' does not fit into one" in parts.lines()[1]
+        few = windows(start + (blocks[0] + blocks[1]) / 2)  # (one block each)
+        assert (few.starts, [stage[0] for stage in few.impossible]) == (None, ["b"])
+        assert few.problems()[0].startswith("stage 'b': a block of it takes about 2.0 s, and a start has")
+        assert "its processes take" in windows(start / 2).problems()[0]
+        assert windows(start / 2, published=("a", "b")).problems() == []
+        assert plan_of_calibrate().windows == replace(plan_of_calibrate(rates=None), window=9.0).windows == []
+        worker = replace(plan_of_calibrate(), window=60.0, walltime=start + 1.5)
+        assert [window.of for window in worker.windows] == ["start", "worker"]
+        with pytest.raises(PlanError, match=r"stage .b.: .* and a worker has"):
+            worker.refuse()
+
+    def test_the_command_line_says_what_does_not_fit_into_a_window(self, write_job, rows):
+        done = CliRunner().invoke(app, ["plan", str(write_job()), "--deadline", "6h"])
+        assert (done.exit_code, "windows of 6 h 0 min for each start: one has time" in done.output) == (0, True)
+        done = CliRunner().invoke(app, ["plan", str(write_job()), "--deadline", "0s"])
+        assert done.exit_code == 3
+
     def test_a_run_keeps_what_was_planned_beside_what_was_measured(self, write_job, rows, tmp_path):
         found = run_job(read_job(write_job()))
         planned = {stage["name"]: stage for stage in found["plan"]["stages"]}
