@@ -73,11 +73,6 @@ class TimeModel:
             work = max(work, maps * ceil(blocks / several) * HANDED_OUT)
         return PUBLISH + maps * (MESSAGES + blocks / busy) * self.task + work + cost.serial_flops / rates.product
 
-
-def moved(cost: Cost) -> int:
-    """Return the bytes that a stage moves through its files: what tasks leave for each other is written and read."""
-    return cost.read + cost.disk + cost.write + 2 * cost.exchanged
-
     def block_seconds(self, cost: Cost, blocks: int) -> float:
         """Of what a stage cannot be stopped in without doing it again: a task, and what one process does alone.
 
@@ -89,6 +84,11 @@ def moved(cost: Cost) -> int:
         work = self.seconds(cost, blocks) - PUBLISH - alone
         rounds = -(-blocks // min(self.at_once, blocks)) * (cost.maps or max(1.0, cost.passes))
         return max(work / rounds, alone) + cost.checkpoint / self.rates.read
+
+
+def moved(cost: Cost) -> int:
+    """Return the bytes that a stage moves through its files: what tasks leave for each other is written and read."""
+    return cost.read + cost.disk + cost.write + 2 * cost.exchanged
 
 
 UNCOMPILED_ROWS = 4096
