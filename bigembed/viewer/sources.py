@@ -35,7 +35,7 @@ from bigembed.viewer.sorting import NEAREST
 
 PRODUCTS = 1 << 37
 """Of numbers, in all distances between sampled and all rows, about."""
-LEAST_SAMPLED, MOST_SAMPLED = 512, 16_384
+LEAST_SAMPLED, MOST_SAMPLED, SAMPLE_NUMBERS = 512, 16_384, 1 << 22
 
 # ------------------------------------------------------------------------------------------------------------ graph
 
@@ -98,6 +98,16 @@ def graph_of(run: Run, rows: int) -> RunGraph | None:
     return found if found.starts[-1] == rows else None
 
 
+def count_sampled(n: int, d: int) -> int:
+    """How many rows are compared with all n rows of d columns: fewer of more and of wider rows.
+
+    >>> count_sampled(1797, 64), count_sampled(10**6, 16), count_sampled(10**8, 500)
+    (1797, 8589, 512)
+    """
+    most = min(MOST_SAMPLED, SAMPLE_NUMBERS // max(d, 1))
+    return min(n, max(LEAST_SAMPLED, min(most, PRODUCTS // (n * max(d, 16)))))
+
+
 @dataclass(frozen=True)
 class SampledNeighbors:
     """The nearest rows of sampled rows among all rows, found in two passes, exactly: where there is no graph."""
@@ -127,8 +137,7 @@ class SampledNeighbors:
     @property
     def _sample(self) -> Array:
         n, d = self.source.shape
-        most = min(MOST_SAMPLED, max(LEAST_SAMPLED, PRODUCTS // (n * max(d, 16))))
-        return drawn(n, most, 0)[0]
+        return drawn(n, count_sampled(n, d), 0)[0]
 
     def prepare(self) -> None:
         """Find them."""

@@ -337,9 +337,13 @@ def costs_of(job: JobSpec, rows: Input, stages: Iterable[Stage]) -> list[tuple[s
     if job.output.report is not None:
         costs.append(("report", Cost.of(plane, coordinator=[loading, buffer("page", REPORT_BYTES)])))
     if job.output.view is not None:
+        from bigembed.viewer.sources import count_sampled
+
         folder = [ArraySpec("tiles, leaves and indexes", n, 300, "u1")]
         layout = ArraySpec("rows of the map", min(n, VIEW_ROWS), VIEW_ROW_BYTES, "u1")
-        costs.append(("view", Cost.of([ArraySpec("coordinates", n, 6)], folder, coordinator=[loading, layout])))
+        d = 1 if job.input.graph else rows.shape[1]
+        sample = ArraySpec("sampled rows, for their nearest", count_sampled(n, d), d, times=4)
+        costs.append(("view", Cost.of([ArraySpec("coordinates", n, 6)], folder, coordinator=[loading, layout, sample])))
     return costs
 
 
