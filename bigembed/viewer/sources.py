@@ -104,8 +104,8 @@ def count_sampled(n: int, d: int) -> int:
     >>> count_sampled(1797, 64), count_sampled(10**6, 16), count_sampled(10**8, 500)
     (1797, 8589, 512)
     """
-    most = min(MOST_SAMPLED, SAMPLE_NUMBERS // max(d, 1))
-    return min(n, max(LEAST_SAMPLED, min(most, PRODUCTS // (n * max(d, 16)))))
+    most = min(n, MOST_SAMPLED, max(1, SAMPLE_NUMBERS // max(d, 1)))
+    return min(most, max(LEAST_SAMPLED, PRODUCTS // (n * max(d, 16))))
 
 
 @dataclass(frozen=True)
