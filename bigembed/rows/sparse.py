@@ -17,6 +17,7 @@ from bigembed.errors import DamagedError, InputError
 from bigembed.rows.opening import open_zarr
 from bigembed.rows.source import RowSource, as_worked, work_dtype
 from bigembed.runtime.blocks import BLOCK_BYTES, MAX_BLOCK_ROWS, bounds, offsets
+from bigembed.runtime.executors import compute_together
 from bigembed.store.arrays import cached, read_array, reading, write_array, zarr_group
 from bigembed.store.attributes import columns_of, prove_group
 from bigembed.store.files import reading_foreign, require_files
@@ -191,7 +192,6 @@ def stored(source: SparseSource, path: AnyPath) -> SparseSource:
 
 def dask_source(X: Any, path: AnyPath) -> SparseSource:
     """The rows of a Dask array of SciPy sparse blocks, each row of blocks written by its own task."""
-    import dask
     from dask.delayed import delayed
 
     rows = [int(count) for count in X.chunks[0]]
@@ -199,7 +199,8 @@ def dask_source(X: Any, path: AnyPath) -> SparseSource:
     path.mkdir(parents=True)
     write = delayed(_write_blocks, pure=False)
     grid = X.to_delayed()
-    entries = dask.compute(*[write(str(path / str(number)), list(blocks)) for number, blocks in enumerate(grid)])
+    tasks = [write(str(path / str(number)), list(blocks)) for number, blocks in enumerate(grid)]
+    entries = compute_together(tasks, "rows")
     parts = tuple((str(path / str(number)), count) for number, count in enumerate(rows))
     work_dtype(X.dtype)
     return SparseSource(tuple(map(int, X.shape)), np.dtype(X.dtype), parts=parts, entries=sum(entries))

@@ -190,13 +190,7 @@ class TaskMap:
             raise self._interrupted("is gone", "is back")
         error = future.exception() if future.status == "error" else OSError("cancelled by the scheduler")
         name = f"task {task[0]}{f'–{task[-1]}' if len(task) > 1 else ''} of {self.label!r}"
-        if type(error).__name__ == "KilledWorker":
-            raise ClusterError(
-                f"{name} was given up: the workers that ran it died ({error}). Mostly they were out of memory: "
-                f"{self.advice.memory}"
-            ) from error
-        if type(error).__name__ in ("NoValidWorkerError", "NoWorkerError"):
-            raise self._no_workers() from error
+        self._raise_of_cluster(error, name)
         passing = isinstance(error, (OSError, MemoryError)) and not isinstance(error, BigembedError)
         attempt = self.attempts[task[0]]
         if not passing or attempt >= ATTEMPTS:
@@ -207,23 +201,54 @@ class TaskMap:
         )
         self._submit([range(number, number + 1) for number in task])
 
+    def gather(self, futures: list[Any]) -> list[Any]:
+        """Return the results of what was handed out otherwise; meanwhile somebody sees that workers are there."""
+        try:
+            return list(self.monitor.awaited(lambda: self.client.gather(futures, asynchronous=True), self._watch))
+        except BigembedError:
+            raise
+        except Exception as error:
+            if self.client.status != "running":
+                raise self._interrupted("is gone", "is back") from error
+            self._raise_of_cluster(error, f"a task of {self.label!r}")
+            raise
+
+    def _raise_of_cluster(self, error: BaseException, name: str) -> None:
+        """Raise an error of ours where workers died of a task, or there are none for it."""
+        if type(error).__name__ == "KilledWorker":
+            raise ClusterError(
+                f"{name} was given up: the workers that ran it died ({error}). Mostly they were out of memory: "
+                f"{self.advice.memory}"
+            ) from error
+        if type(error).__name__ in ("NoValidWorkerError", "NoWorkerError"):
+            raise self._no_workers() from error
+
     def _watch(self) -> None:
         """Nothing came in for a while: is there anybody?"""
         now = time.monotonic()
         if self.client.status in ("closed", "closing"):
             raise self._interrupted("is gone", "is back")
         self.monitor.look()
-        if self.client.status == "running" and self._count_workers():
+        if self.client.status == "running" and (self._count_workers() or self._paused(at_work=True)):
             self.seen_worker = now
         elif now - self.seen_worker > self.timeout:
             raise self._no_workers()
 
     def _count_workers(self) -> int:
-        """Return how many tasks run at a time, as the scheduler knows it; one that does not answer is gone."""
+        """Return how many tasks run at a time: none on workers that are paused, because they hold too much."""
+        return sum(self._ask(self.client.scheduler.ncores_running, workers=None).values())
+
+    def _paused(self, at_work: bool = False) -> list[str]:
+        """Return the workers that begin no task since they hold too much; ``at_work``: those that still run one."""
+        known = self._ask(self.client.scheduler.identity, n_workers=-1)["workers"]
+        paused = {worker: about for worker, about in known.items() if about.get("status") == "paused"}
+        counts = {worker: about.get("metrics", {}).get("task_counts", {}) for worker, about in paused.items()}
+        return [worker for worker in paused if not at_work or counts[worker].get("executing")]
+
+    def _ask(self, what: Callable[..., Any], **named: Any) -> Any:
+        """Return what the scheduler answers; one that does not answer is gone."""
         try:
-            wait = max(self.timeout, ANSWER)
-            known = self.client.sync(self.client.scheduler.ncores, workers=None, callback_timeout=wait)
-            return sum(known.values())
+            return self.client.sync(what, callback_timeout=max(self.timeout, ANSWER), **named)
         except OSError as error:  # (a timeout is one)
             raise self._interrupted("does not answer", "does") from error
 
@@ -231,6 +256,12 @@ class TaskMap:
         return InterruptedRun(f"the scheduler at {self._address()} {what}. {self.advice.again} {then}")
 
     def _no_workers(self) -> ClusterError:
+        if paused := self._paused():
+            return ClusterError(
+                f"no worker took a task for {self.timeout:g} s during {self.label!r}: {len(paused)} of the cluster at "
+                f"{self._address()} are paused, since each holds almost its memory_limit before it begins; "
+                f"{self.advice.memory}"
+            )
         return ClusterError(
             f"no worker for {self.timeout:g} s during {self.label!r}: the cluster at {self._address()} has "
             f"none. {self.advice.workers()}"

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
@@ -18,7 +18,7 @@ from typing import Any, Self
 from weakref import ref
 
 from bigembed.errors import ClusterError
-from bigembed.runtime.client_executor import QUEUED, RUNNING, Advice, ClientExecutor
+from bigembed.runtime.client_executor import ATTEMPTS, QUEUED, RUNNING, Advice, ClientExecutor, TaskMap
 from bigembed.runtime.clock import add_helpers, timed_by
 from bigembed.runtime.runtime import Calls, Executor, KeepResult, Progress, no_progress, runtime_now, using
 from bigembed.runtime.worker_monitor import FROZEN, WorkerMonitor
@@ -178,6 +178,16 @@ def interrupted(error: BaseException) -> BaseException:
     while isinstance(error, SystemError) and error.__cause__ is not None:
         error = error.__cause__
     return error
+
+
+def compute_together(values: Sequence[Any], label: str) -> list[Any]:
+    """Return what lazy values are, computed as one graph, so that what several of them need is computed once."""
+    executor = executor_now()
+    if isinstance(executor, CurrentClient):
+        return executor.compute(values, label)
+    import dask
+
+    return list(dask.compute(*values))
 
 
 # ------------------------------------------------------------------------------------------------------------- Dask
@@ -363,6 +373,19 @@ class CurrentClient(ClientExecutor):
         try:
             return super().run(calls, label, progress, keep)
         finally:
+            if not self._entered:
+                self._left.close()
+
+    def compute(self, values: Sequence[Any], label: str) -> list[Any]:
+        """Return what lazy values are, computed as one graph; meanwhile somebody sees that workers are there."""
+        self._leave_the_tasks()
+        futures = self.client.compute(list(values), retries=ATTEMPTS - 1)
+        try:
+            watched = TaskMap(self.client, [], label, self.timeout, no_progress, self.advice, self.monitor)
+            return watched.gather(futures)
+        finally:
+            if self.client.status == "running":
+                self.client.cancel(futures, force=True)
             if not self._entered:
                 self._left.close()
 

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import dask
@@ -173,17 +174,26 @@ def test_two_fits_at_once(of_two: Client, expected: bytes) -> None:
     assert found == [expected] * 2
 
 
-def test_a_fit_that_no_worker_can_hold_is_refused_before_it_begins(tmp_path: Any) -> None:
+def test_a_fit_that_no_worker_can_hold_is_refused_before_it_begins(of_two: Client, tmp_path: Any) -> None:
     begun = tmp_path / "begun"
     rows = da.from_array(ROWS, chunks=500).map_blocks(touched, str(begun), dtype="f4", meta=ROWS[:0])
-    wide = da.concatenate([rows] * 700, axis=1)
-    with started(1, memory_limit="300MiB") as client, blocks_of(300):
+    wide = da.concatenate([rows] * 9000, axis=1)
+    with started(1, memory_limit="400MiB") as client:
         client.wait_for_workers(1)
-        with pytest.raises(PlanError, match=r"worker tcp.* would hold .*, 1 at a time; .* 285 MiB.*memory_limit"):
+        with pytest.raises(PlanError, match=r"worker tcp.* would hold .*, 1 at a time; .* 380 MiB.*memory_limit"):
             be.PCA(2).fit(wide)
-        assert not begun.exists()
+    assert not begun.exists()
+    with blocks_of(300):
         be.PCA(2).fit(rows)  # (a control)
     assert begun.exists()
+
+
+def test_workers_that_are_paused_are_not_waited_for_without_end() -> None:
+    with started(1, memory_limit="120MiB") as client, dask.config.set({SETTINGS[0]: "3s"}):
+        for work in (partial(map_blocks, tasks.square, [(3,)]), partial(be.PCA(2).fit, da.ones((300, 3)) + 1)):
+            client.wait_for_workers(1)
+            with pytest.raises(ClusterError, match=r"no worker (took a task )?for 3 s"):
+                work()
 
 
 def touched(block: Any, path: str) -> Any:

@@ -17,6 +17,7 @@ from bigembed.rows.opening import missing_shards, open_zarr, unmasked
 from bigembed.rows.reader import Reader, described, is_text, named, native
 from bigembed.rows.source import RowSource, rows_at, work_dtype
 from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks
+from bigembed.runtime.executors import compute_together
 from bigembed.store.arrays import create_grid, create_rows, read_array, write_rows, write_window, zarr_array
 from bigembed.store.attributes import attributes_of, describe, seal_group, seal_rows
 from bigembed.store.files import reading_foreign, refuse_memory
@@ -104,7 +105,6 @@ def write_dask(X: Any, path: PathLike) -> None:
 
     An array that is there and whole, with this shape and dtype, is left as it is.
     """
-    import dask
     from dask.delayed import delayed
 
     n, d = X.shape
@@ -122,7 +122,7 @@ def write_dask(X: Any, path: PathLike) -> None:
     with _aside(dest) as partial:
         create_rows(partial, (n, d), X.dtype, rows, overwrite=True)
         write = delayed(_write_unmasked, pure=False)
-        dask.compute(*[write(str(partial), start, X[start:stop]) for start, stop in bounds(n, rows)])
+        compute_together([write(str(partial), start, X[start:stop]) for start, stop in bounds(n, rows)], "rows")
         _require_complete(partial)
 
 
@@ -147,7 +147,6 @@ def _write_window(path: str, row: int, column: int, values: Array) -> None:
 
 def _write_grid(X: Any, dest: AnyPath) -> None:
     """Write a Dask array of very wide rows (distances between all rows, say) in its own chunks, one a task."""
-    import dask
     from dask.delayed import delayed
 
     high, wide = (max(sizes) for sizes in X.chunks)
@@ -156,7 +155,8 @@ def _write_grid(X: Any, dest: AnyPath) -> None:
         create_grid(partial, X.shape, X.dtype, (high, wide))
         write = delayed(_write_window, pure=False)
         blocks = regular.to_delayed()
-        dask.compute(*[write(str(partial), i * high, j * wide, block) for (i, j), block in np.ndenumerate(blocks)])
+        parts = [write(str(partial), i * high, j * wide, block) for (i, j), block in np.ndenumerate(blocks)]
+        compute_together(parts, "rows")
         _require_complete(partial)
 
 
