@@ -46,8 +46,8 @@ def written(adata: Any, copy: bool) -> Any:
         )
     if adata.isbacked and adata.is_view:
         raise InputError(
-            f"this is a part of an AnnData whose X stays in {adata.filename}, and such a part cannot hold results. Load "
-            "it (to_memory()), or give it a file of its own: adata.copy(filename=…)"
+            f"this is a part of an AnnData whose X stays in {adata.filename}, and such a part cannot hold results. "
+            "Load it (to_memory()), or give it a file of its own: adata.copy(filename=…)"
         )
     return adata.copy() if copy else adata
 
