@@ -330,7 +330,7 @@ def view(
         str,
         typer.Argument(
             metavar="RUN|COORDS",
-            help="A run, a growing embedding, or coordinates made by anything: a Zarr array or .npy (n, m).",
+            help="A run, a model with its coordinates, a growing embedding, or any coordinates: a Zarr array or .npy (n, m).",
         ),
     ],
     out: Annotated[str | None, typer.Argument(help="The folder of the page; by default RUN-view.")] = None,

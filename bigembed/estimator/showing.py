@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.errors import InputTypeError
+from bigembed.errors import InputTypeError, NotFittedError
 from bigembed.estimator.judged import compares_rows
 from bigembed.estimator.protocol import rows_fitted, run_of, spec_of
 from bigembed.plotting.maps import plot_points
@@ -90,18 +90,24 @@ class Shown:
         place = local(out or f"{type(self).__name__.lower()}-view", "the folder of a page").absolute()
         place.parent.mkdir(parents=True, exist_ok=True)
         with temporary("view", place.parent, hidden=True) as scratch, chosen_executor():
-            scene = _scene(self, scratch, title=title, columns=columns, ids=ids, rows=rows, pairs=pairs)
+            scene = scene_of_fitted(self, scratch, title=title, columns=columns, ids=ids, rows=rows, pairs=pairs)
             return build_view([scene], place, points=points, atlas=atlas)
 
 
 def _embedding(estimator: Any) -> Any:
     estimator._check_fitted()
-    if not hasattr(estimator, "embedding_"):
-        raise InputTypeError(f"{type(estimator).__name__} keeps no embedding_: there is no map to show")
-    return estimator.embedding_
+    try:
+        return estimator.embedding_
+    except NotFittedError:
+        raise
+    except AttributeError:
+        name = type(estimator).__name__
+        raise InputTypeError(f"{name} keeps no embedding_: there is no map to show") from None
 
 
-def _scene(estimator: Any, scratch: Path, *, title: str | None, columns: Any, ids: Any, rows: Any, pairs: Any) -> Scene:
+def scene_of_fitted(
+    estimator: Any, scratch: Path, *, title: str | None, columns: Any, ids: Any, rows: Any, pairs: Any
+) -> Scene:
     """The map of an estimator, the graph or the rows that it is of, and what its certificate warns of."""
     source, _ = row_source(_embedding(estimator), at(scratch), "coordinates")
     n, run, own = source.shape[0], run_of(estimator), rows_fitted(estimator)

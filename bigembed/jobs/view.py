@@ -9,6 +9,7 @@ from typing import Any
 
 from bigembed.distance.metrics import checked_metric
 from bigembed.errors import BigembedError, InputError, InputTypeError, MissingPathError
+from bigembed.estimator.showing import scene_of_fitted
 from bigembed.jobs.export import table_of
 from bigembed.jobs.formatting import size
 from bigembed.jobs.growth.repair import is_growth
@@ -17,6 +18,7 @@ from bigembed.jobs.growth.versions import Growth
 from bigembed.jobs.record import kind_of
 from bigembed.jobs.report.summary import RunSummary
 from bigembed.jobs.scene import Found, facts_of, names_of, shown_by_run, warned_in
+from bigembed.maps.registry import load
 from bigembed.rows.formats.tables import ID
 from bigembed.rows.source import RowSource
 from bigembed.runtime.executors import chosen_executor
@@ -58,8 +60,8 @@ def view(
     Parameters
     ----------
     source : path, array or estimator
-        A run, a growing embedding, coordinates that ``bigembed extend`` wrote, or any coordinates (n, m) of any kind
-        that :func:`bigembed.open_array` takes; or a fitted estimator.
+        A run, a model that holds its coordinates, a growing embedding, coordinates that ``bigembed extend`` wrote, or
+        any coordinates (n, m) of any kind that :func:`bigembed.open_array` takes; or a fitted estimator.
     out : path, or None
         The folder; None is the path of the source with ``-view`` behind it. One that this function wrote is replaced.
     columns : mapping, data frame or path, or None
@@ -199,7 +201,10 @@ def scene_at(
         require_apart(place / "stages" if (place / "stages").exists() else place, out)
         if is_growth(place):
             source, known, own = _growing(place)
-        elif _is_run(place):
+        elif (kind := _kind(place)) == "model":
+            asked = {"columns": columns, "ids": ids, "rows": rows, "pairs": pairs}
+            return scene_of_fitted(load(place), scratch, title=title or place.name, **asked)
+        elif kind == "run":
             source, known, own = shown_by_run(place)
         else:
             table = table_of(place)
@@ -217,14 +222,10 @@ def scene_at(
     return scene_of(source, scratch, **known)
 
 
-def _is_run(place: AnyPath) -> bool:
-    """Whether a run lies at a path; InputError for a model, which has no rows."""
+def _kind(place: AnyPath) -> str:
+    """``"run"`` or ``"model"``, as the path itself says, or nothing."""
     known = (attributes_of(place) or {}).get("bigembed") or manifests.holds_run(place, "run")
-    if place.suffix == ".npy" or not known:
-        return False
-    if kind_of(place) != "run":
-        raise InputError(f"{place}: a model has no rows to show; give the run, or what bigembed extend wrote")
-    return True
+    return "" if place.suffix == ".npy" or not known else kind_of(place)
 
 
 def _growing(place: AnyPath) -> Found:

@@ -91,8 +91,8 @@ class RunGraph:
 
 
 def graph_of(run: Run, rows: int) -> RunGraph | None:
-    """The graph of the rows of a run, if it has one."""
-    if not (run.has("order") and (run.has("graph") or run.has("search"))):
+    """The graph of the rows of a run, if it has one; a saved model keeps no lists and no edges."""
+    if run.kind == "model" or not (run.has("order") and (run.has("graph") or run.has("search"))):
         return None
     found = RunGraph(run, "graph" if run.has("graph") else "search")
     return found if found.starts[-1] == rows else None
@@ -214,8 +214,8 @@ class Components(RowSource):
 def columns_of_run(run: Run, certificate: Mapping[str, Any]) -> list[tuple[str, RowSource]]:
     """What a run knows of its rows: clusters and, where there are several, components."""
     found: list[tuple[str, RowSource]] = []
-    if run.has("clusters"):
-        found.append(("cluster", rows_at(at(run.path("clusters", "labels")))))
+    if run.has("clusters") and (place := at(run.path("clusters", "labels"))).exists():
+        found.append(("cluster", rows_at(place)))
     if sum(certificate.get("component_sizes", ())[1:]) and (place := at(run.path("coordinates", "labels"))).exists():
         numbers = rows_at(place)
         found.append(("component", Components(numbers.shape, np.dtype("S20"), numbers=numbers)))

@@ -590,6 +590,27 @@ class TestPipelines:
                 be.view(bare, tmp_path / "page")
 
 
+@pytest.mark.parametrize("method", ["pca", "umap", "isomap"])
+def test_a_model_shows_its_coordinates(method: str, tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(120, 4))
+    np.save(tmp_path / "x.npy", rows)
+    (tmp_path / "job.toml").write_text(
+        f'[input]\npath = "x.npy"\n[method]\nname = "{method}"\nn_components = 2\n'
+        '[output]\npath = "run.zarr"\nmodel = "model.zarr"\n'
+    )
+    run_job(read_job(tmp_path / "job.toml"))
+    expected = be.load(tmp_path / "model.zarr").embedding_
+    for source in (tmp_path / "model.zarr", be.load(tmp_path / "model.zarr")):
+        be.view(source, tmp_path / "page", columns={"value": rows[:, 0]})
+        folder = Folder(tmp_path / "page")
+        leaf = folder.leaf("")
+        assert np.allclose(leaf["points"], np.asarray(expected)[leaf["rows"]], atol=1e-3)
+        assert [column["name"] for column in folder.columns] == ["value"]
+    be.PCA(n_components=2).fit(rows).save(tmp_path / "bare.zarr")
+    with pytest.raises(be.errors.NotFittedError, match="does not hold the coordinates"):
+        be.view(tmp_path / "bare.zarr", tmp_path / "page")
+
+
 def test_pictures_in_axes_of_matplotlib() -> None:
     import matplotlib as mpl
 
