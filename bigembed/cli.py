@@ -330,7 +330,7 @@ def view(
         str,
         typer.Argument(
             metavar="RUN|COORDS",
-            help="A run, a model with its coordinates, a growing embedding, or any coordinates: a Zarr array or .npy (n, m).",
+            help="A run, a model with its coordinates, a growing embedding, or coordinates (n, m): Zarr or .npy.",
         ),
     ],
     out: Annotated[str | None, typer.Argument(help="The folder of the page; by default RUN-view.")] = None,
