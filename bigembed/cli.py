@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import astuple
 from pathlib import Path
@@ -436,21 +435,10 @@ def methods(*, printing: arguments.Printing) -> None:
 
 
 def main() -> None:
-    """Run the console script: its exit status says how the work ended, whether or not somebody reads what it prints.
+    """Run the console script: its exit status says how the work ended, whether or not somebody reads what it prints."""
+    from bigembed.jobs.watching.console import run_without_readers
 
-    Only where all went well and the printed result is lost to a full disk, say, it is 1.
-    """
-    from bigembed.jobs.watching.console import outlast_readers
-
-    out, _ = outlast_readers()
-    try:
-        app()
-    except SystemExit as end:
-        sys.stdout.flush()
-        if out.lost is None or end.code:
-            raise
-        typer.echo(f"error: standard output: {out.lost.strerror}; what was to be printed there is lost", err=True)
-        sys.exit(1)
+    run_without_readers(app)
 
 
 if __name__ == "__main__":

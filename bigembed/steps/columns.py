@@ -12,7 +12,7 @@ import numpy as np
 
 from bigembed.errors import InputError
 from bigembed.estimator.moments import moments_stage
-from bigembed.estimator.pipeline import Step
+from bigembed.estimator.step import Step
 from bigembed.rows.passes import checked_shape
 from bigembed.rows.reader import listed
 from bigembed.rows.row_maps import picked

@@ -11,7 +11,7 @@ import numpy as np
 from bigembed.errors import InputError
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.moments import STAGE, as_given, filled, missing_stage, quantiles_stage, sentence
-from bigembed.estimator.pipeline import Step
+from bigembed.estimator.step import Step
 from bigembed.rows.derived import KeptRows, RowNumbers
 from bigembed.rows.reader import entries_of
 from bigembed.rows.source import RowSource

@@ -10,8 +10,8 @@ import numpy as np
 
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.moments import quantiles_stage
-from bigembed.estimator.pipeline import FixedStep, Step, looked_at_stage
 from bigembed.estimator.preprocessing import with_cost_of_mapping
+from bigembed.estimator.step import FixedStep, Step, looked_at_stage
 from bigembed.rows.derived import MappedSource
 from bigembed.rows.row_maps import clipped, log1p_block, normalized, sizes_of
 from bigembed.rows.source import RowBlock, RowSource

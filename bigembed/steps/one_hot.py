@@ -11,7 +11,7 @@ import numpy as np
 
 from bigembed.errors import InputError
 from bigembed.estimator.extension import Extension
-from bigembed.estimator.pipeline import Step
+from bigembed.estimator.step import Step
 from bigembed.rows.passes import checked_shape, infinite, map_row_blocks, refuse
 from bigembed.rows.row_maps import indicators
 from bigembed.rows.source import RowBlock, RowSource

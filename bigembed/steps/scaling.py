@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from bigembed.estimator.moments import moments_stage, quantiles_stage
-from bigembed.estimator.pipeline import Step
+from bigembed.estimator.step import Step
 from bigembed.rows.row_maps import shift_and_scale
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array

@@ -10,6 +10,7 @@ import sys
 import time
 import traceback
 import warnings
+from collections.abc import Callable
 from typing import Any, Self
 
 import typer
@@ -199,6 +200,22 @@ class LastingStream(io.FileIO):
             if error.errno not in CLOSED and self.lost is None:
                 self.lost = error
             return memoryview(data).nbytes
+
+
+def run_without_readers(app: Callable[[], Any]) -> None:
+    """Run a console script to its end, and with its exit status, whether or not somebody reads what it prints.
+
+    Only where all went well and the printed result is lost to a full disk, say, the status is 1.
+    """
+    out, _ = outlast_readers()
+    try:
+        app()
+    except SystemExit as end:
+        sys.stdout.flush()
+        if out.lost is None or end.code:
+            raise
+        typer.echo(f"error: standard output: {out.lost.strerror}; what was to be printed there is lost", err=True)
+        sys.exit(1)
 
 
 def outlast_readers() -> list[LastingStream]:
