@@ -14,7 +14,6 @@ import numpy as np
 from bigembed.distance.metrics import checked_metric, require_columns
 from bigembed.errors import InputError, MissingPathError
 from bigembed.neighbors.order import Ordered
-from bigembed.quality.neighborhoods import drawn
 from bigembed.quality.passes import Space
 from bigembed.rows.derived import KeptRows
 from bigembed.rows.formats.copying import copy_vector
@@ -137,7 +136,7 @@ class SampledNeighbors:
     @property
     def _sample(self) -> Array:
         n, d = self.source.shape
-        return drawn(n, count_sampled(n, d), 0)[0]
+        return np.sort(np.random.default_rng(0).choice(n, count_sampled(n, d), replace=False))
 
     def prepare(self) -> None:
         """Find them."""

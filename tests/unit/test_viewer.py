@@ -537,6 +537,16 @@ class TestRowsOfAMap:
             assert not found.points["neighbors"]  # (lists of some rows alone would mislead)
         assert np.allclose(leaf["neighbors kept"][known].mean(), 0.1, atol=0.08)
 
+    @pytest.mark.parametrize("n", [1, 2, 3, 17])
+    def test_of_very_few(self, n: int, tmp_path: Path) -> None:
+        rows = np.random.default_rng(0).normal(size=(n, 3))
+        be.view(rows[:, :2], tmp_path / "page", rows=rows, points=True)
+        folder = Folder(tmp_path / "page")
+        assert len(folder.leaf("")["rows"]) == n
+        assert [column["name"] for column in folder.columns] == ["neighbors kept"] * (n > 1)
+        if n > 1:
+            assert (np.count_nonzero(folder.neighbors(""), axis=1) == min(n - 1, 10)).all()
+
     def test_that_do_not_belong_to_it(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"rows: shape \(9, 3\); the map has 10 rows"):
             be.view(np.eye(10)[:, :2], tmp_path / "page", rows=np.zeros((9, 3)))
