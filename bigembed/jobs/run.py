@@ -143,7 +143,7 @@ def _run(
         _save(job, fitted, reporter)
         _tabulate(job, root, reporter)
         _draw(job, rows, fitted, reporter)
-        _publish_outputs(rows, run)
+        publish_outputs(rows, run)
     record |= {
         "key": key_of_run(job, rows),
         "finished": True,
@@ -238,7 +238,7 @@ def _tabulate(job: JobSpec, root: AnyPath, reporter: Reporter) -> None:
         export(root, job.output.table, overwrite=True)
 
 
-def _publish_outputs(rows: Input, run: Run) -> None:
+def publish_outputs(rows: Input, run: Run) -> None:
     """The coordinates, and what is known of their rows, as arrays in the root of the run: see the stored convention."""
     from bigembed.jobs.export import PLACE, table_of
 
