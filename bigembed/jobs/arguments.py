@@ -212,7 +212,7 @@ class Watching:
         from bigembed.jobs.watching.reporter import RunOptions
 
         until = parse_deadline(self.deadline) if self.deadline else None
-        return RunOptions(console.event, console.progress, until, self.log, self.metrics)
+        return RunOptions(console.event, console.progress, until, self.log, self.metrics, remaining=console.remaining)
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,8 @@ def _fit(job: JobSpec, version: Version, there: Snapshot, reporter: Reporter) ->
     shape = (version.fitted, there.shape[1])
     first = StoreRows(shape, there.dtype, path=str(job.input_path), content=version.content)
     rows = Input(job.input_path, first)
-    run_job(mine, RunOptions(reporter, reporter.progress, reporter.options.deadline), rows=rows)
+    told = RunOptions(reporter, reporter.progress, reporter.options.deadline, remaining=reporter.remaining)
+    run_job(mine, told, rows=rows)
     try:
         version.keep(unchanged(job, version.ledger, snapshot(job.input_path), False, reporter))
     except ChangedInputError:

@@ -21,6 +21,7 @@ from bigembed.jobs.places.embedded import machine_memory
 from bigembed.jobs.places.place import Place
 from bigembed.jobs.planning.machine import Rates, rates, shared_bandwidth
 from bigembed.jobs.planning.notes import WindowPlan, compilation_seconds
+from bigembed.jobs.planning.remaining import PlannedStage
 from bigembed.jobs.planning.resources import UNCOMPILED_ROWS, Peaks, Resources, TimeModel, moved, remains, resources_of
 from bigembed.maps.registry import method
 from bigembed.quality.passes import LOADED
@@ -126,6 +127,12 @@ class Plan:
         todo = [(name, cost) for name, cost in self.costs if name not in self.published]
         stages = tuple((name, seconds[name], model.block_seconds(cost, self._blocks)) for name, cost in todo)
         return [WindowPlan(of, whole, self.resources.start, stages) for whole, of in given if whole is not None]
+
+    @property
+    def outline(self) -> dict[str, PlannedStage]:
+        """What is planned of the time of each stage; {} where the rates are not known."""
+        model = self.time_model
+        return {name: model.outline(cost, self._blocks) for name, cost in self.costs} if model else {}
 
     @property
     def seconds(self) -> float | None:

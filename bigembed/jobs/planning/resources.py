@@ -16,6 +16,7 @@ from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.embedded import coordinator_threads, embedded_memory, machine_memory, worker_count
 from bigembed.jobs.places.place import Place, PlaceKind
 from bigembed.jobs.planning.machine import Rates, footprint, imported_here
+from bigembed.jobs.planning.remaining import PlannedStage
 from bigembed.runtime.client_executor import HANDED_OUT, calls_of_task
 from bigembed.runtime.runtime import using
 from bigembed.stages.cost import Cost
@@ -84,6 +85,13 @@ class TimeModel:
         work = self.seconds(cost, blocks) - PUBLISH - alone
         rounds = -(-blocks // min(self.at_once, blocks)) * (cost.maps or max(1.0, cost.passes))
         return max(work / rounds, alone) + cost.checkpoint / self.rates.read
+
+    def outline(self, cost: Cost, blocks: int) -> PlannedStage:
+        """Return what is planned of the time of a stage; ``blocks`` as in :meth:`seconds`."""
+        seconds = self.seconds(cost, blocks)
+        still = self.seconds(replace(cost, read=0, write=0, disk=0, exchanged=0), blocks)
+        kind = "moving" if still < seconds / 2 else "computing"
+        return PlannedStage(seconds, kind, cost.maps or max(1.0, cost.passes))
 
 
 def moved(cost: Cost) -> int:

@@ -16,6 +16,7 @@ from typing import Any, Self
 import typer
 
 from bigembed.errors import BigembedError, BigembedWarning
+from bigembed.jobs.formatting import duration
 from bigembed.jobs.places.cluster_table import redacted
 from bigembed.jobs.watching.logs import plain
 from bigembed.jobs.watching.status import status_of, storage_advice
@@ -35,6 +36,8 @@ class Console:
     def __init__(self, as_json: bool = False, debug: bool = False) -> None:
         self.as_json, self.debug = as_json, debug
         self.stage, self._last = "", time.monotonic()
+        self.left: float | None = None
+        """Seconds that what is left of the run will take."""
         self._bar: Any = None
         self._task: Any = None
         self._caught: Any = None
@@ -93,9 +96,16 @@ class Console:
         """Tasks of a map."""
         name = f"{self.stage}: {label}" if self.stage and label != self.stage else label
         if not self.as_json:
-            self._now(name, (done, total))
+            left = "" if self.left is None else f"; about {duration(self.left)} left"
+            self._now(name, (done, total), left)
         elif self._due(JSON_SECONDS):
             self._json({"event": "progress", "stage": self.stage, "label": label, "done": done, "total": total})
+
+    def remaining(self, seconds: float) -> None:
+        """How long what is left will take: said beside the tasks."""
+        self.left = seconds
+        if self.as_json:
+            self._json({"event": "remaining", "stage": self.stage, "seconds": round(seconds, 1)})
 
     def result(self, value: dict[str, Any], lines: list[str]) -> None:
         """What the command found or did."""
@@ -112,10 +122,10 @@ class Console:
         self._last = now
         return True
 
-    def _now(self, name: str, count: tuple[int, int] | None) -> None:
+    def _now(self, name: str, count: tuple[int, int] | None, left: str = "") -> None:
         """Say what is at work just now: in the line that moves, elsewhere now and then in a line of its own."""
-        if not self._show(name, count) and self._due(PLAIN_SECONDS):
-            self._line(f"{name}: {count[0]} of {count[1]}" if count else name)
+        if not self._show(f"{name}{left}", count) and self._due(PLAIN_SECONDS):
+            self._line(f"{name}: {count[0]} of {count[1]}{left}" if count else name)
 
     def _show(self, name: str, count: tuple[int, int] | None) -> bool:
         """Show what is at work in the one line that moves; False where there is no terminal that could."""

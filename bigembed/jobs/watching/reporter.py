@@ -7,7 +7,7 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,8 +18,9 @@ from bigembed.jobs.formatting import size
 from bigembed.jobs.places.place import Place
 from bigembed.jobs.planning.machine import resident
 from bigembed.jobs.planning.plan import Plan
+from bigembed.jobs.planning.remaining import RemainingTime
 from bigembed.jobs.watching.logs import Logs
-from bigembed.jobs.watching.status import Status, check, outcome, status_of
+from bigembed.jobs.watching.status import SECONDS, Status, check, outcome, status_of
 from bigembed.runtime.outages import Outage
 from bigembed.runtime.runtime import Event, Observer, Progress, no_progress, runtime_now, silent
 from bigembed.store.paths import FULL, at, free_bytes, nearest_folder
@@ -125,6 +126,8 @@ class Metrics:
     """Object stores that do not answer now."""
     outages: list[float] = field(default_factory=list)
     """Seconds of each outage that is over."""
+    remaining: float | None = None
+    """Seconds that what is left takes, as far as is known."""
 
     def __enter__(self) -> Self:
         if self.path is not None:
@@ -164,6 +167,8 @@ class Metrics:
         took, planned = ({(stage,): value for stage, value in one.items()} for one in (self.stages, self.predicted))
         gauge("stage_seconds", "Seconds that a stage took.", took, "stage")
         gauge("stage_planned_seconds", "Seconds that a stage was planned to take.", planned, "stage")
+        remaining = 0.0 if self.state == "done" else self.remaining
+        gauge("run_remaining_seconds", "Seconds that what is left of the run will take.", {(): remaining})
         gauge("stores_away", "Object stores that do not answer.", {(): self.away})
         gauge("store_outages", "Outages of object stores in this run that are over.", {(): len(self.outages)})
         gauge("store_outage_seconds", "Seconds that they took.", {(): sum(self.outages)})
@@ -229,6 +234,8 @@ class RunOptions:
     """A Prometheus text file."""
     performance_report: Path | None = None
     """An HTML page on what every worker did when."""
+    remaining: Callable[[float], object] = float
+    """Called now and then with the seconds that what is left will take, as far as is known."""
 
 
 @dataclass
@@ -246,6 +253,10 @@ class Reporter:
     plan: Plan | None = None
     away: dict[str, Outage] = field(default_factory=dict)
     """Object stores that do not answer now."""
+    left: RemainingTime | None = None
+    """What is left of a run whose plan says how long it takes."""
+    told: float = 0.0
+    """When it was last said."""
     turn: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -269,6 +280,8 @@ class Reporter:
         self.metrics.rows, self.metrics.passes = plan.shape[0], found["passes"]
         self.metrics.memory["planned"] = found["memory"]
         self.metrics.predicted = plan.stage_seconds
+        todo = {name: one for name, one in plan.outline.items() if name not in plan.published}
+        self.left = RemainingTime.of(todo) if todo else None
         self.metrics.write()
 
     def hear(self, outage: Outage) -> None:
@@ -308,8 +321,12 @@ class Reporter:
                     "predicted_memory": self.plan.stage_memory.get(event.stage, {}) if self.plan else {},
                 }
             )
+            if self.left is not None:
+                self.left.end(event.stage, event.seconds if event.kind == "done" else None)
             if event.kind == "done":
                 self.metrics.stages[event.stage] = event.seconds
+        elif event.kind == "start" and self.left is not None:
+            self.left.start(event.stage)
         self.status.event(event)
         self.logs.event(event)
         self.metrics.state = "running"
@@ -321,9 +338,20 @@ class Reporter:
         check(self.output, self.options.deadline)
         if (clock := runtime_now().clock) is not None and self.status.value["stage"]:
             self.status.value["shares"][self.status.value["stage"]] = clock.shares()
+        if self.left is not None:
+            self.left.progress(label, done, total)
+            if time.monotonic() - self.told > SECONDS:
+                self.told = time.monotonic()
+                self.remaining(self.left.seconds())
         self.status.progress(label, done, total)
         self.logs.progress(label, done, total)
         self.options.progress(label, done, total)
+
+    def remaining(self, seconds: float) -> None:
+        """How long what is left takes, as far as is known now."""
+        self.status.value["remaining_seconds"] = self.metrics.remaining = round(seconds, 1)
+        self.metrics.write()
+        self.options.remaining(seconds)
 
     def full(self, error: OSError) -> str:
         """Say in words which disk takes no more, and what to do."""

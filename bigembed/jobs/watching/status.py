@@ -176,6 +176,7 @@ class Status:
             "total": None,
             "stages": [],
             "finished_stages": [],
+            "remaining_seconds": None,
             "frozen": [],
             "outages": [],
             "shares": {},
@@ -195,7 +196,7 @@ class Status:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         state = outcome(error)
         if error is None:
-            idle = {"stage": None, "label": None, "done": 0, "total": None}
+            idle = {"remaining_seconds": None, "stage": None, "label": None, "done": 0, "total": None}
             self.write(state=state, last_success=moment(time.time()), **idle)
             return
         message = redacted(str(error)) or type(error).__name__

@@ -1,0 +1,164 @@
+"""What is left of a run: planned at first, and corrected by what its stages take."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import numpy as np
+import pytest
+
+from bigembed.jobs.planning import remaining as module
+from bigembed.jobs.planning.machine import Rates
+from bigembed.jobs.planning.remaining import PlannedStage, RemainingTime
+from bigembed.jobs.planning.resources import TimeModel
+from bigembed.jobs.run import run_job
+from bigembed.jobs.spec import read_job
+from bigembed.jobs.watching import reporter
+from bigembed.jobs.watching.console import Console
+from bigembed.jobs.watching.reporter import RunOptions
+from bigembed.jobs.watching.status import read_status
+from bigembed.stages.cost import Cost
+from bigembed.store import arrays
+from bigembed.store.arrays import write_array
+
+STAGES = {
+    "copy": PlannedStage(100, "moving"),
+    "search": PlannedStage(50, "computing", maps=3),
+    "solve": PlannedStage(200, "moving", maps=20),
+    "judge": PlannedStage(40, "computing"),
+}
+TOOK = {"copy": 400.0, "search": 60.0, "solve": 700.0, "judge": 44.0}
+"""The store is four times as slow as it was measured."""
+
+
+class Told:
+    """A run whose stages take what they take, by a clock of the test; what was said to be left, and what was."""
+
+    def __init__(self, monkeypatch):
+        self.now = 0.0
+        monkeypatch.setattr(module.time, "monotonic", lambda: self.now)
+        self.left = RemainingTime.of(STAGES)
+        self.said = {}
+
+    def run(self, stage, seconds, steps=20):
+        self.left.start(stage)
+        maps = int(STAGES[stage].maps)
+        for number in range(maps):
+            for done in range(steps + 1):
+                self.left.progress(f"map {number % 2}", done, steps)
+                if done < steps:
+                    self.now += seconds / maps / steps
+                    self.said[self.now] = self.left.seconds()
+        self.left.end(stage, seconds)
+        self.said[self.now] = self.left.seconds()
+
+    def errors(self, first, last):
+        """Of what was said between two moments, each relative to what was left then."""
+        return [abs(said - (self.now - at)) / (self.now - at) for at, said in self.said.items() if first <= at < last]
+
+
+def test_it_converges_to_what_a_slow_store_makes_of_the_plan(monkeypatch):
+    told = Told(monkeypatch)
+    planned = told.left.seconds()
+    assert planned == 390
+    for stage, seconds in TOOK.items():
+        told.run(stage, seconds)
+    whole = told.now
+    assert whole == pytest.approx(1204)
+    assert min(told.errors(0, 50)) > 0.3  # (nobody knows yet)
+    assert max(told.errors(470, 1150)) < 0.15
+    assert max(told.errors(800, 1100)) < 0.06
+    assert told.said[whole] == 0
+
+
+def test_a_run_that_is_quicker_than_planned_is_noticed_too(monkeypatch):
+    told = Told(monkeypatch)
+    for stage, one in STAGES.items():
+        told.run(stage, one.seconds / 4)
+    assert max(told.errors(0, 10)) > 0.5
+    assert max(told.errors(25, 88)) < 0.15
+
+
+def test_kinds_are_scaled_apart(monkeypatch):
+    told = Told(monkeypatch)
+    told.run("copy", 400)
+    told.run("search", 50)
+    assert told.left.ratio("moving") == pytest.approx(4, rel=0.02)
+    assert told.left.ratio("computing") == pytest.approx(1)
+    assert told.left.seconds() == pytest.approx(4 * 200 + 40, rel=0.02)
+
+
+def test_stages_that_are_reused_are_left_out_and_say_nothing_of_the_speed():
+    left = RemainingTime.of(STAGES)
+    left.end("solve", None)
+    left.end("unknown", 3.0)
+    assert left.seconds() == 190
+    assert left.ratio("moving") == 1
+
+
+def test_a_stage_that_says_nothing_of_its_tasks_is_never_about_to_have_ended_before(monkeypatch):
+    told = Told(monkeypatch)
+    told.left.start("copy")
+    told.now = 1_000
+    assert told.left.seconds() > 290
+
+
+def test_the_kind_of_a_stage_is_what_takes_more_of_its_planned_time():
+    model = TimeModel(Rates(read=1e8, write=1e8, product=1e9, look=1e7), 2, 0.0, 1.0)
+    assert model.outline(Cost(passes=4, read=10**9, flops=1e9), 8).kind == "moving"
+    counted = model.outline(Cost(passes=4, read=10**8, flops=1e10), 8)
+    assert (counted.kind, counted.maps) == ("computing", 4)
+    assert counted.seconds == model.seconds(Cost(passes=4, read=10**8, flops=1e10), 8)
+
+
+JOB = """
+[input]
+path = "{folder}/rows.zarr"
+[method]
+name = "pca"
+n_components = 2
+[output]
+path = "{folder}/run.zarr"
+"""
+
+
+def test_a_job_on_a_slow_store_says_how_long_is_left(tmp_path, monkeypatch, capsys):
+    write_array(tmp_path / "rows.zarr", np.random.default_rng(0).normal(size=(20_000, 16)))
+    (tmp_path / "job.toml").write_text(JOB.format(folder=tmp_path))
+    read = arrays.RowChunks.read
+    monkeypatch.setattr(arrays.RowChunks, "read", lambda *asked: time.sleep(0.3) or read(*asked))
+    monkeypatch.setattr(reporter, "SECONDS", 0.0)
+    events, standing, console = [], [], Console(as_json=True)
+
+    def hear(seconds):
+        console.remaining(seconds)
+        events.append((time.monotonic(), seconds))
+        standing.append((tmp_path / "job.prom").read_text())
+
+    options = RunOptions(console.event, console.progress, remaining=hear, metrics=tmp_path / "job.prom")
+    found = run_job(read_job(tmp_path / "job.toml"), options)
+    end = time.monotonic()
+    assert found["plan"]["seconds"] < (end - events[0][0])  # (the store is slower than was planned)
+    wrong = [abs(said - (end - at)) for at, said in events]
+    assert wrong[-1] < max(wrong)
+    assert events[-1][1] < max(said for _, said in events)
+    assert all("bigembed_run_remaining_seconds{" in one for one in standing)
+    assert any(line.startswith("bigembed_run_remaining_seconds") and line.endswith(" 0.0")
+               for line in (tmp_path / "job.prom").read_text().splitlines())  # fmt: skip
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["seconds"] for line in lines if line["event"] == "remaining"] == [round(said, 1) for _, said in events]
+    assert read_status(tmp_path / "run.zarr")["remaining_seconds"] is None
+
+
+def test_the_console_says_it_beside_the_tasks(monkeypatch, capsys):
+    from bigembed.jobs.watching import console as module
+    from bigembed.runtime.runtime import Event
+
+    monkeypatch.setattr(module, "PLAIN_SECONDS", 0.0)
+    console = Console()
+    console.event(Event("start", "solve"))
+    console.progress("pass", 1, 8)
+    console.remaining(75.0)
+    console.progress("pass", 2, 8)
+    assert capsys.readouterr().out.splitlines() == ["solve: pass: 1 of 8", "solve: pass: 2 of 8; about 1 min 15 s left"]
