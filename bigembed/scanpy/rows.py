@@ -53,7 +53,7 @@ def written(adata: Any, copy: bool) -> Any:
 
 
 def matrix(adata: Any, layer: str | None = None) -> Any:
-    """Return X or a layer as rows that estimators take; the parts of a file that a view shows are read."""
+    """Return X or a layer, as rows that estimators take."""
     if layer is not None and layer not in adata.layers:
         raise InputError(f"layer={layer!r}; there are {sorted(adata.layers) or 'none'}")
     found = adata.X if layer is None else adata.layers[layer]
