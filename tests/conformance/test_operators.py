@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
@@ -31,13 +31,32 @@ from bigembed.store.exchange import Exchange
 from bigembed.store.spaces import StoredSpace
 from bigembed.store.vector_space import MemorySpace
 from tests.operator_views import as_linear_operator, dot_test, memory_matrix
-from tests.unit.linalg.test_operators import Held
 
 N, BLOCK = 90, 40
 ROWS = np.random.default_rng(0).normal(size=(N, 5)) * [3, 2, 1, 1, 1]
 CENTER = np.eye(N) - 1 / N
 SCALE = np.random.default_rng(1).random((N, 1)) + 0.5
 Case = tuple[Any, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Held:
+    """Features of rows held in this process."""
+
+    X: np.ndarray
+    kernel: LinearizedKernel
+    block: int
+
+    @property
+    def size(self) -> int:
+        return self.kernel.size
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        return tuple(stop - start for start, stop in bounds(len(self.X), self.block))
+
+    def tiles(self, block: int) -> Iterator[tuple[slice, np.ndarray]]:
+        return self.kernel.tiles(self.X[block * self.block : (block + 1) * self.block])
 
 
 def source_of(array: np.ndarray) -> RowSource:

@@ -14,9 +14,8 @@ from PIL import Image
 from scipy.integrate import quad
 from scipy.spatial import cKDTree
 
-import bigembed as be
 from bigembed import datasets
-from bigembed.datasets import complete_graph, disks, ring_graph, ring_graphs
+from bigembed.datasets import complete_graph, disks, ring_graph
 from bigembed.datasets.synthetic import GRANULE, angle_at, arc_length
 from bigembed.errors import DamagedError, InputError, InputTypeError, MissingPathError
 from bigembed.rows.formats.binary import read_idx
@@ -185,33 +184,7 @@ class TestSynthetic:
 
 
 class TestGraphs:
-    """Graphs of seed 001: the diffusion map finds their closed forms; and two disks with a corridor."""
-
-    def test_the_map_of_a_ring_is_a_circle(self):
-        found = be.DiffusionMap(n_components=2, t=1).fit(ring_graph(50))
-        np.testing.assert_allclose(found.eigenvalues_, np.cos(2 * np.pi / 50), atol=1e-6)
-        radius = np.linalg.norm(found.embedding_, axis=1)
-        np.testing.assert_allclose(radius, radius.mean(), rtol=1e-3)
-
-    def test_a_shortcut_brings_its_ends_together(self):
-        def share(graph):
-            at = be.DiffusionMap(n_components=2, t=1).fit(graph).embedding_
-            apart = np.linalg.norm(at[:, None] - at[None], axis=2)
-            return apart[0, len(at) // 2] / apart.max()
-
-        assert share(ring_graph(10)) == pytest.approx(1, abs=1e-3)
-        assert share(ring_graph(100, shortcut=True)) < share(ring_graph(10, shortcut=True)) < 0.9
-
-    def test_no_coordinate_of_a_complete_graph_is_better_than_another(self):
-        weights = complete_graph(8).toarray()
-        values = np.linalg.eigvalsh(weights / 7)
-        np.testing.assert_allclose(values, [-1 / 7] * 7 + [1], atol=1e-12)
-
-    def test_two_rings_have_nothing_between_them(self):
-        weights = ring_graphs(6, 4).toarray()
-        assert weights[:6, 6:].sum() == 0
-        np.testing.assert_array_equal(weights.sum(axis=0), 2)
-        np.testing.assert_array_equal(weights[6:, 6:], ring_graph(4).toarray())
+    """Graphs of seed 001 (their closed forms: test_diffusion_map.py), and two disks with a corridor."""
 
     def test_wrong_graphs(self):
         with pytest.raises(InputError, match="must be even"):

@@ -18,6 +18,7 @@ from sklearn.manifold import trustworthiness
 from sklearn.manifold._t_sne import _joint_probabilities
 
 import bigembed as be
+from bigembed.datasets import ring_graph
 from bigembed.errors import DegenerateWarning, InputError, InputTypeError, LocalizedWarning, MapWarning
 from bigembed.maps import descent
 from bigembed.maps.coordinates import box_of
@@ -30,7 +31,7 @@ from bigembed.neighbors.order import Ordered
 from bigembed.runtime.runtime import using
 from bigembed.store import spaces
 from tests.blocks import blocks_for
-from tests.cases import FEW_EPOCHS, FEW_STEPS, ring
+from tests.cases import FEW_EPOCHS, FEW_STEPS
 from tests.executors import executor
 from tests.unit.maps.digits import digits
 
@@ -188,7 +189,7 @@ class TestDescendingMaps:
     @each
     def test_a_users_weights_are_those_of_the_map(self, method: Method) -> None:
         """A ring stays one: neighbors on it are nearest on the map."""
-        fitted = method.make().fit(ring(200))
+        fitted = method.make().fit(ring_graph(200))
         points = np.asarray(fitted.embedding_)
         apart = np.linalg.norm(points[:, None] - points[None], axis=-1) + np.diag(np.full(len(points), inf))
         near = np.abs(apart.argmin(axis=1) - np.arange(len(points)))

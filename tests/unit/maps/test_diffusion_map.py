@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from scipy import linalg
 from scipy.linalg import eigh, subspace_angles
-from scipy.sparse import block_diag, csr_array
+from scipy.sparse import csr_array
 
 import bigembed as be
+from bigembed.datasets import complete_graph, ring_graph, ring_graphs
 from bigembed.distance.pairwise import all_squared, every_squared
 from bigembed.errors import (
     ComponentsWarning,
@@ -28,7 +29,6 @@ from bigembed.errors import (
 from bigembed.maps.walk import spectral
 from bigembed.rows.input import row_source
 from bigembed.runtime import blocks as canonical
-from tests.unit.maps.test_judgement import ring
 
 
 def blobs(*sizes: int, seed: int = 0) -> np.ndarray:
@@ -64,20 +64,20 @@ class TestDiffusionMap:
 
     def test_ring_graph_is_mapped_to_a_circle(self) -> None:
         n = 60
-        dm = be.DiffusionMap(n_components=4, t=0).fit(ring(n))
+        dm = be.DiffusionMap(n_components=4, t=0).fit(ring_graph(n))
         np.testing.assert_allclose(dm.eigenvalues_, np.cos(2 * np.pi * np.array([1, 1, 2, 2]) / n), atol=1e-12)
         radius = np.hypot(dm.embedding_[:, 0], dm.embedding_[:, 1])
         np.testing.assert_allclose(radius, np.sqrt(2), atol=1e-9)  # RᵀΠR = I with π = 1/n
 
     def test_large_ring_graph_by_the_iterative_solver(self) -> None:
         n = 2_500
-        dm = be.DiffusionMap(n_components=4, t=0, tol=1e-9).fit(ring(n))
+        dm = be.DiffusionMap(n_components=4, t=0, tol=1e-9).fit(ring_graph(n))
         np.testing.assert_allclose(dm.eigenvalues_, np.cos(2 * np.pi * np.array([1, 1, 2, 2]) / n), atol=1e-12)
         assert dm.certificate_["passes"] > 0
 
     def test_complete_graph_is_a_simplex(self) -> None:
         n = 12
-        dm = be.DiffusionMap(n_components=n - 1).fit(csr_array(np.ones((n, n)) - np.eye(n)))
+        dm = be.DiffusionMap(n_components=n - 1).fit(complete_graph(n))
         np.testing.assert_allclose(dm.eigenvalues_, -1 / (n - 1), atol=1e-12)
         lengths = np.linalg.norm(dm.embedding_[:, None] - dm.embedding_[None], axis=2)[~np.eye(n, dtype=bool)]
         np.testing.assert_allclose(lengths, lengths[0])
@@ -85,7 +85,7 @@ class TestDiffusionMap:
     def test_two_disjoint_rings_are_told_apart_first(self) -> None:
         n1, n2 = 30, 20
         with pytest.warns(ComponentsWarning, match="2 components"):
-            dm = be.DiffusionMap(n_components=5, t=0).fit(csr_array(block_diag([ring(n1), ring(n2)])))
+            dm = be.DiffusionMap(n_components=5, t=0).fit(ring_graphs(n1, n2))
         np.testing.assert_allclose(
             dm.eigenvalues_,
             [1, *np.cos(2 * np.pi * np.array([1, 1]) / n1), *sorted([np.cos(2 * np.pi / n2)] * 2)],
@@ -97,11 +97,14 @@ class TestDiffusionMap:
         assert dm.labels_.tolist() == [0] * n1 + [1] * n2
 
     def test_a_shortcut_draws_its_ends_together(self) -> None:
-        n = 100
-        graph = ring(n).tolil()
-        graph[0, n // 2] = graph[n // 2, 0] = 1
-        plain, short = (be.DiffusionMap(n_components=2, t=0).fit(csr_array(g)).embedding_ for g in (ring(n), graph))
-        assert np.linalg.norm(short[0] - short[n // 2]) < 0.3 * np.linalg.norm(plain[0] - plain[n // 2])
+        def share(n: int, shortcut: bool) -> float:
+            found = be.DiffusionMap(n_components=2, t=0).fit(ring_graph(n, shortcut=shortcut)).embedding_
+            distances = np.linalg.norm(found[:, None] - found[None], axis=2)
+            return float(distances[0, n // 2] / distances.max())
+
+        assert share(10, False) == pytest.approx(1, abs=1e-3)
+        assert share(100, True) < 0.3
+        assert share(100, True) < share(10, True) < 0.9
 
     @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0, -0.3])
     def test_agrees_with_a_dense_eigensolver(self, alpha: float) -> None:
@@ -147,7 +150,7 @@ class TestDiffusionMap:
 
     def test_equal_eigenvalues_leave_time_at_one_with_a_warning(self) -> None:
         with pytest.warns(DegenerateWarning, match="0/0"):
-            dm = be.DiffusionMap(n_components=2, t="auto").fit(csr_array(np.ones((6, 6)) - np.eye(6)))
+            dm = be.DiffusionMap(n_components=2, t="auto").fit(complete_graph(6))
         assert dm.t_ == 1
 
     def test_epsilon_rules(self) -> None:
@@ -255,13 +258,13 @@ class TestDiffusionMap:
     def test_what_was_not_fitted_says_so(self) -> None:
         with pytest.raises(NotFittedError):
             be.DiffusionMap().transform(np.zeros((2, 2)))
-        dm = be.DiffusionMap().fit(ring(20))
+        dm = be.DiffusionMap().fit(ring_graph(20))
         with pytest.raises(InputTypeError, match="user's weights"):
             dm.transform(np.zeros((2, 2)))
 
     def test_a_solver_that_runs_out_of_passes_warns_and_certifies(self) -> None:
         with pytest.warns(ConvergenceWarning, match="max passes"):
-            dm = be.DiffusionMap(n_components=4, tol=1e-12, max_passes=6).fit(ring(4_000))
+            dm = be.DiffusionMap(n_components=4, tol=1e-12, max_passes=6).fit(ring_graph(4_000))
         assert dm.certificate_["converged"] is False
         assert dm.residuals_.max() > 1e-12
 

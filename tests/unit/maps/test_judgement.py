@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.sparse import block_diag, csr_array, diags_array
+from scipy.sparse import block_diag, csr_array
 from sklearn import datasets
 
 import bigembed as be
 from bigembed import errors
+from bigembed.datasets import ring_graph
 from bigembed.errors import InputError, MapWarning, RecallWarning, SeparationWarning
 from bigembed.estimator.reporting import CATEGORIES
 from bigembed.maps.bandwidth import Bandwidth
@@ -59,12 +60,6 @@ def standard(load: Callable[[], Any]) -> np.ndarray:
     rows = load().data
     spread = rows.std(axis=0)
     return np.asarray((rows - rows.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
-
-
-def ring(n: int) -> csr_array:
-    graph = diags_array([np.ones(n - 1), np.ones(n - 1)], offsets=[1, -1]).tolil()
-    graph[0, n - 1] = graph[n - 1, 0] = 1
-    return csr_array(graph)
 
 
 def chain(clusters: int, size: int, weight: float) -> csr_array:
@@ -140,7 +135,7 @@ WRONG: dict[str, tuple[Callable[[], Case], str, str]] = {
         r"column 0 \(from 0\) of the rows holds 100 % of their variance",
     ),
     "a multiple eigenvalue, turned": (
-        lambda: (ring(500), {}),
+        lambda: (ring_graph(500), {}),
         "separation",
         r"coordinates 1–2 may be turned among themselves",
     ),
