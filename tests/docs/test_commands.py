@@ -60,6 +60,7 @@ SMALL = {
     "plan": "--methods pca",
     "scheduler": "--workers 4 --blocks 16 --sleep 0.01",
     "single_cell": "--workers 1",
+    "twelve_nights": "--nights 1 --rows 400 --append 100",
     "warm_start": "--n 2200 --before 2000",
     "hypersphere": "--columns 30 --ratios 2 --rows 500 1000 --seeds 2",
     "images": "--n 500 --queries 50",

@@ -64,7 +64,7 @@ def extend(job: JobSpec, options: RunOptions | None = None, *, verify: bool = Fa
                 fitted = load(version.model, job.functions)
             NewRows(job, version, there, fitted).place_all(known, reporter, lock)
         remove(version.root / "placing")
-        write_table_of(job, version, changed=covered < n)
+        write_table_of(job, version)
         return versions.about(growth, version, unchanged=covered == n) | {
             "placed": n - covered,
             "other_parameters": version.asked != key_of_growth(job),

@@ -12,7 +12,7 @@ from typing import Any
 from bigembed.errors import ChangedInputError, DamagedError
 from bigembed.jobs.growth.account import Ledger, Snapshot, new_ledger, snapshot, with_new_rows
 from bigembed.jobs.growth.repair import ledger_of, restore, version_problems, warn, write_fitted
-from bigembed.jobs.growth.table import write_table_of
+from bigembed.jobs.growth.table import refuse_foreign, write_table_of
 from bigembed.jobs.growth.versions import CURRENT, Growth, Version, about, growing, reading, unchanged
 from bigembed.jobs.identity import key_of_growth
 from bigembed.jobs.inputs import Input
@@ -21,7 +21,7 @@ from bigembed.jobs.run import run_job
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.rows.growing import StoreRows
 from bigembed.store.locks import Lock
-from bigembed.store.paths import put, remove
+from bigembed.store.paths import at, put, remove
 
 EXTRAS = {"picture": "map.png", "report": "report.html"}
 """What else a job may want: made for the version, then copied to where it is wanted."""
@@ -44,6 +44,7 @@ def refresh(
     began = time.perf_counter()
     with growing(job, options) as (growth, reporter, lock):
         there, asked = snapshot(job.input_path), key_of_growth(job)
+        refuse_foreign(job, growth)
         current, known = _current(growth), new_ledger(there)
         undamaged = current is not None
         if current is not None and not fresh:
@@ -53,7 +54,8 @@ def refresh(
                 current.keep(known)
                 growth.mark_published(current)
                 growth.clear()
-                write_table_of(job, current, changed=False)
+                _copy_extras(job, current)
+                write_table_of(job, current)
                 return about(growth, current, unchanged=True)
         version = None if fresh else _unfinished(job, growth, asked, there, verify, reporter)
         if version is None:
@@ -112,7 +114,7 @@ def _unfinished(
 
 def _fit(job: JobSpec, version: Version, there: Snapshot, reporter: Reporter) -> None:
     """Run the job on the rows of the version; they must still be the same afterwards."""
-    output = {"path": str(version.run), "model": str(version.model)}
+    output = {"path": str(version.run), "model": str(version.model), "table": None}  # (that of all rows comes later)
     output |= {name: str(version.root / file) for name, file in EXTRAS.items() if getattr(job.output, name)}
     mine = job.model_copy(update={"output": job.output.model_copy(update=output)})
     shape = (version.fitted, there.shape[1])
@@ -133,6 +135,13 @@ def _publish(job: JobSpec, growth: Growth, version: Version, keep: int, reporter
         write_fitted(version, job.functions)
         lock.check()
         growth.publish(version, keep)
+    _copy_extras(job, version)
+
+
+def _copy_extras(job: JobSpec, version: Version) -> None:
+    """Copy what else the job wants, if a start that was killed has not."""
     for name, file in EXTRAS.items():
-        if place := getattr(job.output, name):
-            put(place, (version.root / file).read_bytes())
+        if (place := getattr(job.output, name)) and (version.root / file).is_file():
+            made = (version.root / file).read_bytes()
+            if not at(place).is_file() or at(place).read_bytes() != made:
+                put(place, made)

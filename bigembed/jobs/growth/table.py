@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from bigembed.errors import InputError
+from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
 from bigembed.jobs.export import ROW, export, made_by, write_out
 from bigembed.jobs.growth.account import Range, require_published
 from bigembed.jobs.growth.repair import is_growth
@@ -20,8 +21,11 @@ from bigembed.rows.formats.copying import aligned_of, vector_source
 from bigembed.rows.formats.tables import ID, Table
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array
+from bigembed.store.files import read_json, sealed, write_json
 from bigembed.store.paths import PathLike, at
 
+WRITTEN = "table.json"
+"""In the folder of the store: what the table of its job holds."""
 PLACED = "placed"
 """The column that says whether a row was placed by the model (1), or fitted (0)."""
 
@@ -63,11 +67,27 @@ def growing_table(version: Version) -> Table:
     return Table(coordinates, tuple(made["names"]), {**first, PLACED: placed}, made)
 
 
-def write_table_of(job: JobSpec, version: Version, changed: bool = True) -> None:
-    """Write the table that the job wants, if what it would hold has changed or it is not there."""
+def write_table_of(job: JobSpec, version: Version) -> None:
+    """Write the table that the job wants, unless it is there and holds what it would hold."""
     out = job.output.table
-    if out is not None and (changed or not at(out).exists()):
-        write_out(growing_table(version), version.root, at(out), overwrite=True)
+    if out is None:
+        return
+    mark = version.root.parent.parent / WRITTEN
+    wanted = sealed({"table": str(out), "version": version.root.name, "rows": version.covered})
+    with suppress(DamagedError, MissingPathError):
+        if at(out).exists() and read_json(mark) == wanted:
+            return
+    write_out(growing_table(version), version.root, at(out), overwrite=True)
+    write_json(mark, wanted)
+
+
+def refuse_foreign(job: JobSpec, growth: Growth) -> None:
+    """:class:`ExistingOutputError` where a table is there before the first version of a store."""
+    out = job.output.table
+    if out is not None and at(out).exists() and not (growth.root / "versions").is_dir():
+        raise ExistingOutputError(
+            f"{out}: exists, and this store did not write it. Nothing was changed; choose another path or move it away"
+        )
 
 
 def refuse_part(run: PathLike) -> None:

@@ -407,6 +407,30 @@ class TestTable:
         extend(asked)
         assert (tmp_path / "all.parquet").stat().st_mtime_ns == written
 
+    def test_a_refresh_writes_all_rows_over_the_table_that_it_wrote_and_no_other(self, tmp_path, monkeypatch):
+        rows = np.random.default_rng(0).normal(size=(900, 4))
+        write_array(tmp_path / "x.zarr", rows[:600], chunk_rows=100)
+        asked, table = self.job(tmp_path, table="all.parquet", report="map.html"), tmp_path / "all.parquet"
+        table.write_text("a table of somebody else's")
+        with pytest.raises(ExistingOutputError, match="did not write it"):
+            refresh(asked)
+        assert table.read_text() == "a table of somebody else's"
+        table.unlink()
+        refresh(asked)
+        append_rows(tmp_path / "x.zarr", rows[600:700])
+        refresh(asked)
+        assert pq.read_table(table)["placed"].to_pylist() == [0] * 700
+        for work, first in ((extend, 700), (refresh, 800)):
+            append_rows(tmp_path / "x.zarr", rows[first : first + 100])
+            with monkeypatch.context() as patch:
+                patch.setattr(f"bigembed.jobs.growth.{work.__name__}.write_table_of", stopped)
+                with pytest.raises(InterruptedRun):
+                    work(asked)
+            (tmp_path / "map.html").unlink(missing_ok=True)
+            assert work(asked)["unchanged"]  # all but the table was there
+            assert pq.read_table(table).num_rows == first + 100
+        assert (tmp_path / "map.html").is_file()
+
     def test_a_part_is_not_written_in_silence(self, tmp_path):
         rows = np.random.default_rng(0).normal(size=(900, 4))
         write_array(tmp_path / "x.zarr", rows[:600], chunk_rows=100)
