@@ -90,6 +90,8 @@ def test_a_job_in_an_object_store(tmp_path, server, n, cluster):
     placed = be.open_array(f"{home}/again.zarr").compute(scheduler="synchronous")
     fitted = be.open_array(f"{home}/run.zarr/stages/coordinates/embedding").compute(scheduler="synchronous")
     np.testing.assert_array_equal(placed, fitted)
+    shown = be.open_array(f"{home}/run.zarr/coordinates").compute(scheduler="synchronous")  # (copies, not links)
+    np.testing.assert_array_equal(shown, fitted)
     assert (at(home) / "map.png").read_bytes().startswith(b"\x89PNG")
     assert (at(home) / "report.html").read_text().startswith("<!doctype html>")
     assert read_status(at(home) / "run.zarr")["state"] == "done"
