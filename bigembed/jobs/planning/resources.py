@@ -161,7 +161,7 @@ def resources_of(
     # (the modules of the method are loaded by now: the coordinator of one with compiled functions has their compiler)
     compiler, later = (feet.compiler, 0) if "numba" in sys.modules else (0, feet.compiler)
     worker = feet.worker - (feet.compiler - FIRST_USE if bare else 0)
-    coordinator = feet.coordinator + (feet.picture if picture else 0) + compiler
+    coordinator = feet.coordinator + FIRST_USE + (feet.picture if picture else 0) + compiler
     if KINDS[kind].local:
         workers, limit = worker_count(table), embedded_memory(table)
         return Resources(kind, workers, limit, worker, coordinator, feet.helper, feet.task, feet.start, later)
@@ -271,7 +271,7 @@ class Peaks:
 
     def _coordinator(self, held: Sequence[int]) -> int:
         compiler = self.resources.compiler if any(cost.held for cost in self.costs) else 0
-        return int((1 + MARGIN) * (self.resources.coordinator + compiler + max(held, default=0)))
+        return self.resources.coordinator + compiler + int((1 + MARGIN) * max(held, default=0))
 
 
 # --------------------------------------------------------------------------------------------------------- remains

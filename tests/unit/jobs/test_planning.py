@@ -65,7 +65,7 @@ class TestPlan:
         assert plan.total("passes") == 3.5
         assert plan.total("read") == 110
         assert plan.peaks.worker == 100 * MIB + int(300 * MIB * (1 + MARGIN))
-        assert plan.peaks.coordinator == int(90 * MIB * (1 + MARGIN))
+        assert plan.peaks.coordinator == 50 * MIB + int(40 * MIB * (1 + MARGIN))
         assert plan.peaks.total == 3 * plan.peaks.worker + plan.peaks.coordinator + 5 * MIB
         assert plan.disk_peak == 120
         assert plan_of(published=("a",)).disk_peak == 50
@@ -76,14 +76,14 @@ class TestPlan:
         cost = Cost(coordinator=10 * MIB, held=10**12)
         where = Resources("embedded", 3, 1000 * MIB, 100 * MIB, 50 * MIB, 5 * MIB, compiler=20 * MIB)
         plan = replace(plan_of(), resources=where)
-        assert plan.peaks.coordinator == int((50 + 40) * MIB * (1 + MARGIN))  # a control: nothing is solved
+        assert plan.peaks.coordinator == 50 * MIB + int(40 * MIB * (1 + MARGIN))  # a control: nothing is solved
         solved = replace(plan, stages=(plan.stages[0], ("solve", cost), ("after", Cost()), ("last", Cost())))
-        expected = [50 + 10, 50 + 20 + 10, 50 + 20, 50 + 20]
+        expected = [(50, 10), (50 + 20, 10), (50 + 20, 0), (50 + 20, 0)]
         planned = [memory["coordinator"] for memory in solved.stage_memory.values()]
-        assert planned == [int(held * MIB * (1 + MARGIN)) for held in expected]
+        assert planned == [bare * MIB + int(held * MIB * (1 + MARGIN)) for bare, held in expected]
         assert solved.memory["coordinator"] == max(planned)
         reused = replace(solved, published=("a", "solve")).stage_memory
-        assert reused["after"]["coordinator"] == int(50 * MIB * (1 + MARGIN))
+        assert reused["after"]["coordinator"] == 50 * MIB
 
     def test_in_one_process_tasks_and_coordinator_add_up(self):
         plan = plan_of("process", workers=1)
@@ -103,7 +103,7 @@ class TestPlan:
 
         need = 800 * MIB + peaks().threads * 200 * MIB
         assert (peaks().solve_memory(cost), peaks().vector_memory) == (need, 800 * MIB)
-        assert peaks().coordinator == int((60 * MIB + need) * (1 + MARGIN))
+        assert peaks().coordinator == 50 * MIB + int((10 * MIB + need) * (1 + MARGIN))
         assert peaks().total == 2 * 100 * MIB + peaks().coordinator + 5 * MIB  # (more than through files)
         assert "while the workers idle" in peaks().vectors
         inside = peaks().cost_of(cost)
