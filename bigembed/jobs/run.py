@@ -20,7 +20,7 @@ from bigembed.jobs.identity import definition, keep_ids, key_of_run
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.parameters import require_single
-from bigembed.jobs.places.cluster import KINDS, choose, known_place
+from bigembed.jobs.places.cluster import KINDS, choose, is_planned, known_place
 from bigembed.jobs.places.cluster_table import redacted
 from bigembed.jobs.planning.plan import Plan
 from bigembed.jobs.prepared import PreparedJob, prepare
@@ -71,7 +71,7 @@ def run_job(
         rows = rows or find_input(job)
         command.metrics.rows = rows.shape[0]
         prepared = None
-        if not job.cluster.address and not root.exists():  # so that what is refused leaves nothing
+        if is_planned(job.cluster) and not root.exists():  # so that what is refused leaves nothing
             prepared = prepare(job, None, rows)
             prepared.plan.refuse()
         run = Run(root)

@@ -19,6 +19,7 @@ from bigembed.jobs.growth.repair import ledger_of, repair, restore, with_remedy
 from bigembed.jobs.growth.table import write_table_of
 from bigembed.jobs.identity import key_of_growth
 from bigembed.jobs.job import JobSpec
+from bigembed.jobs.places.cluster import is_planned
 from bigembed.jobs.places.place import Place
 from bigembed.jobs.planning.plan import Plan
 from bigembed.jobs.planning.resources import remains, resources_of, runs_at
@@ -84,7 +85,7 @@ class NewRows:
     def place_all(self, known: account.Ledger, reporter: Reporter, lock: Lock) -> None:
         """Place them, range after range."""
         version, n = self.version, self.there.shape[0]
-        if not self.job.cluster.address:  # before a cluster is started
+        if is_planned(self.job.cluster):  # before a cluster is started
             self.plan(self.stage(version.covered, min(n, version.covered + RANGE_ROWS), ""), None).refuse()
         with versions.place_for(self.job, self.there, reporter, n - version.covered) as place:
             for stop in [*self._unfinished(), *range(version.covered + RANGE_ROWS, n, RANGE_ROWS), n]:

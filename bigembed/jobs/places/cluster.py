@@ -131,10 +131,15 @@ def choose(table: cluster_table.ClusterTable, shape: tuple[int, int], nbytes: in
     return PROCESS.name if small and not table.given else embedded.EMBEDDED.name
 
 
+def is_planned(table: cluster_table.ClusterTable) -> bool:
+    """Return whether workers and their memory are known before the place stands."""
+    named = named_kind(table)
+    return named is None or named.planned
+
+
 def choose_running(table: cluster_table.ClusterTable) -> str:
     """Return the kind of place where nothing has to be started: the running cluster of the table, or this process."""
-    named = named_kind(table)
-    return PROCESS.name if named is None or named.planned else named.name
+    return PROCESS.name if is_planned(table) else choose(table, (0, 0), 0)
 
 
 @contextmanager
@@ -152,9 +157,8 @@ def cluster(table: cluster_table.ClusterTable, kind: str) -> Iterator[Place]:
 @contextmanager
 def known_place(table: cluster_table.ClusterTable) -> Iterator[Place | None]:
     """The running cluster, where a plan has to ask it for its workers; None where the table says all of a place."""
-    named = named_kind(table)
-    if named is None or named.planned or (table.workers and table.memory):
+    if is_planned(table) or (table.workers and table.memory):
         yield None
     else:
-        with cluster(table, named.name) as place:
+        with cluster(table, choose_running(table)) as place:
             yield place

@@ -33,7 +33,7 @@ from bigembed.jobs.identity import definition
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.job import JobSpec, SweepTable
 from bigembed.jobs.parameters import points_of
-from bigembed.jobs.places.cluster import choose
+from bigembed.jobs.places.cluster import choose, is_planned
 from bigembed.jobs.report.figures import figures_of, measured_in
 from bigembed.jobs.report.map import Map, draw_map
 from bigembed.jobs.report.page import filled, refuse_page
@@ -90,7 +90,7 @@ def sweep(job: JobSpec, options: RunOptions | None = None) -> dict[str, Any]:
     with session(root, options, job.method.name, job.output.scratch) as command:
         refuse_other(job)
         prepared = None
-        if not job.cluster.address and not root.exists():  # so that what is refused leaves nothing
+        if is_planned(job.cluster) and not root.exists():  # so that what is refused leaves nothing
             prepared = prepare_sweep(job, None, rows)
             prepared.plan.refuse()
         manifests.prepare(root, KIND)

@@ -581,7 +581,7 @@ class TestStorageErrors:
             raise OSError(errno.ENOSPC, "No space left on device")
 
         monkeypatch.setattr(calibrate, "_storage", full)
-        monkeypatch.setattr(calibrate, "remembered", lambda kind: {})
+        monkeypatch.setattr(calibrate, "read_measurements", lambda kind: {})
         assert plan_job(read_job(job)).seconds is not None
         assert sorted(path.name for path in tmp_path.iterdir()) == ["job.toml", "rows.npy"]
 
