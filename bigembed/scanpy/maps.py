@@ -12,12 +12,14 @@ from bigembed.maps.umap.descent import curve
 from bigembed.maps.umap.estimator import UMAP
 from bigembed.maps.walk.diffusion_map import DiffusionMap
 from bigembed.rows.opening import as_array
-from bigembed.runtime.blocks import Array
-from bigembed.runtime.parameters import Auto, Count, Nonnegative, Positive, Seed, at_least, declared
-from bigembed.scanpy.rows import AnyAnnData, Key, PathOrNone, representation, written
+from bigembed.runtime.blocks import Array, bounds, is_scipy_sparse
+from bigembed.runtime.parameters import Auto, Count, Nonnegative, Positive, Seed, at_least, declared, is_integer
+from bigembed.scanpy.rows import AnyAnnData, Key, PathOrNone, matrix, representation, written
 
 SLOW = 0.9994
 """Eigenvalues from here on tell components and slow branches apart; scanpy's pseudotime takes no factor of theirs."""
+READ = 4_096
+"""Cells that are compared with a root at a time."""
 UMAP_SIZE = 10.0
 """Of a start that is an array, as umap-learn scales it."""
 
@@ -109,8 +111,8 @@ def dpt(
     Parameters
     ----------
     adata : AnnData
-        The cells, with a neighbor graph, and the number of the root cell in ``uns["iroot"]``. Its diffusion map is
-        computed if it is not there.
+        The cells, with a neighbor graph, and the number of the root cell in ``uns["iroot"]``, or what it looks like in
+        ``uns["xroot"]`` or ``var["xroot"]``. Their diffusion map is computed if it is not there.
     n_dcs : int ≥ 1
         How many columns of the diffusion map are used, the trivial one counted.
     n_branchings : int
@@ -123,7 +125,8 @@ def dpt(
     Returns
     -------
     AnnData or None
-        The copy, or None. Written is ``obs["dpt_pseudotime"]``: from 0 to 1, infinite in other components.
+        The copy, or None. Written are ``obs["dpt_pseudotime"]``, from 0 to 1, infinite in other components, and
+        ``uns["iroot"]``.
 
     Raises
     ------
@@ -144,19 +147,35 @@ def dpt(
     basis, values = np.asarray(adata.obsm["X_diffmap"]), np.asarray(adata.uns["diffmap_evals"])
     if n_dcs > len(values):
         raise InputError(f"n_dcs={n_dcs}; X_diffmap has {len(values)} columns. Call diffmap with a larger n_comps")
-    root = adata.uns.get("iroot")
-    if root is None or not 0 <= int(root) < adata.n_obs:
+    root = adata.uns["iroot"] = _root(adata)
+    values, basis = values[:n_dcs].astype(np.float64), basis[:, :n_dcs].astype(np.float64)
+    scale = np.divide(values, 1 - values, out=np.ones_like(values), where=values < SLOW)
+    apart = np.linalg.norm(scale * (basis - basis[root]), axis=1)
+    labels = connected_components(weights, directed=False)[1]
+    reached = labels == labels[root]
+    adata.obs["dpt_pseudotime"] = np.where(reached, apart / apart[reached].max(), np.inf)
+    return adata if copy else None
+
+
+def _root(adata: Any) -> int:
+    """Return the number of the root cell; where only its looks are known, that of the cell nearest to them."""
+    root, looks = adata.uns.get("iroot"), adata.uns.get("xroot", adata.var.get("xroot"))
+    if root is None and looks is not None:
+        rows, looks = matrix(adata), np.asarray(looks, np.float64).ravel()
+        if len(looks) != adata.n_vars:
+            raise InputError(f"xroot has {len(looks)} numbers; one for each of the {adata.n_vars} columns is needed")
+        found = []
+        for start, stop in bounds(adata.n_obs, READ):
+            part = rows[start:stop].compute() if hasattr(rows, "dask") else rows[start:stop]
+            part = part.toarray() if is_scipy_sparse(part) else np.asarray(part)
+            found.append(((part - looks) ** 2).sum(axis=1))
+        root = np.concatenate(found).argmin()
+    if not is_integer(root) or not 0 <= root < adata.n_obs:
         raise InputError(
             f"uns['iroot'] is {root!r}; the number of the root cell is needed, 0 to {adata.n_obs - 1}: "
             "adata.uns['iroot'] = np.flatnonzero(adata.obs['cell_type'] == 'stem')[0]"
         )
-    values, basis = values[:n_dcs].astype(np.float64), basis[:, :n_dcs].astype(np.float64)
-    scale = np.divide(values, 1 - values, out=np.ones_like(values), where=values < SLOW)
-    apart = np.linalg.norm(scale * (basis - basis[int(root)]), axis=1)
-    labels = connected_components(weights, directed=False)[1]
-    reached = labels == labels[int(root)]
-    adata.obs["dpt_pseudotime"] = np.where(reached, apart / apart[reached].max(), np.inf)
-    return adata if copy else None
+    return int(root)
 
 
 @declared

@@ -137,7 +137,10 @@ class TestEqualToScanpy:
             scanpy.pp.neighbors(one)
             one.uns["iroot"] = 310
         mine, theirs = pair
+        del mine.uns["iroot"]
+        mine.var["xroot"] = mine.X[310] + 1e-3
         be.scanpy.dpt(mine)
+        assert mine.uns["iroot"] == 310
         scanpy.tl.diffmap(theirs)
         scanpy.tl.dpt(theirs)
         np.testing.assert_allclose(mine.uns["diffmap_evals"], theirs.uns["diffmap_evals"], atol=1e-4)
@@ -166,8 +169,9 @@ class TestForms:
         be.scanpy.pca(adata, 8)
         be.scanpy.neighbors(adata, 8)
         be.scanpy.diffmap(adata, 5)
-        adata.uns["iroot"] = 3
+        adata.var["xroot"] = drawn(300)[3]
         be.scanpy.dpt(adata, 5)
+        assert adata.uns["iroot"] == 3
         be.scanpy.umap(adata, maxiter=20)
         be.scanpy.tsne(adata, perplexity=10)
         return adata
@@ -298,6 +302,12 @@ class TestRefusals:
         with pytest.raises(InputError, match="n_pcs=9; X_pca has 5 columns"):
             be.scanpy.neighbors(cells, n_pcs=9)
         with pytest.raises(InputError, match=r"uns\['iroot'\] is None"):
+            be.scanpy.dpt(cells)
+        cells.uns["xroot"] = np.ones(3)
+        with pytest.raises(InputError, match="xroot has 3 numbers"):
+            be.scanpy.dpt(cells)
+        cells.uns["iroot"] = 60
+        with pytest.raises(InputError, match="0 to 59"):
             be.scanpy.dpt(cells)
         with pytest.raises(InputError, match="n_dcs=40; X_diffmap has 15"):
             be.scanpy.dpt(cells, 40)
