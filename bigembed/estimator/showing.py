@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.errors import InputTypeError, NotFittedError
+from bigembed import errors
 from bigembed.estimator.judged import compares_rows
 from bigembed.estimator.protocol import rows_fitted, run_of, spec_of
 from bigembed.plotting.maps import plot_points
@@ -98,11 +98,11 @@ def _embedding(estimator: Any) -> Any:
     estimator._check_fitted()
     try:
         return estimator.embedding_
-    except NotFittedError:
+    except errors.NotFittedError:
         raise
     except AttributeError:
         name = type(estimator).__name__
-        raise InputTypeError(f"{name} keeps no embedding_: there is no map to show") from None
+        raise errors.InputTypeError(f"{name} keeps no embedding_: there is no map to show") from None
 
 
 def scene_of_fitted(
