@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -12,6 +12,7 @@ class RunParameters:
     """Parameters of every method that say where a fit keeps its stages and what it reports, and change no result."""
 
     workdir: str | os.PathLike[str] | None = None
+    persist: Literal["store"] | None = None
     verbose: bool = False
     callbacks: Any = None
 

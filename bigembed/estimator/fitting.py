@@ -33,6 +33,7 @@ from bigembed.estimator.scikit_learn import feature_names
 from bigembed.rows.columns import MOST, Categories, absent, columns_of, is_frame, numbers_of
 from bigembed.rows.graph_source import GraphSource
 from bigembed.rows.input import StreamedRows, column_source, row_source
+from bigembed.rows.passes import runs_of_rows
 from bigembed.rows.reader import listed
 from bigembed.rows.source import RowSource, as_worked
 from bigembed.runtime.blocks import Array
@@ -191,9 +192,23 @@ def prepare_fit(method: MethodSpec, X: Any, aligned: Mapping[str, Any]) -> Prepa
     return PreparedFit(run, stages, source.shape[1], names, source, in_memory)
 
 
-def is_copied(source: RowSource | None, stages: Sequence[Stage]) -> TypeGuard[StreamedRows]:
-    """Return whether a fit writes the rows once before it reads them."""
-    return isinstance(source, StreamedRows) and row_passes(stages) > STREAMED
+def is_copied(source: RowSource | None, stages: Sequence[Stage], persist: str | None) -> TypeGuard[StreamedRows]:
+    """Return whether a fit writes the rows once before it reads them; ``persist``: as the estimator has it."""
+    return isinstance(source, StreamedRows) and (persist == "store" or row_passes(stages) > STREAMED)
+
+
+def load_notes(source: RowSource | None, stages: Sequence[Stage], persist: str | None) -> list[str]:
+    """Return a line on how often the chunks of a lazy array are computed; none for other rows."""
+    if not isinstance(source, StreamedRows):
+        return []
+    chunks, passes = source.lazy.npartitions, row_passes(stages)
+    if is_copied(source, stages, persist):
+        return [f"the {chunks:,} lazy chunks are computed once: the rows are written, and read from there"]
+    loads = int(passes * source.count_loads(runs_of_rows(source)))
+    return [
+        f"the {chunks:,} lazy chunks are computed {loads:,} times at least, in {passes:g} passes: by every task "
+        f"that reads of one (a block has {source.block:,} rows); persist='store' writes the rows and computes each once"
+    ]
 
 
 def blocks_of(source: RowSource) -> int:
@@ -236,7 +251,7 @@ def compute_fit(method: MethodSpec, fit: PreparedFit) -> PreparedFit:
     estimator = method.estimator
     remember_features(estimator, fit.names, fit.n_features)
     run, stages, source, learned = fit.run, fit.stages, fit.source, None
-    if is_copied(source, stages):
+    if is_copied(source, stages, estimator.persist):
         source = source.stored_copy(run.root / "exchange")
         stages = [] if method.steps else stages_after(method, source)
     if source is not None and method.steps:

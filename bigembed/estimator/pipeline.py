@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from bigembed import errors
 from bigembed.errors import InputError, InputTypeError
@@ -38,6 +38,9 @@ class Pipeline:
         ``StandardScaler``, ``RobustScaler``, ``Normalizer`` and ``PCA`` stand for those of the same name here.
     workdir : path or None
         Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    persist : "store" or None
+        Whether rows of a lazy array are written once and read from there: "store" says so; None does so only for rows
+        that are read more than twice.
     verbose : bool
         Whether ``fit`` shows its progress.
     callbacks : sequence of functions, or None
@@ -77,6 +80,7 @@ class Pipeline:
 
     steps: Any
     workdir: str | os.PathLike[str] | None = None
+    persist: Literal["store"] | None = None
     verbose: bool = False
     callbacks: Any = None
 
@@ -100,7 +104,7 @@ class Pipeline:
         if isinstance(X, NeighborGraph):
             raise InputTypeError("a Pipeline takes rows; a graph is given to the method itself, without steps")
         *steps, last = unnamed(self.steps)
-        method = copied(last, workdir=self.workdir, verbose=self.verbose, callbacks=self.callbacks)
+        method = copied(last, **{name: getattr(self, name) for name in RUN_PARAMETERS})
         method_after([copied(counterpart_of(step)) for step in steps], method).fit(X, y, **aligned)
         self.method_ = method
         return self

@@ -5,7 +5,7 @@ they are.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import accumulate, product
@@ -201,6 +201,13 @@ class StreamedRows(RowSource):
 
         (lazy,) = dask.optimize(self.lazy[start + self.offset : stop + self.offset])
         return replace(self, lazy=lazy, offset=-start)
+
+    def count_loads(self, runs: Sequence[tuple[int, int]]) -> int:
+        """How many chunks are computed where each of these runs of rows is read by a task of its own."""
+        ends = np.cumsum(self.lazy.chunks[0]) - self.offset
+        first = np.searchsorted(ends, [start for start, _ in runs], "right")
+        last = np.searchsorted(ends, [stop for _, stop in runs], "left")
+        return int((last - first + 1).sum()) * len(self.lazy.chunks[1])
 
     @property
     def grain(self) -> int:

@@ -315,6 +315,12 @@ def work_blocks(
     return found
 
 
+def runs_of_rows(source: RowSource) -> list[tuple[int, int]]:
+    """First and one past the last row of each task of a pass that writes as much as it reads."""
+    groups, rows, n = row_groups(source, 0), source.block, source.shape[0]
+    return [(groups[low][0] * rows, min(n, groups[high - 1][1] * rows)) for low, high in task_runs(source, groups)]
+
+
 def part_of(source: RowSource, groups: Sequence[tuple[int, int]]) -> RowSource:
     """The source, for a task that takes these groups of canonical blocks."""
     return source.part(groups[0][0] * source.block, min(source.shape[0], groups[-1][1] * source.block))

@@ -177,6 +177,8 @@ class Requirements:
         """InputError with all that was noted, and with what is not even of a kind that the class declares."""
         verbose, callbacks = (getattr(self.estimator, name, None) for name in ("verbose", "callbacks"))
         self(verbose is None or isinstance(verbose, (int, np.bool_)), "verbose", "True or False")
+        persist = getattr(self.estimator, "persist", None)
+        self(persist is None or persist == "store", "persist", '"store" or None')
         several = isinstance(callbacks, (list, tuple)) and all(callable(one) for one in callbacks)
         self(callbacks is None or several, "callbacks", "None, or a list of functions of an event")
         for name, allowed in undeclared(type(self.estimator), vars(self.estimator)).items():

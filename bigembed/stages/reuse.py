@@ -35,7 +35,7 @@ Prints = dict[int, tuple[Any, str]]
 """Fingerprints that were taken, by the objects: an array of this process is digested once for all stages of a run."""
 LONGEST = 80
 """Characters of a value that is kept as text; of longer ones a digest is."""
-WHERE = ("workdir", "verbose", "callbacks")
+WHERE = ("workdir", "persist", "verbose", "callbacks")
 """Parameters of estimators that say where something is written, shown or heard, and never what."""
 
 

@@ -38,6 +38,9 @@ class Clip(FixedStep, registered="clip"):
         The bounds, low < high. At least one of them is given; None does not bound.
     workdir : path or None
         Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    persist : "store" or None
+        Whether rows of a lazy array are written once and read from there: "store" says so; None does so only for rows
+        that are read more than twice.
     verbose : bool
         Whether ``fit`` shows its progress.
     callbacks : sequence of functions, or None
@@ -113,6 +116,9 @@ class Log1p(FixedStep, registered="log1p"):
     ----------
     workdir : path or None
         Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    persist : "store" or None
+        Whether rows of a lazy array are written once and read from there: "store" says so; None does so only for rows
+        that are read more than twice.
     verbose : bool
         Whether ``fit`` shows its progress.
     callbacks : sequence of functions, or None
@@ -181,6 +187,9 @@ class Normalizer(Step, registered="normalize"):
         What the rows have for their total; only for norm="total".
     workdir : path or None
         Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    persist : "store" or None
+        Whether rows of a lazy array are written once and read from there: "store" says so; None does so only for rows
+        that are read more than twice.
     verbose : bool
         Whether ``fit`` shows its progress.
     callbacks : sequence of functions, or None

@@ -12,7 +12,7 @@ import psutil
 
 from bigembed.errors import InputTypeError, PlanError
 from bigembed.estimator.base import Estimator
-from bigembed.estimator.fitting import PreparedFit, is_copied
+from bigembed.estimator.fitting import PreparedFit, is_copied, load_notes
 from bigembed.estimator.pipeline import Pipeline, copied, counterpart_of, method_after, unnamed
 from bigembed.estimator.preprocessing import all_stages
 from bigembed.estimator.protocol import prepare_by_fit, spec_of, steps_before
@@ -199,7 +199,7 @@ def _unfitted(estimator: Any) -> Any:
     if not isinstance(last, Estimator):
         raise InputTypeError(f"plan: an estimator of bigembed, or a Pipeline of such, is needed; got {last!r}")
     run = run_at(estimator.workdir)
-    found = copied(last, workdir=None if run.temporary else str(run.root))
+    found = copied(last, workdir=None if run.temporary else str(run.root), persist=estimator.persist)
     before = steps or steps_before(last)
     return method_after([copied(counterpart_of(step)) for step in before], found) if before else found
 
@@ -218,13 +218,15 @@ def _plan(estimator: Any, X: Any, fit: PreparedFit) -> Plan:
         where = _resources(executor, compiled=n > UNCOMPILED_ROWS and not bare)
         blocks = -(-n // block_rows(d, dtype.itemsize))
         costs = [(stage.name, _cost_here(stage.cost, where, executor, blocks)) for stage in stages]
-        written = is_copied(source, stages) or (fit.in_memory and source is not None and not where.of.inside)
+        sent = fit.in_memory and source is not None and not where.of.inside
+        written = sent or is_copied(source, stages, estimator.persist)
     if written and source is not None:
         nbytes = n * source.row_bytes
         costs.insert(0, ("input", Cost(write=nbytes, disk=nbytes, memory=2 * source.largest_block * source.row_bytes)))
     why = outdated(stages, run)
     reused = tuple(stage.name for stage in stages if stage.name not in why)
-    notes = (*search_notes(stages, reused, run), *pass_notes(stages, reused))
+    lazy = load_notes(source, stages, estimator.persist)
+    notes = (*lazy, *search_notes(stages, reused, run), *pass_notes(stages, reused))
     name, output = type(estimator).__name__, str(estimator.workdir or f"a temporary folder in {folder}")
     known = name, output, (n, d), str(dtype), where, tuple(costs), reused, free_bytes(folder), rates(folder)
     return Plan(*known, notes=notes, method=estimator.registered, bare=bare, folder="workdir")

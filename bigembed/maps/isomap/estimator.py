@@ -231,6 +231,9 @@ class Isomap(GraphEstimator, registered="isomap"):
         The seed of everything that is drawn.
     workdir : path or None
         Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    persist : "store" or None
+        Whether rows of a lazy array are written once and read from there: "store" says so; None does so only for rows
+        that are read more than twice.
     verbose : bool
         Whether ``fit`` shows its progress.
     callbacks : sequence of functions, or None

@@ -72,6 +72,9 @@ class LinearizedDiffusionMap(RowwiseEstimator, registered="linearized_diffusion_
         What ``transform`` does with a row out of the kernel's reach (a row sum ≤ 0).
     workdir : path or None
         Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    persist : "store" or None
+        Whether rows of a lazy array are written once and read from there: "store" says so; None does so only for rows
+        that are read more than twice.
     verbose : bool
         Whether ``fit`` shows its progress.
     callbacks : sequence of functions, or None

@@ -66,6 +66,9 @@ class HessianLLE(AlignedEstimator, registered="hessian_lle"):
         condition, and rows at an end of a curve, whose neighborhoods would be the same, too few.
     workdir : path or None
         Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    persist : "store" or None
+        Whether rows of a lazy array are written once and read from there: "store" says so; None does so only for rows
+        that are read more than twice.
     verbose : bool
         Whether ``fit`` shows its progress.
     callbacks : sequence of functions, or None
@@ -212,6 +215,9 @@ class LocalTangentSpaceAlignment(AlignedEstimator, registered="local_tangent_spa
         that are nobody's neighbors carry coordinates by themselves.
     workdir : path or None
         Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    persist : "store" or None
+        Whether rows of a lazy array are written once and read from there: "store" says so; None does so only for rows
+        that are read more than twice.
     verbose : bool
         Whether ``fit`` shows its progress.
     callbacks : sequence of functions, or None

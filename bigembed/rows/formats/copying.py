@@ -122,7 +122,9 @@ def write_dask(X: Any, path: PathLike) -> None:
     with _aside(dest) as partial:
         create_rows(partial, (n, d), X.dtype, rows, overwrite=True)
         write = delayed(_write_unmasked, pure=False)
-        compute_together([write(str(partial), start, X[start:stop]) for start, stop in bounds(n, rows)], "rows")
+        # (slices of X would each compute the chunks that they share)
+        blocks = X.rechunk({0: rows, 1: -1}).to_delayed().ravel() if n else ()
+        compute_together([write(str(partial), rows * number, block) for number, block in enumerate(blocks)], "rows")
         _require_complete(partial)
 
 

@@ -7,6 +7,7 @@ import sys
 from contextlib import contextmanager
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from scipy import sparse
 
 import bigembed as be
 from bigembed.errors import InputError, InputTypeError, PlanError
+from tests.blocks import blocks_of
 
 ROWS = np.random.default_rng(0).normal(size=(400, 6))
 LABELS = np.arange(400) % 3
@@ -172,3 +174,34 @@ def test_on_a_dask_client():
     assert found.worker_memory is not None
     assert found.stages[0].name == "input"  # (rows in memory are written for the workers)
     assert "a worker" in repr(found)
+
+
+def counted_chunk(number: int, rows: int, loads: list[int]) -> Any:
+    loads.append(number)
+    return np.random.default_rng(number).normal(size=(rows, 4)).astype("f4")
+
+
+def counted_rows(chunks: tuple[int, ...], loads: list[int]) -> Any:
+    """A lazy array whose chunks are noted whenever one is computed."""
+    load = dask.delayed(counted_chunk, pure=True)
+    parts = [da.from_delayed(load(number, rows, loads), (rows, 4), "f4") for number, rows in enumerate(chunks)]
+    return da.concatenate(parts)
+
+
+@pytest.mark.parametrize("chunks", [(250, 250, 250, 250), (300, 300, 300, 100), (100,) * 10])
+def test_the_plan_says_how_often_lazy_chunks_are_computed_and_stored_rows_are_computed_once(chunks):
+    with blocks_of(300), dask.config.set(scheduler="synchronous"):
+        found = {}
+        for persist in (None, "store"):
+            loads: list[int] = []
+            method = be.DiffusionMap(n_components=2, n_neighbors=8, persist=persist)
+            [note] = [line for line in be.plan(method, counted_rows(chunks, loads)).notes if "lazy chunks" in line]
+            assert loads == []
+            found[persist] = np.asarray(method.fit(counted_rows(chunks, loads)).embedding_)
+            if persist is None:
+                assert f"the {len(chunks)} lazy chunks are computed {len(loads)} times at least, in 2 passes" in note
+                assert len(loads) >= 2 * len(chunks)
+            else:
+                assert sorted(loads) == list(range(len(chunks)))
+                assert f"the {len(chunks)} lazy chunks are computed once" in note
+    assert found[None].tobytes() == found["store"].tobytes()
