@@ -120,7 +120,8 @@ def run_tasks(calls: Calls, label: str, keep: KeepResult | None = None) -> list[
                 keep(place, found.result)
 
         timed = [partial(run_timed, call) for call in calls]
-        found = executor.run(timed, label, runtime_now().progress, keep_timed)
+        with clock.mapping():
+            found = executor.run(timed, label, runtime_now().progress, keep_timed)
         clock.threads = max(clock.threads, executor.threads)
         return [one.result for one in found]
 

@@ -2,19 +2,22 @@
 
 A task is timed where it runs, and what it takes to read and to write around what does that. The rest of its time it
 computes. The threads that a stage has for its tasks wait in what is left of their time: while the coordinating process
-hands out tasks or works by itself, and at the end of a map, for its last tasks.
+hands out tasks, and at the end of a map, for its last tasks. What the coordinating process does by itself between two
+maps is the work of a thread where its own threads have the tasks; workers wait for it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 from threading import Lock, get_ident, local
 from typing import Any, NamedTuple, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
+Calls = Sequence[Callable[[], Any]]
 PARTS = ("computing", "reading", "writing", "waiting")
 """What the time of a stage is made of."""
 
@@ -78,14 +81,22 @@ def run_timed(call: Callable[[], Any]) -> Timed:
     return Timed(result, *(now - then for now, then in zip(_thread.spent(), before, strict=True)))
 
 
-def timed_by(home: int, call: Callable[[], Any]) -> Timed:
-    """Run a stripe of a task; where that is another thread than its ``home``, time it."""
-    return Timed(call(), 0.0, 0.0, 0.0) if get_ident() == home else run_timed(call)
+def run_with_helpers(calls: Calls, run: Callable[[Calls], list[Timed]]) -> list[Any]:
+    """Run stripes of a task as ``run`` does, and count for this thread what others have spent on them.
 
+    Where all of them were with others, this thread has only waited meanwhile.
+    """
+    home, began = get_ident(), time.perf_counter()
+    own: list[int] = []
 
-def add_helpers(stripes: list[Timed]) -> list[Any]:
-    """Count what other threads have spent for this one; returns the results of the stripes."""
-    _thread.helped += sum(one.seconds for one in stripes)
+    def timed(call: Callable[[], Any]) -> Timed:
+        if get_ident() != home:
+            return run_timed(call)
+        own.append(1)
+        return Timed(call(), 0.0, 0.0, 0.0)
+
+    stripes = run([partial(timed, call) for call in calls])
+    _thread.helped += sum(one.seconds for one in stripes) - (0.0 if own else time.perf_counter() - began)
     _thread.reading += sum(one.reading for one in stripes)
     _thread.writing += sum(one.writing for one in stripes)
     return [one.result for one in stripes]
@@ -100,8 +111,23 @@ class StageClock:
     writing: float = 0.0
     threads: int = 1
     """How many tasks run at a time."""
+    here: bool = False
+    """Whether these are threads of this process."""
     began: float = field(default_factory=lambda: time.perf_counter())
+    home: int = field(default_factory=get_ident)
+    spent: list[float] = field(default_factory=lambda: [*_thread.spent()])
+    """What the thread of the stage had spent when it began, and has in its maps since then."""
     lock: Lock = field(default_factory=Lock)
+
+    @contextmanager
+    def mapping(self) -> Iterator[None]:
+        """Around a map, in the thread of the stage."""
+        before = _thread.spent()
+        try:
+            yield
+        finally:
+            during = (now - then for now, then in zip(_thread.spent(), before, strict=True))
+            self.spent = [known + more for known, more in zip(self.spent, during, strict=True)]
 
     def add(self, task: Timed) -> None:
         """Count a task, in whichever thread."""
@@ -116,7 +142,11 @@ class StageClock:
         >>> StageClock(seconds=3.0, reading=2.0, threads=1, began=time.perf_counter() - 4).shares()
         {'computing': 0.25, 'reading': 0.5, 'writing': 0.0, 'waiting': 0.25}
         """
-        whole = max(self.threads * (time.perf_counter() - self.began), self.seconds, 1e-9)
-        computing = max(0.0, self.seconds - self.reading - self.writing)
-        parts = computing, self.reading, self.writing, max(0.0, whole - self.seconds)
+        by_itself = [0.0, 0.0, 0.0]
+        if self.here and get_ident() == self.home:
+            by_itself = [now - then for now, then in zip(_thread.spent(), self.spent, strict=True)]
+        tasks = self.seconds, self.reading, self.writing
+        seconds, reading, writing = (max(0.0, one + own) for one, own in zip(tasks, by_itself, strict=True))
+        whole = max(self.threads * (time.perf_counter() - self.began), seconds, 1e-9)
+        parts = max(0.0, seconds - reading - writing), reading, writing, max(0.0, whole - seconds)
         return {name: round(part / whole, 3) for name, part in zip(PARTS, parts, strict=True)}

@@ -13,13 +13,13 @@ from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
 from itertools import count
 from queue import SimpleQueue
-from threading import Lock, get_ident, local
+from threading import Lock, local
 from typing import Any, Self
 from weakref import ref
 
 from bigembed.errors import ClusterError
 from bigembed.runtime.client_executor import ATTEMPTS, QUEUED, RUNNING, Advice, ClientExecutor, TaskMap
-from bigembed.runtime.clock import add_helpers, timed_by
+from bigembed.runtime.clock import run_with_helpers
 from bigembed.runtime.runtime import Calls, Executor, KeepResult, Progress, no_progress, runtime_now, using
 from bigembed.runtime.worker_monitor import FROZEN, WorkerMonitor
 
@@ -50,7 +50,7 @@ def run_on_idle_threads(calls: Calls) -> list[Any]:
     pool = _idle_pool() if len(calls) > 1 else None
     if pool is None:
         return [call() for call in calls]
-    return add_helpers(pool.run([partial(timed_by, get_ident(), call) for call in calls], ""))
+    return run_with_helpers(calls, lambda timed: pool.run(timed, ""))
 
 
 def idle_threads() -> int:

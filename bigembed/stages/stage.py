@@ -13,7 +13,7 @@ from typing import Any
 from bigembed.errors import DamagedError, DamageWarning, MissingPathError
 from bigembed.runtime.blocks import one_blas_thread
 from bigembed.runtime.clock import StageClock
-from bigembed.runtime.executors import chosen_executor
+from bigembed.runtime.executors import chosen_executor, executor_now
 from bigembed.runtime.runtime import Event, Observer, runtime_now, using
 from bigembed.stages.cost import Cost
 from bigembed.stages.journal import StageJournal
@@ -188,7 +188,8 @@ def _made(
         remove(folder)
     folder.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
-    clock = StageClock()
+    executor = executor_now()
+    clock = StageClock(threads=executor.threads, here=executor.in_this_process)
     with using(journal=journal, clock=clock), journal or nullcontext():
         results = stage.run(context)
         if lock is not None:

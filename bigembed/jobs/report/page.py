@@ -175,7 +175,7 @@ def render(summary: RunSummary, drawn: Map | None, title: str | None) -> str:
         warnings=warnings_of(summary),
         stages=(lines := summary.stages()),
         parts=PARTS,
-        slow=slow_stages(lines, "in files" in str(summary.record.get("plan", {}).get("vectors"))),
+        slow=slow_stages(lines, summary.record.get("plan", {}).get("vectors") or ""),
         charts=charts,
         headings=HEADINGS,
         tiles=tiles(summary),
@@ -246,17 +246,23 @@ IN_FILES = (
     "has room for them"
 )
 
+IN_MEMORY = "the coordinating process computes with its vectors in memory, and the workers have nothing to do"
 
-def slow_stages(stages: Sequence[StageLine], in_files: bool = False) -> list[str]:
-    """Say of the stages that took the most time what most of it went into; ``in_files``: the vectors of solves lie
-    there.
+
+def slow_stages(stages: Sequence[StageLine], vectors: str = "") -> list[str]:
+    """Say of the stages that took the most time what most of it went into; ``vectors``: where the plan says that those
+    of solves are.
     """
     whole = sum(one.computed_seconds for one in stages)
     found = []
     for one in sorted(stages, key=lambda line: -line.computed_seconds):
         part, share = max(one.shares.items(), key=lambda item: item[1], default=("", 0.0))
         if share >= MOST and one.computed_seconds >= WORTH_IT * whole:
-            why = IN_FILES if in_files and one.held and part in ("reading", "writing") else PLACES[part]
+            why = PLACES[part]
+            if one.held and "in files" in vectors and part in ("reading", "writing"):
+                why = IN_FILES
+            if one.held and "coordinating process" in vectors and part == "waiting":
+                why = IN_MEMORY
             found.append(f"{one.name}: {share:.0%} {part}: {why}".replace("%", " %", 1))
     return found
 

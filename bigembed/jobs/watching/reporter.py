@@ -253,6 +253,8 @@ class Reporter:
     plan: Plan | None = None
     away: dict[str, Outage] = field(default_factory=dict)
     """Object stores that do not answer now."""
+    answered: dict[str, float] = field(default_factory=dict)
+    """When the last outage of each was over, since 1970."""
     left: RemainingTime | None = None
     """What is left of a run whose plan says how long it takes."""
     told: float = 0.0
@@ -294,11 +296,15 @@ class Reporter:
             if outage.ended is None:
                 if outage.store in self.away:
                     return None
-                self.away[outage.store] = outage
+                since = max(
+                    outage.since, self.answered.get(outage.store, 0.0)
+                )  # (another process may have had an answer)
+                outage = self.away[outage.store] = replace(outage, since=since)
             elif (known := self.away.pop(outage.store, None)) is None:
                 return None
             else:
                 outage = replace(outage, since=known.since)
+                self.answered[outage.store] = outage.since + outage.seconds
                 self.metrics.outages.append(outage.seconds)
             self.metrics.away = len(self.away)
             return outage

@@ -413,10 +413,13 @@ class TestPage:
             StageLine("short", "computed", seconds=1, shares=reading),
             StageLine("old", "computed", seconds=40),
         ]
-        first, second = slow_stages(lines, in_files=True)
+        first, second = slow_stages(lines, "vectors of a solve: in files, since")
         assert first.startswith("solve: 60 % reading: its vectors lie in files")
         assert second.startswith("graph: 50 % waiting: its threads had no task")
         assert slow_stages(lines)[0].startswith("solve: 60 % reading: what it reads")
+        waiting = StageLine("solve", "computed", seconds=9, shares=dict(even, reading=0.0, waiting=0.5), held=8)
+        (found,) = slow_stages([waiting], "vectors of a solve: 8 B, in the memory of the coordinating process, which")
+        assert found.startswith("solve: 50 % waiting: the coordinating process computes with its vectors in memory")
         assert slow_stages([]) == []
 
     def test_stages_say_what_was_reused(self, finished):
