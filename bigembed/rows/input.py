@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import accumulate, product
@@ -32,7 +33,7 @@ from bigembed.rows.opening import (
 from bigembed.rows.reader import two_dimensional
 from bigembed.rows.source import RowSource, rows_at, work_dtype
 from bigembed.rows.sparse import dask_source, group_source, held_source, is_csr_group, stored
-from bigembed.runtime.blocks import Array, is_scipy_sparse
+from bigembed.runtime.blocks import BLOCK_BYTES, Array, bounds, is_scipy_sparse
 from bigembed.runtime.clock import reads
 from bigembed.runtime.executors import executor_now
 from bigembed.store.arrays import write_npy
@@ -320,8 +321,20 @@ def row_source(
     if executor_now().in_this_process:
         return RowSource(array.shape, array.dtype, array=array), True
     path = scratch / f"{name}.npy"
-    write_npy(path, array)
+    _keep_npy(path, array)
     return RowSource(array.shape, array.dtype, path=str(path)), True
+
+
+def _keep_npy(path: AnyPath, array: Array) -> None:
+    """Write an array unless it is there: by a file that stays as it was a later fit knows the rows again."""
+    with suppress(OSError, ValueError):
+        there = np.load(str(path), mmap_mode="r")
+        spans = bounds(len(array), max(1, BLOCK_BYTES // max(1, array.nbytes // max(1, len(array)))))
+        if (there.shape, there.dtype) == (array.shape, array.dtype) and all(
+            there[start:stop].tobytes() == array[start:stop].tobytes() for start, stop in spans
+        ):
+            return
+    write_npy(path, array)
 
 
 def in_memory(X: Any) -> bool:
@@ -347,7 +360,7 @@ def column_source(values: Any, n: int, scratch: AnyPath, name: str) -> RowSource
             source = RowSource(array.shape, array.dtype, array=array)
         else:
             path = scratch / f"{name}.npy"
-            write_npy(path, array)
+            _keep_npy(path, array)
             source = RowSource(array.shape, array.dtype, path=str(path))
     if source.shape != (n,):
         raise InputError(f"{name} have shape {source.shape}; one number a row is needed, so shape ({n},)")

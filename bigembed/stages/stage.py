@@ -209,7 +209,7 @@ def _exchange(run: Run, stage: Stage, identity: Identity, observer: Observer) ->
         same = isinstance(found, dict) and {"reads": own["reads"], **found} == own  # (earlier versions did not look)
         if same and (stage.resumes or StageJournal(str(root), run.root / "stages" / stage.name).found):
             return Exchange(str(root)), True
-        if key == (found.get("key") if isinstance(found, dict) else found):
+        if not same and key == (found.get("key") if isinstance(found, dict) else found):
             text = "begins anew: an interrupted run of another version of bigembed left what this one cannot go on from"
             observer(Event("note", stage.name, message=text))
     remove(root)

@@ -227,6 +227,23 @@ def in_windows(case: Case, X: Any, folder: Path) -> tuple[Counter[str], Counter[
     return undisturbed.tasks, done + window.tasks
 
 
+def test_an_array_in_memory_is_known_again_where_tasks_run_elsewhere(tmp_path: Path) -> None:
+    """It is written for them once, and not anew by each start: one goes on with what another one has left."""
+    case, X = CASES["landmark_mds"], CASES["landmark_mds"].X(N)
+    with blocks_for(N):
+        whole, killed, second = Recorder(), Window(), Recorder()
+        whole.fit(case, X, tmp_path / "whole")
+        with pytest.raises(Killed):
+            killed.fit(case, X, tmp_path / "killed")
+        second.fit(case, X, tmp_path / "killed")
+        assert killed.tasks + second.tasks == whole.tasks
+        again, other = Recorder(), Recorder()
+        again.fit(case, X.copy(), tmp_path / "killed")
+        assert not again.tasks
+        other.fit(case, X[::-1].copy(), tmp_path / "killed")
+        assert other.tasks == whole.tasks
+
+
 def few_blocks(folder: Path) -> str:
     """A file of rows of a map that is solved by steps, as those of many rows are."""
     np.save(folder / "rows.npy", np.random.default_rng(0).normal(size=(600, 3)).astype("f4"))
