@@ -130,11 +130,12 @@ def asked(run: Run, stage: str) -> dict[str, Any]:
 
 
 WAYS = [name for name in CASES if CASES[name].rows is not csr]
+EVERY_MAP = [pytest.mark.slow, pytest.mark.timeout(1_800)]
 
 
 @pytest.mark.parametrize(
     ("name", "everywhere"),
-    [*((name, False) for name in WAYS), *(pytest.param(name, True, marks=pytest.mark.slow) for name in WAYS)],
+    [*((name, False) for name in WAYS), *(pytest.param(name, True, marks=EVERY_MAP) for name in WAYS)],
 )
 def test_killed_in_each_stage_it_goes_on_with_the_same_bytes(
     name: str, everywhere: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
