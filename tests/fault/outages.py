@@ -4,7 +4,8 @@
 
 Starts a real S3 server and a job, takes the server away again and again as a power cut would, and sees that the job
 waits, says so while it lasts (console, log, metrics; ``status.json`` where that lies elsewhere), and ends with the
-bytes of a job that nothing disturbed.
+bytes of a job that nothing disturbed. A job with its output on a disk reads the store in its first stages only, and
+meets two outages or three.
 """
 
 from __future__ import annotations

@@ -38,11 +38,12 @@ from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.watching import logs as places
 from bigembed.jobs.watching.console import Console
-from bigembed.jobs.watching.logs import JsonLines, logs
-from bigembed.jobs.watching.reporter import RunOptions
-from bigembed.jobs.watching.status import Status, Stopped, check, read_status, stoppable
-from bigembed.runtime.runtime import Event
-from bigembed.store.locks import hold
+from bigembed.jobs.watching.logs import JsonLines, Logs, logs
+from bigembed.jobs.watching.reporter import Metrics, Reporter, RunOptions
+from bigembed.jobs.watching.status import KEPT_OUTAGES, Status, Stopped, check, read_status, stoppable
+from bigembed.runtime.outages import Outage
+from bigembed.runtime.runtime import Event, moment
+from bigembed.store.locks import Owner, hold
 
 ROOT = Path(__file__).parents[4]
 
@@ -548,3 +549,48 @@ class TestStopping:
             signal.raise_signal(signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt), stoppable(tmp_path), disturbed(1.1):
             signal.raise_signal(signal.SIGTERM)
+
+
+class TestOutages:
+    """Object stores that are away, as several processes tell of them."""
+
+    @pytest.fixture
+    def heard(self, tmp_path):
+        events = []
+        owner = Owner("somebody", 1, "here", 0.0)
+        status = Status(tmp_path / "run.zarr" / "status.json", owner)
+        return Reporter(RunOptions(events.append), "run.zarr", status, Logs("run.zarr"), Metrics(None, "run.zarr")), events
+
+    def test_an_outage_is_said_once_whoever_meets_it(self, heard):
+        reporter, events = heard
+        for since in (100.0, 103.0, 101.0):
+            reporter.hear(Outage("s3://a", since, since + 180, "refused"))
+        reporter(Outage("s3://b", 102.0, 282.0, "503").event())
+        for ended in (160.0, 161.0):
+            reporter.hear(Outage("s3://a", 103.0, 283.0, "refused", ended))
+        assert [(one.results["store"], one.results["since"], one.results["ended"]) for one in events] == [
+            ("s3://a", 100.0, None),
+            ("s3://b", 102.0, None),
+            ("s3://a", 100.0, 160.0),
+        ]
+        assert (reporter.metrics.away, reporter.metrics.outages) == (1, [60.0])
+        standing = json.loads(reporter.status.path.read_text())["outages"]
+        assert [(one["store"], one["ended"]) for one in standing] == [("s3://b", None), ("s3://a", moment(160.0))]
+        assert standing[1]["since"] == moment(100.0)
+
+    def test_who_comes_late_does_not_bring_an_outage_back_that_was_over(self, heard):
+        reporter, events = heard
+        reporter.hear(Outage("s3://a", 100.0, 280.0, "refused"))
+        reporter.hear(Outage("s3://a", 100.0, 280.0, "refused", 160.0))
+        reporter.hear(Outage("s3://a", 101.0, 281.0, "refused"))  # (without an answer to this process since)
+        assert [one.results["since"] for one in events] == [100.0, 100.0, 160.0]
+
+    def test_the_last_ones_are_kept(self, heard):
+        reporter, _ = heard
+        for number in range(KEPT_OUTAGES + 3):
+            reporter.hear(Outage("s3://a", 10.0 * number, 1e6, "refused"))
+            reporter.hear(Outage("s3://a", 10.0 * number, 1e6, "refused", 10.0 * number + 5))
+        kept = reporter.status.value["outages"]
+        assert len(kept) == KEPT_OUTAGES
+        assert kept[-1]["since"] == moment(10.0 * (KEPT_OUTAGES + 2))
+        assert all(one["ended"] for one in kept)
