@@ -559,7 +559,8 @@ class TestOutages:
         events = []
         owner = Owner("somebody", 1, "here", 0.0)
         status = Status(tmp_path / "run.zarr" / "status.json", owner)
-        return Reporter(RunOptions(events.append), "run.zarr", status, Logs("run.zarr"), Metrics(None, "run.zarr")), events
+        sinks = status, Logs("run.zarr"), Metrics(None, "run.zarr")
+        return Reporter(RunOptions(events.append), "run.zarr", *sinks), events
 
     def test_an_outage_is_said_once_whoever_meets_it(self, heard):
         reporter, events = heard
