@@ -169,7 +169,7 @@ class TestForms:
         be.scanpy.pca(adata, 8)
         be.scanpy.neighbors(adata, 8)
         be.scanpy.diffmap(adata, 5)
-        adata.var["xroot"] = drawn(300)[3]
+        adata.var["xroot"] = drawn(adata.n_obs)[3]
         be.scanpy.dpt(adata, 5)
         assert adata.uns["iroot"] == 3
         be.scanpy.umap(adata, maxiter=20)
