@@ -103,23 +103,32 @@ class Spray {
     this.context = this.canvas.getContext("2d");
   }
 
-  // Discs of a radius or, without one, squares of a side; four numbers each: x, y, place in the palette, alpha.
-  draw(context, { base, width, height, ratio, side, paint: { palette } }, found, radius) {
-    if (this.canvas.width !== base.width || this.canvas.height !== base.height) Object.assign(this.canvas, { width: base.width, height: base.height });
-    const image = this.context.createImageData(base.width, base.height), reach = Math.ceil(radius * ratio + 1);
-    const discs = radius ? Array.from({ length: PHASES ** 2 }, (_, i) => disc(radius * ratio, reach, (i % PHASES) / PHASES, Math.floor(i / PHASES) / PHASES)) : null;
+  begin(width, height) {
+    if (this.canvas.width !== width || this.canvas.height !== height) Object.assign(this.canvas, { width, height });
+    return this.context.createImageData(width, height);
+  }
+
+  // Discs; four numbers each: x, y, place in the palette, alpha.
+  discs(context, { base, ratio, radius, paint: { palette } }, found) {
+    const image = this.begin(base.width, base.height), reach = Math.ceil(radius * ratio + 1);
+    const discs = Array.from({ length: PHASES ** 2 }, (_, i) => disc(radius * ratio, reach, (i % PHASES) / PHASES, Math.floor(i / PHASES) / PHASES));
     for (let i = 0; i < found.length; i += 4) {
       const x = found[i] * ratio, y = found[i + 1] * ratio, color = palette[found[i + 2]], left = Math.floor(x), top = Math.floor(y);
-      if (discs) {
-        const mask = discs[Math.floor((y - top) * PHASES) * PHASES + Math.floor((x - left) * PHASES)], across = 2 * reach + 1;
-        for (let m = 0; m < mask.length; m++) if (mask[m]) blend(image, left - reach + m % across, top - reach + Math.floor(m / across), color, mask[m] * found[i + 3]);
-      } else {
-        const right = Math.max(left + 1, Math.floor(x + side * ratio)), low = Math.max(top + 1, Math.floor(y + side * ratio));
-        for (let v = top; v < low; v++) for (let u = left; u < right; u++) blend(image, u, v, color, found[i + 3]);
-      }
+      const mask = discs[Math.floor((y - top) * PHASES) * PHASES + Math.floor((x - left) * PHASES)], across = 2 * reach + 1;
+      for (let m = 0; m < mask.length; m++) if (mask[m]) blend(image, left - reach + m % across, top - reach + Math.floor(m / across), color, mask[m] * found[i + 3]);
     }
     this.context.putImageData(image, 0, 0);
     context.drawImage(this.canvas, 0, 0, base.width / ratio, base.height / ratio);
+  }
+
+  // Pixels of a level of tiles, as a picture that is scaled as those are.
+  cells(context, pane, found) {
+    const side = SIDE * 2 ** pane.level, [left, top, right, low] = pane.box.map((one) => Math.floor(one * side)), scale = pane.view.scale / side;
+    const image = this.begin(right - left + 1, low - top + 1);
+    for (let i = 0; i < found.length; i += 4) blend(image, found[i] - left, found[i + 1] - top, pane.paint.palette[found[i + 2]], found[i + 3]);
+    this.context.putImageData(image, 0, 0);
+    context.imageSmoothingEnabled = scale * pane.ratio < 2;
+    context.drawImage(this.canvas, ...pane.toScreen(left / side, top / side), image.width * scale, image.height * scale);
   }
 }
 
@@ -279,16 +288,15 @@ class Pane {
   drawPoints(context) {
     const dots = this.mode === "points", found = [], unknown = [];
     for (const { parts: [points] } of this.shown) {
-      const { list, size } = dots ? this.spotsOf(points) : this.cellsOf(points);
+      const list = dots ? this.spotsOf(points) : this.cellsOf(points);
       for (let i = 0; i < list.length; i += 4) {
-        const x = (list[i] - this.view.x) * this.view.scale + this.width / 2, y = (list[i + 1] - this.view.y) * this.view.scale + this.height / 2;
-        if (x > -9 && y > -9 && x < this.width + 9 && y < this.height + 9) (list[i + 3] === UNKNOWN ? unknown : found).push(x, y, list[i + 2], list[i + 3]);
+        const [x, y] = dots ? this.toScreen(list[i], list[i + 1]) : [list[i], list[i + 1]];
+        if (!dots || (x > -9 && y > -9 && x < this.width + 9 && y < this.height + 9)) (list[i + 3] === UNKNOWN ? unknown : found).push(x, y, list[i + 2], list[i + 3]);
       }
-      this.side = size * this.view.scale;
     }
-    const count = (found.length + unknown.length) / 4, area = this.width * this.height * 0.05 / (Math.PI * Math.max(count, 1));
+    const all = unknown.concat(found), area = this.width * this.height * 0.05 / (Math.PI * Math.max(all.length / 4, 1));
     this.radius = dots ? clamp(Math.sqrt(area), 1.3, 5) : 0.6;
-    if (count) this.spray.draw(context, this, unknown.concat(found), dots ? this.radius : 0);
+    if (all.length) this.spray[dots ? "discs" : "cells"](context, this, all);
   }
 
   // x, y, colour and alpha of each point.
@@ -298,13 +306,13 @@ class Pane {
       const shade = color(i);
       list.set([points.x[i], points.y[i], 256 + shade, shade === this.paint.unknown ? UNKNOWN : 0.85], 4 * i);
     }
-    return { list, size: 0 };
+    return list;
   }
 
   // The same of the pixels that points fall on, at the level of the tiles in view.
   cellsOf(points) {
     const key = this.level + this.paint.key;
-    if (points.cells && points.cells.key === key) return points.cells;
+    if (points.cells && points.cells.key === key) return points.cells.list;
     const side = SIDE * 2 ** this.level, counts = new Map(), color = this.paint.ofPoints(points), list = [];
     for (let i = 0; i < points.n; i++) {
       const cell = Math.floor(points.y[i] * side) * side + Math.floor(points.x[i] * side), there = counts.get(cell);
@@ -313,10 +321,10 @@ class Pane {
     const strong = this.chart.about.strong[this.level] || 255;
     for (const [cell, [count, shade]] of counts) {
       const strength = Math.min((1 + Math.round(8 * Math.log2(count))) / strong, 1), known = this.paint.column;
-      list.push(cell % side / side, Math.floor(cell / side) / side, known ? 256 + shade : Math.round(255 * strength), !known ? 1 : shade === this.paint.unknown ? UNKNOWN : FAINT + (1 - FAINT) * strength);
+      list.push(cell % side, Math.floor(cell / side), known ? 256 + shade : Math.round(255 * strength), !known ? 1 : shade === this.paint.unknown ? UNKNOWN : FAINT + (1 - FAINT) * strength);
     }
-    points.cells = { key, list, size: 1 / side };
-    return points.cells;
+    points.cells = { key, list };
+    return list;
   }
 
   // The row that is nearest to a point of the screen, among those drawn.
