@@ -22,6 +22,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TypeVar
 
+from bigembed.errors import UnreachableError
 from bigembed.runtime.runtime import Event
 
 T = TypeVar("T")
@@ -78,6 +79,8 @@ class Stores:
     def __init__(self) -> None:
         self.listeners: list[Listener] = []
         self.away: dict[str, Outage] = {}
+        self.hurried = False
+        """Whether the process is to stop: nothing is waited for, and a store that is away is not asked again."""
         self._failed: defaultdict[str, set[object]] = defaultdict(set)
         self._noted: dict[str, float] = {}
         self._reported: dict[str, float] = {}
@@ -90,12 +93,12 @@ class Stores:
     @property
     def patient(self) -> bool:
         """Whether requests of this thread are repeated."""
-        return getattr(self._here, "patient", True)
+        return not self.hurried and getattr(self._here, "patient", True)
 
     @contextmanager
     def without_waiting(self) -> Iterator[None]:
         """Requests of this thread fail at once, and say nothing of it."""
-        before, self._here.patient = self.patient, False
+        before, self._here.patient = getattr(self._here, "patient", True), False
         try:
             yield
         finally:
@@ -193,6 +196,8 @@ class Attempts:
         self.store, self.cause = store, cause
         self.began, self.pause = time.time(), SHORTEST
         _watch(os.getpid())
+        if stores.hurried and (outage := stores.away.get(store)) is not None:
+            raise UnreachableError(str(outage))
 
     @contextmanager
     def one(self) -> Iterator[None]:

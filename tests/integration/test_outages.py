@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import threading
 import time
 from datetime import timedelta
@@ -10,7 +11,7 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from bigembed.errors import UnreachableError
+from bigembed.errors import InterruptedRun, UnreachableError
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.watching.console import Console
@@ -198,6 +199,31 @@ n_components = 2
 [output]
 path = "{home}/run.zarr"
 """
+
+
+@pytest.mark.parametrize("home", ["disk", "store"])
+def test_a_job_that_is_stopped_while_it_waits_stops(server, proxy, tmp_path, home):
+    rows = f"{server.url}/stopped-{home}.zarr"
+    write_array(rows, ROWS)
+    run = at(f"{server.url}/stopped-{home}") if home == "store" else tmp_path
+    (tmp_path / "job.toml").write_text(JOB.format(rows=rows, home=run))
+
+    def observe(event):
+        if event.kind == "start" and event.stage == "moments":
+            proxy.refuse()
+        if event.kind == "store":
+            signal.raise_signal(signal.SIGTERM)
+
+    began = time.monotonic()
+    with pytest.raises(InterruptedRun, match="stopped by SIGTERM"):
+        run_job(read_job(tmp_path / "job.toml"), RunOptions(observe, log=str(tmp_path / "copy.jsonl")))
+    assert time.monotonic() - began < 60
+    assert stores.patient
+    proxy.listen()
+    if home == "disk":  # (in the store nothing could be written; who looks finds that the process has ended)
+        assert read_status(run / "run.zarr")["state"] == "interrupted"
+        assert read_status(run / "run.zarr")["error"]["status"] == 5
+        assert not run_job(read_job(tmp_path / "job.toml"), RunOptions())["unchanged"]
 
 
 @pytest.mark.parametrize("home", ["disk", "store"])

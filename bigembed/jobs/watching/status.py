@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Self
 
 from bigembed import errors
@@ -49,6 +49,7 @@ def stoppable(output: str, deadline: float | None = None) -> Iterator[None]:
 
     def stop(number: int, frame: Any) -> None:
         over.set()  # (the deadline would be a second signal, which acts at once)
+        stores.hurried = True
         first = time.monotonic()
 
         def again(number: int, frame: Any) -> None:
@@ -85,7 +86,12 @@ def stoppable(output: str, deadline: float | None = None) -> Iterator[None]:
                 over.set()
     except Stopped as stopped:
         raise InterruptedRun(str(stopped)) from None
+    except errors.UnreachableError:
+        if not _stopped:
+            raise
+        raise InterruptedRun(_stopped[-1]) from None  # (what could not be written any more)
     finally:
+        stores.hurried = False
         _stopped.clear()
         _late.clear()
         _restore(before)
@@ -200,7 +206,9 @@ class Status:
             self.write(state=state, last_success=moment(time.time()), **idle)
             return
         message = redacted(str(error)) or type(error).__name__
-        self.write(state=state, error={"status": status_of(error), "kind": type(error).__name__, "message": message})
+        found = {"status": status_of(error), "kind": type(error).__name__, "message": message}
+        with suppress(errors.UnreachableError) if stores.hurried else nullcontext():
+            self.write(state=state, error=found)
 
     @contextmanager
     def fruitful(self, left: Callable[[], str]) -> Iterator[None]:
