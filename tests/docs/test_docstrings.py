@@ -39,7 +39,10 @@ FOR_AUTHORS = {
     "point", "publish", "read_run", "refuse_sparse", "stages", "texts", "unfinished", "width",
 }  # fmt: skip
 """Methods that bigembed itself calls; the page on adding a method says how."""
-BY_FIELDS = {"ArraySpec", "Stage", "Cost", "Context", "Extension", "Dataset", "MapQuality", "Range", "Version"}
+BY_FIELDS = {
+    "ArraySpec", "Stage", "Cost", "Context", "Extension", "Dataset", "FitPlan", "MapQuality", "Range", "StagePlan",
+    "Version",
+}  # fmt: skip
 """Dataclasses: each field has its own docstring where it is declared, or is named by what it is."""
 
 pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="needs the repository, not only the package")

@@ -39,20 +39,30 @@ class StagePlan:
     """What one stage of a fit takes."""
 
     name: str
+    """As the stages of a run are named."""
     passes: float
     """Times that it reads the rows (in a solve, the matrix)."""
     read: int
+    """Bytes."""
     written: int
+    """Bytes."""
     kept: int
     """Bytes that stay on the disk after it."""
     memory: int
     """Bytes that a process which runs its tasks holds at the most."""
     seconds: float
+    """From the speed of this machine."""
     reused: bool
     """Whether it is there already, with these rows and parameters."""
 
     def cells(self) -> tuple[str, ...]:
-        """Return it as a line of a table."""
+        """Return it as a line of a table.
+
+        Returns
+        -------
+        tuple of str
+            The cells.
+        """
         sizes = (size(count) for count in (self.read, self.written, self.kept, self.memory))
         time = "reused" if self.reused else duration(self.seconds)
         return (self.name, f"{self.passes:.3g}", *sizes, time)
@@ -84,6 +94,7 @@ class FitPlan:
     advice: tuple[str, ...] = ()
     """Parameters with which it would fit."""
     notes: tuple[str, ...] = ()
+    """What is known only when the rows are read."""
     lower_bound: bool = False
     """Whether it takes longer: nobody knows how quick the files are that workers on several machines share."""
 
