@@ -31,10 +31,8 @@ ABOUT.panes.forEach((said, number) => {
   pane.tip = home.appendChild(make("div", { className: "tip", hidden: true }));
   pane.onover = (context, colors) => drawMarks(pane, context, colors);
   pane.onmove = () => keepAddress();
-  pane.onfit = () => {
-    if (!pane.placed) { pane.placed = true; readAddress(pane); }  // (not where other coordinates were chosen since)
-    if (state.chosen) keepAddress();
-  };
+  // (the address is not read again where other coordinates are chosen)
+  pane.onfit = () => { if (!pane.placed) { pane.placed = true; readAddress(pane); } if (state.chosen) keepAddress(); };
   listen(pane);
   panes.push(pane);
 });
@@ -154,10 +152,7 @@ async function link(pane, spot) {
   }
 }
 
-async function sameRow(chart, row) {
-  const place = await placeOfRow(chart, row);
-  return place === NOWHERE ? null : chart.locate(place);
-}
+const sameRow = async (chart, row) => { const place = await placeOfRow(chart, row); return place === NOWHERE ? null : chart.locate(place); };
 
 const places = new Map();
 async function placeOfRow(chart, row) {
