@@ -64,9 +64,9 @@ DELETED = {
 }
 """What is deleted, and where it lies."""
 ENDS = {
-    "kill": {-signal.SIGKILL, 0},
-    "deadline": {0, 5, 8},
-    "overlap": {0, 4},
+    "kill": {-signal.SIGKILL, 0, 6},
+    "deadline": {0, 5, 6, 8},
+    "overlap": {0, 4, 6},
     "start": {0, 6},
     "export": {-signal.SIGKILL, 0},
     "audit": {0, 6, 7},
@@ -215,8 +215,8 @@ def main() -> None:
     """Work through the nights, and print what was counted."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nights", type=int, default=12)
-    parser.add_argument("--rows", type=int, default=3_000, help="before the first night")
-    parser.add_argument("--append", type=int, default=700, help="each night")
+    parser.add_argument("--rows", type=int, default=1_000, help="before the first night")
+    parser.add_argument("--append", type=int, default=250, help="each night")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--check", action="store_true", help="keep no results")
     asked = parser.parse_args()

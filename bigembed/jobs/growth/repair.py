@@ -143,7 +143,8 @@ def repair(version: Version, functions: Functions = ()) -> None:
     Those of the rows fitted are made again from the model. Reads all coordinates.
     """
     if version.published not in ("", model_digest(version.model)):
-        raise DamagedError(f"{version.model}: another model than was published")
+        what = "another model than was published" if (version.model / "model.json").is_file() else "is gone"
+        raise DamagedError(f"{version.model}: {what}")
     try:
         ranges = version.ranges
     except DamagedError as error:

@@ -152,6 +152,16 @@ class TestVersions:
         assert not refresh(job(whiten=True))["unchanged"]  # other parameters
         assert not refresh(job(whiten=True), fresh=True)["unchanged"]
 
+    def test_a_model_that_is_gone_is_said_to_be_gone_and_a_refresh_makes_another(self, job, rows, tmp_path):
+        asked = job()
+        refresh(asked)
+        append_rows(tmp_path / "x.zarr", rows[400:500])
+        shutil.rmtree(current(tmp_path).model)
+        with pytest.raises(DamagedError, match=r"model.zarr: is gone\. .*; bigembed refresh"):
+            extend(asked)
+        with pytest.warns(DamageWarning):
+            assert refresh(asked)["fitted"] == 500
+
     def test_other_parameters_are_told_and_the_current_model_goes_on(self, job, rows, tmp_path):
         refresh(job())
         append_rows(tmp_path / "x.zarr", rows[400:500])
