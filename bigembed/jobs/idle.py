@@ -80,11 +80,14 @@ def _compiled(rows: Any, order: Any) -> Any:
 
 
 def _load_job() -> None:
-    """Load what only the coordinating process uses: the job itself, and what results are handed out as."""
+    """Load what only the coordinating process uses: the job itself, what results are handed out as, and a warning that
+    scikit-learn knows, which loads it."""
     import bigembed.jobs.run
     import bigembed.jobs.watching.console  # noqa: F401
+    from bigembed import errors
 
     load_arrays()
+    getattr(errors, "ConvergenceWarning")  # noqa: B009  (made when it is asked for)
 
 
 if __name__ == "__main__":
