@@ -26,6 +26,9 @@ ROUNDS = 2
 """Tasks that every worker gets of those that are left, at least, where several calls are one."""
 A_WORKER = 4
 """Tasks in flight for each worker: enough to hide the way to it and back."""
+AHEAD = 10.0
+"""Seconds of work for each worker that are in flight where workers may be added: an adaptive cluster adds some where it
+sees more than five (``distributed.adaptive.target-duration``)."""
 ATTEMPTS = 3
 """Times that a task is tried when it fails for a reason that may pass (a slow or full disk)."""
 TOGETHER = 64
@@ -73,6 +76,8 @@ class TaskMap:
     """Seconds of a call, by label."""
     keep: KeepResult | None = None
     """Gets the place and the result of each call."""
+    ahead: float = 0.0
+    """Seconds of work for each worker that are in flight at the least, where it is known how long a call takes."""
 
     def __post_init__(self) -> None:
         self.results: list[Any] = [None] * len(self.calls)
@@ -111,13 +116,19 @@ class TaskMap:
         now = time.monotonic()
         if now - self.counted > TICK and self.client.status == "running":
             self.workers, self.counted = max(1, self._count_workers()), now
-        room = (A_WORKER if self.label in self.seconds else 1) * self.workers - len(self.pending)
+        room = self._tasks_of_worker() * self.workers - len(self.pending)
         tasks: list[range] = []
         while len(tasks) < room and self.begun < len(self.calls):
             several = calls_of_task(len(self.calls) - self.begun, self.workers, self.seconds.get(self.label))
             tasks.append(range(self.begun, self.begun + several))
             self.begun += several
         self._submit(tasks)
+
+    def _tasks_of_worker(self) -> int:
+        if (seconds := self.seconds.get(self.label)) is None:
+            return 1
+        several = calls_of_task(len(self.calls) - self.begun, self.workers, seconds)
+        return max(A_WORKER, int(self.ahead / max(several * seconds, HANDED_OUT)))
 
     def _submit(self, tasks: list[range]) -> None:
         """Submit tasks, many in one message."""
@@ -305,6 +316,8 @@ class ClientExecutor:
     """
 
     in_this_process = False
+    ahead = 0.0
+    """Seconds of work for each worker that are in flight at the least."""
 
     def __init__(
         self,
@@ -331,7 +344,7 @@ class ClientExecutor:
     ) -> list[Any]:
         """Return the results of the calls, in their order."""
         given = self.client, calls, label, self.timeout, progress or no_progress
-        tasks = TaskMap(*given, self.advice, self.monitor, self.seconds, keep)
+        tasks = TaskMap(*given, self.advice, self.monitor, self.seconds, keep, self.ahead)
         results = tasks.run()
         self.threads = tasks.workers
         return results

@@ -18,7 +18,7 @@ from typing import Any, Self
 from weakref import ref
 
 from bigembed.errors import ClusterError
-from bigembed.runtime.client_executor import ATTEMPTS, QUEUED, RUNNING, Advice, ClientExecutor, TaskMap
+from bigembed.runtime.client_executor import AHEAD, ATTEMPTS, QUEUED, RUNNING, Advice, ClientExecutor, TaskMap
 from bigembed.runtime.clock import run_with_helpers
 from bigembed.runtime.runtime import Calls, Executor, KeepResult, Progress, no_progress, runtime_now, using
 from bigembed.runtime.worker_monitor import FROZEN, WorkerMonitor
@@ -328,6 +328,8 @@ class CurrentClient(ClientExecutor):
 
     A fit inside a task of that client gives its place among the tasks of its worker to those that it waits for.
     """
+
+    ahead = AHEAD
 
     def __init__(self, client: Any) -> None:
         import dask

@@ -199,3 +199,15 @@ def test_workers_that_are_paused_are_not_waited_for_without_end() -> None:
 def touched(block: Any, path: str) -> Any:
     open(path, "w").close()
     return block
+
+
+def test_an_adaptive_cluster_sees_what_waits_and_adds_workers() -> None:
+    with started(0) as client:
+        client.cluster.adapt(minimum=0, maximum=3, interval="200ms")
+        assert len(set(map_blocks(tasks.pid, [(0.3,)] * 100))) > 1
+
+
+def test_annotations_of_dask_hold_for_the_tasks(of_two: Client) -> None:
+    first = next(iter(of_two.scheduler_info(n_workers=-1)["workers"]))
+    with dask.annotate(workers=[first]):
+        assert set(map_blocks(tasks.pid, [(0.01,)] * 20)) == {of_two.run(os.getpid)[first]}
