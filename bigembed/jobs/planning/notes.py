@@ -244,7 +244,7 @@ class WindowPlan:
         """Write what is done in the windows."""
         head = f"windows of {duration(self.seconds)} for each {self.of}: "
         if self.starts == 1:
-            return [f"{head}one has time for all of it"]
+            return [f"{head}one has time for all of it"] if self.of == "start" else []
         over = [
             f"stage {name!r} does not fit into one ({duration(seconds)}); it goes on in the next, with the blocks that "
             f"are left (one takes about {duration(block)})"

@@ -371,6 +371,7 @@ class TestCalibrate:
         assert plan_of_calibrate().windows == replace(plan_of_calibrate(rates=None), window=9.0).windows == []
         worker = replace(plan_of_calibrate(), window=60.0, walltime=start + 1.5)
         assert [window.of for window in worker.windows] == ["start", "worker"]
+        assert replace(worker, walltime=60.0).windows[1].lines() == []
         with pytest.raises(PlanError, match=r"stage .b.: .* and a worker has"):
             worker.refuse()
 
