@@ -14,7 +14,7 @@ from bigembed.jobs.formatting import size
 from bigembed.jobs.places.cluster import KINDS, choose
 from bigembed.jobs.places.cluster_table import ClusterTable
 from bigembed.jobs.places.embedded import coordinator_threads, embedded_memory, machine_memory, worker_count
-from bigembed.jobs.places.place import Place, PlaceKind
+from bigembed.jobs.places.place import TRIMMED, Place, PlaceKind
 from bigembed.jobs.planning.machine import Rates, footprint, imported_here
 from bigembed.jobs.planning.remaining import PlannedStage
 from bigembed.runtime.client_executor import HANDED_OUT, calls_of_task
@@ -204,7 +204,16 @@ class Peaks:
         if self.resources.of.inside:
             return self.worker
         beside = self.resources.workers * self.resources.worker + self.coordinator
-        return max(beside, self.resources.workers * self.worker + self._coordinator_alone) + self.resources.others
+        return max(beside, self._workers + self._coordinator_alone) + self.resources.others
+
+    @property
+    def _workers(self) -> int:
+        """Of all workers together. A stage of one task is in one of them; of those that had the task before, each keeps
+        what the allocator does not give back."""
+        one = max((cost.memory for cost in self.costs if cost.blocks == 1), default=0)
+        several = max((cost.memory for cost in self.costs if cost.blocks != 1), default=0)
+        other = self.resources.worker + int((1 + MARGIN) * max(several, min(one, TRIMMED)))
+        return self.worker + (self.resources.workers - 1) * other
 
     def fitting(self, machine: int, worker: int) -> int:
         """Workers of this size that such a machine holds beside the coordinating process."""

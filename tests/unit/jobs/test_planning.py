@@ -21,6 +21,7 @@ from bigembed.cli import app
 from bigembed.errors import BigembedWarning, InputError, InterruptedRun, PlanError
 from bigembed.jobs.formatting import size
 from bigembed.jobs.job import JobSpec
+from bigembed.jobs.places.place import TRIMMED
 from bigembed.jobs.planning import machine as calibrate
 from bigembed.jobs.planning import notes as compilation
 from bigembed.jobs.planning.machine import Rates, cache_file, footprint, rates, resident
@@ -70,6 +71,15 @@ class TestPlan:
         assert plan.disk_peak == 120
         assert plan_of(published=("a",)).disk_peak == 50
         assert plan.problems() == []
+
+    def test_a_stage_of_one_task_is_in_one_worker(self):
+        """The others keep of such a task what is not given back, or hold the largest of several."""
+        many, one = Cost(memory=50 * MIB), Cost(memory=900 * MIB, blocks=1)
+        peaks = Peaks(Resources("embedded", 3, 2000 * MIB, 100 * MIB, 50 * MIB, 5 * MIB), [many, one])
+        assert peaks.worker == 100 * MIB + int(900 * MIB * (1 + MARGIN))
+        kept = 100 * MIB + int(TRIMMED * (1 + MARGIN))
+        assert peaks.total == peaks.worker + 2 * kept + peaks.coordinator + 5 * MIB
+        assert replace(peaks, costs=[many]).total == 3 * (100 * MIB + int(50 * MIB * (1 + MARGIN))) + 55 * MIB
 
     def test_compiled_functions_stay_in_the_coordinator_after_a_solve(self):
         """It imports numba and compiles when it first solves, and what follows is planned with that."""
