@@ -178,15 +178,15 @@ def draw_pair(scene: Scene, survey: Survey, pair: int, target: Path, filed: Path
     work = target / WORK
     work.mkdir(parents=True, exist_ok=True)
     layout, graph = layout_of(survey, pair, work), scene.graph is not None
+    some = scene.graph.listed if scene.graph is not None else None
     counts = scatter_rows(scene, survey, pair, layout)
-    starts = gather_rows(layout, counts, scene.rows, graph)
+    starts = gather_rows(layout, counts, scene.rows, graph, some)
     listed = None
     if scene.graph is not None:
         listed = place_neighbors(scene.graph, layout, int(starts[-1]), filed is not None)
     found = draw_map(survey, layout, starts, target, scene.rows, listed)
     if filed is not None:
-        whole = scene.graph is not None and scene.graph.whole
-        found["points"] = write_points(survey, survey.frames[pair], layout, starts, filed, whole)
+        found["points"] = write_points(survey, survey.frames[pair], layout, starts, filed, graph and some is None)
     return {**found, **survey.frames[pair].as_dict(), "missing": survey.missing}
 
 

@@ -56,8 +56,8 @@ class Graph(Protocol):
         ...
 
     @property
-    def whole(self) -> bool:
-        """Whether every row has a list, not only sampled ones."""
+    def listed(self) -> Array | None:
+        """The rows that have a list, ascending; None where all have."""
         ...
 
     def prepare(self) -> None:

@@ -126,8 +126,13 @@ def scatter_block(
 # ---------------------------------------------------------------------------------------------------------- gather
 
 
-def gather_rows(layout: Layout, counts: Sequence[Sequence[int]], rows: int, graph: bool) -> Array:
-    """Sort every bucket, and write the place of every row; the first place of each bucket, and how many there are."""
+def gather_rows(
+    layout: Layout, counts: Sequence[Sequence[int]], rows: int, graph: bool, listed: Array | None = None
+) -> Array:
+    """Sort every bucket, and write the place of every row; the first place of each bucket, and how many there are.
+
+    ``listed``: the rows whose nearest ones in the data a ``graph`` knows, where it does not know those of all.
+    """
     starts = offsets(np.array(counts).reshape(-1, layout.buckets).sum(axis=0))
     if not layout.path("gathered.json").exists():
         sized(layout.path("place.bin"), 4 * rows, b"\xff")
@@ -136,7 +141,7 @@ def gather_rows(layout: Layout, counts: Sequence[Sequence[int]], rows: int, grap
             sized(layout.path("reach.bin"), 4 * int(starts[-1]))
         before = np.cumsum([[0] * len(counts), *np.transpose(counts).tolist()], axis=0)
         tasks = [(b, int(starts[b]), before[b].tolist(), before[b + 1].tolist()) for b in range(layout.buckets)]
-        map_blocks(gather_bucket, tasks, "sort", layout=layout, graph=graph)
+        map_blocks(gather_bucket, tasks, "sort", layout=layout, graph=graph, listed=listed)
         once(layout.path("gathered.json"), lambda: True)
         for number in range(len(counts)):
             layout.path(f"blocks/{number}.bin").unlink(missing_ok=True)
@@ -154,7 +159,16 @@ def sized(path: Path, size: int, fill: bytes = b"\0") -> None:
             content.write(fill * min(1 << 24, size - start))
 
 
-def gather_bucket(b: int, start: int, low: Sequence[int], high: Sequence[int], *, layout: Layout, graph: bool) -> None:
+def gather_bucket(
+    b: int,
+    start: int,
+    low: Sequence[int],
+    high: Sequence[int],
+    *,
+    layout: Layout,
+    graph: bool,
+    listed: Array | None = None,
+) -> None:
     """Sort the rows of a bucket by key, and say where they lie."""
 
     def sort() -> int:
@@ -171,7 +185,11 @@ def gather_bucket(b: int, start: int, low: Sequence[int], high: Sequence[int], *
         place[rows["row"]] = np.arange(start, start + len(rows))
         if graph:
             put_at(layout.path("keys.bin"), 8 * start, rows["key"])
-            put_at(layout.path("reach.bin"), 4 * start, _reach(rows["key"]))
+            put_at(
+                layout.path("reach.bin"),
+                4 * start,
+                _reach(rows["key"], None if listed is None else np.isin(rows["row"], listed)),
+            )
         return len(rows)
 
     once(layout.path(f"sorted-{b}.json"), sort)
@@ -184,17 +202,18 @@ def put_at(path: Path, offset: int, values: Array) -> None:
         file.write(np.ascontiguousarray(values).tobytes())
 
 
-def _reach(keys: Array) -> Array:
-    """How far the :data:`NEAREST` th row of the bucket lies from each on the map, in sides of the square."""
+def _reach(keys: Array, asked: Array | None) -> Array:
+    """How far the :data:`NEAREST` th row of the bucket lies from each on the map, in sides of the square; 0 for those
+    that were not ``asked`` for."""
     from scipy.spatial import cKDTree
 
     points = places(keys) / 2.0**BITS
-    k = min(NEAREST, len(points) - 1)
-    if k < 1:
-        return np.zeros(len(points), "<f4")
-    far, _ = cKDTree(points).query(points, [k + 1])
-    reach: Array = np.nextafter(np.asarray(far)[:, 0].astype("<f4"), np.float32(np.inf))
-    return reach
+    some = slice(None) if asked is None else np.flatnonzero(asked)
+    k, out = min(NEAREST, len(points) - 1), np.zeros(len(points), "<f4")
+    if k > 0 and len(points[some]):
+        far, _ = cKDTree(points).query(points[some], [k + 1])
+        out[some] = np.nextafter(np.asarray(far)[:, 0].astype("<f4"), np.float32(np.inf))
+    return out
 
 
 # ------------------------------------------------------------------------------------------------------- neighbors

@@ -61,9 +61,9 @@ class RunGraph:
         return self.run.manifest(self.stage).digest
 
     @property
-    def whole(self) -> bool:
+    def listed(self) -> Array | None:
         """That every row has a list."""
-        return True
+        return None
 
     def prepare(self) -> None:
         """Nothing: it is there."""
@@ -129,9 +129,9 @@ class SampledNeighbors:
         return f"{self.source.fingerprint()} {self.metric}"
 
     @property
-    def whole(self) -> bool:
-        """Whether all rows are sampled, as few are."""
-        return len(self._sample) == self.source.shape[0]
+    def listed(self) -> Array | None:
+        """The sampled rows; None where all are, as of few."""
+        return None if len(self._sample) == self.source.shape[0] else self._sample
 
     @property
     def _sample(self) -> Array:

@@ -535,7 +535,12 @@ class TestRowsOfAMap:
             assert np.array_equal(near, np.argsort(far, axis=1)[leaf["rows"][known], :10])
             assert found.points is not None
             assert not found.points["neighbors"]  # (lists of some rows alone would mislead)
-        assert np.allclose(leaf["neighbors kept"][known].mean(), 0.1, atol=0.08)
+        found = be.view(rows[:, :2], tmp_path / "page", rows=rows)  # (those of the sample are as they would be of all)
+        monkeypatch.setattr(sources, "MOST_SAMPLED", 400)
+        be.view(rows[:, :2], tmp_path / "all", rows=rows)
+        some, every = (Folder(place).leaf("")["neighbors kept"] for place in (found.path, tmp_path / "all"))
+        assert np.isfinite(every).all()
+        assert np.array_equal(some[known], every[known])
 
     @pytest.mark.parametrize("n", [1, 2, 3, 17])
     def test_of_very_few(self, n: int, tmp_path: Path) -> None:
