@@ -17,7 +17,7 @@ from threading import Lock, local
 from typing import Any, Self
 from weakref import ref
 
-from bigembed.errors import ClusterError
+from bigembed.errors import ClusterError, InputError
 from bigembed.runtime.client_executor import AHEAD, ATTEMPTS, QUEUED, RUNNING, Advice, ClientExecutor, TaskMap
 from bigembed.runtime.clock import run_with_helpers
 from bigembed.runtime.runtime import Calls, Executor, KeepResult, Progress, no_progress, runtime_now, using
@@ -315,12 +315,27 @@ def client_of_dask() -> Any:
 KEPT = "finished stages are kept in workdir, if one is given"
 ADVICE = Advice(
     lambda: (
-        f'Start workers, or wait longer for them (dask.config.set({{"{SETTINGS[0]}": "10min"}})), and call it again; '
+        f'Start workers, or wait longer for them (dask.config.set({{"{SETTINGS[0]}": "10m"}})), and call it again; '
         + KEPT
     ),
     f"give each worker more (memory_limit) or fewer threads, and call it again; {KEPT}",
     f"{KEPT.capitalize()}: call it again when it",
 )
+
+
+def _seconds_set(name: str, default: float) -> float:
+    """Return the seconds that a setting of Dask's says."""
+    import dask
+    from dask.utils import parse_timedelta
+
+    given = dask.config.get(name, None)
+    try:
+        seconds = default if given is None else float(parse_timedelta(given))
+    except (KeyError, TypeError, ValueError):
+        seconds = -1.0
+    if not 0 < seconds < float("inf"):
+        raise InputError(f"{name} of Dask's configuration: {given!r}; seconds above 0, or a text such as '10m'")
+    return seconds
 
 
 class CurrentClient(ClientExecutor):
@@ -332,15 +347,9 @@ class CurrentClient(ClientExecutor):
     ahead = AHEAD
 
     def __init__(self, client: Any) -> None:
-        import dask
-        from dask.utils import parse_timedelta
-
         ready = type(getattr(client, "cluster", None)).__name__ in ("NoneType", "LocalCluster")
         defaults = RUNNING if ready else QUEUED, FROZEN
-        patience, frozen = (
-            float(parse_timedelta(dask.config.get(name, None) or default))
-            for name, default in zip(SETTINGS, defaults, strict=True)
-        )
+        patience, frozen = map(_seconds_set, SETTINGS, defaults)
         super().__init__(client, patience, ADVICE, WorkerMonitor(client, frozen, runtime_now().observer))
         self._left = ExitStack()
         """Ends the absence of this thread from the tasks of its worker."""

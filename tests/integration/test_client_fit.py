@@ -108,10 +108,16 @@ def test_passing_trouble_is_tried_again_and_ours_is_not(of_two: Client, tmp_path
         fitted(np.where(np.arange(1500)[:, None] == 7, np.nan, ROWS))
 
 
+@pytest.mark.parametrize("wrong", ["10min", -3, "soon"])
+def test_a_wait_that_cannot_be_read_is_refused(of_two: Client, wrong: Any) -> None:
+    with dask.config.set({SETTINGS[1]: wrong}), pytest.raises(InputError, match=r"bigembed.frozen-timeout .*'10m'"):
+        fitted(ROWS)
+
+
 def test_without_workers_a_fit_ends_and_says_what_to_do() -> None:
     with started(0) as client, dask.config.set({SETTINGS[0]: "1s"}):
         began = time.monotonic()
-        with pytest.raises(ClusterError, match=r'no worker for 1 s .*Start workers, or wait.*"10min"') as raised:
+        with pytest.raises(ClusterError, match=r'no worker for 1 s .*Start workers, or wait.*"10m"') as raised:
             fitted(ROWS)
         assert time.monotonic() - began < 60
         assert client.scheduler.address in str(raised.value)
