@@ -79,7 +79,8 @@ STARTS = 12
 class Nights:
     """The store, what is known of it, and what has been counted."""
 
-    def __init__(self, folder: Path, rows: int, seed: int) -> None:
+    def __init__(self, folder: Path, rows: int, events: int, seed: int) -> None:
+        self.events = events
         self.folder, self.draw = folder, np.random.default_rng(seed)
         self.rows, self.ids, self.fitted = np.zeros((0, 4)), list[str](), 0
         self.counts: Counter[str] = Counter()
@@ -143,7 +144,7 @@ class Nights:
 
     def until_done(self, command: str, undisturbed: bool = False) -> float:
         """Start a command until it ends with 0; one that says the store is damaged is followed by a refresh."""
-        events = [*self.draw.choice(["kill", "deadline", "overlap"], 0 if undisturbed else 4), "start"]
+        events = [*self.draw.choice(["kill", "deadline", "overlap"], 0 if undisturbed else self.events), "start"]
         for event in [*events, *["start"] * STARTS]:
             began = time.monotonic()
             if event == "overlap":
@@ -199,8 +200,7 @@ class Nights:
         began, before = time.monotonic(), self.counts.copy()
         self.append(count)
         gone = self.delete()
-        current = be.open_growth(self.folder / "growing.zarr").current if gone != "output" else None
-        self.until_done("refresh" if current is None or number % 3 == 0 else "extend")
+        self.until_done("refresh" if gone == "output" or number % 3 == 0 else "extend")
         due = self.ended("audit", self.command("audit", "job.toml"))
         if due:
             self.until_done("refresh")
@@ -217,11 +217,12 @@ def main() -> None:
     parser.add_argument("--nights", type=int, default=12)
     parser.add_argument("--rows", type=int, default=1_000, help="before the first night")
     parser.add_argument("--append", type=int, default=250, help="each night")
+    parser.add_argument("--events", type=int, default=3, help="that disturb a command, before it is left alone")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--check", action="store_true", help="keep no results")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        nights = Nights(Path(folder), asked.rows, asked.seed)
+        nights = Nights(Path(folder), asked.rows, asked.events, asked.seed)
         rows = {}
         for number in range(1, asked.nights + 1):
             rows[f"night {number}"] = nights.night(number, asked.append)
