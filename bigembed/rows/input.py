@@ -231,7 +231,7 @@ class StreamedRows(RowSource):
         """The rows written to a temporary array, for what reads them many times."""
         path = scratch / f"input-{self.lazy.name}.zarr"
         write_dask(self.lazy, path)
-        return RowSource(self.shape, self.dtype, path=str(path), aligned=self.aligned)
+        return RowSource(self.shape, self.dtype, path=str(path), aligned=self.aligned, named=self.named)
 
 
 @dataclass(frozen=True)
@@ -327,7 +327,7 @@ def row_source(
 
 def _keep_npy(path: AnyPath, array: Array) -> None:
     """Write an array unless it is there: by a file that stays as it was a later fit knows the rows again."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, EOFError):
         there = np.load(str(path), mmap_mode="r")
         spans = bounds(len(array), max(1, BLOCK_BYTES // max(1, array.nbytes // max(1, len(array)))))
         if (there.shape, there.dtype) == (array.shape, array.dtype) and all(

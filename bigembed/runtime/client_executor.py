@@ -32,12 +32,13 @@ sees more than five (``distributed.adaptive.target-duration``)."""
 ATTEMPTS = 3
 """Times that a task is tried when it fails for a reason that may pass (a slow or full disk)."""
 TOGETHER = 64
-"""Finished calls whose results are fetched together, and tasks of a message."""
+"""Finished calls whose results are fetched together, at most, and tasks of a message."""
 SEVERAL = 64
 """Calls of a task, at most."""
 AVERAGED = 16
 """Tasks over which the seconds of a call are averaged."""
 TICK = 1.0
+"""Seconds after which finished results are fetched, and the cluster is looked at where nothing comes."""
 ANSWER = 5.0
 """Seconds at the least that a scheduler has to answer."""
 RUNNING, QUEUED = 60.0, 3600.0
@@ -90,7 +91,7 @@ class TaskMap:
         self.arrived: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.finished: list[tuple[range, Any]] = []
         """Tasks whose results are not fetched yet."""
-        self.seen_worker = self.counted = time.monotonic()
+        self.seen_worker = self.counted = self.fetched = time.monotonic()
 
     def run(self) -> list[Any]:
         """Return all results, in the order of the calls."""
@@ -149,6 +150,8 @@ class TaskMap:
                 arrived = [self.arrived.get(timeout=TICK)]
             except queue.Empty:
                 self._watch()
+                if self.finished:
+                    self._fetch()
                 continue
             while not self.arrived.empty():
                 arrived.append(self.arrived.get())
@@ -164,14 +167,15 @@ class TaskMap:
             else:
                 self._try_again(task, future)
         count = sum(len(task) for task, _ in self.finished)
-        if count >= TOGETHER or not self.pending or self.label not in self.seconds:
+        late = time.monotonic() - self.fetched > TICK  # (what is not fetched is lost where this process is killed)
+        if count >= TOGETHER or not self.pending or self.label not in self.seconds or late:
             self._fetch()
         self.seen_worker = time.monotonic()
         self.progress(self.label, self.done + sum(len(task) for task, _ in self.finished), len(self.calls))
 
     def _fetch(self) -> None:
         """Fetch the results of finished tasks in one message: each message waits some milliseconds for its answer."""
-        finished, self.finished = self.finished, []
+        finished, self.finished, self.fetched = self.finished, [], time.monotonic()
         try:
             futures = [future for _, future in finished]
             results = self.monitor.awaited(lambda: self.client.gather(futures, asynchronous=True), self._watch)

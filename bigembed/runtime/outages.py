@@ -220,6 +220,15 @@ class Attempts:
                 stores.drop(self.store, self)
             stores.end(number, answered)
 
+    @contextmanager
+    def pausing(self) -> Iterator[None]:
+        """Around the pause between two attempts: a request that is given up meanwhile is not made again."""
+        try:
+            yield
+        except BaseException:
+            stores.drop(self.store, self)
+            raise
+
     def next_pause(self) -> float:
         """Return the seconds until the next attempt."""
         pause, self.pause = self.pause, min(2 * self.pause, LONGEST)
@@ -232,7 +241,8 @@ def repeat(store: str, cause: Callable[[Exception], str | None], call: Callable[
     while True:
         with attempts.one():
             return call()
-        time.sleep(attempts.next_pause())
+        with attempts.pausing():
+            time.sleep(attempts.next_pause())
 
 
 async def repeat_awaited(store: str, cause: Callable[[Exception], str | None], call: Callable[[], Awaitable[T]]) -> T:
@@ -241,4 +251,5 @@ async def repeat_awaited(store: str, cause: Callable[[Exception], str | None], c
     while True:
         with attempts.one():
             return await call()
-        await asyncio.sleep(attempts.next_pause())
+        with attempts.pausing():
+            await asyncio.sleep(attempts.next_pause())

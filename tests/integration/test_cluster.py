@@ -114,6 +114,19 @@ def test_more_is_in_flight_when_workers_join_and_less_when_they_go(place, monkey
     assert max(flying for done, flying in seen if done > 60) <= client_executor.A_WORKER
 
 
+def test_results_are_kept_while_a_map_is_at_work_and_not_at_its_end_only(place, monkeypatch):
+    kept, ahead = [], []
+    monkeypatch.setattr(client_executor, "TICK", 0.05)
+    calls = [partial(tasks.square, i, 0.1) for i in range(20)]
+
+    def progress(label, done, total):
+        ahead.append(done - len(kept))
+
+    place.executor.run(calls, "kept", progress, lambda number, result: kept.append(number))
+    assert sorted(kept) == list(range(20))
+    assert max(ahead) <= 4
+
+
 def test_where_handing_out_takes_longer_than_a_call_several_are_one_task(place, monkeypatch, tmp_path):
     monkeypatch.setattr(client_executor, "HANDED_OUT", 1e3)
     sizes, run = [], TaskMap._submit

@@ -97,7 +97,7 @@ class ObjectLog(logging.Handler):
         """Keep a line."""
         self._text += self.format(record) + "\n"
         if len(self._text) > LARGEST:
-            with suppress(OSError):  # (then with the next line)
+            with suppress(OSError), stores.without_waiting():  # (then with a later line)
                 self._rotate()
         if time.monotonic() - self._written > SECONDS:
             self.flush()

@@ -9,7 +9,9 @@ from typing import Any
 
 import dask
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
 
@@ -205,3 +207,10 @@ def test_the_plan_says_how_often_lazy_chunks_are_computed_and_stored_rows_are_co
                 assert sorted(loads) == list(range(len(chunks)))
                 assert f"the {len(chunks)} lazy chunks are computed once" in note
     assert found[None].tobytes() == found["store"].tobytes()
+
+
+def test_rows_that_are_written_once_keep_the_names_of_their_columns():
+    frame = dd.from_pandas(pd.DataFrame(ROWS, columns=[*"abcdef"]), npartitions=3)
+    steps = [("columns", be.Columns(["a", "c"])), ("pca", be.PCA(1))]
+    found = [np.asarray(be.Pipeline(steps, persist=persist).fit(frame).embedding_) for persist in (None, "store")]
+    assert found[0].tobytes() == found[1].tobytes()

@@ -41,7 +41,7 @@ from bigembed.jobs.watching.console import Console
 from bigembed.jobs.watching.logs import JsonLines, Logs, logs
 from bigembed.jobs.watching.reporter import Metrics, Reporter, RunOptions
 from bigembed.jobs.watching.status import KEPT_OUTAGES, Status, Stopped, check, read_status, stoppable
-from bigembed.runtime.outages import Outage
+from bigembed.runtime.outages import Outage, stores
 from bigembed.runtime.runtime import Event, moment
 from bigembed.store.locks import Owner, hold
 
@@ -241,6 +241,16 @@ class TestLogs:
         assert found == list(range(found[0], 200))
         assert len(found) > 40
         assert not Path(f"{path}.5").exists()
+
+    def test_a_log_waits_for_no_store_that_is_away(self, tmp_path, monkeypatch):
+        waited = []
+        monkeypatch.setattr(places, "LARGEST", 100)
+        monkeypatch.setattr(places, "is_url", lambda _: True)
+        monkeypatch.setattr(places, "put", lambda *given: waited.append(stores.patient))
+        with logs("run", tmp_path / "log.jsonl") as told:
+            told.say("hello " * 50)
+        assert len(waited) >= 2
+        assert not any(waited)
 
     def test_a_torn_line_is_ended_before_others_follow(self, tmp_path):
         path = tmp_path / "log.jsonl"

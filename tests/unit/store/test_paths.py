@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pickle
 
@@ -183,6 +184,26 @@ def test_what_a_busy_store_did_not_delete_is_asked_for_again(monkeypatch):
     with pytest.raises(UnreachableError):
         at("s3://bucket/x").unlink(missing_ok=True)
     assert asked == ["x"]
+
+
+def test_an_outage_ends_with_an_answer_where_a_request_was_cancelled_in_its_pause():
+    heard: list[outages.Outage] = []
+
+    async def away() -> None:
+        raise OSError("away")
+
+    async def cancelled() -> None:
+        request = asyncio.create_task(outages.repeat_awaited("s3://cancelled", str, away))
+        await asyncio.sleep(0.1)
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+
+    with outages.stores.heard(heard.append):
+        asyncio.run(cancelled())
+        assert outages.repeat("s3://cancelled", str, lambda: 1) == 1
+    assert [one.ended is None for one in heard] == [True, False]
+    assert "s3://cancelled" not in outages.stores.away
 
 
 def test_a_bucket_that_is_not_there_is_no_outage():
