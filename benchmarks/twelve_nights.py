@@ -229,9 +229,9 @@ def main() -> None:
             print(number, json.dumps(rows[f"night {number}"]), flush=True)
         ends = {f"{event} {status}": count for (event, status), count in sorted(nights.statuses.items())}
         log = sorted(Path(folder).glob("growing.zarr/log.jsonl*"))
-        rows["all"] = {"statuses": json.dumps(ends), "log_kib": sum(path.stat().st_size for path in log) >> 10}
+        rows["all"] = {"statuses": ends, "log_kib": sum(path.stat().st_size for path in log) >> 10}
     if not asked.check:
-        table("twelve_nights", {"nights": asked.nights, "rows": asked.rows, "seed": asked.seed}, rows)
+        table("twelve_nights", {name: getattr(asked, name) for name in ("nights", "rows", "events", "seed")}, rows)
     print(json.dumps(rows["all"]))
 
 
