@@ -42,6 +42,7 @@ from bigembed.stages.reuse import supersede
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Stage, locked, run_stages
 from bigembed.stages.worker_memory import require_worker_memory
+from bigembed.store.paths import AnyPath, remove
 
 # ---------------------------------------------------------------------------------------------------- text columns
 # Data frames in memory with columns of text that a step encodes: as numbers, with the texts that they stand for.
@@ -188,6 +189,9 @@ def prepare_fit(method: MethodSpec, X: Any, aligned: Mapping[str, Any]) -> Prepa
     known = () if source.features or names is None else tuple(names)
     source = replace(source, aligned=aligned_columns(aligned, source.shape[0], scratch), named=known)
     stages = all_stages(method, source, None)
+    if is_copied(source, stages, estimator.persist) and source.has_copy(scratch):
+        source = source.stored_copy(scratch)
+        stages = all_stages(method, source, None)
     require_worker_memory(stages, run, blocks_of(source))
     return PreparedFit(run, stages, source.shape[1], names, source, in_memory)
 
@@ -254,6 +258,7 @@ def compute_fit(method: MethodSpec, fit: PreparedFit) -> PreparedFit:
     if is_copied(source, stages, estimator.persist):
         source = source.stored_copy(run.root / "exchange")
         stages = [] if method.steps else stages_after(method, source)
+    read = source
     if source is not None and method.steps:
         if not (run.temporary or fit.superseded):
             with locked(run):
@@ -266,7 +271,18 @@ def compute_fit(method: MethodSpec, fit: PreparedFit) -> PreparedFit:
     require_worker_memory(stages, run, None if source is None else blocks_of(source))
     with notify_callbacks(estimator, [stage for stage in stages if not stage.on_demand]) as todo:
         run_stages(todo, run, of=every, supersede_first=bool(learned) or not fit.superseded)
+    if not (run.temporary or fit.superseded):
+        _remove_earlier_copies(run, read)
     return replace(fit, stages=stages, source=source, steps=learned.steps if learned else ())
+
+
+def _remove_earlier_copies(run: Run, source: RowSource | None) -> None:
+    """Delete what earlier fits in this workdir have written of other lazy rows: no stage is made from it any more."""
+    used = [str(source.path), *(path for path, _ in getattr(source, "parts", ()))] if source is not None else []
+    copies: list[AnyPath] = list((run.root / "exchange").glob("input-*.zarr"))
+    for copy in copies:
+        if not any(f"{path}/".startswith(f"{copy}/") for path in used):
+            remove(copy)
 
 
 def write_output(estimator: Any) -> None:

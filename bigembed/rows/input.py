@@ -37,7 +37,7 @@ from bigembed.runtime.blocks import BLOCK_BYTES, Array, bounds, is_scipy_sparse
 from bigembed.runtime.clock import reads
 from bigembed.runtime.executors import executor_now
 from bigembed.store.arrays import write_npy
-from bigembed.store.paths import AnyPath, at, is_path
+from bigembed.store.paths import AnyPath, at, is_path, published
 
 # ------------------------------------------------------------------------------------------------------ recognized
 # Dask and xarray arrays that are stored arrays, or windows of them: found by what their graphs say.
@@ -228,10 +228,14 @@ class StreamedRows(RowSource):
         return sha256(f"{self.shape} {self.dtype} {self.lazy.name}{aligned}".encode()).hexdigest()
 
     def stored_copy(self, scratch: AnyPath) -> RowSource:
-        """The rows written to a temporary array, for what reads them many times."""
+        """The rows written to a temporary array, for what reads them many times; once, where that stays."""
         path = scratch / f"input-{self.lazy.name}.zarr"
         write_dask(self.lazy, path)
         return RowSource(self.shape, self.dtype, path=str(path), aligned=self.aligned, named=self.named)
+
+    def has_copy(self, scratch: AnyPath) -> bool:
+        """Whether the rows are written there already."""
+        return published(scratch / f"input-{self.lazy.name}.zarr")
 
 
 @dataclass(frozen=True)

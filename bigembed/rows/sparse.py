@@ -6,21 +6,22 @@ of them in a row are one source, so the blocks of a Dask array are written each 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from bigembed.errors import DamagedError, InputError
+from bigembed.errors import DamagedError, InputError, MissingPathError
 from bigembed.rows.opening import open_zarr
 from bigembed.rows.source import RowSource, as_worked, work_dtype
 from bigembed.runtime.blocks import BLOCK_BYTES, MAX_BLOCK_ROWS, bounds, offsets
 from bigembed.runtime.executors import compute_together
 from bigembed.store.arrays import cached, read_array, reading, write_array, zarr_group
 from bigembed.store.attributes import columns_of, prove_group
-from bigembed.store.files import reading_foreign, require_files
+from bigembed.store.files import read_sealed, reading_foreign, require_files, sealed, write_json
 from bigembed.store.metadata import make_group
 from bigembed.store.paths import AnyPath, at, remove
 from bigembed.store.requests import asking
@@ -28,6 +29,8 @@ from bigembed.store.requests import asking
 ENTRY_BYTES = 12
 """A stored entry as it is worked on: a value and a column, with a share of the row pointers."""
 NAMES = ("indptr", "indices", "data")
+COPY = "copy.json"
+"""Written last beside the groups of a copy: which rows they are of, and how many entries each has."""
 WIDEST = 1 << 40
 """Columns of sparse rows at the most."""
 
@@ -180,30 +183,46 @@ def write_csr(path: AnyPath, matrix: Any) -> int:
 
 
 def stored(source: SparseSource, path: AnyPath) -> SparseSource:
-    """The rows copied into groups at ``path``, for tasks in other processes."""
-    remove(path)
-    path.mkdir(parents=True)
-    parts = []
-    for number, (start, stop) in enumerate(bounds(source.shape[0], source.block)):
-        write_csr(path / str(number), source.read(start, stop))
-        parts.append((str(path / str(number)), stop - start))
-    return SparseSource(source.shape, source.dtype, parts=tuple(parts), entries=source.entries)
+    """The rows copied into groups at ``path``, for tasks in other processes; left as they are where they are there."""
+    spans = bounds(source.shape[0], source.block)
+
+    def write() -> list[int]:
+        return [write_csr(path / str(number), source.read(*span)) for number, span in enumerate(spans)]
+
+    _write_once(path, source.fingerprint(), len(spans), write)
+    parts = tuple((str(path / str(number)), stop - start) for number, (start, stop) in enumerate(spans))
+    return SparseSource(source.shape, source.dtype, parts=parts, entries=source.entries)
 
 
 def dask_source(X: Any, path: AnyPath) -> SparseSource:
-    """The rows of a Dask array of SciPy sparse blocks, each row of blocks written by its own task."""
+    """The rows of a Dask array of SciPy sparse blocks, each row of blocks written by its own task, once."""
     from dask.delayed import delayed
 
     rows = [int(count) for count in X.chunks[0]]
-    remove(path)
-    path.mkdir(parents=True)
-    write = delayed(_write_blocks, pure=False)
-    grid = X.to_delayed()
-    tasks = [write(str(path / str(number)), list(blocks)) for number, blocks in enumerate(grid)]
-    entries = compute_together(tasks, "rows")
+
+    def write() -> list[int]:
+        task, grid = delayed(_write_blocks, pure=False), X.to_delayed()
+        return compute_together(
+            [task(str(path / str(number)), list(blocks)) for number, blocks in enumerate(grid)], "rows"
+        )
+
+    entries = _write_once(path, X.name, len(rows), write)
     parts = tuple((str(path / str(number)), count) for number, count in enumerate(rows))
     work_dtype(X.dtype)
     return SparseSource(tuple(map(int, X.shape)), np.dtype(X.dtype), parts=parts, entries=sum(entries))
+
+
+def _write_once(path: AnyPath, rows: str, count: int, write: Callable[[], list[int]]) -> list[int]:
+    """Write so many groups of these rows, unless all are there: by files that stay a later fit knows the rows again."""
+    with suppress(DamagedError, MissingPathError):
+        known = read_sealed(path / COPY)
+        if known["rows"] == rows and all((path / str(number) / "zarr.json").is_file() for number in range(count)):
+            return list(known["entries"])
+    remove(path)
+    path.mkdir(parents=True)
+    entries = write()
+    write_json(path / COPY, sealed({"rows": rows, "entries": entries}))
+    return entries
 
 
 def _write_blocks(path: str, blocks: Sequence[Any]) -> int:

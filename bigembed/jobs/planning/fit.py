@@ -172,7 +172,8 @@ def plan(estimator: Any, X: Any, y: Any = None, **given: Any) -> FitPlan:
     Notes
     -----
     Memory is meant as an upper bound; time is an estimate from the speed of this machine, which is measured once, in a
-    second or two, and kept in the user's cache folder. No rows are read.
+    second or two, and kept in the user's cache folder. No rows are read, but Dask's sparse blocks are computed to
+    count their entries (once, where ``workdir`` has a run), and partitions of a lazy data frame to count their rows.
 
     Examples
     --------

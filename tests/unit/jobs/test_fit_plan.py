@@ -214,3 +214,30 @@ def test_rows_that_are_written_once_keep_the_names_of_their_columns():
     steps = [("columns", be.Columns(["a", "c"])), ("pca", be.PCA(1))]
     found = [np.asarray(be.Pipeline(steps, persist=persist).fit(frame).embedding_) for persist in (None, "store")]
     assert found[0].tobytes() == found[1].tobytes()
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_copies_of_lazy_rows_are_written_once_and_go_with_the_next_rows(tmp_path, kind):
+    made: list[int] = []
+
+    def of_seed(block: Any, seed: int) -> Any:
+        made.append(1)
+        rows = np.random.default_rng(seed).random(block.shape)
+        return sparse.csr_array(rows) if kind == "sparse" else rows
+
+    def rows(seed: int) -> Any:
+        meta = sparse.csr_array((0, 0)) if kind == "sparse" else np.empty((0, 0))
+        return da.zeros((400, 6), chunks=(100, 6)).map_blocks(of_seed, seed, dtype=float, meta=meta)
+
+    method = be.PCA(n_components=2, workdir=tmp_path / "run", persist="store")
+    with dask.config.set(scheduler="synchronous"):
+        for seed, loads in ((1, 4), (1, 0), (2, 4), (2, 0)):
+            made.clear()
+            found = np.asarray(method.fit(rows(seed)).embedding_)
+            assert len(made) == loads
+            [copy] = (tmp_path / "run/exchange").iterdir()
+            made.clear()
+            assert all(stage.reused for stage in be.plan(method, rows(seed)).stages)
+            assert made == []
+            assert np.asarray(be.PCA(n_components=2).fit(rows(seed)).embedding_).tobytes() == found.tobytes()
+    assert copy.is_dir()
