@@ -41,7 +41,7 @@ from bigembed.steps.missing import kept_of
 from bigembed.store import files, manifests
 from bigembed.store.arrays import write_array
 from bigembed.store.dataset import COORDINATES as DIMENSIONS
-from bigembed.store.dataset import publish_dataset, remove_dataset, share_array
+from bigembed.store.dataset import publish_dataset, remove_arrays, remove_dataset, share_array
 from bigembed.store.locks import output_lock
 from bigembed.store.paths import AnyPath, at, move, published, remove, retire
 from bigembed.store.superseded import FOLDER, supersede_model
@@ -243,6 +243,7 @@ def publish_outputs(rows: Input, run: Run) -> None:
     from bigembed.jobs.export import PLACE, table_of
 
     remove_dataset(run.root)
+    remove_arrays(run.root)  # (of a start that was killed while it put them there)
     if not run.has(COORDINATES):
         return
     root, table = run.root, table_of(run.root)

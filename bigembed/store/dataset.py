@@ -23,6 +23,8 @@ CONVENTION = 1
 """Version of the convention (docs/reference/stored_files.md): names of arrays, of dimensions and of attributes."""
 COORDINATES = ("row", "coordinate")
 """Names of the dimensions of coordinates."""
+OUTPUTS = ("coordinates", "eigenvalues", "ids", "labels", "row", "component", "cluster")
+"""Names of arrays that a run may have in its root; what somebody else puts there stays."""
 VERSION = "bigembed_outputs"
 """The attribute of the group that holds it."""
 SUMMARY = "consolidated_metadata"
@@ -78,9 +80,13 @@ def remove_dataset(root: AnyPath) -> None:
         said = read_json(root / METADATA)
         if isinstance(said, dict) and SUMMARY in said:
             write_json(root / METADATA, _plain(said))
-            for name in said[SUMMARY]["metadata"]:
-                if "/" not in name and name != "stages":
-                    remove(root / name)
+            remove_arrays(root)
+
+
+def remove_arrays(root: AnyPath) -> None:
+    """Delete the arrays of outputs in the root of a run, whether its metadata name them or not."""
+    for name in OUTPUTS:
+        remove(root / name)
 
 
 def _plain(said: Mapping[str, Any]) -> dict[str, Any]:

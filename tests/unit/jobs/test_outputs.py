@@ -135,6 +135,24 @@ class TestNeverStale:
         run_job(read_job(tmp_path / "job.toml"))
         assert self.shown(tmp_path / "run.zarr") == ["coordinates", "eigenvalues"]
 
+    @pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
+    def test_a_start_that_was_killed_leaves_nothing_and_what_is_not_ours_stays(self, job, tmp_path, monkeypatch):
+        def kill(*given):
+            raise KeyboardInterrupt
+
+        root = tmp_path / "run.zarr"
+        with monkeypatch.context() as patched:
+            patched.setattr("bigembed.jobs.run.publish_dataset", kill)
+            with pytest.raises(KeyboardInterrupt):
+                run_job(job("diffusion_map"))
+        assert self.shown(root) == ["component", "coordinates", "eigenvalues", "ids"]
+        zarr.create_array(str(root / "mine"), data=np.arange(3))
+        run_job(job("tsne"))
+        assert self.shown(root) == ["coordinates", "ids", "mine"]
+        zarr.consolidate_metadata(str(root))
+        run_job(job("pca"))
+        assert self.shown(root) == ["coordinates", "eigenvalues", "ids", "mine"]
+
     def test_one_that_is_done_is_left_as_it_is(self, job, tmp_path):
         run_job(job())
         before = (tmp_path / "run.zarr" / "zarr.json").stat().st_mtime_ns
