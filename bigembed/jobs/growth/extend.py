@@ -16,7 +16,7 @@ from bigembed.estimator.transform import coordinates_of, through_steps
 from bigembed.jobs.extend import is_compiled
 from bigembed.jobs.growth import account, versions
 from bigembed.jobs.growth.repair import ledger_of, repair, restore, with_remedy
-from bigembed.jobs.growth.table import write_table_of
+from bigembed.jobs.growth.table import refuse_foreign, write_table_of
 from bigembed.jobs.identity import key_of_growth
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places.cluster import is_planned
@@ -49,6 +49,7 @@ def extend(job: JobSpec, options: RunOptions | None = None, *, verify: bool = Fa
     versions.refuse_unfitted(job)
     with versions.growing(job, options) as (growth, reporter, lock):
         there = account.snapshot(job.input_path)
+        refuse_foreign(job, growth)
         with with_remedy(job), versions.reading(job, there, reporter, 0):
             restore(growth)
             version = growth.current

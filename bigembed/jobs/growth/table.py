@@ -21,11 +21,11 @@ from bigembed.rows.formats.copying import aligned_of, vector_source
 from bigembed.rows.formats.tables import ID, Table
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array
-from bigembed.store.files import read_json, sealed, write_json
-from bigembed.store.paths import PathLike, at
+from bigembed.store.files import read_sealed, sealed, write_json
+from bigembed.store.paths import AnyPath, PathLike, at
 
 WRITTEN = "table.json"
-"""In the folder of the store: what the table of its job holds."""
+"""In the folder of the store: what the tables that it has written hold."""
 PLACED = "placed"
 """The column that says whether a row was placed by the model (1), or fitted (0)."""
 
@@ -72,19 +72,26 @@ def write_table_of(job: JobSpec, version: Version) -> None:
     out = job.output.table
     if out is None:
         return
-    mark = version.root.parent.parent / WRITTEN
-    wanted = sealed({"table": str(out), "version": version.root.name, "rows": version.covered})
-    with suppress(DamagedError, MissingPathError):
-        if at(out).exists() and read_json(mark) == wanted:
-            return
+    root, wanted = version.root.parent.parent, {"version": version.root.name, "rows": version.covered}
+    tables = tables_of(root)
+    if at(out).exists() and tables.get(str(out)) == wanted:
+        return
+    write_json(root / WRITTEN, sealed({"tables": tables | {str(out): None}}))  # (of a killed start, too)
     write_out(growing_table(version), version.root, at(out), overwrite=True)
-    write_json(mark, wanted)
+    write_json(root / WRITTEN, sealed({"tables": tables | {str(out): wanted}}))
+
+
+def tables_of(root: AnyPath) -> dict[str, Any]:
+    """Return what each table that a store has written holds, by its path; None where that was begun only."""
+    with suppress(DamagedError, MissingPathError):
+        return dict(read_sealed(root / WRITTEN).get("tables", {}))
+    return {}
 
 
 def refuse_foreign(job: JobSpec, growth: Growth) -> None:
-    """:class:`ExistingOutputError` where a table is there before the first version of a store."""
+    """:class:`ExistingOutputError` where there is a table that this store has not written."""
     out = job.output.table
-    if out is not None and at(out).exists() and not (growth.root / "versions").is_dir():
+    if out is not None and at(out).exists() and str(out) not in tables_of(growth.root):
         raise ExistingOutputError(
             f"{out}: exists, and this store did not write it. Nothing was changed; choose another path or move it away"
         )

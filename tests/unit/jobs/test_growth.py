@@ -417,6 +417,18 @@ class TestTable:
         extend(asked)
         assert (tmp_path / "all.parquet").stat().st_mtime_ns == written
 
+    def test_a_table_of_somebody_else_stays_when_a_store_is_to_write_it_later(self, tmp_path):
+        write_array(tmp_path / "x.zarr", np.random.default_rng(0).normal(size=(300, 4)), chunk_rows=100)
+        refresh(self.job(tmp_path))
+        (tmp_path / "mine.csv").write_text("mine")
+        for work in (refresh, extend):
+            with pytest.raises(ExistingOutputError, match="did not write it"):
+                work(self.job(tmp_path, table="mine.csv"))
+        assert (tmp_path / "mine.csv").read_text() == "mine"
+        for name in ("a.csv", "b.csv", "a.csv"):
+            assert refresh(self.job(tmp_path, table=name))["unchanged"]
+        assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
+
     def test_a_refresh_writes_all_rows_over_the_table_that_it_wrote_and_no_other(self, tmp_path, monkeypatch):
         rows = np.random.default_rng(0).normal(size=(900, 4))
         write_array(tmp_path / "x.zarr", rows[:600], chunk_rows=100)
