@@ -271,14 +271,14 @@ def compute_fit(method: MethodSpec, fit: PreparedFit) -> PreparedFit:
     require_worker_memory(stages, run, None if source is None else blocks_of(source))
     with notify_callbacks(estimator, [stage for stage in stages if not stage.on_demand]) as todo:
         run_stages(todo, run, of=every, supersede_first=bool(learned) or not fit.superseded)
-    if not (run.temporary or fit.superseded):
+    if read is not None and not (run.temporary or fit.superseded or shared):
         _remove_earlier_copies(run, read)
     return replace(fit, stages=stages, source=source, steps=learned.steps if learned else ())
 
 
-def _remove_earlier_copies(run: Run, source: RowSource | None) -> None:
+def _remove_earlier_copies(run: Run, source: RowSource) -> None:
     """Delete what earlier fits in this workdir have written of other lazy rows: no stage is made from it any more."""
-    used = [str(source.path), *(path for path, _ in getattr(source, "parts", ()))] if source is not None else []
+    used = [str(source.path), *(path for path, _ in getattr(source, "parts", ()))]
     copies: list[AnyPath] = list((run.root / "exchange").glob("input-*.zarr"))
     for copy in copies:
         if not any(f"{path}/".startswith(f"{copy}/") for path in used):
