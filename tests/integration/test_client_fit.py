@@ -195,9 +195,12 @@ def test_a_fit_that_no_worker_can_hold_is_refused_before_it_begins(of_two: Clien
 
 
 def test_workers_that_are_paused_are_not_waited_for_without_end() -> None:
-    with started(1, memory_limit="120MiB") as client, dask.config.set({SETTINGS[0]: "3s"}):
+    memory = {"pause": 0.02, "terminate": False, "spill": False, "target": False}  # (a bare worker holds more)
+    settings = {SETTINGS[0]: "3s", **{f"distributed.worker.memory.{name}": share for name, share in memory.items()}}
+    with dask.config.set(settings), started(1, memory_limit="1GiB") as client:
         for work in (partial(map_blocks, tasks.square, [(3,)]), partial(be.PCA(2).fit, da.ones((300, 3)) + 1)):
-            client.wait_for_workers(1)
+            while {about["status"] for about in client.scheduler_info(n_workers=-1)["workers"].values()} != {"paused"}:
+                time.sleep(0.05)
             with pytest.raises(ClusterError, match=r"no worker (took a task )?for 3 s"):
                 work()
 
