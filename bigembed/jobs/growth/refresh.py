@@ -12,7 +12,7 @@ from typing import Any
 from bigembed.errors import ChangedInputError, DamagedError
 from bigembed.jobs.growth.account import Ledger, Snapshot, new_ledger, snapshot, with_new_rows
 from bigembed.jobs.growth.repair import ledger_of, restore, version_problems, warn, write_fitted
-from bigembed.jobs.growth.table import refuse_foreign, write_table_of
+from bigembed.jobs.growth.table import foreign_output, refuse_foreign, write_table_of
 from bigembed.jobs.growth.versions import CURRENT, Growth, Version, about, growing, reading, unchanged
 from bigembed.jobs.identity import key_of_growth
 from bigembed.jobs.inputs import Input
@@ -45,6 +45,7 @@ def refresh(
     with growing(job, options) as (growth, reporter, lock):
         there, asked = snapshot(job.input_path), key_of_growth(job)
         refuse_foreign(job, growth)
+        _refuse_foreign_extras(job, growth)
         current, known = _current(growth), new_ledger(there)
         undamaged = current is not None
         if current is not None and not fresh:
@@ -136,6 +137,14 @@ def _publish(job: JobSpec, growth: Growth, version: Version, keep: int, reporter
         lock.check()
         growth.publish(version, keep)
     _copy_extras(job, version)
+
+
+def _refuse_foreign_extras(job: JobSpec, growth: Growth) -> None:
+    """:class:`ExistingOutputError` where a picture or a page is there, and no version has made one."""
+    for name, file in EXTRAS.items():
+        place = getattr(job.output, name)
+        if place and at(place).exists() and not any((growth.root / "versions").glob(f"*/{file}")):
+            raise foreign_output(place)
 
 
 def _copy_extras(job: JobSpec, version: Version) -> None:

@@ -92,9 +92,14 @@ def refuse_foreign(job: JobSpec, growth: Growth) -> None:
     """:class:`ExistingOutputError` where there is a table that this store has not written."""
     out = job.output.table
     if out is not None and at(out).exists() and str(out) not in tables_of(growth.root):
-        raise ExistingOutputError(
-            f"{out}: exists, and this store did not write it. Nothing was changed; choose another path or move it away"
-        )
+        raise foreign_output(out)
+
+
+def foreign_output(place: PathLike) -> ExistingOutputError:
+    """Return the error of a file that is there and not of this store."""
+    return ExistingOutputError(
+        f"{place}: exists, and this store did not write it. Nothing was changed; choose another path or move it away"
+    )
 
 
 def refuse_part(run: PathLike) -> None:

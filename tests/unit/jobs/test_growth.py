@@ -425,6 +425,11 @@ class TestTable:
             with pytest.raises(ExistingOutputError, match="did not write it"):
                 work(self.job(tmp_path, table="mine.csv"))
         assert (tmp_path / "mine.csv").read_text() == "mine"
+        for extra, name in (("picture", "mine.png"), ("report", "mine.html")):
+            (tmp_path / name).write_text("mine")
+            with pytest.raises(ExistingOutputError, match="did not write it"):
+                refresh(self.job(tmp_path, **{extra: name}))
+            assert (tmp_path / name).read_text() == "mine"
         for name in ("a.csv", "b.csv", "a.csv"):
             assert refresh(self.job(tmp_path, table=name))["unchanged"]
         assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
