@@ -44,6 +44,9 @@ class IndependentComponents(RowwiseEstimator, registered="independent_components
         The number m of sources kept, the least Gaussian first; None keeps all r.
     workdir : path or None
         Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    persist : "store" or None
+        Whether rows of a lazy array are written once and read from there: "store" says so; None does so only for rows
+        that are read more than twice.
     verbose : bool
         Whether ``fit`` shows its progress.
     callbacks : sequence of functions, or None

@@ -156,7 +156,7 @@ def test_exit_statuses_and_times(kind):
 
 def test_time_to_stop_in_good_order():
     places = (DEPLOY.parent / "bigembed" / "jobs" / "places").glob("*.py")
-    closing = [re.findall(r"callback\(closed, \w+, (\d+)\)", place.read_text()) for place in places]
+    closing = [re.findall(r"callback\(close_quietly, \w+, (\d+)\)", place.read_text()) for place in places]
     seconds = max(sum(map(float, found)) for found in closing)
     assert seconds > 0
     for kind in KINDS[1:]:
