@@ -53,6 +53,13 @@ def of_two() -> Iterator[Client]:
         yield client
 
 
+@pytest.fixture(scope="module", autouse=True)
+def few_rows_a_block() -> Iterator[None]:
+    """Small blocks for all fits of this file: those in two threads at once cannot each set them back."""
+    with blocks_of(300):
+        yield
+
+
 @pytest.fixture(scope="module")
 def expected() -> bytes:
     with dask.config.set(scheduler="synchronous"):
@@ -66,7 +73,7 @@ def fitted(rows: Any, when: Callable[[], Any] | None = None, stage: str = "searc
         if when is not None and (event.kind, event.stage) == ("start", stage):
             when()
 
-    with blocks_of(300), using(observer=observe):
+    with using(observer=observe):
         found = be.DiffusionMap(2, n_neighbors=8, random_state=0, **parameters).fit(rows).embedding_
         return np.asarray(found).tobytes()
 
@@ -89,7 +96,7 @@ def test_a_fit_survives_a_worker_that_is_frozen(expected: bytes) -> None:
             if (event.kind, event.stage) == ("start", "search"):
                 os.kill(pids[0], signal.SIGSTOP)
 
-        with blocks_of(300), using(observer=observe):
+        with using(observer=observe):
             found = be.DiffusionMap(2, n_neighbors=8, random_state=0).fit(ROWS).embedding_
     assert np.asarray(found).tobytes() == expected
     assert told[:2] == ["silent", "given up"]
