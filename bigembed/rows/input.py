@@ -321,12 +321,16 @@ def row_source(
     if sparse and is_scipy_sparse(X):
         held = held_source(X)
         return (held if executor_now().in_this_process else stored(held, scratch / f"{name}-csr")), True
-    array = _numpy(without_mask(X) if missing else X)
-    if executor_now().in_this_process:
-        return RowSource(array.shape, array.dtype, array=array), True
+    return _array_source(_numpy(without_mask(X) if missing else X), scratch, name), True
+
+
+def _array_source(array: Array, scratch: AnyPath, name: str) -> RowSource:
+    """An array of this process; where tasks run in others, written for them."""
+    if executor_now().in_this_process or array.dtype == object:
+        return RowSource(array.shape, array.dtype, array=array)
     path = scratch / f"{name}.npy"
     _keep_npy(path, array)
-    return RowSource(array.shape, array.dtype, path=str(path)), True
+    return RowSource(array.shape, array.dtype, path=str(path))
 
 
 def _keep_npy(path: AnyPath, array: Array) -> None:
@@ -357,15 +361,7 @@ def column_source(values: Any, n: int, scratch: AnyPath, name: str) -> RowSource
     elif is_zarr(values):
         source, _ = row_source(values, scratch, name)
     else:
-        if hasattr(values, "dask"):
-            values = values.compute()
-        array = as_array(values, name)
-        if executor_now().in_this_process or array.dtype == object:
-            source = RowSource(array.shape, array.dtype, array=array)
-        else:
-            path = scratch / f"{name}.npy"
-            _keep_npy(path, array)
-            source = RowSource(array.shape, array.dtype, path=str(path))
+        source = _array_source(as_array(values.compute() if hasattr(values, "dask") else values, name), scratch, name)
     if source.shape != (n,):
         raise InputError(f"{name} have shape {source.shape}; one number a row is needed, so shape ({n},)")
     return source

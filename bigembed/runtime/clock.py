@@ -17,7 +17,7 @@ from threading import Lock, get_ident, local
 from typing import Any, NamedTuple, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
-Calls = Sequence[Callable[[], Any]]
+Call = Callable[[], Any]
 PARTS = ("computing", "reading", "writing", "waiting")
 """What the time of a stage is made of."""
 
@@ -35,6 +35,10 @@ class _Thread(local):
     def spent(self) -> tuple[float, float, float]:
         """Return seconds of its own and of its helpers, and those of reading and writing among them."""
         return time.perf_counter() + self.helped, self.reading, self.writing
+
+    def spent_since(self, earlier: Sequence[float]) -> list[float]:
+        """Return the same, since it was ``earlier``."""
+        return [now - then for now, then in zip(self.spent(), earlier, strict=True)]
 
 
 _thread = _Thread()
@@ -78,10 +82,10 @@ def run_timed(call: Callable[[], Any]) -> Timed:
     """Run a task where it is, and time it."""
     before = _thread.spent()
     result = call()
-    return Timed(result, *(now - then for now, then in zip(_thread.spent(), before, strict=True)))
+    return Timed(result, *_thread.spent_since(before))
 
 
-def run_with_helpers(calls: Calls, run: Callable[[Calls], list[Timed]]) -> list[Any]:
+def run_with_helpers(calls: Sequence[Call], run: Callable[[Sequence[Call]], list[Timed]]) -> list[Any]:
     """Run stripes of a task as ``run`` does, and count for this thread what others have spent on them.
 
     Where all of them were with others, this thread has only waited meanwhile.
@@ -126,8 +130,7 @@ class StageClock:
         try:
             yield
         finally:
-            during = (now - then for now, then in zip(_thread.spent(), before, strict=True))
-            self.spent = [known + more for known, more in zip(self.spent, during, strict=True)]
+            self.spent = [known + more for known, more in zip(self.spent, _thread.spent_since(before), strict=True)]
 
     def add(self, task: Timed) -> None:
         """Count a task, in whichever thread."""
@@ -144,7 +147,7 @@ class StageClock:
         """
         by_itself = [0.0, 0.0, 0.0]
         if self.here and get_ident() == self.home:
-            by_itself = [now - then for now, then in zip(_thread.spent(), self.spent, strict=True)]
+            by_itself = _thread.spent_since(self.spent)
         tasks = self.seconds, self.reading, self.writing
         seconds, reading, writing = (max(0.0, one + own) for one, own in zip(tasks, by_itself, strict=True))
         whole = max(self.threads * (time.perf_counter() - self.began), seconds, 1e-9)

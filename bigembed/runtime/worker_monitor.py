@@ -16,6 +16,7 @@ from concurrent.futures import TimeoutError as Late
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
+from weakref import WeakKeyDictionary, ref
 
 from bigembed.runtime.outages import Outage, stores
 from bigembed.runtime.runtime import Event, Observer, moment, silent
@@ -33,6 +34,8 @@ ANSWER = 10.0
 RESTART = 60.0
 """Seconds that a nanny has to kill its worker."""
 TICK = 1.0
+_listening: WeakKeyDictionary[Any, list[ref[WorkerMonitor]]] = WeakKeyDictionary()
+"""The monitors of each client."""
 
 
 @dataclass
@@ -62,7 +65,7 @@ class WorkerMonitor:
         self.workers: dict[str, WorkerState] = {}
         self.looked = time.monotonic()
         self.outages: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-        client.subscribe_topic(OUTAGES, lambda event: self.outages.put(event[1]["outage"]))
+        _listen(client, self)
 
     def look(self) -> None:
         """Look, if the last look is long enough ago; of outages of stores the workers tell by themselves."""
@@ -157,6 +160,19 @@ class WorkerMonitor:
     def _report(self, worker: str, what: str, state: WorkerState, message: str) -> None:
         results = {"worker": worker, "state": what, "since": state.reported}
         self.observer(Event("worker", "", results=results, message=message))
+
+
+def _listen(client: Any, monitor: WorkerMonitor) -> None:
+    """Let a monitor hear of outages. A client has one handler a topic, so that all its monitors share it."""
+    monitors = _listening.setdefault(client, [])
+    monitors[:] = [known for known in monitors if known() is not None] + [ref(monitor)]
+
+    def hear(event: Any) -> None:
+        for known in tuple(monitors):
+            if (one := known()) is not None:
+                one.outages.put(event[1]["outage"])
+
+    client.subscribe_topic(OUTAGES, hear)
 
 
 def processor_time(dask_worker: Any = None) -> float | None:

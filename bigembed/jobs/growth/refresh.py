@@ -33,10 +33,10 @@ def refresh(
     """Fit all rows that are there now, and make run, model and coordinates the current ones in one step.
 
     The rows to fit are fixed (and recorded) at the start; what is appended meanwhile is left to :func:`extend`. Does
-    nothing where rows and parameters are those of the current version. An unfinished one is gone on with, on its own
-    rows. ``fresh`` forgets it, fits in any case, and takes rows that have changed as they are. ``verify`` reads all
-    rows that were there instead of looking at sizes and times of their files. ``keep``: versions kept before the
-    current one.
+    nothing where rows and parameters are those of the current version, and all that the job wants besides was made
+    with it. An unfinished one is gone on with, on its own rows. ``fresh`` forgets it, fits in any case, and takes rows
+    that have changed as they are. ``verify`` reads all rows that were there instead of looking at sizes and times of
+    their files. ``keep``: versions kept before the current one.
 
     Raises :class:`ChangedInputError` where rows that were there have changed or are gone, else what
     :func:`bigembed.jobs.run.run_job` raises.
@@ -51,7 +51,8 @@ def refresh(
         if current is not None and not fresh:
             known = unchanged(job, _ledger(current, there), there, verify, reporter)
             undamaged = _is_undamaged(current)
-            if undamaged and (current.asked, current.fitted) == (asked, there.shape[0]):
+            same = (current.asked, current.fitted) == (asked, there.shape[0])
+            if undamaged and same and not _lacking_extras(job, current):
                 current.keep(known)
                 growth.mark_published(current)
                 growth.clear()
@@ -145,6 +146,11 @@ def _refuse_foreign_extras(job: JobSpec, growth: Growth) -> None:
         place = getattr(job.output, name)
         if place and at(place).exists() and not any((growth.root / "versions").glob(f"*/{file}")):
             raise foreign_output(place)
+
+
+def _lacking_extras(job: JobSpec, version: Version) -> bool:
+    """Return whether the job wants a picture or a page that was not made with the version."""
+    return any(getattr(job.output, name) and not (version.root / file).is_file() for name, file in EXTRAS.items())
 
 
 def _copy_extras(job: JobSpec, version: Version) -> None:

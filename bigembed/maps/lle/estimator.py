@@ -80,7 +80,8 @@ def unconverged(solve: dict[str, Any]) -> list[str]:
     """Parts whose eigenvectors were not found to the end."""
     return [
         f"component {c} of the graph: the eigensolver stopped after {part['steps']} steps with coordinates that still "
-        f"turn (sine {max(part['turns']):.2g}). Ask for another number of components, or raise n_neighbors"
+        f"turn (sine of the angle: {min(1.0, max(part['turns'])):.2g}). Ask for another number of components, or raise "
+        "n_neighbors"
         for c, part in solve["solved"].items()
         if not part["converged"]
     ]

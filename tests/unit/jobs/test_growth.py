@@ -322,6 +322,12 @@ class TestVersions:
         assert status["state"] == "done"
         assert "publish" in status["finished_stages"]
 
+    def test_a_picture_asked_for_later_is_made(self, job, tmp_path):
+        refresh(job())
+        assert not refresh(job(output={"picture": "map.png"}))["unchanged"]
+        assert (tmp_path / "map.png").read_bytes()[:4] == b"\x89PNG"
+        assert refresh(job(output={"picture": "map.png"}))["unchanged"]
+
     def test_too_little_memory_is_refused(self, job, rows, tmp_path):
         asked = job()
         refresh(asked)

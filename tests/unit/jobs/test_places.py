@@ -7,6 +7,7 @@ import ssl
 import sys
 import threading
 import warnings
+from dataclasses import asdict
 from pathlib import Path
 
 import dask
@@ -28,6 +29,7 @@ from bigembed.jobs.places.embedded import client_security, is_open, no_security
 from bigembed.jobs.places.slurm import lifetime
 from bigembed.jobs.spec import parse_job
 from bigembed.runtime import worker_monitor as module
+from bigembed.runtime.outages import Outage
 from bigembed.runtime.worker_monitor import WorkerMonitor
 
 FILE = Path("/jobs/job.toml")
@@ -345,6 +347,22 @@ class TestWorkerMonitor:
         monkeypatch.setattr(watched, "_heartbeats", late)
         watched.passes(600)
         assert (watched.told, watched.asked) == ([], [])
+
+    def test_two_monitors_of_one_client_hear_of_an_outage(self):
+        class Client:
+            """Like Dask's, one keeps the last handler of a topic only."""
+
+            status, handler = "closed", staticmethod(print)
+
+            def subscribe_topic(self, topic, handler):
+                self.handler = handler
+
+        client, heard = Client(), ([], [])
+        monitors = [WorkerMonitor(client, 40.0, observer=events.append) for events in heard]
+        client.handler((0.0, {"outage": asdict(Outage("s3://rows", 0.0, 180.0, "no answer"))}))
+        for monitor in monitors:
+            monitor.look()
+        assert [len(events) for events in heard] == [1, 1]
 
     def test_an_answer_that_never_comes_is_not_waited_for_where_the_cluster_is_gone(self, monkeypatch):
         """Such as results that are fetched while the scheduler is stopped: whoever waits looks, and gives up."""
