@@ -11,6 +11,8 @@ from bigembed.estimator.pipeline import Pipeline as Pipeline
 from bigembed.jobs.growth.versions import open_growth as open_growth
 from bigembed.jobs.planning.fit import plan as plan
 from bigembed.jobs.view import view as view
+from bigembed.linalg.alignment import align as align
+from bigembed.linalg.alignment import near_groups as near_groups
 from bigembed.maps.isomap.estimator import Isomap as Isomap
 from bigembed.maps.kernel_pca.estimator import KernelPCA as KernelPCA
 from bigembed.maps.linear.linear_discriminant import LinearDiscriminantAnalysis as LinearDiscriminantAnalysis

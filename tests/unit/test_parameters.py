@@ -108,6 +108,8 @@ FUNCTIONS: dict[str, tuple[Any, dict[str, Any]]] = {
     "geodesic_distances": (be.geodesic_distances, {"graph": graph, "rows": [0]}),
     "shortest_path": (be.shortest_path, {"graph": graph, "i": 0, "j": 1}),
     "spectral_start": (be.spectral_start, {"graph": graph}),
+    "align": (be.align, {"coordinates": ROWS, "reference": ROWS, "groups": list(range(ROWS.shape[1]))}),
+    "near_groups": (be.near_groups, {"values": [0.1, 0.2], "separation": 0.1}),
     "append_rows": (be.append_rows, {"path": "rows.zarr", "rows": ROWS}),
     "plan": (be.plan, {"estimator": be.LinearDiscriminantAnalysis(), "X": ROWS, "y": LABELS}),
     "view": (be.view, {"source": ROWS[:, :2], "out": "page"}),
@@ -121,6 +123,7 @@ FUNCTIONS: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 """Each with arguments that will do."""
 ROWS_OF_THEIR_OWN = {"X", "Y", "rows", "source", "candidates", "graph", "distances", "columns"}
+ROWS_OF_THEIR_OWN |= {"coordinates", "reference", "values"}
 
 
 def parameters_of(name: str) -> list[str]:
