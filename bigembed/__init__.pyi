@@ -17,6 +17,7 @@ from bigembed.maps.isomap.estimator import Isomap as Isomap
 from bigembed.maps.kernel_pca.estimator import KernelPCA as KernelPCA
 from bigembed.maps.linear.linear_discriminant import LinearDiscriminantAnalysis as LinearDiscriminantAnalysis
 from bigembed.maps.linear.pca import PCA as PCA
+from bigembed.maps.linear.truncated_svd import TruncatedSVD as TruncatedSVD
 from bigembed.maps.linearized.diffusion_map import LinearizedDiffusionMap as LinearizedDiffusionMap
 from bigembed.maps.linearized.diffusion_nmf import LinearizedDiffusionNMF as LinearizedDiffusionNMF
 from bigembed.maps.linearized.kernel_pca import LinearizedKernelPCA as LinearizedKernelPCA

@@ -34,8 +34,9 @@ class Pipeline:
     ----------
     steps : list of estimators, list of pairs (name, estimator), or scikit-learn's Pipeline
         The steps and, last, any method of this package. The steps are those of this package (:class:`bigembed.Missing`,
-        :class:`bigembed.StandardScaler`, …) and :class:`bigembed.PCA` with a number of components. scikit-learn's
-        ``StandardScaler``, ``RobustScaler``, ``Normalizer`` and ``PCA`` stand for those of the same name here.
+        :class:`bigembed.StandardScaler`, …) and :class:`bigembed.PCA` or :class:`bigembed.TruncatedSVD` with a
+        number of components. scikit-learn's ``StandardScaler``, ``RobustScaler``, ``Normalizer``, ``PCA`` and
+        ``TruncatedSVD`` stand for those of the same name here.
     workdir : path or None
         Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
     persist : "store" or None
@@ -243,8 +244,8 @@ class Pipeline:
 def method_after(steps: Sequence[Any], method: Any) -> Any:
     """The method, whose rows go through these steps first; InputError, InputTypeError where something is not a step."""
     for step in steps:
-        if not isinstance(step, Step) and type(step).__name__ != "PCA":
-            known = "a step of bigembed (Columns, Missing, StandardScaler, …) or PCA"
+        if not getattr(step, "goes_before", False):
+            known = "a step of bigembed (Columns, Missing, StandardScaler, …), PCA or TruncatedSVD"
             raise InputTypeError(
                 f"{type(step).__name__} is not a step that can go before a method: {known} is needed. What "
                 "scikit-learn has under that name takes arrays in memory"
@@ -284,9 +285,12 @@ def copied(estimator: Any, **changes: Any) -> Any:
     return type(estimator)(**method_parameters(estimator), **changes)
 
 
-SAME = ("StandardScaler", "RobustScaler", "Normalizer", "PCA")
+SAME = ("StandardScaler", "RobustScaler", "Normalizer", "PCA", "TruncatedSVD")
 """Classes that are in both, with parameters of the same names and meanings."""
-HOW = {"copy", "svd_solver", "tol", "iterated_power", "n_oversamples", "power_iteration_normalizer", "random_state"}
+HOW = {
+    "algorithm", "copy", "svd_solver", "tol", "iterated_power", "n_iter", "n_oversamples", "power_iteration_normalizer",
+    "random_state",
+}  # fmt: skip
 """Parameters of scikit-learn's classes that say how something is computed, not what."""
 
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -37,6 +37,9 @@ from bigembed.store.paths import at, require_array_name
 
 class RowwiseEstimator(Estimator):
     """Base of the methods whose coordinates are a function of the row: see ``_extension``."""
+
+    goes_before: ClassVar = False
+    """Whether it may stand before another method, as a step does."""
 
     @property
     def embedding_(self) -> Any:

@@ -28,6 +28,7 @@ class Step(RowwiseEstimator):
     """
 
     makes_maps: ClassVar = False
+    goes_before: ClassVar = True
     follows_dtype: ClassVar = True
     of_columns: ClassVar = True
     keeps_sparse: ClassVar = True

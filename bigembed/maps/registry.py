@@ -31,6 +31,7 @@ CLASSES = {
     "nmf": "NMF",
     "pca": "PCA",
     "spectral_clustering": "SpectralClustering",
+    "truncated_svd": "TruncatedSVD",
     "tsne": "TSNE",
     "umap": "UMAP",
 }
@@ -46,8 +47,8 @@ def method(name: str) -> type[Any]:
     return found
 
 
-STEPS = (*sorted(OWN_STEPS), "pca")
-"""What can go before a method, by name: the steps, and the method that makes fewer columns of many."""
+STEPS = (*sorted(OWN_STEPS), "pca", "truncated_svd")
+"""What can go before a method, by name: the steps, and the methods that make fewer columns of many."""
 
 
 def step(name: str) -> type[Any]:

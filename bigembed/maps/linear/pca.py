@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from bigembed.errors import InputError
 from bigembed.estimator.extension import Extension
-from bigembed.estimator.moments import moments_stage
-from bigembed.estimator.rowwise import RowwiseEstimator
-from bigembed.maps.linear.principal import GRAM_COLUMNS, PrincipalOptions, solve_stage, whitening
-from bigembed.rows.passes import checked_shape
-from bigembed.rows.row_maps import AffineMap, affine_block, project
-from bigembed.rows.source import RowSource
+from bigembed.maps.linear.principal import PrincipalEstimator, PrincipalOptions
+from bigembed.rows.row_maps import affine_block
 from bigembed.runtime.blocks import Array, bounds, is_sparse
 from bigembed.runtime.parameters import Count, Fraction, Seed, at_least, interval, one_of
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Stage
 from bigembed.store.arrays import read_array
 
 # --------------------------------------------------------------------------------------------------------- density
@@ -99,7 +94,7 @@ Share = Annotated[float, interval(0, 1, what="a share of the variance")]
 
 
 @dataclass(eq=False, repr=False)
-class PCA(RowwiseEstimator, registered="pca"):
+class PCA(PrincipalEstimator, registered="pca"):
     """Find the principal components of any number of rows in one pass; sparse rows are never made dense.
 
     With the weighted mean m and S = Σ w_i (x_i − m)(x_i − m)ᵀ, the components v_l are the leading
@@ -183,10 +178,7 @@ class PCA(RowwiseEstimator, registered="pca"):
     [[0.0]]
     """
 
-    follows_dtype = takes_sparse = True
     like_rows = ("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_")
-    aligned = ("weights",)
-    compiles: ClassVar = False
     saved_stages: ClassVar = {"moments": (), "solve": ("",), "coordinates": ("embedding",)}
 
     n_components: Count | Share | Annotated[str, one_of("mle")] | None = None
@@ -197,97 +189,9 @@ class PCA(RowwiseEstimator, registered="pca"):
     max_passes: Annotated[int, at_least(3)] = 200
     random_state: Seed = 0
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit the components to rows, with nonnegative weights or without.
-
-        Parameters
-        ----------
-        X : array of shape (n, d)
-            The rows, of any kind that :func:`bigembed.open_array` takes, or sparse: SciPy, a Dask array of SciPy CSR
-            blocks, or the path of a CSR group in Zarr (AnnData's layout).
-        y : None
-            Not used; scikit-learn's protocol has it.
-        sample_weight : array of shape (n,), or None
-            How often each row counts.
-
-        Returns
-        -------
-        Estimator
-            The estimator itself.
-        """
-        return self._fit_rows(X, weights=sample_weight)
-
-    def stages(self, source: RowSource) -> list[Stage]:
-        """List the stages: moments, components and, on demand, coordinates."""
-        self._check()
-        n, d = checked_shape(source, at_least=2 if self.center else 1)
-        most = d if source.aligned else min(n, d)
-        asked = self._asked()
-        if asked.width and asked.width > most:
-            raise InputError(f"n_components={asked.width} must be between 1 and min(n_samples, n_features)={most}")
-        if d > GRAM_COLUMNS and asked.n_components in (None, "mle"):
-            raise InputError(
-                f"n_components={asked.n_components!r} needs the covariance of all {d} columns, which is formed up to "
-                f"{GRAM_COLUMNS}; give a number of components or a share of the variance"
-            )
-        stages = [
-            moments_stage(source, diagonal=d > GRAM_COLUMNS),
-            solve_stage(source, asked),
-        ]
-        return [*stages, self._output_stage(source, stages, asked.width or most)]
-
-    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Add rows to those fitted so far: exactly what ``fit`` finds for all of them, up to rounding.
-
-        For at most 4096 columns; the sums in between are d² numbers. The coordinates of the rows come from
-        ``transform``. ``fit`` starts anew.
-
-        Parameters
-        ----------
-        X : array of shape (n, d)
-            The rows, of any kind that :func:`bigembed.open_array` takes.
-        y : None
-            Not used; scikit-learn's protocol has it.
-        sample_weight : array of shape (n,), or None
-            How often each row counts.
-
-        Returns
-        -------
-        Estimator
-            The estimator itself.
-        """
-        from bigembed.estimator.rowwise import add_rows, sums_of
-
-        def stages(source: RowSource, earlier: Any) -> list[Stage]:
-            checked_shape(source)
-            return [moments_stage(source, earlier=earlier), solve_stage(source, self._asked())]
-
-        add_rows(self, X, stages, sums_of(self, "moments", ("mean", "scatter")), weights=sample_weight)
-        return self
-
     def _asked(self) -> PrincipalOptions:
         plain = _plain(self.n_components), bool(self.whiten), self.tol, self.max_passes
         return PrincipalOptions(*plain, self._seed(), bool(self.center))
-
-    def inverse_transform(self, X: Any) -> Any:
-        """Return rows of coordinates: x = m + Σ_l y_l v_l, times the standard deviation if whitened.
-
-        Parameters
-        ----------
-        X : array of shape (k, m)
-            The coordinates.
-
-        Returns
-        -------
-        array of shape (k, d)
-            The rows: NumPy for arrays in memory, else a lazy Dask array.
-        """
-        from bigembed.estimator.extension import inverse
-
-        self._check_fitted()
-        mean, components, variance = self._solved()
-        scale = np.sqrt(variance)[:, None] if self.as_fitted().whiten else 1.0
-        return inverse(self, X, scale * components, mean)
 
     def get_covariance(self) -> Array:
         """Return the covariance of the model: the components' part, and noise in all other directions.
@@ -361,13 +265,6 @@ class PCA(RowwiseEstimator, registered="pca"):
     def _density(self) -> Density:
         return Density(*self._solved(), float(self.noise_variance_))
 
-    def _solved(self) -> tuple[Array, Array, Array]:
-        """Mean, components and variances in double precision, whatever the rows are."""
-        mean, components, variance = (
-            read_array(self._run.path("solve", name)) for name in ("mean", "components", "variance")
-        )
-        return mean, components, variance
-
     def _set_fitted(self, run: Run) -> None:
         solve, moments = run.results("solve"), run.results("moments")
         self.mean_ = read_array(run.path("solve", "mean"))
@@ -378,37 +275,6 @@ class PCA(RowwiseEstimator, registered="pca"):
         self.singular_values_ = np.sqrt(self.explained_variance_ * freedom)
         self.noise_variance_ = solve["noise"]
         self.n_components_, self.n_samples_ = len(self.components_), moments["n"]
-
-    def _certificate(self, run: Run) -> dict[str, Any]:
-        solve, moments = run.results("solve"), run.results("moments")
-        return {
-            "solver": solve["solver"],
-            "passes": solve["passes"] + 1,
-            "converged": solve["converged"],
-            "seed": run.parameters("solve")["seed"],
-            "input": {name: moments[name] for name in ("n", "d", "dtype", "weight")},
-            "explained": float(self.explained_variance_ratio_.sum()),
-            "residual": solve["residual"],
-            "gap": solve["gap"],
-            "warnings": {"convergence": [] if solve["converged"] else [_unfinished(solve)]},
-        }
-
-    def _extension(self, run: Run) -> Extension:
-        moments, solve = run.results("moments"), run.results("solve")
-        whiten = run.parameters("solve")["whiten"]
-        scale = whitening(read_array(run.path("solve", "variance"))) if whiten else None
-        model = AffineMap(run.path("solve", "components"), run.path("solve", "mean"), transposed=True, scale=scale)
-        return Extension(project, model, solve["n_components"], moments["d"], dtype=moments["dtype"], sparse=True)
-
-
-# --- one block -----------------------------------------------------------------------------------
-
-
-def _unfinished(solve: dict[str, Any]) -> str:
-    return (
-        f"PCA: the eigensolver stopped with residuals up to {solve['residual']:.2g} after {solve['passes']} passes. "
-        f"{solve['advice']}"
-    )
 
 
 def _plain(value: Any) -> Any:

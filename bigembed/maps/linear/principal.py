@@ -1,22 +1,28 @@
-"""The stage that finds principal directions: from the covariance matrix, or by its products with vectors."""
+"""Principal directions: from the covariance matrix, or by its products with vectors; what their methods share."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import linalg
 
 from bigembed.errors import InputError
+from bigembed.estimator.extension import Extension
+from bigembed.estimator.moments import moments_stage
+from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.linalg.eigenpairs import extremes
 from bigembed.linalg.lanczos import solve_lanczos
 from bigembed.linalg.operator import CovarianceOperator
 from bigembed.rows.passes import checked_shape
+from bigembed.rows.row_maps import AffineMap, project
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array
 from bigembed.stages.cost import ArraySpec, Cost, rows_of, sums_of_groups, window_of
+from bigembed.stages.runs import Run
 from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, write_array
 
@@ -270,3 +276,143 @@ def principal_directions(covariance: Array) -> tuple[Array, Array]:
         vectors[:, rank:] = linalg.qr(projector, pivoting=True)[0][:, : len(values) - rank]
         values[rank:] = 0.0
     return values, vectors
+
+
+# ------------------------------------------------------------------------------------------------------- estimator
+
+
+class PrincipalEstimator(RowwiseEstimator):
+    """Base of the methods whose coordinates are products of a row with principal directions."""
+
+    follows_dtype = takes_sparse = True
+    aligned = ("weights",)
+    compiles: ClassVar = False
+    goes_before: ClassVar = True
+    explained_variance_ratio_: Array
+
+    @abstractmethod
+    def _asked(self) -> PrincipalOptions:
+        """Return what is asked of the solver."""
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the components to rows, with nonnegative weights or without.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            The rows, of any kind that :func:`bigembed.open_array` takes, or sparse: SciPy, a Dask array of SciPy CSR
+            blocks, or the path of a CSR group in Zarr (AnnData's layout).
+        y : None
+            Not used; scikit-learn's protocol has it.
+        sample_weight : array of shape (n,), or None
+            How often each row counts.
+
+        Returns
+        -------
+        Estimator
+            The estimator itself.
+        """
+        return self._fit_rows(X, weights=sample_weight)
+
+    def stages(self, source: RowSource) -> list[Stage]:
+        """List the stages: moments, components and, on demand, coordinates."""
+        self._check()
+        asked = self._asked()
+        n, d = checked_shape(source, at_least=2 if asked.center else 1)
+        most = d if source.aligned else min(n, d)
+        if asked.width and asked.width > most:
+            raise InputError(f"n_components={asked.width} must be between 1 and min(n_samples, n_features)={most}")
+        if d > GRAM_COLUMNS and asked.n_components in (None, "mle"):
+            raise InputError(
+                f"n_components={asked.n_components!r} needs the covariance of all {d} columns, which is formed up to "
+                f"{GRAM_COLUMNS}; give a number of components or a share of the variance"
+            )
+        stages = [
+            moments_stage(source, diagonal=d > GRAM_COLUMNS),
+            solve_stage(source, asked),
+        ]
+        return [*stages, self._output_stage(source, stages, asked.width or most)]
+
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Add rows to those fitted so far: exactly what ``fit`` finds for all of them, up to rounding.
+
+        For at most 4096 columns; the sums in between are d² numbers. The coordinates of the rows come from
+        ``transform``. ``fit`` starts anew.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            The rows, of any kind that :func:`bigembed.open_array` takes.
+        y : None
+            Not used; scikit-learn's protocol has it.
+        sample_weight : array of shape (n,), or None
+            How often each row counts.
+
+        Returns
+        -------
+        Estimator
+            The estimator itself.
+        """
+        from bigembed.estimator.rowwise import add_rows, sums_of
+
+        def stages(source: RowSource, earlier: Any) -> list[Stage]:
+            checked_shape(source)
+            return [moments_stage(source, earlier=earlier), solve_stage(source, self._asked())]
+
+        add_rows(self, X, stages, sums_of(self, "moments", ("mean", "scatter")), weights=sample_weight)
+        return self
+
+    def inverse_transform(self, X: Any) -> Any:
+        """Return rows of coordinates: x = m + Σ_l y_l v_l, times the standard deviation if whitened.
+
+        Parameters
+        ----------
+        X : array of shape (k, m)
+            The coordinates.
+
+        Returns
+        -------
+        array of shape (k, d)
+            The rows: NumPy for arrays in memory, else a lazy Dask array.
+        """
+        from bigembed.estimator.extension import inverse
+
+        self._check_fitted()
+        mean, components, variance = self._solved()
+        scale = np.sqrt(variance)[:, None] if self._run.parameters("solve")["whiten"] else 1.0
+        return inverse(self, X, scale * components, mean)
+
+    def _solved(self) -> tuple[Array, Array, Array]:
+        """Mean, components and variances in double precision, whatever the rows are."""
+        mean, components, variance = (
+            read_array(self._run.path("solve", name)) for name in ("mean", "components", "variance")
+        )
+        return mean, components, variance
+
+    def _certificate(self, run: Run) -> dict[str, Any]:
+        solve, moments = run.results("solve"), run.results("moments")
+        return {
+            "solver": solve["solver"],
+            "passes": solve["passes"] + 1,
+            "converged": solve["converged"],
+            "seed": run.parameters("solve")["seed"],
+            "input": {name: moments[name] for name in ("n", "d", "dtype", "weight")},
+            "explained": float(self.explained_variance_ratio_.sum()),
+            "residual": solve["residual"],
+            "gap": solve["gap"],
+            "warnings": {"convergence": [] if solve["converged"] else [_unfinished(type(self).__name__, solve)]},
+        }
+
+    def _extension(self, run: Run) -> Extension:
+        moments, solve = run.results("moments"), run.results("solve")
+        whiten = run.parameters("solve")["whiten"]
+        scale = whitening(read_array(run.path("solve", "variance"))) if whiten else None
+        model = AffineMap(run.path("solve", "components"), run.path("solve", "mean"), transposed=True, scale=scale)
+        return Extension(project, model, solve["n_components"], moments["d"], dtype=moments["dtype"], sparse=True)
+
+
+def _unfinished(method: str, solve: dict[str, Any]) -> str:
+    return (
+        f"{method}: the eigensolver stopped with residuals up to {solve['residual']:.2g} after {solve['passes']} "
+        f"passes. {solve['advice']}"
+    )

@@ -1,0 +1,67 @@
+"""Truncated singular value decomposition against scikit-learn's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn import decomposition
+
+import bigembed as be
+from bigembed.errors import InputError
+from bigembed.maps.linear import principal
+
+NAMES = ("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_")
+TOPICS = 8
+
+
+@pytest.fixture(scope="module")
+def words():
+    """Documents of topics that overlap, as sparse weights of words (tf–idf)."""
+    random = np.random.default_rng(0)
+    topics = random.dirichlet(np.full(600, 0.05), TOPICS) * np.geomspace(1.0, 0.6, TOPICS)[:, None]
+    counts = random.poisson(40 * random.dirichlet(np.full(TOPICS, 0.3), 900) @ topics)
+    rare = np.log(len(counts) / (1 + (counts > 0).sum(axis=0)))
+    return sparse.csr_array(counts * rare)
+
+
+def agree(found, X, m, tolerance=1e-6):
+    wanted = decomposition.TruncatedSVD(m, algorithm="arpack", tol=1e-12).fit(X)
+    for name in NAMES:
+        a, b = np.asarray(getattr(found, name)), getattr(wanted, name)
+        np.testing.assert_allclose(a / np.abs(b).max(), b / np.abs(b).max(), atol=tolerance, err_msg=name)
+    np.testing.assert_allclose(found.transform(X), wanted.transform(X), atol=tolerance * wanted.singular_values_[0])
+    back = wanted.inverse_transform(wanted.transform(X))
+    np.testing.assert_allclose(found.inverse_transform(found.transform(X)), back, atol=tolerance * np.abs(back).max())
+
+
+class TestTruncatedSVD:
+    """The attributes, coordinates and rows of scikit-learn's, dense, sparse and of many columns."""
+
+    @pytest.mark.parametrize("columns", [4096, 100])
+    @pytest.mark.parametrize("dense", [False, True])
+    def test_agrees_with_scikit_learn(self, words, columns, dense, monkeypatch):
+        monkeypatch.setattr(principal, "GRAM_COLUMNS", columns)
+        X = words.toarray() if dense else words
+        found = be.TruncatedSVD(5, tol=1e-9).fit(X)
+        agree(found, words, 5)
+        assert found.certificate_["solver"] == ("covariance" if columns == 4096 else "block Lanczos")
+        with pytest.raises(AssertionError):  # a control: the mean taken off gives other directions
+            agree(be.PCA(5).fit(words), words, 5)
+
+    def test_is_pca_about_zero(self, words):
+        found, same = be.TruncatedSVD(4).fit(words), be.PCA(4, center=False).fit(words)
+        assert np.array_equal(found.components_, same.components_)
+        assert np.array_equal(found.transform(words), same.transform(words))
+        assert np.array_equal(found.singular_values_, same.singular_values_)
+
+    def test_a_weight_is_a_number_of_rows(self, words):
+        weights = np.random.default_rng(1).integers(0, 4, words.shape[0])
+        found = be.TruncatedSVD(4).fit(words, sample_weight=weights)
+        agree_with = be.TruncatedSVD(4).fit(words[np.repeat(np.arange(words.shape[0]), weights)])
+        for name in NAMES:
+            np.testing.assert_allclose(getattr(found, name), getattr(agree_with, name), atol=1e-9, rtol=1e-9)
+
+    def test_too_many_components_are_refused(self):
+        with pytest.raises(InputError, match="n_components=4 must be between 1 and"):
+            be.TruncatedSVD(4).fit(np.eye(3))
