@@ -54,6 +54,8 @@ from bigembed.steps.numbers import Clip as Clip
 from bigembed.steps.numbers import Log1p as Log1p
 from bigembed.steps.numbers import Normalizer as Normalizer
 from bigembed.steps.one_hot import OneHotEncoder as OneHotEncoder
+from bigembed.steps.random_projection import GaussianRandomProjection as GaussianRandomProjection
+from bigembed.steps.random_projection import SparseRandomProjection as SparseRandomProjection
 from bigembed.steps.scaling import RobustScaler as RobustScaler
 from bigembed.steps.scaling import StandardScaler as StandardScaler
 

@@ -35,8 +35,8 @@ class Pipeline:
     steps : list of estimators, list of pairs (name, estimator), or scikit-learn's Pipeline
         The steps and, last, any method of this package. The steps are those of this package (:class:`bigembed.Missing`,
         :class:`bigembed.StandardScaler`, …) and :class:`bigembed.PCA` or :class:`bigembed.TruncatedSVD` with a
-        number of components. scikit-learn's ``StandardScaler``, ``RobustScaler``, ``Normalizer``, ``PCA`` and
-        ``TruncatedSVD`` stand for those of the same name here.
+        number of components. scikit-learn's ``StandardScaler``, ``RobustScaler``, ``Normalizer``, ``PCA``,
+        ``TruncatedSVD`` and its random projections stand for those of the same name here.
     workdir : path or None
         Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
     persist : "store" or None
@@ -285,11 +285,14 @@ def copied(estimator: Any, **changes: Any) -> Any:
     return type(estimator)(**method_parameters(estimator), **changes)
 
 
-SAME = ("StandardScaler", "RobustScaler", "Normalizer", "PCA", "TruncatedSVD")
+SAME = (
+    "StandardScaler", "RobustScaler", "Normalizer", "PCA", "TruncatedSVD", "GaussianRandomProjection",
+    "SparseRandomProjection",
+)  # fmt: skip
 """Classes that are in both, with parameters of the same names and meanings."""
 HOW = {
-    "algorithm", "copy", "svd_solver", "tol", "iterated_power", "n_iter", "n_oversamples", "power_iteration_normalizer",
-    "random_state",
+    "algorithm", "compute_inverse_components", "copy", "dense_output", "svd_solver", "tol", "iterated_power", "n_iter",
+    "n_oversamples", "power_iteration_normalizer", "random_state",
 }  # fmt: skip
 """Parameters of scikit-learn's classes that say how something is computed, not what."""
 

@@ -11,11 +11,13 @@ from bigembed.errors import JobError
 CLASSES = {
     "clip": "Clip",
     "columns": "Columns",
+    "gaussian_projection": "GaussianRandomProjection",
     "log1p": "Log1p",
     "missing": "Missing",
     "normalize": "Normalizer",
     "one_hot": "OneHotEncoder",
     "robust_standardize": "RobustScaler",
+    "sparse_projection": "SparseRandomProjection",
     "standardize": "StandardScaler",
 }
 """What each step is called in job files and saved models, and its class, which declares the same name."""

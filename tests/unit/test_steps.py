@@ -79,6 +79,18 @@ WRONG = {
 }
 
 
+GIVEN: dict[str, dict[str, Any]] = {
+    "clip": {"high": 3.0},
+    "columns": {"columns": [1, 3]},
+    "columns, chosen": {"most_variable": 2},
+    "gaussian_projection": {"n_components": 3},
+    "missing, filled": {"action": "fill"},
+    "pca": {"n_components": 2},
+    "sparse_projection": {"n_components": 3},
+}
+"""Parameters of steps that need some, for few columns."""
+
+
 class TestSteps:
     """Each step against what scikit-learn, NumPy or a formula makes of the same rows."""
 
@@ -146,8 +158,7 @@ class TestSteps:
     def test_steps_are_estimators(self, name: str, tmp_path: Path) -> None:
         """Saved, loaded and pickled; any rows of a batch alone are the same."""
 
-        given = {"clip": {"high": 3.0}, "columns": {"columns": [1, 3]}, "pca": {"n_components": 2}}.get(name, {})
-        one = step(name)(**given).fit(COUNTS)
+        one = step(name)(**GIVEN.get(name, {})).fit(COUNTS)
         whole = one.transform(COUNTS[:50])
         np.testing.assert_array_equal(np.vstack([one.transform(COUNTS[i : i + 1]) for i in range(50)]), whole)
         one.save(tmp_path / "step")
@@ -161,13 +172,7 @@ class TestSteps:
         self, name: str, tmp_path: Path
     ) -> None:
         """As before a method that reads its rows so often that a copy of what the step makes is cheaper."""
-        given = {
-            "clip": {"high": 3.0},
-            "columns": {"columns": [1, 3]},
-            "columns, chosen": {"most_variable": 2},
-            "missing, filled": {"action": "fill"},
-            "pca": {"n_components": 2},
-        }.get(name, {})
+        given = GIVEN.get(name, {})
         rows = HOLES if name == "missing, filled" else COUNTS
         kind, run = step(name.partition(",")[0]), Run(tmp_path / "run")
         stages = kind(**given).stages(RowSource(rows.shape, rows.dtype, array=rows))
