@@ -108,8 +108,9 @@ class Case:
         return cls(**known | dict(self.parameters) | more)
 
     def aligned(self, X: Any) -> list[Any]:
-        """The labels of five classes, if the method needs them."""
-        return [np.arange(be.open_array(X).shape[0]) % 5] if "labels" in method(self.method).needs else []
+        """The labels of five classes, if the method needs them, or follows them."""
+        asked = "labels" in method(self.method).needs or "target_metric" in self.parameters
+        return [np.arange(be.open_array(X).shape[0]) % 5] if asked else []
 
     def fit(self, X: Any = None, **more: Any) -> Any:
         """Fitted to rows, by default all of its own."""
@@ -207,6 +208,7 @@ TABLE: dict[str, Case] = {
     "tsne weights": Case("tsne", FEW_STEPS, ring),
     "umap": Case("umap", FEW_EPOCHS),
     "umap by blocks": Case("umap", {**FEW_EPOCHS, "in_memory": False, "init": "pca"}, rows=twice, most=400),
+    "umap labels": Case("umap", {**FEW_EPOCHS, "target_metric": "categorical"}, rows=twice, most=400),
     "umap lists": Case("umap", FEW_EPOCHS, lists),
     "umap weights": Case("umap", FEW_EPOCHS, ring),
     "pca whitened": Case("pca", {"n_components": 0.9, "whiten": True}),

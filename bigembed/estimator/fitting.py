@@ -176,10 +176,11 @@ def prepare_fit(method: MethodSpec, X: Any, aligned: Mapping[str, Any]) -> Prepa
     """
     estimator, steps = method.estimator, method.steps
     _need(method, X)
-    if isinstance(X, GraphSource):
-        return prepare_graph_fit(method, X)
     run = Run(estimator.workdir)
     scratch = run.root / "exchange"
+    if isinstance(X, GraphSource):
+        columns = aligned_columns(aligned, X.n, scratch)
+        return prepare_graph_fit(method, replace(X, aligned=columns) if columns else X, run)
     taking = estimator.takes_nan or takes_missing(steps)
     given, texts = encode_text(X, [*steps, estimator])
     sparse = bool(steps) or method.sparse or hasattr(estimator, "refuse_sparse")  # (a step says what to do)

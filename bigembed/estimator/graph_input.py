@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -18,6 +18,7 @@ from bigembed.neighbors.graph_blocks import csr_block, finish_graph, graph_array
 from bigembed.neighbors.radius import EDGES_PLANNED
 from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.rows.graph_source import ENTRY_BYTES, GraphSource
+from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import MAX_BLOCK_ROWS, Array, block_rows, bounds, is_scipy_sparse
 from bigembed.stages.cost import ArraySpec, Cost
 from bigembed.stages.stage import Context, Stage
@@ -80,6 +81,8 @@ class GraphShape:
     """Of a row that is ordered."""
     edges: int | None = None
     """Entries, where they are known before it is built."""
+    aligned: Mapping[str, RowSource] = field(default_factory=dict)
+    """Vectors that belong to its rows, in the order of the input, which the method reads, and the graph does not."""
 
     @property
     def planned_edges(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from bigembed.errors import InputTypeError
@@ -66,13 +66,13 @@ class OnGraph(Estimator):
 
     def _prepare(self, X: Any, aligned: Mapping[str, Any]) -> PreparedFit:
         if isinstance(X, NeighborGraph):
-            return self._prepare_neighbors(X)
+            return self._prepare_neighbors(X, aligned)
         if is_weights(X) and not self._steps:
-            return self._prepare_matrix(X)
+            return self._prepare_matrix(X, aligned)
         return super()._prepare(as_graph(X), aligned)
 
-    def _prepare_neighbors(self, X: NeighborGraph) -> PreparedFit:
-        from bigembed.estimator.fitting import PreparedFit
+    def _prepare_neighbors(self, X: NeighborGraph, aligned: Mapping[str, Any]) -> PreparedFit:
+        from bigembed.estimator.fitting import PreparedFit, aligned_columns
 
         given = X.metric == GIVEN
         if given and not (X.scaled or self.of_lengths):
@@ -84,25 +84,27 @@ class OnGraph(Estimator):
         shape = X.shape if X.shape.trusted else shape_in(X.run.results("survey"), getattr(self, "metric", None))
         by = None if given else by_metric(shape)
         rule = X.n_neighbors, X.radius, X.dense
-        known: dict[str, Any] = {"row_bytes": shape.ordered_bytes, "edges": X.edges}
+        columns = aligned_columns(aligned, X.n, run.root / "exchange")
+        known: dict[str, Any] = {"row_bytes": shape.ordered_bytes, "edges": X.edges, "aligned": columns}
         graph = GraphShape(X.n, X.block, shape.width, *rule, given, X.sampled, by=by, **known)
         stages, dtype = self._after_graph(graph, self._seed()), None if given else shape.dtype
         return PreparedFit(run, stages, X.n_features, in_memory=X.in_memory, dtype=dtype)
 
-    def _prepare_matrix(self, X: Any) -> PreparedFit:
+    def _prepare_matrix(self, X: Any, aligned: Mapping[str, Any]) -> PreparedFit:
         """Prepare a fit to a square sparse matrix, of lengths of edges or of weights."""
-        from bigembed.estimator.fitting import PreparedFit, prepare_graph_fit
+        from bigembed.estimator.fitting import PreparedFit, aligned_columns, prepare_graph_fit
 
-        n = X.shape[0]
+        n, run = X.shape[0], Run(self.workdir)
+        columns = aligned_columns(aligned, n, run.root / "exchange")
         if self._pairwise():
-            return prepare_graph_fit(self._spec(), length_graph(X, self._rule(n)))
+            return prepare_graph_fit(self._spec(), replace(length_graph(X, self._rule(n)), aligned=columns), run)
         if self.of_lengths:
             raise InputTypeError(
                 f"{type(self).__name__} reads rows or a NeighborGraph; a sparse matrix is a graph of lengths with "
                 "metric='precomputed' only, and weights are not lengths (sparse data was passed)"
             )
-        rest = self._after_graph(GraphShape(n, rows_of_block(X), weighted=True), self._seed())
-        return PreparedFit(Run(self.workdir), [*weight_stages(X), *rest], n, in_memory=True, dtype=X.dtype)
+        rest = self._after_graph(GraphShape(n, rows_of_block(X), weighted=True, aligned=columns), self._seed())
+        return PreparedFit(run, [*weight_stages(X), *rest], n, in_memory=True, dtype=X.dtype)
 
 
 class GraphEstimator(OnGraph):
@@ -139,12 +141,19 @@ class GraphEstimator(OnGraph):
     def stages(self, source: RowSource) -> list[Stage]:
         """List all stages from rows, an array of distances, or a user's graph, to coordinates."""
         self._check()
-        seed = self._seed()
+        seed, given, beside = self._seed(), source.aligned, self._beside_graph()
+        if beside:
+            source = replace(source, aligned={name: one for name, one in given.items() if name not in beside})
         if isinstance(source, GraphSource):
             stages, graph = self._of_edges(source)
         else:
             stages, graph = self._of_distances(source) if self._pairwise() else self._of_rows(source, seed)
+        graph = replace(graph, aligned={name: given[name] for name in beside if name in given})
         return [*stages, *self._after_graph(graph, seed)]
+
+    def _beside_graph(self) -> tuple[str, ...]:
+        """Aligned vectors that the method reads, and the graph does not: it is the same for any."""
+        return ()
 
     def _block_rows(self, k: int) -> int | None:
         """Rows of a block, at most, where each is joined to k; None where only the size of the rows decides."""

@@ -57,12 +57,15 @@ class DescendedEstimator(GraphEstimator):
         Estimator
             The estimator itself.
         """
+        self._refuse_radius(X)
+        return self._fit_rows(X)
+
+    def _refuse_radius(self, X: Any) -> None:
         if isinstance(X, NeighborGraph) and X.radius is not None:
             raise InputTypeError(
                 f"{type(self).__name__} takes the nearest neighbors of every row, and a graph of a radius may join a "
                 "row to none. Build the graph with n_neighbors"
             )
-        return self._fit_rows(X)
 
     def _block_rows(self, k: int) -> int:
         return rows_of_block(k)

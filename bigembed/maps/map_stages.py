@@ -73,8 +73,13 @@ class EdgeWeights(ABC):
         """Return the results of the stage from the figures of the blocks, and the neighbors of a row."""
 
 
-def weights_stage(graph: GraphShape, edges: int, weights: EdgeWeights, parameters: Mapping[str, Any]) -> Stage:
-    """``kernel/weights`` on the graph, and their row sums ``degree``; a user's weights W ≥ 0 are those of the map."""
+def weights_stage(
+    graph: GraphShape, edges: int, weights: EdgeWeights, parameters: Mapping[str, Any], name: str = "kernel"
+) -> Stage:
+    """``kernel/weights`` on the graph, and their row sums ``degree``; a user's weights W ≥ 0 are those of the map.
+
+    ``name``: of the stage, where another one makes of its weights those of the map.
+    """
     inputs: tuple[str, ...] = ("order", "graph") if graph.dense or graph.given else ("graph", "search")
     if graph.weighted:
         parameters, inputs = {"given": True}, ("weights",)
@@ -87,7 +92,7 @@ def weights_stage(graph: GraphShape, edges: int, weights: EdgeWeights, parameter
         passes=2,
         scalar_ops=weights.operations * edges,
     )
-    return Stage("kernel", inputs, parameters, partial(run_weights, graph=graph, weights=weights), cost)
+    return Stage(name, inputs, parameters, partial(run_weights, graph=graph, weights=weights), cost)
 
 
 def run_weights(context: Context, graph: GraphShape, weights: EdgeWeights) -> dict[str, Any]:
@@ -131,7 +136,7 @@ def weigh_block(
     """Write the weights of one block and their row sums; the number of edges, and the figures."""
     block = distances.block(b)
     values, first, second = weights.weigh(block, block.ids(b, starts), np.concatenate([scale, halo]))
-    return (), (_write_weights(b, block, values, out), first, second)
+    return (), (write_weights(b, block, values, out), first, second)
 
 
 def total_block(b: int, given: StoredMatrix) -> tuple[tuple[()], tuple[float, float]]:
@@ -146,7 +151,7 @@ def given_block(
     """Write a user's weights of one block and their row sums; the number of edges, and the figures."""
     block = given.block(b)
     values = (without_own(block) / unit).astype(np.float32)
-    return (), (_write_weights(b, block, values, out), *weights.figures(values))
+    return (), (write_weights(b, block, values, out), *weights.figures(values))
 
 
 def without_own(block: CSRBlock) -> Array:
@@ -154,7 +159,8 @@ def without_own(block: CSRBlock) -> Array:
     return np.where(block.indices == block.row, 0.0, block.data)
 
 
-def _write_weights(b: int, block: CSRBlock, values: Array, out: str) -> int:
+def write_weights(b: int, block: CSRBlock, values: Array, out: str) -> int:
+    """Write the weights of one block and their row sums; the number of edges."""
     write_values(f"{out}weights", b, values)
     write_array(f"{out}degree/{b}", row_sums(block.indptr, values))
     return len(values)

@@ -20,40 +20,17 @@ from bigembed.maps.linear.class_scatter import (
     fourth_moments_block,
     scales_of,
 )
-from bigembed.rows.labels import Labels, classes_as_json
+from bigembed.rows.labels import Labels
 from bigembed.rows.passes import Parts, checked_shape, reduce_rows
 from bigembed.rows.row_maps import AffineMap, project
 from bigembed.rows.source import RowBlock, RowSource
-from bigembed.runtime.blocks import Array, bounds
+from bigembed.runtime.blocks import Array
 from bigembed.stages.cost import ArraySpec, Cost, summing_cost
 from bigembed.stages.stage import Context, Stage
-from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
+from bigembed.store.arrays import read_array, write_array
 
-LABEL_ROWS = 1 << 18
 SUMS = ("counts", "means", "scatter")
 """What batches add to."""
-
-
-def labels_stage(labels: Labels) -> Stage:
-    """``labels/codes`` (n,): the number of each row's class, −1 for none. Results: the classes and their sizes."""
-
-    n = len(labels.codes)
-    return Stage(
-        "labels",
-        (),
-        {"labels": labels.fingerprint()},
-        partial(run_labels, labels=labels),
-        Cost.of(writes=[ArraySpec("codes", n, dtype="i4")], coordinator=[ArraySpec("codes", n, dtype="i4", times=5)]),
-    )
-
-
-def run_labels(context: Context, labels: Labels) -> dict[str, Any]:
-    n = len(labels.codes)
-    create_rows(context.path("codes"), (n,), np.int32, LABEL_ROWS, overwrite=True)
-    for start, stop in bounds(n, LABEL_ROWS):
-        write_rows(context.path("codes"), start, labels.codes[start:stop])
-    sizes = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.classes))
-    return {**classes_as_json(labels.classes), "sizes": sizes.tolist(), "missing": len(labels.missing)}
 
 
 def labelled(source: RowSource, context: Context) -> RowSource:

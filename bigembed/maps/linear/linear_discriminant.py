@@ -13,13 +13,13 @@ from bigembed import errors
 from bigembed.errors import InputError
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.rowwise import RowwiseEstimator
+from bigembed.maps.labels import labels_stage
 from bigembed.maps.linear.discriminants import (
     SUMS,
     among_classes,
     codes_of_rows,
     fourth_stage,
     kept_by_class,
-    labels_stage,
     linear_scores,
     probabilities_of_rows,
     scatter_stage,

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, Any, ClassVar
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Annotated, Any, ClassVar, Self
 
+from bigembed.errors import InputError
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.graph_input import GraphShape
 from bigembed.maps.descended import DescendedEstimator
 from bigembed.maps.descent import extension_of
 from bigembed.maps.start import start_of
 from bigembed.maps.umap.descent import SamplingOptions, curve, epochs_for, placement_of
+from bigembed.maps.umap.labelled import unrelated, without_unknown
 from bigembed.maps.umap.stages import sampling_stages
 from bigembed.neighbors.given.distances import Rule
 from bigembed.neighbors.given.graph import GraphMetric
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS
 from bigembed.neighbors.search.recall import ALGORITHMS
+from bigembed.rows.labels import Labels, read_labels
 from bigembed.runtime.parameters import (
     Auto,
     Count,
@@ -30,6 +33,9 @@ from bigembed.runtime.parameters import (
 )
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Stage
+
+TARGETS = ("categorical",)
+"""How labels are compared."""
 
 
 @dataclass(eq=False, repr=False)
@@ -76,6 +82,13 @@ class UMAP(DescendedEstimator, registered="umap"):
         The number of the neighbor whose distance is ρ_i.
     set_op_mix_ratio : float in [0, 1]
         The share of the fuzzy union in w; the rest is the intersection a_{j|i}·a_{i|j}.
+    target_metric : {"categorical"} or None
+        Whether w follows the labels that ``fit`` is given as y (in a job ``[input] labels``), and how these are
+        compared. With "categorical" w is multiplied by exp(−2.5/(1 − target_weight)) between classes, and by exp(−1)
+        where a row has no label; then each row's strongest edge counts as one again. None leaves y unread: in a
+        pipeline it may be there for another step.
+    target_weight : float in [0, 1]
+        How much labels weigh against the rows, where ``target_metric`` is given.
     repulsion_strength : float ≥ 0
         The weight γ of the repulsion of each drawn row.
     negative_sample_rate : int ≥ 1
@@ -176,6 +189,7 @@ class UMAP(DescendedEstimator, registered="umap"):
     (True, (2, 2))
     """
 
+    aligned = ("labels",)
     saved_stages: ClassVar = {
         **QUERY_ARRAYS,
         "kernel": ("",),
@@ -195,6 +209,8 @@ class UMAP(DescendedEstimator, registered="umap"):
     init: Any = "auto"
     local_connectivity: Annotated[float, interval(1, closed="left")] = 1.0
     set_op_mix_ratio: Annotated[float, interval(0, 1, closed="both")] = 1.0
+    target_metric: Annotated[str, one_of(*TARGETS)] | None = None
+    target_weight: Annotated[float, interval(0, 1, closed="both")] = 0.5
     repulsion_strength: Nonnegative = 1.0
     negative_sample_rate: Count = 5
     recall: Annotated[float, interval(0, 1, closed="right")] = 0.95
@@ -202,13 +218,49 @@ class UMAP(DescendedEstimator, registered="umap"):
     in_memory: bool | Auto = "auto"
     random_state: Seed = 0
 
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit the map to rows, distances or a graph, with ``target_metric`` to labels, too.
+
+        Parameters
+        ----------
+        X : array of shape (n, d) or (n, n), NeighborGraph, sparse matrix or graph
+            Rows or distances (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, symmetric sparse
+            weights, or a graph of any size (:func:`bigembed.open_graph`): of weights, or of distances to neighbors.
+        y : array of shape (n,) or None
+            The label of each row, in the order of the input, read only where ``target_metric`` is given: a sequence, a
+            NumPy, pandas, Dask or zarr array, or the path of a Zarr array or .npy; integers, whole floats, booleans,
+            text or dates. −1, NaN and None say that a row has none.
+
+        Returns
+        -------
+        Estimator
+            The estimator itself.
+        """
+        self._refuse_radius(X)
+        read = self.target_metric is not None and y is not None
+        return self._fit_rows(X, **({"labels": read_labels(y)} if read else {}))
+
     def _rule(self, n: int) -> Rule:
         return Rule(max(1, min(self.n_neighbors, n - 1)))
 
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
         connectivity, mix = float(self.local_connectivity), float(self.set_op_mix_ratio)
         asked, start = self._asked(graph.n, seed), start_of(self.init)
-        return sampling_stages(graph, connectivity, mix, asked, start, self._memory())
+        target = self._target(graph) if self.target_metric is not None else None
+        graph = replace(graph, aligned={})
+        return sampling_stages(graph, connectivity, mix, asked, start, self._memory(), target)
+
+    def _beside_graph(self) -> tuple[str, ...]:
+        return self.aligned if self.target_metric is not None else ()
+
+    def _target(self, graph: GraphShape) -> tuple[Labels, float]:
+        """Return the labels that the weights follow, and how much."""
+        if "labels" not in graph.aligned:
+            raise InputError(
+                f"UMAP: target_metric={self.target_metric!r} needs a label for each row (−1 where there is none): "
+                "fit(X, y), in a job [input] labels. Or leave target_metric out"
+            )
+        return without_unknown(read_labels(graph.aligned["labels"])), float(self.target_weight)
 
     def _asked(self, n: int, seed: int) -> SamplingOptions:
         return SamplingOptions(
@@ -242,7 +294,10 @@ class UMAP(DescendedEstimator, registered="umap"):
             "n_neighbors": self.n_neighbors_,
             "curve": [self.a_, self.b_],
         }
-        return self._certified(run, figures, "descent", self._degenerate(run))
+        labels = run.results("kernel").get("labels")
+        out = self._certified(run, figures | ({"labels": labels} if labels else {}), "descent", self._degenerate(run))
+        out["warnings"]["map"] = [*(unrelated(labels) if labels else ()), *out["warnings"]["map"]]
+        return out
 
     def _degenerate(self, run: Run) -> list[str]:
         others = run.results("survey")["n"] - 1 if self.n_neighbors_ is not None else self.n_neighbors

@@ -10,9 +10,12 @@ import numpy as np
 from bigembed.estimator.graph_input import GraphShape
 from bigembed.maps.coordinates import write_map
 from bigembed.maps.graph_judgement import map_judgement_stages
+from bigembed.maps.labels import labels_stage
 from bigembed.maps.map_stages import EdgeWeights, coordinates_stage, planned_edges, start_stages, weights_stage
 from bigembed.maps.start import Scale
 from bigembed.maps.umap.descent import POOL, SamplingOptions, rows_in_pool, sampled_descent_stage
+from bigembed.maps.umap.labelled import labelled_stage
+from bigembed.rows.labels import Labels
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, map_blocks
 from bigembed.stages.cost import ArraySpec
@@ -101,16 +104,27 @@ def sampling_stages(
     asked: SamplingOptions,
     start: str | RowSource,
     in_memory: bool | None,
+    target: tuple[Labels, float] | None = None,
 ) -> list[Stage]:
-    """Return the stages: weights, the start, the descent, coordinates, and how far to trust them."""
+    """Return the stages: weights, the start, the descent, coordinates, and how far to trust them.
+
+    ``target``: labels that the weights follow, and how much.
+    """
     m, seed, edges = asked.n_components, asked.seed, planned_edges(graph)[1]
     if start in ("auto", "spectral"):
         start = "pca" if not graph.rowless and graph.n <= m else "spectral"  # (fewer eigenvectors than coordinates)
     memberships = {"local_connectivity": connectivity, "set_op_mix_ratio": mix}
     policy = "joint" if graph.rowless else "largest"
     scale = Scale(SCALE.deviation, SCALE.farthest) if graph.rowless else SCALE
+    fuzzy = Memberships(connectivity, mix)
+    if target is None:
+        weights = [weights_stage(graph, edges, fuzzy, memberships)]
+    else:
+        labels, weight = target
+        first = weights_stage(graph, edges, fuzzy, memberships, "memberships")
+        weights = [first, labels_stage(labels), labelled_stage(graph, edges, weight)]
     return [
-        weights_stage(graph, edges, Memberships(connectivity, mix), memberships),
+        *weights,
         *start_stages(graph, m, start, seed, policy, scale),
         sampled_descent_stage(graph, edges, asked, in_memory),
         pool_stage(graph, m, seed, asked.n_epochs),
