@@ -40,6 +40,8 @@ from bigembed.maps.walk.smoothing import smooth as smooth
 from bigembed.maps.walk.spectral_clustering import SpectralClustering as SpectralClustering
 from bigembed.maps.walk.spectral_start import spectral_start as spectral_start
 from bigembed.neighbors.build import build_neighbor_graph as build_neighbor_graph
+from bigembed.neighbors.condensed import Condensed as Condensed
+from bigembed.neighbors.condensed import condense as condense
 from bigembed.neighbors.graph import NeighborGraph as NeighborGraph
 from bigembed.neighbors.shortest_paths import geodesic_distances as geodesic_distances
 from bigembed.neighbors.shortest_paths import shortest_path as shortest_path

@@ -119,7 +119,7 @@ def cells_block(rows: Array, cell_size: int, seed: int) -> tuple[Array, Array, A
     cell. Cells near each other have near numbers; no cell is empty; cells of more than twice
     ``cell_size`` rows are split, and rows that are all identical share copies of one center.
     """
-    centers = _cell_centers(rows, max(1, round(len(rows) / cell_size)), [seed, 4])
+    centers = cell_centers(rows, max(1, round(len(rows) / cell_size)), [seed, 4])
     labels = _final_labels(rows, centers)
     for turn in range(6):
         counts = np.bincount(labels, minlength=len(centers))
@@ -178,7 +178,7 @@ def line_order(centers: Array) -> Array:
     return np.array(line, dtype=np.int64)
 
 
-def _cell_centers(rows: Array, n_centers: int, seed: list[int]) -> Array:
+def cell_centers(rows: Array, n_centers: int, seed: list[int]) -> Array:
     """Centers by k-means in two levels: a few groups, then cells inside each of them."""
     n_groups = round(n_centers**0.5)
     generator = np.random.default_rng(seed)

@@ -85,6 +85,16 @@ class Delivery:
                 parts += file.parcels(receiver, receiver + 1)
         return {key: np.concatenate(column) for key, column in zip(file.columns, zip(*parts, strict=True), strict=True)}
 
+    def parts(self, first: int, stop: int) -> Iterator[list[dict[str, Array]]]:
+        """What each file of senders has for the receivers ``first`` to one before ``stop``, by name."""
+        for number in range(self.files):
+            yield self._read(number, first, stop)
+
+    @reads
+    def _read(self, number: int, first: int, stop: int) -> list[dict[str, Array]]:
+        with _opened(self.exchange, self.name, number) as file:
+            return [dict(zip(file.columns, parts, strict=True)) for parts in file.parcels(first, stop)]
+
     def drop(self) -> None:
         """Delete it."""
         self.exchange.drop(self.name)

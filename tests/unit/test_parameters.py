@@ -105,6 +105,7 @@ FUNCTIONS: dict[str, tuple[Any, dict[str, Any]]] = {
     "geometric_harmonics": (be.geometric_harmonics, {"fitted": walk, "columns": ROWS}),
     "smooth": (be.smooth, {"fitted": walk, "columns": ROWS}),
     "certify": (be.certify, {"X": ROWS, "Y": ROWS[:, :2], "n_neighbors": 3}),
+    "condense": (be.condense, {"X": ROWS, "rows": 3}),
     "geodesic_distances": (be.geodesic_distances, {"graph": graph, "rows": [0]}),
     "shortest_path": (be.shortest_path, {"graph": graph, "i": 0, "j": 1}),
     "spectral_start": (be.spectral_start, {"graph": graph}),
@@ -158,5 +159,5 @@ def test_misspelled_names_of_functions(name: str) -> None:
 
 def test_all_public_names_are_walked() -> None:
     walked = {function.__name__ for function, _ in FUNCTIONS.values()} | {method(name).__name__ for name in METHODS}
-    apart = {"MapQuality", "NeighborGraph", "NeighborTransformer", "Pipeline", "__version__"}
+    apart = {"Condensed", "MapQuality", "NeighborGraph", "NeighborTransformer", "Pipeline", "__version__"}
     assert set(be.__all__) - apart <= walked
