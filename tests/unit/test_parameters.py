@@ -123,7 +123,7 @@ FUNCTIONS: dict[str, tuple[Any, dict[str, Any]]] = {
     **{f"datasets.{name}": (make, {}) for name, make in REGISTRY.items() if not FILES & set(parameters(name))},
 }
 """Each with arguments that will do."""
-ROWS_OF_THEIR_OWN = {"X", "Y", "rows", "source", "candidates", "graph", "distances", "columns"}
+ROWS_OF_THEIR_OWN = {"X", "Y", "rows", "source", "candidates", "graph", "distances", "columns", "weights"}
 ROWS_OF_THEIR_OWN |= {"coordinates", "reference", "values"}
 
 
