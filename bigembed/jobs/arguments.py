@@ -217,15 +217,18 @@ class Watching:
 
 @dataclass(frozen=True)
 class Recording(Watching):
-    """The same, with Dask's report."""
+    """The same, with Dask's report, and a record of every task."""
 
     performance_report: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Dask's report of what every worker did when.")
     ] = None
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A line (JSON) for each task: when, where, how long, its bytes.")
+    ] = None
 
     def options(self, console: Any) -> Any:
-        """Options of a start, which prints to the console and writes the report."""
-        return replace(super().options(console), performance_report=self.performance_report)
+        """Options of a start, which prints to the console and writes what is asked for."""
+        return replace(super().options(console), performance_report=self.performance_report, trace=self.trace)
 
 
 def _names(text: str | None) -> tuple[str, ...]:

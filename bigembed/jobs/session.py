@@ -16,6 +16,7 @@ from bigembed.jobs.places.place import Place
 from bigembed.jobs.watching import logs, status
 from bigembed.jobs.watching.reporter import MemoryPeak, Metrics, Reporter, RunOptions, performance
 from bigembed.jobs.watching.status import stoppable
+from bigembed.jobs.watching.trace import Trace
 from bigembed.runtime.outages import stores
 from bigembed.runtime.runtime import using
 from bigembed.store.locks import Lock, Owner, hold
@@ -82,11 +83,23 @@ def working(
         room = None if place.executor.in_this_process else reporter.vector_memory
         with (
             MemoryPeak(place.local_pids) as peak,
-            using(executor=place.executor, vector_memory=room),
+            traced(reporter, place),
+            using(executor=place.executor, vector_memory=room, recorder=reporter.trace and reporter.trace.map),
             performance(place, reporter.options.performance_report),
         ):
             reporter.peaks.append(peak)
             yield place, prepared
+
+
+@contextmanager
+def traced(reporter: Reporter, place: Place) -> Iterator[None]:
+    """Record every task of a place in a file, if that is asked for."""
+    if (path := reporter.options.trace) is None:
+        yield
+        return
+    about = {"run": reporter.output, "rows": reporter.plan and list(reporter.plan.shape), "place": place.kind}
+    with Trace(path, about) as reporter.trace:
+        yield
 
 
 def copied(rows: Input, reporter: Reporter) -> Input:

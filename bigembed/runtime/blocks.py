@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bigembed.runtime.clock import Timed, run_timed
+from bigembed.runtime.clock import Timed, run_recorded, run_timed
 from bigembed.runtime.executors import executor_now
 from bigembed.runtime.runtime import Calls, KeepResult, runtime_now
 
@@ -109,17 +109,20 @@ def map_blocks(
 
 def run_tasks(calls: Calls, label: str, keep: KeepResult | None = None) -> list[Any]:
     """The results of calls in their order, from where tasks run in this context; one BLAS thread a call."""
-    executor, clock = executor_now(), runtime_now().clock
+    executor, clock, recorder = executor_now(), runtime_now().clock, runtime_now().recorder
     with one_blas_thread():
         if clock is None:
             return executor.run(calls, label, runtime_now().progress, keep)
 
         def keep_timed(place: int, found: Timed) -> None:
             clock.add(found)
+            if record is not None and found.record is not None:
+                record(place, found.record)
             if keep is not None:
                 keep(place, found.result)
 
-        timed = [partial(run_timed, call) for call in calls]
+        record = None if recorder is None else recorder(label, len(calls))
+        timed = [partial(run_timed if record is None else run_recorded, call) for call in calls]
         with clock.mapping():
             found = executor.run(timed, label, runtime_now().progress, keep_timed)
         clock.threads = max(clock.threads, executor.threads)

@@ -8,11 +8,13 @@ maps is the work of a thread where its own threads have the tasks; workers wait 
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial, wraps
+from socket import gethostname
 from threading import Lock, get_ident, local
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -31,6 +33,8 @@ class _Thread(local):
         """Seconds of other threads that took stripes of its tasks."""
         self.busy = False
         """Whether it reads or writes just now: what that calls is not counted again."""
+        self.moved: dict[str, int] | None = None
+        """Bytes that its task has read and written, where somebody asks."""
 
     def spent(self) -> tuple[float, float, float]:
         """Return seconds of its own and of its helpers, and those of reading and writing among them."""
@@ -61,12 +65,31 @@ def _counted(function: F, part: str) -> F:
             return function(*arguments, **named)
         _thread.busy, began = True, time.perf_counter()
         try:
-            return function(*arguments, **named)
+            result = function(*arguments, **named)
+            if _thread.moved is not None:
+                _thread.moved[part] += _nbytes(result if part == "reading" else (*arguments, *named.values()))
+            return result
         finally:
             _thread.busy = False
             setattr(_thread, part, getattr(_thread, part) + time.perf_counter() - began)
 
     return cast(F, counted)
+
+
+def _nbytes(value: Any) -> int:
+    """Return the bytes of the arrays in a value.
+
+    >>> import numpy as np
+    >>> _nbytes(({"a": np.zeros(3)}, [np.zeros(2, "f4"), None], "name"))
+    32
+    """
+    if isinstance(value, Mapping):
+        return sum(map(_nbytes, value.values()))
+    if isinstance(value, list | tuple):
+        return sum(map(_nbytes, value))
+    if hasattr(value, "indptr"):  # (of sparse rows)
+        return _nbytes([value.data, value.indices, value.indptr])
+    return len(value) if isinstance(value, bytes) else int(getattr(value, "nbytes", 0))
 
 
 class Timed(NamedTuple):
@@ -76,13 +99,41 @@ class Timed(NamedTuple):
     seconds: float
     reading: float
     writing: float
+    record: Mapping[str, Any] | None = None
+    """When and where it ran and what it moved, if that is recorded."""
 
 
 def run_timed(call: Callable[[], Any]) -> Timed:
     """Run a task where it is, and time it."""
     before = _thread.spent()
     result = call()
-    return Timed(result, *_thread.spent_since(before))
+    seconds, reading, writing = _thread.spent_since(before)
+    return Timed(result, seconds, reading, writing)
+
+
+def run_recorded(call: Callable[[], Any]) -> Timed:
+    """Run a task where it is, time it, and record when it began, in which process, and the bytes that it moved.
+
+    Bytes are those of the arrays read and written, uncompressed; those of threads that help with it are left out.
+    """
+    began, cpu = time.time(), time.thread_time()
+    _thread.moved = {"reading": 0, "writing": 0}
+    try:
+        timed = run_timed(call)
+        record = {
+            "began": began,
+            "process": f"{gethostname()}:{os.getpid()}",
+            "thread": get_ident(),
+            "seconds": timed.seconds,
+            "reading": timed.reading,
+            "writing": timed.writing,
+            "cpu": time.thread_time() - cpu,
+            "bytes_read": _thread.moved["reading"],
+            "bytes_written": _thread.moved["writing"],
+        }
+    finally:
+        _thread.moved = None
+    return timed._replace(record=record)
 
 
 def run_with_helpers(calls: Sequence[Call], run: Callable[[Sequence[Call]], list[Timed]]) -> list[Any]:

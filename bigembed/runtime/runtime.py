@@ -50,6 +50,10 @@ KeepResult = Callable[[int, Any], None]
 """Called with the place of a call in its map, and its result, in whichever thread."""
 
 
+RecordMap = Callable[[str, int], Callable[[int, Mapping[str, Any]], None]]
+"""Called with the label of a map and how many tasks it has; returns what gets the place of a task and its record."""
+
+
 class Journal(Protocol):
     """What a stage in work has finished, so that it goes on from there when it was stopped."""
 
@@ -115,6 +119,8 @@ class Runtime:
     """Of the stage in work, in the process that coordinates it; None in tasks."""
     clock: StageClock | None = None
     """Counts what the tasks of the stage in work spend, in the process that coordinates it; None in tasks."""
+    recorder: RecordMap | None = None
+    """Hears of each map, and gets what is recorded of its tasks; None where nobody asks."""
 
 
 _runtime: ContextVar[Runtime] = ContextVar("runtime", default=Runtime())  # noqa: B039  (frozen)

@@ -21,6 +21,7 @@ from bigembed.jobs.planning.plan import Plan
 from bigembed.jobs.planning.remaining import RemainingTime
 from bigembed.jobs.watching.logs import Logs
 from bigembed.jobs.watching.status import SECONDS, Status, check, outcome, status_of
+from bigembed.jobs.watching.trace import Trace
 from bigembed.runtime.outages import Outage
 from bigembed.runtime.runtime import Event, Observer, Progress, no_progress, runtime_now, silent
 from bigembed.store.paths import FULL, at, free_bytes, nearest_folder
@@ -234,6 +235,8 @@ class RunOptions:
     """A Prometheus text file."""
     performance_report: Path | None = None
     """An HTML page on what every worker did when."""
+    trace: Path | None = None
+    """A file with a line for each task."""
     remaining: Callable[[float], object] = float
     """Called now and then with the seconds that what is left will take, as far as is known."""
 
@@ -255,6 +258,8 @@ class Reporter:
     """Object stores that do not answer now."""
     answered: dict[str, float] = field(default_factory=dict)
     """When the last outage of each was over, since 1970."""
+    trace: Trace | None = None
+    """Records each task."""
     left: RemainingTime | None = None
     """What is left of a run whose plan says how long it takes."""
     told: float = 0.0
@@ -333,6 +338,8 @@ class Reporter:
                 self.metrics.stages[event.stage] = event.seconds
         elif event.kind == "start" and self.left is not None:
             self.left.start(event.stage)
+        if self.trace is not None and event.kind in ("start", "done"):
+            self.trace.stage(event.kind, event.stage)
         self.status.event(event)
         self.logs.event(event)
         self.metrics.state = "running"

@@ -1,0 +1,107 @@
+"""The trace of a job, and the model that replays it: closed forms."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bigembed.jobs.run import run_job
+from bigembed.jobs.spec import parse_job
+from bigembed.jobs.watching.reporter import RunOptions
+from bigembed.runtime.client_executor import HANDED_OUT
+from bigembed.stages.runs import Run
+
+
+@pytest.fixture(scope="module")
+def replay():
+    folder = str(Path(__file__).parents[3] / "benchmarks")
+    sys.path.insert(0, folder)
+    try:
+        import replay
+    finally:
+        sys.path.remove(folder)
+    return replay
+
+
+@pytest.fixture
+def job(tmp_path):
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(500, 6)).astype("f4"))
+
+    def made(output):
+        tables = {"input": {"path": "rows.npy"}, "method": {"name": "pca"}, "output": {"path": output}}
+        return parse_job(tables, tmp_path / "job.toml")
+
+    return made
+
+
+class TestTrace:
+    """What ``--trace`` writes."""
+
+    def test_every_task_has_its_line_and_results_stay_the_same(self, job, tmp_path):
+        run_job(job("traced.zarr"), RunOptions(trace=tmp_path / "new" / "trace.jsonl"))
+        run_job(job("plain.zarr"))
+        lines = [json.loads(line) for line in (tmp_path / "new" / "trace.jsonl").read_text().splitlines()]
+        tasks = [line for line in lines if line["event"] == "task"]
+        assert lines[0]["event"] == "job"
+        assert lines[0]["rows"] == [500, 6]
+        counted = Counter(task["map"] for task in tasks)
+        assert counted == {task["map"]: task["of"] for task in tasks}
+        of_moments = next(task for task in tasks if task["stage"] == "moments")
+        assert of_moments["bytes_read"] == 500 * 6 * 4
+        written = sum(task["bytes_written"] for task in tasks if task["stage"] == "coordinates")
+        assert written >= 500 * 6 * 4
+        assert all(0 <= task["reading"] + task["writing"] <= task["seconds"] + 1e-5 for task in tasks)
+        ends = {line["stage"]: line["time"] for line in lines if line["event"] == "done"}
+        assert all(task["began"] + task["seconds"] <= ends[task["stage"]] + 1e-3 for task in tasks)
+        digests = [Run(tmp_path / f"{name}.zarr").digest("coordinates") for name in ("traced", "plain")]
+        assert digests[0] == digests[1]
+
+    def test_it_is_read(self, job, tmp_path, replay):
+        path = tmp_path / "trace.jsonl"
+        run_job(job("run.zarr"), RunOptions(trace=path))
+        trace = replay.read(path)
+        assert trace.rows == 500
+        assert {"moments", "solve", "coordinates"} <= {one.stage for one in trace.maps}
+        assert 0 < replay.replay(trace.maps, replay.Machine(1))["seconds"] < 2 * trace.seconds
+
+
+class TestReplay:
+    """Seconds of a map by arithmetic; beside each what a wrong model would say."""
+
+    def test_workers(self, replay):
+        tasks = [replay.Task(1.0, 0.0)] * 10
+        seconds, handing, _ = replay.map_seconds(tasks, replay.Machine(2))
+        assert seconds == pytest.approx(5, abs=0.02)
+        assert handing == pytest.approx(10 * HANDED_OUT)
+
+    def test_fewer_cores_than_workers(self, replay):
+        tasks = [replay.Task(1.0, 0.0)] * 8
+        assert replay.map_seconds(tasks, replay.Machine(4, cores=2))[0] == pytest.approx(4, abs=0.02)
+
+    @pytest.mark.parametrize(("bandwidth", "link", "seconds"), [(1e6, 1e9, 10), (1e7, 1e6, 5)])
+    def test_a_store_that_is_shared_and_links_that_are_not(self, replay, bandwidth, link, seconds):
+        tasks = [replay.Task(0.0, 1e6)] * 10
+        found = replay.map_seconds(tasks, replay.Machine(2, bandwidth=bandwidth, link=link))
+        assert found[0] == pytest.approx(seconds, abs=0.02)
+
+    def test_the_coordinator_binds_where_tasks_are_short(self, replay):
+        tasks = [replay.Task(0.1, 0.0)] * 1500
+        found = replay.replay([replay.Map("solve", "update", 0.5, tuple(tasks))], replay.Machine(1024))
+        assert found["seconds"] == pytest.approx(0.5 + 1500 * HANDED_OUT + 0.1, abs=0.01)
+        assert found["binds"]["handing out"] > 0.8
+
+    def test_counts_grow_by_their_exponents(self, replay):
+        def trace(rows, count, compute, gap):
+            made = replay.Map("search", "search", gap, (replay.Task(compute, 1e6),) * count)
+            return replay.Trace(rows, 1.0, (made,), 2)
+
+        small, large = trace(100, 4, 1.0, 0.1), trace(400, 16, 2.0, 0.1)
+        [growth] = replay.exponents(small, large).values()
+        assert growth == pytest.approx({"count": 1.0, "compute": 0.5, "moved": 0.0, "gap": 0.0})
+        [found] = replay.scaled(large, 1600, replay.exponents(small, large)).maps
+        assert (len(found.tasks), found.tasks[0].compute) == (64, pytest.approx(4.0))
