@@ -110,8 +110,9 @@ def chosen_centers(rows: Array, wanted: int, seed: list[int]) -> Array:
 def distinct_rows(rows: Array, most: int) -> Array | None:
     """The distinct rows, in the order in which they first come; None where there are more than ``most``."""
     along = np.zeros(len(rows))
-    for column, factor in zip(rows.T, np.random.default_rng(0).uniform(0.5, 1.5, rows.shape[1]), strict=True):
-        along += factor * column  # equal rows have equal sums: there are at least as many rows as sums
+    factors = np.random.default_rng(0).uniform(0.5, 1.5, (rows.shape[1],))
+    for column, factor in enumerate(factors.tolist()):
+        along += factor * rows[:, column]  # equal rows have equal sums: there are at least as many rows as sums
     if len(rows) > most and len(np.unique(along)) > most:
         return None
     found, first = np.unique(rows, axis=0, return_index=True)

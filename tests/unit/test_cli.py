@@ -120,9 +120,9 @@ def test_ingest(tmp_path, rows):
 
 
 def test_methods_lists_parameters_and_their_meaning(monkeypatch):
-    from bigembed.maps.registry import REGISTRY
+    from bigembed.maps.registry import REGISTRY, STEPS
 
-    for name in [name for name in REGISTRY if name not in ("small", "pca")]:  # (pca is a step, too)
+    for name in [name for name in REGISTRY if name not in ("small", *STEPS)]:
         monkeypatch.delitem(REGISTRY, name)
     done = bigembed("methods")
     assert done.exit_code == 0
