@@ -24,11 +24,11 @@ from bigembed.estimator.reporting import warn_of
 from bigembed.estimator.scikit_learn import DeclaredOrder, Framed, Routed, coordinate_names
 from bigembed.estimator.showing import Shown
 from bigembed.neighbors.search.recall import AUTO, WITHOUT_DESCENT
-from bigembed.rows.source import RowSource
+from bigembed.rows.source import RowSource, may_be_copied
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Requirements, copy_parameters
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Stage
+from bigembed.stages.stage import Stage, keeping_copies
 
 if TYPE_CHECKING:
     from bigembed.estimator.fitting import PreparedFit
@@ -313,6 +313,7 @@ class Estimator(RunParameters, Framed, Routed, Shown, ABC):
 
         with unchanged_if_stopped(self):
             self._check()
+        with unchanged_if_stopped(self), keeping_copies(self.workdir, may_be_copied(X)):
             return self._read_fit(compute_fit(self._spec(), self._prepare(X, aligned)))
 
     def _read_fit(self, fit: PreparedFit) -> Self:

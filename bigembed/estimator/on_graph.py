@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import astuple, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from bigembed.errors import InputTypeError
+from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator.base import Estimator
 from bigembed.estimator.graph_input import (
     GraphShape,
@@ -22,6 +22,7 @@ from bigembed.neighbors.given.distances import Rule, distance_graph, distance_st
 from bigembed.neighbors.given.graph import GIVEN, edge_graph_stages, is_given, mean_neighbors
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import neighbor_stages
+from bigembed.neighbors.outside_lists import Outside, outside_by
 from bigembed.neighbors.search.by_metric import by_metric
 from bigembed.neighbors.survey import shape_in, shape_of
 from bigembed.rows.graph_source import GraphSource, as_graph
@@ -55,9 +56,24 @@ class OnGraph(Estimator):
     A method says in :meth:`_after_graph` what follows a graph.
     """
 
+    algorithm: str
+    algorithm_params: Mapping[str, Any] | None
+
     @abstractmethod
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
         """The stages that follow a neighbor graph, or a user's weights."""
+
+    def _check(self) -> None:
+        """InputError that lists every parameter out of its range; and for those of the search."""
+        super()._check()
+        try:
+            self._outside(0)
+        except InputError as error:
+            raise InputError(f"{type(self).__name__}: {error}") from None
+
+    def _outside(self, seed: int) -> Outside | None:
+        """What finds candidates for the lists of neighbors, where it has parameters of its own."""
+        return outside_by(self.algorithm_params, self.algorithm, seed)
 
     def _rule(self, n: int) -> Rule:
         """Which of n rows are joined: the nearest ones of each, or all within a radius."""
@@ -118,7 +134,6 @@ class GraphEstimator(OnGraph):
     n_neighbors: int | None
     metric: Any
     recall: float
-    algorithm: str
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit the map to rows, distances or a graph.
@@ -164,9 +179,8 @@ class GraphEstimator(OnGraph):
         shape = shape_of(source, self.metric)
         k, radius = astuple(self._rule(shape.n))
         most = self._block_rows(k)
-        stages = neighbor_stages(
-            source, k, self.metric, self.recall, seed, radius=radius, most=most, algorithm=self._search()
-        )
+        search: dict[str, Any] = {"algorithm": self._search(), "outside": self._outside(seed)}
+        stages = neighbor_stages(source, k, self.metric, self.recall, seed, radius=radius, most=most, **search)
         dense = radius is None and is_dense(k, shape)
         block = shape.block if most is None else min(most, shape.block)
         by, row_bytes = by_metric(shape), shape.ordered_bytes

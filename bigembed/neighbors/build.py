@@ -15,16 +15,17 @@ from bigembed.neighbors.given.distances import Rule, distance_stages, length_gra
 from bigembed.neighbors.given.graph import GIVEN, edge_graph_stages, is_given
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import neighbor_stages, rerank_stages, search_stages
-from bigembed.neighbors.outside_lists import ByLists, ByPynndescent, checked_parameters
-from bigembed.neighbors.search.recall import PYNNDESCENT, checked_algorithm, doubts
+from bigembed.neighbors.outside_lists import ByLists, checked_parameters, outside_by
+from bigembed.neighbors.search.recall import checked_algorithm, doubts
 from bigembed.rows.edges import NeighborLists
 from bigembed.rows.found_lists import found_lists
 from bigembed.rows.graph_source import GraphSource, as_graph
 from bigembed.rows.input import row_source
+from bigembed.rows.source import may_be_copied
 from bigembed.runtime.executors import executor_now
 from bigembed.runtime.parameters import declared
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import run_stages
+from bigembed.stages.stage import keeping_copies, run_stages
 from bigembed.stages.worker_memory import require_worker_memory
 
 
@@ -141,27 +142,29 @@ def build_neighbor_graph(
     (1.0, 1.0)
     """
     _check(radius, metric, recall, algorithm, random_state, candidates, n_candidates)
-    chosen = checked_parameters(algorithm_params, algorithm)
+    checked_parameters(algorithm_params, algorithm)
     X = as_graph(X)
-    if isinstance(X, GraphSource):
-        return _of_edges(X, workdir)
-    if is_given(metric):
-        return _of_distances(X, Rule(n_neighbors if radius is None else None, radius), workdir)
-    if candidates is not None and (radius is not None or n_neighbors is None):
-        raise InputError("candidates serve a graph of k nearest neighbors: give n_neighbors, and no radius")
-    run = Run(workdir)
-    source, in_memory = row_source(X, run.root / "exchange", sparse=True)
-    lists = None if candidates is None else _given_lists(candidates)
-    if candidates is None or n_neighbors is None or lists is not None:
-        outside = lists if algorithm != PYNNDESCENT or lists else ByPynndescent(random_state, chosen)
-        asked: dict[str, Any] = {"radius": radius, "algorithm": algorithm, "outside": outside}
-        stages = neighbor_stages(source, n_neighbors, metric, recall, random_state, **asked)
-    else:
-        given, width = _candidates(candidates, n_neighbors, n_candidates, recall, algorithm, random_state, run)
-        run.parents = (given,)
-        stages = rerank_stages(source, given, n_neighbors, width, metric, recall, random_state)
-    require_worker_memory(stages, run, -(-source.shape[0] // source.block))
-    run_stages(stages, run)
+    with keeping_copies(workdir, may_be_copied(X)):
+        if isinstance(X, GraphSource):
+            return _of_edges(X, workdir)
+        if is_given(metric):
+            return _of_distances(X, Rule(n_neighbors if radius is None else None, radius), workdir)
+        if candidates is not None and (radius is not None or n_neighbors is None):
+            raise InputError("candidates serve a graph of k nearest neighbors: give n_neighbors, and no radius")
+        run = Run(workdir)
+        source, in_memory = row_source(X, run.root / "exchange", sparse=True)
+        lists = None if candidates is None else _given_lists(candidates)
+        if candidates is None or n_neighbors is None or lists is not None:
+            outside = lists or outside_by(algorithm_params, algorithm, random_state)
+            asked: dict[str, Any] = {"radius": radius, "algorithm": algorithm, "outside": outside}
+            stages = neighbor_stages(source, n_neighbors, metric, recall, random_state, **asked)
+        else:
+            search = {"algorithm": algorithm, "outside": outside_by(algorithm_params, algorithm, random_state)}
+            given, width = _candidates(candidates, n_neighbors, n_candidates, recall, search, random_state, run)
+            run.parents = (given,)
+            stages = rerank_stages(source, given, n_neighbors, width, metric, recall, random_state)
+        require_worker_memory(stages, run, -(-source.shape[0] // source.block))
+        run_stages(stages, run)
     for doubt in doubts(run.results("recall")) if radius is None else ():
         warnings.warn(doubt, RecallWarning, stacklevel=3)
     return NeighborGraph(run, in_memory, metric=metric)
@@ -228,7 +231,13 @@ def _given_lists(candidates: Any) -> ByLists | None:
 
 
 def _candidates(
-    candidates: Any, k: int, n_candidates: int | None, recall: float, algorithm: str, seed: int, run: Run
+    candidates: Any,
+    k: int,
+    n_candidates: int | None,
+    recall: float,
+    search: Mapping[str, Any],
+    seed: int,
+    run: Run,
 ) -> tuple[Run, int]:
     """The run that holds the lists of candidates, and how many of them to take."""
     if isinstance(candidates, NeighborGraph) and candidates.metric == GIVEN:
@@ -247,5 +256,5 @@ def _candidates(
     home = Run(run.root / "candidates")
     source, _ = row_source(candidates, home.root / "exchange")
     wanted = min(source.shape[0] - 1, max(50, 4 * k)) if n_candidates is None else n_candidates
-    run_stages(search_stages(source, wanted, "euclidean", recall, seed, algorithm=algorithm), home)
+    run_stages(search_stages(source, wanted, "euclidean", recall, seed, **search), home)
     return home, wanted

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -114,6 +115,12 @@ def listed(n: int, k: int) -> int:
     return min(n - 1, k + MORE_BY_PAIRS)
 
 
+def outside_by(parameters: Mapping[str, Any] | None, algorithm: str, seed: int) -> Outside | None:
+    """What finds candidates with parameters of its own; None where the algorithm is known by its name alone."""
+    given = checked_parameters(parameters, algorithm)
+    return ByPynndescent(seed, given) if given else None
+
+
 def checked_parameters(parameters: Mapping[str, Any] | None, algorithm: str) -> dict[str, Any]:
     """Parameters for ``NNDescent``; InputError for those that it does not have, or that other parameters say."""
     if parameters is not None and not isinstance(parameters, Mapping):
@@ -128,6 +135,9 @@ def checked_parameters(parameters: Mapping[str, Any] | None, algorithm: str) -> 
             f"algorithm_params: {', '.join(wrong)}; the rows, metric, n_neighbors and random_state of this call count, "
             "and no index is kept"
         )
+    given = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
+    if odd := sorted(name for name, value in given.items() if not isinstance(value, (bool, int, float, NoneType))):
+        raise InputError(f"algorithm_params: {', '.join(odd)}; allowed: a number, True, False or None")
     if given:
         from inspect import signature
 

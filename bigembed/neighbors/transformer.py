@@ -5,6 +5,7 @@ Importing this imports scikit-learn.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -33,6 +34,8 @@ class NeighborTransformer(TransformerMixin, BaseEstimator):
         The target share of true neighbors.
     algorithm : {"auto", "cells", "nn-descent", "pynndescent"}
         How neighbors are searched.
+    algorithm_params : dict or None
+        Parameters for pynndescent's ``NNDescent``, with algorithm="pynndescent".
     random_state : int ≥ 0 or None
         The seed; None is 0.
     workdir : path or None
@@ -61,6 +64,7 @@ class NeighborTransformer(TransformerMixin, BaseEstimator):
         metric: Any = "euclidean",
         recall: float = 0.99,
         algorithm: str = "auto",
+        algorithm_params: Mapping[str, Any] | None = None,
         random_state: int | None = 0,
         workdir: Any = None,
     ) -> None:
@@ -68,6 +72,7 @@ class NeighborTransformer(TransformerMixin, BaseEstimator):
         self.metric = metric
         self.recall = recall
         self.algorithm = algorithm
+        self.algorithm_params = algorithm_params
         self.random_state = random_state
         self.workdir = workdir
 
@@ -92,6 +97,7 @@ class NeighborTransformer(TransformerMixin, BaseEstimator):
             metric=self.metric,
             recall=self.recall,
             algorithm=self.algorithm,
+            algorithm_params=self.algorithm_params,
             random_state=0 if self.random_state is None else int(self.random_state),
             workdir=self.workdir,
         )

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import accumulate, product
@@ -19,6 +18,7 @@ from bigembed.rows.columns import columns_of, is_frame, lazy_numbers, numbers_of
 from bigembed.rows.formats.binary import is_idx, read_idx
 from bigembed.rows.formats.copying import write_dask
 from bigembed.rows.formats.hdf5 import opened, require_held
+from bigembed.rows.kept import keep_npy
 from bigembed.rows.opening import (
     StoredRows,
     as_array,
@@ -33,10 +33,9 @@ from bigembed.rows.opening import (
 from bigembed.rows.reader import two_dimensional
 from bigembed.rows.source import RowSource, rows_at, work_dtype
 from bigembed.rows.sparse import dask_source, group_source, held_source, is_csr_group, stored
-from bigembed.runtime.blocks import BLOCK_BYTES, Array, bounds, is_scipy_sparse
+from bigembed.runtime.blocks import Array, is_scipy_sparse
 from bigembed.runtime.clock import reads
 from bigembed.runtime.executors import executor_now
-from bigembed.store.arrays import write_npy
 from bigembed.store.paths import AnyPath, at, is_path, published
 
 # ------------------------------------------------------------------------------------------------------ recognized
@@ -329,20 +328,8 @@ def _array_source(array: Array, scratch: AnyPath, name: str) -> RowSource:
     if executor_now().in_this_process or array.dtype == object:
         return RowSource(array.shape, array.dtype, array=array)
     path = scratch / f"{name}.npy"
-    _keep_npy(path, array)
+    keep_npy(path, array)
     return RowSource(array.shape, array.dtype, path=str(path))
-
-
-def _keep_npy(path: AnyPath, array: Array) -> None:
-    """Write an array unless it is there: by a file that stays as it was a later fit knows the rows again."""
-    with suppress(OSError, ValueError, EOFError):
-        there = np.load(str(path), mmap_mode="r")
-        spans = bounds(len(array), max(1, BLOCK_BYTES // max(1, array.nbytes // max(1, len(array)))))
-        if (there.shape, there.dtype) == (array.shape, array.dtype) and all(
-            there[start:stop].tobytes() == array[start:stop].tobytes() for start, stop in spans
-        ):
-            return
-    write_npy(path, array)
 
 
 def in_memory(X: Any) -> bool:

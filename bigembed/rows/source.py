@@ -14,6 +14,7 @@ from bigembed.rows.opening import open_zarr
 from bigembed.rows.reader import TEXT, is_text, read_ranges
 from bigembed.runtime.blocks import Array, align_arrays, block_rows, bounds, is_sparse
 from bigembed.runtime.clock import reads
+from bigembed.runtime.executors import executor_now
 from bigembed.store.arrays import cached, npy_rows, read_array, read_window
 from bigembed.store.attributes import categories_at, columns_of
 from bigembed.store.paths import AnyPath, stored
@@ -174,6 +175,15 @@ class RowSource:
         for name, other in sorted(self.aligned.items()):
             digest.update(f"{name} {other.fingerprint()}".encode())
         return digest.hexdigest()
+
+
+LAZY = ("anndata", "dask", "dask_expr", "xarray")
+"""Packages whose arrays may be computed once, and written, before they are read."""
+
+
+def may_be_copied(X: Any) -> bool:
+    """Whether rows may be written into a run before its tasks read them: lazy ones, or where tasks run elsewhere."""
+    return not executor_now().in_this_process or type(X).__module__.partition(".")[0] in LAZY
 
 
 def rows_at(path: AnyPath) -> RowSource:

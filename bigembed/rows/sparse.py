@@ -212,12 +212,23 @@ def dask_source(X: Any, path: AnyPath) -> SparseSource:
     return SparseSource(tuple(map(int, X.shape)), np.dtype(X.dtype), parts=parts, entries=sum(entries))
 
 
-def _write_once(path: AnyPath, rows: str, count: int, write: Callable[[], list[int]]) -> list[int]:
-    """Write so many groups of these rows, unless all are there: by files that stay a later fit knows the rows again."""
+def is_stored(source: SparseSource, path: AnyPath) -> bool:
+    """Whether the groups at ``path`` are copies of these rows."""
+    return _entries_there(path, source.fingerprint(), len(bounds(source.shape[0], source.block))) is not None
+
+
+def _entries_there(path: AnyPath, rows: str, count: int) -> list[int] | None:
     with suppress(DamagedError, MissingPathError):
         known = read_sealed(path / COPY)
         if known["rows"] == rows and all((path / str(number) / "zarr.json").is_file() for number in range(count)):
             return list(known["entries"])
+    return None
+
+
+def _write_once(path: AnyPath, rows: str, count: int, write: Callable[[], list[int]]) -> list[int]:
+    """Write so many groups of these rows, unless all are there: by files that stay a later fit knows the rows again."""
+    if (there := _entries_there(path, rows, count)) is not None:
+        return there
     remove(path)
     path.mkdir(parents=True)
     entries = write()

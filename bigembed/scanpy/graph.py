@@ -31,6 +31,7 @@ def neighbors(
     copy: bool = False,
     recall: float = 0.99,
     algorithm: str = "auto",
+    algorithm_params: dict[str, Any] | None = None,
     workdir: PathOrNone = None,
 ) -> Any:
     """Build the neighbor graph of an AnnData, as ``scanpy.pp.neighbors`` does; the recall is measured.
@@ -62,6 +63,8 @@ def neighbors(
         The target share of true neighbors.
     algorithm : {"auto", "cells", "nn-descent", "pynndescent"}
         How neighbors are searched.
+    algorithm_params : dict or None
+        Parameters for pynndescent's ``NNDescent``, with algorithm="pynndescent".
     workdir : path or None
         Where the graph is kept, and from where a call that was stopped goes on; None is a temporary folder.
 
@@ -92,6 +95,7 @@ def neighbors(
         metric=metric,
         recall=recall,
         algorithm=algorithm,
+        algorithm_params=algorithm_params,
         random_state=random_state,
         workdir=workdir,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -24,7 +24,7 @@ from bigembed.store.exchange import FORMAT, Exchange
 from bigembed.store.files import digest_of
 from bigembed.store.locks import Lock, hold
 from bigembed.store.manifests import Manifest
-from bigembed.store.paths import AnyPath, at, remove, remove_file, stored
+from bigembed.store.paths import AnyPath, PathLike, at, remove, remove_file, stored
 
 # ---------------------------------------------------------------------------------------------------------- stages
 # Stages: what a method consists of, and the runner that computes, publishes and resumes them.
@@ -249,6 +249,16 @@ def locked(run: Run) -> Iterator[Lock | None]:
         with hold(run.root) as lock:
             manifests.repair_group(run.root, run.kind)
             yield lock
+
+
+def keeping_copies(workdir: PathLike | None, copied: bool) -> AbstractContextManager[Any]:
+    """Hold the run of a fit from the copy of its rows on, where they are ``copied`` into it.
+
+    Another process that begins with other rows would write over the copy, or delete it. What is held already stays so.
+    """
+    if workdir is None or not copied or str(at(workdir).absolute()) in runtime_now().locks:
+        return nullcontext()
+    return keeping(Run(workdir))
 
 
 @contextmanager

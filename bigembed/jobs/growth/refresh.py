@@ -12,7 +12,7 @@ from typing import Any
 from bigembed.errors import ChangedInputError, DamagedError
 from bigembed.jobs.growth.account import Ledger, Snapshot, new_ledger, snapshot, with_new_rows
 from bigembed.jobs.growth.repair import ledger_of, restore, version_problems, warn, write_fitted
-from bigembed.jobs.growth.table import foreign_output, refuse_foreign, write_table_of
+from bigembed.jobs.growth.table import extras_of, foreign_output, note_extra, refuse_foreign, write_table_of
 from bigembed.jobs.growth.versions import CURRENT, Growth, Version, about, growing, reading, unchanged
 from bigembed.jobs.identity import key_of_growth
 from bigembed.jobs.inputs import Input
@@ -21,7 +21,7 @@ from bigembed.jobs.run import run_job
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.rows.growing import StoreRows
 from bigembed.store.locks import Lock
-from bigembed.store.paths import at, put, remove
+from bigembed.store.paths import AnyPath, at, put, remove
 
 EXTRAS = {"picture": "map.png", "report": "report.html"}
 """What else a job may want: made for the version, then copied to where it is wanted."""
@@ -141,11 +141,14 @@ def _publish(job: JobSpec, growth: Growth, version: Version, keep: int, reporter
 
 
 def _refuse_foreign_extras(job: JobSpec, growth: Growth) -> None:
-    """:class:`ExistingOutputError` where a picture or a page is there, and no version has made one."""
+    """:class:`ExistingOutputError` where a picture or a page is there that this store has not written."""
+    known = extras_of(growth.root)
     for name, file in EXTRAS.items():
         place = getattr(job.output, name)
-        if place and at(place).exists() and not any((growth.root / "versions").glob(f"*/{file}")):
-            raise foreign_output(place)
+        if place and at(place).exists() and str(place) not in known:
+            made: list[AnyPath] = list((growth.root / "versions").glob(f"*/{file}"))
+            if not any(one.read_bytes() == at(place).read_bytes() for one in made):  # (0.2.0 noted none)
+                raise foreign_output(place)
 
 
 def _lacking_extras(job: JobSpec, version: Version) -> bool:
@@ -158,5 +161,6 @@ def _copy_extras(job: JobSpec, version: Version) -> None:
     for name, file in EXTRAS.items():
         if (place := getattr(job.output, name)) and (version.root / file).is_file():
             made = (version.root / file).read_bytes()
+            note_extra(version.root.parent.parent, place, name)
             if not at(place).is_file() or at(place).read_bytes() != made:
                 put(place, made)

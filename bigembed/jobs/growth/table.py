@@ -25,7 +25,7 @@ from bigembed.store.files import read_sealed, sealed, write_json
 from bigembed.store.paths import AnyPath, PathLike, at
 
 WRITTEN = "table.json"
-"""In the folder of the store: what the tables that it has written hold."""
+"""In the folder of the store: what the tables that it has written hold, and where its pictures and pages are."""
 PLACED = "placed"
 """The column that says whether a row was placed by the model (1), or fitted (0)."""
 
@@ -73,19 +73,38 @@ def write_table_of(job: JobSpec, version: Version) -> None:
     if out is None:
         return
     root, wanted = version.root.parent.parent, {"version": version.root.name, "rows": version.covered}
-    tables = tables_of(root)
-    if at(out).exists() and tables.get(str(out)) == wanted:
+    if at(out).exists() and tables_of(root).get(str(out)) == wanted:
         return
-    write_json(root / WRITTEN, sealed({"tables": tables | {str(out): None}}))  # (of a killed start, too)
+    _note(root, "tables", {str(out): None})  # (of a killed start, too)
     write_out(growing_table(version), version.root, at(out), overwrite=True)
-    write_json(root / WRITTEN, sealed({"tables": tables | {str(out): wanted}}))
+    _note(root, "tables", {str(out): wanted})
 
 
 def tables_of(root: AnyPath) -> dict[str, Any]:
     """Return what each table that a store has written holds, by its path; None where that was begun only."""
+    return dict(_written(root).get("tables", {}))
+
+
+def extras_of(root: AnyPath) -> dict[str, Any]:
+    """Return the pictures and pages that a store has written: what each is, by its path."""
+    return dict(_written(root).get("extras", {}))
+
+
+def note_extra(root: AnyPath, place: PathLike, name: str) -> None:
+    """Note that a store writes a picture or a page to this place."""
+    if str(place) not in extras_of(root):
+        _note(root, "extras", {str(place): name})
+
+
+def _written(root: AnyPath) -> dict[str, Any]:
     with suppress(DamagedError, MissingPathError):
-        return dict(read_sealed(root / WRITTEN).get("tables", {}))
+        return dict(read_sealed(root / WRITTEN))
     return {}
+
+
+def _note(root: AnyPath, kind: str, entries: dict[str, Any]) -> None:
+    known = {name: value for name, value in _written(root).items() if name in ("tables", "extras")}
+    write_json(root / WRITTEN, sealed({"tables": {}} | known | {kind: known.get(kind, {}) | entries}))
 
 
 def refuse_foreign(job: JobSpec, growth: Growth) -> None:

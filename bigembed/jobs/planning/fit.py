@@ -22,8 +22,11 @@ from bigembed.jobs.planning.machine import footprint, imported_here, rates, resi
 from bigembed.jobs.planning.notes import alternatives, pass_notes, search_notes
 from bigembed.jobs.planning.plan import Plan, is_bare
 from bigembed.jobs.planning.resources import FIRST_USE, TASK_HERE, UNCOMPILED_ROWS, Resources
+from bigembed.rows.input import StreamedRows, is_persisted
+from bigembed.rows.kept import kept_rows
+from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import block_rows
-from bigembed.runtime.executors import LocalPool, chosen_executor
+from bigembed.runtime.executors import LocalPool, chosen_executor, executor_now
 from bigembed.runtime.runtime import Executor, using
 from bigembed.stages.cost import Cost
 from bigembed.stages.reuse import outdated
@@ -218,8 +221,9 @@ def _unfitted(estimator: Any) -> Any:
 
 def _plan(estimator: Any, X: Any, fit: PreparedFit) -> Plan:
     """Return the plan of a prepared fit, as jobs have it."""
-    source, run, steps = fit.source, fit.run, steps_before(estimator)
-    listed = all_stages(spec_of(estimator), source, run) if source is not None and steps else fit.stages
+    source, run, steps = _as_left(fit), fit.run, steps_before(estimator)
+    again = steps or source is not fit.source
+    listed = fit.stages if source is None or not again else all_stages(spec_of(estimator), source, run)
     stages = [stage for stage in listed if not stage.on_demand]
     n, d = (getattr(X, "n", fit.n_features), fit.n_features) if source is None else source.shape
     dtype = np.dtype(fit.dtype or np.float64) if source is None else source.dtype
@@ -230,7 +234,7 @@ def _plan(estimator: Any, X: Any, fit: PreparedFit) -> Plan:
         where = _resources(executor, compiled=n > UNCOMPILED_ROWS and not bare)
         blocks = -(-n // block_rows(d, dtype.itemsize))
         costs = [(stage.name, _cost_here(stage.cost, where, executor, blocks)) for stage in stages]
-        sent = fit.in_memory and source is not None and not where.of.inside
+        sent = fit.in_memory and source is fit.source and source is not None and not where.of.inside
         written = sent or is_copied(source, stages, estimator.persist)
     if written and source is not None:
         nbytes = n * source.row_bytes
@@ -242,6 +246,17 @@ def _plan(estimator: Any, X: Any, fit: PreparedFit) -> Plan:
     name, output = type(estimator).__name__, str(estimator.workdir or f"a temporary folder in {folder}")
     known = name, output, (n, d), str(dtype), where, tuple(costs), reused, free_bytes(folder), rates(folder)
     return Plan(*known, notes=notes, method=estimator.registered, bare=bare, folder="workdir")
+
+
+def _as_left(fit: PreparedFit) -> RowSource | None:
+    """Return the rows as an earlier fit in the run has left them for tasks in other processes; else as they are."""
+    source, scratch = fit.source, fit.run.root / "exchange"
+    if source is None or executor_now().in_this_process:
+        return source
+    if isinstance(source, StreamedRows):
+        copied_whole = is_persisted(source.lazy) and source.has_copy(scratch)
+        return source.stored_copy(scratch) if copied_whole else source
+    return kept_rows(source, scratch) if fit.in_memory else source
 
 
 def _cost_here(cost: Cost, where: Resources, executor: Executor, blocks: int) -> Cost:

@@ -56,11 +56,12 @@ def alternatives(given: Any, fits: Callable[[Any], bool]) -> list[dict[str, Any]
     solvers = SOLVERS if "solver" in inspect.signature(type(given)).parameters else ()
     # The automatic choice takes NN-descent only where there is room for its lists.
     algorithms = (AUTO,) if getattr(given, "algorithm", "") in (NN_DESCENT, PYNNDESCENT) else ()
+    without = {"algorithm_params": None} if getattr(given, "algorithm_params", None) else {}
     count = getattr(given, "n_landmarks", None)
     fewer = [count >> halved for halved in range(1, count.bit_length())] if isinstance(count, int) else []
     choices: list[list[dict[str, Any]]] = [
         [{"solver": name} for name in solvers if name != given.solver],
-        [{"algorithm": name} for name in algorithms],
+        [{"algorithm": name, **without} for name in algorithms],
         [{"n_landmarks": landmarks} for landmarks in fewer if landmarks >= FEWEST],
     ]
     found = [next(filter(works, kind), None) for kind in choices]

@@ -223,6 +223,8 @@ class Isomap(GraphEstimator, registered="isomap"):
     algorithm : {"auto", "cells", "nn-descent", "pynndescent"}
         How neighbors are searched. "cells" searches exactly in the cells of near rows; "nn-descent" is for rows of high
         intrinsic dimension; "auto" takes cells unless these would miss ``recall`` and NN-descent fits.
+    algorithm_params : dict or None
+        Parameters for ``pynndescent.NNDescent``, such as n_trees or n_iters, with algorithm="pynndescent"; else None.
     tol : float in (0, 1)
         The largest residual of the exact solver, relative to tr B.
     max_passes : int ≥ 3
@@ -317,6 +319,7 @@ class Isomap(GraphEstimator, registered="isomap"):
     components: Annotated[str, one_of("auto", *POLICIES)] = "auto"
     recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
     algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
+    algorithm_params: dict[str, Any] | None = None
     tol: Fraction = 1e-8
     max_passes: Annotated[int, at_least(3)] = 300
     random_state: Seed = 0

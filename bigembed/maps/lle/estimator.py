@@ -41,6 +41,7 @@ from bigembed.maps.lle.landmarks import (
 from bigembed.maps.lle.solve import POLICIES, Conditions, alignment_stage, coordinates_stage, solve_stage
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS, neighbor_stages
+from bigembed.neighbors.outside_lists import outside_by
 from bigembed.neighbors.search.recall import ALGORITHMS
 from bigembed.neighbors.survey import Shape, shape_of
 from bigembed.quality.coordinates import carried_by_few
@@ -147,9 +148,11 @@ def row_stages(asked: Any, conditions: Conditions, source: RowSource, shape: Sha
     refuse_few(asked, shape.n)
     if by_landmarks(asked.solver, shape.n):
         return _landmark_stages(asked, conditions, source, shape, seed)
-    graph = neighbor_stages(
-        source, int(asked.n_neighbors), shape.metric, asked.recall, seed, algorithm=search_of(asked)
-    )
+    search: dict[str, Any] = {
+        "algorithm": search_of(asked),
+        "outside": outside_by(asked.algorithm_params, asked.algorithm, seed),
+    }
+    graph = neighbor_stages(source, int(asked.n_neighbors), shape.metric, asked.recall, seed, **search)
     return [*graph, *_exact_stages(asked, conditions, source, shape, seed)]
 
 
@@ -235,6 +238,7 @@ class AlignedEstimator(OnGraph):
     components: Annotated[str, one_of("error", *POLICIES)] = "auto"
     recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
     algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
+    algorithm_params: dict[str, Any] | None = None
     random_state: Seed = 0
 
     @abstractmethod

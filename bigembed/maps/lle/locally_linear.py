@@ -54,6 +54,8 @@ class LocallyLinearEmbedding(AlignedEstimator, registered="locally_linear_embedd
     algorithm : {"auto", "cells", "nn-descent", "pynndescent"}
         How neighbors are searched. "cells" searches exactly in the cells of near rows; "nn-descent" is for rows of high
         intrinsic dimension; "auto" takes cells unless these would miss ``recall`` and NN-descent fits.
+    algorithm_params : dict or None
+        Parameters for ``pynndescent.NNDescent``, such as n_trees or n_iters, with algorithm="pynndescent"; else None.
     random_state : int, generator or None
         The seed of everything that is drawn.
     workdir : path or None
@@ -207,6 +209,8 @@ class ModifiedLLE(AlignedEstimator, registered="modified_lle"):
     algorithm : {"auto", "cells", "nn-descent", "pynndescent"}
         How neighbors are searched. "cells" searches exactly in the cells of near rows; "nn-descent" is for rows of high
         intrinsic dimension; "auto" takes cells unless these would miss ``recall`` and NN-descent fits.
+    algorithm_params : dict or None
+        Parameters for ``pynndescent.NNDescent``, such as n_trees or n_iters, with algorithm="pynndescent"; else None.
     random_state : int, generator or None
         The seed of everything that is drawn.
     workdir : path or None

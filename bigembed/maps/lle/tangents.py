@@ -58,6 +58,8 @@ class HessianLLE(AlignedEstimator, registered="hessian_lle"):
     algorithm : {"auto", "cells", "nn-descent", "pynndescent"}
         How neighbors are searched. "cells" searches exactly in the cells of near rows; "nn-descent" is for rows of high
         intrinsic dimension; "auto" takes cells unless these would miss ``recall`` and NN-descent fits.
+    algorithm_params : dict or None
+        Parameters for ``pynndescent.NNDescent``, such as n_trees or n_iters, with algorithm="pynndescent"; else None.
     random_state : int, generator or None
         The seed of everything that is drawn.
     own_row : bool or "auto"
@@ -208,6 +210,8 @@ class LocalTangentSpaceAlignment(AlignedEstimator, registered="local_tangent_spa
     algorithm : {"auto", "cells", "nn-descent", "pynndescent"}
         How neighbors are searched. "cells" searches exactly in the cells of near rows; "nn-descent" is for rows of high
         intrinsic dimension; "auto" takes cells unless these would miss ``recall`` and NN-descent fits.
+    algorithm_params : dict or None
+        Parameters for ``pynndescent.NNDescent``, such as n_trees or n_iters, with algorithm="pynndescent"; else None.
     random_state : int, generator or None
         The seed of everything that is drawn.
     own_row : bool

@@ -96,6 +96,8 @@ class TSNE(DescendedEstimator, registered="tsne"):
     algorithm : {"auto", "cells", "nn-descent", "pynndescent"}
         How neighbors are searched. "cells" searches exactly in the cells of near rows; "nn-descent" is for rows of high
         intrinsic dimension; "auto" takes cells unless these would miss ``recall`` and NN-descent fits.
+    algorithm_params : dict or None
+        Parameters for ``pynndescent.NNDescent``, such as n_trees or n_iters, with algorithm="pynndescent"; else None.
     in_memory : bool or "auto"
         Whether the affinities (8 bytes an edge) and the points are in memory, where this process has the tasks, or all
         workers are on this machine, and there is room; "auto" takes them there where 6·n·perplexity edges and the
@@ -210,6 +212,7 @@ class TSNE(DescendedEstimator, registered="tsne"):
     max_step: Positive = 5.0
     recall: Annotated[float, interval(0, 1, closed="right")] = 0.95
     algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
+    algorithm_params: dict[str, Any] | None = None
     in_memory: bool | Auto = "auto"
     random_state: Seed = 0
 

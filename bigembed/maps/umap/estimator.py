@@ -98,6 +98,8 @@ class UMAP(DescendedEstimator, registered="umap"):
     algorithm : {"auto", "cells", "nn-descent", "pynndescent"}
         How neighbors are searched. "cells" searches exactly in the cells of near rows; "nn-descent" is for rows of high
         intrinsic dimension; "auto" takes cells unless these would miss ``recall`` and NN-descent fits.
+    algorithm_params : dict or None
+        Parameters for ``pynndescent.NNDescent``, such as n_trees or n_iters, with algorithm="pynndescent"; else None.
     in_memory : bool or "auto"
         Whether the weights (8 bytes an edge) and the points are in memory, where this process has the tasks, or all
         workers are on this machine, and there is room; "auto" takes them there where 2·n·n_neighbors edges and the
@@ -215,6 +217,7 @@ class UMAP(DescendedEstimator, registered="umap"):
     negative_sample_rate: Count = 5
     recall: Annotated[float, interval(0, 1, closed="right")] = 0.95
     algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
+    algorithm_params: dict[str, Any] | None = None
     in_memory: bool | Auto = "auto"
     random_state: Seed = 0
 

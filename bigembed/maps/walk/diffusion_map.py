@@ -106,6 +106,8 @@ class DiffusionMap(SpectralEstimator, registered="diffusion_map"):
     algorithm : {"auto", "cells", "nn-descent", "pynndescent"}
         How neighbors are searched. "cells" searches exactly in the cells of near rows; "nn-descent" is for rows of high
         intrinsic dimension; "auto" takes cells unless these would miss ``recall`` and NN-descent fits.
+    algorithm_params : dict or None
+        Parameters for ``pynndescent.NNDescent``, such as n_trees or n_iters, with algorithm="pynndescent"; else None.
     solver : {"exact", "landmarks"}
         The solver: "exact" finds the eigenvectors themselves; "landmarks" finds eigenvectors in a subspace made from
         landmarks, in four passes over the matrix (of each component of more than n_landmarks rows), for rows and their
@@ -232,6 +234,7 @@ class DiffusionMap(SpectralEstimator, registered="diffusion_map"):
     components: Annotated[str, one_of("auto", *POLICIES)] = "auto"
     recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
     algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
+    algorithm_params: dict[str, Any] | None = None
     solver: Annotated[str, one_of("exact", "landmarks")] = "exact"
     n_landmarks: int = 500
     landmarks: Annotated[str, one_of(*SELECTIONS)] = "max-min"

@@ -114,6 +114,8 @@ class LaplacianEigenmaps(SpectralEstimator, registered="laplacian_eigenmaps"):
     algorithm : {"auto", "cells", "nn-descent", "pynndescent"}
         How neighbors are searched. "cells" searches exactly in the cells of near rows; "nn-descent" is for rows of high
         intrinsic dimension; "auto" takes cells unless these would miss ``recall`` and NN-descent fits.
+    algorithm_params : dict or None
+        Parameters for ``pynndescent.NNDescent``, such as n_trees or n_iters, with algorithm="pynndescent"; else None.
     tol : float in (0, 1)
         The largest residual ‖Q^{-1/2} L Q^{-1/2} v − μ v‖ of the wanted eigenpairs, v = Q^{1/2} r of length one. The
         solve goes on, down to tol/10⁴, until it is at most μ/10 too.
@@ -211,6 +213,7 @@ class LaplacianEigenmaps(SpectralEstimator, registered="laplacian_eigenmaps"):
     components: Annotated[str, one_of("auto", *POLICIES)] = "auto"
     recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
     algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
+    algorithm_params: dict[str, Any] | None = None
     tol: Fraction = 1e-6
     max_passes: Annotated[int, at_least(4)] = 300
     random_state: Seed = 0

@@ -22,8 +22,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import bigembed as be
-from bigembed.errors import ChangedInputError, FeatureNamesWarning, InputError
+from bigembed.errors import ChangedInputError, FeatureNamesWarning, InputError, LockedError
 from bigembed.runtime import blocks as canonical
+from bigembed.store.locks import hold
+from tests.executors import executor
 
 
 def rows(n: int = 60) -> np.ndarray:
@@ -356,3 +358,30 @@ class TestKeyboard:
         np.testing.assert_array_equal(
             again, method.set_params(workdir=None, callbacks=None).fit(rows[:, :3]).embedding_
         )
+
+
+@pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
+class TestOneFitAtATime:
+    """Rows are copied into a workdir by the fit that holds it: another one would write over them, or delete them."""
+
+    def test_lazy_rows(self, tmp_path):
+        method = be.LinearizedDiffusionMap(n_components=2, workdir=tmp_path / "run")
+        lazy = da.from_array(rows(), chunks=(20, 4)) + 0.0
+        (tmp_path / "run").mkdir()
+        with hold(tmp_path / "run"), pytest.raises(LockedError):
+            method.fit(lazy)
+        assert not list((tmp_path / "run").glob("exchange/input-*"))  # (it was written, and another one's deleted)
+        method.fit(lazy)
+        assert len(list((tmp_path / "run").glob("exchange/input-*"))) == 1  # a control: there is such a copy
+
+    def test_rows_of_this_process_for_tasks_of_others(self, tmp_path):
+        method, path = be.PCA(n_components=2, workdir=tmp_path / "run"), tmp_path / "run" / "exchange" / "input.npy"
+        with executor(lambda calls, label: [call() for call in calls]):
+            method.fit(rows())
+            with hold(tmp_path / "run"):
+                for call in (method.fit, lambda X: be.build_neighbor_graph(X, 5, workdir=tmp_path / "run")):
+                    with pytest.raises(LockedError):
+                        call(rows() + 1.0)
+            np.testing.assert_array_equal(np.load(path), rows())
+            method.fit(rows() + 1.0)
+        np.testing.assert_array_equal(np.load(path), rows() + 1.0)  # a control

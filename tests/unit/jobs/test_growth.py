@@ -436,6 +436,14 @@ class TestTable:
             with pytest.raises(ExistingOutputError, match="did not write it"):
                 refresh(self.job(tmp_path, **{extra: name}))
             assert (tmp_path / name).read_text() == "mine"
+        refresh(self.job(tmp_path, picture="ours.png"))  # (which makes the picture that is wanted now)
+        assert (tmp_path / "ours.png").read_bytes()[:4] == b"\x89PNG"
+        with pytest.raises(ExistingOutputError, match=r"mine\.png: exists, and this store did not write it"):
+            refresh(self.job(tmp_path, picture="mine.png"))
+        assert (tmp_path / "mine.png").read_text() == "mine"
+        (tmp_path / "ours.png").write_bytes(b"half")
+        assert refresh(self.job(tmp_path, picture="ours.png"))["unchanged"]
+        assert (tmp_path / "ours.png").read_bytes()[:4] == b"\x89PNG"
         for name in ("a.csv", "b.csv", "a.csv"):
             assert refresh(self.job(tmp_path, table=name))["unchanged"]
         assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()

@@ -17,10 +17,14 @@ from sklearn.neighbors import NearestNeighbors
 import bigembed as be
 from bigembed.distance.names import FUNCTIONS, named
 from bigembed.distance.pair_compiled import every_pair
-from bigembed.errors import InputError, PlanError, RecallWarning
+from bigembed.errors import InputError, JobError, PlanError, RecallWarning
+from bigembed.jobs.job import SweepTable
+from bigembed.jobs.parameters import points_of
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.rows.found_lists import lengths_of
+from bigembed.rows.input import row_source
+from bigembed.stages.runs import Run
 from tests.unit.neighbors.test_metrics import rows_for
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.MapWarning")
@@ -130,12 +134,36 @@ class TestItsSearch:
             more = be.build_neighbor_graph(x, 8, algorithm="pynndescent")
         assert few.recall < more.recall - 0.05
 
+    def test_methods_jobs_and_sweeps_pass_them_on(self, rows: np.ndarray, tmp_path: Path) -> None:
+        for method in (be.DiffusionMap, be.LaplacianEigenmaps, be.LocallyLinearEmbedding, be.Isomap, be.UMAP):
+            asked = method(2, n_neighbors=K, algorithm="pynndescent", algorithm_params={"n_trees": np.int64(3)})
+            stages = asked.stages(row_source(rows, tmp_path)[0])
+            assert next(s for s in stages if s.name == "search").parameters["pynndescent"]["n_trees"] == 3
+        np.save(tmp_path / "rows.npy", rows)
+        (tmp_path / "job.toml").write_text(
+            f'[input]\npath = "rows.npy"\n[method]\nname = "diffusion_map"\nn_components = 1\nn_neighbors = {K}\n'
+            'algorithm = "pynndescent"\n[method.algorithm_params]\nn_iters = 1\nn_trees = 1\n'
+            '[output]\npath = "run"\nmodel = "model"\n'
+        )
+        job = read_job(tmp_path / "job.toml")
+        run_job(job)
+        assert be.load(tmp_path / "model").get_params()["algorithm_params"] == {"n_iters": 1, "n_trees": 1}
+        assert Run(tmp_path / "run").parameters("search")["pynndescent"] == {"n_jobs": 1, "n_iters": 1, "n_trees": 1}
+        swept = [job.model_copy(update={"sweep": SweepTable(parameters={"algorithm_params": [{one: 4}]})})
+                 for one in ("n_trees", "trees")]  # fmt: skip
+        assert points_of(swept[0])[0].parameters["algorithm_params"] == {"n_trees": 4}
+        with pytest.raises(JobError, match="algorithm_params: trees is no parameter"):
+            points_of(swept[1])
+        with pytest.raises(InputError, match=r"DiffusionMap: algorithm_params=.*they go with algorithm='pynndescent'"):
+            be.DiffusionMap(algorithm_params={"n_trees": 1}).fit(rows)
+
     @pytest.mark.parametrize(
         ("arguments", "said"),
         [
             ({"algorithm": "cells", "algorithm_params": {"n_trees": 1}}, "they go with algorithm='pynndescent'"),
             ({"algorithm": "pynndescent", "algorithm_params": {"metric": "dot"}}, "metric; the rows, metric"),
             ({"algorithm": "pynndescent", "algorithm_params": {"trees": 1}}, "trees is no parameter of .*n_trees"),
+            ({"algorithm": "pynndescent", "algorithm_params": {"n_trees": "4"}}, "n_trees; allowed: a number, True"),
         ],
     )
     def test_wrong_parameters_are_refused(self, rows: np.ndarray, arguments: dict[str, Any], said: str) -> None:
