@@ -57,7 +57,6 @@ class OnGraph(Estimator):
     """
 
     algorithm: str
-    algorithm_params: Mapping[str, Any] | None
 
     @abstractmethod
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
@@ -73,7 +72,7 @@ class OnGraph(Estimator):
 
     def _outside(self, seed: int) -> Outside | None:
         """What finds candidates for the lists of neighbors, where it has parameters of its own."""
-        return outside_by(self.algorithm_params, self.algorithm, seed)
+        return outside_by(getattr(self, "algorithm_params", None), self.algorithm, seed)
 
     def _rule(self, n: int) -> Rule:
         """Which of n rows are joined: the nearest ones of each, or all within a radius."""
