@@ -366,13 +366,20 @@ class TestOneFitAtATime:
 
     def test_lazy_rows(self, tmp_path):
         method = be.LinearizedDiffusionMap(n_components=2, workdir=tmp_path / "run")
-        lazy = da.from_array(rows(), chunks=(20, 4)) + 0.0
-        (tmp_path / "run").mkdir()
+        first, second = (da.from_array(rows() + shift, chunks=(20, 4)) + 0.0 for shift in range(2))
+
+        def copies():
+            return [path.name for path in (tmp_path / "run").glob("exchange/input-*")]
+
+        method.fit(first)
+        before = copies()
+        assert len(before) == 1
         with hold(tmp_path / "run"), pytest.raises(LockedError):
-            method.fit(lazy)
-        assert not list((tmp_path / "run").glob("exchange/input-*"))  # (it was written, and another one's deleted)
-        method.fit(lazy)
-        assert len(list((tmp_path / "run").glob("exchange/input-*"))) == 1  # a control: there is such a copy
+            method.fit(second)
+        assert copies() == before  # (the second was written)
+        method.fit(second)
+        assert len(copies()) == 1  # a control: the first one is deleted then
+        assert copies() != before
 
     def test_rows_of_this_process_for_tasks_of_others(self, tmp_path):
         method, path = be.PCA(n_components=2, workdir=tmp_path / "run"), tmp_path / "run" / "exchange" / "input.npy"
