@@ -208,6 +208,7 @@ TABLE: dict[str, Case] = {
     "tsne weights": Case("tsne", FEW_STEPS, ring),
     "umap": Case("umap", FEW_EPOCHS),
     "umap by blocks": Case("umap", {**FEW_EPOCHS, "in_memory": False, "init": "pca"}, rows=twice, most=400),
+    "umap densities": Case("umap", {**FEW_EPOCHS, "densmap": True, "dens_frac": 0.7}),
     "umap labels": Case("umap", {**FEW_EPOCHS, "target_metric": "categorical"}, rows=twice, most=400),
     "umap lists": Case("umap", FEW_EPOCHS, lists),
     "umap weights": Case("umap", FEW_EPOCHS, ring),

@@ -175,18 +175,19 @@ class DescentParameters(Protocol):
 
 def descent_stage(
     run: Callable[..., Any], graph: GraphShape, edges: int, asked: DescentParameters, in_memory: bool | None,
-    *, kept: int, joining: int, shared: int, scalar_ops: float,
+    *, kept: int, joining: int, shared: int, scalar_ops: float, width: int = 0, inputs: tuple[str, ...] = (),
 ) -> Stage:  # fmt: skip
     """``descent/points`` (rows, m) by blocks, and ``objectives`` every :data:`REPORT` iterations.
 
     ``kept``, ``joining``: bytes that each task needs for what all rows share, and the task that joins it on top;
-    ``shared``: bytes of it on the disk.
+    ``shared``: bytes of it on the disk; ``width``: numbers of a row besides, which others read as they do the points;
+    ``inputs``: stages that are read besides the graph, its weights and the start.
     """
     n, m, block, passes = graph.n, asked.n_components, min(graph.n, graph.block), asked.iterations
-    need = 12 * edges + 8 * n * (6 * m + 2)  # (columns and weights, also as they are read; the vectors twice)
+    need = 12 * edges + 8 * n * (6 * m + 2 + 2 * width)  # (columns, weights, also as they are read; the vectors twice)
     inside = need <= MEMORY_BYTES if in_memory is None else in_memory
-    vectors = ArraySpec("points, velocities and gains", n, m, times=3)
-    of_block = [ArraySpec("edges", -(-edges // n) * block, 3), ArraySpec("points", block, m, times=25)]
+    vectors = ArraySpec("points, velocities and gains", n, m + width / 3, times=3)
+    of_block = [ArraySpec("edges", -(-edges // n) * block, 3), ArraySpec("points", block, m + width / 3, times=25)]
     cost = Cost.of(
         reads=[ArraySpec("weights/*", edges, times=passes), replace(vectors, times=3 * passes)],
         writes=[ArraySpec("points/*", n, m), ArraySpec("objectives", 0)],
@@ -201,7 +202,7 @@ def descent_stage(
     )
     memory = Immaterial(need if inside else 0)  # (the bytes are the same)
     call = partial(run, asked=asked, memory=memory)
-    return Stage("descent", ("kernel", "start", graph.stage), asked.parameters(), call, cost, resumes=True)
+    return Stage("descent", ("kernel", "start", graph.stage, *inputs), asked.parameters(), call, cost, resumes=True)
 
 
 def descend(context: Context, kind: Callable[..., MapDescent], asked: DescentParameters, need: int) -> dict[str, Any]:
@@ -223,6 +224,8 @@ class MapDescent(Descent):
     state: ClassVar[tuple[str, ...]] = ("iteration",)
     vectors: ClassVar[tuple[str, ...]] = ("points",)
     """What is known of each row, the points first."""
+    read_by_others: ClassVar[int] = 1
+    """How many of these, from the first on, a block reads of the rows that its own are joined to."""
     share: ClassVar[str]
     """The vector of what each block leaves for all others."""
     joined: ClassVar[str]
@@ -230,11 +233,11 @@ class MapDescent(Descent):
     objective: ClassVar[str]
     """Its name, in notes."""
     begin_block: ClassVar[Callable[..., Any]]
-    """``(b, start)`` gives the vectors of a block."""
+    """``(b, *beginning)`` gives the vectors of a block."""
     share_block: ClassVar[Callable[..., Any]]
     """``(b, points, …)`` gives the share of a block."""
     move_block: ClassVar[Callable[..., Any]]
-    """``(b, *vectors, halo, …)`` gives the vectors and the share of the next iteration."""
+    """``(b, *vectors, *halos, …)`` gives the vectors and the share of the next iteration."""
     measure_block: ClassVar[Callable[..., Any]]
     """``(b, points, halo, …)`` gives the part of a block in the objective, an integer."""
     iteration: int
@@ -256,8 +259,13 @@ class MapDescent(Descent):
     def begin(self) -> None:
         """Set the points of the start, at rest."""
         self.iteration, self.objectives = 0, []
-        start, names = self.context.of("start", "points"), self.names(self.vectors)
-        self.take(self.stored.sweep(self.begin_block, writes=names, posts=names[:1], arguments=(start,)))
+        names, arguments = self.names(self.vectors), self.beginning()
+        posts = names[: self.read_by_others]
+        self.take(self.stored.sweep(self.begin_block, writes=names, posts=posts, arguments=arguments))
+
+    def beginning(self) -> tuple[Any, ...]:
+        """Return the arguments of ``begin_block``."""
+        return (self.context.of("start", "points"),)
 
     def take(self, results: list[Any]) -> None:
         """Take what the blocks say of their points."""
@@ -318,11 +326,10 @@ class MapDescent(Descent):
         """Make one iteration."""
         before, arguments = self.names(self.vectors), self.moving()
         self.iteration += 1
-        after = self.names((*self.vectors, self.share))
+        after, most = self.names((*self.vectors, self.share)), self.read_by_others
+        halos, posts = before[:most], after[:most]
         self.take(
-            self.space.sweep(
-                self.move_block, reads=before, halos=before[:1], writes=after, posts=after[:1], arguments=arguments
-            )
+            self.space.sweep(self.move_block, reads=before, halos=halos, writes=after, posts=posts, arguments=arguments)
         )
         self.join()
 

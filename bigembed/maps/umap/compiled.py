@@ -9,6 +9,23 @@ import numpy as np
 from numba import njit, uint64
 
 from bigembed.maps.tsne.compiled import listed
+from bigembed.maps.umap.forces import (
+    FRACTION,
+    GOLDEN,
+    LEAST_WEIGHT,
+    STRENGTH,
+    add_density_force,
+    advance,
+    attract,
+    density_of_new,
+    drawn,
+    has_turn,
+    map_radius,
+    number_of,
+    radius_of_new,
+    repel,
+    squared_distance,
+)
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.sums import insert
 
@@ -118,90 +135,34 @@ def union(indptr: Array, indices: Array, squared: Array, ids: Array, scales: Arr
     return out
 
 
-# -------------------------------------------------------------------------------------------------------- sampling
-# Compiled kernels of maps by attraction along sampled edges and repulsion of sampled rows: one step of each row.
-#
-# The similarity of two points at distance r is 1/(1 + a r^{2b}). An epoch takes the edges of row i whose turn it is,
-# each of them w_ij/w_max of the epochs, and for each of these a number of rows drawn from a pool (McInnes et al.
-# 2018, Algorithm 5 and Appendix). The edge from j to i has the same turns, so that what both of them do to row i is
-# twice what one does: every row is moved by itself, by the points as they were before the epoch. Random numbers
-# follow from the epoch, the number of the row and how many it has drawn: nothing depends on how the rows are divided.
-# What is added up over rows are integers.
+# ----------------------------------------------------------------------------------------------------------- steps
+# One step of each row, and what the steps lower.
 
-LONGEST = 4.0
-"""Of each coordinate of a force."""
-SOFT = 0.001
-"""Added to r² of a repulsion."""
 DRAWN = 16
 """Rows that a row is compared with where the cross-entropy is measured."""
 UNIT = 2.0**24
 """Of the cross-entropy of a row, as an integer."""
-GOLDEN = 0x9E3779B97F4A7C15
 
 
 @njit(cache=True, nogil=True, inline="always")
-def number_of(state: Any) -> Any:
-    """Return a random number of 64 bits for a state of 64 bits (Steele et al. 2014, SplitMix64)."""
-    z = uint64(state)
-    z = (z ^ (z >> uint64(30))) * uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> uint64(27))) * uint64(0x94D049BB133111EB)
-    return z ^ (z >> uint64(31))
+def sampled_forces(
+    force: Array, own: Array, first: int, last: int, columns: Array, weights: Array, points: Array, pool: Array,
+    state: Any, options: Array,
+) -> float:  # fmt: skip
+    """Add the forces of those edges of a row that have their turn, and of what these draw; how many have, on average.
 
-
-@njit(cache=True, nogil=True, inline="always")
-def drawn(state: Any, rows: int) -> int:
-    """Return a row of the pool, of fewer than 2³² rows."""
-    return int(((number_of(state) >> uint64(32)) * uint64(rows)) >> uint64(32))
-
-
-@njit(cache=True, nogil=True, inline="always")
-def squared_distance(one: Array, other: Array) -> float:
-    """Return ‖y − z‖²."""
-    total = 0.0
-    for k in range(one.shape[0]):
-        total += (one[k] - other[k]) ** 2
-    return total
-
-
-@njit(cache=True, nogil=True, inline="always")
-def add_force(out: Array, one: Array, other: Array, factor: float, times: float) -> None:
-    """Add ``times`` factor·(y − z), each coordinate cut to at most :data:`LONGEST` first."""
-    for k in range(one.shape[0]):
-        out[k] += times * min(LONGEST, max(-LONGEST, factor * (one[k] - other[k])))
-
-
-@njit(cache=True, nogil=True, inline="always")
-def attract(out: Array, one: Array, other: Array, a: float, b: float) -> None:
-    """Add the attraction of a sampled edge, from both of its ends."""
-    squared = squared_distance(one, other)
-    if squared > 0.0:
-        power = squared**b
-        add_force(out, one, other, -2.0 * a * b * power / squared / (1.0 + a * power), 2.0)
-
-
-@njit(cache=True, nogil=True, inline="always")
-def repel(out: Array, one: Array, pool: Array, state: Any, count: int, a: float, b: float, strength: float) -> Any:
-    """Add the repulsion of ``count`` rows of the pool, none of rows at the same place, and return the next state."""
-    for _ in range(count):
-        state = uint64(state) + uint64(GOLDEN)
-        other = pool[drawn(state, pool.shape[0])]
-        squared = squared_distance(one, other)
-        if squared > 0.0:
-            add_force(out, one, other, 2.0 * strength * b / ((SOFT + squared) * (1.0 + a * squared**b)), 1.0)
-    return state
-
-
-@njit(cache=True, nogil=True, inline="always")
-def has_turn(epoch: int, share: float) -> bool:
-    """Say whether an edge that takes part in this share of the epochs does so in this one."""
-    return math.floor((epoch + 1) * share) > math.floor(epoch * share)
-
-
-@njit(cache=True, nogil=True, inline="always")
-def advance(point: Array, force: Array, turns: float, rate: float, out: Array) -> None:
-    """Make one step along the forces of an epoch, over ``turns``: how many edges take part in one, on average."""
-    for k in range(point.shape[0]):
-        out[k] = point[k] + rate * force[k] / max(1.0, turns)
+    Its edges are ``first:last``; ``options`` as :func:`step` has them.
+    """
+    a, b, strength, draws = options[0], options[1], options[2], int(options[3])
+    largest, epoch = options[4], int(options[5])
+    turns = 0.0
+    for edge in range(first, last):
+        share = weights[edge] / largest
+        turns += share
+        if has_turn(epoch, share):
+            attract(force, own, points[columns[edge]], a, b)
+            state = repel(force, own, pool, state, draws, a, b, strength)
+    return turns
 
 
 @njit(cache=True, nogil=True)
@@ -214,21 +175,50 @@ def step(
     ``options``: a, b, strength of repulsion, rows drawn for an edge, largest weight, epoch, learning rate. ``key``: of
     the epoch's random numbers.
     """
-    a, b, strength, draws = options[0], options[1], options[2], int(options[3])
-    largest, epoch, rate = options[4], int(options[5]), options[6]
     force = np.empty(points.shape[1])
     for i in range(first, last):
         own = points[at + i]
         force[:] = 0.0
-        turns = 0.0
         state = number_of(uint64(key) + uint64(number + i) * uint64(GOLDEN))
-        for edge in range(indptr[i], indptr[i + 1]):
-            share = weights[edge] / largest
-            turns += share
-            if has_turn(epoch, share):
-                attract(force, own, points[columns[edge]], a, b)
-                state = repel(force, own, pool, state, draws, a, b, strength)
-        advance(own, force, turns, rate, out[i])
+        turns = sampled_forces(force, own, indptr[i], indptr[i + 1], columns, weights, points, pool, state, options)
+        advance(own, force, turns, options[6], out[i])
+
+
+@njit(cache=True, nogil=True)
+def density_step(
+    first: int, last: int, at: int, number: int, indptr: Array, columns: Array, weights: Array, points: Array,
+    pool: Array, key: int, options: Array, pulls: Array, density: Array, out: Array, radii: Array,
+) -> None:  # fmt: skip
+    """Make one epoch as :func:`step` does, with the forces of densities where ``density`` says that they act.
+
+    ``pulls`` of the rows and of the halo. ``radii`` (rows, 2) become r and Σφ of the points as they are, if they are
+    not empty.
+    """
+    a, b, largest, least, strength = options[0], options[1], options[4], density[LEAST_WEIGHT], density[STRENGTH]
+    force = np.empty(points.shape[1])
+    for i in range(first, last):
+        own, start, stop = points[at + i], indptr[i], indptr[i + 1]
+        force[:] = 0.0
+        state = number_of(uint64(key) + uint64(number + i) * uint64(GOLDEN))
+        turns = sampled_forces(force, own, start, stop, columns, weights, points, pool, state, options)
+        if strength > 0.0:
+            for edge in range(start, stop):
+                w, j = weights[edge], columns[edge]
+                if w >= least:
+                    add_density_force(force, own, points[j], w, w / largest, pulls[at + i], pulls[j], a, b, strength)
+        if len(radii):
+            radii[i, 0], radii[i, 1] = map_radius(own, start, stop, columns, weights, points, a, b, least)
+        advance(own, force, turns, options[6], out[i])
+
+
+@njit(cache=True, nogil=True)
+def map_radii(
+    first: int, last: int, indptr: Array, columns: Array, weights: Array, points: Array, a: float, b: float,
+    least: float, out: Array,
+) -> None:  # fmt: skip
+    """Write r and Σφ of some rows of a block, (rows, 2)."""
+    for i in range(first, last):
+        out[i, 0], out[i, 1] = map_radius(points[i], indptr[i], indptr[i + 1], columns, weights, points, a, b, least)
 
 
 @njit(cache=True, nogil=True)
@@ -264,19 +254,21 @@ def cross_entropy(
 @njit(cache=True, nogil=True)
 def place(
     indptr: Array, squared: Array, points: Array, most: int, k: int, connectivity: float, pool: Array, keys: Array,
-    options: Array, rate: float,
+    options: Array, rate: float, pulls: Array, density: Array,
 ) -> Array:  # fmt: skip
     """Return coordinates of new rows by their edges: ``squared`` distances by number of row, ``points`` of the map.
 
     A row starts at the mean of its ``most`` nearest rows by its memberships, and makes the epochs of ``keys`` as a
     fitted row does (``options`` of :func:`step`), the learning rate falling from ``rate`` to
     0. The random numbers are the same for every row. One that equals fitted rows is where the first of them is.
+    ``pulls`` of the points and ``density`` are as :func:`density_of_new` has them; both empty where a map has no term
+    of densities.
     """
     m, n, epochs = points.shape[1], indptr.shape[0] - 1, len(keys)
     a, b, strength, draws = options[0], options[1], options[2], int(options[3])
     out = np.empty((n, m))
     order, distances, weights = np.empty(most, np.int64), np.empty(most), np.empty(most)
-    near, force, moved = np.empty((most, m)), np.empty(m), np.empty(m)
+    near, force, moved, near_pulls = np.empty((most, m)), np.empty(m), np.empty(m), np.empty((most, 2))
     for i in range(n):
         count = min(most, indptr[i + 1] - indptr[i])
         order[:], distances[:] = -1, np.inf
@@ -300,6 +292,11 @@ def place(
                 y[c] += weights[j] * near[j, c]
         for c in range(m):
             y[c] /= total
+        radius = 0.0
+        if len(density):
+            for j in range(count):
+                near_pulls[j] = pulls[order[j]]
+            radius = radius_of_new(distances[:count], weights, total, density)
         for epoch in range(epochs):
             state = number_of(keys[epoch])
             force[:] = 0.0
@@ -307,6 +304,8 @@ def place(
                 if has_turn(epoch, weights[j]):
                     attract(force, y, near[j], a, b)
                     state = repel(force, y, pool, state, draws, a, b, strength)
+            if len(density) and (epoch + 1) / epochs > 1.0 - density[FRACTION]:
+                density_of_new(force, y, near[:count], weights, near_pulls, radius, a, b, density)
             advance(y, force, 2.0 * total, rate * (1.0 - epoch / epochs), moved)
             for c in range(m):
                 y[c] = moved[c]

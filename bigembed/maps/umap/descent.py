@@ -159,7 +159,7 @@ def move_block(
     from bigembed.maps.umap.compiled import step  # imports numba: only here
 
     moved = np.empty_like(points)
-    read = _read_by_kernels(b, points, halo, weights, space, pool)
+    read = read_by_kernels(b, points, halo, weights, space, pool)
     run_by_rows(step, len(points), *read, asked.key(epoch), asked.at(epoch, largest), moved)
     return (moved, moved[rows_in_pool(b, weights.rows, asked.seed, epoch + 1)]), None
 
@@ -171,11 +171,11 @@ def cross_entropy_block(
     """Return the cross-entropy of the rows of a block, as an integer."""
     from bigembed.maps.umap.compiled import cross_entropy
 
-    read = _read_by_kernels(b, points, halo, weights, space, pool)
+    read = read_by_kernels(b, points, halo, weights, space, pool)
     return (), sum(run_by_rows(cross_entropy, len(points), *read, asked.key(epoch), asked.at(epoch, largest)))
 
 
-def _read_by_kernels(
+def read_by_kernels(
     b: int, points: Array, halo: Array, weights: BlockMatrix, space: VectorSpace, pool: str
 ) -> tuple[Any, ...]:
     """Return numbers of the first row, the entries of the block, the points of their columns, and the pool."""
@@ -188,10 +188,14 @@ def _read_by_kernels(
 # --------------------------------------------------------------------------------------------------------- descent
 
 
+def pool_bytes(graph: GraphShape, asked: SamplingOptions) -> int:
+    """Return the bytes of a pool, at the most."""
+    return 8 * asked.n_components * min(graph.n, POOL + graph.n // min(graph.n, graph.block))
+
+
 def sampled_descent_stage(graph: GraphShape, edges: int, asked: SamplingOptions, in_memory: bool | None) -> Stage:
     """Describe the stage of the descent of UMAP: attraction along sampled edges, repulsion of sampled rows."""
-    n, m = graph.n, asked.n_components
-    pool = 8 * m * min(n, POOL + n // min(n, graph.block))
+    pool = pool_bytes(graph, asked)
     return descent_stage(
         run_descent,
         graph,
@@ -274,7 +278,12 @@ class SampledPlacement(Placement):
             np.array(keys),
             self.asked.at(0, 1.0),
             RATE * self.asked.learning_rate,
+            *self.term(joined),
         )
+
+    def term(self, joined: Joined) -> tuple[Array, Array]:
+        """Return what a term of densities needs of the fitted rows that new ones are joined to: nothing without one."""
+        return np.zeros((0, 2)), np.zeros(0)
 
 
 def placement_of(run: Run, asked: SamplingOptions, connectivity: float, metric: Any = None) -> SampledPlacement:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Annotated, Any, ClassVar, Self
 
-from bigembed.errors import InputError
+from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.graph_input import GraphShape
+from bigembed.estimator.on_graph import StoredArray
 from bigembed.maps.descended import DescendedEstimator
 from bigembed.maps.descent import extension_of
 from bigembed.maps.start import start_of
+from bigembed.maps.umap.density import MORE_EPOCHS, DensityOptions, density_placement_of, not_shown
 from bigembed.maps.umap.descent import SamplingOptions, curve, epochs_for, placement_of
 from bigembed.maps.umap.labelled import unrelated, without_unknown
 from bigembed.maps.umap.stages import sampling_stages
@@ -68,7 +70,7 @@ class UMAP(DescendedEstimator, registered="umap"):
         sparse, those to their nearest rows, as neighbors transformers leave them (fitted rows that would list a new
         row, and whose distance is not stored, are then unknown to it).
     n_epochs : int ≥ 1 or None
-        The number of epochs; None is 500 for at most 10 000 rows, else 200.
+        The number of epochs; None is 500 for at most 10 000 rows, else 200; with ``densmap`` 200 more.
     learning_rate : float > 0
         The learning rate of the first epoch; it falls to 0.
     init : {"auto", "spectral", "pca", "random"}, array of shape (n, m), or path
@@ -93,6 +95,18 @@ class UMAP(DescendedEstimator, registered="umap"):
         The weight γ of the repulsion of each drawn row.
     negative_sample_rate : int ≥ 1
         The number of rows that are drawn each time an edge takes part.
+    densmap : bool
+        Whether the map shows densities (densMAP): in its last epochs a term raises the correlation of R_i, the
+        logarithm of the mean w_ij d_ij² over the edges of row i, and r_i, that of the mean φ_ij ‖y_i − y_j‖² (Narayan,
+        Berger, Cho 2021). New rows come to lie as far from their neighbors as theirs says.
+    dens_lambda : float ≥ 0
+        The weight of that term.
+    dens_frac : float in [0, 1]
+        The share of the epochs, the last ones, in which it acts.
+    dens_var_shift : float ≥ 0
+        What is added to the variance of r, so that the term stays small where all r are alike.
+    output_dens : bool
+        Whether R and r are kept (``rad_orig_``, ``rad_emb_``) of a map without that term, too.
     recall : float in (0, 1]
         The target share of true neighbors in the graph; it is measured, and warned about where missed.
     algorithm : {"auto", "cells", "nn-descent", "pynndescent"}
@@ -128,6 +142,8 @@ class UMAP(DescendedEstimator, registered="umap"):
         drawn rows is an estimate from 16 of them a row.
     cross_entropies_ : array of shape (number of reports,)
         The cross-entropy every 50 epochs.
+    rad_orig_, rad_emb_ : array of shape (n,)
+        R before it is standardized, and r, in the order of the input; with ``densmap`` or ``output_dens``.
     n_neighbors_ : int or None
         The number of neighbors that was used; None for a user's weights.
     a_, b_ : float
@@ -198,7 +214,10 @@ class UMAP(DescendedEstimator, registered="umap"):
         "start": ("",),
         "descent": ("objectives",),
         "coordinates": ("embedding", "points", "pool"),
+        "map_radii": ("",),
     }
+
+    rad_orig_, rad_emb_ = StoredArray(), StoredArray()
 
     n_components: Count = 2
     _: KW_ONLY
@@ -213,6 +232,11 @@ class UMAP(DescendedEstimator, registered="umap"):
     set_op_mix_ratio: Annotated[float, interval(0, 1, closed="both")] = 1.0
     target_metric: Annotated[str, one_of(*TARGETS)] | None = None
     target_weight: Annotated[float, interval(0, 1, closed="both")] = 0.5
+    densmap: bool = False
+    dens_lambda: Nonnegative = 2.0
+    dens_frac: Annotated[float, interval(0, 1, closed="both")] = 0.3
+    dens_var_shift: Nonnegative = 0.1
+    output_dens: bool = False
     repulsion_strength: Nonnegative = 1.0
     negative_sample_rate: Count = 5
     recall: Annotated[float, interval(0, 1, closed="right")] = 0.95
@@ -251,7 +275,8 @@ class UMAP(DescendedEstimator, registered="umap"):
         asked, start = self._asked(graph.n, seed), start_of(self.init)
         target = self._target(graph) if self.target_metric is not None else None
         graph = replace(graph, aligned={})
-        return sampling_stages(graph, connectivity, mix, asked, start, self._memory(), target)
+        density = self._density(graph, asked) if self.densmap or self.output_dens else None
+        return sampling_stages(graph, connectivity, mix, asked, start, self._memory(), target, density)
 
     def _beside_graph(self) -> tuple[str, ...]:
         return self.aligned if self.target_metric is not None else ()
@@ -265,11 +290,26 @@ class UMAP(DescendedEstimator, registered="umap"):
             )
         return without_unknown(read_labels(graph.aligned["labels"])), float(self.target_weight)
 
+    def _density(self, graph: GraphShape, asked: SamplingOptions) -> DensityOptions:
+        """Return what is asked of densities; InputTypeError for a user's weights."""
+        if graph.weighted:
+            raise InputTypeError(
+                "UMAP: densmap and output_dens need distances between neighbors, and this is a graph of weights. Give "
+                "the rows, their distances, or the lengths of the edges (open_graph with values='distances')"
+            )
+        strength = float(self.dens_lambda) if self.densmap else 0.0
+        return DensityOptions(
+            **vars(asked),
+            dens_lambda=strength,
+            dens_frac=float(self.dens_frac),
+            dens_var_shift=float(self.dens_var_shift),
+        )
+
     def _asked(self, n: int, seed: int) -> SamplingOptions:
         return SamplingOptions(
             int(self.n_components),
             *curve(float(self.min_dist), float(self.spread)),
-            epochs_for(self.n_epochs, n),
+            epochs_for(self.n_epochs, n) + (MORE_EPOCHS if self.densmap and self.n_epochs is None else 0),
             float(self.learning_rate),
             float(self.repulsion_strength),
             int(self.negative_sample_rate),
@@ -288,6 +328,9 @@ class UMAP(DescendedEstimator, registered="umap"):
         self.cross_entropy_ = float(self.cross_entropies_[-1])
         self.a_, self.b_, self.n_epochs_ = asked["a"], asked["b"], asked["n_epochs"]
         self.n_neighbors_ = run.results("kernel")["n_neighbors"]
+        if run.has("map_radii"):
+            self._set_array("rad_orig_", "map_radii", "original")
+            self._set_array("rad_emb_", "map_radii", "embedded")
 
     def _certificate(self, run: Run) -> dict[str, Any]:
         figures: dict[str, Any] = {
@@ -297,9 +340,14 @@ class UMAP(DescendedEstimator, registered="umap"):
             "n_neighbors": self.n_neighbors_,
             "curve": [self.a_, self.b_],
         }
-        labels = run.results("kernel").get("labels")
-        out = self._certified(run, figures | ({"labels": labels} if labels else {}), "descent", self._degenerate(run))
-        out["warnings"]["map"] = [*(unrelated(labels) if labels else ()), *out["warnings"]["map"]]
+        doubts: list[str] = []
+        if labels := run.results("kernel").get("labels"):
+            figures["labels"], doubts = labels, unrelated(labels)
+        if run.has("map_radii"):
+            figures["density_correlation"] = correlation = run.results("map_radii")["correlation"]
+            doubts += not_shown(correlation, bool(self.densmap))
+        out = self._certified(run, figures, "descent", self._degenerate(run))
+        out["warnings"]["map"] = [*doubts, *out["warnings"]["map"]]
         return out
 
     def _degenerate(self, run: Run) -> list[str]:
@@ -311,4 +359,6 @@ class UMAP(DescendedEstimator, registered="umap"):
     def _extension(self, run: Run) -> Extension:
         """Where a new row comes to rest among the fitted ones; a row that was fitted gets its ``embedding_``."""
         asked = SamplingOptions.of(run.parameters("descent"))
-        return extension_of(placement_of(run, asked, float(self.local_connectivity), self.metric))
+        placement = placement_of(run, asked, float(self.local_connectivity), self.metric)
+        follows = run.parameters("descent").get("dens_lambda", 0) > 0
+        return extension_of(density_placement_of(run, placement) if follows else placement)

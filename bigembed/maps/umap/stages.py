@@ -13,6 +13,7 @@ from bigembed.maps.graph_judgement import map_judgement_stages
 from bigembed.maps.labels import labels_stage
 from bigembed.maps.map_stages import EdgeWeights, coordinates_stage, planned_edges, start_stages, weights_stage
 from bigembed.maps.start import Scale
+from bigembed.maps.umap.density import DensityOptions, density_descent_stage, density_stage, radii_stage
 from bigembed.maps.umap.descent import POOL, SamplingOptions, rows_in_pool, sampled_descent_stage
 from bigembed.maps.umap.labelled import labelled_stage
 from bigembed.rows.labels import Labels
@@ -105,10 +106,11 @@ def sampling_stages(
     start: str | RowSource,
     in_memory: bool | None,
     target: tuple[Labels, float] | None = None,
+    density: DensityOptions | None = None,
 ) -> list[Stage]:
     """Return the stages: weights, the start, the descent, coordinates, and how far to trust them.
 
-    ``target``: labels that the weights follow, and how much.
+    ``target``: labels that the weights follow, and how much; ``density``: what is asked of densities.
     """
     m, seed, edges = asked.n_components, asked.seed, planned_edges(graph)[1]
     if start in ("auto", "spectral"):
@@ -123,10 +125,16 @@ def sampling_stages(
         labels, weight = target
         first = weights_stage(graph, edges, fuzzy, memberships, "memberships")
         weights = [first, labels_stage(labels), labelled_stage(graph, edges, weight)]
+    if density is not None and density.dens_lambda > 0:
+        descent = density_descent_stage(graph, edges, density, in_memory)
+    else:
+        descent = sampled_descent_stage(graph, edges, asked, in_memory)
     return [
         *weights,
         *start_stages(graph, m, start, seed, policy, scale),
-        sampled_descent_stage(graph, edges, asked, in_memory),
+        *([density_stage(graph, edges)] if density else []),
+        descent,
         pool_stage(graph, m, seed, asked.n_epochs),
+        *([radii_stage(graph, edges, density)] if density else []),
         *map_judgement_stages(graph, m, seed),
     ]

@@ -1,4 +1,4 @@
-"""UMAP that follows more than rows: labels."""
+"""UMAP that follows more than rows: labels, and densities."""
 
 from __future__ import annotations
 
@@ -8,16 +8,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import cdist
 from sklearn.metrics import silhouette_score
 
 import bigembed as be
-from bigembed.errors import InputError, MapWarning
+from bigembed.errors import InputError, InputTypeError, MapWarning
 from bigembed.estimator.pipeline import Pipeline
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import parse_job
+from bigembed.maps.umap.compiled import density_step, step
+from bigembed.maps.umap.density import DensityOptions, pulls_of
+from bigembed.maps.umap.descent import curve
+from bigembed.maps.umap.forces import LEAST_WEIGHT
+from bigembed.store import spaces
 from bigembed.store.arrays import read_array
 from tests.blocks import blocks_for
 from tests.cases import FEW_EPOCHS
+from tests.executors import Killed, executor, maps
 from tests.unit.maps.digits import digits
 
 
@@ -139,3 +146,120 @@ class TestLabels:
         with pytest.raises(InputError, match=r"needs a label for each row .* in a job \[input\] labels"):
             run_job(job("other.zarr"))
         assert not (tmp_path / "other.zarr").exists()
+
+
+def gaussians(n: int, width: float = 8.0) -> tuple[np.ndarray, np.ndarray]:
+    """Four groups, each ``width`` to the third as wide as the one before, and which group each row is of."""
+    random = np.random.default_rng(3)
+    group = random.integers(0, 4, n)
+    return 20 * np.eye(4, 6)[group] + random.normal(size=(n, 6)) * (width ** (group / 3 - 1))[:, None], group
+
+
+def log_radii(rows: np.ndarray, others: np.ndarray | None = None, k: int = 10) -> np.ndarray:
+    """The logarithm of the mean squared distance of rows to their nearest ones, or to those among others."""
+    apart = np.sort(cdist(rows, rows if others is None else others, "sqeuclidean"), axis=1)
+    return np.log(apart[:, int(others is None) :][:, :k].mean(axis=1))
+
+
+def agreement(one: np.ndarray, other: np.ndarray) -> float:
+    return float(np.corrcoef(one, other)[0, 1])
+
+
+class TestDensities:
+    """densMAP: the gradient of the correlation, radii by their formulas, the same bytes if it is stopped, new rows."""
+
+    def test_a_step_is_along_the_gradient_of_the_correlation(self) -> None:
+        random, n, (a, b) = np.random.default_rng(0), 12, curve(0.1, 1.0)
+        points, w = 4 * random.normal(size=(n, 2)), random.uniform(0.2, 1.0, (n, n)).astype("f4")
+        w = np.triu(w, 1) + np.triu(w, 1).T
+        wanted = random.normal(size=n)
+        wanted = (wanted - wanted.mean()) / wanted.std()
+
+        def radii(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            squared = cdist(y, y, "sqeuclidean")
+            phi = 1 / (1 + a * squared**b) * (w > 0)
+            return np.log((phi * squared).sum(axis=1) / phi.sum(axis=1)), phi.sum(axis=1)
+
+        def correlation(y: np.ndarray) -> float:
+            return agreement(radii(y)[0], wanted)
+
+        gradient = np.empty_like(points)
+        for place in np.ndindex(points.shape):
+            shift = np.zeros_like(points)
+            shift[place] = 1e-5
+            gradient[place] = (correlation(points + shift) - correlation(points - shift)) / 2e-5
+        r, total = radii(points)
+        moments = np.array([r.mean(), r.var(), (r * wanted).mean()])
+        asked = DensityOptions(2, a, b, 1, 1.0, 0.0, 1, 0, dens_lambda=1e-3, dens_frac=1.0, dens_var_shift=0.0)
+        density = asked.numbers(1.0, float(w.sum()), n, moments, np.ones(3))
+        density[LEAST_WEIGHT] = 0.1
+        indptr, columns = n * np.arange(n + 1), np.tile(np.arange(n), n).astype("i4")
+        options, moved = asked.at(0, 1.0), [np.empty_like(points) for _ in range(2)]
+        read = 0, n, 0, 0, indptr, columns, w.ravel(), points, points, 0, options
+        step(*read, moved[0])
+        seen = np.empty((n, 2))
+        density_step(*read, pulls_of(np.stack([r, total, wanted], axis=1), density), density, moved[1], seen)
+        np.testing.assert_allclose(seen[:, 0], r, atol=1e-6)
+        np.testing.assert_allclose(seen[:, 1], total)
+        found = (moved[1] - moved[0]) * np.maximum(1, w.sum(axis=1))[:, None] / (1e-3 * w.sum())
+        np.testing.assert_allclose(found, gradient, atol=1e-3 * abs(gradient).max())
+        assert abs(found + gradient).max() > abs(gradient).max()
+
+    def test_radii_are_those_of_the_formulas_and_the_map_follows_them(self) -> None:
+        X, group = gaussians(400)
+        with blocks_for(400):
+            asked: dict[str, Any] = {"n_neighbors": 12, "n_epochs": 300}
+            fitted, plain = (be.UMAP(**asked, **more).fit(X) for more in ({"densmap": True}, {"output_dens": True}))
+            bare = be.UMAP(**asked).fit(X)
+        assert len(fitted._run.results("kernel")["rows"]) > 2
+        w, squared = dense(fitted), cdist(X, X, "sqeuclidean")
+        np.testing.assert_allclose(fitted.rad_orig_, np.log((w * squared).sum(axis=1) / w.sum(axis=1)), atol=1e-4)
+        y = fitted.embedding_
+        apart = cdist(y, y, "sqeuclidean")
+        phi = (w >= w.max() / 300) / (1 + fitted.a_ * apart**fitted.b_)
+        np.testing.assert_allclose(fitted.rad_emb_, np.log((phi * apart).sum(axis=1) / phi.sum(axis=1)), atol=1e-4)
+        assert fitted.certificate_["density_correlation"] == pytest.approx(agreement(fitted.rad_orig_, fitted.rad_emb_))
+        assert (plain.rad_orig_ == fitted.rad_orig_).all()
+        assert (plain.embedding_ == bare.embedding_).all()
+        of_rows = log_radii(X)
+        assert agreement(log_radii(y), of_rows) > 0.9
+        assert agreement(log_radii(plain.embedding_), of_rows) < 0.7
+        sizes = [np.median(log_radii(y)[group == one]) for one in range(4)]
+        assert sizes == sorted(sizes)
+        with pytest.warns(MapWarning, match=r"local radii among the rows and on the map correlate by 0\.[0-6]"):
+            be.UMAP(**asked, densmap=True, dens_lambda=0.0).fit(digits(400)[0])
+        with pytest.raises(InputTypeError, match="densmap and output_dens need distances between neighbors"):
+            be.UMAP(densmap=True).fit(be.datasets.ring_graph(40))
+
+    def test_new_rows_come_to_lie_as_densely_as_theirs(self) -> None:
+        X, _ = gaussians(700)
+        fitted, new = X[:500], X[500:]
+        placed = {}
+        for densmap in (True, False):
+            umap = be.UMAP(n_epochs=300, densmap=densmap).fit(fitted)
+            y = umap.embedding_
+            placed[densmap] = agreement(log_radii(umap.transform(new), y), log_radii(new, fitted))
+            assert (umap.transform(fitted[:9]) == y[:9]).all()
+        assert placed[True] > 0.85
+        assert placed[False] < placed[True] - 0.1
+
+    def test_memory_and_blocks_have_the_same_bytes_killed_or_not(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(spaces, "SECONDS", 0.0)
+        monkeypatch.setattr(spaces, "TIMES", 0.0)
+        X = digits(300)[0]
+
+        def fit(in_memory: bool, place: str) -> Any:
+            asked: dict[str, Any] = {"n_neighbors": 8, "n_epochs": 12, "densmap": True, "dens_frac": 0.7}
+            return be.UMAP(in_memory=in_memory, workdir=tmp_path / place, **asked).fit(X)
+
+        with blocks_for(300):
+            whole = fit(True, "memory")
+            for label, at in (("move_by_density", 7), ("radii_block", 1)):
+                with pytest.raises(Killed), executor(maps(label, at)[0]):
+                    fit(False, "blocks")
+            again = fit(False, "blocks")
+        assert (whole.embedding_ == again.embedding_).all()
+        assert (whole.rad_emb_ == again.rad_emb_).all()
+        assert (whole.transform(X[:5] + 0.5) == again.transform(X[:5] + 0.5)).all()

@@ -1,0 +1,351 @@
+"""Densities on the map of UMAP (densMAP): how far the neighbors of each row are, among the rows and on the map.
+
+R_i and r_i are the logarithms of mean squared distances to neighbors, R standardized; see
+:mod:`bigembed.maps.umap.forces`. An epoch needs r, and its moments, of the points as they were one epoch before, so
+that it is one sweep as any other: it measures them while it moves the rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import partial
+from math import sqrt
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bigembed.estimator.extension import leave_rows, restore
+from bigembed.estimator.graph_input import GraphShape
+from bigembed.maps.descent import descend, descent_stage, run_by_rows
+from bigembed.maps.umap.descent import (
+    SampledDescent,
+    SampledPlacement,
+    SamplingOptions,
+    begin_block,
+    pool_bytes,
+    read_by_kernels,
+    rows_in_pool,
+)
+from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.query import Joined
+from bigembed.runtime.blocks import Array, block_rows
+from bigembed.stages.cost import ArraySpec, Cost
+from bigembed.stages.reuse import Immaterial
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Context, Stage
+from bigembed.store.arrays import create_rows, read_array, read_by_id, write_array
+from bigembed.store.matrix import BlockMatrix, StoredMatrix, entries_of
+from bigembed.store.spaces import StoredSpace
+from bigembed.store.vector_space import VectorSpace, tree_sum
+
+MORE_EPOCHS = 200
+"""Epochs of a map with a term of densities beside those of one without, where none are asked, as umap-learn has it."""
+RELATIVE = 1e-8
+"""Of the mean squared distance to neighbors: added to that of each row, so that repeated rows have a logarithm."""
+KEPT = 0.7
+"""Correlation of R and r from which a map is said to show densities: of digits .97 with the term, .47 without."""
+
+
+@dataclass(frozen=True)
+class DensityOptions(SamplingOptions):
+    """The parameters of a descent with a term of densities, ``dens_lambda`` 0 where they are only measured."""
+
+    dens_lambda: float
+    dens_frac: float
+    dens_var_shift: float
+
+    def acts(self, epoch: int) -> bool:
+        """Say whether the term acts in an epoch, as umap-learn has it; the first one has nothing measured before."""
+        return self.dens_lambda > 0 and epoch > 0 and (epoch + 1) / self.n_epochs > 1.0 - self.dens_frac
+
+    def measures(self, epoch: int) -> bool:
+        """Say whether an epoch measures the radii of the points that it moves, for the next one."""
+        return epoch + 1 < self.n_epochs and self.acts(epoch + 1)
+
+    def numbers(self, largest: float, mass: float, n: int, moments: Array, original: Array) -> Array:
+        """Return what compiled kernels take, by the places that :mod:`bigembed.maps.umap.forces` names.
+
+        ``moments``: mean and variance of r, and its covariance with R; ``original``: mean and deviation of what R is
+        made of, and its offset.
+        """
+        variance = moments[1] + self.dens_var_shift
+        strength = self.dens_lambda * mass / (n * sqrt(variance)) if variance > 0 else 0.0
+        found = [largest / self.n_epochs, strength, moments[0], variance, moments[2], self.dens_frac, *original]
+        return np.array(found, np.float64)
+
+
+# ---------------------------------------------------------------------------------------------------- of the rows
+
+
+def density_stage(graph: GraphShape, edges: int) -> Stage:
+    """``local_radii/radii``: the logarithm of the mean w d² over the edges of each row, by blocks of the graph."""
+    n, block = graph.n, min(graph.block, graph.n)
+    cost = Cost.of(
+        reads=[ArraySpec("edges and weights", edges, 3)],
+        writes=[ArraySpec("radii/*", n)],
+        leaves=[ArraySpec("mean squared distances", n)],
+        task=[ArraySpec("edges", -(-edges // n) * block, 6)],
+        passes=1,
+        scalar_ops=2 * edges,
+        maps=2,
+    )
+    run = partial(run_density, graph=graph)
+    return Stage("local_radii", ("kernel", graph.stage), {"relative": RELATIVE}, run, cost)
+
+
+def run_density(context: Context, graph: GraphShape) -> dict[str, Any]:
+    squared = context.home.matrix(graph.stage, "squared")
+    weights = context.home.matrix(graph.stage, "weights", "kernel")
+    space, n = StoredSpace(squared, context.exchange), graph.n
+    parts = space.sweep(mean_square_block, writes=["means"], arguments=(squared, weights))
+    offset = RELATIVE * float(tree_sum(parts)) / n or np.finfo(np.float64).tiny
+    found = space.sweep(log_block, reads=["means"], arguments=(offset, context.path("radii")))
+    mean, square = (float(tree_sum([part[i] for part in found])) / n for i in range(2))
+    deviation = sqrt(max(0.0, square - mean**2))
+    return {"mean": mean, "deviation": deviation if deviation > RELATIVE else 1.0, "offset": offset}
+
+
+def mean_square_block(b: int, squared: StoredMatrix, weights: StoredMatrix) -> tuple[tuple[Array], float]:
+    """Return Σ w d²/Σ w of each row of a block, and their sum."""
+    distances, given = squared.block(b), weights.block(b)
+    rows, row = len(distances.indptr) - 1, distances.row
+    w = given.data.astype(np.float64)
+    mass = np.bincount(row, w, rows)
+    means = np.bincount(row, w * distances.data, rows) / np.where(mass > 0, mass, 1.0)
+    return (means[:, None],), float(means.sum())
+
+
+def log_block(b: int, means: Array, offset: float, out: str) -> tuple[tuple[()], tuple[float, float]]:
+    """Write log(``offset`` + mean) of the rows of a block; return their sum, and that of their squares."""
+    found = np.log(offset + means[:, 0])
+    write_array(f"{out}/{b}", found)
+    return (), (float(found.sum()), float((found**2).sum()))
+
+
+def standardized(path: str, b: int, original: Array) -> Array:
+    """Return R of the rows of a block; ``original``: mean and deviation of what lies at the path."""
+    return np.asarray((read_array(f"{path}/{b}") - original[0]) / original[1])
+
+
+# --------------------------------------------------------------------------------------------------------- descent
+
+
+def begin_with_radii(b: int, start: str, radii: str, original: Array) -> tuple[tuple[Array, Array], None]:
+    """Return the points of the start, and (r, Σφ, R) of its rows, of which R is known."""
+    (points,), _ = begin_block(b, start)
+    known = np.zeros((len(points), 3))
+    known[:, 1], known[:, 2] = 1.0, standardized(radii, b, original)
+    return (points, known), None
+
+
+def move_by_density(
+    b: int, points: Array, radii: Array, halo: Array, halo_radii: Array, weights: BlockMatrix, space: VectorSpace,
+    pool: str, asked: DensityOptions, largest: float, epoch: int, density: Array,
+) -> tuple[tuple[Array, Array, Array], Array | None]:  # fmt: skip
+    """Return a block after one epoch, its radii before it, and what may be drawn of it in the next; sums of radii.
+
+    The sums are of r, r² and r R, and None where nothing is measured.
+    """
+    from bigembed.maps.umap.compiled import density_step, step  # imports numba: only here
+
+    moved = np.empty_like(points)
+    read = read_by_kernels(b, points, halo, weights, space, pool)
+    common = (*read, asked.key(epoch), asked.at(epoch, largest))
+    sums, measures = None, asked.measures(epoch)
+    if asked.acts(epoch) or measures:
+        seen = np.empty((len(points) if measures else 0, 2))
+        pulls = pulls_of(np.concatenate([radii, halo_radii]), density)
+        numbers = density if asked.acts(epoch) else without_strength(density)
+        run_by_rows(density_step, len(points), *common, pulls, numbers, moved, seen)
+        if measures:
+            radii = np.concatenate([seen, radii[:, 2:]], axis=1)
+            sums = sums_of(seen[:, 0], radii[:, 2])
+    else:
+        run_by_rows(step, len(points), *common, moved)
+    return (moved, radii, moved[rows_in_pool(b, weights.rows, asked.seed, epoch + 1)]), sums
+
+
+def without_strength(density: Array) -> Array:
+    """Return the numbers of a term that does not act."""
+    from bigembed.maps.umap.forces import STRENGTH
+
+    out = density.copy()
+    out[STRENGTH] = 0.0
+    return out
+
+
+def pulls_of(radii: Array, density: Array) -> Array:
+    """Return (u/Σφ, e^{−r}) of rows from (r, Σφ, R)."""
+    from bigembed.maps.umap.forces import COVARIANCE, MEAN, VARIANCE
+
+    r, total, original = radii.T
+    wanted = original - density[COVARIANCE] * (r - density[MEAN]) / max(density[VARIANCE], np.finfo(float).tiny)
+    return np.stack([wanted / total, np.exp(-r)], axis=1)
+
+
+def sums_of(radii: Array, original: Array) -> Array:
+    """Return Σ r, Σ r² and Σ r R of some rows."""
+    return np.array([radii.sum(), (radii**2).sum(), (radii * original).sum()])
+
+
+def moments_of(sums: Array, n: int) -> Array:
+    """Return mean and variance of r, and its covariance with R (of mean 0), which divides by n − 1 as umap-learn's."""
+    mean = sums[0] / n
+    return np.array([mean, max(0.0, sums[1] / n - mean**2), sums[2] / max(1, n - 1)])
+
+
+def density_descent_stage(graph: GraphShape, edges: int, asked: DensityOptions, in_memory: bool | None) -> Stage:
+    """Describe the stage of the descent of UMAP with a term of densities in its last epochs."""
+    pool = pool_bytes(graph, asked)
+    operations = asked.n_epochs * edges * (1 + asked.negative_sample_rate + 2 * asked.dens_frac)
+    return descent_stage(
+        run_density_descent, graph, edges, asked, in_memory, kept=2 * pool, joining=0, shared=4 * pool,
+        scalar_ops=operations, width=3, inputs=("local_radii",),
+    )  # fmt: skip
+
+
+def run_density_descent(context: Context, asked: DensityOptions, memory: Immaterial) -> dict[str, Any]:
+    return descend(context, DensityDescent, asked, memory.value)
+
+
+class DensityDescent(SampledDescent):
+    """The cross-entropy of an edge, and in the last epochs the correlation of the radii."""
+
+    state: ClassVar[tuple[str, ...]] = (*SampledDescent.state, "moments")
+    vectors, read_by_others = ("points", "radii"), 2
+    begin_block, move_block = staticmethod(begin_with_radii), staticmethod(move_by_density)
+    asked: DensityOptions
+    moments: Array
+
+    def begin(self) -> None:
+        """Set the points of the start, at rest; nothing is measured yet."""
+        self.moments = np.zeros(3)
+        super().begin()
+
+    def beginning(self) -> tuple[Any, ...]:
+        """Return the arguments of ``begin_block``."""
+        return *super().beginning(), self.context.of("local_radii", "radii"), original_of(self.context)
+
+    def take(self, results: list[Any]) -> None:
+        """Take the moments of the radii that an epoch has measured."""
+        if all(one is not None for one in results):
+            self.moments = moments_of(tree_sum(results), sum(self.space.rows))
+
+    def moving(self) -> tuple[Any, ...]:
+        """Return the arguments of ``move_block``: the numbers of the term, too."""
+        kernel = self.context.results("kernel")
+        figures = float(kernel["largest"]), float(kernel["mass"]), sum(self.space.rows)
+        return *super().moving(), self.asked.numbers(*figures, self.moments, original_of(self.context))
+
+    def measuring(self) -> tuple[Any, ...]:
+        """Return the arguments of ``measure_block``."""
+        return super().moving()
+
+
+def original_of(home: Context | Run) -> Array:
+    """Return mean and deviation of the logarithms that R is made of, and what was added to mean squared distances."""
+    found = home.results("local_radii")
+    return np.array([found["mean"], found["deviation"], found["offset"]])
+
+
+# ----------------------------------------------------------------------------------------------------- of the map
+
+
+def radii_stage(graph: GraphShape, edges: int, asked: DensityOptions) -> Stage:
+    """``map_radii/original`` and ``embedded`` (n,) in the order of the input, and the ``pulls`` of rows by blocks."""
+    n, block = graph.n, min(graph.n, graph.block)
+    both = [ArraySpec("original", n), ArraySpec("embedded", n)]
+    cost = Cost.of(
+        reads=[ArraySpec("edges", edges, 2), ArraySpec("points/*", n, asked.n_components, times=2)],
+        writes=[*both, ArraySpec("pulls/*", n, 2)],
+        leaves=[ArraySpec("points, radii and numbers of rows", n, asked.n_components + 6)],
+        task=[ArraySpec("edges", -(-edges // n) * block, 3), ArraySpec("points and radii", block, 30)],
+        passes=1,
+        scalar_ops=20 * edges,
+        maps=4,
+    )
+    inputs = ("kernel", "local_radii", "coordinates", graph.stage, *(("order",) if graph.ordered else ()))
+    run = partial(run_radii, graph=graph, asked=asked)
+    names = ("n_components", "n_epochs", "a", "b", "dens_lambda", "dens_frac", "dens_var_shift")
+    return Stage("map_radii", inputs, {name: getattr(asked, name) for name in names}, run, cost)
+
+
+def run_radii(context: Context, graph: GraphShape, asked: DensityOptions) -> dict[str, Any]:
+    weights, n, out_rows = context.home.matrix(graph.stage, "weights", "kernel"), graph.n, block_rows(1, 8)
+    space, original = StoredSpace(weights, context.exchange), original_of(context)
+    order, kernel = context.of("order") if graph.ordered else "", context.results("kernel")
+    space.sweep(begin_block, writes=["points"], posts=["points"], arguments=(context.of("coordinates", "points"),))
+    radii, least = context.of("local_radii", "radii"), float(kernel["largest"]) / asked.n_epochs
+    seen = space.sweep(
+        radii_block, reads=["points"], halos=["points"], writes=["radii"],
+        arguments=(weights, asked.a, asked.b, least, radii, original, order, n, out_rows, context.exchange),
+    )  # fmt: skip
+    moments = moments_of(tree_sum(seen), n)
+    numbers = asked.numbers(float(kernel["largest"]), float(kernel["mass"]), n, moments, original)
+    space.sweep(pull_block, reads=["radii"], arguments=(numbers, context.path("pulls")))
+    for name in ("original", "embedded"):
+        create_rows(context.path(name), (n,), np.float64, out_rows)
+    restore(context.exchange, len(weights.rows), ("original", "embedded"), n, out_rows, context.path(""))
+    deviation = sqrt(moments[1])
+    correlation = float(moments[2] * (n - 1) / n / deviation) if deviation > 0 else 0.0
+    return {"correlation": correlation, "numbers": numbers.tolist()}
+
+
+def radii_block(
+    b: int, points: Array, halo: Array, weights: StoredMatrix, a: float, b_: float, least: float, radii: str,
+    original: Array, order: str, n: int, out_rows: int, exchange: Any,
+) -> tuple[tuple[Array], Array]:  # fmt: skip
+    """Return (r, Σφ, R) of a block, and sums of them; both logarithms are left for the output."""
+    from bigembed.maps.umap.compiled import map_radii  # imports numba: only here
+
+    seen = np.empty((len(points), 3))
+    arguments = *entries_of(weights, b), np.concatenate([points, halo]), a, b_, least
+    run_by_rows(map_radii, len(points), *arguments, seen)
+    before = read_array(f"{radii}/{b}")
+    seen[:, 2] = standardized(radii, b, original)
+    starts = np.concatenate([[0], np.cumsum(weights.rows)])
+    ids = Ordered.open(order).ids(b) if order else np.arange(starts[b], starts[b + 1])
+    leave_rows(exchange, b, ids, {"original": before, "embedded": seen[:, 0].copy()}, n, out_rows)
+    return (seen,), sums_of(seen[:, 0], seen[:, 2])
+
+
+def pull_block(b: int, radii: Array, numbers: Array, out: str) -> tuple[tuple[()], None]:
+    """Write what the rows of a block want of the places of new rows."""
+    write_array(f"{out}/{b}", pulls_of(radii, numbers))
+    return (), None
+
+
+def not_shown(correlation: float, asked: bool) -> list[str]:
+    """Say of a map that was to show densities that it does not.
+
+    >>> not_shown(0.9, True), not_shown(0.2, False)
+    ([], [])
+    """
+    if not asked or correlation >= KEPT:
+        return []
+    return [
+        f"the logarithms of local radii among the rows and on the map correlate by {correlation:.2f}: do not "
+        "read densities from the map. Raise dens_lambda or n_epochs, or dens_frac"
+    ]
+
+
+# -------------------------------------------------------------------------------------------------------- new rows
+
+
+@dataclass(frozen=True)
+class DensityPlacement(SampledPlacement):
+    """The pulls of fitted rows, too, and the numbers of the term."""
+
+    pulls: str
+    numbers: tuple[float, ...]
+
+    def term(self, joined: Joined) -> tuple[Array, Array]:
+        """Return the pulls of the fitted rows that new ones are joined to, and the numbers of the term."""
+        return read_by_id(self.pulls, self.starts, joined.ids), np.array(self.numbers)
+
+
+def density_placement_of(run: Run, plain: SampledPlacement) -> DensityPlacement:
+    """Return how new rows are placed on a map with a term of densities."""
+    known = {one.name: getattr(plain, one.name) for one in fields(plain)}
+    numbers = tuple(run.results("map_radii")["numbers"])
+    return DensityPlacement(**known, pulls=run.path("map_radii", "pulls"), numbers=numbers)
