@@ -6,10 +6,10 @@ the pool.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -217,8 +217,10 @@ class SampledDescent(MapDescent):
     """The cross-entropy of an edge, on average, by sampled edges and rows."""
 
     share, joined, objective = "shares", "pool", "cross-entropy"
-    begin_block, share_block = staticmethod(begin_block), staticmethod(share_block)
-    move_block, measure_block = staticmethod(move_block), staticmethod(cross_entropy_block)
+    begin_block: ClassVar[Callable[..., Any]] = staticmethod(begin_block)
+    share_block: ClassVar[Callable[..., Any]] = staticmethod(share_block)
+    move_block: ClassVar[Callable[..., Any]] = staticmethod(move_block)
+    measure_block: ClassVar[Callable[..., Any]] = staticmethod(cross_entropy_block)
     asked: SamplingOptions
 
     def sharing(self) -> tuple[Any, ...]:

@@ -148,7 +148,7 @@ def radius_of_new(distances: Array, weights: Array, total: float, density: Array
     spread = 0.0
     for j in range(len(distances)):
         spread += weights[j] * distances[j] ** 2
-    return (math.log(density[OFFSET] + spread / total) - density[ORIGINAL]) / density[DEVIATION]
+    return float((math.log(density[OFFSET] + spread / total) - density[ORIGINAL]) / density[DEVIATION])
 
 
 @njit(cache=True, nogil=True)

@@ -183,8 +183,8 @@ def run_labelled(context: Context, graph: GraphShape, asked: LabelDistances) -> 
             "classes": len(sizes),
             "labelled_rows": int(sizes.sum()),
             "labelled_pairs": int(pairs),
-            "same": float(same / known) if known else None,
-            "chance": float(((sizes / sizes.sum()) ** 2).sum()),
+            "shared": float(same / known) if known else None,
+            "shared_by_chance": float(((sizes / sizes.sum()) ** 2).sum()),
         },
     }
 
@@ -192,12 +192,12 @@ def run_labelled(context: Context, graph: GraphShape, asked: LabelDistances) -> 
 def unrelated(found: dict[str, Any]) -> list[str]:
     """Say of labels that neighbors share them no more than strangers do; nothing where too few pairs tell.
 
-    >>> unrelated({"same": 0.9, "chance": 0.1, "labelled_pairs": 1000})
+    >>> unrelated({"shared": 0.9, "shared_by_chance": 0.1, "labelled_pairs": 1000})
     []
-    >>> unrelated({"same": 0.1, "chance": 0.1, "labelled_pairs": 1000})[0][:56]
+    >>> unrelated({"shared": 0.1, "shared_by_chance": 0.1, "labelled_pairs": 1000})[0][:56]
     'neighbors share their label in 10 % of the weight of the'
     """
-    same, chance = found["same"], found["chance"]
+    same, chance = found["shared"], found["shared_by_chance"]
     if same is None or chance >= 1.0:
         return []
     error = sqrt(same * (1.0 - same) / found["labelled_pairs"]) / (1.0 - chance)
