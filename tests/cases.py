@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,10 @@ class Case:
     returns: float | None = None
     """How near fitted rows come back by ``transform``, over the largest coordinate; by default to the last bit where a
     coordinate is a function of the row, and to 1e-5 where neighbors place it."""
+    weighed: bool = False
+    """Whether its rows have weights, from 1 to 4."""
+    weights: str = ""
+    """Where these lie; by default they are an array."""
 
     @property
     def plain(self) -> bool:
@@ -107,15 +111,26 @@ class Case:
         known = {"n_components": 3} if "n_components" in inspect.signature(cls).parameters else {}
         return cls(**known | dict(self.parameters) | more)
 
-    def aligned(self, X: Any) -> list[Any]:
-        """The labels of five classes, if the method needs them, or follows them."""
+    def aligned(self, X: Any) -> dict[str, Any]:
+        """The labels of five classes, if the method needs them, or follows them; weights of the rows, if these have
+        any."""
         asked = "labels" in method(self.method).needs or "target_metric" in self.parameters
-        return [np.arange(be.open_array(X).shape[0]) % 5] if asked else []
+        n = X.shape[0] if hasattr(X, "shape") else be.open_array(X).shape[0] if asked or self.weighed else 0
+        labels = {"y": np.arange(n) % 5} if asked else {}
+        weights = self.weights or np.random.default_rng(3).integers(1, 5, n)
+        return labels | ({"sample_weight": weights} if self.weighed else {})
+
+    def stored(self, X: Any, folder: Path) -> Case:
+        """The same, the weights of its rows in a file."""
+        if not self.weighed:
+            return self
+        np.save(folder / "weights.npy", self.aligned(X)["sample_weight"])
+        return replace(self, weights=str(folder / "weights.npy"))
 
     def fit(self, X: Any = None, **more: Any) -> Any:
         """Fitted to rows, by default all of its own."""
         X = self.X() if X is None else X
-        return self.estimator(**more).fit(X, *self.aligned(X))
+        return self.estimator(**more).fit(X, **self.aligned(X))
 
 
 @cache
@@ -144,6 +159,10 @@ TABLE: dict[str, Case] = {
     "diffusion_map target": Case("diffusion_map", {"target": "laplace-beltrami"}, three),
     "diffusion_map bridge": Case("diffusion_map", {"components": "bridge"}, islands, returns=5e-5),
     "diffusion_map joint": Case("diffusion_map", rows=islands),
+    "diffusion_map weighed": Case("diffusion_map", GRAPH, weighed=True),
+    "diffusion_map weighed target": Case("diffusion_map", {"target": "laplace-beltrami"}, three, weighed=True),
+    "diffusion_map weighed nodes": Case("diffusion_map", {"alpha": 0}, ring, weighed=True),
+    "diffusion_map weighed galerkin": Case("diffusion_map", FEW, weighed=True),
     "diffusion_map galerkin": Case("diffusion_map", FEW),
     "diffusion_map nystrom": Case("diffusion_map", {**FEW, "extension": "nystrom"}),
     "diffusion_map all pairs": Case("diffusion_map", {"n_neighbors": None}, most=300),
@@ -179,6 +198,7 @@ TABLE: dict[str, Case] = {
         "laplacian_eigenmaps", {"n_neighbors": None, "radius": 5.0, "components": "largest"}, three
     ),
     "laplacian_eigenmaps weights": Case("laplacian_eigenmaps", rows=ring),
+    "laplacian_eigenmaps weighed": Case("laplacian_eigenmaps", {**GRAPH, "weights": "binary"}, weighed=True),
     "linearized_diffusion_map": Case("linearized_diffusion_map", {"alpha": 0.5}),
     "linearized_diffusion_map density": Case(
         "linearized_diffusion_map", {"epsilon": "density", "normalization": "asymmetric"}
@@ -199,6 +219,7 @@ TABLE: dict[str, Case] = {
     "nmf": Case("nmf", {"n_components": 4, "max_iter": 4}),
     "nmf random sparse": Case("nmf", {"init": "random", "max_iter": 4}, csr),
     "spectral_clustering": Case("spectral_clustering", {"n_clusters": 4}),
+    "spectral_clustering weighed": Case("spectral_clustering", {"n_clusters": 4, **GRAPH}, weighed=True),
     "spectral_clustering islands": Case(
         "spectral_clustering", {"n_clusters": 4, "normalize_rows": False, "n_neighbors": 8}, islands
     ),

@@ -16,13 +16,14 @@ from bigembed.neighbors.given.graph import edge_cost, merged_arrays
 from bigembed.neighbors.given.order import EDGES, ordered_stages
 from bigembed.neighbors.graph_blocks import csr_block, finish_graph, graph_arrays, write_block
 from bigembed.neighbors.radius import EDGES_PLANNED
+from bigembed.neighbors.row_weights import WEIGHTS, values_path
 from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.rows.graph_source import ENTRY_BYTES, GraphSource
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import MAX_BLOCK_ROWS, Array, block_rows, bounds, is_scipy_sparse
 from bigembed.stages.cost import ArraySpec, Cost
 from bigembed.stages.stage import Context, Stage
-from bigembed.store.arrays import write_array
+from bigembed.store.arrays import read_array, write_array
 from bigembed.store.matrix import CSRBlock, StoredMatrix, products, write_values
 from bigembed.store.spaces import StoredSpace
 
@@ -50,6 +51,23 @@ def normalize_block(block: CSRBlock, weights: Array, q: Array, halo_q: Array, al
     both = products(block, q, halo_q)
     both **= alpha
     return np.divide(weights, both, out=both)
+
+
+def with_weights(b: int, column: Array, path: str) -> Array:
+    """A column (rows, 1) of one block, with the weights of the rows as the second one, where ``path`` has any."""
+    return np.hstack([column, read_array(f"{path}/{b}")[:, None]]) if path else column
+
+
+def weighted_sums(block: CSRBlock, kernel: Array, own: Array, halo: Array) -> Array:
+    """Σ_j K_ij; where the last of two columns of ``own`` (rows, 2) and ``halo`` are weights, Σ_j K_ij w_j."""
+    if own.shape[1] > 1:
+        kernel = kernel * np.concatenate([own[:, 1], halo[:, 1]])[block.indices]
+    return row_sums(block.indptr, kernel)
+
+
+def weigh_both(block: CSRBlock, weights: Array, own: Array, halo: Array) -> Array:
+    """W_ij, or w_i W_ij w_j with such weights; symmetric to the last bit."""
+    return weights * products(block, own[:, 1], halo[:, 1]) if own.shape[1] > 1 else weights
 
 
 # ----------------------------------------------------------------------------------------------------------- shape
@@ -83,6 +101,10 @@ class GraphShape:
     """Entries, where they are known before it is built."""
     aligned: Mapping[str, RowSource] = field(default_factory=dict)
     """Vectors that belong to its rows, in the order of the input, which the method reads, and the graph does not."""
+    vectors: tuple[str, ...] = ()
+    """Stages with a number for each row, in its order: of :data:`~bigembed.neighbors.row_weights.KINDS`."""
+    asked: int | None = None
+    """Neighbors that were asked for, where lists hold more, because rows have weights."""
 
     @property
     def planned_edges(self) -> int:
@@ -343,21 +365,44 @@ def _refuse_asymmetric(matrix: Any) -> None:
         )
 
 
-def weighted_kernel_stage(alpha: float, n: int, entries: int) -> Stage:
-    """W/(q_i q_j)^α of a user's graph (nothing is added to it), and the degrees."""
+def weighted_kernel_stage(alpha: float, n: int, entries: int, vectors: tuple[str, ...] = ()) -> Stage:
+    """W/(q_i q_j)^α of a user's graph (nothing is added to it), and the degrees; with weights of the nodes among the
+    ``vectors`` as of rows."""
 
     writes = [ArraySpec("weights/*", entries), ArraySpec("q/*", n), ArraySpec("degree/*", n)]
     cost = Cost.of(reads=[ArraySpec("edges", entries, 3)], writes=writes, passes=2)
-    return Stage("kernel", ("weights",), {"alpha": alpha}, partial(run_weighted_kernel, alpha=alpha), cost)
+    inputs = ("weights", *vectors)
+    return Stage("kernel", inputs, {"alpha": alpha}, partial(run_weighted_kernel, alpha=alpha), cost)
 
 
 def run_weighted_kernel(context: Context, alpha: float) -> dict[str, Any]:
     given = context.home.matrix("weights", "given")
     space = StoredSpace(given, context.exchange)
-    out = context.path("")
-    space.sweep(given_density_block, writes=["q"], posts=["q"], arguments=(given, out))
+    out, mass = context.path(""), values_path(context)
+    if mass:
+        space.sweep(ones_block, writes=["ones"], posts=["ones"], arguments=(given.rows, mass))
+        names = ["ones"]
+        space.sweep(weighed_density_block, reads=names, halos=names, writes=["q"], posts=["q"], arguments=(given, out))
+    else:
+        space.sweep(given_density_block, writes=["q"], posts=["q"], arguments=(given, out))
     parts = space.sweep(given_weights_block, reads=["q"], halos=["q"], arguments=(given, alpha, out))
-    return {"edges": sum(parts), "nonzero": sum(parts), "rows": list(given.rows), "alpha": alpha}
+    found = {"edges": sum(parts), "nonzero": sum(parts), "rows": list(given.rows), "alpha": alpha}
+    return found | ({WEIGHTS: True} if mass else {})
+
+
+def ones_block(b: int, rows: Sequence[int], weights: str) -> tuple[tuple[Array], None]:
+    """A column of ones, with the weights of the nodes beside it."""
+    return (with_weights(b, np.ones((rows[b], 1)), weights),), None
+
+
+def weighed_density_block(
+    b: int, ones: Array, halo_ones: Array, given: StoredMatrix, out: str
+) -> tuple[tuple[Array], None]:
+    """q = Ww of one block, (rows, 2) with the weights w of the nodes, which stand beside a column of ones."""
+    block = given.block(b)
+    q = weighted_sums(block, block.data, ones, halo_ones)
+    write_array(f"{out}q/{b}", q)
+    return (np.column_stack([q, ones[:, 1]]),), None
 
 
 def given_density_block(b: int, given: StoredMatrix, out: str) -> tuple[tuple[Array], None]:
@@ -371,9 +416,9 @@ def given_density_block(b: int, given: StoredMatrix, out: str) -> tuple[tuple[Ar
 def given_weights_block(
     b: int, q: Array, halo_q: Array, given: StoredMatrix, alpha: float, out: str
 ) -> tuple[tuple[()], int]:
-    """Normalized weights in the precision of the given ones, and degrees."""
+    """Normalized weights in the precision of the given ones, and degrees, both with the weights of the nodes."""
     block: CSRBlock = given.block(b)
-    weights = normalize_block(block, block.data, q[:, 0], halo_q[:, 0], alpha)
+    weights = weigh_both(block, normalize_block(block, block.data, q[:, 0], halo_q[:, 0], alpha), q, halo_q)
     write_values(f"{out}weights", b, weights)
     write_array(f"{out}degree/{b}", row_sums(block.indptr, weights))
     return (), len(weights)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator.base import Estimator
@@ -23,6 +23,7 @@ from bigembed.neighbors.given.graph import GIVEN, edge_graph_stages, is_given, m
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import neighbor_stages
 from bigembed.neighbors.outside_lists import Outside, outside_by
+from bigembed.neighbors.row_weights import KINDS, row_weight_stages
 from bigembed.neighbors.search.by_metric import by_metric
 from bigembed.neighbors.survey import shape_in, shape_of
 from bigembed.rows.graph_source import GraphSource, as_graph
@@ -74,6 +75,18 @@ class OnGraph(Estimator):
         """What finds candidates for the lists of neighbors, where it has parameters of its own."""
         return outside_by(getattr(self, "algorithm_params", None), self.algorithm, seed)
 
+    def _listed(
+        self, graph_stages: Sequence[Stage], graph: GraphShape, seed: int, vectors: Mapping[str, RowSource]
+    ) -> list[Stage]:
+        """All stages: those of a graph, and what follows it; in between those of the ``vectors`` that are weights of
+        the rows, in the order of the graph, which were checked first of all. Others (labels) go with the graph."""
+        there = {KINDS[kind]: (kind, vector) for kind, vector in sorted(vectors.items()) if kind in KINDS}
+        both = [row_weight_stages(*one, min(graph.block, graph.n), graph.ordered) for one in there.values()]
+        checks, ordered = [one for one, _ in both], [one for _, one in both]
+        others = {kind: vector for kind, vector in vectors.items() if kind not in KINDS}
+        graph = replace(graph, vectors=tuple(there), aligned=others)
+        return [*checks, *graph_stages, *ordered, *self._after_graph(graph, seed)]
+
     def _rule(self, n: int) -> Rule:
         """Which of n rows are joined: the nearest ones of each, or all within a radius."""
         k, radius = getattr(self, "n_neighbors", None), getattr(self, "radius", None)
@@ -100,9 +113,9 @@ class OnGraph(Estimator):
         by = None if given else by_metric(shape)
         rule = X.n_neighbors, X.radius, X.dense
         columns = aligned_columns(aligned, X.n, run.root / "exchange")
-        known: dict[str, Any] = {"row_bytes": shape.ordered_bytes, "edges": X.edges, "aligned": columns}
+        known: dict[str, Any] = {"row_bytes": shape.ordered_bytes, "edges": X.edges}
         graph = GraphShape(X.n, X.block, shape.width, *rule, given, X.sampled, by=by, **known)
-        stages, dtype = self._after_graph(graph, self._seed()), None if given else shape.dtype
+        stages, dtype = self._listed([], graph, self._seed(), columns), None if given else shape.dtype
         return PreparedFit(run, stages, X.n_features, in_memory=X.in_memory, dtype=dtype)
 
     def _prepare_matrix(self, X: Any, aligned: Mapping[str, Any]) -> PreparedFit:
@@ -118,8 +131,9 @@ class OnGraph(Estimator):
                 f"{type(self).__name__} reads rows or a NeighborGraph; a sparse matrix is a graph of lengths with "
                 "metric='precomputed' only, and weights are not lengths (sparse data was passed)"
             )
-        rest = self._after_graph(GraphShape(n, rows_of_block(X), weighted=True, aligned=columns), self._seed())
-        return PreparedFit(run, [*weight_stages(X), *rest], n, in_memory=True, dtype=X.dtype)
+        graph = GraphShape(n, rows_of_block(X), weighted=True)
+        stages = self._listed(weight_stages(X), graph, self._seed(), columns)
+        return PreparedFit(run, stages, n, in_memory=True, dtype=X.dtype)
 
 
 class GraphEstimator(OnGraph):
@@ -133,6 +147,8 @@ class GraphEstimator(OnGraph):
     n_neighbors: int | None
     metric: Any
     recall: float
+    wider: ClassVar[int] = 1
+    """Times ``n_neighbors`` rows are searched where rows have weights."""
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit the map to rows, distances or a graph.
@@ -155,35 +171,33 @@ class GraphEstimator(OnGraph):
     def stages(self, source: RowSource) -> list[Stage]:
         """List all stages from rows, an array of distances, or a user's graph, to coordinates."""
         self._check()
-        seed, given, beside = self._seed(), source.aligned, self._beside_graph()
-        if beside:
-            source = replace(source, aligned={name: one for name, one in given.items() if name not in beside})
+        seed, vectors = self._seed(), source.aligned
+        source = replace(source, aligned={})  # (the graph is that of the rows, whatever they weigh)
         if isinstance(source, GraphSource):
             stages, graph = self._of_edges(source)
         else:
-            stages, graph = self._of_distances(source) if self._pairwise() else self._of_rows(source, seed)
-        graph = replace(graph, aligned={name: given[name] for name in beside if name in given})
-        return [*stages, *self._after_graph(graph, seed)]
-
-    def _beside_graph(self) -> tuple[str, ...]:
-        """Aligned vectors that the method reads, and the graph does not: it is the same for any."""
-        return ()
+            wider = self.wider if "weights" in vectors else 1
+            stages, graph = self._of_distances(source) if self._pairwise() else self._of_rows(source, seed, wider)
+        return self._listed(stages, graph, seed, vectors)
 
     def _block_rows(self, k: int) -> int | None:
         """Rows of a block, at most, where each is joined to k; None where only the size of the rows decides."""
         return None
 
-    def _of_rows(self, source: RowSource, seed: int) -> tuple[list[Stage], GraphShape]:
-        """The stages from rows to a graph, and what it is."""
+    def _of_rows(self, source: RowSource, seed: int, wider: int = 1) -> tuple[list[Stage], GraphShape]:
+        """The stages from rows to a graph, of ``wider`` times as many neighbors as are asked for, and what it is."""
         shape = shape_of(source, self.metric)
-        k, radius = astuple(self._rule(shape.n))
+        asked, radius = astuple(self._rule(shape.n))
+        widened = wider > 1 and radius is None and asked is not None and asked < shape.n - 1
+        k = min(wider * asked, shape.n - 1) if widened else asked
         most = self._block_rows(k)
         search: dict[str, Any] = {"algorithm": self._search(), "outside": self._outside(seed)}
         stages = neighbor_stages(source, k, self.metric, self.recall, seed, radius=radius, most=most, **search)
         dense = radius is None and is_dense(k, shape)
         block = shape.block if most is None else min(most, shape.block)
         by, row_bytes = by_metric(shape), shape.ordered_bytes
-        return stages, GraphShape(shape.n, block, shape.width, k, radius, dense, by=by, row_bytes=row_bytes)
+        graph = GraphShape(shape.n, block, shape.width, k, radius, dense, by=by, row_bytes=row_bytes)
+        return stages, replace(graph, asked=asked if widened else None)
 
     def _of_edges(self, source: GraphSource) -> tuple[list[Stage], GraphShape]:
         """The stages of a user's graph: of distances by a kernel, of weights as they are."""
@@ -208,3 +222,31 @@ class GraphEstimator(OnGraph):
         """``graph_``, unless this is a model, which keeps parts of it, or the run has none."""
         if run.has("graph") and run.kind != "model":
             self.graph_ = NeighborGraph(run, stage=stage, metric=getattr(self, "metric", None))
+
+
+class WeightedGraphEstimator(GraphEstimator):
+    """Base of the methods on a graph that take weights of the rows: their stages read ``row_weights`` where
+    ``graph.vectors`` names it."""
+
+    aligned = ("weights",)
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the map to rows, distances or a graph.
+
+        Parameters
+        ----------
+        X : array of shape (n, d) or (n, n), NeighborGraph, sparse matrix or graph
+            Rows or distances (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, symmetric sparse
+            weights, or a graph of any size (:func:`bigembed.open_graph`).
+        y : None
+            Not used; scikit-learn's protocol has it.
+        sample_weight : array of shape (n,), or None
+            How many rows each row stands for: finite numbers above 0, of any scale, in the order of the input (a NumPy
+            or Dask array, or the path of a Zarr array or .npy). A row of weight m counts as m copies of it.
+
+        Returns
+        -------
+        Estimator
+            The estimator itself.
+        """
+        return self._fit_rows(X, weights=sample_weight)

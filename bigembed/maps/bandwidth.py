@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from math import isqrt
 from typing import Any
 
 import numpy as np
 
 from bigembed.errors import InputError
 from bigembed.maps.kernels import BINARY, LOCAL, NARROW, TRUNCATED, cut_moment, gaussian_block
+from bigembed.maps.medians import BINS, median_of_pairs, median_scale, weighted_histogram
+from bigembed.neighbors.row_weights import WEIGHTS, values_path
 from bigembed.neighbors.search.recall import TRUTH
-from bigembed.runtime.blocks import Array, bounds, map_blocks
+from bigembed.runtime.blocks import Array, map_blocks
 from bigembed.stages.cost import ArraySpec, Cost
 from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, write_array
@@ -25,9 +26,6 @@ from bigembed.store.arrays import read_array, write_array
 # truncated sums make ε far too small), and as nearest-neighbor distances. Histogram bins are the upper 16 bits of the
 # float32 bit pattern: logarithmic, 0.4 % half width.
 
-BINS = 1 << 16
-QUARTERS = 4
-"""Of 16 bits, in a float64."""
 GRID = 2.0 ** np.arange(-40, 41, 0.25)
 
 
@@ -101,51 +99,12 @@ def histogram_median(counts: Array, n: int) -> float:
     return unit * float(bin_values()[int(np.searchsorted(cumulative, cumulative[-1] / 2))])
 
 
-def exact_median(histogram: Callable[[int | None], Array], total: int) -> float:
-    """Exact lower median of nonnegative numbers spread over blocks, from four histograms of 65 536 counts.
-
-    ``histogram(None)`` counts the first 16 bits of the patterns of float64; ``histogram(known)`` the next 16 of those
-    that begin with the bits of ``known`` (behind a leading 1). For nonnegative numbers the order of the patterns is
-    that of the numbers.
-    """
-    rank, known = (total - 1) // 2, 1
-    for level in range(QUARTERS):
-        counts = np.cumsum(histogram(known if level else None))
-        digit = int(np.searchsorted(counts, rank, side="right"))
-        rank -= int(counts[digit - 1]) if digit else 0
-        known = known << 16 | digit
-    return float(np.array([known & (1 << 64) - 1], np.uint64).view(np.float64)[0])
-
-
-def pattern_counts(values: Array, known: int | None) -> Array:
-    """One block's part of :func:`exact_median`: 16 bits of the patterns of nonnegative numbers, and counts.
-
-    Only those that occur, (2, m) int64: many blocks come together in one process.
-    """
-    bits = np.ascontiguousarray(values, np.float64).view(np.uint64)
-    level = 0 if known is None else (known.bit_length() - 1) // 16
-    if known is not None:
-        bits = bits[bits >> np.uint64(64 - 16 * level) == np.uint64(known - (1 << 16 * level))]
-    digits = bits >> np.uint64(48 - 16 * level) & np.uint64(0xFFFF)
-    return np.stack(np.unique(digits.astype(np.int64), return_counts=True)).astype(np.int64)
-
-
-def total(parts: Sequence[Array]) -> Array:
-    """Sum of the counts of :func:`pattern_counts`, (65536,) int64 (exact in any order)."""
-    counts = np.zeros(BINS, np.int64)
-    for part in parts:
-        counts[part[0]] += part[1]
-    return counts
-
-
 # ----------------------------------------------------------------------------------------------------------- scale
 # The scale of the kernel of a stored graph: ε by a rule or as given, and what the graph says of it.
 
 RULES = ("auto", "ksum", "median", "max-min", "mean-min")
 FLOOR = 0.01
 """Share of the median scale below which a row has none of its own: rows that repeat have neighbors at distance 0."""
-COUNTED = 1 << 20
-"""Squared distances that are counted at a time."""
 LEAST = float(np.exp(-9.0))
 """Least weight in a graph with bridges, so that they carry some of the walk however long they are."""
 
@@ -164,6 +123,8 @@ class Bandwidth:
     """Edges are weighed at least :data:`LEAST`."""
     target: bool = False
     """The walk is to tend to an operator that was named."""
+    within: bool = False
+    """Edges that are longer than the scales of both rows weigh nothing."""
 
     @property
     def local(self) -> bool:
@@ -220,6 +181,15 @@ class Lengths:
     """Of distances between all rows; empty where these are not known."""
     neighbors: str = "search"
     nearest: str = "squared"
+    scales: str = ""
+    """Where the scales of weighted rows are; empty where they are the distances to the k-th neighbor."""
+    weighted: bool = False
+    """Whether rows count by their weights."""
+
+    @property
+    def farthest(self) -> str:
+        """The stage with the squared scale of each row."""
+        return self.scales or self.neighbors
 
 
 LISTS, PAIRS = Lengths(), Lengths("graph", "graph", "graph", "nearest")
@@ -240,7 +210,8 @@ def bandwidth_stage(choice: Bandwidth, lengths: Lengths = LISTS) -> Stage:
     of_pairs = choice.epsilon == "median" and choice.complete
     parameters |= {"median": "pairs"} if of_pairs else {}
 
-    inputs = (*dict.fromkeys(filter(None, (lengths.order, lengths.histogram, lengths.neighbors))), "dimension")
+    read = lengths.order, lengths.histogram, lengths.neighbors, lengths.scales, WEIGHTS if lengths.weighted else ""
+    inputs = (*dict.fromkeys(filter(None, read)), "dimension")
     return Stage(
         "bandwidth",
         inputs,
@@ -251,15 +222,19 @@ def bandwidth_stage(choice: Bandwidth, lengths: Lengths = LISTS) -> Stage:
 
 
 def run_bandwidth(context: Context, choice: Bandwidth, lengths: Lengths, of_pairs: Any) -> dict[str, Any]:
-    known = lengths.histogram
-    counts = read_array(context.of(known, "histogram")) if known else np.zeros(BINS, np.int64)
-    curve = _written(ksum(counts), context)
     sizes = np.diff(read_array(context.of(lengths.order, "starts")))
-    farthest = context.of(lengths.neighbors, "rho_squared")
-    kth = _median(farthest, sizes)
+    known, weights = lengths.histogram, values_path(context)
+    counts = read_array(context.of(known, "histogram")) if known else np.zeros(BINS, np.int64)
+    if weights and choice.complete and known:
+        counts = weighted_histogram(
+            context.of(lengths.neighbors), weights, sizes, int(counts[BINS]) if len(counts) > BINS else 0
+        )
+    curve = _written(ksum(counts), context)
+    farthest = context.of(lengths.farthest, "rho_squared")
+    kth = median_scale(farthest, sizes, weights)
     nearest = context.of(lengths.neighbors, lengths.nearest)
-    median = _median_of_pairs(context.of(lengths.neighbors, "squared"), sizes) if of_pairs else 0.0
-    epsilon = _epsilon(choice, nearest, sizes, kth, curve.best, counts, median)
+    median = median_of_pairs(context.of(lengths.neighbors), sizes, weights) if of_pairs else 0.0
+    epsilon = _epsilon(choice, nearest, sizes, kth, curve.best, counts, median, weights)
     edge = 1.0 if choice.local else np.inf if choice.complete else kth
     return {
         **_scale(choice, epsilon, context.results("dimension")["value"], edge, curve),
@@ -310,7 +285,14 @@ def _scale(choice: Bandwidth, epsilon: float, dimension: float, edge: float, cur
 
 
 def _epsilon(
-    choice: Bandwidth, nearest: str, sizes: Array, kth: float, ksum_best: float, counts: Array, median: float
+    choice: Bandwidth,
+    nearest: str,
+    sizes: Array,
+    kth: float,
+    ksum_best: float,
+    counts: Array,
+    median: float,
+    weights: str,
 ) -> float:
     rule = choice.epsilon
     if not isinstance(rule, str):
@@ -334,7 +316,7 @@ def _epsilon(
     if rule == "auto" and choice.complete:
         rule = "ksum"
     if rule in ("max-min", "mean-min"):
-        largest, mean = _nearest(nearest, len(sizes))
+        largest, mean = _nearest(nearest, len(sizes), weights)
         epsilon = largest if rule == "max-min" else 2 * mean
     else:
         epsilon = {"auto": kth, "ksum": ksum_best, "median": median}[rule]
@@ -344,37 +326,6 @@ def _epsilon(
             "(identical rows). Take bandwidth='adaptive', raise n_neighbors, or give epsilon as a number"
         )
     return float(epsilon)
-
-
-def _median(farthest: str, sizes: Array) -> float:
-    """Median of the squared distance to the k-th neighbor."""
-
-    def histogram(high: int | None) -> Array:
-        return total(map_blocks(kth_counts_block, [(b,) for b in range(len(sizes))], farthest=farthest, high=high))
-
-    return exact_median(histogram, int(sizes.sum()))
-
-
-def _median_of_pairs(squared: str, sizes: Array) -> float:
-    """Median of the squared distances of all pairs, which the blocks of a complete graph or its lists hold."""
-
-    def histogram(high: int | None) -> Array:
-        return total(map_blocks(pair_counts_block, [(b,) for b in range(len(sizes))], squared=squared, high=high))
-
-    n = int(sizes.sum())
-    return exact_median(histogram, n * (n - 1))
-
-
-def pair_counts_block(b: int, *, squared: str, high: int | None) -> Array:
-    """Counts of :func:`~bigembed.maps.bandwidth.pattern_counts` for the squared distances of a block to all rows:
-    lists (rows, n − 1), or a matrix as one vector, whose diagonal is left out."""
-    values = read_array(f"{squared}/{b}")
-    if values.ndim == 1:
-        values = np.delete(values, slice(None, None, isqrt(len(values)) + 1))
-    values = values.ravel()
-    counts = total([pattern_counts(values[start:stop], high) for start, stop in bounds(len(values), COUNTED)])
-    kept = np.flatnonzero(counts)
-    return np.stack([kept, counts[kept]])
 
 
 def _typical_scale(farthest: str, blocks: int, median: float, needed: bool) -> float:
@@ -402,18 +353,16 @@ def positive_block(b: int, *, farthest: str) -> tuple[float, int]:
     return float(kth.sum()), int(np.count_nonzero(kth))
 
 
-def kth_counts_block(b: int, *, farthest: str, high: int | None) -> Array:
-    """Counts of :func:`~bigembed.maps.bandwidth.pattern_counts` for the k-th squared distances of a block."""
-    return pattern_counts(read_array(f"{farthest}/{b}"), high)
-
-
-def _nearest(nearest: str, blocks: int) -> tuple[float, float]:
-    found = map_blocks(nearest_block, [(b,) for b in range(blocks)], squared=nearest)
+def _nearest(nearest: str, blocks: int, weights: str) -> tuple[float, float]:
+    found = map_blocks(nearest_block, [(b,) for b in range(blocks)], squared=nearest, weights=weights)
     rows = sum(part[2] for part in found)
     return max(part[0] for part in found), sum(part[1] for part in found) / rows
 
 
-def nearest_block(b: int, *, squared: str) -> tuple[float, float, int]:
-    """Largest, sum and number of the squared distances to the nearest neighbor."""
+def nearest_block(b: int, *, squared: str, weights: str = "") -> tuple[float, float, float]:
+    """Largest, sum and number of the squared distances to the nearest neighbor, by the weights of the rows."""
     nearest = read_array(f"{squared}/{b}")[:, 0].astype(np.float64)
-    return float(nearest.max()), float(nearest.sum()), len(nearest)
+    if not weights:
+        return float(nearest.max()), float(nearest.sum()), len(nearest)
+    mass = read_array(f"{weights}/{b}")
+    return float(nearest.max()), float(mass @ nearest), float(mass.sum())

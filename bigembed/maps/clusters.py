@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,12 +13,14 @@ from bigembed.estimator.extension import stored_coordinates
 from bigembed.maps.descent import RowDescent
 from bigembed.maps.landmark_rows import uniform
 from bigembed.neighbors.partition import TILE_ENTRIES, lloyd_means, nearest_centers
+from bigembed.neighbors.row_weights import WEIGHTS
 from bigembed.rows.passes import Parts, map_row_blocks
-from bigembed.rows.source import RowBlock, RowSource
+from bigembed.rows.source import RowBlock, RowSource, rows_at
 from bigembed.runtime.blocks import Array, block_rows
 from bigembed.stages.cost import WINDOW, ArraySpec, Cost
 from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import create_rows, read_array, read_rows, write_array, write_rows
+from bigembed.store.paths import at
 
 SAMPLE, EACH = 16_384, 64
 """Rows of the sample that the start is taken from, and how many there are for each cluster at least."""
@@ -59,43 +61,66 @@ def points_of(coordinates: Array, normalize_rows: bool) -> Array:
     return directions(coordinates) if normalize_rows else np.asarray(coordinates, np.float64)
 
 
-def spread_centers(rows: Array, count: int, generator: np.random.Generator) -> Array:
-    """k-means++ (Arthur & Vassilvitskii 2007): each center a row, drawn by its squared distance to those before."""
-    chosen = [int(generator.integers(len(rows)))]
+def spread_centers(rows: Array, count: int, generator: np.random.Generator, weights: Array | None = None) -> Array:
+    """k-means++ (Arthur & Vassilvitskii 2007): each center a row, drawn by its squared distance to those before, times
+    its weight."""
+    if weights is None:
+        chosen = [int(generator.integers(len(rows)))]
+    else:
+        mass = np.cumsum(weights)
+        chosen = [min(int(np.searchsorted(mass, generator.random() * mass[-1], side="right")), len(rows) - 1)]
     squared = np.full(len(rows), np.inf)
     for _ in range(count - 1):
         squared = np.minimum(squared, paired_squared(rows, np.broadcast_to(rows[chosen[-1]], rows.shape)))
-        mass = np.cumsum(squared)
+        mass = np.cumsum(squared if weights is None else weights * squared)
         chosen.append(int(np.searchsorted(mass, generator.random() * mass[-1], side="right")) if mass[-1] > 0 else 0)
     return rows[chosen]
 
 
-def best_centers(rows: Array, count: int, starts: int, seed: int) -> Array:
-    """Centers (count, d) with the least sum of squares on a sample, of several starts of k-means."""
+def best_centers(rows: Array, count: int, starts: int, seed: int, weights: Array | None = None) -> Array:
+    """Centers (count, d) with the least sum of squares on a sample (by ``weights``), of several starts of k-means."""
     best, least = rows[:0], np.inf
     for start in range(starts):
-        centers = spread_centers(rows, count, np.random.default_rng([seed, 11, start]))
+        centers = spread_centers(rows, count, np.random.default_rng([seed, 11, start]), weights)
         for _ in range(SAMPLE_STEPS):
-            moved = lloyd_means(rows, centers)
+            moved = lloyd_means(rows, centers) if weights is None else weighted_means(rows, centers, weights)
             if (moved == centers).all():
                 break
             centers = moved
-        squares = float(paired_squared(rows, centers[nearest_centers(rows, centers)]).sum())
+        squared = paired_squared(rows, centers[nearest_centers(rows, centers)])
+        squares = float(squared.sum() if weights is None else weights @ squared)
         if squares < least:
             best, least = centers, squares
     return best
+
+
+def weighted_means(rows: Array, centers: Array, weights: Array) -> Array:
+    """The means by weight of the rows nearest to each center; a center without rows stays where it is.
+
+    >>> weighted_means(np.array([[0.0], [3.0], [9.0]]), np.array([[1.0], [8.0]]), np.array([1.0, 2.0, 5.0])).tolist()
+    [[2.0], [9.0]]
+    """
+    labels = nearest_centers(rows, centers)
+    mass = np.bincount(labels, weights, len(centers))
+    sums = np.stack([np.bincount(labels, weights * column, len(centers)) for column in rows.T], axis=1)
+    return np.asarray(np.where(mass[:, None] > 0, sums / np.where(mass > 0, mass, 1.0)[:, None], centers))
 
 
 # --- one block -----------------------------------------------------------------------------------
 
 
 def lloyd_block(block: RowBlock, centers: Array, normalize_rows: bool) -> Parts:
-    """Of the points nearest to each center how many there are and their sum; Σ of all squared distances."""
-    points = points_of(block.rows, normalize_rows)
+    """Of the points nearest to each center how many there are, what they weigh and their sum; Σ of all squared
+    distances. Where rows have weights, both sums are by weight."""
+    points, weights = points_of(block.rows, normalize_rows), block.weights
     labels = nearest_centers(points, centers)
-    squares = paired_squared(points, centers[labels]).sum()
-    sums = np.stack([np.bincount(labels, column, len(centers)) for column in points.T], axis=1)
-    return {"counts": np.bincount(labels, minlength=len(centers)), "sums": sums, "squares": np.array(squares)}
+    squared, counts = paired_squared(points, centers[labels]), np.bincount(labels, minlength=len(centers))
+    if weights is None:
+        sums = np.stack([np.bincount(labels, column, len(centers)) for column in points.T], axis=1)
+        return {"counts": counts, "sums": sums, "squares": np.array(squared.sum())}
+    sums = np.stack([np.bincount(labels, weights * column, len(centers)) for column in points.T], axis=1)
+    mass = np.bincount(labels, weights, len(centers))
+    return {"counts": counts, "mass": mass, "sums": sums, "squares": np.array(weights @ squared)}
 
 
 def labels_block(block: RowBlock, centers: Array, normalize_rows: bool, components: str, out: str) -> None:
@@ -109,8 +134,9 @@ def labels_block(block: RowBlock, centers: Array, normalize_rows: bool, componen
 # --- the stage -----------------------------------------------------------------------------------
 
 
-def clusters_stage(n: int, width: int, asked: ClusterOptions, seed: int) -> Stage:
-    """``centers`` (k, ·) and ``labels`` (n,) int32 of the stored coordinates, the largest cluster first."""
+def clusters_stage(n: int, width: int, asked: ClusterOptions, seed: int, vectors: tuple[str, ...] = ()) -> Stage:
+    """``centers`` (k, ·) and ``labels`` (n,) int32 of the stored coordinates, the cluster of the most rows first; means
+    and sums are by the weights of the rows, where ``vectors`` names them."""
 
     k, block, passes = asked.n_clusters, min(n, block_rows(width, 8)), PLANNED + 2
     sample = ArraySpec("sample", min(n, max(SAMPLE, EACH * k)), width + 1, times=4)
@@ -128,7 +154,7 @@ def clusters_stage(n: int, width: int, asked: ClusterOptions, seed: int) -> Stag
     )
     return Stage(
         "clusters",
-        ("coordinates",),
+        ("coordinates", *vectors),
         asdict(asked) | {"seed": seed},
         partial(run_clusters, asked=asked, seed=seed),
         cost,
@@ -138,6 +164,8 @@ def clusters_stage(n: int, width: int, asked: ClusterOptions, seed: int) -> Stag
 
 def run_clusters(context: Context, asked: ClusterOptions, seed: int) -> dict[str, Any]:
     source, _ = stored_coordinates(context.of("coordinates", "embedding"))
+    if context.home.has(WEIGHTS):
+        source = replace(source, aligned={"weights": rows_at(at(context.of(WEIGHTS, "given")))})
     return KMeans(source, context, asked, seed).run("sum of squares") | {"seed": seed}
 
 
@@ -156,14 +184,15 @@ class KMeans(RowDescent):
         n, k = self.source.shape[0], self.asked.n_clusters
         sampled = uniform(n, max(SAMPLE, EACH * k), [self.seed, 10])
         rows = read_rows(self.context.of("coordinates", "embedding"), sampled)
-        points = points_of(rows, self.asked.normalize_rows)
-        self.centers, self.objectives = best_centers(points, k, self.asked.n_init, self.seed), []
+        points, weighed = points_of(rows, self.asked.normalize_rows), self.context.home.has(WEIGHTS)
+        weights = read_rows(self.context.of(WEIGHTS, "given"), sampled) if weighed else None
+        self.centers, self.objectives = best_centers(points, k, self.asked.n_init, self.seed, weights), []
 
     def move(self) -> None:
         """One pass; a center that has lost all its rows stays where it is."""
         found = self._pass(f"lloyd{self.done + 1}")
         filled = found["counts"] > 0
-        self.centers[filled] = found["sums"][filled] / found["counts"][filled, None]
+        self.centers[filled] = found["sums"][filled] / found.get("mass", found["counts"])[filled, None]
         self.objectives.append(float(found["squares"]))
         self.keep()
 

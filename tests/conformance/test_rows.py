@@ -56,11 +56,11 @@ def test_new_rows_are_the_same_in_any_batch_chunk_and_place(name: str, tmp_path:
 def test_coordinates_are_written_where_they_are_asked_for(name: str, tmp_path: Path) -> None:
     case, X = CASES[name], CASES[name].X(N)
     out = tmp_path / "out.zarr"
-    case.estimator().fit_transform_to(X, out, *case.aligned(X))
+    case.estimator().fit_transform_to(X, out, **case.aligned(X))
     expected = np.asarray(fitted(name).embedding_)
     np.testing.assert_array_equal(read_array(out).astype(expected.dtype), expected)
     with pytest.raises(ExistingOutputError):
-        case.estimator().fit_transform_to(X, out, *case.aligned(X))
+        case.estimator().fit_transform_to(X, out, **case.aligned(X))
     assert [path.name for path in tmp_path.iterdir()] == ["out.zarr"]
 
 
@@ -96,7 +96,7 @@ def test_what_are_no_rows_is_refused(bad: str) -> None:
     for name in TABLES:
         rows = BAD[bad](CASES[name].X(N))
         with pytest.raises(BigembedError):
-            CASES[name].estimator().fit(rows, *CASES[name].aligned(CASES[name].X(N)))
+            CASES[name].estimator().fit(rows, **CASES[name].aligned(CASES[name].X(N)))
         with pytest.raises(BigembedError):
             fitted(name).transform(rows)
 
@@ -124,7 +124,7 @@ def test_the_coordinates_of_an_array_that_changed_are_those_of_the_fit_or_refuse
     else:
         with pytest.raises(ChangedInputError, match="use fit_transform"):
             _ = late.embedding_
-    np.testing.assert_array_equal(case.estimator().fit_transform(case.X(N), *case.aligned(X)), expected)
+    np.testing.assert_array_equal(case.estimator().fit_transform(case.X(N), **case.aligned(X)), expected)
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -144,10 +144,10 @@ def test_frames_come_out_where_they_are_asked_for(name: str) -> None:
     case = CASES[name]
     X = pd.DataFrame(case.X(N), columns=[f"c{i}" for i in range(20)], index=[f"row {i}" for i in range(N)])
     framed = case.estimator().set_output(transform="pandas")
-    for found in (framed.fit_transform(X, *case.aligned(case.X(N))), framed.transform(X)):
+    for found in (framed.fit_transform(X, **case.aligned(case.X(N))), framed.transform(X)):
         assert found.index.equals(X.index)
         assert list(found.columns) == list(framed.get_feature_names_out())
     np.testing.assert_allclose(found, fitted(name).transform(case.X(N)), atol=1e-8)
-    plain = case.estimator().fit(X, *case.aligned(case.X(N)))
+    plain = case.estimator().fit(X, **case.aligned(case.X(N)))
     with sklearn.config_context(transform_output="pandas"):
         pd.testing.assert_frame_equal(plain.transform(X), found)

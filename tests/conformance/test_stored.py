@@ -145,7 +145,8 @@ def test_killed_in_each_stage_it_goes_on_with_the_same_bytes(
     A start reuses what is published, and works on no block twice; stages that go on from a state of their own run no
     more maps than undisturbed ones.
     """
-    case, X, alone = CASES[name], CASES[name].X(N), set()
+    X, alone = CASES[name].X(N), set()
+    case = CASES[name].stored(X, tmp_path)
     if not (sparse.issparse(X) or isinstance(X, GraphSource)):
         np.save(tmp_path / "rows.npy", X)
         X = str(tmp_path / "rows.npy")
@@ -203,7 +204,8 @@ QUICK = ("kernel_pca nystrom", "landmark_mds", "nmf")
 )
 def test_starts_of_three_tasks_come_to_the_end(name: str, tmp_path: Path) -> None:
     """None does a task that another one has done; a descent of points only what they leave for all others."""
-    case, X = CASES[name], CASES[name].X(N)
+    X = CASES[name].X(N)
+    case = CASES[name].stored(X, tmp_path)
     if not (sparse.issparse(X) or isinstance(X, GraphSource)):
         np.save(tmp_path / "rows.npy", X)
         X = str(tmp_path / "rows.npy")

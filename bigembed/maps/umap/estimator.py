@@ -278,9 +278,6 @@ class UMAP(DescendedEstimator, registered="umap"):
         density = self._density(graph, asked) if self.densmap or self.output_dens else None
         return sampling_stages(graph, connectivity, mix, asked, start, self._memory(), target, density)
 
-    def _beside_graph(self) -> tuple[str, ...]:
-        return self.aligned if self.target_metric is not None else ()
-
     def _target(self, graph: GraphShape) -> tuple[Labels, float]:
         """Return the labels that the weights follow, and how much."""
         if "labels" not in graph.aligned:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
@@ -18,6 +18,7 @@ from bigembed.maps.bandwidth import Bandwidth, kernel_in, own_scales
 from bigembed.maps.graph_rows import block_of_rows, fitted_shape, ready_rows
 from bigembed.maps.kernels import local_squared
 from bigembed.maps.landmark_maps import divided
+from bigembed.maps.mass_scales import EQUAL, SCALES, as_lists, reach_in_mass, some_edges
 from bigembed.maps.walk.coordinates import Scaling, WalkCoordinates
 from bigembed.neighbors.components import nearest_embedded
 from bigembed.neighbors.given.query import (
@@ -29,9 +30,11 @@ from bigembed.neighbors.given.query import (
     joining_memory,
     nearest_given,
 )
+from bigembed.neighbors.input_order import InputOrder
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import MAX_PAIRS, Joined
 from bigembed.neighbors.radius import EDGES_PLANNED
+from bigembed.neighbors.row_weights import WEIGHTS
 from bigembed.neighbors.search.by_metric import by_metric
 from bigembed.neighbors.survey import Shape
 from bigembed.rows.input import column_source, row_source
@@ -60,29 +63,9 @@ def run_of(fitted: Any, what: str) -> Run:
     return run
 
 
-@dataclass(frozen=True)
-class InputOrder:
-    """Which rows of the input the blocks of the graph hold. Small and picklable."""
-
-    starts: tuple[int, ...]
-    ordered: Ordered | None
-    """None where the graph has the order of the input."""
-
-    @classmethod
-    def of(cls, context: Context) -> Self:
-        """That of a fitted walk."""
-        rows = context.results("kernel")["rows"]
-        ordered = Ordered.open(context.of("order")) if context.home.has("order") else None
-        return cls(tuple(np.cumsum([0, *rows]).tolist()), ordered)
-
-    @property
-    def blocks(self) -> int:
-        """Blocks of the graph."""
-        return len(self.starts) - 1
-
-    def ids(self, b: int) -> Array:
-        """Rows of the input in one block."""
-        return self.ordered.ids(b) if self.ordered else np.arange(self.starts[b], self.starts[b + 1])
+def order_of(context: Context) -> InputOrder:
+    """Which rows of the input the blocks of a fitted walk hold."""
+    return InputOrder.of(context, context.results("kernel")["rows"])
 
 
 @dataclass(frozen=True)
@@ -103,7 +86,7 @@ class WalkVectors:
         found = context.results("coordinates")
         replaced = context.of("coordinates") if found["filled_rows"] or found["repeated_rows"] else ""
         paths = context.of("solve", "right"), context.of("kernel", "degree"), context.of("components", "labels")
-        return cls(*paths, replaced, InputOrder.of(context), symmetric)
+        return cls(*paths, replaced, order_of(context), symmetric)
 
     def block(self, b: int) -> Array:
         """Eigenvectors of the rows of a block; of a row that repeats another one those of that one."""
@@ -173,6 +156,11 @@ class WalkModel:
     """Least scale of a row."""
     unit: float | None
     """ρ_min² of a walk held back for a target (0 where all rows have one scale); None without one."""
+    weights: str
+    """Where the weights of the fitted rows are; empty where they have none."""
+    by_mass: tuple[float, int, float] | None
+    """The mass that a scale holds, the neighbors that it reaches at the least, and the dimension of the rows, where
+    scales are by the mass of neighbors; else None."""
     parts: int
     """How many of the first components have their own coordinates; other rows have those of their nearest row."""
 
@@ -181,6 +169,8 @@ def model_of(run: Run, metric: Any = None) -> WalkModel:
     """The extension model of a fitted run; ``metric``: what the caller gave, by which a function is known."""
     shape, coordinates = fitted_shape(run, metric), run.results("coordinates")
     asked, kernel, scale = run.parameters("kernel"), run.results("kernel"), run.results("bandwidth")
+    by_mass = bool(kernel.get(WEIGHTS)) and run.has(SCALES)
+    scales = SCALES if by_mass else "search" if run.has("search") else "graph"
     return WalkModel(
         any_index_of(run, shape),
         shape,
@@ -193,14 +183,28 @@ def model_of(run: Run, metric: Any = None) -> WalkModel:
         ),
         run.path("solve", "averaged") if run.results("solve").get("averaged") else "",
         run.path("kernel", "q"),
-        "" if run.has("density") else run.path("search" if run.has("search") else "graph"),
+        "" if run.has("density") else run.path(scales),
         scale["epsilon"],
         kernel.get("alpha", asked["alpha"]),
-        Bandwidth(scale["epsilon"], kernel_in(asked), asked["truncated"], bridged=asked.get("bridged", False)),
+        Bandwidth(
+            scale["epsilon"],
+            kernel_in(asked),
+            asked["truncated"],
+            bridged=asked.get("bridged", False),
+            within=by_mass and not asked.get("bridged", False),
+        ),
         scale.get("floor", 0.0),
         kernel["unit"] if "target" in asked else None,
+        run.path(WEIGHTS, "values") if kernel.get(WEIGHTS) else "",
+        mass_of(run) if by_mass else None,
         coordinates.get("parts") or parts_before(run),
     )
+
+
+def mass_of(run: Run) -> tuple[float, int, float]:
+    """By what mass the scales of a run are."""
+    found = run.results(SCALES)
+    return found["wanted"], found["least"], run.results("bandwidth")["intrinsic_dimension"]
 
 
 def parts_before(run: Run) -> int:
@@ -246,7 +250,11 @@ def _extend_joined(rows: Any, members: Array, joined: Joined, model: WalkModel) 
     starts, eigenvalues = np.array(model.fitted.starts), model.fitted.eigenvalues
     near = _Neighborhood(joined.ids, starts)
     label = near.read(model.fitted.labels)
+    mass = near.read(model.weights) if model.weights else None
+    if mass is not None and model.by_mass is not None:
+        joined = in_mass(joined, mass, *model.by_mass)
     kernel = _kernel(joined, near, model) * near.read(model.density).astype(np.float64) ** -model.alpha
+    kernel = kernel if mass is None else kernel * mass
     of_edge = np.repeat(np.arange(len(members)), np.diff(joined.indptr))
     home = _component(joined, kernel, label)
     home = np.where(home < model.parts, home, -1)
@@ -286,7 +294,9 @@ def self_weight(rows: Any, model: WalkModel) -> Array:
     mass = np.zeros(len(rows))
     starts = np.array(model.fitted.starts)
     for members, joined in join_parts(rows, model.index):
-        kernel = _kernel(joined, _Neighborhood(joined.ids, starts), model, theirs=True)
+        near = _Neighborhood(joined.ids, starts)
+        kernel = _kernel(joined, near, model, theirs=True)
+        kernel = kernel * near.read(model.weights) if model.weights else kernel
         of_edge = np.repeat(np.arange(len(members)), np.diff(joined.indptr))
         mass[members] = np.bincount(of_edge, np.where(joined.squared > 0, kernel, 0.0), minlength=len(members))
     return np.asarray(1.0 / (1.0 + mass))
@@ -304,12 +314,34 @@ def _component(joined: Joined, kernel: Array, label: Array) -> Array:
 
 
 def _kernel(joined: Joined, near: _Neighborhood, model: WalkModel, theirs: bool = False) -> Array:
-    squared = joined.squared.astype(np.float64)
-    if model.bandwidth.local:
-        fitted = own_scales(np.sqrt(near.read(f"{model.search}/rho_squared").astype(np.float64)), model.floor)
-        own = fitted if theirs else np.repeat(own_scales(joined.rho, model.floor), np.diff(joined.indptr))
-        squared = local_squared(squared, own, fitted, model.bandwidth.kernel)
-    return model.bandwidth.weights(squared, model.epsilon)
+    length = squared = joined.squared.astype(np.float64)
+    choice = model.bandwidth
+    if not (choice.local or choice.within):
+        return choice.weights(squared, model.epsilon)
+    fitted = own_scales(np.sqrt(near.read(f"{model.search}/rho_squared").astype(np.float64)), model.floor)
+    own = fitted if theirs else np.repeat(own_scales(joined.rho, model.floor), np.diff(joined.indptr))
+    if choice.local:
+        squared = local_squared(squared, own, fitted, choice.kernel)
+    weights = choice.weights(squared, model.epsilon)
+    if choice.within:
+        weights[length > np.maximum(own, fitted) ** 2 * (1 + EQUAL)] = 0.0
+    return weights
+
+
+def in_mass(joined: Joined, weights: Array, wanted: float, least: int, dimension: float) -> Joined:
+    """The same edges, with scales ρ of the new rows by the mass of their neighbors, as fitted rows have them.
+
+    A new row that is one of the fitted rows has its weight, another one the mean weight 1.
+    """
+    count = len(joined.indptr) - 1
+    of_edge = np.repeat(np.arange(count), np.diff(joined.indptr))
+    squared, limit = joined.squared.astype(np.float64), np.square(joined.rho)[of_edge]
+    kept = squared <= limit * (1 + EQUAL)
+    twins, own = _twins(joined, of_edge), np.ones(count)
+    own[of_edge[twins]] = weights[twins]
+    kept[twins] = False
+    lists = as_lists(some_edges(joined.indptr, kept), squared[kept], weights[kept])
+    return replace(joined, rho=np.sqrt(reach_in_mass(*lists, own, wanted, least, dimension)))
 
 
 def _twins(joined: Joined, of_edge: Array) -> Array:

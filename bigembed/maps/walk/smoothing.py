@@ -13,12 +13,11 @@ from scipy import sparse
 from bigembed.errors import InputError
 from bigembed.estimator.extension import COORDINATES, leave_rows, restore
 from bigembed.estimator.protocol import fitted_in_memory
-from bigembed.maps.walk.extension import InputOrder, WalkVectors, columns_source, inputs_of, run_of
+from bigembed.maps.walk.extension import WalkVectors, columns_source, inputs_of, order_of, run_of
 from bigembed.maps.walk.spectral import weights_of
-from bigembed.neighbors.search.rerank import internal_ids_of, places_block
-from bigembed.rows.passes import map_row_blocks
-from bigembed.rows.source import RowBlock, RowSource
-from bigembed.runtime.blocks import BLOCK_BYTES, Array, block_rows, bounds, is_sparse, map_blocks, owner_of
+from bigembed.neighbors.input_order import InputOrder, carry
+from bigembed.rows.source import RowSource
+from bigembed.runtime.blocks import BLOCK_BYTES, Array, block_rows, bounds, map_blocks, owner_of
 from bigembed.runtime.parameters import at_least, declared, is_integer, one_of
 from bigembed.stages.cost import ArraySpec, Cost, largest
 from bigembed.stages.runs import Run
@@ -26,27 +25,11 @@ from bigembed.stages.stage import Context, Stage, run_stages
 from bigembed.store.arrays import create_rows, read_array, write_rows
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import BlockMatrix
-from bigembed.store.parcels import Delivery, by_receiver, merge_parcels, send
+from bigembed.store.parcels import Delivery, merge_parcels
 from bigembed.store.spaces import StoredSpace
 
 # ---------------------------------------------------------------------------------------------------------- panels
 # Columns of the input brought to the blocks of a graph, panel by panel, and back into the order of the input.
-
-
-def carry(columns: RowSource, order: InputOrder, panels: Sequence[slice], exchange: Exchange) -> list[Delivery]:
-    """Leave each panel of the columns with the blocks of the graph: one pass. InputError for NaN and infinity."""
-    places = None
-    if order.ordered is not None:
-        blocks = [(b,) for b in range(order.blocks)]
-        map_blocks(places_block, blocks, old=order.ordered, rows=columns.block, exchange=exchange)
-        places = merge_parcels(exchange, "places", order.blocks)
-    found = map_row_blocks(columns, carry_columns, panels=list(panels), order=order, places=places, exchange=exchange)
-    if rows := [row for part in found for row in part]:
-        raise InputError(
-            f"the columns hold NaN or infinity: in {len(rows):,} rows or more, the first are {rows[:10]}. Fill or drop "
-            "them first"
-        )
-    return [merge_parcels(exchange, f"carried{number}", len(found)) for number in range(len(panels))]
 
 
 def write_panels(
@@ -57,24 +40,6 @@ def write_panels(
     spans = [(number, *span) for number, span in enumerate(bounds(shape[0], out_rows))]
     left = [merge_parcels(aside, COORDINATES, blocks) for aside in panels]
     map_blocks(write_block, spans, panels=left, out=out, dtype=dtype)
-
-
-def carry_columns(
-    span: RowBlock, *, panels: Sequence[slice], order: InputOrder, places: Delivery | None, exchange: Exchange
-) -> list[int]:
-    """Leave the columns of some rows of the input with the blocks of the graph; rows that are not finite."""
-    internal = internal_ids_of(places, span) if places else np.arange(span.start, span.stop)
-    owner = owner_of(order.starts, internal)
-    rows, receivers = by_receiver(owner, order.blocks)
-    at = (internal - np.array(order.starts)[owner])[rows]
-    bad = np.zeros(len(internal), bool)
-    for number, columns in enumerate(panels):
-        part = span.rows[:, columns]
-        part = (part.toarray() if is_sparse(part) else part).astype(np.float64)
-        bad |= ~np.isfinite(part).all(axis=1)
-        carried = {"at": (at, receivers), "columns": (part[rows], receivers)}
-        send(exchange, f"carried{number}", span.number, carried)
-    return (np.flatnonzero(bad) + span.start).tolist()[:1_000]
 
 
 def collect_block(b: int, carried: Delivery) -> tuple[tuple[Array], None]:
@@ -193,7 +158,7 @@ def smooth_stage(fitted: Run, columns: RowSource, t: int) -> Stage:
 def run_smooth(
     context: Context, columns: RowSource, t: int, n: int, out_rows: Any, panel: int, width: int
 ) -> dict[str, Any]:
-    order, exchange = InputOrder.of(context), context.exchange
+    order, exchange = order_of(context), context.exchange
     panels = [slice(*span) for span in bounds(width, panel)]
     carried = carry(columns, order, panels, exchange)
     matrix, degree = weights_of(context), context.of("kernel", "degree")

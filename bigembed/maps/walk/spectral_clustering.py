@@ -238,7 +238,7 @@ class SpectralClustering(SpectralEstimator, registered="spectral_clustering"):
     max_passes: Annotated[int, at_least(4)] = 300
     random_state: Seed = 0
 
-    def fit_predict(self, X: Any, y: Any = None) -> Any:
+    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Fit the clusters, and return that of each row.
 
         Parameters
@@ -247,13 +247,15 @@ class SpectralClustering(SpectralEstimator, registered="spectral_clustering"):
             What ``fit`` takes.
         y : None
             Not used; scikit-learn's protocol has it.
+        sample_weight : array of shape (n,), or None
+            How many rows each row stands for, as ``fit`` takes it.
 
         Returns
         -------
         array of shape (n,), int32
             The clusters.
         """
-        return self.fit(X).labels_
+        return self.fit(X, sample_weight=sample_weight).labels_
 
     def predict(self, X: Any) -> Any:
         """Predict the cluster of each new row, whatever the batch.
@@ -280,7 +282,7 @@ class SpectralClustering(SpectralEstimator, registered="spectral_clustering"):
             raise InputError(f"n_samples={graph.n} should be >= n_clusters={self.n_clusters}. Ask for fewer clusters")
         asked = ClusterOptions(int(self.n_clusters), bool(self.normalize_rows), int(self.n_init))
         width = int(self._walk(graph).n_components)
-        return [*super()._after_graph(graph, seed), clusters_stage(graph.n, width, asked, seed)]
+        return [*super()._after_graph(graph, seed), clusters_stage(graph.n, width, asked, seed, graph.vectors)]
 
     def _require(self, need: Requirements) -> None:
         require_heat(self, need)

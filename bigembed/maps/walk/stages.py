@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -14,8 +14,17 @@ import numpy as np
 
 from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator.extension import Extension
-from bigembed.estimator.graph_input import ISLANDS, GraphShape, normalize_block, row_sums, weighted_kernel_stage
-from bigembed.estimator.on_graph import GraphEstimator
+from bigembed.estimator.graph_input import (
+    ISLANDS,
+    GraphShape,
+    normalize_block,
+    row_sums,
+    weigh_both,
+    weighted_kernel_stage,
+    weighted_sums,
+    with_weights,
+)
+from bigembed.estimator.on_graph import WeightedGraphEstimator
 from bigembed.maps.bandwidth import (
     EDGES,
     KERNEL,
@@ -27,6 +36,7 @@ from bigembed.maps.bandwidth import (
     own_scales,
 )
 from bigembed.maps.kernels import BINARY, Target, Walk, local_squared_block
+from bigembed.maps.mass_scales import EQUAL, SCALES, WIDER, mass_scales_stage
 from bigembed.maps.walk.coordinates import coordinates_stage
 from bigembed.maps.walk.judgement import judgement_stage
 from bigembed.maps.walk.landmark_solve import Landmarks
@@ -35,6 +45,7 @@ from bigembed.neighbors.components import bridge_stage
 from bigembed.neighbors.given.distances import Rule
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS
 from bigembed.neighbors.radius import EDGES_PLANNED
+from bigembed.neighbors.row_weights import WEIGHTS, values_path
 from bigembed.quality.dimension import dimension_of_pairs_stage, dimension_stage, dimension_within_stage
 from bigembed.runtime.blocks import Array
 from bigembed.stages.cost import ArraySpec, Cost
@@ -57,10 +68,13 @@ def kernel_stage(
     graph: str = "graph",
     target: Target | None = None,
     scales: str = "search",
+    vectors: tuple[str, ...] = (),
 ) -> Stage:
     """Weights K/(q_i q_j)^α on the graph, q = K1, and the degrees d of the normalized kernel.
 
     ``scales``: the stage with the distance to the k-th neighbor, which is the scale ρ of a row; empty: rows have one.
+    ``vectors``: of weights w of the rows q = Kw, and what is stored is w_i W_ij w_j and w_i d_i, d = Ww: then the walk
+    is P_ij = W_ij w_j/d_i, its stationary distribution ∝ w_i d_i, and all that follows is as without weights.
 
     With ``target`` α follows from the operator that is wanted and the dimension, q is divided by ρ^d, and the walk is
     held back where it would move too fast: see :mod:`bigembed.maps.kernels`.
@@ -83,7 +97,7 @@ def kernel_stage(
         task=[ArraySpec("edges", 2 * block * n_neighbors, 6 if target else 5)],
         passes=2,
     )
-    inputs = tuple(dict.fromkeys(name for name in (graph, scales, "bandwidth") if name))
+    inputs = tuple(dict.fromkeys(name for name in (graph, scales, "bandwidth", *vectors) if name))
     return Stage(
         "kernel",
         inputs,
@@ -102,7 +116,8 @@ def run_kernel(
     space = StoredSpace(distances, context.exchange)
     found = context.results("bandwidth")
     epsilon, farthest, out = found["epsilon"], context.of(scales, "rho_squared") if scales else "", context.path("")
-    rho = space.sweep(rho_block, writes=["rho"], posts=["rho"], arguments=(farthest, found["floor"], rows))
+    mass = values_path(context)
+    rho = space.sweep(rho_block, writes=["rho"], posts=["rho"], arguments=(farthest, found["floor"], rows, mass))
     smallest = min(part[0] for part in rho)
     walk = target.walk(choice.local, found["intrinsic_dimension"], smallest) if target else None
     power = alpha if walk is None else walk.alpha
@@ -120,17 +135,21 @@ def run_kernel(
         "stayed": stayed,
         "floored": floored,
         **({"floored_to": "median"} if floored else {}),
+        **({WEIGHTS: True} if mass else {}),
     }
 
 
-def rho_block(b: int, farthest: str, floor: float, rows: Sequence[int]) -> tuple[tuple[Array], tuple[float, int]]:
+def rho_block(
+    b: int, farthest: str, floor: float, rows: Sequence[int], weights: str
+) -> tuple[tuple[Array], tuple[float, int]]:
     """Scale ρ of each row, (rows, 1): the distance to its k-th neighbor, or the median one; the smallest, and how
-    many are below ``floor``. Where ``farthest`` is empty rows have one scale, 1."""
+    many are below ``floor``. Where ``farthest`` is empty rows have one scale, 1. Where there are ``weights`` they are
+    a second column."""
     if not farthest:
-        return (np.ones((rows[b], 1)),), (1.0, 0)
+        return (with_weights(b, np.ones((rows[b], 1)), weights),), (1.0, 0)
     rho = np.sqrt(read_array(f"{farthest}/{b}")[:, None].astype(np.float64))
     raised = own_scales(rho, floor)
-    return (raised,), (float(raised.min()), int(np.count_nonzero(rho < floor)))
+    return (with_weights(b, raised, weights),), (float(raised.min()), int(np.count_nonzero(rho < floor)))
 
 
 def _unnormalized(
@@ -138,7 +157,12 @@ def _unnormalized(
 ) -> Array:
     block = distances.block(b)
     squared = local_squared_block(block, rho[:, 0], halo_rho[:, 0], choice.kernel) if choice.local else block.data
-    return choice.weights(squared, epsilon)
+    weights = choice.weights(squared, epsilon)
+    if choice.within:
+        scales = np.concatenate([rho[:, 0], halo_rho[:, 0]]) ** 2
+        reach = np.maximum(np.repeat(scales[: len(rho)], np.diff(block.indptr)), scales[block.indices])
+        weights[block.data > reach * (1 + EQUAL)] = 0.0
+    return weights
 
 
 def density_block(
@@ -151,8 +175,11 @@ def density_block(
     walk: Walk | None,
     out: str,
 ) -> tuple[tuple[Array], None]:
-    """q = K1 of one block, (rows, 1), the density of the rows up to a factor; kept for the extension to new rows."""
-    mass = row_sums(distances.block(b).indptr, _unnormalized(b, rho, halo_rho, distances, epsilon, choice))
+    """q = K1 of one block, (rows, 1), the density of the rows up to a factor; kept for the extension to new rows.
+
+    Where rows have weights, a second column of ``rho``, q = Kw.
+    """
+    mass = weighted_sums(distances.block(b), _unnormalized(b, rho, halo_rho, distances, epsilon, choice), rho, halo_rho)
     q = mass if walk is None else walk.density(mass, rho[:, 0])
     write_array(f"{out}q/{b}", q)
     if walk is not None:
@@ -173,10 +200,13 @@ def weights_block(
     alpha: float,
     out: str,
 ) -> tuple[tuple[()], tuple[int, int, float]]:
-    """Write the normalized weights and their row sums, the degrees; edges, those that are not 0, Σ W_ii/d_i."""
+    """Write the normalized weights and their row sums, the degrees; edges, those that are not 0, Σ W_ii/d_i.
+
+    Where rows have weights, a second column of ``rho``, w_i W_ij w_j is written, and w_i d_i.
+    """
     kernel = _unnormalized(b, rho, halo_rho, distances, epsilon, choice)
     block = distances.block(b)
-    weights = normalize_block(block, kernel, q[:, 0], halo_q[:, 0], alpha)
+    weights = weigh_both(block, normalize_block(block, kernel, q[:, 0], halo_q[:, 0], alpha), rho, halo_rho)
     own = block.diagonal
     if walk is None:
         weights = weights.astype(np.float32)
@@ -187,6 +217,7 @@ def weights_block(
     write_values(f"{out}weights", b, weights)
     write_array(f"{out}degree/{b}", degree)
     stayed = np.divide(weights[own], degree, out=np.zeros(len(degree)), where=degree > 0)
+    stayed = stayed * rho[:, 1] if rho.shape[1] > 1 else stayed
     return (), (len(weights), int(np.count_nonzero(weights)), float(stayed.sum()))
 
 
@@ -261,7 +292,9 @@ def walk_stages(asked: WalkOptions, graph: GraphShape, seed: int) -> list[Stage]
     wanted = max(1, min(AUTO, n - 2)) if auto else int(asked.n_components)
     spectrum = Spectrum(wanted, policy, asked.tol, asked.max_passes, seed, landmarks)
     kernel = (
-        [weighted_kernel_stage(asked.alpha, n, 2 * n * k)] if graph.weighted else _kernel_stages(asked, graph, policy)
+        [weighted_kernel_stage(asked.alpha, n, 2 * n * k, graph.vectors)]
+        if graph.weighted
+        else _kernel_stages(asked, graph, policy)
     )
     edges = "bridge" if policy == "bridge" and rows else graph.stage
     scaling = {"t": asked.t, "delta": asked.delta, "truncation": asked.truncation}
@@ -279,7 +312,8 @@ def _kernel_stages(asked: WalkOptions, graph: GraphShape, policy: str) -> list[S
     """Bridges, the dimension and ε from what the graph says of distances, and the weights of its edges."""
     n, k, bridged, lists = graph.n, _neighbors(asked, graph), policy == "bridge", graph.radius is None
     target = Target(asked.target, asked.dimension) if asked.target else None
-    choice = bandwidth_of(asked, lists and k == n - 1 and not graph.given, bridged)
+    asked_k = graph.asked or k
+    choice = bandwidth_of(asked, lists and asked_k == n - 1 and not graph.given, bridged)
     if not lists and (choice.local or isinstance(choice.epsilon, str)):
         raise InputError(f"a graph of a radius has one scale, {ONE_SCALE}: give epsilon (or sigma) as a number")
     if graph.radius is not None:
@@ -292,9 +326,18 @@ def _kernel_stages(asked: WalkOptions, graph: GraphShape, policy: str) -> list[S
     else:
         scales = [dimension_stage(n, k), bandwidth_stage(choice, LISTS)]
     scale_stage = "graph" if graph.dense or graph.given else "search" if lists else ""
+    if WEIGHTS in graph.vectors and lists:
+        lengths = PAIRS if graph.dense else EDGES if graph.given else LISTS
+        by_mass = not graph.dense and asked_k < n - 1
+        lengths = replace(lengths, weighted=True, scales=SCALES if by_mass else "")
+        scales = [*scales[:-1], bandwidth_stage(choice, lengths)]
+        if by_mass:
+            scales.insert(1, mass_scales_stage(scale_stage, n, asked_k, k, graph.block))
+            scale_stage, choice = SCALES, replace(choice, within=not bridged)
     edges = "bridge" if bridged else "graph"
     first = [bridge_stage(n, k, graph.by)] if bridged else []
-    return [*first, *scales, kernel_stage(choice, asked.alpha, n, k, min(graph.block, n), edges, target, scale_stage)]
+    kernel = kernel_stage(choice, asked.alpha, n, k, min(graph.block, n), edges, target, scale_stage, graph.vectors)
+    return [*first, *scales, kernel]
 
 
 def _neighbors(asked: WalkOptions, graph: GraphShape) -> int:
@@ -324,7 +367,7 @@ def generator_eigenvalues(eigenvalues: Any, scale: dict[str, Any], kernel: dict[
 # Methods whose coordinates are eigenvectors of the random walk on a graph: what they share.
 
 
-class SpectralEstimator(GraphEstimator):
+class SpectralEstimator(WeightedGraphEstimator):
     """Base of the methods that take rows, a neighbor graph or weights, and find eigenvectors of the walk on it.
 
     They have the parameters below, and say in :meth:`_walk` what walk it is.
@@ -334,12 +377,15 @@ class SpectralEstimator(GraphEstimator):
         **QUERY_ARRAYS,
         "bandwidth": ("",),
         "kernel": ("q",),
+        WEIGHTS: ("values",),
+        SCALES: ("rho_squared",),
         "components": ("labels",),
         "solve": ("right", "averaged", "eigenvalues", "residuals"),
         "coordinates": ("embedding", "labels"),
         "weights": ("starts",),
     }
 
+    wider = WIDER
     radius: float | None
     tol: float
 

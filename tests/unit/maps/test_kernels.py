@@ -16,7 +16,7 @@ from sklearn.metrics.pairwise import pairwise_kernels
 import bigembed as be
 from bigembed.errors import InputError
 from bigembed.estimator.graph_input import normalize_block, row_sums
-from bigembed.maps.bandwidth import exact_median, histogram_median, ksum, pattern_counts, total
+from bigembed.maps.bandwidth import histogram_median, ksum
 from bigembed.maps.kernels import (
     DRIFT,
     KERNELS,
@@ -39,6 +39,7 @@ from bigembed.maps.landmark_maps import (
     centered_map,
     nearest,
 )
+from bigembed.maps.medians import exact_median, pattern_counts, total
 from bigembed.maps.walk.landmark_walk import (
     Walk,
     auto_epsilon,

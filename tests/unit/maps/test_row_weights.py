@@ -1,0 +1,181 @@
+"""Weights of the rows: a row of weight m is m copies of it; checked, in any order and source; nothing changes where
+all are alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.spatial.distance import cdist
+
+import bigembed as be
+from bigembed.errors import InputError
+from bigembed.maps.mass_scales import reach_in_mass
+from bigembed.maps.medians import pattern_counts, total, weighted_median
+from bigembed.store.arrays import read_array
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+N = 160
+_random = np.random.default_rng(0)
+_angle = np.sort(_random.random(N)) * 2 * np.pi
+ROWS = np.column_stack([np.cos(_angle), 0.6 * np.sin(_angle), 0.1 * _random.normal(size=N)])
+COUNTS = _random.integers(1, 5, N)
+COPIES = np.repeat(np.arange(N), COUNTS)
+NEW = ROWS[:20] + 0.01
+WHOLE = {"n_neighbors": None, "epsilon": 0.3}
+
+
+def apart(a: Any, b: Any) -> float:
+    """Largest difference of coordinates, whose signs may differ, over the largest of them."""
+    return float(np.abs(np.abs(a) - np.abs(b)).max() / np.abs(b).max())
+
+
+def turned(a: Any, b: Any) -> float:
+    """Sine of the largest angle between the spans of the constant and the coordinates."""
+    spans = [np.linalg.qr(np.column_stack([np.ones(len(x)), x]))[0] for x in (a, b)]
+    return float(np.sqrt(max(0.0, 1 - np.linalg.svd(spans[0].T @ spans[1])[1].min() ** 2)))
+
+
+class TestCopies:
+    """With every pair a row of weight m is m copies, to the rounding of float32; without its weight it is not."""
+
+    @pytest.mark.parametrize(
+        ("method", "given"),
+        [
+            *[("diffusion_map", {**WHOLE, "alpha": alpha}) for alpha in (0, 0.5, 1)],
+            ("diffusion_map", {"radius": 1.2, "epsilon": 0.3}),
+            ("diffusion_map", {"n_neighbors": None, "bandwidth": "adaptive"}),
+            ("laplacian_eigenmaps", WHOLE),
+        ],
+    )
+    def test_every_pair(self, method: str, given: dict[str, Any]) -> None:
+        make = {"diffusion_map": be.DiffusionMap, "laplacian_eigenmaps": be.LaplacianEigenmaps}[method]
+        weighed = make(n_components=3, **given).fit(ROWS, sample_weight=0.37 * COUNTS)
+        copied, ignoring = make(n_components=3, **given).fit(ROWS[COPIES]), make(n_components=3, **given).fit(ROWS)
+        assert weighed.epsilon_ == pytest.approx(copied.epsilon_, rel=1e-12)
+        np.testing.assert_allclose(weighed.eigenvalues_, copied.eigenvalues_, rtol=1e-7)
+        assert np.abs(ignoring.eigenvalues_ / copied.eigenvalues_ - 1).max() > 1e-4
+        assert apart(weighed.embedding_[COPIES], copied.embedding_) < 1e-6
+        assert apart(ignoring.embedding_[COPIES], copied.embedding_) > 1e-2
+        if "bandwidth" not in given:  # (the farthest row but one is another one among copies)
+            assert apart(weighed.transform(NEW), copied.transform(NEW)) < 1e-6
+        assert apart(weighed.transform(ROWS), weighed.embedding_) < 1e-6
+
+    def test_nodes_of_a_graph(self) -> None:
+        edges = np.exp(-(cdist(ROWS, ROWS) ** 2) / 0.1)
+        edges[edges < 1e-3] = 0
+        given = {"n_components": 3, "alpha": 0.5, "t": 0}
+        weighed = be.DiffusionMap(**given).fit(sparse.csr_array(edges), sample_weight=COUNTS)
+        copied = be.DiffusionMap(**given).fit(sparse.csr_array(edges[np.ix_(COPIES, COPIES)]))
+        ignoring = be.DiffusionMap(**given).fit(sparse.csr_array(edges))
+        np.testing.assert_allclose(weighed.eigenvalues_, copied.eigenvalues_, rtol=1e-9)
+        assert apart(weighed.embedding_[COPIES], copied.embedding_) < 1e-8
+        assert apart(ignoring.embedding_[COPIES], copied.embedding_) > 1e-2
+
+    def test_neighbors_are_counted_in_mass(self) -> None:
+        """Rows that stand for the more, the farther they are to the right: k in mass is another graph than k rows."""
+        rng = np.random.default_rng(1)
+        angle = rng.random(700) * 2 * np.pi
+        rows = np.column_stack([np.cos(angle), 0.6 * np.sin(angle), 0.02 * rng.normal(size=700)])
+        counts = (1 + np.floor(2 * (1 + np.cos(angle)))).astype(int)
+        copies, k = np.repeat(np.arange(700), counts), 8
+        given: dict[str, Any] = {"n_components": 2, "t": 0}
+        same = round((k + 1) * counts.mean()) - 1
+        copied = be.DiffusionMap(n_neighbors=same, **given).fit(rows[copies]).embedding_
+        weighed = be.DiffusionMap(n_neighbors=k, **given).fit(rows, sample_weight=counts).embedding_
+        ignoring = be.DiffusionMap(n_neighbors=k, **given).fit(rows).embedding_
+        assert turned(weighed[copies], copied) < 0.1
+        assert turned(ignoring[copies], copied) > 0.3
+
+
+class TestAlike:
+    """Weights that are all the same say nothing."""
+
+    @pytest.mark.parametrize("make", [be.DiffusionMap, be.LaplacianEigenmaps])
+    def test_same_map(self, make: Any) -> None:
+        plain = make(n_components=3, n_neighbors=8).fit(ROWS)
+        weighed = make(n_components=3, n_neighbors=8).fit(ROWS, sample_weight=np.full(N, 0.3))
+        np.testing.assert_allclose(weighed.embedding_, plain.embedding_, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(weighed.transform(NEW), plain.transform(NEW), rtol=1e-9, atol=1e-9)
+
+    def test_graph_is_that_of_the_rows(self) -> None:
+        """Of a graph that is given, with weights or without; its lists are not made longer."""
+        graph = be.build_neighbor_graph(ROWS, n_neighbors=12)
+        plain = be.DiffusionMap(n_components=2).fit(graph)
+        weighed = be.DiffusionMap(n_components=2).fit(graph, sample_weight=np.full(N, 7))
+        np.testing.assert_allclose(weighed.embedding_, plain.embedding_, rtol=1e-12, atol=1e-12)
+        assert (
+            apart(be.DiffusionMap(n_components=2).fit(graph, sample_weight=COUNTS).embedding_, plain.embedding_) > 0.01
+        )
+
+
+class TestClusters:
+    def test_means_by_weight(self) -> None:
+        """Two groups whose middle is heavy: centers and sum of squares are those of the copies, and not of the rows."""
+        rng = np.random.default_rng(4)
+        rows = np.concatenate([rng.normal(size=(60, 2)), rng.normal(size=(60, 2)) + 9])
+        counts = np.where(np.abs(rows - rows.mean(axis=0)).max(axis=1) < 4.5, 6, 1)
+        copies = np.repeat(np.arange(120), counts)
+        given: dict[str, Any] = {"n_clusters": 3, "n_neighbors": None, "epsilon": 8.0, "normalize_rows": False}
+        weighed, copied, ignoring = (
+            be.SpectralClustering(**given).fit(X, sample_weight=weights)
+            for X, weights in ((rows, counts), (rows[copies], None), (rows, None))
+        )
+        centers = [np.sort(np.abs(one.cluster_centers_), axis=0) for one in (weighed, copied, ignoring)]
+        assert np.abs(centers[0] - centers[1]).max() < 1e-4 < 1e-2 < np.abs(centers[2] - centers[1]).max()
+        assert weighed.inertia_ * counts.mean() == pytest.approx(copied.inertia_, rel=1e-4)
+
+
+class TestGiven:
+    """What is refused, with the rows named; and where weights come from."""
+
+    @pytest.mark.parametrize(
+        ("weights", "said"),
+        [
+            (np.r_[0.0, np.ones(N - 1)], r"above 0: 1 of 160 are not, the first of rows \[0\]"),
+            (np.r_[np.ones(N - 1), np.nan], r"the first of rows \[159\]"),
+            (-np.ones(N), "160 of 160"),
+            (np.r_[np.inf, np.ones(N - 1)], r"rows \[0\]"),
+            (np.ones(N - 1), r"shape \(159,\)"),
+            (np.ones((N, 2)), "one number a row"),
+            (np.r_[1e-13, np.ones(N - 1)], "times the least"),
+            (np.full(N, "a"), "numbers are needed"),
+        ],
+    )
+    def test_refused(self, weights: Any, said: str) -> None:
+        with pytest.raises(InputError, match=said):
+            be.DiffusionMap(n_neighbors=5).fit(ROWS, sample_weight=weights)
+
+    def test_from_a_file_into_the_order_of_the_graph(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "weights.npy", COUNTS.astype("i2"))
+        fitted = be.DiffusionMap(n_components=2, n_neighbors=8, workdir=tmp_path / "run")
+        fitted.fit(ROWS, sample_weight=str(tmp_path / "weights.npy"))
+        ids = read_array(str(tmp_path / "run/stages/order/ids/0"))
+        found = read_array(str(tmp_path / "run/stages/row_weights/values/0"))
+        np.testing.assert_allclose(found, COUNTS[ids] / COUNTS.mean(), rtol=1e-15)
+        again = be.DiffusionMap(n_components=2, n_neighbors=8).fit(ROWS, sample_weight=COUNTS)
+        np.testing.assert_array_equal(fitted.embedding_, again.embedding_)
+
+
+class TestReach:
+    def test_against_copies(self) -> None:
+        rng = np.random.default_rng(2)
+        squared, weights, own = np.sort(rng.random((50, 30)), axis=1), rng.integers(1, 5, (50, 30)), np.full(50, 2)
+        found = reach_in_mass(squared, weights, own, 25, 1, 0.0)
+        copied = [np.repeat(*row)[25 - 2 - 1] for row in zip(squared, weights, strict=True)]
+        np.testing.assert_array_equal(found, copied)
+
+    def test_median_by_weight(self) -> None:
+        rng = np.random.default_rng(3)
+        values = rng.random(201)
+        weights = 1 + (5 * values).astype(int)
+        parts = np.array_split(np.arange(201), 3)
+        found = weighted_median(
+            lambda known: total([pattern_counts(values[part], known, weights[part]) for part in parts]), weights.sum()
+        )
+        every = np.sort(np.repeat(values, weights))
+        assert found == every[(len(every) - 1) // 2] != np.sort(values)[100]
