@@ -13,6 +13,7 @@ from bigembed.jobs.planning.fit import plan as plan
 from bigembed.jobs.view import view as view
 from bigembed.linalg.alignment import align as align
 from bigembed.linalg.alignment import near_groups as near_groups
+from bigembed.maps.clustering.cluster import cluster as cluster
 from bigembed.maps.isomap.estimator import Isomap as Isomap
 from bigembed.maps.kernel_pca.estimator import KernelPCA as KernelPCA
 from bigembed.maps.linear.linear_discriminant import LinearDiscriminantAnalysis as LinearDiscriminantAnalysis

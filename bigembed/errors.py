@@ -133,6 +133,10 @@ class MapWarning(BigembedWarning):
     """The map as a whole is doubtful: neighbors are not kept, or one column decides all distances."""
 
 
+class ClustersWarning(BigembedWarning):
+    """Clusters after a map are doubtful: not found again in subsets of the rows, few, or mostly noise."""
+
+
 class DegenerateWarning(BigembedWarning):
     """A rule met a degenerate case, for example 0/0 in the choice of t."""
 

@@ -100,6 +100,11 @@ def leaves_out_descent(estimator: Any) -> bool:
     return bool(estimator._without_descent)
 
 
+def follow_with(estimator: Any, follow: Callable[[Sequence[Stage]], list[Stage]]) -> None:
+    """Let stages follow those of the method, on demand: ``follow`` lists them, given those of the method."""
+    estimator._follow = follow
+
+
 def stages_on_demand(fitted: Any) -> tuple[Stage, ...]:
     """Return the stages that ``fit`` left out."""
     return tuple(getattr(fitted, "_on_demand", ()))

@@ -28,6 +28,7 @@ CATEGORIES = {
     "separation": "SeparationWarning",
     "harmonic": "HarmonicWarning",
     "map": "MapWarning",
+    "clusters": "ClustersWarning",
 }
 """Names of the warnings of a certificate by category."""
 LIBRARIES = (*{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}, "<frozen")

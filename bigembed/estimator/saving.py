@@ -52,7 +52,9 @@ from bigembed.store.manifests import Manifest, digest_files
 from bigembed.store.paths import AnyPath, PathLike, at, copy_files, is_path, move, remove, stored
 from bigembed.store.superseded import superseded_model
 
-OUTPUT = "coordinates"
+OUTPUT, CLUSTERS = "coordinates", "clusters"
+ANCHORS = "anchors", "anchor_labels", "centers"
+"""Of clusters after a map, what new rows are compared with."""
 LARGEST_PICKLE = 1 << 30
 ALLOW = (
     "give be.load(path, functions={NAME: function}) or be.load(path, functions=[MODULE]); on the command line "
@@ -112,7 +114,8 @@ def _saved(estimator: Any) -> dict[str, Manifest]:
     """The stages of a model, each with the files that are kept of it."""
     run: Run = run_of(estimator)
     found = {}
-    for stage, names in type(estimator).saved_stages.items():
+    kept = {CLUSTERS: ANCHORS, **type(estimator).saved_stages}
+    for stage, names in kept.items():
         if run.has(stage) and not (stage == OUTPUT and is_step(estimator)):
             manifest = run.manifest(stage)
             files = {

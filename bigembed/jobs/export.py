@@ -79,6 +79,8 @@ def table_of(source: paths.AnyPath) -> Table:
     made = (attributes.attributes_of(source) or {}).get(ABOUT, {})
     names = tuple(made.get("names", (f"coordinate{number}" for number in range(coordinates.width))))
     aligned = {ID: vector_source(ids)} if (ids := aligned_of(source).get(IDS)) is not None else {}
+    if (clusters := aligned_of(source).get(CLUSTER)) is not None:
+        aligned[CLUSTER] = vector_source(clusters)
     for name, vector in aligned.items():
         require_length(vector, coordinates.shape[0], name, f"{source}:")
     return Table(coordinates, names, aligned, made)

@@ -15,7 +15,7 @@ from bigembed.estimator.preprocessing import takes_missing
 from bigembed.estimator.protocol import extension_of, method_parameters, run_of, steps_before
 from bigembed.estimator.scikit_learn import require_names
 from bigembed.estimator.transform import aside_of, is_in_place, refuse_existing, run_to, stage_for
-from bigembed.jobs.export import ABOUT, export, made_by
+from bigembed.jobs.export import ABOUT, CLUSTER, export, made_by
 from bigembed.jobs.identity import copy_ids, key_of_extension
 from bigembed.jobs.inputs import Input, find_rows
 from bigembed.jobs.places.cluster import KINDS, choose, known_place
@@ -28,13 +28,17 @@ from bigembed.jobs.session import copied, session, working
 from bigembed.jobs.watching import status
 from bigembed.jobs.watching.logs import plain
 from bigembed.jobs.watching.reporter import RunOptions
+from bigembed.maps.clustering.placing import has_clusters, new_clusters
 from bigembed.maps.registry import load
-from bigembed.rows.formats.copying import aligned_path, link
+from bigembed.rows.formats.copying import aligned_path, copy_vector, link
 from bigembed.rows.formats.tables import check_table
 from bigembed.rows.reader import Choice
+from bigembed.rows.source import rows_at
 from bigembed.runtime.parameters import Functions
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Stage, keeping
+from bigembed.store.attributes import ABOUT as SOURCE
+from bigembed.store.attributes import source_of
 from bigembed.store.files import read_json, write_json
 from bigembed.store.locks import FOLDER, Owner, holder, output_lock
 from bigembed.store.paths import (
@@ -92,6 +96,7 @@ def extend(
         asked = key_of_extension(fitted, rows, results)
         if not (published(out) and _key_left(out) == asked):
             _refuse_existing(out, results)
+        _refuse_clusters(fitted, out, asked)
         kind, prepared = choose(table, rows.shape, rows.nbytes), None
         if KINDS[kind].planned:
             prepared = prepare_extension(fitted, rows, new, out, table)
@@ -110,6 +115,9 @@ def extend(
                     copy_ids(rows.ids, aligned_path(at(out).absolute(), "ids"), {"of": absolute(out)})
                 stage = ours.stage if rows is ours.rows else stage_of(fitted, rows)
                 run_to(stage, absolute(out), run_of(fitted), _about(model, fitted, out, rows), keep=True)
+            if has_clusters(fitted):
+                with reporter.stage("clusters"):
+                    _write_clusters(fitted, out, asked)
             if results is not None:
                 with reporter.stage("table"):
                     export(out, results, overwrite=True)
@@ -127,6 +135,15 @@ def extend(
         "measured": reporter.measured,
         "table": None if results is None else str(results),
     }
+
+
+def _write_clusters(fitted: Any, out: PathLike, asked: str) -> None:
+    """Write the clusters of the new rows beside their coordinates, unless this very extension has done so."""
+    place, mine = aligned_path(at(out).absolute(), CLUSTER), {"of": absolute(out), "key": asked}
+    if not (published(place) and source_of(place) == mine):
+        remove(place)
+        labels = new_clusters(run_of(fitted), rows_at(at(out)))
+        copy_vector(labels, place, label=CLUSTER, attributes={SOURCE: mine})
 
 
 def _rows(fitted: Any, new: PathLike, out: PathLike, choice: Choice | None, aligned: Mapping[str, str] | None) -> Input:
@@ -151,7 +168,7 @@ def _takes_sparse(fitted: Any) -> bool:
 
 def _about(model: PathLike, fitted: Any, out: PathLike, rows: Input) -> dict[str, Any]:
     """Attributes of the output: what made it, and the vectors aligned with it."""
-    names = [name for name in rows.aligned if name == "ids"]
+    names = [name for name in rows.aligned if name == "ids"] + [CLUSTER] * has_clusters(fitted)
     made = made_by(type(fitted).registered, int(fitted.n_components_), method_parameters(fitted))
     return {ABOUT: plain({**made, "model": absolute(model)}), **link(at(out), dict.fromkeys(names))}
 
@@ -195,6 +212,13 @@ def _refuse_existing(out: PathLike, results: PathLike | None) -> None:
     refuse_existing(out)
     if results is not None:
         refuse_existing(results)
+
+
+def _refuse_clusters(fitted: Any, out: PathLike, asked: str) -> None:
+    """ExistingOutputError where clusters of something else lie in the place of those of this extension."""
+    place = aligned_path(at(out).absolute(), CLUSTER)
+    if has_clusters(fitted) and place.exists() and (source_of(place) or {}).get("key") != asked:
+        refuse_existing(place)
 
 
 def _remove_leftovers(rows: Input, out: PathLike) -> None:

@@ -32,7 +32,12 @@ def definition(job: JobSpec, rows: Input) -> dict[str, Any]:
     steps = {"steps": steps_of(job)} if job.steps else {}
     output = job.output.model_dump(exclude={"scratch", "view"})
     output |= {"view": job.output.view} if job.output.view else {}  # (records of earlier versions do not have it)
-    return {"input": source, **steps, "method": method_of(job), "output": output}
+    return {"input": source, **steps, "method": method_of(job), **clusters_of(job), "output": output}
+
+
+def clusters_of(job: JobSpec) -> dict[str, Any]:
+    """Return the table of the clusters of a job, if it has one."""
+    return {} if job.clusters is None else {"clusters": job.clusters.model_dump(exclude_none=True)}
 
 
 def steps_of(job: JobSpec) -> list[dict[str, Any]]:
@@ -59,7 +64,8 @@ def key_of_run(job: JobSpec, rows: Input) -> str:
 def key_of_growth(job: JobSpec) -> str:
     """Of a version of a growing embedding: all but its rows, which grow."""
     steps = {"steps": steps_of(job)} if job.steps else {}
-    return files.digest_of({"input": str(job.input_path), **steps, "method": method_of(job), "version": __version__})
+    known = {"input": str(job.input_path), **steps, "method": method_of(job), **clusters_of(job)}
+    return files.digest_of({**known, "version": __version__})
 
 
 def key_of_extension(fitted: Any, rows: Input, results: paths.PathLike | None) -> str:

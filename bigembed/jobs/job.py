@@ -124,6 +124,29 @@ class OutputTable(Table):
     """A folder with a page that shows every row of the map; ``bigembed view`` writes one of any run."""
 
 
+class ClustersTable(Table):
+    """Clusters that are looked for after the map: their numbers are a column of the table, colours of the page and of
+    the view, and how stable they are is in the certificate. ``bigembed.cluster`` says what the keys mean."""
+
+    method: Literal["hdbscan", "kmeans", "leiden"] = "hdbscan"
+    """"hdbscan" finds dense groups of the coordinates, and noise between them; "kmeans" cuts the coordinates into
+    ``n_clusters``; "leiden" finds parts of the neighbor graph (the extra ``leiden``)."""
+    n_clusters: int | None = None
+    """Of k-means, which takes 8 by default."""
+    min_cluster_size: int | None = None
+    """Of HDBSCAN: rows of the smallest cluster; by default one in a hundred rows, 5 at the least."""
+    min_samples: int | None = None
+    """Of HDBSCAN: neighbors by which density is measured; by default 10, or the smallest cluster."""
+    resolution: float | None = None
+    """Of Leiden: more makes more and smaller clusters; by default 1."""
+    sample: int | None = None
+    """Of HDBSCAN and Leiden: rows that are clustered by density, and that new rows are compared with, at the most."""
+    n_subsets: int | None = None
+    """Subsets of the rows in which the clusters are looked for again; 0 leaves that out, 10 by default."""
+    random_state: int | None = None
+    """The seed."""
+
+
 class SweepTable(Table):
     """What ``bigembed sweep`` fits: lists of values of parameters, each by its name, give their grid, and ``points``
     single points. What a table does not say is as in ``[method]``; another method takes of that what it knows."""
@@ -144,6 +167,7 @@ class JobSpec(Table):
     """In their order: tables ``[[steps]]``."""
     method: MethodTable
     output: OutputTable
+    clusters: ClustersTable | None = None
     cluster: ClusterTable = ClusterTable()
     sweep: SweepTable | None = None
     functions: tuple[str, ...] = ()
@@ -186,6 +210,7 @@ TABLES: dict[str, type[Table]] = {
     "input": InputTable,
     "method": MethodTable,
     "output": OutputTable,
+    "clusters": ClustersTable,
     "cluster": ClusterTable,
     "sweep": SweepTable,
 }

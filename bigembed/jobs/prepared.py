@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import tomli_w
@@ -10,7 +11,7 @@ import tomli_w
 from bigembed.estimator.fitting import fit_listed, write_output
 from bigembed.estimator.pipeline import method_after
 from bigembed.estimator.preprocessing import all_stages
-from bigembed.estimator.protocol import leave_out_descent, spec_of, steps_before
+from bigembed.estimator.protocol import follow_with, leave_out_descent, spec_of, steps_before
 from bigembed.jobs.identity import STAGE as IDS
 from bigembed.jobs.identity import ids_stage
 from bigembed.jobs.inputs import Input, find_input
@@ -18,6 +19,8 @@ from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places.place import Place
 from bigembed.jobs.planning.notes import alternatives, may_descend, pass_notes, search_notes
 from bigembed.jobs.planning.plan import Plan, bare_plan, costs_of, need_libraries
+from bigembed.maps.clustering.judgement import judge_clusters
+from bigembed.maps.clustering.stages import Clustering, checked_clustering, stages_following
 from bigembed.maps.registry import method, step
 from bigembed.rows.formats.copying import vector_source
 from bigembed.stages.reuse import DAMAGED, outdated
@@ -44,6 +47,8 @@ class PreparedJob:
         """Fit the estimator, and write the coordinates; what the stages replace in the run is superseded already."""
         fit_listed(self.estimator, self.stages, self.run, self.rows.source)
         write_output(self.estimator)
+        if (asked := clustering_of(self.job)) is not None:
+            judge_clusters(self.estimator, asked)
         return self.estimator
 
     def planned(self) -> PreparedJob:
@@ -118,7 +123,14 @@ def stages_of(chosen: Any, rows: Input, run: Run) -> tuple[Stage, ...]:
 def estimator(job: JobSpec) -> Any:
     """Make the estimator that the job describes, after its steps; its stages are kept in the output."""
     chosen = method(job.method.name)(**job.method.parameters, workdir=str(job.output_path))
+    if (asked := clustering_of(job)) is not None:
+        follow_with(chosen, partial(stages_following, asked=asked))
     return method_after(steps_of_job(job), chosen)
+
+
+def clustering_of(job: JobSpec) -> Clustering | None:
+    """Return what a job asks of clusters after its map."""
+    return None if job.clusters is None else checked_clustering(job.clusters.model_dump(exclude_none=True))
 
 
 def steps_of_job(job: JobSpec) -> list[Any]:

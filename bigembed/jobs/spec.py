@@ -32,6 +32,7 @@ from bigembed.jobs.parameters import (
 )
 from bigembed.jobs.places.cluster_table import ClusterTable as ClusterTable
 from bigembed.jobs.places.cluster_table import Table, cluster_problems
+from bigembed.maps.clustering.stages import clusters_problems
 from bigembed.maps.registry import REGISTRY, method, step
 from bigembed.store.paths import at as located
 from bigembed.store.paths import is_url
@@ -233,6 +234,10 @@ def _check_places(tables: Mapping[str, Any], methods: Sequence[str], problems: l
         problems += _graph_problems(source, methods, bool(tables.get(STEPS)))
     if cluster is not None:
         problems += cluster_problems(cluster)
+    if (clusters := tables.get("clusters")) is not None:
+        problems += clusters_problems(clusters.model_dump(exclude_none=True))
+        if tables.get("sweep") is not None:
+            problems.append("[clusters]: a sweep compares maps, and looks for no clusters of theirs; leave it out")
     if output is not None:
         written = (output.path, output.table, output.picture, output.model, output.report, output.view)
         if tables.get("sweep") is not None:

@@ -363,7 +363,7 @@ class TestExtras:
         assert named <= set(extras)
         match = re.fullmatch(r"bigembed\[([\w,]+)\]", extras["all"][0])
         assert match is not None
-        assert set(match[1].split(",")) == set(extras) - {"all", "bench", "dev", "docs", "recipes", "test"}
+        assert set(match[1].split(",")) == set(extras) - {"all", "bench", "dev", "docs", "leiden", "recipes", "test"}
 
 
 WORKFLOWS_ROOT = Path(__file__).parents[2]

@@ -101,6 +101,7 @@ FUNCTIONS: dict[str, tuple[Any, dict[str, Any]]] = {
         {"X": ROWS, "n_neighbors": 3, "candidates": ROWS},
     ),
     "build_neighbor_graph of a radius": (be.build_neighbor_graph, {"X": ROWS, "radius": 0.5}),
+    "cluster": (be.cluster, {"X": ROWS, "n_subsets": 0}),
     "diffusion_pseudotime": (be.diffusion_pseudotime, {"fitted": walk, "root": 0}),
     "geometric_harmonics": (be.geometric_harmonics, {"fitted": walk, "columns": ROWS}),
     "smooth": (be.smooth, {"fitted": walk, "columns": ROWS}),

@@ -10,17 +10,19 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
-from bigembed.jobs.export import ROW, export, made_by, write_out
+from bigembed.jobs.export import CLUSTER, ROW, export, made_by, write_out
 from bigembed.jobs.growth.account import Range, require_published
 from bigembed.jobs.growth.repair import is_growth
 from bigembed.jobs.growth.versions import Growth, Version, open_growth
 from bigembed.jobs.identity import STAGE as IDS
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.record import read_record
+from bigembed.maps.clustering.placing import clusters_of
 from bigembed.rows.formats.copying import aligned_of, vector_source
 from bigembed.rows.formats.tables import ID, Table
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array
+from bigembed.stages.runs import Run
 from bigembed.store.files import read_sealed, sealed, write_json
 from bigembed.store.paths import AnyPath, PathLike, at
 
@@ -64,7 +66,11 @@ def growing_table(version: Version) -> Table:
     names = aligned_of(at(source)).get(IDS) if source is not None else None
     first = {ROW: RowNumbers((n,), np.dtype(np.int64))} if names is None else {ID: _first(vector_source(names), n)}
     placed = PlacedMarks((n,), np.dtype(np.int8), ranges=ranges)
-    return Table(coordinates, tuple(made["names"]), {**first, PLACED: placed}, made)
+    clusters = {}
+    if "clusters" in job:
+        model = Run(version.model, kind="model")
+        clusters = {CLUSTER: clusters_of(Run(version.run), model, coordinates, version.fitted)}
+    return Table(coordinates, tuple(made["names"]), {**first, PLACED: placed, **clusters}, made)
 
 
 def write_table_of(job: JobSpec, version: Version) -> None:

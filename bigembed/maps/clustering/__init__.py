@@ -1,0 +1,1 @@
+"""Clusters after the map: of coordinates by HDBSCAN or k-means, of a graph by Leiden; how stable they are."""

@@ -1,0 +1,83 @@
+"""How far clusters after a map can be trusted: figures of the certificate, and what is warned of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bigembed.estimator.protocol import run_of
+from bigembed.estimator.reporting import warn_of
+from bigembed.maps.clustering.stages import CLUSTERS, STABILITY, Clustering
+from bigembed.stages.runs import Run
+
+STABLE = 0.6
+"""Mean Jaccard coefficient below which a cluster is not found again (Hennig 2007: it should not be trusted)."""
+SHOWN = 5
+MOSTLY = 0.5
+"""Share of the rows in no cluster, or in unstable ones, from which the clusters as a whole are doubtful."""
+
+
+def clusters_found(run: Run, asked: Clustering) -> dict[str, Any]:
+    """Return what a certificate says of the clusters of a run: ``clusters`` and, if there are any, ``warnings``."""
+    made = run.results(CLUSTERS)
+    sizes, noise = [int(size) for size in made["sizes"]], int(made.get("noise", 0))
+    found: dict[str, Any] = {"method": asked.method, "count": len(sizes), "sizes": sizes, "noise": noise}
+    found |= {name: made[name] for name in ("sampled", "converged") if name in made}
+    warnings = _doubts(asked, sizes, noise, made)
+    if run.has(STABILITY):
+        judged = run.results(STABILITY)
+        found |= {name: judged[name] for name in ("jaccard", "rand", "subsets")}
+        warnings += _unstable(sizes, np.array(judged["jaccard"]), judged["rand"], judged["subsets"])
+    return {CLUSTERS: found, "warnings": {CLUSTERS: warnings} if warnings else {}}
+
+
+def judge_clusters(estimator: Any, asked: Clustering) -> None:
+    """Add what was found of clusters to the certificate of a fitted estimator, and give the warnings."""
+    found = clusters_found(run_of(estimator), asked)
+    warnings = {**estimator.certificate_.get("warnings", {}), **found["warnings"]}
+    estimator.certificate_ = {**estimator.certificate_, CLUSTERS: found[CLUSTERS], "warnings": warnings}
+    warn_of(found)
+
+
+def _doubts(asked: Clustering, sizes: list[int], noise: int, made: dict[str, Any]) -> list[str]:
+    """Return what the clusters themselves say."""
+    total, said = sum(sizes) + noise, []
+    change = {
+        "hdbscan": "Lower min_cluster_size or min_samples, or cluster a map that draws rows together, such as UMAP",
+        "leiden": "Raise the resolution",
+        "kmeans": "Ask for more clusters",
+    }[asked.method]
+    if len(sizes) < 2:
+        said.append(f"{asked.method} found {len(sizes) or 'no'} cluster{'' if len(sizes) == 1 else 's'}. {change}")
+    elif noise > MOSTLY * total:
+        said.append(f"{noise:,} of {total:,} rows are in no cluster, as noise. {change}")
+    if empty := sizes.count(0):
+        said.append(f"{empty} of {len(sizes)} clusters have no rows. Ask for fewer clusters")
+    if not made.get("converged", True):
+        said.append(
+            f"k-means stopped after {made['iterations']} iterations: the clusters run into each other. Ask for another "
+            "number of clusters"
+        )
+    return said
+
+
+def _unstable(sizes: list[int], jaccard: Any, rand: float, subsets: int) -> list[str]:
+    """Return what is to be said of clusters that are not found again in subsets of the rows."""
+    weak = np.flatnonzero(jaccard < STABLE)
+    if not len(weak) or len(sizes) < 2:
+        return []
+    listed = ", ".join(f"{number} ({sizes[number]:,} rows, {jaccard[number]:.2f})" for number in weak[:SHOWN])
+    more = f" and {len(weak) - SHOWN} more" if len(weak) > SHOWN else ""
+    again = f"{subsets} subsets of half of the rows"
+    share = sum(sizes[number] for number in weak) / max(1, sum(sizes))
+    if share > MOSTLY:
+        return [
+            f"clusters are not stable: {len(weak)} of {len(sizes)}, with {100 * share:.0f} % of the rows, are not "
+            f"found again in {again} (mean Jaccard coefficient below {STABLE}; Rand index {rand:.2f}). There may be no "
+            "clusters at all, or others of another size: do not read these as groups. Ask for fewer or larger ones"
+        ]
+    return [
+        f"{len(weak)} of {len(sizes)} clusters are not stable: {listed}{more} are not found again in {again} (mean "
+        f"Jaccard coefficient below {STABLE}). Do not read them as groups of their own, or ask for fewer or larger ones"
+    ]

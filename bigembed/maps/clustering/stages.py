@@ -1,0 +1,396 @@
+"""The stages of clusters after a map: ``clusters`` (labels of all rows, anchors for new ones) and ``stability``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from bigembed.errors import InputError
+from bigembed.estimator.extension import stored_coordinates
+from bigembed.maps.clustering.partitions import (
+    NOISE,
+    best_jaccard,
+    hdbscan_labels,
+    igraph,
+    k_means_labels,
+    largest_first,
+    leiden_labels,
+    local_weights,
+    nearest_labels,
+    rand_index,
+    smallest_cluster,
+)
+from bigembed.maps.clusters import ClusterOptions, clusters_stage
+from bigembed.maps.landmark_rows import uniform
+from bigembed.neighbors.order import Ordered
+from bigembed.rows.passes import map_row_blocks
+from bigembed.rows.source import RowBlock
+from bigembed.runtime.blocks import Array, block_rows, map_blocks
+from bigembed.runtime.parameters import is_integer
+from bigembed.stages.cost import ArraySpec, Cost
+from bigembed.stages.stage import Context, Stage
+from bigembed.store.arrays import create_rows, read_array, read_rows, write_array, write_rows
+from bigembed.store.matrix import StoredMatrix
+
+CLUSTERS, STABILITY, COORDINATES = "clusters", "stability", "coordinates"
+METHODS = ("hdbscan", "kmeans", "leiden")
+"""How clusters are found: the first two of coordinates, the third of a graph."""
+OWN = {
+    "hdbscan": ("min_cluster_size", "min_samples", "sample"),
+    "kmeans": ("n_clusters", "n_init"),
+    "leiden": ("resolution", "sample"),
+}
+"""The parameters of each."""
+SAMPLE = 20_000
+"""Rows that HDBSCAN takes, and anchors of new rows, at the most, where nothing else is asked for."""
+SUBSETS = 10
+"""Subsets of the rows in which clusters are looked for again, where nothing else is asked for."""
+POINT_BYTES, EDGE_BYTES = 700, 360
+"""What HDBSCAN holds of a point beside its coordinates, and igraph of an edge with what it is made from; measured."""
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """What is asked of clusters after a map."""
+
+    method: str = "hdbscan"
+    n_clusters: int = 8
+    min_cluster_size: int | None = None
+    min_samples: int | None = None
+    resolution: float = 1.0
+    n_init: int = 10
+    sample: int = SAMPLE
+    n_subsets: int = SUBSETS
+    seed: int = 0
+
+    def of_method(self) -> dict[str, Any]:
+        """Return what decides the labels: the parameters of the method that is taken."""
+        return {name: value for name, value in asdict(self).items() if name in ("method", "seed", *OWN[self.method])}
+
+
+def clusters_problems(given: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with the parameters of clusters, of a job or of a call, each as its key has it."""
+    method = given.get("method", "hdbscan")
+    if method not in METHODS:
+        return [f"[clusters] method={method!r}; allowed: {', '.join(METHODS)}"]
+    least = {"n_clusters": 1, "min_cluster_size": 2, "min_samples": 1, "sample": 2, "n_subsets": 0, "random_state": 0}
+    problems = [
+        f"[clusters] {name}={given[name]!r}; a whole number ≥ {low} is needed"
+        for name, low in least.items()
+        if name in given and not (is_integer(given[name]) and given[name] >= low)
+    ]
+    if "resolution" in given and not 0 < given["resolution"] < float("inf"):
+        problems.append(f"[clusters] resolution={given['resolution']!r}; a finite number > 0 is needed")
+    for name in ("n_clusters", "min_cluster_size", "min_samples", "resolution", "sample"):
+        takes = [one for one in METHODS if name in OWN[one]]
+        if name in given and method not in takes:
+            problems.append(
+                f"[clusters] {name}: belongs to {' and '.join(takes)}, and method is {method}; leave it out"
+            )
+    return problems
+
+
+def checked_clustering(given: Mapping[str, Any]) -> Clustering:
+    """Return what is asked of clusters; InputError that lists all that is wrong. ``random_state`` is the seed."""
+    if problems := clusters_problems(given):
+        raise InputError("cluster: " + "; ".join(one.removeprefix("[clusters] ") for one in problems))
+    names = {"random_state": "seed"}
+    return Clustering(**{names.get(name, name): value for name, value in given.items()})
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Which stages hold the graph that is clustered, and how large it is."""
+
+    stage: str
+    values: str
+    ordered: bool
+    entries: int
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Return the stages that are read."""
+        return (self.stage, "order") if self.ordered else (self.stage,)
+
+    def matrix(self, context: Context) -> StoredMatrix:
+        """Return the stored graph."""
+        return context.home.matrix(self.stage, self.values)
+
+
+# ------------------------------------------------------------------------------------------------------ the stages
+
+
+def graph_in(stages: Sequence[Stage]) -> Graph | None:
+    """Return where the stages of a fit leave a graph, of distances or of weights; None where they make none."""
+    there = {stage.name: stage for stage in stages}
+    for name, values in (("graph", "squared"), ("weights", "given")):
+        if name in there:
+            entries = max((one.rows for one in there[name].cost.arrays if one.name == f"{values}/*"), default=0)
+            return Graph(name, values, "order" in there, int(entries))
+    return None
+
+
+def stages_following(stages: Sequence[Stage], asked: Clustering) -> list[Stage]:
+    """List the stages of clusters that follow those of a fit, on demand: InputError where these have not what is asked
+    for."""
+    there = {stage.name: stage for stage in stages}
+    if CLUSTERS in there:
+        raise InputError("the method makes clusters itself, and a run has one cluster a row: leave [clusters] out")
+    written = next((one for one in there[COORDINATES].cost.arrays if one.name == "embedding"), None)
+    if written is None or written.width is None:
+        raise InputError("the method writes no coordinates that could be clustered: leave [clusters] out")
+    found = cluster_stages(int(written.rows), int(written.width), graph_in(stages), asked)
+    return [replace(stage, on_demand=True) for stage in found]
+
+
+def cluster_stages(n: int, width: int, graph: Graph | None, asked: Clustering) -> list[Stage]:
+    """List the stages of clusters of n rows. ``width``: of the stored coordinates; 0 where there is a graph alone."""
+    if asked.method == "kmeans" and asked.n_clusters > n:
+        raise InputError(f"n_clusters={asked.n_clusters} of {n} rows. Ask for fewer clusters")
+    if asked.method == "leiden" and graph is None:
+        raise InputError(
+            "leiden finds clusters of a neighbor graph, and this method makes none. Take hdbscan or kmeans, or a "
+            "method on a graph"
+        )
+    first = _clusters_stage(n, width, graph, asked)
+    return [first, _stability_stage(n, width, graph, asked)] if asked.n_subsets else [first]
+
+
+def _clusters_stage(n: int, width: int, graph: Graph | None, asked: Clustering) -> Stage:
+    if asked.method == "kmeans":
+        return clusters_stage(n, width, ClusterOptions(asked.n_clusters, False, asked.n_init), asked.seed)
+    inputs, parameters = (COORDINATES,), asked.of_method()
+    anchors, block = min(n, asked.sample), min(n, block_rows(width, 8))
+    writes = [ArraySpec("labels", n, dtype="i4")]
+    if width:
+        writes += [ArraySpec("anchors", anchors, width), ArraySpec("anchor_labels", anchors, dtype="i4")]
+    if asked.method == "hdbscan":
+        cost = Cost.of(
+            reads=[ArraySpec("embedding", n, width, times=2)],
+            writes=writes,
+            task=[*_held_points(anchors, width), ArraySpec("blocks of coordinates", block, width, times=3)],
+            coordinator=[ArraySpec("anchors", anchors, width, times=3)],
+            passes=1,
+            scalar_ops=float(anchors) ** 2 * width + 40.0 * n,
+            maps=2,
+        )
+        return Stage(CLUSTERS, inputs, parameters, partial(run_hdbscan, n=n, asked=asked), cost)
+    assert graph is not None
+    igraph()  # (before work starts)
+    cost = Cost.of(
+        reads=[ArraySpec("edges", graph.entries, 3)],
+        writes=writes,
+        task=_held_graph(n, graph),
+        coordinator=[ArraySpec("anchors", anchors, width, times=3), ArraySpec("labels", n, dtype="i8", times=2)],
+        passes=1,
+        scalar_ops=200.0 * graph.entries,
+        maps=1,
+        blocks=1,
+    )
+    inputs = (*graph.inputs, *(inputs if width else ()))
+    run = partial(run_leiden, n=n, width=width, graph=graph, asked=asked)
+    return Stage(CLUSTERS, inputs, parameters, run, cost)
+
+
+def _held_points(count: int, width: int) -> list[ArraySpec]:
+    return [ArraySpec("points", count, width, times=6), ArraySpec("tree of points", count, POINT_BYTES, "u1")]
+
+
+def _held_graph(n: int, graph: Graph) -> list[ArraySpec]:
+    edges = ArraySpec("edges, each once", graph.entries / 2, EDGE_BYTES, "u1")
+    return [edges, ArraySpec("nodes", n, 30)]
+
+
+def _stability_stage(n: int, width: int, graph: Graph | None, asked: Clustering) -> Stage:
+    size, times = subset_size(n, asked), asked.n_subsets
+    writes = [ArraySpec("jaccard", 0), ArraySpec("rand", times)]
+    parameters = {**asked.of_method(), "n_subsets": times}
+    if asked.method == "leiden":
+        assert graph is not None
+        cost = Cost.of(
+            reads=[ArraySpec("edges", graph.entries, 3)],
+            writes=writes,
+            task=_held_graph(n, graph),
+            scalar_ops=100.0 * times * graph.entries,
+            maps=1,
+            blocks=1,
+        )
+        run = partial(run_graph_stability, n=n, graph=graph, asked=asked)
+        return Stage(STABILITY, (*graph.inputs, CLUSTERS), parameters, run, cost)
+    cost = Cost.of(
+        reads=[ArraySpec("embedding", n, width, times=times), ArraySpec("labels", n, dtype="i4", times=times)],
+        writes=writes,
+        task=_held_points(size, width),
+        scalar_ops=float(times) * size**2 * width,
+        maps=1,
+        blocks=times,
+    )
+    run = partial(run_stability, n=n, asked=asked)
+    return Stage(STABILITY, (COORDINATES, CLUSTERS), parameters, run, cost)
+
+
+# --------------------------------------------------------------------------------------------------------- HDBSCAN
+
+
+def run_hdbscan(context: Context, n: int, asked: Clustering) -> dict[str, Any]:
+    """Cluster all rows, or a sample whose rows are the anchors of the others: one task, then one pass."""
+    embedding, placed = context.of(COORDINATES, "embedding"), _placed(context)
+    source, _ = stored_coordinates(embedding)
+    sampled = uniform(n, asked.sample, [asked.seed, 12])
+    out = context.path("")
+    map_blocks(sampled_block, [(sampled,)], embedding=embedding, placed=placed, n=n, asked=asked, out=out)
+    create_rows(context.path("labels"), (n,), np.int32, source.block, overwrite=True)
+    found = map_row_blocks(source, placed_block, out=out, placed=placed, sampled=sampled if len(sampled) == n else None)
+    return _counted(found) | {"sampled": len(sampled)}
+
+
+def sampled_block(sampled: Array, *, embedding: str, placed: str, n: int, asked: Clustering, out: str) -> None:
+    """Cluster the sampled rows that have a place; write them as anchors with their labels."""
+    if placed:
+        sampled = sampled[read_rows(placed, sampled) >= 0]
+    points = np.asarray(read_rows(embedding, sampled), np.float64)
+    least = smallest_cluster(asked.min_cluster_size, n, len(points))
+    write_array(f"{out}anchors", points)
+    write_array(f"{out}anchor_labels", hdbscan_labels(points, least, asked.min_samples))
+
+
+def placed_block(block: RowBlock, *, out: str, placed: str, sampled: Array | None) -> Array:
+    """Write the labels of a block, those of the nearest anchors; how many rows are in each cluster, noise last."""
+    labels = read_array(f"{out}anchor_labels")
+    if sampled is not None and not placed:
+        found = labels[block.start : block.stop]
+    else:
+        found = nearest_labels(np.asarray(block.rows, np.float64), read_array(f"{out}anchors"), labels)
+    if placed:
+        found[read_array(placed, block.start, block.stop) < 0] = NOISE
+    write_rows(f"{out}labels", block.start, found)
+    count = int(labels.max(initial=NOISE)) + 1
+    return np.bincount(np.where(found < 0, count, found), minlength=count + 1)
+
+
+def _placed(context: Context) -> str:
+    """Where the component of each row lies, if rows outside of those with coordinates there are; else nothing."""
+    return context.of(COORDINATES, "labels") if context.results(COORDINATES).get("unplaced_rows", 0) else ""
+
+
+def _counted(found: Sequence[Array]) -> dict[str, Any]:
+    counts = np.sum(found, axis=0)
+    return {"sizes": counts[:-1].tolist(), "noise": int(counts[-1])}
+
+
+# ---------------------------------------------------------------------------------------------------------- Leiden
+
+
+def run_leiden(context: Context, n: int, width: int, graph: Graph, asked: Clustering) -> dict[str, Any]:
+    """Cluster the whole graph in one task."""
+    out = context.path("")
+    order, matrix = context.of("order") if graph.ordered else "", graph.matrix(context)
+    rows = block_rows(width or 1, 8)
+    (sizes,) = map_blocks(leiden_block, [()], matrix=matrix, order=order, graph=graph, rows=rows, asked=asked, out=out)
+    if width:
+        sampled = uniform(n, asked.sample, [asked.seed, 12])
+        write_array(f"{out}anchors", np.asarray(read_rows(context.of(COORDINATES, "embedding"), sampled), np.float64))
+        write_array(f"{out}anchor_labels", read_rows(f"{out}labels", sampled))
+    return {"sizes": sizes, "noise": 0}
+
+
+def leiden_block(*, matrix: StoredMatrix, order: str, graph: Graph, rows: int, asked: Clustering, out: str) -> Any:
+    """Write the clusters of all rows in the order of the input; their sizes."""
+    weights, ids = whole_graph(matrix, order, graph.values == "given")
+    labels = np.empty(len(ids), np.int32)
+    labels[ids] = leiden_labels(weights, asked.resolution, asked.seed)
+    labels = largest_first(labels)
+    write_array(f"{out}labels", labels, chunk_rows=rows)
+    return np.bincount(labels).tolist()
+
+
+def whole_graph(matrix: StoredMatrix, order: str, weighted: bool) -> tuple[csr_array, Array]:
+    """Return the weights of all edges in the order of the graph, and what its rows are in the input; in memory."""
+    starts = np.concatenate([[0], np.cumsum(matrix.rows)])
+    ordered = Ordered.open(order) if order else None
+    ends, columns, values, ids = [np.zeros(1, np.int64)], [], [], []
+    for b in range(len(matrix.rows)):
+        block = matrix.block(b)
+        numbers = block.ids(b, starts.tolist())
+        ends.append(ends[-1][-1] + block.indptr[1:].astype(np.int64))
+        columns.append(numbers[block.indices].astype(np.int32))
+        values.append(np.asarray(block.data))
+        ids.append(ordered.ids(b) if ordered else np.arange(starts[b], starts[b + 1]))
+    n = int(starts[-1])
+    found = csr_array((np.concatenate(values), np.concatenate(columns), np.concatenate(ends)), shape=(n, n))
+    found.sort_indices()
+    return found if weighted else local_weights(found), np.concatenate(ids)
+
+
+# ------------------------------------------------------------------------------------------------------- stability
+
+
+def subset_size(n: int, asked: Clustering) -> int:
+    """Return how many rows a subset has: half of those that are clustered.
+
+    >>> subset_size(1_000, Clustering()), subset_size(10**6, Clustering()), subset_size(10**6, Clustering("leiden"))
+    (500, 10000, 500000)
+    """
+    return max(1, (n if asked.method == "leiden" else min(n, asked.sample)) // 2)
+
+
+def run_stability(context: Context, n: int, asked: Clustering) -> dict[str, Any]:
+    """Look for the clusters again in subsets of the rows, each a task."""
+    tasks = [(number,) for number in range(asked.n_subsets)]
+    where = {"embedding": context.of(COORDINATES, "embedding"), "labels": context.of(CLUSTERS, "labels")}
+    found = map_blocks(subset_block, tasks, n=n, placed=_placed(context), asked=asked, **where)
+    return _judged(context, found)
+
+
+def run_graph_stability(context: Context, n: int, graph: Graph, asked: Clustering) -> dict[str, Any]:
+    """Look for the clusters again in the graph of subsets of the rows, one after the other in one task."""
+    order, matrix = context.of("order") if graph.ordered else "", graph.matrix(context)
+    (found,) = map_blocks(
+        graph_subsets_block, [()], matrix=matrix, order=order, graph=graph, labels=context.of(CLUSTERS, "labels"),
+        asked=asked,
+    )  # fmt: skip
+    return _judged(context, found)
+
+
+def subset_block(number: int, *, n: int, embedding: str, labels: str, placed: str, asked: Clustering) -> Any:
+    """Of a subset of the rows: for each cluster how much of it is found again, and the Rand index."""
+    rows = uniform(n, subset_size(n, asked), [asked.seed, 13, number])
+    if placed:
+        rows = rows[read_rows(placed, rows) >= 0]
+    points, before = np.asarray(read_rows(embedding, rows), np.float64), read_rows(labels, rows)
+    if asked.method == "kmeans":
+        again = k_means_labels(points, min(asked.n_clusters, len(points)), asked.n_init, asked.seed + number + 1)
+    else:
+        again = hdbscan_labels(points, smallest_cluster(asked.min_cluster_size, n, len(points)), asked.min_samples)
+    return best_jaccard(before, again), rand_index(before, again)
+
+
+def graph_subsets_block(*, matrix: StoredMatrix, order: str, graph: Graph, labels: str, asked: Clustering) -> Any:
+    """Of the graph of each subset: for each cluster how much of it is found again, and the Rand index."""
+    weights, ids = whole_graph(matrix, order, graph.values == "given")
+    before, found = read_array(labels)[ids], []
+    for number in range(asked.n_subsets):
+        rows = uniform(len(ids), subset_size(len(ids), asked), [asked.seed, 13, number])
+        part = csr_array(weights[rows][:, rows])
+        again = leiden_labels(part, asked.resolution, asked.seed + number + 1)
+        found.append((best_jaccard(before[rows], again), rand_index(before[rows], again)))
+    return found
+
+
+def _judged(context: Context, found: Sequence[tuple[Array, float]]) -> dict[str, Any]:
+    """Write the mean Jaccard coefficient of each cluster, and the Rand index of each subset."""
+    count = len(context.results(CLUSTERS)["sizes"])
+    every = np.full((len(found), count), np.nan)
+    for line, (jaccard, _) in zip(every, found, strict=True):
+        line[: len(jaccard)] = jaccard
+    known = np.isfinite(every)
+    jaccard = np.where(known, every, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    rand = np.array([value for _, value in found])
+    write_array(context.path("jaccard"), jaccard)
+    write_array(context.path("rand"), rand)
+    return {"jaccard": jaccard.tolist(), "rand": float(rand.mean()), "subsets": len(found)}

@@ -1,0 +1,349 @@
+"""Clusters after a map: found, stable or not, for new rows and new versions, in a job; what is refused."""
+
+from __future__ import annotations
+
+import csv
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import psutil
+import pytest
+from scipy.sparse import csr_array
+from scipy.spatial.distance import cdist
+from sklearn.cluster import HDBSCAN
+from sklearn.datasets import load_digits, make_blobs
+from sklearn.metrics import adjusted_rand_score
+
+import bigembed as be
+from bigembed.errors import (
+    ClustersWarning,
+    ExistingOutputError,
+    InputError,
+    InputTypeError,
+    JobError,
+    MissingExtraError,
+    PlanError,
+)
+from bigembed.jobs.extend import extend
+from bigembed.jobs.growth.extend import extend as extend_growth
+from bigembed.jobs.growth.refresh import refresh
+from bigembed.jobs.growth.table import export_any
+from bigembed.jobs.report.map import coloring_of
+from bigembed.jobs.report.summary import RunSummary
+from bigembed.jobs.run import plan_job, run_job
+from bigembed.jobs.spec import parse_job, read_job
+from bigembed.maps.clustering.partitions import (
+    best_jaccard,
+    hdbscan_labels,
+    kept_numbers,
+    largest_first,
+    leiden_labels,
+    local_weights,
+    nearest_labels,
+    voted_labels,
+)
+from bigembed.rows.growing import append_rows
+from bigembed.stages import stage as stages
+from bigembed.store.arrays import write_array
+from tests.conformance.test_declared_arrays import differences
+
+ROWS, TRUTH = make_blobs(900, 3, centers=4, random_state=3)
+CUBE = np.random.default_rng(0).random((1500, 3))
+
+
+# --------------------------------------------------------------------------------------------------- pure functions
+
+
+def test_clusters_by_density_are_those_of_scikit_learn() -> None:
+    expected = HDBSCAN(min_cluster_size=12, min_samples=7, copy=True).fit(ROWS).labels_
+    found = hdbscan_labels(ROWS, 12, 7)
+    assert adjusted_rand_score(expected, found) == 1.0
+    np.testing.assert_array_equal(found < 0, expected < 0)
+    sizes = np.bincount(found[found >= 0])
+    assert (np.diff(sizes) <= 0).all()
+
+
+def test_jaccard_of_a_cluster_is_its_best_match() -> None:
+    """Against sets; a match of sizes alone, or one that takes noise for a cluster, gives others."""
+    random = np.random.default_rng(1)
+    one, two = random.integers(-1, 4, 300), random.integers(-1, 5, 300)
+
+    def jaccard(a: int, b: int) -> float:
+        first, second = set(np.flatnonzero(one == a)), set(np.flatnonzero(two == b))
+        return len(first & second) / len(first | second)
+
+    expected = [max(jaccard(a, b) for b in range(5)) for a in range(4)]
+    np.testing.assert_allclose(best_jaccard(one, two), expected, rtol=1e-15)
+    assert not np.allclose([max(jaccard(a, b) for b in range(-1, 5)) for a in range(4)], expected)
+    assert best_jaccard(one, np.full(300, -1)).tolist() == [0.0] * 4
+
+
+def test_numbers_stay_where_clusters_have_most_rows_in_common() -> None:
+    random = np.random.default_rng(2)
+    old = np.repeat(np.arange(4), [400, 300, 200, 100])
+    moved = random.random(1000) < 0.05
+    new = np.array([2, 0, 3, 1])[old]
+    new[moved] = 4
+    numbers = kept_numbers(old, new)
+    assert numbers.tolist() == [1, 3, 0, 2, 4]
+    assert (numbers[new] == old)[~moved].all()
+    merged = np.where(old == 1, 0, old)  # the larger part keeps its number
+    assert kept_numbers(old, merged)[[0, 2, 3]].tolist() == [0, 2, 3]
+
+
+def test_the_weights_of_edges_are_local() -> None:
+    squared = cdist(ROWS[:60], ROWS[:60], "sqeuclidean")
+    near = squared <= np.sort(squared, axis=1)[:, [6]]
+    squared = np.where((near | near.T) & ~np.eye(60, dtype=bool), squared, 0.0)
+    found = local_weights(csr_array(squared)).toarray()
+    for i, j in ((0, int(squared[0].argmax())), (5, int(squared[5].argmax()))):
+        scales = [np.sort(squared[row][squared[row] > 0]) for row in (i, j)]
+        rho = [np.sqrt(one[(len(one) - 1) // 2]) for one in scales]
+        np.testing.assert_allclose(found[i, j], np.exp(-squared[i, j] / np.prod(rho)), rtol=1e-12)
+    np.testing.assert_array_equal(found, found.T)
+    np.testing.assert_allclose(local_weights(csr_array(1e6 * squared)).toarray(), found, rtol=1e-12)
+
+
+def test_new_points_get_the_cluster_of_the_nearest_one() -> None:
+    anchors, labels = ROWS[:50], np.arange(50, dtype=np.int32) % 7 - 1
+    found = nearest_labels(ROWS, anchors, labels)
+    np.testing.assert_array_equal(found, labels[cdist(ROWS, anchors).argmin(axis=1)])
+    for size in (1, 7):
+        np.testing.assert_array_equal(nearest_labels(ROWS[:size], anchors, labels), found[:size])
+    twice = np.array([[0.0], [0.0], [1.0]])
+    assert nearest_labels(np.array([[0.1]]), twice, np.array([5, 6, 7])).tolist() == [5]
+
+
+# ---------------------------------------------------------------------------------------------------------- calls
+
+
+@pytest.mark.filterwarnings("error::bigembed.errors.ClustersWarning")
+@pytest.mark.parametrize("method", ["hdbscan", "kmeans"])
+def test_blobs_are_found_and_stable(method: str) -> None:
+    found = be.cluster(ROWS, method, **({"n_clusters": 4} if method == "kmeans" else {}))
+    assert adjusted_rand_score(TRUTH, found.labels) > 0.98
+    assert found.sizes == np.bincount(found.labels[found.labels >= 0]).tolist()
+    assert found.jaccard is not None
+    assert min(found.jaccard) > 0.95
+    np.testing.assert_array_equal(found.predict(ROWS), found.labels)
+
+
+@pytest.mark.filterwarnings("error::bigembed.errors.ClustersWarning")
+def test_a_map_of_digits_has_stable_clusters() -> None:
+    digits = load_digits()
+    fitted = be.PCA(12).fit(digits.data)
+    found = be.cluster(be.UMAP(n_components=2).fit(fitted.embedding_).embedding_)
+    assert adjusted_rand_score(digits.target, found.labels) > 0.75
+
+
+def test_a_cube_has_no_stable_clusters() -> None:
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = be.cluster(CUBE, min_cluster_size=30)
+    assert any("not stable" in str(one.message) for one in said if one.category is ClustersWarning)
+    assert found.rand is not None
+    assert found.rand < 0.5
+    assert [str(one.message) for one in said] == found.certificate["warnings"]["clusters"]
+
+
+def test_rows_beside_the_sample_get_the_cluster_of_the_nearest_sampled_one() -> None:
+    whole, sampled = (be.cluster(ROWS, n_subsets=0, sample=size) for size in (900, 300))
+    assert adjusted_rand_score(whole.labels, sampled.labels) > 0.98
+    assert sampled.certificate["clusters"]["sampled"] == 300
+    np.testing.assert_array_equal(sampled.predict(ROWS), sampled.labels)
+
+
+def test_the_same_labels_for_any_chunks_and_from_where_a_call_was_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = be.cluster(ROWS, sample=400)
+    lazy = be.cluster(da.from_array(ROWS, chunks=(130, 2)), sample=400, workdir=tmp_path)
+    np.testing.assert_array_equal(lazy.labels.compute(), expected.labels)
+    np.testing.assert_array_equal(lazy.predict(da.from_array(ROWS, chunks=(77, 3))).compute(), expected.labels)
+    assert lazy.certificate == expected.certificate
+    monkeypatch.setattr("bigembed.maps.clustering.stages.hdbscan_labels", None)
+    again = be.cluster(da.from_array(ROWS, chunks=(130, 2)), sample=400, workdir=tmp_path)
+    np.testing.assert_array_equal(again.labels.compute(), expected.labels)
+
+
+def test_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = be.build_neighbor_graph(ROWS, 10)
+    with pytest.raises(InputError, match=r"min_samples=0; a whole number ≥ 1.*n_clusters: belongs to kmeans"):
+        be.cluster(ROWS, n_clusters=3, min_samples=0)
+    with pytest.raises(InputError, match="allowed: hdbscan, kmeans, leiden, spectral"):
+        be.cluster(ROWS, "dbscan")
+    with pytest.raises(InputTypeError, match="'leiden' needs a graph"):
+        be.cluster(ROWS, "leiden")
+    with pytest.raises(InputTypeError, match="'hdbscan' needs coordinates"):
+        be.cluster(graph)
+    with pytest.raises(InputError, match="n_clusters=901 of 900 rows"):
+        be.cluster(ROWS, "kmeans", n_clusters=901)
+    with pytest.raises(InputError, match=r"rows \[1\]"):
+        be.cluster(np.array([[1.0], [np.nan], [2.0]]))
+    monkeypatch.setitem(sys.modules, "igraph", None)
+    with pytest.raises(MissingExtraError, match=r'pip install "bigembed\[leiden\]"'):
+        be.cluster(graph, "leiden")
+    monkeypatch.setattr(psutil, "virtual_memory", type("Memory", (), {"available": 1 << 16}))
+    with pytest.raises(PlanError, match="nothing was computed"):
+        be.cluster(ROWS)
+
+
+# ---------------------------------------------------------------------------------------------------------- graphs
+
+
+def test_spectral_clusters_of_a_graph_are_those_of_the_estimator() -> None:
+    graph = be.build_neighbor_graph(ROWS, 10)
+    found = be.cluster(graph, "spectral", n_clusters=4)
+    expected = be.SpectralClustering(4).fit(graph)
+    np.testing.assert_array_equal(found.labels, expected.labels_)
+    np.testing.assert_array_equal(found.predict(ROWS[:9]), expected.predict(ROWS[:9]))
+
+
+class TestLeiden:
+    """Leiden's clusters of a graph."""
+
+    @pytest.fixture(autouse=True)
+    def igraph(self) -> Any:
+        """The library, where it is installed."""
+        return pytest.importorskip("igraph")
+
+    def test_two_cliques_are_two_clusters(self, igraph: Any) -> None:
+        weights = np.kron(np.eye(2), np.ones((6, 6))) - np.eye(12)
+        weights[5, 6] = weights[6, 5] = 0.5
+        found = leiden_labels(csr_array(weights), 1.0, 0)
+        assert found.tolist() == [0] * 6 + [1] * 6
+        graph = igraph.Graph.Weighted_Adjacency(weights.tolist(), mode="undirected")
+        best, one = (graph.modularity(labels, weights="weight") for labels in (found.tolist(), [0] * 12))
+        assert best > 0.4
+        assert one < 1e-12
+
+    @pytest.mark.filterwarnings("error::bigembed.errors.ClustersWarning")
+    def test_a_graph_of_rows(self) -> None:
+        graph = be.build_neighbor_graph(ROWS, 10)
+        found = be.cluster(graph, "leiden", resolution=0.2)
+        assert adjusted_rand_score(TRUTH, found.labels) > 0.98
+        assert adjusted_rand_score(found.labels, found.predict(ROWS)) > 0.98
+        assert voted_labels(np.array([[2, 1, 1], [3, 2, 2]])).tolist() == [1, 2]
+
+    def test_weights_and_edges_of_others(self) -> None:
+        squared = be.build_neighbor_graph(ROWS, 10).to_scipy() ** 2
+        squared.sort_indices()
+        weights = local_weights(csr_array(squared))
+        expected = largest_first(leiden_labels(weights, 0.2, 0))
+        np.testing.assert_array_equal(be.cluster(weights, "leiden", resolution=0.2, n_subsets=0).labels, expected)
+
+    def test_a_cube_has_no_stable_clusters(self) -> None:
+        with pytest.warns(ClustersWarning, match="are not stable"):
+            found = be.cluster(be.build_neighbor_graph(CUBE, 15), "leiden")
+        assert found.rand is not None
+        assert found.rand < 0.6
+
+
+# ------------------------------------------------------------------------------------------------------------ jobs
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Any:
+    """Write rows and a job with clusters on them."""
+    np.save(tmp_path / "rows.npy", ROWS)
+
+    def job(
+        clusters: str = "",
+        method: str = "pca",
+        output: str = 'table = "map.csv"\nmodel = "model"',
+        rows: str = "rows.npy",
+    ) -> Any:
+        more = "n_components = 2\n" if method == "pca" else ""
+        (tmp_path / "job.toml").write_text(
+            f'[input]\npath = "{rows}"\n[method]\nname = "{method}"\n{more}[clusters]\n{clusters}\n'
+            f'[output]\npath = "run.zarr"\n{output}\n'
+        )
+        return read_job(tmp_path / "job.toml")
+
+    return job
+
+
+def column(path: Path, name: str = "cluster") -> list[int]:
+    with path.open() as file:
+        return [int(line[name]) for line in csv.DictReader(file)]
+
+
+@pytest.mark.filterwarnings("ignore::bigembed.errors.ComponentsWarning")
+@pytest.mark.parametrize("clusters", ["", 'method = "kmeans"\nn_clusters = 4', 'method = "leiden"\nresolution = 0.2'])
+def test_a_job_writes_clusters(clusters: str, write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "leiden" in clusters:
+        pytest.importorskip("igraph")
+    job = write(clusters, "laplacian_eigenmaps" if "leiden" in clusters else "pca")
+    ran, run_stage = {}, stages._run_stage
+    monkeypatch.setattr(
+        stages, "_run_stage", lambda stage, *more: (ran.setdefault(stage.name, stage), run_stage(stage, *more))
+    )
+    planned = [name for name, _ in plan_job(job).costs]
+    assert planned.index("coordinates") < planned.index("clusters") < planned.index("stability")
+    found = run_job(job)
+    wrong = [
+        line
+        for name in ("clusters", "stability")
+        for line in differences(ran[name], tmp_path / "run.zarr" / "stages" / name)
+    ]
+    assert not wrong
+    labels = np.array(column(tmp_path / "map.csv"))
+    assert adjusted_rand_score(TRUTH, labels) > 0.95
+    said = found["certificate"]["clusters"]
+    assert said["sizes"] == np.bincount(labels[labels >= 0]).tolist()
+    assert min(said["jaccard"]) > 0.9
+    assert run_job(job)["unchanged"]
+    assert coloring_of(RunSummary.read(tmp_path / "run.zarr"), None, 900).name == "cluster"
+    extend(tmp_path / "model", tmp_path / "rows.npy", tmp_path / "new.zarr", results=tmp_path / "new.csv")
+    assert adjusted_rand_score(labels, column(tmp_path / "new.csv")) > 0.98
+    with pytest.raises(ExistingOutputError):
+        extend(tmp_path / "model", tmp_path / "rows.npy", tmp_path / "new.zarr")
+
+
+def test_other_clusters_make_nothing_else_anew(write: Any, tmp_path: Path) -> None:
+    first = run_job(write())
+    other = run_job(write("min_cluster_size = 40"))
+    reused = {stage["name"]: stage["reused"] for stage in other["stages"]}
+    assert reused["covariance" if "covariance" in reused else "coordinates"]
+    assert not reused["clusters"]
+    same = {name for name in first["keys"] if first["keys"][name] == other["keys"][name]}
+    assert {"clusters", "stability"} == set(first["keys"]) - same
+
+
+def test_a_job_without_the_table_has_no_clusters(write: Any, tmp_path: Path) -> None:
+    run_job(write())
+    text = (tmp_path / "job.toml").read_text().replace("[clusters]\n", "")
+    (tmp_path / "job.toml").write_text(text)
+    run_job(read_job(tmp_path / "job.toml"))
+    assert not (tmp_path / "run.zarr" / "manifest" / "clusters.json").exists()
+    with (tmp_path / "map.csv").open() as file:
+        assert "cluster" not in next(csv.reader(file))
+
+
+def test_a_growing_store_keeps_clusters(write: Any, tmp_path: Path) -> None:
+    write_array(tmp_path / "rows.zarr", ROWS[:700])
+    job = write(rows="rows.zarr", output="")
+    refresh(job)
+    append_rows(tmp_path / "rows.zarr", ROWS[700:])
+    extend_growth(job)
+    export_any(tmp_path / "run.zarr", tmp_path / "all.csv")
+    labels = np.array(column(tmp_path / "all.csv"))
+    assert adjusted_rand_score(TRUTH[:700], labels[:700]) > 0.95
+    assert adjusted_rand_score(TRUTH, labels) > 0.95
+
+
+def test_what_is_wrong_with_the_table_is_said(write: Any) -> None:
+    with pytest.raises(JobError, match=r"\[clusters\] resolution: belongs to leiden") as caught:
+        write("resolution = 2.0\nmin_samples = 0\nsizes = 3")
+    assert "[clusters] 'sizes': unknown" in str(caught.value) or "min_samples=0" in str(caught.value)
+    with pytest.raises(InputError, match="makes clusters itself"):
+        plan_job(write("", "spectral_clustering"))
+    with pytest.raises(InputError, match="leiden finds clusters of a neighbor graph"):
+        plan_job(write('method = "leiden"'))
+    tables = {"input": {"path": "x.npy"}, "method": {"name": "pca"}, "output": {"path": "r"}}
+    with pytest.raises(JobError, match="a sweep"):
+        parse_job({**tables, "clusters": {}, "sweep": {"n_components": [1, 2]}}, Path("/job.toml"))
