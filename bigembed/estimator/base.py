@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -84,8 +84,6 @@ class Estimator(RunParameters, Framed, Routed, Shown, ABC):
     """Whether its tasks call compiled functions on dense rows and without a ``metric``, so that workers hold numba."""
     _without_descent: bool = False
     """Whether NN-descent does not fit where this is fitted: a plan says so, and the automatic choice leaves it out."""
-    _follow: Callable[[Sequence[Stage]], list[Stage]] | None = None
-    """Lists what follows the stages of the method in a job, on demand: clusters of its map."""
     _is_step: bool = False
     """Whether it is a step before another estimator: a model then does not keep its rows."""
     _parameters: dict[str, Any]
@@ -308,11 +306,7 @@ class Estimator(RunParameters, Framed, Routed, Shown, ABC):
         return self.takes_sparse and not self._pairwise()
 
     def _spec(self) -> MethodSpec:
-        return MethodSpec(self, self._all_stages, tuple(self._steps), self._sparse(), self._pairwise())
-
-    def _all_stages(self, source: RowSource) -> list[Stage]:
-        own = self.stages(source)
-        return own if self._follow is None else [*own, *self._follow(own)]
+        return MethodSpec(self, self.stages, tuple(self._steps), self._sparse(), self._pairwise())
 
     def _fit_rows(self, X: Any, **aligned: Any) -> Self:
         from bigembed.estimator.fitting import compute_fit, unchanged_if_stopped

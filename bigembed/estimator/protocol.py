@@ -5,7 +5,8 @@ attributes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bigembed.estimator.extension import Extension
@@ -18,13 +19,16 @@ if TYPE_CHECKING:
     from bigembed.estimator.fitting import PreparedFit
 
 
+ListStages = Callable[[RowSource], list[Stage]]
+
+
 @dataclass(frozen=True)
 class MethodSpec:
     """What an estimator hands down when it is fitted, so that nothing below asks it anything."""
 
     estimator: Any
     """Whose callbacks hear of the fit, and whose extension judges its map."""
-    list_stages: Callable[[RowSource], list[Stage]]
+    list_stages: ListStages
     """Lists the stages of the method for given rows."""
     steps: tuple[Any, ...]
     """What the rows go through before."""
@@ -42,7 +46,14 @@ class MethodSpec:
 def spec_of(estimator: Any) -> MethodSpec:
     """Return what an estimator hands down when it is fitted."""
     found: MethodSpec = estimator._spec()
-    return found
+    follow = getattr(estimator, "_follow", None)
+    return found if follow is None else replace(found, list_stages=partial(followed, found.list_stages, follow))
+
+
+def followed(own: ListStages, follow: Callable[[Sequence[Stage]], list[Stage]], source: RowSource) -> list[Stage]:
+    """List the stages of a method, and what follows them."""
+    stages = own(source)
+    return [*stages, *follow(stages)]
 
 
 def run_of(fitted: Any) -> Run:
@@ -101,7 +112,7 @@ def leaves_out_descent(estimator: Any) -> bool:
 
 
 def follow_with(estimator: Any, follow: Callable[[Sequence[Stage]], list[Stage]]) -> None:
-    """Let stages follow those of the method, on demand: ``follow`` lists them, given those of the method."""
+    """Let stages follow those of the method in a job, on demand: ``follow`` lists them, given those of the method."""
     estimator._follow = follow
 
 
