@@ -263,10 +263,14 @@ def leave_rows(exchange: Exchange, part: int, at: Array, arrays: Mapping[str, Ar
     send(exchange, COORDINATES, part, {name: (column, receivers) for name, column in columns.items()})
 
 
-def restore(exchange: Exchange, parts: int, names: Sequence[str], n: int, out_rows: int, folder: str) -> None:
-    """Fill the arrays of these names in a folder, made for ``n`` rows, with what all parts left."""
-    spans = [(number, *span) for number, span in enumerate(bounds(n, out_rows))]
-    map_blocks(restore_rows, spans, left=merge_parcels(exchange, COORDINATES, parts), names=names, folder=folder)
+def restore(
+    exchange: Exchange, parts: int, names: Sequence[str], n: int, out_rows: int, folder: str, first: int = 0
+) -> Delivery:
+    """Fill the arrays of these names in a folder with what all parts left of ``n`` rows from ``first`` on."""
+    spans = [(number, first + start, first + stop) for number, (start, stop) in enumerate(bounds(n, out_rows))]
+    left = merge_parcels(exchange, COORDINATES, parts)
+    map_blocks(restore_rows, spans, left=left, names=names, folder=folder)
+    return left
 
 
 def restore_rows(number: int, start: int, stop: int, *, left: Delivery, names: Sequence[str], folder: str) -> None:

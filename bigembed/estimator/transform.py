@@ -36,6 +36,7 @@ from bigembed.rows.passes import checked_shape
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks
 from bigembed.runtime.executors import executor_now
+from bigembed.runtime.runtime import once
 from bigembed.stages.cost import ArraySpec, Cost, buffer, largest, output_cost
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Context, Stage, run_stages
@@ -55,6 +56,8 @@ from bigembed.store.paths import AnyPath, PathLike, at, move, published, remove,
 # after the last piece that was written.
 
 STAGE = "extend"
+WAVE_ROWS = 1 << 25
+"""New rows that are brought together at a time: what is on its way takes no more of the disk than these do."""
 
 
 def grouped_stage(source: RowSource, extension: Extension, grouping: Grouping, inputs: tuple[str, ...]) -> Stage:
@@ -63,12 +66,13 @@ def grouped_stage(source: RowSource, extension: Extension, grouping: Grouping, i
     block, width = source.block, extension.width
     batch, out_rows = grouping.batch(n), block_rows(width, 8)
 
+    wave = min(n, wave_rows(block, out_rows))
     held, columns, dtype = min(n, batch), source.shape[1], source.dtype
     rows, coordinates = ArraySpec("rows", n, columns, dtype), ArraySpec("coordinates", n, width)
     cost = Cost.of(
         reads=[rows],
-        writes=[ArraySpec("embedding", n, width)],
-        leaves=[rows, ArraySpec("numbers of rows", n, 2, "i8"), coordinates],
+        writes=[ArraySpec("embedding", n, width, extension.dtype)],
+        leaves=[replace(rows, rows=wave), ArraySpec("numbers of rows", wave, 2, "i8"), replace(coordinates, rows=wave)],
         task=largest(
             [
                 ArraySpec("rows to group", min(n, block), columns, dtype, 3),
@@ -115,18 +119,40 @@ def run_grouped(
     out_rows: Any,
     width: int,
 ) -> dict[str, Any]:
-    exchange, spans = context.exchange, bounds(n, block)
-    new = [(number, *span) for number, span in enumerate(spans)]
-    wrong = map_blocks(sort_block, new, source=source, extension=extension, grouping=grouping, exchange=exchange)
-    if any(wrong):  # not raised in the tasks: when it reaches the caller, none of them writes any more
-        raise InputError("; ".join(message for message in wrong if message))
-    counts = np.stack([exchange.piece("new", number, "counts") for number in range(len(spans))])
-    tasks = list(groups(counts, batch))
-    numbered = [(number, *task) for number, task in enumerate(tasks)]
-    map_blocks(extend_group, numbered, extension=extension, batch=batch, n=n, out_rows=out_rows, exchange=exchange)
-    create_rows(context.path("coordinates"), (n, width), extension.dtype, out_rows, overwrite=True)
-    restore(exchange, len(tasks), ("coordinates",), n, out_rows, context.path(""))
-    return {"rows": n, "tasks": len(tasks)}
+    exchange, made = context.exchange, 0
+    for first, last in bounds(n, wave_rows(block, out_rows)):
+        new = [
+            (number, first + start, first + stop) for number, (start, stop) in enumerate(bounds(last - first, block))
+        ]
+        wrong = map_blocks(sort_block, new, source=source, extension=extension, grouping=grouping, exchange=exchange)
+        if any(wrong):  # not raised in the tasks: when it reaches the caller, none of them writes any more
+            raise InputError("; ".join(message for message in wrong if message))
+        tasks = once(partial(_tasks_of, exchange, len(new), batch))
+        numbered = [(number, *task) for number, task in enumerate(tasks)]
+        fixed = {"extension": extension, "batch": batch, "out_rows": out_rows, "exchange": exchange}
+        map_blocks(extend_group, numbered, first_row=first, n=last - first, **fixed)
+        if not first:
+            create_rows(context.path("coordinates"), (n, width), extension.dtype, out_rows, overwrite=True)
+        left = restore(exchange, len(tasks), ("coordinates",), last - first, out_rows, context.path(""), first)
+        made += len(tasks)
+        if last < n:
+            left.drop()
+            exchange.drop("new")
+    return {"rows": n, "tasks": made}
+
+
+def wave_rows(block: int, out_rows: int) -> int:
+    """Rows that are brought together at a time: whole blocks of the input and of the output.
+
+    >>> wave_rows(65_536, 65_536), wave_rows(10_699, 65_536) % 10_699
+    (33554432, 0)
+    """
+    both = int(np.lcm(block, out_rows))
+    return both * max(1, WAVE_ROWS // both)
+
+
+def _tasks_of(exchange: Exchange, sources: int, batch: int) -> list[tuple[int, int, int, int]]:
+    return list(groups(np.stack([exchange.piece("new", number, "counts") for number in range(sources)]), batch))
 
 
 def sort_block(
@@ -213,21 +239,25 @@ def extend_group(
     *,
     extension: Extension,
     batch: int,
+    first_row: int,
     n: int,
     out_rows: int,
     exchange: Exchange,
 ) -> None:
-    """Coordinates of the new rows in the blocks ``first:last`` from the sources ``start:stop``, by output block."""
+    """Coordinates of the new rows in the blocks ``first:last`` from the sources ``start:stop``, by output block.
+
+    ``first_row`` is that of the ``n`` that are brought together.
+    """
     parts = [part for source in range(start, stop) for part in _rows_of(source, first, last, exchange)]
     if not parts:
-        empty = {"coordinates": np.empty((0, extension.width))}
+        empty = {"coordinates": np.empty((0, extension.width), extension.dtype)}
         return leave_rows(exchange, number, np.zeros(0, np.int64), empty, n, out_rows)
     rows, at = (np.concatenate(part) for part in zip(*parts, strict=True))
     del parts
-    coordinates = np.empty((len(rows), extension.width))
+    coordinates = np.empty((len(rows), extension.width), extension.dtype)
     for low, high in bounds(len(rows), batch):
         coordinates[low:high] = extension.of_rows(rows[low:high])
-    leave_rows(exchange, number, at, {"coordinates": coordinates}, n, out_rows)
+    leave_rows(exchange, number, at - first_row, {"coordinates": coordinates}, n, out_rows)
 
 
 def _rows_of(source: int, first: int, last: int, exchange: Exchange) -> Iterator[tuple[Array, Array]]:

@@ -147,6 +147,24 @@ class ClustersTable(Table):
     """The seed."""
 
 
+class CondenseTable(Table):
+    """Rows are condensed first, to cells of near rows with their counts; the method maps these, and all rows are placed
+    on the map."""
+
+    rows: int | None = Field(default=None, ge=1)
+    """About how many cells."""
+    radius: float | None = Field(default=None, gt=0)
+    """How wide cells may be, in place of their number: no row is farther from the center of its cell."""
+    cell: bool = False
+    """Whether the cell of each row is kept."""
+    seed: int = Field(default=0, ge=0)
+    """Of the sampled rows and the centers."""
+    place: bool = True
+    """Whether all rows get coordinates, in ``placed`` of the run."""
+    dtype: Literal["float64", "float32"] = "float64"
+    """Of these coordinates."""
+
+
 class SweepTable(Table):
     """What ``bigembed sweep`` fits: lists of values of parameters, each by its name, give their grid, and ``points``
     single points. What a table does not say is as in ``[method]``; another method takes of that what it knows."""
@@ -169,6 +187,7 @@ class JobSpec(Table):
     output: OutputTable
     clusters: ClustersTable | None = None
     cluster: ClusterTable = ClusterTable()
+    condense: CondenseTable | None = None
     sweep: SweepTable | None = None
     functions: tuple[str, ...] = ()
     """Modules, or single functions, that the caller trusts: no job file can say so."""
@@ -212,6 +231,7 @@ TABLES: dict[str, type[Table]] = {
     "output": OutputTable,
     "clusters": ClustersTable,
     "cluster": ClusterTable,
+    "condense": CondenseTable,
     "sweep": SweepTable,
 }
 

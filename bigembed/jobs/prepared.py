@@ -12,9 +12,10 @@ from bigembed.estimator.fitting import fit_listed, write_output
 from bigembed.estimator.pipeline import method_after
 from bigembed.estimator.preprocessing import all_stages
 from bigembed.estimator.protocol import follow_with, leave_out_descent, spec_of, steps_before
+from bigembed.jobs.condensed_input import find_job_input
 from bigembed.jobs.identity import STAGE as IDS
 from bigembed.jobs.identity import ids_stage
-from bigembed.jobs.inputs import Input, find_input
+from bigembed.jobs.inputs import Input
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places.place import Place
 from bigembed.jobs.planning.notes import alternatives, may_descend, pass_notes, search_notes
@@ -102,7 +103,7 @@ def prepare(
     measure this machine anew.
     """
     need_libraries(job)
-    rows = rows or find_input(job)
+    rows = rows or find_job_input(job)
     run = run or run_at(job.output_path)
     chosen = estimator(job)
     stages = stages_of(chosen, rows, run)  # (whose modules are loaded by now)

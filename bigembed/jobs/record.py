@@ -154,7 +154,11 @@ def verify_stages(path: AnyPath, deep: bool = True) -> dict[str, Any]:
     problems += [f"{name}: published before, and gone now" for name in missing]
     if kind == "model" and (why := superseded_model(path)) is not None:
         old = {"model": why}
-    finished = bool(names) and not old and (kind == "model" or bool(record.get("finished", "coordinates" in names)))
+    finished = (
+        bool(names)
+        and not old
+        and (kind == "model" or bool(record.get("finished", not {"coordinates", "cells"}.isdisjoint(names))))
+    )
     return {
         "path": str(path),
         "kind": kind,

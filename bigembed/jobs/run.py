@@ -16,8 +16,9 @@ import numpy as np
 
 from bigembed import __version__
 from bigembed.errors import BigembedWarning, DamagedError, ExistingOutputError
+from bigembed.jobs.condensed_input import PLACED, CondensedInput, find_job_input
 from bigembed.jobs.identity import definition, keep_ids, key_of_run
-from bigembed.jobs.inputs import Input, find_input
+from bigembed.jobs.inputs import Input
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.parameters import require_single
 from bigembed.jobs.places.cluster import KINDS, choose, is_planned, known_place
@@ -68,7 +69,7 @@ def run_job(
     with session(root, options, job.method.name, job.output.scratch) as command:
         if job.output.table is not None:
             check_table(job.output.table)
-        rows = rows or find_input(job)
+        rows = rows or find_job_input(job)
         command.metrics.rows = rows.shape[0]
         prepared = None
         if is_planned(job.cluster) and not root.exists():  # so that what is refused leaves nothing
@@ -140,6 +141,8 @@ def _run(
         said: list[str] = []
         with using(observer=_recording(record, root, reporter)), warnings_changed(partial(_kept, said)):
             fitted = ours.with_rows(rows).fit()
+            if isinstance(rows, CondensedInput):
+                _place(job, rows, fitted, run, reporter)
         _save(job, fitted, reporter)
         _tabulate(job, root, reporter)
         _draw(job, rows, fitted, reporter)
@@ -162,6 +165,19 @@ def _run(
     _report(job, root, reporter)
     _view(job, root, reporter)
     return {**files.read_sealed(root / RECORD), "unchanged": False}
+
+
+def _place(job: JobSpec, rows: CondensedInput, fitted: Any, run: Run, reporter: Reporter) -> None:
+    """Place all rows of a job that condenses, and judge what that has done to the map."""
+    from bigembed.jobs.placing import judge_condensing, place_rows
+
+    assert job.condense is not None
+    placed = None
+    if job.condense.place:
+        with reporter.stage(PLACED):
+            placed = place_rows(rows, fitted, run, job.condense.dtype)
+    with reporter.stage("compared"):
+        judge_condensing(rows, fitted, placed)
 
 
 def _begin(prepared: PreparedJob, reporter: Reporter) -> dict[str, Any]:
@@ -234,8 +250,9 @@ def _tabulate(job: JobSpec, root: AnyPath, reporter: Reporter) -> None:
         return
     from bigembed.jobs.export import export
 
+    placed = job.condense is not None and job.condense.place
     with reporter.stage("table"):
-        export(root, job.output.table, overwrite=True)
+        export(root / PLACED if placed else root, job.output.table, overwrite=True)
 
 
 def publish_outputs(rows: Input, run: Run) -> None:

@@ -16,8 +16,8 @@ from bigembed.errors import BigembedError
 from bigembed.estimator.judged import compares_rows
 from bigembed.estimator.preprocessing import passes_of, prepare_steps
 from bigembed.estimator.protocol import spec_of
+from bigembed.jobs.condensed_input import find_job_input
 from bigembed.jobs.export import table_of
-from bigembed.jobs.inputs import find_input
 from bigembed.jobs.job import ALIGNED
 from bigembed.jobs.prepared import estimator
 from bigembed.jobs.report.page import warnings_of
@@ -90,7 +90,7 @@ def rows_of_run(summary: RunSummary, n: int) -> dict[str, Any]:
         return {}
     with suppress(BigembedError, OSError, ValueError, KeyError):
         job = parse_job(tomllib.loads(job_file(summary.job)), Path(str(summary.root)) / "job.toml")
-        chosen, given = spec_of(estimator(job)), find_input(job).source
+        chosen, given = spec_of(estimator(job)), find_job_input(job).source
         source = prepare_steps(chosen.steps, given, summary.run, passes_of(chosen)).source
         if compares_rows(chosen) and source.shape[0] == n and rows_behind(summary.run, source):
             return {"rows": source, "metric": getattr(chosen.estimator, "metric", "euclidean")}

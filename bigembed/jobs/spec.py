@@ -232,6 +232,8 @@ def _check_places(tables: Mapping[str, Any], methods: Sequence[str], problems: l
         ]
     if source is not None:
         problems += _graph_problems(source, methods, bool(tables.get(STEPS)))
+    if tables.get("condense") is not None:
+        problems += _condense_problems(tables, methods)
     if cluster is not None:
         problems += cluster_problems(cluster)
     if (clusters := tables.get("clusters")) is not None:
@@ -269,6 +271,37 @@ def _graph_problems(source: Any, methods: Sequence[str], steps: bool) -> list[st
     able = ", ".join(name for name in sorted(REGISTRY) if method(name).takes_graphs)
     wrong = [name for name in methods if name in REGISTRY and not method(name).takes_graphs]
     problems += [f"[input] graph: {name} reads rows; {able} take a graph" for name in wrong]
+    return problems
+
+
+def _condense_problems(tables: Mapping[str, Any], methods: Sequence[str]) -> list[str]:
+    """Return what is wrong with the table ``[condense]`` beside the others."""
+    table, source, chosen = tables["condense"], tables.get("input"), tables.get("method")
+    problems = []
+    if (table.rows is None) == (table.radius is None):
+        problems.append("[condense] needs rows (about how many cells) or radius (how wide they may be), and one alone")
+    if tables.get("sweep") is not None:
+        problems.append(
+            "[condense]: a sweep maps rows that are there. Run bigembed condense, and give [input] path its output"
+        )
+    if tables.get(STEPS):
+        problems.append(
+            "[[steps]]: rows are condensed as they are, in the distances between them. Map them by a job of their own "
+            "first, or leave the steps out"
+        )
+    if tables.get("clusters") is not None:
+        problems.append("[clusters]: clusters are looked for among rows, and the map has cells. Leave one of them out")
+    if source is not None and source.graph is not None:
+        problems.append("[condense]: a graph has no rows to condense; leave it out")
+    able = ", ".join(name for name in sorted(REGISTRY) if "weights" in method(name).aligned)
+    problems += [
+        f"[condense]: {name} takes no weights, so cells of many rows would count as those of one; {able} take them"
+        for name in methods
+        if name in REGISTRY and "weights" not in method(name).aligned
+    ]
+    metric = "euclidean" if chosen is None else chosen.parameters.get("metric", "euclidean")
+    if metric not in ("euclidean", "cosine"):
+        problems.append(f"[condense]: metric {shown(metric)}; rows are condensed in 'euclidean' or 'cosine' distances")
     return problems
 
 

@@ -77,6 +77,11 @@ class Condensed:
         return cls(Run(at(path).absolute()))
 
     @property
+    def places(self) -> tuple[RowSource, AnyPath]:
+        """The means as rows that stages read, and where their counts lie."""
+        return rows_at(at(self._run.path(STAGE, "rows"))), at(self._run.path(STAGE, "counts"))
+
+    @property
     def rows(self) -> Any:
         """The means (c, d)."""
         return self._array("rows")
@@ -133,12 +138,6 @@ def holds_cells(path: AnyPath) -> bool:
     return (
         path.is_dir() and manifests.attributes_of(path).get("bigembed") == "run" and bool(manifests.find(path, STAGE))
     )
-
-
-def cells_at(path: AnyPath) -> tuple[RowSource, AnyPath]:
-    """The means that lie at a path as rows, and where their counts lie."""
-    run = Run(path)
-    return rows_at(at(run.path(STAGE, "rows"))), at(run.path(STAGE, "counts"))
 
 
 def checked_condensing(rows: Any, radius: Any, metric: Any, cell: bool, seed: int) -> Condensing:

@@ -32,6 +32,7 @@ from bigembed.neighbors.survey import Shape, compared_of, ordered_of
 from bigembed.runtime.blocks import Array, bounds
 from bigembed.stages.runs import Run
 from bigembed.store.arrays import read_array
+from bigembed.store.matrix import StoredMatrix
 
 # ---------------------------------------------------------------------------------------------------------- joined
 # Edges of new rows: every row that the symmetric graph would join to each, of what was found in both directions.
@@ -132,6 +133,8 @@ class Index:
     by: ByMetric | None = None
     walk: int = 0
     """Length of the lists of rows that walk from the cells along the fitted lists; 0 where cells are enough."""
+    graph: StoredMatrix | None = None
+    """The graph along which new rows get their edges (:mod:`bigembed.neighbors.along`), where they are not searched."""
 
 
 def index_of(run: Run, shape: Shape) -> Index:

@@ -11,6 +11,7 @@ import numpy as np
 
 from bigembed.errors import PlanError
 from bigembed.estimator.judged import ROWS, SAMPLES
+from bigembed.jobs.condensed_input import PLACED, CondensedInput
 from bigembed.jobs.formatting import size
 from bigembed.jobs.identity import ids_cost
 from bigembed.jobs.inputs import Input
@@ -331,6 +332,9 @@ def need_libraries(job: JobSpec) -> None:
 def costs_of(job: JobSpec, rows: Input, stages: Iterable[Stage]) -> list[tuple[str, Cost]]:
     """Of the stages of the method, and of what the job does before and after them."""
     costs = [*input_costs(rows), *((stage.name, stage.cost) for stage in stages)]
+    if isinstance(rows, CondensedInput) and job.condense is not None and job.condense.place:
+        width = job.method.parameters.get("n_components", method(job.method.name)().n_components)
+        costs.append((PLACED, rows.placing(width, job.condense.dtype)))
     if job.output.model is not None:
         kept = [buffer("arrays of stages", sum(cost.disk for _, cost in costs))]
         costs.append(("model", Cost.of(kept, kept)))
@@ -357,6 +361,8 @@ def costs_of(job: JobSpec, rows: Input, stages: Iterable[Stage]) -> list[tuple[s
 def input_costs(rows: Input) -> list[tuple[str, Cost]]:
     """Of the copy of the rows, where they are copied, and of their ids, where they have some."""
     costs = [] if rows.ids is None else [("ids", ids_cost(rows.shape[0]))]
+    if isinstance(rows, CondensedInput):
+        return [*input_costs(rows.all_rows), ("condense", rows.cost)]
     if rows.reader is not None:
         task = [buffer("libraries of the format", rows.loading), buffer("block", 2 * min(rows.nbytes, 64 << 20))]
         costs.append(("input", Cost.of(writes=[buffer("rows", rows.nbytes)], task=task)))

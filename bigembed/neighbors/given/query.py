@@ -10,6 +10,7 @@ import numpy as np
 
 from bigembed.distance.pairwise import paired_squared, refuse_distances
 from bigembed.errors import InputError
+from bigembed.neighbors.along import join_along
 from bigembed.neighbors.descent_walk import NOBODY
 from bigembed.neighbors.every_pair import DenseIndex, join_every
 from bigembed.neighbors.given.distances import TASK_ROWS, Rule
@@ -237,7 +238,9 @@ def join_parts(rows: Any, index: AnyIndex) -> Iterator[tuple[Array, Joined]]:
         return join_every(rows, index)
     if isinstance(index, GivenIndex):
         return join_given_parts(rows, index)
-    return join_within(rows, index) if isinstance(index, RadiusIndex) else join_batches(rows, index)
+    if isinstance(index, RadiusIndex):
+        return join_within(rows, index)
+    return join_batches(rows, index) if index.graph is None else join_along(rows, index, index.graph)
 
 
 def join_within(rows: Array, index: RadiusIndex) -> Iterator[tuple[Array, Joined]]:

@@ -1,0 +1,157 @@
+"""All rows of a job that condenses, placed on the map of its cells, and how far that map is one of the rows."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bigembed.errors import BigembedError, MapWarning
+from bigembed.estimator.protocol import extension_of, method_parameters
+from bigembed.estimator.reporting import warn
+from bigembed.estimator.transform import run_to, through_steps, written_coordinates
+from bigembed.jobs.condensed_input import PLACED, CondensedInput
+from bigembed.jobs.export import ABOUT, made_by
+from bigembed.jobs.identity import copy_ids
+from bigembed.jobs.watching.logs import plain
+from bigembed.maps.registry import method
+from bigembed.neighbors.along import along_graph
+from bigembed.neighbors.condensed import Condensed
+from bigembed.neighbors.query import Index
+from bigembed.quality.certify import certify
+from bigembed.rows.formats.copying import aligned_path, link
+from bigembed.runtime.executors import LocalPool
+from bigembed.runtime.runtime import silent, using
+from bigembed.stages.runs import Run
+from bigembed.store.arrays import read_array, read_rows
+from bigembed.store.attributes import attributes_of
+from bigembed.store.files import digest_of
+from bigembed.store.paths import AnyPath, published, remove
+
+KEY = "bigembed_placed"
+COMPARED = 4_000
+"""Rows of which a map is made without condensing."""
+WIDE = 0.25
+"""Squared radius of the cells over the scale of the kernel from which on the map may be one of the cells alone."""
+LOST = 0.75
+"""Neighbors kept, as a share of those that a map of sampled rows keeps, below which the cells are too wide."""
+
+
+def place_rows(rows: CondensedInput, fitted: Any, run: Run, dtype: str) -> AnyPath:
+    """Write the coordinates of all rows, unless they are there, placed by these cells on this map."""
+    given, out = rows.all_rows, run.root / PLACED
+    vectors = {} if given.ids is None else {"ids": given.ids}
+    key = digest_of([run.fingerprint(), given.source.fingerprint(), dtype, sorted(map(str, vectors.values()))])
+    if published(out):
+        if (attributes_of(out) or {}).get(KEY) == key:
+            return out
+        remove(out)
+    if "ids" in vectors:
+        place = aligned_path(out, "ids")
+        remove(place)
+        copy_ids(vectors["ids"], place, {"of": str(out)})
+    extension = extension_of(fitted)
+    if isinstance(getattr(extension.model, "index", None), Index):
+        extension = replace(extension, model=replace(extension.model, index=along_graph(extension.model.index, run)))
+    source = through_steps(fitted, replace(given.source, aligned={}), extension)
+    stage = written_coordinates(source, replace(extension, dtype=dtype), run)
+    made = made_by(type(fitted).registered, int(fitted.n_components_), method_parameters(fitted))
+    run_to(stage, out, run, {ABOUT: plain(made), KEY: key, **link(out, vectors)})
+    return out
+
+
+# ------------------------------------------------------------------------------------------------------- judgement
+
+
+def judge_condensing(rows: CondensedInput, fitted: Any, placed: AnyPath | None) -> dict[str, Any]:
+    """What condensing has done to a map: figures for the certificate, of which the doubtful ones are warnings there.
+
+    The radius of the cells beside the scale of the kernel; and sampled rows, placed, beside a map of these alone.
+    """
+    assert rows.home is not None
+    totals = Condensed.open(rows.home).totals
+    found: dict[str, Any] = {name: totals[name] for name in ("n", "cells", "rms_radius", "widest", "within_share")}
+    scale = scale_of(fitted.certificate_)
+    if scale:
+        found["radius_over_scale"] = totals["rms_radius"] ** 2 / scale
+    if placed is not None:
+        found |= compared_with_sample(rows, fitted, placed)
+    found["warnings"] = doubts(found)
+    for text in found["warnings"]:
+        warn(text, MapWarning)
+    fitted.certificate_["condense"] = found
+    fitted.certificate_.setdefault("warnings", {}).setdefault("map", []).extend(found["warnings"])
+    return found
+
+
+def scale_of(certificate: Mapping[str, Any]) -> float | None:
+    """The usual squared scale of a kernel exp(−r²/scale); None where the map has none.
+
+    >>> scale_of({"bandwidth": {"epsilon": 0.5, "kernel": "adaptive", "median_kth": 3.0}})
+    1.5
+    """
+    known = certificate.get("bandwidth")
+    if not known:
+        return None
+    usual = 1.0 if known.get("kernel", "fixed") == "fixed" else known["median_kth"]
+    return float(known["epsilon"] * usual) or None
+
+
+def doubts(found: Mapping[str, Any]) -> list[str]:
+    """Sentences on figures of a condensation that make its map doubtful."""
+    advice = "Take more cells ([condense] rows), or a smaller radius"
+    out = []
+    if (ratio := found.get("radius_over_scale", 0.0)) > WIDE:
+        out.append(
+            f"the cells are wide beside the kernel: their squared radius is {ratio:.2g} of its scale, and the map may "
+            f"be one of the cells more than of the rows. {advice}"
+        )
+    if "kept" in found and found["kept"] < LOST * found["kept_without"] - 2 * found["kept_error"]:
+        out.append(
+            f"rows placed on the map of the cells keep {found['kept']:.2f} of their neighbors among sampled rows, and "
+            f"a map of these without condensing {found['kept_without']:.2f}. {advice}"
+        )
+    return out
+
+
+def compared_with_sample(rows: CondensedInput, fitted: Any, placed: AnyPath) -> dict[str, Any]:
+    """Sampled rows as they were placed, beside a map of these rows alone: neighbors kept by both, and how far the
+    subspaces of their coordinates are apart; nothing where there are too few rows, or no map of them can be made."""
+    assert rows.home is not None
+    stage = Run(rows.home)
+    sample, ids = read_array(stage.path("survey", "sample")), read_array(stage.path("survey", "sample_ids"))
+    chosen = np.unique(np.linspace(0, len(ids) - 1, COMPARED).astype(np.int64))
+    sample, there = sample[chosen], read_rows(placed, ids[chosen]).astype(np.float64)
+    parameters = {**method_parameters(fitted), "n_components": int(fitted.n_components_)}
+    with (
+        warnings.catch_warnings(),
+        suppress(BigembedError),
+        using(executor=LocalPool(), observer=silent, progress=None, vector_memory=None),
+    ):
+        warnings.simplefilter("ignore")
+        own = np.asarray(method(type(fitted).registered)(**parameters).fit(sample).embedding_, np.float64)
+        asked: Any = {"metric": rows.metric, "samples": min(1_000, len(sample))}
+        ours, theirs = (certify(sample, one, **asked).figures["preservation"] for one in (there, own))
+        return {
+            "compared": len(sample),
+            "kept": ours["value"],
+            "kept_error": ours["standard_error"] or 0.0,
+            "kept_without": theirs["value"],
+            "angle": subspace_angle(there, own),
+        }
+    return {}
+
+
+def subspace_angle(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float:
+    """The sine of the largest angle between the spans of the centered columns of two maps of the same rows.
+
+    >>> subspace_angle(np.array([[1.0, 0], [-1, 0], [0, 1]]), np.array([[0.0, 2], [0, -2], [3, 0]]))
+    0.0
+    """
+    first, second = (np.linalg.qr(one - one.mean(axis=0))[0] for one in (a, b))
+    rest = second - first @ (first.T @ second)
+    return round(min(1.0, float(np.linalg.norm(rest, 2))), 12)
