@@ -197,6 +197,7 @@ TABLE: dict[str, Case] = {
     "laplacian_eigenmaps radius": Case(
         "laplacian_eigenmaps", {"n_neighbors": None, "radius": 5.0, "components": "largest"}, three
     ),
+    "landmark_diffusion_map weighed": Case("landmark_diffusion_map", {"n_landmarks": 40}, weighed=True),
     "laplacian_eigenmaps weights": Case("laplacian_eigenmaps", rows=ring),
     "laplacian_eigenmaps weighed": Case("laplacian_eigenmaps", {**GRAPH, "weights": "binary"}, weighed=True),
     "linearized_diffusion_map": Case("linearized_diffusion_map", {"alpha": 0.5}),

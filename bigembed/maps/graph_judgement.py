@@ -11,20 +11,22 @@ import numpy as np
 
 from bigembed.errors import InputError
 from bigembed.estimator.graph_input import MAX_SOLVED, GraphShape, least_rows
-from bigembed.maps.graph_rows import InOrder, compared_rows, comparison
+from bigembed.maps.graph_rows import InOrder, compared_rows, comparison, ordered_weights
 from bigembed.neighbors.components import shortest_bridges
 from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.row_weights import WEIGHTS
 from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.neighbors.survey import Shape
 from bigembed.quality.neighborhoods import cost_of, preserved
 from bigembed.quality.passes import EUCLIDEAN, DistancesToSample, Space
 from bigembed.rows.derived import KeptRows
 from bigembed.rows.opening import open_zarr
-from bigembed.rows.source import RowSource
+from bigembed.rows.source import RowSource, rows_at
 from bigembed.runtime.blocks import Array, bounds, map_blocks
 from bigembed.stages.cost import Cost
 from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import create_rows, read_array, read_by_id, write_rows
+from bigembed.store.paths import at
 
 # --------------------------------------------------------------------------------------------------------- joining
 # With how many neighbors, or what radius, the parts of a graph would join: what the advice names.
@@ -111,7 +113,7 @@ def own_rows(context: Context, ordered: Ordered, sources: Sequence[RowSource]) -
     found = context.results("coordinates")
     if not found.get("filled_rows"):
         return sources
-    n, size, mask = int(ordered.starts[-1]), min(source.block for source in sources), f"{context.exchange.root}/own"
+    n, size, mask = int(ordered.starts[-1]), min(source.block for source in sources[:2]), f"{context.exchange.root}/own"
     labels = InOrder((n,), np.dtype(np.int32), path=context.of("coordinates", "labels"), ordered=ordered)
     create_rows(mask, (n,), np.uint8, size, overwrite=True)
     counts = map_blocks(mask_block, bounds(n, size), labels=labels, parts=found.get("parts", 1), out=mask)
@@ -145,7 +147,8 @@ def preserved_given(context: Context, n: int, m: int, seed: int) -> dict[str, An
     sample, kept = read_array(context.of("survey", "sample")), context.of("survey", "sampled")
     rows = DistancesToSample((n, len(sample)), open_zarr(kept).dtype, path=kept, sample=sample)
     shown = RowSource((n, m), np.dtype(np.float64), path=context.of("coordinates", "embedding"))
-    return preserved(rows, shown, context.exchange, n_neighbors=NEIGHBORS, seed=seed)
+    weights = rows_at(at(context.of(WEIGHTS, "given"))) if context.home.has(WEIGHTS) else None
+    return preserved(rows, shown, context.exchange, n_neighbors=NEIGHBORS, seed=seed, weights=weights)
 
 
 def given_cost(n: int, m: int) -> Cost:
@@ -189,8 +192,10 @@ def preserved_in_order(
     context: Context, ordered: Ordered, d: int, shown: RowSource, seed: int, by: ByMetric | None
 ) -> dict[str, Any]:
     """Figures of coordinates in the order of a graph against its rows of d columns, of rows with their own ones."""
-    rows, own = own_rows(context, ordered, (compared_rows(ordered, d), shown))
-    return preserved_rows(context, rows, own, seed, **comparison(by))
+    weights = ordered_weights(context, ordered.starts)
+    sources = (compared_rows(ordered, d), shown, *(() if weights is None else (weights,)))
+    rows, own, *mass = own_rows(context, ordered, sources)
+    return preserved_rows(context, rows, own, seed, **comparison(by), **({"weights": mass[0]} if mass else {}))
 
 
 def preserved_rows(context: Context, rows: RowSource, shown: RowSource, seed: int, **compared: Any) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from bigembed.neighbors.given.graph import GIVEN
 from bigembed.neighbors.given.query import AnyIndex, GivenIndex
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import locate_blocks
+from bigembed.neighbors.row_weights import values_path
 from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.neighbors.survey import SCALED, Shape, prepare, refuse_inadmissible, shape_in
 from bigembed.rows.passes import LEAST_32, MOST_32, refuse_block, refuse_size
@@ -169,6 +170,29 @@ class InOrder(RowSource):
     @property
     def grain(self) -> int:
         return 1
+
+
+@dataclass(frozen=True)
+class OrderedVector(RowSource):
+    """A vector that lies by blocks, in the order of a graph."""
+
+    starts: tuple[int, ...] = ()
+
+    def read(self, start: int, stop: int) -> Array:
+        """Its entries ``start:stop``."""
+        parts = [read_array(f"{self.path}/{b}", low, high) for b, low, high in spans_of(self.starts, start, stop)]
+        return np.concatenate(parts)
+
+    @property
+    def grain(self) -> int:
+        return 1
+
+
+def ordered_weights(context: Context, starts: Sequence[int]) -> OrderedVector | None:
+    """The weights of the rows in the order of a graph; None where they have none."""
+    path = values_path(context)
+    known = tuple(map(int, starts))
+    return OrderedVector((known[-1],), np.dtype(np.float64), path=path, starts=known) if path else None
 
 
 def spans_of(starts: Sequence[int], start: int, stop: int) -> list[tuple[int, int, int]]:

@@ -185,14 +185,16 @@ class EffectiveDegrees:
     """Internal ids of the first of them, at most ten."""
 
 
-def effective_degrees(q: str, blocks: int, limit: float = LOW) -> EffectiveDegrees:
+def effective_degrees(q: str, blocks: int, limit: float = LOW, weights: str = "") -> EffectiveDegrees:
     """Effective degrees q − 1 = Σ_{j≠i} K_ij from the row sums ``q/b`` of a kernel with K_ii = 1: one pass.
+
+    With ``weights/b`` of the rows (of mean 1), by which q was summed, they are q − w: Σ_{j≠i} K_ij w_j.
 
     K_ij ≤ 1, so a degree counts neighbors that are near in the scale of the kernel. Near 0 the walk practically never
     leaves the row, and an eigenvector with λ ≈ 1 is spent on it. Differences below 1e-16 of q are lost: 0 is < 1e-15.
     Cost: one pass over q, one block in memory.
     """
-    parts = map_blocks(degrees_block, [(b,) for b in range(blocks)], q=q, limit=limit)
+    parts = map_blocks(degrees_block, [(b,) for b in range(blocks)], q=q, limit=limit, weights=weights)
     starts = offsets(part[0] for part in parts)
     smallest, owner = min((part[1], b) for b, part in enumerate(parts))
     first = np.concatenate([part[4] + starts[b] for b, part in enumerate(parts)])[:NAMED]
@@ -200,9 +202,10 @@ def effective_degrees(q: str, blocks: int, limit: float = LOW) -> EffectiveDegre
     return EffectiveDegrees(smallest, row, sum(part[3] for part in parts), limit, tuple(first.tolist()))
 
 
-def degrees_block(b: int, *, q: str, limit: float) -> tuple[int, float, int, int, Array]:
+def degrees_block(b: int, *, q: str, limit: float, weights: str) -> tuple[int, float, int, int, Array]:
     """Rows, smallest degree and its row, number of rows below the limit and the first of them, of one block."""
-    degree = read_array(f"{q}/{b}").astype(np.float64).ravel() - 1.0
+    own = read_array(f"{weights}/{b}") if weights else 1.0
+    degree = read_array(f"{q}/{b}").astype(np.float64).ravel() - own
     if not len(degree):
         return 0, float("inf"), 0, 0, np.zeros(0, np.int64)
     low, where = np.flatnonzero(degree < limit), int(np.argmin(degree))

@@ -33,16 +33,16 @@ Figure = dict[str, float]
 """``value``, ``standard_error``, ``chance`` (for shuffled coordinates) and ``above_chance``, in standard errors."""
 
 
-def kept_figure(sample: Array, near: Array, other_near: Array, n: int) -> Figure:
+def kept_figure(sample: Array, near: Array, other_near: Array, n: int, weights: Array | None = None) -> Figure:
     """kNN preservation: the share of ``near`` (s, k) that ``other_near`` (s, k) holds as well."""
     hits = (near[:, :, None] == other_near[:, None, :]).any(axis=2).astype(np.float64)
     chance = near.shape[1] / (n - 1)
     spread = np.sqrt(chance * (1 - chance))
     nodes = [np.broadcast_to(sample[:, None], near.shape), near]
-    return figure(hits, chance, spread, nodes, 1 - len(sample) / n)
+    return figure(hits, chance, spread, nodes, 1 - len(sample) / n, weights)
 
 
-def trust_figure(sample: Array, near: Array, ranks: Array, n: int) -> Figure:
+def trust_figure(sample: Array, near: Array, ranks: Array, n: int, weights: Array | None = None) -> Figure:
     """Trustworthiness of neighbors ``near`` (s, k), whose ranks (s, k) in the other space are from 1 to n − 1."""
     k = near.shape[1]
     m = n - 1 - k  # a shuffle's ranks are 1 … n − 1, all equally likely: penalties 0 (k times), 1, …, m
@@ -50,7 +50,7 @@ def trust_figure(sample: Array, near: Array, ranks: Array, n: int) -> Figure:
     mean, square = (np.array([m * (m + 1) / 2, m * (m + 1) * (2 * m + 1) / 6]) / (n - 1)).tolist()
     spread = unit * np.sqrt(square - mean**2)
     nodes = [np.broadcast_to(sample[:, None], near.shape), near]
-    return figure(1 - penalties(ranks, n, k), 1 - unit * mean, spread, nodes, 1 - len(sample) / n)
+    return figure(1 - penalties(ranks, n, k), 1 - unit * mean, spread, nodes, 1 - len(sample) / n, weights)
 
 
 def penalties(ranks: Array, n: int, k: int) -> Array:
@@ -62,7 +62,7 @@ def penalties(ranks: Array, n: int, k: int) -> Array:
     return np.asarray(2.0 * np.maximum(0, ranks - k) / (2 * n - 3 * k - 1))
 
 
-def triplet_figure(sample: Array, others: Array, first: Array, second: Array) -> Figure:
+def triplet_figure(sample: Array, others: Array, first: Array, second: Array, weights: Array | None = None) -> Figure:
     """Share of triplets (i, j, l) whose order of distances agrees. ``others`` (s, 2t): j and l, half of them each.
 
     ``first`` and ``second`` (s, 2t) are squared distances from i in the two spaces. Of equal distances, that of the
@@ -73,10 +73,12 @@ def triplet_figure(sample: Array, others: Array, first: Array, second: Array) ->
     agree = (closer[0] == closer[1]).astype(np.float64)
     tied = [float(np.mean(np.equal(*np.split(part, 2, axis=1)))) for part in (first, second)]
     nodes = [np.broadcast_to(sample[:, None], agree.shape), j, l]
-    return figure(agree, 0.5 + 0.5 * tied[0] * tied[1], 0.5, nodes, 1.0)
+    return figure(agree, 0.5 + 0.5 * tied[0] * tied[1], 0.5, nodes, 1.0, weights)
 
 
-def figure(entries: Array, chance: float, spread: Any, nodes: list[Array], unseen: float) -> Figure:
+def figure(
+    entries: Array, chance: float, spread: Any, nodes: list[Array], unseen: float, weights: Array | None = None
+) -> Figure:
     """Mean of entries (s, c), one row of them a sampled row, with two standard errors.
 
     ``standard_error`` is that of the mean over all rows: √(``unseen`` · variance of the row means / s), where
@@ -84,15 +86,20 @@ def figure(entries: Array, chance: float, spread: Any, nodes: list[Array], unsee
     (mean − chance) over a standard error for shuffled coordinates: entries that share a row (as the sampled row or as
     a neighbor: ``nodes``) may go together, so residuals are added up by row before they are squared (clustered
     errors, Cameron & Miller 2015, on the safe side), and it is at least that of independent entries of standard
-    deviation ``spread``.
+    deviation ``spread``. With ``weights`` (s,) of the sampled rows means are by weight, and errors those of such means.
     """
-    mean = float(entries.mean())
-    rows = entries.mean(axis=1)
-    error = float(np.sqrt(unseen * rows.var(ddof=1) / len(rows))) if len(rows) > 1 else 0.0
-    residuals = np.concatenate([(entries - mean).ravel()] * len(nodes))
+    rows, count = entries.mean(axis=1), len(entries)
+    mass = np.ones(count) if weights is None else weights / weights.mean()
+    mean = float(entries.mean() if weights is None else mass @ rows / count)
+    error = 0.0
+    if count > 1:
+        variance = rows.var(ddof=1) if weights is None else np.square(mass * (rows - mean)).sum() / (count - 1)
+        error = float(np.sqrt(unseen * variance / count))
+    apart = entries - mean if weights is None else mass[:, None] * (entries - mean)
     _, owner = np.unique(np.concatenate([node.ravel() for node in nodes]), return_inverse=True)
+    residuals = np.concatenate([apart.ravel()] * len(nodes))
     clustered = np.sqrt(np.square(np.bincount(owner, residuals)).sum()) / entries.size
-    scale = max(float(clustered), spread / np.sqrt(entries.size))
+    scale = max(float(clustered), spread * float(np.sqrt(np.mean(mass**2))) / np.sqrt(entries.size))
     return {
         "value": mean,
         "standard_error": error,
@@ -288,6 +295,7 @@ def preserved(
     seed: int = 0,
     metric: Any = "euclidean",
     mapped: bool = False,
+    weights: RowSource | None = None,
 ) -> dict[str, Any]:
     """Figures of coordinates (n, m) against rows (n, d), as plain numbers that JSON can hold.
 
@@ -301,7 +309,8 @@ def preserved(
 
     Distances between rows are by ``metric`` (``mapped``: of rows that are mapped for it already), or given, those of
     all rows to the sampled ones (:class:`~bigembed.quality.passes.DistancesToSample`); between coordinates they are
-    Euclidean. Of equal ones the smaller row number comes first. ``samples`` rows are drawn by ``seed`` (all of n or
+    Euclidean. Of equal ones the smaller row number comes first. ``weights`` (n,) of the rows: figures are means by
+    weight over the sampled rows (neighbors are counted one by one). ``samples`` rows are drawn by ``seed`` (all of n or
     fewer), and compared with *all* rows. The same bytes for any chunks and workers.
 
     Cost: three passes over the rows and five over the coordinates; 4 s n d operations, s the number of sampled rows.
@@ -339,6 +348,9 @@ def preserved(
         for space, survey, lists in zip(spaces, surveys, (found, found_shown), strict=True)
     }
     described["coordinates"] |= carried_figure(coordinates, surveys[1], exchange)
+    mass = None
+    if weights is not None:
+        mass = np.concatenate([np.asarray(weights.read(int(row), int(row) + 1), np.float64) for row in sample])
     return {
         "n": n,
         "d": d,
@@ -347,10 +359,10 @@ def preserved(
         "samples": len(sample),
         "metric": text,
         "seed": int(seed),
-        "preservation": kept_figure(sample, near, shown, n),
-        "trustworthiness": trust_figure(sample, shown, ranks, n),
-        "continuity": trust_figure(sample, near, ranks_shown, n),
-        "triplets": triplet_figure(sample, triplets, apart, found_shown["far"]),
+        "preservation": kept_figure(sample, near, shown, n, mass),
+        "trustworthiness": trust_figure(sample, shown, ranks, n, mass),
+        "continuity": trust_figure(sample, near, ranks_shown, n, mass),
+        "triplets": triplet_figure(sample, triplets, apart, found_shown["far"], mass),
         **described,
     }
 

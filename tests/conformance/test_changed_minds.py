@@ -145,7 +145,10 @@ def test_other_rows_in_one_folder(name: str, tmp_path: Path) -> None:
     places.back()
 
 
-@pytest.mark.parametrize("method", ["pca", "nmf", "linearized_diffusion_map", "linear_discriminant"])
+WEIGHED = ["pca", "nmf", "linearized_diffusion_map", "diffusion_map", "landmark_diffusion_map"]
+
+
+@pytest.mark.parametrize("method", [*WEIGHED, "linear_discriminant"])
 def test_other_weights_and_labels_in_one_folder(method: str, tmp_path: Path) -> None:
     X, word = CASES[method].X(N), "y" if method == "linear_discriminant" else "sample_weight"
     given = np.arange(N) % 5 + (method != "linear_discriminant")

@@ -34,7 +34,7 @@ from bigembed.neighbors.input_order import InputOrder
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import MAX_PAIRS, Joined
 from bigembed.neighbors.radius import EDGES_PLANNED
-from bigembed.neighbors.row_weights import WEIGHTS
+from bigembed.neighbors.row_weights import WEIGHTS, values_path
 from bigembed.neighbors.search.by_metric import by_metric
 from bigembed.neighbors.survey import Shape
 from bigembed.rows.input import column_source, row_source
@@ -79,6 +79,8 @@ class WalkVectors:
     """Which rows have the coordinates of another one; empty where none has."""
     order: InputOrder
     symmetric: bool
+    weights: str = ""
+    """Where the weights of the rows are; empty where they have none."""
 
     @classmethod
     def of(cls, context: Context, symmetric: bool) -> Self:
@@ -86,23 +88,31 @@ class WalkVectors:
         found = context.results("coordinates")
         replaced = context.of("coordinates") if found["filled_rows"] or found["repeated_rows"] else ""
         paths = context.of("solve", "right"), context.of("kernel", "degree"), context.of("components", "labels")
-        return cls(*paths, replaced, order_of(context), symmetric)
+        return cls(*paths, replaced, order_of(context), symmetric, values_path(context))
 
     def block(self, b: int) -> Array:
         """Eigenvectors of the rows of a block; of a row that repeats another one those of that one."""
-        out, weight = read_array(f"{self.right}/{b}"), read_array(f"{self.degree}/{b}")
+        out, weight = read_array(f"{self.right}/{b}"), self._degrees(b)
         if self.replaced:
             rows, ids = (read_array(f"{self.replaced}/{name}/{b}") for name in ("outside", "nearest"))
             out[rows] = read_by_id(self.right, self.order.starts, ids)
             weight[rows] = read_by_id(self.degree, self.order.starts, ids)
+            if self.weights:
+                weight[rows] /= read_by_id(self.weights, self.order.starts, ids)
         return out * np.sqrt(weight)[:, None] if self.symmetric else out
+
+    def _degrees(self, b: int) -> Array:
+        """Degrees of the rows of a block; of weighted rows those of each of the copies that they stand for."""
+        degree = read_array(f"{self.degree}/{b}")
+        return degree / read_array(f"{self.weights}/{b}") if self.weights else degree
 
 
 def inputs_of(run: Run) -> tuple[str, ...]:
     """The stages that a function of the walk depends on."""
     order = ("order",) if run.has("order") else ()
     graph = next(name for name in ("bridge", "graph", "weights") if run.has(name))
-    return ("kernel", graph, "components", "solve", "coordinates", *order)
+    weights = (WEIGHTS,) if run.results("kernel").get(WEIGHTS) else ()
+    return ("kernel", graph, "components", "solve", "coordinates", *order, *weights)
 
 
 @dataclass(frozen=True)

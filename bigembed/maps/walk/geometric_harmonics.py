@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any
 
@@ -11,14 +11,16 @@ import numpy as np
 
 from bigembed.errors import InputError
 from bigembed.maps.walk.extension import columns_source, run_of
+from bigembed.neighbors.row_weights import WEIGHTS
 from bigembed.rows.passes import Parts, reduce_rows
-from bigembed.rows.source import RowBlock, RowSource
+from bigembed.rows.source import RowBlock, RowSource, rows_at
 from bigembed.runtime.blocks import Array, is_sparse
 from bigembed.runtime.parameters import Auto, at_least, declared
 from bigembed.stages.cost import ArraySpec, Cost, buffer
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Context, Stage, run_stages
 from bigembed.store.arrays import read_array, write_array
+from bigembed.store.paths import at
 
 # -------------------------------------------------------------------------------------------------------- held out
 # Least squares of columns on coordinates of the same rows; how well sums of each length predict values held out.
@@ -26,8 +28,11 @@ from bigembed.store.arrays import read_array, write_array
 SUMS = ("gram", "products", "squares")
 
 
-def sums_stage(columns: RowSource, powers: Array, folds: int, seed: int) -> Stage:
-    """ΨᵀΨ, Ψᵀf and Σf² of each fold, Ψ the constant and the coordinates over ``powers``: one pass over both."""
+def sums_stage(columns: RowSource, powers: Array, folds: int, seed: int, vectors: tuple[str, ...] = ()) -> Stage:
+    """ΨᵀΨ, Ψᵀf and Σf² of each fold, Ψ the constant and the coordinates over ``powers``: one pass over both.
+
+    ``vectors`` names the weights of the rows, where they have any: sums are by weight.
+    """
     n, width, of_each = *columns.shape, len(powers) + 1
     sums = [
         ArraySpec("gram", folds, of_each * of_each),
@@ -44,7 +49,7 @@ def sums_stage(columns: RowSource, powers: Array, folds: int, seed: int) -> Stag
     parameters = {"columns": columns.fingerprint(), "folds": folds, "seed": seed, "width": of_each}
     return Stage(
         "harmonics",
-        ("solve", "coordinates"),
+        ("solve", "coordinates", *vectors),
         parameters,
         partial(run_sums, columns=columns, powers=powers, folds=folds, seed=seed, n=n, size=size, width=width),
         cost,
@@ -55,6 +60,8 @@ def run_sums(
     context: Context, columns: RowSource, powers: Array, folds: int, seed: int, n: int, size: int, width: int
 ) -> dict[str, Any]:
     fixed: dict[str, Any] = {"embedding": context.of("coordinates", "embedding"), "powers": powers}
+    if context.home.has(WEIGHTS):
+        columns = replace(columns, aligned={"weights": rows_at(at(context.of(WEIGHTS, "given")))})
     fixed |= {"folds": folds, "seed": seed, "first": True, "partial_bytes": size}
     for name, total in reduce_rows(columns, sums_block, context.exchange, **fixed).items():
         write_array(context.path(name), total)
@@ -68,6 +75,9 @@ def sums_block(block: RowBlock, *, embedding: str, powers: Array, folds: int, se
     f = np.asarray(block.rows.toarray() if is_sparse(block.rows) else block.rows, np.float64)
     fold = np.random.default_rng([seed, block.number]).integers(0, folds, len(f))
     parts = [fold == number for number in range(folds)]
+    if block.weights is not None:  # (of the squares, so that products are sums by weight)
+        root = np.sqrt(block.weights)[:, None]
+        basis, f = basis * root, f * root
     return {
         "gram": np.stack([basis[part].T @ basis[part] for part in parts]),
         "products": np.stack([basis[part].T @ f[part] for part in parts]),
@@ -247,7 +257,8 @@ def geometric_harmonics(
         raise InputError(f"cut={cut}; the map has {width} coordinates with |λ^t| ≥ {LEAST:g}; 0 to {width} are allowed")
     home = Run(workdir, parents=[run])
     source, _, flat = columns_source(columns, run.results("components")["rows"], home.root / "exchange")
-    run_stages([sums_stage(source, powers[:width], int(folds), int(random_state))], home)
+    vectors = (WEIGHTS,) if run.results("kernel").get(WEIGHTS) else ()
+    run_stages([sums_stage(source, powers[:width], int(folds), int(random_state), vectors)], home)
     sums = {name: read_array(home.path("harmonics", name)) for name in SUMS}
     curve = held_out(sums)
     chosen = np.argmin(curve, axis=0) if isinstance(cut, str) else np.full(source.width, cut)

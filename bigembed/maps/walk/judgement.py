@@ -24,8 +24,10 @@ from bigembed.maps.graph_judgement import (
 )
 from bigembed.maps.graph_rows import spans_of
 from bigembed.maps.kernels import local_squared
+from bigembed.maps.mass_scales import WIDER
 from bigembed.maps.walk.coordinates import Scaling, WalkCoordinates
 from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.row_weights import all_weights, values_path
 from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.quality.coordinates import carried_by_few, effective_degrees, near_one, participation, separation
 from bigembed.quality.dimension import ROWS, harmonics, sampled
@@ -48,11 +50,21 @@ LEAST_NEIGHBORS = 8
 """Fewer neighbors than these are not halved: the graph would fall apart by itself."""
 
 
-def half_map(ids: Array, squared: Array, choice: Bandwidth, epsilon: float, floor: float, alpha: float, m: int) -> Any:
+def half_map(
+    ids: Array,
+    squared: Array,
+    choice: Bandwidth,
+    epsilon: float,
+    floor: float,
+    alpha: float,
+    m: int,
+    weights: Array | None = None,
+) -> Any:
     """m right eigenvectors (n, m) on the graph of half of the neighbors, the trivial one first; None where that
     graph falls apart: its first vectors are those of the parts.
 
-    ``ids`` and ``squared`` (n, k) are the lists of neighbors; kernel and α as of the map itself.
+    ``ids`` and ``squared`` (n, k) are the lists of neighbors; kernel and α as of the map itself. ``weights`` (n,) of
+    the rows, where they have any.
     """
     n, k = ids.shape
     half = k // 2
@@ -64,9 +76,10 @@ def half_map(ids: Array, squared: Array, choice: Bandwidth, epsilon: float, floo
     kernel = one_way.maximum(one_way.T) + sparse.eye_array(n)
     if connected_components(kernel, directed=False)[0] > 1:
         return None
-    weights = _normalized(kernel, np.asarray(kernel.sum(axis=1)) ** -alpha)
-    root = 1 / np.sqrt(np.asarray(weights.sum(axis=1)))
-    walk, trivial = _normalized(weights, root), (1 / root)[:, None]
+    factor = np.asarray(kernel.sum(axis=1)) ** -alpha if weights is None else weights * (kernel @ weights) ** -alpha
+    scaled_kernel = _normalized(kernel, factor)
+    root = 1 / np.sqrt(np.asarray(scaled_kernel.sum(axis=1)))
+    walk, trivial = _normalized(scaled_kernel, root), (1 / root)[:, None]
     trivial /= np.linalg.norm(trivial)
     if found := leading_pairs(walk, m - 1, trivial):
         vectors = np.hstack([trivial, found[1]])
@@ -141,7 +154,8 @@ def judgement_stage(graph: GraphShape, width: int, tol: float, seed: int, *, row
 
     of_rows = ("survey", "order", *(("search",) if lists else ())) if rows else ("order",) if ordering else ()
     of_rows = ("survey", *of_rows) if graph.sampled else of_rows
-    inputs = ("kernel", "components", "solve", "coordinates", *(("bandwidth",) if rows else ()), *of_rows)
+    vectors = graph.vectors if rows or graph.sampled else ()
+    inputs = ("kernel", "components", "solve", "coordinates", *(("bandwidth",) if rows else ()), *of_rows, *vectors)
     samples, few = min(n, SAMPLES) if rows else 0, min(n, ROWS)
     double = np.dtype(np.float64)
     compared = (
@@ -198,7 +212,8 @@ def run_judgement(
     }
     if rows and ordered is not None:
         asked = context.home.parameters("kernel")
-        degrees = effective_degrees(context.of("kernel", "mass" if "target" in asked else "q"), blocks)
+        sums = context.of("kernel", "mass" if "target" in asked else "q")
+        degrees = effective_degrees(sums, blocks, weights=values_path(context))
         first = _numbers(np.array(degrees.first, np.int64), ordered)
         out["degrees"] = asdict(degrees) | {"row": _numbers(np.array([degrees.row]), ordered)[0], "first": first}
         if not ordered.columns:
@@ -241,7 +256,10 @@ def _stability(context: Context, blocks: int, kept: int) -> dict[str, Any]:
         for stage, name in (("search", "neighbors"), ("search", "squared"), ("solve", "right"), ("kernel", "degree"))
     )
     choice = Bandwidth(scale["epsilon"], scale["kernel"], asked["truncated"])
-    found = half_map(ids, squared, choice, scale["epsilon"], scale["floor"], asked["alpha"], 2 * kept + 1)
+    mass = all_weights(values_path(context), context.results("kernel")["rows"])
+    if mass is not None:  # (whose lists hold more)
+        ids, squared = ids[:, : max(LEAST_NEIGHBORS, k // WIDER)], squared[:, : max(LEAST_NEIGHBORS, k // WIDER)]
+    found = half_map(ids, squared, choice, scale["epsilon"], scale["floor"], asked["alpha"], 2 * kept + 1, mass)
     return {} if found is None else {"kept_by_half": shares_kept(right[:, :kept], degree, found).tolist()}
 
 

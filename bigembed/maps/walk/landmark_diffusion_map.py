@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 from bigembed.errors import InputError
 from bigembed.estimator.certificate import carried_warnings
@@ -114,6 +114,7 @@ class LandmarkDiffusionMap(RowwiseEstimator, registered="landmark_diffusion_map"
     (400, 2)
     """
 
+    aligned = ("weights",)
     follows_dtype = True
     compiles: ClassVar = False
     saved_stages: ClassVar = {
@@ -131,6 +132,25 @@ class LandmarkDiffusionMap(RowwiseEstimator, registered="landmark_diffusion_map"
     epsilon: Positive | Auto = "auto"
     t: Nonnegative = 1
     random_state: Seed = 0
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the map to rows.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            The rows, of any kind that :func:`bigembed.open_array` takes.
+        y : None
+            Not used; scikit-learn's protocol has it.
+        sample_weight : array of shape (n,), or None
+            How many rows each row stands for, ≥ 0: a row of weight m counts as m copies of it.
+
+        Returns
+        -------
+        Estimator
+            The estimator itself.
+        """
+        return self._fit_rows(X, weights=sample_weight)
 
     def stages(self, source: RowSource) -> list[Stage]:
         """List the stages: landmarks, s = Wᵀ1, G = Wᵀ D⁻¹ W, its eigenvectors and, on demand, coordinates."""

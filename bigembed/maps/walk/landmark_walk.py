@@ -33,6 +33,8 @@ from bigembed.store.arrays import read_array, write_array
 #
 # normalized to Σ π ψ² = 1, π = d/Σd. σ₀ = 1 with v₀ = s/‖s‖ is the constant, and is left out. w(x) may be scaled, so
 # a Gaussian is taken relative to the nearest landmark and never underflows: a row far from all has its values.
+#
+# A row of weight a is a copies of it: then s = Wᵀa, G = Wᵀ (a/d) W and π = a d/Σ a d, and all else is the same.
 
 NEIGHBORS = 3
 """epsilon="auto" is the median squared distance of a landmark to its neighbor of this rank."""
@@ -194,11 +196,11 @@ def tiles(block: RowBlock, landmarks: Array, walk: Walk) -> Any:
 
 
 def sums_of_block(block: RowBlock, *, landmarks: str, walk: Walk) -> Parts:
-    """s = Σ w(x_i), (L,)."""
+    """s = Σ w(x_i), (L,), of rows with weights by these."""
     points = read_array(landmarks)
     total = np.zeros(len(points))
-    for _, weights, scale in tiles(block, points, walk):
-        total += sums_block(weights, scale)
+    for first, weights, scale in tiles(block, points, walk):
+        total += sums_block(weights, by_weight(block, scale, first))
     return {"sums": total}
 
 
@@ -208,12 +210,19 @@ def gram_of_block(block: RowBlock, *, landmarks: str, walk: Walk, sums: str) -> 
     half = s[::2]
     total, fewer, far = np.zeros((len(s), len(s))), np.zeros((len(half), len(half))), 0
     for first, weights, scale in tiles(block, points, walk):
-        part, reached = gram_block(weights, scale, s)
+        mass = by_weight(block, scale, first)
+        part, reached = gram_block(weights, mass, s)
         refuse_unreached(reached, first)
         total += part
-        fewer += gram_block(weights[:, ::2], scale, half)[0]
+        fewer += gram_block(weights[:, ::2], mass, half)[0]
         far += int(np.count_nonzero(scale < FAR))
     return {"gram": total, "half": fewer, "far": np.array(far)}
+
+
+def by_weight(block: RowBlock, scale: Array, first: int) -> Array:
+    """Factors of some rows of a block, from number ``first`` on, times the weights of these."""
+    weights = block.weights
+    return scale if weights is None else scale * weights[first - block.start :][: len(scale)]
 
 
 def refuse_unreached(reached: Array, first: int) -> None:
@@ -256,6 +265,8 @@ def run_sums(context: Context, source: RowSource, function: Kernel | None, epsil
         landmarks=path,
         walk=walk_of(function, scale),
     )
+    if not found["sums"].any():
+        raise InputError("weights must contain at least one that is not zero: all are zero")
     write_array(context.path("sums"), found["sums"])
     return {"epsilon": scale}
 

@@ -15,6 +15,7 @@ import bigembed as be
 from bigembed.errors import InputError
 from bigembed.maps.mass_scales import reach_in_mass
 from bigembed.maps.medians import pattern_counts, total, weighted_median
+from bigembed.quality.neighborhoods import figure
 from bigembed.store.arrays import read_array
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -64,6 +65,49 @@ class TestCopies:
         if "bandwidth" not in given:  # (the farthest row but one is another one among copies)
             assert apart(weighed.transform(NEW), copied.transform(NEW)) < 1e-6
         assert apart(weighed.transform(ROWS), weighed.embedding_) < 1e-6
+
+    def test_by_landmarks(self) -> None:
+        """Every row a landmark, so that copies have the same; a weight of 0 is no row."""
+        given: dict[str, Any] = {"n_components": 3, "n_landmarks": N, "epsilon": 0.05}
+        counts = np.where(np.arange(N) % 7, COUNTS, 0)
+        copies = np.repeat(np.arange(N), counts)
+        walk = be.LandmarkDiffusionMap(**given)
+        weighed, ignoring = (walk.fit(ROWS, sample_weight=w).transform(ROWS) for w in (counts, None))
+        kernel = np.exp(-cdist(ROWS[copies], ROWS, "sqeuclidean") / 0.05)
+        degree = kernel @ kernel.sum(axis=0)
+        u, s, _ = np.linalg.svd(kernel / np.sqrt(degree)[:, None], full_matrices=False)
+        expected = (u[:, 1:4] * np.sqrt(degree.sum() / degree)[:, None]) * s[1:4] ** 2
+        assert apart(weighed[copies], expected) < 1e-9
+        assert apart(ignoring[copies], expected) > 1e-2
+
+    def test_functions_of_the_walk(self) -> None:
+        """Averages, extended functions and pseudotime of a map with weights are those of the copies."""
+        f = np.sin(3 * _angle) + 0.1 * _random.normal(size=N)
+        one, other, ignoring = (
+            be.DiffusionMap(n_components=4, **WHOLE).fit(X, sample_weight=w)
+            for X, w in ((ROWS, COUNTS), (ROWS[COPIES], None), (ROWS, None))
+        )
+        root = int(np.flatnonzero(COPIES == 5)[0])
+        for function, more, copied, copied_more in (
+            (be.smooth, (f, 2), f[COPIES], (2,)),
+            (be.diffusion_pseudotime, (5,), root, ()),
+            (lambda m, *given: be.geometric_harmonics(m, *given, cut=3).fitted_values(), (f,), f[COPIES], ()),
+        ):
+            wanted = np.asarray(function(other, copied, *copied_more))
+            found, plain = (np.asarray(function(m, *more))[COPIES] for m in (one, ignoring))
+            scale = (wanted @ found) / (found @ found) if function is be.diffusion_pseudotime else 1.0
+            assert apart(scale * found, wanted) < 1e-5
+            assert apart((wanted @ plain) / (plain @ plain) * plain, wanted) > 1e-3
+
+    def test_figures_are_means_by_weight(self) -> None:
+        """Of sampled rows; and as they were of weights that are alike."""
+        rng = np.random.default_rng(5)
+        entries, counts = rng.random((40, 15)), rng.integers(1, 5, 40)
+        nodes = [np.broadcast_to(np.arange(40)[:, None], (40, 15)), rng.integers(0, 200, (40, 15))]
+        found, alike, plain = (figure(entries, 0.1, 0.3, nodes, 0.8, w) for w in (counts, np.full(40, 2), None))
+        assert found["value"] == pytest.approx(np.repeat(entries, counts, axis=0).mean(), rel=1e-12)
+        assert found["value"] != pytest.approx(plain["value"], rel=1e-3)
+        assert alike == pytest.approx(plain, rel=1e-12)
 
     def test_nodes_of_a_graph(self) -> None:
         edges = np.exp(-(cdist(ROWS, ROWS) ** 2) / 0.1)
