@@ -226,6 +226,8 @@ class MapDescent(Descent):
     """What is known of each row, the points first."""
     read_by_others: ClassVar[int] = 1
     """How many of these, from the first on, a block reads of the rows that its own are joined to."""
+    measured: ClassVar[tuple[str, ...]] = ("points",)
+    """Vectors that ``measure_block`` takes, and of the halo as well."""
     share: ClassVar[str]
     """The vector of what each block leaves for all others."""
     joined: ClassVar[str]
@@ -239,7 +241,7 @@ class MapDescent(Descent):
     move_block: ClassVar[Callable[..., Any]]
     """``(b, *vectors, *halos, …)`` gives the vectors and the share of the next iteration."""
     measure_block: ClassVar[Callable[..., Any]]
-    """``(b, points, halo, …)`` gives the part of a block in the objective, an integer."""
+    """``(b, *measured, *halos, …)`` gives the part of a block in the objective, an integer."""
     iteration: int
     asked: Any
 
@@ -318,7 +320,7 @@ class MapDescent(Descent):
 
     def measure(self) -> None:
         """Append the objective of this iteration."""
-        names = self.names(("points",))
+        names = self.names(self.measured)
         parts = self.space.sweep(self.measure_block, reads=names, halos=names, arguments=self.measuring())
         self.objectives.append(self.objective_of(sum(parts)))
 

@@ -147,47 +147,50 @@ UNIT = 2.0**24
 @njit(cache=True, nogil=True, inline="always")
 def sampled_forces(
     force: Array, own: Array, first: int, last: int, columns: Array, weights: Array, points: Array, pool: Array,
-    state: Any, options: Array,
+    state: Any, options: Array, masses: Array,
 ) -> float:  # fmt: skip
     """Add the forces of those edges of a row that have their turn, and of what these draw; how many have, on average.
 
-    Its edges are ``first:last``; ``options`` as :func:`step` has them.
+    Its edges are ``first:last``; ``options`` and ``masses`` as :func:`step` has them.
     """
     a, b, strength, draws = options[0], options[1], options[2], int(options[3])
     largest, epoch = options[4], int(options[5])
     turns = 0.0
     for edge in range(first, last):
-        share = weights[edge] / largest
-        turns += share
+        share, mass = weights[edge] / largest, 1.0
+        if len(masses):
+            mass = masses[columns[edge]]
+        turns += share * mass
         if has_turn(epoch, share):
-            attract(force, own, points[columns[edge]], a, b)
-            state = repel(force, own, pool, state, draws, a, b, strength)
+            attract(force, own, points[columns[edge]], a, b, mass)
+            state = repel(force, own, pool, state, draws, a, b, strength, mass)
     return turns
 
 
 @njit(cache=True, nogil=True)
 def step(
     first: int, last: int, at: int, number: int, indptr: Array, columns: Array, weights: Array, points: Array,
-    pool: Array, key: int, options: Array, out: Array,
+    pool: Array, masses: Array, key: int, options: Array, out: Array,
 ) -> None:  # fmt: skip
     """Make one epoch of the rows ``first:last`` of a block whose row 0 is ``points[at]``, and row ``number`` of all.
 
     ``options``: a, b, strength of repulsion, rows drawn for an edge, largest weight, epoch, learning rate. ``key``: of
-    the epoch's random numbers.
+    the epoch's random numbers. ``masses`` of the rows and of the halo, as the points have them; none where all are 1.
     """
     force = np.empty(points.shape[1])
     for i in range(first, last):
         own = points[at + i]
         force[:] = 0.0
         state = number_of(uint64(key) + uint64(number + i) * uint64(GOLDEN))
-        turns = sampled_forces(force, own, indptr[i], indptr[i + 1], columns, weights, points, pool, state, options)
+        start, stop = indptr[i], indptr[i + 1]
+        turns = sampled_forces(force, own, start, stop, columns, weights, points, pool, state, options, masses)
         advance(own, force, turns, options[6], out[i])
 
 
 @njit(cache=True, nogil=True)
 def density_step(
     first: int, last: int, at: int, number: int, indptr: Array, columns: Array, weights: Array, points: Array,
-    pool: Array, key: int, options: Array, pulls: Array, density: Array, out: Array, radii: Array,
+    pool: Array, masses: Array, key: int, options: Array, pulls: Array, density: Array, out: Array, radii: Array,
 ) -> None:  # fmt: skip
     """Make one epoch as :func:`step` does, with the forces of densities where ``density`` says that they act.
 
@@ -200,43 +203,51 @@ def density_step(
         own, start, stop = points[at + i], indptr[i], indptr[i + 1]
         force[:] = 0.0
         state = number_of(uint64(key) + uint64(number + i) * uint64(GOLDEN))
-        turns = sampled_forces(force, own, start, stop, columns, weights, points, pool, state, options)
+        turns = sampled_forces(force, own, start, stop, columns, weights, points, pool, state, options, masses)
         if strength > 0.0:
             for edge in range(start, stop):
                 w, j = weights[edge], columns[edge]
                 if w >= least:
-                    add_density_force(force, own, points[j], w, w / largest, pulls[at + i], pulls[j], a, b, strength)
+                    share = w / largest
+                    if len(masses):
+                        share *= masses[j]
+                    add_density_force(force, own, points[j], w, share, pulls[at + i], pulls[j], a, b, strength)
         if len(radii):
-            radii[i, 0], radii[i, 1] = map_radius(own, start, stop, columns, weights, points, a, b, least)
+            radii[i, 0], radii[i, 1] = map_radius(own, start, stop, columns, weights, points, a, b, least, masses)
         advance(own, force, turns, options[6], out[i])
 
 
 @njit(cache=True, nogil=True)
 def map_radii(
     first: int, last: int, indptr: Array, columns: Array, weights: Array, points: Array, a: float, b: float,
-    least: float, out: Array,
+    least: float, masses: Array, out: Array,
 ) -> None:  # fmt: skip
     """Write r and Σφ of some rows of a block, (rows, 2)."""
     for i in range(first, last):
-        out[i, 0], out[i, 1] = map_radius(points[i], indptr[i], indptr[i + 1], columns, weights, points, a, b, least)
+        start, stop = indptr[i], indptr[i + 1]
+        out[i, 0], out[i, 1] = map_radius(points[i], start, stop, columns, weights, points, a, b, least, masses)
 
 
 @njit(cache=True, nogil=True)
 def cross_entropy(
     first: int, last: int, at: int, number: int, indptr: Array, columns: Array, weights: Array, points: Array,
-    pool: Array, key: int, options: Array,
+    pool: Array, masses: Array, key: int, options: Array,
 ) -> int:  # fmt: skip
     """Return what the steps lower, of some rows, in units of 1/:data:`UNIT`; each row is rounded by itself.
 
-    −Σ_ij w_ij (log φ_ij + γ·draws·mean_k log(1 − φ_ik)), φ = 1/(1 + a r^{2b}), k over :data:`DRAWN` rows of the pool.
+    −Σ_ij m_i m_j w_ij (log φ_ij + γ·draws·mean_k log(1 − φ_ik)), φ = 1/(1 + a r^{2b}), k over :data:`DRAWN` rows of the
+    pool.
     """
     a, b, strength, draws = options[0], options[1], options[2], options[3]
     total = 0
     for i in range(first, last):
         own, of_row, mass, far = points[at + i], 0.0, 0.0, 0.0
         for edge in range(indptr[i], indptr[i + 1]):
-            mass += weights[edge]
-            of_row += weights[edge] * math.log1p(a * squared_distance(own, points[columns[edge]]) ** b)
+            w = np.float64(weights[edge])
+            if len(masses):
+                w *= masses[at + i] * masses[columns[edge]]
+            mass += w
+            of_row += w * math.log1p(a * squared_distance(own, points[columns[edge]]) ** b)
         state = number_of(uint64(key) + uint64(number + i) * uint64(GOLDEN))
         for _ in range(DRAWN):
             state = uint64(state) + uint64(GOLDEN)
@@ -254,21 +265,22 @@ def cross_entropy(
 @njit(cache=True, nogil=True)
 def place(
     indptr: Array, squared: Array, points: Array, most: int, k: int, connectivity: float, pool: Array, keys: Array,
-    options: Array, rate: float, pulls: Array, density: Array,
+    options: Array, rate: float, masses: Array, pulls: Array, density: Array,
 ) -> Array:  # fmt: skip
     """Return coordinates of new rows by their edges: ``squared`` distances by number of row, ``points`` of the map.
 
     A row starts at the mean of its ``most`` nearest rows by its memberships, and makes the epochs of ``keys`` as a
     fitted row does (``options`` of :func:`step`), the learning rate falling from ``rate`` to
     0. The random numbers are the same for every row. One that equals fitted rows is where the first of them is.
-    ``pulls`` of the points and ``density`` are as :func:`density_of_new` has them; both empty where a map has no term
-    of densities.
+    ``masses`` of the points are empty where all are 1. ``pulls`` of the points and ``density`` are as
+    :func:`density_of_new` has them; both empty where a map has no term of densities.
     """
     m, n, epochs = points.shape[1], indptr.shape[0] - 1, len(keys)
     a, b, strength, draws = options[0], options[1], options[2], int(options[3])
     out = np.empty((n, m))
     order, distances, weights = np.empty(most, np.int64), np.empty(most), np.empty(most)
     near, force, moved, near_pulls = np.empty((most, m)), np.empty(m), np.empty(m), np.empty((most, 2))
+    near_masses = np.ones(most)
     for i in range(n):
         count = min(most, indptr[i + 1] - indptr[i])
         order[:], distances[:] = -1, np.inf
@@ -287,25 +299,27 @@ def place(
         y[:] = 0.0
         for j in range(count):
             weights[j] = membership(distances[j], rho, sigma)
-            total += weights[j]
+            if len(masses):
+                near_masses[j] = masses[order[j]]
+            total += weights[j] * near_masses[j]
             for c in range(m):
-                y[c] += weights[j] * near[j, c]
+                y[c] += weights[j] * near_masses[j] * near[j, c]
         for c in range(m):
             y[c] /= total
         radius = 0.0
         if len(density):
             for j in range(count):
                 near_pulls[j] = pulls[order[j]]
-            radius = radius_of_new(distances[:count], weights, total, density)
+            radius = radius_of_new(distances[:count], weights, near_masses, total, density)
         for epoch in range(epochs):
             state = number_of(keys[epoch])
             force[:] = 0.0
             for j in range(count):
                 if has_turn(epoch, weights[j]):
-                    attract(force, y, near[j], a, b)
-                    state = repel(force, y, pool, state, draws, a, b, strength)
+                    attract(force, y, near[j], a, b, near_masses[j])
+                    state = repel(force, y, pool, state, draws, a, b, strength, near_masses[j])
             if len(density) and (epoch + 1) / epochs > 1.0 - density[FRACTION]:
-                density_of_new(force, y, near[:count], weights, near_pulls, radius, a, b, density)
+                density_of_new(force, y, near[:count], weights, near_masses, near_pulls, radius, a, b, density)
             advance(y, force, 2.0 * total, rate * (1.0 - epoch / epochs), moved)
             for c in range(m):
                 y[c] = moved[c]

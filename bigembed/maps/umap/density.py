@@ -7,6 +7,7 @@ that it is one sweep as any other: it measures them while it moves the rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from math import sqrt
@@ -18,16 +19,19 @@ from bigembed.estimator.extension import leave_rows, restore
 from bigembed.estimator.graph_input import GraphShape
 from bigembed.maps.descent import descend, descent_stage, run_by_rows
 from bigembed.maps.umap.descent import (
-    SampledDescent,
+    NO_MASSES,
     SampledPlacement,
     SamplingOptions,
+    WeightedDescent,
     begin_block,
     pool_bytes,
     read_by_kernels,
     rows_in_pool,
+    weight_block,
 )
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import Joined
+from bigembed.neighbors.row_weights import values_path, weights_at
 from bigembed.runtime.blocks import Array, block_rows
 from bigembed.stages.cost import ArraySpec, Cost
 from bigembed.stages.reuse import Immaterial
@@ -90,14 +94,17 @@ def density_stage(graph: GraphShape, edges: int) -> Stage:
         maps=2,
     )
     run = partial(run_density, graph=graph)
-    return Stage("local_radii", ("kernel", graph.stage), {"relative": RELATIVE}, run, cost)
+    return Stage("local_radii", ("kernel", graph.stage, *graph.vectors), {"relative": RELATIVE}, run, cost)
 
 
 def run_density(context: Context, graph: GraphShape) -> dict[str, Any]:
     squared = context.home.matrix(graph.stage, "squared")
     weights = context.home.matrix(graph.stage, "weights", "kernel")
-    space, n = StoredSpace(squared, context.exchange), graph.n
-    parts = space.sweep(mean_square_block, writes=["means"], arguments=(squared, weights))
+    space, n, masses = StoredSpace(squared, context.exchange), graph.n, values_path(context)
+    halos = {"reads": ["masses"], "halos": ["masses"]} if masses else {}
+    if masses:
+        space.sweep(masses_block, writes=["masses"], posts=["masses"], arguments=(masses,))
+    parts = space.sweep(mean_square_block, **halos, writes=["means"], arguments=(squared, weights))
     offset = RELATIVE * float(tree_sum(parts)) / n or np.finfo(np.float64).tiny
     found = space.sweep(log_block, reads=["means"], arguments=(offset, context.path("radii")))
     mean, square = (float(tree_sum([part[i] for part in found])) / n for i in range(2))
@@ -105,21 +112,33 @@ def run_density(context: Context, graph: GraphShape) -> dict[str, Any]:
     return {"mean": mean, "deviation": deviation if deviation > RELATIVE else 1.0, "offset": offset}
 
 
-def mean_square_block(b: int, squared: StoredMatrix, weights: StoredMatrix) -> tuple[tuple[Array], float]:
-    """Return Σ w d²/Σ w of each row of a block, and their sum."""
-    distances, given = squared.block(b), weights.block(b)
+def masses_block(b: int, masses: str) -> tuple[tuple[Array], None]:
+    """Return the masses of the rows of a block."""
+    return (read_array(f"{masses}/{b}")[:, None],), None
+
+
+def mean_square_block(b: int, *given: Any) -> tuple[tuple[Array], float]:
+    """Return Σ w d²/Σ w of each row of a block, and their sum; by masses where these and those of the halo are given.
+
+    The mass of each row is the second column then.
+    """
+    *masses, squared, weights = given
+    distances = squared.block(b)
     rows, row = len(distances.indptr) - 1, distances.row
-    w = given.data.astype(np.float64)
-    mass = np.bincount(row, w, rows)
-    means = np.bincount(row, w * distances.data, rows) / np.where(mass > 0, mass, 1.0)
-    return (means[:, None],), float(means.sum())
+    own = masses[0][:, 0] if masses else np.ones(rows)
+    w = weights.block(b).data.astype(np.float64)
+    if masses:
+        w *= np.concatenate(masses)[distances.indices, 0]
+    total = np.bincount(row, w, rows)
+    means = np.bincount(row, w * distances.data, rows) / np.where(total > 0, total, 1.0)
+    return (np.column_stack([means, own]),), float((own * means).sum())
 
 
 def log_block(b: int, means: Array, offset: float, out: str) -> tuple[tuple[()], tuple[float, float]]:
-    """Write log(``offset`` + mean) of the rows of a block; return their sum, and that of their squares."""
-    found = np.log(offset + means[:, 0])
+    """Write log(``offset`` + mean) of the rows of a block; return their sum by masses, and that of their squares."""
+    found, own = np.log(offset + means[:, 0]), means[:, 1]
     write_array(f"{out}/{b}", found)
-    return (), (float(found.sum()), float((found**2).sum()))
+    return (), (float((own * found).sum()), float((own * found**2).sum()))
 
 
 def standardized(path: str, b: int, original: Array) -> Array:
@@ -130,39 +149,41 @@ def standardized(path: str, b: int, original: Array) -> Array:
 # --------------------------------------------------------------------------------------------------------- descent
 
 
-def begin_with_radii(b: int, start: str, radii: str, original: Array) -> tuple[tuple[Array, Array], None]:
-    """Return the points of the start, and (r, Σφ, R) of its rows, of which R is known."""
+def begin_with_radii(b: int, start: str, radii: str, original: Array, masses: str) -> tuple[tuple[Array, Array], None]:
+    """Return the points of the start, and (r, Σφ, R, mass) of its rows, of which the last two are known."""
     (points,), _ = begin_block(b, start)
-    known = np.zeros((len(points), 3))
+    known = np.zeros((len(points), 4))
     known[:, 1], known[:, 2] = 1.0, standardized(radii, b, original)
+    known[:, 3] = weights_at(masses, b, len(points))
     return (points, known), None
 
 
 def move_by_density(
     b: int, points: Array, radii: Array, halo: Array, halo_radii: Array, weights: BlockMatrix, space: VectorSpace,
-    pool: str, asked: DensityOptions, largest: float, epoch: int, density: Array,
+    pool: str, asked: DensityOptions, largest: float, epoch: int, before: Sequence[float], density: Array,
 ) -> tuple[tuple[Array, Array, Array], Array | None]:  # fmt: skip
     """Return a block after one epoch, its radii before it, and what may be drawn of it in the next; sums of radii.
 
-    The sums are of r, r² and r R, and None where nothing is measured.
+    The sums are of r, r² and r R, and None where nothing is measured. Without masses ``before`` is empty.
     """
     from bigembed.maps.umap.compiled import density_step, step  # imports numba: only here
 
-    moved = np.empty_like(points)
-    read = read_by_kernels(b, points, halo, weights, space, pool)
+    moved, known = np.empty_like(points), np.concatenate([radii, halo_radii])
+    read = read_by_kernels(b, points, halo, weights, space, pool, known[:, 3].copy() if before else NO_MASSES)
     common = (*read, asked.key(epoch), asked.at(epoch, largest))
     sums, measures = None, asked.measures(epoch)
     if asked.acts(epoch) or measures:
         seen = np.empty((len(points) if measures else 0, 2))
-        pulls = pulls_of(np.concatenate([radii, halo_radii]), density)
+        pulls = pulls_of(known, density)
         numbers = density if asked.acts(epoch) else without_strength(density)
         run_by_rows(density_step, len(points), *common, pulls, numbers, moved, seen)
         if measures:
             radii = np.concatenate([seen, radii[:, 2:]], axis=1)
-            sums = sums_of(seen[:, 0], radii[:, 2])
+            sums = sums_of(radii)
     else:
         run_by_rows(step, len(points), *common, moved)
-    return (moved, radii, moved[rows_in_pool(b, weights.rows, asked.seed, epoch + 1)]), sums
+    drawn = rows_in_pool(b, weights.rows, asked.seed, epoch + 1, radii[:, 3], before)
+    return (moved, radii, moved[drawn]), sums
 
 
 def without_strength(density: Array) -> Array:
@@ -175,17 +196,18 @@ def without_strength(density: Array) -> Array:
 
 
 def pulls_of(radii: Array, density: Array) -> Array:
-    """Return (u/Σφ, e^{−r}) of rows from (r, Σφ, R)."""
+    """Return (u/Σφ, e^{−r}) of rows from (r, Σφ, R, mass)."""
     from bigembed.maps.umap.forces import COVARIANCE, MEAN, VARIANCE
 
-    r, total, original = radii.T
+    r, total, original, _ = radii.T
     wanted = original - density[COVARIANCE] * (r - density[MEAN]) / max(density[VARIANCE], np.finfo(float).tiny)
     return np.stack([wanted / total, np.exp(-r)], axis=1)
 
 
-def sums_of(radii: Array, original: Array) -> Array:
-    """Return Σ r, Σ r² and Σ r R of some rows."""
-    return np.array([radii.sum(), (radii**2).sum(), (radii * original).sum()])
+def sums_of(radii: Array) -> Array:
+    """Return Σ r, Σ r² and Σ r R of some rows, from (r, Σφ, R, mass), by their masses."""
+    r, _, original, mass = radii.T
+    return np.array([(mass * r).sum(), (mass * r**2).sum(), (mass * r * original).sum()])
 
 
 def moments_of(sums: Array, n: int) -> Array:
@@ -200,7 +222,7 @@ def density_descent_stage(graph: GraphShape, edges: int, asked: DensityOptions, 
     operations = asked.n_epochs * edges * (1 + asked.negative_sample_rate + 2 * asked.dens_frac)
     return descent_stage(
         run_density_descent, graph, edges, asked, in_memory, kept=2 * pool, joining=0, shared=4 * pool,
-        scalar_ops=operations, width=3, inputs=("local_radii",),
+        scalar_ops=operations, width=4, inputs=("local_radii", *graph.vectors),
     )  # fmt: skip
 
 
@@ -208,11 +230,11 @@ def run_density_descent(context: Context, asked: DensityOptions, memory: Immater
     return descend(context, DensityDescent, asked, memory.value)
 
 
-class DensityDescent(SampledDescent):
+class DensityDescent(WeightedDescent):
     """The cross-entropy of an edge, and in the last epochs the correlation of the radii."""
 
-    state: ClassVar[tuple[str, ...]] = (*SampledDescent.state, "moments")
-    vectors, read_by_others = ("points", "radii"), 2
+    state: ClassVar[tuple[str, ...]] = (*WeightedDescent.state, "moments")
+    vectors, measured = ("points", "radii"), ("points", "radii")
     begin_block, move_block = staticmethod(begin_with_radii), staticmethod(move_by_density)
     asked: DensityOptions
     moments: Array
@@ -224,7 +246,8 @@ class DensityDescent(SampledDescent):
 
     def beginning(self) -> tuple[Any, ...]:
         """Return the arguments of ``begin_block``."""
-        return *super().beginning(), self.context.of("local_radii", "radii"), original_of(self.context)
+        start = self.context.of("start", "points")
+        return start, self.context.of("local_radii", "radii"), original_of(self.context), self.masses_at
 
     def take(self, results: list[Any]) -> None:
         """Take the moments of the radii that an epoch has measured."""
@@ -233,13 +256,8 @@ class DensityDescent(SampledDescent):
 
     def moving(self) -> tuple[Any, ...]:
         """Return the arguments of ``move_block``: the numbers of the term, too."""
-        kernel = self.context.results("kernel")
-        figures = float(kernel["largest"]), float(kernel["mass"]), sum(self.space.rows)
+        figures = float(self.context.results("kernel")["largest"]), self.mass, sum(self.space.rows)
         return *super().moving(), self.asked.numbers(*figures, self.moments, original_of(self.context))
-
-    def measuring(self) -> tuple[Any, ...]:
-        """Return the arguments of ``measure_block``."""
-        return super().moving()
 
 
 def original_of(home: Context | Run) -> Array:
@@ -264,7 +282,8 @@ def radii_stage(graph: GraphShape, edges: int, asked: DensityOptions) -> Stage:
         scalar_ops=20 * edges,
         maps=4,
     )
-    inputs = ("kernel", "local_radii", "coordinates", graph.stage, *(("order",) if graph.ordered else ()))
+    order = ("order",) if graph.ordered else ()
+    inputs = ("kernel", "local_radii", "coordinates", graph.stage, *order, *graph.vectors)
     run = partial(run_radii, graph=graph, asked=asked)
     names = ("n_components", "n_epochs", "a", "b", "dens_lambda", "dens_frac", "dens_var_shift")
     return Stage("map_radii", inputs, {name: getattr(asked, name) for name in names}, run, cost)
@@ -274,15 +293,20 @@ def run_radii(context: Context, graph: GraphShape, asked: DensityOptions) -> dic
     weights, n, out_rows = context.home.matrix(graph.stage, "weights", "kernel"), graph.n, block_rows(1, 8)
     space, original = StoredSpace(weights, context.exchange), original_of(context)
     order, kernel = context.of("order") if graph.ordered else "", context.results("kernel")
-    space.sweep(begin_block, writes=["points"], posts=["points"], arguments=(context.of("coordinates", "points"),))
-    radii, least = context.of("local_radii", "radii"), float(kernel["largest"]) / asked.n_epochs
+    names, radii, masses = ["points", "radii"], context.of("local_radii", "radii"), values_path(context)
+    begins = context.of("coordinates", "points"), radii, original, masses
+    space.sweep(begin_with_radii, writes=names, posts=names, arguments=begins)
+    least, weighs = float(kernel["largest"]) / asked.n_epochs, bool(masses)
     seen = space.sweep(
-        radii_block, reads=["points"], halos=["points"], writes=["radii"],
-        arguments=(weights, asked.a, asked.b, least, radii, original, order, n, out_rows, context.exchange),
+        radii_block, reads=names, halos=names, writes=["found"],
+        arguments=(weights, asked.a, asked.b, least, radii, weighs, order, n, out_rows, context.exchange),
     )  # fmt: skip
+    mass = float(kernel["mass"])
+    if masses:
+        mass = float(tree_sum(space.sweep(weight_block, reads=["radii"], halos=["radii"], arguments=(weights,))))
     moments = moments_of(tree_sum(seen), n)
-    numbers = asked.numbers(float(kernel["largest"]), float(kernel["mass"]), n, moments, original)
-    space.sweep(pull_block, reads=["radii"], arguments=(numbers, context.path("pulls")))
+    numbers = asked.numbers(float(kernel["largest"]), mass, n, moments, original)
+    space.sweep(pull_block, reads=["found"], arguments=(numbers, context.path("pulls")))
     for name in ("original", "embedded"):
         create_rows(context.path(name), (n,), np.float64, out_rows)
     restore(context.exchange, len(weights.rows), ("original", "embedded"), n, out_rows, context.path(""))
@@ -292,21 +316,25 @@ def run_radii(context: Context, graph: GraphShape, asked: DensityOptions) -> dic
 
 
 def radii_block(
-    b: int, points: Array, halo: Array, weights: StoredMatrix, a: float, b_: float, least: float, radii: str,
-    original: Array, order: str, n: int, out_rows: int, exchange: Any,
+    b: int, points: Array, known: Array, halo: Array, halo_known: Array, weights: StoredMatrix, a: float, b_: float,
+    least: float, radii: str, weighs: bool, order: str, n: int, out_rows: int, exchange: Any,
 ) -> tuple[tuple[Array], Array]:  # fmt: skip
-    """Return (r, Σφ, R) of a block, and sums of them; both logarithms are left for the output."""
+    """Return (r, Σφ, R, mass) of a block, of which R and mass are ``known``, and sums of them.
+
+    Both logarithms are left for the output.
+    """
     from bigembed.maps.umap.compiled import map_radii  # imports numba: only here
 
-    seen = np.empty((len(points), 3))
-    arguments = *entries_of(weights, b), np.concatenate([points, halo]), a, b_, least
+    seen, masses = known.copy(), NO_MASSES
+    if weighs:
+        masses = np.concatenate([known, halo_known])[:, 3].copy()
+    arguments = *entries_of(weights, b), np.concatenate([points, halo]), a, b_, least, masses
     run_by_rows(map_radii, len(points), *arguments, seen)
     before = read_array(f"{radii}/{b}")
-    seen[:, 2] = standardized(radii, b, original)
     starts = np.concatenate([[0], np.cumsum(weights.rows)])
     ids = Ordered.open(order).ids(b) if order else np.arange(starts[b], starts[b + 1])
     leave_rows(exchange, b, ids, {"original": before, "embedded": seen[:, 0].copy()}, n, out_rows)
-    return (seen,), sums_of(seen[:, 0], seen[:, 2])
+    return (seen,), sums_of(seen)
 
 
 def pull_block(b: int, radii: Array, numbers: Array, out: str) -> tuple[tuple[()], None]:

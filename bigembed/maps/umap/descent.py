@@ -24,13 +24,15 @@ from bigembed.maps.descent import (
     run_by_rows,
 )
 from bigembed.neighbors.query import Joined
+from bigembed.neighbors.row_weights import values_path
 from bigembed.runtime.blocks import Array, map_blocks, offsets
+from bigembed.runtime.runtime import using
 from bigembed.stages.reuse import Immaterial
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Context, Stage
-from bigembed.store.arrays import read_array
-from bigembed.store.matrix import BlockMatrix, entries_of
-from bigembed.store.vector_space import VectorSpace
+from bigembed.store.arrays import read_array, read_by_id
+from bigembed.store.matrix import BlockMatrix, entries_of, products
+from bigembed.store.vector_space import VectorSpace, tree_sum
 
 # --------------------------------------------------------------------------------------------------------- options
 # What is asked of a map by sampled edges and rows, and what of it holds in an epoch.
@@ -93,13 +95,34 @@ POOL = 1 << 16
 """Rows of a pool, about: what fits into a processor's cache, and differs in every epoch."""
 
 
-def rows_in_pool(b: int, rows: Sequence[int], seed: int, epoch: int) -> Array | slice:
+NO_MASSES: Array = np.zeros(0)
+"""Of rows that all count as one."""
+NO_MASSES.setflags(write=False)
+FEW_DRAWN = 1 << 12
+"""Rows of a pool by mass, at least: light rows are in it, too."""
+
+
+def rows_in_pool(
+    b: int, rows: Sequence[int], seed: int, epoch: int, masses: Array = NO_MASSES, before: Sequence[float] = ()
+) -> Array | slice:
     """Return the rows of block b in the pool of an epoch; ``rows`` are the rows of each block.
+
+    With ``masses`` of the rows of the block, and the mass ``before`` each block (and that of all), the pool holds rows
+    by their mass, heavy ones several times: at equal steps along the mass of all rows, from a random place on.
 
     >>> rows_in_pool(0, [3, 4], 0, 0), len(rows_in_pool(1, [30_000, 101_072], 0, 0))
     (slice(None, None, None), 50536)
+    >>> np.bincount(rows_in_pool(0, [3], 0, 0, np.array([1.0, 2.0, 1.0]), [0.0, 4.0])).tolist()
+    [1024, 2048, 1024]
     """
     n = sum(rows)
+    if len(before):
+        size = before[-1] / min(POOL, max(n, FEW_DRAWN))
+        start = np.random.default_rng([seed, STREAM, epoch]).random()
+        ends = before[b] + np.cumsum(masses)
+        first, last = (int(np.ceil(mass / size - start)) for mass in (before[b], before[b + 1]))
+        places = (np.arange(first, last) + start) * size
+        return np.minimum(np.searchsorted(ends, places, side="right"), len(masses) - 1)
     if n <= POOL:
         return slice(None)
     share = max(1, round(POOL * rows[b] / n))
@@ -141,9 +164,12 @@ def begin_block(b: int, start: str) -> tuple[tuple[Array], None]:
     return (read_array(f"{start}/{b}").astype(np.float64),), None
 
 
-def share_block(b: int, points: Array, rows: tuple[int, ...], seed: int, epoch: int) -> tuple[tuple[Array], None]:
-    """Return the points of a block that may be drawn in an epoch."""
-    return (points[rows_in_pool(b, rows, seed, epoch)],), None
+def share_block(
+    b: int, points: Array, rows: tuple[int, ...], seed: int, epoch: int, masses: str = "", before: Sequence[float] = ()
+) -> tuple[tuple[Array], None]:
+    """Return the points of a block that may be drawn in an epoch; where the ``masses`` of rows lie, by those."""
+    mass = read_array(f"{masses}/{b}") if masses else NO_MASSES
+    return (points[rows_in_pool(b, rows, seed, epoch, mass, before)],), None
 
 
 def join_shares(shares: str, pool: str, *, space: VectorSpace) -> None:
@@ -176,13 +202,13 @@ def cross_entropy_block(
 
 
 def read_by_kernels(
-    b: int, points: Array, halo: Array, weights: BlockMatrix, space: VectorSpace, pool: str
+    b: int, points: Array, halo: Array, weights: BlockMatrix, space: VectorSpace, pool: str, masses: Array = NO_MASSES
 ) -> tuple[Any, ...]:
-    """Return numbers of the first row, the entries of the block, the points of their columns, and the pool."""
+    """Return numbers of the first row, entries of the block, points of their columns, the pool, masses of columns."""
     drawn = space.read(pool, 0)
     drawn.setflags(write=False)  # (as in memory: one type for the compiler)
     first = offsets(weights.rows)[b]
-    return 0, first, *entries_of(weights, b), np.concatenate([points, halo]), drawn
+    return 0, first, *entries_of(weights, b), np.concatenate([points, halo]), drawn, masses
 
 
 # --------------------------------------------------------------------------------------------------------- descent
@@ -190,7 +216,13 @@ def read_by_kernels(
 
 def pool_bytes(graph: GraphShape, asked: SamplingOptions) -> int:
     """Return the bytes of a pool, at the most."""
-    return 8 * asked.n_components * min(graph.n, POOL + graph.n // min(graph.n, graph.block))
+    return 8 * asked.n_components * rows_of_pool(graph)
+
+
+def rows_of_pool(graph: GraphShape) -> int:
+    """Return the rows of a pool, at the most; by masses there are more of few rows."""
+    most = POOL + graph.n // min(graph.n, graph.block)
+    return min(max(graph.n, FEW_DRAWN + 1) if graph.vectors else graph.n, most)
 
 
 def sampled_descent_stage(graph: GraphShape, edges: int, asked: SamplingOptions, in_memory: bool | None) -> Stage:
@@ -206,11 +238,14 @@ def sampled_descent_stage(graph: GraphShape, edges: int, asked: SamplingOptions,
         joining=0,
         shared=4 * pool,
         scalar_ops=asked.n_epochs * edges * (1 + asked.negative_sample_rate),
+        width=len(graph.vectors),
+        inputs=graph.vectors,
     )
 
 
 def run_descent(context: Context, asked: SamplingOptions, memory: Immaterial) -> dict[str, Any]:
-    return descend(context, SampledDescent, asked, memory.value)
+    kind = WeightedDescent if values_path(context) else SampledDescent
+    return descend(context, kind, asked, memory.value)
 
 
 class SampledDescent(MapDescent):
@@ -223,9 +258,14 @@ class SampledDescent(MapDescent):
     measure_block: ClassVar[Callable[..., Any]] = staticmethod(cross_entropy_block)
     asked: SamplingOptions
 
+    def __init__(self, context: Context, weights: BlockMatrix, *others: Any) -> None:
+        self.masses_at = values_path(context)
+        self.before = mass_before(self.masses_at, weights.rows)
+        super().__init__(context, weights, *others)
+
     def sharing(self) -> tuple[Any, ...]:
         """Return the arguments of ``share_block``, which tell what rows may be drawn."""
-        return self.space.rows, self.asked.seed, self.iteration
+        return self.space.rows, self.asked.seed, self.iteration, self.masses_at, self.before
 
     def join(self) -> None:
         """Make the pool of all rows that may be drawn."""
@@ -242,7 +282,103 @@ class SampledDescent(MapDescent):
         """Return the cross-entropy as its mean over the weights."""
         from bigembed.maps.umap.compiled import UNIT  # imports numba: only here
 
-        return total / UNIT / float(self.context.results("kernel")["mass"])
+        return total / UNIT / self.weight_of_all()
+
+    def weight_of_all(self) -> float:
+        """Return Σ w."""
+        return float(self.context.results("kernel")["mass"])
+
+
+# ---------------------------------------------------------------------------------------------------------- masses
+# Rows that count several times: their masses are a vector beside the points.
+
+
+def mass_before(masses: str, rows: Sequence[int]) -> tuple[float, ...]:
+    """Return the mass of the rows before each block, and of all, by where they lie; nothing where all are 1."""
+    if not masses:
+        return ()
+    with using(journal=None):  # (each start reads them again)
+        parts = map_blocks(mass_of_block, [(b,) for b in range(len(rows))], masses=masses)
+    return (0.0, *np.cumsum(parts).tolist())
+
+
+def mass_of_block(b: int, *, masses: str) -> float:
+    """Return the mass of the rows of a block."""
+    return float(read_array(f"{masses}/{b}").sum())
+
+
+def begin_with_masses(b: int, start: str, masses: str) -> tuple[tuple[Array, Array], None]:
+    """Return the points of the start, and the masses of their rows."""
+    (points,), _ = begin_block(b, start)
+    return (points, read_array(f"{masses}/{b}")[:, None]), None
+
+
+def weight_block(b: int, masses: Array, halo: Array, weights: BlockMatrix) -> tuple[tuple[()], float]:
+    """Return Σ m_i m_j w_ij of the rows of a block; the mass is the last column."""
+    block = weights.block(b)
+    return (), float((block.data * products(block, masses[:, -1], halo[:, -1])).sum())
+
+
+def move_by_mass(
+    b: int, points: Array, masses: Array, halo: Array, halo_masses: Array, weights: BlockMatrix, space: VectorSpace,
+    pool: str, asked: SamplingOptions, largest: float, epoch: int, before: Sequence[float],
+) -> tuple[tuple[Array, Array, Array], None]:  # fmt: skip
+    """Return a block after one epoch, its masses, and what may be drawn of it in the next."""
+    from bigembed.maps.umap.compiled import step  # imports numba: only here
+
+    moved, mass = np.empty_like(points), np.concatenate([masses, halo_masses])[:, 0]
+    read = read_by_kernels(b, points, halo, weights, space, pool, mass)
+    run_by_rows(step, len(points), *read, asked.key(epoch), asked.at(epoch, largest), moved)
+    drawn = rows_in_pool(b, weights.rows, asked.seed, epoch + 1, masses[:, 0], before)
+    return (moved, masses, moved[drawn]), None
+
+
+def cross_entropy_by_mass(
+    b: int, points: Array, masses: Array, halo: Array, halo_masses: Array, weights: BlockMatrix, space: VectorSpace,
+    pool: str, asked: SamplingOptions, largest: float, epoch: int, before: Sequence[float], *others: Any,
+) -> tuple[tuple[()], int]:  # fmt: skip
+    """Return the cross-entropy of the rows of a block, as an integer; the mass is the last column."""
+    from bigembed.maps.umap.compiled import cross_entropy
+
+    mass = np.concatenate([masses, halo_masses])[:, -1].copy() if before else NO_MASSES
+    read = read_by_kernels(b, points, halo, weights, space, pool, mass)
+    return (), sum(run_by_rows(cross_entropy, len(points), *read, asked.key(epoch), asked.at(epoch, largest)))
+
+
+class WeightedDescent(SampledDescent):
+    """The cross-entropy where an edge counts as often as the masses of both its rows say."""
+
+    state: ClassVar[tuple[str, ...]] = (*SampledDescent.state, "mass")
+    vectors, measured, read_by_others = ("points", "masses"), ("points", "masses"), 2
+    begin_block, move_block = staticmethod(begin_with_masses), staticmethod(move_by_mass)
+    measure_block = staticmethod(cross_entropy_by_mass)
+    mass: float
+
+    def begin(self) -> None:
+        """Set the points of the start, at rest, and what all edges weigh."""
+        super().begin()
+        names = self.names(self.vectors[1:])
+        if not self.masses_at:
+            self.mass = super().weight_of_all()
+            return
+        parts = self.stored.sweep(weight_block, reads=names, halos=names, arguments=(self.weights,))
+        self.mass = float(tree_sum(parts))
+
+    def beginning(self) -> tuple[Any, ...]:
+        """Return the arguments of ``begin_block``."""
+        return *super().beginning(), self.masses_at
+
+    def moving(self) -> tuple[Any, ...]:
+        """Return the arguments of ``move_block``."""
+        return *super().moving(), self.before
+
+    def measuring(self) -> tuple[Any, ...]:
+        """Return the arguments of ``measure_block``."""
+        return self.moving()
+
+    def weight_of_all(self) -> float:
+        """Return Σ m_i m_j w_ij."""
+        return self.mass
 
 
 # -------------------------------------------------------------------------------------------------------- new rows
@@ -262,6 +398,8 @@ class SampledPlacement(Placement):
     asked: SamplingOptions
     k: int
     connectivity: float
+    masses: str
+    """Where those of the fitted rows lie, by blocks; empty where all are 1."""
 
     def place(self, joined: Joined, squared: Array, points: Array) -> Array:
         """Return the places where new rows come to rest."""
@@ -280,6 +418,7 @@ class SampledPlacement(Placement):
             np.array(keys),
             self.asked.at(0, 1.0),
             RATE * self.asked.learning_rate,
+            read_by_id(self.masses, self.starts, joined.ids) if self.masses else NO_MASSES,
             *self.term(joined),
         )
 
@@ -291,4 +430,4 @@ class SampledPlacement(Placement):
 def placement_of(run: Run, asked: SamplingOptions, connectivity: float, metric: Any = None) -> SampledPlacement:
     """Return how new rows are placed on the map of a fitted run; ``metric``: as the caller gave it."""
     pool, k = run.path("coordinates", "pool"), run.results("kernel")["n_neighbors"]
-    return SampledPlacement(*fields_of_placement(run, metric), pool, asked, k, connectivity)
+    return SampledPlacement(*fields_of_placement(run, metric), pool, asked, k, connectivity, values_path(run))

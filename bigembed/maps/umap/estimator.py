@@ -19,6 +19,7 @@ from bigembed.maps.umap.stages import sampling_stages
 from bigembed.neighbors.given.distances import Rule
 from bigembed.neighbors.given.graph import GraphMetric
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS
+from bigembed.neighbors.row_weights import WEIGHTS
 from bigembed.neighbors.search.recall import ALGORITHMS
 from bigembed.rows.labels import Labels, read_labels
 from bigembed.runtime.parameters import (
@@ -207,7 +208,7 @@ class UMAP(DescendedEstimator, registered="umap"):
     (True, (2, 2))
     """
 
-    aligned = ("labels",)
+    aligned = ("labels", "weights")
     saved_stages: ClassVar = {
         **QUERY_ARRAYS,
         "kernel": ("",),
@@ -215,6 +216,7 @@ class UMAP(DescendedEstimator, registered="umap"):
         "descent": ("objectives",),
         "coordinates": ("embedding", "points", "pool"),
         "map_radii": ("",),
+        WEIGHTS: ("values",),
     }
 
     rad_orig_, rad_emb_ = StoredArray(), StoredArray()
@@ -245,7 +247,7 @@ class UMAP(DescendedEstimator, registered="umap"):
     in_memory: bool | Auto = "auto"
     random_state: Seed = 0
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the map to rows, distances or a graph, with ``target_metric`` to labels, too.
 
         Parameters
@@ -257,6 +259,10 @@ class UMAP(DescendedEstimator, registered="umap"):
             The label of each row, in the order of the input, read only where ``target_metric`` is given: a sequence, a
             NumPy, pandas, Dask or zarr array, or the path of a Zarr array or .npy; integers, whole floats, booleans,
             text or dates. −1, NaN and None say that a row has none.
+        sample_weight : array of shape (n,), or None
+            How many rows each row stands for: finite numbers above 0, of any scale, in the order of the input (a NumPy
+            or Dask array, or the path of a Zarr array or .npy). Neighbors and w stay as they are; a row of weight m
+            attracts and repels as m rows at its place do, and counts m times in the cross-entropy and in densities.
 
         Returns
         -------
@@ -265,7 +271,7 @@ class UMAP(DescendedEstimator, registered="umap"):
         """
         self._refuse_radius(X)
         read = self.target_metric is not None and y is not None
-        return self._fit_rows(X, **({"labels": read_labels(y)} if read else {}))
+        return self._fit_rows(X, weights=sample_weight, labels=read_labels(y) if read else None)
 
     def _rule(self, n: int) -> Rule:
         return Rule(max(1, min(self.n_neighbors, n - 1)))

@@ -19,6 +19,9 @@ from bigembed.runtime.blocks import Array
 # twice what one does: every row is moved by itself, by the points as they were before the epoch. Random numbers
 # follow from the epoch, the number of the row and how many it has drawn: nothing depends on how the rows are divided.
 # What is added up over rows are integers.
+#
+# Where rows have masses (weights: how many rows each stands for), an edge to row j counts m_j times, in its attraction
+# and in what it draws, and the pool holds rows by their mass.
 
 LONGEST = 4.0
 """Of each coordinate of a force."""
@@ -59,23 +62,28 @@ def add_force(out: Array, one: Array, other: Array, factor: float, times: float)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def attract(out: Array, one: Array, other: Array, a: float, b: float) -> None:
-    """Add the attraction of a sampled edge, from both of its ends."""
+def attract(out: Array, one: Array, other: Array, a: float, b: float, mass: float) -> None:
+    """Add the attraction of a sampled edge to a row of this mass, from both of its ends."""
     squared = squared_distance(one, other)
     if squared > 0.0:
         power = squared**b
-        add_force(out, one, other, -2.0 * a * b * power / squared / (1.0 + a * power), 2.0)
+        add_force(out, one, other, -2.0 * a * b * power / squared / (1.0 + a * power), 2.0 * mass)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def repel(out: Array, one: Array, pool: Array, state: Any, count: int, a: float, b: float, strength: float) -> Any:
-    """Add the repulsion of ``count`` rows of the pool, none of rows at the same place, and return the next state."""
+def repel(
+    out: Array, one: Array, pool: Array, state: Any, count: int, a: float, b: float, strength: float, mass: float
+) -> Any:
+    """Add the repulsion of ``count`` rows of the pool, none of rows at the same place, and return the next state.
+
+    ``mass``: how often.
+    """
     for _ in range(count):
         state = uint64(state) + uint64(GOLDEN)
         other = pool[drawn(state, pool.shape[0])]
         squared = squared_distance(one, other)
         if squared > 0.0:
-            add_force(out, one, other, 2.0 * strength * b / ((SOFT + squared) * (1.0 + a * squared**b)), 1.0)
+            add_force(out, one, other, 2.0 * strength * b / ((SOFT + squared) * (1.0 + a * squared**b)), mass)
     return state
 
 
@@ -115,7 +123,10 @@ def add_density_force(
     force: Array, own: Array, other: Array, w: float, share: float, mine: Array, theirs: Array, a: float, b: float,
     strength: float,
 ) -> None:  # fmt: skip
-    """Add the force along an edge of weight ``w`` that two rows want by their pulls, from both of its ends."""
+    """Add the force along an edge of weight ``w`` that two rows want by their pulls, from both of its ends.
+
+    ``share``: that of the epochs in which the edge takes part, times the mass of the other row.
+    """
     squared = squared_distance(own, other)
     if squared > 0.0:
         power = squared**b
@@ -127,14 +138,17 @@ def add_density_force(
 
 @njit(cache=True, nogil=True, inline="always")
 def map_radius(
-    own: Array, first: int, last: int, columns: Array, weights: Array, points: Array, a: float, b: float, least: float
-) -> tuple[float, float]:
-    """Return r of a row, and Σφ, over its edges ``first:last`` of at least the weight ``least``."""
+    own: Array, first: int, last: int, columns: Array, weights: Array, points: Array, a: float, b: float, least: float,
+    masses: Array,
+) -> tuple[float, float]:  # fmt: skip
+    """Return r of a row, and Σφ, over its edges ``first:last`` of at least the weight ``least``, by their masses."""
     total, spread = 0.0, 0.0
     for edge in range(first, last):
         if weights[edge] >= least:
             squared = squared_distance(own, points[columns[edge]])
             phi = 1.0 / (1.0 + a * squared**b)
+            if len(masses):
+                phi *= masses[columns[edge]]
             total += phi
             spread += phi * squared
     if total == 0.0:
@@ -143,24 +157,24 @@ def map_radius(
 
 
 @njit(cache=True, nogil=True)
-def radius_of_new(distances: Array, weights: Array, total: float, density: Array) -> float:
-    """Return R of a new row by its edges, whose ``weights`` add up to ``total``."""
+def radius_of_new(distances: Array, weights: Array, masses: Array, total: float, density: Array) -> float:
+    """Return R of a new row by its edges, whose ``weights`` times masses add up to ``total``."""
     spread = 0.0
     for j in range(len(distances)):
-        spread += weights[j] * distances[j] ** 2
+        spread += weights[j] * masses[j] * distances[j] ** 2
     return float((math.log(density[OFFSET] + spread / total) - density[ORIGINAL]) / density[DEVIATION])
 
 
 @njit(cache=True, nogil=True)
 def density_of_new(
-    force: Array, own: Array, near: Array, weights: Array, pulls: Array, radius: float, a: float, b: float,
-    density: Array,
+    force: Array, own: Array, near: Array, weights: Array, masses: Array, pulls: Array, radius: float, a: float,
+    b: float, density: Array,
 ) -> None:  # fmt: skip
     """Add the forces of densities on a new row by its edges: of R = ``radius``, among points of these ``pulls``."""
     total, spread = 0.0, 0.0
     for j in range(len(near)):
         squared = squared_distance(own, near[j])
-        phi = 1.0 / (1.0 + a * squared**b)
+        phi = masses[j] / (1.0 + a * squared**b)
         total += phi
         spread += phi * squared
     mean = SMALL + spread / total
@@ -169,4 +183,4 @@ def density_of_new(
     for j in range(len(near)):
         w = weights[j]
         if w >= density[LEAST_WEIGHT]:
-            add_density_force(force, own, near[j], w, w, mine, pulls[j], a, b, density[STRENGTH])
+            add_density_force(force, own, near[j], w, w * masses[j], mine, pulls[j], a, b, density[STRENGTH])

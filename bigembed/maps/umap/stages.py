@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,8 +15,15 @@ from bigembed.maps.labels import labels_stage
 from bigembed.maps.map_stages import EdgeWeights, coordinates_stage, planned_edges, start_stages, weights_stage
 from bigembed.maps.start import Scale
 from bigembed.maps.umap.density import DensityOptions, density_descent_stage, density_stage, radii_stage
-from bigembed.maps.umap.descent import POOL, SamplingOptions, rows_in_pool, sampled_descent_stage
+from bigembed.maps.umap.descent import (
+    SamplingOptions,
+    mass_before,
+    rows_of_pool,
+    sampled_descent_stage,
+    share_block,
+)
 from bigembed.maps.umap.labelled import labelled_stage
+from bigembed.neighbors.row_weights import values_path
 from bigembed.rows.labels import Labels
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, map_blocks
@@ -71,25 +79,28 @@ class Memberships(EdgeWeights):
 def pool_stage(graph: GraphShape, m: int, seed: int, n_epochs: int) -> Stage:
     """Return the stage of the coordinates and the ``pool`` of the map."""
     block = min(graph.n, graph.block)
-    pool = ArraySpec("pool", min(graph.n, POOL + graph.n // block), m)
+    pool = ArraySpec("pool", rows_of_pool(graph), m)
     parameters = {"seed": seed, "n_epochs": n_epochs}
-    return coordinates_stage(graph, m, parameters, run_coordinates, pool, 8 * block * m + 2 * pool.nbytes)
+    stage = coordinates_stage(graph, m, parameters, run_coordinates, pool, 8 * block * m + 2 * pool.nbytes)
+    return replace(stage, inputs=(*stage.inputs, *graph.vectors))
 
 
 def run_coordinates(context: Context, graph: GraphShape, m: int, seed: int, n_epochs: int) -> dict[str, Any]:
     mapped = write_map(context, graph, m)
-    rows = tuple(context.results("kernel")["rows"])
+    rows, masses = tuple(context.results("kernel")["rows"]), values_path(context)
     map_blocks(
         write_pool, [()], points=context.path("points"), out=context.path("pool"), rows=rows, seed=seed,
-        epoch=n_epochs,
+        epoch=n_epochs, masses=masses, before=mass_before(masses, rows),
     )  # fmt: skip
     return {"n_components": m, "repeated_rows": mapped.repeated}
 
 
-def write_pool(*, points: str, out: str, rows: tuple[int, ...], seed: int, epoch: int) -> None:
+def write_pool(
+    *, points: str, out: str, rows: tuple[int, ...], seed: int, epoch: int, masses: str, before: Sequence[float]
+) -> None:
     """Write the rows of the map that may be drawn."""
-    shares = [read_array(f"{points}/{b}")[rows_in_pool(b, rows, seed, epoch)] for b in range(len(rows))]
-    write_array(out, np.concatenate(shares))
+    parts = [share_block(b, read_array(f"{points}/{b}"), rows, seed, epoch, masses, before) for b in range(len(rows))]
+    write_array(out, np.concatenate([share for (share,), _ in parts]))
 
 
 # ---------------------------------------------------------------------------------------------------------- stages

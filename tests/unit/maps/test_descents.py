@@ -425,7 +425,8 @@ class TestUMAP:
         drawn = np.array([[3.0, 1.0]])
         indptr, columns, weights = np.array([0, 2]), np.array([1, 2]), np.array([1.0, 0.4], np.float32)
         moved = np.empty((1, 2))
-        step(0, 1, 0, 0, indptr, columns, weights, points, drawn, 5, np.array([a, b, 1.0, 3, 1.0, 0, 0.5]), moved)
+        asked = np.array([a, b, 1.0, 3, 1.0, 0, 0.5])
+        step(0, 1, 0, 0, indptr, columns, weights, points, drawn, np.zeros(0), 5, asked, moved)
         gradient, h = np.zeros(2), 1e-6
         for k in range(2):
             shift = h * np.eye(2)[k]

@@ -18,7 +18,7 @@ from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import parse_job
 from bigembed.maps.umap.compiled import density_step, step
 from bigembed.maps.umap.density import DensityOptions, pulls_of
-from bigembed.maps.umap.descent import curve
+from bigembed.maps.umap.descent import SamplingOptions, curve, rows_in_pool
 from bigembed.maps.umap.forces import LEAST_WEIGHT
 from bigembed.store import spaces
 from bigembed.store.arrays import read_array
@@ -168,42 +168,54 @@ def agreement(one: np.ndarray, other: np.ndarray) -> float:
 class TestDensities:
     """densMAP: the gradient of the correlation, radii by their formulas, the same bytes if it is stopped, new rows."""
 
-    def test_a_step_is_along_the_gradient_of_the_correlation(self) -> None:
+    @pytest.mark.parametrize("weighs", [False, True])
+    def test_a_step_is_along_the_gradient_of_the_correlation(self, weighs: bool) -> None:
+        """By differences; of a row of mass m it is the m-th part of the gradient, for its m copies move."""
         random, n, (a, b) = np.random.default_rng(0), 12, curve(0.1, 1.0)
         points, w = 4 * random.normal(size=(n, 2)), random.uniform(0.2, 1.0, (n, n)).astype("f4")
         w = np.triu(w, 1) + np.triu(w, 1).T
+        m = random.uniform(0.5, 4, n) if weighs else np.ones(n)
+        m /= m.mean()
         wanted = random.normal(size=n)
-        wanted = (wanted - wanted.mean()) / wanted.std()
+        wanted -= (m * wanted).mean()
+        wanted /= np.sqrt((m * wanted**2).mean())
 
         def radii(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             squared = cdist(y, y, "sqeuclidean")
-            phi = 1 / (1 + a * squared**b) * (w > 0)
+            phi = m / (1 + a * squared**b) * (w > 0)
             return np.log((phi * squared).sum(axis=1) / phi.sum(axis=1)), phi.sum(axis=1)
 
+        def moments(y: np.ndarray) -> np.ndarray:
+            r = radii(y)[0]
+            mean = (m * r).mean()
+            return np.array([mean, (m * r**2).mean() - mean**2, (m * r * wanted).mean()])
+
         def correlation(y: np.ndarray) -> float:
-            return agreement(radii(y)[0], wanted)
+            _, variance, covariance = moments(y)
+            return float(covariance / np.sqrt(variance))
 
         gradient = np.empty_like(points)
         for place in np.ndindex(points.shape):
             shift = np.zeros_like(points)
             shift[place] = 1e-5
-            gradient[place] = (correlation(points + shift) - correlation(points - shift)) / 2e-5
-        r, total = radii(points)
-        moments = np.array([r.mean(), r.var(), (r * wanted).mean()])
+            gradient[place] = (correlation(points + shift) - correlation(points - shift)) / 2e-5 / m[place[0]]
+        known = np.stack([*radii(points), wanted, m], axis=1)
         asked = DensityOptions(2, a, b, 1, 1.0, 0.0, 1, 0, dens_lambda=1e-3, dens_frac=1.0, dens_var_shift=0.0)
-        density = asked.numbers(1.0, float(w.sum()), n, moments, np.ones(3))
+        mass = float(m @ w @ m)
+        density = asked.numbers(1.0, mass, n, moments(points), np.ones(3))
         density[LEAST_WEIGHT] = 0.1
         indptr, columns = n * np.arange(n + 1), np.tile(np.arange(n), n).astype("i4")
         options, moved = asked.at(0, 1.0), [np.empty_like(points) for _ in range(2)]
-        read = 0, n, 0, 0, indptr, columns, w.ravel(), points, points, 0, options
+        masses = m if weighs else np.zeros(0)
+        read = 0, n, 0, 0, indptr, columns, w.ravel(), points, points, masses, 0, options
         step(*read, moved[0])
         seen = np.empty((n, 2))
-        density_step(*read, pulls_of(np.stack([r, total, wanted], axis=1), density), density, moved[1], seen)
-        np.testing.assert_allclose(seen[:, 0], r, atol=1e-6)
-        np.testing.assert_allclose(seen[:, 1], total)
-        found = (moved[1] - moved[0]) * np.maximum(1, w.sum(axis=1))[:, None] / (1e-3 * w.sum())
+        density_step(*read, pulls_of(known, density), density, moved[1], seen)
+        np.testing.assert_allclose(seen, known[:, :2], atol=1e-6)
+        found = (moved[1] - moved[0]) * np.maximum(1, w @ m)[:, None] / (1e-3 * mass)
         np.testing.assert_allclose(found, gradient, atol=1e-3 * abs(gradient).max())
         assert abs(found + gradient).max() > abs(gradient).max()
+        assert abs(found * m[:, None] - gradient).max() > 0.1 * abs(gradient).max() or not weighs
 
     def test_radii_are_those_of_the_formulas_and_the_map_follows_them(self) -> None:
         X, group = gaussians(400)
@@ -263,3 +275,35 @@ class TestDensities:
         assert (whole.embedding_ == again.embedding_).all()
         assert (whole.rad_emb_ == again.rad_emb_).all()
         assert (whole.transform(X[:5] + 0.5) == again.transform(X[:5] + 0.5)).all()
+
+
+class TestWeights:
+    """A row of weight m is m copies of it: in attraction, in what is drawn, in the cross-entropy, in densities."""
+
+    def test_forces_are_those_of_copies_within_sampling_error(self) -> None:
+        random, n, (a, b) = np.random.default_rng(1), 7, curve(0.1, 1.0)
+        points, counts = 2 * random.normal(size=(n, 2)), np.array([1, 1, 2, 3, 1, 6, 4])
+        w = random.uniform(0.3, 1.0, (n, n)).astype("f4")
+        w = np.triu(w, 1) + np.triu(w, 1).T
+        copies = np.repeat(np.arange(n), counts)
+        asked = SamplingOptions(2, a, b, 100, 1.0, 1.0, 5, 0)
+
+        def moved(w: np.ndarray, points: np.ndarray, masses: np.ndarray, epochs: int) -> np.ndarray:
+            """How far rows move in an epoch, on average."""
+            rows, out, total = len(points), np.empty_like(points), np.zeros_like(points)
+            indptr, columns = rows * np.arange(rows + 1), np.tile(np.arange(rows), rows).astype("i4")
+            for epoch in range(epochs):
+                before = [0.0, masses.sum()] if len(masses) else []
+                pool = points[rows_in_pool(0, [rows], 0, epoch, masses, before)]
+                options = asked.at(0, 1.0)
+                options[5] = epoch
+                step(0, rows, 0, 0, indptr, columns, w.ravel(), points, pool, masses, asked.key(epoch), options, out)
+                total += out - points
+            return total / epochs
+
+        weighted = moved(w, points, counts / counts.mean(), 4_000)
+        of_copies = moved(w[np.ix_(copies, copies)], points[copies], np.zeros(0), 1_500)
+        expected = np.stack([of_copies[copies == row].mean(axis=0) for row in range(n)])
+        size = np.linalg.norm(expected, axis=1).max()
+        np.testing.assert_allclose(weighted, expected, atol=0.03 * size)
+        assert abs(moved(w, points, np.zeros(0), 1_500) - expected).max() > 0.15 * size
