@@ -350,8 +350,9 @@ class WeightedDescent(SampledDescent):
 
     state: ClassVar[tuple[str, ...]] = (*SampledDescent.state, "mass")
     vectors, measured, read_by_others = ("points", "masses"), ("points", "masses"), 2
-    begin_block, move_block = staticmethod(begin_with_masses), staticmethod(move_by_mass)
-    measure_block = staticmethod(cross_entropy_by_mass)
+    begin_block: ClassVar[Callable[..., Any]] = staticmethod(begin_with_masses)
+    move_block: ClassVar[Callable[..., Any]] = staticmethod(move_by_mass)
+    measure_block: ClassVar[Callable[..., Any]] = staticmethod(cross_entropy_by_mass)
     mass: float
 
     def begin(self) -> None:

@@ -1,4 +1,4 @@
-"""UMAP that follows more than rows: labels, and densities."""
+"""UMAP that follows more than rows: labels, densities, weights."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import sparse
 from scipy.spatial.distance import cdist
 from sklearn.metrics import silhouette_score
 
@@ -307,3 +308,51 @@ class TestWeights:
         size = np.linalg.norm(expected, axis=1).max()
         np.testing.assert_allclose(weighted, expected, atol=0.03 * size)
         assert abs(moved(w, points, np.zeros(0), 1_500) - expected).max() > 0.15 * size
+
+    def test_the_cross_entropy_is_that_of_copies(self) -> None:
+        """Of a map that stays where it starts, on the weights of a graph, so that copies have the same neighbors."""
+        X, random = digits(250)[0], np.random.default_rng(2)
+        counts = random.integers(1, 6, 250)
+        copies = np.repeat(np.arange(250), counts)
+        w = dense(be.UMAP(n_neighbors=10, n_epochs=1, init="random").fit(X)).astype(float)
+        start = 3 * random.normal(size=(250, 2)) * (1 + (counts > 3))[:, None]
+        asked: dict[str, Any] = {"n_epochs": 1, "learning_rate": 1e-30}
+
+        def entropy(w: np.ndarray, start: np.ndarray, **more: Any) -> float:
+            return float(be.UMAP(init=start, **asked).fit(sparse.csr_array(w), **more).cross_entropy_)
+
+        of_copies = entropy(w[np.ix_(copies, copies)], start[copies])
+        assert entropy(w, start, sample_weight=3 * counts) == pytest.approx(of_copies, rel=0.02)
+        assert entropy(w, start) != pytest.approx(of_copies, rel=0.04)
+
+    def test_what_is_drawn_is_drawn_by_mass_whatever_the_blocks(self) -> None:
+        masses = np.random.default_rng(0).exponential(size=300)
+        once = np.bincount(rows_in_pool(0, [300], 1, 5, masses, [0, masses.sum()]), minlength=300)
+        parts = [masses[:100], masses[100:140], masses[140:]]
+        before = np.concatenate([[0], np.cumsum([part.sum() for part in parts])]).tolist()
+        found = [
+            np.bincount(rows_in_pool(b, [100, 40, 160], 1, 5, part, before), minlength=len(part))
+            for b, part in enumerate(parts)
+        ]
+        assert (np.concatenate(found) == once).all()
+        assert abs(once - once.sum() * masses / masses.sum()).max() < 1
+        assert (once != np.bincount(rows_in_pool(0, [300], 1, 6, masses, [0, masses.sum()]), minlength=300)).any()
+
+    def test_weights_go_with_labels_densities_models_and_jobs(self, tmp_path: Path) -> None:
+        X, y = digits(260)
+        counts = np.random.default_rng(0).integers(1, 5, 260)
+        with blocks_for(260):
+            asked: dict[str, Any] = {**FEW_EPOCHS, **FOLLOWS, "densmap": True, "dens_frac": 0.7}
+            inside, stored = (
+                be.UMAP(in_memory=place, workdir=tmp_path / str(place), **asked).fit(X, y, sample_weight=counts)
+                for place in (True, False)
+            )
+        assert (inside.embedding_ == stored.embedding_).all()
+        assert inside.cross_entropy_ == stored.cross_entropy_
+        w, m = dense(inside), counts / counts.mean()
+        radii = np.log((w * m * cdist(X, X, "sqeuclidean")).sum(axis=1) / (w @ m))
+        np.testing.assert_allclose(inside.rad_orig_, radii, atol=1e-4)
+        ignored = be.UMAP(**asked).fit(X, y)
+        assert abs(ignored.embedding_ - inside.embedding_).max() > 0.1
+        inside.save(tmp_path / "model")
+        assert (be.load(tmp_path / "model").transform(X[:20] + 0.5) == inside.transform(X[:20] + 0.5)).all()
