@@ -219,6 +219,11 @@ TABLE: dict[str, Case] = {
     "locally_linear_embedding repeated rows": Case("locally_linear_embedding", GRAPH, twice),
     "nmf": Case("nmf", {"n_components": 4, "max_iter": 4}),
     "nmf random sparse": Case("nmf", {"init": "random", "max_iter": 4}, csr),
+    "phate": Case("phate", {"n_landmarks": 60}),
+    "phate every row": Case("phate", {"t": 4, "mds": "classical"}, most=400),
+    "phate lists": Case("phate", {"n_neighbors": 2, "n_landmarks": 60}, lists),
+    "phate precomputed": Case("phate", {"n_landmarks": 60, "gamma": 0.0, "metric": "precomputed"}, apart),
+    "phate repeated rows": Case("phate", {"n_landmarks": 60, "metric": "cosine"}, twice),
     "spectral_clustering": Case("spectral_clustering", {"n_clusters": 4}),
     "spectral_clustering weighed": Case("spectral_clustering", {"n_clusters": 4, **GRAPH}, weighed=True),
     "spectral_clustering islands": Case(

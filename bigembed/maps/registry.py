@@ -30,6 +30,7 @@ CLASSES = {
     "modified_lle": "ModifiedLLE",
     "nmf": "NMF",
     "pca": "PCA",
+    "phate": "PHATE",
     "spectral_clustering": "SpectralClustering",
     "truncated_svd": "TruncatedSVD",
     "tsne": "TSNE",

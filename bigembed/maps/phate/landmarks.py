@@ -1,0 +1,184 @@
+"""Landmarks of PHATE: groups of near rows, or of rows from which the walk leads to the same places."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from bigembed.estimator.graph_input import GraphShape
+from bigembed.maps.walk.spectral import weights_of
+from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.partition import kmeans, nearest_centers
+from bigembed.runtime.blocks import Array, map_blocks, offsets
+from bigembed.stages.cost import ArraySpec, Cost, buffer
+from bigembed.stages.stage import Context, Stage
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.exchange import Exchange
+from bigembed.store.matrix import StoredMatrix
+from bigembed.store.spaces import StoredSpace
+
+# Landmarks are groups of near rows: in each block of the graph, which holds near rows, by k-means into as many groups
+# as its share of the rows.
+#
+# Of given distances there are no rows. There rows are alike from which the walk goes to the same places: the rows of
+# Pˢ, each entry over the root of the degree, are as far apart as the walk's distributions after s steps (the diffusion
+# distance), and products with random numbers keep such distances (Johnson & Lindenstrauss 1984). So Pˢ D^{−1/2} R, with
+# WIDTH columns of normal random numbers R, is made by s sweeps over the edges, and its rows are divided. (For rows it
+# was tried, too: of a tree in 100 dimensions trustworthiness is .94 by the walk and .99 by rows, of cells .74 and .84.)
+
+WIDTH = 48
+"""Random columns."""
+STEPS = 4
+"""Steps of the walk after which rows are compared."""
+GROUP_STEPS = 8
+"""Lloyd's iterations among the groups of a block, and in each of them."""
+
+
+def landmark_count(n: int, wanted: int) -> int:
+    """How many landmarks a plan counts with."""
+    return min(n, wanted)
+
+
+def landmarks_stage(graph: GraphShape, edges: int, wanted: int, seed: int) -> Stage:
+    """``cluster/b``: the landmark of each row, int32; every row is its own where there are no more than wanted."""
+    n, block, few = graph.n, min(graph.block, graph.n), graph.n <= wanted
+    walks = graph.rowless and not few
+    columns = ArraySpec("columns of the rows and of the halo", n if walks else 0, WIDTH, "f4", 2 * (STEPS + 1))
+    rows = ArraySpec("rows", block, graph.row_bytes, "u1", 0 if few or walks else 5)
+    in_each = -(-wanted * block // n)
+    cost = Cost.of(
+        reads=[
+            ArraySpec("edges", edges, 3, times=STEPS if walks else 0),
+            ArraySpec("rows", n, graph.row_bytes, "u1", 0 if few or walks else 1),
+        ],
+        writes=[ArraySpec("cluster/*", n, dtype="i4")],
+        leaves=[columns, ArraySpec("groups", n, dtype="i4")],
+        task=[
+            rows,
+            ArraySpec("edges", -(-edges // n) * block, 4, times=1 if walks else 0),
+            ArraySpec("columns", block, WIDTH, "f4", 12 if walks else 0),
+            buffer("tiles", 32 << 20),
+        ],
+        passes=STEPS if walks else 0,
+        flops=0 if few else 4 * n * max(1, in_each) ** 0.5 * (GROUP_STEPS + 1) * max(1, graph.row_bytes // 4),
+        scalar_ops=edges * STEPS * WIDTH / 8 if walks else 0,
+        maps=STEPS + 2 if walks else 2,
+    )
+    parameters: dict[str, Any] = {"n_landmarks": wanted}
+    parameters |= {"seed": seed} if not few else {}
+    parameters |= {"steps": STEPS, "width": WIDTH} if walks else {}
+    run = partial(run_landmarks, wanted=wanted, seed=seed, few=few, walks=walks)
+    return Stage("landmarks", ("kernel", graph.stage, "order"), parameters, run, cost)
+
+
+def run_landmarks(context: Context, wanted: int, seed: int, few: bool, walks: bool) -> dict[str, Any]:
+    weights, out, degree = weights_of(context), context.path("cluster"), context.of("kernel", "degree")
+    starts = offsets(weights.rows)
+    n = int(starts[-1])
+    if few:
+        map_blocks(own_block, [(b,) for b in range(len(weights.rows))], starts=starts, out=out)
+        return {"landmarks": n, "every_row": True, "n": n}
+    blocks, shares = [(b,) for b in range(len(weights.rows))], shares_of(starts, wanted)
+    divided: dict[str, Any] = {"shares": shares, "seed": seed, "exchange": context.exchange}
+    if walks:
+        columns = _walked(context, weights, degree, seed)
+        found = map_blocks(group_block, blocks, space=columns, ordered=None, **divided)
+    else:
+        found = map_blocks(group_block, blocks, space=None, ordered=Ordered.open(context.of("order")), **divided)
+    first = offsets(found)
+    map_blocks(number_block, blocks, first=first, exchange=context.exchange, out=out)
+    return {"landmarks": int(first[-1]), "every_row": False, "n": n}
+
+
+def _walked(context: Context, weights: StoredMatrix, degree: str, seed: int) -> StoredSpace:
+    """The space with Pˢ D^{−1/2} R as its last columns."""
+    space = StoredSpace(weights, context.exchange)
+    space.sweep(random_block, writes=["columns0"], posts=["columns0"], arguments=(degree, seed))
+    for step in range(STEPS):
+        before, after = f"columns{step}", f"columns{step + 1}"
+        space.sweep(
+            step_block, reads=[before], halos=[before], writes=[after], posts=[after], arguments=(weights, degree)
+        )
+        space.drop(before)
+    return space
+
+
+def shares_of(starts: Array, wanted: int) -> Array:
+    """How many landmarks each block gets, at least one: its share of the rows.
+
+    >>> shares_of(np.array([0, 60, 61, 100]), 10).tolist()
+    [6, 1, 4]
+    """
+    return np.asarray(np.maximum(1, np.diff(np.rint(starts * (wanted / starts[-1])).astype(np.int64))))
+
+
+def own_block(b: int, *, starts: Array, out: str) -> None:
+    """Write that every row of a block is its own landmark."""
+    write_array(f"{out}/{b}", np.arange(starts[b], starts[b + 1], dtype=np.int32))
+
+
+def random_block(b: int, degree: str, seed: int) -> tuple[tuple[Array], None]:
+    """D^{−1/2} R of one block, (rows, WIDTH)."""
+    d = read_array(f"{degree}/{b}")
+    random = np.random.default_rng([seed, 17, b]).standard_normal((len(d), WIDTH), np.float32)
+    return (random / np.sqrt(d)[:, None].astype(np.float32),), None
+
+
+def step_block(b: int, own: Array, halo: Array, weights: StoredMatrix, degree: str) -> tuple[tuple[Array], None]:
+    """P x of one block: averages over the edges of its rows."""
+    return (averages(weights, b, np.concatenate([own, halo]), read_array(f"{degree}/{b}")),), None
+
+
+def averages(weights: StoredMatrix, b: int, values: Array, degree: Array) -> Array:
+    """Σ_j w_ij x_j / d_i for the rows of a block, of values of its own rows and then those of its halo."""
+    block = weights.block(b)
+    matrix = csr_array((block.data.astype(values.dtype), block.indices, block.indptr), shape=(len(degree), len(values)))
+    return np.asarray(matrix @ values / degree[:, None].astype(values.dtype))
+
+
+def group_block(
+    b: int, *, space: StoredSpace | None, ordered: Ordered | None, shares: Array, seed: int, exchange: Exchange
+) -> int:
+    """Divide the rows of a block, or what the walk has made of them, and leave the group of each; how many groups."""
+    if ordered is not None:
+        points = ordered.rows(b)
+    else:
+        assert space is not None
+        points = space.read(f"columns{STEPS}", b)
+    labels = grouped(np.ascontiguousarray(points), int(shares[b]), [seed, 19, b])
+    exchange.put("groups", b, {"labels": labels})
+    return int(labels.max()) + 1
+
+
+def grouped(points: Array, count: int, seed: list[int]) -> Array:
+    """Divide points (n, w) into at most ``count`` groups by k-means in two levels; labels int32, none without points.
+
+    >>> grouped(np.array([[0.0], [0.1], [5.0], [5.1]]), 2, [0])[[0, 2]].tolist()
+    [0, 1]
+    """
+    count = min(count, len(points))
+    coarse = kmeans(points, max(1, round(count**0.5)), [*seed, 0], GROUP_STEPS)
+    home = nearest_centers(points, coarse)
+    sizes = np.bincount(home, minlength=len(coarse))
+    ends = np.rint(np.cumsum(sizes) * (count / len(points))).astype(np.int64)
+    wanted = np.minimum(np.diff(ends, prepend=0), sizes)
+    labels, used = np.empty(len(points), np.int64), 0
+    alone = np.flatnonzero(
+        (wanted == 0) & (sizes > 0)
+    )  # (too few rows for a group of their own: with the group before)
+    wanted[alone] = 1
+    for group in np.flatnonzero(sizes):
+        members = np.flatnonzero(home == group)
+        inside = points[members]
+        centers = kmeans(inside, int(wanted[group]), [*seed, 1, int(group)], GROUP_STEPS)
+        labels[members] = used + nearest_centers(inside, centers)
+        used += int(wanted[group])
+    return np.unique(labels, return_inverse=True)[1].astype(np.int32)
+
+
+def number_block(b: int, *, first: Array, exchange: Exchange, out: str) -> None:
+    """Write the landmarks of a block, numbered through all blocks."""
+    write_array(f"{out}/{b}", (exchange.piece("groups", b, "labels") + first[b]).astype(np.int32))

@@ -1,0 +1,179 @@
+"""From the transitions between landmarks to their places on a map: diffusion time, potentials, metric scaling.
+
+Everything here is a function of arrays (L, L) or smaller, in memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import linalg
+from scipy.optimize import minimize
+from scipy.spatial.distance import cdist
+
+from bigembed.linalg.eigenpairs import extremes, signs_of
+from bigembed.maps.kernels import squared_distances
+from bigembed.runtime.blocks import Array
+
+# ------------------------------------------------------------------------------------------------------------ time
+# The diffusion time where the von Neumann entropy of Pᵗ goes over from a quick fall (noise) to a slow one (structure).
+
+LEAST = float(np.finfo(np.float64).eps)
+NEARLY = 1.1
+"""Times the least error of two lines, up to which another place fits nearly as well."""
+
+
+def entropies(values: Array, count: int) -> Array:
+    """H(t) = −Σ η log η with η = σᵗ/Σ σᵗ, t = 1 … count (Moon et al. 2019), of the singular values σ of P, which the
+    authors' program takes.
+
+    >>> entropies(np.array([1.0, 1.0]), 2).round(4).tolist(), entropies(np.array([1.0, 0.0]), 1).round(4).tolist()
+    ([0.6931, 0.6931], [0.0])
+    """
+    power, out = np.array(values, np.float64), np.empty(count)
+    for t in range(count):
+        share = power / power.sum() + LEAST
+        out[t] = -(share @ np.log(share))
+        power = power * values
+    return out
+
+
+FALL = 0.2
+"""Share of its largest |value| that a curve with a knee falls by at the least."""
+
+
+@dataclass(frozen=True)
+class Knee:
+    """Where a falling curve has its knee, between which places it might be as well, and whether it is clear.
+
+    It is where these places are within a factor of three, and do not end with the curve, and the curve falls.
+    """
+
+    at: int
+    first: int
+    last: int
+    clear: bool
+
+
+def knee_of(curve: Array) -> Knee:
+    """The place i, counted from 0, where two lines fit a curve with the least sum of |errors|: one on the points up to
+    i, the other on those from i on.
+
+    Each is the line of least squares; the second one of the points from i − 1 on, as the authors' program has it, so
+    that the same place is found. The ends have no knee.
+
+    >>> knee_of(np.array([9.0, 6.0, 3.0, 0.0, 0.0, 0.0, 0.0])).at
+    3
+    """
+    error = np.array([_misfit(curve[: i + 1], 0) + _misfit(curve[i - 1 :], 1) for i in range(1, len(curve) - 1)])
+    near = np.flatnonzero(error <= NEARLY * error.min() + 1e-9 * float(np.abs(curve).max(initial=1.0)))
+    first, last = int(near[0]) + 1, int(near[-1]) + 1
+    falls = float(curve[0] - curve[-1]) > FALL * float(np.abs(curve).max(initial=0.0))
+    return Knee(int(np.argmin(error)) + 1, first, last, falls and last <= 3 * first and last < len(curve) - 2)
+
+
+def _misfit(y: Array, left_out: int) -> float:
+    """Σ |error| of the line of least squares of evenly spaced points, without the first ones."""
+    x = np.arange(len(y)) - (len(y) - 1) / 2
+    slope = float(x @ y) / float(x @ x)
+    return float(np.abs(y - y.mean() - slope * x)[left_out:].sum())
+
+
+# ------------------------------------------------------------------------------------------------------- potential
+
+ADDED = 1e-7
+"""Added to a probability before its logarithm is taken."""
+
+
+def potentials(transitions: Array, gamma: float) -> Array:
+    """The informational potentials of rows of Pᵗ: −log(p + 1e-7) for γ = 1, p for γ = −1, and 2 p^{(1−γ)/2}/(1 − γ)
+    between (Moon et al. 2019).
+
+    >>> potentials(np.array([[0.25]]), 0.0).tolist(), potentials(np.array([[0.25]]), -1.0).tolist()
+    ([[1.0]], [[0.25]])
+    """
+    if gamma == 1:
+        return np.asarray(-np.log(transitions + ADDED))
+    power = (1.0 - gamma) / 2
+    return np.asarray(transitions**power / power)
+
+
+def potential_distances(transitions: Array, t: int, gamma: float) -> Array:
+    """Distances (L, L) between the potentials of the rows of Pᵗ."""
+    found = potentials(np.linalg.matrix_power(transitions, t), gamma)
+    squared = squared_distances(found, found)
+    squared = (squared + squared.T) / 2
+    np.fill_diagonal(squared, 0.0)
+    return np.sqrt(squared)
+
+
+# --------------------------------------------------------------------------------------------------------- scaling
+# Metric multidimensional scaling from the classical one.
+
+STEPS = 500
+"""Of the descent, at the most."""
+SETTLED = 1e-8
+"""A step that takes a smaller share off the stress is the last."""
+
+
+def classical_points(distances: Array, m: int) -> Array:
+    """Classical scaling: the m leading eigenvectors of −½ H D² H times the roots of their eigenvalues; zeros where an
+    eigenvalue is not positive."""
+    n, squared = len(distances), np.square(distances)
+    mean = squared.mean(axis=0)
+    kept = min(m, n)
+    inner = -0.5 * (squared - mean - mean[:, None] + mean.mean())
+    values, vectors = linalg.eigh(inner, subset_by_index=[n - kept, n - 1])
+    out = np.zeros((n, m))
+    out[:, :kept] = (vectors * np.sqrt(np.maximum(values, 0.0)))[:, ::-1]
+    return out
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """Points (L, m) by metric scaling, Kruskal's stress-1 of them and of the start, and whether the descent rested."""
+
+    points: Array
+    stress: float
+    started: float
+    steps: int
+    converged: bool
+
+
+def metric_points(distances: Array, start: Array, steps: int = STEPS) -> Scaled:
+    """Points with the least Σ_{i<j} (‖y_i − y_j‖ − d_ij)², from a start, by at most so many steps of L-BFGS."""
+    shape, count = start.shape, len(start)
+    unit = float(np.sqrt(np.square(distances).mean()))
+    if not unit > 0:
+        return Scaled(start, 0.0, 0.0, 0, True)
+    distances = distances / unit
+
+    def objective(flat: Array) -> tuple[float, Array]:
+        points = flat.reshape(shape)
+        between = cdist(points, points)
+        rest = between - distances
+        total = float(np.einsum("ij,ij->", rest, rest)) / count**2
+        np.divide(rest, between, out=rest, where=between > 0)
+        np.fill_diagonal(rest, 0.0)
+        return total, (4.0 / count**2) * (rest.sum(axis=1)[:, None] * points - rest @ points).ravel()
+
+    begin = start.ravel() / unit
+    first = objective(begin)[0]
+    if not steps:
+        return Scaled(start, float(np.sqrt(first)), float(np.sqrt(first)), 0, True)
+    options: Any = {"maxiter": steps, "maxfun": 4 * steps, "ftol": SETTLED, "gtol": 0.0}
+    descend: Any = minimize
+    found = descend(objective, begin, jac=True, method="L-BFGS-B", options=options)
+    points, count_of_steps = unit * np.asarray(found.x).reshape(shape), int(found.nit)
+    return Scaled(points, float(np.sqrt(found.fun)), float(np.sqrt(first)), count_of_steps, count_of_steps < steps)
+
+
+def in_axes(points: Array) -> Array:
+    """Points about their mean, turned to their principal axes, the largest |entry| of each column positive."""
+    centered = points - points.mean(axis=0)
+    turn = linalg.svd(centered, full_matrices=False)[2]
+    turned = np.zeros(points.shape)
+    turned[:, : len(turn)] = centered @ turn.T
+    return turned * signs_of([extremes(turned)])

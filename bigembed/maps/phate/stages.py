@@ -1,0 +1,323 @@
+"""The stages of PHATE that follow a neighbor graph: kernel, landmarks, their operator, their places, and those of all
+rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from scipy import linalg
+from scipy.sparse import csr_array
+
+from bigembed.estimator.extension import leave_rows, restore
+from bigembed.estimator.graph_input import GraphShape
+from bigembed.maps.descent import Placement, fields_of_placement
+from bigembed.maps.graph_judgement import map_judgement_stages
+from bigembed.maps.graph_rows import repeated_block
+from bigembed.maps.map_stages import planned_edges, weights_stage
+from bigembed.maps.phate.kernel import AlphaDecay, decayed, kth_squared
+from bigembed.maps.phate.landmarks import averages, landmark_count, landmarks_stage
+from bigembed.maps.phate.potential import STEPS as DESCENT_STEPS
+from bigembed.maps.phate.potential import (
+    classical_points,
+    entropies,
+    in_axes,
+    knee_of,
+    metric_points,
+    potential_distances,
+)
+from bigembed.maps.walk.spectral import components_stage, weights_of
+from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.query import Joined
+from bigembed.runtime.blocks import Array, block_rows, map_blocks, offsets
+from bigembed.stages.cost import ArraySpec, Cost
+from bigembed.stages.runs import Run
+from bigembed.stages.stage import Context, Stage
+from bigembed.store.arrays import create_rows, read_array, write_array
+from bigembed.store.exchange import Exchange
+from bigembed.store.matrix import StoredMatrix
+from bigembed.store.spaces import StoredSpace
+
+
+@dataclass(frozen=True)
+class PhateOptions:
+    """What is asked of the diffusion between landmarks, and of the map."""
+
+    n_components: int
+    n_neighbors: int
+    decay: float
+    n_landmarks: int
+    t: int | str
+    t_max: int
+    gamma: float
+    mds: str
+    seed: int
+
+
+def phate_stages(graph: GraphShape, asked: PhateOptions) -> list[Stage]:
+    """Return the stages: weights, components, landmarks, their operator and places, coordinates, and how far to trust
+    them."""
+    k, edges = planned_edges(graph)
+    block, m = min(graph.block, graph.n), asked.n_components
+    kernel = {"n_neighbors": asked.n_neighbors, "decay": asked.decay}
+    parts = "" if graph.rowless else "components"
+    return [
+        weights_stage(graph, edges, AlphaDecay(asked.n_neighbors, asked.decay), kernel),
+        components_stage(graph.stage, graph.n, k, block),
+        landmarks_stage(graph, edges, asked.n_landmarks, asked.seed),
+        operator_stage(graph, edges, asked.n_landmarks),
+        potential_stage(graph, asked),
+        coordinates_stage(graph, edges, asked),
+        *map_judgement_stages(graph, m, asked.seed, parts=parts),
+    ]
+
+
+# -------------------------------------------------------------------------------------------------------- operator
+# The walk from landmark to row to landmark: with C the rows of each landmark and D_c the sum of their degrees,
+#
+#     P(c, c') = Σ_j (Cᵀ K)_cj/D_c · (K C)_jc'/d_j,
+#
+# a sum over blocks of rows. Where every row is a landmark it is the walk itself, D⁻¹ K.
+
+
+def operator_stage(graph: GraphShape, edges: int, wanted: int) -> Stage:
+    """``operator`` (L, L): the transitions between landmarks."""
+    n, block, count = graph.n, min(graph.block, graph.n), landmark_count(graph.n, wanted)
+    few = n <= wanted
+    cost = Cost.of(
+        reads=[ArraySpec("edges", edges, 3)],
+        writes=[ArraySpec("operator", count, count)],
+        leaves=[
+            ArraySpec("landmarks of the rows and of the halo", n, 2, "i8"),
+            ArraySpec("products of blocks", min(count * count * -(-n // block), 4 * edges), 2, times=0 if few else 1),
+        ],
+        task=[
+            ArraySpec("edges", -(-edges // n) * block, 8),
+            ArraySpec("sum and products", count, count, times=4),
+        ],
+        passes=1,
+        scalar_ops=10 * edges,
+        maps=3,
+    )
+    return Stage("operator", ("kernel", graph.stage, "landmarks"), {}, run_operator, cost)
+
+
+def run_operator(context: Context) -> dict[str, Any]:
+    weights, found = weights_of(context), context.results("landmarks")
+    space, count = StoredSpace(weights, context.exchange), found["landmarks"]
+    lies, degree = context.of("landmarks", "cluster"), context.of("kernel", "degree")
+    space.sweep(landmark_block, writes=["landmark"], posts=["landmark"], arguments=(lies,))
+    shared = (weights, degree, count, found["every_row"], context.exchange)
+    space.sweep(product_block, reads=["landmark"], halos=["landmark"], arguments=shared)
+    task: dict[str, Any] = {"exchange": context.exchange, "count": count, "out": context.path("operator")}
+    [stays] = map_blocks(sum_blocks, [(len(weights.rows),)], **task)
+    return {"landmarks": count, "stays": stays}
+
+
+def landmark_block(b: int, lies: str) -> tuple[tuple[Array], None]:
+    """The landmarks of the rows of one block, (rows, 1)."""
+    return (read_array(f"{lies}/{b}")[:, None].astype(np.int64),), None
+
+
+def product_block(
+    b: int, own: Array, halo: Array, weights: StoredMatrix, degree: str, count: int, whole: bool, exchange: Exchange
+) -> tuple[tuple[()], None]:
+    """Leave (K C)ᵀ D⁻¹ (K C) over the rows of one block; Cᵀ K C, of the ``whole`` matrix."""
+    block, d = weights.block(b), read_array(f"{degree}/{b}")
+    landmark = np.concatenate([own, halo])[:, 0]
+    parts = block.data.astype(np.float64), landmark[block.indices], block.indptr.copy()  # (which is summed up in place)
+    reached = csr_array(parts, shape=(len(d), count))
+    reached.sum_duplicates()
+    if whole:
+        left = csr_array((np.ones(len(d)), (own[:, 0], np.arange(len(d)))), shape=(count, len(d)))
+    else:
+        left = (reached.multiply(1.0 / d[:, None])).T.tocsr()
+    found = csr_array(left @ reached)
+    found.sort_indices()
+    exchange.put("product", b, {"indptr": found.indptr, "indices": found.indices, "data": found.data})
+    return (), None
+
+
+def sum_blocks(blocks: int, *, exchange: Exchange, count: int, out: str) -> float:
+    """Add up what the blocks left, and write the rows scaled to sum 1; the mean of the diagonal."""
+    total = np.zeros((count, count))
+    for b in range(blocks):
+        indptr, indices, data = exchange.get_many("product", b, ["indptr", "indices", "data"])
+        row = np.repeat(np.arange(count), np.diff(indptr))
+        total[row, indices] += data
+    total /= total.sum(axis=1, keepdims=True)
+    write_array(out, total)
+    return float(np.trace(total)) / count
+
+
+# ------------------------------------------------------------------------------------------------------- potential
+
+
+def potential_stage(graph: GraphShape, asked: PhateOptions) -> Stage:
+    """``points`` (L, m) of the landmarks, about their mean, and ``entropy`` (t_max,)."""
+    count, m = landmark_count(graph.n, asked.n_landmarks), asked.n_components
+    auto = isinstance(asked.t, str)
+    cost = Cost.of(
+        reads=[ArraySpec("operator", count, count)],
+        writes=[ArraySpec("points", count, m), ArraySpec("entropy", asked.t_max)],
+        task=[ArraySpec("distances between landmarks", count, count, times=7)],
+        passes=0,
+        maps=1,
+        serial_flops=(30.0 if auto else 20.0) * float(count) ** 3,
+    )
+    parameters = {"n_components": m, "t": asked.t, "gamma": asked.gamma, "mds": asked.mds, "t_max": asked.t_max}
+    return Stage("potential", ("operator",), parameters, partial(run_potential, asked=asked), cost)
+
+
+def run_potential(context: Context, asked: PhateOptions) -> dict[str, Any]:
+    paths = {"operator": context.of("operator", "operator"), "out": context.path("")}
+    [found] = map_blocks(scale_landmarks, [()], asked=asked, **paths)
+    return dict(found)
+
+
+def scale_landmarks(*, operator: str, out: str, asked: PhateOptions) -> dict[str, Any]:
+    """Write the entropies and the points of the landmarks; t, the stress, and how the descent ended."""
+    transitions = read_array(operator)
+    curve = entropies(linalg.svdvals(transitions), asked.t_max)
+    knee = knee_of(curve)
+    t = knee.at if isinstance(asked.t, str) else int(asked.t)
+    write_array(f"{out}entropy", curve)
+    distances = potential_distances(transitions, t, asked.gamma)
+    del transitions
+    start = classical_points(distances, asked.n_components)
+    scaled = metric_points(distances, start, 0 if asked.mds == "classical" else DESCENT_STEPS)
+    write_array(f"{out}points", in_axes(scaled.points))
+    return {
+        "t": t,
+        "knee": [knee.first, knee.at, knee.last],
+        "clear": knee.clear,
+        "stress": scaled.stress,
+        "classical_stress": scaled.started,
+        "steps": scaled.steps,
+        "converged": scaled.converged,
+        "n_components": asked.n_components,
+        "potential": float(np.median(distances)),
+    }
+
+
+# ----------------------------------------------------------------------------------------------------- coordinates
+# Each row is where the walk takes it in one step: the mean of the points of the landmarks of its neighbors.
+
+
+def coordinates_stage(graph: GraphShape, edges: int, asked: PhateOptions) -> Stage:
+    """``embedding`` (n, m) and ``labels`` (n,) in the order of the input; by blocks ``points`` (rows, m + 1): the
+    points of the landmark of each row, and its squared scale."""
+    n, m, block = graph.n, asked.n_components, min(graph.block, graph.n)
+    found = [ArraySpec("embedding", n, m), ArraySpec("labels", n, dtype="i4")]
+    cost = Cost.of(
+        reads=[ArraySpec("edges", edges, 3, times=2)],
+        writes=[*found, ArraySpec("points/*", n, m + 1)],
+        leaves=[*found, ArraySpec("points of the rows and of the halo", n, m, times=3), ArraySpec("numbers", n)],
+        task=[ArraySpec("edges", -(-edges // n) * block, 6), ArraySpec("coordinates", block, m + 3, times=8)],
+        passes=2,
+        maps=5,
+    )
+    inputs = ("kernel", "components", "landmarks", "potential", graph.stage, *(("order",) if graph.ordered else ()))
+    run = partial(run_coordinates, graph=graph, m=m, k=asked.n_neighbors)
+    return Stage("coordinates", inputs, {}, run, cost)
+
+
+def run_coordinates(context: Context, graph: GraphShape, m: int, k: int) -> dict[str, Any]:
+    weights, every = weights_of(context), context.results("landmarks")["every_row"]
+    space, rows, exchange = StoredSpace(weights, context.exchange), tuple(weights.rows), context.exchange
+    equal = context.home.matrix(graph.stage)
+    anchors = context.of("landmarks", "cluster"), context.of("potential", "points"), equal, k, context.path("points")
+    space.sweep(anchor_block, writes=["anchor"], posts=["anchor"], arguments=anchors)
+    averaged = weights, context.of("kernel", "degree"), every
+    space.sweep(place_block, reads=["anchor"], halos=["anchor"], writes=["place"], arguments=averaged)
+    out_rows, labels = block_rows(m, 8), context.of("components", "labels")
+    order = context.of("order") if graph.ordered else ""
+    known: dict[str, Any] = {"space": space, "rows": rows, "labels": labels, "order": order, "equal": equal}
+    repeated = map_blocks(leave_block, [(b,) for b in range(len(rows))], out_rows=out_rows, exchange=exchange, **known)
+    create_rows(context.path("embedding"), (graph.n, m), np.float64, out_rows)
+    create_rows(context.path("labels"), (graph.n,), np.int32, out_rows)
+    restore(exchange, len(rows), ("embedding", "labels"), graph.n, out_rows, context.path(""))
+    return {"n_components": m, "repeated_rows": sum(repeated)}
+
+
+def anchor_block(
+    b: int, lies: str, points: str, distances: StoredMatrix, k: int, out: str
+) -> tuple[tuple[Array], None]:
+    """The points of the landmarks of the rows of one block, (rows, m), written with the squared scales of the rows."""
+    block = distances.block(b)
+    anchor = read_array(points)[read_array(f"{lies}/{b}")]
+    write_array(f"{out}/{b}", np.column_stack([anchor, kth_squared(block.indptr, block.data, k)]))
+    return (anchor,), None
+
+
+def place_block(
+    b: int, own: Array, halo: Array, weights: StoredMatrix, degree: str, every: bool
+) -> tuple[tuple[Array], None]:
+    """Coordinates (rows, m) of one block: their own points where every row is a landmark, else averages."""
+    if every:
+        return (np.array(own),), None
+    return (averages(weights, b, np.concatenate([own, halo]), read_array(f"{degree}/{b}")),), None
+
+
+def leave_block(
+    b: int,
+    *,
+    space: StoredSpace,
+    rows: Sequence[int],
+    labels: str,
+    order: str,
+    equal: StoredMatrix,
+    out_rows: int,
+    exchange: Exchange,
+) -> int:
+    """Leave the coordinates of a block for the output, of rows that repeat another one those of that one; how many."""
+    starts = offsets(rows).tolist()
+    found = np.array(space.read("place", b))
+    again, firsts = repeated_block(b, equal, starts)
+    for source in np.unique(np.searchsorted(starts, firsts, side="right") - 1):
+        mine = np.flatnonzero(np.searchsorted(starts, firsts, side="right") - 1 == source)
+        found[again[mine]] = space.read("place", int(source))[firsts[mine] - starts[source]]
+    ids = Ordered.open(order).ids(b) if order else np.arange(starts[b], starts[b + 1])
+    known = {"embedding": found, "labels": read_array(f"{labels}/{b}")}
+    leave_rows(exchange, b, ids, known, starts[-1], out_rows)
+    return len(again)
+
+
+# -------------------------------------------------------------------------------------------------------- new rows
+
+
+@dataclass(frozen=True)
+class LandmarkPlacement(Placement):
+    """The kernel of a fitted map, and whether every row is a landmark."""
+
+    k: int
+    decay: float
+    every: bool
+
+    def place(self, joined: Joined, squared: Array, points: Array) -> Array:
+        """Return the mean of the landmarks' points over the edges of each new row, by the kernel."""
+        count = len(joined.indptr) - 1
+        edges = np.diff(joined.indptr)
+        row = np.repeat(np.arange(count), edges)
+        zero = np.flatnonzero(squared == 0)
+        known, first = np.unique(row[zero], return_index=True)
+        itself = np.zeros(count, np.int64)
+        itself[known] = 1
+        scale = kth_squared(joined.indptr, squared, self.k - 1 + itself)
+        weights = (decayed(squared, scale[row], self.decay) + decayed(squared, points[:, -1], self.decay)) / 2
+        matrix = csr_array((weights, np.arange(len(row)), joined.indptr), shape=(count, len(row)))
+        total = np.asarray(matrix.sum(axis=1)).ravel()
+        found = np.asarray(matrix @ points[:, :-1]) / np.where(total > 0, total, 1.0)[:, None]
+        if self.every:
+            found[known] = points[zero[first], :-1]
+        return found
+
+
+def placement_of(run: Run, asked: dict[str, Any], metric: Any = None) -> LandmarkPlacement:
+    """Return how new rows are placed on the map of a fitted run; ``metric``: as the caller gave it."""
+    every = bool(run.results("landmarks")["every_row"])
+    return LandmarkPlacement(*fields_of_placement(run, metric), asked["n_neighbors"], asked["decay"], every)
