@@ -19,7 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Low-dimensional coordinates of row-chunked arrays that do not fit in memory.",
     epilog="Exit status: 0 done, 2 bad input or job file, 3 refused by the plan, 4 another run holds the output, 5 "
-    "interrupted and resumable, 6 damaged, 7 refresh due, 1 anything else.",
+    "interrupted and resumable, 6 damaged, 7 refresh due, 9 a map moved too far, 1 anything else.",
 )
 
 
@@ -246,20 +246,32 @@ def refresh(
     ] = False,
     verify: arguments.Verify = False,
     keep: Annotated[int, typer.Option(min=0, help="Versions kept before the current one.")] = 1,
+    new_frame: Annotated[
+        bool, typer.Option("--new-frame", help="Make the map from nothing: it need not lie over the one before.")
+    ] = False,
+    moved: Annotated[
+        float, typer.Option(min=0, help="Ask where half of the rows moved farther: a share of the map's diameter.")
+    ] = 0.25,
+    drift: Annotated[
+        float, typer.Option(min=0, help="Ask where half of them are farther from the first map of the frame.")
+    ] = 0.5,
     watching: arguments.Watching,
     printing: arguments.Printing,
 ) -> None:
     """Fit all rows of a growing store, and make run, model and coordinates the current ones in one step.
 
-    Does nothing where nothing has changed. Rows appended meanwhile are left to bigembed extend. Exit status: 0 done,
-    2 bad input (rows that were there have changed or are gone, too), 3 refused by the plan, 4 another job holds the
-    output, 5 interrupted: the same command goes on, 6 damaged, 1 anything else.
+    Does nothing where nothing has changed. Rows appended meanwhile are left to bigembed extend. The map is laid over
+    the one before. Exit status: 0 done, 2 bad input (rows that were there have changed or are gone, too), 3 refused by
+    the plan, 4 another job holds the output, 5 interrupted: the same command goes on, 6 damaged, 9 the rows moved too
+    far: the version before stays until you decide, 1 anything else.
     """
     with printing.console() as console:
+        from bigembed.jobs.growth.frames import MovementLimits
         from bigembed.jobs.growth.refresh import refresh as refresh_job
         from bigembed.jobs.report.lines import refresh_lines
 
-        found = refresh_job(machines.job(job), watching.options(console), fresh=fresh, verify=verify, keep=keep)
+        asked, options, limits = machines.job(job), watching.options(console), MovementLimits(moved, drift)
+        found = refresh_job(asked, options, fresh=fresh, verify=verify, keep=keep, new_frame=new_frame, limits=limits)
         console.result(found, refresh_lines(found))
 
 

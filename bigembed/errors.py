@@ -89,6 +89,10 @@ class ChangedInputError(InputError):
     """Rows that were fitted or placed before have other bytes now, or are gone."""
 
 
+class MovedError(BigembedError, RuntimeError):
+    """The rows of a refreshed map moved farther than its limits, so that somebody has to decide (exit status 9)."""
+
+
 class StaleError(InputError):
     """What was asked for belongs to parameters or inputs that its run no longer has (exit status 2)."""
 

@@ -19,6 +19,7 @@ from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator import RUN_PARAMETERS, RunParameters
 from bigembed.estimator.certificate import judged_certificate, versions
 from bigembed.estimator.extension import Extension, kind_of, leaves_out
+from bigembed.estimator.frame import SHOWN, FrameReference, FrameRule, frame_figures, frame_in, place_of
 from bigembed.estimator.protocol import MethodSpec
 from bigembed.estimator.reporting import warn_of
 from bigembed.estimator.scikit_learn import DeclaredOrder, Framed, Routed, coordinate_names
@@ -82,6 +83,10 @@ class Estimator(RunParameters, Framed, Routed, Shown, ABC):
     steps_: tuple[Any, ...]
     compiles: ClassVar[bool] = True
     """Whether its tasks call compiled functions on dense rows and without a ``metric``, so that workers hold numba."""
+    frame_rule: ClassVar[FrameRule] = FrameRule()
+    """What the method leaves open of its coordinates, so that an earlier map may decide it."""
+    _frame: FrameReference | None = None
+    """The published map that the next fit is laid over."""
     _without_descent: bool = False
     """Whether NN-descent does not fit where this is fitted: a plan says so, and the automatic choice leaves it out."""
     _is_step: bool = False
@@ -140,6 +145,7 @@ class Estimator(RunParameters, Framed, Routed, Shown, ABC):
             self.certificate_ = judged_certificate(self.certificate_, run, type(self).unasked)
             self.certificate_["versions"] = versions()
             warn_of(self.certificate_)
+        self.certificate_ |= frame_figures(run)
         return self
 
     def _search(self) -> str:
@@ -151,6 +157,7 @@ class Estimator(RunParameters, Framed, Routed, Shown, ABC):
         """Set an attribute that is a ``StoredArray`` to an array of a stage: in memory at once, or as a lazy array when
         it is first asked for. That its files are as they were published is checked now."""
         self.__dict__.pop(name, None)
+        stage, array = place_of(self._run) if (stage, array) == SHOWN else (stage, array)
         if self._in_memory:
             self.__dict__[name] = self._run.array(stage, array, in_memory=True)
         else:
@@ -178,6 +185,8 @@ class Estimator(RunParameters, Framed, Routed, Shown, ABC):
             found = self.as_fitted()._extension(self._run)
         if leaves_out(getattr(self, "steps_", ())):
             found = replace(found, missing="passed")
+        if (frame := frame_in(self._run)) is not None:
+            found = replace(found, frame=frame)
         if not saved:
             return found
         check_extension(self._run, found.width, found.dtype, found.n_features if self.of_columns else None)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from bigembed.errors import BigembedError, DamagedError, InputError
+from bigembed.estimator.frame import frame_in
+from bigembed.linalg.alignment import Alignment
 from bigembed.rows.input import in_memory
 from bigembed.rows.opening import as_array, open_array, open_zarr
 from bigembed.rows.passes import refuse_block, write_mapped
@@ -112,6 +115,8 @@ class Extension:
     coordinates, which are NaN."""
     numbered: bool = False
     """Whether the function takes ``start``, the number of the first row, for its errors."""
+    frame: Alignment | None = None
+    """What lays coordinates over an earlier map (:mod:`bigembed.estimator.frame`)."""
 
     def __call__(self, block: RowBlock) -> Any:
         """Coordinates of a block of rows, which must be finite, but for NaN that is not refused."""
@@ -159,7 +164,11 @@ class Extension:
         if self.missing == "passed" and not (there := complete(rows)).all():
             return self._of_complete(rows, there, aligned)
         with consistent(self.saved):
-            return self.function(rows, self.model, **aligned)
+            return self._framed(self.function(rows, self.model, **aligned))
+
+    def _framed(self, coordinates: Array) -> Array:
+        """Coordinates in the frame of the map, where it has one."""
+        return coordinates if self.frame is None else self.frame.apply(coordinates)
 
     def _of_complete(self, rows: Any, there: Array, aligned: dict[str, Array]) -> Array:
         """Coordinates of the complete rows, and NaN for the others."""
@@ -167,7 +176,7 @@ class Extension:
         if there.any():
             given = {name: values[there] for name, values in aligned.items()}
             with consistent(self.saved):
-                out[there] = self.function(rows[there], self.model, **given)
+                out[there] = self._framed(self.function(rows[there], self.model, **given))
         return out
 
 
@@ -223,7 +232,9 @@ def inverse(estimator: Any, X: Any, matrix: Array, offset: Array | float = 0.0) 
 
 def rows_of(estimator: Any, X: Any, back: Callable[[Any], Array], m: int, d: int) -> Any:
     """What ``back`` makes of coordinates (k, m), rows (k, d); InputError where they are not m."""
-    held = in_memory(X)
+    held, frame = in_memory(X), frame_in(estimator._run)
+    if frame is not None:
+        back = partial(unframed, back=back, frame=frame)
     given: Any = as_array(X, "coordinates") if held else open_array(X)
     if given.ndim != 2 or given.shape[1] != m:
         raise InputError(
@@ -236,6 +247,11 @@ def rows_of(estimator: Any, X: Any, back: Callable[[Any], Array], m: int, d: int
     dtype = kind_of(given.dtype)
     whole = given.rechunk({1: m})
     return whole.map_blocks(converted, back, dtype=dtype, chunks=(whole.chunks[0], (d,)), meta=np.empty((0, 0), dtype))
+
+
+def unframed(coordinates: Any, back: Callable[[Any], Array], frame: Alignment) -> Array:
+    """What ``back`` makes of coordinates in a frame."""
+    return back(frame.undo(coordinates))
 
 
 def converted(coordinates: Any, back: Callable[[Any], Array]) -> Array:

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from bigembed.errors import InputError, InputTypeError
+from bigembed.estimator.frame import with_frame
 from bigembed.estimator.judged import with_judgement
 from bigembed.estimator.protocol import (
     MethodSpec,
@@ -124,7 +125,8 @@ def stages_after(method: MethodSpec, source: RowSource) -> list[Stage]:
     """The stages of the method for rows that steps make, their costs with what lies behind these rows."""
     if method.steps and source.sparse and not method.sparse:
         refuse_sparse(method.name)
-    stages = with_judgement(method, method.list_stages(source), source)
+    listed = with_judgement(method, method.list_stages(source), source)
+    stages = with_frame(method.estimator._frame, method.estimator.frame_rule, listed, source)
     if not method.steps:
         return stages
     reading = {stage.name for stage in reading_rows(stages)}

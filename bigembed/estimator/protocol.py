@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bigembed.estimator.extension import Extension
+from bigembed.estimator.frame import FrameReference
 from bigembed.rows.source import RowSource
 from bigembed.runtime.parameters import is_integer
 from bigembed.stages.runs import Run
@@ -157,6 +158,11 @@ def parameter_names(kind: Any) -> list[str]:
 def search_of(estimator: Any) -> str:
     """Return the algorithm by which neighbors are searched, of those that fit."""
     return str(estimator._search())
+
+
+def set_frame(estimator: Any, reference: FrameReference | None) -> None:
+    """Let the map of the next fit be laid over a published one, and start from it where it descends."""
+    estimator._frame = reference
 
 
 def set_steps(estimator: Any, steps: Sequence[Any]) -> None:

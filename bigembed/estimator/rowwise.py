@@ -19,6 +19,7 @@ from bigembed.errors import InputError
 from bigembed.estimator.base import Estimator
 from bigembed.estimator.extension import in_one_array, stored_coordinates, write_extended
 from bigembed.estimator.fitting import aligned_columns, remember_features
+from bigembed.estimator.frame import place_of
 from bigembed.estimator.protocol import check_parameters, extension_in, run_of, takes_sparse
 from bigembed.estimator.reporting import notify_callbacks
 from bigembed.estimator.scikit_learn import check_names, feature_names
@@ -97,7 +98,7 @@ class RowwiseEstimator(Estimator):
         refuse_existing(out)
         self.fit(X, y, **aligned)
         if self._run.has("coordinates"):
-            rows, extension = stored_coordinates(self._run.path("coordinates", "embedding"))
+            rows, extension = stored_coordinates(self._run.path(*place_of(self._run)))
         else:
             rows, extension = self._source, self._map()
         write_coordinates(rows, extension, out, self._run)
@@ -120,7 +121,7 @@ class RowwiseEstimator(Estimator):
 
     def _coordinates(self) -> Any:
         if self._run.has("coordinates"):
-            return self._run.array("coordinates", "embedding", self._in_memory)
+            return self._run.array(*place_of(self._run), self._in_memory)
         if self._source is None:
             raise errors.NotFittedError(
                 "this model does not hold the coordinates of the rows that were fitted; give them to transform, or "

@@ -18,6 +18,7 @@ import numpy as np
 from bigembed.errors import ExistingOutputError, InputError, StaleWarning
 from bigembed.estimator import RUN_PARAMETERS
 from bigembed.estimator.extension import consistent
+from bigembed.estimator.frame import STAGE as FRAME
 from bigembed.estimator.model_files import (
     FORMAT,
     NAME,
@@ -55,6 +56,8 @@ from bigembed.store.superseded import superseded_model
 OUTPUT, CLUSTERS = "coordinates", "clusters"
 ANCHORS = "anchors", "anchor_labels", "centers"
 """Of clusters after a map, what new rows are compared with."""
+FRAMED = ("embedding", "matrix", "shift")
+"""What a model keeps of the stage that lays it over an earlier map."""
 LARGEST_PICKLE = 1 << 30
 ALLOW = (
     "give be.load(path, functions={NAME: function}) or be.load(path, functions=[MODULE]); on the command line "
@@ -114,7 +117,7 @@ def _saved(estimator: Any) -> dict[str, Manifest]:
     """The stages of a model, each with the files that are kept of it."""
     run: Run = run_of(estimator)
     found = {}
-    kept = {CLUSTERS: ANCHORS, **type(estimator).saved_stages}
+    kept = {CLUSTERS: ANCHORS, **type(estimator).saved_stages, FRAME: FRAMED}
     for stage, names in kept.items():
         if run.has(stage) and not (stage == OUTPUT and is_step(estimator)):
             manifest = run.manifest(stage)

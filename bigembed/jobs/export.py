@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import InputError, MissingPathError, StaleError, StaleWarning
+from bigembed.estimator.frame import place_of
 from bigembed.estimator.scikit_learn import coordinate_names
 from bigembed.jobs.identity import STAGE as IDS
 from bigembed.jobs.record import ELSEWHERE, kind_of, made_here, read_record, require_recorded
@@ -94,7 +95,7 @@ def _of_run(root: paths.AnyPath) -> Table:
         raise StaleError(f"{root}: {explanation(PLACE[0], why)}; run the job again to its end")
     if PLACE[0] not in run.published():
         raise InputError(f"{root}: its coordinates are not there yet; run the job again to its end")
-    coordinates = rows_of_stage(run, *PLACE)
+    coordinates = rows_of_stage(run, *place_of(run))
     aligned: dict[str, RowSource] = {}
     kept = kept_of(run)
     if run.has(IDS):

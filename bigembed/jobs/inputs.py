@@ -13,6 +13,7 @@ import numpy as np
 
 from bigembed.datasets import Dataset, dataset
 from bigembed.errors import ExistingOutputError, InputError
+from bigembed.estimator.frame import FrameReference
 from bigembed.estimator.protocol import takes_sparse
 from bigembed.jobs.job import GRAPH, JobSpec
 from bigembed.jobs.parameters import methods_of, single_jobs
@@ -121,6 +122,8 @@ class Input:
     choice: Choice = field(default_factory=Choice)
     own: bool = False
     """Whether it is the job that says where they are copied or generated: what it left there before is replaced."""
+    frame: FrameReference | None = None
+    """The published map that the map of these rows is laid over."""
     doubted: bool = False
     """Whether the rows were copied, and the file they are from was written since."""
 

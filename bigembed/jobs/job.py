@@ -120,6 +120,9 @@ class OutputTable(Table):
     Where that lies in an object store, a file system is quicker."""
     report: Annotated[str, AfterValidator(_known_page)] | None = None
     """The HTML page of the finished run; ``bigembed report`` writes one of any run."""
+    align: bool | None = None
+    """Of a growing store: whether each refresh lays its map over the one before, and a map that descends starts from
+    there, so that it stays put (the default); with false each one is made from nothing."""
     view: str | None = None
     """A folder with a page that shows every row of the map; ``bigembed view`` writes one of any run."""
 

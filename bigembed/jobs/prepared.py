@@ -11,7 +11,7 @@ import tomli_w
 from bigembed.estimator.fitting import fit_listed, write_output
 from bigembed.estimator.pipeline import method_after
 from bigembed.estimator.preprocessing import all_stages
-from bigembed.estimator.protocol import follow_with, leave_out_descent, spec_of, steps_before
+from bigembed.estimator.protocol import follow_with, leave_out_descent, set_frame, spec_of, steps_before
 from bigembed.jobs.condensed_input import find_job_input
 from bigembed.jobs.identity import STAGE as IDS
 from bigembed.jobs.identity import ids_stage
@@ -106,6 +106,7 @@ def prepare(
     rows = rows or find_job_input(job)
     run = run or run_at(job.output_path)
     chosen = estimator(job)
+    set_frame(chosen, rows.frame)
     stages = stages_of(chosen, rows, run)  # (whose modules are loaded by now)
     bare = bare_plan(job, rows, place, [] if run.temporary else [run], calibrate)
     found = PreparedJob(job, rows, run, chosen, stages, bare).fitting()

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from bigembed import __version__
-from bigembed.errors import BigembedWarning, DamagedError, ExistingOutputError
+from bigembed.errors import BigembedWarning, DamagedError, ExistingOutputError, JobError
+from bigembed.estimator.frame import place_of
 from bigembed.jobs.condensed_input import PLACED, CondensedInput, find_job_input
 from bigembed.jobs.identity import definition, keep_ids, key_of_run
 from bigembed.jobs.inputs import Input
@@ -65,6 +66,8 @@ def run_job(
     :class:`LockedError`; :class:`ExistingOutputError`; :class:`PlanError`; :class:`WorkerAccessError`.
     """
     require_single(job)
+    if job.output.align is not None:
+        raise JobError(f"{job.file}: [output] align: only a growing store stays put (bigembed refresh); leave it out")
     root = job.output_path
     with session(root, options, job.method.name, job.output.scratch) as command:
         if job.output.table is not None:
@@ -257,7 +260,7 @@ def _tabulate(job: JobSpec, root: AnyPath, reporter: Reporter) -> None:
 
 def publish_outputs(rows: Input, run: Run) -> None:
     """The coordinates, and what is known of their rows, as arrays in the root of the run: see the stored convention."""
-    from bigembed.jobs.export import PLACE, table_of
+    from bigembed.jobs.export import table_of
 
     remove_dataset(run.root)
     remove_arrays(run.root)  # (of a start that was killed while it put them there)
@@ -268,7 +271,7 @@ def publish_outputs(rows: Input, run: Run) -> None:
     if "labels" in rows.aligned:
         given, kept = vector_source(rows.aligned["labels"]), kept_of(run)
         aligned["labels"] = given if kept is None else kept.of(given)
-    share_array(at(run.path(*PLACE)), root / "coordinates")
+    share_array(at(run.path(*place_of(run))), root / "coordinates")
     dimensions = {"coordinates": DIMENSIONS, **{ARRAYS.get(name, name): ("row",) for name in aligned}}
     for name, vector in aligned.items():
         place = root / ARRAYS.get(name, name)

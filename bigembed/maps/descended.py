@@ -8,19 +8,24 @@ import numpy as np
 
 from bigembed.errors import InputTypeError
 from bigembed.estimator.certificate import REPEATED, input_of, map_warnings, recall_warnings, spike_warnings
+from bigembed.estimator.frame import FrameRule
 from bigembed.estimator.on_graph import GraphEstimator
 from bigembed.estimator.protocol import seed_of
 from bigembed.maps.descent import rows_of_block
-from bigembed.maps.start import RULES, not_followed
+from bigembed.maps.start import RULES, not_followed, start_of
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.quality.neighborhoods import with_error
+from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Requirements
 from bigembed.stages.runs import Run
+from bigembed.stages.stage import Stage
 from bigembed.store.arrays import read_array
 
 TRUSTED = 0.97
 """Trustworthiness from which a map is not asked whether it is folded."""
+PUBLISHED = "published"
+"""The start of a map that goes on from the one before."""
 FOLDED = 5.0
 """How much more trustworthiness than continuity is lost in a fold.
 
@@ -36,10 +41,31 @@ class DescendedEstimator(GraphEstimator):
     They have the parameters below, and say in :meth:`_rule` how many neighbors they need.
     """
 
+    frame_rule: ClassVar = FrameRule("whole", shift=True, scale=True)
     of_rows: ClassVar = ("init",)
 
     init: Any
+    n_components: int
     in_memory: bool | str
+
+    _published: RowSource | None = None
+    """Where the rows of the next fit are on the map before, from which it goes on."""
+
+    def stages(self, source: RowSource) -> list[Stage]:
+        """List all stages; those of a map that goes on start where its rows are on the one before."""
+        here = None if self._frame is None else self._frame.of(source)
+        found = None if here is None else here.start
+        self._published = found if found is not None and found.width == self.n_components else None
+        return super().stages(source)
+
+    def _start(self) -> str | RowSource:
+        """Return what the map starts from: where its rows are on the one before, else as ``init`` says."""
+        return start_of(self.init) if self._published is None else self._published
+
+    def _share(self, least: float, n: int) -> float:
+        """Return the share of its iterations that a map makes which goes on: at least that of the new rows."""
+        known = 0 if self._frame is None else min(n, self._frame.shared)
+        return max(least, 1.0 - known / n)
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit the map to rows, distances or a graph.
@@ -87,7 +113,8 @@ class DescendedEstimator(GraphEstimator):
     def _certified(self, run: Run, figures: dict[str, Any], seed_in: str, degenerate: list[str]) -> dict[str, Any]:
         """Return a certificate of these figures, with start, recall, judgement, input and all warnings."""
         start, repeated = run.results("start"), run.results("coordinates")["repeated_rows"]
-        out = figures | {"start": start["start"]} | ({"start_reason": start["reason"]} if start.get("reason") else {})
+        started = start["start"] if self._published is None else PUBLISHED
+        out = figures | {"start": started} | ({"start_reason": start["reason"]} if start.get("reason") else {})
         out |= {"repeated_rows": repeated, "seed": seed_of(self, run, seed_in)}
         out |= {stage: run.results(stage) for stage in ("recall", "judgement") if run.has(stage)}
         out |= input_of(run)
@@ -95,7 +122,7 @@ class DescendedEstimator(GraphEstimator):
         out["warnings"] = {
             "recall": recall_warnings(out),
             "degenerate": degenerate + repeated_rows(repeated, run),
-            "localized": not_followed(self.init, start) + spike_warnings(judged),
+            "localized": ([] if started == PUBLISHED else not_followed(self.init, start)) + spike_warnings(judged),
             "map": map_warnings(judged) or folded(judged),
         }
         return out

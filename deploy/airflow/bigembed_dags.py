@@ -19,7 +19,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 HOME = os.environ.get("BIGEMBED_HOME", "/opt/bigembed")
 JOB = os.environ.get("BIGEMBED_JOB", "/etc/bigembed/growing.toml")
 HELD, INTERRUPTED, DUE = 4, 5, 7
-REFUSED = {2: "bad input or job file", 3: "it cannot fit", 6: "damaged"}
+REFUSED = {2: "bad input or job file", 3: "it cannot fit", 6: "damaged", 9: "the map moved too far: decide"}
 
 
 class Workflow(BaseOperator):

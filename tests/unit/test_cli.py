@@ -25,7 +25,7 @@ STATUSES = {
     "OutOfReachError": 2, "MissingExtraError": 2, "StoreAccessError": 2, "UnreachableError": 5, "StaleError": 2,
     "UndeclaredInputError": 1,
     "FullDiskError": 1, "ClusterError": 1,
-    "PlanError": 3, "LockedError": 4, "InterruptedRun": 5, "StalledRun": 8, "DamagedError": 6,
+    "PlanError": 3, "LockedError": 4, "InterruptedRun": 5, "StalledRun": 8, "MovedError": 9, "DamagedError": 6,
     "NotFittedError": 1, "BigembedError": 1,
 }  # fmt: skip
 

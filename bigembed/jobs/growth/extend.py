@@ -31,7 +31,7 @@ from bigembed.stages.runs import Run
 from bigembed.stages.stage import Stage, run_stages
 from bigembed.store.arrays import read_array
 from bigembed.store.locks import Lock
-from bigembed.store.paths import free_bytes, nearest_folder, remove
+from bigembed.store.paths import AnyPath, free_bytes, nearest_folder, remove
 
 RANGE_ROWS = 1 << 20
 """New rows that are placed and published together at the most: what a kill can cost."""
@@ -104,11 +104,24 @@ class NewRows:
 
     def place(self, start: int, stop: int, place: Place, lock: Lock) -> None:
         """Place rows ``start:stop`` aside, then append them to the coordinates in one step with their account."""
-        version, path = self.version, self.there.path
+        version, n = self.version, stop - start
+        aside = version.root / "placing" / f"{start}-{stop}"
+        array, content = self.compute(start, stop, place, aside)
+        like, digest = read_array(array, 0, 0), account.span_digest(array, 0, n)
+        left_out = account.without_coordinates(array, 0, n) if leaves_out(getattr(self.fitted, "steps_", ())) else 0
+        model = versions.model_digest(version.model)
+        added = account.Range(start, stop, "placed", content, model, digest, left_out)
+        lock.check()
+        rows = RowSource((n, *like.shape[1:]), like.dtype, path=array)
+        append_source(version.array, rows, account.attributes([*version.ranges, added]))
+        remove(aside)
+
+    def compute(self, start: int, stop: int, place: Place, aside: AnyPath) -> tuple[str, str]:
+        """Place rows ``start:stop`` in a folder aside; the path of their coordinates, and the digest of the rows."""
+        path = self.there.path
         content = account.span_digest(path, start, stop)
         stage = self.stage(start, stop, content)
         self.plan(stage, place).refuse()
-        aside = version.root / "placing" / f"{start}-{stop}"
         try:
             run = Run(aside, [run_of(self.fitted)])
         except (DamagedError, ExistingOutputError):  # what a killed call left is damaged
@@ -119,15 +132,7 @@ class NewRows:
         except InputError as error:
             remove(aside)
             raise InputError(f"{path}, in rows {start}:{stop} (numbered from {start} as 0): {error}") from error
-        array, n = run.path(stage.name, "coordinates"), stop - start
-        like, digest = read_array(array, 0, 0), account.span_digest(array, 0, n)
-        left_out = account.without_coordinates(array, 0, n) if leaves_out(getattr(self.fitted, "steps_", ())) else 0
-        model = versions.model_digest(version.model)
-        added = account.Range(start, stop, "placed", content, model, digest, left_out)
-        lock.check()
-        rows = RowSource((n, *like.shape[1:]), like.dtype, path=array)
-        append_source(version.array, rows, account.attributes([*version.ranges, added]))
-        remove(aside)
+        return run.path(stage.name, "coordinates"), content
 
     def stage(self, start: int, stop: int, content: str) -> Stage:
         """Describe the stage that places rows ``start:stop``, keyed by their content."""

@@ -10,8 +10,11 @@ from contextlib import suppress
 from typing import Any
 
 from bigembed.errors import ChangedInputError, DamagedError
+from bigembed.estimator.frame import FrameReference
 from bigembed.jobs.growth.account import Ledger, Snapshot, new_ledger, snapshot, with_new_rows
+from bigembed.jobs.growth.frames import MovementLimits, can_follow, movement_of, refuse_moved
 from bigembed.jobs.growth.repair import ledger_of, restore, version_problems, warn, write_fitted
+from bigembed.jobs.growth.starting import forget, reference_for
 from bigembed.jobs.growth.table import extras_of, foreign_output, note_extra, refuse_foreign, write_table_of
 from bigembed.jobs.growth.versions import CURRENT, Growth, Version, about, growing, reading, unchanged
 from bigembed.jobs.identity import key_of_growth
@@ -28,8 +31,9 @@ EXTRAS = {"picture": "map.png", "report": "report.html"}
 
 
 def refresh(
-    job: JobSpec, options: RunOptions | None = None, *, fresh: bool = False, verify: bool = False, keep: int = 1
-) -> dict[str, Any]:
+    job: JobSpec, options: RunOptions | None = None, *, fresh: bool = False, verify: bool = False, keep: int = 1,
+    new_frame: bool = False, limits: MovementLimits | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """Fit all rows that are there now, and make run, model and coordinates the current ones in one step.
 
     The rows to fit are fixed (and recorded) at the start; what is appended meanwhile is left to :func:`extend`. Does
@@ -38,8 +42,14 @@ def refresh(
     that have changed as they are. ``verify`` reads all rows that were there instead of looking at sizes and times of
     their files. ``keep``: versions kept before the current one.
 
-    Raises :class:`ChangedInputError` where rows that were there have changed or are gone, else what
-    :func:`bigembed.jobs.run.run_job` raises.
+    Unless the job says ``[output] align = false``, the map stays put: the rows that came since are placed by the
+    current model, a map that descends starts from all published coordinates, and the new map is laid over them.
+    ``new_frame`` makes it from nothing instead. So do other parameters, ``fresh``, and a current version that is
+    damaged.
+
+    Raises :class:`ChangedInputError` where rows that were there have changed or are gone, :class:`MovedError` where
+    rows moved farther than the ``limits`` (the current version then stays, and the new one is kept for a decision),
+    else what :func:`bigembed.jobs.run.run_job` raises.
     """
     began = time.perf_counter()
     with growing(job, options) as (growth, reporter, lock):
@@ -52,22 +62,28 @@ def refresh(
             known = unchanged(job, _ledger(current, there), there, verify, reporter)
             undamaged = _is_undamaged(current)
             same = (current.asked, current.fitted) == (asked, there.shape[0])
-            if undamaged and same and not _lacking_extras(job, current):
+            if undamaged and same and not new_frame and not _lacking_extras(job, current):
                 current.keep(known)
                 growth.mark_published(current)
+                forget(current)
                 growth.clear()
                 _copy_extras(job, current)
                 write_table_of(job, current)
                 return about(growth, current, unchanged=True)
-        version = None if fresh else _unfinished(job, growth, asked, there, verify, reporter)
+        before = None if fresh or new_frame or not undamaged else _followed(job, current)
+        follows = "" if before is None else before.root.name
+        version = None if fresh else _unfinished(job, growth, asked, follows, there, verify, reporter)
         if version is None:
             growth.clear()
             with reading(job, there, reporter, there.shape[0] - known.n):
-                version = growth.begin(asked, with_new_rows(known, there))
-        _fit(job, version, there, reporter)
+                version = growth.begin(asked, with_new_rows(known, there), follows)
+        frame = None if before is None else reference_for(job, before, version, there, reporter)
+        _fit(job, version, there, reporter, frame)
+        refuse_moved(job, version, limits or MovementLimits())
         _publish(job, growth, version, keep if undamaged else 0, reporter, lock)
         write_table_of(job, version)
-        return about(growth, version, unchanged=False) | {"seconds": round(time.perf_counter() - began, 3)}
+        found = about(growth, version, unchanged=False) | {"seconds": round(time.perf_counter() - began, 3)}
+        return found | ({"frame": frame_of} if (frame_of := movement_of(version)) else {})
 
 
 def _current(growth: Growth) -> Version | None:
@@ -83,6 +99,12 @@ def _current(growth: Growth) -> Version | None:
     except DamagedError as error:
         warn(error)
         return None
+
+
+def _followed(job: JobSpec, current: Version | None) -> Version | None:
+    """Return the version that the new one is laid over, where the job wants that and it was made in the same way."""
+    wanted = current is not None and job.output.align is not False
+    return current if wanted and current is not None and can_follow(job, current) else None
 
 
 def _ledger(version: Version, there: Snapshot) -> Ledger:
@@ -103,25 +125,28 @@ def _is_undamaged(version: Version) -> bool:
 
 
 def _unfinished(
-    job: JobSpec, growth: Growth, asked: str, there: Snapshot, verify: bool, reporter: Reporter
+    job: JobSpec, growth: Growth, asked: str, follows: str, there: Snapshot, verify: bool, reporter: Reporter
 ) -> Version | None:
-    """Return the version to go on with: of the same parameters, its rows as they were."""
+    """Return the version to go on with: of the same parameters and frame, its rows as they were."""
     for version in growth.unfinished():
-        if version.asked == asked:
+        if (version.asked, version.follows) == (asked, follows):
             with suppress(ChangedInputError):
                 version.keep(unchanged(job, version.ledger, there, verify, reporter))
                 return version
     return None
 
 
-def _fit(job: JobSpec, version: Version, there: Snapshot, reporter: Reporter) -> None:
-    """Run the job on the rows of the version; they must still be the same afterwards."""
+def _fit(
+    job: JobSpec, version: Version, there: Snapshot, reporter: Reporter, frame: FrameReference | None = None
+) -> None:
+    """Run the job on the rows of the version, over the ``frame``; they must still be the same afterwards."""
     output = {"path": str(version.run), "model": str(version.model), "table": None}  # (that of all rows comes later)
+    output |= {"align": None}
     output |= {name: str(version.root / file) for name, file in EXTRAS.items() if getattr(job.output, name)}
     mine = job.model_copy(update={"output": job.output.model_copy(update=output)})
     shape = (version.fitted, there.shape[1])
     first = StoreRows(shape, there.dtype, path=str(job.input_path), content=version.content)
-    rows = Input(job.input_path, first)
+    rows = Input(job.input_path, first, frame=frame)
     told = RunOptions(reporter, reporter.progress, reporter.options.deadline, remaining=reporter.remaining)
     run_job(mine, told, rows=rows)
     try:
@@ -137,6 +162,7 @@ def _publish(job: JobSpec, growth: Growth, version: Version, keep: int, reporter
         write_fitted(version, job.functions)
         lock.check()
         growth.publish(version, keep)
+        forget(version)
     _copy_extras(job, version)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
 from bigembed.jobs.export import CLUSTER, ROW, export, made_by, write_out
 from bigembed.jobs.growth.account import Range, require_published
+from bigembed.jobs.growth.frames import in_places, longer, movement_of
 from bigembed.jobs.growth.repair import is_growth
 from bigembed.jobs.growth.versions import Growth, Version, open_growth
 from bigembed.jobs.identity import STAGE as IDS
@@ -30,6 +31,8 @@ WRITTEN = "table.json"
 """In the folder of the store: what the tables that it has written hold, and where its pictures and pages are."""
 PLACED = "placed"
 """The column that says whether a row was placed by the model (1), or fitted (0)."""
+MOVED = "moved"
+"""The column that says how far a row moved since the version before, in units of the map: NaN for one that is new."""
 
 
 def export_any(source: PathLike, out: PathLike, *, overwrite: bool = False) -> dict[str, Any]:
@@ -43,7 +46,8 @@ def export_any(source: PathLike, out: PathLike, *, overwrite: bool = False) -> d
 def export_growth(growing: PathLike, out: PathLike, *, overwrite: bool = False) -> dict[str, Any]:
     """Write the coordinates of all rows of a growing store to ``out``, as :func:`bigembed.jobs.export.export` does.
 
-    A column ``placed`` marks the rows that the model placed after the fit. There is a column ``id`` where the rows
+    A column ``placed`` marks the rows that the model placed after the fit; ``moved`` says how far each row moved since
+    the version before, where the map was laid over that. There is a column ``id`` where the rows
     have ids, else ``row``, the number of the row in the store. Rows that a step left out have no coordinates (NaN).
     """
     growth = open_growth(growing)
@@ -65,12 +69,13 @@ def growing_table(version: Version) -> Table:
     source = job.get("input", {}).get("path")
     names = aligned_of(at(source)).get(IDS) if source is not None else None
     first = {ROW: RowNumbers((n,), np.dtype(np.int64))} if names is None else {ID: _first(vector_source(names), n)}
-    placed = PlacedMarks((n,), np.dtype(np.int8), ranges=ranges)
-    clusters = {}
+    aligned = {**first, PLACED: PlacedMarks((n,), np.dtype(np.int8), ranges=ranges)}
+    if movement_of(version):
+        aligned[MOVED] = longer(in_places(Run(version.run), MOVED), n)
     if "clusters" in job:
         model = Run(version.model, kind="model")
-        clusters = {CLUSTER: clusters_of(Run(version.run), model, coordinates, version.fitted)}
-    return Table(coordinates, tuple(made["names"]), {**first, PLACED: placed, **clusters}, made)
+        aligned[CLUSTER] = clusters_of(Run(version.run), model, coordinates, version.fitted)
+    return Table(coordinates, tuple(made["names"]), aligned, made)
 
 
 def write_table_of(job: JobSpec, version: Version) -> None:

@@ -71,6 +71,8 @@ class Version:
     """Digest of the rows fitted."""
     published: str = ""
     """Digest of its model since it was published."""
+    follows: str = ""
+    """The name of the version that it is laid over; empty where it begins a frame."""
 
     @property
     def run(self) -> paths.AnyPath:
@@ -122,6 +124,7 @@ class Version:
     def describe(self) -> None:
         """Write what the version says of itself."""
         about = {name: getattr(self, name) for name in ("fitted", "asked", "content", "published")}
+        about |= {"follows": self.follows} if self.follows else {}
         files.write_json(self.root / ABOUT, files.sealed(about | {"bigembed": __version__}))
 
     def keep(self, ledger: Ledger) -> None:
@@ -197,12 +200,12 @@ class Growth:
                 found.append(self.version(name))
         return found
 
-    def begin(self, asked: str, ledger: Ledger) -> Version:
-        """Begin a new version on the rows of the ledger."""
+    def begin(self, asked: str, ledger: Ledger, follows: str = "") -> Version:
+        """Begin a new version on the rows of the ledger; ``follows``: the one that it is laid over."""
         names = [path.name for path in self.root.glob("versions/*-*")]
         last = max(map(_number, filter(_NAME.fullmatch, names)), default=0)
         name = f"{last + 1:04d}-{ledger.n}-{ledger.content[:8]}"
-        version = Version(self.root / "versions" / name, ledger.n, asked, ledger.content)
+        version = Version(self.root / "versions" / name, ledger.n, asked, ledger.content, follows=follows)
         version.keep(ledger)
         version.describe()
         return version
@@ -248,7 +251,8 @@ class Growth:
         root = self.root / "versions" / name
         with misread_is_damage(root / ABOUT):
             about = files.read_sealed(root / ABOUT)
-            texts = str(about["asked"]), str(about["content"]), str(about.get("published", ""))
+            names = ("published", "follows")
+            texts = str(about["asked"]), str(about["content"]), *(str(about.get(name, "")) for name in names)
             return Version(root, int(about["fitted"]), *texts)
 
 

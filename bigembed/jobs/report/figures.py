@@ -36,6 +36,7 @@ CATEGORIES: Mapping[str, tuple[str, str]] = _WORDS["warnings"]
 """Kinds of warnings, the worst first: what each is called, and how it looks."""
 SCALES: Mapping[str, str] = _WORDS["scales"]
 BANDWIDTH: Mapping[str, tuple[str, str]] = _WORDS["bandwidth"]
+FRAME: Mapping[str, tuple[str, str]] = _WORDS["frame"]
 
 
 @dataclass(frozen=True)
@@ -142,12 +143,25 @@ def _estimate(value: float | None, error: float | None) -> str:
     return f"{value:.{digits}f}" + ("" if error is None else f" ± {error:.{digits}f}")
 
 
+def _frame(name: str, meaning: str, value: Mapping[str, Any]) -> list[Entry]:
+    """Return how far the rows moved, in words; nothing of a map that shares no row with the one before."""
+    entries = []
+    for key, (title, text) in FRAME.items():
+        shares = value.get(key) or {}
+        said = [f"{100 * shares[q]:.2g} %" for q in ("0.5", "0.9", "0.99") if q in shares]
+        if said:
+            since = f" (since {value['since']})" if key == "drift" else ""
+            entries.append(Entry(title, f"{', '.join(said)} of the diameter for 50, 90, 99 of 100 rows{since}", text))
+    return entries
+
+
 IN_WORDS: Mapping[str, Callable[[str, str, Mapping[str, Any]], list[Entry]]] = {
     "recall": _recall,
     "bandwidth": _bandwidth,
     "dimension": _dimension,
     "bridges": _bridges,
     "n_components": _chosen,
+    "frame": _frame,
 }
 """Entries of a certificate that are tables themselves."""
 

@@ -190,8 +190,18 @@ def refresh_lines(found: dict[str, Any]) -> list[str]:
         f"{found['output']}: {found['fitted']:,} rows fitted in {found['seconds']:.1f} s",
         f"model: {found['model']}",
         f"coordinates: {found['coordinates']}",
+        *_moved(found.get("frame", {})),
         *_left_out(found),
     ]
+
+
+def _moved(frame: dict[str, Any]) -> list[str]:
+    """Return how far the rows of a growing embedding moved, where its map was laid over the one before."""
+    shares = [frame.get(name, {}).get("0.5") for name in ("moved", "drift")]
+    if None in shares:
+        return []
+    moved, drift = (f"{100 * share:.2g} %" for share in shares)
+    return [f"half of the rows moved at most {moved} of the map's diameter, and {drift} since {frame['since']}"]
 
 
 def _left_out(found: dict[str, Any]) -> list[str]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from bigembed.datasets import Dataset, dataset
 from bigembed.errors import BigembedError, InputError
+from bigembed.estimator.frame import place_of
 from bigembed.estimator.graph_input import ISLAND
 from bigembed.jobs.job import ALIGNED
 from bigembed.jobs.report.summary import RunSummary, rows_of_stage
@@ -236,7 +237,7 @@ def draw_map(summary: RunSummary, color: str | None, side: int = 0) -> Map | Non
     if not summary.has("coordinates"):
         return None
     try:
-        source = rows_of_stage(summary.run, "coordinates", "embedding")
+        source = rows_of_stage(summary.run, *place_of(summary.run))
         columns = drawn_columns(source.width, summary.drawn.get("pair"), 2 if side else DRAWN)
         limits = limits_of(blocks(source), columns)
     except (BigembedError, OSError) as error:

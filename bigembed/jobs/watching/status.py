@@ -132,6 +132,7 @@ BAD_INPUT = (errors.InputError, errors.InputTypeError, MissingPathError, errors.
 FRUITLESS = 3
 """Starts in a row that were stopped and have left nothing new, after which the next one is not worth it."""
 STATUS: Mapping[int, tuple[type[BaseException], ...]] = {
+    9: (errors.MovedError,),
     8: (errors.StalledRun,),
     5: (InterruptedRun, errors.UnreachableError, KeyboardInterrupt, Stopped),
     4: (LockedError,),

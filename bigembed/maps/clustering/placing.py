@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import InputError
+from bigembed.estimator.frame import frame_in
 from bigembed.estimator.protocol import run_of
+from bigembed.linalg.alignment import Alignment
 from bigembed.maps.clustering.partitions import NOISE, nearest_labels
 from bigembed.maps.clustering.stages import CLUSTERS
 from bigembed.rows.source import RowSource, rows_at
@@ -25,22 +27,25 @@ class Anchors:
     points: str
     labels: str
     """None are there where each point is the center of its own cluster."""
+    frame: Alignment | None = None
+    """What lays the map over an earlier one; the points are of the map before that."""
 
     @classmethod
     def of(cls, run: Run) -> Anchors:
         """Return those of a run, or of a saved model."""
         names = {name.partition("/")[0] for name in run.manifest(CLUSTERS).files}
         if "centers" in names:
-            return cls(run.path(CLUSTERS, "centers"), "")
+            return cls(run.path(CLUSTERS, "centers"), "", frame_in(run))
         if "anchors" not in names:
             raise InputError(f"{run.root}: its clusters are of a graph alone, without coordinates for new rows")
-        return cls(run.path(CLUSTERS, "anchors"), run.path(CLUSTERS, "anchor_labels"))
+        return cls(run.path(CLUSTERS, "anchors"), run.path(CLUSTERS, "anchor_labels"), frame_in(run))
 
     def __call__(self, points: Array) -> Array:
         """Return the cluster of each point (m, width): int32; −1 for a row without coordinates (NaN)."""
         anchors = read_array(self.points)
         labels = read_array(self.labels) if self.labels else np.arange(len(anchors), dtype=np.int32)
         there = np.isfinite(points).all(axis=1)
+        points = points if self.frame is None else self.frame.undo(points)
         found = np.full(len(points), NOISE, np.int32)
         if len(anchors):
             found[there] = nearest_labels(np.asarray(points[there], np.float64), anchors, labels)

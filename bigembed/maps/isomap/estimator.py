@@ -18,6 +18,7 @@ from bigembed.estimator.certificate import (
     spike_warnings,
 )
 from bigembed.estimator.extension import Extension
+from bigembed.estimator.frame import FrameRule
 from bigembed.estimator.graph_input import ISLANDS, GraphShape, parts_from
 from bigembed.estimator.on_graph import GraphEstimator
 from bigembed.estimator.protocol import seed_of
@@ -299,6 +300,7 @@ class Isomap(GraphEstimator, registered="isomap"):
     """
 
     of_lengths = True
+    frame_rule: ClassVar = FrameRule("whole", shift=True)
     saved_stages: ClassVar = {
         **QUERY_ARRAYS,
         "components": ("labels",),

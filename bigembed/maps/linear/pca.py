@@ -9,6 +9,7 @@ import numpy as np
 
 from bigembed.errors import InputError
 from bigembed.estimator.extension import Extension
+from bigembed.estimator.frame import FrameRule
 from bigembed.maps.linear.principal import PrincipalEstimator, PrincipalOptions
 from bigembed.rows.row_maps import affine_block
 from bigembed.runtime.blocks import Array, bounds, is_sparse
@@ -179,6 +180,7 @@ class PCA(PrincipalEstimator, registered="pca"):
     """
 
     like_rows = ("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_")
+    frame_rule: ClassVar = FrameRule(shift=True, values=("solve", "variance"))
     saved_stages: ClassVar = {"moments": (), "solve": ("",), "coordinates": ("embedding",)}
 
     n_components: Count | Share | Annotated[str, one_of("mle")] | None = None

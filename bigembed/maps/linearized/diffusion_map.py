@@ -10,6 +10,7 @@ import numpy as np
 
 from bigembed.errors import InputError
 from bigembed.estimator.extension import Extension
+from bigembed.estimator.frame import FrameRule
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.linalg.lanczos import ORDERS
 from bigembed.maps.linearized.kernel import EPSILONS
@@ -136,6 +137,7 @@ class LinearizedDiffusionMap(RowwiseEstimator, registered="linearized_diffusion_
     follows_dtype = True
     aligned = ("weights", EPSILONS)
     compiles: ClassVar = False
+    frame_rule: ClassVar = FrameRule(top=1.0)
     saved_stages: ClassVar = {
         "center": (),
         "scale": (),

@@ -9,6 +9,7 @@ import numpy as np
 
 from bigembed.errors import InputError
 from bigembed.estimator.extension import Extension
+from bigembed.estimator.frame import FrameRule
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.maps.linearized.factors import STEPS, FactorOptions, factor_rows, factors_stage
 from bigembed.maps.linearized.passes import RULES, KernelChoice, StoredKernel, kernel_stages
@@ -114,6 +115,7 @@ class LinearizedDiffusionNMF(RowwiseEstimator, registered="linearized_diffusion_
     (1, 1, True)
     """
 
+    frame_rule: ClassVar = FrameRule("none")
     saved_stages: ClassVar = {"scale": (), "coordinates": ("",)}
 
     n_components: Count = 2

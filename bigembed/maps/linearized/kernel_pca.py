@@ -10,6 +10,7 @@ import numpy as np
 
 from bigembed.errors import InputError
 from bigembed.estimator.extension import Extension
+from bigembed.estimator.frame import FrameRule
 from bigembed.estimator.moments import moments_stage
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.maps.linear.principal import GRAM_COLUMNS, PrincipalOptions, solve_stage
@@ -107,6 +108,7 @@ class LinearizedKernelPCA(RowwiseEstimator, registered="linearized_kernel_pca"):
     follows_dtype = True
     aligned = ("weights",)
     compiles: ClassVar = False
+    frame_rule: ClassVar = FrameRule(values=("map", "eigenvalues"))
     saved_stages: ClassVar = {"moments": ("mean",), "solve": ("",), "map": ("",), "coordinates": ("embedding",)}
 
     n_components: Count | None = 2

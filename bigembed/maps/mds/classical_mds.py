@@ -11,6 +11,7 @@ import numpy as np
 from bigembed.distance.pairwise import Metric, checked_metric
 from bigembed.errors import InputError
 from bigembed.estimator.extension import Extension
+from bigembed.estimator.frame import FrameRule
 from bigembed.estimator.moments import moments_stage
 from bigembed.estimator.protocol import seed_of
 from bigembed.estimator.rowwise import RowwiseEstimator
@@ -118,6 +119,7 @@ class ClassicalMDS(RowwiseEstimator, registered="classical_mds"):
 
     follows_dtype = True
     compiles: ClassVar = False
+    frame_rule: ClassVar = FrameRule("whole", shift=True)
     saved_stages: ClassVar = {
         "moments": ("mean",),
         "distances": ("rows",),

@@ -11,6 +11,7 @@ import numpy as np
 from bigembed.distance.pairwise import Metric, checked_metric
 from bigembed.errors import InputError
 from bigembed.estimator.extension import Extension
+from bigembed.estimator.frame import FrameRule
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.maps.landmark_rows import ENOUGH
 from bigembed.maps.mds.landmark_axes import (
@@ -150,6 +151,7 @@ class LandmarkMDS(RowwiseEstimator, registered="landmark_mds"):
 
     follows_dtype = True
     compiles: ClassVar = False
+    frame_rule: ClassVar = FrameRule("whole", shift=True)
     saved_stages: ClassVar = {
         "sample": ("",),
         "landmarks": ("rows", "ids", "order"),

@@ -9,6 +9,7 @@ import numpy as np
 
 from bigembed.errors import InputError
 from bigembed.estimator.extension import Extension
+from bigembed.estimator.frame import FrameRule
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.maps.nmf.stages import (
     GRAM_COLUMNS,
@@ -107,6 +108,7 @@ class NMF(RowwiseEstimator, registered="nmf"):
     follows_dtype = takes_sparse = True
     like_rows = ("components_",)
     aligned = ("weights",)
+    frame_rule: ClassVar = FrameRule("none")
     saved_stages: ClassVar = {"survey": (), "factors": ("",), "coordinates": ("embedding",)}
 
     n_components: Count = 2

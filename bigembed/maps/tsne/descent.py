@@ -7,7 +7,7 @@ neighbors, and the field. The motion of a row are its velocity and gains.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial, reduce
 from typing import Any, ClassVar
 
@@ -39,6 +39,10 @@ from bigembed.store.vector_space import VectorSpace
 # What is asked of a map by attraction and repulsion, and what of it holds in an iteration.
 
 
+GOING_ON = 0.5
+"""Least share of the iterations that a map makes which goes on from the one before."""
+
+
 @dataclass(frozen=True)
 class DescentOptions:
     """The parameters of the descent; small and picklable."""
@@ -61,6 +65,11 @@ class DescentOptions:
     def iterations(self) -> int:
         """Of both phases."""
         return self.early_exaggeration_iter + self.n_iter
+
+    def going_on(self, share: float) -> DescentOptions:
+        """Return what is asked of a map that goes on from the one before: no early exaggeration, and a share of the
+        other iterations."""
+        return replace(self, early_exaggeration_iter=0, n_iter=max(1, round(share * self.n_iter)))
 
     def at(self, iteration: int, n: int) -> Array:
         """Return what :func:`bigembed.maps.tsne.compiled.step` is given in an iteration."""

@@ -11,8 +11,7 @@ from bigembed.estimator.extension import Extension
 from bigembed.estimator.graph_input import GraphShape
 from bigembed.maps.descended import DescendedEstimator
 from bigembed.maps.descent import extension_of
-from bigembed.maps.start import start_of
-from bigembed.maps.tsne.descent import DescentOptions, placement_of
+from bigembed.maps.tsne.descent import GOING_ON, DescentOptions, placement_of
 from bigembed.maps.tsne.stages import force_stages, neighbors_for
 from bigembed.neighbors.given.distances import Rule
 from bigembed.neighbors.given.graph import GraphMetric
@@ -220,7 +219,10 @@ class TSNE(DescendedEstimator, registered="tsne"):
         return Rule(neighbors_for(self.perplexity, n))
 
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
-        return force_stages(graph, float(self.perplexity), self._asked(), start_of(self.init), self._memory(), seed)
+        start, asked = self._start(), self._asked()
+        if self._published is not None:
+            asked = asked.going_on(self._share(GOING_ON, graph.n))
+        return force_stages(graph, float(self.perplexity), asked, start, self._memory(), seed)
 
     def _asked(self) -> DescentOptions:
         return DescentOptions(

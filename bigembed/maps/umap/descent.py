@@ -7,7 +7,7 @@ the pool.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Self
 
@@ -42,6 +42,10 @@ FEW_EPOCHS, MANY_EPOCHS = 200, 500
 """Epochs of many rows, and of at most :data:`FEW_ROWS`, where none are asked."""
 STREAM = 32
 """Of random numbers."""
+GOING_ON = 0.25
+"""Least share of the epochs that a map makes which goes on from the one before."""
+RATE_GOING_ON = 0.25
+"""Of the learning rate of such a map: at the full rate its rows would first be thrown about (cells: twice as far)."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,11 @@ class SamplingOptions:
     def parameters(self) -> dict[str, Any]:
         """Return the parameters for the key of the stage, with what a step is (before: half of that)."""
         return asdict(self) | {"step": "mean of edges"}
+
+    def going_on(self, share: float) -> Self:
+        """Return what is asked of a map that goes on from the one before, for a share of the epochs."""
+        epochs = max(1, round(share * self.n_epochs))
+        return replace(self, n_epochs=epochs, learning_rate=RATE_GOING_ON * self.learning_rate)
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> Self:

@@ -7,13 +7,13 @@ from typing import Annotated, Any, ClassVar, Self
 
 from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator.extension import Extension
+from bigembed.estimator.frame import STAGE as FRAME
 from bigembed.estimator.graph_input import GraphShape
 from bigembed.estimator.on_graph import StoredArray
 from bigembed.maps.descended import DescendedEstimator
 from bigembed.maps.descent import extension_of
-from bigembed.maps.start import start_of
 from bigembed.maps.umap.density import MORE_EPOCHS, DensityOptions, density_placement_of, not_shown
-from bigembed.maps.umap.descent import SamplingOptions, curve, epochs_for, placement_of
+from bigembed.maps.umap.descent import GOING_ON, SamplingOptions, curve, epochs_for, placement_of
 from bigembed.maps.umap.labelled import unrelated, without_unknown
 from bigembed.maps.umap.stages import sampling_stages
 from bigembed.neighbors.given.distances import Rule
@@ -278,7 +278,9 @@ class UMAP(DescendedEstimator, registered="umap"):
 
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
         connectivity, mix = float(self.local_connectivity), float(self.set_op_mix_ratio)
-        asked, start = self._asked(graph.n, seed), start_of(self.init)
+        asked, start = self._asked(graph.n, seed), self._start()
+        if self._published is not None:
+            asked = asked.going_on(self._share(GOING_ON, graph.n))
         target = self._target(graph) if self.target_metric is not None else None
         graph = replace(graph, aligned={})
         density = self._density(graph, asked) if self.densmap or self.output_dens else None
@@ -362,6 +364,9 @@ class UMAP(DescendedEstimator, registered="umap"):
     def _extension(self, run: Run) -> Extension:
         """Where a new row comes to rest among the fitted ones; a row that was fitted gets its ``embedding_``."""
         asked = SamplingOptions.of(run.parameters("descent"))
+        if run.has(FRAME):  # (whose descent may have gone on from the map before: new rows make a whole one)
+            whole = self._asked(sum(run.results("kernel")["rows"]), asked.seed)
+            asked = replace(asked, n_epochs=whole.n_epochs, learning_rate=whole.learning_rate)
         placement = placement_of(run, asked, float(self.local_connectivity), self.metric)
         follows = run.parameters("descent").get("dens_lambda", 0) > 0
         return extension_of(density_placement_of(run, placement) if follows else placement)

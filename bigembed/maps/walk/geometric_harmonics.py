@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from bigembed.errors import InputError
+from bigembed.estimator.protocol import extension_of
 from bigembed.maps.walk.extension import columns_source, run_of
 from bigembed.neighbors.row_weights import WEIGHTS
 from bigembed.rows.passes import Parts, reduce_rows
@@ -160,7 +161,10 @@ class GeometricHarmonics:
         array of shape (k, c)
             The values, lazy for lazy rows; (k,) for a function that was given as a vector.
         """
-        return self._of(self.fitted._as_computed(X))
+        from bigembed.estimator.transform import apply
+
+        extension = replace(extension_of(self.fitted), frame=None)  # (of the eigenvectors)
+        return self._of(apply(self.fitted, X, extension))
 
     def fitted_values(self) -> Any:
         """Compute the functions at the rows that were fitted: each without what was cut off.

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Self
 from bigembed.errors import InputError
 from bigembed.estimator.certificate import carried_warnings
 from bigembed.estimator.extension import Extension
+from bigembed.estimator.frame import FrameRule
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.maps.kernels import Kernel, checked_kernel
 from bigembed.maps.landmark_rows import MAX_LANDMARKS, SELECTIONS, duplicates_note, landmark_rows_stage
@@ -117,6 +118,7 @@ class LandmarkDiffusionMap(RowwiseEstimator, registered="landmark_diffusion_map"
     aligned = ("weights",)
     follows_dtype = True
     compiles: ClassVar = False
+    frame_rule: ClassVar = FrameRule(top=1.0)
     saved_stages: ClassVar = {
         "landmarks": ("rows",),
         "sums": ("sums",),

@@ -14,6 +14,7 @@ import numpy as np
 
 from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator.extension import Extension
+from bigembed.estimator.frame import FrameRule
 from bigembed.estimator.graph_input import (
     ISLANDS,
     GraphShape,
@@ -373,6 +374,7 @@ class SpectralEstimator(WeightedGraphEstimator):
     They have the parameters below, and say in :meth:`_walk` what walk it is.
     """
 
+    frame_rule: ClassVar = FrameRule(top=1.0)
     saved_stages: ClassVar = {
         **QUERY_ARRAYS,
         "bandwidth": ("",),

@@ -1,0 +1,230 @@
+"""A growing map stays put, over the version before, by what its method leaves open; what happens where it cannot."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+
+import bigembed as be
+from bigembed.errors import InterruptedRun, JobError, MovedError
+from bigembed.jobs.growth import refresh as growth_refresh
+from bigembed.jobs.growth.extend import extend
+from bigembed.jobs.growth.frames import MovementLimits
+from bigembed.jobs.growth.refresh import refresh
+from bigembed.jobs.growth.repair import verify_growth
+from bigembed.jobs.growth.table import export_any
+from bigembed.jobs.growth.versions import open_growth
+from bigembed.jobs.run import run_job
+from bigembed.jobs.spec import parse_job
+from bigembed.jobs.watching.status import status_of
+from bigembed.rows.growing import append_rows
+from bigembed.store.arrays import read_array, write_array
+
+METHODS = {
+    "pca": {},
+    "diffusion_map": {"n_neighbors": 8},
+    "isomap": {"n_neighbors": 8},
+    "umap": {"n_neighbors": 8, "n_epochs": 60},
+    "tsne": {"perplexity": 10, "n_iter": 60},
+}
+ANY, TIGHT = MovementLimits(moved=9, drift=9), MovementLimits(moved=0.1)
+
+
+def drawn(n, seed=0):
+    """A sheet that is as wide as long, so that nothing but chance says which way a linear map lies; curved."""
+    random = np.random.default_rng(seed)
+    x, y = random.uniform(-1, 1, size=(2, n))
+    return (np.c_[x, y, 0.3 * x * y, 0.2 * x**2] + 0.01 * random.normal(size=(n, 4))).astype("f4")
+
+
+def job_in(home, method="pca", output=None, **parameters):
+    tables = {
+        "input": {"path": "x.zarr"},
+        "method": {"name": method, "n_components": 2, **METHODS[method], **parameters},
+        "output": {"path": "out.zarr", **(output or {})},
+    }
+    return parse_job(tables, home / "job.toml")
+
+
+def current(home):
+    return open_growth(home / "out.zarr").current
+
+
+def grown(home, method="pca", output=None, first=400, then=(440,), **parameters):
+    """A store fitted when it had ``first`` rows, and again later; the maps of all versions."""
+    home.mkdir(exist_ok=True)
+    rows, job, found = drawn(700), job_in(home, method, output, **parameters), []
+    write_array(home / "x.zarr", rows[:first], chunk_rows=128)
+    for stop in (first, *then):
+        if found:
+            append_rows(home / "x.zarr", rows[first:stop], first=first)
+            first = stop
+        refresh(job, limits=ANY)
+        found.append(current(home).coordinates.compute())
+    return found
+
+
+def shares(old, new):
+    """Movement as a share of the diameter, of the rows that were there."""
+    size = 2 * np.quantile(np.linalg.norm(old - old.mean(axis=0), axis=1), 0.99)
+    return np.linalg.norm(new[: len(old)] - old, axis=1) / size
+
+
+class TestStays:
+    """What is published of a version lies over the one before, and its model places rows there."""
+
+    @pytest.mark.parametrize("method", METHODS)
+    def test_rows_stay_where_they_were_and_new_ones_are_placed_in_the_frame(self, tmp_path, method):
+        first, second, third = grown(tmp_path, method, then=(440, 484))
+        version = current(tmp_path)
+        model = be.load(version.model)
+        figures = model.certificate_["frame"]
+        for old, new in ((first, second), (second, third)):
+            assert np.median(shares(old, new)) < 0.05
+        moved = read_array(version.run / "stages" / "frame" / "moved")
+        assert np.isnan(moved[440:]).all()  # (nobody has seen them before)
+        np.testing.assert_allclose(moved[:440], np.linalg.norm(third[:440] - second, axis=1), atol=1e-5)
+        assert figures["moved"]["0.5"] == pytest.approx(np.nanmedian(moved) / figures["diameter"], rel=1e-9)
+        drift = np.median(np.linalg.norm(third[:400] - first, axis=1)) / figures["diameter"]
+        assert figures["drift"]["0.5"] == pytest.approx(drift, rel=1e-4)
+        assert figures["since"].startswith("0001-400-")
+        rows = drawn(700)
+        np.testing.assert_allclose(model.transform(rows[:484]), third, atol=1e-4 * np.abs(third).max())
+        append_rows(tmp_path / "x.zarr", rows[484:500])
+        extend(job_in(tmp_path, method))
+        placed = current(tmp_path).coordinates[484:].compute()
+        np.testing.assert_array_equal(placed.astype("f4"), model.transform(rows[484:500]))
+        assert verify_growth(tmp_path / "out.zarr")["problems"] == []
+
+    def test_without_alignment_the_same_rows_move(self, tmp_path):
+        first, second = grown(tmp_path / "anew", output={"align": False}, then=(600,))
+        assert np.median(shares(first, second)) > 5 * np.median(shares(*grown(tmp_path / "stays", then=(600,))))
+        assert current(tmp_path / "anew").follows == ""
+        anew = np.asarray(be.PCA(n_components=2).fit_transform(drawn(700)[:600]))
+        np.testing.assert_allclose(second, anew, atol=1e-5)
+
+    def test_the_way_back_takes_coordinates_in_the_frame(self, tmp_path):
+        grown(tmp_path, then=(440,))
+        model, rows = be.load(current(tmp_path).model), drawn(700)[:440]
+        anew = be.PCA(n_components=2).fit(rows)
+        expected = anew.inverse_transform(anew.transform(rows))
+        np.testing.assert_allclose(model.inverse_transform(model.transform(rows)), expected, atol=1e-5)
+        assert np.abs(anew.inverse_transform(model.transform(rows)) - expected).max() > 0.1  # (it is another frame)
+
+    @pytest.mark.parametrize("method", ["pca", "umap"])
+    def test_the_same_bytes_again_and_after_a_kill(self, tmp_path, method, monkeypatch):
+        expected = grown(tmp_path / "a", method)[-1]
+        home = tmp_path / "b"
+        grown(home, method, then=())
+        append_rows(home / "x.zarr", drawn(700)[400:440])
+
+        def stopped(*arguments):
+            raise InterruptedRun("stopped")
+
+        for name in ("_fit", "_publish"):
+            monkeypatch.setattr(growth_refresh, name, stopped)
+            with pytest.raises(InterruptedRun):
+                refresh(job_in(home, method), limits=ANY)
+            monkeypatch.undo()
+        append_rows(home / "x.zarr", drawn(700)[440:450])
+        extend(job_in(home, method))  # places rows that the unfinished version is not of
+        refresh(job_in(home, method), limits=ANY)
+        assert current(home).fitted == 440
+        assert current(home).coordinates.compute().tobytes() == expected.tobytes()
+
+    def test_rows_that_a_step_left_out_stay_so(self, tmp_path):
+        rows = drawn(700)
+        rows[5::50] = np.nan
+        write_array(tmp_path / "x.zarr", rows[:400], chunk_rows=128)
+        tables = {"input": {"path": "x.zarr"}, "output": {"path": "out.zarr", "table": "all.csv"}}
+        tables |= {"steps": [{"name": "missing"}], "method": {"name": "umap", **METHODS["umap"]}}
+        job, maps = parse_job(tables, tmp_path / "job.toml"), []
+        for start, stop in ((0, 400), (400, 440), (440, 480)):
+            if start:
+                append_rows(tmp_path / "x.zarr", rows[start:stop])
+            refresh(job, limits=ANY)
+            maps.append(current(tmp_path).coordinates.compute())
+        there = np.isfinite(maps[0]).all(axis=1)
+        assert not there[5::50].any()
+        assert np.median(shares(maps[1][:400][there], maps[2][:400][there])) < 0.05
+        figures = be.load(current(tmp_path).model).certificate_["frame"]
+        assert (figures["shared"], figures["since"][:5]) == (431, "0001-")
+        lines = (tmp_path / "all.csv").read_text().splitlines()
+        moved = [line.split(",")[2] for line in lines[1:]]
+        assert lines[0] == "row,placed,moved,umap0,umap1"
+        assert [number for number, text in enumerate(moved[:440]) if text == "nan"] == list(range(5, 440, 50))
+        assert set(moved[440:]) == {"nan"}
+
+
+class TestDecision:
+    """A map that moved too far waits for somebody to decide."""
+
+    @pytest.fixture
+    def pending(self, tmp_path):
+        """A store whose refresh moves its rows: another kind of rows has come."""
+        grown(tmp_path, then=())
+        other = drawn(300, 1) * np.array([0.2, 1, 1, 1], "f4") + np.array([0, 0, 0, 4], "f4")
+        append_rows(tmp_path / "x.zarr", other)
+        return tmp_path
+
+    def test_the_version_before_stays_published(self, pending):
+        before = current(pending)
+        for _ in range(2):
+            with pytest.raises(MovedError, match=r"half of the rows moved .*--moved.*--new-frame") as found:
+                refresh(job_in(pending), limits=TIGHT)
+            assert current(pending).root == before.root
+        assert status_of(found.value) == 9
+        assert extend(job_in(pending))["rows"] == 700  # (goes on with the model that is published)
+
+    def test_a_higher_limit_publishes_what_is_there(self, pending, monkeypatch):
+        with pytest.raises(MovedError):
+            refresh(job_in(pending), limits=TIGHT)
+        [waiting] = open_growth(pending / "out.zarr").unfinished()
+        record = (waiting.run / "job.json").read_bytes()
+        found = refresh(job_in(pending), limits=ANY)
+        assert (found["version"], found["fitted"]) == (waiting.root.name, 700)
+        assert (current(pending).run / "job.json").read_bytes() == record  # (not fitted again)
+        assert found["frame"]["moved"]["0.5"] > TIGHT.moved
+
+    def test_a_new_frame_is_a_map_from_nothing(self, pending):
+        with pytest.raises(MovedError):
+            refresh(job_in(pending), limits=TIGHT)
+        found = refresh(job_in(pending), new_frame=True)
+        assert "frame" not in found
+        assert len(list((pending / "out.zarr" / "versions").iterdir())) == 2
+        anew = be.PCA(n_components=2).fit_transform(np.asarray(be.open_array(pending / "x.zarr")))
+        np.testing.assert_allclose(current(pending).coordinates, anew, atol=1e-4)
+        append_rows(pending / "x.zarr", drawn(20, 3))
+        assert refresh(job_in(pending))["frame"]["since"] == found["version"]
+
+    def test_drift_adds_up_where_no_night_moved_far(self, tmp_path):
+        grown(tmp_path, then=(500,))
+        moved = be.load(current(tmp_path).model).certificate_["frame"]["moved"]["0.5"]
+        append_rows(tmp_path / "x.zarr", drawn(700)[500:520])
+        with pytest.raises(MovedError, match=r"since the first version of its frame, 0001-400-.*--drift"):
+            refresh(job_in(tmp_path), limits=MovementLimits(moved=9, drift=moved / 10))
+
+    def test_other_parameters_begin_a_frame(self, tmp_path):
+        grown(tmp_path, then=())
+        assert "frame" not in refresh(job_in(tmp_path, whiten=True))
+        assert current(tmp_path).follows == ""
+
+    def test_a_run_that_does_not_grow_has_no_frame(self, tmp_path):
+        write_array(tmp_path / "x.zarr", drawn(50))
+        with pytest.raises(JobError, match=r"\[output\] align: only a growing store"):
+            run_job(job_in(tmp_path, output={"align": True}))
+        assert not (tmp_path / "out.zarr").exists()
+
+
+def test_the_page_and_the_table_say_how_far_rows_moved(tmp_path):
+    maps = grown(tmp_path, output={"report": str(tmp_path / "map.html")}, then=(440,))
+    page = (tmp_path / "map.html").read_text()
+    assert "Moved since the version before" in page
+    assert "Drift of the frame" in page
+    export_any(tmp_path / "out.zarr", tmp_path / "all.csv")
+    columns = np.genfromtxt(tmp_path / "all.csv", delimiter=",", names=True)
+    np.testing.assert_allclose(columns["moved"][:400], np.linalg.norm(maps[1][:400] - maps[0], axis=1), atol=1e-5)
+    assert np.isnan(columns["moved"][400:]).all()
+    shutil.rmtree(tmp_path / "out.zarr")
