@@ -20,6 +20,7 @@ from bigembed.stages.cost import ArraySpec, Cost
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
+from bigembed.store.paths import at
 from bigembed.store.vector_space import tree_sum
 
 STAGE = "frame"
@@ -49,7 +50,7 @@ class FrameRule:
         """Return the group of each of m coordinates; each by itself where there are not as many eigenvalues."""
         if self.kind == "whole":
             return [0] * m
-        if len(values) < m or not np.isfinite(values[:m]).all():
+        if values.ndim != 1 or len(values) < m or not np.isfinite(values[:m]).all():
             return list(range(m))
         return near_groups(values[:m] if self.top is None else self.top - values[:m])
 
@@ -136,7 +137,7 @@ def run_frame(context: Context, reference: FrameReference, rule: FrameRule, read
     like = read_array(path, 0, 0)
     n, m, known = reference.published.shape[0], like.shape[1], reference.published.width
     spans = bounds(n, block_rows(m, 8))
-    values = read_array(context.of(*rule.values)) if read else np.zeros(0)
+    values = read_array(context.of(*rule.values)) if read and at(context.of(*rule.values)).exists() else np.zeros(0)
     found, groups, shared = Alignment.none(m), rule.groups(values, m), 0
     middle = np.zeros(m)
     if m == known:

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from bigembed.estimator.frame import FrameRule
 from bigembed.maps.linear.principal import PrincipalEstimator, PrincipalOptions
 from bigembed.runtime.parameters import Count, Fraction, Seed, at_least
 from bigembed.stages.runs import Run
@@ -90,6 +91,7 @@ class TruncatedSVD(PrincipalEstimator, registered="truncated_svd"):
     """
 
     like_rows = ("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_")
+    frame_rule: ClassVar = FrameRule(values=("solve", "variance"))
     saved_stages: ClassVar = {"moments": ("",), "solve": ("",), "coordinates": ("embedding",)}
 
     n_components: Count = 2
