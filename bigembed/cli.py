@@ -249,6 +249,9 @@ def refresh(
     new_frame: Annotated[
         bool, typer.Option("--new-frame", help="Make the map from nothing: it need not lie over the one before.")
     ] = False,
+    changed: Annotated[
+        bool, typer.Option("--changed", help="Take rows that have changed as they are now; all others stay.")
+    ] = False,
     moved: Annotated[
         float, typer.Option(min=0, help="Ask where half of the rows moved farther: a share of the map's diameter.")
     ] = 0.25,
@@ -271,7 +274,9 @@ def refresh(
         from bigembed.jobs.report.lines import refresh_lines
 
         asked, options, limits = machines.job(job), watching.options(console), MovementLimits(moved, drift)
-        found = refresh_job(asked, options, fresh=fresh, verify=verify, keep=keep, new_frame=new_frame, limits=limits)
+        found = refresh_job(
+            asked, options, fresh=fresh, verify=verify, keep=keep, new_frame=new_frame, changed=changed, limits=limits
+        )
         console.result(found, refresh_lines(found))
 
 

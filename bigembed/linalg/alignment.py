@@ -20,7 +20,7 @@ from bigembed.runtime.parameters import declared
 from bigembed.store.vector_space import tree_sum
 
 KINDS = ("orthogonal", "rigid", "similarity")
-SEPARATION = 0.1
+SEPARATION = 0.2
 """Relative gap of two eigenvalues below which their coordinates may turn into each other when rows are added."""
 ROWS = 1 << 16
 """Rows of a block of arrays in memory."""

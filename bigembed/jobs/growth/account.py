@@ -112,17 +112,43 @@ def check(ledger: Ledger, there: Snapshot, verify: bool = False) -> Ledger:
     """
     if wrong := _wrong_frame(ledger, there):
         raise ChangedInputError(f"{there.path}: {wrong}")
-    doubted = doubted_entries(ledger, there, verify)
-    found = _digests(there, doubted, "check rows")
-    changed = [entry for entry, digest in zip(doubted, found, strict=True) if digest != entry.digest]
-    if changed:
+    if changed := changed_entries(ledger, there, verify):
         raise ChangedInputError(
             f"{there.path}: rows that were there hold other bytes now: {_named(changed, ledger.n)}. Rows may only be "
             "appended"
         )
+    return with_times(ledger, there)
+
+
+def rows_in(entries: Sequence[Unit]) -> int:
+    """Count the rows of entries."""
+    return sum(entry.stop - entry.start for entry in entries)
+
+
+def changed_entries(ledger: Ledger, there: Snapshot, verify: bool = False) -> list[Entry]:
+    """Return the entries whose rows hold other bytes now, or are gone."""
+    gone = [entry for entry in ledger.entries if entry.stop > there.shape[0]]
+    doubted = [entry for entry in doubted_entries(ledger, there, verify) if entry not in gone]
+    found = _digests(there, doubted, "check rows")
+    return [entry for entry, digest in zip(doubted, found, strict=True) if digest != entry.digest] + gone
+
+
+def with_times(ledger: Ledger, there: Snapshot) -> Ledger:
+    """Return the ledger with the present times of its files."""
     stamps = {(unit.start, unit.name): unit.stamp for unit in there.units}
     fresh = [replace(entry, stamp=stamps.get((entry.start, entry.name), "")) for entry in ledger.entries]
     return replace(ledger, entries=tuple(fresh))
+
+
+def without_changed(ledger: Ledger, there: Snapshot, verify: bool = False) -> tuple[Ledger, list[tuple[int, int]]]:
+    """Return the ledger of the rows that are as they were, and the spans of those that are not, where columns and dtype
+    are the same; :class:`ChangedInputError` otherwise."""
+    if there.shape[1] != ledger.width or str(there.dtype) != ledger.dtype:
+        raise ChangedInputError(f"{there.path}: {_wrong_frame(ledger, there)}, so that no map of other rows holds them")
+    changed = changed_entries(ledger, there, verify)
+    kept = tuple(entry for entry in ledger.entries if entry not in changed)
+    spans = [(entry.start, min(entry.stop, there.shape[0])) for entry in changed if entry.start < there.shape[0]]
+    return with_times(replace(ledger, entries=kept), there), spans
 
 
 def with_new_rows(ledger: Ledger, there: Snapshot) -> Ledger:

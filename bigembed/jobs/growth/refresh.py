@@ -11,7 +11,16 @@ from typing import Any
 
 from bigembed.errors import ChangedInputError, DamagedError
 from bigembed.estimator.frame import FrameReference
-from bigembed.jobs.growth.account import Ledger, Snapshot, new_ledger, snapshot, with_new_rows
+from bigembed.jobs.growth.account import (
+    Ledger,
+    Snapshot,
+    doubted_entries,
+    new_ledger,
+    rows_in,
+    snapshot,
+    with_new_rows,
+    without_changed,
+)
 from bigembed.jobs.growth.frames import MovementLimits, can_follow, movement_of, refuse_moved
 from bigembed.jobs.growth.repair import ledger_of, restore, version_problems, warn, write_fitted
 from bigembed.jobs.growth.starting import forget, reference_for
@@ -32,7 +41,7 @@ EXTRAS = {"picture": "map.png", "report": "report.html"}
 
 def refresh(
     job: JobSpec, options: RunOptions | None = None, *, fresh: bool = False, verify: bool = False, keep: int = 1,
-    new_frame: bool = False, limits: MovementLimits | None = None,
+    new_frame: bool = False, changed: bool = False, limits: MovementLimits | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Fit all rows that are there now, and make run, model and coordinates the current ones in one step.
 
@@ -45,7 +54,7 @@ def refresh(
     Unless the job says ``[output] align = false``, the map stays put: the rows that came since are placed by the
     current model, a map that descends starts from all published coordinates, and the new map is laid over them.
     ``new_frame`` makes it from nothing instead. So do other parameters, ``fresh``, and a current version that is
-    damaged.
+    damaged. ``changed`` takes rows that have changed, or are gone from the end, as they are: they are placed anew.
 
     Raises :class:`ChangedInputError` where rows that were there have changed or are gone, :class:`MovedError` where
     rows moved farther than the ``limits`` (the current version then stays, and the new one is kept for a decision),
@@ -57,11 +66,12 @@ def refresh(
         refuse_foreign(job, growth)
         _refuse_foreign_extras(job, growth)
         current, known = _current(growth), new_ledger(there)
+        spans: list[tuple[int, int]] = []
         undamaged = current is not None
         if current is not None and not fresh:
-            known = unchanged(job, _ledger(current, there), there, verify, reporter)
+            known, spans = _known(job, current, there, verify, reporter, changed)
             undamaged = _is_undamaged(current)
-            same = (current.asked, current.fitted) == (asked, there.shape[0])
+            same = (current.asked, current.fitted) == (asked, there.shape[0]) and not spans
             if undamaged and same and not new_frame and not _lacking_extras(job, current):
                 current.keep(known)
                 growth.mark_published(current)
@@ -75,9 +85,9 @@ def refresh(
         version = None if fresh else _unfinished(job, growth, asked, follows, there, verify, reporter)
         if version is None:
             growth.clear()
-            with reading(job, there, reporter, there.shape[0] - known.n):
+            with reading(job, there, reporter, there.shape[0] - rows_in(known.entries)):
                 version = growth.begin(asked, with_new_rows(known, there), follows)
-        frame = None if before is None else reference_for(job, before, version, there, reporter)
+        frame = None if before is None else reference_for(job, before, version, there, reporter, spans)
         _fit(job, version, there, reporter, frame)
         refuse_moved(job, version, limits or MovementLimits())
         _publish(job, growth, version, keep if undamaged else 0, reporter, lock)
@@ -105,6 +115,17 @@ def _followed(job: JobSpec, current: Version | None) -> Version | None:
     """Return the version that the new one is laid over, where the job wants that and it was made in the same way."""
     wanted = current is not None and job.output.align is not False
     return current if wanted and current is not None and can_follow(job, current) else None
+
+
+def _known(
+    job: JobSpec, current: Version, there: Snapshot, verify: bool, reporter: Reporter, changed: bool
+) -> tuple[Ledger, list[tuple[int, int]]]:
+    """Return the rows that are as they were, and the spans of those that are not where these may have ``changed``."""
+    ledger = _ledger(current, there)
+    if not changed:
+        return unchanged(job, ledger, there, verify, reporter), []
+    with reading(job, there, reporter, rows_in(doubted_entries(ledger, there, verify))):
+        return without_changed(ledger, there, verify)
 
 
 def _ledger(version: Version, there: Snapshot) -> Ledger:

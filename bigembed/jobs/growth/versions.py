@@ -390,7 +390,7 @@ def unchanged(job: JobSpec, ledger: Ledger, there: Snapshot, verify: bool, repor
     except ChangedInputError as error:
         raise ChangedInputError(
             f"{error}. Nothing was changed. Put the rows back; or, if they are meant to be so, fit them as they are: "
-            f"bigembed refresh {job.file} --fresh"
+            f"bigembed refresh {job.file} --fresh, or --changed, which leaves all other rows where they are on the map"
         ) from error
 
 

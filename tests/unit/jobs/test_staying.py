@@ -6,9 +6,10 @@ import shutil
 
 import numpy as np
 import pytest
+import zarr
 
 import bigembed as be
-from bigembed.errors import InterruptedRun, JobError, MovedError
+from bigembed.errors import ChangedInputError, InterruptedRun, JobError, MovedError
 from bigembed.jobs.growth import refresh as growth_refresh
 from bigembed.jobs.growth.extend import extend
 from bigembed.jobs.growth.frames import MovementLimits
@@ -156,6 +157,50 @@ class TestStays:
         assert lines[0] == "row,placed,moved,umap0,umap1"
         assert [number for number, text in enumerate(moved[:440]) if text == "nan"] == list(range(5, 440, 50))
         assert set(moved[440:]) == {"nan"}
+
+
+class TestChangedRows:
+    """Rows that have changed are placed anew, and all others stay; what the command does without being told."""
+
+    @pytest.mark.parametrize("method", ["pca", "umap"])
+    @pytest.mark.parametrize("stored", ["in shards", "in one"])
+    def test_changed_rows_move_and_others_stay(self, tmp_path, method, stored):
+        rows = drawn(400)
+        write_array(tmp_path / "x.zarr", rows, chunk_rows=64 if stored == "in shards" else None)
+        job = job_in(tmp_path, method, {"table": "all.csv"})
+        refresh(job)
+        old = current(tmp_path).coordinates.compute()
+        near = [70, 71, 90]
+        zarr.open_array(str(tmp_path / "x.zarr"))[near[0] : near[1] + 1] = rows[[300, 301]]
+        zarr.open_array(str(tmp_path / "x.zarr"))[near[2]] = rows[302]
+        with pytest.raises(ChangedInputError, match=r"--changed, which leaves all other rows"):
+            refresh(job)
+        refresh(job, changed=True, limits=ANY)
+        new = current(tmp_path).coordinates.compute()
+        others = np.setdiff1d(np.arange(400), near)
+        assert np.median(shares(old, new)[others]) < 0.03
+        assert (shares(new[[300, 301, 302]], new[near]) < 0.05).all()  # (where the rows are that they equal now)
+        moved = np.genfromtxt(tmp_path / "all.csv", delimiter=",", names=True)["moved"]
+        assert np.flatnonzero(np.isnan(moved)).tolist() == near
+        assert refresh(job)["unchanged"]
+        assert verify_growth(tmp_path / "out.zarr")["problems"] == []
+
+    def test_rows_that_are_gone_from_the_end(self, tmp_path):
+        grown(tmp_path, then=())
+        old = current(tmp_path).coordinates.compute()
+        zarr.open_array(str(tmp_path / "x.zarr")).resize((300, 4))
+        job = job_in(tmp_path)
+        assert refresh(job, changed=True, limits=ANY)["fitted"] == 300
+        assert np.median(shares(old[:300], current(tmp_path).coordinates.compute())) < 0.03
+        append_rows(tmp_path / "x.zarr", drawn(20, 5))
+        assert extend(job)["placed"] == 20
+
+    def test_other_columns_need_a_map_of_their_own(self, tmp_path):
+        grown(tmp_path, then=())
+        shutil.rmtree(tmp_path / "x.zarr")
+        write_array(tmp_path / "x.zarr", drawn(400)[:, :3], chunk_rows=128)
+        with pytest.raises(ChangedInputError, match="3 columns now, and had 4"):
+            refresh(job_in(tmp_path), changed=True)
 
 
 class TestDecision:
