@@ -118,7 +118,8 @@ class Case:
         n = X.shape[0] if hasattr(X, "shape") else be.open_array(X).shape[0] if asked or self.weighed else 0
         labels = {"y": np.arange(n) % 5} if asked else {}
         weights = self.weights or np.random.default_rng(3).integers(1, 5, n)
-        return labels | ({"sample_weight": weights} if self.weighed else {})
+        density = {"target_density": weights} if "target" in self.parameters else {}
+        return labels | ({"sample_weight": weights, **density} if self.weighed else {})
 
     def stored(self, X: Any, folder: Path) -> Case:
         """The same, the weights of its rows in a file."""

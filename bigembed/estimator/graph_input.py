@@ -16,7 +16,7 @@ from bigembed.neighbors.given.graph import edge_cost, merged_arrays
 from bigembed.neighbors.given.order import EDGES, ordered_stages
 from bigembed.neighbors.graph_blocks import csr_block, finish_graph, graph_arrays, write_block
 from bigembed.neighbors.radius import EDGES_PLANNED
-from bigembed.neighbors.row_weights import WEIGHTS, values_path
+from bigembed.neighbors.row_weights import WEIGHTS, values_path, weights_at
 from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.rows.graph_source import ENTRY_BYTES, GraphSource
 from bigembed.rows.source import RowSource
@@ -53,21 +53,26 @@ def normalize_block(block: CSRBlock, weights: Array, q: Array, halo_q: Array, al
     return np.divide(weights, both, out=both)
 
 
-def with_weights(b: int, column: Array, path: str) -> Array:
-    """A column (rows, 1) of one block, with the weights of the rows as the second one, where ``path`` has any."""
-    return np.hstack([column, read_array(f"{path}/{b}")[:, None]]) if path else column
+def with_weights(b: int, column: Array, path: str, density: str = "") -> Array:
+    """A column (rows, 1) of one block, with the weights w of the rows as the second one, where ``path`` has any, and
+    w√μ as the third one, where ``density`` has a μ."""
+    if not (path or density):
+        return column
+    weights = weights_at(path, b, len(column))
+    factor = [weights * np.sqrt(read_array(f"{density}/{b}"))] if density else []
+    return np.column_stack([column, weights, *factor])
 
 
 def weighted_sums(block: CSRBlock, kernel: Array, own: Array, halo: Array) -> Array:
-    """Σ_j K_ij; where the last of two columns of ``own`` (rows, 2) and ``halo`` are weights, Σ_j K_ij w_j."""
+    """Σ_j K_ij; where second columns of ``own`` (rows, 2) and ``halo`` are weights, Σ_j K_ij w_j."""
     if own.shape[1] > 1:
         kernel = kernel * np.concatenate([own[:, 1], halo[:, 1]])[block.indices]
     return row_sums(block.indptr, kernel)
 
 
 def weigh_both(block: CSRBlock, weights: Array, own: Array, halo: Array) -> Array:
-    """W_ij, or w_i W_ij w_j with such weights; symmetric to the last bit."""
-    return weights * products(block, own[:, 1], halo[:, 1]) if own.shape[1] > 1 else weights
+    """W_ij, or w_i W_ij w_j with w the last of several columns; symmetric to the last bit."""
+    return weights * products(block, own[:, -1], halo[:, -1]) if own.shape[1] > 1 else weights
 
 
 # ----------------------------------------------------------------------------------------------------------- shape

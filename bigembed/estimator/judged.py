@@ -33,7 +33,7 @@ BLOCKS, SHARE = 4, 0.05
 """Canonical blocks that rows are drawn from, at least, and the share of all blocks beyond that."""
 BYTES = 64 << 20
 """Of the drawn rows, at the most."""
-FITTED_TO = ("labels", "weights")
+FITTED_TO = ("labels", "weights", "target_density")
 """Vectors that a fit takes, and the map of a row does not."""
 STREAM = 13
 """Of the random numbers of the sample."""

@@ -12,7 +12,7 @@ from bigembed.rows.reader import Choice
 from bigembed.store.paths import PAGES, PICTURES, AnyPath, require_suffix
 from bigembed.store.paths import at as located
 
-ALIGNED = ("ids", "weights", "labels", "epsilons")
+ALIGNED = ("ids", "weights", "labels", "epsilons", "target_density")
 """Keys of [input] that are vectors aligned with the rows: a path, or a name in the source of the rows."""
 
 GRAPH = ("graph", "distances", "nodes", "symmetrize", "duplicates", "squared")
@@ -49,7 +49,8 @@ class InputTable(Table):
     dataset: str | None = None
     """A data set to generate; its parameters stand in the same table."""
     columns: list[str] | None = None
-    """Columns of a table that are the rows; by default all but those named as ids, weights, labels or epsilons."""
+    """Columns of a table that are the rows; by default all but those that belong to the rows: ids, weights,
+    labels, epsilons, target_density."""
     array: str | list[str] | None = None
     """The array of a file that holds several: a path in HDF5; X, layers/NAME or obsm/NAME of an AnnData; a netCDF
     variable, or several of one shape, which become columns."""
@@ -80,6 +81,8 @@ class InputTable(Table):
     """A vector of one label a row, for the methods that take them; a data set may bring its own."""
     epsilons: str | None = None
     """A vector of one scale ε_i a row, for the methods that take them."""
+    target_density: str | None = None
+    """A vector of the density, at each row, that the rows were to have, for ``diffusion_map``."""
     parameters: dict[str, Any] = Field(default_factory=dict, exclude=True)
 
 

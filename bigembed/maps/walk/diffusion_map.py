@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import numpy as np
 
+from bigembed.errors import InputError
 from bigembed.estimator.graph_input import POLICIES, GraphShape
 from bigembed.maps.bandwidth import RULES
 from bigembed.maps.kernels import DRIFT, LOCAL
 from bigembed.maps.landmark_rows import MAX_LANDMARKS, SELECTIONS
 from bigembed.maps.walk.landmark_solve import EXTENSIONS
-from bigembed.maps.walk.stages import AUTO, ONE_SCALE, SpectralEstimator, WalkOptions, generator_eigenvalues
+from bigembed.maps.walk.stages import AUTO, ONE_SCALE, TO_DENSITY, SpectralEstimator, WalkOptions, generator_eigenvalues
 from bigembed.neighbors.given.graph import GraphMetric
+from bigembed.neighbors.row_weights import DENSITY
 from bigembed.neighbors.search.recall import ALGORITHMS
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import (
@@ -42,7 +44,8 @@ class DiffusionMap(SpectralEstimator, registered="diffusion_map"):
     ``bandwidth``, q = K1, W_ij = K_ij/(q_i q_j)^α and P = D^{-1} W, D = diag(W1), the coordinates of row i are
     (λ_1^t r_1(i), …, λ_m^t r_m(i)) (seed 000 eq. 24), where P r_l = λ_l r_l, RᵀΠR = I (eq. 22),
     π = d/Σd, and the trivial r_0 = 1 is left out. Euclidean distances between coordinates are
-    diffusion distances (eqs. 23, 25).
+    diffusion distances (eqs. 23, 25). A row of weight w (``fit(X, sample_weight=w)``) stands for w rows: then q = Kw,
+    d = Ww, P_ij = W_ij w_j/d_i, π_i ∝ w_i d_i, and the k-th neighbor is the row up to which neighbors weigh k rows.
 
     Parameters
     ----------
@@ -205,7 +208,9 @@ class DiffusionMap(SpectralEstimator, registered="diffusion_map"):
     ----------
     R. Coifman, S. Lafon, Diffusion maps, ACHA 21 (2006). M. Cameron, lecture notes, §9 (seed 000). T. Berry, J. Harlim,
     Variable bandwidth diffusion kernels, ACHA 40 (2016). L. Haghverdi et al., Diffusion pseudotime, Nature Methods 13
-    (2016). L. Zelnik-Manor, P. Perona, Self-tuning spectral clustering, NIPS (2004).
+    (2016). L. Zelnik-Manor, P. Perona, Self-tuning spectral clustering, NIPS (2004). R. Banisch, Z. Trstanova,
+    A. Bittracher, S. Klus, P. Koltai, Diffusion maps tailored to arbitrary non-degenerate Itô processes, ACHA 48
+    (2020), for target densities.
 
     Examples
     --------
@@ -243,7 +248,41 @@ class DiffusionMap(SpectralEstimator, registered="diffusion_map"):
     max_passes: Annotated[int, at_least(4)] = 300
     random_state: Seed = 0
 
+    aligned = ("weights", DENSITY)
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, target_density: Any = None) -> Self:
+        """Fit the map to rows, distances or a graph.
+
+        Parameters
+        ----------
+        X : array of shape (n, d) or (n, n), NeighborGraph, sparse matrix or graph
+            Rows or distances (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, symmetric sparse
+            weights, or a graph of any size (:func:`bigembed.open_graph`).
+        y : None
+            Not used; scikit-learn's protocol has it.
+        sample_weight : array of shape (n,), or None
+            How many rows each row stands for: finite numbers above 0, of any scale, in the order of the input (a NumPy
+            or Dask array, or the path of a Zarr array or .npy). A row of weight m counts as m copies of it.
+        target_density : array of shape (n,), or None
+            The density μ, at each row, that the rows were to be drawn with, up to a factor: the walk then tends to
+            Δ + ∇log μ · ∇, whatever the density of the rows (a target measure diffusion map: W = √(μ_i μ_j) K/(q_i
+            q_j), and for local scales as with target="laplace-beltrami"). Finite numbers above 0.
+
+        Returns
+        -------
+        DiffusionMap
+            The estimator itself.
+        """
+        return self._fit_rows(X, weights=sample_weight, **{DENSITY: target_density})
+
     def _walk(self, graph: GraphShape) -> WalkOptions:
+        if DENSITY in graph.vectors and (self.target not in (None, TO_DENSITY) or self.alpha != 1.0):
+            raise InputError(
+                f"target_density says what the walk tends to, and target={self.target!r}, alpha={self.alpha!r} say "
+                f"something else: leave alpha at 1, and target at None or {TO_DENSITY!r}"
+            )
+        if DENSITY in graph.vectors and self.solver != "exact":
+            raise InputError(f"solver={self.solver!r} with target_density: that walk is held back. Take solver='exact'")
         return WalkOptions.of(self)
 
     def _require(self, need: Requirements) -> None:

@@ -34,7 +34,7 @@ from bigembed.neighbors.input_order import InputOrder
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import MAX_PAIRS, Joined
 from bigembed.neighbors.radius import EDGES_PLANNED
-from bigembed.neighbors.row_weights import WEIGHTS, values_path
+from bigembed.neighbors.row_weights import DENSITY, WEIGHTS, values_path
 from bigembed.neighbors.search.by_metric import by_metric
 from bigembed.neighbors.survey import Shape
 from bigembed.rows.input import column_source, row_source
@@ -168,6 +168,8 @@ class WalkModel:
     """ρ_min² of a walk held back for a target (0 where all rows have one scale); None without one."""
     weights: str
     """Where the weights of the fitted rows are; empty where they have none."""
+    wanted: str
+    """Where the density is that the fitted rows were to have; empty where none was given."""
     by_mass: tuple[float, int, float] | None
     """The mass that a scale holds, the neighbors that it reaches at the least, and the dimension of the rows, where
     scales are by the mass of neighbors; else None."""
@@ -206,6 +208,7 @@ def model_of(run: Run, metric: Any = None) -> WalkModel:
         scale.get("floor", 0.0),
         kernel["unit"] if "target" in asked else None,
         run.path(WEIGHTS, "values") if kernel.get(WEIGHTS) else "",
+        run.path(DENSITY, "values") if kernel.get(DENSITY) else "",
         mass_of(run) if by_mass else None,
         coordinates.get("parts") or parts_before(run),
     )
@@ -265,6 +268,7 @@ def _extend_joined(rows: Any, members: Array, joined: Joined, model: WalkModel) 
         joined = in_mass(joined, mass, *model.by_mass)
     kernel = _kernel(joined, near, model) * near.read(model.density).astype(np.float64) ** -model.alpha
     kernel = kernel if mass is None else kernel * mass
+    kernel = kernel * np.sqrt(near.read(model.wanted)) if model.wanted else kernel
     of_edge = np.repeat(np.arange(len(members)), np.diff(joined.indptr))
     home = _component(joined, kernel, label)
     home = np.where(home < model.parts, home, -1)

@@ -46,7 +46,7 @@ from bigembed.neighbors.components import bridge_stage
 from bigembed.neighbors.given.distances import Rule
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS
 from bigembed.neighbors.radius import EDGES_PLANNED
-from bigembed.neighbors.row_weights import WEIGHTS, values_path
+from bigembed.neighbors.row_weights import DENSITY, WEIGHTS, values_path
 from bigembed.quality.dimension import dimension_of_pairs_stage, dimension_stage, dimension_within_stage
 from bigembed.runtime.blocks import Array
 from bigembed.stages.cost import ArraySpec, Cost
@@ -117,8 +117,9 @@ def run_kernel(
     space = StoredSpace(distances, context.exchange)
     found = context.results("bandwidth")
     epsilon, farthest, out = found["epsilon"], context.of(scales, "rho_squared") if scales else "", context.path("")
-    mass = values_path(context)
-    rho = space.sweep(rho_block, writes=["rho"], posts=["rho"], arguments=(farthest, found["floor"], rows, mass))
+    mass, wanted = values_path(context), values_path(context, DENSITY)
+    factors = (rows, mass, wanted)
+    rho = space.sweep(rho_block, writes=["rho"], posts=["rho"], arguments=(farthest, found["floor"], *factors))
     smallest = min(part[0] for part in rho)
     walk = target.walk(choice.local, found["intrinsic_dimension"], smallest) if target else None
     power = alpha if walk is None else walk.alpha
@@ -137,20 +138,21 @@ def run_kernel(
         "floored": floored,
         **({"floored_to": "median"} if floored else {}),
         **({WEIGHTS: True} if mass else {}),
+        **({DENSITY: True} if wanted else {}),
     }
 
 
 def rho_block(
-    b: int, farthest: str, floor: float, rows: Sequence[int], weights: str
+    b: int, farthest: str, floor: float, rows: Sequence[int], weights: str, wanted: str
 ) -> tuple[tuple[Array], tuple[float, int]]:
     """Scale ρ of each row, (rows, 1): the distance to its k-th neighbor, or the median one; the smallest, and how
-    many are below ``floor``. Where ``farthest`` is empty rows have one scale, 1. Where there are ``weights`` they are
-    a second column."""
+    many are below ``floor``. Where ``farthest`` is empty rows have one scale, 1. Where there are ``weights`` w they are
+    a second column; where a density μ is ``wanted``, w√μ is a third one."""
     if not farthest:
-        return (with_weights(b, np.ones((rows[b], 1)), weights),), (1.0, 0)
+        return (with_weights(b, np.ones((rows[b], 1)), weights, wanted),), (1.0, 0)
     rho = np.sqrt(read_array(f"{farthest}/{b}")[:, None].astype(np.float64))
     raised = own_scales(rho, floor)
-    return (with_weights(b, raised, weights),), (float(raised.min()), int(np.count_nonzero(rho < floor)))
+    return (with_weights(b, raised, weights, wanted),), (float(raised.min()), int(np.count_nonzero(rho < floor)))
 
 
 def _unnormalized(
@@ -203,7 +205,7 @@ def weights_block(
 ) -> tuple[tuple[()], tuple[int, int, float]]:
     """Write the normalized weights and their row sums, the degrees; edges, those that are not 0, Σ W_ii/d_i.
 
-    Where rows have weights, a second column of ``rho``, w_i W_ij w_j is written, and w_i d_i.
+    Where rows have weights, the last column of ``rho``, w_i W_ij w_j is written, and w_i d_i.
     """
     kernel = _unnormalized(b, rho, halo_rho, distances, epsilon, choice)
     block = distances.block(b)
@@ -227,6 +229,8 @@ def weights_block(
 
 ONE_SCALE = "for rules and local scales come from the distances to the k nearest neighbors, which it does not hold"
 """Why a radius needs a number."""
+TO_DENSITY = "laplace-beltrami"
+"""The target to which a density that the rows are to have adds its drift: Δ + ∇log μ · ∇."""
 AUTO = 15
 """Eigenpairs that ``n_components="auto"`` computes, and chooses from."""
 
@@ -267,6 +271,8 @@ class WalkOptions:
 
 def walk_stages(asked: WalkOptions, graph: GraphShape, seed: int) -> list[Stage]:
     """Scales, kernel, components, eigenvectors, coordinates, and how far to trust them."""
+    if DENSITY in graph.vectors:
+        asked = replace(asked, target=TO_DENSITY)
     n, k, block = graph.n, _neighbors(asked, graph), min(graph.block, graph.n)
     rows = not (graph.weighted or graph.given)
     policy = asked.components if asked.components != "auto" else ISLANDS if rows else "joint"
@@ -380,6 +386,7 @@ class SpectralEstimator(WeightedGraphEstimator):
         "bandwidth": ("",),
         "kernel": ("q",),
         WEIGHTS: ("values",),
+        DENSITY: ("values",),
         SCALES: ("rho_squared",),
         "components": ("labels",),
         "solve": ("right", "averaged", "eigenvalues", "residuals"),

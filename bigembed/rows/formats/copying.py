@@ -290,6 +290,10 @@ def vector_source(path: AnyPath) -> RowSource:
     return rows_at(path.absolute())
 
 
+NUMBERS = ("weights", "epsilons", "target_density")
+"""What vectors are called that are numbers, also where a table has text; ids and labels are read as they stand."""
+
+
 def named_vector(reader: Reader, source: PathLike, given: str, what: str) -> Reader:
     """The vector that ``given`` names in the source of the rows, or the one at that path; as long as the rows."""
     source_of_names = named(reader)
@@ -297,6 +301,8 @@ def named_vector(reader: Reader, source: PathLike, given: str, what: str) -> Rea
     if source_of_names is not None and given in names:
         with reading_foreign(source, given):
             found: Reader = source_of_names.vector(given)
+        if what in NUMBERS and hasattr(found, "as_numbers"):
+            found = found.as_numbers()
     elif at(given).exists():
         found = vector_source(at(given))
     else:

@@ -195,6 +195,10 @@ class DelimitedReader:
         """One column as text, as it stands there (see :func:`unguarded`)."""
         return replace(self, columns=(name,), shape=self.shape[:1], dtype=TEXT, missing=False, categories={})
 
+    def as_numbers(self) -> DelimitedReader:
+        """The same column as numbers."""
+        return replace(self, dtype=np.dtype(np.float64))
+
     def stream(self, start: int, stop: int) -> Iterator[Array]:
         looked = False
         for _, first, batch in self._numbered():

@@ -396,6 +396,30 @@ class TestPCAJob:
         np.save(tmp_path / "weights.npy", weights[::-1].copy())  # other weights are another job
         assert not run_job(job('weights = "weights.npy"'))["unchanged"]
 
+    def test_columns_of_a_table_weigh_its_rows(self, job, rows, tmp_path):
+        """Counts and a wanted density; the model places the rows where they are."""
+        rng = np.random.default_rng(2)
+        counts, density = rng.integers(1, 5, len(rows)), rng.uniform(1, 2, len(rows))
+        names = [*(f"c{i}" for i in range(rows.shape[1])), "count", "density"]
+        table = np.column_stack([rows, counts, density])
+        np.savetxt(tmp_path / "rows.csv", table, delimiter=",", header=",".join(names), comments="", fmt="%.9g")
+        spec = parse_job(
+            {
+                "input": {"path": "rows.csv", "weights": "count", "target_density": "density"},
+                "method": {"name": "diffusion_map", "n_neighbors": 8},
+                "output": {"path": "counted.zarr", "model": "counted-model.zarr"},
+            },
+            tmp_path / "counted.toml",
+        )
+        run_job(spec)
+        wanted = be.DiffusionMap(n_neighbors=8)
+        wanted.fit(table[:, :-2].astype("f4"), sample_weight=counts, target_density=density)
+        written = read_array(tmp_path / "counted.zarr/stages/coordinates/embedding")
+        np.testing.assert_allclose(written, wanted.embedding_, atol=1e-3)
+        assert np.abs(be.DiffusionMap(n_neighbors=8).fit(rows).embedding_ - written).max() > 0.1
+        extend(tmp_path / "counted-model.zarr", tmp_path / "rows.csv", tmp_path / "again.zarr")
+        np.testing.assert_allclose(read_array(tmp_path / "again.zarr"), written, atol=1e-3)
+
     def test_a_scale_for_each_row_and_for_each_new_row(self, job, rows, tmp_path):
         farthest = ((rows - rows.mean(axis=0)) ** 2).sum(axis=1).max()
         epsilons = 4 * farthest * np.random.default_rng(1).uniform(1, 3, len(rows))
@@ -416,8 +440,10 @@ class TestPCAJob:
     def test_what_a_method_does_not_take_is_named(self, job):
         with pytest.raises(JobError, match="labels: pca takes none"):
             job('labels = "weights.npy"')
-        with pytest.raises(JobError, match="weights: diffusion_map takes none"):
-            job('weights = "weights.npy"', 'name = "diffusion_map"')
+        with pytest.raises(JobError, match="weights: kernel_pca takes none"):
+            job('weights = "weights.npy"', 'name = "kernel_pca"')
+        with pytest.raises(JobError, match="target_density: laplacian_eigenmaps takes none"):
+            job('target_density = "weights.npy"', 'name = "laplacian_eigenmaps"')
         with pytest.raises(JobError, match="n_components"):
             job(method='name = "pca"\nn_components = [3]')
 

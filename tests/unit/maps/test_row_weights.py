@@ -174,6 +174,57 @@ class TestClusters:
         assert weighed.inertia_ * counts.mean() == pytest.approx(copied.inertia_, rel=1e-4)
 
 
+def spectrum(drift: Any) -> Any:
+    """The first eigenvalues of −(f″ + drift f′) on a circle, but 0, by Fourier series."""
+    angle = np.arange(201) * 2 * np.pi / 201
+    modes = np.arange(-100, 101)
+    waves = np.exp(1j * np.outer(angle, modes))
+    operator = -((waves * -(modes**2)) + drift(angle)[:, None] * waves * (1j * modes)) @ np.linalg.inv(waves)
+    return np.sort(np.linalg.eigvals(operator).real)[1:4]
+
+
+class TestDensity:
+    """Rows on a circle with another density than the wanted one, μ = exp(2 cos θ): eigenvalues are those for μ."""
+
+    expected = spectrum(lambda t: -2 * np.sin(t))
+
+    @pytest.mark.parametrize(
+        ("given", "within"),
+        [
+            ({"n_neighbors": None, "epsilon": 0.02}, 0.04),
+            ({"radius": 0.5, "epsilon": 0.02}, 0.04),
+            ({"n_neighbors": 20}, 0.1),
+        ],
+    )
+    def test_the_operator_of_the_density(self, given: dict[str, Any], within: float) -> None:
+        rng = np.random.default_rng(6)
+        angle = rng.random(6_000) * 2 * np.pi
+        angle = angle[rng.random(6_000) < (1 + 0.8 * np.sin(angle)) / 1.8][:1_500]
+        rows = np.column_stack([np.cos(angle), np.sin(angle)])
+        kept = be.DiffusionMap(n_components=3, t=0, **given).fit(rows, target_density=5 * np.exp(2 * np.cos(angle)))
+        plain = be.DiffusionMap(n_components=3, t=0, target="laplace-beltrami", **given).fit(rows)
+        assert np.abs(kept.generator_eigenvalues_ / self.expected - 1).max() < within
+        assert np.abs(plain.generator_eigenvalues_ / self.expected - 1).max() > 0.3
+        assert apart(kept.transform(rows[:50]), kept.embedding_[:50]) < 1e-5
+
+    def test_with_weights(self) -> None:
+        """Rows in even steps of another angle, weighed by what they stand for: ratios of eigenvalues, to 2 %."""
+        steps = np.linspace(0, 2 * np.pi, 900, endpoint=False)
+        angle, weights = steps + 0.3 * np.sin(steps), 1 + 0.3 * np.cos(steps)
+        rows, density = np.column_stack([np.cos(angle), np.sin(angle)]), np.exp(2 * np.cos(angle))
+        given: dict[str, Any] = {"n_components": 3, "t": 0, "n_neighbors": None, "epsilon": 0.01}
+        found = be.DiffusionMap(**given).fit(rows, sample_weight=weights, target_density=density).generator_eigenvalues_
+        np.testing.assert_allclose(found / found[0], self.expected / self.expected[0], rtol=0.02)
+        np.testing.assert_allclose(found, self.expected, rtol=0.06)  # (the step from a row to itself is left out)
+
+    def test_refused(self) -> None:
+        for wrong in ({"alpha": 0.5}, {"target": "random-walk"}, {"solver": "landmarks", "n_landmarks": 50}):
+            with pytest.raises(InputError, match="target_density"):
+                be.DiffusionMap(**wrong).fit(ROWS, target_density=np.ones(N))
+        with pytest.raises(InputError, match="target_density must be finite"):
+            be.DiffusionMap().fit(ROWS, target_density=-np.ones(N))
+
+
 class TestGiven:
     """What is refused, with the rows named; and where weights come from."""
 
