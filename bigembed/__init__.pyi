@@ -54,6 +54,8 @@ from bigembed.rows.growing import append_rows as append_rows
 from bigembed.rows.opening import open_array as open_array
 from bigembed.steps.columns import Columns as Columns
 from bigembed.steps.missing import Missing as Missing
+from bigembed.steps.mixed import GowerEncoder as GowerEncoder
+from bigembed.steps.mixed import MixedScaler as MixedScaler
 from bigembed.steps.numbers import Clip as Clip
 from bigembed.steps.numbers import Log1p as Log1p
 from bigembed.steps.numbers import Normalizer as Normalizer

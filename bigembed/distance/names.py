@@ -56,6 +56,7 @@ METRICS = {
     "tsss": Known("", FUNCTIONS, terms=20.0, degree=4.0),
     "bit_hamming": Known("", FUNCTIONS, terms=10.0, degree=0.0),
     "bit_jaccard": Known("", FUNCTIONS, bounded=True, terms=20.0),
+    "gower": Known("", FUNCTIONS, bounded=True, terms=4.0, degree=0.0),
     "mahalanobis": Known("mahalanobis", parameter="VI"),
     "minkowski": Known("minkowski"),
     "seuclidean": Known("seuclidean", parameter="V"),

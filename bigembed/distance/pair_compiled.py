@@ -20,11 +20,12 @@ EPSILON = float(np.finfo(np.float32).eps)
 """What "symmetric_kl" adds to every number, so that proportions of 0 have a logarithm (as pynndescent does)."""
 TEN_DEGREES = np.pi / 18
 _NAMES = list(named(FUNCTIONS))
-SQUARED, ANGLE, AREAS, SHANNON, LEIBLER, TRANSPORT, CIRCULAR, MATCHING, KULSINSKI, RAO, YULE, BITS, BIT_SETS = (
+SQUARED, ANGLE, AREAS, SHANNON, LEIBLER, TRANSPORT, CIRCULAR, MATCHING, KULSINSKI, RAO, YULE, BITS, BIT_SETS, GOWER = (
     _NAMES.index(name)
     for name in (
         "sqeuclidean", "true_angular", "tsss", "jensenshannon", "symmetric_kl", "wasserstein_1d",
         "circular_kantorovich", "matching", "kulsinski", "russellrao", "yule", "bit_hamming", "bit_jaccard",
+        "gower",
     )
 )  # fmt: skip
 
@@ -132,6 +133,8 @@ def distance(code: int, x: Array, y: Array, at: Array, width: int) -> float:
         return _leibler(x, y, width)
     if code in (TRANSPORT, CIRCULAR):
         return _transport(x, y, at, width, code == CIRCULAR)
+    if code == GOWER:
+        return _gower(x, y, at, width)
     if code in (BITS, BIT_SETS):
         return _bits(x, y, code == BIT_SETS)
     return _of_sets(code, x, y, width)
@@ -246,6 +249,27 @@ def _of_sets(code: int, x: Array, y: Array, width: int) -> float:
         return (width - both) / width
     neither = width - both - differ
     return 2.0 * first * second / (both * neither + first * second) if first > 0.0 and second > 0.0 else 0.0
+
+
+@njit(cache=True, nogil=True)
+def _gower(x: Array, y: Array, at: Array, width: int) -> float:
+    """Gower's distance (1971) of the columns of the step "gower": values u_j, v_j, then how much each counts.
+
+    Σ_j c_j min(1, |u_j − v_j|)/Σ_j c_j, c_j the lesser of both counts; 1 where the rows share no column.
+    """
+    d = width // 2
+    apart, counts = np.zeros(d), np.zeros(d)
+    for e in range(x.shape[0]):
+        c = at[e]
+        if c < d:
+            apart[c] = min(1.0, abs(x[e] - y[e]))
+        elif c < 2 * d:
+            counts[c - d] = min(x[e], y[e])
+    total, count = 0.0, 0.0
+    for c in range(d):
+        total += counts[c] * apart[c]
+        count += counts[c]
+    return total / count if count > 0.0 else 1.0
 
 
 @njit(cache=True, nogil=True)

@@ -102,6 +102,8 @@ class StepTable(Table):
     parameters: dict[str, Any] = Field(default_factory=dict, exclude=True)
 
 
+ENCODERS = "one_hot", "mixed", "gower"
+"""Steps that read the columns that they name as categories, of text or of numbers."""
 STEP_KEYS = {("missing", "fill"): "with"}
 """Keys of job files for parameters of steps, where they are called otherwise."""
 
@@ -207,9 +209,9 @@ class JobSpec(Table):
     def choice(self) -> Choice:
         """Return the choice of columns, layers and groups in the source of the rows."""
         columns, array, rows = (_several(getattr(self.input, key)) for key in CHOICE[:3])
-        missing = any(step.name == "missing" for step in self.steps)
+        missing = any(step.name in ("missing", *ENCODERS[1:]) for step in self.steps)
         aligned = tuple(self.aligned.values())
-        encoded = [step.parameters.get("columns") or () for step in self.steps if step.name == "one_hot"]
+        encoded = [step.parameters.get("columns") or () for step in self.steps if step.name in ENCODERS]
         categories = tuple((name, ()) for names in encoded for name in names if isinstance(name, str))
         return Choice(
             columns, array, rows, self.input.fill_absent, aligned=aligned, missing=missing, categories=categories

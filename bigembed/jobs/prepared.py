@@ -20,8 +20,9 @@ from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places.place import Place
 from bigembed.jobs.planning.notes import alternatives, may_descend, pass_notes, search_notes
 from bigembed.jobs.planning.plan import Plan, bare_plan, costs_of, need_libraries
+from bigembed.maps.clustering.asked import Clustering, checked_clustering
 from bigembed.maps.clustering.judgement import judge_clusters
-from bigembed.maps.clustering.stages import Clustering, checked_clustering, stages_following
+from bigembed.maps.clustering.stages import stages_following
 from bigembed.maps.registry import method, step
 from bigembed.rows.formats.copying import vector_source
 from bigembed.stages.reuse import DAMAGED, outdated

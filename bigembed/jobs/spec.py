@@ -32,7 +32,7 @@ from bigembed.jobs.parameters import (
 )
 from bigembed.jobs.places.cluster_table import ClusterTable as ClusterTable
 from bigembed.jobs.places.cluster_table import Table, cluster_problems
-from bigembed.maps.clustering.stages import clusters_problems
+from bigembed.maps.clustering.asked import clusters_problems
 from bigembed.maps.registry import REGISTRY, method, step
 from bigembed.store.paths import at as located
 from bigembed.store.paths import is_url

@@ -72,7 +72,8 @@ def build_neighbor_graph(
         and v in y alone. Of proportions: "jensenshannon", the root of the divergence; "symmetric_kl", as pynndescent
         has it; "wasserstein_1d" and, on a circle, "circular_kantorovich", of histograms along the columns. And
         "sqeuclidean"; "true_angular" θ/π; "tsss", a triangle times a sector; of packed bits "bit_hamming", how many
-        differ, and "bit_jaccard". A function of two rows must be one that numba can compile, f(x, y), of sparse rows
+        differ, and "bit_jaccard"; and "gower", of the columns that :class:`bigembed.GowerEncoder` makes of a table of
+        numbers and categories. A function of two rows must be one that numba can compile, f(x, y), of sparse rows
         f(indices, values, indices, values), or its name "module:function"; it is tried on a few rows first. With
         "precomputed" X holds the distances, of which the k smallest of each row are edges, or those within the radius.
     recall : float in (0, 1]

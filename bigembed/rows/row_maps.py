@@ -142,6 +142,11 @@ def inadmissible(rows: Any, metric: str) -> tuple[Array, str, str]:
     if metric in ("hellinger", "jensenshannon", "symmetric_kl", "wasserstein_1d", "circular_kantorovich"):
         wrong = _empty(rows) | any_in_row(rows, rows.data < 0 if is_sparse(rows) else rows < 0)
         return wrong, "rows of zeros or with negative entries", "It compares proportions, such as counts"
+    if metric == "gower":
+        counts = rows[:, rows.shape[1] // 2 :]
+        wrong = any_in_row(counts, (counts.data if is_sparse(counts) else counts) < 0)
+        wrong |= ~np.asarray(counts.sum(axis=1) > 0).ravel()
+        return wrong, "rows of which no column counts, or one less than 0", "Put the step 'gower' before"
     if metric == "haversine":
         low, high = np.abs(rows[:, 0]) <= np.pi / 2 + 1e-6, np.abs(rows[:, 1]) <= 2 * np.pi + 1e-6
         return ~(low & high), "rows other than latitude and longitude in radians", "Take np.radians of degrees"

@@ -162,7 +162,7 @@ def encoded_of(run: Run) -> dict[int, Array]:
     """The categories of each column that is encoded, by its number."""
     counts, values = (read_array(run.path("categories", name)) for name in ("counts", "values"))
     numbers = np.flatnonzero(counts != STAYS)
-    parts = np.split(values, np.cumsum(counts[numbers])[:-1])
+    parts = np.split(values, np.cumsum(counts[numbers])[:-1]) if len(numbers) else []
     return dict(zip(numbers.tolist(), parts, strict=True))
 
 
@@ -220,6 +220,6 @@ def run_categories(
     counts = np.full(d, STAYS)
     counts[numbers] = [len(values) for values in known]
     write_array(context.path("counts"), counts)
-    write_array(context.path("values"), np.concatenate(known))
+    write_array(context.path("values"), np.concatenate(known) if known else np.empty(0, source.work))
     width = d - len(numbers) + sum(map(len, known))
     return {"n": n, "d": d, "dtype": str(source.work), "width": width, "texts": texts}

@@ -34,7 +34,12 @@ OTHERS = [
     ("kernel_pca", {"solver": "nystrom", "n_landmarks": 10}),
 ]
 """Other solvers of classes that are checked by default."""
-NAN = [("missing", {"action": "fill"}), ("one_hot", {"unknown": "zeros"})]
+NAN = [
+    ("missing", {"action": "fill"}),
+    ("one_hot", {"unknown": "zeros"}),
+    ("mixed", {"missing": "mean"}),
+    ("gower", {}),
+]
 """Steps that take NaN, and say so."""
 SAMPLE = ("diffusion_map", "pca", "tsne")
 """Of which every check is made; of others those are slow that are a second form of one, or rows of another kind."""

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.jobs.formatting import size, text_columns
+from bigembed.maps.clustering.asked import STABLE
 from bigembed.maps.kernels import BINARY
 from bigembed.plotting.vector import number
 from bigembed.quality.neighborhoods import FAITHFUL, FIGURES, with_error
@@ -120,6 +121,20 @@ def _chosen(name: str, meaning: str, value: Mapping[str, Any]) -> list[Entry]:
     return [Entry(name, f"{value['chosen']}: {value['reason']}", meaning)]
 
 
+def _clusters(name: str, meaning: str, value: Mapping[str, Any]) -> list[Entry]:
+    if "method" not in value:
+        return [Entry(f"{name}: {plain(inner)}", shown(one)) for inner, one in value.items() if one != ""]
+    sizes, jaccard = value["sizes"], value.get("jaccard")
+    beside = f"; {value['noise']:,} rows in none" if value.get("noise") else ""
+    entries = [Entry(name, f"{len(sizes):,} by {value['method']}, of {shown(sizes)} rows{beside}", meaning)]
+    if jaccard is None:
+        return entries
+    lost = any(one < STABLE for one in jaccard)
+    text = f"Rand index {shown(round(value['rand'], 3))}; Jaccard {shown([round(one, 2) for one in jaccard])}"
+    again = f"In {value['subsets']} subsets of half of the rows, with other seeds: 1 is the same clusters."
+    return [*entries, Entry(f"{name} found again", text, again, lost)]
+
+
 def _degrees(seen: Mapping[str, Any]) -> list[Entry]:
     found = seen.get("degrees")
     if not found:
@@ -160,6 +175,7 @@ IN_WORDS: Mapping[str, Callable[[str, str, Mapping[str, Any]], list[Entry]]] = {
     "bandwidth": _bandwidth,
     "dimension": _dimension,
     "bridges": _bridges,
+    "clusters": _clusters,
     "n_components": _chosen,
     "frame": _frame,
 }

@@ -13,16 +13,14 @@ import psutil
 from bigembed.errors import InputError, InputTypeError, PlanError
 from bigembed.estimator.graph_input import edge_weight_stages, is_weights, weight_stages
 from bigembed.estimator.reporting import warn_of
+from bigembed.maps.clustering.asked import METHODS, Clustering, checked_clustering
 from bigembed.maps.clustering.judgement import clusters_found
 from bigembed.maps.clustering.partitions import voted_labels
 from bigembed.maps.clustering.placing import Anchors
 from bigembed.maps.clustering.stages import (
     CLUSTERS,
     COORDINATES,
-    METHODS,
-    Clustering,
     Graph,
-    checked_clustering,
     cluster_stages,
     graph_in,
 )

@@ -8,11 +8,10 @@ import numpy as np
 
 from bigembed.estimator.protocol import run_of
 from bigembed.estimator.reporting import warn_of
-from bigembed.maps.clustering.stages import CLUSTERS, STABILITY, Clustering
+from bigembed.maps.clustering.asked import STABLE, Clustering
+from bigembed.maps.clustering.stages import CLUSTERS, STABILITY
 from bigembed.stages.runs import Run
 
-STABLE = 0.6
-"""Mean Jaccard coefficient below which a cluster is not found again (Hennig 2007: it should not be trusted)."""
 SHOWN = 5
 MOSTLY = 0.5
 """Share of the rows in no cluster, or in unstable ones, from which the clusters as a whole are doubtful."""

@@ -55,6 +55,13 @@ def areas(x: np.ndarray, y: np.ndarray) -> float:
     return float(p * q * np.sin(theta) / 2 * sector)
 
 
+def gower(x: np.ndarray, y: np.ndarray) -> float:
+    """Values, then how much each counts."""
+    (u, one), (v, other) = np.split(x, 2), np.split(y, 2)
+    counts = np.minimum(one, other)
+    return float((counts * np.minimum(np.abs(u - v), 1)).sum() / counts.sum()) if counts.any() else 1.0
+
+
 def bits(x: np.ndarray) -> np.ndarray:
     return np.asarray(np.unpackbits(x.astype(np.uint8)))
 
@@ -100,6 +107,7 @@ def distance(name: str, x: np.ndarray, y: np.ndarray) -> float:
             "circular_kantorovich": lambda: np.abs(apart - np.median(apart)).sum(),
             "true_angular": lambda: angle(x, y) / np.pi,
             "tsss": lambda: areas(x, y),
+            "gower": lambda: gower(x, y),
             "bit_hamming": lambda: (bits(x) != bits(y)).sum(),
             "bit_jaccard": lambda: _ratio((bits(x) ^ bits(y)).sum(), (bits(x) | bits(y)).sum()),
         }[name]()
@@ -111,6 +119,10 @@ def rows_for(name: str, n: int = 70, d: int = 25) -> np.ndarray:
     random = np.random.default_rng(3)
     if name == "haversine":
         return np.column_stack([random.uniform(-1.5, 1.5, n), random.uniform(-3.1, 3.1, n)])
+    if name == "gower":
+        counts = (random.random((n, 12)) < 0.8) * 1.0
+        counts[np.arange(n), random.integers(0, 12, n)] = 2.0
+        return np.column_stack([random.random((n, 6)), random.integers(0, 3, (n, 6)), counts])
     centers = random.random((6, d)) * (random.random((6, d)) < 0.5)
     x = centers[random.integers(0, 6, n)] * (random.random((n, d)) < 0.8)
     x[np.arange(n), random.integers(0, d, n)] += random.random(n)

@@ -192,8 +192,9 @@ class TestItsSearch:
         assert done.stdout.split() == ["False", "True"]
 
 
-OTHERWISE = {"jensenshannon", "true_angular", "bit_jaccard", "tsss"}
-"""Of these pynndescent has the square, 1 − θ/π, −log of the share, and NaN where rounding makes a cosine above 1."""
+OTHERWISE = {"gower", "jensenshannon", "true_angular", "bit_jaccard", "tsss"}
+"""Of these pynndescent has the square, 1 − θ/π, −log of the share, and NaN where rounding makes a cosine above 1; or
+nothing."""
 
 
 class TestItsMetrics:
