@@ -111,6 +111,7 @@ FUNCTIONS: dict[str, tuple[Any, dict[str, Any]]] = {
     "shortest_path": (be.shortest_path, {"graph": graph, "i": 0, "j": 1}),
     "spectral_start": (be.spectral_start, {"graph": graph}),
     "align": (be.align, {"coordinates": ROWS, "reference": ROWS, "groups": list(range(ROWS.shape[1]))}),
+    "delete_rows": (be.delete_rows, {"path": "rows.zarr", "rows": np.array([0, 1])}),
     "near_groups": (be.near_groups, {"values": [0.1, 0.2], "separation": 0.1}),
     "append_rows": (be.append_rows, {"path": "rows.zarr", "rows": ROWS}),
     "plan": (be.plan, {"estimator": be.LinearDiscriminantAnalysis(), "X": ROWS, "y": LABELS}),

@@ -23,10 +23,11 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import InputError
-from bigembed.estimator.extension import complete
+from bigembed.estimator.extension import complete, leaves_out
 from bigembed.estimator.preprocessing import mapped_new_rows
 from bigembed.estimator.protocol import extension_of, run_of
 from bigembed.jobs.growth.account import NAMED, Snapshot, snapshot
+from bigembed.jobs.growth.kept import places_of
 from bigembed.jobs.growth.versions import Version, open_growth, place_for, refuse_unfitted, unchanged
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.session import session
@@ -37,12 +38,11 @@ from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import Index, join_rows
 from bigembed.neighbors.search.recall import internal_ids, nearest_rows, recall_at, rows_at, summed_up
 from bigembed.neighbors.survey import Shape
+from bigembed.rows.deleting import deleted_rows
 from bigembed.rows.growing import StoreRows
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, map_blocks
 from bigembed.runtime.parameters import is_name
-from bigembed.stages.runs import Run
-from bigembed.steps.missing import kept_of
 from bigembed.store.exchange import Exchange
 from bigembed.store.files import write_json
 from bigembed.store.paths import remove
@@ -148,7 +148,7 @@ def audit(
             assert version is not None
             unchanged(job, version.ledger, there, False, reporter)
             fitted, new = version.fitted, there.shape[0] - version.fitted
-            figures: dict[str, Any] = {"growth": {"share": new / fitted}}
+            figures: dict[str, Any] = {"growth": {"share": share_changed(job, version, there)}}
             judged = min(sample, max(0, new)) if new >= limits.least else 0
             if judged:
                 with reporter.stage("audit"), place_for(job, there, reporter, fitted):
@@ -167,11 +167,19 @@ def audit(
     return found
 
 
+def share_changed(job: JobSpec, version: Version, there: Snapshot) -> float:
+    """Return the rows that came since, and those that were deleted since, over those that the version is of."""
+    deleted = deleted_rows(job.input_path, there.shape[0])
+    came = there.shape[0] - version.fitted - int(deleted[version.fitted :].sum())
+    gone = max(0, int(deleted[: version.fitted].sum()) - version.deleted)
+    return (came + gone) / max(1, version.fitted - version.deleted)
+
+
 def _figures(
     job: JobSpec, version: Version, there: Snapshot, new: int, known: int, seed: int, exchange: Exchange
 ) -> dict[str, Any]:
     """Distances, misfits and recall of samples of ``new`` rows and of ``known``, fitted ones."""
-    model, kept = load(version.model, job.functions), kept_of(Run(version.run))
+    model, kept = load(version.model, job.functions), places_of(version)
     remove(exchange.root)  # of an audit that was killed
     source, all_rows = (_as_method_sees(model, there, rows) for rows in (version.fitted, there.shape[0]))
     source = source if kept is None else kept.of(source)
@@ -182,8 +190,9 @@ def _figures(
     generator = np.random.default_rng([seed, version.fitted])
     since = np.sort(generator.choice(there.shape[0] - version.fitted, new, replace=False))
     known_ids = np.sort(generator.choice(n, known, replace=False))
+    gone = deleted_rows(job.input_path, there.shape[0])[version.fitted :]
     drawn = rows_at(all_rows, every, version.fitted + since)
-    there_too = np.ones(new, bool) if kept is None else complete(drawn)
+    there_too = (complete(drawn) if leaves_out(getattr(model, "steps_", ())) else np.ones(new, bool)) & ~gone[since]
     drawn, ids, new = drawn[there_too], np.concatenate([n + since[there_too], known_ids]), int(there_too.sum())
     if not new:
         return {}

@@ -15,6 +15,7 @@ import numpy as np
 
 from bigembed.errors import BigembedError, MovedError
 from bigembed.estimator.frame import STAGE
+from bigembed.jobs.growth.kept import places_of
 from bigembed.jobs.growth.versions import Version
 from bigembed.jobs.identity import method_of, steps_of
 from bigembed.jobs.job import JobSpec
@@ -25,7 +26,6 @@ from bigembed.rows.growing import StoreRows
 from bigembed.rows.source import RowBlock, RowSource, rows_at
 from bigembed.runtime.blocks import Array
 from bigembed.stages.runs import Run
-from bigembed.steps.missing import kept_of
 from bigembed.store.files import digest_of
 from bigembed.store.paths import at
 
@@ -72,11 +72,12 @@ def can_follow(job: JobSpec, version: Version) -> bool:
     return False
 
 
-def in_places(run: Run, array: str) -> RowSource:
-    """Return an array of the frame of a run, in the places of its rows in the store: a step may have left some out."""
+def in_places(version: Version, array: str) -> RowSource:
+    """Return an array of the frame of a version in the places of its rows in the store: some may be left out."""
+    run = Run(version.run)
     found = rows_at(at(run.path(STAGE, array)))
     rows = StoreRows(found.shape, found.dtype, path=run.path(STAGE, array), content=run.digest(STAGE))
-    kept = kept_of(run)
+    kept = places_of(version)
     return rows if kept is None else kept.restored(rows)
 
 

@@ -22,6 +22,7 @@ from bigembed.jobs.growth.account import (
     without_changed,
 )
 from bigembed.jobs.growth.frames import MovementLimits, can_follow, movement_of, refuse_moved
+from bigembed.jobs.growth.kept import digest_of_mask, undeleted, write_mask
 from bigembed.jobs.growth.repair import ledger_of, restore, version_problems, warn, write_fitted
 from bigembed.jobs.growth.starting import forget, reference_for
 from bigembed.jobs.growth.table import extras_of, foreign_output, note_extra, refuse_foreign, write_table_of
@@ -31,6 +32,7 @@ from bigembed.jobs.inputs import Input
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.run import run_job
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
+from bigembed.rows.deleting import deleted_rows
 from bigembed.rows.growing import StoreRows
 from bigembed.store.locks import Lock
 from bigembed.store.paths import AnyPath, at, put, remove
@@ -67,11 +69,13 @@ def refresh(
         _refuse_foreign_extras(job, growth)
         current, known = _current(growth), new_ledger(there)
         spans: list[tuple[int, int]] = []
+        deleted = deleted_rows(job.input_path, there.shape[0])
+        mask = digest_of_mask(deleted)
         undamaged = current is not None
         if current is not None and not fresh:
             known, spans = _known(job, current, there, verify, reporter, changed)
             undamaged = _is_undamaged(current)
-            same = (current.asked, current.fitted) == (asked, there.shape[0]) and not spans
+            same = (current.asked, current.fitted, current.mask) == (asked, there.shape[0], mask) and not spans
             if undamaged and same and not new_frame and not _lacking_extras(job, current):
                 current.keep(known)
                 growth.mark_published(current)
@@ -86,7 +90,10 @@ def refresh(
         if version is None:
             growth.clear()
             with reading(job, there, reporter, there.shape[0] - rows_in(known.entries)):
-                version = growth.begin(asked, with_new_rows(known, there), follows)
+                gone: dict[str, Any] = {"deleted": int(deleted.sum()), "mask": mask}
+                version = growth.begin(asked, with_new_rows(known, there), follows=follows, **gone)
+            if mask:
+                write_mask(version, deleted)
         frame = None if before is None else reference_for(job, before, version, there, reporter, spans)
         _fit(job, version, there, reporter, frame)
         refuse_moved(job, version, limits or MovementLimits())
@@ -167,7 +174,7 @@ def _fit(
     mine = job.model_copy(update={"output": job.output.model_copy(update=output)})
     shape = (version.fitted, there.shape[1])
     first = StoreRows(shape, there.dtype, path=str(job.input_path), content=version.content)
-    rows = Input(job.input_path, first, frame=frame)
+    rows = Input(job.input_path, undeleted(version, first), frame=frame)
     told = RunOptions(reporter, reporter.progress, reporter.options.deadline, remaining=reporter.remaining)
     run_job(mine, told, rows=rows)
     try:

@@ -12,6 +12,7 @@ import numpy as np
 from bigembed.errors import BigembedError, DamagedError, DamageWarning
 from bigembed.jobs.growth import account
 from bigembed.jobs.growth.account import Ledger, Range, Snapshot, damaged, first_rows, new_ledger, with_new_rows
+from bigembed.jobs.growth.kept import places_of, require_mask
 from bigembed.jobs.growth.versions import CURRENT, KIND, Growth, Version, model_digest, open_growth
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.record import damage_listed, verify_stages
@@ -21,8 +22,7 @@ from bigembed.rows.growing import append_source
 from bigembed.rows.input import row_source
 from bigembed.rows.source import RowSource
 from bigembed.runtime.parameters import Functions
-from bigembed.stages.runs import Run
-from bigembed.steps.missing import kept_of, read_all
+from bigembed.steps.missing import read_all
 from bigembed.store.files import read_json, write_json
 from bigembed.store.paths import AnyPath, retire
 
@@ -71,6 +71,8 @@ def version_problems(version: Version, found: dict[str, Any] | None = None) -> l
             own.append(f"rows.json: knows {version.ledger.n} rows, and {ranges[-1].stop} have coordinates")
     with damage_listed(own, BigembedError):
         _ = version.ledger
+    with damage_listed(own, BigembedError):
+        require_mask(version)
     problems = [f"{version.root.name}: {problem}" for problem in dict.fromkeys(own)]
     found = found or {"stages": [], "unlisted": [], "certificate": {}}
     for part in (version.run, version.model):
@@ -165,7 +167,7 @@ def write_fitted(version: Version, functions: Functions = (), published: str = "
 
     Rows that a step left out have NaN.
     """
-    fitted, kept = load(version.model, functions), kept_of(Run(version.run))
+    fitted, kept = load(version.model, functions), places_of(version)
     retire(version.array)
     embedding = fitted.embedding_
     if kept is not None:
@@ -176,7 +178,7 @@ def write_fitted(version: Version, functions: Functions = (), published: str = "
     if published and found != published:
         retire(version.array)
         raise DamagedError(f"{version.model}: gives other coordinates than were published")
-    left_out = 0 if kept is None else version.fitted - kept.shape[0]
+    left_out = 0 if kept is None else version.fitted - version.deleted - kept.rows
     everything = Range(0, version.fitted, "fitted", version.content, model_digest(version.model), found, left_out)
     nothing = RowSource((0, *fitted.embedding_.shape[1:]), np.dtype(fitted.embedding_.dtype))
     append_source(version.array, nothing, account.attributes([everything]))

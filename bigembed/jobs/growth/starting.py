@@ -71,7 +71,7 @@ def reference_for(
     published, start = (_rows(folder / name, about[name]) for name in ("published", "start"))
     run, since, first = Run(current.run), current.root.name, published
     if run.has(STAGE) and run.results(STAGE)["shared"]:
-        since, first = str(run.results(STAGE)["since"]), longer(in_places(run, "first"), n)
+        since, first = str(run.results(STAGE)["since"]), longer(in_places(current, "first"), n)
     return FrameReference(published, first, since, min(n, current.fitted), taken_out_of(frame_in(run), start))
 
 

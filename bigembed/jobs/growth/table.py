@@ -13,6 +13,7 @@ from bigembed.errors import DamagedError, ExistingOutputError, InputError, Missi
 from bigembed.jobs.export import CLUSTER, ROW, export, made_by, write_out
 from bigembed.jobs.growth.account import Range, require_published
 from bigembed.jobs.growth.frames import in_places, longer, movement_of
+from bigembed.jobs.growth.kept import undeleted
 from bigembed.jobs.growth.repair import is_growth
 from bigembed.jobs.growth.versions import Growth, Version, open_growth
 from bigembed.jobs.identity import STAGE as IDS
@@ -48,7 +49,8 @@ def export_growth(growing: PathLike, out: PathLike, *, overwrite: bool = False) 
 
     A column ``placed`` marks the rows that the model placed after the fit; ``moved`` says how far each row moved since
     the version before, where the map was laid over that. There is a column ``id`` where the rows
-    have ids, else ``row``, the number of the row in the store. Rows that a step left out have no coordinates (NaN).
+    have ids, else ``row``, the number of the row in the store. Rows that a step left out have no coordinates (NaN), and
+    rows that were deleted when the version began are not there.
     """
     growth = open_growth(growing)
     version = growth.current
@@ -71,11 +73,12 @@ def growing_table(version: Version) -> Table:
     first = {ROW: RowNumbers((n,), np.dtype(np.int64))} if names is None else {ID: _first(vector_source(names), n)}
     aligned = {**first, PLACED: PlacedMarks((n,), np.dtype(np.int8), ranges=ranges)}
     if movement_of(version):
-        aligned[MOVED] = longer(in_places(Run(version.run), MOVED), n)
+        aligned[MOVED] = longer(in_places(version, MOVED), n)
     if "clusters" in job:
         model = Run(version.model, kind="model")
         aligned[CLUSTER] = clusters_of(Run(version.run), model, coordinates, version.fitted)
-    return Table(coordinates, tuple(made["names"]), aligned, made)
+    aligned = {name: undeleted(version, vector) for name, vector in aligned.items()}
+    return Table(undeleted(version, coordinates), tuple(made["names"]), aligned, made)
 
 
 def write_table_of(job: JobSpec, version: Version) -> None:

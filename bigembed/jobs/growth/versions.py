@@ -73,6 +73,10 @@ class Version:
     """Digest of its model since it was published."""
     follows: str = ""
     """The name of the version that it is laid over; empty where it begins a frame."""
+    deleted: int = 0
+    """Rows, of those fitted, that were deleted when it began: they have no coordinates."""
+    mask: str = ""
+    """Digest of which these are; empty where none is."""
 
     @property
     def run(self) -> paths.AnyPath:
@@ -124,7 +128,7 @@ class Version:
     def describe(self) -> None:
         """Write what the version says of itself."""
         about = {name: getattr(self, name) for name in ("fitted", "asked", "content", "published")}
-        about |= {"follows": self.follows} if self.follows else {}
+        about |= {name: value for name in ("follows", "deleted", "mask") if (value := getattr(self, name))}
         files.write_json(self.root / ABOUT, files.sealed(about | {"bigembed": __version__}))
 
     def keep(self, ledger: Ledger) -> None:
@@ -200,12 +204,12 @@ class Growth:
                 found.append(self.version(name))
         return found
 
-    def begin(self, asked: str, ledger: Ledger, follows: str = "") -> Version:
-        """Begin a new version on the rows of the ledger; ``follows``: the one that it is laid over."""
+    def begin(self, asked: str, ledger: Ledger, **known: Any) -> Version:
+        """Begin a new version on the rows of the ledger; ``known``: what else is known of it from the beginning."""
         names = [path.name for path in self.root.glob("versions/*-*")]
         last = max(map(_number, filter(_NAME.fullmatch, names)), default=0)
         name = f"{last + 1:04d}-{ledger.n}-{ledger.content[:8]}"
-        version = Version(self.root / "versions" / name, ledger.n, asked, ledger.content, follows=follows)
+        version = Version(self.root / "versions" / name, ledger.n, asked, ledger.content, **known)
         version.keep(ledger)
         version.describe()
         return version
@@ -251,9 +255,9 @@ class Growth:
         root = self.root / "versions" / name
         with misread_is_damage(root / ABOUT):
             about = files.read_sealed(root / ABOUT)
-            names = ("published", "follows")
-            texts = str(about["asked"]), str(about["content"]), *(str(about.get(name, "")) for name in names)
-            return Version(root, int(about["fitted"]), *texts)
+            texts = str(about["asked"]), str(about["content"]), str(about.get("published", ""))
+            since = {"follows": str(about.get("follows", "")), "mask": str(about.get("mask", ""))}
+            return Version(root, int(about["fitted"]), *texts, **since, deleted=int(about.get("deleted", 0)))
 
 
 def _number(name: str) -> int:
@@ -420,5 +424,6 @@ def about(growth: Growth, version: Version, unchanged: bool) -> dict[str, Any]:
         "fitted": version.fitted,
         "rows": version.covered,
         "left_out": sum(part.left_out for part in version.ranges),
+        **({"deleted": version.deleted} if version.deleted else {}),
         "unchanged": unchanged,
     }

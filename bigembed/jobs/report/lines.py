@@ -206,7 +206,9 @@ def _moved(frame: dict[str, Any]) -> list[str]:
 
 def _left_out(found: dict[str, Any]) -> list[str]:
     """Return how many rows of a growing embedding miss values, where a step leaves such rows out."""
-    return [f"{found['left_out']:,} rows miss values and have NaN for coordinates"] if found["left_out"] else []
+    deleted = [f"{found['deleted']:,} rows are deleted and have NaN for coordinates"] if found.get("deleted") else []
+    missing = [f"{found['left_out']:,} rows miss values and have NaN for coordinates"] if found["left_out"] else []
+    return deleted + missing
 
 
 def growth_lines(found: dict[str, Any]) -> list[str]:

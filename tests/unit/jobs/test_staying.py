@@ -9,8 +9,17 @@ import pytest
 import zarr
 
 import bigembed as be
-from bigembed.errors import ChangedInputError, InterruptedRun, JobError, MovedError
+from bigembed.errors import (
+    ChangedInputError,
+    DamageWarning,
+    InputError,
+    InterruptedRun,
+    JobError,
+    MissingPathError,
+    MovedError,
+)
 from bigembed.jobs.growth import refresh as growth_refresh
+from bigembed.jobs.growth.audit import audit
 from bigembed.jobs.growth.extend import extend
 from bigembed.jobs.growth.frames import MovementLimits
 from bigembed.jobs.growth.refresh import refresh
@@ -20,6 +29,7 @@ from bigembed.jobs.growth.versions import open_growth
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import parse_job
 from bigembed.jobs.watching.status import status_of
+from bigembed.rows.formats.registry import ingest
 from bigembed.rows.growing import append_rows
 from bigembed.store.arrays import read_array, write_array
 
@@ -201,6 +211,110 @@ class TestChangedRows:
         write_array(tmp_path / "x.zarr", drawn(400)[:, :3], chunk_rows=128)
         with pytest.raises(ChangedInputError, match="3 columns now, and had 4"):
             refresh(job_in(tmp_path), changed=True)
+
+
+class TestDeletedRows:
+    """Rows that are deleted leave the map at the next refresh, keep their numbers, and all others stay."""
+
+    @pytest.mark.parametrize("method", ["pca", "umap"])
+    def test_the_next_version_is_without_them(self, tmp_path, method):
+        rows, gone = drawn(700), np.arange(7, 400, 13)
+        write_array(tmp_path / "x.zarr", rows[:400], chunk_rows=128)
+        job = job_in(tmp_path, method, {"table": "all.csv"})
+        refresh(job)
+        old = current(tmp_path).coordinates.compute()
+        assert be.delete_rows(tmp_path / "x.zarr", rows=gone[:10]) == 10
+        assert be.delete_rows(tmp_path / "x.zarr", rows=gone) == len(gone)
+        assert extend(job)["unchanged"]
+        found = refresh(job, limits=ANY)
+        assert (found["fitted"], found["deleted"], found["left_out"]) == (400, len(gone), 0)
+        version = current(tmp_path)
+        new, there = version.coordinates.compute(), ~np.isin(np.arange(400), gone)
+        np.testing.assert_array_equal(np.isnan(new).all(axis=1), ~there)
+        assert np.median(shares(old[there], new[there])) < 0.03
+        model = be.load(version.model)
+        assert model.certificate_["frame"]["shared"] == there.sum()
+        assert len(model.embedding_) == there.sum()
+        append_rows(tmp_path / "x.zarr", rows[400:440])
+        extend(job)
+        table = np.genfromtxt(tmp_path / "all.csv", delimiter=",", names=True)
+        assert table["row"].tolist() == [*np.flatnonzero(there), *range(400, 440)]
+        assert np.isfinite(table["moved"][: there.sum()]).all()
+        assert verify_growth(tmp_path / "out.zarr")["problems"] == []
+        again = refresh(job, limits=ANY)
+        assert (again["fitted"], again["deleted"]) == (440, len(gone))
+        assert refresh(job)["unchanged"]
+        third = current(tmp_path).coordinates.compute()
+        assert np.isnan(third[gone]).all()
+        assert np.median(shares(new[there], third[:400][there])) < 0.03
+
+    def test_the_map_is_that_of_the_rows_that_are_left(self, tmp_path):
+        rows = drawn(300)
+        write_array(tmp_path / "x.zarr", rows, chunk_rows=128)
+        be.delete_rows(tmp_path / "x.zarr", rows=range(100))
+        job = job_in(tmp_path)
+        refresh(job)
+        expected = be.PCA(n_components=2).fit_transform(rows[100:])
+        np.testing.assert_allclose(current(tmp_path).coordinates[100:], expected, atol=1e-6)
+
+    def test_beside_rows_that_a_step_leaves_out_and_with_ids(self, tmp_path):
+        rows = drawn(300)
+        rows[3::40] = np.nan
+        np.save(tmp_path / "rows.npy", rows)
+        np.save(tmp_path / "ids.npy", np.array([f"r{number}" for number in range(300)]))
+        ingest(tmp_path / "rows.npy", tmp_path / "x.zarr", aligned={"ids": str(tmp_path / "ids.npy")})
+        tables = {"input": {"path": "x.zarr"}, "output": {"path": "out.zarr", "table": "all.csv"}}
+        tables |= {"steps": [{"name": "missing"}], "method": {"name": "pca", "n_components": 2}}
+        job = parse_job(tables, tmp_path / "job.toml")
+        refresh(job)
+        old = current(tmp_path).coordinates.compute()
+        be.delete_rows(tmp_path / "x.zarr", ids=["r3", "r10", "r299"])
+        found = refresh(job)
+        new = current(tmp_path).coordinates.compute()
+        missing = np.isnan(rows).any(axis=1)
+        assert (found["deleted"], found["left_out"]) == (3, missing.sum() - 1)
+        assert np.flatnonzero(np.isnan(new).all(axis=1)).tolist() == sorted({*np.flatnonzero(missing), 10, 299})
+        kept = np.isfinite(new).all(axis=1)
+        assert np.median(shares(old[kept], new[kept])) < 0.01
+        lines = [line.split(",") for line in (tmp_path / "all.csv").read_text().splitlines()[1:]]
+        assert [line[0] for line in lines] == [f"r{number}" for number in range(300) if number not in (3, 10, 299)]
+        assert extend(job)["unchanged"]
+
+    def test_an_audit_counts_them_and_does_not_judge_them(self, tmp_path):
+        grown(tmp_path, then=())
+        far = np.full((100, 4), 50, "f4")
+        append_rows(tmp_path / "x.zarr", np.concatenate([drawn(200, 1), far]))
+        assert any("distance" in reason for reason in audit(job_in(tmp_path))["due"])
+        be.delete_rows(tmp_path / "x.zarr", rows=range(600, 700))
+        found = audit(job_in(tmp_path))
+        assert found["due"] == []
+        assert found["figures"]["growth"]["share"] == 0.5
+        be.delete_rows(tmp_path / "x.zarr", rows=range(40))
+        assert audit(job_in(tmp_path))["figures"]["growth"]["share"] == 0.6
+
+    def test_what_is_not_there_cannot_be_deleted(self, tmp_path):
+        write_array(tmp_path / "x.zarr", drawn(20))
+        for wrong, message in (
+            ({"rows": [3, 20]}, r"rows \[20\] are not there"),
+            ({"rows": [0.5]}, "whole numbers"),
+            ({"ids": ["a"]}, "have no ids"),
+            ({}, "one of them is needed"),
+        ):
+            with pytest.raises(InputError, match=message):
+                be.delete_rows(tmp_path / "x.zarr", **wrong)
+        assert not (tmp_path / "x.zarr.deleted.npy").exists()
+        with pytest.raises(MissingPathError):
+            be.delete_rows(tmp_path / "none.zarr", rows=[0])
+
+    def test_a_damaged_mask_is_noticed(self, tmp_path):
+        write_array(tmp_path / "x.zarr", drawn(200), chunk_rows=128)
+        be.delete_rows(tmp_path / "x.zarr", rows=[5])
+        refresh(job_in(tmp_path))
+        write_array(current(tmp_path).root / "kept", np.ones(200, np.uint8))
+        assert any("kept" in problem for problem in verify_growth(tmp_path / "out.zarr")["problems"])
+        with pytest.warns(DamageWarning, match="kept"):
+            assert refresh(job_in(tmp_path))["deleted"] == 1
+        assert verify_growth(tmp_path / "out.zarr")["problems"] == []
 
 
 class TestDecision:
