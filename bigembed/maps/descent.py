@@ -23,7 +23,7 @@ from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import MIN_BLOCK_ROWS, Array, bounds
 from bigembed.runtime.executors import run_on_idle_threads
 from bigembed.runtime.runtime import trim_heap
-from bigembed.stages.cost import ArraySpec, Cost, buffer, largest
+from bigembed.stages.cost import ArraySpec, Cost, buffer, largest, nbytes
 from bigembed.stages.journal import own_steps
 from bigembed.stages.reuse import Immaterial
 from bigembed.stages.runs import Run
@@ -176,23 +176,31 @@ class DescentParameters(Protocol):
 def descent_stage(
     run: Callable[..., Any], graph: GraphShape, edges: int, asked: DescentParameters, in_memory: bool | None,
     *, kept: int, joining: int, shared: int, scalar_ops: float, width: int = 0, inputs: tuple[str, ...] = (),
+    fixed: ArraySpec | None = None,
 ) -> Stage:  # fmt: skip
     """``descent/points`` (rows, m) by blocks, and ``objectives`` every :data:`REPORT` iterations.
 
     ``kept``, ``joining``: bytes that each task needs for what all rows share, and the task that joins it on top;
     ``shared``: bytes of it on the disk; ``width``: numbers of a row besides, which others read as they do the points;
-    ``inputs``: stages that are read besides the graph, its weights and the start.
+    ``inputs``: stages that are read besides the graph, its weights and the start; ``fixed``: what is read of them in
+    each iteration.
     """
     n, m, block, passes = graph.n, asked.n_components, min(graph.n, graph.block), asked.iterations
     need = 12 * edges + 8 * n * (6 * m + 2 + 2 * width)  # (columns, weights, also as they are read; the vectors twice)
+    steady = [] if fixed is None else [fixed]
+    need += nbytes(steady)
     inside = need <= MEMORY_BYTES if in_memory is None else in_memory
     vectors = ArraySpec("points, velocities and gains", n, m + width / 3, times=3)
     of_block = [ArraySpec("edges", -(-edges // n) * block, 3), ArraySpec("points", block, m + width / 3, times=25)]
     cost = Cost.of(
-        reads=[ArraySpec("weights/*", edges, times=passes), replace(vectors, times=3 * passes)],
+        reads=[
+            ArraySpec("weights/*", edges, times=passes),
+            replace(vectors, times=3 * passes),
+            *(replace(one, times=passes) for one in steady),
+        ],
         writes=[ArraySpec("points/*", n, m), ArraySpec("objectives", 0)],
         posts=[replace(vectors, times=3 * passes)],
-        vectors=[replace(vectors, times=12), buffer("what all rows share", shared)],
+        vectors=[replace(vectors, times=12), buffer("what all rows share", shared), *steady],
         checkpoint=[replace(vectors, times=6)],
         held=[buffer("weights and vectors", need if inside else 0)],
         task=[buffer("what all rows share", kept), *largest([buffer("what is joined", joining)], of_block)],
@@ -205,9 +213,14 @@ def descent_stage(
     return Stage("descent", ("kernel", "start", graph.stage, *inputs), asked.parameters(), call, cost, resumes=True)
 
 
-def descend(context: Context, kind: Callable[..., MapDescent], asked: DescentParameters, need: int) -> dict[str, Any]:
-    """Descend in memory, if ``need`` bytes are asked for and free, else in files; return the results of the stage."""
-    graph = "weights" if context.home.has("weights") else "graph"
+def descend(
+    context: Context, kind: Callable[..., MapDescent], asked: DescentParameters, need: int, structure: str = ""
+) -> dict[str, Any]:
+    """Descend in memory, if ``need`` bytes are asked for and free, else in files; return the results of the stage.
+
+    ``structure``: the stage that has the edges, where these are not all that the graph has.
+    """
+    graph = structure or ("weights" if context.home.has("weights") else "graph")
     weights = context.home.matrix(graph, "weights", "kernel")
     with claim_memory(need) if need else nullcontext((False, "in files")) as (inside, where):
         context.note(f"weights and points {where}")

@@ -29,6 +29,7 @@ CLASSES = {
     "locally_linear_embedding": "LocallyLinearEmbedding",
     "modified_lle": "ModifiedLLE",
     "nmf": "NMF",
+    "pacmap": "PaCMAP",
     "pca": "PCA",
     "phate": "PHATE",
     "spectral_clustering": "SpectralClustering",
