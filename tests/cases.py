@@ -151,6 +151,7 @@ GRAPH = {"n_neighbors": 8}
 FEW = {**GRAPH, "solver": "landmarks", "n_landmarks": 60}
 FEW_STEPS = {"n_components": 2, "perplexity": 5, "early_exaggeration_iter": 5, "n_iter": 8}
 FEW_EPOCHS = {"n_components": 2, "n_neighbors": 6, "n_epochs": 9}
+FEW_PAIRS = {"n_components": 2, "n_neighbors": 6, "num_iters": (3, 3, 12)}
 TABLE: dict[str, Case] = {
     "classical_mds cityblock": Case("classical_mds", {"metric": "cityblock"}, returns=1e-6),
     "classical_mds minkowski": Case("classical_mds", {"metric": "minkowski", "metric_params": {"p": 3}}, returns=1e-6),
@@ -234,6 +235,9 @@ TABLE: dict[str, Case] = {
     "tsne by blocks": Case("tsne", {**FEW_STEPS, "in_memory": False, "dof": 0.5}, rows=twice, most=400),
     "tsne precomputed": Case("tsne", {**FEW_STEPS, "metric": "precomputed"}, apart),
     "tsne weights": Case("tsne", FEW_STEPS, ring),
+    "pacmap": Case("pacmap", FEW_PAIRS),
+    "pacmap by blocks": Case("pacmap", {**FEW_PAIRS, "in_memory": False}, rows=twice, most=400),
+    "pacmap cosine sparse": Case("pacmap", {**FEW_PAIRS, "metric": "cosine"}, csr, most=400),
     "umap": Case("umap", FEW_EPOCHS),
     "umap by blocks": Case("umap", {**FEW_EPOCHS, "in_memory": False, "init": "pca"}, rows=twice, most=400),
     "umap densities": Case("umap", {**FEW_EPOCHS, "densmap": True, "dens_frac": 0.7}),

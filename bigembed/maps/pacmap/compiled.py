@@ -176,9 +176,8 @@ def second_nearest(candidates: Array, squared: Array) -> Array:
 
 # ------------------------------------------------------------------------------------------------------------ step
 # With d̃ = 1 + ‖y_i − y_j‖² the loss is w_near Σ d̃/(10 + d̃) + w_mid Σ d̃/(10⁴ + d̃) + w_far Σ 1/(1 + d̃), over the three
-# kinds of pairs (Wang et al. 2021, eq. 1). A pair pulls at both of its ends: near pairs are counted at both, and of the
-# other two kinds every row has drawn twice as many, which stay where they are in its step. So a row is moved by what it
-# knows, by as much as by the pairs of all.
+# kinds of pairs (Wang et al. 2021, eq. 1). A pair pulls at both of its ends, and is known at both: every row is moved
+# by itself, by the points as they were before.
 
 NEAR, MID = 10.0, 10_000.0
 BETA1, BETA2, TINY = 0.9, 0.999, 1e-7
@@ -215,17 +214,19 @@ def _adam(point: Array, force: Array, first: Array, second: Array, rate: float, 
 
 @njit(cache=True, nogil=True)
 def step(
-    start: int, stop: int, indptr: Array, columns: Array, weights: Array, points: Array, pool: Array, mid: Array,
-    far: Array, first: Array, second: Array, options: Array, out: Array, one: Array, two: Array,
+    start: int, stop: int, indptr: Array, columns: Array, weights: Array, points: Array, pool: Array,
+    mid_starts: Array, mid: Array, far_starts: Array, far: Array, first: Array, second: Array, options: Array,
+    out: Array, one: Array, two: Array,
 ) -> None:  # fmt: skip
     """Make one step of the rows ``start:stop`` of a block, whose points are the first of ``points``, then its halo.
 
-    ``mid`` and ``far``: rows of the pool by row; ``options``: weights of the three kinds of pairs, and the rate.
+    ``mid`` and ``far``: rows of the pool, by ``mid_starts`` and ``far_starts``; ``options``: weights of the three kinds
+    of pairs, and the rate.
     """
     near, middle, further, rate = options[0], options[1], options[2], options[3]
     if points.shape[1] == 2:
-        _step_in_plane(start, stop, indptr, columns, weights, points, pool, mid, far, first, second, options, out, one,
-                       two)  # fmt: skip
+        _step_in_plane(start, stop, indptr, columns, weights, points, pool, mid_starts, mid, far_starts, far, first,
+                       second, options, out, one, two)  # fmt: skip
         return
     force = np.empty(points.shape[1])
     for i in range(start, stop):
@@ -234,17 +235,18 @@ def step(
         for edge in range(indptr[i], indptr[i + 1]):
             _pull(own, points[columns[edge]], 0, near * weights[edge], force)
         if middle > 0.0:
-            for t in range(mid.shape[1]):
-                _pull(own, pool[mid[i, t]], 1, middle, force)
-        for t in range(far.shape[1]):
-            _pull(own, pool[far[i, t]], 2, further, force)
+            for t in range(mid_starts[i], mid_starts[i + 1]):
+                _pull(own, pool[mid[t]], 1, middle, force)
+        for t in range(far_starts[i], far_starts[i + 1]):
+            _pull(own, pool[far[t]], 2, further, force)
         _adam(own, force, first[i], second[i], rate, out[i], one[i], two[i])
 
 
 @njit(cache=True, nogil=True)
 def _step_in_plane(
-    start: int, stop: int, indptr: Array, columns: Array, weights: Array, points: Array, pool: Array, mid: Array,
-    far: Array, first: Array, second: Array, options: Array, out: Array, one: Array, two: Array,
+    start: int, stop: int, indptr: Array, columns: Array, weights: Array, points: Array, pool: Array,
+    mid_starts: Array, mid: Array, far_starts: Array, far: Array, first: Array, second: Array, options: Array,
+    out: Array, one: Array, two: Array,
 ) -> None:  # fmt: skip
     """:func:`step` for two coordinates, which are in registers."""
     near, middle, further, rate = options[0] * 2.0 * NEAR, options[1] * 2.0 * MID, options[2] * 2.0, options[3]
@@ -260,15 +262,15 @@ def _step_in_plane(
             u += factor * a
             v += factor * b
         if middle > 0.0:
-            for t in range(mid.shape[1]):
-                j = np.int64(mid[i, t])
+            for t in range(mid_starts[i], mid_starts[i + 1]):
+                j = np.int64(mid[t])
                 a, b = x - pool[j, 0], y - pool[j, 1]
                 total = MID + 1.0 + a * a + b * b
                 factor = middle / (total * total)
                 u += factor * a
                 v += factor * b
-        for t in range(far.shape[1]):
-            j = np.int64(far[i, t])
+        for t in range(far_starts[i], far_starts[i + 1]):
+            j = np.int64(far[t])
             a, b = x - pool[j, 0], y - pool[j, 1]
             total = 2.0 + a * a + b * b
             factor = further / (total * total)
@@ -289,8 +291,8 @@ def _distance(own: Array, other: Array) -> float:
 
 @njit(cache=True, nogil=True)
 def loss(
-    start: int, stop: int, indptr: Array, columns: Array, weights: Array, points: Array, pool: Array, mid: Array,
-    far: Array, options: Array,
+    start: int, stop: int, indptr: Array, columns: Array, weights: Array, points: Array, pool: Array,
+    mid_starts: Array, mid: Array, far_starts: Array, far: Array, options: Array,
 ) -> int:  # fmt: skip
     """Return the loss of some rows in units of 1/:data:`UNIT`, half of each pair; each row is rounded by itself."""
     near, middle, further = options[0], options[1], options[2]
@@ -300,11 +302,11 @@ def loss(
         for edge in range(indptr[i], indptr[i + 1]):
             value = _distance(own, points[columns[edge]])
             of_row += near * weights[edge] * value / (NEAR + value)
-        for t in range(mid.shape[1]):
-            value = _distance(own, pool[mid[i, t]])
+        for t in range(mid_starts[i], mid_starts[i + 1]):
+            value = _distance(own, pool[mid[t]])
             of_row += middle * value / (MID + value)
-        for t in range(far.shape[1]):
-            of_row += further / (1.0 + _distance(own, pool[far[i, t]]))
+        for t in range(far_starts[i], far_starts[i + 1]):
+            of_row += further / (1.0 + _distance(own, pool[far[t]]))
         total += int(0.5 * of_row * UNIT + 0.5)
     return total
 

@@ -102,6 +102,9 @@ class PairOptions:
 
 # ---------------------------------------------------------------------------------------------------------- blocks
 
+DRAWN = ("mid_starts", "mid", "far_starts", "far")
+"""The arrays of the pairs that were drawn, and the vectors that hold them: the same in all iterations."""
+
 
 def begin_block(b: int, start: str) -> tuple[tuple[Array, Array, Array], None]:
     """Return the points of the start, and both moments of Adam, which are 0."""
@@ -109,9 +112,9 @@ def begin_block(b: int, start: str) -> tuple[tuple[Array, Array, Array], None]:
     return (points, np.zeros_like(points), np.zeros_like(points)), None
 
 
-def pairs_block(b: int, pairs: str) -> tuple[tuple[Array, Array], None]:
+def pairs_block(b: int, pairs: str) -> tuple[tuple[Array, ...], None]:
     """Return the pairs of a block that were drawn."""
-    return (read_array(f"{pairs}/mid/{b}"), read_array(f"{pairs}/far/{b}")), None
+    return tuple(read_array(f"{pairs}/{name}/{b}") for name in DRAWN), None
 
 
 def share_block(b: int, points: Array, rows: tuple[int, ...], seed: int) -> tuple[tuple[Array], None]:
@@ -152,7 +155,7 @@ def _read_by_kernels(
     b: int, points: Array, halo: Array, weights: BlockMatrix, space: VectorSpace, pool: str
 ) -> tuple[Any, ...]:
     """Return the entries of the block, the points of their columns, the pool, and the rows drawn from it."""
-    read = [space.read(pool, 0), space.read(MID, b), space.read(FAR, b)]
+    read = [space.read(pool, 0), *(space.read(name, b) for name in DRAWN)]
     for array in read:
         array.setflags(write=False)  # (as in memory: one type for the compiler)
     return *entries_of(weights, b), np.concatenate([points, halo]), *read
@@ -160,14 +163,9 @@ def _read_by_kernels(
 
 # --------------------------------------------------------------------------------------------------------- descent
 
-MID, FAR = "pairs-mid", "pairs-far"
-"""The vectors of the pairs that were drawn: the same in all iterations."""
 
-
-def pair_descent_stage(
-    graph: GraphShape, edges: int, draws: tuple[int, int], asked: PairOptions, in_memory: bool | None
-) -> Stage:
-    """Describe the stage of the descent; ``edges``: near pairs, at both ends; ``draws`` of each row."""
+def pair_descent_stage(graph: GraphShape, edges: int, draws: int, asked: PairOptions, in_memory: bool | None) -> Stage:
+    """Describe the stage of the descent; ``edges``: near pairs, and ``draws`` of a row, at both ends."""
     n, m = graph.n, asked.n_components
     pool = 8 * m * min(n, POOL)
     return descent_stage(
@@ -179,9 +177,9 @@ def pair_descent_stage(
         kept=2 * pool,
         joining=0,
         shared=4 * pool,
-        scalar_ops=asked.iterations * (edges + n * sum(draws)),
+        scalar_ops=asked.iterations * (edges + 2 * n * draws),
         inputs=("pairs",),
-        fixed=ArraySpec("pairs", n, sum(draws), "u2"),
+        fixed=ArraySpec("pairs", n, 4 * draws + 8, "u1"),
     )
 
 
@@ -202,7 +200,7 @@ class PairDescent(MapDescent):
         super().__init__(context, *others)
         pairs = context.of("pairs")
         with using(journal=None):  # (each start reads them again)
-            self.space.sweep(pairs_block, writes=[MID, FAR], arguments=(pairs,))
+            self.space.sweep(pairs_block, writes=DRAWN, arguments=(pairs,))
 
     def sharing(self) -> tuple[Any, ...]:
         """Return the arguments of ``share_block``, which tell what rows are drawn from."""

@@ -65,11 +65,11 @@ class PaCMAP(DescendedEstimator, registered="pacmap"):
     in three phases: w_mid falls from 1000 to 3, so that the map is arranged at large; then w_near = 3; then w_mid = 0,
     and each neighborhood finds its shape. Weights, phases, rate and defaults are those of the authors' program, pacmap.
 
-    All rows move at once, each along its own pairs, from where the others were: near pairs count at both of their ends,
-    and of the other two kinds a row draws twice as many as in the program, where it is drawn by others as often as it
-    draws. So a row is moved by as much, no row has to know who drew it, and a seed gives the same map on any cluster,
-    in memory or by blocks through the store. Up to 50 000 rows pairs are drawn from all rows, beyond from a sample of
-    so many, of all parts of the rows alike.
+    All rows move at once, each along its own pairs, from where the others were, and a seed gives the same map on any
+    cluster, in memory or by blocks through the store. Up to 50 000 rows every pair moves both of its ends, and the map
+    is that of the program up to its random numbers. Of more rows mid-near and further pairs are drawn from a sample of
+    50 000, of all parts of the rows alike; a row then draws twice as many, and they move that row only: by as much, but
+    distances at large are kept somewhat less exactly.
 
     Parameters
     ----------
@@ -239,7 +239,7 @@ class PaCMAP(DescendedEstimator, registered="pacmap"):
         near, mid, far = self._pairs(graph.n)
         near = min(near, graph.k or near)
         drawing, asked = (
-            Drawing(2 * mid, 2 * far, seed),
+            Drawing(mid, far, seed),
             PairOptions(m, self._phases(), float(self.learning_rate), seed),
         )
         pairs = min(edges, 2 * graph.n * near)
@@ -247,7 +247,7 @@ class PaCMAP(DescendedEstimator, registered="pacmap"):
             near_stage(graph, edges, near),
             drawn_stage(graph, drawing),
             *start_stages(graph, m, start_of(self.init), seed, scale=SCALE),
-            pair_descent_stage(graph, pairs, (drawing.mid, drawing.far), asked, self._memory()),
+            pair_descent_stage(graph, pairs, mid + far, asked, self._memory()),
             pool_stage(graph, m, seed),
             *map_judgement_stages(graph, m, seed),
         ]
@@ -266,7 +266,7 @@ class PaCMAP(DescendedEstimator, registered="pacmap"):
         self.loss_, self.reports_ = float(self.losses_[-1]), np.array(asked.reports())
         self.num_iters_ = asked.phases
         self.n_neighbors_ = run.results("kernel")["n_neighbors"]
-        self.n_mid_near_, self.n_further_ = drawn["mid"] // 2, drawn["far"] // 2
+        self.n_mid_near_, self.n_further_ = drawn["mid"], drawn["far"]
 
     def _certificate(self, run: Run) -> dict[str, Any]:
         figures: dict[str, Any] = {
@@ -289,7 +289,7 @@ class PaCMAP(DescendedEstimator, registered="pacmap"):
 
     def _extension(self, run: Run) -> Extension:
         """Where a new row comes to rest among the fitted ones; a row that was fitted gets its ``embedding_``."""
-        return extension_of(placement_of(run, run.parameters("pairs")["far"], self.metric))
+        return extension_of(placement_of(run, 2 * run.parameters("pairs")["far"], self.metric))
 
 
 def unrested(losses: Sequence[float], reports: Sequence[int], phases: Sequence[int]) -> list[str]:

@@ -14,7 +14,7 @@ from bigembed.estimator.graph_input import GraphShape
 from bigembed.neighbors.graph_blocks import graph_arrays, outbox_block, senders_of
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.search.by_metric import ByMetric
-from bigembed.runtime.blocks import Array, bounds, is_sparse, map_blocks, offsets
+from bigembed.runtime.blocks import Array, bounds, by_owner, is_sparse, map_blocks, offsets
 from bigembed.stages.cost import ArraySpec, Cost, largest
 from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, write_array
@@ -149,38 +149,47 @@ def kept_entries(block: CSRBlock, weights: Array, ids: Array, starts: Array) -> 
 
 
 # ----------------------------------------------------------------------------------------------------------- drawn
+# A pair moves both of its ends. Where the pool has all rows, a row knows who drew it: what a block draws is turned
+# round and left for the blocks of the rows that were drawn. Where the pool is a sample, a row draws twice as many.
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """How many pairs a row draws, twice those that it has in the paper, and by what."""
+    """How many pairs a row draws, and by what."""
 
     mid: int
     far: int
     seed: int
 
+    def times(self, rows: Sequence[int]) -> int:
+        """Return how many times as many a row draws; ``rows`` of the blocks."""
+        return 1 if sum(rows) <= POOL else 2
+
 
 def drawn_stage(graph: GraphShape, drawing: Drawing) -> Stage:
-    """``pairs/mid`` and ``pairs/far`` (rows, draws) by blocks of the graph: numbers of rows of the pool."""
+    """``pairs/mid`` and ``pairs/far`` by blocks of the graph: numbers of rows of the pool, by ``pairs/*_starts``."""
     n, block, size = graph.n, min(graph.n, graph.block), min(graph.n, POOL)
-    candidates = 6 * drawing.mid
-    widths = (("mid/*", drawing.mid), ("far/*", drawing.far))
+    candidates, count = 6 * drawing.mid * (1 if n <= POOL else 2), 2 * (drawing.mid + drawing.far)
+    widths = (("mid/*", 2 * drawing.mid), ("far/*", 2 * drawing.far))
     rows = ArraySpec("rows", block, graph.row_bytes, "u1", 3)
-    compared = [ArraySpec("rows of the pool", min(size, block), graph.row_bytes, "u1", 2)]
-    compared += [ArraySpec("candidates and their distances", block, 10 * candidates, "u1")]
+    held = [ArraySpec("rows of the pool", min(size, block), graph.row_bytes, "u1", 2)]
+    held += [ArraySpec("candidates and their distances", block, 10 * candidates, "u1")]
     if graph.by is not None:
-        compared.append(ArraySpec("pairs", block, 40 * candidates, "u1"))
+        held.append(ArraySpec("pairs", block, 40 * candidates, "u1"))
+    joined = [ArraySpec("pairs of a block", block, 40 * count, "u1")]
     blocks, drawn = -(-n // block), ArraySpec("rows of the pool", size, graph.row_bytes, "u1")
+    lists = [ArraySpec(name, n * width, dtype="u2") for name, width in widths]
+    starts = [ArraySpec(f"{name}_starts/*", n + blocks, dtype="i4") for name in ("mid", "far")]
     cost = Cost.of(
         reads=[ArraySpec("rows", n, graph.row_bytes, "u1", 2), replace(drawn, times=blocks)],
-        writes=[ArraySpec(name, n, width, "u2") for name, width in widths],
-        leaves=[drawn],
-        task=[*largest([rows, *compared]), ArraySpec("further pairs", block, 2 * drawing.far)],
+        writes=[*lists, *starts],
+        leaves=[drawn, ArraySpec("pairs turned round", n, 4 * count, "u1")],
+        task=largest([rows, *held], joined),
         passes=1,
         flops=0 if graph.by else 3 * n * candidates * graph.width,
         terms=n * candidates * (graph.by.every if graph.by else 0.0),
-        scalar_ops=n * (candidates + drawing.far),
-        maps=2,
+        scalar_ops=n * (candidates + count),
+        maps=3,
     )
     parameters = {"mid": drawing.mid, "far": drawing.far, "seed": drawing.seed}
     run = partial(run_drawn, by=graph.by, drawing=drawing)
@@ -190,11 +199,12 @@ def drawn_stage(graph: GraphShape, drawing: Drawing) -> Stage:
 def run_drawn(context: Context, by: ByMetric | None, drawing: Drawing) -> dict[str, Any]:
     ordered, rows = Ordered.open(context.of("order")), tuple(context.results("kernel")["rows"])
     blocks = [(b,) for b in range(len(rows))]
-    fixed: dict[str, Any] = {"ordered": ordered, "exchange": context.exchange, "drawing": drawing, "by": by}
+    fixed: dict[str, Any] = {"ordered": ordered, "exchange": context.exchange, "drawing": drawing}
     if drawing.mid:
-        map_blocks(leave_block, blocks, **fixed)
+        map_blocks(leave_block, blocks, by=by, **fixed)
     near = context.home.matrix("kernel", "weights")
-    map_blocks(draw_block, blocks, near=near, out=context.path(""), **fixed)
+    sent = map_blocks(draw_block, blocks, near=near, by=by, **fixed)
+    map_blocks(join_block, list(enumerate(senders_of(sent))), out=context.path(""), **fixed)
     return {"pool": sum(pool_sizes(rows))}
 
 
@@ -222,26 +232,48 @@ def compared(b: int, ordered: Ordered, by: ByMetric | None) -> Any:
 
 
 def draw_block(
-    b: int, *, ordered: Ordered, exchange: Exchange, drawing: Drawing, by: ByMetric | None, near: StoredMatrix, out: str
-) -> None:
-    """Draw the mid-near and the further pairs of the rows of a block."""
+    b: int, *, ordered: Ordered, exchange: Exchange, drawing: Drawing, by: ByMetric | None, near: StoredMatrix
+) -> list[int]:
+    """Draw the mid-near and the further pairs of the rows of a block, and leave them; return for which blocks."""
     from bigembed.maps.pacmap.compiled import CANDIDATES, draw_candidates, draw_further, second_nearest
 
     starts, sizes = ordered.starts, pool_sizes(ordered.rows_of)
-    count, pool = ordered.rows_of[b], sum(sizes)
-    own = starts[b] if pool == starts[-1] else -1
+    count, pool, times = ordered.rows_of[b], sum(sizes), drawing.times(ordered.rows_of)
+    own = starts[b] if times == 1 else -1
     block = near.block(b)
-    far = np.empty((count, drawing.far), np.uint16)
+    far = np.empty((count, times * drawing.far), np.uint16)
     numbers = block.ids(b, starts)[block.indices]
     draw_further(key_of(drawing.seed, FURTHER), starts[b], own, block.indptr, numbers, pool, far)
-    write_array(f"{out}far/{b}", far)
-    mid = np.empty((count, drawing.mid), np.uint16)
+    mid = np.empty((count, times * drawing.mid), np.uint16)
     if drawing.mid:
-        candidates = np.empty((count, drawing.mid, max(1, min(CANDIDATES, pool - 1))), np.uint16)
+        candidates = np.empty((count, times * drawing.mid, max(1, min(CANDIDATES, pool - 1))), np.uint16)
         draw_candidates(key_of(drawing.seed, MIDDLE), starts[b], own, count, pool, candidates)
         squared = candidate_distances(b, candidates, ordered, exchange, sizes, by)
         mid = second_nearest(candidates, squared)
-    write_array(f"{out}mid/{b}", mid)
+    pieces = {"mid": mid, "far": far}
+    if times == 1:
+        for name, drawn in (("mid", mid), ("far", far)):
+            for block_of, at, rows in by_owner(starts, drawn.ravel().astype(np.int64)):
+                source = (at // max(1, drawn.shape[1]) + starts[b]).astype(np.uint16)
+                pieces[f"{name}-{block_of}"] = np.stack([rows.astype(np.uint16), source])
+    exchange.put("pairs", b, pieces)
+    return sorted({int(name.partition("-")[2]) for name in pieces if "-" in name})
+
+
+def join_block(b: int, senders: list[int], *, ordered: Ordered, exchange: Exchange, drawing: Drawing, out: str) -> None:
+    """Write the pairs of the rows of a block: those that they drew, then those that drew them, by their numbers."""
+    for name in ("mid", "far"):
+        own = exchange.piece("pairs", b, name)
+        count, width = own.shape
+        row, partner = np.repeat(np.arange(count), width), own.ravel()
+        if senders:
+            turned = [exchange.get("pairs", sender, f"{name}-{b}") for sender in senders]
+            found = np.concatenate([np.zeros((2, 0), np.uint16), *(one for one in turned if one is not None)], axis=1)
+            row, partner = np.concatenate([row, found[0]]), np.concatenate([partner, found[1]])
+            order = np.argsort(row, kind="stable")
+            row, partner = row[order], partner[order]
+        write_array(f"{out}{name}_starts/{b}", offsets(np.bincount(row, minlength=count)).astype(np.int32))
+        write_array(f"{out}{name}/{b}", partner)
 
 
 def candidate_distances(
