@@ -218,12 +218,18 @@ def _loaded(description: dict[str, Any], run: Run, method: Callable[[str], type[
     if problems:
         raise InputError(f"{run.root}: " + "; ".join(problems))
     with consistent(str(run.root)):
-        estimator = method(description["method"])(**parameters)
+        kind = method(description["method"])
+        estimator = kind(**{name: _as_given(kind, name, value) for name, value in parameters.items()})
         check_parameters(estimator)
         _restore(estimator, description, run, estimator.get_params())
         columns = estimator.n_features_in_ if estimator.of_columns else None
         check_extension(run, estimator.n_components_, columns=columns)
     return estimator
+
+
+def _as_given(kind: type[Any], name: str, value: Any) -> Any:
+    """The value of a parameter as Python has it: a list of JSON as a tuple, where the default is one."""
+    return tuple(value) if isinstance(value, list) and isinstance(getattr(kind, name, None), tuple) else value
 
 
 def _read(root: AnyPath, method: Callable[[str], type[Any]]) -> tuple[dict[str, Any], Run]:
