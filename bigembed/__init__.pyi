@@ -29,8 +29,8 @@ from bigembed.maps.lle.tangents import LocalTangentSpaceAlignment as LocalTangen
 from bigembed.maps.mds.classical_mds import ClassicalMDS as ClassicalMDS
 from bigembed.maps.mds.landmark_mds import LandmarkMDS as LandmarkMDS
 from bigembed.maps.nmf.estimator import NMF as NMF
-from bigembed.maps.phate.estimator import PHATE as PHATE
 from bigembed.maps.pacmap.estimator import PaCMAP as PaCMAP
+from bigembed.maps.phate.estimator import PHATE as PHATE
 from bigembed.maps.registry import load as load
 from bigembed.maps.tsne.estimator import TSNE as TSNE
 from bigembed.maps.umap.estimator import UMAP as UMAP

@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit, uint64
 
 from bigembed.maps.tsne.compiled import listed
-from bigembed.maps.umap.compiled import GOLDEN, drawn, number_of
+from bigembed.maps.umap.forces import GOLDEN, drawn, number_of
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.sums import insert, squared_distance
 

@@ -107,6 +107,8 @@ class PaCMAP(DescendedEstimator, registered="pacmap"):
     algorithm : {"auto", "cells", "nn-descent", "pynndescent"}
         How neighbors are searched. "cells" searches exactly in the cells of near rows; "nn-descent" is for rows of high
         intrinsic dimension; "auto" takes cells unless these would miss ``recall`` and NN-descent fits.
+    algorithm_params : dict or None
+        Parameters for ``pynndescent.NNDescent``, such as n_trees or n_iters, with algorithm="pynndescent"; else None.
     in_memory : bool or "auto"
         Whether pairs and points are in memory, where this process has the tasks, or all workers are on this machine,
         and there is room; "auto" takes them there where they take up to 512 MiB. It changes nothing but time and
@@ -220,6 +222,7 @@ class PaCMAP(DescendedEstimator, registered="pacmap"):
     init: Any = "pca"
     recall: Annotated[float, interval(0, 1, closed="right")] = 0.95
     algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
+    algorithm_params: dict[str, Any] | None = None
     in_memory: bool | Auto = "auto"
     random_state: Seed = 0
 
