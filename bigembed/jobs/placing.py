@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import BigembedError, MapWarning
+from bigembed.estimator.extension import Extension
 from bigembed.estimator.protocol import extension_of, method_parameters
 from bigembed.estimator.reporting import warn
 from bigembed.estimator.transform import run_to, through_steps, written_coordinates
@@ -35,7 +36,7 @@ from bigembed.store.paths import AnyPath, published, remove
 KEY = "bigembed_placed"
 COMPARED = 4_000
 """Rows of which a map is made without condensing."""
-WIDE = 0.25
+WIDE = 1.0
 """Squared radius of the cells over the scale of the kernel from which on the map may be one of the cells alone."""
 LOST = 0.75
 """Neighbors kept, as a share of those that a map of sampled rows keeps, below which the cells are too wide."""
@@ -54,14 +55,21 @@ def place_rows(rows: CondensedInput, fitted: Any, run: Run, dtype: str) -> AnyPa
         place = aligned_path(out, "ids")
         remove(place)
         copy_ids(vectors["ids"], place, {"of": str(out)})
-    extension = extension_of(fitted)
-    if isinstance(getattr(extension.model, "index", None), Index):
-        extension = replace(extension, model=replace(extension.model, index=along_graph(extension.model.index, run)))
+    extension = quick_extension(extension_of(fitted), run)
     source = through_steps(fitted, replace(given.source, aligned={}), extension)
     stage = written_coordinates(source, replace(extension, dtype=dtype), run)
     made = made_by(type(fitted).registered, int(fitted.n_components_), method_parameters(fitted))
     run_to(stage, out, run, {ABOUT: plain(made), KEY: key, **link(out, vectors)})
     return out
+
+
+def quick_extension(extension: Extension, run: Run) -> Extension:
+    """The extension of a map on a graph with the edges of new rows along that graph; any other as it is."""
+    model = extension.model
+    if not isinstance(getattr(model, "index", None), Index):
+        return extension
+    cut = getattr(getattr(model, "bandwidth", None), "within", False)
+    return replace(extension, model=replace(model, index=along_graph(model.index, run, model.search if cut else "")))
 
 
 # ------------------------------------------------------------------------------------------------------- judgement

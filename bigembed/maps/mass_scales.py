@@ -87,11 +87,11 @@ def as_lists(indptr: Array, squared: Array, weights: Array) -> tuple[Array, Arra
     """Edges in CSR as lists (rows, k), ascending, filled up with infinite distances and weights of 0."""
     counts = np.diff(indptr)
     row = np.repeat(np.arange(len(counts)), counts)
-    order = np.lexsort((squared, row))
     place = np.arange(len(row)) - np.repeat(indptr[:-1] - indptr[0], counts)
     lists, masses = (np.full((len(counts), max(1, counts.max(initial=0))), filler) for filler in (np.inf, 0.0))
-    lists[row, place], masses[row, place] = squared[order], weights[order]
-    return lists, masses
+    lists[row, place], masses[row, place] = squared, weights
+    order = np.argsort(lists, axis=1, kind="stable")
+    return np.take_along_axis(lists, order, axis=1), np.take_along_axis(masses, order, axis=1)
 
 
 def some_edges(indptr: Array, kept: Array) -> Array:

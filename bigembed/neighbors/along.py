@@ -9,52 +9,82 @@ edges, such as means that stand for many rows: at a fraction of the work.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
 from bigembed.neighbors.order import Ordered
-from bigembed.neighbors.query import MAX_PAIRS, Index, Joined, locate
+from bigembed.neighbors.query import MAX_PAIRS, Along, Index, Joined, locate
 from bigembed.runtime.blocks import Array, bounds
 from bigembed.stages.runs import Run
-from bigembed.store.matrix import StoredMatrix
+from bigembed.store.arrays import read_by_id
+
+SLACK = 1.6
+"""Squared length over the larger squared scale of both ends from which on an edge is left out: that of a new row may be
+shorter than the one of the row near it."""
 
 
-def along_graph(index: Index, run: Run) -> Index:
+def along_graph(index: Index, run: Run, within: str = "") -> Index:
     """The index with the graph of a run, along which new rows then get their edges; itself where that cannot be.
+
+    ``within``: where the scales of the rows are, if edges longer than those of both ends weigh nothing.
 
     Graphs that another stage has bridged, of metrics that are compared pair by pair, and saved models are searched.
     """
     if index.by is not None or not run.has("graph") or run.has("bridge") or run.kind == "model":
         return index
-    return replace(index, graph=run.matrix("graph"))
+    return replace(index, along=Along(run.matrix("graph"), within, run.fingerprint()))
 
 
-def join_along(rows: Array, index: Index, graph: StoredMatrix) -> Iterator[tuple[Array, Joined]]:
+def join_along(rows: Array, index: Index, along: Along) -> Iterator[tuple[Array, Joined]]:
     """Edges of prepared new rows (n, d), in parts of bounded size: numbers of some rows, and their edges."""
     ordered = Ordered.open(index.order)
     block, cell = locate(rows, ordered, index.centers)
     for b in np.unique(block).tolist():
         members = np.flatnonzero(block == b)
-        matrix = graph.block(b)
-        ids = matrix.ids(b, ordered.starts)
-        own = ordered.rows(b)
-        table = np.concatenate([own, ordered.take(ids[len(own) :])]) if len(ids) > len(own) else own
-        offsets, _ = ordered.cells(b)
-        degree = max(1, len(matrix.indices) // len(own))
-        for low, high in bounds(len(members), max(1, MAX_PAIRS // degree)):
+        members = members[np.argsort(cell[members], kind="stable")]
+        near = read_near(b, ordered, along)
+        for low, high in bounds(len(members), max(1, MAX_PAIRS // near.degree)):
             part = members[low:high]
-            yield part, _joined(rows[part], b, cell[part], offsets, matrix.indptr, matrix.indices, table, ids, index)
+            yield part, near.joined(rows[part], b, cell[part], index.n_neighbors)
 
 
-def _joined(
-    rows: Array, b: int, cell: Array, offsets: Array, indptr: Array, indices: Array, table: Array, ids: Array,
-    index: Index,
-) -> Joined:  # fmt: skip
-    from bigembed.neighbors.along_compiled import edge_lengths, nearest_rows  # imports numba: only here
+@dataclass(frozen=True)
+class _Near:
+    """The rows of a block with its halo, and the edges of the block."""
 
-    nearest = nearest_rows(rows, cell, offsets, indptr, indices, table)
-    starts = np.concatenate([[0], np.cumsum((indptr[1:] - indptr[:-1])[nearest])]).astype(np.int64)
-    columns, squared, rho = np.empty(starts[-1], np.int64), np.empty(starts[-1], rows.dtype), np.empty(len(rows))
-    edge_lengths(rows, nearest, indptr, indices, table, starts, columns, squared, index.n_neighbors, rho)
-    return Joined(starts, ids[columns], squared, rho, np.full(len(rows), b), cell)
+    table: Array
+    ids: Array
+    offsets: Array
+    indptr: Array
+    indices: Array
+
+    @property
+    def degree(self) -> int:
+        """Edges of a row, on average."""
+        return max(1, len(self.indices) // (len(self.indptr) - 1))
+
+    def joined(self, rows: Array, b: int, cell: Array, k: int) -> Joined:
+        """Edges of new rows in these cells of the block."""
+        from bigembed.neighbors.along_compiled import edge_lengths, nearest_rows  # imports numba: only here
+
+        nearest = nearest_rows(rows, cell, self.offsets, self.indptr, self.indices, self.table)
+        starts = np.concatenate([[0], np.cumsum(np.diff(self.indptr)[nearest])]).astype(np.int64)
+        columns, squared, rho = np.empty(starts[-1], np.int64), np.empty(starts[-1], rows.dtype), np.empty(len(rows))
+        edge_lengths(rows, nearest, self.indptr, self.indices, self.table, starts, columns, squared, k, rho)
+        return Joined(starts, self.ids[columns], squared, rho, np.full(len(rows), b), cell)
+
+
+@lru_cache(maxsize=2)
+def read_near(b: int, ordered: Ordered, along: Along) -> _Near:
+    """Read the rows and edges of block b; the last ones that a process has read are kept."""
+    matrix, own = along.graph.block(b), ordered.rows(b)
+    ids, indptr, indices = matrix.ids(b, ordered.starts), matrix.indptr, matrix.indices
+    if along.within:
+        scale = read_by_id(f"{along.within}/rho_squared", ordered.starts, ids)
+        longest = SLACK * np.maximum(np.repeat(scale[: len(own)], np.diff(indptr)), scale[indices])
+        kept = matrix.data <= longest
+        indptr, indices = np.concatenate([[0], np.cumsum(kept)])[indptr], indices[kept]
+    table = np.concatenate([own, ordered.take(ids[len(own) :])]) if len(ids) > len(own) else own
+    return _Near(table, ids, ordered.cells(b)[0], indptr, indices)

@@ -121,6 +121,18 @@ _TILE = 1024
 
 
 @dataclass(frozen=True)
+class Along:
+    """The graph along which new rows get their edges (:mod:`bigembed.neighbors.along`)."""
+
+    graph: StoredMatrix
+    within: str
+    """Where the scales of the fitted rows are, if edges longer than those of both ends weigh nothing: such are left
+    out; else empty."""
+    version: str
+    """Digest of what is stored: a process keeps the last blocks that it read under it."""
+
+
+@dataclass(frozen=True)
 class Index:
     """Where a query finds what it needs of a stored graph: paths and small arrays, read in the task."""
 
@@ -133,8 +145,8 @@ class Index:
     by: ByMetric | None = None
     walk: int = 0
     """Length of the lists of rows that walk from the cells along the fitted lists; 0 where cells are enough."""
-    graph: StoredMatrix | None = None
-    """The graph along which new rows get their edges (:mod:`bigembed.neighbors.along`), where they are not searched."""
+    along: Along | None = None
+    """The graph along which new rows get their edges, where they are not searched."""
 
 
 def index_of(run: Run, shape: Shape) -> Index:

@@ -240,7 +240,7 @@ def join_parts(rows: Any, index: AnyIndex) -> Iterator[tuple[Array, Joined]]:
         return join_given_parts(rows, index)
     if isinstance(index, RadiusIndex):
         return join_within(rows, index)
-    return join_batches(rows, index) if index.graph is None else join_along(rows, index, index.graph)
+    return join_batches(rows, index) if index.along is None else join_along(rows, index, index.along)
 
 
 def join_within(rows: Array, index: RadiusIndex) -> Iterator[tuple[Array, Joined]]:

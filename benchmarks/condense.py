@@ -1,0 +1,134 @@
+"""Rows condensed, a diffusion map of the cells with their counts, all rows placed: `bigembed run` with `[condense]`.
+
+    python benchmarks/condense.py --n 100000000 --folder bench-data
+
+The rows lie on an uneven torus in 16 dimensions, with a little noise; there is one cell for a hundred of them, or as
+many as ``--cells`` says. Seconds are those of the job and, as ``processor``, of all its processes together, from rows
+in Zarr to float32 coordinates of all rows in Zarr; memory is the peak of all processes together. ``--full`` also maps all
+rows without condensing, and says the sine of the largest angle between the two subspaces of coordinates (``angle``);
+of a control, too, where cells count alike (``--radius`` makes cells that are far from doing so).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from common import BLOCK, data_set, table
+
+from bigembed.datasets import Dataset
+
+D, M, NOISE, SMALL = 16, 4, 0.002, 0.4
+"""Columns, coordinates, noise, and the smaller radius of the torus, beside 1."""
+JOB = """
+[input]
+path = "{rows}"
+{more}
+[method]
+name = "diffusion_map"
+n_components = {m}
+[output]
+path = "{out}"
+model = "{out}-model"
+[cluster]
+workers = {workers}
+memory = "1 GiB"
+"""
+
+
+def torus_block(start: int, stop: int, rng: np.random.Generator, n: int) -> tuple[np.ndarray, dict[str, Any]]:
+    """Rows of the torus: three times as many at one side as at the other."""
+    count = stop - start
+    along, around = rng.uniform(0, 2 * np.pi, (2, count))
+    along = along + 0.5 * np.sin(along)
+    turn = np.linalg.qr(np.random.default_rng(9).normal(size=(D, D)))[0]
+    rows = np.zeros((count, D), np.float32)
+    rows[:, :4] = np.column_stack([np.cos(along), np.sin(along), SMALL * np.cos(around), SMALL * np.sin(around)])
+    rows[:, 4] = 0.3 * rows[:, 0] ** 2
+    rows = rows @ turn.astype(np.float32)
+    rows += NOISE * rng.standard_normal((count, D), np.float32)
+    return rows, {}
+
+
+def run(job: str, out: Path) -> dict[str, Any]:
+    """What a job took, and its record."""
+    for place in (out, Path(f"{out}-model")):
+        shutil.rmtree(place, ignore_errors=True)
+    file = out.with_suffix(".toml")
+    file.write_text(job)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-m", "bigembed.cli", "run", str(file)], stdout=subprocess.DEVNULL, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    record = json.loads((out / "job.json").read_text())
+    return {
+        "seconds": record["seconds"],
+        "processor": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+        "measured_gib": record["measured"]["total"] / 2**30,
+        "planned_gib": record["predicted"]["total"] / 2**30,
+        "disk_gib": sum(path.stat().st_size for path in out.rglob("*") if path.is_file()) / 2**30,
+        "condensed": {name: value for name, value in record["certificate"].get("condense", {}).items()},
+        "stages": {stage["name"]: stage["seconds"] for stage in record["stages"]},
+    }
+
+
+def angle(first: Path, second: Path) -> float:
+    """The sine of the largest angle between the spans of the centered columns of two arrays of coordinates."""
+    a, b = (zarr.open_array(path, mode="r") for path in (first, second))
+    sums, gram = np.zeros(2 * M), np.zeros((2 * M, 2 * M))
+    for start in range(0, len(a), BLOCK):
+        part = np.concatenate([a[start : start + BLOCK], b[start : start + BLOCK]], axis=1).astype(np.float64)
+        sums += part.sum(axis=0)
+        gram += part.T @ part
+    gram -= np.outer(sums, sums) / len(a)
+    left, right = (np.linalg.inv(np.linalg.cholesky(gram[part, part])) for part in (slice(0, M), slice(M, None)))
+    cosines = np.linalg.svd(left @ gram[:M, M:] @ right.T, compute_uv=False)
+    return float(np.sqrt(max(0.0, 1 - cosines[-1] ** 2)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--n", type=int, default=1_000_000)
+    parser.add_argument("--cells", type=int, help="about how many cells; by default one for a hundred rows")
+    parser.add_argument("--radius", type=float, help="how wide cells may be, instead")
+    parser.add_argument("--full", action="store_true", help="map all rows without condensing, too")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--folder", default="bench-data")
+    parser.add_argument("--keep", action="store_true", help="leave the runs there")
+    given = parser.parse_args()
+    folder = Path(given.folder).absolute()
+    rows = data_set("torus", folder, Dataset("torus", (given.n, D), torus_block, granule=BLOCK), n=given.n)
+    asked = f"radius = {given.radius}" if given.radius else f"rows = {given.cells or given.n // 100}"
+    out, whole, alike = (folder / f"condense-{name}" for name in ("cells", "whole", "alike"))
+    fixed = {"m": M, "workers": given.workers}
+    job = JOB.format(rows=rows, more=f'[condense]\n{asked}\ndtype = "float32"', out=out, **fixed)
+    result = {"condensed": run(job, out)}
+    if given.full:
+        result["whole"] = run(JOB.format(rows=rows, more="", out=whole, **fixed), whole)
+        result["condensed"]["angle"] = angle(out / "placed", whole / "coordinates")
+        means = out / "condensed" / "stages" / "cells" / "rows"
+        result["alike"] = run(JOB.format(rows=means, more="", out=alike, **fixed), alike)
+        shutil.rmtree(f"{alike}-placed", ignore_errors=True)
+        words = ["extend", f"{alike}-model", rows, f"{alike}-placed", "--workers", str(given.workers)]
+        subprocess.run([sys.executable, "-m", "bigembed.cli", *words], stdout=subprocess.DEVNULL, check=True)
+        result["alike"]["angle"] = angle(Path(f"{alike}-placed"), whole / "coordinates")
+    if not given.keep:
+        for place in (out, whole, alike):
+            for path in (place, f"{place}-model", f"{place}-placed"):
+                shutil.rmtree(path, ignore_errors=True)
+    parameters = {
+        "n": given.n,
+        **({"radius": given.radius} if given.radius else {"cells": given.cells or given.n // 100}),
+    }
+    table("condense", parameters, result)
+
+
+if __name__ == "__main__":
+    main()
