@@ -4,9 +4,9 @@
 
 The rows lie on an uneven torus in 16 dimensions, with a little noise; there is one cell for a hundred of them, or as
 many as ``--cells`` says. Seconds are those of the job and, as ``processor``, of all its processes together, from rows
-in Zarr to float32 coordinates of all rows in Zarr; memory is the peak of all processes together. ``--full`` also maps all
-rows without condensing, and says the sine of the largest angle between the two subspaces of coordinates (``angle``);
-of a control, too, where cells count alike (``--radius`` makes cells that are far from doing so).
+in Zarr to float32 coordinates of all rows in Zarr; memory is the peak of all processes together. ``--full`` also maps
+all rows without condensing, and says the sine of the largest angle between the two subspaces of coordinates
+(``angle``); of a control, too, where cells count alike (``--radius`` makes cells that are far from doing so).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from common import BLOCK, data_set, table
 
 from bigembed.datasets import Dataset
 
-D, M, NOISE, SMALL = 16, 4, 0.002, 0.4
+D, M, NOISE, SMALL = 16, 6, 0.002, 0.4
 """Columns, coordinates, noise, and the smaller radius of the torus, beside 1."""
 JOB = """
 [input]
@@ -74,7 +74,7 @@ def run(job: str, out: Path) -> dict[str, Any]:
         "measured_gib": record["measured"]["total"] / 2**30,
         "planned_gib": record["predicted"]["total"] / 2**30,
         "disk_gib": sum(path.stat().st_size for path in out.rglob("*") if path.is_file()) / 2**30,
-        "condensed": {name: value for name, value in record["certificate"].get("condense", {}).items()},
+        "condensed": record["certificate"].get("condense", {}),
         "stages": {stage["name"]: stage["seconds"] for stage in record["stages"]},
     }
 
@@ -83,11 +83,11 @@ def angle(first: Path, second: Path) -> float:
     """The sine of the largest angle between the spans of the centered columns of two arrays of coordinates."""
     a, b = (zarr.open_array(path, mode="r") for path in (first, second))
     sums, gram = np.zeros(2 * M), np.zeros((2 * M, 2 * M))
-    for start in range(0, len(a), BLOCK):
+    for start in range(0, a.shape[0], BLOCK):
         part = np.concatenate([a[start : start + BLOCK], b[start : start + BLOCK]], axis=1).astype(np.float64)
         sums += part.sum(axis=0)
         gram += part.T @ part
-    gram -= np.outer(sums, sums) / len(a)
+    gram -= np.outer(sums, sums) / a.shape[0]
     left, right = (np.linalg.inv(np.linalg.cholesky(gram[part, part])) for part in (slice(0, M), slice(M, None)))
     cosines = np.linalg.svd(left @ gram[:M, M:] @ right.T, compute_uv=False)
     return float(np.sqrt(max(0.0, 1 - cosines[-1] ** 2)))

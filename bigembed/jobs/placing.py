@@ -38,6 +38,8 @@ COMPARED = 4_000
 """Rows of which a map is made without condensing."""
 WIDE = 1.0
 """Squared radius of the cells over the scale of the kernel from which on the map may be one of the cells alone."""
+APART = 0.2
+"""Gap behind the last eigenvalue, over 1 − λ of that, from which on a map of fewer rows has the same coordinates."""
 LOST = 0.75
 """Neighbors kept, as a share of those that a map of sampled rows keeps, below which the cells are too wide."""
 
@@ -118,7 +120,7 @@ def doubts(found: Mapping[str, Any]) -> list[str]:
             f"the cells are wide beside the kernel: their squared radius is {ratio:.2g} of its scale, and the map may "
             f"be one of the cells more than of the rows. {advice}"
         )
-    if "kept" in found and found["kept"] < LOST * found["kept_without"] - 2 * found["kept_error"]:
+    if found.get("comparable") and found["kept"] < LOST * found["kept_without"] - 2 * found["kept_error"]:
         out.append(
             f"rows placed on the map of the cells keep {found['kept']:.2f} of their neighbors among sampled rows, and "
             f"a map of these without condensing {found['kept_without']:.2f}. {advice}"
@@ -150,8 +152,20 @@ def compared_with_sample(rows: CondensedInput, fitted: Any, placed: AnyPath) -> 
             "kept_error": ours["standard_error"] or 0.0,
             "kept_without": theirs["value"],
             "angle": subspace_angle(there, own),
+            "comparable": is_determined(fitted.certificate_),
         }
     return {}
+
+
+def is_determined(certificate: Mapping[str, Any]) -> bool:
+    """Whether the last coordinate is far enough from the next one that a map of fewer rows has the same ones.
+
+    >>> pair = {"eigenvalues": [0.9, 0.8], "gap": 0.01}
+    >>> is_determined({"eigenpairs": {"0": pair}}), is_determined({"eigenpairs": {"0": {**pair, "gap": 0.1}}})
+    (False, True)
+    """
+    pairs = certificate.get("eigenpairs", {}).values()
+    return all(one["gap"] >= APART * (1 - one["eigenvalues"][-1]) for one in pairs if one.get("eigenvalues"))
 
 
 def subspace_angle(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float:

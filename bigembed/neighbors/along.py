@@ -1,8 +1,8 @@
 """Edges of new rows along the graph: those of the fitted row that is nearest to each, without a search.
 
 A new row goes to its block and cell as in a search, to the nearest row there, and along edges to nearer ones inside the
-block. It is joined to that row and to all that the graph joins this to. For a fitted row these are exactly its edges;
-for another one nearly those that a search finds, where the fitted rows lie close together beside the lengths of their
+block. It is joined to that row and to all that the graph joins this to. For a fitted row these are its edges, where the
+walk ends there; for another one nearly those that a search finds, where the fitted rows lie close together beside the lengths of their
 edges, such as means that stand for many rows: at a fraction of the work.
 """
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import bigembed as be
 from bigembed.cli import app
-from bigembed.errors import InputError, JobError
+from bigembed.errors import InputError, JobError, MapWarning
 from bigembed.jobs.placing import doubts, scale_of, subspace_angle
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import read_job
@@ -127,11 +127,34 @@ def test_what_cannot_be_is_refused(given: dict[str, str], words: str, job: Any) 
         read_job(job(**given))
 
 
+def test_a_diffusion_map_of_cells_is_that_of_the_rows(job: Any, rows: np.ndarray, tmp_path: Path) -> None:
+    """Cells of one width, which hold one row or many; without their counts the map is another one."""
+    method = 'name = "diffusion_map"\nn_components = 2\nn_neighbors = 40\n'
+    done = run_job(read_job(job("radius = 0.02", method)))
+    assert done["certificate"]["condense"]["warnings"] == []
+    placed = read_array(tmp_path / "run.zarr" / "placed")
+    cells = Condensed.open(tmp_path / "run.zarr" / "condensed")
+    exact = be.DiffusionMap(2, n_neighbors=400).fit(rows).embedding_
+    assert subspace_angle(placed, exact) < 0.05
+    alike = be.DiffusionMap(2, n_neighbors=40).fit(np.asarray(cells.rows))
+    assert subspace_angle(alike.transform(rows), exact) > 0.1
+
+
+@pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
+def test_cells_that_are_wide_beside_the_kernel_turn_it_amber(job: Any) -> None:
+    method = 'name = "diffusion_map"\nn_components = 2\nn_neighbors = 5\nepsilon = 0.001\n'
+    with pytest.warns(MapWarning, match="wide beside the kernel"):
+        done = run_job(read_job(job("radius = 0.1", method)))
+    assert done["certificate"]["condense"]["radius_over_scale"] > 1
+    assert any("wide beside the kernel" in text for text in done["certificate"]["warnings"]["map"])
+
+
 def test_doubts() -> None:
-    good = {"radius_over_scale": 0.1, "kept": 0.4, "kept_without": 0.42, "kept_error": 0.01}
+    good = {"radius_over_scale": 0.1, "kept": 0.4, "kept_without": 0.42, "kept_error": 0.01, "comparable": True}
     assert doubts(good) == []
-    assert "wide beside the kernel" in doubts({**good, "radius_over_scale": 0.4})[0]
+    assert "wide beside the kernel" in doubts({**good, "radius_over_scale": 1.4})[0]
     assert "keep 0.20 of their neighbors" in doubts({**good, "kept": 0.2})[0]
+    assert doubts({**good, "kept": 0.2, "comparable": False}) == []
     assert scale_of({}) is None
     assert scale_of({"bandwidth": {"epsilon": 2.0, "median_kth": 5.0}}) == 2.0
     a = np.random.default_rng(0).normal(size=(50, 2))
