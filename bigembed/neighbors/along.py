@@ -2,8 +2,8 @@
 
 A new row goes to its block and cell as in a search, to the nearest row there, and along edges to nearer ones inside the
 block. It is joined to that row and to all that the graph joins this to. For a fitted row these are its edges, where the
-walk ends there; for another one nearly those that a search finds, where the fitted rows lie close together beside the lengths of their
-edges, such as means that stand for many rows: at a fraction of the work.
+walk ends there; for another one nearly those that a search finds, where the fitted rows lie close together beside the
+lengths of their edges, such as means that stand for many rows: at a fraction of the work.
 """
 
 from __future__ import annotations
