@@ -158,6 +158,7 @@ TABLE: dict[str, Case] = {
     "classical_mds precomputed": Case("classical_mds", {"metric": "precomputed"}, apart),
     "diffusion_map repeated rows": Case("diffusion_map", rows=twice),
     "diffusion_map fixed": Case("diffusion_map", {**GRAPH, "bandwidth": "fixed", "t": 2}),
+    "diffusion_map bistochastic": Case("diffusion_map", {**GRAPH, "normalization": "bistochastic"}, twice),
     "diffusion_map target": Case("diffusion_map", {"target": "laplace-beltrami"}, three),
     "diffusion_map bridge": Case("diffusion_map", {"components": "bridge"}, islands, returns=5e-5),
     "diffusion_map joint": Case("diffusion_map", rows=islands),

@@ -12,6 +12,7 @@ from bigembed.estimator.graph_input import POLICIES, GraphShape
 from bigembed.maps.bandwidth import RULES
 from bigembed.maps.kernels import DRIFT, LOCAL
 from bigembed.maps.landmark_rows import MAX_LANDMARKS, SELECTIONS
+from bigembed.maps.walk.balance import ALPHA, BISTOCHASTIC, NORMALIZATIONS, unbalanced
 from bigembed.maps.walk.landmark_solve import EXTENSIONS
 from bigembed.maps.walk.stages import AUTO, ONE_SCALE, TO_DENSITY, SpectralEstimator, WalkOptions, generator_eigenvalues
 from bigembed.neighbors.given.graph import GraphMetric
@@ -62,6 +63,12 @@ class DiffusionMap(SpectralEstimator, registered="diffusion_map"):
         The power of q. With one scale for all rows and a kernel that is whole (n_neighbors=None, or a radius) the walk
         tends to Δ + (2 − 2α) ∇log p · ∇: the plain walk (0), Fokker–Planck (½), Laplace–Beltrami (1). With a local
         bandwidth q is even already, and α evens out how many edges rows have: give ``target`` to choose the limit.
+    normalization : {"alpha", "bistochastic"}
+        How the kernel is normalized before its rows are: "alpha" is K/(q_i q_j)^α. "bistochastic" is x_i K_ij x_j
+        without the diagonal, with the factors x for which each row sums to 1 (Landa, Coifman, Kluger 2021). It is
+        robust to noise whose size differs from row to row, in many dimensions, where the kernel has one scale and
+        ``n_neighbors`` is large or None; without noise the limit is that of α = ½ (Marshall & Coifman 2019). The
+        stationary distribution is uniform.
     epsilon : float > 0, "auto", "ksum", "max-min", "mean-min" or "median"
         The scale ε. With one scale for all rows it is in squared units of the data: "auto" (median squared distance to
         the k-th neighbor; "ksum" for the complete kernel), "max-min", "mean-min", or, for the complete kernel, "ksum"
@@ -206,11 +213,13 @@ class DiffusionMap(SpectralEstimator, registered="diffusion_map"):
 
     References
     ----------
-    R. Coifman, S. Lafon, Diffusion maps, ACHA 21 (2006). M. Cameron, lecture notes, §9 (seed 000). T. Berry, J. Harlim,
-    Variable bandwidth diffusion kernels, ACHA 40 (2016). L. Haghverdi et al., Diffusion pseudotime, Nature Methods 13
-    (2016). L. Zelnik-Manor, P. Perona, Self-tuning spectral clustering, NIPS (2004). R. Banisch, Z. Trstanova,
-    A. Bittracher, S. Klus, P. Koltai, Diffusion maps tailored to arbitrary non-degenerate Itô processes, ACHA 48
-    (2020), for target densities.
+    R. Coifman, S. Lafon, Diffusion maps, ACHA 21 (2006). M. Cameron, lecture notes, §9 (seed 000). B. Landa, R.
+    Coifman, Y. Kluger, Doubly stochastic normalization of the Gaussian kernel is robust to heteroskedastic noise, SIAM
+    J. Math. Data Science 3 (2021). N. Marshall, R. Coifman, Manifold learning with bi-stochastic kernels, IMA J. Appl.
+    Math. 84 (2019). T. Berry, J. Harlim, Variable bandwidth diffusion kernels, ACHA 40 (2016). L. Haghverdi et al.,
+    Diffusion pseudotime, Nature Methods 13 (2016). L. Zelnik-Manor, P. Perona, Self-tuning spectral clustering, NIPS
+    (2004). R. Banisch, Z. Trstanova, A. Bittracher, S. Klus, P. Koltai, Diffusion maps tailored to arbitrary
+    non-degenerate Itô processes, ACHA 48 (2020), for target densities.
 
     Examples
     --------
@@ -226,6 +235,7 @@ class DiffusionMap(SpectralEstimator, registered="diffusion_map"):
     n_neighbors: Count | None = 15
     radius: Positive | None = None
     alpha: Finite = 1.0
+    normalization: Annotated[str, one_of(*NORMALIZATIONS)] = ALPHA
     epsilon: Positive | Annotated[str, one_of(*RULES)] = "auto"
     sigma: Positive | None = None
     t: Nonnegative | Auto = 1
@@ -308,6 +318,10 @@ class DiffusionMap(SpectralEstimator, registered="diffusion_map"):
             "solver",
             "'exact' where a target is given: that walk is held back, and does not smooth what landmarks interpolate",
         )
+        if self.normalization == BISTOCHASTIC:
+            need(self.alpha == 1.0, "alpha", "left at 1 where normalization='bistochastic', which takes its place")
+            need(self.target is None, "target", "None where normalization='bistochastic': each has its own limit")
+            need(self.solver == "exact", "solver", "'exact' where normalization='bistochastic'")
         whole = is_integer(self.n_landmarks) and self.n_landmarks <= MAX_LANDMARKS
         most = AUTO if isinstance(self.n_components, str) else self.n_components
         enough = whole and is_integer(most) and self.n_landmarks > most
@@ -324,6 +338,14 @@ class DiffusionMap(SpectralEstimator, registered="diffusion_map"):
                 self.eigenvalues_, run.results("bandwidth"), run.results("kernel")
             )
         self._set_array("labels_", "coordinates", "labels")
+
+    def _certificate(self, run: Run) -> dict[str, Any]:
+        out = super()._certificate(run)
+        found = run.results("kernel").get("balance")
+        if found:
+            out["balance"] = found
+            out["warnings"]["convergence"] += [] if found["converged"] else [unbalanced(found)]
+        return out
 
     def diffusion_distance(self, i: Any, j: Any) -> Array:
         """Compute the diffusion distance D_t between rows of the input: ‖Ψ_t(x_i) − Ψ_t(x_j)‖ (seed 000 eq. 27).

@@ -175,6 +175,8 @@ class WalkModel:
     scales are by the mass of neighbors; else None."""
     parts: int
     """How many of the first components have their own coordinates; other rows have those of their nearest row."""
+    balanced: bool = False
+    """Whether the kernel is bistochastic, without its diagonal."""
 
 
 def model_of(run: Run, metric: Any = None) -> WalkModel:
@@ -211,6 +213,7 @@ def model_of(run: Run, metric: Any = None) -> WalkModel:
         run.path(DENSITY, "values") if kernel.get(DENSITY) else "",
         mass_of(run) if by_mass else None,
         coordinates.get("parts") or parts_before(run),
+        "normalization" in asked,
     )
 
 
@@ -273,7 +276,7 @@ def _extend_joined(rows: Any, members: Array, joined: Joined, model: WalkModel) 
     home = _component(joined, kernel, label)
     home = np.where(home < model.parts, home, -1)
     kernel = np.where(label == home[of_edge], kernel, 0.0)
-    if model.unit is not None:
+    if model.unit is not None or model.balanced:
         kernel[_twins(joined, of_edge)] = 0.0
     total, mean = near.sums(kernel, of_edge, len(members), model.averaged or model.fitted.right, eigenvalues.shape[-1])
     inside = total > 0

@@ -212,7 +212,7 @@ def run_judgement(
     }
     if rows and ordered is not None:
         asked = context.home.parameters("kernel")
-        sums = context.of("kernel", "mass" if "target" in asked else "q")
+        sums = context.of("kernel", "mass" if {"target", "normalization"} & {*asked} else "q")
         degrees = effective_degrees(sums, blocks, weights=values_path(context))
         first = _numbers(np.array(degrees.first, np.int64), ordered)
         out["degrees"] = asdict(degrees) | {"row": _numbers(np.array([degrees.row]), ordered)[0], "first": first}
@@ -248,7 +248,7 @@ def _stability(context: Context, blocks: int, kept: int) -> dict[str, Any]:
     home, single = context.home, context.results("coordinates")["parts"] == 1
     asked, scale, chosen = home.parameters("kernel"), context.results("bandwidth"), context.results("search")
     n, k = sum(context.results("kernel")["rows"]), chosen["n_neighbors"]
-    plain = single and "target" not in asked and not asked.get("bridged")
+    plain = single and not {"target", "normalization"} & {*asked} and not asked.get("bridged")
     if not plain or n > MOST_ROWS or k < LEAST_NEIGHBORS or 2 * k > n or n <= 2 * kept + 2:
         return {}
     ids, squared, right, degree = (
