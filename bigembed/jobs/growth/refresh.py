@@ -21,6 +21,7 @@ from bigembed.jobs.growth.account import (
     with_new_rows,
     without_changed,
 )
+from bigembed.jobs.growth.clusters import number_clusters
 from bigembed.jobs.growth.frames import MovementLimits, can_follow, movement_of, refuse_moved
 from bigembed.jobs.growth.kept import digest_of_mask, undeleted, write_mask
 from bigembed.jobs.growth.repair import ledger_of, restore, version_problems, warn, write_fitted
@@ -96,6 +97,7 @@ def refresh(
                 write_mask(version, deleted)
         frame = None if before is None else reference_for(job, before, version, there, reporter, spans)
         _fit(job, version, there, reporter, frame)
+        number_clusters(version, current if undamaged else None)
         refuse_moved(job, version, limits or MovementLimits())
         _publish(job, growth, version, keep if undamaged else 0, reporter, lock)
         write_table_of(job, version)

@@ -12,6 +12,7 @@ import numpy as np
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
 from bigembed.jobs.export import CLUSTER, ROW, export, made_by, write_out
 from bigembed.jobs.growth.account import Range, require_published
+from bigembed.jobs.growth.clusters import lasting_clusters
 from bigembed.jobs.growth.frames import in_places, longer, movement_of
 from bigembed.jobs.growth.kept import undeleted
 from bigembed.jobs.growth.repair import is_growth
@@ -19,12 +20,10 @@ from bigembed.jobs.growth.versions import Growth, Version, open_growth
 from bigembed.jobs.identity import STAGE as IDS
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.record import read_record
-from bigembed.maps.clustering.placing import clusters_of
 from bigembed.rows.formats.copying import aligned_of, vector_source
 from bigembed.rows.formats.tables import ID, Table
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array
-from bigembed.stages.runs import Run
 from bigembed.store.files import read_sealed, sealed, write_json
 from bigembed.store.paths import AnyPath, PathLike, at
 
@@ -75,8 +74,7 @@ def growing_table(version: Version) -> Table:
     if movement_of(version):
         aligned[MOVED] = longer(in_places(version, MOVED), n)
     if "clusters" in job:
-        model = Run(version.model, kind="model")
-        aligned[CLUSTER] = clusters_of(Run(version.run), model, coordinates, version.fitted)
+        aligned[CLUSTER] = lasting_clusters(version, coordinates)
     aligned = {name: undeleted(version, vector) for name, vector in aligned.items()}
     return Table(undeleted(version, coordinates), tuple(made["names"]), aligned, made)
 

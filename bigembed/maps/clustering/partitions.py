@@ -58,35 +58,39 @@ def overlaps(old: Array, new: Array) -> Array:
     return counts.reshape(shape)
 
 
-def kept_numbers(old: Array, new: Array) -> Array:
+def kept_numbers(old: Array, new: Array, count: int | None = None, free: int = 0) -> Array:
     """Return the number that each cluster of ``new`` keeps or gets, by the rows that both versions have.
 
     Clusters are matched one to one so that the matched ones have as many rows in common as possible (the assignment
-    problem); one that has no row in common with an old cluster of its own gets the next free number, larger ones first.
+    problem); one without a match gets the next number that no cluster has had, larger ones first.
 
     Parameters
     ----------
     old, new : ndarray of int, shape (rows,)
         The clusters of the rows in the earlier version and in this one, −1 for none.
+    count : int or None
+        The number of clusters of ``new``; None is one more than the largest among the rows.
+    free : int
+        The first number that no cluster of any earlier version has had; at least one more than those of ``old``.
 
     Returns
     -------
-    ndarray of int32, shape (clusters of new,)
+    ndarray of int32, shape (count,)
         ``numbers[j]`` is the lasting number of cluster j of ``new``.
 
     Examples
     --------
-    >>> kept_numbers(np.array([0, 0, 1, 1, 1]), np.array([1, 1, 0, 0, 2])).tolist()
-    [1, 0, 2]
+    >>> kept_numbers(np.array([0, 0, 1, 1, 1]), np.array([1, 1, 0, 0, 2]), free=5).tolist()
+    [1, 0, 5]
     """
     counts = overlaps(old, new)
-    numbers = np.full(counts.shape[1], NOISE, np.int32)
+    numbers = np.full(counts.shape[1] if count is None else count, NOISE, np.int32)
     for i, j in zip(*linear_sum_assignment(-counts), strict=True):
         if counts[i, j]:
             numbers[j] = i
     fresh = np.flatnonzero(numbers < 0)
     sizes = np.bincount(new[new >= 0], minlength=len(numbers))[fresh]
-    numbers[fresh[np.argsort(-sizes, kind="stable")]] = counts.shape[0] + np.arange(len(fresh))
+    numbers[fresh[np.argsort(-sizes, kind="stable")]] = max(free, counts.shape[0]) + np.arange(len(fresh))
     return numbers
 
 

@@ -32,6 +32,7 @@ from bigembed.jobs.extend import extend
 from bigembed.jobs.growth.extend import extend as extend_growth
 from bigembed.jobs.growth.refresh import refresh
 from bigembed.jobs.growth.table import export_any
+from bigembed.jobs.growth.versions import open_growth
 from bigembed.jobs.report.map import coloring_of
 from bigembed.jobs.report.summary import RunSummary
 from bigembed.jobs.run import plan_job, run_job
@@ -48,7 +49,7 @@ from bigembed.maps.clustering.partitions import (
 )
 from bigembed.rows.growing import append_rows
 from bigembed.stages import stage as stages
-from bigembed.store.arrays import write_array
+from bigembed.store.arrays import read_array, write_array
 from tests.conformance.test_declared_arrays import differences
 
 ROWS, TRUTH = make_blobs(900, 3, centers=4, random_state=3)
@@ -334,6 +335,15 @@ def test_a_growing_store_keeps_clusters(write: Any, tmp_path: Path) -> None:
     labels = np.array(column(tmp_path / "all.csv"))
     assert adjusted_rand_score(TRUTH[:700], labels[:700]) > 0.95
     assert adjusted_rand_score(TRUTH, labels) > 0.95
+    append_rows(tmp_path / "rows.zarr", np.random.default_rng(0).normal(size=(600, 3)) * 0.3 + 30)
+    refresh(job)
+    export_any(tmp_path / "run.zarr", tmp_path / "all.csv", overwrite=True)
+    later = np.array(column(tmp_path / "all.csv"))
+    both = (labels >= 0) & (later[:900] >= 0)
+    assert (later[:900] == labels)[both].mean() > 0.98
+    assert set(later[900:].tolist()) - {-1} == {4}
+    own = read_array(open_growth(tmp_path / "run.zarr").current.run / "stages" / "clusters" / "labels")
+    assert set(own[900:].tolist()) - {-1} == {0}  # (which counts by size)
 
 
 def test_what_is_wrong_with_the_table_is_said(write: Any) -> None:
