@@ -69,8 +69,8 @@ def run_sum(context: Context, kind: str, given: RowSource) -> dict[str, Any]:
     if count := sum(part["wrong"] for part in found):
         first = [row for part in found for row in part["first"]][:NAMED]
         raise InputError(
-            f"{CALLED[kind]} must be finite and above 0: {count} of {n} are not, the first of rows {first}. A row that "
-            "counts for nothing is left out; give each of the others a positive number"
+            f"{CALLED[kind]} must be finite and above 0: {count} of {n} are not, the first of rows {first}. Leave "
+            "rows of weight zero out, which count for nothing"
         )
     total = float(tree_sum([part["sum"] for part in found]))
     least, most = min(part["least"] for part in found), max(part["most"] for part in found)
