@@ -52,9 +52,9 @@ KINDS = {
 
 
 COPIES = {"check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data"}
-"""Checks that rows of weight m give, to the last digits, what m copies do, and rows of weight 0 what none does. Methods on
-a graph refuse weights of 0, and lists of neighbors end among copies; other landmarks are drawn of copies. What they keep
-of this is tested in ``tests/unit/maps/test_row_weights.py``."""
+"""Checks that rows of weight m give, to the last digits, what m copies do, and rows of weight 0 what none does. Methods
+on a graph refuse weights of 0, and lists of neighbors end among copies; other landmarks are drawn of copies. What they
+keep of this is tested in ``tests/unit/maps/test_row_weights.py``."""
 
 
 def checks() -> list[Any]:
