@@ -65,16 +65,7 @@ def condense(
     source: Annotated[str, typer.Argument(help="Rows in any format that ingest knows, dense.")],
     out: Annotated[str, typer.Argument(help="The new folder of the cells, which [input] path of a job takes.")],
     *,
-    cells: Annotated[int | None, typer.Option("--cells", min=1, help="About how many cells.")] = None,
-    radius: Annotated[
-        float | None, typer.Option(help="How wide cells may be instead: no row is farther from the center of its cell.")
-    ] = None,
-    metric: Annotated[str, typer.Option(help="The distance between rows: euclidean or cosine.")] = "euclidean",
-    weights: Annotated[
-        str | None, typer.Option(metavar="NAME|PATH", help="Weights of the rows, which are summed up.")
-    ] = None,
-    cell: Annotated[bool, typer.Option("--cell", help="Keep the cell of each row.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Of the sampled rows and the centers.")] = 0,
+    cells: arguments.Cells,
     selection: arguments.Selection,
     machines: arguments.Machines,
     watching: arguments.Recording,
@@ -90,15 +81,14 @@ def condense(
         from bigembed.jobs.condense import plan_condensing
         from bigembed.jobs.report.lines import plan_lines
 
-        asked = {"rows": cells, "radius": radius, "metric": metric, "cell": cell, "seed": seed}
-        aligned = {} if weights is None else {"weights": weights}
-        table, options, choice = machines.cluster({}), watching.options(console), selection.choice()
+        table, options = machines.cluster({}), watching.options(console)
+        given = selection.choice(), cells.asked, cells.aligned
         if plan_only:
-            planned = plan_condensing(source, out, table, asked=asked, aligned=aligned, choice=choice)
+            planned = plan_condensing(source, out, table, *given)
             console.result(planned.as_dict(), plan_lines(planned))
             planned.refuse()
             return
-        found = condense_rows(source, out, table, options, asked=asked, aligned=aligned, choice=choice)
+        found = condense_rows(source, out, table, options, *given)
         console.result(found, [f"{out}:", *found["lines"]])
 
 

@@ -138,6 +138,34 @@ class Selection:
 
 
 @dataclass(frozen=True)
+class Cells:
+    """What rows are condensed to."""
+
+    cells: Annotated[int | None, typer.Option(min=1, help="About how many cells.")] = None
+    radius: Annotated[
+        float | None, typer.Option(help="How wide cells may be instead: no row is farther from the center of its cell.")
+    ] = None
+    metric: Annotated[str, typer.Option(help="The distance between rows: euclidean or cosine.")] = "euclidean"
+    weights: Annotated[
+        str | None, typer.Option(metavar="NAME|PATH", help="Weights of the rows, which are summed up.")
+    ] = None
+    cell: Annotated[bool, typer.Option("--cell", help="Keep the cell of each row.")] = False
+    seed: Annotated[int, typer.Option(min=0, help="Of the sampled rows and the centers.")] = 0
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """Return the options by name, as :func:`bigembed.jobs.condense.condense` takes them."""
+        return {
+            "rows": self.cells, "radius": self.radius, "metric": self.metric, "cell": self.cell, "seed": self.seed
+        }  # fmt: skip
+
+    @property
+    def aligned(self) -> dict[str, str]:
+        """Return what belongs to the rows."""
+        return {} if self.weights is None else {"weights": self.weights}
+
+
+@dataclass(frozen=True)
 class Machines:
     """Where the work is done, if not where the job says, and which functions may be called there."""
 

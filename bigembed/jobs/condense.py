@@ -27,15 +27,18 @@ from bigembed.stages.stage import keeping, run_stages
 from bigembed.store.paths import AnyPath, PathLike, at, free_bytes, nearest_folder, require_apart
 
 
+NOTHING = {"rows": None, "radius": None, "metric": "euclidean", "cell": False, "seed": 0}
+"""What is asked for where nothing is."""
+
+
 def condense(
     source: PathLike,
     out: PathLike,
     table: ClusterTable | None = None,
     options: RunOptions | None = None,
-    *,
-    asked: Mapping[str, Any],
-    aligned: Mapping[str, str] | None = None,
     choice: Choice | None = None,
+    asked: Mapping[str, Any] = NOTHING,
+    aligned: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Condense the rows at ``source`` into a new folder ``out``. Returns what was done.
 
@@ -90,9 +93,13 @@ class _Planned:
 
 
 def plan_condensing(
-    source: PathLike, out: PathLike, table: ClusterTable | None = None, *, asked: Mapping[str, Any],
-    aligned: Mapping[str, str] | None = None, choice: Choice | None = None,
-) -> Plan:  # fmt: skip
+    source: PathLike,
+    out: PathLike,
+    table: ClusterTable | None = None,
+    choice: Choice | None = None,
+    asked: Mapping[str, Any] = NOTHING,
+    aligned: Mapping[str, str] | None = None,
+) -> Plan:
     """Return what :func:`condense` would read, hold and write. Nothing is written."""
     table, root = table or ClusterTable(), at(out).absolute()
     what = checked_condensing(*(asked[name] for name in ("rows", "radius", "metric", "cell", "seed")))
