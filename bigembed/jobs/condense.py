@@ -26,7 +26,6 @@ from bigembed.stages.runs import Run, run_at
 from bigembed.stages.stage import keeping, run_stages
 from bigembed.store.paths import AnyPath, PathLike, at, free_bytes, nearest_folder, require_apart
 
-
 NOTHING = {"rows": None, "radius": None, "metric": "euclidean", "cell": False, "seed": 0}
 """What is asked for where nothing is."""
 
