@@ -272,7 +272,7 @@ class PHATE(GraphEstimator, registered="phate"):
             "stress": found["stress"],
             "classical_stress": found["classical_stress"],
             "converged": found["converged"],
-            "steps": found["steps"],
+            "iterations": found["steps"],
             "t": found["t"],
             "knee": found["knee"],
             "landmarks": run.results("landmarks")["landmarks"],
@@ -313,7 +313,7 @@ class PHATE(GraphEstimator, registered="phate"):
 
 def _unrested(found: dict[str, Any]) -> str:
     return (
-        f"metric scaling did not come to rest in {found['steps']} steps (stress {found['stress']:.4g}). Take other t, "
+        f"metric scaling did not come to rest in {found['steps']} iterations (stress {found['stress']:.4g}). Take other t, "
         "or mds='classical'"
     )
 
