@@ -313,8 +313,8 @@ class PHATE(GraphEstimator, registered="phate"):
 
 def _unrested(found: dict[str, Any]) -> str:
     return (
-        f"metric scaling did not come to rest in {found['steps']} iterations (stress {found['stress']:.4g}). Take other t, "
-        "or mds='classical'"
+        f"metric scaling did not come to rest in {found['steps']} iterations (stress {found['stress']:.4g}). Take "
+        "another t, or mds='classical'"
     )
 
 
