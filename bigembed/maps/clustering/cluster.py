@@ -185,7 +185,8 @@ def cluster(
     coefficient |A ∩ B|/|A ∪ B| of its rows in the subset with a cluster that is found there, with another seed (Hennig
     2007, by subsets): from .75 on a cluster counts as stable, below .6 it should not be trusted. It tells noise from
     groups where density or edges decide: a uniform cube has no stable clusters by "hdbscan" and "leiden". "kmeans" cuts
-    a region without any gap in about the same places each time, so for it stability says less.
+    a region without any gap in about the same places each time, so for it the rows at the border of each cluster are
+    compared with those on the way there, too: where they are as many (.8 and more) for most rows, a warning says it.
 
     Cost: of "hdbscan" s² distances of s sampled rows in one task, 700 bytes a row of them, then one pass; of "kmeans"
     some 5–20 passes over the coordinates; of "leiden" the whole graph in one task, some 360 bytes an edge (10⁶ rows of

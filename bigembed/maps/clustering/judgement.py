@@ -12,6 +12,8 @@ from bigembed.maps.clustering.asked import STABLE, Clustering
 from bigembed.maps.clustering.stages import CLUSTERS, STABILITY
 from bigembed.stages.runs import Run
 
+FULL = 0.8
+"""Rows at the border of a cluster over those on the way there, from which nothing parts it from its neighbor."""
 SHOWN = 5
 MOSTLY = 0.5
 """Share of the rows in no cluster, or in unstable ones, from which the clusters as a whole are doubtful."""
@@ -26,7 +28,8 @@ def clusters_found(run: Run, asked: Clustering) -> dict[str, Any]:
     warnings = _doubts(asked, sizes, noise, made)
     if run.has(STABILITY):
         judged = run.results(STABILITY)
-        found |= {name: judged[name] for name in ("jaccard", "rand", "subsets")}
+        found |= {name: judged[name] for name in ("jaccard", "rand", "subsets", "borders") if name in judged}
+        warnings += _cut(sizes, judged.get("borders", []))
         warnings += _unstable(sizes, np.array(judged["jaccard"]), judged["rand"], judged["subsets"])
     return {CLUSTERS: found, "warnings": {CLUSTERS: warnings} if warnings else {}}
 
@@ -59,6 +62,18 @@ def _doubts(asked: Clustering, sizes: list[int], noise: int, made: dict[str, Any
             "number of clusters"
         )
     return said
+
+
+def _cut(sizes: list[int], borders: list[float | None]) -> list[str]:
+    """Return what is to be said of clusters of k-means that no gap parts from their neighbors."""
+    full = [number for number, one in enumerate(borders) if one is not None and one > FULL]
+    if sum(sizes[number] for number in full) <= MOSTLY * max(1, sum(sizes)):
+        return []
+    return [
+        f"k-means cuts through regions without gaps: at the borders of {len(full)} of {len(sizes)} clusters rows are "
+        "as dense as on the way there. It does so in the same places each time, so stable clusters need not be groups. "
+        "Ask for fewer, or look for groups by density (hdbscan)"
+    ]
 
 
 def _unstable(sizes: list[int], jaccard: Any, rand: float, subsets: int) -> list[str]:

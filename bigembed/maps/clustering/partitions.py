@@ -23,6 +23,8 @@ LEAST, SHARE = 5, 100
 """Rows of the smallest cluster of HDBSCAN where none is asked for: one in so many, and so many at the least."""
 SAMPLES = 10
 """Neighbors by which HDBSCAN measures the density where no number is asked for, at the most."""
+FEW = 20
+"""Rows about a border from which it is judged."""
 ITERATIONS = 10
 """Iterations of Leiden's algorithm, at most; it ends when nothing moves."""
 
@@ -218,3 +220,38 @@ def best_jaccard(of: Array, other: Array) -> Array:
     shares = both / np.maximum(mine + theirs - both, 1)
     best = shares.max(axis=1, initial=0.0)
     return np.where(mine[:, 0] > 0, best, np.nan)
+
+
+def valleys(points: Array, centers: Array) -> Array:
+    """Return how full the border of each cluster of k-means is, beside the way to it: (k,); NaN where few rows are.
+
+    Of the rows between a center and the one that is second nearest to them, at shares t of the way between the two
+    (½ at the border), those of t > .4 over those of .2 < t ≤ .3, of both sides, towards the neighbor with the most rows
+    at the border. Near 0 there is a gap; near 1 and above k-means cuts through a region without any.
+
+    >>> even = np.linspace(0, 1, 1001)[:, None]
+    >>> valleys(even, np.array([[0.25], [0.75]])).round(1).tolist()
+    [1.0, 1.0]
+    >>> valleys(even[(even[:, 0] < 0.4) | (even[:, 0] > 0.6)], np.array([[0.2], [0.8]])).round(1).tolist()
+    [0.0, 0.0]
+    """
+    k = len(centers)
+    found = np.full(k, np.nan)
+    if k < 2:
+        return found
+    _, near = map(np.asarray, cKDTree(centers).query(points, k=[1, 2]))
+    own, other = centers[near[:, 0]], centers[near[:, 1]]
+    way = other - own
+    length = np.einsum("ij,ij->i", way, way)
+    share = np.einsum("ij,ij->i", points - own, way) / np.where(length > 0, length, 1.0)
+    pair = near.min(axis=1) * k + near.max(axis=1)
+    border, before = (
+        np.bincount(pair[chosen], minlength=k * k).reshape(k, k)
+        for chosen in (share > 0.4, (share > 0.2) & (share <= 0.3))
+    )
+    border, before = border + border.T, before + before.T
+    towards = border.argmax(axis=1)
+    at, way_to = border[np.arange(k), towards], before[np.arange(k), towards]
+    there = at + way_to >= FEW
+    found[there] = at[there] / np.maximum(way_to[there], 1)
+    return found

@@ -25,6 +25,7 @@ from bigembed.maps.clustering.partitions import (
     nearest_labels,
     rand_index,
     smallest_cluster,
+    valleys,
 )
 from bigembed.maps.clusters import ClusterOptions, clusters_stage
 from bigembed.maps.landmark_rows import uniform
@@ -169,6 +170,8 @@ def _stability_stage(n: int, width: int, graph: Graph | None, asked: Clustering)
         maps=1,
         blocks=times,
     )
+    if asked.method == "kmeans":
+        cost = cost + Cost.of(writes=[ArraySpec("borders", 0)])
     run = partial(run_stability, n=n, asked=asked)
     return Stage(STABILITY, (COORDINATES, CLUSTERS), parameters, run, cost)
 
@@ -283,7 +286,13 @@ def run_stability(context: Context, n: int, asked: Clustering) -> dict[str, Any]
     tasks = [(number,) for number in range(asked.n_subsets)]
     where = {"embedding": context.of(COORDINATES, "embedding"), "labels": context.of(CLUSTERS, "labels")}
     found = map_blocks(subset_block, tasks, n=n, placed=_placed(context), asked=asked, **where)
-    return _judged(context, found)
+    judged = _judged(context, found)
+    if asked.method != "kmeans":
+        return judged
+    centers = context.of(CLUSTERS, "centers")
+    (full,) = map_blocks(borders_block, [()], n=n, embedding=where["embedding"], centers=centers, asked=asked)
+    write_array(context.path("borders"), full)
+    return judged | {"borders": [None if np.isnan(one) else float(one) for one in full]}
 
 
 def run_graph_stability(context: Context, n: int, graph: Graph, asked: Clustering) -> dict[str, Any]:
@@ -307,6 +316,13 @@ def subset_block(number: int, *, n: int, embedding: str, labels: str, placed: st
     else:
         again = hdbscan_labels(points, smallest_cluster(asked.min_cluster_size, n, len(points)), asked.min_samples)
     return best_jaccard(before, again), rand_index(before, again)
+
+
+def borders_block(*, n: int, embedding: str, centers: str, asked: Clustering) -> Array:
+    """How full the borders of the clusters of k-means are, by a sample."""
+    rows = uniform(n, asked.sample, [asked.seed, 14])
+    points = np.asarray(read_rows(embedding, rows), np.float64)
+    return valleys(points[np.isfinite(points).all(axis=1)], read_array(centers))
 
 
 def graph_subsets_block(*, matrix: StoredMatrix, order: str, graph: Graph, labels: str, asked: Clustering) -> Any:

@@ -151,6 +151,13 @@ def test_a_cube_has_no_stable_clusters() -> None:
     assert [str(one.message) for one in said] == found.certificate["warnings"]["clusters"]
 
 
+def test_k_means_of_a_cube_is_stable_and_cuts_where_there_is_no_gap() -> None:
+    with pytest.warns(ClustersWarning, match="k-means cuts through regions without gaps: at the borders of 8 of 8"):
+        found = be.cluster(CUBE, "kmeans", n_clusters=8)
+    assert found.rand is not None
+    assert found.rand > 0.75
+
+
 def test_rows_beside_the_sample_get_the_cluster_of_the_nearest_sampled_one() -> None:
     whole, sampled = (be.cluster(ROWS, n_subsets=0, sample=size) for size in (900, 300))
     assert adjusted_rand_score(whole.labels, sampled.labels) > 0.98
