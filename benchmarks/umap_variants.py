@@ -1,0 +1,134 @@
+"""UMAP by labels and with densities beside umap-learn: maps of the same rows, by class and by local radius.
+
+    python benchmarks/umap_variants.py --folder bench-data              # 10 000 of MNIST, 50 principal components
+    python benchmarks/umap_variants.py --folder bench-data --n 2000     # fewer
+
+Both sides start from the same rows with default parameters and the same number of neighbors (umap-learn counts the row
+itself), each kind of map in a process of its own, compiled before: without anything more, by the labels of all rows, by
+those of a tenth, and with densities (densMAP). ``seconds`` are processor seconds of one thread. ``silhouette`` and
+``accuracy`` (of 15 neighbors, five folds) are of the digits on the map, ``radii`` the correlation of the logarithms of
+mean squared distances to 15 neighbors, among the rows and on the map, by each space's own neighbors. ``new_radii`` is
+that of a fifth of the rows, placed on a map of the others (umap-learn places no new rows on a map with densities).
+The peer runs in the environment given by ``--peer-python`` (umap-learn installed), by default this one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+NEIGHBORS = 15
+KINDS: dict[str, dict[str, Any]] = {"plain": {}, "labels": {}, "tenth": {}, "densities": {"densmap": True}}
+
+
+def labels_of(images: str, n: int) -> np.ndarray:
+    """The digits of the rows of ``mnist_components``."""
+    names = ("train-labels-idx1-ubyte.gz", "t10k-labels-idx1-ubyte.gz")
+    parts = [np.frombuffer(gzip.decompress((Path(images) / name).read_bytes()), np.uint8, offset=8) for name in names]
+    y = np.concatenate(parts).astype(int)
+    return y[np.random.default_rng(0).permutation(len(y))[:n]]
+
+
+def given(kind: str, y: np.ndarray) -> np.ndarray | None:
+    """The labels that a kind of map is given."""
+    known = np.random.default_rng(1).random(len(y)) < (1.0 if kind == "labels" else 0.1)
+    return np.where(known, y, -1) if kind in ("labels", "tenth") else None
+
+
+def ours(kind: str, X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
+    import bigembed as be
+
+    labels = given(kind, y)
+    asked = KINDS[kind] | ({} if labels is None else {"target_metric": "categorical"})
+    be.UMAP(n_epochs=4, **asked).fit(X[:3_000], None if labels is None else labels[:3_000])
+    began = time.process_time()
+    found = be.UMAP(**asked).fit(X, labels)
+    seconds = time.process_time() - began
+    new = np.random.default_rng(2).random(len(X)) < 0.2
+    half = be.UMAP(**asked).fit(X[~new], None if labels is None else labels[~new])
+    radii = log_radii(X[~new], X[new]), log_radii(half.embedding_, half.transform(X[new]))
+    return found.embedding_, {"seconds": seconds, "new_radii": float(np.corrcoef(*radii)[0, 1])}
+
+
+def theirs(kind: str, X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
+    import umap
+
+    labels, asked = given(kind, y), KINDS[kind] | {"n_neighbors": NEIGHBORS + 1, "random_state": 0}
+    umap.UMAP(n_epochs=4, **asked).fit(X[:3_000], None if labels is None else labels[:3_000])
+    began = time.process_time()
+    found = umap.UMAP(**asked).fit(X, labels).embedding_
+    return found, {"seconds": time.process_time() - began}
+
+
+def log_radii(rows: np.ndarray, others: np.ndarray | None = None) -> np.ndarray:
+    """The logarithm of the mean squared distance of rows, or of others, to their nearest rows."""
+    from sklearn.neighbors import NearestNeighbors
+
+    search = NearestNeighbors(n_neighbors=NEIGHBORS).fit(rows)
+    apart = search.kneighbors(None if others is None else others)[0]
+    return np.log(1e-12 + (apart**2).mean(axis=1))
+
+
+def judged(path: str, out: str, y: np.ndarray) -> dict[str, float]:
+    """What the map shows of the rows, of their classes and of their densities."""
+    from sklearn.metrics import silhouette_score
+    from sklearn.model_selection import cross_val_score
+    from sklearn.neighbors import KNeighborsClassifier
+
+    import bigembed as be
+
+    X, points = np.load(path), np.load(f"{out}.npy")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        figures = be.certify(path, points.astype(float)).figures
+    return {
+        "kept": figures["preservation"]["value"],
+        "trustworthiness": figures["trustworthiness"]["value"],
+        "silhouette": float(silhouette_score(points, y, sample_size=2_000, random_state=0)),
+        "accuracy": float(cross_val_score(KNeighborsClassifier(NEIGHBORS), points, y).mean()),
+        "radii": float(np.corrcoef(log_radii(X), log_radii(points))[0, 1]),
+    }
+
+
+def main() -> None:
+    from common import mnist_components, said, table
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=Path("bench-data"))
+    parser.add_argument("--images", default=str(Path(os.environ.get("BIGEMBED_DATA", ".")) / "mnist"), metavar="FOLDER")
+    parser.add_argument("--n", type=int, default=10_000)
+    parser.add_argument("--peer-python", default=sys.executable)
+    asked = parser.parse_args()
+    path, y = mnist_components(asked.n, asked.folder, asked.images), labels_of(asked.images, asked.n)
+    np.save(asked.folder / "labels.npy", y)
+    sides: dict[str, dict[str, Any]] = {}
+    for kind in KINDS:
+        for name, python in (("ours", sys.executable), ("umap-learn", asked.peer_python)):
+            out = str(asked.folder / f"variant-{asked.n}-{kind}-{name}")
+            sides[f"{name} {kind}"] = said(python, __file__, name, kind, path, str(asked.folder / "labels.npy"), out)
+            sides[f"{name} {kind}"] |= judged(path, out, y)
+    table("umap_variants", {"n": asked.n}, sides)
+
+
+def side(name: str, kind: str, path: str, labels: str, out: str) -> None:
+    """Make one map, and print what is known of it; in the environment of the peer without the package."""
+    warnings.simplefilter("ignore")
+    points, found = {"ours": ours, "umap-learn": theirs}[name](kind, np.load(path), np.load(labels))
+    np.save(f"{out}.npy", np.asarray(points))
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] and sys.argv[1] in ("ours", "umap-learn"):
+        side(*sys.argv[1:])
+    else:
+        main()
