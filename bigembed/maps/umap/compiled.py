@@ -13,6 +13,7 @@ from bigembed.maps.umap.forces import (
     FRACTION,
     GOLDEN,
     LEAST_WEIGHT,
+    SOFT,
     STRENGTH,
     add_density_force,
     advance,
@@ -24,6 +25,7 @@ from bigembed.maps.umap.forces import (
     number_of,
     radius_of_new,
     repel,
+    shortened,
     squared_distance,
 )
 from bigembed.runtime.blocks import Array
@@ -145,15 +147,58 @@ UNIT = 2.0**24
 
 
 @njit(cache=True, nogil=True, inline="always")
+def plane_forces(
+    force: Array, own: Array, first: int, last: int, columns: Array, weights: Array, points: Array, pool: Array,
+    state: Any, options: Array, masses: Array, scratch: Array,
+) -> float:  # fmt: skip
+    """Add the forces of :func:`sampled_forces` on a row of two coordinates, to the last bit."""
+    a, b, strength, draws = options[0], options[1], options[2], int(options[3])
+    largest, epoch, rows = options[4], int(options[5]), pool.shape[0]
+    x, y, to_x, to_y, turns = own[0], own[1], force[0], force[1], 0.0
+    for edge in range(first, last):
+        j = columns[edge]
+        share, mass = weights[edge] / largest, 1.0
+        if len(masses):
+            mass = masses[j]
+        turns += share * mass
+        if has_turn(epoch, share):
+            for k in range(draws):
+                state = uint64(state) + uint64(GOLDEN)
+                other = drawn(state, rows)
+                apart_x, apart_y = x - pool[other, 0], y - pool[other, 1]
+                scratch[k, 0], scratch[k, 1] = apart_x, apart_y
+                scratch[k, 2] = apart_x * apart_x + apart_y * apart_y
+            apart_x, apart_y = x - points[j, 0], y - points[j, 1]
+            squared = apart_x * apart_x + apart_y * apart_y
+            if squared > 0.0:
+                power = squared**b
+                factor, times = -2.0 * a * b * power / squared / (1.0 + a * power), 2.0 * mass
+                to_x += times * shortened(factor * apart_x)
+                to_y += times * shortened(factor * apart_y)
+            for k in range(draws):
+                squared = scratch[k, 2]
+                if squared > 0.0:
+                    factor = 2.0 * strength * b / ((SOFT + squared) * (1.0 + a * squared**b))
+                    to_x += mass * shortened(factor * scratch[k, 0])
+                    to_y += mass * shortened(factor * scratch[k, 1])
+    force[0], force[1] = to_x, to_y
+    return turns
+
+
+@njit(cache=True, nogil=True, inline="always")
 def sampled_forces(
     force: Array, own: Array, first: int, last: int, columns: Array, weights: Array, points: Array, pool: Array,
-    state: Any, options: Array, masses: Array,
+    state: Any, options: Array, masses: Array, scratch: Array,
 ) -> float:  # fmt: skip
     """Add the forces of those edges of a row that have their turn, and of what these draw; how many have, on average.
 
-    Its edges are ``first:last``; ``options`` and ``masses`` as :func:`step` has them.
+    Its edges are ``first:last``; ``options`` and ``masses`` as :func:`step` has them; ``scratch`` (rows drawn, 3). In a
+    plane the rows that an edge draws are read all at once, and then their powers taken: the same numbers in the same
+    order in half of the time.
     """
     a, b, strength, draws = options[0], options[1], options[2], int(options[3])
+    if len(own) == 2:
+        return plane_forces(force, own, first, last, columns, weights, points, pool, state, options, masses, scratch)
     largest, epoch = options[4], int(options[5])
     turns = 0.0
     for edge in range(first, last):
@@ -177,13 +222,13 @@ def step(
     ``options``: a, b, strength of repulsion, rows drawn for an edge, largest weight, epoch, learning rate. ``key``: of
     the epoch's random numbers. ``masses`` of the rows and of the halo, as the points have them; none where all are 1.
     """
-    force = np.empty(points.shape[1])
+    force, scratch = np.empty(points.shape[1]), np.empty((int(options[3]), 3))
     for i in range(first, last):
         own = points[at + i]
         force[:] = 0.0
         state = number_of(uint64(key) + uint64(number + i) * uint64(GOLDEN))
         start, stop = indptr[i], indptr[i + 1]
-        turns = sampled_forces(force, own, start, stop, columns, weights, points, pool, state, options, masses)
+        turns = sampled_forces(force, own, start, stop, columns, weights, points, pool, state, options, masses, scratch)
         advance(own, force, turns, options[6], out[i])
 
 
@@ -198,12 +243,12 @@ def density_step(
     not empty.
     """
     a, b, largest, least, strength = options[0], options[1], options[4], density[LEAST_WEIGHT], density[STRENGTH]
-    force = np.empty(points.shape[1])
+    force, scratch = np.empty(points.shape[1]), np.empty((int(options[3]), 3))
     for i in range(first, last):
         own, start, stop = points[at + i], indptr[i], indptr[i + 1]
         force[:] = 0.0
         state = number_of(uint64(key) + uint64(number + i) * uint64(GOLDEN))
-        turns = sampled_forces(force, own, start, stop, columns, weights, points, pool, state, options, masses)
+        turns = sampled_forces(force, own, start, stop, columns, weights, points, pool, state, options, masses, scratch)
         if strength > 0.0:
             for edge in range(start, stop):
                 w, j = weights[edge], columns[edge]

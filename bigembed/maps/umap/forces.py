@@ -55,10 +55,16 @@ def squared_distance(one: Array, other: Array) -> float:
 
 
 @njit(cache=True, nogil=True, inline="always")
+def shortened(value: float) -> float:
+    """Return a coordinate of a force, cut to at most :data:`LONGEST`."""
+    return min(LONGEST, max(-LONGEST, value))
+
+
+@njit(cache=True, nogil=True, inline="always")
 def add_force(out: Array, one: Array, other: Array, factor: float, times: float) -> None:
     """Add ``times`` factor·(y − z), each coordinate cut to at most :data:`LONGEST` first."""
     for k in range(one.shape[0]):
-        out[k] += times * min(LONGEST, max(-LONGEST, factor * (one[k] - other[k])))
+        out[k] += times * shortened(factor * (one[k] - other[k]))
 
 
 @njit(cache=True, nogil=True, inline="always")

@@ -438,6 +438,20 @@ class TestUMAP:
         np.testing.assert_allclose(moved[0], expected, atol=1e-4)
         assert np.abs(moved[0] - (2 * points[0] - expected)).max() > 0.1
 
+    def test_a_step_in_a_plane_is_that_in_space_to_the_last_bit(self) -> None:
+        """A plane has code of its own."""
+        random, n = np.random.default_rng(0), 200
+        points, w = 3 * random.normal(size=(n, 2)), random.random(n * 9).astype("f4")
+        indptr, columns = 9 * np.arange(n + 1), random.integers(0, n, 9 * n).astype("i4")
+        options = np.array([1.58, 0.9, 1.0, 5, 1.0, 3, 0.5])
+        for masses in (np.zeros(0), random.random(n)):
+            moved = []
+            for flat in (points, np.column_stack([points, np.zeros(n)])):
+                moved.append(np.empty_like(flat))
+                step(0, n, 0, 0, indptr, columns, w, flat, flat, masses, 7, options, moved[-1])
+            assert (moved[0] == moved[1][:, :2]).all()
+            assert abs(moved[0] - points).max() > 0.1
+
     def test_an_edge_takes_part_in_its_share_of_the_epochs_and_rows_are_drawn_evenly(self) -> None:
         for share in (1.0, 0.37, 0.005, 0.001):
             assert sum(has_turn(epoch, share) for epoch in range(500)) == int(500 * share)
