@@ -20,7 +20,7 @@ from bigembed.runtime.blocks import Array, bounds
 from bigembed.stages.runs import Run
 from bigembed.store.arrays import read_by_id
 
-SLACK = 1.6
+SLACK = 1.4
 """Squared length over the larger squared scale of both ends from which on an edge is left out: that of a new row may be
 shorter than the one of the row near it."""
 

@@ -68,5 +68,7 @@ def edge_lengths(
             lengths[e] = squared[at + e]
             if lengths[e] == 0:
                 twin = 1
-        ordered = np.sort(lengths[:count])
-        reach[m] = np.sqrt(ordered[min(count, k + twin) - 1])
+        if count > k + twin:
+            reach[m] = np.sqrt(np.sort(lengths[:count])[k + twin - 1])
+        else:
+            reach[m] = np.sqrt(np.max(lengths[:count]))

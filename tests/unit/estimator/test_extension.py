@@ -14,7 +14,7 @@ from hypothesis.extra.numpy import arrays
 
 import bigembed as be
 from bigembed.errors import ComponentsWarning, ExistingOutputError, InputError, LockedError
-from bigembed.estimator import extension
+from bigembed.estimator import extension, transform
 from bigembed.estimator.transform import groups
 from bigembed.store.arrays import read_array
 from bigembed.store.locks import hold
@@ -108,6 +108,40 @@ def test_a_stopped_extension_goes_on(fitted, new, small_batches, tmp_path, label
         left_out = done if name == label else every.count(name) if order.index(name) < order.index(label) else 0
         assert ran.count(name) == every.count(name) - left_out
     assert not (tmp_path / "out.zarr.partial").exists()
+
+
+@pytest.mark.parametrize("label", ["sort_block", "extend_group", "restore_rows"])
+def test_rows_go_in_waves_and_a_stopped_wave_goes_on(fitted, new, small_batches, tmp_path, monkeypatch, label):
+    """Each wave has its own maps, and takes no more of the disk than its rows do."""
+    whole, out = fitted.transform(new), tmp_path / "out.zarr"
+    monkeypatch.setattr(transform, "WAVE_ROWS", 1)
+    monkeypatch.setattr(transform, "block_rows", lambda width, itemsize: 200)
+    np.save(tmp_path / "new.npy", new)
+    _, every = once = stop_after(-1, "")
+    with executor(once[0]):
+        fitted.transform_to(tmp_path / "new.npy", tmp_path / "once.zarr")
+    waves = [name for name, before in zip(every, ["", *every], strict=False) if name != before]
+    assert waves.count("sort_block") > 1
+    last = [number for number, name in enumerate(every) if name == label][-1]
+    ran = []
+
+    def stopped(calls, name):
+        found = []
+        for call in calls:
+            if len(ran) == last:
+                raise RuntimeError("stopped")
+            ran.append(name)
+            found.append(call())
+        return found
+
+    with executor(stopped), pytest.raises(RuntimeError, match="stopped"):
+        fitted.transform_to(tmp_path / "new.npy", out)
+    complete, again = stop_after(-1, "")
+    with executor(complete):
+        fitted.transform_to(tmp_path / "new.npy", out)
+    assert [*ran, *again] == every
+    np.testing.assert_array_equal(read_array(out), whole)
+    np.testing.assert_array_equal(read_array(tmp_path / "once.zarr"), whole)
 
 
 def test_other_rows_do_not_resume_what_is_there(fitted, new, small_batches, tmp_path):
