@@ -11,7 +11,7 @@ import numpy as np
 
 from bigembed.errors import InputError
 from bigembed.maps.kernels import BINARY, LOCAL, NARROW, TRUNCATED, cut_moment, gaussian_block
-from bigembed.maps.medians import BINS, median_of_pairs, median_scale, weighted_histogram
+from bigembed.maps.medians import BINS, COUNTED, median_of_pairs, median_scale, weighted_histogram
 from bigembed.neighbors.row_weights import WEIGHTS, values_path
 from bigembed.neighbors.search.recall import TRUTH
 from bigembed.runtime.blocks import Array, map_blocks
@@ -202,8 +202,9 @@ CURVE = [ArraySpec(f"ksum_{name}", 0) for name in ("epsilon", "log_sum", "slope"
 """The Ksum curve, as it is stored."""
 
 
-def bandwidth_stage(choice: Bandwidth, lengths: Lengths = LISTS) -> Stage:
-    """ε, with the Ksum curve and the dimension it implies."""
+def bandwidth_stage(choice: Bandwidth, lengths: Lengths = LISTS, pairs_of: int = 0) -> Stage:
+    """ε, with the Ksum curve and the dimension it implies. ``pairs_of``: of so many rows with weights all pairs are
+    looked at."""
     parameters = {"epsilon": choice.epsilon, KERNEL: choice.kernel, "complete": choice.complete}
     parameters |= {"truncated": True} if choice.truncated else {}
     parameters |= {"natural": choice.natural} if choice.epsilon == "auto" and choice.natural != 1.0 else {}
@@ -217,7 +218,15 @@ def bandwidth_stage(choice: Bandwidth, lengths: Lengths = LISTS) -> Stage:
         inputs,
         parameters,
         partial(run_bandwidth, choice=choice, lengths=lengths, of_pairs=of_pairs),
-        Cost.of(writes=CURVE, coordinator=[ArraySpec("histogram and sums", BINS, times=2)]),
+        Cost.of(
+            reads=[ArraySpec("pairs", pairs_of, pairs_of)],
+            writes=CURVE,
+            task=[
+                ArraySpec("pairs", pairs_of, pairs_of),
+                ArraySpec("tiles of pairs", COUNTED * bool(pairs_of), times=8),
+            ],
+            coordinator=[ArraySpec("histogram and sums", BINS, times=2), ArraySpec("weights", pairs_of)],
+        ),
     )
 
 

@@ -9,6 +9,7 @@ graph is given whose lists do not hold as much (a tenth of the rows have less), 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from bigembed.maps.medians import exact_median, pattern_counts, total
 from bigembed.neighbors.row_weights import WEIGHTS, values_path
 from bigembed.runtime.blocks import Array, map_blocks
 from bigembed.stages.cost import ArraySpec, Cost
+from bigembed.stages.runs import Run
 from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
@@ -97,6 +99,38 @@ def as_lists(indptr: Array, squared: Array, weights: Array) -> tuple[Array, Arra
 def some_edges(indptr: Array, kept: Array) -> Array:
     """``indptr`` of the edges that are kept."""
     return np.concatenate([[0], np.cumsum(kept)])[indptr]
+
+
+LITTLE = 0.75
+"""Of the mass of k rows that scales hold, below which weights reach too far for the lists."""
+
+
+def weights_in(run: Run) -> dict[str, Any]:
+    """What the certificate of a map says of the weights of its rows."""
+    found = run.results(f"{WEIGHTS}_sum")
+    said: dict[str, Any] = {name: found[name] for name in ("sum", "least", "most")}
+    if run.has(SCALES):
+        scales, asked = run.results(SCALES), run.parameters(SCALES)["n_neighbors"]
+        held = scales["wanted"] / (asked + 1)
+        said |= {"n_neighbors": asked, "held": held, "short": scales["short"], "n": found["n"]}
+    return {WEIGHTS: said}
+
+
+def scale_warnings(certificate: Mapping[str, Any]) -> list[str]:
+    """A warning where the lists of neighbors are too short for the weights of the rows.
+
+    >>> scale_warnings({"row_weights": {"n_neighbors": 15, "held": 1.0, "short": 3, "n": 1_000}})
+    []
+    """
+    found = certificate[WEIGHTS]
+    if found.get("held", 1.0) >= LITTLE and found.get("short", 0) <= SHORT * found.get("n", 1):
+        return []
+    return [
+        f"weights reach from {found['least']:.4g} to {found['most']:.4g}, and the neighbors of light rows weigh less "
+        f"than n_neighbors={found['n_neighbors']} rows of mean weight ({found['short']:,} of {found['n']:,} rows; "
+        f"scales hold {100 * found['held']:.0f} % of that). Light and heavy regions have other scales than copies of "
+        "their rows would have. Raise n_neighbors, or give weights that vary less"
+    ]
 
 
 def mass_scales_stage(lists: str, n: int, k: int, n_neighbors: int, block: int) -> Stage:

@@ -26,7 +26,7 @@ from bigembed.maps.bandwidth import (
     bandwidth_within_stage,
 )
 from bigembed.maps.kernels import BINARY, Target
-from bigembed.maps.mass_scales import SCALES, WIDER, mass_scales_stage
+from bigembed.maps.mass_scales import SCALES, WIDER, mass_scales_stage, scale_warnings, weights_in
 from bigembed.maps.walk.affinity import kernel_stage
 from bigembed.maps.walk.balance import ALPHA, BISTOCHASTIC
 from bigembed.maps.walk.coordinates import coordinates_stage
@@ -162,7 +162,7 @@ def _kernel_stages(asked: WalkOptions, graph: GraphShape, policy: str) -> list[S
         lengths = PAIRS if graph.dense else EDGES if graph.given else LISTS
         by_mass = not graph.dense and asked_k < n - 1
         lengths = replace(lengths, weighted=True, scales=SCALES if by_mass else "")
-        scales = [*scales[:-1], bandwidth_stage(choice, lengths)]
+        scales = [*scales[:-1], bandwidth_stage(choice, lengths, n if choice.complete else 0)]
         if by_mass:
             scales.insert(1, mass_scales_stage(scale_stage, n, asked_k, k, graph.block))
             scale_stage, choice = SCALES, replace(choice, within=not bridged)
@@ -255,7 +255,12 @@ class SpectralEstimator(WeightedGraphEstimator):
     def _certificate(self, run: Run) -> dict[str, Any]:
         from bigembed.estimator.certificate import certificate
 
-        return certificate(run, self.tol)
+        found = certificate(run, self.tol)
+        if run.kind != "model" and run.results("kernel").get(WEIGHTS):
+            found |= weights_in(run)
+            found["warnings"] = {**found["warnings"]}
+            found["warnings"]["degenerate"] = [*found["warnings"].get("degenerate", []), *scale_warnings(found)]
+        return found
 
     def _extension(self, run: Run) -> Extension:
         """The α-correct Nyström formula; a row that was fitted gets its ``embedding_`` back, to ``tol``.

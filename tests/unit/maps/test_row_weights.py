@@ -146,6 +146,18 @@ class TestAlike:
         np.testing.assert_allclose(weighed.embedding_, plain.embedding_, rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(weighed.transform(NEW), plain.transform(NEW), rtol=1e-9, atol=1e-9)
 
+    def test_weights_that_reach_too_far_are_a_warning(self) -> None:
+        """Half of the rows, by themselves, weigh a thousandth of the others: no list holds the mass of k mean rows."""
+        far = np.r_[np.ones(N // 2), np.full(N - N // 2, 1e3)]
+        loud, quiet = (be.DiffusionMap(n_neighbors=8).fit(ROWS, sample_weight=w).certificate_ for w in (far, COUNTS))
+        [said] = [text for text in loud["warnings"]["degenerate"] if "weights reach from 1 to 1000" in text]
+        assert "Raise n_neighbors" in said
+        assert loud["row_weights"]["held"] < 0.5
+        assert quiet["row_weights"] == pytest.approx(
+            {"sum": COUNTS.sum(), "least": 1, "most": 4, "n_neighbors": 8, "held": 1, "short": 0, "n": N}
+        )
+        assert not quiet["warnings"]["degenerate"]
+
     def test_graph_is_that_of_the_rows(self) -> None:
         """Of a graph that is given, with weights or without; its lists are not made longer."""
         graph = be.build_neighbor_graph(ROWS, n_neighbors=12)
