@@ -1,7 +1,7 @@
 """Twelve nights of a map that grows: how far its rows move each night, beside maps from nothing.
 
-    python benchmarks/stays_put.py                                  rows that are drawn
-    python benchmarks/stays_put.py --data DIR/sample_masscyt.fcs    25 000 cells, 13 markers (Wishbone's sample)
+    python benchmarks/stays_put.py    #                             rows that are drawn
+    python benchmarks/stays_put.py --data DIR/sample_masscyt.fcs    # 25 000 cells, 13 markers (Wishbone's sample)
 
 Every night 5 % more rows are appended and the job is refreshed: by default, and with ``[output] align = false``, which
 makes each map from nothing. Written are ``results/stays_put.json`` and, with ``--pictures``, a picture of the twelve
