@@ -40,6 +40,8 @@ WIDE = 1.0
 """Squared radius of the cells over the scale of the kernel from which on the map may be one of the cells alone."""
 APART = 0.2
 """Gap behind the last eigenvalue, over 1 − λ of that, from which on a map of fewer rows has the same coordinates."""
+OTHER = 0.5
+"""Sine of the largest angle between the coordinates and those of that map, from which on they are others."""
 LOST = 0.75
 """Neighbors kept, as a share of those that a map of sampled rows keeps, below which the cells are too wide."""
 
@@ -124,6 +126,11 @@ def doubts(found: Mapping[str, Any]) -> list[str]:
         out.append(
             f"rows placed on the map of the cells keep {found['kept']:.2f} of their neighbors among sampled rows, and "
             f"a map of these without condensing {found['kept_without']:.2f}. {advice}"
+        )
+    if found.get("comparable") and found["angle"] > OTHER:
+        out.append(
+            f"the coordinates span another space than those of a map of {found['compared']:,} sampled rows without "
+            f"condensing (sine of the largest angle {found['angle']:.2f}). {advice}"
         )
     return out
 

@@ -151,10 +151,12 @@ def test_cells_that_are_wide_beside_the_kernel_turn_it_amber(job: Any) -> None:
 
 def test_doubts() -> None:
     good = {"radius_over_scale": 0.1, "kept": 0.4, "kept_without": 0.42, "kept_error": 0.01, "comparable": True}
+    good |= {"angle": 0.2, "compared": 4_000}
     assert doubts(good) == []
     assert "wide beside the kernel" in doubts({**good, "radius_over_scale": 1.4})[0]
     assert "keep 0.20 of their neighbors" in doubts({**good, "kept": 0.2})[0]
-    assert doubts({**good, "kept": 0.2, "comparable": False}) == []
+    assert "span another space" in doubts({**good, "angle": 0.8})[0]
+    assert doubts({**good, "kept": 0.2, "angle": 0.8, "comparable": False}) == []
     assert scale_of({}) is None
     assert scale_of({"bandwidth": {"epsilon": 2.0, "median_kth": 5.0}}) == 2.0
     a = np.random.default_rng(0).normal(size=(50, 2))
