@@ -1,6 +1,6 @@
 """Twelve nights of a map that grows: how far its rows move each night, beside maps from nothing.
 
-    python benchmarks/stays_put.py    #                             rows that are drawn
+    python benchmarks/stays_put.py                                  # rows that are drawn
     python benchmarks/stays_put.py --data DIR/sample_masscyt.fcs    # 25 000 cells, 13 markers (Wishbone's sample)
 
 Every night 5 % more rows are appended and the job is refreshed: by default, and with ``[output] align = false``, which

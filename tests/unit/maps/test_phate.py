@@ -165,9 +165,12 @@ class TestCertificates:
         assert [one for one in seen if isinstance(one, ComponentsWarning)]
 
     def test_too_few_coordinates(self) -> None:
-        corners = np.repeat(40 * np.eye(30), 10, axis=0) + np.random.default_rng(0).normal(size=(300, 30))
-        _, seen = fit(corners, t=5, n_neighbors=12)
-        assert any("stress" in str(one) for one in seen if isinstance(one, MapWarning))
+        """Three branches do not fit on a line."""
+        said = [
+            any("stress" in str(one) for one in fit(branches(), n_components=m)[1] if isinstance(one, MapWarning))
+            for m in (1, 2)
+        ]
+        assert said == [True, False]
 
     def test_a_kernel_that_is_cut(self) -> None:
         _, seen = fit(branches(), t=5, decay=1.0)
