@@ -73,7 +73,7 @@ def near_stage(graph: GraphShape, edges: int, count: int) -> Stage:
         leaves=[ArraySpec("scales of the rows and of the halo", n, 8, times=2), ArraySpec("halo", n)],
         task=[ArraySpec("edges", of_block, 5), ArraySpec("scales", 2 * block, 8, times=2)],
         passes=3,
-        scalar_ops=60 * edges,
+        scalar_ops=4 * edges,
         maps=4,
     )
     inputs = ("order", "graph") if graph.dense else ("graph", "search")
