@@ -154,6 +154,7 @@ FEW_EPOCHS = {"n_components": 2, "n_neighbors": 6, "n_epochs": 9}
 FEW_PAIRS = {"n_components": 2, "n_neighbors": 6, "num_iters": (3, 3, 12)}
 TABLE: dict[str, Case] = {
     "classical_mds cityblock": Case("classical_mds", {"metric": "cityblock"}, returns=1e-6),
+    "classical_mds weighed": Case("classical_mds", {"metric": "cityblock"}, weighed=True, most=400, returns=1e-6),
     "classical_mds minkowski": Case("classical_mds", {"metric": "minkowski", "metric_params": {"p": 3}}, returns=1e-6),
     "classical_mds precomputed": Case("classical_mds", {"metric": "precomputed"}, apart),
     "diffusion_map repeated rows": Case("diffusion_map", rows=twice),
@@ -178,6 +179,8 @@ TABLE: dict[str, Case] = {
     "isomap lists": Case("isomap", {"solver": "landmarks", "n_landmarks": 20}, lists),
     "isomap": Case("isomap", {**GRAPH, "solver": "exact"}),
     "isomap landmarks": Case("isomap", {**GRAPH, "solver": "landmarks", "n_landmarks": 20}),
+    "isomap weighed": Case("isomap", {**GRAPH, "solver": "exact"}, weighed=True, most=400),
+    "isomap weighed landmarks": Case("isomap", {**GRAPH, "solver": "landmarks", "n_landmarks": 20}, weighed=True),
     "isomap radius": Case("isomap", {"n_neighbors": None, "radius": 4.0, "components": "largest"}, three),
     "isomap radius landmarks": Case(
         "isomap",
@@ -186,12 +189,14 @@ TABLE: dict[str, Case] = {
     ),
     "isomap precomputed": Case("isomap", {**GRAPH, "metric": "precomputed"}, apart),
     "kernel_pca": Case("kernel_pca", {"gamma": 0.02}),
+    "kernel_pca weighed": Case("kernel_pca", {"gamma": 0.02}, weighed=True, most=400),
     "kernel_pca inverse": Case("kernel_pca", {"gamma": 0.02, "fit_inverse_transform": True}),
     "kernel_pca sparse": Case("kernel_pca", {"gamma": 0.02}, csr, most=400),
     "kernel_pca nystrom sparse": Case("kernel_pca", {"gamma": 0.02, "solver": "nystrom", "n_landmarks": 99}, csr),
     "kernel_pca nystrom": Case("kernel_pca", {"gamma": 0.02, "solver": "nystrom", "n_landmarks": 99}),
     "landmark_diffusion_map": Case("landmark_diffusion_map", {"n_landmarks": 100}),
     "landmark_mds": Case("landmark_mds", {"n_landmarks": 50}),
+    "landmark_mds weighed": Case("landmark_mds", {"n_landmarks": 50}, weighed=True, most=400),
     "landmark_mds max-min": Case("landmark_mds", {"n_landmarks": 50, "landmarks": "max-min"}),
     "landmark_mds precomputed": Case(
         "landmark_mds", {"n_landmarks": 50, "metric": "precomputed"}, apart, returns=1e-12
@@ -218,6 +223,8 @@ TABLE: dict[str, Case] = {
     "modified_lle": Case("modified_lle", GRAPH),
     "locally_linear_embedding": Case("locally_linear_embedding", GRAPH),
     "locally_linear_embedding landmarks": Case("locally_linear_embedding", FEW),
+    "locally_linear_embedding weighed": Case("locally_linear_embedding", GRAPH, weighed=True, most=400),
+    "locally_linear_embedding weighed landmarks": Case("locally_linear_embedding", FEW, weighed=True),
     "locally_linear_embedding islands": Case("locally_linear_embedding", GRAPH, islands),
     "locally_linear_embedding repeated rows": Case("locally_linear_embedding", GRAPH, twice),
     "nmf": Case("nmf", {"n_components": 4, "max_iter": 4}),
@@ -239,6 +246,8 @@ TABLE: dict[str, Case] = {
     "pacmap": Case("pacmap", FEW_PAIRS),
     "pacmap by blocks": Case("pacmap", {**FEW_PAIRS, "in_memory": False}, rows=twice, most=400),
     "pacmap cosine sparse": Case("pacmap", {**FEW_PAIRS, "metric": "cosine"}, csr, most=400),
+    "tsne weighed": Case("tsne", FEW_STEPS, weighed=True, most=400),
+    "tsne weighed nodes": Case("tsne", {**FEW_STEPS, "in_memory": False}, ring, weighed=True, most=400),
     "umap": Case("umap", FEW_EPOCHS),
     "umap by blocks": Case("umap", {**FEW_EPOCHS, "in_memory": False, "init": "pca"}, rows=twice, most=400),
     "umap densities": Case("umap", {**FEW_EPOCHS, "densmap": True, "dens_frac": 0.7}),

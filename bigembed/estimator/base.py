@@ -320,8 +320,7 @@ class Estimator(RunParameters, Framed, Routed, Shown, ABC):
     def _fit_rows(self, X: Any, **aligned: Any) -> Self:
         from bigembed.estimator.fitting import compute_fit, unchanged_if_stopped
 
-        with unchanged_if_stopped(self):
-            self._check()
+        self._check()
         with unchanged_if_stopped(self), keeping_copies(self.workdir, may_be_copied(X)):
             return self._read_fit(compute_fit(self._spec(), self._prepare(X, aligned)))
 

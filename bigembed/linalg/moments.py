@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from bigembed.errors import InputError
 from bigembed.runtime.blocks import Array, bounds, is_sparse
 
 # --------------------------------------------------------------------------------------------------------- moments
@@ -47,6 +48,12 @@ def moments_block(rows: Any, weights: Array | None = None, *, diagonal: bool = F
     else:
         mean, scatter = _dense_moments(rows, weights, total, diagonal)
     return {"count": np.array(count), "weight": np.array(total), "mean": mean, "scatter": scatter}
+
+
+def require_weight(found: Moments) -> None:
+    """InputError where all rows have the weight zero."""
+    if not found["weight"] > 0:
+        raise InputError("weights must contain at least one that is not zero: all are zero")
 
 
 def merge_moments(left: Moments, right: Moments) -> Moments:

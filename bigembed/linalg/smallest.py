@@ -99,9 +99,10 @@ class BandedInverse:
         return out
 
 
-def smallest_pairs(conditions: Any, m: int, most_bytes: int = MOST_BYTES) -> SmallestPairs:
+def smallest_pairs(conditions: Any, m: int, most_bytes: int = MOST_BYTES, null: Array | None = None) -> SmallestPairs:
     """The m < n smallest eigenpairs of AᵀA, A (N, n) sparse with A1 = 0, except the constant vector.
 
+    Where A has another vector with Az = 0 that is to be left out instead, it is given as ``null`` (n,), of length one.
     LOBPCG (Knyazev 2001) with (AᵀA + δI)⁻¹ as the preconditioner, from a fixed random block. The same bytes for the
     same matrix. PlanError where the factor exceeds ``most_bytes``; 8 n² bytes suffice for any matrix.
 
@@ -115,7 +116,7 @@ def smallest_pairs(conditions: Any, m: int, most_bytes: int = MOST_BYTES) -> Sma
     inverse = BandedInverse((transposed @ conditions).tocsr(), most_bytes)
     width = min(n - 1, m + GUARDS)
     block = np.random.default_rng(0).standard_normal((n, width))
-    vectors, values = _ritz(conditions, inverse(_orthonormal(block, None)), width)
+    vectors, values = _ritz(conditions, inverse(_orthonormal(block, None, null)), width, null)
     zero = np.finfo(np.float64).eps * inverse.norm
     moved, least, stuck, steps = np.zeros((n, 0)), np.inf, 0, 0
     while True:
@@ -131,7 +132,7 @@ def smallest_pairs(conditions: Any, m: int, most_bytes: int = MOST_BYTES) -> Sma
             break
         steps += 1
         before = vectors
-        vectors, values = _ritz(conditions, np.concatenate([vectors, step, moved], axis=1), width)
+        vectors, values = _ritz(conditions, np.concatenate([vectors, step, moved], axis=1), width, null)
         moved = vectors - before @ (before.T @ vectors)
     signs, residuals = extremes(vectors[:, :m])[1], np.linalg.norm(rest[:, :m], axis=0)
     return SmallestPairs(
@@ -148,19 +149,19 @@ def smallest_pairs(conditions: Any, m: int, most_bytes: int = MOST_BYTES) -> Sma
     )
 
 
-def _ritz(conditions: Any, basis: Array, width: int) -> tuple[Array, Array]:
+def _ritz(conditions: Any, basis: Array, width: int, null: Array | None) -> tuple[Array, Array]:
     """The ``width`` smallest Ritz pairs of AᵀA in the span of a basis, by singular values of A on it."""
-    basis = _orthonormal(basis, 1e-10)
+    basis = _orthonormal(basis, 1e-10, null)
     triangle = linalg.qr(conditions @ basis, mode="r", check_finite=False)[0][: basis.shape[1]]
     _, singular, turn = linalg.svd(triangle, check_finite=False)
     return basis @ turn[::-1][:width].T, singular[::-1][:width] ** 2
 
 
-def _orthonormal(block: Array, least: float | None) -> Array:
-    """An orthonormal basis of the columns scaled to length one, without the constant vector; those are left out
-    whose part outside the others is below ``least``."""
+def _orthonormal(block: Array, least: float | None, null: Array | None) -> Array:
+    """An orthonormal basis of the columns scaled to length one, without the constant vector, or ``null``; those are
+    left out whose part outside the others is below ``least``."""
     for _ in range(2):
-        block = block - block.mean(axis=0)
+        block = block - (block.mean(axis=0) if null is None else np.outer(null, null @ block))
         length = np.linalg.norm(block, axis=0)
         block = block[:, length > 0] / length[length > 0]
         block, triangle, _ = linalg.qr(block, mode="economic", pivoting=True, check_finite=False)

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from bigembed.errors import InputError
 from bigembed.estimator.extension import leave_rows, restore
 from bigembed.estimator.graph_input import GraphShape
 from bigembed.maps.graph_rows import repeated_block, repeated_matrix
@@ -28,32 +29,55 @@ from bigembed.store.vector_space import tree_sum
 # Coordinates of the fitted rows, written by blocks: from eigenvectors, or from what a pass left of each block.
 
 
-def fitted_stage(n: int, m: int, dtype: Any, factor: float = 1.0) -> Stage:
-    """``coordinates/embedding`` (n, m) = √λ v, as ``factor`` A λ from ``solve/matrix`` A = v/(factor √λ), by blocks."""
+def positive_weights(source: RowSource) -> Array | None:
+    """Return the weights of all rows, (n,); None where they have none. InputError unless each is above 0."""
+    if (given := source.aligned.get("weights")) is None:
+        return None
+    weights = np.concatenate([given.read(*span) for span in bounds(given.shape[0], given.block)]).astype(np.float64)
+    if len(wrong := np.flatnonzero(~(np.isfinite(weights) & (weights > 0)))):
+        raise InputError(
+            f"weights (sample_weight) must be finite and above 0: {len(wrong)} of {len(weights)} are not, the first of "
+            f"rows {wrong[:10].tolist()}. Leave rows of weight zero out, which count for nothing"
+        )
+    return weights
 
-    written = ArraySpec("embedding", n, m, dtype)
+
+def fitted_stage(n: int, m: int, dtype: Any, factor: float = 1.0, weights: RowSource | None = None) -> Stage:
+    """``coordinates/embedding`` (n, m) = √λ v, as ``factor`` A λ from ``solve/matrix`` A = v/(factor √λ), by blocks.
+
+    With ``weights`` w of the rows, A = w v/(factor √λ).
+    """
+
+    written, run = ArraySpec("embedding", n, m, dtype), partial(run_fitted, n=n, m=m, dtype=dtype, factor=factor)
     cost = Cost.of([ArraySpec("matrix", n, m)], [written], task=[ArraySpec("coordinates", n, m, times=3)])
     return Stage(
         "coordinates",
         ("solve",),
         {"dtype": str(dtype)},
-        partial(run_fitted, n=n, m=m, dtype=dtype, factor=factor),
+        run if weights is None else partial(run, weights=weights),
         cost,
     )
 
 
-def run_fitted(context: Context, n: int, m: int, dtype: Any, factor: float) -> dict[str, Any]:
+def run_fitted(
+    context: Context, n: int, m: int, dtype: Any, factor: float, weights: RowSource | None = None
+) -> dict[str, Any]:
     width, rows = context.results("solve")["n_components"], block_rows(m, 8)
     create_rows(context.path("embedding"), (n, width), dtype, rows)
     values = factor * read_array(context.of("solve", "eigenvalues"))
     paths = {"matrix": context.of("solve", "matrix"), "out": context.path("embedding")}
-    map_blocks(fitted_block, bounds(n, rows), values=values, dtype=dtype, **paths)
+    map_blocks(fitted_block, bounds(n, rows), values=values, dtype=dtype, weights=weights, **paths)
     return {"n_components": width}
 
 
-def fitted_block(start: int, stop: int, *, matrix: str, values: Any, out: str, dtype: Any) -> None:
+def fitted_block(
+    start: int, stop: int, *, matrix: str, values: Any, out: str, dtype: Any, weights: RowSource | None
+) -> None:
     """√λ v of some rows."""
-    write_rows(out, start, (read_array(matrix, start, stop) * values).astype(dtype))
+    found = read_array(matrix, start, stop) * values
+    if weights is not None:
+        found /= np.asarray(weights.read(start, stop), np.float64)[:, None]
+    write_rows(out, start, found.astype(dtype))
 
 
 def write_finished(

@@ -112,6 +112,26 @@ class OrderedRows(RowSource):
 
 
 @dataclass(frozen=True)
+class OrderedValues(RowSource):
+    """A number for each row in the order of the graph, in an array for each block at the path."""
+
+    starts: tuple[int, ...] = ()
+
+    def read(self, start: int, stop: int) -> Array:
+        """Those of the rows ``start:stop``."""
+        parts = [read_array(f"{self.path}/{b}", low, high) for b, low, high in spans_of(self.starts, start, stop)]
+        return np.concatenate(parts)
+
+    @property
+    def grain(self) -> int:
+        return 1
+
+    def fingerprint(self) -> str:
+        """Nothing: the stage that reads them has that of the weights among its inputs."""
+        return ""
+
+
+@dataclass(frozen=True)
 class OrderedSparse(OrderedRows):
     """Sparse rows, as they are compared, in the order of the graph."""
 
@@ -306,12 +326,16 @@ def component_sample(
     row_bytes: int,
     exchange: Exchange,
     with_rows: bool = True,
+    weights: str = "",
 ) -> dict[str, Array]:
     """The rows that a choice looks at in a component: ``ids`` in the order of the graph, ``original`` in that of the
-    input, and ``rows`` themselves."""
+    input, and ``rows`` themselves. ``weights``: where the rows have weights, by which they are drawn then."""
     blocks = [(b,) for b in range(len(ordered.blocks))]
     first = offsets(map_blocks(count_block, blocks, labels=labels, component=component))
-    ranks = choice.sample(int(first[-1]), row_bytes)
+    masses = None
+    if weights:
+        masses = np.concatenate(map_blocks(masses_block, blocks, labels=labels, component=component, weights=weights))
+    ranks = choice.sample(int(first[-1]), row_bytes, masses)
     parts = np.split(ranks, np.searchsorted(ranks, first[1:-1]))
     tasks = [(b, part - first[b]) for b, part in enumerate(parts) if len(part)]
     fixed: dict[str, Any] = {"labels": labels, "component": component, "with_rows": with_rows}
@@ -323,6 +347,11 @@ def component_sample(
 def count_block(b: int, *, labels: str, component: int) -> int:
     """Rows of a component in a block."""
     return int(np.count_nonzero(read_array(f"{labels}/{b}") == component))
+
+
+def masses_block(b: int, *, labels: str, component: int, weights: str) -> Array:
+    """Weights of the rows of a component in a block."""
+    return np.asarray(read_array(f"{weights}/{b}")[read_array(f"{labels}/{b}") == component])
 
 
 def pick_block(

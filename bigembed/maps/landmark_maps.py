@@ -77,9 +77,11 @@ def classical(squared: Array, n_components: int) -> tuple[Affine, Array]:
     return scaled(mean, values[:n_components], vectors[:, :n_components], n_components, floor), values
 
 
-def centered(squared: Array, mean: Array) -> Array:
-    """B = −½ H Δ H (L, L) from Δ and its mean column."""
-    found = -0.5 * (squared - mean - mean[:, None] + mean.mean())
+def centered(squared: Array, mean: Array, weights: Array | None = None) -> Array:
+    """B = −½ H Δ H (L, L) from Δ and its mean column; √w B √w with weights, by which the mean is taken, too."""
+    found = -0.5 * (squared - mean - mean[:, None] + np.average(mean, weights=weights))
+    if weights is not None:
+        found *= np.sqrt(np.outer(weights, weights))
     return np.asarray((found + found.T) / 2)
 
 

@@ -56,9 +56,10 @@ class LandmarkChoice:
         more = 0 if self.selection == "uniform" else min(SAMPLE * self.count, SAMPLE_BYTES // max(1, row_bytes))
         return min(rows, max(self.count, more))
 
-    def sample(self, rows: int, row_bytes: int) -> Array:
-        """Numbers of the rows to look at, ascending: int64."""
-        return uniform(rows, self.sample_size(rows, row_bytes), list(self.seed))
+    def sample(self, rows: int, row_bytes: int, weights: Array | None = None) -> Array:
+        """Numbers of the rows to look at, ascending: int64; with ``weights`` of the rows drawn by these."""
+        size, seed = self.sample_size(rows, row_bytes), list(self.seed)
+        return uniform(rows, size, seed) if weights is None else by_weight(weights, size, seed)
 
     def among(self, sample: Array) -> Array:
         """Positions of the landmarks, all of them different rows, in a sample (s, d); ascending."""
@@ -84,6 +85,17 @@ def uniform(count: int, wanted: int, seed: int | list[int]) -> Array:
     [0, 1, 2, 3, 4]
     """
     return np.sort(np.random.default_rng(seed).choice(count, min(wanted, count), replace=False)).astype(np.int64)
+
+
+def by_weight(weights: Array, wanted: int, seed: int | list[int]) -> Array:
+    """``wanted`` of the numbers of positive weights, without repetition, ascending, each drawn in proportion to its
+    weight among those that are left (Efraimidis & Spirakis 2006): int64.
+
+    >>> by_weight(np.array([1.0, 1e12, 1.0, 1e12]), 2, 0).tolist()
+    [1, 3]
+    """
+    waits = np.random.default_rng(seed).standard_exponential(len(weights)) / weights
+    return np.sort(np.argsort(waits, kind="stable")[:wanted]).astype(np.int64)
 
 
 def max_min(rows: Array, wanted: int) -> Array:

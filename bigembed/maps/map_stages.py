@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
@@ -14,12 +14,13 @@ from bigembed.errors import InputError
 from bigembed.estimator.graph_input import GraphShape, row_sums
 from bigembed.maps.start import SMALL, Scale, start_stage
 from bigembed.maps.walk.spectral import Spectrum, components_stage, solve_stage
+from bigembed.neighbors.row_weights import values_path
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array
 from bigembed.stages.cost import ArraySpec, Cost, buffer, largest
 from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, write_array
-from bigembed.store.matrix import CSRBlock, StoredMatrix, write_values
+from bigembed.store.matrix import CSRBlock, write_values
 from bigembed.store.spaces import StoredSpace
 from bigembed.store.vector_space import tree_sum
 
@@ -48,6 +49,13 @@ class EdgeWeights(ABC):
     """Of a row's scale, with which it is read by other blocks."""
     operations: ClassVar[int]
     """For an edge."""
+    counts: ClassVar[bool] = False
+    """Whether they depend on what the rows count: the first two methods below then take the masses of the rows of the
+    block and of its halo, too, and the fourth w_i w_j of the edges."""
+
+    def of(self, context: Context) -> EdgeWeights:
+        """Return these as they are for the rows of a run."""
+        return self
 
     @abstractmethod
     def scales(self, block: CSRBlock, ids: Array, reach: Array, last: Array, k: int) -> Array:
@@ -83,6 +91,7 @@ def weights_stage(
     inputs: tuple[str, ...] = ("order", "graph") if graph.dense or graph.given else ("graph", "search")
     if graph.weighted:
         parameters, inputs = {"given": True}, ("weights",)
+    inputs = (*inputs, *(graph.vectors if weights.counts else ()))
     n, block = graph.n, min(graph.block, graph.n)
     cost = Cost.of(
         reads=[ArraySpec("edges", edges, 3)],
@@ -98,28 +107,45 @@ def weights_stage(
 def run_weights(context: Context, graph: GraphShape, weights: EdgeWeights) -> dict[str, Any]:
     given = context.home.matrix(graph.stage, "given" if graph.weighted else "squared")
     space, out, k = StoredSpace(given, context.exchange), context.path(""), None
+    mass, weights = ["mass"] if values_path(context) else [], weights.of(context)
+    if mass:
+        space.sweep(mass_block, writes=mass, posts=mass, arguments=(values_path(context),))
+    near: dict[str, Any] = {"reads": mass, "halos": mass}
     if graph.weighted:
-        found = space.sweep(total_block, arguments=(given,))
+        found = space.sweep(total_block, arguments=(given,), **near)
         total, largest = float(tree_sum([part[0] for part in found])), max(part[1] for part in found)
         if not total > 0:
             raise InputError("the weights add up to 0: nothing attracts anything")
-        parts = space.sweep(given_block, arguments=(given, weights, weights.unit(total, largest), out))
+        parts = space.sweep(given_block, arguments=(given, weights, weights.unit(total, largest), out), **near)
     else:
         lists, k = "", graph.n - 1
         if not graph.dense:
             stage = "graph" if graph.given else "search"
             lists, k = context.of(stage), int(context.results(stage)["n_neighbors"])
         shared = given, weights, read_array(context.of("graph", "starts"))
-        space.sweep(scale_block, writes=["scale"], posts=["scale"], arguments=(*shared, lists, k))
-        parts = space.sweep(weigh_block, reads=["scale"], halos=["scale"], arguments=(*shared, out))
+        space.sweep(scale_block, writes=["scale"], posts=["scale"], arguments=(*shared, lists, k), **near)
+        both = ["scale", *mass]
+        parts = space.sweep(weigh_block, reads=both, halos=both, arguments=(*shared, out))
     common = {"edges": sum(part[0] for part in parts), "rows": list(given.rows)}
     return common | weights.results([part[1:] for part in parts], k)
 
 
-def scale_block(
-    b: int, distances: StoredMatrix, weights: EdgeWeights, starts: Array, lists: str, k: int
-) -> tuple[tuple[Array], None]:
-    """Return the scales of a block; ``lists``: where its lists of neighbors end, empty where they have all rows."""
+def mass_block(b: int, mass: str) -> tuple[tuple[Array], None]:
+    """Return what the rows of a block count, (rows, 1), for themselves and for those that they are joined to."""
+    return (read_array(f"{mass}/{b}")[:, None],), None
+
+
+def masses_of(found: Sequence[Array]) -> list[Array]:
+    """Return what the rows of a block and of its halo count, which a sweep found, if it did."""
+    return [np.concatenate(found)[:, 0]] if found else []
+
+
+def scale_block(b: int, *given: Any) -> tuple[tuple[Array], None]:
+    """Return the scales of a block, after the masses of its rows and of its halo, if they have any.
+
+    The last of what is given is where its lists of neighbors end, empty where they have all rows, and their length.
+    """
+    *found, distances, weights, starts, lists, k = given
     block = distances.block(b)
     reach = np.full(distances.rows[b], np.inf)
     last = reach.copy()  # (of a user's lists: of rows that are equally far all are in them)
@@ -127,31 +153,42 @@ def scale_block(
         reach = read_array(f"{lists}/rho_squared/{b}").astype(np.float64)
         if not lists.endswith("graph"):
             last = read_array(f"{lists}/kappa/{b}").astype(np.float64)
-    return (weights.scales(block, block.ids(b, starts), reach, last, k),), None
+    return (weights.scales(block, block.ids(b, starts), reach, last, k, *masses_of(found)),), None
 
 
-def weigh_block(
-    b: int, scale: Array, halo: Array, distances: StoredMatrix, weights: EdgeWeights, starts: Array, out: str
-) -> tuple[tuple[()], tuple[int, float, float]]:
-    """Write the weights of one block and their row sums; the number of edges, and the figures."""
-    block = distances.block(b)
-    values, first, second = weights.weigh(block, block.ids(b, starts), np.concatenate([scale, halo]))
+def weigh_block(b: int, *given: Any) -> tuple[tuple[()], tuple[int, float, float]]:
+    """Write the weights of one block and their row sums; the number of edges, and the figures.
+
+    Given are the scales, and masses if there are any, of the rows, and of the halo; then what all blocks share.
+    """
+    *found, distances, weights, starts, out = given
+    block, half = distances.block(b), len(found) // 2
+    scales, masses = np.concatenate(found[::half]), masses_of(found[1::half] if half > 1 else ())
+    values, first, second = weights.weigh(block, block.ids(b, starts), scales, *masses)
     return (), (write_weights(b, block, values, out), first, second)
 
 
-def total_block(b: int, given: StoredMatrix) -> tuple[tuple[()], tuple[float, float]]:
+def total_block(b: int, *given: Any) -> tuple[tuple[()], tuple[float, float]]:
     """Return the sum and the largest of a user's weights of one block, without those of rows to themselves."""
-    values = without_own(given.block(b))
+    *found, matrix = given
+    block = matrix.block(b)
+    values = without_own(block) * pairs_of(block, *masses_of(found)) if found else without_own(block)
     return (), (float(values.sum()), float(values.max(initial=0.0)))
 
 
-def given_block(
-    b: int, given: StoredMatrix, weights: EdgeWeights, unit: float, out: str
-) -> tuple[tuple[()], tuple[int, float, float]]:
+def given_block(b: int, *given: Any) -> tuple[tuple[()], tuple[int, float, float]]:
     """Write a user's weights of one block and their row sums; the number of edges, and the figures."""
-    block = given.block(b)
-    values = (without_own(block) / unit).astype(np.float32)
-    return (), (write_weights(b, block, values, out), *weights.figures(values))
+    *found, matrix, weights, unit, out = given
+    block = matrix.block(b)
+    pairs = [pairs_of(block, *masses_of(found))] if found else []
+    values = without_own(block) * pairs[0] if pairs else without_own(block)
+    values = (values / unit).astype(np.float32)
+    return (), (write_weights(b, block, values, out), *weights.figures(values, *pairs))
+
+
+def pairs_of(block: CSRBlock, masses: Array) -> Array:
+    """Return w_i w_j of the entries of a block."""
+    return masses[block.row] * masses[block.indices]
 
 
 def without_own(block: CSRBlock) -> Array:

@@ -16,9 +16,10 @@ from bigembed.linalg.eigenpairs import extremes
 from bigembed.linalg.lanczos import solve_lanczos
 from bigembed.linalg.moments import merge_moments
 from bigembed.linalg.operator import CovarianceOperator
-from bigembed.maps.graph_rows import OrderedRows
+from bigembed.maps.graph_rows import OrderedRows, OrderedValues
 from bigembed.maps.linear.principal import GRAM_COLUMNS, principal_directions
 from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.row_weights import values_path
 from bigembed.rows.input import in_memory, row_source
 from bigembed.rows.passes import reduce_rows
 from bigembed.rows.row_maps import affine_block
@@ -123,6 +124,7 @@ def start_stage(graph: GraphShape, m: int, start: str | RowSource, seed: int, sc
         *(("order",) if graph.ordered else ()),
         *(("solve",) if spectral else ()),
         *(("components",) if spectral and scale.connected else ()),
+        *graph.vectors,
     )
     call = partial(run_start, graph=graph, m=m, start=start, seed=seed, scale=scale)
     return Stage("start", inputs, parameters, call, cost)
@@ -132,11 +134,12 @@ def run_start(
     context: Context, graph: GraphShape, m: int, start: str | RowSource, seed: int, scale: Scale
 ) -> dict[str, Any]:
     rows, rule, reason = context.results("kernel")["rows"], start, ""
+    mass = values_path(context)
     blocks = [(b,) for b in range(len(rows))]
     shared: dict[str, Any] = {"m": m, "seed": seed, "out": context.path("points"), "scale": scale}
     if rule == "spectral":
         vectors = context.of("solve", "right")
-        moments = np.sum(map_blocks(spectral_moments, blocks, vectors=vectors, m=m), axis=0)
+        moments = np.sum(map_blocks(spectral_moments, blocks, vectors=vectors, m=m, mass=mass), axis=0)
         reason = localized(moments, graph.n)
         if scale.connected and context.results("components")["sizes"][0] < scale.connected * graph.n:
             reason = "the graph is in several parts"
@@ -150,7 +153,7 @@ def run_start(
         map_blocks(given_block, blocks, source=source, order=order, rows=tuple(rows), out=context.path("points"))
     elif rule == "pca":
         ordered = Ordered.open(context.of("order"))
-        mean, matrix = leading(ordered, graph.n, graph.width, m, seed, context.exchange)
+        mean, matrix = leading(ordered, graph.n, graph.width, m, seed, context.exchange, mass)
         map_blocks(principal_block, blocks, ordered=ordered, mean=mean, matrix=matrix, **shared)
     elif rule == "spectral":
         map_blocks(spectral_block, blocks, vectors=vectors, sizes=np.sqrt(moments[0] / graph.n), **shared)
@@ -159,12 +162,17 @@ def run_start(
     return {"start": rule if isinstance(rule, str) else "array", "reason": reason, "seed": seed}
 
 
-def leading(ordered: Ordered, n: int, d: int, m: int, seed: int, exchange: Exchange) -> tuple[Array, Array]:
+def leading(
+    ordered: Ordered, n: int, d: int, m: int, seed: int, exchange: Exchange, mass: str = ""
+) -> tuple[Array, Array]:
     """Return the mean (d,), and principal directions (d, ≤ m) that give coordinates of size :data:`SIZE`.
 
-    Directions without variance are left out.
+    Directions without variance are left out. ``mass``: where the rows have their masses, of mean 1, if they count.
     """
-    source = OrderedRows((n, d), ordered.rows(0, 0, 1).dtype, ordered=ordered)
+    weights = OrderedValues((n,), np.dtype(np.float64), path=mass, starts=ordered.starts)
+    source = OrderedRows(
+        (n, d), ordered.rows(0, 0, 1).dtype, ordered=ordered, aligned={"weights": weights} if mass else {}
+    )
     diagonal = d > GRAM_COLUMNS
     size = 8 * d * (1 if diagonal else d)
     found = reduce_rows(
@@ -198,9 +206,12 @@ def principal_block(
     write_array(f"{out}/{b}", scale.apply(points))
 
 
-def spectral_moments(b: int, *, vectors: str, m: int) -> Array:
-    """Return Σ r² and Σ r⁴ of the eigenvectors of one block, (2, m)."""
+def spectral_moments(b: int, *, vectors: str, m: int, mass: str = "") -> Array:
+    """Return Σ r² and Σ r⁴ of the eigenvectors of one block, (2, m), of rows that count by their masses."""
     right = read_array(f"{vectors}/{b}")[:, :m]
+    if mass:
+        masses = read_array(f"{mass}/{b}")
+        return np.stack([masses @ right**2, masses @ right**4])
     return np.stack([np.einsum("ij,ij->j", right, right), (right**4).sum(axis=0)])
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from bigembed import LandmarkDiffusionMap, Missing, Pipeline
+from bigembed import KernelPCA, LandmarkDiffusionMap, LandmarkMDS, Missing, Pipeline
 from bigembed.estimator.on_graph import OnGraph
 from bigembed.maps.registry import REGISTRY, STEPS, method_or_step
 
@@ -53,8 +53,8 @@ KINDS = {
 
 COPIES = {"check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data"}
 """Checks that rows of weight m give, to the last digits, what m copies do, and rows of weight 0 what none does. Methods
-on a graph refuse weights of 0, and lists of neighbors end among copies; other landmarks are drawn of copies. What they
-keep of this is tested in ``tests/unit/maps/test_row_weights.py``."""
+on a graph, and kernel PCA, refuse weights of 0, and lists of neighbors end among copies; other landmarks are drawn of
+copies. What they keep is tested in ``tests/unit/maps``: ``test_row_weights.py``, ``test_weighted_maps.py``."""
 
 
 def checks() -> list[Any]:
@@ -66,7 +66,7 @@ def checks() -> list[Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for one, check in estimator_checks_generator(estimator):
-                sampled = isinstance(estimator, OnGraph | LandmarkDiffusionMap)
+                sampled = isinstance(estimator, OnGraph | KernelPCA | LandmarkDiffusionMap | LandmarkMDS)
                 if sampled and check.func.__name__ in COPIES:
                     continue
                 repeated = check.keywords.get("readonly_memmap") or check.func.__name__ in KINDS

@@ -16,6 +16,7 @@ from bigembed.maps.landmark_rows import LandmarkChoice, far_apart
 from bigembed.neighbors.components import component_arrays, find_components
 from bigembed.neighbors.geodesic import GROUP, cached_graph, distances_block, keep_distances, shortest_paths
 from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.row_weights import values_path
 from bigembed.runtime.blocks import bounds, map_blocks, offsets
 from bigembed.stages.cost import ArraySpec, Cost, buffer
 from bigembed.stages.stage import Context, Stage
@@ -86,8 +87,9 @@ def targets(found: dict[str, Any], policy: str, n_components: int, n_landmarks: 
 
 
 def landmarks_stage(
-    policy: str, n_components: int, n_landmarks: int, selection: str, row_bytes: int, n: int, seed: int
-) -> Stage:
+    policy: str, n_components: int, n_landmarks: int, selection: str, row_bytes: int, n: int, seed: int,
+    vectors: tuple[str, ...] = (),
+) -> Stage:  # fmt: skip
     """Rows that stand for all: ``ids`` (L,) internal, ascending in each ``component``, and ``rows`` of the input."""
 
     parameters: dict[str, Any] = {"policy": policy, "n_components": n_components, "n_landmarks": n_landmarks}
@@ -100,7 +102,7 @@ def landmarks_stage(
     )
     return Stage(
         "landmarks",
-        ("order", "components"),
+        ("order", "components", *vectors),
         parameters,
         partial(
             run_landmarks,
@@ -123,7 +125,9 @@ def run_landmarks(
     far, parts, sampled = far_apart(selection), [], 0
     for target in chosen:
         choice = LandmarkChoice(target.landmarks, selection, (seed, 5, target.number))
-        found = component_sample(ordered, labels, target.number, choice, row_bytes, context.exchange, far)
+        found = component_sample(
+            ordered, labels, target.number, choice, row_bytes, context.exchange, far, values_path(context)
+        )
         sampled += len(found["ids"])
         kept = choice.among(found["rows"]) if far else slice(None)
         parts.append((found["ids"][kept], found["original"][kept]))

@@ -20,7 +20,7 @@ from bigembed.estimator.certificate import (
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.frame import FrameRule
 from bigembed.estimator.graph_input import ISLANDS, GraphShape, parts_from
-from bigembed.estimator.on_graph import GraphEstimator
+from bigembed.estimator.on_graph import WeightedGraphEstimator
 from bigembed.estimator.protocol import seed_of
 from bigembed.maps.graph_judgement import map_judgement_stages
 from bigembed.maps.isomap.distances import (
@@ -81,16 +81,16 @@ def geodesic_stages(asked: Any, graph: GraphShape, seed: int) -> list[Stage]:
         return [
             *first,
             all_distances_stage(lengths, policy, m, n, edges),
-            exact_solve_stage(policy, m, n, asked.tol, asked.max_passes, seed),
+            exact_solve_stage(policy, m, n, asked.tol, asked.max_passes, seed, graph.vectors),
             coordinates_stage(policy, m, n, block, by=by, parts=parts),
             *judgement,
         ]
-    count = min(n, int(asked.n_landmarks))
+    count, rule = min(n, int(asked.n_landmarks)), "uniform" if graph.given else asked.landmarks
     return [
         *first,
-        landmarks_stage(policy, m, count, "uniform" if graph.given else asked.landmarks, graph.row_bytes, n, seed),
+        landmarks_stage(policy, m, count, rule, graph.row_bytes, n, seed, graph.vectors),
         landmark_distances_stage(lengths, n, edges, count, block),
-        landmark_solve_stage(policy, m, n, count, block),
+        landmark_solve_stage(policy, m, n, count, block, graph.vectors),
         coordinates_stage(policy, m, n, block, count, by, parts),
         *judgement,
     ]
@@ -180,13 +180,14 @@ def degenerate(out: dict[str, Any], m: int) -> list[str]:
 
 
 @dataclass(eq=False, repr=False)
-class Isomap(GraphEstimator, registered="isomap"):
+class Isomap(WeightedGraphEstimator, registered="isomap"):
     """Embed rows or a neighbor graph by Isomap: distances between coordinates are those along the data (seed 000 §6).
 
     The graph joins each row to its k nearest rows or to all within a radius, an edge being as long as its rows are
     apart. With Δ the squared lengths of shortest paths, B = −½ H Δ H = V Λ Vᵀ, H = I − 11ᵀ/n, the coordinates are
     V_m Λ_m^{1/2}. ``solver="landmarks"`` takes Δ between L landmarks only and places every other row by its distances
-    δ to them at −½ L^# (δ − μ) (de Silva & Tenenbaum 2004), turned to the principal axes of all rows.
+    δ to them at −½ L^# (δ − μ) (de Silva & Tenenbaum 2004), turned to the principal axes of all rows. Rows of weights w
+    (``sample_weight``) count: H takes weighted means off, √w B √w is solved, axes are weighted, landmarks drawn by w.
 
     Parameters
     ----------

@@ -18,6 +18,7 @@ from bigembed.maps.landmark_maps import FLOOR, classical, principal_axes, scaled
 from bigembed.maps.mds.scaling import largest_pairs, rounding
 from bigembed.neighbors.geodesic import KeptDistances
 from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.row_weights import all_weights, values_path
 from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.rows.row_maps import Affine, AffineMap
 from bigembed.rows.source import RowSource
@@ -48,13 +49,15 @@ class LandmarkCoordinates:
     """(L,): the component of each landmark."""
     maps: dict[int, Affine]
     width: int
+    weights: str = ""
+    """Where the rows have their weights."""
 
     @classmethod
     def of(cls, context: Context, maps: dict[int, Affine], width: int) -> LandmarkCoordinates:
         """From the published stages."""
         starts = tuple(read_array(context.of("geodesics", "starts")).tolist())
         kept, labels = KeptDistances(context.of("geodesics"), starts), context.of("components", "labels")
-        return cls(kept, labels, read_array(context.of("landmarks", "component")), maps, width)
+        return cls(kept, labels, read_array(context.of("landmarks", "component")), maps, width, values_path(context))
 
     @property
     def starts(self) -> tuple[int, ...]:
@@ -85,8 +88,13 @@ def map_arrays(count: int, m: int) -> Arrays:
     return [*of_each, *(ArraySpec(name, m) for name in ("eigenvalues", "residuals"))]
 
 
-def landmark_solve_stage(policy: str, m: int, n: int, n_landmarks: int, block: int) -> Stage:
-    """Classical scaling of the landmarks, turned to the principal axes of all rows: the map of each component."""
+def landmark_solve_stage(
+    policy: str, m: int, n: int, n_landmarks: int, block: int, vectors: tuple[str, ...] = ()
+) -> Stage:
+    """Classical scaling of the landmarks, turned to the principal axes of all rows: the map of each component.
+
+    ``vectors``: the stage with the weights of the rows, if they have any, by which they count for these axes.
+    """
 
     tiles = ArraySpec("tiles of distances", TILE_ROWS, n_landmarks, times=5)
     cost = Cost.of(
@@ -97,7 +105,7 @@ def landmark_solve_stage(policy: str, m: int, n: int, n_landmarks: int, block: i
     )
     return Stage(
         "solve",
-        ("components", "landmarks", "geodesics"),
+        ("components", "landmarks", "geodesics", *vectors),
         {"policy": policy, "n_components": m},
         partial(run_landmark_solve, policy=policy, m=m),
         cost,
@@ -139,12 +147,15 @@ class _Moments(tuple[Any, ...]):
 
 
 def moments_block(b: int, *, found: LandmarkCoordinates) -> dict[int, tuple[float, Array, Array]]:
-    """For each component: rows of the block, Σ y, Σ y yᵀ."""
+    """For each component: rows of the block, Σ y, Σ y yᵀ; of rows with weights w Σ w, Σ w y, Σ w y yᵀ."""
     coordinates, label = found.block(b), read_array(f"{found.labels}/{b}")
     out = {}
     for c in found.maps:
         mine = coordinates[label == c]
         out[c] = float(len(mine)), mine.sum(axis=0), mine.T @ mine
+        if found.weights:
+            weights = read_array(f"{found.weights}/{b}")[label == c]
+            out[c] = float(weights.sum()), weights @ mine, (mine * weights[:, None]).T @ mine
     return out
 
 
@@ -174,8 +185,14 @@ def _spectrum(values: Array, variances: Array, count: int) -> dict[str, Any]:
 # --- all rows ------------------------------------------------------------------------------------
 
 
-def exact_solve_stage(policy: str, m: int, n: int, tol: float, max_passes: int, seed: int) -> Stage:
-    """Classical scaling of all rows of each component: block Lanczos on B = −½ H D² H, never formed."""
+def exact_solve_stage(
+    policy: str, m: int, n: int, tol: float, max_passes: int, seed: int, vectors: tuple[str, ...] = ()
+) -> Stage:
+    """Classical scaling of all rows of each component: block Lanczos on B = −½ H D² H, never formed.
+
+    ``vectors``: the stage with the weights w of the rows, if they have any: then H = I − 1wᵀ/Σw, and the matrix is
+    √w B √w.
+    """
 
     parameters = {"policy": policy, "n_components": m, "tol": tol, "max_passes": max_passes, "seed": seed}
     width = max(2, m)
@@ -189,7 +206,7 @@ def exact_solve_stage(policy: str, m: int, n: int, tol: float, max_passes: int, 
     )
     return Stage(
         "solve",
-        ("components", "geodesics"),
+        ("components", "geodesics", *(("order", *vectors) if vectors else ())),
         parameters,
         partial(run_exact_solve, policy=policy, m=m, tol=tol, max_passes=max_passes, seed=seed),
         cost,
@@ -214,7 +231,12 @@ def _classical_rows(
     """Eigenpairs of one component, as coordinates V √λ and as the map of its rows."""
     source = RowSource((rows, rows), np.dtype(np.float32), path=context.of("geodesics", f"pairs/{c}"))
     space = StoredSpace(None, Exchange(f"{context.exchange.root}/component{c}"), vector_blocks(rows))
-    operator = CenteredOperator(source, space)
+    weights: Array | None = None
+    if path := values_path(context):
+        every = all_weights(path, Ordered.open(context.of("order")).rows_of)
+        weights = np.asarray(every)[read_array(context.of("geodesics", f"internal/{c}"))]
+    operator = CenteredOperator(source, space, weights=weights)
+    roots = np.ones(1) if weights is None else np.sqrt(weights)[:, None]
     values, vectors = np.zeros(m), np.zeros((rows, m))
     out = {"residuals": [0.0] * m, "passes": operator.passes, "converged": True, "reason": "", "advice": ""}
     lowest, wanted = 0.0, min(m, rows - 1)
@@ -231,14 +253,14 @@ def _classical_rows(
         }
     floor = rounding(operator, source)
     positive = np.where(values > floor, values, 0.0)
-    AffineMap.within(context.path(""), c).write(scaled(operator.means, values, vectors, m, floor))
-    write_array(context.path(f"rows/{c}"), vectors * np.sqrt(positive))
+    AffineMap.within(context.path(""), c).write(scaled(operator.means, values, vectors * roots, m, floor))
+    write_array(context.path(f"rows/{c}"), vectors / roots * np.sqrt(positive))
     rest = operator.norm**2 - float(positive @ positive)
     return out | {
         "eigenvalues": positive.tolist(),
         "lowest": lowest,
         "trace": operator.trace,
-        "error": float(np.sqrt(max(0.0, rest)) / rows),
+        "error": float(np.sqrt(max(0.0, rest)) / operator.total),
         "positive": int(np.count_nonzero(positive)),
     }
 

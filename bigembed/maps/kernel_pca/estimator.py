@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from scipy import linalg
@@ -61,7 +61,8 @@ class KernelPCA(RowwiseEstimator, registered="kernel_pca"):
 
     With K_ij = k(x_i, x_j) and H = I − 11ᵀ/n, the coordinates of the rows are √λ_l v_l for the leading eigenpairs of
     H K H, and Σ_i (k(x, x_i) − K̄_i) v_l(i)/√λ_l for a new row x, K̄ the row means (Schölkopf, Smola & Müller 1998):
-    centered in the feature space, as in scikit-learn, with whose coordinates they agree up to sign.
+    centered in the feature space, as in scikit-learn, with whose coordinates they agree up to sign. Rows of weights w
+    (``sample_weight``) count as w copies each: H takes weighted means off, and √w H K Hᵀ √w has the eigenvectors √w v.
 
     Parameters
     ----------
@@ -161,6 +162,7 @@ class KernelPCA(RowwiseEstimator, registered="kernel_pca"):
 
     follows_dtype = takes_sparse = True
     like_rows = ("eigenvalues_",)
+    aligned = ("weights",)
     compiles: ClassVar = False
     saved_stages: ClassVar = {
         "landmarks": ("rows",),
@@ -186,17 +188,38 @@ class KernelPCA(RowwiseEstimator, registered="kernel_pca"):
     max_passes: Annotated[int, at_least(3)] = 200
     random_state: Seed = 0
 
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the map to rows, or to kernel values.
+
+        Parameters
+        ----------
+        X : array of shape (n, d) or (n, n)
+            Rows of any kind that :func:`bigembed.open_array` takes, sparse ones too, or kernel values with
+            kernel="precomputed".
+        y : None
+            Not used; scikit-learn's protocol has it.
+        sample_weight : array of shape (n,), or None
+            How many rows each row stands for: finite numbers above 0.
+
+        Returns
+        -------
+        Estimator
+            The estimator itself.
+        """
+        return self._fit_rows(X, weights=sample_weight)
+
     def stages(self, source: RowSource) -> list[Stage]:
         """List the stages: landmarks (or all rows), the map of kernel values to coordinates, coordinates."""
         self._check()
         n, d = checked_shape(source, at_least=2)
-        m, seed = int(self.n_components), self._seed()
+        m, seed, weights = int(self.n_components), self._seed(), source.aligned.get("weights")
         if m >= n:
             raise InputError(f"n_components={m}: {n} rows have at most {n - 1} centered components; ask for fewer")
         if self._pairwise():
-            first, pairs, shape = numbers_stage(source), GivenKernel(source), numbers_of(source)
+            first, pairs = numbers_stage(source), GivenKernel(source)
+            shape = replace(numbers_of(source), aligned=source.aligned)
             solve = exact_solve_stage(shape, pairs, m, float(self.tol), int(self.max_passes), seed)
-            return [first, solve, fitted_stage(n, m, source.work)]
+            return [first, solve, fitted_stage(n, m, source.work, weights=weights)]
         kernel, given, source = self._kernel(d), source, densified(source)
         if self.solver == "nystrom":
             wanted = min(int(self.n_landmarks), n)
@@ -214,7 +237,7 @@ class KernelPCA(RowwiseEstimator, registered="kernel_pca"):
         return [
             all_rows_stage(source),
             exact_solve_stage(source, kernel, m, float(self.tol), int(self.max_passes), seed),
-            fitted_stage(n, m, source.work),
+            fitted_stage(n, m, source.work, weights=weights),
             *self._back(kernel, n, d),
         ]
 

@@ -11,8 +11,9 @@ import numpy as np
 from bigembed.errors import InputError
 from bigembed.linalg.eigenpairs import extremes, solve_dense_matrix
 from bigembed.linalg.lanczos import solve_lanczos
-from bigembed.linalg.moments import merge_moments, moments_block
+from bigembed.linalg.moments import merge_moments, moments_block, require_weight
 from bigembed.linalg.pairs import VECTOR_ROWS, KernelOperator, vector_blocks
+from bigembed.maps.coordinates import positive_weights
 from bigembed.maps.kernels import TILE, Kernel, in_tiles, refuse_values, wrong_values
 from bigembed.maps.landmark_maps import NYSTROM_FLOOR, centered_map
 from bigembed.maps.landmark_rows import every_row
@@ -26,6 +27,7 @@ from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from bigembed.store.exchange import Exchange
 from bigembed.store.spaces import StoredSpace
+from bigembed.store.vector_space import assembled
 
 # ----------------------------------------------------------------------------------------------------- coordinates
 # Coordinates of kernel PCA: of a row by its kernel values.
@@ -176,14 +178,16 @@ def run_exact_solve(
 ) -> dict[str, Any]:
     rows = RowSource((n, source.shape[1]), source.work, path=context.of("landmarks", "rows"))
     space = StoredSpace(None, Exchange(f"{context.exchange.root}/space"), vector_blocks(n))
-    operator = KernelOperator(rows, space, kernel, text=kernel.text, symmetric=not kernel.own)
+    weights = positive_weights(source)
+    operator = KernelOperator(rows, space, kernel, text=kernel.text, symmetric=not kernel.own, weights=weights)
     if operator.norm <= 1e-12 * n * max(operator.size / n, np.finfo(np.float64).tiny):
         raise InputError(
             f"kernel={kernel.text}: all {n} rows are the same to the kernel; there is nothing to map. Take another "
             "gamma, or look at the rows"
         )
     if n <= DENSE_ROWS:
-        [solved] = map_blocks(dense_task, [(0,)], source=rows, kernel=kernel, m=m, space=space, unit=operator.norm)
+        known: dict[str, Any] = {"space": space, "unit": operator.norm, "weights": weights}
+        [solved] = map_blocks(dense_task, [(0,)], source=rows, kernel=kernel, m=m, **known)
     else:
         solved = _summary(solve_lanczos(operator, m, tol=tol, seed=seed, max_passes=max_passes))
     values = np.array(solved["eigenvalues"]) * operator.norm
@@ -196,7 +200,11 @@ def run_exact_solve(
         )
     spans = [(b, *span) for b, span in enumerate(bounds(n, VECTOR_ROWS))]
     create_rows(context.path("matrix"), (n, kept), np.float64, VECTOR_ROWS)
-    map_blocks(matrix_block, spans, space=space, values=values[:kept], out=context.path("matrix"))
+    roots = np.sqrt(values[:kept])
+    if weights is not None:  # (signs are those of the coordinates)
+        roots *= extremes(assembled(space, "V")[:, :kept] / np.sqrt(weights)[:, None])[1]
+    given = source.aligned.get("weights")
+    map_blocks(matrix_block, spans, space=space, roots=roots, weights=given, out=context.path("matrix"))
     write_array(context.path("mean"), operator.means)
     write_array(context.path("eigenvalues"), values[:kept])
     write_array(context.path("residuals"), np.array(solved["residuals"])[:kept] * operator.norm)
@@ -209,7 +217,7 @@ def run_exact_solve(
         "lowest": solved["lowest"] * operator.norm,
         "trace": operator.trace,
         "norm": operator.norm,
-        **carried(read_array(context.path("matrix"))),
+        **carried(read_array(context.path("matrix")), weights),
     }
 
 
@@ -223,15 +231,26 @@ def task_bytes(n: int, d: int, width: int, own: bool) -> int:
 
 
 def dense_task(
-    _: int, *, source: RowSource, kernel: Kernel | GivenKernel, m: int, space: StoredSpace, unit: float
+    _: int,
+    *,
+    source: RowSource,
+    kernel: Kernel | GivenKernel,
+    m: int,
+    space: StoredSpace,
+    unit: float,
+    weights: Array | None,
 ) -> dict[str, Any]:
     """The m leading eigenpairs of H K H / s from the whole matrix; vectors are left in the space under ``V``."""
     n = source.shape[0]
     rows = source.matrix(0, n)
     matrix = kernel(rows, rows)
     means = matrix.mean(axis=0)
-    centered = (matrix - means - means[:, None] + means.mean()) / unit
-    result, vectors = solve_dense_matrix(centered, m, deflate=np.full(n, n**-0.5))
+    centered, trivial = (matrix - means - means[:, None] + means.mean()) / unit, np.full(n, n**-0.5)
+    if weights is not None:
+        means, root = np.average(matrix, axis=0, weights=weights), np.sqrt(weights)
+        centered = (matrix - means - means[:, None] + np.average(means, weights=weights)) / unit
+        centered, trivial = centered * np.outer(root, root), root / np.linalg.norm(root)
+    result, vectors = solve_dense_matrix(centered, m, deflate=trivial)
     for b, (start, stop) in enumerate(bounds(n, VECTOR_ROWS)):
         space.write("V", b, vectors[start:stop])
     return _summary(result) | {"lowest": float(np.linalg.eigvalsh(centered)[0])}
@@ -251,18 +270,25 @@ def _summary(result: Any) -> dict[str, Any]:
     }
 
 
-def carried(coordinates: Array) -> dict[str, Any]:
-    """The share of the rows that carries each coordinate, and whether these are few."""
-    found = participation_of(coordinates, np.ones(len(coordinates)))
+def carried(matrix: Array, weights: Array | None = None) -> dict[str, Any]:
+    """The share of the rows that carries each coordinate, and whether these are few; ``weights`` by which they count
+    stand in the matrix, too."""
+    coordinates = matrix if weights is None else matrix / weights[:, None]
+    found = participation_of(coordinates, np.ones(len(coordinates)) if weights is None else weights)
     return {
         "participation": found.share.tolist(),
         "carried_by_few": carried_by_few(found.share, found.rows, len(coordinates)).tolist(),
     }
 
 
-def matrix_block(b: int, start: int, stop: int, *, space: StoredSpace, values: Array, out: str) -> None:
-    """v/√λ of one block of rows."""
-    write_rows(out, start, space.read("V", b)[:, : len(values)] / np.sqrt(values))
+def matrix_block(
+    b: int, start: int, stop: int, *, space: StoredSpace, roots: Array, weights: RowSource | None, out: str
+) -> None:
+    """v/√λ of one block of rows; √w times that of rows with weights."""
+    found = space.read("V", b)[:, : len(roots)] / roots
+    if weights is not None:
+        found *= np.sqrt(np.asarray(weights.read(start, stop), np.float64))[:, None]
+    write_rows(out, start, found)
 
 
 def solution_arrays(count: int, m: int) -> Arrays:
@@ -322,6 +348,7 @@ def run_nystrom_moments(context: Context, source: RowSource, kernel: Kernel, n: 
         kernel=kernel,
         landmarks=path,
     )
+    require_weight(found)
     write_array(context.path("mean"), found["mean"])
     write_array(context.path("scatter"), found["scatter"])
     return {"n": n}
@@ -374,7 +401,7 @@ def kernel_moments(block: RowBlock, *, kernel: Kernel, landmarks: str) -> Parts:
     for start, stop in bounds(len(block.rows), VECTOR_ROWS):
         values = kernel(block.rows[start:stop], others)
         refuse_values(kernel.text, wrong_values(values, block.start + start), "landmark")
-        part = moments_block(values)
+        part = moments_block(values, None if block.weights is None else block.weights[start:stop])
         total = part if total is None else merge_moments(total, part)
     assert total is not None
     return total

@@ -5,7 +5,7 @@ to be trusted.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -27,6 +27,7 @@ from bigembed.maps.graph_judgement import judgement_stage
 from bigembed.maps.graph_rows import OrderedRows
 from bigembed.maps.isomap.distances import graph_components_stage
 from bigembed.maps.landmark_rows import SELECTIONS, duplicates_note
+from bigembed.maps.lle.coordinates import coordinates_stage
 from bigembed.maps.lle.landmarks import (
     MAX_LANDMARKS,
     extend_graph,
@@ -34,14 +35,16 @@ from bigembed.maps.lle.landmarks import (
     graph_model,
     grouping,
     landmark_coordinates_stage,
+    landmark_masses_stage,
     landmark_model,
     landmark_solve_stage,
     landmarks_stage,
 )
-from bigembed.maps.lle.solve import POLICIES, Conditions, alignment_stage, coordinates_stage, solve_stage
+from bigembed.maps.lle.solve import POLICIES, Conditions, alignment_stage, solve_stage
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS, neighbor_stages
 from bigembed.neighbors.outside_lists import outside_by
+from bigembed.neighbors.row_weights import WEIGHTS, row_weight_stages
 from bigembed.neighbors.search.recall import ALGORITHMS
 from bigembed.neighbors.survey import Shape, shape_of
 from bigembed.quality.coordinates import carried_by_few
@@ -146,14 +149,19 @@ def by_landmarks(solver: str, n: int) -> bool:
 def row_stages(asked: Any, conditions: Conditions, source: RowSource, shape: Shape, seed: int) -> list[Stage]:
     """All stages from rows. ``asked`` has the parameters of :class:`~bigembed.LocallyLinearEmbedding`."""
     refuse_few(asked, shape.n)
+    given = source.aligned.get("weights")
+    there = () if given is None else row_weight_stages("weights", given, shape.largest_block, True)
     if by_landmarks(asked.solver, shape.n):
-        return _landmark_stages(asked, conditions, source, shape, seed)
+        return [*there[:1], *_landmark_stages(asked, conditions, source, shape, seed)]
+    source = replace(source, aligned={})  # (the graph is that of the rows, whatever they weigh)
     search: dict[str, Any] = {
         "algorithm": search_of(asked),
         "outside": outside_by(asked.algorithm_params, asked.algorithm, seed),
     }
     graph = neighbor_stages(source, int(asked.n_neighbors), shape.metric, asked.recall, seed, **search)
-    return [*graph, *_exact_stages(asked, conditions, source, shape, seed)]
+    vectors = (WEIGHTS,) if there else ()
+    exact = _exact_stages(asked, conditions, source, shape, seed, vectors=vectors)
+    return [*there[:1], *graph, *there[1:], *exact]
 
 
 def graph_stages(asked: Any, conditions: Conditions, graph: GraphShape, seed: int) -> list[Stage]:
@@ -167,8 +175,8 @@ def graph_stages(asked: Any, conditions: Conditions, graph: GraphShape, seed: in
     shape = Shape(graph.n, graph.width, "float64", "euclidean")
     rows = OrderedRows((graph.n, graph.width), np.dtype(np.float64))
     if by_landmarks(asked.solver, graph.n):
-        return _landmark_stages(asked, conditions, rows, shape, seed)
-    return _exact_stages(asked, conditions, rows, shape, seed, graph.k)
+        return _landmark_stages(asked, conditions, rows, shape, seed, graph.vectors)
+    return _exact_stages(asked, conditions, rows, shape, seed, graph.k, graph.vectors)
 
 
 def refuse_few(asked: Any, n: int) -> None:
@@ -187,24 +195,40 @@ def policy_of(asked: Any) -> str:
 
 
 def _exact_stages(
-    asked: Any, conditions: Conditions, source: RowSource, shape: Shape, seed: int, k: int | None = None
+    asked: Any,
+    conditions: Conditions,
+    source: RowSource,
+    shape: Shape,
+    seed: int,
+    k: int | None = None,
+    vectors: tuple[str, ...] = (),
 ) -> list[Stage]:
     n, m, near, policy = shape.n, int(asked.n_components), k or int(asked.n_neighbors), policy_of(asked)
     block = shape.largest_block
     return [
         graph_components_stage(("graph",), 2 * n * near, n, block),
         alignment_stage(conditions, shape, near),
-        solve_stage(conditions, policy, n, near, m),
+        solve_stage(conditions, policy, n, near, m, vectors),
         coordinates_stage(policy, n, m, block),
         judgement_stage(source, shape, m, seed, ordered=True, parts="components"),
     ]
 
 
-def _landmark_stages(asked: Any, conditions: Conditions, source: RowSource, shape: Shape, seed: int) -> list[Stage]:
+def _landmark_stages(
+    asked: Any,
+    conditions: Conditions,
+    source: RowSource,
+    shape: Shape,
+    seed: int,
+    vectors: tuple[str, ...] = (),
+) -> list[Stage]:
     m, k, count = int(asked.n_components), int(asked.n_neighbors), min(shape.n, int(asked.n_landmarks))
+    weighted = [landmark_masses_stage(source, shape, count, vectors)] if vectors or source.aligned else []
+    source = replace(source, aligned={})
     return [
         landmarks_stage(source, count, asked.landmarks, max(k, m) + 1, seed),
-        landmark_solve_stage(conditions, policy_of(asked), count, k, m, shape.d),
+        *weighted,
+        landmark_solve_stage(conditions, policy_of(asked), count, k, m, shape.d, bool(weighted)),
         landmark_coordinates_stage(source, shape, count, k, m, float(asked.reg)),
         judgement_stage(source, shape, m, seed, ordered=isinstance(source, OrderedRows)),
     ]
@@ -220,6 +244,7 @@ class AlignedEstimator(OnGraph):
 
     embedding_ = StoredArray()
     labels_ = StoredArray()
+    aligned = ("weights",)
     saved_stages: ClassVar = {
         **QUERY_ARRAYS,
         "components": ("labels",),
@@ -245,7 +270,7 @@ class AlignedEstimator(OnGraph):
     def _conditions(self, k: int) -> Conditions:
         """What the coordinates of a row and of its k neighbors should meet."""
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the map to rows or to a neighbor graph.
 
         Parameters
@@ -254,13 +279,16 @@ class AlignedEstimator(OnGraph):
             Rows, of any kind that :func:`bigembed.open_array` takes, or a NeighborGraph of k neighbors.
         y : None
             Not used; scikit-learn's protocol has it.
+        sample_weight : array of shape (n,), or None
+            How much each row counts: finite numbers above 0, of any scale. The least squares and the normalization of
+            the coordinates are weighted, the neighbors and what they reconstruct are not.
 
         Returns
         -------
         Estimator
             The estimator itself.
         """
-        return self._fit_rows(X)
+        return self._fit_rows(X, weights=sample_weight)
 
     def stages(self, source: RowSource) -> list[Stage]:
         """List all stages from rows to coordinates."""

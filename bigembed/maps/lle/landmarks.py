@@ -19,7 +19,7 @@ from scipy.sparse.csgraph import connected_components
 from bigembed.errors import InputError
 from bigembed.estimator.extension import Extension, Grouping, leave_rows, restore, write_extended
 from bigembed.estimator.graph_input import ISLAND, Parts, parts_of
-from bigembed.maps.graph_rows import OrderedRows, block_of_rows, ready_rows
+from bigembed.maps.graph_rows import OrderedRows, OrderedValues, block_of_rows, ready_rows
 from bigembed.maps.landmark_maps import affine_weights
 from bigembed.maps.landmark_rows import landmark_rows_stage
 from bigembed.maps.lle.solve import POLICIES, TILE_BYTES, Conditions, solve_flops, solve_memory, solve_parts
@@ -27,10 +27,13 @@ from bigembed.neighbors.components import nearest_embedded
 from bigembed.neighbors.exact import empty_lists
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import MAX_PAIRS, Index, Joined, index_of, join_batches, join_memory
+from bigembed.neighbors.row_weights import values_path
 from bigembed.neighbors.survey import Shape, shape_in
-from bigembed.rows.source import RowSource
+from bigembed.rows.passes import Parts as Sums
+from bigembed.rows.passes import reduce_rows
+from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks
-from bigembed.stages.cost import ArraySpec, Cost, buffer
+from bigembed.stages.cost import ArraySpec, Cost, buffer, window_of
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import create_rows, read_array, read_by_id, write_array
@@ -237,7 +240,49 @@ def run_ordered_landmarks(
     return {**found, "metric": context.results("survey")["metric"]}
 
 
-def landmark_solve_stage(conditions: Conditions, policy: str, count: int, k: int, m: int, d: int) -> Stage:
+MASSES = "landmark_masses"
+
+
+def landmark_masses_stage(source: RowSource, shape: Shape, count: int, vectors: tuple[str, ...]) -> Stage:
+    """``mass`` (L,): the weights of the rows that are nearest to each landmark, of which it stands for all. One pass.
+
+    ``vectors``: the stage with the weights, where the rows are those of a graph; else they come with the rows.
+    """
+    d, graph = shape.d, isinstance(source, OrderedRows)
+    cost = Cost.of(
+        reads=[ArraySpec("rows", shape.n, shape.row_bytes, "u1")],
+        writes=[ArraySpec("mass", count)],
+        task=[*window_of(source), buffer("nearest landmarks of a tile", placing_memory(shape, count, 1, 1))],
+        passes=1,
+        flops=2.0 * shape.n * count * d,
+    )
+    inputs = ("landmarks", *(("order", *vectors) if graph else ()))
+    return Stage(MASSES, inputs, {"source": source.fingerprint()}, partial(run_masses, source=source), cost)
+
+
+def run_masses(context: Context, source: RowSource) -> dict[str, Any]:
+    rows = source
+    if isinstance(source, OrderedRows):
+        ordered = Ordered.open(context.of("order"))
+        n, path = source.shape[0], values_path(context)
+        weights = OrderedValues((n,), np.dtype(np.float64), path=path, starts=ordered.starts)
+        rows = replace(source, ordered=ordered, aligned={"weights": weights})
+    place = context.of("landmarks", "rows")
+    found = reduce_rows(rows, mass_block, context.exchange, label="masses", landmarks=place)["mass"]
+    write_array(context.path("mass"), np.maximum(found, found[found > 0].min()))  # (a landmark is nearest to itself)
+    return {"rows": rows.shape[0]}
+
+
+def mass_block(block: RowBlock, *, landmarks: str) -> Sums:
+    """Sum the weights of the rows of a block at the landmark that is nearest to each."""
+    points = read_array(landmarks)
+    near = nearest_landmarks(block.rows, points, np.full(len(block.rows), -1), 1)[0][:, 0]
+    return {"mass": np.bincount(near, block.weights, len(points))}
+
+
+def landmark_solve_stage(
+    conditions: Conditions, policy: str, count: int, k: int, m: int, d: int, weighted: bool = False
+) -> Stage:
     """``coordinates/0`` (L, m) and ``labels/0`` (L,) of the landmarks, ``eigenvalues`` and ``residuals``: one task."""
 
     writes = [ArraySpec("coordinates/*", count, m), ArraySpec("labels/*", count, dtype="i4")]
@@ -258,7 +303,7 @@ def landmark_solve_stage(conditions: Conditions, policy: str, count: int, k: int
     parameters = {**conditions.key(), "policy": policy, "n_components": m, "n_neighbors": k}
     return Stage(
         "solve",
-        ("landmarks",),
+        ("landmarks", MASSES) if weighted else ("landmarks",),
         parameters,
         partial(run_landmark_solve, conditions=conditions, policy=policy, k=k, m=m),
         cost,
@@ -267,11 +312,14 @@ def landmark_solve_stage(conditions: Conditions, policy: str, count: int, k: int
 
 def run_landmark_solve(context: Context, conditions: Conditions, policy: str, k: int, m: int) -> dict[str, Any]:
     asked: dict[str, Any] = {"k": k, "m": m, "policy": policy, "out": context.path("")}
+    asked["masses"] = context.of(MASSES, "mass") if context.home.has(MASSES) else ""
     [results] = map_blocks(solve_landmarks, [(conditions,)], rows=context.of("landmarks", "rows"), **asked)
     return {**results, "solver": "landmarks", "n_components": m}
 
 
-def solve_landmarks(conditions: Conditions, *, rows: str, k: int, m: int, policy: str, out: str) -> dict[str, Any]:
+def solve_landmarks(
+    conditions: Conditions, *, rows: str, k: int, m: int, policy: str, out: str, masses: str
+) -> dict[str, Any]:
     """Neighbors among the landmarks, conditions, eigenvectors, in this process."""
     points = read_array(rows)
     if k >= len(points):
@@ -282,7 +330,8 @@ def solve_landmarks(conditions: Conditions, *, rows: str, k: int, m: int, policy
     ids = nearest_landmarks(points, points, np.arange(len(points)), k)[0]
     label, sizes = _components(ids)
     parts = parts_of(policy, sizes, len(points), POLICIES)
-    solved = solve_parts(conditions.of_rows(points, ids), ids, label, parts, sizes, policy, m)
+    counted = read_array(masses) if masses else None
+    solved = solve_parts(conditions.of_rows(points, ids), ids, label, parts, sizes, policy, m, counted)
     coordinates, label = solved.coordinates, _placed(points, solved.coordinates, label, parts)
     for name, array in (("coordinates/0", coordinates), ("labels/0", label)):
         write_array(f"{out}{name}", array)

@@ -13,20 +13,19 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from bigembed.errors import PlanError
-from bigembed.estimator.graph_input import CHOICES, ISLAND, ISLANDS, Parts, contrast, parts_from, solved_sizes
+from bigembed.estimator.graph_input import CHOICES, Parts, contrast, parts_from, solved_sizes
 from bigembed.linalg.eigenpairs import extremes
 from bigembed.linalg.smallest import MOST_BYTES, SmallestPairs, smallest_pairs
-from bigembed.maps.coordinates import write_coordinates
 from bigembed.maps.graph_judgement import AGAIN
-from bigembed.maps.graph_rows import find_replaced, first_replaced, repeated_matrix
 from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.row_weights import all_weights, values_path
 from bigembed.neighbors.survey import Shape
 from bigembed.quality.coordinates import participation_of
 from bigembed.quality.dimension import ROWS, harmonics
-from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks
+from bigembed.runtime.blocks import Array, bounds, map_blocks
 from bigembed.stages.cost import ArraySpec, Cost, buffer
 from bigembed.stages.stage import Context, Stage
-from bigembed.store.arrays import read_array, read_by_id, write_array
+from bigembed.store.arrays import read_array, write_array
 
 # ------------------------------------------------------------------------------------------------------ conditions
 # Local linear conditions on coordinates, by blocks of rows: what locally linear embedding and its variants differ in.
@@ -37,6 +36,9 @@ from bigembed.store.arrays import read_array, read_by_id, write_array
 #
 # and the map is the least-squares solution Y of all of them: the smallest eigenvectors of the alignment matrix AᵀA, A
 # of the A_i one under the other (Zhang & Zha 2004). For locally linear embedding r = 1 and A_i = (1, −w_i).
+#
+# Where rows have masses m, Σ m_i |A_i y|² is least under Σ m_i y_i y_iᵀ = I: with D the masses on the diagonal the
+# eigenvectors u of D^{-1/2} Aᵀ D A D^{-1/2} give y = D^{-1/2} u.
 
 TILE_BYTES = 16 << 20
 """Of the neighbors of a tile of rows, in float64."""
@@ -180,25 +182,47 @@ class Solved:
     results: dict[str, Any]
 
 
+def pairs_of(conditions: Array, ids: Array, members: Array, m: int, masses: Array | None) -> SmallestPairs:
+    """The m smallest eigenpairs of the alignment matrix of some rows, but its constant vector; with ``masses`` of all
+    rows the vectors y of the weighted problem, Σ m_i y_i² = 1."""
+    found, width = assembled(conditions, ids, members), min(m, len(members) - 1)
+    if masses is None:
+        return smallest_pairs(found, width)
+    root = np.sqrt(masses[members])
+    scaled = sparse.diags_array(np.repeat(root, conditions.shape[1])) @ found @ sparse.diags_array(1.0 / root)
+    pairs = smallest_pairs(scaled.tocsr(), width, null=root / np.linalg.norm(root))
+    vectors = pairs.vectors / root[:, None]
+    return replace(pairs, vectors=vectors * extremes(vectors)[1])
+
+
 def solve_parts(
-    conditions: Array, ids: Array, label: Array, parts: Parts, sizes: Sequence[int], policy: str, m: int
+    conditions: Array,
+    ids: Array,
+    label: Array,
+    parts: Parts,
+    sizes: Sequence[int],
+    policy: str,
+    m: int,
+    masses: Array | None = None,
 ) -> Solved:
     """The m smallest eigenvectors of each part but its constant vector, put together as the policy says.
 
-    ``conditions`` (n, r, 1 + k) around each row, ``ids`` (n, k) its neighbors, ``label`` (n,) its component.
+    ``conditions`` (n, r, 1 + k) around each row, ``ids`` (n, k) its neighbors, ``label`` (n,) its component; ``masses``
+    (n,) where rows have them.
     """
     chosen = solved_sizes(parts, policy, sizes, m)
     members = [np.flatnonzero(label == c) for c in range(len(chosen))]
-    pairs = [smallest_pairs(assembled(conditions, ids, own), min(m, len(own) - 1)) for own in members]
+    pairs = [pairs_of(conditions, ids, own, m, masses) for own in members]
+    weights = [float(len(own) if masses is None else masses[own].sum()) for own in members]
     each = np.zeros((2, len(pairs), m))
     out = np.zeros((len(label), m))
     for c, (own, found) in enumerate(zip(members, pairs, strict=True)):
         width = len(found.values)
         each[0, c, :width], each[1, c, :width] = found.values, found.residuals
-        out[own, :width] = found.vectors * np.sqrt(len(own))
+        out[own, :width] = found.vectors * np.sqrt(weights[c])
     inside = np.flatnonzero(label < len(chosen))
     if parts.joint:
-        columns = _joint(out, members, pairs, parts)
+        columns = _joint(out, members, pairs, parts, np.array(weights))
         shown = np.array([each[:, c, index] if index >= 0 else (0.0, 0.0) for c, index in columns]).T
         out *= extremes(out[inside])[1]
     else:
@@ -208,14 +232,19 @@ def solve_parts(
         "solved": {str(c): _summary(found, members[c], ids) for c, found in enumerate(pairs)},
         "columns": [list(column) for column in columns],
         "converged": all(found.converged for found in pairs),
-        **_judged(out[inside], inside),
+        **_judged(out[inside], inside, np.ones(len(inside)) if masses is None else masses[inside]),
     }
     return Solved(out, shown[0], shown[1], results)
 
 
-def _joint(out: Array, members: Sequence[Array], pairs: Sequence[SmallestPairs], parts: Parts) -> list[tuple[int, int]]:
-    """Fill in columns that tell parts apart (index −1), then eigenvectors of parts by eigenvalue; which they are."""
-    sizes, m = np.array([len(own) for own in members], np.float64), out.shape[1]
+def _joint(
+    out: Array, members: Sequence[Array], pairs: Sequence[SmallestPairs], parts: Parts, sizes: Array
+) -> list[tuple[int, int]]:
+    """Fill in columns that tell parts apart (index −1), then eigenvectors of parts by eigenvalue; which they are.
+
+    ``sizes``: rows of the parts, or their mass.
+    """
+    m = out.shape[1]
     columns = [(c, -1) for c in range(1, parts.contrasts(m) + 1)]
     rest = [(value, c, index) for c, found in enumerate(pairs) for index, value in enumerate(found.values)]
     columns = (columns + [(c, index) for _, c, index in sorted(rest)])[:m]
@@ -266,10 +295,10 @@ def closed_groups(ids: Array) -> list[Array]:
     return sorted(found, key=lambda rows: (len(rows), int(rows[0])))
 
 
-def _judged(coordinates: Array, rows: Array) -> dict[str, Any]:
+def _judged(coordinates: Array, rows: Array, masses: Array) -> dict[str, Any]:
     """How many rows carry each coordinate, and which coordinates are functions of earlier ones."""
     n = len(coordinates)
-    carried = participation_of(coordinates, np.ones(n))
+    carried = participation_of(coordinates, masses)
     found = harmonics(coordinates[np.linspace(0, n - 1, min(n, ROWS)).astype(int)], AGAIN)
     leading = np.argsort(-np.abs(coordinates), axis=0, kind="stable")[:NAMED].T
     return {
@@ -303,7 +332,7 @@ EXACT_ROWS = 50_000
 POLICIES = {name: words for name, words in CHOICES.items() if name != "bridge"}
 
 
-def solve_stage(conditions: Conditions, policy: str, n: int, k: int, m: int) -> Stage:
+def solve_stage(conditions: Conditions, policy: str, n: int, k: int, m: int, vectors: tuple[str, ...] = ()) -> Stage:
     """``coordinates/b`` (rows, m) of the rows of each block, ``eigenvalues`` and ``residuals``: one task holds all."""
     check_exact(n)
 
@@ -316,7 +345,7 @@ def solve_stage(conditions: Conditions, policy: str, n: int, k: int, m: int) -> 
         maps=1,
         blocks=1,
     )
-    stages = ("order", "search", "alignment", "components")
+    stages = ("order", "search", "alignment", "components", *vectors)
     return Stage(
         "solve",
         stages,
@@ -335,6 +364,7 @@ def run_solve(context: Context, conditions: Conditions, policy: str, m: int) -> 
         "lists": context.of("search", "neighbors"),
         "labels": context.of("components", "labels"),
         "out": context.path(""),
+        "weights": values_path(context),
     }
     asked = {"starts": ordered.starts, "parts": parts, "sizes": found["sizes"], "policy": policy, "m": m}
     [results] = map_blocks(solve_task, [(conditions.count,)], **asked, **paths)
@@ -363,13 +393,15 @@ def solve_task(
     lists: str,
     labels: str,
     out: str,
+    weights: str,
 ) -> dict[str, Any]:
     """Solve for all rows, and write their coordinates by block."""
     blocks = range(len(starts) - 1)
     every, ids, label = (
         np.concatenate([read_array(f"{path}/{b}") for b in blocks]) for path in (conditions, lists, labels)
     )
-    solved = solve_parts(every.reshape(len(ids), count, -1), ids, label, parts, sizes, policy, m)
+    masses = all_weights(weights, np.diff(starts))
+    solved = solve_parts(every.reshape(len(ids), count, -1), ids, label, parts, sizes, policy, m, masses)
     for b in blocks:
         write_array(f"{out}coordinates/{b}", solved.coordinates[starts[b] : starts[b + 1]])
     write_array(f"{out}eigenvalues", solved.eigenvalues)
@@ -384,59 +416,3 @@ def named(results: dict[str, Any], names: Mapping[int, Array], ordered: Ordered)
     for part in out["solved"].values():
         part["closed_rows"] = [np.sort(every[np.array(group)]).tolist() for group in part["closed_rows"]]
     return out
-
-
-@dataclass(frozen=True)
-class SolvedCoordinates:
-    """Where a task finds the coordinates of fitted rows by block."""
-
-    path: str
-    labels: str
-    starts: tuple[int, ...]
-    width: int
-
-    def block(self, b: int) -> Array:
-        """Coordinates (rows, width) of a block."""
-        return read_array(f"{self.path}/{b}")
-
-    def of_rows(self, ids: Array) -> Array:
-        """Coordinates of rows by their numbers in the graph."""
-        return read_by_id(self.path, self.starts, ids)
-
-
-def coordinates_stage(policy: str, n: int, m: int, block: int) -> Stage:
-    """``embedding`` (n, m) and ``labels`` (n,) in the order of the input."""
-
-    rows = min(n, max(block, block_rows(m, 8)))
-    coordinates = ArraySpec("coordinates/*", n, m)
-    task = [ArraySpec("coordinates", rows, m + 1, times=6), ArraySpec("numbers", rows, times=2)]
-    writes = [ArraySpec("embedding", n, m), ArraySpec("labels", n, dtype="i4")]
-    writes += [ArraySpec(f"{name}/*", 0, dtype="i8") for name in ("outside", "nearest")]
-    cost = Cost.of([coordinates], writes, [coordinates], task)
-    return Stage(
-        "coordinates",
-        ("order", "graph", "components", "solve"),
-        {"policy": policy, "n_components": m},
-        partial(run_coordinates, policy=policy, m=m),
-        cost,
-    )
-
-
-def run_coordinates(context: Context, policy: str, m: int) -> dict[str, Any]:
-    order, components = context.of("order"), context.results("components")
-    count = context.results("solve")["parts"]
-    starts = Ordered.open(order).starts
-    paths = context.of("solve", "coordinates"), context.of("components", "labels")
-    equal = repeated_matrix(context)
-    replaced = count < components["components"] or equal is not None
-    filled = find_replaced(context, order, count, equal) if replaced else []
-    island = ISLAND if policy == ISLANDS else None
-    write_coordinates(context, SolvedCoordinates(*paths, starts, m), order, replaced, count, island)
-    outside = sum(rows for rows, _ in filled)
-    return {
-        "n_components": m,
-        "parts": count,
-        "filled_rows": outside,
-        "repeated_rows": sum(rows for _, rows in filled),
-        "first_filled": first_replaced(filled, Ordered.open(order), context.exchange) if outside else [],
-    }

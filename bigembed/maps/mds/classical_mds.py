@@ -38,6 +38,9 @@ class ClassicalMDS(RowwiseEstimator, registered="classical_mds"):
     d₊ = min(m, number of positive eigenvalues) largest. B is never formed: a product with it is one pass over Δ.
     For Euclidean distances of rows this is PCA, and is computed as such: one pass over the rows, no distances.
 
+    Rows of weights w (``sample_weight``) count: H = I − 1wᵀ/Σw, and the eigenvectors are those of √w B √w over √w, as
+    they are of w copies of each row.
+
     Parameters
     ----------
     n_components : int ≥ 1
@@ -118,6 +121,7 @@ class ClassicalMDS(RowwiseEstimator, registered="classical_mds"):
     """
 
     follows_dtype = True
+    aligned = ("weights",)
     compiles: ClassVar = False
     frame_rule: ClassVar = FrameRule("whole", shift=True)
     saved_stages: ClassVar = {
@@ -140,7 +144,7 @@ class ClassicalMDS(RowwiseEstimator, registered="classical_mds"):
     def _pairwise(self) -> bool:
         return isinstance(self.metric, str) and self.metric == "precomputed"
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the map to rows or to distances.
 
         Parameters
@@ -149,13 +153,15 @@ class ClassicalMDS(RowwiseEstimator, registered="classical_mds"):
             Rows, or distances with metric="precomputed": any kind that :func:`bigembed.open_array` takes.
         y : None
             Not used; scikit-learn's protocol has it.
+        sample_weight : array of shape (n,), or None
+            How many rows each row stands for: finite numbers above 0.
 
         Returns
         -------
         Estimator
             The estimator itself.
         """
-        return self._fit_rows(X)
+        return self._fit_rows(X, weights=sample_weight)
 
     def stages(self, source: RowSource) -> list[Stage]:
         """List the stages from rows or from distances to coordinates."""
@@ -176,7 +182,8 @@ class ClassicalMDS(RowwiseEstimator, registered="classical_mds"):
         asked: dict[str, Any] = {"tol": self.tol, "max_passes": self.max_passes, "seed": self._seed()}
         solve = distance_solve_stage(source, m, made=bool(first), squared=bool(self.squared), **asked)
         dtype = "float64" if metric is None else source.work
-        return [*first, solve, fitted_stage(n, m, dtype, factor=-2.0)]  # (of Gower's map A = −½ v/√λ)
+        weights = source.aligned.get("weights")
+        return [*first, solve, fitted_stage(n, m, dtype, -2.0, weights)]  # (of Gower's map A = −½ v/√λ)
 
     def _metric(self) -> Metric | None:
         """None: X holds the distances."""

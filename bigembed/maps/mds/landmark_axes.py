@@ -13,7 +13,7 @@ from scipy import linalg
 from bigembed.distance.pairwise import Metric, refuse_distances, refuse_square, wrong_entries
 from bigembed.errors import InputError
 from bigembed.linalg.eigenpairs import extremes
-from bigembed.linalg.moments import merge_moments, moments_block
+from bigembed.linalg.moments import merge_moments, moments_block, require_weight
 from bigembed.linalg.pairs import refuse_entries
 from bigembed.maps.coordinates import write_finished
 from bigembed.maps.landmark_maps import FLOOR, classical, triangulated
@@ -116,7 +116,7 @@ def landmark_axes(rows: Array) -> tuple[Array, Array]:
 
 def projected_moments(block: RowBlock, *, mean: Array, axes: Array) -> Parts:
     """Moments of one block of rows after the projection."""
-    return moments_block(affine_block(block.rows, mean, axes))
+    return moments_block(affine_block(block.rows, mean, axes), block.weights)
 
 
 # --- other distances -------------------------------------------------------------------------------
@@ -199,6 +199,7 @@ def run_distance_coordinates(context: Context, source: RowSource, metric: Metric
         model=model,
         to=context.exchange,
     )
+    require_weight(total)
     found, mean = model.map.read(), total["mean"]
     variances, turn = linalg.eigh(total["scatter"])
     turn = turn[:, ::-1]
@@ -215,7 +216,7 @@ def triangulate_block(block: RowBlock, *, model: ByDistance, to: Exchange) -> Pa
     """Leave the coordinates of one block in the exchange; their moments."""
     coordinates = coordinates_by_distance(block.rows, model, block.start)
     to.put("coordinates", block.number, {"own": coordinates})
-    return moments_block(coordinates)
+    return moments_block(coordinates, block.weights)
 
 
 # --- how well --------------------------------------------------------------------------------------

@@ -52,7 +52,8 @@ class LandmarkMDS(RowwiseEstimator, registered="landmark_mds"):
     L landmarks are placed by classical MDS of their squared distances Δ: −½ H Δ H = V Λ Vᵀ, of which the d₊ positive
     among the m largest eigenvalues are kept. A row with squared distances δ to them lies at −½ L^# (δ − μ), where L^#
     has the rows v_iᵀ/√λ_i and μ is the mean column of Δ; then all are turned to their principal axes. For Euclidean
-    distances ‖x‖² cancels (L^# 1 = 0): the map is affine in x, y = (x − mean) A with A (d, m), without distances.
+    distances ‖x‖² cancels (L^# 1 = 0): the map is affine in x, y = (x − mean) A with A (d, m), without distances. Rows
+    of weights (``sample_weight``) count for the mean and the axes of all rows as so many.
 
     Parameters
     ----------
@@ -150,6 +151,7 @@ class LandmarkMDS(RowwiseEstimator, registered="landmark_mds"):
     """
 
     follows_dtype = True
+    aligned = ("weights",)
     compiles: ClassVar = False
     frame_rule: ClassVar = FrameRule("whole", shift=True)
     saved_stages: ClassVar = {
@@ -168,7 +170,7 @@ class LandmarkMDS(RowwiseEstimator, registered="landmark_mds"):
     ids: bool = False
     random_state: Seed = 0
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the map to rows, ids or distances.
 
         Parameters
@@ -177,13 +179,15 @@ class LandmarkMDS(RowwiseEstimator, registered="landmark_mds"):
             Rows of any kind that :func:`bigembed.open_array` takes, ids, or distances.
         y : None
             Not used; scikit-learn's protocol has it.
+        sample_weight : array of shape (n,), or None
+            How many rows each row stands for, by which the mean and the principal axes of all rows are taken.
 
         Returns
         -------
         Estimator
             The estimator itself.
         """
-        return self._fit_rows(_one_column(X) if self.ids else X)
+        return self._fit_rows(_one_column(X) if self.ids else X, weights=sample_weight)
 
     def transform(self, X: Any) -> Any:
         """Place new rows (or ids) on the map.

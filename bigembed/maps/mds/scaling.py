@@ -14,8 +14,9 @@ from bigembed.distance.pairwise import Metric, refuse_distances
 from bigembed.errors import InputError
 from bigembed.linalg.eigenpairs import EigenResult, extremes
 from bigembed.linalg.lanczos import solve_lanczos
-from bigembed.linalg.moments import merge_moments, moments_block
+from bigembed.linalg.moments import merge_moments, moments_block, require_weight
 from bigembed.linalg.pairs import VECTOR_ROWS, CenteredOperator, vector_blocks
+from bigembed.maps.coordinates import positive_weights
 from bigembed.maps.landmark_maps import centered, scaled
 from bigembed.maps.landmark_rows import SELECTIONS as FROM_ROWS
 from bigembed.maps.landmark_rows import LandmarkChoice, far_apart, max_min, max_min_by, uniform
@@ -159,6 +160,8 @@ def run_sample(
         wanted=context.path("wanted"),
         moments=moments,
     )
+    if moments:
+        require_weight(found)
     write_array(context.path("ids"), ids)
     write_array(context.path("candidates"), found["rows"][np.searchsorted(both, ids)])
     write_array(context.path("probes"), found["rows"][np.searchsorted(both, probes)])
@@ -174,7 +177,7 @@ def sample_of_block(block: RowBlock, *, wanted: str, moments: bool) -> Parts:
     rows = {"rows": block.rows[ids[first:last] - block.start]}
     if not moments:
         return rows
-    return rows | moments_block(block.rows, diagonal=block.rows.shape[1] > SCATTER_COLUMNS)
+    return rows | moments_block(block.rows, block.weights, diagonal=block.rows.shape[1] > SCATTER_COLUMNS)
 
 
 def merge_samples(left: Parts, right: Parts) -> Parts:
@@ -335,7 +338,8 @@ def run_distance_solve(
     n: int,
 ) -> dict[str, Any]:
     given = RowSource((n, n), dtype, path=context.of("distances", "distances")) if made else source
-    operator = CenteredOperator(given, StoredSpace(None, context.exchange, vector_blocks(n)), squared=squared)
+    weights, space = positive_weights(source), StoredSpace(None, context.exchange, vector_blocks(n))
+    operator = CenteredOperator(given, space, squared=squared, weights=weights)
     context.note(f"{n} × {n} distances are finite, symmetric and zero on the diagonal")
     mean = operator.means
     noise = rounding(operator, given)
@@ -343,6 +347,9 @@ def run_distance_solve(
     values, vectors, negative, found = solved(operator, given, mean, m, (tol, max_passes, seed))
     kept = kept_of(values, noise, m)
     values, vectors = values[:kept], vectors[:, :kept]
+    if weights is not None:
+        root = np.sqrt(weights)[:, None]
+        vectors = vectors * root * extremes(vectors / root)[1]
     residuals = found["residuals"][:kept] / operator.trace
     AffineMap.within(context.path("")).write(scaled(mean, values, vectors, kept, noise))
     write_array(context.path("eigenvalues"), values)
@@ -404,7 +411,7 @@ def _dense(operator: CenteredOperator, source: RowSource, mean: Array, m: int, a
     squares = np.array(source.window((0, n), (0, n)), np.float64)
     if not operator.squared:
         np.square(squares, out=squares)
-    form = centered(squares, mean)
+    form = centered(squares, mean, operator.weights)
     values, vectors = linalg.eigh(form)
     operator.passes += 1
     top = vectors[:, ::-1][:, :m]

@@ -18,6 +18,10 @@ from bigembed.runtime.sums import insert
 # p_{j|i} = exp(−β_i (‖x_i − x_j‖² − m_i))/Z_i over the list of row i, m_i its least squared distance, with β_i so
 # that the entropy −Σ p log p is log(perplexity) (seed 000 eqs. 13, 14); p_ij = (p_{j|i} + p_{i|j})/2n (eq. 15). The
 # list of a row are its edges no farther than its k-th neighbor.
+#
+# A row of mass w is w rows at one place. So p_{j|i} = w_j exp(…)/Z_i, the entropy is that over the copies, of which
+# the others of row i lie at distance 0, and p_ij = w_i w_j (exp(…)/Z_i + exp(…)/Z_j)/2n holds all pairs of copies.
+# Masses have mean 1; without weights all are 1, and no row has another copy.
 
 SCALE = 5
 """Numbers that a row's affinities follow from: ρ² and id of its k-th neighbor, β, m, log Z."""
@@ -27,23 +31,33 @@ WITHIN = 1e-10
 
 
 @njit(cache=True, nogil=True)
-def precision(gaps: Array, count: int, perplexity: float) -> tuple[float, float]:
-    """Return β and log Z = log Σ exp(−β g) for the entropy log(perplexity) of ``count`` gaps ≥ 0, one of which is 0.
+def copies(mass: float, single: float, perplexity: float) -> float:
+    """Return what the other copies of a row weigh, one of which weighs ``single``: half of the perplexity at the most,
+    so that a heavy row is still drawn to others."""
+    return max(0.0, min(mass - single, 0.5 * perplexity))
 
-    Where no β has it, because too few gaps are there or too many are 0, the one that comes nearest: p is then even over
-    all, or over those that are 0.
+
+@njit(cache=True, nogil=True)
+def precision(gaps: Array, masses: Array, count: int, own: float, perplexity: float) -> tuple[float, float]:
+    """Return β and log Z = log Σ m exp(−β g) for the entropy log(perplexity) of ``count`` gaps ≥ 0, one of which is 0.
+
+    Each gap has the mass m of ``masses``, and is one for each of that many copies; a mass ``own`` has the gap 0. Where
+    no β has the entropy, because too few gaps are there or too many are 0, the one that comes nearest: p is then even
+    over all, or over those that are 0.
     """
-    mean = 0.0
+    all_mass, mean = own, 0.0
     for j in range(count):
-        mean += gaps[j] / count
-    if mean == 0.0 or count <= perplexity:
-        return 0.0, math.log(max(count, 1))
+        all_mass += masses[j]
+    for j in range(count):
+        mean += masses[j] * gaps[j] / all_mass
+    if mean == 0.0 or all_mass <= perplexity:
+        return 0.0, math.log(all_mass if all_mass > 0.0 else 1.0)
     target, beta, low, high = math.log(perplexity), 1.0 / mean, 0.0, math.inf
     log_z = 0.0
     for _ in range(BISECTIONS):
-        total, weighted = 0.0, 0.0
+        total, weighted = own, 0.0
         for j in range(count):
-            weight = math.exp(-beta * gaps[j])
+            weight = masses[j] * math.exp(-beta * gaps[j])
             total += weight
             weighted += weight * gaps[j]
         log_z = math.log(total)
@@ -67,33 +81,38 @@ def listed(squared: float, number: int, reach: float, last: float) -> bool:
 
 @njit(cache=True, nogil=True)
 def calibrate(
-    indptr: Array, indices: Array, squared: Array, ids: Array, reach: Array, last: Array, perplexity: float
-) -> Array:
-    """Return (ρ², id of the k-th neighbor, β, m, log Z) of each row of a block of squared distances, (rows, 5)."""
+    indptr: Array, indices: Array, squared: Array, ids: Array, reach: Array, last: Array, perplexity: float,
+    masses: Array, single: float,
+) -> Array:  # fmt: skip
+    """Return (ρ², id of the k-th neighbor, β, m, log Z) of each row of a block of squared distances, (rows, 5).
+
+    ``masses`` of the rows and of the halo; ``single``, what one copy of a row weighs.
+    """
     rows = indptr.shape[0] - 1
     out = np.empty((rows, SCALE))
     widest = 0
     for i in range(rows):
         widest = max(widest, indptr[i + 1] - indptr[i])
-    gaps = np.empty(widest)
+    gaps, near = np.empty(widest), np.empty(widest)
     for i in range(rows):
-        count, least = 0, math.inf
+        own = copies(masses[i], single, perplexity)
+        count, least = 0, math.inf if own == 0.0 else 0.0
         for edge in range(indptr[i], indptr[i + 1]):
             j = indices[edge]
             if j != i and listed(squared[edge], ids[j], reach[i], last[i]):
-                gaps[count] = squared[edge]
+                gaps[count], near[count] = squared[edge], masses[j]
                 least = min(least, gaps[count])
                 count += 1
         for j in range(count):
             gaps[j] -= least
-        beta, log_z = precision(gaps, count, perplexity)
+        beta, log_z = precision(gaps, near, count, own, perplexity)
         out[i, 0], out[i, 1], out[i, 2], out[i, 3], out[i, 4] = reach[i], last[i], beta, least, log_z
     return out
 
 
 @njit(cache=True, nogil=True)
 def _conditional(squared: float, number: int, scale: Array) -> float:
-    """Return p_{j|i} of the row numbered j, of row i of this scale."""
+    """Return p_{j|i} of one copy of the row numbered j, of row i of this scale."""
     if not listed(squared, number, scale[0], scale[1]):
         return 0.0
     return math.exp(-scale[2] * (squared - scale[3]) - scale[4])
@@ -101,9 +120,11 @@ def _conditional(squared: float, number: int, scale: Array) -> float:
 
 @njit(cache=True, nogil=True)
 def joint(
-    indptr: Array, indices: Array, squared: Array, ids: Array, scales: Array, n: int
-) -> tuple[Array, float, float]:
-    """Return p_ij of the edges of a block, float32, Σ p_ij and Σ p_ij log p_ij, by the scales of rows and halo."""
+    indptr: Array, indices: Array, squared: Array, ids: Array, scales: Array, n: int, masses: Array, single: float,
+    perplexity: float,
+) -> tuple[Array, float, float]:  # fmt: skip
+    """Return p_ij of the edges of a block, float32, Σ p_ij and Σ p_ij log(p_ij/w_i w_j), by the scales and masses of
+    rows and halo. The sums are those over all pairs of copies, also of one row."""
     out = np.zeros(len(squared), np.float32)
     total, plogp = 0.0, 0.0
     for i in range(indptr.shape[0] - 1):
@@ -113,11 +134,16 @@ def joint(
                 continue
             value = np.float64(squared[edge])
             mine, theirs = _conditional(value, ids[j], scales[i]), _conditional(value, ids[i], scales[j])
-            out[edge] = (mine + theirs) / (2.0 * n)
+            out[edge] = masses[i] * masses[j] * (mine + theirs) / (2.0 * n)
             p = np.float64(out[edge])
             if p > 0.0:
                 total += p
-                plogp += p * math.log(p)
+                plogp += p * math.log(p / (masses[i] * masses[j]))
+        own = copies(masses[i], single, perplexity)
+        if own > 0.0:
+            each = math.exp(-scales[i, 4]) / n
+            total += masses[i] * own * each
+            plogp += masses[i] * own * each * math.log(each)
     return out, total, plogp
 
 
@@ -152,8 +178,10 @@ def _stencil(u: float, weights: Array, axis: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def spread_charges(points: Array, axes: tuple[int, ...], spacing: float, low: Array, charges: Array) -> None:
-    """Add each point's charge to the nodes around it: ``charges`` int64 (s_0, s_1, s_2), the first node at ``low``.
+def spread_charges(
+    points: Array, axes: tuple[int, ...], spacing: float, low: Array, charges: Array, masses: Array
+) -> None:
+    """Add each point's mass to the nodes around it: ``charges`` int64 (s_0, s_1, s_2), the first node at ``low``.
 
     ``axes``: (0,) · m; of the three axes of the lattice the last m are used, the others hold one node.
     """
@@ -167,7 +195,7 @@ def spread_charges(points: Array, axes: tuple[int, ...], spacing: float, low: Ar
             first[axis] = _stencil(points[i, c] / spacing, weights, axis) - low[axis]
         for a in range(wide0):
             for b in range(wide1):
-                outer = weights[0, a] * weights[1, b] * UNIT
+                outer = weights[0, a] * weights[1, b] * UNIT * masses[i]
                 for c in range(4):
                     charges[first[0] + a, first[1] + b, first[2] + c] += np.int64(outer * weights[2, c] + 0.5)
 
@@ -197,13 +225,14 @@ def field_at(
 @njit(cache=True, nogil=True)
 def step(
     first: int, last: int, at: int, indptr: Array, columns: Array, weights: Array, points: Array, axes: tuple[int, ...],
-    inverse_dof: float, spacing: float, low: Array, field: Array, total: float, options: Array, velocity: Array,
-    gains: Array, out: Array,
+    inverse_dof: float, spacing: float, low: Array, field: Array, total: float, options: Array, masses: Array,
+    velocity: Array, gains: Array, out: Array,
 ) -> None:  # fmt: skip
     """Make one step of the rows ``first:last`` of a block whose row 0 is ``points[at]``.
 
     ``options``: exaggeration ε, learning rate, momentum, compression λ, longest step, whether gains adapt. The gradient
-    is ε Σ_j p_ij (y_i − y_j)/(1 + r²/ν) − Σ_j w_ij (y_i − y_j)/(1 + r²/ν)/Z + λ y_i: seed 000 eq. 19 over 4.
+    is ε Σ_j p_ij (y_i − y_j)/(1 + r²/ν) − Σ_j w_ij (y_i − y_j)/(1 + r²/ν)/Z + λ y_i: seed 000 eq. 19 over 4. Of a row
+    of a mass (``masses`` of the block) it is that of one copy: p_ij over the mass.
     """
     m = len(axes)
     exaggeration, rate, momentum = options[0], options[1], options[2]
@@ -225,7 +254,7 @@ def step(
         field_at(own, axes, spacing, low, field, stencil, nodes, push)
         length = 0.0
         for k in range(m):
-            gradient = exaggeration * pull[k] - push[k] / total + compression * own[k]
+            gradient = exaggeration * pull[k] / masses[i] - push[k] / total + compression * own[k]
             if adaptive:
                 agree = (gradient > 0) == (velocity[i, k] > 0)
                 gains[i, k] = gains[i, k] * 0.8 + LEAST_GAIN if agree else gains[i, k] + 0.2
@@ -271,10 +300,11 @@ FIRST = 5
 
 @njit(cache=True, nogil=True)
 def place(
-    indptr: Array, squared: Array, points: Array, most: int, perplexity: float, inverse_dof: float, spacing: float,
-    low: Array, field: Array, ratio: float, box: Array, axes: tuple[int, ...],
+    indptr: Array, squared: Array, points: Array, masses: Array, most: int, perplexity: float, inverse_dof: float,
+    spacing: float, low: Array, field: Array, ratio: float, box: Array, axes: tuple[int, ...],
 ) -> Array:  # fmt: skip
-    """Return coordinates of new rows by their edges: ``squared`` distances by number of row, ``points`` of the map.
+    """Return coordinates of new rows by their edges: ``squared`` distances by number of row, ``points`` of the map and
+    their ``masses``.
 
     Each row has y with Σ_j p_j (y − y_j)/(1 + r²/ν) = n/Z Σ_j w_j (y − y_j)/(1 + r²/ν): the forces that a fitted row
     would have there, the left one over its ``most`` nearest rows, p of the given perplexity, the right one over all
@@ -286,6 +316,7 @@ def place(
     stencil, nodes = np.ones((3, 4)), np.zeros(3, np.int64)
     push, moved, p = np.empty(m), np.empty(m), np.empty(most)
     order, gaps, near = np.empty(most, np.int64), np.empty(most), np.empty((most, m))
+    weighing = np.empty(most)
     for i in range(n):
         count, least = min(most, indptr[i + 1] - indptr[i]), np.inf
         order[:], gaps[:] = -1, np.inf
@@ -294,6 +325,7 @@ def place(
             insert(order[:count], gaps[:count], e, squared[e])
         for j in range(count):
             gaps[j] -= least
+            weighing[j] = masses[order[j]]
             for k in range(m):
                 near[j, k] = points[order[j], k]
         y = out[i]
@@ -301,9 +333,9 @@ def place(
             y[k] = near[0, k] if least == 0.0 else _median(near[: min(count, FIRST), k])
         if least == 0.0:
             continue
-        beta, log_z = precision(gaps, count, perplexity)
+        beta, log_z = precision(gaps, weighing, count, 0.0, perplexity)
         for j in range(count):
-            p[j] = np.exp(-beta * gaps[j] - log_z)
+            p[j] = weighing[j] * np.exp(-beta * gaps[j] - log_z)
         for _ in range(ITERATIONS):
             total, length = 0.0, 0.0
             field_at(y, axes, spacing, low, field, stencil, nodes, push)

@@ -26,12 +26,13 @@ from bigembed.maps.descent import (
 )
 from bigembed.maps.tsne.field import STEP, Lattice, field_of, lattice_bytes, spacing_for
 from bigembed.neighbors.query import Joined
+from bigembed.neighbors.row_weights import WEIGHTS, values_path, weights_at
 from bigembed.runtime.blocks import Array, map_blocks
 from bigembed.runtime.executors import idle_threads, run_on_idle_threads
 from bigembed.stages.reuse import Immaterial
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Context, Stage
-from bigembed.store.arrays import read_array
+from bigembed.store.arrays import read_array, read_by_id
 from bigembed.store.matrix import BlockMatrix, entries_of
 from bigembed.store.vector_space import VectorSpace
 
@@ -104,58 +105,61 @@ def begin_block(b: int, start: str) -> tuple[tuple[Array, Array, Array], Array]:
     return (points, np.zeros_like(points), np.ones_like(points)), box_of(points)
 
 
-def charge_block(b: int, points: Array, spacing: float, blocks: int = 1) -> tuple[tuple[Array], Array]:
-    """Return the charges of a block, one of ``blocks``, on the lattice of its box; the box."""
+def charge_block(b: int, points: Array, spacing: float, blocks: int = 1, mass: str = "") -> tuple[tuple[Array], Array]:
+    """Return the charges of a block, one of ``blocks``, on the lattice of its box; the box. ``mass``: where the rows
+    have their masses, if they count."""
     box = box_of(points)
-    return (charges_of(np.array(points), box, spacing, blocks),), box
+    return (charges_of(np.array(points), box, spacing, blocks, weights_at(mass, b, len(points))),), box
 
 
-def charges_of(points: Array, box: Array, spacing: float, blocks: int) -> Array:
+def charges_of(points: Array, box: Array, spacing: float, blocks: int, masses: Array) -> Array:
     """Return the charges of points; idle threads take parts of them where the blocks are fewer than the threads."""
     from bigembed.maps.tsne.compiled import spread_charges  # imports numba: only here
 
     lattice = Lattice.covering(box, spacing)
 
-    def charge(part: Array) -> Array:
+    def charge(part: Array, of_part: Array) -> Array:
         nodes = lattice.nodes()
-        spread_charges(part, (0,) * part.shape[1], spacing, np.array(lattice.low), nodes)
+        spread_charges(part, (0,) * part.shape[1], spacing, np.array(lattice.low), nodes, of_part)
         return nodes
 
-    parts = np.array_split(points, max(1, idle_threads() // blocks))
-    return reduce(np.add, run_on_idle_threads([partial(charge, part) for part in parts]))
+    count = max(1, idle_threads() // blocks)
+    parts = zip(np.array_split(points, count), np.array_split(masses, count), strict=True)
+    return reduce(np.add, run_on_idle_threads([partial(charge, *part) for part in parts]))
 
 
 def join_charges(
-    charges: str, field: str, *, space: VectorSpace, boxes: Sequence[Array], lattice: Lattice, dof: float
-) -> float:
+    charges: str, field: str, *, space: VectorSpace, boxes: Sequence[Array], lattice: Lattice, dof: float,
+    single: float,
+) -> float:  # fmt: skip
     """Write the field of all charges, which blocks left on the lattices of their boxes; Z, the sum of w over all pairs
-    of rows."""
+    of rows, or of copies of rows, one of which weighs ``single``."""
     from bigembed.maps.tsne.compiled import UNIT
 
     nodes = lattice.nodes()
     for b, box in enumerate(boxes):
         nodes[Lattice.covering(box, lattice.spacing).inside(lattice)] += space.read(charges, b)
-    values, total = field_of(nodes / UNIT, lattice, dof, idle_threads())
+    values, total = field_of(nodes / UNIT, lattice, dof, idle_threads(), single)
     space.write(field, 0, values)
     return total
 
 
 def move_block(
     b: int, points: Array, velocity: Array, gains: Array, halo: Array, affinities: BlockMatrix, space: VectorSpace,
-    field: str, lattice: Lattice, total: float, options: Array, dof: float, spacing: float,
+    field: str, lattice: Lattice, total: float, options: Array, dof: float, spacing: float, mass: str,
 ) -> tuple[tuple[Array, Array, Array, Array], Array]:  # fmt: skip
     """Return a block after one step, and its charges on a lattice of that spacing; the box of its points."""
     from bigembed.maps.tsne.compiled import step
 
     moved, velocity, gains = np.empty_like(points), velocity.copy(), gains.copy()
-    values = space.read(field, 0)
+    values, masses = space.read(field, 0), weights_at(mass, b, len(points))
     values.setflags(write=False)  # (as in memory: one type for the compiler)
     run_by_rows(
         step, len(points), 0, *entries_of(affinities, b), np.concatenate([points, halo]), (0,) * points.shape[1],
-        1.0 / dof, lattice.spacing, np.array(lattice.low), values, total, options, velocity, gains, moved,
+        1.0 / dof, lattice.spacing, np.array(lattice.low), values, total, options, masses, velocity, gains, moved,
     )  # fmt: skip
     box = box_of(moved)
-    return (moved, velocity, gains, charges_of(moved, box, spacing, len(affinities.rows))), box
+    return (moved, velocity, gains, charges_of(moved, box, spacing, len(affinities.rows), masses)), box
 
 
 def energy_block(b: int, points: Array, halo: Array, affinities: BlockMatrix, dof: float) -> tuple[tuple[()], int]:
@@ -182,7 +186,15 @@ def force_descent_stage(graph: GraphShape, edges: int, asked: DescentOptions, in
         joining=transform,
         shared=2 * transform,
         scalar_ops=asked.iterations * (edges + 60 * graph.n),
+        inputs=graph.vectors,
     )
+
+
+def single_in(home: Context | Run) -> float:
+    """Return what one copy of a row weighs, where the masses of the rows have mean 1: of weights below 1 on average,
+    which are no counts, a row; 1 without weights."""
+    run = home.home if isinstance(home, Context) else home
+    return float(1.0 / max(1.0, run.results(WEIGHTS)["mean"])) if run.has(WEIGHTS) else 1.0
 
 
 def run_descent(context: Context, asked: DescentOptions, memory: Immaterial) -> dict[str, Any]:
@@ -215,22 +227,23 @@ class ForceDescent(MapDescent):
         self.box = np.stack([np.min(results, axis=0)[0], np.max(results, axis=0)[1]])
 
     def sharing(self) -> tuple[Any, ...]:
-        """Return the spacing of the lattice, and the number of blocks."""
-        return float(self.spacing), len(self.space.rows)
+        """Return the spacing of the lattice, the number of blocks, and where the rows have their masses."""
+        return float(self.spacing), len(self.space.rows), values_path(self.context)
 
     def join(self) -> None:
         """Make the field of all charges."""
         self.lattice = Lattice.covering(self.box, float(self.spacing), STEP)
-        names, dof = self.names((self.share, self.joined)), self.asked.dof
+        names, dof, single = self.names((self.share, self.joined)), self.asked.dof, single_in(self.context)
         [self.total] = map_blocks(
-            join_charges, [names], space=self.space, boxes=self.boxes, lattice=self.lattice, dof=dof
+            join_charges, [names], space=self.space, boxes=self.boxes, lattice=self.lattice, dof=dof, single=single
         )
 
     def moving(self) -> tuple[Any, ...]:
         """Return what a step reads besides the vectors; it leaves charges on a lattice for the points as they are."""
         [field], options = self.names((self.joined,)), self.asked.at(self.iteration, sum(self.space.rows))
         self.spacing = spacing_for(self.box, self.asked.dof)
-        return self.weights, self.space, field, self.lattice, self.total, options, self.asked.dof, self.spacing
+        read = self.weights, self.space, field, self.lattice, self.total, options
+        return *read, self.asked.dof, self.spacing, values_path(self.context)
 
     def measuring(self) -> tuple[Any, ...]:
         """Return the affinities and the tails, from which the objective is measured."""
@@ -260,15 +273,19 @@ class ForcePlacement(Placement):
     """Z of the map."""
     perplexity: float
     dof: float
+    mass: str = ""
+    """Where the rows have their masses."""
 
     def place(self, joined: Joined, squared: Array, points: Array) -> Array:
         """Return the places where the forces on new rows vanish."""
         from bigembed.maps.tsne.compiled import place  # imports numba: only here
 
+        masses = read_by_id(self.mass, self.starts, joined.ids) if self.mass else np.ones(len(points))
         return place(
             joined.indptr,
             squared,
             points,
+            masses,
             self.n_neighbors,
             self.perplexity,
             1.0 / self.dof,
@@ -293,4 +310,5 @@ def placement_of(run: Run, dof: float, metric: Any = None) -> ForcePlacement:
         found["total"],
         run.parameters("kernel")["perplexity"],
         dof,
+        values_path(run),
     )

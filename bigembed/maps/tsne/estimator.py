@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from bigembed.maps.tsne.stages import force_stages, neighbors_for
 from bigembed.neighbors.given.distances import Rule
 from bigembed.neighbors.given.graph import GraphMetric
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS
+from bigembed.neighbors.row_weights import WEIGHTS
 from bigembed.neighbors.search.recall import ALGORITHMS
 from bigembed.runtime.parameters import (
     Auto,
@@ -49,6 +50,10 @@ class TSNE(DescendedEstimator, registered="tsne"):
     ``dof``, and Z = Σ_{i≠j} w_ij (eq. 17 for ν = 1). The coordinates y descend on KL(p‖q) (eqs. 18–20): attraction
     along every edge of the stored graph, repulsion of all rows as a convolution on a lattice. One result for memory and
     disk: where affinities fit, they and the points are in memory; else each iteration reads them by row blocks.
+
+    A row of weight w (``sample_weight``) is w rows at one place: p_{j|i} ∝ w_j exp(…), the perplexity is over copies,
+    of which those of row i lie at distance 0, and Z is Σ w_i w_j over all pairs of copies. Weights are divided by their
+    mean first.
 
     Parameters
     ----------
@@ -185,10 +190,12 @@ class TSNE(DescendedEstimator, registered="tsne"):
     (True, (2, 2))
     """
 
+    aligned = ("weights",)
     saved_stages: ClassVar = {
         **QUERY_ARRAYS,
         "kernel": ("",),
         "start": ("",),
+        WEIGHTS: ("values",),
         "descent": ("objectives",),
         "coordinates": ("embedding", "points", "field"),
     }
@@ -214,6 +221,28 @@ class TSNE(DescendedEstimator, registered="tsne"):
     algorithm_params: dict[str, Any] | None = None
     in_memory: bool | Auto = "auto"
     random_state: Seed = 0
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the map to rows, distances or a graph.
+
+        Parameters
+        ----------
+        X : array of shape (n, d) or (n, n), NeighborGraph, sparse matrix or graph
+            Rows or distances (any kind that :func:`bigembed.open_array` takes), a NeighborGraph, symmetric sparse
+            weights, or a graph of any size (:func:`bigembed.open_graph`): of weights, or of distances to neighbors.
+        y : None
+            Not used; scikit-learn's protocol has it.
+        sample_weight : array of shape (n,), or None
+            How many rows each row stands for: finite numbers above 0, in the order of the input. With counts the map is
+            that of so many copies of each row, of a perplexity that is larger by the mean count.
+
+        Returns
+        -------
+        Estimator
+            The estimator itself.
+        """
+        self._refuse_radius(X)
+        return self._fit_rows(X, weights=sample_weight)
 
     def _rule(self, n: int) -> Rule:
         return Rule(neighbors_for(self.perplexity, n))

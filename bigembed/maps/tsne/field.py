@@ -83,11 +83,14 @@ def lattice_bytes(n: int, m: int) -> tuple[int, int]:
     return 4 * (m + 1) * doubled, 36 * doubled + 8 * (m + 1) * side**m
 
 
-def field_of(charges: Array, lattice: Lattice, dof: float, threads: int = 1) -> tuple[Array, float]:
+def field_of(
+    charges: Array, lattice: Lattice, dof: float, threads: int = 1, single: float = 1.0
+) -> tuple[Array, float]:
     """Return Σ_j w^{1+1/ν} (y − y_j) at nodes, (s_0, s_1, s_2, m), and Z = Σ_{i≠j} w_ij, of charges (s_0, s_1, s_2).
 
-    What splines make of w_ii = 1 is taken off as it is on average over all places between nodes. ``threads`` work on
-    the transforms, with the same result for any number of them.
+    What splines make of w_ii = 1 is taken off as it is on average over all places between nodes: of every copy of a
+    row by itself, which weighs ``single``. ``threads`` work on the transforms, with the same result for any number of
+    them.
     """
     sides, potential, own, forces = spectra(lattice.shape, lattice.spacing, dof, threads)
     axes = tuple(range(3 - len(forces), 3))
@@ -98,7 +101,7 @@ def field_of(charges: Array, lattice: Lattice, dof: float, threads: int = 1) -> 
     twice[0] = 1.0
     if sides[-1] % 2 == 0:
         twice[-1] = 1.0
-    total = float(np.sum(squares * potential * twice) / prod(sides)) - own * float(charges.sum())
+    total = float(np.sum(squares * potential * twice) / prod(sides)) - own * float(charges.sum()) * single
     inner = tuple(slice(0, size) for size in lattice.shape[axes[0] :])
     out = np.empty((*lattice.shape, len(forces)))
     for c, force in enumerate(forces):

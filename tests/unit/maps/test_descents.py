@@ -319,15 +319,15 @@ class TestPerplexity:
     def test_a_row_has_the_entropy_of_its_perplexity(self, scale: float) -> None:
         gaps = scale * np.sort(np.random.default_rng(0).random(60)) ** 3
         gaps -= gaps[0]
-        assert entropy(gaps, *precision(gaps, 60, 20.0)) == pytest.approx(np.log(20), abs=1e-9)
-        assert entropy(gaps, *precision(gaps, 60, 21.0)) != pytest.approx(np.log(20), abs=1e-3)
+        assert entropy(gaps, *precision(gaps, np.ones(60), 60, 0.0, 20.0)) == pytest.approx(np.log(20), abs=1e-9)
+        assert entropy(gaps, *precision(gaps, np.ones(60), 60, 0.0, 21.0)) != pytest.approx(np.log(20), abs=1e-3)
 
     def test_where_no_precision_has_it_p_is_even(self) -> None:
         """Fewer rows than the perplexity; all at one distance; more at the least distance than the perplexity."""
-        assert precision(np.array([0.0, 1.0, 5.0]), 3, 30.0) == (0.0, np.log(3))
-        assert precision(np.zeros(40), 40, 30.0) == (0.0, np.log(40))
+        assert precision(np.array([0.0, 1.0, 5.0]), np.ones(3), 3, 0.0, 30.0) == (0.0, np.log(3))
+        assert precision(np.zeros(40), np.ones(40), 40, 0.0, 30.0) == (0.0, np.log(40))
         gaps = np.concatenate([np.zeros(20), np.ones(20)])
-        p = np.exp(-precision(gaps, 40, 10.0)[0] * gaps)
+        p = np.exp(-precision(gaps, np.ones(40), 40, 0.0, 10.0)[0] * gaps)
         assert p[:20].min() == 1
         assert p[20:].max() < 1e-12
 
@@ -361,7 +361,7 @@ def on_lattice(points: np.ndarray, dof: float) -> tuple[np.ndarray, float]:
     low, high = points.min(axis=0), points.max(axis=0)
     lattice = Lattice.covering(np.stack([low, high]), spacing_for(np.stack([low, high]), dof), STEP)
     nodes, first, axes = lattice.nodes(), np.array(lattice.low), (0,) * points.shape[1]
-    spread_charges(points, axes, lattice.spacing, first, nodes)
+    spread_charges(points, axes, lattice.spacing, first, nodes, np.ones(len(points)))
     field, total = field_of(nodes / UNIT, lattice, dof)
     out, stencil, at = np.empty_like(points), np.ones((3, 4)), np.zeros(3, np.int64)
     for i, point in enumerate(points):
@@ -399,11 +399,11 @@ class TestField:
         points = np.random.default_rng(0).normal(size=(500, 2)) * 3
         whole = Lattice.covering(box_of(points), 0.25, STEP)
         once, parts = whole.nodes(), whole.nodes()
-        spread_charges(points, (0, 0), 0.25, np.array(whole.low), once)
+        spread_charges(points, (0, 0), 0.25, np.array(whole.low), once, np.ones(len(points)))
         for part in np.array_split(points[::-1], 7):
             lattice = Lattice.covering(box_of(part), 0.25)
             nodes = lattice.nodes()
-            spread_charges(part, (0, 0), 0.25, np.array(lattice.low), nodes)
+            spread_charges(part, (0, 0), 0.25, np.array(lattice.low), nodes, np.ones(len(part)))
             parts[lattice.inside(whole)] += nodes
         assert (once == parts).all()
         assert once.sum() == pytest.approx(500 * UNIT, rel=1e-9)
