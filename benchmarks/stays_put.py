@@ -1,14 +1,14 @@
 """Twelve nights of a map that grows: how far its rows move each night, beside maps from nothing.
 
-    python benchmarks/stays_put.py                                  # rows that are drawn
-    python benchmarks/stays_put.py --data DIR/sample_masscyt.fcs    # 25 000 cells, 13 markers (Wishbone's sample)
+    python benchmarks/stays_put.py
+    python benchmarks/stays_put.py --data sample_masscyt.fcs
 
-Every night 5 % more rows are appended and the job is refreshed: by default, and with ``[output] align = false``, which
-makes each map from nothing. Written are ``results/stays_put.json`` and, with ``--pictures``, a picture of the twelve
-maps side by side, those that stay put above those from nothing. Of each night: the median movement of the rows that
-were there, as a share of the diameter of the map; trustworthiness and the share of neighbors kept (preservation), with
-their standard errors, of both maps; and whether the quality of the map that stays is within two standard errors (of the
-difference) of the one from nothing.
+The rows are drawn, or the 25 000 cells of 13 markers of Wishbone's sample. Every night 5 % more rows are appended and
+the job is refreshed: by default, and with ``[output] align = false``, which makes each map from nothing. Written are
+``results/stays_put.json`` and, with ``--pictures``, a picture of the twelve maps side by side, those that stay put
+above those from nothing. Of each night: the median movement of the rows that were there, as a share of the diameter of
+the map; trustworthiness and the share of neighbors kept (preservation), with their standard errors, of both maps; and
+whether the quality of the map that stays is within two standard errors (of the difference) of the one from nothing.
 """
 
 from __future__ import annotations

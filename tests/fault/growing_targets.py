@@ -30,23 +30,23 @@ STEPS = (60, 75, 80)
 """Rows that are there at each step of the growth; what is appended last has no coordinates yet."""
 
 
-def job_of(home: Path, method: str = "pca") -> JobSpec:
-    """The job of a growing store."""
+def job_of(home: Path, method: str = "pca", align: bool = False) -> JobSpec:
+    """The job of a growing store. Not aligned, it makes the same map whatever was there before."""
     tables = {
         "input": {"path": "x.zarr"},
         "method": {"name": method, "n_components": 2, **MORE[method]},
-        "output": {"path": "out.zarr"},
+        "output": {"path": "out.zarr", "align": align},
     }
     return parse_job(tables, home / "job.toml")
 
 
-def build(home: Path, method: str = "pca", steps: tuple[int, ...] = STEPS) -> None:
+def build(home: Path, method: str = "pca", steps: tuple[int, ...] = STEPS, align: bool = False) -> None:
     """A store whose rows were fitted and placed, and have grown since."""
     write_array(home / "x.zarr", ROWS[: steps[0]], chunk_rows=16)
-    refresh(job_of(home, method))
+    refresh(job_of(home, method, align))
     for first, last in pairwise(steps):
         append_rows(home / "x.zarr", ROWS[first:last], first=first)
-        extend(job_of(home, method))
+        extend(job_of(home, method, align))
     append_rows(home / "x.zarr", ROWS[steps[-1] :], first=steps[-1])
 
 
@@ -72,21 +72,26 @@ def growing(methods: str) -> Iterator[Any]:
     """Stores that have grown; mended by a refresh, and by an extension where that does not refuse."""
     for method in ("pca",) if methods == "some" else tuple(MORE):
         yield from growing_store(method)
+    yield from growing_store("pca", align=True)
 
 
-def growing_store(method: str) -> Iterator[Any]:
-    """Of this method."""
+def growing_store(method: str, align: bool = False) -> Iterator[Any]:
+    """Of this method. A map that stays put is laid over the one before, or made from nothing where that is damaged."""
     from tests.fault.corruption import Target
 
     def make(folder: Path) -> None:
         for name in ("x.zarr", "x.zarr.growing", "out.zarr"):
             shutil.rmtree(folder / name, ignore_errors=True)
-        build(folder, method)
-        for name, work in {"placed": extend, "fitted": refresh}.items():
+        build(folder, method, align=align)
+        for name, (work, aligned) in {
+            "placed": (extend, align),
+            "fitted": (refresh, align),
+            "anew": (refresh, False),
+        }.items():
             other = folder / "other"
             other.mkdir()
-            build(other, method)
-            work(job_of(other, method))
+            build(other, method, align=align)
+            work(job_of(other, method, aligned))
             (folder / f"{name}.txt").write_text(_digest(coordinates(other)))
             shutil.rmtree(other)
 
@@ -107,30 +112,33 @@ def growing_store(method: str) -> Iterator[Any]:
 
     def extended(folder: Path) -> None:
         """The job that places new rows: what it leaves is right, or it refuses, and a refresh gets past."""
-        extend(job_of(folder, method))
+        extend(job_of(folder, method, align))
         assert is_one_of(folder, "placed"), "an extension that does not refuse places the rows"
 
     refreshed = {
-        "refresh": lambda folder: refresh(job_of(folder, method)),
-        "refresh --fresh": lambda folder: refresh(job_of(folder, method), fresh=True),
+        "refresh": lambda folder: refresh(job_of(folder, method, align)),
+        "refresh --fresh": lambda folder: refresh(job_of(folder, method, align), fresh=True),
     }
     readers = {
         "coordinates": known,
         "transform": lambda folder: _digest(transformed(folder)),
         "verify": verified,
-        "audit": lambda folder: audit(job_of(folder, method))["due"],
+        "audit": lambda folder: audit(job_of(folder, method, align))["due"],
     }
 
     def stored(folder: Path) -> list[Path]:
         return [path.relative_to(folder) for path in files(folder)]
 
     def older(folder: Path) -> None:
-        build(folder, method, STEPS[:2])
+        build(folder, method, STEPS[:2], align)
 
+    said = f"growing {method}{' that stays put' if align else ''}"
     whole = {"coordinates": lambda folder: _digest(coordinates(folder)), "verify": verified}
-    yield Target(f"growing {method}, refreshed", make, stored, readers, refreshed, whole, older)
-    either = {"coordinates": lambda folder: is_one_of(folder, "placed", "fitted")}
-    yield Target(f"growing {method}, extended", make, stored, readers, {"extend": extended, **refreshed}, either, older)
+    if align:
+        whole["coordinates"] = lambda folder: str(is_one_of(folder, "fitted", "anew"))
+    yield Target(f"{said}, refreshed", make, stored, readers, refreshed, whole, older)
+    either = {"coordinates": lambda folder: is_one_of(folder, "placed", "fitted", *(("anew",) if align else ()))}
+    yield Target(f"{said}, extended", make, stored, readers, {"extend": extended, **refreshed}, either, older)
 
 
 def _digest(array: Any) -> str:

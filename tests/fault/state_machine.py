@@ -18,6 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from hypothesis import settings
@@ -51,7 +52,7 @@ class Killed(BaseException):
     """No handler knows it."""
 
 
-def job_of(home: Path, components: int, output: str, **outputs: str) -> JobSpec:
+def job_of(home: Path, components: int, output: str, **outputs: Any) -> JobSpec:
     """A job of this folder."""
     tables = {
         "input": {"path": "points.zarr"},
@@ -159,7 +160,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(components=COMPONENTS, kill=KILLS)
     def refresh(self, components: int, kill: int | None) -> None:
-        key, job = (components, self.n), job_of(self.home, components, "growing.zarr")
+        key, job = (components, self.n), job_of(self.home, components, "growing.zarr", align=False)
         self.growth_keys |= {key}
         if self.call("refresh", lambda: refresh(job), kill) or self.call("resume", lambda: refresh(job), None):
             self.growth_keys = {key}
@@ -167,7 +168,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(kill=KILLS)
     def extend(self, kill: int | None) -> None:
-        job = job_of(self.home, 1, "growing.zarr")
+        job = job_of(self.home, 1, "growing.zarr", align=False)
         if not (self.home / "growing.zarr" / "current.json").exists():
             return
         if self.call("extend", lambda: extend(job), kill) or self.call("resume", lambda: extend(job), None):
