@@ -145,7 +145,8 @@ class LandmarkDiffusionMap(RowwiseEstimator, registered="landmark_diffusion_map"
         y : None
             Not used; scikit-learn's protocol has it.
         sample_weight : array of shape (n,), or None
-            How many rows each row stands for, ≥ 0: a row of weight m counts as m copies of it.
+            How many rows each row stands for, ≥ 0: a row of weight m counts as m copies of it. With landmarks="max-min"
+            only, which do not follow the density.
 
         Returns
         -------
@@ -158,6 +159,11 @@ class LandmarkDiffusionMap(RowwiseEstimator, registered="landmark_diffusion_map"
         """List the stages: landmarks, s = Wᵀ1, G = Wᵀ D⁻¹ W, its eigenvectors and, on demand, coordinates."""
         self._check()
         n, _ = checked_shape(source, at_least=2)
+        if self.landmarks == "uniform" and "weights" in source.aligned:
+            raise InputError(
+                "landmarks='uniform' are as dense as rows stand there, whatever these weigh, and the walk depends on "
+                "that. With sample_weight take landmarks='max-min'"
+            )
         m, wanted = int(self.n_components), min(int(self.n_landmarks), n)
         if m >= n:
             raise InputError(f"n_components={m}: {n} rows have at most {n - 1} coordinates; ask for fewer")

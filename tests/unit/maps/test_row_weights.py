@@ -79,6 +79,8 @@ class TestCopies:
         expected = (u[:, 1:4] * np.sqrt(degree.sum() / degree)[:, None]) * s[1:4] ** 2
         assert apart(weighed[copies], expected) < 1e-9
         assert apart(ignoring[copies], expected) > 1e-2
+        with pytest.raises(InputError, match="as dense as rows stand"):
+            be.LandmarkDiffusionMap(landmarks="uniform").fit(ROWS, sample_weight=counts)
 
     def test_functions_of_the_walk(self) -> None:
         """Averages, extended functions and pseudotime of a map with weights are those of the copies."""
