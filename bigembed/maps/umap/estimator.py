@@ -219,7 +219,7 @@ class UMAP(DescendedEstimator, registered="umap"):
         WEIGHTS: ("values",),
     }
 
-    rad_orig_, rad_emb_ = StoredArray(), StoredArray()
+    _rad_orig, _rad_emb = StoredArray(), StoredArray()
 
     n_components: Count = 2
     _: KW_ONLY
@@ -234,13 +234,13 @@ class UMAP(DescendedEstimator, registered="umap"):
     set_op_mix_ratio: Annotated[float, interval(0, 1, closed="both")] = 1.0
     target_metric: Annotated[str, one_of(*TARGETS)] | None = None
     target_weight: Annotated[float, interval(0, 1, closed="both")] = 0.5
+    repulsion_strength: Nonnegative = 1.0
+    negative_sample_rate: Count = 5
     densmap: bool = False
     dens_lambda: Nonnegative = 2.0
     dens_frac: Annotated[float, interval(0, 1, closed="both")] = 0.3
     dens_var_shift: Nonnegative = 0.1
     output_dens: bool = False
-    repulsion_strength: Nonnegative = 1.0
-    negative_sample_rate: Count = 5
     recall: Annotated[float, interval(0, 1, closed="right")] = 0.95
     algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
     algorithm_params: dict[str, Any] | None = None
@@ -334,8 +334,18 @@ class UMAP(DescendedEstimator, registered="umap"):
         self.a_, self.b_, self.n_epochs_ = asked["a"], asked["b"], asked["n_epochs"]
         self.n_neighbors_ = run.results("kernel")["n_neighbors"]
         if run.has("map_radii"):
-            self._set_array("rad_orig_", "map_radii", "original")
-            self._set_array("rad_emb_", "map_radii", "embedded")
+            self._set_array("_rad_orig", "map_radii", "original")
+            self._set_array("_rad_emb", "map_radii", "embedded")
+
+    @property
+    def rad_orig_(self) -> Any:
+        """Return R of the rows fitted, (n,), before it is standardized."""
+        return self._rad_orig
+
+    @property
+    def rad_emb_(self) -> Any:
+        """Return r of the rows fitted, (n,)."""
+        return self._rad_emb
 
     def _certificate(self, run: Run) -> dict[str, Any]:
         figures: dict[str, Any] = {
