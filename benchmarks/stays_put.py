@@ -5,7 +5,7 @@
 
 The rows are drawn, or the 25 000 cells of 13 markers of Wishbone's sample. Every night 5 % more rows are appended and
 the job is refreshed: by default, and with ``[output] align = false``, which makes each map from nothing. Written are
-``results/stays_put.json`` and, with ``--pictures``, a picture of the twelve maps side by side, those that stay put
+``results/stays_put*.json`` and, with ``--pictures``, a picture of the twelve maps side by side, those that stay put
 above those from nothing. Of each night: the median movement of the rows that were there, as a share of the diameter of
 the map; trustworthiness and the share of neighbors kept (preservation), with their standard errors, of both maps; and
 whether the quality of the map that stays is within two standard errors (of the difference) of the one from nothing.
@@ -135,9 +135,10 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=CELLS[0], help="rows after the last night")
     parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--pictures", type=Path, help="folder of the pictures; by default none")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "stays_put.json")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "stays_put_nights.json")
     asked = parser.parse_args()
-    rows, summary = rows_of(asked.data, asked.rows), []
+    rows = rows_of(asked.data, asked.rows)
+    summary: dict[str, dict[str, Any]] = {}
     found = json.loads(asked.out.read_text()) if asked.out.exists() else {}
     for method in asked.methods:
         home = Path(tempfile.mkdtemp(prefix="stays-"))
@@ -163,19 +164,18 @@ def main() -> None:
         }
         asked.out.write_text(json.dumps(found, indent=1) + "\n")
         last = [one["nights"][-1]["quality"] for one in (stays, anew)]
-        summary.append({
-            "map": key,
-            "moved (largest)": f"{100 * max(halves['stays']):.2f} %",
-            "from nothing": f"{100 * max(halves['anew']):.1f} %",
-            **{name: " / ".join(f"{one[name]['value']:.4f} ± {one[name]['standard_error']:.4f}" for one in last)
+        summary[method] = {
+            "moved": max(halves["stays"]),
+            "moved from nothing": max(halves["anew"]),
+            **{name: " / ".join(f"{one[name]['value']:.4f}±{one[name]['standard_error']:.4f}" for one in last)
                for name in FIGURES},
-            "held": " / ".join(f"{kept[name]}" for name in FIGURES),
+            "held": "/".join(f"{kept[name]}" for name in FIGURES),
             "seconds": " / ".join(f"{total:.0f}" for total in totals),
-        })  # fmt: skip
+        }  # fmt: skip
         if asked.pictures:
             asked.pictures.mkdir(parents=True, exist_ok=True)
             draw(method, stays["maps"], anew["maps"], asked.pictures / f"stays_put_{method}.png")
-        print(table(summary), flush=True)
+    table("stays_put", {"data": "cells" if asked.data else "drawn", "n": len(rows)}, summary)
 
 
 if __name__ == "__main__":
