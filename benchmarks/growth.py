@@ -29,6 +29,7 @@ from common import table
 
 from bigembed.datasets import dataset
 from bigembed.maps.registry import method
+from bigembed.runtime.client_executor import INLINE, Common, common_of, with_common
 from bigembed.runtime.runtime import Event, using
 from tests.blocks import blocks_of
 
@@ -69,8 +70,12 @@ class Counting:
     def run(self, calls: Sequence[Callable[[], Any]], label: str, progress: Any = None, keep: Any = None) -> list[Any]:
         """Return the results of the calls, in their order."""
         found = []
+        common = common_of(calls[0]) if len(calls) > 1 else None
+        together = len(pickle.dumps(common)) if common is not None else 0
+        self.stages[self.stage]["sent"] += together if together > INLINE else 0
         for place, call in enumerate(calls):
-            self.stages[self.stage]["sent"] += len(pickle.dumps(call))
+            sent = with_common(call, Common()) if together > INLINE else call
+            self.stages[self.stage]["sent"] += len(pickle.dumps(sent))
             found.append(call())
             if keep is not None:
                 keep(place, found[-1])

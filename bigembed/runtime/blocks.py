@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bigembed.runtime.client_executor import Common
 from bigembed.runtime.clock import Timed, run_recorded, run_timed
 from bigembed.runtime.executors import executor_now
 from bigembed.runtime.runtime import Calls, KeepResult, runtime_now
@@ -101,7 +102,8 @@ def map_blocks(
     list
         The results, in the order of the tasks.
     """
-    calls = [partial(_one_task, os.getpid(), partial(function, *task, **fixed)) for task in tasks]
+    common = Common(function, fixed)
+    calls = [partial(_one_task, os.getpid(), partial(common, *task)) for task in tasks]
     label, journal = label or function.__name__.strip("_"), runtime_now().journal
     results = run_tasks(calls, label) if journal is None else journal.run_map(calls, label, run_tasks)
     return [align_arrays(result) for result in results]

@@ -8,10 +8,11 @@ wait for nothing. How long calls of a label take is known from those before.
 from __future__ import annotations
 
 import logging
+import pickle
 import queue
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -45,6 +46,46 @@ RUNNING, QUEUED = 60.0, 3600.0
 """Seconds to wait for a worker of a cluster that runs, and of one whose workers wait in a queue."""
 TERMINATE = 0.95
 """Share of its memory limit at which a worker is restarted."""
+INLINE = 4096
+"""Bytes of the arguments that calls have in common from which on they are sent once, not with each task."""
+
+
+@dataclass(frozen=True, eq=False)
+class Common:
+    """A function, and the arguments that all calls of a map have in common; empty in a task that gets them besides."""
+
+    function: Callable[..., Any] | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, *task: Any) -> Any:
+        """Return the result of one call."""
+        assert self.function is not None
+        return self.function(*task, **self.arguments)
+
+
+def common_of(call: Any) -> Common | None:
+    """Return what a call has in common with those of its map, if it was made so."""
+    if isinstance(call, Common):
+        return call
+    parts = (call.func, *call.args) if isinstance(call, partial) else ()
+    return next((found for found in map(common_of, parts) if found is not None), None)
+
+
+def with_common(call: Any, common: Common) -> Any:
+    """Return the call, or calls, with this in place of what they had in common.
+
+    >>> call = partial(Common(max, {"default": 0}), [3, 5])
+    >>> with_common(with_common(call, Common()), common_of(call))()
+    5
+    """
+    if isinstance(call, Common):
+        return common
+    if isinstance(call, list):
+        return [with_common(one, common) for one in call]
+    if isinstance(call, partial):
+        parts = [with_common(part, common) for part in (call.func, *call.args)]
+        return partial(*parts, **call.keywords)
+    return call
 
 
 @dataclass(frozen=True)
@@ -92,11 +133,14 @@ class TaskMap:
         self.finished: list[tuple[range, Any]] = []
         """Tasks whose results are not fetched yet."""
         self.seen_worker = self.counted = self.fetched = time.monotonic()
+        self.common: Any = None
+        """The future of what the calls have in common, where that is sent once."""
 
     def run(self) -> list[Any]:
         """Return all results, in the order of the calls."""
         try:
             self.workers = max(1, self._count_workers())
+            self._send_common()
             self._hand_out()
             while self.done < len(self.calls):
                 self._collect(self._await_some())
@@ -111,6 +155,18 @@ class TaskMap:
         finally:
             if self.pending and self.client.status == "running":
                 self.client.cancel(list(self.pending), force=True)
+            self.common = None
+
+    def _send_common(self) -> None:
+        """Send what all calls have in common, if it is large: the result of a task of its own, which others fetch.
+
+        Such arguments grow with the blocks, and so does the number of tasks.
+        """
+        common = common_of(self.calls[0]) if len(self.calls) > 1 else None
+        if common is not None and len(pickle.dumps(common)) > INLINE:
+            key = f"{self.label}-arguments-{uuid.uuid4().hex[:12]}"
+            self.calls = with_common(list(self.calls), Common())
+            self.common = self.client.submit(as_given, common, key=key, pure=False, retries=ATTEMPTS, priority=1)
 
     def _hand_out(self) -> None:
         """Hand out as many tasks as there is room for: workers come and go, above all those of a queue."""
@@ -139,7 +195,8 @@ class TaskMap:
             some = tasks[start : start + TOGETHER]
             keys = [f"{self.label}-{task[0]}-{uuid.uuid4().hex[:12]}" for task in some]
             work = [partial(run_calls, self.calls[task.start : task.stop]) for task in some]
-            for task, future in zip(some, self.client.map(run_task, work, key=keys, pure=False), strict=True):
+            common = [self.common] * len(work)
+            for task, future in zip(some, self.client.map(run_task, work, common, key=keys, pure=False), strict=True):
                 self.pending[future] = task
                 future.add_done_callback(self.arrived.put)
 
@@ -305,10 +362,15 @@ def run_calls(calls: Sequence[Callable[[], Any]]) -> tuple[list[Any], float]:
     return [call() for call in calls], time.perf_counter() - began
 
 
-def run_task(task: Callable[[], Any]) -> Any:
-    """In a worker: what a task returns."""
+def run_task(task: Callable[[], Any], common: Common | None = None) -> Any:
+    """In a worker: what a task returns; what its calls have in common came besides, or with it."""
     tell_of_outages()
-    return task()
+    return (task if common is None else with_common(task, common))()
+
+
+def as_given(value: Any) -> Any:
+    """In a worker: hold a value for the tasks that need it."""
+    return value
 
 
 class ClientExecutor:

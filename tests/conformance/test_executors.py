@@ -6,11 +6,13 @@ A new executor is a class here that inherits :class:`ExecutorContract` and says 
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import dask
+import numpy as np
 import pytest
 
 from bigembed.errors import InputError
@@ -38,6 +40,22 @@ class ExecutorContract:
         assert made.run([partial(tasks.square, number) for number in range(count)], "square") == squares
         with using(executor=made):
             assert map_blocks(tasks.square, [(number,) for number in range(count)]) == squares
+
+    def test_arguments_that_calls_have_in_common_are_sent_once(self, made: Any, monkeypatch: Any) -> None:
+        sent: list[int] = []
+        if isinstance(made, ClientExecutor):
+            whole = made.client.map
+
+            def weighed(*given: Any, **named: Any) -> Any:
+                sent.extend(len(pickle.dumps(one)) for one in given[1])
+                return whole(*given, **named)
+
+            monkeypatch.setattr(made.client, "map", weighed)
+        table = np.arange(50_000.0)
+        with using(executor=made, clock=StageClock()):
+            assert map_blocks(tasks.looked_up, [(number,) for number in range(30)], table=table) == [*range(30)]
+            assert map_blocks(tasks.looked_up, [(7,)], table=table) == [7]
+        assert sum(sent) < 60_000 + table.nbytes  # (one call is sent with them; 30 copies would be 12 MB)
 
     def test_an_error_of_a_call_is_that_error_and_the_executor_goes_on(self, made: Any) -> None:
         with using(executor=made):

@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 from numba import njit
 
@@ -45,8 +46,8 @@ def hold_the_interpreter(seconds: float) -> bool:
     return bool(spin(int(seconds * 1e6)) > 0)
 
 
-def die_once(number: int, folder: str) -> int:
-    """Kill the own worker the first time that each third number is met."""
+def die_once(number: int, folder: str, table: Any = None) -> int:
+    """Kill the own worker the first time that each third number is met; all calls have a table."""
     mark = Path(folder) / str(number)
     if number % 3 == 0 and not mark.exists():
         mark.touch()
@@ -92,3 +93,8 @@ def cry(number: int) -> int:
 
 def _no_memory() -> None:
     raise MemoryError("Unable to allocate internal buffer.")
+
+
+def looked_up(number: int, table: Any) -> int:
+    """An entry of a table that all tasks have."""
+    return int(table[number])

@@ -13,6 +13,7 @@ import time
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
+import numpy as np
 import psutil
 import pytest
 
@@ -164,9 +165,12 @@ def test_a_worker_that_retires_is_no_death_of_its_tasks(monkeypatch):
             map_blocks(tasks.square, [(i, 0.3) for i in range(20)])
 
 
-def test_tasks_that_kill_their_worker_once_are_repeated(place, tmp_path):
+@pytest.mark.parametrize("size", [0, 100_000])
+def test_tasks_that_kill_their_worker_once_are_repeated(place, tmp_path, size):
+    """With them goes what a worker held for all tasks: large arguments are sent once."""
+    given = {"folder": str(tmp_path), "table": np.zeros(size)}
     with executor(place.executor):
-        assert map_blocks(tasks.die_once, [(i,) for i in range(6)], folder=str(tmp_path)) == list(range(6))
+        assert map_blocks(tasks.die_once, [(i,) for i in range(6)], **given) == list(range(6))
 
 
 def test_passing_trouble_is_tried_again_and_ours_is_not(place, tmp_path):
