@@ -83,8 +83,8 @@ def with_common(call: Any, common: Common) -> Any:
     if isinstance(call, list):
         return [with_common(one, common) for one in call]
     if isinstance(call, partial):
-        parts = [with_common(part, common) for part in (call.func, *call.args)]
-        return partial(*parts, **call.keywords)
+        function, *parts = [with_common(part, common) for part in (call.func, *call.args)]
+        return partial(function, *parts, **call.keywords)
     return call
 
 
