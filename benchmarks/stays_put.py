@@ -5,7 +5,7 @@
 
 The rows are drawn, or the 25 000 cells of 13 markers of Wishbone's sample. Every night 5 % more rows are appended and
 the job is refreshed: by default, and with ``[output] align = false``, which makes each map from nothing. Written are
-``results/stays_put*.json`` and, with ``--pictures``, a picture of the twelve maps side by side, those that stay put
+``results/nights/stays_put.json``, night by night, and, with ``--pictures``, a picture of the twelve maps side by side, those that stay put
 above those from nothing. Of each night: the median movement of the rows that were there, as a share of the diameter of
 the map; trustworthiness and the share of neighbors kept (preservation), with their standard errors, of both maps; and
 whether the quality of the map that stays is within two standard errors (of the difference) of the one from nothing.
@@ -135,8 +135,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=CELLS[0], help="rows after the last night")
     parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--pictures", type=Path, help="folder of the pictures; by default none")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "stays_put_nights.json")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "nights" / "stays_put.json")
     asked = parser.parse_args()
+    asked.out.parent.mkdir(parents=True, exist_ok=True)
     rows = rows_of(asked.data, asked.rows)
     summary: dict[str, dict[str, Any]] = {}
     found = json.loads(asked.out.read_text()) if asked.out.exists() else {}

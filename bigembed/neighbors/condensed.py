@@ -24,6 +24,13 @@ SeedNumber = Annotated[int, Kind("an integer ≥ 0", lambda value: is_integer(va
 class Condensed:
     """Hold cells of near rows: means that stand for the rows, how many rows they are, how wide they are.
 
+    Parameters
+    ----------
+    run : Run
+        The run that holds the stages.
+    in_memory : bool
+        Whether the rows were given in memory, so that the arrays are NumPy's.
+
     Attributes
     ----------
     rows : array of shape (c, d)

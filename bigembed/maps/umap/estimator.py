@@ -92,6 +92,10 @@ class UMAP(DescendedEstimator, registered="umap"):
         pipeline it may be there for another step.
     target_weight : float in [0, 1]
         How much labels weigh against the rows, where ``target_metric`` is given.
+    repulsion_strength : float ≥ 0
+        The weight γ of the repulsion of each drawn row.
+    negative_sample_rate : int ≥ 1
+        The number of rows that are drawn each time an edge takes part.
     densmap : bool
         Whether the map shows densities (densMAP): in its last epochs a term raises the correlation of R_i, the
         logarithm of the mean w_ij d_ij² over the edges of row i, and r_i, that of the mean φ_ij ‖y_i − y_j‖² (Narayan,
@@ -104,10 +108,6 @@ class UMAP(DescendedEstimator, registered="umap"):
         What is added to the variance of r, so that the term stays small where all r are alike.
     output_dens : bool
         Whether R and r are kept (``rad_orig_``, ``rad_emb_``) of a map without that term, too.
-    repulsion_strength : float ≥ 0
-        The weight γ of the repulsion of each drawn row.
-    negative_sample_rate : int ≥ 1
-        The number of rows that are drawn each time an edge takes part.
     recall : float in (0, 1]
         The target share of true neighbors in the graph; it is measured, and warned about where missed.
     algorithm : {"auto", "cells", "nn-descent", "pynndescent"}
