@@ -5,10 +5,11 @@
 
 The rows are drawn, or the 25 000 cells of 13 markers of Wishbone's sample. Every night 5 % more rows are appended and
 the job is refreshed: by default, and with ``[output] align = false``, which makes each map from nothing. Written are
-``results/nights/stays_put.json``, night by night, and, with ``--pictures``, a picture of the twelve maps side by side, those that stay put
-above those from nothing. Of each night: the median movement of the rows that were there, as a share of the diameter of
-the map; trustworthiness and the share of neighbors kept (preservation), with their standard errors, of both maps; and
-whether the quality of the map that stays is within two standard errors (of the difference) of the one from nothing.
+``results/nights/stays_put.json``, night by night, and, with ``--pictures``, a picture of the twelve maps side by
+side, those that stay put above those from nothing. Of each night: the median movement of the rows that were there, as
+a share of the diameter of the map; trustworthiness and the share of neighbors kept (preservation), with their
+standard errors, of both maps; and whether the quality of the map that stays is within two standard errors (of the
+difference) of the one from nothing.
 """
 
 from __future__ import annotations
