@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -66,6 +67,15 @@ class PairOptions:
         """Return what was asked of a descent with these parameters."""
         known = {name: value for name, value in parameters.items() if name in cls.__dataclass_fields__}
         return cls(**known | {"phases": tuple(known["phases"])})
+
+    def going_on(self, share: float) -> Self:
+        """Return what is asked of a map that goes on from the one before, arranged already: a share of the last phase.
+
+        >>> PairOptions(2, (100, 100, 250), 1.0, 0).going_on(0.5).phases
+        (0, 0, 125)
+        """
+        last = math.ceil(share * self.phases[2])
+        return replace(self, phases=(0, 0, last)) if last else self
 
     def at(self, iteration: int) -> Array:
         """Return the weights of near, mid-near and further pairs, and the rate of Adam (Wang et al. 2021, §4.3).

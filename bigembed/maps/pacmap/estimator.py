@@ -18,7 +18,7 @@ from bigembed.maps.graph_judgement import map_judgement_stages
 from bigembed.maps.map_stages import planned_edges, start_stages
 from bigembed.maps.pacmap.descent import RESTING, PairOptions, pair_descent_stage, placement_of, pool_stage
 from bigembed.maps.pacmap.pairs import Drawing, drawn_stage, near_stage
-from bigembed.maps.start import Scale, start_of
+from bigembed.maps.start import Scale
 from bigembed.neighbors.given.distances import Rule
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS
 from bigembed.neighbors.search.recall import ALGORITHMS
@@ -42,6 +42,8 @@ BESIDE = 50
 """Neighbors that near pairs are chosen among, beyond their number."""
 SCALE = Scale(deviation=0.01)
 """Of a start: below the first step of a row, which is as long as the learning rate."""
+GOING_ON = 0.5
+"""Least share of the iterations of the last phase that a map makes which goes on from the one before."""
 UNRESTED = 0.005
 """Share of the loss that is lost in the last ten iterations of a map that has not come to rest: maps of real rows with
 defaults lose .0015 at the most, and ten times as much with a fifth of the iterations."""
@@ -257,11 +259,13 @@ class PaCMAP(DescendedEstimator, registered="pacmap"):
             Drawing(mid, far, seed),
             PairOptions(m, self._phases(), float(self.learning_rate), seed),
         )
+        if self._published is not None:
+            asked = asked.going_on(self._share(GOING_ON, graph.n))
         pairs = min(edges, 2 * graph.n * near)
         return [
             near_stage(graph, edges, near),
             drawn_stage(graph, drawing),
-            *start_stages(graph, m, start_of(self.init), seed, scale=SCALE),
+            *start_stages(graph, m, self._start(), seed, scale=SCALE),
             pair_descent_stage(graph, pairs, mid + far, asked, self._memory()),
             pool_stage(graph, m, seed),
             *map_judgement_stages(graph, m, seed),

@@ -14,6 +14,7 @@ from bigembed.estimator.certificate import (
     spike_warnings,
 )
 from bigembed.estimator.extension import Extension
+from bigembed.estimator.frame import FrameRule
 from bigembed.estimator.graph_input import GraphShape
 from bigembed.estimator.on_graph import GraphEstimator
 from bigembed.estimator.protocol import seed_of
@@ -179,6 +180,7 @@ class PHATE(GraphEstimator, registered="phate"):
     """
 
     of_lengths = True
+    frame_rule: ClassVar = FrameRule("whole", shift=True, scale=True)
     saved_stages: ClassVar = {
         **QUERY_ARRAYS,
         "kernel": ("",),

@@ -39,6 +39,8 @@ METHODS = {
     "isomap": {"n_neighbors": 8},
     "umap": {"n_neighbors": 8, "n_epochs": 60},
     "tsne": {"perplexity": 10, "n_iter": 60},
+    "pacmap": {},
+    "phate": {"n_landmarks": 100},
 }
 ANY, TIGHT = MovementLimits(moved=9, drift=9), MovementLimits(moved=0.1)
 
