@@ -242,12 +242,7 @@ def refresh(
     changed: Annotated[
         bool, typer.Option("--changed", help="Take rows that have changed as they are now; all others stay.")
     ] = False,
-    moved: Annotated[
-        float, typer.Option(min=0, help="Ask where half of the rows moved farther: a share of the map's diameter.")
-    ] = 0.25,
-    drift: Annotated[
-        float, typer.Option(min=0, help="Ask where half of them are farther from the first map of the frame.")
-    ] = 0.5,
+    movement: arguments.Movement,
     watching: arguments.Watching,
     printing: arguments.Printing,
 ) -> None:
@@ -259,11 +254,10 @@ def refresh(
     far: the version before stays until you decide, 1 anything else.
     """
     with printing.console() as console:
-        from bigembed.jobs.growth.frames import MovementLimits
         from bigembed.jobs.growth.refresh import refresh as refresh_job
         from bigembed.jobs.report.lines import refresh_lines
 
-        asked, options, limits = machines.job(job), watching.options(console), MovementLimits(moved, drift)
+        asked, options, limits = machines.job(job), watching.options(console), movement.limits
         found = refresh_job(
             asked, options, fresh=fresh, verify=verify, keep=keep, new_frame=new_frame, changed=changed, limits=limits
         )

@@ -244,6 +244,33 @@ class Watching:
 
 
 @dataclass(frozen=True)
+class Movement:
+    """How far the rows of a growing map may move before somebody has to decide."""
+
+    moved: Annotated[
+        float, typer.Option(min=0, help="Ask where half of the rows moved farther: a share of the map's diameter.")
+    ] = 0.25
+    drift: Annotated[
+        float, typer.Option(min=0, help="Ask where half of them are farther from the first map of the frame.")
+    ] = 0.5
+    moved_99: Annotated[
+        float | None,
+        typer.Option("--moved-99", min=0, help="Ask where 1 of 100 moved farther. By default 0.3, or --moved if more."),
+    ] = None
+    drift_99: Annotated[
+        float | None,
+        typer.Option("--drift-99", min=0, help="The same, from the first map. By default 0.6, or --drift if more."),
+    ] = None
+
+    @property
+    def limits(self) -> Any:
+        """Return the limits as :func:`bigembed.jobs.growth.refresh.refresh` takes them."""
+        from bigembed.jobs.growth.frames import MovementLimits
+
+        return MovementLimits(self.moved, self.drift, self.moved_99, self.drift_99)
+
+
+@dataclass(frozen=True)
 class Recording(Watching):
     """The same, with Dask's report, and a record of every task."""
 

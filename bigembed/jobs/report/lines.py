@@ -197,11 +197,14 @@ def refresh_lines(found: dict[str, Any]) -> list[str]:
 
 def _moved(frame: dict[str, Any]) -> list[str]:
     """Return how far the rows of a growing embedding moved, where its map was laid over the one before."""
-    shares = [frame.get(name, {}).get("0.5") for name in ("moved", "drift")]
+    shares = [frame.get(name, {}).get(quantile) for quantile in ("0.5", "0.99") for name in ("moved", "drift")]
     if None in shares:
         return []
-    moved, drift = (f"{100 * share:.2g} %" for share in shares)
-    return [f"half of the rows moved at most {moved} of the map's diameter, and {drift} since {frame['since']}"]
+    half, drift, most, drift_of_most = (f"{100 * share:.2g} %" for share in shares)
+    return [
+        f"half of the rows moved at most {half} of the map's diameter, and {drift} since {frame['since']}; "
+        f"99 of 100 {most} and {drift_of_most}"
+    ]
 
 
 def _left_out(found: dict[str, Any]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 
 import numpy as np
@@ -26,6 +27,7 @@ from bigembed.jobs.growth.refresh import refresh
 from bigembed.jobs.growth.repair import verify_growth
 from bigembed.jobs.growth.table import export_any
 from bigembed.jobs.growth.versions import open_growth
+from bigembed.jobs.report.lines import refresh_lines
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import parse_job
 from bigembed.jobs.watching.status import status_of
@@ -50,6 +52,21 @@ def drawn(n, seed=0):
     random = np.random.default_rng(seed)
     x, y = random.uniform(-1, 1, size=(2, n))
     return (np.c_[x, y, 0.3 * x * y, 0.2 * x**2] + 0.01 * random.normal(size=(n, 4))).astype("f4")
+
+
+def body(n):
+    return np.c_[np.linspace(0, 10, n), np.zeros(n)]
+
+
+def arm(n):
+    """From the end of the body up, and back over it."""
+    along = np.linspace(0, 7, n)
+    return np.c_[np.where(along < 2, 10, 12 - along), np.minimum(along, 2)]
+
+
+def strip(places, seed):
+    """Points around places in a plane, in a third direction."""
+    return np.insert(places, 1, np.random.default_rng(seed).uniform(-0.3, 0.3, len(places)), axis=1).astype("f4")
 
 
 def job_in(home, method="pca", output=None, **parameters):
@@ -366,6 +383,26 @@ class TestDecision:
         append_rows(tmp_path / "x.zarr", drawn(700)[500:520])
         with pytest.raises(MovedError, match=r"since the first version of its frame, 0001-400-.*--drift"):
             refresh(job_in(tmp_path), limits=MovementLimits(moved=9, drift=moved / 10))
+
+    @pytest.mark.parametrize("joined", [True, False])
+    def test_a_branch_that_flips_while_all_others_stay(self, tmp_path, joined):
+        """A strip, and a tenth of its rows on an arm that bends back over it: unrolled, until new rows join its end."""
+        write_array(tmp_path / "x.zarr", strip(np.concatenate([body(360), arm(40)]), 0))
+        job = job_in(tmp_path, "isomap")
+        refresh(job)
+        before = current(tmp_path)
+        bridge = np.c_[np.full(20, 5.0), np.linspace(0, 2, 20)]
+        append_rows(tmp_path / "x.zarr", strip(bridge if joined else np.concatenate([body(18), arm(2)]), 1))
+        if not joined:
+            [line] = [line for line in refresh_lines(refresh(job)) if "moved" in line]
+            assert re.search(r"half of the rows moved at most .* %.*; 99 of 100 \S+ % and \S+ %$", line)
+            return
+        with pytest.raises(MovedError, match=r"1 of 100 rows moved .* limit is 30 % \(--moved-99\)") as found:
+            refresh(job)
+        assert "half of the rows" not in str(found.value)
+        assert current(tmp_path).root == before.root
+        frame = refresh(job, limits=MovementLimits(moved_99=0.6))["frame"]
+        assert frame["moved"]["0.5"] < 0.1 < 0.3 < frame["moved"]["0.99"]
 
     def test_other_parameters_begin_a_frame(self, tmp_path):
         grown(tmp_path, then=())
