@@ -285,7 +285,15 @@ def run_pynndescent(data: Any, metric: Any, n_neighbors: int, seed: int, paramet
 
     with _ONE, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # (recall is measured, and short lists are filled by the cells)
-        index = NNDescent(data, metric=metric, n_neighbors=n_neighbors, random_state=seed, **parameters)
+        try:
+            index = NNDescent(data, metric=metric, n_neighbors=n_neighbors, random_state=seed, **parameters)
+        except Exception as error:
+            if parameters == DEFAULTS:
+                raise
+            raise InputError(
+                f"pynndescent fails with algorithm_params={ {**parameters} } ({type(error).__name__}: {error}). Leave "
+                "them out, or take others"
+            ) from error
         return np.asarray(index.neighbor_graph[0])
 
 

@@ -68,9 +68,10 @@ def run_sum(context: Context, kind: str, given: RowSource) -> dict[str, Any]:
     found, n = map_row_blocks(given, sum_block), given.shape[0]
     if count := sum(part["wrong"] for part in found):
         first = [row for part in found for row in part["first"]][:NAMED]
+        what = "rows of weight zero out, which count for nothing" if kind == "weights" else "those rows out"
         raise InputError(
-            f"{CALLED[kind]} must be finite and above 0: {count} of {n} are not, the first of rows {first}. Leave "
-            "rows of weight zero out, which count for nothing"
+            f"{CALLED[kind]} must be finite and above 0: {count} of {n} are not, the first of rows {first}. "
+            f"Leave {what}"
         )
     total = float(tree_sum([part["sum"] for part in found]))
     least, most = min(part["least"] for part in found), max(part["most"] for part in found)

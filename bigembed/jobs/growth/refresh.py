@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from bigembed.errors import ChangedInputError, DamagedError
+from bigembed.errors import ChangedInputError, DamagedError, InputError
 from bigembed.estimator.frame import FrameReference
 from bigembed.jobs.growth.account import (
     Ledger,
@@ -23,7 +23,7 @@ from bigembed.jobs.growth.account import (
 )
 from bigembed.jobs.growth.clusters import number_clusters
 from bigembed.jobs.growth.frames import MovementLimits, can_follow, movement_of, refuse_moved
-from bigembed.jobs.growth.kept import digest_of_mask, undeleted, write_mask
+from bigembed.jobs.growth.kept import digest_of_mask, require_mask, undeleted, write_mask
 from bigembed.jobs.growth.repair import ledger_of, restore, version_problems, warn, write_fitted
 from bigembed.jobs.growth.starting import forget, reference_for
 from bigembed.jobs.growth.table import extras_of, foreign_output, note_extra, refuse_foreign, write_table_of
@@ -33,8 +33,9 @@ from bigembed.jobs.inputs import Input
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.run import run_job
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
-from bigembed.rows.deleting import deleted_rows
+from bigembed.rows.deleting import deleted_rows, mask_path
 from bigembed.rows.growing import StoreRows
+from bigembed.runtime.blocks import Array
 from bigembed.store.locks import Lock
 from bigembed.store.paths import AnyPath, at, put, remove
 
@@ -71,6 +72,11 @@ def refresh(
         current, known = _current(growth), new_ledger(there)
         spans: list[tuple[int, int]] = []
         deleted = deleted_rows(job.input_path, there.shape[0])
+        if len(deleted) and deleted.all():
+            raise InputError(
+                f"{job.input_path}: all of its {len(deleted):,} rows are deleted, and none is left to map. What is "
+                f"published stays. Append rows, or delete {mask_path(job.input_path)}, which marks them"
+            )
         mask = digest_of_mask(deleted)
         undamaged = current is not None
         if current is not None and not fresh:
@@ -87,7 +93,7 @@ def refresh(
                 return about(growth, current, unchanged=True)
         before = None if fresh or new_frame or not undamaged else _followed(job, current)
         follows = "" if before is None else before.root.name
-        version = None if fresh else _unfinished(job, growth, asked, follows, there, verify, reporter)
+        version = None if fresh else _unfinished(job, growth, asked, follows, there, deleted, verify, reporter)
         if version is None:
             growth.clear()
             with reading(job, there, reporter, there.shape[0] - rows_in(known.entries)):
@@ -155,12 +161,15 @@ def _is_undamaged(version: Version) -> bool:
 
 
 def _unfinished(
-    job: JobSpec, growth: Growth, asked: str, follows: str, there: Snapshot, verify: bool, reporter: Reporter
-) -> Version | None:
-    """Return the version to go on with: of the same parameters and frame, its rows as they were."""
+    job: JobSpec, growth: Growth, asked: str, follows: str, there: Snapshot, deleted: Array, verify: bool,
+    reporter: Reporter,
+) -> Version | None:  # fmt: skip
+    """Return the version to go on with: of the same parameters and frame, its rows as they were, the same deleted."""
     for version in growth.unfinished():
-        if (version.asked, version.follows) == (asked, follows):
-            with suppress(ChangedInputError):
+        known = version.asked, version.follows, version.mask
+        if known == (asked, follows, digest_of_mask(deleted[: version.fitted])):
+            with suppress(ChangedInputError, DamagedError):
+                require_mask(version)  # (a killed start may not have written it)
                 version.keep(unchanged(job, version.ledger, there, verify, reporter))
                 return version
     return None

@@ -110,7 +110,13 @@ def smallest_cluster(asked: int | None, n: int, sampled: int) -> int:
 
 
 def hdbscan_labels(points: Array, min_cluster_size: int, min_samples: int | None) -> Array:
-    """Clusters of points by density (Campello, Moulavi & Sander 2013), −1 for noise: int32, the largest 0."""
+    """Clusters of points by density (Campello, Moulavi & Sander 2013), −1 for noise: int32, the largest 0.
+
+    >>> hdbscan_labels(np.zeros((1, 2)), 5, None).tolist()
+    [-1]
+    """
+    if len(points) < 2:  # (no group)
+        return np.full(len(points), NOISE, np.int32)
     from sklearn.cluster import HDBSCAN
 
     samples = min(SAMPLES, min_cluster_size) if min_samples is None else min_samples

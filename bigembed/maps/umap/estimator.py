@@ -340,12 +340,21 @@ class UMAP(DescendedEstimator, registered="umap"):
     @property
     def rad_orig_(self) -> Any:
         """Return R of the rows fitted, (n,), before it is standardized."""
-        return self._rad_orig
+        return self._radii("_rad_orig")
 
     @property
     def rad_emb_(self) -> Any:
         """Return r of the rows fitted, (n,)."""
-        return self._rad_emb
+        return self._radii("_rad_emb")
+
+    def _radii(self, name: str) -> Any:
+        """Return radii of the rows fitted; AttributeError where nobody asked for them."""
+        if name not in self.__dict__.get("_stored_arrays", {}) and name not in self.__dict__:
+            raise AttributeError(
+                f"{type(self).__name__} object has no attribute {name[1:] + '_'!r}: it is there after a fit with "
+                "densmap or output_dens"
+            )
+        return getattr(self, name)
 
     def _certificate(self, run: Run) -> dict[str, Any]:
         figures: dict[str, Any] = {

@@ -100,7 +100,8 @@ def walk_stages(asked: WalkOptions, graph: GraphShape, seed: int) -> list[Stage]
     if asked.solver == "landmarks":
         landmarks = Landmarks(int(asked.n_landmarks), asked.landmarks, asked.extension)
     if not rows and (landmarks or (asked.target and graph.weighted)):
-        what = "solver='landmarks' interpolates" if landmarks else f"target={asked.target!r} measures distances"
+        asks = "target_density" if DENSITY in graph.vectors else f"target={asked.target!r}"
+        what = "solver='landmarks' interpolates" if landmarks else f"{asks} measures distances"
         raise InputTypeError(
             f"{what} between rows, and a graph of {'weights' if graph.weighted else 'given distances'} has none. Give "
             "rows or a NeighborGraph, or leave it out"

@@ -68,6 +68,12 @@ def test_clusters_by_density_are_those_of_scikit_learn() -> None:
     assert (np.diff(sizes) <= 0).all()
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_of_few_rows_none_is_in_a_group(count: int) -> None:
+    with pytest.warns(be.errors.ClustersWarning, match="found no clusters"):
+        assert be.cluster(np.eye(3)[:count]).labels.tolist() == [-1] * count
+
+
 def test_jaccard_of_a_cluster_is_its_best_match() -> None:
     """Against sets; a match of sizes alone, or one that takes noise for a cluster, gives others."""
     random = np.random.default_rng(1)

@@ -12,7 +12,7 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 
 import bigembed as be
-from bigembed.errors import InputError
+from bigembed.errors import InputError, InputTypeError
 from bigembed.maps.mass_scales import reach_in_mass
 from bigembed.maps.medians import pattern_counts, total, weighted_median
 from bigembed.quality.neighborhoods import figure
@@ -235,8 +235,10 @@ class TestDensity:
         for wrong in ({"alpha": 0.5}, {"target": "random-walk"}, {"solver": "landmarks", "n_landmarks": 50}):
             with pytest.raises(InputError, match="target_density"):
                 be.DiffusionMap(**wrong).fit(ROWS, target_density=np.ones(N))
-        with pytest.raises(InputError, match="target_density must be finite"):
+        with pytest.raises(InputError, match=r"target_density must be finite.*Leave those rows out"):
             be.DiffusionMap().fit(ROWS, target_density=-np.ones(N))
+        with pytest.raises(InputTypeError, match=r"^target_density measures distances between rows"):
+            be.DiffusionMap().fit(be.datasets.ring_graph(40), target_density=np.ones(40))
 
 
 class TestGiven:

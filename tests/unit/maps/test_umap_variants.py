@@ -243,6 +243,8 @@ class TestDensities:
             be.UMAP(**asked, densmap=True, dens_lambda=0.0).fit(digits(400)[0])
         with pytest.raises(InputTypeError, match="densmap and output_dens need distances between neighbors"):
             be.UMAP(densmap=True).fit(be.datasets.ring_graph(40))
+        with pytest.raises(AttributeError, match=r"'rad_orig_': it is there after a fit with densmap or output_dens"):
+            _ = be.UMAP().rad_orig_
 
     def test_new_rows_come_to_lie_as_densely_as_theirs(self) -> None:
         X, _ = gaussians(700)

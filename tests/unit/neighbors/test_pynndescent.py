@@ -164,6 +164,7 @@ class TestItsSearch:
             ({"algorithm": "pynndescent", "algorithm_params": {"metric": "dot"}}, "metric; the rows, metric"),
             ({"algorithm": "pynndescent", "algorithm_params": {"trees": 1}}, "trees is no parameter of .*n_trees"),
             ({"algorithm": "pynndescent", "algorithm_params": {"n_trees": "4"}}, "n_trees; allowed: a number, True"),
+            ({"algorithm": "pynndescent", "algorithm_params": {"n_trees": -3}}, r"pynndescent fails with .*: -3"),
         ],
     )
     def test_wrong_parameters_are_refused(self, rows: np.ndarray, arguments: dict[str, Any], said: str) -> None:
