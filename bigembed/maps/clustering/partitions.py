@@ -256,7 +256,7 @@ def valleys(points: Array, centers: Array) -> Array:
         for chosen in (share > 0.4, (share > 0.2) & (share <= 0.3))
     )
     border, before = border + border.T, before + before.T
-    towards = border.argmax(axis=1)
+    towards = (border + before / (before.max() + 1)).argmax(axis=1)  # (of empty borders that of the fullest way)
     at, way_to = border[np.arange(k), towards], before[np.arange(k), towards]
     there = at + way_to >= FEW
     found[there] = at[there] / np.maximum(way_to[there], 1)
