@@ -331,6 +331,11 @@ def require_growing(job: JobSpec) -> None:
         for name in (*CHOICE, *GRAPH)
         if getattr(job.input, name) not in (None, False, "error")
     ]
+    if job.condense is not None:
+        problems.append(
+            "[condense]: the rows of a growing store are fitted and placed themselves, each once; leave it out, or make "
+            "a job that does not grow (bigembed run)"
+        )
     if job.output.view is not None:
         problems.append("[output] view: of a growing embedding it would be old at once; bigembed view writes one")
     if job.input.dataset is not None:

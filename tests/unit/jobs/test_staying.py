@@ -27,6 +27,7 @@ from bigembed.jobs.growth.refresh import refresh
 from bigembed.jobs.growth.repair import verify_growth
 from bigembed.jobs.growth.table import export_any
 from bigembed.jobs.growth.versions import open_growth
+from bigembed.jobs.job import CondenseTable
 from bigembed.jobs.report.lines import refresh_lines
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import parse_job
@@ -437,6 +438,20 @@ class TestDecision:
         grown(tmp_path, then=())
         assert "frame" not in refresh(job_in(tmp_path, whiten=True))
         assert current(tmp_path).follows == ""
+
+    def test_a_growing_store_is_not_condensed(self, tmp_path):
+        """It says so before it reads rows or makes anything; a model that is there stays as it is."""
+        write_array(tmp_path / "x.zarr", drawn(400))
+        plain = job_in(tmp_path, "umap")
+        condensed = plain.model_copy(update={"condense": CondenseTable(rows=50)})
+        with pytest.raises(JobError, match=r"\[condense\]: the rows of a growing store .*leave it out"):
+            refresh(condensed)
+        assert not (tmp_path / "out.zarr").exists()
+        refresh(plain)
+        append_rows(tmp_path / "x.zarr", drawn(20, 1))
+        with pytest.raises(JobError, match=r"\[condense\]: the rows of a growing store"):
+            extend(condensed)
+        assert current(tmp_path).covered == 400
 
     def test_a_run_that_does_not_grow_has_no_frame(self, tmp_path):
         write_array(tmp_path / "x.zarr", drawn(50))
