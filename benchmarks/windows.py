@@ -26,6 +26,9 @@ from common import table
 import bigembed as be
 from bigembed.runtime.runtime import using
 
+SHOWN = 50
+"""Starts between two lines that say how far it is."""
+
 
 class Ended(Exception):
     """The window is over."""
@@ -89,11 +92,15 @@ def main() -> None:
     began = time.process_time()
     whole, _ = start(rows, folder / "whole", None)
     alone, began = time.process_time() - began, time.process_time()
+    print(f"undisturbed: {whole.made} tasks, {alone:.0f} s of the processor", flush=True)
     starts = made = 0
     done = False
     while not done:
         window, done = start(rows, folder / "windows", asked.tasks)
         starts, made = starts + 1, made + window.made
+        if starts % SHOWN == 0:
+            there = ", ".join(path.stem for path in sorted((folder / "windows" / "manifest").glob("*.json")))
+            print(f"{starts} starts, {made} tasks, {time.process_time() - began:.0f} s; done: {there}", flush=True)
         if starts > 2 * whole.made:
             raise SystemExit(f"no end after {starts} starts")
     figures = {
