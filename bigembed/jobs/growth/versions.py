@@ -333,8 +333,8 @@ def require_growing(job: JobSpec) -> None:
     ]
     if job.condense is not None:
         problems.append(
-            "[condense]: the rows of a growing store are fitted and placed themselves, each once; leave it out, or make "
-            "a job that does not grow (bigembed run)"
+            "[condense]: the rows of a growing store are fitted and placed themselves, each once; leave it out, or "
+            "make a job that does not grow (bigembed run)"
         )
     if job.output.view is not None:
         problems.append("[output] view: of a growing embedding it would be old at once; bigembed view writes one")
