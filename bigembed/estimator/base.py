@@ -5,7 +5,6 @@ Follows scikit-learn's conventions without importing it: parameters stay as give
 
 from __future__ import annotations
 
-import inspect
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -15,14 +14,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from bigembed import errors
-from bigembed.errors import InputError, InputTypeError
-from bigembed.estimator import RUN_PARAMETERS, RunParameters
+from bigembed.errors import InputTypeError
+from bigembed.estimator import RunParameters
 from bigembed.estimator.certificate import judged_certificate, versions
 from bigembed.estimator.extension import Extension, kind_of, leaves_out
 from bigembed.estimator.frame import SHOWN, FrameReference, FrameRule, frame_figures, frame_in, place_of
 from bigembed.estimator.protocol import MethodSpec
 from bigembed.estimator.reporting import warn_of
-from bigembed.estimator.scikit_learn import DeclaredOrder, Framed, Routed, coordinate_names
+from bigembed.estimator.scikit_learn import DeclaredOrder, Framed, Parametrized, Routed, coordinate_names
 from bigembed.estimator.showing import Shown
 from bigembed.neighbors.search.recall import AUTO, WITHOUT_DESCENT
 from bigembed.rows.source import RowSource, may_be_copied
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from bigembed.estimator.fitting import PreparedFit
 
 
-class Estimator(RunParameters, Framed, Routed, Shown, ABC):
+class Estimator(Parametrized, RunParameters, Framed, Routed, Shown, ABC):
     """Base of all methods: scikit-learn's protocol, out of core.
 
     A method gives :meth:`stages` and the four hooks below; ``fit``, ``transform``, ``save``, jobs and
@@ -212,60 +211,6 @@ class Estimator(RunParameters, Framed, Routed, Shown, ABC):
 
     def _require(self, need: Requirements) -> None:
         """What no annotation says: which parameters go together."""
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name.
-
-        Parameters
-        ----------
-        deep : bool
-            Not used; scikit-learn's protocol has it.
-
-        Returns
-        -------
-        dict
-            The parameters, by name.
-        """
-        return {name: getattr(self, name) for name in self._names()}
-
-    def _own_params(self) -> dict[str, Any]:
-        """Parameters by name, without those that every method has."""
-        return {name: value for name, value in self.get_params().items() if name not in RUN_PARAMETERS}
-
-    def set_params(self, **parameters: Any) -> Self:
-        """Set parameters by name; unknown ones are an error that lists the known.
-
-        Parameters
-        ----------
-        **parameters : dict
-            The new values, by name.
-
-        Returns
-        -------
-        Estimator
-            The estimator itself.
-        """
-        known = self._names()
-        for name, value in parameters.items():
-            if name not in known:
-                raise InputError(
-                    f"Invalid parameter {name!r} for estimator {type(self).__name__}. Valid parameters are: {known}."
-                )
-            setattr(self, name, value)
-        return self
-
-    @classmethod
-    def _names(cls) -> list[str]:
-        return list(inspect.signature(cls).parameters)
-
-    def __repr__(self) -> str:
-        signature = inspect.signature(type(self)).parameters
-        changed = [
-            f"{name}={getattr(self, name)!r}"
-            for name in self._names()
-            if repr(getattr(self, name)) != repr(signature[name].default)
-        ]
-        return f"{type(self).__name__}({', '.join(changed)})"
 
     def _repr_html_(self) -> str:
         from bigembed.estimator.extension import consistent

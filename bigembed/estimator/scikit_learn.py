@@ -1,5 +1,5 @@
-"""What scikit-learn asks of an estimator beyond fitting: names of features, data frames, metadata routing, and its
-page in a notebook.
+"""What scikit-learn asks of an estimator beyond fitting: its parameters, names of features, data frames, metadata
+routing, and its page in a notebook.
 """
 
 from __future__ import annotations
@@ -303,7 +303,66 @@ def _table(title: str, values: Mapping[str, str]) -> str:
     return f"<details open><summary>{title}</summary><table>{rows}</table></details>"
 
 
-# ------------------------------------------------------------------------------------------------------- signature
+# ------------------------------------------------------------------------------------------------------ parameters
+# The parameters of an estimator: attributes, named by its signature.
+
+
+class Parametrized:
+    """The parameters of :class:`~bigembed.estimator.base.Estimator`, by name."""
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name.
+
+        Parameters
+        ----------
+        deep : bool
+            Not used; scikit-learn's protocol has it.
+
+        Returns
+        -------
+        dict
+            The parameters, by name.
+        """
+        return {name: getattr(self, name) for name in self._names()}
+
+    def _own_params(self) -> dict[str, Any]:
+        """Parameters by name, without those that every method has."""
+        return {name: value for name, value in self.get_params().items() if name not in RUN_PARAMETERS}
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Set parameters by name; unknown ones are an error that lists the known.
+
+        Parameters
+        ----------
+        **parameters : dict
+            The new values, by name.
+
+        Returns
+        -------
+        Estimator
+            The estimator itself.
+        """
+        known = self._names()
+        for name, value in parameters.items():
+            if name not in known:
+                raise InputError(
+                    f"Invalid parameter {name!r} for estimator {type(self).__name__}. Valid parameters are: {known}."
+                )
+            setattr(self, name, value)
+        return self
+
+    @classmethod
+    def _names(cls) -> list[str]:
+        return list(inspect.signature(cls).parameters)
+
+    def __repr__(self) -> str:
+        signature = inspect.signature(type(self)).parameters
+        changed = [
+            f"{name}={getattr(self, name)!r}"
+            for name in self._names()
+            if repr(getattr(self, name)) != repr(signature[name].default)
+        ]
+        return f"{type(self).__name__}({', '.join(changed)})"
 
 
 class DeclaredOrder:
