@@ -270,18 +270,7 @@ def audit(
     job: arguments.Job,
     *,
     machines: arguments.Machines,
-    growth: Annotated[float, typer.Option(min=0, help="Due at this many new rows, as a share of those fitted.")] = 1.0,
-    ratio: Annotated[
-        float, typer.Option(min=0, help="Due beyond this ratio of medians, new to fitted rows: distance, misfit.")
-    ] = 1.5,
-    beyond: Annotated[
-        float,
-        typer.Option(min=0, max=1, help="Due beyond this share of new rows in the last hundredth of the fitted ones."),
-    ] = 0.05,
-    recall: Annotated[float, typer.Option(min=0, max=1, help="Due below this recall of the search.")] = 0.9,
-    least: Annotated[int, typer.Option(min=1, help="Fewer new rows are judged by --growth alone.")] = 100,
-    sample: Annotated[int, typer.Option(min=2, help="Rows looked at, of the new and of the fitted ones.")] = 2_000,
-    seed: Annotated[int, typer.Option(help="Of the sample.")] = 0,
+    auditing: arguments.Auditing,
     watching: arguments.Watching,
     printing: arguments.Printing,
 ) -> None:
@@ -291,12 +280,12 @@ def audit(
     7 refresh due, 2 bad input (or no model yet), 4 another audit is running, 5 interrupted, 6 damaged, 1 anything else.
     """
     with printing.console() as console:
-        from bigembed.jobs.growth.audit import DUE, Limits
+        from bigembed.jobs.growth.audit import DUE
         from bigembed.jobs.growth.audit import audit as audit_job
         from bigembed.jobs.report.lines import audit_lines
 
-        limits, options = Limits(growth, ratio, beyond, recall, least), watching.options(console)
-        found = audit_job(machines.job(job), options, limits=limits, sample=sample, seed=seed)
+        options = watching.options(console)
+        found = audit_job(machines.job(job), options, **auditing.options)
         console.result(found, audit_lines(found))
         if found["due"]:
             raise typer.Exit(DUE)
@@ -377,34 +366,8 @@ def view(
         ),
     ],
     out: Annotated[str | None, typer.Argument(help="The folder of the page; by default RUN-view.")] = None,
-    columns: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FILE[:NAMES]",
-            help="Columns to colour by: a vector (Zarr, .npy), or a table (Parquet, CSV) and which of its columns; "
-            "repeatable.",
-        ),
-    ] = None,
-    ids: Annotated[str | None, typer.Option(metavar="FILE[:NAME]", help="Names of the rows, given likewise.")] = None,
-    rows: Annotated[
-        str | None,
-        typer.Option(metavar="PATH", help="The rows that coordinates without a run are of, for nearest rows."),
-    ] = None,
-    metric: Annotated[str, typer.Option(help="The distance between these rows.")] = "euclidean",
-    pair: Annotated[
-        list[str] | None, typer.Option(metavar="X,Y", help="A pair of coordinates, counted from 1; repeatable.")
-    ] = None,
-    title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
-    beside: Annotated[
-        str | None, typer.Option(metavar="RUN|COORDS", help="Another map of the same rows, shown beside this one.")
-    ] = None,
-    points: Annotated[
-        bool, typer.Option("--points", help="Also points.parquet, for Embedding Atlas and jupyter-scatter.")
-    ] = False,
-    atlas: Annotated[
-        bool, typer.Option("--atlas", help="Also the pages of Embedding Atlas, where it is installed.")
-    ] = False,
     *,
+    page: arguments.Page,
     printing: arguments.Printing,
 ) -> None:
     """Write a folder with a page that shows every row: zoom, hover, search, select; it opens by double-click."""
@@ -414,12 +377,9 @@ def view(
         from bigembed.jobs.watching.status import stoppable
         from bigembed.runtime.runtime import using
 
-        pairs = arguments.pairs_of(pair or ())
+        options = page.options
         with stoppable(out or source), using(progress=console.progress):
-            found = view_rows(
-                source, out, columns=columns, ids=ids, rows=rows, metric=metric, pairs=pairs, title=title,
-                beside=beside, points=points, atlas=atlas,
-            )  # fmt: skip
+            found = view_rows(source, out, **options)
         console.result(found.as_dict(), view_lines(found))
 
 

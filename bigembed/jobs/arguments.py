@@ -271,6 +271,71 @@ class Movement:
 
 
 @dataclass(frozen=True)
+class Auditing:
+    """What an audit looks at, and when it says that a refresh is due."""
+
+    growth: Annotated[float, typer.Option(min=0, help="Due at this many new rows, as a share of those fitted.")] = 1.0
+    ratio: Annotated[
+        float, typer.Option(min=0, help="Due beyond this ratio of medians, new to fitted rows: distance, misfit.")
+    ] = 1.5
+    beyond: Annotated[
+        float,
+        typer.Option(min=0, max=1, help="Due beyond this share of new rows in the last hundredth of the fitted ones."),
+    ] = 0.05
+    recall: Annotated[float, typer.Option(min=0, max=1, help="Due below this recall of the search.")] = 0.9
+    least: Annotated[int, typer.Option(min=1, help="Fewer new rows are judged by --growth alone.")] = 100
+    sample: Annotated[int, typer.Option(min=2, help="Rows looked at, of the new and of the fitted ones.")] = 2_000
+    seed: Annotated[int, typer.Option(help="Of the sample.")] = 0
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Return the options as :func:`bigembed.jobs.growth.audit.audit` takes them."""
+        from bigembed.jobs.growth.audit import Limits
+
+        limits = Limits(self.growth, self.ratio, self.beyond, self.recall, self.least)
+        return {"limits": limits, "sample": self.sample, "seed": self.seed}
+
+
+@dataclass(frozen=True)
+class Page:
+    """What the page of every row shows."""
+
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE[:NAMES]",
+            help="Columns to colour by: a vector (Zarr, .npy), or a table (Parquet, CSV) and which of its columns; "
+            "repeatable.",
+        ),
+    ] = None
+    ids: Annotated[str | None, typer.Option(metavar="FILE[:NAME]", help="Names of the rows, given likewise.")] = None
+    rows: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="The rows that coordinates without a run are of, for nearest rows."),
+    ] = None
+    metric: Annotated[str, typer.Option(help="The distance between these rows.")] = "euclidean"
+    pair: Annotated[
+        list[str] | None, typer.Option(metavar="X,Y", help="A pair of coordinates, counted from 1; repeatable.")
+    ] = None
+    title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None
+    beside: Annotated[
+        str | None, typer.Option(metavar="RUN|COORDS", help="Another map of the same rows, shown beside this one.")
+    ] = None
+    points: Annotated[
+        bool, typer.Option("--points", help="Also points.parquet, for Embedding Atlas and jupyter-scatter.")
+    ] = False
+    atlas: Annotated[
+        bool, typer.Option("--atlas", help="Also the pages of Embedding Atlas, where it is installed.")
+    ] = False
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Return the options by name, as :func:`bigembed.jobs.view.view` takes them."""
+        named = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "pair"}
+        return named | {"pairs": pairs_of(self.pair or ())}
+
+
+@dataclass(frozen=True)
 class Recording(Watching):
     """The same, with Dask's report, and a record of every task."""
 
