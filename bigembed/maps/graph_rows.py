@@ -192,27 +192,11 @@ class InOrder(RowSource):
         return 1
 
 
-@dataclass(frozen=True)
-class OrderedVector(RowSource):
-    """A vector that lies by blocks, in the order of a graph."""
-
-    starts: tuple[int, ...] = ()
-
-    def read(self, start: int, stop: int) -> Array:
-        """Its entries ``start:stop``."""
-        parts = [read_array(f"{self.path}/{b}", low, high) for b, low, high in spans_of(self.starts, start, stop)]
-        return np.concatenate(parts)
-
-    @property
-    def grain(self) -> int:
-        return 1
-
-
-def ordered_weights(context: Context, starts: Sequence[int]) -> OrderedVector | None:
+def ordered_weights(context: Context, starts: Sequence[int]) -> OrderedValues | None:
     """The weights of the rows in the order of a graph; None where they have none."""
     path = values_path(context)
     known = tuple(map(int, starts))
-    return OrderedVector((known[-1],), np.dtype(np.float64), path=path, starts=known) if path else None
+    return OrderedValues((known[-1],), np.dtype(np.float64), path=path, starts=known) if path else None
 
 
 def spans_of(starts: Sequence[int], start: int, stop: int) -> list[tuple[int, int, int]]:
