@@ -179,7 +179,9 @@ class MixedStep(OneHotEncoder):
         found, d, categories = super()._learning(source), source.width, OneHotEncoder.width(self, source)
         writes = [ArraySpec(name, d) for name in ("mean", "scale", "low", "high", "count")]
         cost = summing_cost(source, 0) + Cost.of(writes=[*writes, ArraySpec("each", categories, dtype="i8")])
-        parameters = {"source": source.fingerprint()}
+        weights = getattr(self, "weights", None)
+        parameters = {"source": source.fingerprint(), "missing": self.missing}  # (what is made of rows depends on them)
+        parameters |= {} if weights is None else {"weights": [float(one) for one in weights]}
         run = partial(run_ranges, source=source)
         return [*found, Stage("ranges", ("categories",), parameters, run, cost)]
 

@@ -164,3 +164,17 @@ def test_a_table_with_text_and_holes_in_a_job(step: str, method: str, tmp_path: 
             tables.append([[float(one) for one in line] for line in list(csv.reader(file))[1:]])
     assert len(tables[0]) == N
     np.testing.assert_allclose(tables[0], tables[1], atol=1e-3)
+
+
+def test_a_workdir_knows_what_the_step_makes_of_rows(tmp_path: Path) -> None:
+    def fitted(workdir: Path | None, **asked: Any) -> np.ndarray:
+        method = be.DiffusionMap(2, n_neighbors=12, metric="gower")
+        steps = [be.GowerEncoder(CATEGORIES, **asked), method]
+        return np.asarray(be.Pipeline(steps, workdir=workdir).fit(HOLES[:100]).embedding_)
+
+    plain = fitted(tmp_path)
+    weighted = fitted(tmp_path, weights=[1, 2, 3, 4])
+    assert (plain != weighted).any()
+    assert (weighted == fitted(None, weights=[1, 2, 3, 4])).all()
+    with pytest.raises(InputError, match="missing='ignore'"):
+        fitted(tmp_path, missing="error")
