@@ -40,13 +40,20 @@ def mapped_rows(step: Any, source: RowSource) -> RowSource:
     if source.sparse and not extension.sparse:
         step.refuse_sparse()
     stages = [name for name in type(step).saved_stages if name != "coordinates" and run.has(name)]
-    stamp = digest_of({name: [run.digest(name), run.asked(name)] for name in stages})
+    stamp = digest_of({name: [run.digest(name), run.asked(name)] for name in stages} | _set_by_hand(step))
     names = names_made(step, source.features)
     shape, dtype = (source.shape[0], extension.width), np.dtype(extension.dtype)
     entries = entries_left(source, extension.width) if extension.keeps_sparse else None
     known: dict[str, Any] = {"function": extension.of_block, "stamp": stamp, "entries": entries}
     found = MappedSource(shape, dtype, base=replace(source, aligned={}), **known)
     return replace(found, aligned=source.aligned, named=names)
+
+
+def _set_by_hand(step: Any) -> dict[str, Any]:
+    """The parameters that a step maps rows by and no stage knows of, where they are not the default."""
+    given = {name: getattr(step, name) for name in getattr(step, "mapped_by", ())}
+    found = {name: value for name, value in given.items() if value != getattr(type(step), name)}
+    return {"parameters": found} if found else {}
 
 
 def entries_left(source: RowSource, width: int) -> int | None:

@@ -33,6 +33,8 @@ class Step(RowwiseEstimator):
     of_columns: ClassVar = True
     keeps_sparse: ClassVar = True
     """Whether sparse rows come out of sparse rows, where they are taken (:meth:`dense_only`)."""
+    mapped_by: ClassVar[tuple[str, ...]] = ()
+    """Parameters that decide what is made of rows, and no stage has: the keys of what follows have them, where set."""
     learned: ClassVar[str]
     """The stage that has what the step learned: n, d and dtype are among its results."""
 

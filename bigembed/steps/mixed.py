@@ -162,6 +162,7 @@ class MixedStep(OneHotEncoder):
     saved_stages: ClassVar = {"categories": ("counts", "values"), "ranges": ("",), "coordinates": ("embedding",)}
     learned: ClassVar = "ranges"
     takes_missing: ClassVar = True
+    mapped_by: ClassVar[tuple[str, ...]] = ("missing",)
 
     unknown: Any
     missing: Any
@@ -179,9 +180,7 @@ class MixedStep(OneHotEncoder):
         found, d, categories = super()._learning(source), source.width, OneHotEncoder.width(self, source)
         writes = [ArraySpec(name, d) for name in ("mean", "scale", "low", "high", "count")]
         cost = summing_cost(source, 0) + Cost.of(writes=[*writes, ArraySpec("each", categories, dtype="i8")])
-        weights = getattr(self, "weights", None)
-        parameters = {"source": source.fingerprint(), "missing": self.missing}  # (what is made of rows depends on them)
-        parameters |= {} if weights is None else {"weights": [float(one) for one in weights]}
+        parameters = {"source": source.fingerprint()}
         run = partial(run_ranges, source=source)
         return [*found, Stage("ranges", ("categories",), parameters, run, cost)]
 
@@ -387,6 +386,8 @@ class GowerEncoder(MixedStep, registered="gower"):
     >>> graph.to_scipy().toarray().round(2).tolist()[0]
     [0.0, 0.5, 0.75, 1.0]
     """
+
+    mapped_by: ClassVar = ("missing", "weights")
 
     columns: Annotated[Any, Kind(NAMES, are_names)] | None = None
     _: KW_ONLY

@@ -82,6 +82,7 @@ class StandardScaler(Step, registered="standardize"):
 
     saved_stages: ClassVar = {"moments": ("mean", "scatter"), "coordinates": ("embedding",)}
     learned: ClassVar = "moments"
+    mapped_by: ClassVar = ("with_mean", "with_std")
 
     _: KW_ONLY
     with_mean: bool = True
@@ -187,6 +188,8 @@ class RobustScaler(Step, registered="robust_standardize"):
 
     saved_stages: ClassVar = {"quantiles": ("values",), "coordinates": ("embedding",)}
     learned: ClassVar = "quantiles"
+
+    mapped_by: ClassVar = ("with_centering", "with_scaling")
 
     _: KW_ONLY
     with_centering: bool = True

@@ -581,6 +581,29 @@ class TestPipeline:
             name for name in other.method_._run.published() if name.startswith("step1") and "coordinates" in name
         ]
 
+    @pytest.mark.parametrize(
+        "other",
+        [
+            be.StandardScaler(with_mean=False),
+            be.StandardScaler(with_std=False),
+            be.RobustScaler(with_centering=False),
+            be.RobustScaler(with_scaling=False),
+        ],
+        ids=repr,
+    )
+    def test_a_workdir_knows_what_a_step_makes_of_rows(self, tmp_path: Path, other: Any) -> None:
+        """Of the same mean and scale: whether both are used is in the keys of what follows."""
+
+        def fitted(step: Any, workdir: Path | None) -> Any:
+            found = be.Pipeline([step, be.PCA(n_components=2, center=False)], workdir=workdir).fit(PIPELINE_ROWS)
+            return np.asarray(found.embedding_)
+
+        plain = fitted(type(other)(), tmp_path)
+        again = fitted(other, tmp_path)
+        assert (plain != again).any()
+        np.testing.assert_array_equal(again, fitted(other, None))
+        np.testing.assert_array_equal(plain, fitted(type(other)(), tmp_path))
+
     def test_the_protocol_of_scikit_learn(self) -> None:
         chain = be.Pipeline([("scale", be.StandardScaler()), ("map", be.PCA(n_components=2))])
         assert chain.get_params()["scale__with_mean"] is True
