@@ -36,7 +36,7 @@ def grouped_stage(source: RowSource, extension: Extension, grouping: Grouping, i
     block, width = source.block, extension.width
     batch, out_rows = grouping.batch(n), block_rows(width, 8)
 
-    wave = min(n, wave_rows(block, out_rows))
+    wave = min(n, wave_rows(out_rows))
     held, columns, dtype = min(n, batch), source.shape[1], source.dtype
     rows, coordinates = ArraySpec("rows", n, columns, dtype), ArraySpec("coordinates", n, width)
     cost = Cost.of(
@@ -90,7 +90,7 @@ def run_grouped(
     width: int,
 ) -> dict[str, Any]:
     exchange, made = context.exchange, 0
-    for first, last in bounds(n, wave_rows(block, out_rows)):
+    for first, last in bounds(n, wave_rows(out_rows)):
         new = [
             (number, first + start, first + stop) for number, (start, stop) in enumerate(bounds(last - first, block))
         ]
@@ -111,14 +111,13 @@ def run_grouped(
     return {"rows": n, "tasks": made}
 
 
-def wave_rows(block: int, out_rows: int) -> int:
-    """Rows that are brought together at a time: whole blocks of the input and of the output.
+def wave_rows(out_rows: int) -> int:
+    """Rows that are brought together at a time: whole blocks of the output.
 
-    >>> wave_rows(65_536, 65_536), wave_rows(10_699, 65_536) % 10_699
+    >>> wave_rows(65_536), wave_rows(10_699) % 10_699
     (33554432, 0)
     """
-    both = int(np.lcm(block, out_rows))
-    return both * max(1, WAVE_ROWS // both)
+    return out_rows * max(1, WAVE_ROWS // out_rows)
 
 
 def _tasks_of(exchange: Exchange, sources: int, batch: int) -> list[tuple[int, int, int, int]]:

@@ -69,8 +69,8 @@ class CondensedInput(Input):
     def placing(self, width: Any, dtype: str) -> Cost:
         """Of the coordinates of all rows: brought to the cells near them a wave at a time, placed, and brought back."""
         rows, n = self.all_rows.source, self.all_rows.shape[0]
-        m, block = width if isinstance(width, int) else PLANNED_WIDTH, rows.block
-        wave = min(n, wave_rows(block, block_rows(m, 8)))
+        m = width if isinstance(width, int) else PLANNED_WIDTH
+        wave = min(n, wave_rows(block_rows(m, 8)))
         held = min(n, batch_rows(n, rows.row_bytes))
         return Cost.of(
             reads=[rows_of(rows)],
