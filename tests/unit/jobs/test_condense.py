@@ -106,7 +106,7 @@ def test_the_command(job: Any, tmp_path: Path) -> None:
     stored = read_array(tmp_path / "of-cells.zarr" / "coordinates")
     np.testing.assert_allclose(stored, weighted.embedding_, atol=1e-6)
     assert not np.allclose(stored, be.PCA(2).fit(np.asarray(cells.rows)).embedding_, atol=1e-3)
-    (tmp_path / "cells.toml").write_text(text.replace('"pca"', '"kernel_pca"'))
+    (tmp_path / "cells.toml").write_text(text.replace('"pca"', '"pacmap"'))
     with pytest.raises(InputError, match="takes no weights"):
         run_job(read_job(tmp_path / "cells.toml"))
 
@@ -117,7 +117,7 @@ def test_the_command(job: Any, tmp_path: Path) -> None:
         ({"condense": ""}, "one alone"),
         ({"condense": "rows = 5\nradius = 1.0"}, "one alone"),
         ({"condense": "rows = 0"}, r"\[condense\] rows"),
-        ({"method": 'name = "kernel_pca"'}, "takes no weights"),
+        ({"method": 'name = "pacmap"'}, "takes no weights"),
         ({"more": '[[steps]]\nname = "normalize"\n'}, r"\[\[steps\]\]: rows are condensed as they are"),
         ({"more": "[sweep]\nn_components = [1, 2]\n"}, r"\[condense\]: a sweep maps rows"),
     ],

@@ -450,7 +450,8 @@ class TestSuperseded:
         rng = np.random.default_rng(0)
         kind = method(name)
         np.save(tmp_path / "rows.npy", rng.uniform(1, 2, size=(60, 5)))
-        aligned = {"weights": rng.uniform(1, 2, size=60), "labels": np.arange(60) % 3, "epsilons": np.full(60, 50.0)}
+        aligned = {name: rng.uniform(1, 2, size=60) for name in ("weights", "target_density")}
+        aligned |= {"labels": np.arange(60) % 3, "epsilons": np.full(60, 50.0)}
         for what in kind.aligned:
             np.save(tmp_path / f"{what}.npy", aligned[what])
         given = "".join(f'{what} = "{what}.npy"\n' for what in kind.aligned)

@@ -440,8 +440,8 @@ class TestPCAJob:
     def test_what_a_method_does_not_take_is_named(self, job):
         with pytest.raises(JobError, match="labels: pca takes none"):
             job('labels = "weights.npy"')
-        with pytest.raises(JobError, match="weights: kernel_pca takes none"):
-            job('weights = "weights.npy"', 'name = "kernel_pca"')
+        with pytest.raises(JobError, match="weights: pacmap takes none"):
+            job('weights = "weights.npy"', 'name = "pacmap"')
         with pytest.raises(JobError, match="target_density: laplacian_eigenmaps takes none"):
             job('target_density = "weights.npy"', 'name = "laplacian_eigenmaps"')
         with pytest.raises(JobError, match="n_components"):
