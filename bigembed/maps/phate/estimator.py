@@ -173,7 +173,7 @@ class PHATE(GraphEstimator, registered="phate"):
     --------
     >>> import numpy as np
     >>> line = np.linspace(0, 1, 200)[:, None] * np.ones(3)
-    >>> phate = PHATE(n_components=1, t=20).fit(line)
+    >>> phate = PHATE(n_components=1, t=100).fit(line)
     >>> steps = np.diff(phate.embedding_[:, 0])
     >>> bool((steps > 0).all() or (steps < 0).all()), phate.transform(line[:2] + 1e-3).shape
     (True, (2, 1))
