@@ -176,14 +176,27 @@ def add_rows(cells: Cells, rows: Array, weights: Array | None) -> tuple[Cells, A
         first, room = len(cells), cells.most - len(cells)
         leaders = leading_rows(rows[far], cells.wide, room) if room > 0 else far[:0]
         if len(leaders):
+            first_counts = cells.counts
             cells = cells.opened(rows[far[leaders]])
             near, distance = _nearest(rows, cells.centers[first:])
-            nearer = distance < squared
+            others = counted.copy()
+            others[far[leaders]] = False
+            nearer = (distance < squared) & ~_last_ones(first_counts, label, squared, others)
             label[nearer], squared[nearer] = near[nearer] + first, distance[nearer]
         cells = replace(cells, beyond=cells.beyond + int((squared[far] > cells.wide).sum()))
     if weights is not None and not counted.all():
         return _summed(cells, rows[counted], weights[counted], label[counted], squared[counted]), label
     return _summed(cells, rows, weights, label, squared), label
+
+
+def _last_ones(counts: Array, label: Array, squared: Array, others: Array) -> Array:
+    """Of each cell without a row so far, the one of ``others`` nearest to its center: it stays there."""
+    kept = np.zeros(len(label), bool)
+    if len(counts):
+        order = np.lexsort((squared, label))
+        order = order[others[order] & (counts[label[order]] == 0)]
+        kept[order[np.unique(label[order], return_index=True)[1]]] = True
+    return kept
 
 
 def _nearest(rows: Array, centers: Array) -> tuple[Array, Array]:
