@@ -94,15 +94,26 @@ class Machine:
 
 
 def read(path: Path) -> Trace:
-    """Read a trace; of a job that was stopped and went on, all starts one after the other."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    about = next(line for line in lines if line["event"] == "job")
+    """Read a trace; of a job that was stopped and went on, all starts, without the time between them."""
+    starts: list[list[dict[str, Any]]] = []
+    for text in path.read_text().splitlines():
+        line = json.loads(text)
+        if line["event"] == "job":
+            starts.append([])
+        starts[-1].append(line)
+    parts = [_of_start(lines) for lines in starts]
+    maps = tuple(one for _, of_start in parts for one in of_start)
+    return Trace(starts[0][0]["rows"][0], sum(seconds for seconds, _ in parts), maps, starts[0][0]["cores"])
+
+
+def _of_start(lines: Sequence[dict[str, Any]]) -> tuple[float, list[Map]]:
+    """The seconds of one start of a job, and its maps."""
     grouped: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for line in lines:
         if line["event"] == "task":
             grouped[line["map"]].append(line)
-    ended = min(line["time"] for line in lines if line["event"] == "start")
-    began, maps = ended, []
+    began = ended = min((line["time"] for line in lines if line["event"] == "start"), default=lines[0]["time"])
+    maps = []
     for _, tasks in sorted(grouped.items()):
         first = min(task["began"] for task in tasks)
         made = tuple(
@@ -114,8 +125,7 @@ def read(path: Path) -> Trace:
         )
         maps.append(Map(tasks[0]["stage"], tasks[0]["label"], max(0.0, first - ended), made))
         ended = max(task["began"] + task["seconds"] for task in tasks)
-    done = max(line["time"] for line in lines if line["event"] == "done")
-    return Trace(about["rows"][0], done - began, tuple(maps), about["cores"])
+    return max([ended, *(line["time"] for line in lines if line["event"] == "done")]) - began, maps
 
 
 def exponents(small: Trace, large: Trace) -> dict[tuple[str, str, bool], dict[str, float]]:

@@ -8,7 +8,6 @@ wait for nothing. How long calls of a label take is known from those before.
 from __future__ import annotations
 
 import logging
-import pickle
 import queue
 import time
 import uuid
@@ -64,28 +63,26 @@ class Common:
 
 
 def common_of(call: Any) -> Common | None:
-    """Return what a call has in common with those of its map, if it was made so."""
-    if isinstance(call, Common):
-        return call
-    parts = (call.func, *call.args) if isinstance(call, partial) else ()
-    return next((found for found in map(common_of, parts) if found is not None), None)
+    """Return what a call has in common with those of its map, if it was made so; it may be wrapped."""
+    if not isinstance(call, partial):
+        return None
+    if isinstance(call.func, Common):
+        return call.func
+    return next((found for found in map(common_of, call.args) if found is not None), None)
 
 
 def with_common(call: Any, common: Common) -> Any:
-    """Return the call, or calls, with this in place of what they had in common.
+    """Return the call with this in place of what it had in common with others.
 
-    >>> call = partial(Common(max, {"default": 0}), [3, 5])
-    >>> with_common(with_common(call, Common()), common_of(call))()
+    >>> call = partial(partial, partial(Common(max, {"default": 0}), [3, 5]))
+    >>> with_common(with_common(call, Common()), common_of(call))()()
     5
     """
-    if isinstance(call, Common):
-        return common
-    if isinstance(call, list):
-        return [with_common(one, common) for one in call]
-    if isinstance(call, partial):
-        function, *parts = [with_common(part, common) for part in (call.func, *call.args)]
-        return partial(function, *parts, **call.keywords)
-    return call
+    if not isinstance(call, partial):
+        return call
+    if isinstance(call.func, Common):
+        return partial(common, *call.args)
+    return partial(call.func, *[with_common(part, common) for part in call.args])
 
 
 @dataclass(frozen=True)
@@ -162,10 +159,12 @@ class TaskMap:
 
         Such arguments grow with the blocks, and so does the number of tasks.
         """
+        from distributed.protocol.pickle import dumps
+
         common = common_of(self.calls[0]) if len(self.calls) > 1 else None
-        if common is not None and len(pickle.dumps(common)) > INLINE:
+        if common is not None and len(dumps(common)) > INLINE:
             key = f"{self.label}-arguments-{uuid.uuid4().hex[:12]}"
-            self.calls = with_common(list(self.calls), Common())
+            self.calls = [with_common(call, Common()) for call in self.calls]
             self.common = self.client.submit(as_given, common, key=key, pure=False, retries=ATTEMPTS, priority=1)
 
     def _hand_out(self) -> None:
@@ -194,9 +193,9 @@ class TaskMap:
         for start in range(0, len(tasks), TOGETHER):
             some = tasks[start : start + TOGETHER]
             keys = [f"{self.label}-{task[0]}-{uuid.uuid4().hex[:12]}" for task in some]
-            work = [partial(run_calls, self.calls[task.start : task.stop]) for task in some]
+            work = [self.calls[task.start : task.stop] for task in some]
             common = [self.common] * len(work)
-            for task, future in zip(some, self.client.map(run_task, work, common, key=keys, pure=False), strict=True):
+            for task, future in zip(some, self.client.map(run_calls, work, common, key=keys, pure=False), strict=True):
                 self.pending[future] = task
                 future.add_done_callback(self.arrived.put)
 
@@ -356,16 +355,16 @@ def calls_of_task(left: int, workers: int, seconds: float | None) -> int:
     return int(max(1, min(SEVERAL, wanted, left // (ROUNDS * workers))))
 
 
-def run_calls(calls: Sequence[Callable[[], Any]]) -> tuple[list[Any], float]:
-    """In a worker: the results of the calls of a task, and the seconds that it took."""
-    began = time.perf_counter()
-    return [call() for call in calls], time.perf_counter() - began
+def run_calls(calls: Sequence[Callable[[], Any]], common: Common | None = None) -> tuple[list[Any], float]:
+    """In a worker: the results of the calls of a task, and the seconds that it took.
 
-
-def run_task(task: Callable[[], Any], common: Common | None = None) -> Any:
-    """In a worker: what a task returns; what its calls have in common came besides, or with it."""
+    ``common``: what they have in common, where that did not come with each of them.
+    """
     tell_of_outages()
-    return (task if common is None else with_common(task, common))()
+    began = time.perf_counter()
+    if common is not None:
+        calls = [with_common(call, common) for call in calls]
+    return [call() for call in calls], time.perf_counter() - began
 
 
 def as_given(value: Any) -> Any:

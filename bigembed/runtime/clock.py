@@ -42,7 +42,7 @@ class _Thread(local):
 
     def spent_since(self, earlier: Sequence[float]) -> list[float]:
         """Return the same, since it was ``earlier``."""
-        return [now - then for now, then in zip(self.spent(), earlier, strict=True)]
+        return [spent - before for spent, before in zip(self.spent(), earlier, strict=True)]
 
 
 _thread = _Thread()

@@ -6,7 +6,6 @@ A new executor is a class here that inherits :class:`ExecutorContract` and says 
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import dask
 import numpy as np
 import pytest
+from distributed.protocol.pickle import dumps
 
 from bigembed.errors import InputError
 from bigembed.runtime.blocks import map_blocks
@@ -47,7 +47,7 @@ class ExecutorContract:
             whole = made.client.map
 
             def weighed(*given: Any, **named: Any) -> Any:
-                sent.extend(len(pickle.dumps(one)) for one in given[1])
+                sent.extend(len(dumps(one)) for one in given[1])
                 return whole(*given, **named)
 
             monkeypatch.setattr(made.client, "map", weighed)
@@ -55,6 +55,8 @@ class ExecutorContract:
         with using(executor=made, clock=StageClock()):
             assert map_blocks(tasks.looked_up, [(number,) for number in range(30)], table=table) == [*range(30)]
             assert map_blocks(tasks.looked_up, [(7,)], table=table) == [7]
+            given = {"table": table, "made": lambda entry: -int(entry)}  # (which pickle alone cannot send)
+            assert map_blocks(tasks.looked_up, [(number,) for number in range(9)], **given) == [*range(0, -9, -1)]
         assert sum(sent) < 60_000 + table.nbytes  # (one call is sent with them; 30 copies would be 12 MB)
 
     def test_an_error_of_a_call_is_that_error_and_the_executor_goes_on(self, made: Any) -> None:

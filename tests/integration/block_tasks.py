@@ -95,6 +95,6 @@ def _no_memory() -> None:
     raise MemoryError("Unable to allocate internal buffer.")
 
 
-def looked_up(number: int, table: Any) -> int:
-    """An entry of a table that all tasks have."""
-    return int(table[number])
+def looked_up(number: int, table: Any, made: Any = int) -> Any:
+    """An entry of a table that all tasks have, as a function makes it."""
+    return made(table[number])

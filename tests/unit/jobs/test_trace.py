@@ -69,6 +69,19 @@ class TestTrace:
         assert {"moments", "solve", "coordinates"} <= {one.stage for one in trace.maps}
         assert 0 < replay.replay(trace.maps, replay.Machine(1))["seconds"] < 2 * trace.seconds
 
+    def test_starts_of_a_job_come_one_after_the_other(self, tmp_path, replay):
+        def start(at):
+            task = {"event": "task", "stage": "a", "map": 1, "label": "x", "task": 0, "began": at + 1, "seconds": 2.0}
+            task |= {"reading": 0.5, "writing": 0.0, "bytes_read": 10, "bytes_written": 5}
+            stage = [{"event": kind, "stage": "a", "time": at + after} for kind, after in (("start", 0), ("done", 4))]
+            return [{"event": "job", "time": at, "rows": [7, 2], "cores": 2}, stage[0], task, stage[1]]
+
+        path = tmp_path / "trace.jsonl"
+        path.write_text("\n".join(json.dumps(line) for line in [*start(100.0), *start(900.0)]))
+        trace = replay.read(path)
+        assert (trace.rows, trace.seconds, len(trace.maps)) == (7, 8.0, 2)
+        assert trace.maps[1] == replay.Map("a", "x", 1.0, (replay.Task(1.5, 15),))
+
 
 class TestReplay:
     """Seconds of a map by arithmetic; beside each what a wrong model would say."""
