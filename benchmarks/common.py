@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import threading
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from datetime import date
 from pathlib import Path
@@ -18,6 +19,7 @@ import numpy as np
 import psutil
 
 from bigembed.datasets import Dataset, dataset
+from bigembed.runtime.runtime import Event
 from bigembed.store.arrays import create_rows, write_rows
 
 BLOCK = 65_536
@@ -110,6 +112,34 @@ def watched(*command: str) -> dict[str, Any]:
     output, _ = process.communicate()
     found = {"failed": process.returncode} if process.returncode else json.loads(output.strip().splitlines()[-1])
     return {**found, "peak_gib": round(peak() / 2**30, 2)}
+
+
+class TaskCounts:
+    """What the tasks of a fit are and move, for each stage: the recorder and the observer of a run."""
+
+    def __init__(self) -> None:
+        self.stages: dict[str, Counter[str]] = defaultdict(Counter)
+        self.stage = ""
+
+    @property
+    def total(self) -> Counter[str]:
+        """Of all stages together."""
+        return sum(self.stages.values(), Counter())
+
+    def event(self, event: Event) -> None:
+        """Hear which stage it is."""
+        if event.kind in ("start", "done"):
+            self.stage = event.stage if event.kind == "start" else ""
+
+    def map(self, label: str, tasks: int) -> Callable[[int, Mapping[str, Any]], None]:
+        """Count a map; return what counts its tasks."""
+        counts = self.stages[self.stage]
+        counts["maps"] += 1
+
+        def record(place: int, found: Mapping[str, Any]) -> None:
+            counts.update(tasks=1, read=found["bytes_read"], written=found["bytes_written"], cpu=found["cpu"])
+
+        return record
 
 
 def table(name: str, parameters: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]]) -> None:

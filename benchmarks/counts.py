@@ -15,15 +15,13 @@ import json
 import sys
 import tempfile
 import warnings
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import inf
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from common import table
+from common import TaskCounts, table
 
 from bigembed.runtime.runtime import using
 from bigembed.store import spaces
@@ -35,43 +33,25 @@ MORE = 1.1
 """Times what is kept from which a count is a fault."""
 
 
-class Counts:
-    """Counts of the tasks of a fit."""
-
-    def __init__(self) -> None:
-        self.total: Counter[str] = Counter()
-
-    def map(self, label: str, tasks: int) -> Callable[[int, Mapping[str, Any]], None]:
-        """Count a map; return what counts its tasks."""
-        self.total["maps"] += 1
-
-        def record(place: int, found: Mapping[str, Any]) -> None:
-            self.total["tasks"] += 1
-            self.total["read"] += found["bytes_read"]
-            self.total["written"] += found["bytes_written"]
-
-        return record
-
-
 def counted(name: str) -> dict[str, int]:
     """Return the counts of a fit of a method, all coordinates written."""
-    counts, case = Counts(), CASES[name]
+    counts, case = TaskCounts(), CASES[name]
     X = case.X()
     spaces.SECONDS = inf  # (checkpoints come by the clock)
     with tempfile.TemporaryDirectory() as folder, as_if_many(len(X)), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with using(recorder=counts.map):
+        with using(recorder=counts.map, observer=counts.event):
             case.fit(X, workdir=folder)
-    return dict(counts.total)
+    return {what: counts.total[what] for what in ("maps", "tasks", "read", "written")}
 
 
 def more(found: Mapping[str, Mapping[str, int]], kept: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Return what is counted more than it was."""
-    return [
-        f"{method}: {what} {known[what]:,} → {count:,}"
-        for method, known in kept.items()
-        for what, count in found.get(method, {}).items()
-        if count > MORE * known.get(what, 0)
+    """Return what is counted more than it was, and methods of which nothing is kept."""
+    return [f"{name}: nothing is kept" for name in found if name not in kept] + [
+        f"{name}: {what} {kept[name][what]:,} → {count:,}"
+        for name, counts in found.items()
+        for what, count in counts.items()
+        if name in kept and count > MORE * kept[name][what]
     ]
 
 

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from math import log
 from pathlib import Path
@@ -25,12 +25,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from common import table
+from common import TaskCounts, table
 
 from bigembed.datasets import dataset
 from bigembed.maps.registry import method
 from bigembed.runtime.client_executor import INLINE, Common, common_of, with_common
-from bigembed.runtime.runtime import Event, using
+from bigembed.runtime.runtime import using
 from tests.blocks import blocks_of
 
 MOST = 1.15
@@ -38,34 +38,15 @@ SHARE = 0.01
 """Of the whole, from which on a stage counts."""
 
 
-class Counting:
+class Counting(TaskCounts):
     """An executor that runs tasks here and counts what they are; it observes which stage they are of."""
 
     in_this_process, pool, threads = False, None, 1
-
-    def __init__(self) -> None:
-        self.stages: dict[str, Counter[str]] = defaultdict(Counter)
-        self.stage = ""
-
-    def event(self, event: Event) -> None:
-        """Hear which stage it is."""
-        if event.kind in ("start", "done"):
-            self.stage = event.stage if event.kind == "start" else ""
 
     def opened(self, name: str, arguments: Any) -> None:
         """Count files that are opened."""
         if name == "open" and self.stage:
             self.stages[self.stage]["opened"] += 1
-
-    def map(self, label: str, tasks: int) -> Callable[[int, Mapping[str, Any]], None]:
-        """Return what counts the tasks of a map."""
-
-        def record(place: int, found: Mapping[str, Any]) -> None:
-            self.stages[self.stage].update(
-                tasks=1, read=found["bytes_read"], written=found["bytes_written"], cpu=found["cpu"]
-            )
-
-        return record
 
     def run(self, calls: Sequence[Callable[[], Any]], label: str, progress: Any = None, keep: Any = None) -> list[Any]:
         """Return the results of the calls, in their order."""

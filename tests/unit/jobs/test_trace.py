@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -17,15 +18,19 @@ from bigembed.runtime.client_executor import HANDED_OUT
 from bigembed.stages.runs import Run
 
 
-@pytest.fixture(scope="module")
-def replay():
+def script(name):
+    """A script of the benchmarks, as a module."""
     folder = str(Path(__file__).parents[3] / "benchmarks")
     sys.path.insert(0, folder)
     try:
-        import replay
+        return import_module(name)
     finally:
         sys.path.remove(folder)
-    return replay
+
+
+@pytest.fixture(scope="module")
+def replay():
+    return script("replay")
 
 
 @pytest.fixture
@@ -118,3 +123,10 @@ class TestReplay:
         assert growth == pytest.approx({"count": 1.0, "compute": 0.5, "moved": 0.0, "gap": 0.0})
         [found] = replay.scaled(large, 1600, replay.exponents(small, large)).maps
         assert (len(found.tasks), found.tasks[0].compute) == (64, pytest.approx(4.0))
+
+
+def test_counts_that_rise_are_faults():
+    more, kept = script("counts").more, {"pca": {"tasks": 100, "read": 1000}}
+    assert more({"pca": {"tasks": 110, "read": 900}}, kept) == []
+    assert more({"pca": {"tasks": 111, "read": 1000}}, kept) == ["pca: tasks 100 → 111"]
+    assert more({"tsne": {"tasks": 1}}, kept) == ["tsne: nothing is kept"]
