@@ -289,11 +289,14 @@ def leave_cells(exchange: Exchange, name: str, number: int, cells: list[Cells]) 
 
 
 def totals_of(cells: list[Cells], d: int) -> dict[str, Any]:
-    """What the cells of some partitions are together; how many each has."""
-    some = [found for found in cells if len(found)]
+    """What the cells of some partitions are together, those without rows left out; how many each has, and which of its
+    cells have no rows."""
+    filled = [found.filled() for found in cells]
+    some = [found for found in filled if len(found)]
     means, weights = [found.means() for found in some], [found.counts.astype(np.float64) for found in some]
     return {
-        "cells": [len(found) for found in cells],
+        "cells": [len(found) for found in filled],
+        "empty": [np.flatnonzero(found.counts == 0) for found in cells],
         "beyond": sum(found.beyond for found in some),
         "within": sum(found.within() for found in some),
         "weight": sum(float(one.sum()) for one in weights),
@@ -368,7 +371,7 @@ def written_cells(
     counts = [len(part["cells"]) for part in found]
     map_blocks(write_cells, bounds(total, height), starts=starts, counts=counts, last=last, **fixed)
     if asked.cell:
-        write_labels(context, shape, asked, groups, offsets(one for part in found for one in part["cells"]))
+        write_labels(context, shape, asked, groups, found)
     weight, within = sum(part["weight"] for part in found), sum(part["within"] for part in found)
     mean = sum(part["sums"] for part in found) / weight
     between = float(np.maximum(sum(part["squares"] for part in found) - weight * mean * mean, 0.0).sum())
@@ -393,7 +396,7 @@ def write_cells(
         if starts[number] >= stop:
             break
         low, high = max(start - starts[number], 0), min(stop - starts[number], starts[number + 1] - starts[number])
-        whole = [one for one in left_cells(exchange, last, number, counts[number]) if len(one)]
+        whole = [one for one in map(Cells.filled, left_cells(exchange, last, number, counts[number])) if len(one)]
         for one in whole if high > low else ():
             made = {"rows": one.means(), "counts": one.counts, "radius": one.radius(), "reach": one.reach()}
             for name in ARRAYS:
@@ -404,24 +407,35 @@ def write_cells(
 
 
 def write_labels(
-    context: Context, shape: Shape, asked: Condensing, groups: list[tuple[int, int]], first: Array
+    context: Context, shape: Shape, asked: Condensing, groups: list[tuple[int, int]], found: list[dict[str, Any]]
 ) -> None:
-    """Write the cell of each row; ``first``: that of every partition."""
+    """Write the cell of each row, numbered as the cells are written."""
     exchange, plan = context.exchange, Plan.of(shape, asked)
+    empty = [one for part in found for one in part["empty"]]
+    first = offsets(
+        filled + len(none) for filled, none in zip((one for part in found for one in part["cells"]), empty, strict=True)
+    )
+    skipped = np.concatenate([one + start for one, start in zip(empty, first[:-1], strict=True)])
     create_rows(context.path("cell"), (shape.n,), "int64", shape.block, overwrite=True)
     for wave in range(plan.waves):
         sent = merge_parcels(exchange, f"labels{wave}", len(groups))
         tasks = [(sender, number * shape.block) for sender, number in enumerate(plan.of_wave(wave))]
-        fixed: dict[str, Any] = {"sent": sent, "wave": wave, "first": first, "exchange": exchange}
-        map_blocks(label_rows, tasks, out=context.path("cell"), **fixed)
+        fixed: dict[str, Any] = {"sent": sent, "wave": wave, "first": first, "skipped": skipped}
+        map_blocks(label_rows, tasks, exchange=exchange, out=context.path("cell"), **fixed)
         sent.drop()
 
 
 def label_rows(
-    sender: int, start: int, *, sent: Delivery, wave: int, first: Array, exchange: Exchange, out: str
+    sender: int, start: int, *, sent: Delivery, wave: int, first: Array, skipped: Array, exchange: Exchange, out: str
 ) -> None:
-    """Write the cells of the rows of one block, from ``start`` on."""
+    """Write the cells of the rows of one block, from ``start`` on.
+
+    ``first`` is the number of the first cell of each partition, counted with those without rows, which are ``skipped``:
+    rows of weight 0 alone are near those, and are in none.
+    """
     found, order = sent.to(sender), exchange.piece(f"order{wave}", sender, "order")
+    number = first[found["area"]] + found["cell"]
+    none = (found["cell"] < 0) | np.isin(number, skipped)
     cell = np.empty(len(order), np.int64)
-    cell[order] = np.where(found["cell"] < 0, -1, first[found["area"]] + found["cell"])
+    cell[order] = np.where(none, -1, number - np.searchsorted(skipped, number))
     write_rows(out, start, cell)

@@ -65,9 +65,16 @@ class Cells:
             far=np.concatenate([self.far, np.zeros(more)]),
         )
 
+    def filled(self) -> Cells:
+        """Those of these that have rows: a center stays alone where rows near it have opened cells nearer to them."""
+        if (there := self.counts > 0).all():
+            return self
+        names = ("centers", "counts", "sums", "squares", "far")
+        return replace(self, **{name: getattr(self, name)[there] for name in names})
+
     @property
     def shift(self) -> Array:
-        """From the centers to the means of the rows, (c, d) float64; 0 where there are no rows yet."""
+        """From the centers to the means of the rows, (c, d) float64; 0 where there are none."""
         return np.asarray(self.sums / self._known[:, None])
 
     @property
@@ -176,27 +183,14 @@ def add_rows(cells: Cells, rows: Array, weights: Array | None) -> tuple[Cells, A
         first, room = len(cells), cells.most - len(cells)
         leaders = leading_rows(rows[far], cells.wide, room) if room > 0 else far[:0]
         if len(leaders):
-            first_counts = cells.counts
             cells = cells.opened(rows[far[leaders]])
             near, distance = _nearest(rows, cells.centers[first:])
-            others = counted.copy()
-            others[far[leaders]] = False
-            nearer = (distance < squared) & ~_last_ones(first_counts, label, squared, others)
+            nearer = distance < squared
             label[nearer], squared[nearer] = near[nearer] + first, distance[nearer]
         cells = replace(cells, beyond=cells.beyond + int((squared[far] > cells.wide).sum()))
     if weights is not None and not counted.all():
         return _summed(cells, rows[counted], weights[counted], label[counted], squared[counted]), label
     return _summed(cells, rows, weights, label, squared), label
-
-
-def _last_ones(counts: Array, label: Array, squared: Array, others: Array) -> Array:
-    """Of each cell without a row so far, the one of ``others`` nearest to its center: it stays there."""
-    kept = np.zeros(len(label), bool)
-    if len(counts):
-        order = np.lexsort((squared, label))
-        order = order[others[order] & (counts[label[order]] == 0)]
-        kept[order[np.unique(label[order], return_index=True)[1]]] = True
-    return kept
 
 
 def _nearest(rows: Array, centers: Array) -> tuple[Array, Array]:

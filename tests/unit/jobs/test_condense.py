@@ -84,13 +84,6 @@ def test_changed_it_makes_anew_what_depends(job: Any, tmp_path: Path) -> None:
     assert not np.array_equal(read_array(tmp_path / "run.zarr" / "placed"), first)
 
 
-def test_no_cell_stays_empty_where_cells_are_opened_beside_it(rows: np.ndarray) -> None:
-    """Rows that go to a cell opened later leave the one before with one of them: weights are above 0."""
-    counts = np.asarray(be.condense(rows, 200).counts)
-    assert counts.min() > 0
-    assert counts.sum() == N
-
-
 def test_the_command(job: Any, tmp_path: Path) -> None:
     job()
     source, out = str(tmp_path / "rows.npy"), str(tmp_path / "cells.zarr")

@@ -158,6 +158,28 @@ def test_rows_that_the_first_wave_has_not_seen_open_cells(waves: None) -> None:
     assert np.sort(found.radius)[-1] < 1
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_no_cell_is_empty(weighted: bool, waves: None) -> None:
+    """Centers whose rows have gone to cells opened nearer to them are left out, and the numbers of cells close up."""
+    X = np.random.default_rng(5).standard_t(1.5, size=(N, 2))
+    X = X[np.argsort(np.abs(X).sum(axis=1))]  # (the last waves open cells)
+    weights = np.random.default_rng(1).integers(0, 2, N).astype(float) if weighted else None
+    w = np.ones(N) if weights is None else weights
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Cells, "filled", lambda cells: cells)
+        assert np.min(be.condense(X, 200, weights=weights).counts) == 0
+    found = be.condense(X, 200, weights=weights, cell=True)
+    there = found.cell >= 0
+    assert (w[~there] == 0).all()
+    assert found.counts.min() > 0
+    np.testing.assert_array_equal(np.bincount(found.cell[there], w[there]), found.counts)
+    sums = np.stack([np.bincount(found.cell[there], (w * column)[there]) for column in X.T], axis=1)
+    np.testing.assert_allclose(found.rows * found.counts[:, None], sums, rtol=1e-6, atol=1e-6)
+    chunked = be.condense(da.from_array(X, chunks=(431, 2)), 200, weights=weights, cell=True)
+    for name in ("rows", "counts", "radius", "reach", "cell"):
+        np.testing.assert_array_equal(np.asarray(getattr(chunked, name)), getattr(found, name))
+
+
 def test_cosine_condenses_directions(rows: np.ndarray) -> None:
     length = np.random.default_rng(4).uniform(0.1, 9, N)[:, None]
     found = be.condense(rows.astype(float), 100, metric="cosine", cell=True)
