@@ -12,9 +12,9 @@ from scipy.spatial.distance import cdist, pdist
 import bigembed as be
 from bigembed.errors import ComponentsWarning, DegenerateWarning, InputError, InputTypeError, MapWarning
 from bigembed.maps.landmark_rows import procrustes_residual
-from bigembed.maps.phate.kernel import decayed, kth_squared
 from bigembed.maps.phate.landmarks import grouped
 from bigembed.maps.phate.potential import classical_points, entropies, knee_of, metric_points
+from bigembed.maps.phate.stages import decayed, kth_squared
 from bigembed.store.arrays import read_array
 from tests.blocks import blocks_for
 
