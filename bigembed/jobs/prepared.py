@@ -18,7 +18,7 @@ from bigembed.jobs.identity import ids_stage
 from bigembed.jobs.inputs import Input
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places.place import Place
-from bigembed.jobs.planning.notes import alternatives, may_descend, pass_notes, search_notes
+from bigembed.jobs.planning.notes import alternatives, label_notes, may_descend, pass_notes, search_notes
 from bigembed.jobs.planning.plan import Plan, bare_plan, costs_of, need_libraries
 from bigembed.maps.clustering.asked import Clustering, checked_clustering
 from bigembed.maps.clustering.judgement import judge_clusters
@@ -56,7 +56,8 @@ class PreparedJob:
     def planned(self) -> PreparedJob:
         """Return the job with the plan of its stages."""
         reused, damaged = self._reused()
-        notes = (*search_notes(self.stages, reused, self.run), *pass_notes(self.stages, reused))
+        found = (*search_notes(self.stages, reused, self.run), *pass_notes(self.stages, reused))
+        notes = (*label_notes(self.rows.aligned, self.stages), *found)
         costs = tuple(costs_of(self.job, self.rows, self.stages))
         return replace(self, plan=replace(self.plan, stages=costs, published=reused, damaged=damaged, notes=notes))
 

@@ -72,6 +72,10 @@ def alternatives(given: Any, fits: Callable[[Any], bool]) -> list[dict[str, Any]
 # What a plan says of what is known only when the rows are seen: how neighbors are searched, passes of a solve.
 
 
+LABELS = "labels"
+"""Of the rows of a job, and the stage that reads them."""
+
+
 def search_notes(stages: Sequence[Stage], reused: Sequence[str], run: Run) -> list[str]:
     """At most one line; none where every cell is on a shortlist, so that cells are certain."""
     truth = next((stage for stage in stages if stage.name == TRUTH and "target" in stage.parameters), None)
@@ -113,6 +117,16 @@ def pass_notes(stages: Sequence[Stage], reused: Sequence[str]) -> list[str]:
         f"more, at most max_passes = {stage.cost.most_passes:g}"
         for stage in stages
         if stage.cost.most_passes > stage.cost.passes and stage.name not in reused
+    ]
+
+
+def label_notes(aligned: Iterable[str], stages: Sequence[Stage]) -> list[str]:
+    """Write a line for labels of a job that its method could follow, and does not: no stage reads them."""
+    if LABELS not in aligned or any(stage.name == LABELS for stage in stages):
+        return []
+    return [
+        "[input] labels: the map does not follow them, and is only coloured by them. It follows them with [method] "
+        'target_metric = "categorical"'
     ]
 
 

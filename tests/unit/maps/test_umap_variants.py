@@ -15,7 +15,7 @@ from sklearn.metrics import silhouette_score
 import bigembed as be
 from bigembed.errors import InputError, InputTypeError, MapWarning
 from bigembed.estimator.pipeline import Pipeline
-from bigembed.jobs.run import run_job
+from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import parse_job
 from bigembed.maps.umap.compiled import density_step, step
 from bigembed.maps.umap.density import DensityOptions, pulls_of
@@ -141,12 +141,19 @@ class TestLabels:
         def job(out: str, **labels: str) -> Any:
             return parse_job({"input": rows | labels, "method": method, "output": {"path": out}}, tmp_path / "job.toml")
 
+        def notes_on_labels(asked: Any) -> list[str]:
+            return [note for note in plan_job(asked).notes if note.startswith("[input] labels")]
+
+        assert not notes_on_labels(job("run.zarr", labels="labels.npy"))
         run_job(job("run.zarr", labels="labels.npy"))
         made = be.UMAP(**FEW_EPOCHS, **FOLLOWS).fit(X, y).embedding_
         np.testing.assert_array_equal(read_array(tmp_path / "run.zarr" / "coordinates"), made)
         with pytest.raises(InputError, match=r"needs a label for each row .* in a job \[input\] labels"):
             run_job(job("other.zarr"))
         assert not (tmp_path / "other.zarr").exists()
+        method = {name: value for name, value in method.items() if name not in FOLLOWS}
+        [note] = notes_on_labels(job("other.zarr", labels="labels.npy"))
+        assert 'target_metric = "categorical"' in note
 
 
 def gaussians(n: int, width: float = 8.0) -> tuple[np.ndarray, np.ndarray]:
