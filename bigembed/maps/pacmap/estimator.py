@@ -142,7 +142,7 @@ class PaCMAP(DescendedEstimator, registered="pacmap"):
     n_neighbors_, n_mid_near_, n_further_ : int
         The numbers of pairs of a row. Of few rows they are fewer than asked for, so that all are different.
     num_iters_ : tuple of int
-        The numbers of iterations of the three phases.
+        The numbers of iterations of the three phases; of a map that goes on from the one before only some of the last.
     n_components_, n_features_in_ : int
         The numbers of coordinates, and of columns of the rows.
     graph_ : NeighborGraph
@@ -255,10 +255,8 @@ class PaCMAP(DescendedEstimator, registered="pacmap"):
         m, edges = int(self.n_components), planned_edges(graph)[1]
         near, mid, far = self._pairs(graph.n)
         near = min(near, graph.k or near)
-        drawing, asked = (
-            Drawing(mid, far, seed),
-            PairOptions(m, self._phases(), float(self.learning_rate), seed),
-        )
+        drawing = Drawing(mid, far, seed)
+        asked = PairOptions(m, self._phases(), float(self.learning_rate), seed)
         if self._published is not None:
             asked = asked.going_on(self._share(GOING_ON, graph.n))
         pairs = min(edges, 2 * graph.n * near)
@@ -297,7 +295,8 @@ class PaCMAP(DescendedEstimator, registered="pacmap"):
         }
         out = self._certified(run, figures, "descent", self._degenerate(run))
         out["warnings"]["map"] = out["warnings"]["map"] or torn(out.get("judgement", {}))
-        out["warnings"] |= {"convergence": unrested(self.losses_.tolist(), self.reports_.tolist(), self.num_iters_)}
+        told = self.losses_.tolist(), self.reports_.tolist(), self._phases(), self.num_iters_
+        out["warnings"] |= {"convergence": unrested(*told)}
         return out
 
     def _degenerate(self, run: Run) -> list[str]:
@@ -327,21 +326,29 @@ def torn(seen: dict[str, Any]) -> list[str]:
     ]
 
 
-def unrested(losses: Sequence[float], reports: Sequence[int], phases: Sequence[int]) -> list[str]:
+def unrested(
+    losses: Sequence[float], reports: Sequence[int], asked: Sequence[int], made: Sequence[int] | None = None
+) -> list[str]:
     """Say that the loss still falls where the descent ends, or that its last phase was not made.
+
+    ``asked``: the iterations of the three phases; ``made``: those of a map that goes on from the one before.
 
     >>> unrested([900.0, 500.0, 480.0], [200, 440, 450], (100, 100, 250))[0][:40]
     'the loss fell by 4 % in the last 10 iter'
     >>> unrested([900.0, 500.0, 499.0], [200, 440, 450], (100, 100, 250))
     []
+    >>> unrested([500.0, 480.0], [15, 25], (100, 100, 50), (0, 0, 25))[0][-78:]
+    'num_iters, which are (100, 100, 50); a map that goes on made 25 of the last 50'
     """
+    last = asked[2] if made is None else made[2]
+    some = "" if last == asked[2] else f"; a map that goes on made {last} of the last {asked[2]}"
     fell = 1.0 - losses[-1] / losses[-2] if len(losses) > 1 and losses[-2] > 0 else 0.0
-    if phases[2] > RESTING:
+    if last > RESTING:
         if fell <= UNRESTED:
             return []
         said = f"the loss fell by {100 * fell:.2g} % in the last {reports[-1] - reports[-2]} iterations"
-        return [f"{said}: the map has not come to rest. Raise num_iters, which are {tuple(phases)}"]
+        return [f"{said}: the map has not come to rest. Raise num_iters, which are {tuple(asked)}{some}"]
     return [
-        f"num_iters={tuple(phases)}: in so few iterations of the last phase no neighborhood finds its shape. Take some "
-        "250"
+        f"num_iters={tuple(asked)}: in so few iterations of the last phase no neighborhood finds its shape{some}. Take "
+        "some 250"
     ]
