@@ -67,7 +67,7 @@ class _Near:
 
     def joined(self, rows: Array, b: int, cell: Array, k: int) -> Joined:
         """Edges of new rows in these cells of the block."""
-        from bigembed.neighbors.along_compiled import edge_lengths, nearest_rows  # imports numba: only here
+        from bigembed.neighbors.descent_compiled import edge_lengths, nearest_rows  # imports numba: only here
 
         nearest = nearest_rows(rows, cell, self.offsets, self.indptr, self.indices, self.table)
         starts = np.concatenate([[0], np.cumsum(np.diff(self.indptr)[nearest])]).astype(np.int64)

@@ -142,7 +142,7 @@ def leading_rows(rows: Array, reach: float, most: int) -> Array:
     [0, 2]
     """
     if len(rows) > FEW_ROWS:
-        from bigembed.neighbors.condense_compiled import leading  # imports numba: only here
+        from bigembed.neighbors.compiled import leading  # imports numba: only here
 
         return leading(rows, reach, most)
     found: list[int] = []

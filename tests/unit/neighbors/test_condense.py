@@ -16,8 +16,8 @@ from scipy import sparse
 import bigembed as be
 from bigembed.errors import InputError, InputTypeError, MissingPathError
 from bigembed.neighbors import condense as module
+from bigembed.neighbors.compiled import leading
 from bigembed.neighbors.condense_cells import Cells, add_rows, leading_rows
-from bigembed.neighbors.condense_compiled import leading
 from bigembed.neighbors.condensed import Condensed
 from tests.blocks import blocks_of
 from tests.digests import published
