@@ -274,7 +274,9 @@ class Movement:
 class Auditing:
     """What an audit looks at, and when it says that a refresh is due."""
 
-    growth: Annotated[float, typer.Option(min=0, help="Due at this many new rows, as a share of those fitted.")] = 1.0
+    growth: Annotated[
+        float, typer.Option(min=0, help="Due at this many new or deleted rows, as a share of those fitted.")
+    ] = 1.0
     ratio: Annotated[
         float, typer.Option(min=0, help="Due beyond this ratio of medians, new to fitted rows: distance, misfit.")
     ] = 1.5

@@ -2,7 +2,7 @@
 
 Some of the new rows are compared with as many of those fitted ("held" in ``audit.json``: each against all the others).
 
-- ``growth``: new rows over rows fitted.
+- ``growth``: rows that came or were deleted since, over the rows that the version is of.
 - ``distance``: from each row to the nearest fitted one. Rows of the same kind have the same distances; the median
   ratio, and the share of new rows farther out than 99 of 100 fitted ones, say how far they are from it.
 - ``misfit``: what the model leaves unexplained of a row (:mod:`bigembed.jobs.growth.audit`), compared in the same way.
@@ -112,7 +112,7 @@ class Limits:
     """When a refresh is due."""
 
     growth: float = 1.0
-    """New rows over rows fitted: at this share in any case."""
+    """Rows that came or were deleted since, over rows fitted: at this share in any case."""
     ratio: float = 1.5
     """Median of the new rows over the median of the fitted ones, of distances and of misfits."""
     beyond: float = 0.05
@@ -263,11 +263,14 @@ def reasons(figures: dict[str, Any], limits: Limits) -> list[str]:
     """Return why a refresh is due, by the figures of an audit; empty where none is.
 
     >>> reasons({"growth": {"share": 2.0}}, Limits())
-    ['the new rows are 2 of the rows fitted, at the limit of 1 or beyond']
+    ['the rows that came or were deleted since are 2 of those fitted, at the limit of 1 or beyond']
     """
     out, share = [], figures["growth"]["share"]
     if share >= limits.growth:
-        out.append(f"the new rows are {share:.3g} of the rows fitted, at the limit of {limits.growth:g} or beyond")
+        out.append(
+            f"the rows that came or were deleted since are {share:.3g} of those fitted, at the limit of "
+            f"{limits.growth:g} or beyond"
+        )
     for name in ("distance", "misfit"):
         found = figures.get(name)
         if found and found["ratio"] is not None and found["ratio"] > limits.ratio:
