@@ -1,4 +1,4 @@
-"""Many rows condensed to cells of near rows, with counts and means, in one pass: the stages.
+"""Many rows condensed to cells of near rows, with counts and means: the stages.
 
 Rows are brought to partitions (k-means on a sample), a wave of blocks at a time, so that what is on its way never takes
 more than a wave does. A task takes some partitions that lie side by side, adds the rows of the wave to their cells, and
@@ -134,7 +134,8 @@ def run_areas(context: Context, partitions: int, seed: int) -> dict[str, Any]:
 
 
 def cells_stage(source: RowSource, shape: Shape, asked: Condensing) -> Stage:
-    """Means, counts and radii of the cells. One pass over the rows."""
+    """Means, counts and radii of the cells. One pass over the rows, and where a number of cells is asked for one before
+    it that takes a sample."""
     plan, weighted = Plan.of(shape, asked), "weights" in source.aligned
     n, d, most = shape.n, shape.width, min(shape.n, MORE * (asked.rows or shape.n))
     wave = min(n, WAVE * shape.block)

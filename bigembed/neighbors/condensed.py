@@ -43,7 +43,7 @@ class Condensed:
     reach : array of shape (c,)
         A distance from the mean that no row of the cell exceeds.
     cell : array of shape (n,), or None
-        The cell of each row, where it was asked for; −1 for rows of weight 0 that lie near no cell.
+        The cell of each row, where it was asked for; −1 for rows of weight 0 that lie near no cell with rows.
     totals : dict
         ``n``; ``cells``; ``weight``, the sum of the counts; ``rms_radius``, over all rows; ``widest``, the largest
         reach; ``within_share``, the share of the variance of the rows that is within cells; ``single``, the cells of
@@ -212,12 +212,14 @@ def condense(
 
     Notes
     -----
-    Cost: a pass that samples and checks the rows, and one that condenses them; about n (√c + 500) d operations for c
-    cells. Memory of a task: some six canonical blocks (32 MiB each at most) and the cells of a few partitions, about a
-    thousand each; nothing of size c · d in one process. Disk: the rows of 256 blocks on their way, twice the sums of
-    the cells, and what is kept. The same bytes for any chunking and number of workers: partitions are those of k-means
-    on a sample, the cells of a partition those of k-means on the first of its rows, taken from all over the input; sums
-    are taken in a fixed order, of differences to centers that never move.
+    Cost: a pass that checks the rows and places the partitions, one that takes the sample from which cells are chosen
+    (not with ``radius``), and one that condenses the rows; about n (√c + 500) d operations for c cells. Memory of a
+    task: some six canonical blocks (32 MiB each at most) and the cells of a few partitions, about a thousand each;
+    nothing of size c · d in one process. Disk: the rows of 256 blocks on their way, twice the sums of the cells, and
+    what is kept. The same bytes for any chunking and number of workers: partitions are those of k-means on a sample,
+    the cells of a partition those of k-means on sampled rows of it, taken from all over the input, or rows that no
+    cell is near; sums are taken in a fixed order, of differences to centers that never move. Centers without rows are
+    left out.
 
     References
     ----------
