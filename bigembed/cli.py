@@ -72,7 +72,7 @@ def condense(
     plan_only: Annotated[bool, typer.Option("--plan", help="Say what it would read, hold and write; stop.")] = False,
     printing: arguments.Printing,
 ) -> None:
-    """Condense rows to cells of near rows, each with its mean, its count and its radius, in one pass after a sample.
+    """Condense rows to cells of near rows, each with its mean, its count and its radius.
 
     OUT is the input of any job whose method takes weights. Run it again to resume one that was stopped.
     """
@@ -82,13 +82,13 @@ def condense(
         from bigembed.jobs.report.lines import plan_lines
 
         table, options = machines.cluster({}), watching.options(console)
-        given = selection.choice(), cells.asked, cells.aligned
+        given = selection.choice(), cells.aligned
         if plan_only:
-            planned = plan_condensing(source, out, table, *given)
+            planned = plan_condensing(source, out, cells.asked, table, *given)
             console.result(planned.as_dict(), plan_lines(planned))
             planned.refuse()
             return
-        found = condense_rows(source, out, table, options, *given)
+        found = condense_rows(source, out, cells.asked, table, options, *given)
         console.result(found, [f"{out}:", *found["lines"]])
 
 

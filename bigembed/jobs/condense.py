@@ -26,17 +26,14 @@ from bigembed.stages.runs import Run, run_at
 from bigembed.stages.stage import keeping, run_stages
 from bigembed.store.paths import AnyPath, PathLike, at, free_bytes, nearest_folder, require_apart
 
-NOTHING = {"rows": None, "radius": None, "metric": "euclidean", "cell": False, "seed": 0}
-"""What is asked for where nothing is."""
-
 
 def condense(
     source: PathLike,
     out: PathLike,
+    asked: Mapping[str, Any],
     table: ClusterTable | None = None,
     options: RunOptions | None = None,
     choice: Choice | None = None,
-    asked: Mapping[str, Any] = NOTHING,
     aligned: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Condense the rows at ``source`` into a new folder ``out``. Returns what was done.
@@ -47,7 +44,7 @@ def condense(
     :class:`InterruptedRun`.
     """
     table, began, metric = table or ClusterTable(), time.perf_counter(), asked["metric"]
-    what = checked_condensing(*(asked[name] for name in ("rows", "radius", "metric", "cell", "seed")))
+    what = checked_condensing(**asked)
     with session(out, options, "condense") as command:
         root = at(out).absolute()
         require_apart(source, root)
@@ -94,14 +91,14 @@ class _Planned:
 def plan_condensing(
     source: PathLike,
     out: PathLike,
+    asked: Mapping[str, Any],
     table: ClusterTable | None = None,
     choice: Choice | None = None,
-    asked: Mapping[str, Any] = NOTHING,
     aligned: Mapping[str, str] | None = None,
 ) -> Plan:
     """Return what :func:`condense` would read, hold and write. Nothing is written."""
     table, root = table or ClusterTable(), at(out).absolute()
-    what = checked_condensing(*(asked[name] for name in ("rows", "radius", "metric", "cell", "seed")))
+    what = checked_condensing(**asked)
     rows = _rows(source, root, choice, aligned)
     with known_place(table) as place:
         return _prepared(rows, root, table, what, asked["metric"], place)

@@ -26,8 +26,6 @@ from bigembed.store.paths import AnyPath, at, is_url
 
 FOLDER = "condensed"
 """Where the cells of a job lie, in its run: what ``bigembed condense`` writes."""
-
-
 PLACED = "placed"
 """The coordinates of all rows, in the run of a job that condenses: an array as ``bigembed extend`` writes it."""
 EDGES = 80

@@ -11,6 +11,7 @@ from bigembed.jobs.growth.kept import places_of
 from bigembed.jobs.growth.versions import Version, misread_is_damage
 from bigembed.maps.clustering.partitions import NOISE, kept_numbers
 from bigembed.maps.clustering.placing import clusters_of
+from bigembed.maps.clustering.stages import CLUSTERS
 from bigembed.rows.derived import DerivedRows, RowNumbers
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array
@@ -20,7 +21,6 @@ from bigembed.store.files import read_sealed, sealed, write_json
 
 FILE = "clusters.json"
 """In the folder of a version: the lasting number of each of its clusters."""
-CLUSTERS = "clusters"
 
 
 @dataclass(frozen=True)

@@ -179,8 +179,8 @@ def _fit(
     job: JobSpec, version: Version, there: Snapshot, reporter: Reporter, frame: FrameReference | None = None
 ) -> None:
     """Run the job on the rows of the version, over the ``frame``; they must still be the same afterwards."""
-    output = {"path": str(version.run), "model": str(version.model), "table": None}  # (that of all rows comes later)
-    output |= {"align": None}
+    output = {"path": str(version.run), "model": str(version.model), "align": None}
+    output["table"] = None  # (that of all rows comes later)
     output |= {name: str(version.root / file) for name, file in EXTRAS.items() if getattr(job.output, name)}
     mine = job.model_copy(update={"output": job.output.model_copy(update=output)})
     shape = (version.fitted, there.shape[1])
