@@ -209,7 +209,8 @@ class DiffusionMap(SpectralEstimator, registered="diffusion_map"):
     Cost: 2 passes over the input, 5–6 over the ordered copy, some 20–80 over the sparse kernel (2·8·k·n bytes).
     Memory: a few canonical blocks (32 MiB) a worker; nothing of size n·d or n·m in one process. The exception is
     n_neighbors=None, at most 4096 rows: distances, kernel and solve are one task each, of 40 n² bytes at the most
-    (640 MiB), and 24 n² typically.
+    (640 MiB), and 24 n² typically. With ``sample_weight`` 3k neighbors are searched and stored, of which those beyond
+    the scales weigh 0: count with 3k in place of k.
 
     References
     ----------
