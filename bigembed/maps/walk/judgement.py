@@ -24,7 +24,6 @@ from bigembed.maps.graph_judgement import (
 )
 from bigembed.maps.graph_rows import spans_of
 from bigembed.maps.kernels import local_squared
-from bigembed.maps.mass_scales import WIDER
 from bigembed.maps.walk.coordinates import Scaling, WalkCoordinates
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.row_weights import all_weights, values_path
@@ -218,7 +217,7 @@ def run_judgement(
         out["degrees"] = asdict(degrees) | {"row": _numbers(np.array([degrees.row]), ordered)[0], "first": first}
         if not ordered.columns:
             out |= {"column": _column(read_array(context.of("survey", "sample")))}
-        out |= _stability(context, blocks, kept) if lists else {}
+        out |= _stability(context, blocks, kept, graph.asked) if lists else {}
         if joined := joined_at(context, "components", d, graph.by):
             out["joined"] = joined
         if n - found["filled_rows"] > 2 * NEIGHBORS:
@@ -243,8 +242,11 @@ def _preserved(
     return preserved_in_order(context, ordered, d, coordinates, seed, by)
 
 
-def _stability(context: Context, blocks: int, kept: int) -> dict[str, Any]:
-    """Shares of the coordinates that the map of half of the neighbors has, where there are few rows in one part."""
+def _stability(context: Context, blocks: int, kept: int, asked_k: int | None) -> dict[str, Any]:
+    """Shares of the coordinates that the map of half of the neighbors has, where there are few rows in one part.
+
+    ``asked_k``: the neighbors that were asked for, where the lists of weighted rows hold more.
+    """
     home, single = context.home, context.results("coordinates")["parts"] == 1
     asked, scale, chosen = home.parameters("kernel"), context.results("bandwidth"), context.results("search")
     n, k = sum(context.results("kernel")["rows"]), chosen["n_neighbors"]
@@ -257,8 +259,8 @@ def _stability(context: Context, blocks: int, kept: int) -> dict[str, Any]:
     )
     choice = Bandwidth(scale["epsilon"], scale["kernel"], asked["truncated"])
     mass = all_weights(values_path(context), context.results("kernel")["rows"])
-    if mass is not None:  # (whose lists hold more)
-        ids, squared = ids[:, : max(LEAST_NEIGHBORS, k // WIDER)], squared[:, : max(LEAST_NEIGHBORS, k // WIDER)]
+    if asked_k:
+        ids, squared = (lists[:, : max(LEAST_NEIGHBORS, asked_k)] for lists in (ids, squared))
     found = half_map(ids, squared, choice, scale["epsilon"], scale["floor"], asked["alpha"], 2 * kept + 1, mass)
     return {} if found is None else {"kept_by_half": shares_kept(right[:, :kept], degree, found).tolist()}
 

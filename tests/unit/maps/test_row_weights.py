@@ -166,6 +166,8 @@ class TestAlike:
         plain = be.DiffusionMap(n_components=2).fit(graph)
         weighed = be.DiffusionMap(n_components=2).fit(graph, sample_weight=np.full(N, 7))
         np.testing.assert_allclose(weighed.embedding_, plain.embedding_, rtol=1e-12, atol=1e-12)
+        halves = [found.certificate_["judgement"]["kept_by_half"] for found in (plain, weighed)]
+        assert halves[1] == pytest.approx(halves[0], rel=1e-9)  # (of six of the twelve neighbors)
         assert (
             apart(be.DiffusionMap(n_components=2).fit(graph, sample_weight=COUNTS).embedding_, plain.embedding_) > 0.01
         )
