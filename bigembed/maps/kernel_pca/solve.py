@@ -244,11 +244,11 @@ def dense_task(
     n = source.shape[0]
     rows = source.matrix(0, n)
     matrix = kernel(rows, rows)
-    means = matrix.mean(axis=0)
-    centered, trivial = (matrix - means - means[:, None] + means.mean()) / unit, np.full(n, n**-0.5)
+    means = np.average(matrix, axis=0, weights=weights)
+    centered = (matrix - means - means[:, None] + np.average(means, weights=weights)) / unit
+    trivial = np.full(n, n**-0.5)
     if weights is not None:
-        means, root = np.average(matrix, axis=0, weights=weights), np.sqrt(weights)
-        centered = (matrix - means - means[:, None] + np.average(means, weights=weights)) / unit
+        root = np.sqrt(weights)
         centered, trivial = centered * np.outer(root, root), root / np.linalg.norm(root)
     result, vectors = solve_dense_matrix(centered, m, deflate=trivial)
     for b, (start, stop) in enumerate(bounds(n, VECTOR_ROWS)):
