@@ -102,6 +102,8 @@ class GraphShape:
     """How rows are compared pair by pair, where distances are not the Euclidean ones of the rows that are ordered."""
     row_bytes: int = 8
     """Of a row that is ordered."""
+    dtype: str = "float64"
+    """Of the rows, and of the squared lengths of its edges."""
     edges: int | None = None
     """Entries, where they are known before it is built."""
     aligned: Mapping[str, RowSource] = field(default_factory=dict)

@@ -113,8 +113,8 @@ class OnGraph(Estimator):
         by = None if given else by_metric(shape)
         rule = X.n_neighbors, X.radius, X.dense
         columns = aligned_columns(aligned, X.n, run.root / "exchange")
-        known: dict[str, Any] = {"row_bytes": shape.ordered_bytes, "edges": X.edges}
-        graph = GraphShape(X.n, X.block, shape.width, *rule, given, X.sampled, by=by, **known)
+        known: dict[str, Any] = {"by": by, "row_bytes": shape.ordered_bytes, "edges": X.edges, "dtype": shape.dtype}
+        graph = GraphShape(X.n, X.block, shape.width, *rule, given, X.sampled, **known)
         stages, dtype = self._listed([], graph, self._seed(), columns), None if given else shape.dtype
         return PreparedFit(run, stages, X.n_features, in_memory=X.in_memory, dtype=dtype)
 
@@ -195,8 +195,8 @@ class GraphEstimator(OnGraph):
         stages = neighbor_stages(source, k, self.metric, self.recall, seed, radius=radius, most=most, **search)
         dense = radius is None and is_dense(k, shape)
         block = shape.block if most is None else min(most, shape.block)
-        by, row_bytes = by_metric(shape), shape.ordered_bytes
-        graph = GraphShape(shape.n, block, shape.width, k, radius, dense, by=by, row_bytes=row_bytes)
+        known: dict[str, Any] = {"by": by_metric(shape), "row_bytes": shape.ordered_bytes, "dtype": shape.dtype}
+        graph = GraphShape(shape.n, block, shape.width, k, radius, dense, **known)
         return stages, replace(graph, asked=asked if widened else None)
 
     def _of_edges(self, source: GraphSource) -> tuple[list[Stage], GraphShape]:

@@ -251,9 +251,15 @@ APART = -1
 
 
 def bridge_stage(
-    n: int, n_neighbors: int, by: ByMetric | None = None, parts: Callable[[dict[str, Any]], int] | None = None
+    n: int,
+    n_neighbors: int,
+    dtype: Any,
+    by: ByMetric | None = None,
+    parts: Callable[[dict[str, Any]], int] | None = None,
 ) -> Stage:
     """The graph with bridges between its components; ``bridges`` lists them (internal row, row, squared length).
+
+    ``dtype``: that of the squared lengths of its edges.
 
     With ``parts``, which says how many of the components that were found (the largest first) are joined, the others
     stay apart, and a graph of one part is not written again.
@@ -267,7 +273,7 @@ def bridge_stage(
         partial(run_bridge, by=by, parts=parts),
         Cost.of(
             reads=[ArraySpec("edges", edges, 2)],
-            writes=[*component_arrays(n), *graph_arrays(n, edges), ArraySpec("bridges", 0, 3)],
+            writes=[*component_arrays(n), *graph_arrays(n, edges, dtype=dtype), ArraySpec("bridges", 0, 3)],
             leaves=[ArraySpec("labels", n)],
             passes=1,
         ),

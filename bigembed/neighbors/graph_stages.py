@@ -47,13 +47,13 @@ from bigembed.store.matrix import CSRBlock, halo_of
 # block looks at its senders only and the work stays linear in the rows.
 
 
-def graph_stage(n: int, n_neighbors: int, block: int) -> Stage:
+def graph_stage(shape: Shape, n_neighbors: int) -> Stage:
     """The symmetric graph by row blocks: structure, squared distances, outboxes."""
 
-    edges, listed = 2 * n * n_neighbors, block * n_neighbors
+    edges, listed = 2 * shape.n * n_neighbors, shape.largest_block * n_neighbors
     cost = Cost.of(
         reads=[ArraySpec("lists", edges, 2)],
-        writes=graph_arrays(n, edges),
+        writes=graph_arrays(shape.n, edges, dtype=shape.dtype),
         leaves=[ArraySpec("entries turned round", edges // 2, 5, "f4")],
         task=[ArraySpec("entries of the lists", listed, 130, "u1")],  # (measured: 76 to 104)
         scalar_ops=edges,
@@ -228,7 +228,7 @@ def neighbor_stages(
     k = n_neighbors if n_neighbors is not None else shape.n - 1
     return [
         *search_stages(source, n_neighbors, metric, recall, seed, most, algorithm, outside),
-        graph_stage(shape.n, k, shape.largest_block),
+        graph_stage(shape, k),
         recall_stage(recall),
     ]
 
@@ -299,7 +299,7 @@ def rerank_stages(
         follow_stage(source, shape, given, seed),
         reranked_truth_stage(shape, n_neighbors, seed),
         rerank_stage(shape, n_neighbors, n_candidates, given),
-        graph_stage(shape.n, n_neighbors, shape.largest_block),
+        graph_stage(shape, n_neighbors),
         reranked_recall_stage(recall, n_candidates, given),
     ]
 

@@ -155,7 +155,7 @@ def radius_graph_stage(shape: Shape, radius: float) -> Stage:
     held = min(BLOCK_EDGES, shape.largest_block * shape.n)
     cost = Cost.of(
         reads=[ArraySpec("rows", shape.n, shape.row_bytes, "u1", 2)],
-        writes=graph_arrays(shape.n, edges),
+        writes=graph_arrays(shape.n, edges, dtype=shape.dtype),
         leaves=[ArraySpec("rows of cells nearby", shape.n, shape.row_bytes, "u1")],
         task=[
             ArraySpec("edges", held, 8),

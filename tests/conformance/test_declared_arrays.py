@@ -84,6 +84,19 @@ def test_the_stages_of_a_method_publish_what_they_declare(name: str, tmp_path: P
     assert all(stage.cost.disk == sum(array.nbytes for array in stage.cost.arrays) for stage in ran.values())
 
 
+DOUBLE = ("diffusion_map bridge", "diffusion_map radius", "isomap", "umap")
+"""Methods whose rows are float64 as well: lists, a radius, bridges."""
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", DOUBLE)
+def test_graphs_of_double_precision_are_declared_so(name: str, tmp_path: Path, ran: Any) -> None:
+    case = CASES[name]
+    rows = case.X(FEW_ROWS).astype(np.float64)
+    check(case.fit(rows, workdir=str(tmp_path)), tmp_path, ran, guessed="radius" in case.parameters)
+    assert {array.dtype for array in ran["graph"].cost.arrays if array.name == "squared/*"} == {"float64"}
+
+
 STEPS = {
     "clip": be.Clip(low=0, high=4),
     "columns": be.Columns(columns=[0, 2]),

@@ -104,9 +104,9 @@ def _components(policy: str, graph: GraphShape, edges: int, block: int) -> tuple
     lengths: tuple[str, ...] = ("graph",)
     bridges: list[Stage] = []
     if policy == "bridge":
-        lengths, bridges = ("bridge",), [bridge_stage(n, k, graph.by)]
+        lengths, bridges = ("bridge",), [bridge_stage(n, k, graph.dtype, graph.by)]
     if policy == ISLANDS and not graph.given:
-        lengths, bridges = ("bridge", "graph"), [bridge_stage(n, k, graph.by, parts=joined_parts)]
+        lengths, bridges = ("bridge", "graph"), [bridge_stage(n, k, graph.dtype, graph.by, joined_parts)]
     return lengths, [*bridges, graph_components_stage(lengths, edges, n, block)]
 
 

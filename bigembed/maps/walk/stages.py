@@ -168,7 +168,7 @@ def _kernel_stages(asked: WalkOptions, graph: GraphShape, policy: str) -> list[S
             scales.insert(1, mass_scales_stage(scale_stage, n, asked_k, k, graph.block))
             scale_stage, choice = SCALES, replace(choice, within=not bridged)
     edges = "bridge" if bridged else "graph"
-    first = [bridge_stage(n, k, graph.by)] if bridged else []
+    first = [bridge_stage(n, k, graph.dtype, graph.by)] if bridged else []
     balanced = asked.normalization == BISTOCHASTIC
     edge_block = min(graph.block, n)
     kernel = kernel_stage(
