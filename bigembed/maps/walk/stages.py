@@ -149,24 +149,22 @@ def _kernel_stages(asked: WalkOptions, graph: GraphShape, policy: str) -> list[S
     choice = bandwidth_of(asked, lists and asked_k == n - 1 and not graph.given, bridged)
     if not lists and (choice.local or isinstance(choice.epsilon, str)):
         raise InputError(f"a graph of a radius has one scale, {ONE_SCALE}: give epsilon (or sigma) as a number")
+    scale_stage, weighted = "", WEIGHTS in graph.vectors
     if graph.radius is not None:
         radius = float(graph.radius)
         scales = [dimension_within_stage(radius, 2 * n * k), bandwidth_within_stage(choice, radius)]
-    elif graph.dense:
-        scales = [dimension_of_pairs_stage(n), bandwidth_stage(choice, PAIRS)]
-    elif graph.given:
-        scales = [dimension_stage(n, k, "graph", "nearest"), bandwidth_stage(choice, EDGES)]
     else:
-        scales = [dimension_stage(n, k), bandwidth_stage(choice, LISTS)]
-    scale_stage = "graph" if graph.dense or graph.given else "search" if lists else ""
-    if WEIGHTS in graph.vectors and lists:
         lengths = PAIRS if graph.dense else EDGES if graph.given else LISTS
-        by_mass = not graph.dense and asked_k < n - 1
-        lengths = replace(lengths, weighted=True, scales=SCALES if by_mass else "")
-        scales = [*scales[:-1], bandwidth_stage(choice, lengths, n if choice.complete else 0)]
+        scale_stage = lengths.neighbors
+        known = lengths.neighbors, lengths.nearest
+        scales = [dimension_of_pairs_stage(n) if graph.dense else dimension_stage(n, k, *known)]
+        by_mass = weighted and not graph.dense and asked_k < n - 1
         if by_mass:
-            scales.insert(1, mass_scales_stage(scale_stage, n, asked_k, k, graph.block))
-            scale_stage, choice = SCALES, replace(choice, within=not bridged)
+            scales.append(mass_scales_stage(scale_stage, n, asked_k, k, graph.block))
+            lengths, scale_stage = replace(lengths, scales=SCALES), SCALES
+        pairs = n if weighted and choice.complete else 0
+        scales.append(bandwidth_stage(choice, replace(lengths, weighted=weighted), pairs))
+        choice = replace(choice, within=by_mass and not bridged)
     edges = "bridge" if bridged else "graph"
     first = [bridge_stage(n, k, graph.dtype, graph.by)] if bridged else []
     balanced = asked.normalization == BISTOCHASTIC
