@@ -209,21 +209,16 @@ def checked_metric(metric: Any) -> RowMetric:
 
 def require_columns(metric: RowMetric, d: int, is_csr: bool) -> None:
     """InputError where rows of d columns have no distance by a metric."""
-    require_gower(metric, d)
+    if metric.name == "gower" and d % 2:
+        raise InputError(
+            "metric='gower' compares columns as the step 'gower' (GowerEncoder) leaves them, two for each column of a "
+            f"table; got rows of {d} columns. Put the step before the method"
+        )
     if metric.name == "haversine" and (d != 2 or is_csr):
         kind = "sparse rows" if is_csr else f"rows of {d} columns"
         raise InputError(
             f"metric='haversine' takes two columns, latitude and longitude in radians; got {kind}. Its distance is "
             f"{CHORD}"
-        )
-
-
-def require_gower(metric: RowMetric, d: int) -> None:
-    """InputError where rows cannot be those of the step "gower"."""
-    if metric.name == "gower" and d % 2:
-        raise InputError(
-            "metric='gower' compares columns as the step 'gower' (GowerEncoder) leaves them, two for each column of a "
-            f"table; got rows of {d} columns. Put the step before the method"
         )
 
 
