@@ -15,9 +15,9 @@ from bigembed.errors import InputError
 from bigembed.estimator.extension import leave_rows, restore
 from bigembed.estimator.graph_input import GraphShape
 from bigembed.maps.graph_rows import repeated_block, repeated_matrix
-from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.order import input_rows
 from bigembed.rows.source import RowSource
-from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks
+from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks, offsets
 from bigembed.stages.cost import ArraySpec, Cost
 from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import create_rows, read_array, read_by_id, write_array, write_rows
@@ -148,7 +148,7 @@ def points_block(
     out_rows: int, exchange: Exchange,
 ) -> tuple[Array, int]:  # fmt: skip
     """Write the points of a block about the mean, and leave them for the output; their box, and how many repeat."""
-    starts = np.concatenate([[0], np.cumsum(rows)])
+    starts = offsets(rows)
     found, repeated = read_array(f"{points}/{b}"), 0
     if equal is not None:
         again, firsts = repeated_block(b, equal, starts.tolist())
@@ -156,7 +156,7 @@ def points_block(
         repeated = len(again)
     found = found - mean
     write_array(f"{out}/{b}", found)
-    ids = Ordered.open(order).ids(b) if order else np.arange(starts[b], starts[b + 1])
+    ids = input_rows(order, b, starts)
     leave_rows(exchange, b, ids, {"embedding": found}, int(starts[-1]), out_rows)
     return box_of(found), repeated
 
@@ -238,5 +238,5 @@ def coordinates_block(
         rows, others = exchange.get_many("nearest", b, ["rows", "ids"])
         coordinates[rows] = found.of_rows(others)
     label = label if island is None else np.where(label < parts, label, np.int32(island))
-    ids = Ordered.open(order).ids(b) if order else np.arange(found.starts[b], found.starts[b + 1])
+    ids = input_rows(order, b, found.starts)
     leave_rows(exchange, b, ids, {"embedding": coordinates, "labels": label}, int(found.starts[-1]), out_rows)

@@ -18,13 +18,13 @@ from bigembed.linalg.moments import merge_moments
 from bigembed.linalg.operator import CovarianceOperator
 from bigembed.maps.graph_rows import OrderedRows, OrderedValues
 from bigembed.maps.linear.principal import GRAM_COLUMNS, principal_directions
-from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.order import Ordered, input_rows
 from bigembed.neighbors.row_weights import values_path
 from bigembed.rows.input import in_memory, row_source
 from bigembed.rows.passes import reduce_rows
 from bigembed.rows.row_maps import affine_block
 from bigembed.rows.source import RowSource
-from bigembed.runtime.blocks import Array, bounds, map_blocks
+from bigembed.runtime.blocks import Array, bounds, map_blocks, offsets
 from bigembed.stages.cost import ArraySpec, Cost, buffer, largest, rows_of, sums_of_groups, window_of
 from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, write_array
@@ -249,8 +249,7 @@ def random_points(b: int, count: int, m: int, seed: int) -> Array:
 
 def given_block(b: int, *, source: RowSource, order: str, rows: tuple[int, ...], out: str) -> None:
     """Write the given coordinates of a block of the graph; reads all of them, a block at a time."""
-    start = sum(rows[:b])
-    ids = Ordered.open(order).ids(b) if order else np.arange(start, start + rows[b])
+    ids = input_rows(order, b, offsets(rows))
     points = np.empty((len(ids), source.width))
     for low, high in bounds(source.shape[0], source.block):
         here = np.flatnonzero((ids >= low) & (ids < high))

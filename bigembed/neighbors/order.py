@@ -6,6 +6,7 @@ products and its aggregates become block-local. A partition is the canonical blo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -253,6 +254,14 @@ class Ordered:
         """Cell offsets inside the block, and cell centers."""
         name = self.blocks[block]
         return read_array(f"{self.path}/cell_offsets/{name}"), read_array(f"{self.path}/cell_centers_of/{name}")
+
+
+def input_rows(order: str | None, b: int, starts: Sequence[int] | Array) -> Array:
+    """Return what the rows of a block of a graph are in the input: by its ``order``, or without one the same.
+
+    ``starts``: the first row of each block.
+    """
+    return Ordered.open(order).ids(b) if order else np.arange(starts[b], starts[b + 1])
 
 
 @dataclass(frozen=True)

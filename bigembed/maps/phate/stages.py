@@ -30,7 +30,7 @@ from bigembed.maps.phate.potential import (
     potential_distances,
 )
 from bigembed.maps.walk.spectral import components_stage, weights_of
-from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.order import input_rows
 from bigembed.neighbors.query import Joined
 from bigembed.runtime.blocks import Array, block_rows, map_blocks, offsets
 from bigembed.stages.cost import ArraySpec, Cost
@@ -350,7 +350,7 @@ def leave_block(
     for source in np.unique(np.searchsorted(starts, firsts, side="right") - 1):
         mine = np.flatnonzero(np.searchsorted(starts, firsts, side="right") - 1 == source)
         found[again[mine]] = space.read("place", int(source))[firsts[mine] - starts[source]]
-    ids = Ordered.open(order).ids(b) if order else np.arange(starts[b], starts[b + 1])
+    ids = input_rows(order, b, starts)
     known = {"embedding": found, "labels": read_array(f"{labels}/{b}")}
     leave_rows(exchange, b, ids, known, starts[-1], out_rows)
     return len(again)

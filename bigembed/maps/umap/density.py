@@ -29,10 +29,10 @@ from bigembed.maps.umap.descent import (
     rows_in_pool,
     weight_block,
 )
-from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.order import input_rows
 from bigembed.neighbors.query import Joined
 from bigembed.neighbors.row_weights import values_path, weights_at
-from bigembed.runtime.blocks import Array, block_rows
+from bigembed.runtime.blocks import Array, block_rows, offsets
 from bigembed.stages.cost import ArraySpec, Cost
 from bigembed.stages.reuse import Immaterial
 from bigembed.stages.runs import Run
@@ -331,8 +331,7 @@ def radii_block(
     arguments = *entries_of(weights, b), np.concatenate([points, halo]), a, b_, least, masses
     run_by_rows(map_radii, len(points), *arguments, seen)
     before = read_array(f"{radii}/{b}")
-    starts = np.concatenate([[0], np.cumsum(weights.rows)])
-    ids = Ordered.open(order).ids(b) if order else np.arange(starts[b], starts[b + 1])
+    ids = input_rows(order, b, offsets(weights.rows))
     leave_rows(exchange, b, ids, {"original": before, "embedded": seen[:, 0].copy()}, n, out_rows)
     return (seen,), sums_of(seen)
 

@@ -12,9 +12,9 @@ import numpy as np
 from bigembed.errors import InputError
 from bigembed.estimator.graph_input import GraphShape
 from bigembed.maps.map_stages import write_weights
-from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.order import input_rows
 from bigembed.rows.labels import Labels
-from bigembed.runtime.blocks import Array
+from bigembed.runtime.blocks import Array, offsets
 from bigembed.stages.cost import ArraySpec, Cost
 from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_rows
@@ -109,7 +109,7 @@ def reconnected(block: CSRBlock, values: Array, largest: Array) -> Array:
 
 def code_block(b: int, codes: str, order: str, starts: Array) -> tuple[tuple[Array], None]:
     """Return the class numbers of a block, as it has its rows."""
-    ids = Ordered.open(order).ids(b) if order else np.arange(starts[b], starts[b + 1])
+    ids = input_rows(order, b, starts)
     return (read_rows(codes, ids)[:, None],), None
 
 
@@ -164,7 +164,7 @@ def labelled_stage(graph: GraphShape, edges: int, weight: float) -> Stage:
 def run_labelled(context: Context, graph: GraphShape, asked: LabelDistances) -> dict[str, Any]:
     weights = context.home.matrix(graph.stage, "weights", "memberships")
     space, before = StoredSpace(weights, context.exchange), context.results("memberships")
-    order, starts = context.of("order") if graph.ordered else "", np.concatenate([[0], np.cumsum(weights.rows)])
+    order, starts = context.of("order") if graph.ordered else "", offsets(weights.rows)
     codes = context.of("labels", "codes")
     space.sweep(code_block, writes=["codes"], posts=["codes"], arguments=(codes, order, starts))
     both = {"reads": ["codes"], "halos": ["codes"]}
