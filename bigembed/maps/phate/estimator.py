@@ -79,7 +79,8 @@ class PHATE(GraphEstimator, registered="phate"):
         still is where lists end.
     n_landmarks : int > n_components
         The number L of landmarks, at most 8192: groups of near rows, by k-means in each block of the graph (of given
-        distances groups of rows from which the walk leads to the same places). Of at most so many rows each is one.
+        distances groups of rows from which the walk leads to the same places), one of each block at least. Of at most
+        so many rows each is one.
     t : int ≥ 1 or "auto"
         The diffusion time. "auto" is the knee of the von Neumann entropy H(t) = −Σ η log η, η = σᵗ/Σσᵗ, of the singular
         values σ of the walk between landmarks.

@@ -37,9 +37,14 @@ GROUP_STEPS = 8
 """Lloyd's iterations among the groups of a block, and in each of them."""
 
 
-def landmark_count(n: int, wanted: int) -> int:
-    """How many landmarks a plan counts with."""
-    return min(n, wanted)
+def landmark_count(graph: GraphShape, wanted: int) -> int:
+    """Return how many landmarks a plan counts with: each block has one at least.
+
+    >>> few, many = GraphShape(5_000, 2_048), GraphShape(10**8, 16_384)
+    >>> landmark_count(few, 8_000), landmark_count(few, 2_000), landmark_count(many, 2_000)
+    (5000, 2000, 6104)
+    """
+    return min(graph.n, max(wanted, -(-graph.n // graph.block)))
 
 
 def landmarks_stage(graph: GraphShape, edges: int, wanted: int, seed: int) -> Stage:

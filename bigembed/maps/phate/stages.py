@@ -155,7 +155,7 @@ class AlphaDecay(EdgeWeights):
 
 def operator_stage(graph: GraphShape, edges: int, wanted: int) -> Stage:
     """``operator`` (L, L): the transitions between landmarks."""
-    n, block, count = graph.n, min(graph.block, graph.n), landmark_count(graph.n, wanted)
+    n, block, count = graph.n, min(graph.block, graph.n), landmark_count(graph, wanted)
     few = n <= wanted
     cost = Cost.of(
         reads=[ArraySpec("edges", edges, 3)],
@@ -228,7 +228,7 @@ def sum_blocks(blocks: int, *, exchange: Exchange, count: int, out: str) -> floa
 
 def potential_stage(graph: GraphShape, asked: PhateOptions) -> Stage:
     """``points`` (L, m) of the landmarks, about their mean, and ``entropy`` (t_max,)."""
-    count, m = landmark_count(graph.n, asked.n_landmarks), asked.n_components
+    count, m = landmark_count(graph, asked.n_landmarks), asked.n_components
     auto = isinstance(asked.t, str)
     cost = Cost.of(
         reads=[ArraySpec("operator", count, count)],
