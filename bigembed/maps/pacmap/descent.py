@@ -23,6 +23,7 @@ from bigembed.maps.descent import (
 )
 from bigembed.maps.map_stages import coordinates_stage
 from bigembed.maps.pacmap.pairs import PLACED, POOL, key_of, pool_rows
+from bigembed.maps.umap.descent import join_shares
 from bigembed.neighbors.query import Joined
 from bigembed.runtime.blocks import Array, map_blocks
 from bigembed.runtime.runtime import using
@@ -38,8 +39,6 @@ from bigembed.store.vector_space import VectorSpace
 
 MID_START, MID_THEN = 1000.0, 3.0
 """Weight of mid-near pairs where the first phase begins, and where it ends."""
-BETA1, BETA2 = 0.9, 0.999
-"""Of Adam."""
 RESTING = 10
 """Iterations before the last one in which the loss is measured, too: what it loses in them tells whether it rests."""
 
@@ -95,6 +94,8 @@ class PairOptions:
 
     def rate(self, turn: int) -> float:
         """Return the rate of Adam in its step ``turn``, with the corrections of both moments."""
+        from bigembed.maps.pacmap.compiled import BETA1, BETA2  # imports numba: only here
+
         corrected = np.sqrt(1.0 - BETA2 ** (turn + 1)) / (1.0 - BETA1 ** (turn + 1))
         return float(self.learning_rate * corrected)
 
@@ -130,11 +131,6 @@ def pairs_block(b: int, pairs: str) -> tuple[tuple[Array, ...], None]:
 def share_block(b: int, points: Array, rows: tuple[int, ...], seed: int) -> tuple[tuple[Array], None]:
     """Return the points of a block that pairs are drawn from."""
     return (points[pool_rows(b, rows, seed)],), None
-
-
-def join_shares(shares: str, pool: str, *, space: VectorSpace) -> None:
-    """Write all points that pairs are drawn from."""
-    space.write(pool, 0, np.concatenate([space.read(shares, b) for b in range(len(space.rows))]))
 
 
 def move_block(

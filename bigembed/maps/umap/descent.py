@@ -182,7 +182,7 @@ def share_block(
 
 
 def join_shares(shares: str, pool: str, *, space: VectorSpace) -> None:
-    """Write all points that may be drawn in an epoch."""
+    """Write all points that may be drawn, from the shares of the blocks."""
     space.write(pool, 0, np.concatenate([space.read(shares, b) for b in range(len(space.rows))]))
 
 
