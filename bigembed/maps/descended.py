@@ -23,7 +23,7 @@ from bigembed.stages.stage import Stage
 from bigembed.store.arrays import read_array
 
 TRUSTED = 0.97
-"""Trustworthiness from which a map is not asked whether it is folded."""
+"""Trustworthiness from which a map is not asked whether it is folded, or has too few coordinates."""
 PUBLISHED = "published"
 """The start of a map that goes on from the one before."""
 FOLDED = 5.0

@@ -172,6 +172,13 @@ class TestCertificates:
         ]
         assert said == [True, False]
 
+    def test_many_groups_have_stress_and_a_good_map(self) -> None:
+        rows = np.repeat(10 * np.eye(60), 16, axis=0)
+        rows[:, :2] += np.random.default_rng(0).normal(size=(960, 2))
+        made, seen = fit(rows)
+        assert made.stress_ > 0.4
+        assert not [one for one in seen if isinstance(one, MapWarning)]
+
     def test_a_kernel_that_is_cut(self) -> None:
         _, seen = fit(branches(), t=5, decay=1.0)
         assert any("n_candidates" in str(one) for one in seen if isinstance(one, DegenerateWarning))
