@@ -5,11 +5,12 @@
 
 Both sides start from the same rows with default parameters and the same number of neighbors (umap-learn counts the row
 itself), each kind of map in a process of its own, compiled before: without anything more, by the labels of all rows, by
-those of a tenth, and with densities (densMAP). ``seconds`` are processor seconds of one thread. ``silhouette`` and
-``accuracy`` (of 15 neighbors, five folds) are of the digits on the map, ``radii`` the correlation of the logarithms of
-mean squared distances to 15 neighbors, among the rows and on the map, by each space's own neighbors. ``new_radii`` is
-that of a fifth of the rows, placed on a map of the others (umap-learn places no new rows on a map with densities).
-The peer runs in the environment given by ``--peer-python`` (umap-learn installed), by default this one.
+those of a tenth, and with densities (densMAP). ``seconds`` are processor seconds, with one thread of BLAS and numba.
+``silhouette`` and ``accuracy`` (of 15 neighbors, five folds) are of the digits on the map, ``radii`` the correlation of
+the logarithms of mean squared distances to 15 neighbors, among the rows and on the map, by each space's own neighbors.
+``new_radii`` is that of a fifth of the rows, placed on a map of the others (umap-learn places no new rows on a map with
+densities). The peer runs in the environment given by ``--peer-python`` (umap-learn installed), by default this one.
+``--images`` is the folder of the IDX files of MNIST, by default $BIGEMBED_DATA/mnist.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def log_radii(rows: np.ndarray, others: np.ndarray | None = None) -> np.ndarray:
     from sklearn.neighbors import NearestNeighbors
 
     search = NearestNeighbors(n_neighbors=NEIGHBORS).fit(rows)
-    apart = search.kneighbors(None if others is None else others)[0]
+    apart = search.kneighbors(others)[0]
     return np.log(1e-12 + (apart**2).mean(axis=1))
 
 
@@ -108,6 +109,7 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=10_000)
     parser.add_argument("--peer-python", default=sys.executable)
     asked = parser.parse_args()
+    os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
     path, y = mnist_components(asked.n, asked.folder, asked.images), labels_of(asked.images, asked.n)
     np.save(asked.folder / "labels.npy", y)
     sides: dict[str, dict[str, Any]] = {}
