@@ -99,7 +99,7 @@ def run_landmarks(context: Context, wanted: int, seed: int, few: bool, walks: bo
 
 
 def _walked(context: Context, weights: StoredMatrix, degree: str, seed: int) -> StoredSpace:
-    """The space with Pˢ D^{−1/2} R as its last columns."""
+    """Return the space with Pˢ D^{−1/2} R as its last columns."""
     space = StoredSpace(weights, context.exchange)
     space.sweep(random_block, writes=["columns0"], posts=["columns0"], arguments=(degree, seed))
     for step in range(STEPS):
@@ -112,7 +112,7 @@ def _walked(context: Context, weights: StoredMatrix, degree: str, seed: int) -> 
 
 
 def shares_of(starts: Array, wanted: int) -> Array:
-    """How many landmarks each block gets, at least one: its share of the rows.
+    """Return how many landmarks each block gets, at least one: its share of the rows.
 
     >>> shares_of(np.array([0, 60, 61, 100]), 10).tolist()
     [6, 1, 4]
@@ -126,19 +126,19 @@ def own_block(b: int, *, starts: Array, out: str) -> None:
 
 
 def random_block(b: int, degree: str, seed: int) -> tuple[tuple[Array], None]:
-    """D^{−1/2} R of one block, (rows, WIDTH)."""
+    """Return D^{−1/2} R of one block, (rows, WIDTH)."""
     d = read_array(f"{degree}/{b}")
     random = np.random.default_rng([seed, 17, b]).standard_normal((len(d), WIDTH), np.float32)
     return (random / np.sqrt(d)[:, None].astype(np.float32),), None
 
 
 def step_block(b: int, own: Array, halo: Array, weights: StoredMatrix, degree: str) -> tuple[tuple[Array], None]:
-    """P x of one block: averages over the edges of its rows."""
+    """Return P x of one block: averages over the edges of its rows."""
     return (averages(weights, b, np.concatenate([own, halo]), read_array(f"{degree}/{b}")),), None
 
 
 def averages(weights: StoredMatrix, b: int, values: Array, degree: Array) -> Array:
-    """Σ_j w_ij x_j / d_i for the rows of a block, of values of its own rows and then those of its halo."""
+    """Return Σ_j w_ij x_j / d_i for the rows of a block, of values of its own rows and then those of its halo."""
     block = weights.block(b)
     matrix = csr_array((block.data.astype(values.dtype), block.indices, block.indptr), shape=(len(degree), len(values)))
     return np.asarray(matrix @ values / degree[:, None].astype(values.dtype))
@@ -147,7 +147,10 @@ def averages(weights: StoredMatrix, b: int, values: Array, degree: Array) -> Arr
 def group_block(
     b: int, *, space: StoredSpace | None, ordered: Ordered | None, shares: Array, seed: int, exchange: Exchange
 ) -> int:
-    """Divide the rows of a block, or what the walk has made of them, and leave the group of each; how many groups."""
+    """Divide the rows of a block, or what the walk has made of them, and leave the group of each.
+
+    Return how many groups there are.
+    """
     if ordered is not None:
         points = ordered.rows(b)
     else:
@@ -159,7 +162,7 @@ def group_block(
 
 
 def grouped(points: Array, count: int, seed: list[int]) -> Array:
-    """Divide points (n, w) into at most ``count`` groups by k-means in two levels; labels int32, none without points.
+    """Divide points (n, w) into about ``count`` groups by k-means in two levels; return labels int32.
 
     >>> grouped(np.array([[0.0], [0.1], [5.0], [5.1]]), 2, [0])[[0, 2]].tolist()
     [0, 1]
@@ -171,10 +174,7 @@ def grouped(points: Array, count: int, seed: list[int]) -> Array:
     ends = np.rint(np.cumsum(sizes) * (count / len(points))).astype(np.int64)
     wanted = np.minimum(np.diff(ends, prepend=0), sizes)
     labels, used = np.empty(len(points), np.int64), 0
-    alone = np.flatnonzero(
-        (wanted == 0) & (sizes > 0)
-    )  # (too few rows for a group of their own: with the group before)
-    wanted[alone] = 1
+    wanted[(wanted == 0) & (sizes > 0)] = 1  # (a few more than ``count``)
     for group in np.flatnonzero(sizes):
         members = np.flatnonzero(home == group)
         inside = points[members]

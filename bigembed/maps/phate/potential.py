@@ -26,8 +26,9 @@ NEARLY = 1.1
 
 
 def entropies(values: Array, count: int) -> Array:
-    """H(t) = −Σ η log η with η = σᵗ/Σ σᵗ, t = 1 … count (Moon et al. 2019), of the singular values σ of P, which the
-    authors' program takes.
+    """Return H(t) = −Σ η log η with η = σᵗ/Σ σᵗ, t = 1 … count (Moon et al. 2019).
+
+    σ are the singular values of P, which the authors' program takes.
 
     >>> entropies(np.array([1.0, 1.0]), 2).round(4).tolist(), entropies(np.array([1.0, 0.0]), 1).round(4).tolist()
     ([0.6931, 0.6931], [0.0])
@@ -58,11 +59,10 @@ class Knee:
 
 
 def knee_of(curve: Array) -> Knee:
-    """The place i, counted from 0, where two lines fit a curve with the least sum of |errors|: one on the points up to
-    i, the other on those from i on.
+    """Return the place i, counted from 0, where two lines fit a curve with the least sum of |errors|.
 
-    Each is the line of least squares; the second one of the points from i − 1 on, as the authors' program has it, so
-    that the same place is found. The ends have no knee.
+    One is on the points up to i, the other on those from i on. Each is the line of least squares; the second one of the
+    points from i − 1 on, as the authors' program has it, so that the same place is found. The ends have no knee.
 
     >>> knee_of(np.array([9.0, 6.0, 3.0, 0.0, 0.0, 0.0, 0.0])).at
     3
@@ -75,7 +75,7 @@ def knee_of(curve: Array) -> Knee:
 
 
 def _misfit(y: Array, left_out: int) -> float:
-    """Σ |error| of the line of least squares of evenly spaced points, without the first ones."""
+    """Return Σ |error| of the line of least squares of evenly spaced points, without the first ones."""
     x = np.arange(len(y)) - (len(y) - 1) / 2
     slope = float(x @ y) / float(x @ x)
     return float(np.abs(y - y.mean() - slope * x)[left_out:].sum())
@@ -88,8 +88,9 @@ ADDED = 1e-7
 
 
 def potentials(transitions: Array, gamma: float) -> Array:
-    """The informational potentials of rows of Pᵗ: −log(p + 1e-7) for γ = 1, p for γ = −1, and 2 p^{(1−γ)/2}/(1 − γ)
-    between (Moon et al. 2019).
+    """Return the informational potentials of rows of Pᵗ (Moon et al. 2019).
+
+    They are −log(p + 1e-7) for γ = 1, p for γ = −1, and 2 p^{(1−γ)/2}/(1 − γ) between.
 
     >>> potentials(np.array([[0.25]]), 0.0).tolist(), potentials(np.array([[0.25]]), -1.0).tolist()
     ([[1.0]], [[0.25]])
@@ -101,7 +102,7 @@ def potentials(transitions: Array, gamma: float) -> Array:
 
 
 def potential_distances(transitions: Array, t: int, gamma: float) -> Array:
-    """Distances (L, L) between the potentials of the rows of Pᵗ."""
+    """Return distances (L, L) between the potentials of the rows of Pᵗ."""
     found = potentials(np.linalg.matrix_power(transitions, t), gamma)
     squared = squared_distances(found, found)
     squared = (squared + squared.T) / 2
@@ -119,8 +120,11 @@ SETTLED = 1e-8
 
 
 def classical_points(distances: Array, m: int) -> Array:
-    """Classical scaling: the m leading eigenvectors of −½ H D² H times the roots of their eigenvalues; zeros where an
-    eigenvalue is not positive."""
+    """Return points (n, m) by classical scaling of distances.
+
+    They are the leading eigenvectors of −½ H D² H times the roots of their eigenvalues; zeros where an eigenvalue is
+    not positive.
+    """
     n, squared = len(distances), np.square(distances)
     mean = squared.mean(axis=0)
     kept = min(m, n)
@@ -143,7 +147,7 @@ class Scaled:
 
 
 def metric_points(distances: Array, start: Array, steps: int = STEPS) -> Scaled:
-    """Points with the least Σ_{i<j} (‖y_i − y_j‖ − d_ij)², from a start, by at most so many steps of L-BFGS."""
+    """Return points with the least Σ_{i<j} (‖y_i − y_j‖ − d_ij)², from a start, by at most so many steps of L-BFGS."""
     shape, count = start.shape, len(start)
     unit = float(np.sqrt(np.square(distances).mean()))
     if not unit > 0:
@@ -171,7 +175,7 @@ def metric_points(distances: Array, start: Array, steps: int = STEPS) -> Scaled:
 
 
 def in_axes(points: Array) -> Array:
-    """Points about their mean, turned to their principal axes, the largest |entry| of each column positive."""
+    """Return points about their mean, turned to their principal axes, the largest |entry| of each column positive."""
     centered = points - points.mean(axis=0)
     turn = linalg.svd(centered, full_matrices=False)[2]
     turned = np.zeros(points.shape)

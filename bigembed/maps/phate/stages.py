@@ -84,7 +84,7 @@ THRESHOLD = 1e-4
 
 
 def decayed(squared: Array, scale: Array, decay: float) -> Array:
-    """exp(−(r/ε)^decay) of squared distances and squared scales; 0 below :data:`THRESHOLD`, and 1 at distance 0.
+    """Return exp(−(r/ε)^decay) of squared distances and squared scales; 0 below :data:`THRESHOLD`, and 1 at distance 0.
 
     >>> decayed(np.array([0.0, 1.0, 4.0]), np.array([0.0, 1.0, 1.0]), 2.0).round(4).tolist()
     [1.0, 0.3679, 0.0183]
@@ -96,8 +96,11 @@ def decayed(squared: Array, scale: Array, decay: float) -> Array:
 
 
 def kth_squared(indptr: Array, squared: Array, k: int | Array) -> Array:
-    """The k-th smallest squared distance of each row of a CSR block, k an integer or one for each row, counted from 0;
-    of a row with fewer ones its largest, and where that is 0 its smallest that is not (0 if all are)."""
+    """Return the k-th smallest squared distance of each row of a CSR block.
+
+    k is an integer or one for each row, counted from 0. Of a row with fewer entries it is the largest, and where it
+    would be 0 the smallest that is not (0 if all are).
+    """
     count = np.diff(indptr)
     row = np.repeat(np.arange(len(count)), count)
     order = np.lexsort((squared, row))
@@ -188,7 +191,7 @@ def run_operator(context: Context) -> dict[str, Any]:
 
 
 def landmark_block(b: int, lies: str) -> tuple[tuple[Array], None]:
-    """The landmarks of the rows of one block, (rows, 1)."""
+    """Return the landmarks of the rows of one block, (rows, 1)."""
     return (read_array(f"{lies}/{b}")[:, None].astype(np.int64),), None
 
 
@@ -212,7 +215,7 @@ def product_block(
 
 
 def sum_blocks(blocks: int, *, exchange: Exchange, count: int, out: str) -> float:
-    """Add up what the blocks left, and write the rows scaled to sum 1; the mean of the diagonal."""
+    """Add up what the blocks left, and write the rows scaled to sum 1; return the mean of the diagonal."""
     total = np.zeros((count, count))
     for b in range(blocks):
         indptr, indices, data = exchange.get_many("product", b, ["indptr", "indices", "data"])
@@ -249,7 +252,7 @@ def run_potential(context: Context, asked: PhateOptions) -> dict[str, Any]:
 
 
 def scale_landmarks(*, operator: str, out: str, asked: PhateOptions) -> dict[str, Any]:
-    """Write the entropies and the points of the landmarks; t, the stress, and how the descent ended."""
+    """Write the entropies and the points of the landmarks; return t, the stress, and how the descent ended."""
     transitions = read_array(operator)
     curve = entropies(linalg.svdvals(transitions), asked.t_max)
     knee = knee_of(curve)
@@ -316,7 +319,7 @@ def run_coordinates(context: Context, graph: GraphShape, m: int, k: int) -> dict
 def anchor_block(
     b: int, lies: str, points: str, distances: StoredMatrix, k: int, out: str
 ) -> tuple[tuple[Array], None]:
-    """The points of the landmarks of the rows of one block, (rows, m), written with the squared scales of the rows."""
+    """Return the points of the landmarks of the rows of a block, (rows, m); write them with squared scales."""
     block = distances.block(b)
     anchor = read_array(points)[read_array(f"{lies}/{b}")]
     write_array(f"{out}/{b}", np.column_stack([anchor, kth_squared(block.indptr, block.data, k)]))
@@ -326,7 +329,7 @@ def anchor_block(
 def place_block(
     b: int, own: Array, halo: Array, weights: StoredMatrix, degree: str, every: bool
 ) -> tuple[tuple[Array], None]:
-    """Coordinates (rows, m) of one block: their own points where every row is a landmark, else averages."""
+    """Return coordinates (rows, m) of one block: their own points where every row is a landmark, else averages."""
     if every:
         return (np.array(own),), None
     return (averages(weights, b, np.concatenate([own, halo]), read_array(f"{degree}/{b}")),), None
@@ -343,7 +346,10 @@ def leave_block(
     out_rows: int,
     exchange: Exchange,
 ) -> int:
-    """Leave the coordinates of a block for the output, of rows that repeat another one those of that one; how many."""
+    """Leave the coordinates of a block for the output, of rows that repeat another one those of that one.
+
+    Return how many do.
+    """
     starts = offsets(rows).tolist()
     found = np.array(space.read("place", b))
     again, firsts = repeated_block(b, equal, starts)
