@@ -63,7 +63,7 @@ def ingest(
 @grouped
 def condense(
     source: Annotated[str, typer.Argument(help="Rows in any format that ingest knows, dense.")],
-    out: Annotated[str, typer.Argument(help="The new folder of the cells, which [input] path of a job takes.")],
+    out: Annotated[str, typer.Argument(help="The new folder of the cells, the input path of a job.")],
     *,
     cells: arguments.Cells,
     selection: arguments.Selection,

@@ -152,7 +152,8 @@ def checked_condensing(rows: Any, radius: Any, metric: Any, cell: bool, seed: in
     if (rows is None) == (radius is None):
         got = "neither" if rows is None else f"rows={rows!r} and radius={radius!r}"
         raise InputError(
-            f"condense: rows, about how many cells, or radius, how wide, is needed, and one alone; got {got}"
+            "condense: rows, about how many cells (--cells on the command line), or radius, how wide, is needed, and "
+            f"one alone; got {got}"
         )
     checked_metric(metric)
     return Condensing(
