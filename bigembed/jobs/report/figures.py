@@ -38,6 +38,8 @@ CATEGORIES: Mapping[str, tuple[str, str]] = _WORDS["warnings"]
 SCALES: Mapping[str, str] = _WORDS["scales"]
 BANDWIDTH: Mapping[str, tuple[str, str]] = _WORDS["bandwidth"]
 FRAME: Mapping[str, tuple[str, str]] = _WORDS["frame"]
+ROW_WEIGHTS: Mapping[str, tuple[str, str]] = _WORDS["row_weights"]
+CONDENSE: Mapping[str, tuple[str, str]] = _WORDS["condense"]
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,22 @@ def _chosen(name: str, meaning: str, value: Mapping[str, Any]) -> list[Entry]:
     return [Entry(name, f"{value['chosen']}: {value['reason']}", meaning)]
 
 
+def _row_weights(name: str, meaning: str, value: Mapping[str, Any]) -> list[Entry]:
+    numbers = (float(value[key]) for key in ("least", "most", "sum"))
+    least, most, total = (shown(int(one) if one.is_integer() else one) for one in numbers)
+    text = f"{least} to {most}, {total} in all"
+    rest = [Entry(title, shown(value[key]), said) for key, (title, said) in ROW_WEIGHTS.items() if key in value]
+    return [Entry(name, text, meaning), *rest]
+
+
+def _condense(name: str, meaning: str, value: Mapping[str, Any]) -> list[Entry]:
+    text = f"{value['n']:,} rows to {value['cells']:,} cells"
+    if "compared" in value:
+        text += f"; {value['compared']:,} sampled rows compared"
+    rest = [Entry(title, shown(value[key]), said) for key, (title, said) in CONDENSE.items() if key in value]
+    return [Entry(name, text, meaning), *rest]
+
+
 def _clusters(name: str, meaning: str, value: Mapping[str, Any]) -> list[Entry]:
     if "method" not in value:
         return [Entry(f"{name}: {plain(inner)}", shown(one)) for inner, one in value.items() if one != ""]
@@ -175,6 +193,8 @@ IN_WORDS: Mapping[str, Callable[[str, str, Mapping[str, Any]], list[Entry]]] = {
     "bandwidth": _bandwidth,
     "dimension": _dimension,
     "bridges": _bridges,
+    "row_weights": _row_weights,
+    "condense": _condense,
     "clusters": _clusters,
     "n_components": _chosen,
     "frame": _frame,

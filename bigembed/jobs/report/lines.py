@@ -92,7 +92,7 @@ def run_lines(found: dict[str, Any]) -> list[str]:
     reused = sum(stage["reused"] for stage in found["stages"])
     measured, predicted = found["measured"], found["predicted"]
     return [
-        f"{found['n']:,} × {found['d']} in {found['seconds']:.1f} s; "
+        f"{found['n']:,} × {found['d']}{_condensed(found)} in {found['seconds']:.1f} s; "
         f"{len(found['stages'])} stages, {reused} of them reused",
         f"memory of all processes: {size(measured['total'])} at the most, {size(predicted['total'])} planned",
         f"time: {duration(found['seconds'])}, {duration(found['predicted_seconds'])} planned"
@@ -105,6 +105,12 @@ def run_lines(found: dict[str, Any]) -> list[str]:
         *certificate_lines(found),
         "written: " + ", ".join(made),
     ]
+
+
+def _condensed(found: dict[str, Any]) -> str:
+    """Return of how many rows these are the cells."""
+    cells = found.get("certificate", {}).get("condense")
+    return f" (cells of {cells['n']:,} rows)" if cells else ""
 
 
 def _compiled(plan: dict[str, Any]) -> str:
@@ -155,6 +161,7 @@ def certificate_lines(found: dict[str, Any], in_full: bool = False) -> list[str]
     if not in_full:
         single = {key: value for key, value in certificate.items() if not isinstance(value, (dict, list))}
         single |= {key: value for key, value in certificate.items() if key == "steps"}
+        single |= {key: value for key, value in certificate.items() if key == "clusters" and "method" in value}
         return [*(f"  {one.name}: {one.value}" for one in entries_of(single)), *(f"  amber: {one}" for one in titles)]
     lines = []
     for title, messages in zip(titles, kinds.values(), strict=True):

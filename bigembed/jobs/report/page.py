@@ -199,7 +199,9 @@ def tiles(summary: RunSummary) -> list[tuple[str, str, str]]:
     found: list[tuple[str, str, str]] = []
     if summary.shape:
         n, d = summary.shape
-        found.append(("Rows", f"{n:,}", f"of {d:,} columns"))
+        cells = summary.certificate.get("condense")
+        count, inside = (cells["n"], f", in {cells['cells']:,} cells") if cells else (n, "")
+        found.append(("Rows", f"{count:,}", f"of {d:,} columns{inside}"))
     width = getattr(summary.estimator, "n_components_", None)
     if width is not None:
         found.append(("Coordinates", shown(int(width)), summary.title))
