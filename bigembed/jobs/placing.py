@@ -127,7 +127,7 @@ def doubts(found: Mapping[str, Any]) -> list[str]:
             f"rows placed on the map of the cells keep {found['kept']:.2f} of their neighbors among sampled rows, and "
             f"a map of these without condensing {found['kept_without']:.2f}. {advice}"
         )
-    if found.get("comparable") and found["angle"] > OTHER:
+    if found.get("comparable") and found.get("angle", 0.0) > OTHER:
         out.append(
             f"the coordinates span another space than those of a map of {found['compared']:,} sampled rows without "
             f"condensing (sine of the largest angle {found['angle']:.2f}). {advice}"
@@ -137,7 +137,10 @@ def doubts(found: Mapping[str, Any]) -> list[str]:
 
 def compared_with_sample(rows: CondensedInput, fitted: Any, placed: AnyPath) -> dict[str, Any]:
     """Sampled rows as they were placed, beside a map of these rows alone: neighbors kept by both, and how far the
-    subspaces of their coordinates are apart; nothing where there are too few rows, or no map of them can be made."""
+    subspaces of their coordinates are apart, if these are eigenvectors: two descents end in others in any case.
+
+    Nothing where there are too few rows, or no map of them can be made.
+    """
     assert rows.home is not None
     stage = Run(rows.home)
     sample, ids = read_array(stage.path("survey", "sample")), read_array(stage.path("survey", "sample_ids"))
@@ -153,14 +156,15 @@ def compared_with_sample(rows: CondensedInput, fitted: Any, placed: AnyPath) -> 
         own = np.asarray(method(type(fitted).registered)(**parameters).fit(sample).embedding_, np.float64)
         asked: Any = {"metric": rows.metric, "samples": min(1_000, len(sample))}
         ours, theirs = (certify(sample, one, **asked).figures["preservation"] for one in (there, own))
-        return {
+        found = {
             "compared": len(sample),
             "kept": ours["value"],
             "kept_error": ours["standard_error"] or 0.0,
             "kept_without": theirs["value"],
-            "angle": subspace_angle(there, own),
             "comparable": is_determined(fitted.certificate_),
         }
+        descended = {"eigenpairs", "eigenvalues", "gap"}.isdisjoint(fitted.certificate_)
+        return found if descended else found | {"angle": subspace_angle(there, own)}
     return {}
 
 

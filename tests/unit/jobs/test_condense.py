@@ -157,6 +157,7 @@ def test_doubts() -> None:
     assert "keep 0.20 of their neighbors" in doubts({**good, "kept": 0.2})[0]
     assert "span another space" in doubts({**good, "angle": 0.8})[0]
     assert doubts({**good, "kept": 0.2, "angle": 0.8, "comparable": False}) == []
+    assert len(doubts({name: one for name, one in {**good, "kept": 0.2}.items() if name != "angle"})) == 1
     assert scale_of({}) is None
     assert scale_of({"bandwidth": {"epsilon": 2.0, "median_kth": 5.0}}) == 2.0
     a = np.random.default_rng(0).normal(size=(50, 2))
