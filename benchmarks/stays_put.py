@@ -154,7 +154,7 @@ def main() -> None:
                   (("stays", stays), ("anew", anew))}  # fmt: skip
         kept = {name: sum(night["held"][name] for night in stays["nights"][1:]) for name in FIGURES}
         totals = [sum(night["seconds"] for night in one["nights"][1:]) for one in (stays, anew)]
-        key = f"{method} of {'cells' if asked.data else 'drawn rows'}"
+        key = f"{method} of {'cells' if asked.data else 'drawn rows'}, {len(rows)} rows"
         found[key] = {
             "rows": len(rows),
             "median movement, largest of the nights": max(halves["stays"]),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.linalg.alignment import Alignment, near_groups, solved, sums_block
-from bigembed.rows.derived import DerivedRows, KeptRows
+from bigembed.rows.derived import KeptRows, kept_on_the_way
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks
 from bigembed.stages.cost import ArraySpec, Cost
@@ -72,19 +72,12 @@ class FrameReference:
 
     def of(self, source: RowSource) -> FrameReference | None:
         """Return the reference of the rows of a source that a method reads; None where they are not known any more."""
-        kept = _kept_in(source)
+        kept = kept_on_the_way(source)
         published, first = _along(kept, self.published), _along(kept, self.first)
         if published.shape[0] != source.shape[0]:
             return None
         start = None if self.start is None else _along(kept, self.start)
         return FrameReference(published, first, self.since, _count(kept, self.shared), start)
-
-
-def _kept_in(source: Any) -> list[KeptRows]:
-    """Return how rows were left out on the way to a source, the first time first."""
-    found = [source] if isinstance(source, KeptRows) else []
-    base = source.base if isinstance(source, DerivedRows) else None
-    return [*(_kept_in(base) if base is not None else []), *found]
 
 
 def _along(kept: Sequence[KeptRows], other: RowSource) -> RowSource:

@@ -22,7 +22,7 @@ from bigembed.estimator.protocol import (
     run_of,
 )
 from bigembed.estimator.reporting import notify_callbacks
-from bigembed.rows.derived import MappedSource, PlannedRows, written_rows
+from bigembed.rows.derived import MappedSource, PlannedRows, kept_on_the_way, written_rows
 from bigembed.rows.reader import entries_of
 from bigembed.rows.source import RowSource
 from bigembed.stages.reuse import outdated
@@ -197,8 +197,10 @@ def prepare_steps(
     if known and run is not None and (compute or not outdated(stages, run)):
         place = run.path(written.name, "embedding")
         return Prepared(tuple(stages), written_rows(place, source), tuple(fitted))
-    stamp = source.fingerprint()
-    copy = PlannedRows(source.shape, source.dtype, aligned=source.aligned, named=source.features, stamp=stamp)
+    stamp, left = source.fingerprint(), kept_on_the_way(source)
+    copy = PlannedRows(
+        source.shape, source.dtype, aligned=source.aligned, named=source.features, stamp=stamp, left=left
+    )
     return Prepared(tuple(stages), copy, tuple(fitted))
 
 

@@ -50,7 +50,7 @@ class PreparedJob:
         fit_listed(self.estimator, self.stages, self.run, self.rows.source)
         write_output(self.estimator)
         if (asked := clustering_of(self.job)) is not None:
-            judge_clusters(self.estimator, asked)
+            judge_clusters(self.estimator, asked, "weights" in self.rows.aligned)
         return self.estimator
 
     def planned(self) -> PreparedJob:

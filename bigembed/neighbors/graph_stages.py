@@ -29,7 +29,7 @@ from bigembed.neighbors.search.recall import (
     checked_algorithm,
 )
 from bigembed.neighbors.search.rerank import follow_stage, rerank_stage, reranked_recall_stage, reranked_truth_stage
-from bigembed.neighbors.survey import Shape, shape_of, survey_stage
+from bigembed.neighbors.survey import Shape, refuse_few_rows, shape_of, survey_stage
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, by_owner, map_blocks
 from bigembed.stages.cost import ArraySpec, Cost
@@ -208,8 +208,7 @@ def neighbor_stages(
         checked_algorithm(algorithm)
     if radius is not None:
         require_euclidean(shape, "a graph of a radius is")
-        if shape.n < 2:
-            raise InputError(f"a graph needs at least 2 rows; got n_samples = {shape.n}")
+        refuse_few_rows(None, shape.n)
         return [
             survey_stage(source, shape, seed),
             partition_stage(shape, seed),
@@ -250,11 +249,7 @@ def search_stages(
         algorithm = GIVEN_LISTS
     shape = replace(shape_of(source, metric), most=most)
     k = n_neighbors if n_neighbors is not None else shape.n - 1
-    if shape.n < k + 1 or k < 1:
-        raise InputError(
-            f"n_neighbors={n_neighbors} needs at least {max(k, 1) + 1} rows (the row itself is not "
-            f"counted); got n_samples = {shape.n}. Lower n_neighbors or give more rows"
-        )
+    refuse_few_rows(k, shape.n)
     return [
         survey_stage(source, shape, seed),
         partition_stage(shape, seed),

@@ -188,6 +188,19 @@ class Shape:
         return int(min(self.n, wanted, max(2_000, SAMPLE_BYTES // self.ordered_bytes)))
 
 
+def refuse_few_rows(n_neighbors: int | None, n: int) -> None:
+    """InputError where n rows are no graph, or have fewer than ``n_neighbors`` others; None is all others."""
+    if n < 2:
+        raise InputError(f"a graph needs at least 2 rows; got n_samples = {n}")
+    if n_neighbors is not None and n_neighbors < 1:
+        raise InputError(f"n_neighbors={n_neighbors}; at least 1 is needed")
+    if n_neighbors is not None and n_neighbors >= n:
+        raise InputError(
+            f"n_neighbors={n_neighbors} needs at least {n_neighbors + 1} rows (the row itself is not counted); got "
+            f"n_samples = {n}. Lower n_neighbors or give more rows"
+        )
+
+
 def shape_of(source: RowSource, metric: Any) -> Shape:
     """Shape of a source, checked: two dimensions, numbers, at least one row and column, and a metric for them."""
     n, d = checked_shape(source)

@@ -192,6 +192,19 @@ class RowNumbers(RowSource):
         return 1
 
 
+def kept_on_the_way(source: RowSource) -> tuple[KeptRows, ...]:
+    """Return the numbers of the rows that were kept wherever rows were left out on the way to a source, first of all
+    the first time."""
+    if isinstance(source, (PlannedRows, WrittenRows)) and source.left:
+        return source.left
+    if not isinstance(source, DerivedRows) or source.base is None:
+        return ()
+    before = kept_on_the_way(source.base)
+    if not isinstance(source, KeptRows):
+        return before
+    return (*before, source.of(RowNumbers((source.base.shape[0],), np.dtype(np.int64))))
+
+
 # ---------------------------------------------------------------------------------------------------------- mapped
 # Rows of a source as a function maps them when they are read; and what stands for them in plans and once written.
 
@@ -250,6 +263,8 @@ class PlannedRows(DerivedRows):
     stamp: str = "not known yet"
     texts: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The texts of columns of categories, where the rows are not written yet."""
+    left: tuple[KeptRows, ...] = ()
+    """Where rows were left out on the way to rows that will be written."""
 
     @property
     def categories(self) -> Mapping[str, Sequence[str]]:
@@ -280,6 +295,8 @@ class WrittenRows(RowSource):
     """Mapped rows that a stage has written."""
 
     stamp: str = ""
+    left: tuple[KeptRows, ...] = ()
+    """Where rows were left out on the way to them."""
 
     def fingerprint(self) -> str:
         return self.stamp
@@ -288,7 +305,8 @@ class WrittenRows(RowSource):
 def written_rows(path: str, like: RowSource) -> RowSource:
     """The rows at a path, which are those of a source that was mapped."""
     found = rows_at(at(path))
-    return WrittenRows(found.shape, found.dtype, path=path, aligned=like.aligned, stamp=like.fingerprint())
+    known: dict[str, Any] = {"stamp": like.fingerprint(), "left": kept_on_the_way(like)}
+    return WrittenRows(found.shape, found.dtype, path=path, aligned=like.aligned, **known)
 
 
 # ------------------------------------------------------------------------------------------------------------ lazy

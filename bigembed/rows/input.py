@@ -30,6 +30,7 @@ from bigembed.rows.opening import (
     unmasked,
     without_mask,
 )
+from bigembed.rows.passes import check_vector
 from bigembed.rows.reader import two_dimensional
 from bigembed.rows.source import RowSource, rows_at, work_dtype
 from bigembed.rows.sparse import dask_source, group_source, held_source, is_csr_group, stored
@@ -349,8 +350,7 @@ def column_source(values: Any, n: int, scratch: AnyPath, name: str) -> RowSource
         source, _ = row_source(values, scratch, name)
     else:
         source = _array_source(as_array(values.compute() if hasattr(values, "dask") else values, name), scratch, name)
-    if source.shape != (n,):
-        raise InputError(f"{name} have shape {source.shape}; one number a row is needed, so shape ({n},)")
+    check_vector(name, source, n)
     return source
 
 

@@ -138,9 +138,15 @@ def checked_shape(source: RowSource, at_least: int = 1) -> tuple[int, int]:
     if d == 0:
         raise InputError(f"Found array with 0 feature(s) (shape={source.shape}) while a minimum of 1 is required.")
     for name, other in source.aligned.items():
-        if len(other.shape) != 1 or other.shape[0] != n:
-            raise InputError(f"{name} have shape {other.shape}; one number a row is needed, so shape ({n},)")
+        check_vector(name, other, n)
     return n, d
+
+
+def check_vector(name: str, vector: RowSource, n: int) -> None:
+    """InputError where a vector that belongs to n rows has not one number a row."""
+    if tuple(vector.shape) != (n,):
+        verb = "have" if name.endswith("s") else "has"
+        raise InputError(f"{name} {verb} shape {vector.shape}; one number a row is needed, so shape ({n},)")
 
 
 # ---------------------------------------------------------------------------------------------------------- passes

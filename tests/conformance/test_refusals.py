@@ -97,6 +97,8 @@ REFUSED: list[tuple[str, dict[str, Any], Any, str]] = [
     ("landmark_mds", {"n_components": 2, "n_landmarks": 10}, np.ones((50, 3)), "all rows are equal"),
     ("landmark_mds", {"n_landmarks": 10, "metric": "cityblock"}, np.ones((50, 3)), "all rows are equal"),
     ("laplacian_eigenmaps", {"n_neighbors": 600}, X, "n_neighbors=600 needs at least 601 rows"),
+    ("pacmap", {}, X[:1], r"^a graph needs at least 2 rows; got n_samples = 1$"),
+    ("phate", {}, X[:1], r"^a graph needs at least 2 rows; got n_samples = 1$"),
     ("laplacian_eigenmaps", {"weights": "binary", "epsilon": 2.0}, X, "'heat' where epsilon or bandwidth is given"),
     ("laplacian_eigenmaps", {"weights": "binary", "n_neighbors": None}, X, "all pairs would weigh the same"),
     ("laplacian_eigenmaps", {"radius": 1.0, "bandwidth": "adaptive"}, X, "'auto' or 'fixed' with a radius"),

@@ -10,6 +10,7 @@ from bigembed.estimator.protocol import run_of
 from bigembed.estimator.reporting import warn_of
 from bigembed.maps.clustering.asked import STABLE, Clustering
 from bigembed.maps.clustering.stages import CLUSTERS, STABILITY
+from bigembed.neighbors.row_weights import WEIGHTS
 from bigembed.stages.runs import Run
 
 FULL = 0.8
@@ -19,13 +20,16 @@ MOSTLY = 0.5
 """Share of the rows in no cluster, or in unstable ones, from which the clusters as a whole are doubtful."""
 
 
-def clusters_found(run: Run, asked: Clustering) -> dict[str, Any]:
-    """Return what a certificate says of the clusters of a run: ``clusters`` and, if there are any, ``warnings``."""
+def clusters_found(run: Run, asked: Clustering, weighed: bool = False) -> dict[str, Any]:
+    """Return what a certificate says of the clusters of a run: ``clusters`` and, if there are any, ``warnings``.
+
+    ``weighed``: whether the rows have weights.
+    """
     made = run.results(CLUSTERS)
     sizes, noise = [int(size) for size in made["sizes"]], int(made.get("noise", 0))
     found: dict[str, Any] = {"method": asked.method, "count": len(sizes), "sizes": sizes, "noise": noise}
     found |= {name: made[name] for name in ("sampled", "converged") if name in made}
-    warnings = _doubts(asked, sizes, noise, made)
+    warnings = _doubts(asked, sizes, noise, made) + (_alike(run, asked) if weighed else [])
     if run.has(STABILITY):
         judged = run.results(STABILITY)
         found |= {name: judged[name] for name in ("jaccard", "rand", "subsets", "borders") if name in judged}
@@ -34,9 +38,9 @@ def clusters_found(run: Run, asked: Clustering) -> dict[str, Any]:
     return {CLUSTERS: found, "warnings": {CLUSTERS: warnings} if warnings else {}}
 
 
-def judge_clusters(estimator: Any, asked: Clustering) -> None:
+def judge_clusters(estimator: Any, asked: Clustering, weighed: bool) -> None:
     """Add what was found of clusters to the certificate of a fitted estimator, and give the warnings."""
-    found = clusters_found(run_of(estimator), asked)
+    found = clusters_found(run_of(estimator), asked, weighed)
     warnings = {**estimator.certificate_.get("warnings", {}), **found["warnings"]}
     estimator.certificate_ = {**estimator.certificate_, CLUSTERS: found[CLUSTERS], "warnings": warnings}
     warn_of(found)
@@ -62,6 +66,16 @@ def _doubts(asked: Clustering, sizes: list[int], noise: int, made: dict[str, Any
             "number of clusters"
         )
     return said
+
+
+def _alike(run: Run, asked: Clustering) -> list[str]:
+    """Return what is to be said where rows have weights that the clusters do not follow."""
+    if asked.method == "kmeans":
+        way = "Take a method on a graph, which keeps weights by rows"
+        return [] if run.has(WEIGHTS) else [f"kmeans counts all rows alike here, whatever they weigh. {way}"]
+    counted = {"hdbscan": "densities and sizes of clusters", "leiden": "edges and sizes of clusters"}[asked.method]
+    way = "kmeans of a map on a graph, and spectral_clustering, count rows by weight"
+    return [f"{asked.method} counts all rows alike, whatever they weigh: {counted} are those of the rows. {way}"]
 
 
 def _cut(sizes: list[int], borders: list[float | None]) -> list[str]:

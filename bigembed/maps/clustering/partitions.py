@@ -126,9 +126,9 @@ def hdbscan_labels(points: Array, min_cluster_size: int, min_samples: int | None
     return largest_first(found.labels_)
 
 
-def k_means_labels(points: Array, n_clusters: int, n_init: int, seed: int) -> Array:
-    """Clusters of points by k-means in memory: int32, the largest 0."""
-    return largest_first(nearest_centers(points, best_centers(points, n_clusters, n_init, seed)))
+def k_means_labels(points: Array, n_clusters: int, n_init: int, seed: int, weights: Array | None = None) -> Array:
+    """Clusters of points, by their weights, by k-means in memory: int32, the largest 0."""
+    return largest_first(nearest_centers(points, best_centers(points, n_clusters, n_init, seed, weights)))
 
 
 def local_weights(squared: csr_array) -> csr_array:

@@ -30,6 +30,7 @@ from bigembed.maps.clustering.partitions import (
 from bigembed.maps.clusters import ClusterOptions, clusters_stage
 from bigembed.maps.landmark_rows import uniform
 from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.row_weights import WEIGHTS
 from bigembed.rows.passes import map_row_blocks
 from bigembed.rows.source import RowBlock
 from bigembed.runtime.blocks import Array, block_rows, map_blocks
@@ -84,12 +85,16 @@ def stages_following(stages: Sequence[Stage], asked: Clustering) -> list[Stage]:
     written = next((one for one in there[COORDINATES].cost.arrays if one.name == "embedding"), None)
     if written is None or written.width is None:
         raise InputError("the method writes no coordinates that could be clustered: leave [clusters] out")
-    found = cluster_stages(int(written.rows), int(written.width), graph_in(stages), asked)
+    vectors = (WEIGHTS,) if WEIGHTS in there and asked.method == "kmeans" else ()
+    found = cluster_stages(int(written.rows), int(written.width), graph_in(stages), asked, vectors)
     return [replace(stage, on_demand=True) for stage in found]
 
 
-def cluster_stages(n: int, width: int, graph: Graph | None, asked: Clustering) -> list[Stage]:
-    """List the stages of clusters of n rows. ``width``: of the stored coordinates; 0 where there is a graph alone."""
+def cluster_stages(
+    n: int, width: int, graph: Graph | None, asked: Clustering, vectors: tuple[str, ...] = ()
+) -> list[Stage]:
+    """List the stages of clusters of n rows. ``width``: of the stored coordinates; 0 where there is a graph alone;
+    ``vectors``: the stage with the weights of the rows, which k-means counts by."""
     if asked.method == "kmeans" and asked.n_clusters > n:
         raise InputError(f"n_clusters={asked.n_clusters} of {n} rows. Ask for fewer clusters")
     if asked.method == "leiden" and graph is None:
@@ -97,13 +102,13 @@ def cluster_stages(n: int, width: int, graph: Graph | None, asked: Clustering) -
             "leiden finds clusters of a neighbor graph, and this method makes none. Take hdbscan or kmeans, or a "
             "method on a graph"
         )
-    first = _clusters_stage(n, width, graph, asked)
-    return [first, _stability_stage(n, width, graph, asked)] if asked.n_subsets else [first]
+    first = _clusters_stage(n, width, graph, asked, vectors)
+    return [first, _stability_stage(n, width, graph, asked, vectors)] if asked.n_subsets else [first]
 
 
-def _clusters_stage(n: int, width: int, graph: Graph | None, asked: Clustering) -> Stage:
+def _clusters_stage(n: int, width: int, graph: Graph | None, asked: Clustering, vectors: tuple[str, ...]) -> Stage:
     if asked.method == "kmeans":
-        return clusters_stage(n, width, ClusterOptions(asked.n_clusters, False, asked.n_init), asked.seed)
+        return clusters_stage(n, width, ClusterOptions(asked.n_clusters, False, asked.n_init), asked.seed, vectors)
     inputs, parameters = (COORDINATES,), asked.of_method()
     anchors, block = min(n, asked.sample), min(n, block_rows(width, 8))
     writes = [ArraySpec("labels", n, dtype="i4")]
@@ -146,7 +151,7 @@ def _held_graph(n: int, graph: Graph) -> list[ArraySpec]:
     return [edges, ArraySpec("nodes", n, 30)]
 
 
-def _stability_stage(n: int, width: int, graph: Graph | None, asked: Clustering) -> Stage:
+def _stability_stage(n: int, width: int, graph: Graph | None, asked: Clustering, vectors: tuple[str, ...]) -> Stage:
     size, times = subset_size(n, asked), asked.n_subsets
     writes = [ArraySpec("jaccard", 0), ArraySpec("rand", times)]
     parameters = {**asked.of_method(), "n_subsets": times}
@@ -173,7 +178,7 @@ def _stability_stage(n: int, width: int, graph: Graph | None, asked: Clustering)
     if asked.method == "kmeans":
         cost = cost + Cost.of(writes=[ArraySpec("borders", 0)])
     run = partial(run_stability, n=n, asked=asked)
-    return Stage(STABILITY, (COORDINATES, CLUSTERS), parameters, run, cost)
+    return Stage(STABILITY, (COORDINATES, CLUSTERS, *vectors), parameters, run, cost)
 
 
 # --------------------------------------------------------------------------------------------------------- HDBSCAN
@@ -285,7 +290,8 @@ def run_stability(context: Context, n: int, asked: Clustering) -> dict[str, Any]
     """Look for the clusters again in subsets of the rows, each a task."""
     tasks = [(number,) for number in range(asked.n_subsets)]
     where = {"embedding": context.of(COORDINATES, "embedding"), "labels": context.of(CLUSTERS, "labels")}
-    found = map_blocks(subset_block, tasks, n=n, placed=_placed(context), asked=asked, **where)
+    weights = context.of(WEIGHTS, "given") if context.home.has(WEIGHTS) else ""
+    found = map_blocks(subset_block, tasks, n=n, placed=_placed(context), weights=weights, asked=asked, **where)
     judged = _judged(context, found)
     if asked.method != "kmeans":
         return judged
@@ -305,14 +311,17 @@ def run_graph_stability(context: Context, n: int, graph: Graph, asked: Clusterin
     return _judged(context, found)
 
 
-def subset_block(number: int, *, n: int, embedding: str, labels: str, placed: str, asked: Clustering) -> Any:
+def subset_block(
+    number: int, *, n: int, embedding: str, labels: str, placed: str, weights: str, asked: Clustering
+) -> Any:
     """Of a subset of the rows: for each cluster how much of it is found again, and the Rand index."""
     rows = uniform(n, subset_size(n, asked), [asked.seed, 13, number])
     if placed:
         rows = rows[read_rows(placed, rows) >= 0]
     points, before = np.asarray(read_rows(embedding, rows), np.float64), read_rows(labels, rows)
     if asked.method == "kmeans":
-        again = k_means_labels(points, min(asked.n_clusters, len(points)), asked.n_init, asked.seed + number + 1)
+        mass, seed = read_rows(weights, rows) if weights else None, asked.seed + number + 1
+        again = k_means_labels(points, min(asked.n_clusters, len(points)), asked.n_init, seed, mass)
     else:
         again = hdbscan_labels(points, smallest_cluster(asked.min_cluster_size, n, len(points)), asked.min_samples)
     return best_jaccard(before, again), rand_index(before, again)

@@ -18,7 +18,7 @@ from bigembed.errors import InputError, PlanError
 from bigembed.linalg.pairs import Seen, refuse_asymmetry, refuse_diagonal, refuse_entries
 from bigembed.neighbors.given.graph import GIVEN, edge_graph_stages, edge_shape
 from bigembed.neighbors.radius import BLOCK_EDGES, EDGES_PLANNED
-from bigembed.neighbors.survey import Shape
+from bigembed.neighbors.survey import Shape, refuse_few_rows
 from bigembed.rows.edges import Piece
 from bigembed.rows.graph_source import GraphSource, open_graph
 from bigembed.rows.passes import checked_shape
@@ -120,11 +120,7 @@ def refuse_few(rule: Rule, n: int) -> None:
             "metric='precomputed' takes the nearest of the given distances: give n_neighbors, up to n − 1; "
             "n_neighbors=None, the kernel of every pair, is for rows"
         )
-    if rule.n_neighbors is not None and rule.n_neighbors >= n:
-        raise InputError(
-            f"n_neighbors={rule.n_neighbors} needs at least {rule.n_neighbors + 1} rows (the row itself is not "
-            f"counted); got n_samples = {n}. Lower n_neighbors or give more rows"
-        )
+    refuse_few_rows(rule.n_neighbors, n)
 
 
 def distance_graph(source: RowSource, rule: Rule) -> GraphSource:

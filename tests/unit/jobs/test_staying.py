@@ -165,12 +165,16 @@ class TestStays:
         assert current(home).fitted == 440
         assert current(home).coordinates.compute().tobytes() == expected.tobytes()
 
-    def test_rows_that_a_step_left_out_stay_so(self, tmp_path):
-        rows = drawn(700)
+    @pytest.mark.parametrize("copied", [False, True])
+    def test_rows_that_a_step_left_out_stay_so(self, tmp_path, copied):
+        rows, steps = drawn(700), [{"name": "missing"}]
+        if copied:  # (of wide rows what the steps make is written, as passes over the rows take more)
+            rows = rows @ np.random.default_rng(1).normal(size=(4, 80)).astype("f4")
+            steps += [{"name": "pca", "n_components": 3}]
         rows[5::50] = np.nan
         write_array(tmp_path / "x.zarr", rows[:400], chunk_rows=128)
         tables = {"input": {"path": "x.zarr"}, "output": {"path": "out.zarr", "table": "all.csv"}}
-        tables |= {"steps": [{"name": "missing"}], "method": {"name": "umap", **METHODS["umap"]}}
+        tables |= {"steps": steps, "method": {"name": "umap", **METHODS["umap"]}}
         job, maps = parse_job(tables, tmp_path / "job.toml"), []
         for start, stop in ((0, 400), (400, 440), (440, 480)):
             if start:
@@ -179,6 +183,7 @@ class TestStays:
             maps.append(current(tmp_path).coordinates.compute())
         there = np.isfinite(maps[0]).all(axis=1)
         assert not there[5::50].any()
+        assert (current(tmp_path).run / "stages" / "step2-pca-coordinates").exists() == copied
         assert np.median(shares(maps[1][:400][there], maps[2][:400][there])) < 0.05
         figures = be.load(current(tmp_path).model).certificate_["frame"]
         assert (figures["shared"], figures["since"][:5]) == (431, "0001-")

@@ -161,6 +161,8 @@ class TestPasses:
             checked_shape(replace(source, shape=(1, D)), at_least=2)
         with pytest.raises(InputError, match="weights have shape"):
             checked_shape(replace(source, aligned={"weights": RowSource((4,), np.dtype("f8"))}))
+        with pytest.raises(InputError, match="target_density has shape"):
+            checked_shape(replace(source, aligned={"target_density": RowSource((4,), np.dtype("f8"))}))
 
 
 TILES_N = 90
