@@ -5,8 +5,9 @@
 The rows lie on an uneven torus in 16 dimensions, with a little noise; there is one cell for a hundred of them, or as
 many as ``--cells`` says. Seconds are those of the job and, as ``processor``, of all its processes together, from rows
 in Zarr to float32 coordinates of all rows in Zarr; memory is the peak of all processes together. ``--full`` also maps
-all rows without condensing, and says the sine of the largest angle between the two subspaces of coordinates
-(``angle``); of a control, too, where cells count alike (``--radius`` makes cells that are far from doing so).
+all rows without condensing, or as many of the first as it names, and says the sine of the largest angle between the two
+subspaces of coordinates of these rows (``angle``); of a control, too, where cells count alike (``--radius`` makes cells
+that are far from doing so).
 """
 
 from __future__ import annotations
@@ -80,14 +81,17 @@ def run(job: str, out: Path) -> dict[str, Any]:
 
 
 def angle(first: Path, second: Path) -> float:
-    """The sine of the largest angle between the spans of the centered columns of two arrays of coordinates."""
+    """The sine of the largest angle between the spans of the centered columns of two arrays of coordinates, over the
+    rows that the shorter one has."""
     a, b = (zarr.open_array(path, mode="r") for path in (first, second))
+    n = min(a.shape[0], b.shape[0])
     sums, gram = np.zeros(2 * M), np.zeros((2 * M, 2 * M))
-    for start in range(0, a.shape[0], BLOCK):
-        part = np.concatenate([a[start : start + BLOCK], b[start : start + BLOCK]], axis=1).astype(np.float64)
+    for start in range(0, n, BLOCK):
+        stop = min(start + BLOCK, n)
+        part = np.concatenate([a[start:stop], b[start:stop]], axis=1).astype(np.float64)
         sums += part.sum(axis=0)
         gram += part.T @ part
-    gram -= np.outer(sums, sums) / a.shape[0]
+    gram -= np.outer(sums, sums) / n
     left, right = (np.linalg.inv(np.linalg.cholesky(gram[part, part])) for part in (slice(0, M), slice(M, None)))
     cosines = np.linalg.svd(left @ gram[:M, M:] @ right.T, compute_uv=False)
     return float(np.sqrt(max(0.0, 1 - cosines[-1] ** 2)))
@@ -98,25 +102,31 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=1_000_000)
     parser.add_argument("--cells", type=int, help="about how many cells; by default one for a hundred rows")
     parser.add_argument("--radius", type=float, help="how wide cells may be, instead")
-    parser.add_argument("--full", action="store_true", help="map all rows without condensing, too")
+    parser.add_argument(
+        "--full", type=int, nargs="?", const=0, metavar="FIRST",
+        help="map all rows without condensing, too, or as many of the first",
+    )  # fmt: skip
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--folder", default="bench-data")
     parser.add_argument("--keep", action="store_true", help="leave the runs there")
     given = parser.parse_args()
     folder = Path(given.folder).absolute()
-    rows = data_set("torus", folder, Dataset("torus", (given.n, D), torus_block, granule=BLOCK), n=given.n)
+    rows, first = (
+        data_set("torus", folder, Dataset("torus", (n, D), torus_block, granule=BLOCK), n=n)
+        for n in (given.n, given.full or given.n)
+    )
     asked = f"radius = {given.radius}" if given.radius else f"rows = {given.cells or given.n // 100}"
     out, whole, alike = (folder / f"condense-{name}" for name in ("cells", "whole", "alike"))
     fixed = {"m": M, "workers": given.workers}
     job = JOB.format(rows=rows, more=f'[condense]\n{asked}\ndtype = "float32"', out=out, **fixed)
     result = {"condensed": run(job, out)}
-    if given.full:
-        result["whole"] = run(JOB.format(rows=rows, more="", out=whole, **fixed), whole)
+    if given.full is not None:
+        result["whole"] = run(JOB.format(rows=first, more="", out=whole, **fixed), whole)
         result["condensed"]["angle"] = angle(out / "placed", whole / "coordinates")
         means = out / "condensed" / "stages" / "cells" / "rows"
         result["alike"] = run(JOB.format(rows=means, more="", out=alike, **fixed), alike)
         shutil.rmtree(f"{alike}-placed", ignore_errors=True)
-        words = ["extend", f"{alike}-model", rows, f"{alike}-placed", "--workers", str(given.workers)]
+        words = ["extend", f"{alike}-model", first, f"{alike}-placed", "--workers", str(given.workers)]
         subprocess.run([sys.executable, "-m", "bigembed.cli", *words], stdout=subprocess.DEVNULL, check=True)
         result["alike"]["angle"] = angle(Path(f"{alike}-placed"), whole / "coordinates")
     if not given.keep:

@@ -61,6 +61,8 @@ class Map:
     label: str
     gap: float
     tasks: tuple[Task, ...]
+    at_home: bool = False
+    """Whether each task runs where its block is: then a worker gets all of its calls at once."""
 
     @property
     def key(self) -> tuple[str, str, bool]:
@@ -123,7 +125,8 @@ def _of_start(lines: Sequence[dict[str, Any]]) -> tuple[float, list[Map]]:
             )
             for task in sorted(tasks, key=lambda task: task["task"])
         )
-        maps.append(Map(tasks[0]["stage"], tasks[0]["label"], max(0.0, first - ended), made))
+        gap, at_home = max(0.0, first - ended), tasks[0].get("at_home", False)
+        maps.append(Map(tasks[0]["stage"], tasks[0]["label"], gap, made, at_home))
         ended = max(task["began"] + task["seconds"] for task in tasks)
     return max([ended, *(line["time"] for line in lines if line["event"] == "done")]) - began, maps
 
@@ -219,7 +222,7 @@ def replay(maps: Iterable[Map], machine: Machine) -> dict[str, Any]:
     """Return the seconds that a job takes, what it would with workers that never wait, and what binds."""
     total, bound = 0.0, defaultdict[str, float](float)
     for one in maps:
-        seconds, handing, moving = map_seconds(one.tasks, machine)
+        seconds, handing, moving = map_seconds(one.tasks, machine, one.at_home)
         total += one.gap + seconds
         bound["coordinator alone"] += one.gap
         computing = sum(task.compute for task in one.tasks) / min(machine.workers, machine.cores)
@@ -231,12 +234,14 @@ def replay(maps: Iterable[Map], machine: Machine) -> dict[str, Any]:
     return {"seconds": total, "binds": {name: value / total for name, value in sorted(bound.items())}}
 
 
-def map_seconds(tasks: Sequence[Task], machine: Machine) -> tuple[float, float, float]:
+def map_seconds(tasks: Sequence[Task], machine: Machine, at_home: bool = False) -> tuple[float, float, float]:
     """Return the seconds of a map; of those that handing out takes, and that the store takes for all its bytes."""
     mean = sum(task.compute for task in tasks) / len(tasks)
     groups, place = [], 0
     while place < len(tasks):
         several = calls_of_task(len(tasks) - place, machine.workers, mean)
+        if at_home:
+            several = -(-(len(tasks) - place) // max(1, machine.workers - len(groups)))
         groups.append(tasks[place : place + several])
         place += several
     work = [(sum(task.compute for task in group), sum(task.moved for task in group), group) for group in groups]
@@ -268,8 +273,11 @@ def map_seconds(tasks: Sequence[Task], machine: Machine) -> tuple[float, float, 
 # ----------------------------------------------------------------------------------------------------- the commands
 
 
-def record(folder: Path) -> None:
-    """Run the diffusion map of mixtures on clusters of this machine that the job does not own, and keep the traces."""
+def record(folder: Path, memory: str) -> None:
+    """Run the diffusion map of mixtures on clusters of this machine that the job does not own, and keep the traces.
+
+    Workers of so much memory: where they have room for the vectors of the solve, these are there, else in files.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for name, (n, workers) in RECORDED.items():
         with tempfile.TemporaryDirectory(dir=folder) as place:
@@ -280,24 +288,26 @@ def record(folder: Path) -> None:
             )
             trace = folder / f"{name}.jsonl"
             trace.unlink(missing_ok=True)
-            made = subprocess.run([sys.executable, __file__, "one", str(job), str(trace), str(workers)], check=False)
+            words = [sys.executable, __file__, "one", str(job), str(trace), str(workers), memory]
+            made = subprocess.run(words, check=False)
             if made.returncode:
                 raise SystemExit(f"{name}: the job ended with {made.returncode}")
             print(name, n, workers, f"{read(trace).seconds:.1f} s", flush=True)
 
 
-def one(job: Path, trace: Path, workers: int) -> None:
-    """Run a job on workers of this machine, reached by an address: vectors lie in files, as where hosts differ."""
+def one(job: Path, trace: Path, workers: int, memory: str) -> None:
+    """Run a job on workers of this machine, reached by an address: they work as those of several hosts."""
     from distributed import Client, LocalCluster
 
     from bigembed.jobs.run import run_job
     from bigembed.jobs.spec import read_job
     from bigembed.jobs.watching.reporter import RunOptions
 
-    with LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster):
-        asked = read_job(job)
-        at = asked.cluster.model_copy(update={"address": cluster.scheduler_address})
-        run_job(asked.model_copy(update={"cluster": at}), RunOptions(trace=trace))
+    asked = {"n_workers": workers, "threads_per_worker": 1, "memory_limit": memory, "dashboard_address": None}
+    with LocalCluster(**asked) as cluster, Client(cluster):
+        given = read_job(job)
+        at = given.cluster.model_copy(update={"address": cluster.scheduler_address})
+        run_job(given.model_copy(update={"cluster": at}), RunOptions(trace=trace))
 
 
 def check(folder: Path) -> dict[str, dict[str, Any]]:
@@ -343,8 +353,9 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("record", "check", "table"):
         commands.add_parser(name).add_argument("folder", type=Path)
+    commands.choices["record"].add_argument("--memory", default="8 GiB", help="of each worker")
     single = commands.add_parser("one")
-    for argument, kind in (("job", Path), ("trace", Path), ("workers", int)):
+    for argument, kind in (("job", Path), ("trace", Path), ("workers", int), ("memory", str)):
         single.add_argument(argument, type=kind)
     other = commands.add_parser("replay")
     other.add_argument("trace", type=Path)
@@ -356,9 +367,9 @@ def main() -> None:
     asked = parser.parse_args()
     began = time.monotonic()
     if asked.command == "record":
-        record(asked.folder)
+        record(asked.folder, asked.memory)
     elif asked.command == "one":
-        one(asked.job, asked.trace, asked.workers)
+        one(asked.job, asked.trace, asked.workers, asked.memory)
     elif asked.command == "check":
         table("replay_check", {"d": COLUMNS}, check(asked.folder))
     elif asked.command == "table":

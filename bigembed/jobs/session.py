@@ -84,7 +84,8 @@ def working(
         with (
             MemoryPeak(place.local_pids) as peak,
             traced(reporter, place),
-            using(executor=place.executor, vector_memory=room, recorder=reporter.trace and reporter.trace.map),
+            using(executor=place.executor, vector_memory=room, worker_memory=reporter.worker_memory),
+            using(recorder=reporter.trace and reporter.trace.map),
             performance(place, reporter.options.performance_report),
         ):
             reporter.peaks.append(peak)

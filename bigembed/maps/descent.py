@@ -30,7 +30,7 @@ from bigembed.stages.runs import Run
 from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, read_by_id, write_array
 from bigembed.store.matrix import BlockMatrix
-from bigembed.store.spaces import Checkpoints, StoredSpace, claim_memory, open_space
+from bigembed.store.spaces import IN_FILES, Checkpoints, StoredSpace, claim_memory
 from bigembed.store.vector_space import MemorySpace
 
 # --------------------------------------------------------------------------------------------------------- descent
@@ -222,9 +222,9 @@ def descend(
     """
     graph = structure or ("weights" if context.home.has("weights") else "graph")
     weights = context.home.matrix(graph, "weights", "kernel")
-    with claim_memory(need) if need else nullcontext((False, "in files")) as (inside, where):
-        context.note(f"weights and points {where}")
-        matrix, space = open_space(weights, context.exchange, inside)
+    with claim_memory(need) if need else nullcontext(IN_FILES) as room:
+        context.note(f"weights and points {room.where}")
+        matrix, space = room.open(weights, context.exchange)
         descent = kind(context, matrix, space, StoredSpace(weights, context.exchange), asked)
         found = descent.run(descent.objective)
     trim_heap()

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from bigembed.runtime.client_executor import Common
 from bigembed.runtime.clock import Timed, run_recorded, run_timed
 from bigembed.runtime.executors import executor_now
+from bigembed.runtime.pinned import PinnedExecutor
 from bigembed.runtime.runtime import Calls, KeepResult, runtime_now
 
 # ------------------------------------------------------------------------------------------------------------ rows
@@ -123,7 +124,8 @@ def run_tasks(calls: Calls, label: str, keep: KeepResult | None = None) -> list[
             if keep is not None:
                 keep(place, found.result)
 
-        record = None if recorder is None else recorder(label, len(calls))
+        at_home = isinstance(executor, PinnedExecutor)
+        record = None if recorder is None else recorder(label, len(calls), at_home)
         timed = [partial(run_timed if record is None else run_recorded, call) for call in calls]
         with clock.mapping():
             found = executor.run(timed, label, runtime_now().progress, keep_timed)

@@ -186,8 +186,8 @@ class TaskMap:
         several = calls_of_task(len(self.calls) - self.begun, self.workers, seconds)
         return max(A_WORKER, int(self.ahead / max(several * seconds, HANDED_OUT)))
 
-    def _submit(self, tasks: list[range]) -> None:
-        """Submit tasks, many in one message."""
+    def _submit(self, tasks: list[range], **where: Any) -> None:
+        """Submit tasks, many in one message; ``where``: on which workers, as Dask takes it."""
         for task in (task for task in tasks if len(task) == 1):
             self.attempts[task[0]] += 1
         for start in range(0, len(tasks), TOGETHER):
@@ -195,7 +195,8 @@ class TaskMap:
             keys = [f"{self.label}-{task[0]}-{uuid.uuid4().hex[:12]}" for task in some]
             work = [self.calls[task.start : task.stop] for task in some]
             common = [self.common] * len(work)
-            for task, future in zip(some, self.client.map(run_calls, work, common, key=keys, pure=False), strict=True):
+            futures = self.client.map(run_calls, work, common, key=keys, pure=False, **where)
+            for task, future in zip(some, futures, strict=True):
                 self.pending[future] = task
                 future.add_done_callback(self.arrived.put)
 
@@ -405,15 +406,30 @@ class ClientExecutor:
         return self._pool
 
     def run(
-        self, calls: Calls, label: str, progress: Progress | None = None, keep: KeepResult | None = None
-    ) -> list[Any]:
-        """Return the results of the calls, in their order."""
+        self, calls: Calls, label: str, progress: Progress | None = None, keep: KeepResult | None = None,
+        kind: Callable[..., TaskMap] = TaskMap,
+    ) -> list[Any]:  # fmt: skip
+        """Return the results of the calls, in their order; ``kind``: of map that hands them out."""
         given = self.client, calls, label, self.timeout, progress or no_progress
-        tasks = TaskMap(*given, self.advice, self.monitor, self.seconds, keep, self.ahead)
+        tasks = kind(*given, self.advice, self.monitor, self.seconds, keep, self.ahead)
         results = tasks.run()
         self.threads = tasks.workers
         return results
 
     def free_memory(self) -> None:
         """Let the workers give back memory that they do not use."""
-        self.monitor.awaited(lambda: self.client.run(trim_heap, on_error="ignore", asynchronous=True))
+        self.on_workers(trim_heap)
+
+    def on_workers(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Call a function in every worker process that answers."""
+        self.monitor.awaited(lambda: self.client.run(function, *arguments, on_error="ignore", asynchronous=True))
+
+    def running(self) -> dict[str, int]:
+        """Return the workers that take tasks, and how many threads each has."""
+        asked = self.client.scheduler.ncores_running
+        return dict(self.client.sync(asked, workers=None, callback_timeout=max(self.timeout, ANSWER)))
+
+    def memory_of_workers(self) -> int | None:
+        """Return the bytes that each worker may hold, at the least; None where nobody says."""
+        known = self.client.sync(self.client.scheduler.identity, n_workers=-1)["workers"]
+        return min((about["memory_limit"] for about in known.values()), default=0) or None

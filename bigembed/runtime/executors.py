@@ -377,12 +377,13 @@ class CurrentClient(ClientExecutor):
         return dict(self.client.scheduler_info(n_workers=-1)["workers"])
 
     def run(
-        self, calls: Calls, label: str, progress: Progress | None = None, keep: KeepResult | None = None
-    ) -> list[Any]:
-        """Return the results of the calls, in their order."""
+        self, calls: Calls, label: str, progress: Progress | None = None, keep: KeepResult | None = None,
+        kind: Callable[..., TaskMap] = TaskMap,
+    ) -> list[Any]:  # fmt: skip
+        """Return the results of the calls, in their order; ``kind``: of map that hands them out."""
         self._leave_the_tasks()
         try:
-            return super().run(calls, label, progress, keep)
+            return super().run(calls, label, progress, keep, kind)
         finally:
             if not self._entered:
                 self._left.close()

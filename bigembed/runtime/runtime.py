@@ -50,8 +50,9 @@ KeepResult = Callable[[int, Any], None]
 """Called with the place of a call in its map, and its result, in whichever thread."""
 
 
-RecordMap = Callable[[str, int], Callable[[int, Mapping[str, Any]], None]]
-"""Called with the label of a map and how many tasks it has; returns what gets the place of a task and its record."""
+RecordMap = Callable[[str, int, bool], Callable[[int, Mapping[str, Any]], None]]
+"""Called with the label of a map, how many tasks it has, and whether each runs where what it needs is held; returns
+what gets the place of a task and its record."""
 
 
 class Journal(Protocol):
@@ -105,6 +106,8 @@ class Runtime:
     """Hears of every task that is done, in whichever thread, and may raise there."""
     vector_memory: int | None = None
     """Bytes of vectors that a solver may hold in this process; 0 for none, None for a share of what is free."""
+    worker_memory: int | None = None
+    """Bytes of vectors that each worker on another machine may hold; 0 for none, None for a share of its limit."""
     observer: Observer = silent
     """Hears every event of the stages."""
     scratch: str | os.PathLike[str] | None = None

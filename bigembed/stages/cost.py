@@ -76,6 +76,9 @@ class Cost:
     checkpoint: int = 0
     """Bytes that are written from time to time, where the vectors are in memory, in place of ``exchanged`` and of
     ``scratch``; what a pass reads is then read once. The one before is deleted after that."""
+    crossing: int = 0
+    """Bytes that workers on several machines leave for each other where they hold the vectors together, in place of
+    ``exchanged``; 0 where they cannot."""
     flops: float = 0.0
     """Floating-point operations of matrix products and factorizations, in tasks."""
     scalar_ops: float = 0.0

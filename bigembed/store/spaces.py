@@ -12,12 +12,15 @@ import numpy as np
 
 from bigembed.errors import DamagedError, InputError
 from bigembed.runtime.blocks import Array, map_blocks
+from bigembed.runtime.client_executor import ClientExecutor
 from bigembed.runtime.executors import chosen_executor
-from bigembed.runtime.runtime import runtime_now, using
+from bigembed.runtime.pinned import pinned
+from bigembed.runtime.runtime import Executor, runtime_now, using
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import BlockMatrix, CSRBlock, MappedMatrix, MemoryMatrix, StoredMatrix, decoded
 from bigembed.store.paths import is_url
 from bigembed.store.vector_space import MemorySpace, Sweep, VectorSpace, copy_vectors
+from bigembed.store.worker_space import WorkerSpace
 
 # ---------------------------------------------------------------------------------------------------- stored space
 # Named block vectors kept in the store: a vector space larger than the memory of all workers.
@@ -130,33 +133,90 @@ def _halo(exchange: Exchange, matrix: BlockMatrix, name: str, block: int) -> Arr
 
 SHARE = 4
 """Where nothing was planned, vectors may take one byte in this number of the bytes of memory that are free now."""
+UNEVEN = 1.25
+"""How much more than the mean a worker may hold."""
 FREE = 2 / 3
 """Share of what is free that planned vectors may take; the rest is for the tasks."""
 SECONDS, TIMES = 1.0, 30.0
 """Between two checkpoints at the least: seconds, and how often the time that the last one took."""
 
 
+MemoryOfRows = MemorySpace | WorkerSpace
+"""Spaces that leave checkpoints in files."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """Where the vectors of a solver or descent may be."""
+
+    where: str
+    """In words, and why."""
+    here: bool = False
+    """Whether in the memory of this process."""
+    workers: ClientExecutor | None = None
+    """Whose workers may hold them."""
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether they are in memory, here or in the workers: not in files."""
+        return self.here or self.workers is not None
+
+    def open(self, matrix: StoredMatrix, exchange: Exchange) -> tuple[BlockMatrix, MemoryOfRows | StoredSpace]:
+        """Return a stored matrix and a space of vectors over its rows, both in this process, in the workers, or in
+        files (``exchange``; beside it lies what workers leave for each other)."""
+        if self.here:
+            loaded = load_matrix(matrix)
+            return loaded, MemorySpace(loaded)
+        if self.workers is not None:
+            executor = pinned(self.workers, matrix.rows)
+            held = WorkerSpace.open(matrix, Exchange(f"{exchange.root}-held"), executor)
+            return held.matrix, held
+        far = is_url(matrix.structure) and not is_url(exchange.root)
+        mapped = MappedMatrix(matrix, exchange) if far else matrix
+        return mapped, StoredSpace(mapped, exchange)
+
+
+IN_FILES = Room("in files")
+"""Where there is none in memory."""
+
+
 @contextmanager
-def claim_memory(need: int) -> Iterator[tuple[bool, str]]:
-    """Say whether vectors of ``need`` bytes may be in this process, and why. If so, tasks in this context run here.
+def claim_memory(need: int, by_workers: bool = False) -> Iterator[Room]:
+    """Say whether vectors of ``need`` bytes may be in memory, and where. If in this process, tasks in this context run
+    here.
 
     They may, where tasks run in this process, or all on this machine (in workers of a job, or of a Dask client of the
     user's), and what was planned for them or is free suffices. The workers are idle meanwhile: several processes would
-    send each other the vectors through files.
+    send each other the vectors through files. ``by_workers``: whether workers on other machines may hold them together,
+    each those of its blocks, if what each may hold is enough.
     """
     with chosen_executor() as executor:
         limit, alone = _limit(), executor.in_this_process
         if not alone and executor.pool is None:
-            yield False, "in files, since tasks run in other processes"
+            yield _of_workers(executor, need) if by_workers else Room("in files, since tasks run in other processes")
         elif need > limit:
-            yield False, f"in files, since they take {_gib(need)} and may take {_gib(limit)} of this process"
+            yield Room(f"in files, since they take {_gib(need)} and may take {_gib(limit)} of this process")
         elif alone:
-            yield True, f"in memory, {_gib(need)}"
+            yield Room(f"in memory, {_gib(need)}", here=True)
         else:
             executor.free_memory()
             with using(executor=executor.pool):
                 where = f"in the memory of this process, {_gib(need)}"
-                yield True, f"{where}, which works on them while the workers idle"
+                yield Room(f"{where}, which works on them while the workers idle", here=True)
+
+
+def _of_workers(executor: Executor, need: int) -> Room:
+    """Return the room that the workers of other machines have together."""
+    if not isinstance(executor, ClientExecutor):
+        return Room("in files, since tasks run in other processes")
+    count, most = len(executor.running()), runtime_now().worker_memory
+    if most is None:
+        most = (executor.memory_of_workers() or 0) // SHARE
+    each = int(UNEVEN * need / max(1, count))
+    if each > most:
+        share = f"each of {count} workers would hold {_gib(each)}, and may hold {_gib(most)}"
+        return Room(f"in files, since tasks run in other processes: {share}")
+    return Room(f"in the memory of the workers, {_gib(each)} each", workers=executor)
 
 
 def _limit() -> int:
@@ -169,16 +229,6 @@ def _limit() -> int:
 
 def _gib(count: float) -> str:
     return f"{count / 2**30:.2f} GiB"
-
-
-def open_space(matrix: StoredMatrix, exchange: Exchange, inside: bool) -> tuple[BlockMatrix, MemorySpace | StoredSpace]:
-    """Return a stored matrix and a space of vectors over its rows, both in this process or both in files."""
-    if inside:
-        loaded = load_matrix(matrix)
-        return loaded, MemorySpace(loaded)
-    far = is_url(matrix.structure) and not is_url(exchange.root)
-    mapped = MappedMatrix(matrix, exchange) if far else matrix
-    return mapped, StoredSpace(mapped, exchange)
 
 
 def load_matrix(matrix: BlockMatrix) -> MemoryMatrix:
@@ -208,26 +258,27 @@ class Checkpoints:
     @property
     def due(self) -> bool:
         """Whether it is time for the next one: always, where vectors are in the store anyway."""
-        if not isinstance(self.space, MemorySpace):
+        if isinstance(self.space, StoredSpace):
             return True
         return time.monotonic() - self._last >= max(SECONDS, TIMES * self._took)
 
     def restore(self, names: Sequence[str]) -> None:
         """Take the vectors of the last checkpoint."""
-        if isinstance(self.space, MemorySpace):
+        if isinstance(self.space, MemoryOfRows):
             self._kept = [name for name in names if self.stored.has(name)]
-            copy_vectors(self.stored, self.space, self._kept, posts=self._kept)
+            posts = self._kept if isinstance(self.space, MemorySpace) else ()
+            copy_vectors(self.stored, self.space, self._kept, posts=posts)
 
     def save(self, names: Sequence[str]) -> None:
         """Leave vectors in the store; some of them may be there."""
-        if isinstance(self.space, MemorySpace):
+        if isinstance(self.space, MemoryOfRows):
             self._last = time.monotonic()
             there = [name for name in names if name in self.space.names and not self.stored.has(name)]
-            copy_vectors(self.space, self.stored, there, posts=[name for name in there if name in self.space.posted])
+            self.space.copy_to(self.stored, there)
 
     def published(self, names: Sequence[str]) -> None:
         """The state of these vectors is on disk: those of the checkpoint before are not needed any more."""
-        if isinstance(self.space, MemorySpace):
+        if not isinstance(self.space, StoredSpace):
             self.stored.drop(*(name for name in self._kept if name not in names))
             self._kept = list(names)
             now = time.monotonic()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import add
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -68,6 +68,9 @@ class VectorSpace(ABC):
     @abstractmethod
     def drop(self, *names: str) -> None:
         """Forget vectors; unknown names are ignored."""
+
+    def close(self) -> None:  # noqa: B027  (most spaces leave nothing)
+        """Give back what others hold for this space, once it is not needed any more."""
 
     @abstractmethod
     def walk(self, sweep: Sweep) -> list[Any]:
@@ -149,6 +152,10 @@ class MemorySpace(VectorSpace):
             self._keep({(name, block): array for name, array in zip(sweep.writes, arrays, strict=True)})
         return results
 
+    def copy_to(self, stored: VectorSpace, names: Sequence[str]) -> None:
+        """Write vectors into a space in files over the same rows."""
+        copy_vectors(self, stored, names, posts=[name for name in names if name in self.posted])
+
     def _task(self, block: int, sweep: Sweep) -> tuple[tuple[Array, ...], Any]:
         own = [self.read(name, block) for name in sweep.reads]
         far = [self._halo(name, block) for name in sweep.halos]
@@ -173,12 +180,20 @@ class MemorySpace(VectorSpace):
         return halo
 
 
-def copy_vectors(source: VectorSpace, target: VectorSpace, names: Sequence[str], posts: Sequence[str] = ()) -> None:
+class Readable(Protocol):
+    """What vectors are copied from, block by block, in tasks."""
+
+    def read(self, name: str, block: int) -> Array:
+        """Return one block of a vector."""
+        ...
+
+
+def copy_vectors(source: Readable, target: VectorSpace, names: Sequence[str], posts: Sequence[str] = ()) -> None:
     """Write vectors of one space into another over the same blocks; tasks run where both are seen."""
     target.sweep(_copied_block, writes=names, posts=posts, arguments=(source, tuple(names)))
 
 
-def _copied_block(block: int, source: VectorSpace, names: Sequence[str]) -> tuple[list[Array], None]:
+def _copied_block(block: int, source: Readable, names: Sequence[str]) -> tuple[list[Array], None]:
     return [source.read(name, block) for name in names], None
 
 

@@ -1,4 +1,5 @@
-"""A solve whose vectors are in the coordinating process while the workers idle: the same bytes, stopped, resumed."""
+"""A solve whose vectors are in the coordinating process while the workers idle, or in the workers: the same bytes,
+stopped, resumed, whatever becomes of a worker."""
 
 from __future__ import annotations
 
@@ -24,6 +25,7 @@ from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.watching.reporter import RunOptions
 from bigembed.jobs.watching.status import read_status
+from bigembed.maps.walk.spectral import LOSSES
 from bigembed.runtime.client_executor import ClientExecutor
 from bigembed.runtime.runtime import using
 from bigembed.store import spaces as held_space
@@ -31,7 +33,7 @@ from tests.blocks import blocks_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 ROOM = 1 << 30
-HERE, FILES = "in the memory of this process", "in files"
+HERE, WORKERS, FILES = "in the memory of this process", "in the memory of the workers", "in files"
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +62,7 @@ def weights(rows: Any) -> Any:
     return half.maximum(half.T)
 
 
-def fitted(weights: Any, event: Any = lambda message: None) -> tuple[bytes, str]:
+def fitted(weights: Any, event: Any = lambda message: None, workdir: str | None = None) -> tuple[bytes, str]:
     """The coordinates, and the notes of the fit."""
     notes: list[str] = []
 
@@ -70,7 +72,7 @@ def fitted(weights: Any, event: Any = lambda message: None) -> tuple[bytes, str]
 
     with blocks_of(700), pytest.MonkeyPatch.context() as patch, using(observer=observe):
         patch.setattr(given_weights, "MAX_BLOCK_ROWS", 700)
-        map_ = be.LaplacianEigenmaps(3, random_state=0).fit(weights)
+        map_ = be.LaplacianEigenmaps(3, random_state=0, workdir=workdir).fit(weights)
     assert len(map_._run.results("kernel")["rows"]) > 2
     return np.asarray(map_.embedding_).tobytes(), "\n".join(notes)
 
@@ -94,13 +96,71 @@ def test_the_same_bytes_beside_workers_and_through_files_whatever_becomes_of_a_w
 
     with dask.config.set(scheduler="threads"):
         assert fitted(weights)[0] == expected
-    with using(executor=ClientExecutor(place.client, 60)):
+    with using(executor=ClientExecutor(place.client, 60), worker_memory=0):
         found, notes = fitted(weights)
         assert (found == expected, FILES in notes) == (True, True)
     with using(executor=place.executor, vector_memory=ROOM):
         found, notes = fitted(weights, kill)
     assert (found == expected, HERE in notes) == (True, True)
     assert killed
+
+
+def held(place: Place) -> int:
+    """How many blocks of vectors all workers hold."""
+
+    def count() -> int:
+        from bigembed.store import worker_space
+
+        return sum(len(one) for one in worker_space._held.values())
+
+    return sum(place.client.run(count).values())
+
+
+@pytest.mark.parametrize("checkpoints", [True, False])
+def test_the_same_bytes_from_the_memory_of_workers_one_of_which_dies(
+    place: Place, weights: Any, expected: bytes, checkpoints: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the last checkpoint, or where none is kept from the start; what crosses between workers is boundary rows."""
+    monkeypatch.setattr(held_space, "SECONDS", 0.0)
+    monkeypatch.setattr(held_space, "TIMES", 0.0)
+    killed: list[int] = []
+
+    def kill(message: str) -> None:
+        if "iteration 3" in message and not killed:
+            assert held(place) > 20
+            killed.extend(place.client.run(os.getpid).values())
+            os.kill(killed[0], signal.SIGKILL)
+
+    with using(executor=ClientExecutor(place.client, 60)):
+        found, notes = fitted(weights, kill, str(tmp_path / "run") if checkpoints else None)
+    assert found == expected
+    assert notes.count(WORKERS) == 2
+    assert ("going on from step 3" in notes) is checkpoints
+    assert FILES not in notes
+    assert held(place) == 0
+
+
+def test_vectors_are_in_files_where_workers_are_lost_again_and_again(
+    place: Place, weights: Any, expected: bytes, tmp_path: Path
+) -> None:
+    lost: list[str] = []
+
+    def lose(message: str) -> None:
+        if "iteration 2" in message:
+            lost.append(message)
+            place.client.run(forget_all)
+
+    with using(executor=ClientExecutor(place.client, 60)):
+        found, notes = fitted(weights, lose, str(tmp_path / "run"))
+    assert (found == expected, notes.count(WORKERS), notes.count(FILES)) == (True, LOSSES - 1, 1)
+    assert "is not where it was" in notes
+
+
+def forget_all() -> None:
+    """In a worker: what it holds is gone."""
+    from bigembed.store import worker_space
+
+    worker_space._held.clear()
 
 
 def test_the_memory_is_that_of_this_process_where_a_client_of_the_users_has_workers_on_this_machine(

@@ -25,6 +25,7 @@ from bigembed.stages.stage import exchange_home
 from bigembed.stages.worker_memory import MARGIN
 from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import AnyPath, PathLike
+from bigembed.store.spaces import UNEVEN
 
 # ------------------------------------------------------------------------------------------------------- resources
 # The processes of a job, and what they hold before any data: for its plan.
@@ -187,7 +188,9 @@ class Peaks:
     def worker(self) -> int:
         """Of one worker process (in this process: of the one process). Any may turn out to go through files."""
         alone = self.resources.of.inside
-        held = [cost.memory + (cost.coordinator + cost.held if alone else 0) for cost in self.costs]
+        held = [
+            cost.memory + (cost.coordinator + cost.held if alone else self.share_of_worker(cost)) for cost in self.costs
+        ]
         return self.resources.worker + int((1 + MARGIN) * max(held, default=0))
 
     @property
@@ -224,8 +227,29 @@ class Peaks:
         """Vectors of solves that the coordinating process holds at the most while the workers idle."""
         return max((cost.held for cost in self.costs if self.solve_memory(cost)), default=0)
 
+    @property
+    def worker_memory(self) -> int:
+        """Vectors of solves that a worker on another machine holds at the most."""
+        return max((self.share_of_worker(cost) for cost in self.costs), default=0)
+
+    def share_of_worker(self, cost: Cost) -> int:
+        """Return bytes of vectors of a stage that each worker holds; 0 where they are in files or in one process.
+
+        Workers hold them together if they may be on several machines and each has room for its share beside a task.
+        """
+        where = self.resources
+        if where.of.inside or where.of.local or not cost.crossing or where.memory_limit is None:
+            return 0
+        share = int(UNEVEN * cost.held / where.workers)
+        whole = where.worker + int((1 + MARGIN) * (cost.memory + share))
+        return share if whole <= where.memory_limit else 0
+
     def cost_of(self, cost: Cost) -> Cost:
         """With what it reads and writes where its vectors will be."""
+        if self.share_of_worker(cost):
+            crossing, once = cost.crossing, int(cost.read / cost.passes)
+            twice = 2 * cost.checkpoint
+            return replace(cost, read=once, exchanged=crossing + cost.checkpoint, scratch=crossing + twice)
         inside = (cost.held and self.resources.of.inside) or self.solve_memory(cost)
         if not inside:
             return cost
@@ -261,6 +285,8 @@ class Peaks:
         most = f"vectors of a solve or descent: {size(largest.held)} at the most"
         if self.resources.of.inside:
             return f"{most}, in the memory of this process, which runs all tasks"
+        if share := self.share_of_worker(largest):
+            return f"{most}, in the memory of {self.resources.workers} workers, {size(share)} each at the most"
         if not self.resources.of.local:
             return "vectors of a solve or descent: in files, since its workers may be on several machines"
         if self.solve_memory(largest):

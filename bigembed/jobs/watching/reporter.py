@@ -277,6 +277,11 @@ class Reporter:
         """Return bytes of vectors that are planned to be in this process while its workers idle."""
         return 0 if self.plan is None else self.plan.peaks.vector_memory
 
+    @property
+    def worker_memory(self) -> int:
+        """Return bytes of vectors that each worker on another machine is planned to hold."""
+        return 0 if self.plan is None else self.plan.peaks.worker_memory
+
     def planned(self, plan: Plan) -> None:
         """What is to come; :class:`PlanError` if it does not fit."""
         plan.refuse()

@@ -39,9 +39,11 @@ class Trace:
         self._stage = name if kind == "start" else ""
         self._write({"event": kind, "stage": name, "time": time.time()})
 
-    def map(self, label: str, total: int) -> Callable[[int, Mapping[str, Any]], None]:
-        """Return what records the tasks of the next map."""
+    def map(self, label: str, total: int, at_home: bool) -> Callable[[int, Mapping[str, Any]], None]:
+        """Return what records the tasks of the next map; ``at_home``: each runs where what it needs is held."""
         known = {"event": "task", "stage": self._stage, "map": next(self._maps), "label": label, "of": total}
+        if at_home:
+            known["at_home"] = True
 
         def record(place: int, found: Mapping[str, Any]) -> None:
             rounded = {name: round(one, DIGITS) if isinstance(one, float) else one for name, one in found.items()}

@@ -26,18 +26,27 @@ from bigembed.maps.walk.landmark_solve import Landmarks, landmark_component, lan
 from bigembed.neighbors.components import RESOLVED, component_arrays, find_components
 from bigembed.neighbors.every_pair import COMPLETE_ROWS
 from bigembed.runtime.blocks import Array, bounds, map_blocks, offsets
-from bigembed.runtime.runtime import once, trim_heap
+from bigembed.runtime.executors import LocalPool
+from bigembed.runtime.pinned import LostVectorsError
+from bigembed.runtime.runtime import once, runtime_now, trim_heap, using
 from bigembed.stages.cost import Arrays, ArraySpec, Cost, buffer, largest, nbytes
 from bigembed.stages.journal import own_steps
 from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.files import read_sealed, sealed, write_json
-from bigembed.store.matrix import KEPT_BYTES, StoredMatrix
+from bigembed.store.matrix import KEPT_BYTES, CSRBlock, MemoryMatrix, StoredMatrix, halo_of
 from bigembed.store.paths import at, remove
-from bigembed.store.spaces import Checkpoints, StoredSpace, claim_memory, open_space
+from bigembed.store.spaces import IN_FILES, Checkpoints, Room, StoredSpace, claim_memory
+from bigembed.store.vector_space import MemorySpace
 
 DENSE_ROWS = 2_000
+GATHERED_ROWS = 65_536
+"""Of a component that is solved by itself in one task, at the most, if it has not more than half of all rows."""
+NOBODY = np.zeros(0, np.int64)
+"""The rows of other blocks that a matrix of one block needs."""
+LOSSES = 4
+"""Times that a solve begins or goes on in the memory of workers, one of which was lost; the last time in files."""
 PASSES = 30
 """Of a solve, for a plan: the benchmarked graphs take 13 to 36."""
 
@@ -115,7 +124,8 @@ def run_solve(context: Context, asked: Spectrum, n_neighbors: int) -> dict[str, 
     whole = len(weights.rows) == 1
     complete = whole and context.results("kernel")["edges"] == weights.rows[0] ** 2
     most = COMPLETE_ROWS if complete else DENSE_ROWS
-    small = [c for c, size, _ in targets if size <= most and not asked.by_landmarks(size)]
+    gathered = max(most, min(GATHERED_ROWS, sum(weights.rows) // 2))
+    small = {c: wanted for c, size, wanted in targets if size <= gathered and not asked.by_landmarks(size)}
     labels = context.of("components", "labels")
     degree = context.of("kernel", "degree")
     if small and not whole:
@@ -123,19 +133,18 @@ def run_solve(context: Context, asked: Spectrum, n_neighbors: int) -> dict[str, 
             gather_block,
             [(b,) for b in range(len(weights.rows))],
             weights=weights,
-            wanted=small,
+            wanted=list(small),
             labels=labels,
             starts=offsets(weights.rows),
             exchange=context.exchange,
         )
-    solved: dict[int, dict[str, Any]] = {}
+    source: Any = (weights, labels) if whole else len(weights.rows)
+    given = {"source": source, "most": most, "asked": asked, "exchange": context.exchange}
+    solved = dict(zip(small, map_blocks(small_component, small.items(), **given), strict=True))
     for c, size, wanted in targets:
         if asked.landmarks is not None and asked.by_landmarks(size):
             solved[c] = landmark_component(context, weights, c, wanted, asked.landmarks, asked.seed, n_neighbors)
-        elif c in small:
-            source: Any = (weights, labels) if whole else len(weights.rows)
-            [solved[c]] = map_blocks(small_component, [(c,)], source=source, wanted=wanted, exchange=context.exchange)
-        else:
+        elif c not in small:
             solved[c] = _large_component(context, weights, c, wanted, asked)
     return assemble(context, weights, parts, asked.n_components, solved, labels, degree)
 
@@ -180,6 +189,7 @@ def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
         ],
         coordinator=[buffer("coarse space", held_here(n, width))],
         held=solve_memory(n, edges, width),
+        crossing=4 * n * width * PASSES,
         passes=PASSES,
         flops=PASSES * 24 * n * width**2,
         scalar_ops=PASSES * edges,
@@ -211,16 +221,40 @@ def gather_block(
     exchange.put("small", b, pieces)
 
 
-def small_component(c: int, *, source: Any, wanted: int, exchange: Exchange) -> dict[str, Any]:
-    """Solve one small component in this process; its vectors stay in the exchange.
+def small_component(
+    c: int, wanted: int, *, source: Any, most: int, asked: Spectrum, exchange: Exchange
+) -> dict[str, Any]:
+    """Solve one small component in this process, densely up to ``most`` rows; its vectors stay in the exchange.
 
     ``source``: the matrix and where its labels lie, where it is one block; else how many blocks left their entries.
     """
     ids, weight = _gathered(c, source, exchange) if isinstance(source, int) else _members(c, *source)
     root = np.sqrt(weight.sum(axis=1))
-    result, vectors = solve_dense_matrix(_normalized(weight, root), wanted, deflate=root / np.linalg.norm(root))
+    if len(ids) > most:
+        result, vectors = _iterated(weight, root, wanted, asked)
+    else:
+        result, vectors = solve_dense_matrix(_normalized(weight, root), wanted, deflate=root / np.linalg.norm(root))
     exchange.put("solved", c, {"ids": ids, "vectors": vectors})
     return _summary(result)
+
+
+def _iterated(weight: Any, root: Array, wanted: int, asked: Spectrum) -> tuple[EigenResult, Array]:
+    """Two-level LOBPCG on a component that is one block, whose vectors are in memory: what it takes follows from its
+    own rows, not from all."""
+    weight.sort_indices()
+    matrix = MemoryMatrix(
+        (CSRBlock(weight.indptr, weight.indices.astype(np.int32), weight.data, *halo_of([0], NOBODY)),)
+    )
+    space = MemorySpace(matrix)
+    space.write("scale", 0, (1 / root)[:, None])
+    space.write("trivial", 0, (root / np.linalg.norm(root))[:, None])
+    operator = SparseOperator(matrix, space, "scale")
+    with nullcontext() if runtime_now().executor else using(executor=LocalPool()), using(journal=None):
+        state = lobpcg.init(
+            operator, wanted, tol=asked.tol, seed=asked.seed, max_passes=asked.max_passes, deflate="trivial"
+        )
+        result = lobpcg.solve(operator, state)
+    return result, space.read(result.vectors, 0)
 
 
 def _gathered(c: int, blocks: int, exchange: Exchange) -> tuple[Array, Any]:
@@ -262,17 +296,31 @@ def _large_component(context: Context, weights: StoredMatrix, c: int, wanted: in
     if done_file.exists():
         return read_sealed(done_file)
     edges, width = context.results("kernel")["edges"], block_width(asked.n_components)
-    with claim_memory(nbytes(solve_memory(sum(weights.rows), edges, width))) as (inside, where):
-        context.note(f"component {c} of the graph: vectors {where}")
-        result = _solve(context, weights, inside, stored, c, wanted, asked)
-        trim_heap()
+    need = nbytes(solve_memory(sum(weights.rows), edges, width))
+    result = None
+    for again in range(LOSSES):
+        if result is None:
+            with claim_memory(need, by_workers=again < LOSSES - 1) as room:
+                context.note(f"component {c} of the graph: vectors {room.where}")
+                result = _solved(context, weights, room, stored, c, wanted, asked)
+    assert result is not None  # (what is in files cannot be lost)
+    trim_heap()
     summary = _summary(result) | {"vectors": result.vectors}
     write_json(done_file, sealed(summary))
     return summary
 
 
+def _solved(context: Context, weights: StoredMatrix, room: Room, *rest: Any) -> EigenResult | None:
+    """Return the result of a solve; None where a worker is gone with vectors."""
+    try:
+        return _solve(context, weights, room, *rest)
+    except LostVectorsError as error:
+        context.note(f"{error}; going on from the last checkpoint")
+        return None
+
+
 def _solve(
-    context: Context, weights: StoredMatrix, inside: bool, stored: StoredSpace, c: int, wanted: int, asked: Spectrum
+    context: Context, weights: StoredMatrix, room: Room, stored: StoredSpace, c: int, wanted: int, asked: Spectrum
 ) -> EigenResult:
     """From the start or the last checkpoint to vectors in ``stored``.
 
@@ -281,7 +329,7 @@ def _solve(
     """
     state_file, steps = at(stored.exchange.root) / "state.json", f"{stored.exchange.root}-steps"
     with own_steps(steps) as step:
-        operator = SparseOperator(*open_space(weights, stored.exchange, inside), "scale")
+        operator = SparseOperator(*room.open(weights, stored.exchange), "scale")
         checkpoints = Checkpoints(operator.space, stored)
 
         def publish(state: lobpcg.State) -> None:
@@ -295,19 +343,20 @@ def _solve(
 
         if state_file.exists():
             state = lobpcg.State.from_json(read_sealed(state_file))
-            if inside and not stored.has(f"X.{state.generation}"):  # (stopped in files, within an update)
+            if room.in_memory and not stored.has(f"X.{state.generation}"):  # (stopped in files, within an update)
                 with step(state.to_json()):
-                    state = lobpcg.step(SparseOperator(*open_space(weights, stored.exchange, False), "scale"), state)
+                    state = lobpcg.step(SparseOperator(*IN_FILES.open(weights, stored.exchange), "scale"), state)
             checkpoints.restore(lobpcg.vectors_of(state, "scale"))
             context.note(f"component {c} of the graph: going on from step {state.iteration}")
         else:
-            if inside:
+            if room.in_memory:
                 remove(steps)
-            with nullcontext() if inside else step("start"):
+            with nullcontext() if room.in_memory else step("start"):
                 once(stored.exchange.clear)
                 state = _first_state(context, operator, c, wanted, asked)
-        result = lobpcg.solve(operator, state, publish, nullcontext if inside else step)
+        result = lobpcg.solve(operator, state, publish, nullcontext if room.in_memory else step)
         checkpoints.save([result.vectors])
+        operator.space.close()
     return result
 
 

@@ -27,7 +27,17 @@ from bigembed.jobs.planning import notes as compilation
 from bigembed.jobs.planning.machine import Rates, cache_file, footprint, rates, resident
 from bigembed.jobs.planning.notes import alternatives
 from bigembed.jobs.planning.plan import Plan
-from bigembed.jobs.planning.resources import FIRST_USE, MESSAGES, PUBLISH, Peaks, Resources, TimeModel, remains, runs_at
+from bigembed.jobs.planning.resources import (
+    FIRST_USE,
+    MESSAGES,
+    PUBLISH,
+    UNEVEN,
+    Peaks,
+    Resources,
+    TimeModel,
+    remains,
+    runs_at,
+)
 from bigembed.jobs.report.lines import plan_lines
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import read_job
@@ -123,9 +133,28 @@ class TestPlan:
         assert files.total == 2 * files.worker + files.coordinator + 5 * MIB
         assert "in files, since the workers together may not hold them" in files.vectors
         assert "several machines" in peaks("remote").vectors
+        assert peaks("remote").worker == 100 * MIB + int(200 * MIB * (1 + MARGIN))
         assert "in the memory of this process" in peaks("process").vectors
         monkeypatch.setattr("bigembed.jobs.planning.resources.machine_memory", lambda: 1000 * MIB)
         assert peaks().solve_memory(cost) == 0
+
+    def test_workers_of_several_machines_hold_vectors_together_where_each_has_room_for_its_share(self):
+        cost = Cost(
+            passes=4, read=400, exchanged=80, scratch=30, memory=200 * MIB, held=800 * MIB, checkpoint=20, crossing=7,
+        )  # fmt: skip
+
+        def peaks(limit, workers=4, kind="remote"):
+            return Peaks(Resources(kind, workers, limit, 100 * MIB, 50 * MIB, 5 * MIB), [cost])
+
+        share = int(UNEVEN * 200 * MIB)
+        least = 100 * MIB + int((200 * MIB + share) * (1 + MARGIN))
+        there, files = peaks(least), peaks(least - 1)
+        assert (there.worker_memory, there.worker, files.worker_memory) == (share, least, 0)
+        assert files.worker == 100 * MIB + int(200 * MIB * (1 + MARGIN))
+        assert "in the memory of 4 workers, 250.0 MiB each" in there.vectors
+        moved = there.cost_of(cost)
+        assert (moved.read, moved.exchanged, moved.scratch, files.cost_of(cost)) == (100, 27, 47, cost)
+        assert peaks(None).worker_memory == peaks(least, kind="embedded").worker_memory == 0
 
     def test_too_little_memory_is_refused_with_a_proposal(self):
         with pytest.raises(PlanError, match=r"stage 'b'.*\n?.*\[cluster\] memory = \"4\d\d MiB\" or more"):

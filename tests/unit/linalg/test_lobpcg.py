@@ -672,8 +672,8 @@ class TestPlacesOfVectors:
 
         def taken(need: int) -> tuple[bool, bool]:
             """Whether vectors are in memory, and tasks then in this process."""
-            with claim_memory(need) as (inside, _):
-                return inside, executor_now().in_this_process
+            with claim_memory(need) as room:
+                return room.here, executor_now().in_this_process
 
         assert taken(1 << 20) == (True, True)
         assert taken(1 << 60) == (False, True)

@@ -29,6 +29,8 @@ from bigembed.errors import (
 from bigembed.maps.walk import spectral
 from bigembed.rows.input import row_source
 from bigembed.runtime import blocks as canonical
+from tests.blocks import blocks_of
+from tests.executors import executor, maps
 
 
 def blobs(*sizes: int, seed: int = 0) -> np.ndarray:
@@ -526,6 +528,27 @@ class TestEveryPair:
         assert found.residuals_.max() < 1e-11
         assert found.certificate_["passes"] == 1
         np.testing.assert_allclose(found.transform(X[::50]), found.embedding_[::50], atol=1e-6)
+
+    def test_components_of_up_to_half_of_the_rows_are_solved_by_themselves(self, monkeypatch):
+        """As by passes over all rows, of which there are none: three groups, of 600, 700 and 900 rows."""
+        monkeypatch.setattr(spectral, "DENSE_ROWS", 500)
+        sizes = [600, 700, 900]
+        X = np.concatenate([rows(size, 2, seed=seed) + 1e3 * seed for seed, size in enumerate(sizes)])
+
+        def fitted(gathered):
+            monkeypatch.setattr(spectral, "GATHERED_ROWS", gathered)
+            run, made = maps()
+            with blocks_of(500), executor(run), pytest.warns(ComponentsWarning, match="3 components"):
+                found = be.DiffusionMap(9, n_neighbors=12, components="per-component", tol=1e-9).fit(X)
+            return found, made["product_block"]
+
+        alone, passes = fitted(65_536)
+        through, many = fitted(0)
+        assert (passes, many > 20) == (0, True)
+        np.testing.assert_allclose(alone.eigenvalues_, through.eigenvalues_, atol=1e-12)
+        np.testing.assert_allclose(alone.embedding_, through.embedding_, atol=1e-5)
+        assert alone.residuals_.max() < 1e-9
+        assert np.abs(alone.embedding_[:600, :3] - alone.embedding_[600:1200, :3]).max() > 0.1  # control
 
     def test_copies_of_an_eigenvalue_of_a_complete_kernel(self):
         """The corners of a cube: K is a product, and λ = ((1 − w)/(1 + w))ʲ, w = exp(−4/ε), C(d, j) times."""

@@ -1,0 +1,263 @@
+"""Block vectors in the memory of the workers that made them; what crosses between workers goes through files.
+
+Blocks have homes: each lies, with all its vectors and its rows of the matrix, in the memory of one worker, which takes
+all tasks on it. Rows that blocks of other workers need are left in files when a vector is posted, or before the first
+pass that reads it; those of blocks on the same worker are read where they are. So of a solve's iteration only boundary
+rows of one vector, in single precision, move, and the coarse vectors that the coordinating process works on. A worker
+that is gone takes its vectors with it (:class:`~bigembed.runtime.pinned.LostVectorsError`): who solves goes on from the
+last checkpoint.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from bigembed.errors import DamagedError
+from bigembed.runtime.blocks import Array, align_arrays, map_blocks
+from bigembed.runtime.pinned import LostVectorsError, PinnedExecutor
+from bigembed.runtime.runtime import using
+from bigembed.store.exchange import Exchange
+from bigembed.store.matrix import BlockMatrix, CSRBlock, decoded
+from bigembed.store.vector_space import Sweep, VectorSpace, copy_vectors
+
+_held: dict[str, dict[tuple[str, int], Any]] = {}
+"""Of this process: for each space the blocks of vectors, by name and number."""
+
+
+@dataclass(frozen=True)
+class HeldMatrix:
+    """A matrix whose blocks stay in the memory of their worker once they were read."""
+
+    given: BlockMatrix
+    key: str
+    """Of the space beside which they lie; where it holds nothing, they are read each time."""
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """Rows of each block."""
+        return self.given.rows
+
+    def block(self, b: int) -> CSRBlock:
+        """Return one block of rows."""
+        held = _held.get(self.key, {})
+        if (found := held.get(("matrix", b))) is None:
+            found = held["matrix", b] = decoded(self.given.block(b))
+        return found
+
+    def outbox(self, b: int) -> list[tuple[int, Array]]:
+        """Return, for each block that needs rows of this one, its number and those rows."""
+        held = _held.get(self.key, {})
+        if (found := held.get(("outbox", b))) is None:
+            found = held["outbox", b] = self.given.outbox(b)
+        return found
+
+
+@dataclass(frozen=True)
+class WorkerVectors:
+    """What a task knows of such a space: where its blocks are, and what its process holds of them."""
+
+    key: str
+    matrix: HeldMatrix
+    exchange: Exchange
+    home: tuple[int, ...]
+    """The number of the worker of each block."""
+    in_files: frozenset[str] = frozenset()
+    """Vectors that the coordinating process reads, or has written."""
+    posted: frozenset[str] = frozenset()
+    """Vectors of which boundary rows lie in files."""
+    dropped: frozenset[str] = frozenset()
+    """Vectors that nobody reads any more."""
+
+    @property
+    def held(self) -> dict[tuple[str, int], Any]:
+        """What this process holds; what it held for the space before this one in the same place is forgotten."""
+        if (found := _held.get(self.key)) is None:
+            place = self.key.rpartition(" ")[0]
+            for key in [key for key in _held if key.rpartition(" ")[0] == place]:
+                _held.pop(key, None)
+            found = _held.setdefault(self.key, {})
+        return found
+
+    def read(self, name: str, block: int) -> Array:
+        """Return one block of a vector whose home is this process, or that is in files."""
+        if name in self.dropped or (found := self.held.get((name, block))) is None:
+            return self.exchange.mapped(name, block, ["own"])[0]
+        return found  # type: ignore[no-any-return]
+
+    def halo(self, name: str, block: int) -> Array:
+        """Return the rows of other blocks that this block needs, in the order of its halo list."""
+        stored = self.matrix.block(block)
+        out: Array | None = None
+        for number, (source, rows) in enumerate(stored.segments()):
+            piece = self._rows(name, source, rows, block)
+            if out is None:
+                out = np.empty((len(stored.halo_rows), *piece.shape[1:]), piece.dtype)
+            out[stored.halo_offsets[number] : stored.halo_offsets[number + 1]] = piece
+        return self.read(name, block)[:0] if out is None else out
+
+    def _rows(self, name: str, source: int, rows: Array, block: int) -> Array:
+        """Return the rows of a block that another one needs."""
+        if name not in self.dropped and (found := self.held.get((name, source))) is not None:
+            return np.asarray(found[rows])
+        piece = self.exchange.look(name, source, [str(block)])[0]
+        return self.exchange.mapped(name, source, ["own"])[0][rows] if piece is None else piece
+
+    def leave(self, name: str, block: int, array: Array, posted: bool) -> None:
+        """Leave in files what blocks of other workers need of a vector that is ``posted``, and all of one that the
+        coordinating process reads."""
+        outbox = self.matrix.outbox(block) if posted else []
+        pieces = {
+            str(destination): array[rows] for destination, rows in outbox if self.home[destination] != self.home[block]
+        }
+        if name in self.in_files:
+            pieces["own"] = array
+        if pieces:
+            self.exchange.put(name, block, pieces)
+
+    def forget(self, name: str, block: int) -> None:
+        """Forget one block of a vector, and what was left with it."""
+        self.held.pop((name, block), None)
+        self.held.pop((_result_of(name), block), None)
+
+
+def _result_of(name: str) -> str:
+    return f"result of {name}"
+
+
+def held_block(block: int, *, sweep: Sweep, space: WorkerVectors) -> Any:
+    """Read, compute and keep one block of a sweep.
+
+    A task that spends leaves its result with the last vector it writes: run again, since its answer was lost on the
+    way, it finds the one where the other is gone. Nothing that it read has changed before that.
+    """
+    held = space.held
+    for name in space.dropped:
+        space.forget(name, block)
+    try:
+        if sweep.spends and (_result_of(sweep.writes[-1]), block) in held:
+            return held[_result_of(sweep.writes[-1]), block]
+        own = [space.read(name, block) for name in sweep.reads]
+        far = [space.halo(name, block) for name in sweep.halos]
+    except DamagedError as error:
+        raise LostVectorsError(f"block {block} is not where it was: {error}") from error
+    written, result = sweep.function(block, *own, *far, *sweep.arguments)
+    for name, array in zip(sweep.writes, written, strict=True):
+        array = align_arrays(array)
+        space.leave(name, block, array, name in sweep.posts)
+        array.setflags(write=False)
+        held[name, block] = array
+    if sweep.spends:
+        held[_result_of(sweep.writes[-1]), block] = result
+    for name in sweep.spends:
+        space.forget(name, block)
+        if name in space.posted:
+            space.exchange.drop_block(name, block)
+    return result
+
+
+def _post_block(block: int, *vectors: Any) -> tuple[list[Array], None]:
+    """Write the vectors as they are."""
+    return list(vectors), None
+
+
+@dataclass
+class WorkerSpace(VectorSpace):
+    """The space of block vectors over the rows of a matrix in the memory of some workers.
+
+    What it leaves in files lies in an exchange of its own.
+    """
+
+    matrix: HeldMatrix
+    vectors: WorkerVectors
+    executor: PinnedExecutor
+    names: set[str] = field(default_factory=set)
+    """The names of all vectors."""
+
+    @classmethod
+    def open(cls, matrix: BlockMatrix, exchange: Exchange, executor: PinnedExecutor) -> WorkerSpace:
+        """Return an empty space over the rows of a matrix; ``exchange`` is emptied."""
+        key = f"{exchange.root} {uuid.uuid4().hex}"
+        with using(journal=None):
+            exchange.clear()
+        held = HeldMatrix(matrix, key)
+        return cls(held, WorkerVectors(key, held, exchange, executor.home), executor)
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """The number of rows of each block."""
+        return tuple(self.matrix.rows)
+
+    @property
+    def posted(self) -> frozenset[str]:
+        """Vectors of which boundary rows lie ready."""
+        return self.vectors.posted
+
+    def read(self, name: str, block: int) -> Array:
+        """Return one block of a vector, which from now on lies in files whenever it is written."""
+        if name not in self.vectors.in_files:
+            self._change(self.posted, in_files=[name])
+            self._walk(Sweep(_post_block, reads=(name,), writes=(name,)))
+        return self.vectors.exchange.piece(name, block, "own")
+
+    def write(self, name: str, block: int, array: Array) -> None:
+        """Write one block of a vector."""
+        self._change(self.posted | {name}, in_files=[name], dropped=[name])
+        self.vectors.exchange.put(name, block, {"own": array})
+        self.names.add(name)
+
+    def drop(self, *names: str) -> None:
+        """Forget vectors."""
+        files = [name for name in names if name in self.vectors.in_files or name in self.posted]
+        self._change(self.posted - set(names), dropped=names)
+        with using(journal=None):
+            self.vectors.exchange.drop(*files)
+        self.names.difference_update(names)
+
+    def walk(self, sweep: Sweep) -> list[Any]:
+        """Walk over all blocks once and return the results in block order."""
+        if far := tuple(name for name in sweep.halos if name not in self.posted):
+            self._walk(Sweep(_post_block, reads=far, writes=far, posts=far))
+        return self._walk(sweep)
+
+    def _walk(self, sweep: Sweep) -> list[Any]:
+        blocks = [(block,) for block in range(len(self.rows))]
+        with self.at_home():
+            results = map_blocks(held_block, blocks, label=sweep.label, sweep=sweep, space=self.vectors)
+        posted = (self.posted - set(sweep.writes) - set(sweep.spends)) | set(sweep.posts)
+        self.vectors = replace(self.vectors, dropped=frozenset(), posted=posted)
+        self.names = (self.names | set(sweep.writes)) - set(sweep.spends)
+        return results
+
+    @contextmanager
+    def at_home(self) -> Iterator[None]:
+        """Let tasks run where the blocks are; a map has one for each, in their order."""
+        with using(executor=self.executor, journal=None):
+            yield
+
+    def copy_to(self, stored: VectorSpace, names: Sequence[str]) -> None:
+        """Write vectors into a space in files over the same rows."""
+        with self.at_home():
+            copy_vectors(self.vectors, stored, names, posts=[name for name in names if name in self.posted])
+
+    def close(self) -> None:
+        """Let the workers forget everything, and delete what lies in files."""
+        self.executor.executor.on_workers(forget, self.vectors.key)
+        with using(journal=None):
+            self.vectors.exchange.clear()
+
+    def _change(self, posted: frozenset[str], in_files: Iterable[str] = (), dropped: Iterable[str] = ()) -> None:
+        known = self.vectors
+        self.vectors = replace(
+            known, posted=posted, in_files=known.in_files.union(in_files), dropped=known.dropped.union(dropped)
+        )
+
+
+def forget(key: str) -> None:
+    """In a worker: forget all vectors of a space."""
+    _held.pop(key, None)
