@@ -7,13 +7,14 @@ suites find it without a line anywhere.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from scipy import sparse
 from scipy.spatial.distance import cdist
 
@@ -261,6 +262,19 @@ TABLE: dict[str, Case] = {
 CASES: dict[str, Case] = dict(sorted(({name: Case(name) for name in REGISTRY} | TABLE).items()))
 EACH = [name for name, case in CASES.items() if case.plain or issubclass(method(case.method), RowwiseEstimator)]
 """Cases that keep what was fitted each in its way: variants of a graph's map differ in what is fitted only."""
+VARIED = (
+    "diffusion_map bistochastic", "diffusion_map bridge", "diffusion_map weighed galerkin", "isomap lists",
+    "isomap radius landmarks", "kernel_pca nystrom sparse", "laplacian_eigenmaps weights", "pca whitened",
+    "phate precomputed", "tsne weighed nodes", "umap weighed densities",
+)  # fmt: skip
+"""Variants in which every kind of rows, weights, labels and solvers comes at least once."""
+
+
+def by_default(names: Iterable[str], *more: Any) -> list[Any]:
+    """All of these cases: by default the first one of every method and those of ``VARIED``, others by ``-m slow``."""
+    ran = {*VARIED, *(name for name in CASES if CASES[name].plain)}
+    return [pytest.param(name, *more, marks=() if name in ran else pytest.mark.slow) for name in names]
+
 
 # ------------------------------------------------------------------------------- jobs of any size
 

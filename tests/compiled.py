@@ -25,7 +25,7 @@ EAGER = (
     "neighbors.compiled",
 )
 """Modules that compile when they are imported, the longest first."""
-METHODS = ("umap", "nmf")
+METHODS = ("umap weighed densities", "pacmap", "umap labels", "nmf", "pacmap cosine sparse")
 
 
 def make_ready(claims: Path) -> None:

@@ -43,7 +43,7 @@ SHARED: set[int] = set()
 """Processes of the workers that all tests of this process share."""
 folder, claimed = pytest.StashKey[str](), pytest.StashKey[str]()
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # (each of hundreds of processes would compile the package anew)
-hypothesis.settings.register_profile("tests", deadline=None)  # (a busy machine is no failure)
+hypothesis.settings.register_profile("tests", max_examples=30, deadline=None)  # (a busy machine is no failure)
 hypothesis.settings.load_profile("tests")
 
 

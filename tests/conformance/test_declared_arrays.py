@@ -17,7 +17,7 @@ import bigembed as be
 from bigembed.estimator.fitting import write_output
 from bigembed.stages import stage as stages
 from bigembed.stages.cost import ArraySpec
-from tests.cases import CASES, FEW_ROWS
+from tests.cases import CASES, FEW_ROWS, by_default
 
 FEW = 4_000
 """Numbers of an array that a stage may leave uncounted."""
@@ -77,7 +77,7 @@ def check(fitted: Any, folder: Path, ran: dict[str, stages.Stage], guessed: bool
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", by_default(CASES))
 def test_the_stages_of_a_method_publish_what_they_declare(name: str, tmp_path: Path, ran: Any) -> None:
     case = CASES[name]
     check(case.fit(case.X(FEW_ROWS), workdir=str(tmp_path)), tmp_path, ran, guessed="radius" in case.parameters)

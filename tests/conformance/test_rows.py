@@ -15,7 +15,7 @@ from scipy import sparse
 from bigembed.errors import BigembedError, ChangedInputError, ExistingOutputError, InputError
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.store.arrays import read_array
-from tests.cases import CASES, EACH, FEW_ROWS, fitted, plain, twin
+from tests.cases import CASES, EACH, FEW_ROWS, by_default, fitted, plain, twin
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
 N = FEW_ROWS
@@ -35,7 +35,7 @@ def test_fitted_rows_come_back(name: str) -> None:
     assert np.abs(again[1:] - embedding[:-1]).max() > max(1e-2, 5 * near) * np.abs(embedding).max()  # a control
 
 
-@pytest.mark.parametrize("name", TAKE_NEW)
+@pytest.mark.parametrize("name", by_default(TAKE_NEW))
 def test_new_rows_are_the_same_in_any_batch_chunk_and_place(name: str, tmp_path: Path) -> None:
     new = CASES[name].new(N)
     whole = fitted(name).transform(new)
@@ -110,7 +110,7 @@ def test_rows_of_another_width_are_refused(name: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", [name for name in TABLES if name in EACH])
+@pytest.mark.parametrize("name", by_default(name for name in TABLES if name in EACH))
 def test_the_coordinates_of_an_array_that_changed_are_those_of_the_fit_or_refused(name: str) -> None:
     case, expected = CASES[name], np.asarray(fitted(name).embedding_)
     X = case.X(N).copy()
@@ -127,7 +127,7 @@ def test_the_coordinates_of_an_array_that_changed_are_those_of_the_fit_or_refuse
     np.testing.assert_array_equal(case.estimator().fit_transform(case.X(N), **case.aligned(X)), expected)
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", by_default(TABLES))
 def test_coordinates_in_memory_have_the_dtype_of_the_rows(name: str) -> None:
     for dtype in (np.float32, np.float64):
         found = fitted(name) if dtype == np.float32 else CASES[name].fit(CASES[name].X(N).astype(dtype))

@@ -16,13 +16,18 @@ from threadpoolctl import threadpool_limits
 from bigembed.maps.registry import REGISTRY
 from bigembed.rows.graph_source import GraphSource
 from tests.blocks import limits_for, on_workers
-from tests.cases import CASES, Case, apart
+from tests.cases import CASES, Case, apart, by_default
 from tests.conformance.digest import digests
 from tests.conformance.every_place import PLACES, fitted_everywhere
 from tests.conformance.large import DEFAULT, LARGE
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 N = 300
+OF_A_FAMILY = {
+    "classical_mds", "hessian_lle", "laplacian_eigenmaps", "local_tangent_space_alignment", "modified_lle",
+    "spectral_clustering",
+}  # fmt: skip
+"""Methods whose tasks are those of another one; each has its own in threads, too."""
 
 
 def of_rows(case: Case, X: Any) -> dict[str, str]:
@@ -49,7 +54,7 @@ def stored(X: Any, folder: Path) -> str:
     return str(folder / "rows.zarr")
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", by_default(CASES))
 def test_any_chunks_and_threads(name: str, tmp_path: Path) -> None:
     """Threads of BLAS, too: where a fit leaves it more than one, it rounds differently."""
     case = CASES[name]
@@ -61,7 +66,9 @@ def test_any_chunks_and_threads(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("name", sorted(REGISTRY))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in OF_A_FAMILY else name for name in sorted(REGISTRY)]
+)
 def test_worker_processes_and_chunks_on_a_disk(name: str, client: Any, tmp_path: Path) -> None:
     case = CASES[name]
     wanted = in_order(name)

@@ -42,14 +42,23 @@ NAN = [
     ("gower", {}),
 ]
 """Steps that take NaN, and say so."""
-SAMPLE = ("diffusion_map", "pca", "tsne")
-"""Of which every check is made; of others those are slow that are a second form of one, or rows of another kind."""
+SAMPLE = ("diffusion_map", "pca")
+"""Of which every check is made; of others those are slow that are a second form of one, rows or weights of another
+kind, or what another suite proves of every method."""
 KINDS = {
-    "check_dtype_object", "check_estimator_sparse_array", "check_estimator_sparse_matrix", "check_estimators_dtypes",
-    "check_f_contiguous_array_estimator", "check_transformer_data_not_an_array", "check_transformer_preserve_dtypes",
+    "check_dtype_object", "check_estimator_sparse_array", "check_estimator_sparse_matrix", "check_estimator_sparse_tag",
+    "check_estimators_dtypes", "check_f_contiguous_array_estimator", "check_sample_weights_list",
+    "check_sample_weights_not_an_array", "check_sample_weights_pandas_series", "check_transformer_data_not_an_array",
+    "check_transformer_preserve_dtypes",
 }  # fmt: skip
 """Checks of rows of many kinds, which are fitted like any others once one function for all methods has read them."""
-
+ELSEWHERE = {
+    "check_estimators_nan_inf",  # test_rows
+    "check_estimators_pickle",  # test_stored
+    "check_fit_idempotent",  # test_same_bytes
+    "check_methods_sample_order_invariance", "check_methods_subset_invariance",  # test_rows: any batch, chunk, place
+}  # fmt: skip
+"""Checks of which suites of this folder prove more, of every method."""
 
 COPIES = {"check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data"}
 """Checks that rows of weight m give, to the last digits, what m copies do, and rows of weight 0 what none does. Methods
@@ -69,7 +78,7 @@ def checks() -> list[Any]:
                 sampled = isinstance(estimator, OnGraph | KernelPCA | LandmarkDiffusionMap | LandmarkMDS)
                 if sampled and check.func.__name__ in COPIES:
                     continue
-                repeated = check.keywords.get("readonly_memmap") or check.func.__name__ in KINDS
+                repeated = check.keywords.get("readonly_memmap") or check.func.__name__ in KINDS | ELSEWHERE
                 slow = (name, parameters) in OTHERS or (repeated and name not in SAMPLE)
                 marks = pytest.mark.slow if slow else ()
                 found.append(pytest.param(one, check, id=f"{estimator}-{check.func.__name__}", marks=marks))

@@ -22,7 +22,7 @@ from bigembed.runtime.runtime import Event, using
 from bigembed.stages import stage as stage_module
 from bigembed.stages.runs import Run
 from tests.blocks import as_if_many, blocks_for
-from tests.cases import CASES, EACH, FEW_ROWS, Case, csr
+from tests.cases import CASES, FEW_ROWS, Case, by_default, csr
 from tests.cases import fitted as fitted_once
 from tests.conformance.digest import digests
 from tests.digests import published
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning
 N = FEW_ROWS
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", by_default(CASES))
 def test_what_was_saved_or_pickled_is_what_was_fitted(name: str, tmp_path: Path) -> None:
     fitted, new = fitted_once(name), CASES[name].new(N)
     wanted = digests(fitted, new)
@@ -55,7 +55,7 @@ def test_what_was_saved_or_pickled_is_what_was_fitted(name: str, tmp_path: Path)
     assert published(tmp_path / "again") == published(tmp_path / "model")
 
 
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.parametrize("name", [name for name in CASES if CASES[name].plain])
 def test_a_folder_that_another_fit_took_is_noticed(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     first, new = case.fit(case.X(N), workdir=tmp_path), case.new(N)
@@ -135,7 +135,7 @@ EVERY_MAP = [pytest.mark.slow, pytest.mark.timeout(1_800)]
 
 @pytest.mark.parametrize(
     ("name", "everywhere"),
-    [*((name, False) for name in WAYS), *(pytest.param(name, True, marks=EVERY_MAP) for name in WAYS)],
+    [*by_default(WAYS, False), *(pytest.param(name, True, marks=EVERY_MAP) for name in WAYS)],
 )
 def test_killed_in_each_stage_it_goes_on_with_the_same_bytes(
     name: str, everywhere: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -253,6 +253,7 @@ def few_blocks(folder: Path) -> str:
     return str(folder / "rows.npy")
 
 
+@pytest.mark.slow
 def test_a_solve_in_files_comes_to_the_end_in_starts_of_three_tasks(tmp_path: Path) -> None:
     """A step of it has several maps of four blocks each."""
     with as_if_many(600):
@@ -261,7 +262,10 @@ def test_a_solve_in_files_comes_to_the_end_in_starts_of_three_tasks(tmp_path: Pa
     assert done == wanted
 
 
-@pytest.mark.parametrize(("label", "number"), [("update_block", 1), ("update_block", 4), ("product_block", 5)])
+@pytest.mark.parametrize(
+    ("label", "number"),
+    [pytest.param("update_block", 1, marks=pytest.mark.slow), ("update_block", 4), ("product_block", 5)],
+)
 def test_a_solve_that_was_killed_in_files_goes_on_in_memory(label: str, number: int, tmp_path: Path) -> None:
     """An update has deleted what it read of a block; without a journal, too, of which half a second may be lost."""
     case, X = Case("diffusion_map"), few_blocks(tmp_path)

@@ -79,6 +79,7 @@ def commands(package: Path, folder: Path, *lines: list[str]) -> list[list[dict[s
     return found
 
 
+@pytest.mark.slow
 def test_the_suites_find_it_and_it_conforms(package: Path) -> None:
     """Unchanged, by the name in the registry and by that of the class."""
     copied(package, "tests")

@@ -49,6 +49,8 @@ PAGES = jobs_of_pages() if BENCHMARKS.exists() else []
 COMMANDS = commands() if BENCHMARKS.exists() else []
 FEW = 1_500
 """Rows of a data set in a small run."""
+LONG = ("single_cell", "sweep")
+"""Job files that take long with few rows, too."""
 SMALL = {
     "certify": "--n 3000 --exact 500",
     "extend": "--n 3000 --new 500",
@@ -122,7 +124,11 @@ class TestCommands:
         assert plan.problems() == [], plan.advice
         assert not [line for line in plan.notes if "refused" in line]
 
-    @pytest.mark.parametrize("file", FILES, ids=named)
+    @pytest.mark.parametrize(
+        "file",
+        [pytest.param(file, marks=pytest.mark.slow) if file.stem in LONG else file for file in FILES],
+        ids=named,
+    )
     def test_a_job_file_runs_small(self, file: Path, tmp_path: Path) -> None:
         job = small(read_job(copied(file, tmp_path, None)))
         with warnings.catch_warnings(action="ignore"):

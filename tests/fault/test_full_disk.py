@@ -17,7 +17,7 @@ from tests.integration.test_job_process import here, start, wait_for, write
 pytestmark = pytest.mark.cluster
 
 
-@pytest.mark.parametrize("how", ["mounted", "limited"])
+@pytest.mark.parametrize("how", ["mounted", pytest.param("limited", marks=pytest.mark.slow)])
 def test_a_full_disk_is_one_line_and_the_job_goes_on(tmp_path, how):
     disk = tmp_path / "disk"
     with small_disk(disk, "40m") as mounted:

@@ -13,7 +13,7 @@ import pytest
 from tests.fault.state_machine import attempt
 
 ROOT = Path(__file__).parents[2]
-SOME = {"ingest --ids": 11, "extend --table": 31, "view": 61}
+SOME = {"ingest --ids": 11, "extend --table": 61}
 """Commands of the quick tests, and how many steps lie between two kills."""
 ALL = (
     "run", "run with other parameters", "run --fresh", "extend --table", "ingest --ids", "export", "annotate", "append",
@@ -36,14 +36,15 @@ def slow(*given: Any, seconds: int = 3600) -> Any:
 
 
 def test_some_damage_of_each_kind_is_found_and_mended():
-    said = said_by("-m", "tests.fault.corruption", "--cases", 18, "--only", "run of pca", "stopped run of nmf")
+    names = ("run of pca", "stopped run of nmf", "model of pca")
+    said = said_by("-m", "tests.fault.corruption", "--cases", 27, "--only", *names)
     assert "run right: 18" in said, said
+    assert "| all |" in said
 
 
 @pytest.mark.parametrize(
     "command",
     [
-        ["tests.fault.corruption", "--cases", 27, "--only", "model of pca", "model of kernel_pca"],
         ["tests.fault.hostile_models", "--cases", 23, "--only", "pca"],
         slow(["tests.fault.corruption", "--cases", 400]),
     ],
@@ -55,7 +56,7 @@ def test_what_is_stored_is_right_or_refused(command):
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize(("cases", "seed", "faults"), [(1, 4, 1), slow(24, 0, 8)])
+@pytest.mark.parametrize(("cases", "seed", "faults"), [slow(1, 4, 1), slow(24, 0, 8)])
 def test_jobs_that_are_disturbed_end_in_the_same_bytes(cases, seed, faults, tmp_path):
     said = said_by("-m", "tests.fault.chaos", tmp_path / "chaos", cases, seed)
     found = json.loads(said[said.index("\n{\n") :])
@@ -84,7 +85,7 @@ def test_sequences_of_jobs_growth_models_and_tables(examples, steps):
 
 
 @of_linux
-@pytest.mark.parametrize(("jobs", "files", "seed"), [(60, 45, 0), slow(1800, 600, 1, seconds=1800)])
+@pytest.mark.parametrize(("jobs", "files", "seed"), [(30, 24, 0), slow(1800, 600, 1, seconds=1800)])
 def test_hostile_job_files_and_data_files(jobs, files, seed):
     said = said_by("-m", "tests.fault.hostile", jobs, files, seed)
     assert f"{jobs} cases" in said
@@ -102,7 +103,7 @@ folder = Path(sys.argv[1])
 (folder / "bases").mkdir()
 bases = hostile.data_bases(folder / "bases")
 read = hostile.tried([(name, hostile.data_case(path, None)) for name, path in bases.items()], folder)
-hostile.SECONDS = 5.0
+hostile.SECONDS = 2.0
 def raises(home): raise KeyError("x")
 def takes(home): return str(len(bytearray(8 << 30)))
 def dies(home): os._exit(3)

@@ -145,6 +145,7 @@ def test_where_handing_out_takes_longer_than_a_call_several_are_one_task(place, 
         assert sizes[:2] == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_worker_that_retires_is_no_death_of_its_tasks(monkeypatch):
     monkeypatch.setattr("bigembed.jobs.places.place.DEATHS", 0)
     with cluster(ClusterTable(workers=3, memory=1 << 30), "embedded") as small, executor(small.executor):
@@ -190,10 +191,10 @@ def test_a_worker_that_sees_another_file_system_is_named(place, tmp_path, monkey
 
 
 def test_a_cluster_that_loses_its_workers_ends_with_an_error(place):
-    with cluster(ClusterTable(workers=1, memory=1 << 30, no_workers_timeout=3), "embedded") as small:
+    with cluster(ClusterTable(workers=1, memory=1 << 30, no_workers_timeout=1), "embedded") as small:
         timer = threading.Timer(1.0, lambda: small.client.cluster.scale(0))
         timer.start()
-        with executor(small.executor), pytest.raises(ClusterError, match=r"no worker for 3 s.*processes of this job"):
+        with executor(small.executor), pytest.raises(ClusterError, match=r"no worker for 1 s.*processes of this job"):
             map_blocks(tasks.square, [(i, 0.3) for i in range(100)])
 
 
@@ -260,6 +261,7 @@ def test_a_running_scheduler(tmp_path):
                     map_blocks(tasks.square, [(1,)])
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_does_not_answer_is_not_waited_for(tmp_path, monkeypatch):
     monkeypatch.setattr("bigembed.runtime.client_executor.ANSWER", 2.0)
     with ExitStack() as stack:

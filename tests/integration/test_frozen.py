@@ -73,6 +73,7 @@ def test_results_that_a_frozen_worker_holds_are_computed_again_and_a_busy_worker
     assert [event.results["state"] for event in told if event.results["worker"] == lost] == ["silent", "given up"]
 
 
+@pytest.mark.slow
 def test_a_frozen_worker_does_not_outlive_its_job(tmp_path):
     job = start("run", write(tmp_path, 0.3))
     wait_for(job, tmp_path, "mean")

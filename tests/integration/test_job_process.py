@@ -72,7 +72,11 @@ def wait_for(process, folder, stage):
 
 @pytest.mark.parametrize(
     ("number", "group"),
-    [(signal.SIGTERM, False), pytest.param(signal.SIGTERM, True, marks=pytest.mark.slow), (signal.SIGINT, True)],
+    [
+        (signal.SIGTERM, False),
+        pytest.param(signal.SIGTERM, True, marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, True, marks=pytest.mark.slow),
+    ],
 )
 def test_a_signal_stops_in_good_order_and_the_same_command_goes_on(tmp_path, number, group):
     job = write(tmp_path, 3.0)  # (a second command starts and is refused meanwhile)
@@ -126,6 +130,7 @@ def test_too_little_memory_is_refused_before_anything_starts(tmp_path):
     assert not (tmp_path / "run.zarr").exists()
 
 
+@pytest.mark.slow
 def test_a_job_whose_workers_are_gone_ends_with_an_error_and_goes_on(tmp_path):
     with running(tmp_path) as (scheduler, address):
         there = f'address = "{address}"\nno_workers_timeout = 4'

@@ -79,6 +79,7 @@ def test_the_kernel_writes_addresses_so():
     assert address("00000000000000000000000001000000") == "::1"
 
 
+@pytest.mark.slow
 def test_nothing_listens_beyond_this_host(tmp_path):
     """A run for which nothing is known: it measures the machine, plans, starts workers, works and reports."""
     np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(25_000, 8)).astype("f4"))

@@ -49,7 +49,8 @@ class TestMemory:
     """The memory of every process stays under the plan, and does not grow with the number of rows."""
 
     @pytest.mark.cluster
-    @pytest.mark.parametrize("n", [33_000, pytest.param(200_000, marks=pytest.mark.slow)])
+    @pytest.mark.slow
+    @pytest.mark.parametrize("n", [33_000, 200_000])
     def test_memory_is_planned_and_does_not_grow_with_the_rows(self, tmp_path: Path, n: int) -> None:
         small_plan, small, fewer = peaks(tmp_path / "small", n)
         large_plan, large, more = peaks(tmp_path / "large", 2 * n)

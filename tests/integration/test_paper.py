@@ -40,6 +40,7 @@ def test_swiss_roll(tmp_path: Path) -> None:
     assert 0.98 < first["LDM"] < 1 - 1e-6  # nearly the same picture, and not the same
 
 
+@pytest.mark.slow
 def test_hypersphere(tmp_path: Path) -> None:
     tables = command(
         "hypersphere.py", "quality", "--columns", "30", "--ratios", "2", "32", "--seeds", "3", out=tmp_path
@@ -62,6 +63,7 @@ def test_hypersphere(tmp_path: Path) -> None:
     assert max(mixed) < 0  # the sign of the paper, where the conventions differ
 
 
+@pytest.mark.slow
 def test_time_is_told_for_each_number_of_rows(tmp_path: Path) -> None:
     tables = command(
         "hypersphere.py", "time", "--rows", "500", "1000", "2000", "--folder", str(tmp_path / "rows"), out=tmp_path

@@ -186,6 +186,7 @@ memory = "1 GiB"
 """
 
 
+@pytest.mark.slow
 def test_a_job_is_stopped_within_a_step_and_goes_on_from_its_checkpoint(
     tmp_path: Path, rows: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

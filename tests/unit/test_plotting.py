@@ -373,7 +373,9 @@ class TestRaster:
         assert rank_of(np.zeros((2, 2))).max() == 0
         assert rank_of(np.ones((2, 2))).max() == 0.5
 
-    @pytest.mark.parametrize("kind", ["density", "numbers", "classes"])
+    @pytest.mark.parametrize(
+        "kind", ["density", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("numbers", "classes"))]
+    )
     def test_a_million_rows_of_noise_are_few_bytes(self, kind: str) -> None:
         """The hardest to compress: all pixels differ. Both schemes: a large map and five small ones, in base64."""
         n = 1_000_000
@@ -389,7 +391,7 @@ class TestRaster:
 
     def test_memory_does_not_grow_with_the_rows(self) -> None:
         def blocks(count: int) -> Any:
-            return lambda: (np.random.default_rng(i).standard_normal((50_000, 3)) for i in range(count))
+            return lambda: (np.random.default_rng(i).standard_normal((20_000, 3)) for i in range(count))
 
         peaks = []
         for count in (12, 12, 48):

@@ -196,7 +196,16 @@ class TestForms:
         return anndata.concat([whole, whole], merge="same")[:300] if "view" in form else whole
 
     @pytest.mark.parametrize(
-        "form", ["sparse", "backed", "sparse backed", "lazy", "dask", "sparse dask", "view", "sparse view"]
+        "form",
+        [
+            "sparse view",
+            "dask",
+            "sparse backed",
+            *(
+                pytest.param(form, marks=pytest.mark.slow)
+                for form in ("sparse", "backed", "lazy", "sparse dask", "view")
+            ),
+        ],
     )
     def test_all_give_the_same(self, form: str, wanted: Any, tmp_path: Path) -> None:
         found = self.computed(self.opened(form, tmp_path))

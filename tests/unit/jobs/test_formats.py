@@ -97,7 +97,14 @@ def wanted(once: Plain, tmp_path: Path) -> Plain:
     return once
 
 
-@pytest.mark.parametrize("name", [name for name in FORMATS if name not in ("rows.h5ad", "rows.zarr", "rows2.zarr")])
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("rows.csv", "rows.parquet", "rows.fvecs") else pytest.param(name, marks=pytest.mark.slow)
+        for name in FORMATS
+        if name not in ("rows.h5ad", "rows.zarr", "rows2.zarr")
+    ],
+)
 def test_any_format_gives_the_bytes_of_npy(name: str, wanted: Any, tmp_path: Path) -> None:
     libraries(name)
     rows = rows_of()
@@ -119,7 +126,9 @@ def test_any_format_gives_the_bytes_of_npy(name: str, wanted: Any, tmp_path: Pat
     assert stored_bytes(tmp_path / "other.zarr") != wanted[0]
 
 
-@pytest.mark.parametrize("name", ["rows.h5ad", "rows.zarr", "rows2.zarr"])
+@pytest.mark.parametrize(
+    "name", ["rows.h5ad", *(pytest.param(name, marks=pytest.mark.slow) for name in ("rows.zarr", "rows2.zarr"))]
+)
 def test_sparse_rows_of_an_anndata(name: str, tmp_path: Path) -> None:
     libraries(name)
     FORMATS[name](tmp_path / name, rows_of(), names_of())

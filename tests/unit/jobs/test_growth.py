@@ -102,7 +102,13 @@ class TestVersions:
 
         return make
 
-    @pytest.mark.parametrize("method", METHODS)
+    @pytest.mark.parametrize(
+        "method",
+        [
+            name if name in ("pca", "isomap", "landmark_mds") else pytest.param(name, marks=pytest.mark.slow)
+            for name in METHODS
+        ],
+    )
     def test_every_row_has_the_coordinates_of_the_one_model(self, job, rows, tmp_path, method):
         asked = job(method)
         assert refresh(asked)["fitted"] == 400
@@ -338,7 +344,7 @@ class TestVersions:
             refresh(asked.model_copy(update={"cluster": cluster}))
         assert current(tmp_path).fitted == 400
 
-    @pytest.mark.parametrize("method", ["pca", "diffusion_map"])
+    @pytest.mark.parametrize("method", ["pca", pytest.param("diffusion_map", marks=pytest.mark.slow)])
     def test_rows_that_come_go_through_the_steps_of_the_model(self, job, rows, tmp_path, method):
         rows[::37, 1] = np.nan
         write_array(tmp_path / "x.zarr", rows[:400], chunk_rows=128)
@@ -358,7 +364,7 @@ class TestVersions:
         assert (report["due"], report["rows"]["judged"]) == ([], 300)
         assert refresh(parse_job(tables | {"steps": STEPS[:2], "method": {"name": "pca"}}, asked.file))["fitted"] == 700
 
-    @pytest.mark.parametrize("method", ["pca", "diffusion_map"])
+    @pytest.mark.parametrize("method", ["pca", pytest.param("diffusion_map", marks=pytest.mark.slow)])
     def test_rows_with_missing_values_keep_their_places_and_are_said(self, job, rows, tmp_path, method):
         rows[::37, 1] = np.nan
         there = ~np.isnan(rows).any(axis=1)

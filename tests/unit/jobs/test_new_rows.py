@@ -221,8 +221,9 @@ class TestColumns:
             extend(model, tmp_path / "rows.nc", tmp_path / "out.zarr", choice=Choice(array=("v", "u")))
         extend(model, tmp_path / "rows.nc", tmp_path / "out.zarr", choice=Choice(array=("u", "v")))
 
-    @pytest.mark.parametrize("layout", ["dense", "csr"])
-    @pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
+    @pytest.mark.parametrize(
+        ("suffix", "layout"), [("h5ad", "csr"), pytest.param("zarr", "dense", marks=pytest.mark.slow)]
+    )
     def test_var_names_are_names(self, suffix: str, layout: str, tmp_path: Path) -> None:
         pytest.importorskip("anndata")
 

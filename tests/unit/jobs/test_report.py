@@ -33,6 +33,8 @@ from bigembed.store.arrays import create_rows, write_rows
 from bigembed.store.files import sealed
 
 METHODS = sorted(REGISTRY)
+OWN = {"diffusion_map", "isomap", "linear_discriminant", "linearized_kernel_pca", "nmf", "pca", "umap"}
+"""Methods whose pages have sections or figures of their own."""
 SPECTRAL = {"diffusion_map", "linearized_diffusion_map", "linearized_kernel_pca"}
 
 
@@ -127,7 +129,9 @@ class TestPage:
         return tmp_path / "run.zarr"
 
     @pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
-    @pytest.mark.parametrize("name", METHODS)
+    @pytest.mark.parametrize(
+        "name", [name if name in OWN else pytest.param(name, marks=pytest.mark.slow) for name in METHODS]
+    )
     def test_every_method_has_its_page(self, name, tmp_path):
         method = 'components = "largest"' if name in ("diffusion_map", "isomap") else ""
         run_job(job_of(tmp_path, name, method=method))

@@ -229,7 +229,14 @@ class TestRun:
         assert name.startswith(("manifest", "job")) or path.read_bytes() == before
         assert run_job(job)["unchanged"]
 
-    @pytest.mark.parametrize("name", ["zarr.json", "job.json", "status.json", "manifest/mean.json"])
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "job.json",
+            "manifest/mean.json",
+            *(pytest.param(name, marks=pytest.mark.slow) for name in ("zarr.json", "status.json")),
+        ],
+    )
     def test_broken_metadata_stop_nothing_for_good(self, write_job, rows, tmp_path, name):
         """Broken in one way after the other: each time the same job mends it."""
         job, root = read_job(write_job(output='picture = "map.png"')), tmp_path / "run.zarr"

@@ -106,7 +106,10 @@ def shares(old, new):
 class TestStays:
     """What is published of a version lies over the one before, and its model places rows there."""
 
-    @pytest.mark.parametrize("method", METHODS)
+    @pytest.mark.parametrize(
+        "method",
+        [name if name in ("pca", "umap") else pytest.param(name, marks=pytest.mark.slow) for name in METHODS],
+    )
     def test_rows_stay_where_they_were_and_new_ones_are_placed_in_the_frame(self, tmp_path, method):
         first, second, third = grown(tmp_path, method, then=(440, 484))
         version = current(tmp_path)
@@ -144,7 +147,7 @@ class TestStays:
         np.testing.assert_allclose(model.inverse_transform(model.transform(rows)), expected, atol=1e-5)
         assert np.abs(anew.inverse_transform(model.transform(rows)) - expected).max() > 0.1  # (it is another frame)
 
-    @pytest.mark.parametrize("method", ["pca", "umap"])
+    @pytest.mark.parametrize("method", ["pca", pytest.param("umap", marks=pytest.mark.slow)])
     def test_the_same_bytes_again_and_after_a_kill(self, tmp_path, method, monkeypatch):
         expected = grown(tmp_path / "a", method)[-1]
         home = tmp_path / "b"
@@ -197,8 +200,7 @@ class TestStays:
 class TestChangedRows:
     """Rows that have changed are placed anew, and all others stay; what the command does without being told."""
 
-    @pytest.mark.parametrize("method", ["pca", "umap"])
-    @pytest.mark.parametrize("stored", ["in shards", "in one"])
+    @pytest.mark.parametrize(("method", "stored"), [("pca", "in one"), ("umap", "in shards")])
     def test_changed_rows_move_and_others_stay(self, tmp_path, method, stored):
         rows = drawn(400)
         write_array(tmp_path / "x.zarr", rows, chunk_rows=64 if stored == "in shards" else None)
@@ -241,7 +243,7 @@ class TestChangedRows:
 class TestDeletedRows:
     """Rows that are deleted leave the map at the next refresh, keep their numbers, and all others stay."""
 
-    @pytest.mark.parametrize("method", ["pca", "umap"])
+    @pytest.mark.parametrize("method", ["pca", pytest.param("umap", marks=pytest.mark.slow)])
     def test_the_next_version_is_without_them(self, tmp_path, method):
         rows, gone = drawn(700), np.arange(7, 400, 13)
         write_array(tmp_path / "x.zarr", rows[:400], chunk_rows=128)

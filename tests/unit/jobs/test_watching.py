@@ -138,6 +138,7 @@ class TestConsole:
         assert "mean" in said.rsplit("^C", 1)[-1]
 
     @pytest.mark.cluster
+    @pytest.mark.slow
     def test_a_cluster_leaves_nothing_in_the_temporary_folder_and_is_stopped_without_a_word(
         self, write_job, rows, tmp_path
     ):

@@ -81,6 +81,7 @@ class TestFactors:
             size = np.abs(made.embedding_).max()
             assert np.abs(made.transform(X) - made.embedding_).max() < 2e-5 * size
 
+    @pytest.mark.slow
     def test_noise_that_differs_from_row_to_row(self) -> None:
         """A circle in 500 dimensions, with ten times as much noise on one side as on the other (Landa et al. 2021): the
         balanced map is that of the clean rows within one degree or two, that of α = 0, ½ and 1 is not within ten."""

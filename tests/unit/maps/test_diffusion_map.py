@@ -495,7 +495,7 @@ class TestEveryPair:
         ],
         ids=lambda options: "-".join(map(str, options.values())) or "default",
     )
-    @pytest.mark.parametrize("dtype", ["f4", "f8"])
+    @pytest.mark.parametrize("dtype", ["f4", pytest.param("f8", marks=pytest.mark.slow)])
     def test_the_map_is_that_of_lists_of_all_other_rows(self, options, dtype):
         X = rows().astype(dtype)
         X[7] = X[3]
@@ -610,7 +610,7 @@ class TestScale:
     """Rows 2ᵏ times as large: ε is 4ᵏ times as large, and nothing else changes."""
 
     @pytest.mark.filterwarnings("ignore::bigembed.errors.LocalizedWarning")
-    @pytest.mark.parametrize("k", [-73, 66])
+    @pytest.mark.parametrize("k", [-73, pytest.param(66, marks=pytest.mark.slow)])
     @pytest.mark.parametrize(
         "asked",
         [

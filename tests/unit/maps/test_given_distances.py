@@ -160,10 +160,8 @@ def test_components_of_a_graph_of_lengths(apart: np.ndarray) -> None:
     "method",
     [
         be.DiffusionMap(3, tol=1e-9),
-        be.LaplacianEigenmaps(2, tol=1e-9),
         be.Isomap(2),
         be.UMAP(2, n_neighbors=14, n_epochs=15),
-        be.TSNE(2, perplexity=5, n_iter=15),
     ],
     ids=lambda method: type(method).__name__,
 )

@@ -143,7 +143,9 @@ class TestLandmarkMaps:
 
     @pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
     @pytest.mark.parametrize(
-        "kernel", [{}, {"bandwidth": "fixed"}, {"alpha": 0.0}], ids=["local", "one scale", "density"]
+        "kernel",
+        [{}, *(pytest.param(more, marks=pytest.mark.slow) for more in ({"bandwidth": "fixed"}, {"alpha": 0.0}))],
+        ids=["local", "one scale", "density"],
     )
     def test_more_landmarks_of_nystrom_come_nearer_and_what_is_far_is_said(self, kernel: dict) -> None:
         """Where every row but one is a landmark, their own map is the map."""
@@ -160,7 +162,10 @@ class TestLandmarkMaps:
         assert off[-1] < 2e-3
 
     @pytest.mark.filterwarnings("ignore::bigembed.errors.LocalizedWarning", "ignore::bigembed.errors.MapWarning")
-    @pytest.mark.parametrize("policy", ["joint", "largest", "per-component", "bridge"])
+    @pytest.mark.parametrize(
+        "policy",
+        ["joint", "bridge", *(pytest.param(one, marks=pytest.mark.slow) for one in ("largest", "per-component"))],
+    )
     def test_disconnected_graphs_follow_the_policy(
         self, policy: str, parts: tuple[np.ndarray, be.NeighborGraph]
     ) -> None:

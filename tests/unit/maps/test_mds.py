@@ -441,7 +441,7 @@ class TestLandmarkMDS:
         again = be.load(tmp_path / "model.zarr", functions={some.metric: word_distance})
         np.testing.assert_array_equal(again.transform(ids), np.asarray(some.transform(ids)))
 
-    @pytest.mark.parametrize("selection", ["max-min", [7, 3, 200, 41, 499, 350]])
+    @pytest.mark.parametrize("selection", ["max-min", pytest.param([7, 3, 200, 41, 499, 350], marks=pytest.mark.slow)])
     def test_of_given_distances_only_the_rows_of_landmarks_and_probes_count(
         self, selection: Any, tmp_path: Path
     ) -> None:

@@ -207,8 +207,8 @@ class TestDensity:
     @pytest.mark.parametrize(
         ("given", "within"),
         [
-            ({"n_neighbors": None, "epsilon": 0.02}, 0.04),
-            ({"radius": 0.5, "epsilon": 0.02}, 0.04),
+            pytest.param({"n_neighbors": None, "epsilon": 0.02}, 0.04, marks=pytest.mark.slow),
+            pytest.param({"radius": 0.5, "epsilon": 0.02}, 0.04, marks=pytest.mark.slow),
             ({"n_neighbors": 20}, 0.1),
         ],
     )

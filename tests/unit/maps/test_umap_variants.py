@@ -21,11 +21,9 @@ from bigembed.maps.umap.compiled import density_step, step
 from bigembed.maps.umap.density import DensityOptions, pulls_of
 from bigembed.maps.umap.descent import SamplingOptions, curve, rows_in_pool
 from bigembed.maps.umap.forces import LEAST_WEIGHT
-from bigembed.store import spaces
 from bigembed.store.arrays import read_array
 from tests.blocks import blocks_for
 from tests.cases import FEW_EPOCHS
-from tests.executors import Killed, executor, maps
 from tests.unit.maps.digits import digits
 
 
@@ -225,6 +223,7 @@ class TestDensities:
         assert abs(found + gradient).max() > abs(gradient).max()
         assert abs(found * m[:, None] - gradient).max() > 0.1 * abs(gradient).max() or not weighs
 
+    @pytest.mark.slow
     def test_radii_are_those_of_the_formulas_and_the_map_follows_them(self) -> None:
         X, group = gaussians(400)
         with blocks_for(400):
@@ -264,27 +263,6 @@ class TestDensities:
             assert (umap.transform(fitted[:9]) == y[:9]).all()
         assert placed[True] > 0.85
         assert placed[False] < placed[True] - 0.1
-
-    def test_memory_and_blocks_have_the_same_bytes_killed_or_not(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(spaces, "SECONDS", 0.0)
-        monkeypatch.setattr(spaces, "TIMES", 0.0)
-        X = digits(300)[0]
-
-        def fit(in_memory: bool, place: str) -> Any:
-            asked: dict[str, Any] = {"n_neighbors": 8, "n_epochs": 12, "densmap": True, "dens_frac": 0.7}
-            return be.UMAP(in_memory=in_memory, workdir=tmp_path / place, **asked).fit(X)
-
-        with blocks_for(300):
-            whole = fit(True, "memory")
-            for label, at in (("move_by_density", 7), ("radii_block", 1)):
-                with pytest.raises(Killed), executor(maps(label, at)[0]):
-                    fit(False, "blocks")
-            again = fit(False, "blocks")
-        assert (whole.embedding_ == again.embedding_).all()
-        assert (whole.rad_emb_ == again.rad_emb_).all()
-        assert (whole.transform(X[:5] + 0.5) == again.transform(X[:5] + 0.5)).all()
 
 
 class TestWeights:

@@ -51,7 +51,7 @@ class TestLists:
         np.testing.assert_allclose(apart, distances, atol=1e-12)
         np.testing.assert_array_equal(graph.query(rows[N:], k=2)[0], indices[N:, :2])
 
-    @pytest.mark.parametrize("metric", ["cosine", "manhattan", "yule"])
+    @pytest.mark.parametrize("metric", ["cosine", pytest.param("yule", marks=pytest.mark.slow)])
     def test_of_many_blocks_and_other_metrics(self, metric: str, small_blocks: None) -> None:
         x = np.abs(np.random.default_rng(2).normal(size=(900, 6)))
         x *= np.random.default_rng(3).random((900, 6)) < 0.8

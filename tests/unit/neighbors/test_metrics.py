@@ -162,8 +162,9 @@ def test_a_graph_by_every_metric_holds_the_nearest_rows_and_their_distances(name
     assert not np.allclose(found[i, j], other, atol=1e-3)  # a control
 
 
-@pytest.mark.parametrize("name", ["manhattan", "cosine", "hellinger", "jaccard"])
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("manhattan", "dense"), ("cosine", "sparse"), ("hellinger", "sparse"), ("jaccard", "dense")]
+)
 def test_across_blocks_a_query_finds_what_the_search_found(
     name: str, kind: str, small_blocks: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,7 +273,14 @@ def test_other_names_are_the_same_metric(name: str, of: str) -> None:
     np.testing.assert_array_equal(found.to_scipy().toarray(), wanted.to_scipy().toarray())
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("haversine",)])
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("euclidean", "cosine", "jaccard", "gower") else pytest.param(name, marks=pytest.mark.slow)
+        for name in NAMES
+        if name not in ("haversine",)
+    ],
+)
 def test_nn_descent_and_a_certificate_have_every_metric(name: str) -> None:
     x = rows_for(name, 260)
     for rows in (x, sparse.csr_array(x)):

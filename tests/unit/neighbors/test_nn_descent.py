@@ -93,7 +93,8 @@ def test_it_goes_on_from_whichever_map_it_was_stopped_in(few_cells: None, tmp_pa
         whole = be.build_neighbor_graph(HIGH, **asked, workdir=tmp_path / "whole")
     made = [*done]
     assert whole.run.results("search")["rounds"] > 1
-    for last in range(made.index("merge_block"), len(made) + 1):
+    ends = [len(made) - made[::-1].index(label) for label in dict.fromkeys(made[made.index("merge_block") :])]
+    for last in sorted({made.index("merge_block") + 1, *ends}):  # (the first merge, and each map for the last time)
         done.clear()
         with executor(partial(run, last=last)), pytest.raises(Killed):
             be.build_neighbor_graph(HIGH, **asked, workdir=tmp_path / f"{last}")
