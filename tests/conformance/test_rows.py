@@ -24,7 +24,7 @@ TABLES = [name for name, case in CASES.items() if case.rows is plain]
 """Cases with an ordinary table of rows."""
 
 
-@pytest.mark.parametrize("name", TAKE_NEW)
+@pytest.mark.parametrize("name", by_default(TAKE_NEW))
 def test_fitted_rows_come_back(name: str) -> None:
     """To the last bit where a coordinate is a function of the row alone, else as near as their neighbors place them."""
     again, embedding = fitted(name).transform(CASES[name].X(N)), np.asarray(fitted(name).embedding_)
@@ -139,7 +139,16 @@ def test_coordinates_in_memory_have_the_dtype_of_the_rows(name: str) -> None:
         assert found.__sklearn_tags__().transformer_tags.preserves_dtype == ["float64", "float32"]
 
 
-@pytest.mark.parametrize("name", [name for name in TABLES if CASES[name].plain])
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        if name in ("pca", "diffusion_map", "linear_discriminant", "umap")
+        else pytest.param(name, marks=pytest.mark.slow)
+        for name in TABLES
+        if CASES[name].plain
+    ],
+)
 def test_frames_come_out_where_they_are_asked_for(name: str) -> None:
     case = CASES[name]
     X = pd.DataFrame(case.X(N), columns=[f"c{i}" for i in range(20)], index=[f"row {i}" for i in range(N)])

@@ -24,8 +24,8 @@ from tests.conformance.large import DEFAULT, LARGE
 pytestmark = pytest.mark.filterwarnings("ignore")
 N = 300
 OF_A_FAMILY = {
-    "classical_mds", "hessian_lle", "laplacian_eigenmaps", "local_tangent_space_alignment", "modified_lle",
-    "spectral_clustering",
+    "classical_mds", "hessian_lle", "kernel_pca", "laplacian_eigenmaps", "local_tangent_space_alignment",
+    "modified_lle", "pacmap", "phate", "spectral_clustering", "tsne",
 }  # fmt: skip
 """Methods whose tasks are those of another one; each has its own in threads, too."""
 

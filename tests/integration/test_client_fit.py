@@ -147,6 +147,7 @@ def test_a_cluster_that_is_closed_is_an_error_of_ours() -> None:
         timer.join()
 
 
+@pytest.mark.slow
 def test_an_asynchronous_client_is_refused_by_name_and_taken_in_a_thread(of_two: Client, expected: bytes) -> None:
     async def refused() -> bytes:
         async with Client(of_two.scheduler.address, asynchronous=True, set_as_default=False) as client:
@@ -174,6 +175,7 @@ def test_a_fit_inside_a_task_takes_no_place_of_the_tasks_it_waits_for(work: Any,
         assert client.submit(tasks.square, 3).result(timeout=60) == 9
 
 
+@pytest.mark.slow
 def test_two_fits_at_once(of_two: Client, expected: bytes) -> None:
     found: list[bytes] = []
 

@@ -244,6 +244,7 @@ def working(folder, address):
         worker.wait()
 
 
+@pytest.mark.slow
 def test_a_running_scheduler(tmp_path):
     with running(tmp_path) as (scheduler, address):
         table = ClusterTable(address=address, no_workers_timeout=2)

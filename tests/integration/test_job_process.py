@@ -157,6 +157,7 @@ def test_a_job_whose_workers_are_gone_ends_with_an_error_and_goes_on(tmp_path):
     assert read_status(tmp_path / "run.zarr")["error"]["status"] == process.returncode
 
 
+@pytest.mark.slow
 def test_overlapping_starts_leave_one_run(tmp_path):
     job = write(tmp_path, 1.0)
     processes = [start("run", job, "--log", tmp_path / f"{number}.jsonl") for number in range(3)]
@@ -171,6 +172,7 @@ def test_overlapping_starts_leave_one_run(tmp_path):
     assert here("verify", tmp_path / "run.zarr").exit_code == 0
 
 
+@pytest.mark.slow
 def test_a_deadline_leaves_a_run_that_the_same_command_ends(tmp_path):
     job = write(tmp_path, 6.0, "")
     stopped = here("run", job, "--deadline", "4s", "--metrics", tmp_path / "m.prom", "--log", "-")

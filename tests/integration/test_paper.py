@@ -31,6 +31,7 @@ def folder_of(name: str) -> Path:
     return Path(given) / name
 
 
+@pytest.mark.slow
 def test_swiss_roll(tmp_path: Path) -> None:
     tables = command("swiss_roll.py", "--n", "400", out=tmp_path)
     assert (tmp_path / "swiss_roll.png").exists()

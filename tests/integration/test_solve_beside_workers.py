@@ -116,7 +116,7 @@ def held(place: Place) -> int:
     return sum(place.client.run(count).values())
 
 
-@pytest.mark.parametrize("checkpoints", [True, False])
+@pytest.mark.parametrize("checkpoints", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_the_same_bytes_from_the_memory_of_workers_one_of_which_dies(
     place: Place, weights: Any, expected: bytes, checkpoints: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +140,7 @@ def test_the_same_bytes_from_the_memory_of_workers_one_of_which_dies(
     assert held(place) == 0
 
 
+@pytest.mark.slow
 def test_vectors_are_in_files_where_workers_are_lost_again_and_again(
     place: Place, weights: Any, expected: bytes, tmp_path: Path
 ) -> None:

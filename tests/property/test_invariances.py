@@ -124,6 +124,7 @@ class TestInputs:
     def test_slices(self, path: str, wanted_of_inputs: tuple[str, str]) -> None:
         assert {digest_of_inputs(X[CUT]) for X in lazy(path)[1:4]} == {wanted_of_inputs[1]}
 
+    @pytest.mark.slow
     @pytest.mark.cluster
     @pytest.mark.filterwarnings("ignore")
     def test_workers(self, path: str, wanted_of_inputs: tuple[str, str], client: Any) -> None:

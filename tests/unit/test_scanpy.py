@@ -198,12 +198,10 @@ class TestForms:
     @pytest.mark.parametrize(
         "form",
         [
-            "sparse view",
-            "dask",
             "sparse backed",
             *(
                 pytest.param(form, marks=pytest.mark.slow)
-                for form in ("sparse", "backed", "lazy", "sparse dask", "view")
+                for form in ("sparse", "backed", "lazy", "dask", "sparse dask", "view", "sparse view")
             ),
         ],
     )

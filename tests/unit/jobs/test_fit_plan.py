@@ -72,7 +72,17 @@ def test_its_stages_are_those_that_a_fit_computes_and_uses_again(case, tmp_path,
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("case", ["labels", "weights of rows", "weights of a graph", "steps", "sparse rows"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "labels",
+        "steps",
+        *(
+            pytest.param(case, marks=pytest.mark.slow)
+            for case in ("weights of rows", "weights of a graph", "sparse rows")
+        ),
+    ],
+)
 def test_it_knows_the_stages_of_a_fit_on_a_client_again(case, tmp_path, client, nothing_written):
     make, rows, given = CASES.get(case) or (
         lambda **own: be.LaplacianEigenmaps(n_components=2, **own),
@@ -207,7 +217,10 @@ def counted_rows(chunks: tuple[int, ...], loads: list[int]) -> Any:
     return da.concatenate(parts)
 
 
-@pytest.mark.parametrize("chunks", [(250, 250, 250, 250), (300, 300, 300, 100), (100,) * 10])
+@pytest.mark.parametrize(
+    "chunks",
+    [(250, 250, 250, 250), *(pytest.param(one, marks=pytest.mark.slow) for one in ((300, 300, 300, 100), (100,) * 10))],
+)
 def test_the_plan_says_how_often_lazy_chunks_are_computed_and_stored_rows_are_computed_once(chunks):
     with blocks_of(300), dask.config.set(scheduler="synchronous"):
         found = {}

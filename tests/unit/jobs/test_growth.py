@@ -650,7 +650,9 @@ class TestAudit:
 
         return make
 
-    @pytest.mark.parametrize("method", AUDIT_METHODS)
+    @pytest.mark.parametrize(
+        "method", ["pca", *(pytest.param(name, marks=pytest.mark.slow) for name in AUDIT_METHODS if name != "pca")]
+    )
     def test_rows_of_the_same_kind_fit_and_others_do_not(self, job, tmp_path, method):
         asked = job(method)
         refresh(asked)

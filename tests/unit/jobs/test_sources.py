@@ -441,7 +441,10 @@ class TestSuperseded:
         np.save(tmp_path / "rows.npy", np.zeros((300, 4)))
         assert plan_job(job()).published == ()
 
-    @pytest.mark.parametrize("name", sorted(REGISTRY))
+    @pytest.mark.parametrize(
+        "name",
+        [pytest.param(name, marks=pytest.mark.slow if turn % 2 else ()) for turn, name in enumerate(sorted(REGISTRY))],
+    )
     def test_the_keys_of_a_plan_are_those_of_the_run(self, name, tmp_path):
         """Of every method, with every aligned vector that it takes."""
         from bigembed.jobs.inputs import find_input

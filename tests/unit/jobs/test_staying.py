@@ -168,7 +168,7 @@ class TestStays:
         assert current(home).fitted == 440
         assert current(home).coordinates.compute().tobytes() == expected.tobytes()
 
-    @pytest.mark.parametrize("copied", [False, True])
+    @pytest.mark.parametrize("copied", [pytest.param(False, marks=pytest.mark.slow), True])
     def test_rows_that_a_step_left_out_stay_so(self, tmp_path, copied):
         rows, steps = drawn(700), [{"name": "missing"}]
         if copied:  # (of wide rows what the steps make is written, as passes over the rows take more)

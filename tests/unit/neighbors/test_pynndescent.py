@@ -44,17 +44,18 @@ class Index:
     metric: str = "cosine"
 
 
+@pytest.fixture(scope="module", params=["as it would be", pytest.param("its own", marks=pytest.mark.slow)])
+def index(rows: np.ndarray, request: pytest.FixtureRequest) -> Any:
+    """An index of the rows; pynndescent takes half a minute to compile what makes one."""
+    if request.param == "its own":
+        return NNDescent(rows, n_neighbors=K + 1, metric="cosine", random_state=0)
+    found = NearestNeighbors(n_neighbors=K + 1, metric="cosine").fit(rows)
+    distances, indices = found.kneighbors(rows)
+    return Index((indices.astype("i4"), distances.astype("f4")))
+
+
 class TestItsLists:
     """An index, its graph, umap's tuple: a graph wherever one is taken."""
-
-    @pytest.fixture(scope="class", params=["as it would be", pytest.param("its own", marks=pytest.mark.slow)])
-    def index(self, rows: np.ndarray, request: pytest.FixtureRequest) -> Any:
-        """An index of the rows; pynndescent takes half a minute to compile what makes one."""
-        if request.param == "its own":
-            return NNDescent(rows, n_neighbors=K + 1, metric="cosine", random_state=0)
-        found = NearestNeighbors(n_neighbors=K + 1, metric="cosine").fit(rows)
-        distances, indices = found.kneighbors(rows)
-        return Index((indices.astype("i4"), distances.astype("f4")))
 
     def test_each_form_is_the_graph_of_the_rows(self, rows: np.ndarray, index: Any) -> None:
         own = be.build_neighbor_graph(rows, K, metric="cosine")
@@ -121,6 +122,7 @@ class TestItsSearch:
     """``algorithm="pynndescent"``: its candidates at our distances, measured and linked as any lists are."""
 
     @pytest.mark.slow
+    @pytest.mark.recipes  # (.ci/run makes it, beside other libraries)
     def test_lists_and_new_rows(self, monkeypatch: pytest.MonkeyPatch, small_blocks: None) -> None:
         random = np.random.default_rng(1)
         x, new = random.normal(size=(1_500, 8)), random.normal(size=(50, 8))
@@ -148,6 +150,7 @@ class TestItsSearch:
             more = be.build_neighbor_graph(x, 8, algorithm="pynndescent")
         assert few.recall < more.recall - 0.05
 
+    @pytest.mark.slow
     def test_methods_jobs_and_sweeps_pass_them_on(self, rows: np.ndarray, tmp_path: Path) -> None:
         for method in (be.DiffusionMap, be.LaplacianEigenmaps, be.LocallyLinearEmbedding, be.Isomap, be.UMAP):
             asked = method(2, n_neighbors=K, algorithm="pynndescent", algorithm_params={"n_trees": np.int64(3)})

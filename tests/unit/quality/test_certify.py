@@ -93,7 +93,7 @@ def tall(n, seed):
     ]
 
 
-@pytest.mark.parametrize("n", [60, 500])
+@pytest.mark.parametrize("n", [60, pytest.param(500, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", range(5))
 def test_shuffled_coordinates_are_always_flagged(n, kind):
     for seed in range(4 if n < 100 else 2):
