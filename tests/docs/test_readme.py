@@ -53,6 +53,7 @@ def test_links_and_pictures_are_there() -> None:
         assert "light" in picture or picture.replace("dark", "light") in paths
 
 
+@pytest.mark.slow
 def test_the_code_prints_what_the_page_shows(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "work", tmp_path / "tools")
     (folder.root / "workflows").unlink()  # (a job writes beside its file)

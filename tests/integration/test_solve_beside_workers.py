@@ -164,6 +164,7 @@ def forget_all() -> None:
     worker_space._held.clear()
 
 
+@pytest.mark.slow
 def test_the_memory_is_that_of_this_process_where_a_client_of_the_users_has_workers_on_this_machine(
     place: Place, weights: Any, expected: bytes
 ) -> None:

@@ -69,6 +69,7 @@ class TestCertifyBytes:
             array[...] = part
         assert digest(tmp_path / "x", tmp_path / "y") == wanted
 
+    @pytest.mark.slow
     @pytest.mark.cluster
     def test_worker_processes(self, rows: Any, wanted: str, tmp_path: Path, client: Any) -> None:
         np.save(tmp_path / "x.npy", rows[0])

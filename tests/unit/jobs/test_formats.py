@@ -458,6 +458,7 @@ def test_a_folder_that_was_written_to_is_looked_at_again(tmp_path: Path) -> None
 
 
 @pytest.mark.cluster
+@pytest.mark.slow
 def test_on_a_worker_it_gives_the_same_bytes(tmp_path: Path) -> None:
     libraries("rows.h5ad")
     h5ad_file(tmp_path / "a.h5ad", rows_of(), names_of())

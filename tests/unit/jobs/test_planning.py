@@ -371,6 +371,7 @@ class TestCalibrate:
         few = Cost(passes=1, flops=1e12, blocks=100)  # (of ten seconds each)
         assert replace(alone, hands_out=True).seconds(few, 1) == alone.seconds(few, 1)
 
+    @pytest.mark.slow
     def test_a_plan_of_which_nobody_knows_the_files_is_a_lower_bound(self, write_job, rows):
         words = {}
         for name, key in (("unknown", ""), ("known", 'bandwidth = "1 MB"')):
@@ -668,6 +669,7 @@ class TestWhatFits:
         little()
         assert ran(job)[0]["unchanged"]  # (what was found with more memory is not thrown away)
 
+    @pytest.mark.slow
     def test_a_target_that_cells_reach_is_no_choice_that_was_forced(self, written, little):
         job = written("run", recall=0.3)
         little()
@@ -699,6 +701,7 @@ class TestWhatFits:
         found, _ = ran(job)
         assert found["certificate"]["recall"]["algorithm"] == "nn-descent"
 
+    @pytest.mark.slow
     def test_a_sweep_takes_what_fits_too(self, written, little):
         job = written("sweep", more="[sweep]\nt = [1, 2]\n")
         little(whole=True)

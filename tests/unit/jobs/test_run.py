@@ -232,9 +232,8 @@ class TestRun:
     @pytest.mark.parametrize(
         "name",
         [
-            "job.json",
             "manifest/mean.json",
-            *(pytest.param(name, marks=pytest.mark.slow) for name in ("zarr.json", "status.json")),
+            *(pytest.param(name, marks=pytest.mark.slow) for name in ("job.json", "status.json", "zarr.json")),
         ],
     )
     def test_broken_metadata_stop_nothing_for_good(self, write_job, rows, tmp_path, name):

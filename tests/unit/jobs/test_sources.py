@@ -341,6 +341,7 @@ class TestSuperseded:
         assert "it was made with n_neighbors=8, now 12" in told
         assert verify(tmp_path / "model-run.zarr")["superseded"] == {"model": "made with n_neighbors=8, now 12"}
 
+    @pytest.mark.slow
     def test_to_its_end_it_is_as_if_it_were_alone_and_so_is_the_way_back(self, job, tmp_path):
         for k in (8, 12):
             run_job(job(k=k, name=f"fresh{k}.zarr"))

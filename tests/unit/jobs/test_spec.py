@@ -347,6 +347,7 @@ class TestLabels:
         assert any("of rank 4 in 5 columns" in message for message in found["warnings"])
 
     @pytest.mark.cluster
+    @pytest.mark.slow
     def test_on_workers_it_gives_the_same_bytes(self, labelled: tuple[Any, Any], tmp_path: Path) -> None:
         source = 'path = "rows.npy"\nlabels = "labels.zarr"'
         run_job(job(tmp_path, source, 'shrinkage = "auto"', cluster='workers = 2\nmemory = "600 MiB"'))

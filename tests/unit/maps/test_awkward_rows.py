@@ -147,6 +147,7 @@ class TestIslands:
             assert fitted.certificate_["judgement"] == again.certificate_["judgement"]
 
     @pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
+    @pytest.mark.slow
     def test_jobs_take_the_new_parameters_and_stay_within_their_plan(self, tmp_path: Path) -> None:
         np.save(tmp_path / "rows.npy", gaussian(2_100))
         (tmp_path / "job.toml").write_text(

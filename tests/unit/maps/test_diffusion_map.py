@@ -529,6 +529,7 @@ class TestEveryPair:
         assert found.certificate_["passes"] == 1
         np.testing.assert_allclose(found.transform(X[::50]), found.embedding_[::50], atol=1e-6)
 
+    @pytest.mark.slow
     def test_components_of_up_to_half_of_the_rows_are_solved_by_themselves(self, monkeypatch):
         """As by passes over all rows, of which there are none: three groups, of 600, 700 and 900 rows."""
         monkeypatch.setattr(spectral, "DENSE_ROWS", 500)

@@ -282,6 +282,7 @@ class TestTargets:
             pytest.param("fixed", "fokker-planck", marks=pytest.mark.slow),
         ],
     )
+    @pytest.mark.slow
     def test_drift_against_a_fine_grid(self, target: str, bandwidth: str) -> None:
         """−p^{−c} (p^c f′)′ = μ f on a circle of density p ∝ 1 + cos θ/2."""
         cells, tilt = 800, 0.5

@@ -58,6 +58,7 @@ def test_all_rows_sampled_are_scikit_learns_figures(shape, metric, monkeypatch):
         assert found["preservation"]["value"] == pytest.approx(kept(X, Y, k), abs=1e-12)
 
 
+@pytest.mark.slow
 def test_figures_of_a_sample_are_within_their_errors():
     X, Y = rolled(4_000)
     Y = Y[:, :2] * [1, 0.2]
