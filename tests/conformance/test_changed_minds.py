@@ -80,8 +80,8 @@ class Places:
         assert made(self.case, self.X, self.home / "run") == self.first
 
 
-GRAPH = {*inspect.signature(be.build_neighbor_graph).parameters}
-"""Parameters that one function makes a graph of, whatever method asks for it."""
+GRAPH = {*inspect.signature(be.build_neighbor_graph).parameters} - {"n_neighbors", "random_state"}
+"""Parameters that only the graph reads, whatever method asks for it."""
 
 
 @cache
