@@ -14,7 +14,7 @@ import pytest
 from tests.fault.state_machine import attempt
 
 ROOT = Path(__file__).parents[2]
-SOME = {"ingest --ids": 21}
+SOME = {"ingest --ids": 11}
 """Commands of the quick tests, and how many steps lie between two kills."""
 ALL = (
     "run", "run with other parameters", "run --fresh", "extend --table", "ingest --ids", "export", "annotate", "append",
