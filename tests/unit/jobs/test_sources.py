@@ -366,7 +366,9 @@ class TestSuperseded:
         stopped_after(job(k=20), "survey", kind="reused")
         refused_by_all(tmp_path / "run.zarr", tmp_path, "made with n_neighbors=8, now 20")
 
-    @pytest.mark.parametrize("stage", ["witness", "graph", "solve"])
+    @pytest.mark.parametrize(
+        "stage", ["graph", *(pytest.param(stage, marks=pytest.mark.slow) for stage in ("witness", "solve"))]
+    )
     def test_what_was_made_anew_between_changes_nothing_of_the_reason(self, job, tmp_path, stage):
         run_job(job())
         stopped_after(job(k=12), stage)

@@ -201,7 +201,13 @@ def rows() -> np.ndarray:
     return dataset("swiss_roll", n=500, noise=0.0, seed=0).rows(0, 500).astype(np.float64)
 
 
-@pytest.mark.parametrize("method", [be.DiffusionMap(3), be.LaplacianEigenmaps(3), be.SpectralClustering(4)])
+@pytest.mark.parametrize(
+    "method",
+    [
+        be.DiffusionMap(3),
+        *(pytest.param(one, marks=pytest.mark.slow) for one in (be.LaplacianEigenmaps(3), be.SpectralClustering(4))),
+    ],
+)
 def test_distances_of_rows_give_the_map_of_the_rows(method: Any, rows: np.ndarray) -> None:
     """In several blocks in the order that the graph has, and new rows by their distances to the fitted ones."""
     known, new, between = rows[:450], rows[450:], cdist(rows, rows[:450])

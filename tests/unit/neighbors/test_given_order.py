@@ -89,7 +89,9 @@ def test_the_same_blocks_by_any_scheduler(heat: sparse.csr_array, tmp_path: Path
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("kind", ["weights", "distances", "in memory"])
+@pytest.mark.parametrize(
+    "kind", ["weights", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("distances", "in memory"))]
+)
 def test_the_same_subspace_in_the_order_of_the_input(
     kind: str, heat: sparse.csr_array, lengths: sparse.csr_array, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -187,7 +187,14 @@ def test_rows_are_read_three_times_and_coordinates_five(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("n", "d", "dtype"), [(66_000, 8, "f4"), (6_000, 300, "f8"), (3_000, 20, "u1")])
+@pytest.mark.parametrize(
+    ("n", "d", "dtype"),
+    [
+        (66_000, 8, "f4"),
+        pytest.param(6_000, 300, "f8", marks=pytest.mark.slow),
+        pytest.param(3_000, 20, "u1", marks=pytest.mark.slow),
+    ],
+)
 def test_no_more_memory_is_held_than_stated(n, d, dtype, tmp_path):
     np.save(tmp_path / "rows.npy", np.random.default_rng(0).integers(0, 200, (n, d)).astype(dtype))
     np.save(tmp_path / "map.npy", np.random.default_rng(1).normal(size=(n, 3)))
