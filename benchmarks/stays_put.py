@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import shutil
 import tempfile
-import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -79,15 +79,21 @@ def nights(method: str, rows: np.ndarray, home: Path, align: bool) -> dict[str, 
     for night, n in enumerate(counts):
         if night:
             append_rows(home / "rows.zarr", rows[counts[night - 1] : n])
-        began = time.process_time()
+        began = processor()
         made = refresh(job, limits=MovementLimits(moved=9.0, drift=9.0))
         version = open_growth(home / "out.zarr").current
-        spent = round(time.process_time() - began, 2)
+        spent = round(processor() - began, 2)
         found.append({"rows": n, "seconds": spent, "quality": quality(version), "frame": made.get("frame", {})})
         maps.append(version.coordinates.compute())
     for night in range(1, len(counts)):
         found[night]["moved"] = moved(maps[night - 1], maps[night])
     return {"nights": found, "maps": maps}
+
+
+def processor() -> float:
+    """Processor seconds of this process and of those that it has started and ended."""
+    both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(one.ru_utime + one.ru_stime for one in both)
 
 
 def moved(old: np.ndarray, new: np.ndarray) -> dict[str, float]:
@@ -112,7 +118,9 @@ def draw(method: str, stays: list[np.ndarray], anew: list[np.ndarray], out: Path
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(4, 6, figsize=(24, 16))
-    first, reach = stays[0], np.abs(stays[-1][:, :2]).max() * 1.05
+    first, last = stays[0], stays[-1][:, :2]
+    lower, upper = last.min(axis=0), last.max(axis=0)
+    limits = np.stack([lower, upper]) + 0.05 * np.outer([-1, 1], upper - lower)
     shown = np.arange(0, len(first), max(1, len(first) // 6000))
     angle = np.arctan2(*(first[shown, :2] - first[:, :2].mean(axis=0)).T)
     size = np.linalg.norm(first[shown, :2] - first[:, :2].mean(axis=0), axis=1)
@@ -123,7 +131,7 @@ def draw(method: str, stays: list[np.ndarray], anew: list[np.ndarray], out: Path
             axis = axes[2 * row + (night - 1) // 6, (night - 1) % 6]
             axis.scatter(*maps[night][shown, :2].T, s=2, c=color, linewidths=0)
             if row == 0:
-                axis.set(xlim=(-reach, reach), ylim=(-reach, reach))
+                axis.set(xlim=limits[:, 0], ylim=limits[:, 1])
             axis.set(title=f"{method}, {name}, night {night}", xticks=[], yticks=[])
     figure.tight_layout()
     figure.savefig(out, dpi=60)
