@@ -108,7 +108,7 @@ def side(name: str, method: str, path: str, out: str) -> None:
     kept = {key: value for key, value in known.items() if isinstance(value, np.ndarray)}
     np.savez(f"{out}-made.npz", **kept)
     told = {key: value for key, value in known.items() if isinstance(value, (int, float))}
-    print(json.dumps({"processor_seconds": seconds, **told}))
+    print(json.dumps({"processor": seconds, **told}))
 
 
 # -------------------------------------------------------------------------------------------------- the objectives

@@ -115,7 +115,7 @@ def side(name: str, method: str, paths: dict[str, str], out: str) -> None:
         starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
         points = np.add.reduceat(points.astype(np.float64), starts) / counts[:, None]
     np.save(f"{out}.npy", points)
-    print(json.dumps({"processor_seconds": seconds, "peak_gib": most / 2**30}))
+    print(json.dumps({"processor": seconds, "peak_gib": most / 2**30}))
 
 
 def angle(a: np.ndarray, b: np.ndarray, weights: np.ndarray) -> float:

@@ -24,7 +24,8 @@ def records() -> Iterator[dict[str, Any]]:
 def measured(record: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
     """Yield each side of a benchmark that took time, with its figures."""
     for side, row in record["rows"].items():
-        if isinstance(row, dict) and isinstance(row.get("seconds"), int | float) and "ratio" not in side:
+        timed = isinstance(row, dict) and any(isinstance(row.get(key), int | float) for key in ("seconds", "processor"))
+        if timed and "ratio" not in side:
             found = (next((row[key] for key in keys if key in row), None) for _, keys in FIGURES)
             yield side, [shown(value) for value in found]
 
