@@ -15,8 +15,8 @@ import numpy as np
 from numba import njit, types
 
 from bigembed.runtime.blocks import Array
-from bigembed.runtime.sums import add_row, weighted_rows
-from bigembed.runtime.tile_product import add_inner, add_rows
+from bigembed.runtime.sums import add_row
+from bigembed.runtime.tile_product import add_inner, add_rows, weighted_rows
 
 SHIFT = 1e-5
 """δ."""
@@ -62,7 +62,7 @@ def _forward(a: Array, inverse: Array, ids: Array, z: Array, sums: Array) -> Non
     """z ← L⁻¹ z with what :func:`factored` left."""
     n, flat = len(a), a.reshape(-1)
     for i in range(n):
-        weighted_rows(sums, i, flat, i * n, i * n + i, ids, -i * n, z, z)
+        weighted_rows(sums, i, flat, i * n, i * n + i, ids, -i * n, z, z, 0)
         for k in range(z.shape[1]):
             z[i, k] = (z[i, k] - sums[i, k]) * inverse[i]
 
@@ -72,7 +72,7 @@ def _backward(a: Array, inverse: Array, ids: Array, z: Array, sums: Array) -> No
     """z ← L⁻ᵀ z."""
     n, flat = len(a), a.reshape(-1)
     for i in range(n - 1, -1, -1):
-        weighted_rows(sums, i, flat, i * n + i + 1, i * n + n, ids, -i * n, z, z)
+        weighted_rows(sums, i, flat, i * n + i + 1, i * n + n, ids, -i * n, z, z, 0)
         for k in range(z.shape[1]):
             z[i, k] = (z[i, k] - sums[i, k]) * inverse[i]
 

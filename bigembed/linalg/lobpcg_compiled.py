@@ -8,8 +8,8 @@ import numpy as np
 from numba import njit, types
 
 from bigembed.runtime.blocks import Array
-from bigembed.runtime.sums import add_row, weighted_rows
-from bigembed.runtime.tile_product import LANES, add_inner, add_product, add_rows, move
+from bigembed.runtime.sums import add_row
+from bigembed.runtime.tile_product import LANES, add_inner, add_product, add_rows, move, weighted_rows
 
 # --------------------------------------------------------------------------------------------------- update kernel
 # Sweep A of LOBPCG on some rows of a block, compiled: see :func:`bigembed.linalg.lobpcg_sweeps.update_block`.
@@ -18,7 +18,7 @@ from bigembed.runtime.tile_product import LANES, add_inner, add_product, add_row
 # took 330 ns with calls of BLAS, 210 with these). What is read of a tile is read before anything of it is written, so
 # that the results may take the place of the vectors they are made of.
 
-TILE = 128
+TILE = 32
 """Rows."""
 
 _read = types.Array(types.float64, 2, "C", readonly=True)
@@ -49,15 +49,43 @@ def _add_columns(out: Array, at: int, a: Array, begin: int, rows: int, columns: 
 
 
 @njit(nogil=True)
-def _finish_row(tiles: Array, at: int, size: int, limits: Array, width: int) -> None:
-    """One row of the flat tiles x, q, ax, aq, r, each ``size`` after the one before: r ← ax − x · values, sums ← sums +
-    r², q ← q · inverse, aq ← aq · inverse. ``limits``: values, inverse and sums, each of ``width``."""
-    for c in range(width):
-        residual = tiles[2 * size + at + c] - tiles[at + c] * limits[c]
-        limits[2 * width + c] += residual * residual
-        tiles[size + at + c] *= limits[width + c]
-        tiles[3 * size + at + c] *= limits[width + c]
-        tiles[4 * size + at + c] = residual
+def _add_squares(sums: Array, x: Array, rows: int, width: int) -> None:
+    """sums ← sums + the squares of the columns of some rows, row by row, eight columns at a time."""
+    for c in range(0, width, LANES):
+        s0, s1, s2, s3 = sums[c], sums[c + 1], sums[c + 2], sums[c + 3]
+        s4, s5, s6, s7 = sums[c + 4], sums[c + 5], sums[c + 6], sums[c + 7]
+        for p in range(c, c + rows * width, width):
+            s0 += x[p] * x[p]
+            s1 += x[p + 1] * x[p + 1]
+            s2 += x[p + 2] * x[p + 2]
+            s3 += x[p + 3] * x[p + 3]
+            s4 += x[p + 4] * x[p + 4]
+            s5 += x[p + 5] * x[p + 5]
+            s6 += x[p + 6] * x[p + 6]
+            s7 += x[p + 7] * x[p + 7]
+        sums[c], sums[c + 1], sums[c + 2], sums[c + 3] = s0, s1, s2, s3
+        sums[c + 4], sums[c + 5], sums[c + 6], sums[c + 7] = s4, s5, s6, s7
+
+
+@njit(nogil=True)
+def _subtract_scaled(out: Array, a: Array, x: Array, factor: Array, count: int) -> None:
+    """The first numbers of out ← those of a − those of x times those of factor."""
+    for c in range(count):
+        out[c] = a[c] - x[c] * factor[c]
+
+
+@njit(nogil=True)
+def _add_scaled(out: Array, x: Array, factor: Array, count: int) -> None:
+    """The first numbers of out ← themselves + those of x times those of factor."""
+    for c in range(count):
+        out[c] += x[c] * factor[c]
+
+
+@njit(nogil=True)
+def _scale(out: Array, factor: Array, count: int) -> None:
+    """The first numbers of out ← themselves times those of factor."""
+    for c in range(count):
+        out[c] *= factor[c]
 
 
 @njit(nogil=True)
@@ -99,10 +127,13 @@ def update(
     along, along_rest = _padded(along, width, -1.0), _padded(along_rest, width, -1.0)
     tiles, size = np.zeros((6 * TILE, width)), TILE * width  # X, Q, SX, SQ, R, W, one below the other
     products, overlaps = np.zeros((5 * width, width)), np.zeros((3 * known, width))
-    limits, moved = np.zeros(3 * width), new_p.shape[1] > 0
-    for c in range(m):
-        limits[c], limits[width + c] = values[c], inverse[c]
+    ritz, masses, weights = np.zeros(size), np.zeros(size), np.empty(size)  # (a copy for each row of a tile)
+    sums, moved = np.zeros(width), new_p.shape[1] > 0
+    for i in range(TILE):
+        for c in range(m):
+            ritz[i * width + c], masses[i * width + c] = values[c], inverse[c]
     flat = tiles.reshape(-1)
+    q, sx, sq, residual = flat[size:], flat[2 * size :], flat[3 * size :], flat[4 * size :]
     for begin in range(start, stop, TILE):
         rows = min(begin + TILE, stop) - begin
         for c in range(rows * width):
@@ -119,13 +150,19 @@ def update(
         add_rows(tiles, 2 * TILE, ax, begin, rows, cx)
         add_rows(tiles, 0, t, begin, rows, drift)
         add_rows(tiles, 2 * TILE, t, begin, rows, along)
+        count = rows * width
         for i in range(rows):
-            _finish_row(flat, i * width, size, limits, width)
-            a, row = label[begin + i], 5 * TILE + i
+            a, at = label[begin + i], (begin + i) * functions
+            for c in range(width):
+                weights[i * width + c] = weight[begin + i] if a >= 0 else 0.0
             if a >= 0:
-                at = (begin + i) * functions
-                add_product(tiles, row * width, basis, at, 0, 1, 1, functions, y, a * functions * width, width)
-                add_row(tiles, row, weight[begin + i], tiles, 4 * TILE + i)
+                row, there = (5 * TILE + i) * width, a * functions * width
+                add_product(tiles, row, basis, at, 0, 1, 1, functions, y, there, width)
+        _subtract_scaled(residual, sx, flat, ritz, count)
+        _add_scaled(flat[5 * size :], residual, weights, count)
+        _scale(q, masses, count)
+        _scale(sq, masses, count)
+        _add_squares(sums, residual, rows, width)
         at = begin * m
         move(new_x, at, m, tiles, 0, width, rows, m)
         move(new_ax, at, m, tiles, 2 * size, width, rows, m)
@@ -142,7 +179,7 @@ def update(
                     add_inner(overlaps, (k % 3 + k // 4) * known, t, begin, rows, tiles, part)
     _add_sums(gram, form, overlap, products, overlaps, m, moved)
     for c in range(m):
-        squares[0, c] += limits[2 * width + c]
+        squares[0, c] += sums[c]
 
 
 @njit([types.void(_labels, _labels, _basis, x, _write) for x in (_read, _read_single)], cache=True, nogil=True)
@@ -191,7 +228,8 @@ def prolong(label: Array, basis: Array, y: Array, out: Array) -> None:
             out[i] = 0
         else:
             start = i * functions
-            weighted_rows(out, i, basis.reshape(-1), start, start + functions, ids, label[i] * functions - start, y, y)
+            shift = label[i] * functions - start
+            weighted_rows(out, i, basis.reshape(-1), start, start + functions, ids, shift, y, y, 0)
 
 
 @njit(types.void(_read, types.intp, _read, _read, _read, _read, _write, types.intp, types.intp), cache=True, nogil=True)

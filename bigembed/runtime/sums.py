@@ -43,27 +43,6 @@ def squared_distance(a: Array, i: int, b: Array, j: int) -> float:
 
 
 @njit(nogil=True)
-def weighted_rows(
-    out: Any, at: Any, weight: Any, start: Any, stop: Any, index: Any, shift: Any, x: Any, far: Any, column: Any = 0
-) -> None:
-    """Row ``at`` of out ← Σ_e weight[e] x[index[e + shift]] for e = start … stop − 1, in this order, in float64.
-
-    Rows from len(x) on are those of ``far``. Columns before ``column`` are left as they are.
-    """
-    n, width = x.shape
-    for c in range(column, width):
-        out[at, c] = 0.0
-    for e in range(start, stop):
-        j, value = index[e + shift], np.float64(weight[e])
-        if j < n:
-            for c in range(column, width):
-                out[at, c] += value * x[j, c]
-        else:
-            for c in range(column, width):
-                out[at, c] += value * far[j - n, c]
-
-
-@njit(nogil=True)
 def add_row(out: Any, at: Any, value: Any, x: Any, x_at: Any) -> None:
     """Row ``at`` of out ← itself + value · row ``x_at`` of x, in float64."""
     for c in range(x.shape[1]):

@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit, types
 
 from bigembed.runtime.blocks import Array
-from bigembed.runtime.sums import weighted_rows
+from bigembed.runtime.tile_product import weighted_rows
 
 # ------------------------------------------------------------------------------------------------------ edge pairs
 # A number for each edge of a block, from what both of its rows have; compiled.
@@ -76,6 +76,7 @@ def scaled_product(
     value = np.empty(longest)
     for i in range(first, last):
         start, count = pointer[i], pointer[i + 1] - pointer[i]
-        for e in range(count):
-            value[e] = s[i] * data[start + e] * s[index[start + e]]
-        weighted_rows(out, i, value, 0, count, index, start, x, far)
+        near, held, own = index[start : start + count], data[start : start + count], s[i]
+        for e in range(count):  # (views and numbers without a sign: no look whether a place is counted from the end)
+            value[e] = own * held[e] * s[np.uint32(near[e])]
+        weighted_rows(out, i, value, 0, count, index, start, x, far, 0)

@@ -393,8 +393,13 @@ def move(out, at, width, x, x_at, x_width, rows, columns):  # type: ignore[no-un
     tile_product.move(out, at, width, x, x_at, x_width, rows, columns)
 
 
+@njit
+def weighted_rows(out, at, weight, start, stop, index, shift, x, far, column):  # type: ignore[no-untyped-def]
+    tile_product.weighted_rows(out, at, weight, start, stop, index, shift, x, far, column)
+
+
 class TestTileProduct:
-    """Products in registers, and columns moved between precisions, beside NumPy's."""
+    """Products in registers, sums of picked rows, and columns moved between precisions, beside NumPy's."""
 
     @pytest.mark.parametrize("width", [8, 16, 24])
     @pytest.mark.parametrize("rows", [1, 3, 4, 9])
@@ -438,3 +443,20 @@ class TestTileProduct:
         np.testing.assert_array_equal(out[1:, 2 : 2 + columns], x[:2, 3 : 3 + columns].astype(target))
         out[1:, 2 : 2 + columns] = -1
         assert (out == -1).all()
+
+    @pytest.mark.parametrize("columns", [3, 8, 15, 21])
+    @pytest.mark.parametrize("column", [0, 2])
+    @pytest.mark.parametrize("kind", [np.float32, np.float64])
+    def test_picked_rows_are_summed_in_their_order(self, columns: int, column: int, kind: type) -> None:
+        rng = np.random.default_rng(2)
+        x, far = rng.standard_normal((7, columns)).astype(kind), rng.standard_normal((4, columns)).astype(kind)
+        weight, index = rng.standard_normal(30), rng.integers(0, 11, 33).astype(np.int32)
+        index[5] = 10
+        out, expected, whole = np.full((3, columns), 9.0), np.zeros(columns), np.concatenate([x, far]).astype(float)
+        for e in range(1, 29):
+            expected += weight[e] * whole[index[e + 3]]
+        weighted_rows(out, 1, weight, 1, 29, index, 3, x, far, column)
+        np.testing.assert_array_equal(out[1, column:], expected[column:])
+        assert (out[[0, 2]] == 9).all()
+        weighted_rows(out, 0, weight.astype(kind), 4, 4, index.astype(np.int64), 3, x, far, 0)
+        assert not out[0].any()
