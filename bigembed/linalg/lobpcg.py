@@ -74,6 +74,7 @@ def update(operator: BlockOperator, state: State) -> State:
         writes=[f"{name}.{g + 1}" for name in ("X", "P", "W", "AX", "AP", "G")],
         posts=[f"W.{g + 1}"],
         arguments=(mix, inverse, values, state.overlap, state.known, sizes),
+        descending=g % 2 == 0,
     )
     beside, images, overlap, squares = (tree_sum([part[k] for part in parts]) for k in range(4))
     residuals = np.sqrt(squares)
@@ -104,6 +105,7 @@ def multiply(operator: BlockOperator, state: State) -> State:
         reads=[*NAMES[:2]],
         writes=[f"H.{g}"],
         arguments=(len(names),),
+        descending=g % 2 == 1,
     )
     fresh = tree_sum(parts)
     form, count = state.form.copy(), len(fresh)
@@ -216,14 +218,18 @@ def _correct(operator: BlockOperator, state: State, restricted: list[str], mix: 
 # Before the cycle, with 25 steps of conjugate gradients on an L_c of at most 1.5e5 unknowns: 36 (mixture, 3·10⁵), 19
 # (swiss roll, 10⁶) and 42 (mixture, 10⁶); a surface of 9.2·10⁶ rows was at 8.5e-6 after 59.
 #
-# Tried and left out: files in shared memory instead of on disk (the same processor time), R / diag and P y as
-# separate columns (one pass fewer, twice the vectors), a second P (no fewer), weights .5 … 1 and 1 … 1.5 of the two
-# parts (±1), exact solves of blocks of 200 or 6000 rows as smoother (2–3 fewer), smoothed P (2–3 fewer, but L_c fills
-# up in 12 dimensions). Of the coarse space (sphere, 3·10⁵ rows, 20 passes with aggregates of 128 rows and 8
-# functions): 64 with 4 (27), 256 with 16 (21, and twice the entries). Of the cycle (mixture of 10⁵ rows, 64 with 4
-# functions, 20 passes with a factor): the next level once (26, on 16 aggregates joined) or twice (23), two whole
-# cycles (22), 8 joined (21). The first eigenvectors of L_c improved on its first level too: one pass fewer on the
-# sphere, one more on the mixture.
+# Tried and left out: of the images S X − X Λ, P − S P and W − S W in single precision (a quarter less memory traffic,
+# and .34 s for an iteration of 10⁶ rows and 15 columns instead of .41; as many passes on the mixture and the swiss
+# roll, but where directions of [X P W] nearly depend on each other their images are off by 6e-8 of what cancels, and
+# Ritz values above 1 come up), three guards for five (2 passes more on the mixture of 10⁶ rows, none on the swiss
+# roll: 2 and 13 %), twice as many coarse eigenvectors carried up (the same passes), files in shared memory instead of
+# on disk (the same processor time), R / diag and P y as separate columns (one pass fewer, twice the vectors), a
+# second P (no fewer), weights .5 … 1 and 1 … 1.5 of the two parts (±1), exact solves of blocks of 200 or 6000 rows as
+# smoother (2–3 fewer), smoothed P (2–3 fewer, but L_c fills up in 12 dimensions). Of the coarse space (sphere, 3·10⁵
+# rows, 20 passes with aggregates of 128 rows and 8 functions): 64 with 4 (27), 256 with 16 (21, and twice the
+# entries). Of the cycle (mixture of 10⁵ rows, 64 with 4 functions, 20 passes with a factor): the next level once (26,
+# on 16 aggregates joined) or twice (23), two whole cycles (22), 8 joined (21). The first eigenvectors of L_c improved
+# on its first level too: one pass fewer on the sphere, one more on the mixture.
 #
 # Other starts (``benchmarks/warm_start.py``) save little: residuals of X₀ are some 3e-3 already, and an iteration
 # makes them 2.2 times smaller, so that to halve the passes a start would have to come within 4e-5. Eigenvectors of

@@ -59,11 +59,12 @@ class SymmetricOperator(ABC):
         writes: Sequence[str] = (),
         posts: Sequence[str] = (),
         arguments: Sequence[Any] = (),
+        descending: bool = False,
     ) -> list[Any]:
         """One pass: y = A x for every posted vector x of ``names``, stored under ``into``.
 
         ``then(block, *xs, *ys, *read arrays, *arguments) -> (arrays for writes, result)`` runs in
-        the same sweep; its results are returned in block order.
+        the same sweep; its results are returned in block order. ``descending``: from the last block to the first.
         """
         if isinstance(names, str) or isinstance(into, str) or len(names) != len(into):
             raise InputError(f"names and into are two lists of one length; got {names!r} and {into!r}")
@@ -74,6 +75,7 @@ class SymmetricOperator(ABC):
             writes=(*into, *writes),
             posts=posts,
             arguments=(self.multiplier(names), len(names), len(reads), then, tuple(arguments)),
+            descending=descending,
         )
 
     def _sweep(self, function: Then, **what: Any) -> list[Any]:

@@ -75,8 +75,9 @@ class StoredSpace(VectorSpace):
         A task that spends leaves its result with the last vector it writes, and then deletes what is spent: run again,
         it finds the one where the other is gone. So a walk that was ended goes on, if its arguments are the same.
         """
-        blocks = [(block,) for block in range(len(self.rows))]
-        return map_blocks(sweep_block, blocks, label=sweep.label, sweep=sweep, space=self)
+        turn = -1 if sweep.descending else 1
+        blocks = [(block,) for block in range(len(self.rows))][::turn]
+        return map_blocks(sweep_block, blocks, label=sweep.label, sweep=sweep, space=self)[::turn]
 
 
 def sweep_block(block: int, *, sweep: Sweep, space: StoredSpace) -> Any:

@@ -42,6 +42,9 @@ class Sweep:
     and in memory the function may write these where such an array is (if it is writable). The result is then None or
     a tuple of arrays."""
     arguments: tuple[Any, ...] = ()
+    descending: bool = False
+    """Whether files are gone through from the last block to the first. A sweep that turns back where the one before it
+    ended first reads, and deletes, what was written last: much of that never has to reach the disk."""
 
     @property
     def label(self) -> str:
@@ -86,10 +89,11 @@ class VectorSpace(ABC):
         posts: Sequence[str] = (),
         spends: Sequence[str] = (),
         arguments: Sequence[Any] = (),
+        descending: bool = False,
     ) -> list[Any]:
         """Walk over all blocks once and return the results in block order: see :class:`Sweep`."""
         names = tuple(reads), tuple(halos), tuple(writes), tuple(posts), tuple(spends)
-        return self.walk(Sweep(function, *names, tuple(arguments)))
+        return self.walk(Sweep(function, *names, tuple(arguments), descending))
 
 
 @dataclass

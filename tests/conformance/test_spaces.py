@@ -50,6 +50,7 @@ def test_vectors_are_written_read_replaced_and_dropped(spaces: tuple[Any, Any]) 
         assert space.sweep(fill, writes=["x"], posts=["x"]) == [20, 20, 10]
         sums = space.sweep(double, reads=["x"], writes=["y"], arguments=(1.0,))
         np.testing.assert_allclose(sum(sums), X.sum())
+        assert space.sweep(double, reads=["x"], writes=["y"], arguments=(1.0,), descending=True) == sums
         for block, (start, stop) in enumerate(CUTS):
             np.testing.assert_array_equal(space.read("y", block), 2 * X[start:stop] + 1)
         space.write("y", 1, X[:20])

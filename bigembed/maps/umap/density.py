@@ -101,7 +101,7 @@ def run_density(context: Context, graph: GraphShape) -> dict[str, Any]:
     squared = context.home.matrix(graph.stage, "squared")
     weights = context.home.matrix(graph.stage, "weights", "kernel")
     space, n, masses = StoredSpace(squared, context.exchange), graph.n, values_path(context)
-    halos = {"reads": ["masses"], "halos": ["masses"]} if masses else {}
+    halos: dict[str, Any] = {"reads": ["masses"], "halos": ["masses"]} if masses else {}
     if masses:
         space.sweep(masses_block, writes=["masses"], posts=["masses"], arguments=(masses,))
     parts = space.sweep(mean_square_block, **halos, writes=["means"], arguments=(squared, weights))

@@ -167,7 +167,7 @@ def run_labelled(context: Context, graph: GraphShape, asked: LabelDistances) -> 
     order, starts = context.of("order") if graph.ordered else "", offsets(weights.rows)
     codes = context.of("labels", "codes")
     space.sweep(code_block, writes=["codes"], posts=["codes"], arguments=(codes, order, starts))
-    both = {"reads": ["codes"], "halos": ["codes"]}
+    both: dict[str, Any] = {"reads": ["codes"], "halos": ["codes"]}
     seen = space.sweep(strongest_block, **both, writes=["largest"], posts=["largest"], arguments=(weights, asked))
     names = ["codes", "largest"]
     parts = space.sweep(labelled_block, reads=names, halos=names, arguments=(weights, asked, context.path("")))
