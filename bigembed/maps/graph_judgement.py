@@ -18,7 +18,7 @@ from bigembed.neighbors.row_weights import WEIGHTS
 from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.neighbors.survey import Shape
 from bigembed.quality.neighborhoods import cost_of, preserved
-from bigembed.quality.passes import EUCLIDEAN, DistancesToSample, Space
+from bigembed.quality.passes import EUCLIDEAN, DistancesToSample, Space, distances_block
 from bigembed.rows.derived import KeptRows
 from bigembed.rows.opening import open_zarr
 from bigembed.rows.source import RowSource, rows_at
@@ -37,7 +37,7 @@ def joined_at(context: Context, stage: str, d: int, by: ByMetric | None) -> dict
 
     ``stage`` has found the components. What joins them is enough; other edges may join the parts with fewer neighbors.
     Nothing where there is one part, or so many components that nobody would join them. Cost: the search for bridges,
-    and three passes over the ordered rows.
+    and a pass over the ordered rows.
     """
     ordered, found = Ordered.open(context.of("order")), context.results(stage)
     n = int(ordered.starts[-1])
@@ -75,10 +75,13 @@ def _ranks(context: Context, ordered: Ordered, d: int, by: ByMetric | None, ends
     order = np.argsort(here, kind="stable")
     asked: dict[str, Any] = {"metric": EUCLIDEAN, **comparison(by)}
     space = Space("joining", compared_rows(ordered, d), context.exchange, here[order], **asked)
-    space.ask(space.survey())
-    others = there[order, None]
+    numbers, place = np.unique(here, return_inverse=True)
+    rows = space.prepared(ordered.compared_rows(numbers))
+    space.leave(rows[place[order]])
+    other = np.searchsorted(numbers, there[order, None])  # (each end of an edge is one of both)
+    far = distances_block(rows[place[order]], other, rows, 0, space.pairwise)
     ranks = np.empty(len(here), np.int64)
-    ranks[order] = space.ranks(others, space.look(0, others)["far"])[:, 0]
+    ranks[order] = space.ranks(there[order, None], far)[:, 0]
     context.exchange.drop("joining-sampled")
     return ranks.reshape(2, -1)
 

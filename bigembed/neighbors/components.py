@@ -5,7 +5,7 @@ coordinates.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from bigembed.distance.pairwise import paired_squared
-from bigembed.neighbors.exact import approximate_squared, empty_lists, update_lists
+from bigembed.neighbors.exact import about_mean, approximate_squared, approximate_to, empty_lists, update_lists
 from bigembed.neighbors.graph_blocks import csr_block, finish_graph, graph_arrays, write_block
 from bigembed.neighbors.order import CellReader, Ordered
 from bigembed.neighbors.search.by_metric import ByMetric
@@ -246,6 +246,8 @@ MAX_ROUNDS = 40
 ROWS_A_COMPONENT = 2_000
 """Rows of a component (spread over it) that look for a bridge."""
 _CELLS = 16
+_LABELS = 16
+"""Blocks whose labels are kept."""
 APART = -1
 """Group of the components that no bridge leads to."""
 
@@ -311,24 +313,16 @@ def shortest_bridges(count: int, wanted: int, ordered: Ordered, labels: str, by:
     """Edges that join the first ``wanted`` of ``count`` components: (row, row, squared distance)."""
     group: Array = np.where(np.arange(count) < wanted, np.arange(count), APART)
     chosen: list[tuple[float, float, float]] = []
-    sizes = np.sum(
-        map_blocks(sizes_block, [(b,) for b in range(len(ordered.blocks))], labels=labels, count=count), axis=0
-    )
+    blocks = [(b,) for b in range(len(ordered.blocks))]
+    sizes = np.sum(map_blocks(sizes_block, blocks, labels=labels, count=count), axis=0)
     for _ in range(MAX_ROUNDS):
         groups = int(group.max()) + 1
         if groups == 1:
             break
         largest = int(np.argmax(np.bincount(group[:wanted], weights=sizes[:wanted])))
-        parts = map_blocks(
-            nearest_other_block,
-            [(b,) for b in range(len(ordered.blocks))],
-            ordered=ordered,
-            labels=labels,
-            group=group,
-            largest=largest,
-            sizes=sizes,
-            by=by,
-        )
+        asked: dict[str, Any] = {"ordered": ordered, "labels": labels, "group": group}
+        of_cells = np.concatenate(map_blocks(cell_groups_block, blocks, **asked))
+        parts = map_blocks(nearest_other_block, blocks, of_cells=of_cells, largest=largest, sizes=sizes, by=by, **asked)
         best: dict[int, tuple[float, int, int]] = {}
         for source, squared, row, other in (edge for part in parts for edge in part):
             if source not in best or (squared, row, other) < best[source]:
@@ -348,10 +342,28 @@ def sizes_block(b: int, *, labels: str, count: int) -> Array:
     return np.bincount(read_array(f"{labels}/{b}"), minlength=count)
 
 
+def cell_groups_block(b: int, *, ordered: Ordered, labels: str, group: Array) -> Array:
+    """Of each cell of a block the lowest and the highest group of its rows; no lowest, if they are apart."""
+    of_row, starts = group[read_array(f"{labels}/{b}")], ordered.cells(b)[0][:-1]
+    there = np.where(of_row == APART, len(group), of_row)
+    return np.column_stack([np.minimum.reduceat(there, starts), np.maximum.reduceat(of_row, starts)])
+
+
 def nearest_other_block(
-    b: int, *, ordered: Ordered, labels: str, group: Array, largest: int, sizes: Array, by: ByMetric | None
+    b: int,
+    *,
+    ordered: Ordered,
+    labels: str,
+    group: Array,
+    of_cells: Array,
+    largest: int,
+    sizes: Array,
+    by: ByMetric | None,
 ) -> list[tuple[int, float, int, int]]:
-    """For each small group with rows here, the shortest edge found to another: (group, squared, row, other row)."""
+    """For each small group with rows here, the shortest edge found to another: (group, squared, row, other row).
+
+    ``of_cells``: the lowest and the highest group in each cell of all blocks (:func:`cell_groups_block`).
+    """
     label = read_array(f"{labels}/{b}")
     mine = group[label]
     small = np.setdiff1d(mine, [largest, APART])
@@ -360,7 +372,7 @@ def nearest_other_block(
     step = np.maximum(1, sizes // ROWS_A_COMPONENT)
     rows, offsets = ordered.compared(b), ordered.cells(b)[0]
     cell = owner_of(offsets, np.arange(len(label)))
-    reach = _Outside(ordered, labels, group, by)
+    reach = _Outside(ordered, labels, group, of_cells, by)
     first = int(read_array(f"{ordered.path}/cell_block_starts", b, b + 1)[0])
     out = []
     for g in small:
@@ -377,32 +389,28 @@ def nearest_other_block(
 class _Outside:
     """Rows of other groups in the cells nearest to a cell."""
 
-    def __init__(self, ordered: Ordered, labels: str, group: Array, by: ByMetric | None) -> None:
-        self.ordered, self.labels, self.group, self.by = ordered, labels, group, by
+    def __init__(self, ordered: Ordered, labels: str, group: Array, of_cells: Array, by: ByMetric | None) -> None:
+        self.ordered, self.group, self.of_cells, self.by = ordered, group, of_cells, by
         self.cells = CellReader(ordered)
-        parts = []
-        for b in range(len(ordered.blocks)):
-            of_row = group[read_array(f"{labels}/{b}")]
-            offsets = (
-                self.cells.starts[self.cells.block_starts[b] : self.cells.block_starts[b + 1] + 1] - ordered.starts[b]
-            )
-            there = np.where(of_row == APART, len(group), of_row)
-            low, high = np.minimum.reduceat(there, offsets[:-1]), np.maximum.reduceat(of_row, offsets[:-1])
-            parts.append(np.column_stack([low, high]))
-        self.groups = np.concatenate(parts)
+        self.label = lru_cache(maxsize=_LABELS)(lambda block: read_array(f"{labels}/{block}"))
+        self.open_cells = lru_cache(maxsize=1)(self._open_cells)
+
+    def _open_cells(self, g: int) -> tuple[Array, tuple[Array, Array, Array]]:
+        """The cells with rows of a group besides g, and their centers."""
+        low, high = self.of_cells.T
+        candidates = np.flatnonzero((high != APART) & ((low != g) | (high != g)))
+        return candidates, about_mean(self.cells.centers[candidates])
 
     def nearest(self, rows: Any, ids: Array, cell: int, g: int) -> tuple[float, int, int]:
         """The shortest edge from these rows of group g to a row of another group."""
-        low, high = self.groups.T
-        candidates = np.flatnonzero((high != APART) & ((low != g) | (high != g)))
-        gaps, _ = approximate_squared(self.cells.centers[[cell]], self.cells.centers[candidates])
+        candidates, centers = self.open_cells(g)
+        gaps, _ = approximate_to(self.cells.centers[[cell]], centers)
         near = candidates[np.argsort(gaps[0], kind="stable")[:_CELLS]]
         best = (np.inf, 0, 0)
         for c in near:
-            ids_there, base = self.cells.ids(int(c)), self.ordered.starts[self.cells.block_of(int(c))]
-            label = read_array(
-                f"{self.labels}/{self.cells.block_of(int(c))}", ids_there[0] - base, ids_there[-1] + 1 - base
-            )
+            block, ids_there = int(self.cells.block_of(int(c))), self.cells.ids(int(c))
+            base = self.ordered.starts[block]
+            label = self.label(block)[ids_there[0] - base : ids_there[-1] + 1 - base]
             other = (self.group[label] != g) & (self.group[label] != APART)
             there, numbers = self.cells.rows(int(c))[other], ids_there[other]
             if self.by is not None:

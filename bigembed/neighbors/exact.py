@@ -101,16 +101,30 @@ def _tiles(n_rows: int, width: int, first: int) -> Iterator[tuple[int, int]]:
 
 def approximate_squared(queries: Array, rows: Array) -> tuple[Array, Array]:
     """Approximate squared distances (m, N) by one matrix product, and a bound (m,) on their error."""
+    return approximate_to(queries, about_mean(rows))
+
+
+def about_mean(rows: Array) -> tuple[Array, Array, Array]:
+    """The mean of rows, −2 times the rows about it, and their squared lengths: what all products with them need."""
     with np.errstate(over="ignore", invalid="ignore"):
         shift = rows.mean(axis=0)
-        x, y = queries - shift, rows - shift
-        x_squared, y_squared = np.einsum("ij,ij->i", x, x), np.einsum("ij,ij->i", y, y)
+        y = rows - shift
+        y_squared = np.einsum("ij,ij->i", y, y)
         y *= -2
+    return shift, y, y_squared
+
+
+def approximate_to(queries: Array, others: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+    """:func:`approximate_squared` to rows of which :func:`about_mean` is given."""
+    shift, y, y_squared = others
+    with np.errstate(over="ignore", invalid="ignore"):
+        x = queries - shift
+        x_squared = np.einsum("ij,ij->i", x, x)
         approximate = x @ y.T
         approximate += y_squared
         approximate += x_squared[:, None]
         reach = np.sqrt(x_squared.astype(np.float64)) + np.sqrt(float(y_squared.max(initial=0)))
-        slack = rounding(rows.shape[1], rows.dtype) * reach * reach
+        slack = rounding(y.shape[1], y.dtype) * reach * reach
     return approximate, slack
 
 

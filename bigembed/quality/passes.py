@@ -262,9 +262,12 @@ class Space:
         return found
 
     def ask(self, survey: Parts) -> None:
-        """Leave the sampled rows where tasks find them."""
-        rows = rows_of_parts(survey, self.source.width)
-        self.exchange.put(f"{self.name}-sampled", 0, row_parts(self.prepared(rows)))
+        """Leave the sampled rows, as a survey has found them, where tasks find them."""
+        self.leave(self.prepared(rows_of_parts(survey, self.source.width)))
+
+    def leave(self, prepared: Any) -> None:
+        """Leave the sampled rows, as they are compared, where tasks find them."""
+        self.exchange.put(f"{self.name}-sampled", 0, row_parts(prepared))
 
     def sampled(self) -> Any:
         """The sampled rows."""
