@@ -45,7 +45,7 @@ RUNNING, QUEUED = 60.0, 3600.0
 """Seconds to wait for a worker of a cluster that runs, and of one whose workers wait in a queue."""
 TERMINATE = 0.95
 """Share of its memory limit at which a worker is restarted."""
-INLINE = 4096
+INLINE = 1024
 """Bytes of the arguments that calls have in common from which on they are sent once, not with each task."""
 
 
