@@ -20,6 +20,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,9 @@ memory = "{memory}"
 """
 
 
+OUTPUT = "end-to-end.zarr"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--n", type=int, default=1_000_000)
@@ -54,24 +58,16 @@ def main() -> None:
     parser.add_argument("--kill", nargs="*", default=[], metavar="STAGE:N")
     parser.add_argument("--folder", default="bench-data")
     given = parser.parse_args()
-    folder = Path(given.folder).absolute()
-    rows = data_set("mixture", folder, n=given.n, d=given.d)
-    job = folder / "end-to-end.toml"
-    shutil.rmtree(folder / "end-to-end.zarr", ignore_errors=True)
-    job.write_text(JOB.format(rows=rows, workers=given.workers, memory=given.memory, algorithm=given.algorithm))
-    began, disk = time.perf_counter(), 0
-    for kill in [*given.kill, ""]:
-        disk = max(disk, run(job, folder / "end-to-end.zarr", kill))
-    seconds = time.perf_counter() - began
-    record = json.loads((folder / "end-to-end.zarr" / "job.json").read_text())
-    size, limits = given.n * given.d * 4, given.workers * int(parse_bytes(given.memory))
+    folder, limits = Path(given.folder).absolute(), given.workers * int(parse_bytes(given.memory))
+    record = finished(given.n, given.d, given.workers, given.memory, folder, given.algorithm, given.kill)
+    size = given.n * given.d * 4
     result: dict[str, Any] = {
-        "seconds": seconds,
+        "seconds": record["seconds"],
         "passes": record["certificate"]["passes"],
         "recall": record["certificate"]["recall"]["recall"],
         "measured_gib": record["measured"]["total"] / 2**30,
         "planned_gib": record["predicted"]["total"] / 2**30,
-        "disk_gib": disk / 2**30,
+        "disk_gib": record["disk"] / 2**30,
         "planned_disk_gib": record["plan"]["disk_peak"] / 2**30,
         "rows_gib": size / 2**30,
         "rows_over_worker_limits": size / limits,
@@ -79,6 +75,21 @@ def main() -> None:
         "stages": {stage["name"]: stage["seconds"] for stage in record["stages"]},
     }
     table("end_to_end", {"n": given.n, "d": given.d, "workers": given.workers}, {"bigembed": result})
+
+
+def finished(
+    n: int, d: int, workers: int, memory: str, folder: Path, algorithm: str = "auto", kills: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The record of the job, run to its end; with the seconds of all its starts, and the disk space that it took."""
+    rows = data_set("mixture", folder, n=n, d=d)
+    job, output = folder / "end-to-end.toml", folder / OUTPUT
+    shutil.rmtree(output, ignore_errors=True)
+    job.write_text(JOB.format(rows=rows, workers=workers, memory=memory, algorithm=algorithm))
+    began, disk = time.perf_counter(), 0
+    for kill in [*kills, ""]:
+        disk = max(disk, run(job, output, kill))
+    record: dict[str, Any] = json.loads((output / "job.json").read_text())
+    return record | {"seconds": time.perf_counter() - began, "disk": disk}
 
 
 def run(job: Path, output: Path, kill: str) -> int:
