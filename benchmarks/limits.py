@@ -36,8 +36,7 @@ PAIRS = 10
 """Coordinates that the job asks for."""
 TRIES = 5
 LARGE = 1 << 27
-"""Bytes that each processor streams, or writes to a file."""
-ON_DISK = 1 << 30
+"""Bytes that each processor streams, or writes to a file; eight times as many reach the disk."""
 BLOCK = 65_536
 """Rows of a block, from which entries are picked."""
 LINE = 64
@@ -66,27 +65,27 @@ def together(work: Callable[[int], Any], amount: float) -> float:
     return best
 
 
-def machine(folder: Path) -> dict[str, float]:
-    """What all processors of the machine together do in a second."""
+def machine(folder: Path, size: int) -> dict[str, float]:
+    """What all processors of the machine together do in a second; ``size``: bytes that each streams."""
     count, rng = len(os.sched_getaffinity(0)), np.random.default_rng(0)
     folder.mkdir(parents=True, exist_ok=True)
-    streams = [np.ones(LARGE // 8) for _ in range(count)]
-    copies = [np.empty(LARGE // 8) for _ in range(count)]
+    streams = [np.ones(size // 8) for _ in range(count)]
+    copies = [np.empty(size // 8) for _ in range(count)]
     rows = [np.ones((BLOCK, LINE // 8)) for _ in range(count)]
     places = [rng.integers(0, BLOCK, 1 << 21) for _ in range(count)]
     single = [rng.standard_normal((2, 1024, 1024), np.float32) for _ in range(count)]
     double = [part.astype(np.float64) for part in single]
     picked(rows[0], places[0][:10])
     found = {
-        "memory": together(lambda i: np.copyto(copies[i], streams[i]), 2 * LARGE),
+        "memory": together(lambda i: np.copyto(copies[i], streams[i]), 2 * size),
         "picked": together(lambda i: picked(rows[i], places[i]), len(places[0])),
         "products32": together(lambda i: single[i][0] @ single[i][1], 2 * 1024**3),
         "products64": together(lambda i: double[i][0] @ double[i][1], 2 * 1024**3),
     }
     files = [folder / f"rates-{i}" for i in range(count)]
     try:
-        found["written"] = together(lambda i: streams[i].tofile(files[i]), LARGE)
-        found["read"] = together(lambda i: read(files[i], copies[i]), LARGE)
+        found["written"] = together(lambda i: streams[i].tofile(files[i]), size)
+        found["read"] = together(lambda i: read(files[i], copies[i]), size)
         found["disk"] = on_disk(files[0], streams[0])
     finally:
         for file in files:
@@ -104,10 +103,10 @@ def on_disk(file: Path, data: Any) -> float:
     """Bytes a second that reach the disk."""
     began = time.perf_counter()
     with file.open("wb", buffering=0) as opened:
-        for _ in range(ON_DISK // LARGE):
+        for _ in range(8):
             opened.write(memoryview(data).cast("B"))
         os.fsync(opened.fileno())
-    return ON_DISK / (time.perf_counter() - began)
+    return float(8 * data.nbytes / (time.perf_counter() - began))
 
 
 def dirty() -> float:
@@ -162,6 +161,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--memory", default="1.5 GiB")
     parser.add_argument("--folder", default="bench-data")
+    parser.add_argument("--bytes", type=int, default=LARGE, help="that each processor streams to measure the machine")
     parser.add_argument("--picture", metavar="NAME", help="draw what is stored of this name, and nothing else")
     given = parser.parse_args()
     if given.picture:
@@ -169,9 +169,9 @@ def main() -> None:
         return
     folder = Path(given.folder).absolute()
     data_set("mixture", folder, n=given.n, d=given.d)
-    before, held = machine(folder), dirty()
+    before, held = machine(folder, given.bytes), dirty()
     record = end_to_end.finished(given.n, given.d, given.workers, given.memory, folder)
-    after = machine(folder)
+    after = machine(folder, given.bytes)
     rates = {name: max(before[name], after[name]) for name in before}
     work, rows = least_work(folder / end_to_end.OUTPUT, record), {}
     for stage in record["stages"]:
@@ -207,8 +207,10 @@ COLORS = {
 
 def draw_both(result: Mapping[str, Any]) -> None:
     """Draw a stored result, light and dark."""
+    folder = HERE.parent / "docs" / "pictures"
+    folder.mkdir(parents=True, exist_ok=True)
     for name, colors in COLORS.items():
-        draw(result, colors, HERE.parent / "docs" / "pictures" / f"limits_{name}.png")
+        draw(result, colors, folder / f"limits_{name}.png")
 
 
 def draw(result: Mapping[str, Any], colors: Mapping[str, str], path: Path) -> None:

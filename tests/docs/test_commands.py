@@ -56,6 +56,7 @@ SMALL = {
     "extend": "--n 3000 --new 500",
     "graph_sparse": "--n 2000 --d 500 --density 0.02",
     "isomap": "--n 2000 --peer 500 --rows-exact 600 --sizes 500 1000",
+    "limits": "--n 3000 --bytes 1048576",
     "linear_sparse": "--n 2000 --d 500 --density 0.02",
     "lle": "--n 3000 --peer 500",
     "million": "truncated_svd --n 3000",
