@@ -34,6 +34,7 @@ from bigembed.maps.phate.estimator import PHATE as PHATE
 from bigembed.maps.registry import load as load
 from bigembed.maps.tsne.estimator import TSNE as TSNE
 from bigembed.maps.umap.estimator import UMAP as UMAP
+from bigembed.maps.walk.alternating_diffusion_map import AlternatingDiffusionMap as AlternatingDiffusionMap
 from bigembed.maps.walk.diffusion_map import DiffusionMap as DiffusionMap
 from bigembed.maps.walk.geometric_harmonics import geometric_harmonics as geometric_harmonics
 from bigembed.maps.walk.landmark_diffusion_map import LandmarkDiffusionMap as LandmarkDiffusionMap

@@ -154,6 +154,10 @@ FEW_STEPS = {"n_components": 2, "perplexity": 5, "early_exaggeration_iter": 5, "
 FEW_EPOCHS = {"n_components": 2, "n_neighbors": 6, "n_epochs": 9}
 FEW_PAIRS = {"n_components": 2, "n_neighbors": 6, "num_iters": (3, 3, 12)}
 TABLE: dict[str, Case] = {
+    "alternating_diffusion_map": Case("alternating_diffusion_map", {"n_neighbors": 8, "view_columns": 9}),
+    "alternating_diffusion_map repeated rows": Case(
+        "alternating_diffusion_map", {"n_neighbors": 8, "bandwidth": "fixed", "t": 2}, twice, most=400
+    ),
     "classical_mds cityblock": Case("classical_mds", {"metric": "cityblock"}, returns=1e-6),
     "classical_mds weighed": Case("classical_mds", {"metric": "cityblock"}, weighed=True, most=400, returns=1e-6),
     "classical_mds minkowski": Case("classical_mds", {"metric": "minkowski", "metric_params": {"p": 3}}, returns=1e-6),
@@ -255,6 +259,13 @@ TABLE: dict[str, Case] = {
     "umap labels": Case("umap", {**FEW_EPOCHS, "target_metric": "categorical"}, rows=twice, most=400),
     "umap weighed": Case("umap", {**FEW_EPOCHS, "in_memory": False}, weighed=True, most=400),
     "umap weighed densities": Case("umap", {**FEW_EPOCHS, "densmap": True, "dens_frac": 0.7}, weighed=True, most=400),
+    "umap views": Case("umap", {**FEW_EPOCHS, "view_columns": 8}, rows=twice, most=400),
+    "umap views united": Case(
+        "umap",
+        {**FEW_EPOCHS, "view_columns": 8, "views": "union", "in_memory": False, "target_metric": "categorical"},
+        weighed=True,
+        most=400,
+    ),
     "umap lists": Case("umap", FEW_EPOCHS, lists),
     "umap weights": Case("umap", FEW_EPOCHS, ring),
     "pca whitened": Case("pca", {"n_components": 0.9, "whiten": True}),

@@ -18,6 +18,7 @@ from bigembed.neighbors.graph_blocks import csr_block, finish_graph, graph_array
 from bigembed.neighbors.radius import EDGES_PLANNED
 from bigembed.neighbors.row_weights import WEIGHTS, values_path, weights_at
 from bigembed.neighbors.search.by_metric import ByMetric
+from bigembed.neighbors.views import VIEWS
 from bigembed.rows.graph_source import ENTRY_BYTES, GraphSource
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import MAX_BLOCK_ROWS, Array, block_rows, bounds, is_scipy_sparse
@@ -112,6 +113,8 @@ class GraphShape:
     """Stages with a number for each row, in its order: of :data:`~bigembed.neighbors.row_weights.KINDS`."""
     asked: int | None = None
     """Neighbors that were asked for, where lists hold more, because rows have weights."""
+    views: tuple[GraphShape, GraphShape] | None = None
+    """The graphs of two views of the rows, where its edges are those of either."""
 
     @property
     def planned_edges(self) -> int:
@@ -125,7 +128,7 @@ class GraphShape:
     @property
     def stage(self) -> str:
         """The stage that holds its edges."""
-        return "weights" if self.weighted else "graph"
+        return "weights" if self.weighted else VIEWS if self.views else "graph"
 
     @property
     def rowless(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -27,7 +26,8 @@ from bigembed.rows.reader import entries_of
 from bigembed.rows.source import RowSource
 from bigembed.stages.reuse import outdated
 from bigembed.stages.runs import PartOfRun, Run
-from bigembed.stages.stage import Context, Stage, run_stages
+from bigembed.stages.stage import Stage, run_stages
+from bigembed.stages.within import within
 from bigembed.store.files import digest_of
 
 # ----------------------------------------------------------------------------------------------------- mapped rows
@@ -175,7 +175,7 @@ def prepare_steps(
     for number, step in enumerate(steps, 1):
         prefix = f"step{number}-{type(step).registered}-"
         own = [
-            _within(with_cost_of_mapping(stage, source), prefix) for stage in step.stages(replace(source, aligned={}))
+            within(with_cost_of_mapping(stage, source), prefix) for stage in step.stages(replace(source, aligned={}))
         ]
         todo = [stage for stage in own if not stage.on_demand]
         stages += todo
@@ -207,18 +207,6 @@ def prepare_steps(
 def described_steps(steps: Sequence[Any]) -> dict[str, str]:
     """What each step did with the rows fitted, in words, by its number and name."""
     return {f"{number} {type(step).registered}": step.describe() for number, step in enumerate(steps, 1)}
-
-
-def _within(stage: Stage, prefix: str) -> Stage:
-    """The stage of a step under its name in the run of the method."""
-    inputs, asked = (tuple(prefix + name for name in names) for names in (stage.inputs, stage.parameters_of))
-    run = partial(run_within, stage=stage, prefix=prefix)
-    return replace(stage, name=prefix + stage.name, inputs=inputs, parameters_of=asked, run=run)
-
-
-def run_within(context: Context, stage: Stage, prefix: str) -> Any:
-    """The function of a stage of a step, which knows the stages of the step by their own names."""
-    return stage.run(replace(context, home=PartOfRun(context.home, prefix)))
 
 
 def _fitted(step: Any, run: Run, source: RowSource, quiet: bool) -> Any:

@@ -181,12 +181,12 @@ def multiply_block(
     data = stored.data if stored.data.dtype in (np.float32, np.float64) else stored.data.astype(np.float64)
     full = np.concatenate([scale, far_scale])[:, 0]
     given = (stored.indptr.astype(np.int64), stored.indices.astype(np.int32, copy=False), data, full, x, halo, y)
-    run_on_idle_threads([partial(_compiled(), *stripe, *given) for stripe in stripes(len(scale))])
+    run_on_idle_threads([partial(compiled_product(), *stripe, *given) for stripe in stripes(len(scale))])
     return y, sum(part.nbytes for part in halos)
 
 
 @cache
-def _compiled() -> Any:
+def compiled_product() -> Any:
     from bigembed.store.matrix_compiled import scaled_product  # imports numba: only here
 
     return scaled_product

@@ -18,6 +18,7 @@ from bigembed.neighbors.given.query import AnyIndex, GivenIndex, any_index_of, j
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import MAX_PAIRS, Joined
 from bigembed.neighbors.survey import Shape
+from bigembed.neighbors.views import VIEWS
 from bigembed.rows.passes import Parts, reduce_rows
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import MIN_BLOCK_ROWS, Array, bounds
@@ -220,7 +221,7 @@ def descend(
 
     ``structure``: the stage that has the edges, where these are not all that the graph has.
     """
-    graph = structure or ("weights" if context.home.has("weights") else "graph")
+    graph = structure or next(name for name in ("weights", VIEWS, "graph") if context.home.has(name))
     weights = context.home.matrix(graph, "weights", "kernel")
     with claim_memory(need) if need else nullcontext(IN_FILES) as room:
         context.note(f"weights and points {room.where}")

@@ -17,11 +17,13 @@ from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.row_weights import WEIGHTS
 from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.neighbors.survey import Shape
+from bigembed.neighbors.views import VIEWS
 from bigembed.quality.neighborhoods import cost_of, preserved
 from bigembed.quality.passes import EUCLIDEAN, DistancesToSample, Space, distances_block
-from bigembed.rows.derived import KeptRows
+from bigembed.rows.derived import KeptRows, MappedSource
 from bigembed.rows.opening import open_zarr
-from bigembed.rows.source import RowSource, rows_at
+from bigembed.rows.row_maps import mapped_rows
+from bigembed.rows.source import RowBlock, RowSource, rows_at
 from bigembed.runtime.blocks import Array, bounds, map_blocks
 from bigembed.stages.cost import Cost
 from bigembed.stages.stage import Context, Stage
@@ -184,7 +186,7 @@ def map_judgement_stages(graph: GraphShape, m: int, seed: int, parts: str = "") 
     """
     if graph.sampled:
         return [given_judgement_stage(graph.n, m, seed)]
-    if graph.rowless:
+    if graph.rowless or graph.views:  # (two views: by views_judgement_stage)
         return []
     rows = RowSource((graph.n, graph.width), np.dtype(np.float64))
     shape = Shape(graph.n, graph.width, "float64", "")
@@ -271,3 +273,40 @@ def run_judgement(
         found = preserved_in_order(context, lies, shape.d, shown, seed, by)
     joined = joined_at(context, parts, shape.d, by) if parts else {}
     return ({"map": found} if found else {}) | ({"joined": joined} if joined else {})
+
+
+# ------------------------------------------------------------------------------------------------------- two views
+# A map of two views against both: distances of the rows side by side, each view in units of its neighbors' distances.
+
+
+def views_judgement_stage(source: RowSource, split: int, metric: Any, m: int, seed: int) -> Stage:
+    """How well the coordinates keep the neighborhoods of both views; rows that are near in both are neighbors.
+
+    ``split``: columns of the first view.
+    """
+    (n, d), weighted = source.shape, (WEIGHTS,) if "weights" in source.aligned else ()
+    shown = RowSource((n, m), np.dtype(np.float64))
+    cost = cost_of(RowSource((n, d), np.dtype(np.float64)), shown, n_neighbors=NEIGHBORS, samples=SAMPLES)
+    source = replace(source, aligned={})
+    parameters = {"seed": seed, "samples": SAMPLES, "source": source.fingerprint(), "split": split}
+    run = partial(run_views_judgement, source=source, split=split, metric=metric, shown=shown, seed=seed)
+    return Stage("judgement", (VIEWS, "coordinates", *weighted), parameters, run, cost)
+
+
+def run_views_judgement(
+    context: Context, source: RowSource, split: int, metric: Any, shown: RowSource, seed: int
+) -> dict[str, Any]:
+    first, second = (1.0 / float(np.sqrt(size)) if size > 0 else 1.0 for size in context.results(VIEWS)["spread"])
+    function = partial(side_by_side, split=split, metric=metric, factors=(first, second))
+    rows = MappedSource(source.shape, np.dtype(np.float64), base=source, function=function)
+    shown = replace(shown, path=context.of("coordinates", "embedding"))
+    mass = {"weights": rows_at(at(context.of(WEIGHTS, "given")))} if context.home.has(WEIGHTS) else {}
+    found = preserved_rows(context, rows, shown, seed, **mass)
+    return {"map": found} if found else {}
+
+
+def side_by_side(block: RowBlock, *, split: int, metric: Any, factors: tuple[float, float]) -> Array:
+    """Both views of the rows of a block as they are compared, each times its factor."""
+    views = np.split(np.asarray(block.rows, np.float64), [split], axis=1)
+    mapped = (mapped_rows(view, metric, "float64") for view in views)
+    return np.hstack([factor * view for view, factor in zip(mapped, factors, strict=True)])

@@ -21,6 +21,7 @@ from bigembed.neighbors.query import locate_blocks
 from bigembed.neighbors.row_weights import values_path
 from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.neighbors.survey import SCALED, Shape, prepare, refuse_inadmissible, shape_in
+from bigembed.neighbors.views import APART, VIEWS
 from bigembed.rows.passes import LEAST_32, MOST_32, refuse_block, refuse_size
 from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import BLOCK_BYTES, Array, is_sparse, map_blocks, offsets, owner_of
@@ -272,8 +273,9 @@ def fill_block(
 
 
 def repeated_matrix(context: Context) -> StoredMatrix | None:
-    """The squared distances between neighbors, if any are 0; else None."""
-    return context.home.matrix("graph") if context.results("graph")["zero_edges"] else None
+    """The squared distances between neighbors, or of two views whether rows are apart, if any are 0; else None."""
+    name, values = (VIEWS, APART) if context.home.has(VIEWS) else ("graph", "squared")
+    return context.home.matrix(name, values) if context.results(name)["zero_edges"] else None
 
 
 def repeated_block(b: int, graph: StoredMatrix, starts: Sequence[int]) -> tuple[Array, Array]:

@@ -241,5 +241,5 @@ def coordinates_stage(
         ),
         maps=5,
     )
-    inputs = ("kernel", "descent", *(("order",) if graph.ordered else ()), *(() if graph.weighted else ("graph",)))
+    inputs = ("kernel", "descent", *(("order",) if graph.ordered else ()), *(() if graph.weighted else (graph.stage,)))
     return Stage("coordinates", inputs, parameters, partial(run, graph=graph, m=m, **parameters), cost)

@@ -13,6 +13,7 @@ from bigembed.steps import REGISTRY as OWN_STEPS
 from bigembed.steps import step as own_step
 
 CLASSES = {
+    "alternating_diffusion_map": "AlternatingDiffusionMap",
     "classical_mds": "ClassicalMDS",
     "diffusion_map": "DiffusionMap",
     "hessian_lle": "HessianLLE",

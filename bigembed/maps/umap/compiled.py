@@ -369,3 +369,53 @@ def place(
             for c in range(m):
                 y[c] = moved[c]
     return out
+
+
+@njit(cache=True, nogil=True)
+def own_memberships(indptr: Array, squared: Array, most: int, k: int, connectivity: float) -> Array:
+    """Return the memberships of new rows on their edges, from ``squared`` distances: 0 beyond the ``most`` nearest."""
+    out = np.zeros(len(squared))
+    order, distances = np.empty(most, np.int64), np.empty(most)
+    for i in range(indptr.shape[0] - 1):
+        count = min(most, indptr[i + 1] - indptr[i])
+        order[:], distances[:] = -1, np.inf
+        for e in range(indptr[i], indptr[i + 1]):
+            insert(order[:count], distances[:count], e, squared[e])
+        near = np.sqrt(distances[:count])
+        rho, sigma = bandwidth(near.copy(), count, k, connectivity)
+        for j in range(count):
+            out[order[j]] = membership(near[j], rho, sigma)
+    return out
+
+
+@njit(cache=True, nogil=True)
+def place_by_weights(
+    indptr: Array, weights: Array, points: Array, pool: Array, keys: Array, options: Array, rate: float, masses: Array
+) -> Array:  # fmt: skip
+    """Return coordinates of new rows by the ``weights`` of their edges, as :func:`place` does by their lengths."""
+    m, n, epochs = points.shape[1], indptr.shape[0] - 1, len(keys)
+    a, b, strength, draws = options[0], options[1], options[2], int(options[3])
+    out, force, moved = np.zeros((n, m)), np.empty(m), np.empty(m)
+    for i in range(n):
+        y, total = out[i], 0.0
+        for e in range(indptr[i], indptr[i + 1]):
+            share = weights[e]
+            if len(masses):
+                share *= masses[e]
+            total += share
+            for c in range(m):
+                y[c] += share * points[e, c]
+        for c in range(m):
+            y[c] /= total
+        for epoch in range(epochs):
+            state = number_of(keys[epoch])
+            force[:] = 0.0
+            for e in range(indptr[i], indptr[i + 1]):
+                if has_turn(epoch, weights[e]):
+                    mass = masses[e] if len(masses) else 1.0
+                    attract(force, y, points[e], a, b, mass)
+                    state = repel(force, y, pool, state, draws, a, b, strength, mass)
+            advance(y, force, 2.0 * total, rate * (1.0 - epoch / epochs), moved)
+            for c in range(m):
+                y[c] = moved[c]
+    return out

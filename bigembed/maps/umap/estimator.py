@@ -8,20 +8,26 @@ from typing import Annotated, Any, ClassVar, Self
 from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.frame import STAGE as FRAME
-from bigembed.estimator.graph_input import GraphShape
+from bigembed.estimator.graph_input import GraphShape, least_rows
+from bigembed.estimator.of_views import VIEW_QUERY_ARRAYS, ViewsEstimator, second_recall
 from bigembed.estimator.on_graph import StoredArray
 from bigembed.maps.descended import DescendedEstimator
 from bigembed.maps.descent import extension_of
+from bigembed.maps.graph_judgement import views_judgement_stage
 from bigembed.maps.umap.density import MORE_EPOCHS, DensityOptions, density_placement_of, not_shown
 from bigembed.maps.umap.descent import GOING_ON, SamplingOptions, curve, epochs_for, placement_of
 from bigembed.maps.umap.labelled import unrelated, without_unknown
 from bigembed.maps.umap.stages import sampling_stages
+from bigembed.maps.umap.views import INTERSECTION, WAYS, Combination, views_extension_of, views_placement_of
 from bigembed.neighbors.given.distances import Rule
 from bigembed.neighbors.given.graph import GraphMetric
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS
 from bigembed.neighbors.row_weights import WEIGHTS
 from bigembed.neighbors.search.recall import ALGORITHMS
+from bigembed.neighbors.views import VIEWS, parted_views, unrelated_views, views_figures
+from bigembed.rows.graph_source import GraphSource
 from bigembed.rows.labels import Labels, read_labels
+from bigembed.rows.source import RowSource
 from bigembed.runtime.parameters import (
     Auto,
     Count,
@@ -42,7 +48,7 @@ TARGETS = ("categorical",)
 
 
 @dataclass(eq=False, repr=False)
-class UMAP(DescendedEstimator, registered="umap"):
+class UMAP(DescendedEstimator, ViewsEstimator, registered="umap"):
     """Map rows or a graph by UMAP: near rows are near, and groups lie closer together than by t-SNE.
 
     A row is joined to its nearest rows by memberships a_{j|i} = exp(−max(0, d_ij − ρ_i)/σ_i), and w_ij = a_{j|i} +
@@ -85,6 +91,17 @@ class UMAP(DescendedEstimator, registered="umap"):
         The number of the neighbor whose distance is ρ_i.
     set_op_mix_ratio : float in [0, 1]
         The share of the fuzzy union in w; the rest is the intersection a_{j|i}·a_{i|j}.
+    view_columns : int ≥ 1 or None
+        The number of columns of the first of two views of the rows, which stand side by side; the other columns are the
+        second view. Each view then has weights w of its own, which become one as ``views`` says; None takes the rows
+        as one.
+    views : {"intersection", "union"}
+        How the weights a and b of two views become one: as umap-learn's ``model1 * model2``, a^((1 − s)/s)·b for s =
+        ``view_weight`` ≥ ½ and a·b^(s/(1 − s)) for less (rows are near that are near in both), or as its ``model1 +
+        model2``, a + b − ab (near in either). Then each row's weights are scaled to the maximum 1, taken to the power
+        for which they add up to log₂ 15, and joined with those of the other row by a fuzzy union again.
+    view_weight : float in [0, 1]
+        The weight s of the second view in an intersection: 0 is the first view alone, on the edges of both.
     target_metric : {"categorical"} or None
         Whether w follows the labels that ``fit`` is given as y (in a job ``[input] labels``), and how these are
         compared. With "categorical" w is multiplied by exp(−2.5/(1 − target_weight)) between classes, and by exp(−1)
@@ -173,7 +190,9 @@ class UMAP(DescendedEstimator, registered="umap"):
     RecallWarning
         If the recall is below its target.
     MapWarning
-        If the map does not keep neighborhoods.
+        If the map does not keep neighborhoods; or two views have nothing in common.
+    ComponentsWarning
+        If one of two views falls into parts that only the other one joins.
 
     Notes
     -----
@@ -211,6 +230,7 @@ class UMAP(DescendedEstimator, registered="umap"):
     aligned = ("labels", "weights")
     saved_stages: ClassVar = {
         **QUERY_ARRAYS,
+        **VIEW_QUERY_ARRAYS,
         "kernel": ("",),
         "start": ("",),
         "descent": ("objectives",),
@@ -232,6 +252,9 @@ class UMAP(DescendedEstimator, registered="umap"):
     init: Any = "auto"
     local_connectivity: Annotated[float, interval(1, closed="left")] = 1.0
     set_op_mix_ratio: Annotated[float, interval(0, 1, closed="both")] = 1.0
+    view_columns: Count | None = None
+    views: Annotated[str, one_of(*WAYS)] = INTERSECTION
+    view_weight: Annotated[float, interval(0, 1, closed="both")] = 0.5
     target_metric: Annotated[str, one_of(*TARGETS)] | None = None
     target_weight: Annotated[float, interval(0, 1, closed="both")] = 0.5
     repulsion_strength: Nonnegative = 1.0
@@ -276,6 +299,18 @@ class UMAP(DescendedEstimator, registered="umap"):
     def _rule(self, n: int) -> Rule:
         return Rule(max(1, min(self.n_neighbors, n - 1)))
 
+    def _block_rows(self, k: int) -> int:
+        return super()._block_rows(k if self.view_columns is None else 2 * k)
+
+    def stages(self, source: RowSource) -> list[Stage]:
+        """List all stages; of two views the last one compares the map with both."""
+        found = super().stages(source)
+        split = None if isinstance(source, GraphSource) else self._split(source.shape[-1])
+        if split is None:
+            return found
+        views = views_judgement_stage(source, split, self.metric, int(self.n_components), self._seed())
+        return [*found, views]
+
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
         connectivity, mix = float(self.local_connectivity), float(self.set_op_mix_ratio)
         asked, start = self._asked(graph.n, seed), self._start()
@@ -284,7 +319,11 @@ class UMAP(DescendedEstimator, registered="umap"):
         target = self._target(graph) if self.target_metric is not None else None
         graph = replace(graph, aligned={})
         density = self._density(graph, asked) if self.densmap or self.output_dens else None
-        return sampling_stages(graph, connectivity, mix, asked, start, self._memory(), target, density)
+        return sampling_stages(graph, connectivity, mix, asked, start, self._memory(), target, density, self._how())
+
+    def _how(self) -> Combination | None:
+        """Return how two views become one map; None where the rows are one."""
+        return None if self.view_columns is None else Combination(self.views, float(self.view_weight))
 
     def _target(self, graph: GraphShape) -> tuple[Labels, float]:
         """Return the labels that the weights follow, and how much."""
@@ -297,6 +336,11 @@ class UMAP(DescendedEstimator, registered="umap"):
 
     def _density(self, graph: GraphShape, asked: SamplingOptions) -> DensityOptions:
         """Return what is asked of densities; InputTypeError for a user's weights."""
+        if graph.views:
+            raise InputError(
+                "UMAP: densmap and output_dens are of one distance between rows, and two views (view_columns) have one "
+                "each. Leave them out, or map each view by itself"
+            )
         if graph.weighted:
             raise InputTypeError(
                 "UMAP: densmap and output_dens need distances between neighbors, and this is a graph of weights. Give "
@@ -367,11 +411,19 @@ class UMAP(DescendedEstimator, registered="umap"):
         doubts: list[str] = []
         if labels := run.results("kernel").get("labels"):
             figures["labels"], doubts = labels, unrelated(labels)
+        parted: list[str] = []
+        if run.has(VIEWS):
+            found = run.results(VIEWS)
+            figures["views"] = views_figures(found)
+            doubts, parted = [*doubts, *unrelated_views(found)], parted_views(found, least_rows(found["n"]))
         if run.has("map_radii"):
             figures["density_correlation"] = correlation = run.results("map_radii")["correlation"]
             doubts += not_shown(correlation, bool(self.densmap))
         out = self._certified(run, figures, "descent", self._degenerate(run))
         out["warnings"]["map"] = [*doubts, *out["warnings"]["map"]]
+        if run.has(VIEWS):
+            out["warnings"]["recall"] = [*out["warnings"]["recall"], *second_recall(run)]
+            out["warnings"]["components"] = parted
         return out
 
     def _degenerate(self, run: Run) -> list[str]:
@@ -387,5 +439,7 @@ class UMAP(DescendedEstimator, registered="umap"):
             whole = self._asked(sum(run.results("kernel")["rows"]), asked.seed)
             asked = replace(asked, n_epochs=whole.n_epochs, learning_rate=whole.learning_rate)
         placement = placement_of(run, asked, float(self.local_connectivity), self.metric)
+        if how := self._how():
+            return views_extension_of(views_placement_of(run, placement, how, self.metric))
         follows = run.parameters("descent").get("dens_lambda", 0) > 0
         return extension_of(density_placement_of(run, placement) if follows else placement)

@@ -179,6 +179,7 @@ def run_labelled(context: Context, graph: GraphShape, asked: LabelDistances) -> 
         "n_neighbors": before["n_neighbors"],
         "mass": float(tree_sum([part[1] for part in parts])),
         "largest": max(part[2] for part in parts),
+        **({"least": before["least"]} if "least" in before else {}),
         "labels": {
             "classes": len(sizes),
             "labelled_rows": int(sizes.sum()),

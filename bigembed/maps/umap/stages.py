@@ -23,12 +23,15 @@ from bigembed.maps.umap.descent import (
     share_block,
 )
 from bigembed.maps.umap.labelled import labelled_stage
+from bigembed.maps.umap.views import Combination, combined_stage
 from bigembed.neighbors.row_weights import values_path
+from bigembed.neighbors.views import SECOND, views_stage
 from bigembed.rows.labels import Labels
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, map_blocks
 from bigembed.stages.cost import ArraySpec
 from bigembed.stages.stage import Context, Stage
+from bigembed.stages.within import within
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.matrix import CSRBlock
 from bigembed.store.vector_space import tree_sum
@@ -118,10 +121,12 @@ def sampling_stages(
     in_memory: bool | None,
     target: tuple[Labels, float] | None = None,
     density: DensityOptions | None = None,
+    how: Combination | None = None,
 ) -> list[Stage]:
     """Return the stages: weights, the start, the descent, coordinates, and how far to trust them.
 
-    ``target``: labels that the weights follow, and how much; ``density``: what is asked of densities.
+    ``target``: labels that the weights follow, and how much; ``density``: what is asked of densities; ``how``: two
+    views become one map.
     """
     m, seed, edges = asked.n_components, asked.seed, planned_edges(graph)[1]
     if start in ("auto", "spectral"):
@@ -130,12 +135,14 @@ def sampling_stages(
     policy = "joint" if graph.rowless else "largest"
     scale = Scale(SCALE.deviation, SCALE.farthest) if graph.rowless else SCALE
     fuzzy = Memberships(connectivity, mix)
-    if target is None:
-        weights = [weights_stage(graph, edges, fuzzy, memberships)]
+    name = "kernel" if target is None else "memberships"
+    if graph.views and how:
+        weights = _of_views(graph, edges, fuzzy, memberships, how, name)
     else:
+        weights = [weights_stage(graph, edges, fuzzy, memberships, name)]
+    if target is not None:
         labels, weight = target
-        first = weights_stage(graph, edges, fuzzy, memberships, "memberships")
-        weights = [first, labels_stage(labels), labelled_stage(graph, edges, weight)]
+        weights += [labels_stage(labels), labelled_stage(graph, edges, weight)]
     if density is not None and density.dens_lambda > 0:
         descent = density_descent_stage(graph, edges, density, in_memory)
     else:
@@ -148,4 +155,23 @@ def sampling_stages(
         pool_stage(graph, m, seed, asked.n_epochs),
         *([radii_stage(graph, edges, density)] if density else []),
         *map_judgement_stages(graph, m, seed),
+    ]
+
+
+def _of_views(
+    graph: GraphShape, edges: int, fuzzy: Memberships, memberships: dict[str, float], how: Combination, name: str
+) -> list[Stage]:
+    """Return the stages of the weights of each view, of their edges over the same blocks, and of what comes of both."""
+    assert graph.views is not None
+    first, own = "first-memberships", [planned_edges(view)[1] for view in graph.views]
+    stages = [
+        weights_stage(view, count, fuzzy, memberships, f"{prefix}memberships")
+        for view, count, prefix in zip(graph.views, own, ("first-", ""), strict=True)
+    ]
+    blocks = [min(view.n, view.block) for view in graph.views]
+    return [
+        stages[0],
+        within(stages[1], SECOND),
+        views_stage(graph.n, (blocks[0], blocks[1]), (own[0], own[1]), (first, f"{SECOND}memberships")),
+        combined_stage(graph, edges, how, first, name),
     ]

@@ -305,7 +305,7 @@ def coordinates_stage(
         "components",
         "solve",
         *(("order",) if graph.ordered else ()),
-        *(() if graph.weighted else ("graph",)),
+        *(() if graph.weighted else (graph.stage,)),
     )
     parameters = {**scaling, "policy": policy} | ({"auto": True} if auto else {})
     return Stage(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -264,12 +264,12 @@ def nystrom_rows(rows: Any, model: WalkModel) -> Array:
 def _extend_joined(rows: Any, members: Array, joined: Joined, model: WalkModel) -> Array:
     """Coordinates of the rows ``members``, from their edges."""
     starts, eigenvalues = np.array(model.fitted.starts), model.fitted.eigenvalues
-    near = _Neighborhood(joined.ids, starts)
+    near = Neighborhood(joined.ids, starts)
     label = near.read(model.fitted.labels)
     mass = near.read(model.weights) if model.weights else None
     if mass is not None and model.by_mass is not None:
         joined = in_mass(joined, mass, *model.by_mass)
-    kernel = _kernel(joined, near, model) * near.read(model.density).astype(np.float64) ** -model.alpha
+    kernel = kernel_of_edges(joined, near, model) * near.read(model.density).astype(np.float64) ** -model.alpha
     kernel = kernel if mass is None else kernel * mass
     kernel = kernel * np.sqrt(near.read(model.wanted)) if model.wanted else kernel
     of_edge = np.repeat(np.arange(len(members)), np.diff(joined.indptr))
@@ -277,7 +277,7 @@ def _extend_joined(rows: Any, members: Array, joined: Joined, model: WalkModel) 
     home = np.where(home < model.parts, home, -1)
     kernel = np.where(label == home[of_edge], kernel, 0.0)
     if model.unit is not None or model.balanced:
-        kernel[_twins(joined, of_edge)] = 0.0
+        kernel[twins_of(joined, of_edge)] = 0.0
     total, mean = near.sums(kernel, of_edge, len(members), model.averaged or model.fitted.right, eigenvalues.shape[-1])
     inside = total > 0
     own = eigenvalues[np.maximum(home, 0)] if eigenvalues.ndim == 2 else eigenvalues[None]
@@ -311,8 +311,8 @@ def self_weight(rows: Any, model: WalkModel) -> Array:
     mass = np.zeros(len(rows))
     starts = np.array(model.fitted.starts)
     for members, joined in join_parts(rows, model.index):
-        near = _Neighborhood(joined.ids, starts)
-        kernel = _kernel(joined, near, model, theirs=True)
+        near = Neighborhood(joined.ids, starts)
+        kernel = kernel_of_edges(joined, near, model, theirs=True)
         kernel = kernel * near.read(model.weights) if model.weights else kernel
         of_edge = np.repeat(np.arange(len(members)), np.diff(joined.indptr))
         mass[members] = np.bincount(of_edge, np.where(joined.squared > 0, kernel, 0.0), minlength=len(members))
@@ -330,7 +330,28 @@ def _component(joined: Joined, kernel: Array, label: Array) -> Array:
     return home
 
 
-def _kernel(joined: Joined, near: _Neighborhood, model: WalkModel, theirs: bool = False) -> Array:
+class EdgeKernel(Protocol):
+    """The kernel of a fitted graph: how it weighs an edge, and where the scales of the fitted rows lie."""
+
+    @property
+    def bandwidth(self) -> Bandwidth:
+        """The kernel."""
+
+    @property
+    def epsilon(self) -> float:
+        """Its scale."""
+
+    @property
+    def search(self) -> str:
+        """Where ``rho_squared`` of the fitted rows lies."""
+
+    @property
+    def floor(self) -> float:
+        """The least scale of a row."""
+
+
+def kernel_of_edges(joined: Joined, near: Neighborhood, model: EdgeKernel, theirs: bool = False) -> Array:
+    """The kernel of the edges of new rows, by their own scales, or by those of the fitted rows (``theirs``)."""
     length = squared = joined.squared.astype(np.float64)
     choice = model.bandwidth
     if not (choice.local or choice.within):
@@ -354,14 +375,14 @@ def in_mass(joined: Joined, weights: Array, wanted: float, least: int, dimension
     of_edge = np.repeat(np.arange(count), np.diff(joined.indptr))
     squared, limit = joined.squared.astype(np.float64), np.square(joined.rho)[of_edge]
     kept = squared <= limit * (1 + EQUAL)
-    twins, own = _twins(joined, of_edge), np.ones(count)
+    twins, own = twins_of(joined, of_edge), np.ones(count)
     own[of_edge[twins]] = weights[twins]
     kept[twins] = False
     lists = as_lists(some_edges(joined.indptr, kept), squared[kept], weights[kept])
     return replace(joined, rho=np.sqrt(reach_in_mass(*lists, own, wanted, least, dimension)))
 
 
-def _twins(joined: Joined, of_edge: Array) -> Array:
+def twins_of(joined: Joined, of_edge: Array) -> Array:
     """The edge of each new row to the fitted row that it is: of its edges of length 0 the first."""
     zeros = np.flatnonzero(joined.squared == 0)
     return zeros[np.unique(of_edge[zeros], return_index=True)[1]]
@@ -376,7 +397,7 @@ def _shrinking(eigenvalues: Array, steps: Array) -> Array:
     return np.asarray(np.where(np.abs(factor) < UNTOLD, 1.0, factor))
 
 
-class _Neighborhood:
+class Neighborhood:
     """Values of per-row arrays at the internal ids of edges, read block by block."""
 
     def __init__(self, ids: Array, starts: Array) -> None:

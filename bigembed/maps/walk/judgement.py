@@ -140,16 +140,19 @@ class OrderedCoordinates(RowSource):
         return 1
 
 
-def judgement_stage(graph: GraphShape, width: int, tol: float, seed: int, *, rows: bool, lists: bool = True) -> Stage:
-    """Figures of each coordinate and of the map; ``rows`` says whether there are rows (a user's graph has none),
-    ``lists`` whether there are lists of their nearest neighbors (a graph of a radius has none).
+def judgement_stage(
+    graph: GraphShape, width: int, tol: float, seed: int, *, rows: bool, lists: bool = True, ordering: bool = False
+) -> Stage:
+    """Figures of each coordinate and of the map; ``rows`` says whether there are rows to compare it with (a user's
+    graph has none), ``lists`` whether there are lists of their nearest neighbors (a graph of a radius has none);
+    ``ordering``: the graph has an order of its own in any case.
 
     Cost: three passes over the eigenvectors; with rows, those of :func:`~bigembed.quality.neighborhoods.preserved` for
     :data:`SAMPLES` rows. Memory of a task: eight arrays (rows, width) of a block; of the coordinating process four
     square matrices of the sampled rows of :func:`~bigembed.quality.dimension.harmonics`.
     """
     n, d, block = graph.n, graph.width, graph.block
-    ordering = rows or n > block  # (the order of one given block is that of the input)
+    ordering = ordering or rows or n > block  # (the order of one given block is that of the input)
 
     of_rows = ("survey", "order", *(("search",) if lists else ())) if rows else ("order",) if ordering else ()
     of_rows = ("survey", *of_rows) if graph.sampled else of_rows

@@ -25,6 +25,7 @@ from bigembed.maps.walk.coordinates import assemble, solution_arrays
 from bigembed.maps.walk.landmark_solve import Landmarks, landmark_component, landmark_cost
 from bigembed.neighbors.components import RESOLVED, component_arrays, find_components
 from bigembed.neighbors.every_pair import COMPLETE_ROWS
+from bigembed.neighbors.views import VIEWS
 from bigembed.runtime.blocks import Array, bounds, map_blocks, offsets
 from bigembed.runtime.executors import LocalPool
 from bigembed.runtime.pinned import LostVectorsError
@@ -74,7 +75,7 @@ class Spectrum:
 
 def weights_of(context: Context) -> StoredMatrix:
     """The normalized kernel."""
-    graph = next(name for name in ("bridge", "graph", "weights") if context.home.has(name))
+    graph = next(name for name in ("bridge", VIEWS, "graph", "weights") if context.home.has(name))
     return context.home.matrix(graph, "weights", "kernel")
 
 
@@ -235,7 +236,7 @@ def small_component(
     else:
         result, vectors = solve_dense_matrix(_normalized(weight, root), wanted, deflate=root / np.linalg.norm(root))
     exchange.put("solved", c, {"ids": ids, "vectors": vectors})
-    return _summary(result)
+    return summary_of(result)
 
 
 def _iterated(weight: Any, root: Array, wanted: int, asked: Spectrum) -> tuple[EigenResult, Array]:
@@ -305,7 +306,7 @@ def _large_component(context: Context, weights: StoredMatrix, c: int, wanted: in
                 result = _solved(context, weights, room, stored, c, wanted, asked)
     assert result is not None  # (what is in files cannot be lost)
     trim_heap()
-    summary = _summary(result) | {"vectors": result.vectors}
+    summary = summary_of(result) | {"vectors": result.vectors}
     write_json(done_file, sealed(summary))
     return summary
 
@@ -397,7 +398,8 @@ def scale_block(b: int, labels: str, degree: str, c: int, total: float) -> tuple
     return (scale[:, None], trivial[:, None]), None
 
 
-def _summary(result: EigenResult) -> dict[str, Any]:
+def summary_of(result: EigenResult) -> dict[str, Any]:
+    """What is said of a solve."""
     return {
         "eigenvalues": np.asarray(result.eigenvalues).tolist(),
         "residuals": np.asarray(result.residuals).tolist(),

@@ -127,7 +127,7 @@ def walk_stages(asked: WalkOptions, graph: GraphShape, seed: int) -> list[Stage]
     kernel = (
         [weighted_kernel_stage(asked.alpha, n, 2 * n * k, graph.vectors)]
         if graph.weighted
-        else _kernel_stages(asked, graph, policy)
+        else kernel_stages(asked, graph, policy)
     )
     edges = "bridge" if policy == "bridge" and rows else graph.stage
     scaling = {"t": asked.t, "delta": asked.delta, "truncation": asked.truncation}
@@ -141,7 +141,7 @@ def walk_stages(asked: WalkOptions, graph: GraphShape, seed: int) -> list[Stage]
     ]
 
 
-def _kernel_stages(asked: WalkOptions, graph: GraphShape, policy: str) -> list[Stage]:
+def kernel_stages(asked: WalkOptions, graph: GraphShape, policy: str) -> list[Stage]:
     """Bridges, the dimension and ε from what the graph says of distances, and the weights of its edges."""
     n, k, bridged, lists = graph.n, _neighbors(asked, graph), policy == "bridge", graph.radius is None
     target = Target(asked.target, asked.dimension) if asked.target else None
