@@ -29,6 +29,8 @@ LOOK = 5.0
 """Seconds between two looks at the workers."""
 REPORT_AFTER = 4
 """A silence is reported after this part of the time after which a worker is given up."""
+UNHEARD = 2
+"""Looks without a sign of life after which a worker that is dropped has not ended in good order."""
 ANSWER = 10.0
 """Seconds that a scheduler has to answer here; one that does not is noticed elsewhere."""
 RESTART = 60.0
@@ -83,8 +85,7 @@ class WorkerMonitor:
         except OSError:  # (a timeout is one; who waits for tasks notices a scheduler that is gone)
             return
         for gone in self.workers.keys() - seen.keys():
-            if (state := self.workers.pop(gone)).reported and state.silence >= 0:
-                self._report(gone, "gone", state, f"worker {gone} is gone")
+            self._note_gone(gone, self.workers.pop(gone))
         counted = passed if passed < self.interval + 2 * TICK else self.interval
         for worker, heartbeat in seen.items():
             self._judge(worker, heartbeat, counted)
@@ -127,6 +128,16 @@ class WorkerMonitor:
             message = f"no sign of life since {state.reported} (neither heartbeat nor processor time)"
             until = f"it is given up after {self.timeout:g} s"
             self._report(worker, "silent", state, f"worker {worker}: {message}; {until}")
+
+    def _note_gone(self, worker: str, state: WorkerState) -> None:
+        """Report a worker that its scheduler has dropped, unless it ended in good order, or is given up already."""
+        if state.silence < 0 or (not state.reported and state.silence < UNHEARD * self.interval):
+            return
+        message = f"worker {worker} is gone"
+        if not state.reported:  # (the connection broke first: after 30 s, by Dask's own timeout)
+            state.reported = moment(time.time() - state.silence)
+            message += f": no sign of life since {state.reported}; its tasks go to others"
+        self._report(worker, "gone", state, message)
 
     def _alive(self, worker: str, state: WorkerState) -> None:
         if state.reported:

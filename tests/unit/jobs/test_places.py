@@ -330,6 +330,19 @@ class TestWorkerMonitor:
         assert watched.told[2:] == [("a", "silent"), ("a", "gone")]
         assert watched.asked == []
 
+    @pytest.mark.parametrize(("silent", "told"), [(0, []), (5, []), (10, [("a", "gone")]), (25, [("a", "gone")])])
+    def test_one_whose_connection_breaks_before_it_is_reported_is_named(self, monkeypatch, silent, told):
+        watched = Watched(monkeypatch, timeout=120.0)
+        watched.passes(10, lively="ab")
+        watched.passes(silent)
+        del watched.beats["a"]
+        watched.passes(5)
+        assert watched.told == told
+        watched.beats["a"] = watched.clock  # it is there again, as another process
+        watched.passes(20, lively="ab")
+        assert watched.told == told
+        assert watched.asked == []
+
     def test_a_job_that_was_suspended_itself_accuses_nobody(self, monkeypatch):
         watched = Watched(monkeypatch)
         watched.passes(10, lively="ab")
