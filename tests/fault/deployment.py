@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -82,10 +83,11 @@ def write_rows(folder: Path, n: int) -> None:
 
 
 class Reference:
-    """Runs of one process with files: what they publish."""
+    """Runs of one process with files: what they publish, and how long they take, what they compile included."""
 
     def __init__(self, folder: Path, n: int, block: int, compiled: Path | None = None) -> None:
         self.folder, self.block, self.compiled = folder, block, compiled or folder / "numba"
+        self.seconds: dict[str, float] = {}
         self.found: dict[str, dict[str, str]] = {}
         folder.mkdir()
         self.compiled.mkdir(exist_ok=True)
@@ -97,19 +99,15 @@ class Reference:
             (home := self.folder / name).mkdir()
             text = job_of(name, "../rows.zarr", "run.zarr", "../labels.zarr", {})
             (home / "job.toml").write_text(text)
-            self.start(name)
+            variables = {"PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(self.compiled), BLOCK: str(self.block)}
+            command = [sys.executable, "-m", "tests.small_blocks", "run", "job.toml"]
+            began, environment = time.monotonic(), {**os.environ, **variables}
+            done = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise RuntimeError(f"{name} in one process ended with {done.returncode}: {done.stderr}")
+            self.seconds[name] = time.monotonic() - began
             self.found[name] = published(home / "run.zarr", MADE)
         return self.found[name]
-
-    def start(self, name: str, *options: str) -> float:
-        """Run the job of a method from its beginning; its seconds, of which the first start compiles."""
-        variables = {"PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(self.compiled), BLOCK: str(self.block)}
-        command = [sys.executable, "-m", "tests.small_blocks", "run", "job.toml", *options]
-        began, environment, home = time.monotonic(), {**os.environ, **variables}, self.folder / name
-        done = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"{name} in one process ended with {done.returncode}: {done.stderr}")
-        return time.monotonic() - began
 
 
 class Job:
@@ -168,8 +166,10 @@ class Deployment:
         self.start_store(proxy)
         self.start_scheduler()
         self.workers = [self._host(f"worker-{number}") for number in range(workers)]
-        for host in self.workers:
-            self.start_worker(host)
+        self.working = {host.name: self.start_worker(host) for host in self.workers}
+        self._over = threading.Event()
+        self._supervisor = threading.Thread(target=self._supervise, daemon=True)
+        self._supervisor.start()
         for file in ("rows.zarr", "labels.zarr"):
             shutil.copytree(reference.folder / file, self.submitter.own / file)
             self.submitter.does("-c", COPY, file, f"{BUCKET}/{file}", **self.environment)
@@ -177,8 +177,13 @@ class Deployment:
     def _host(self, name: str) -> Host:
         """A host with what is compiled of the packages, as an image would have it."""
         host = self.network.host(name)
-        shutil.copytree(self.compiled, host.own / "numba")
+        self.share_compiled(host)
         return host
+
+    def share_compiled(self, *hosts: Host) -> None:
+        """Give hosts what is compiled by now."""
+        for host in hosts:
+            shutil.copytree(self.compiled, host.own / "numba", dirs_exist_ok=True)
 
     def start_store(self, proxy: bool) -> None:
         """Start the server, and whoever makes trouble before it."""
@@ -215,6 +220,18 @@ class Deployment:
         return host.python("worker", "-m", "distributed.cli.dask_worker", *words[1:], **self.environment,
                            NUMBA_NUM_THREADS="1", OMP_NUM_THREADS="1")  # fmt: skip
 
+    def _supervise(self) -> None:
+        """Start workers again that have ended, as they do when their scheduler is gone."""
+        while not self._over.wait(1.0):
+            for host in self.workers:
+                if not self.working[host.name].runs():
+                    self.working[host.name] = self.start_worker(host)
+
+    def close(self) -> None:
+        """Start nothing any more."""
+        self._over.set()
+        self._supervisor.join()
+
     def run(self, name: str, label: str, **variables: str) -> Job:
         """Start a job; its output lies in the store under its label."""
         return Job(self, name, f"{BUCKET}/{label}/run.zarr", label, **variables)
@@ -232,4 +249,8 @@ def deployed(
 ) -> Iterator[Deployment]:
     """All of it, gone in the end."""
     with Network(folder, rate, latency) as network:
-        yield Deployment(network, workers, reference, proxy)
+        deployment = Deployment(network, workers, reference, proxy)
+        try:
+            yield deployment
+        finally:
+            deployment.close()

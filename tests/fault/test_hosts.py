@@ -76,7 +76,7 @@ def test_a_cable_has_its_rate_and_latency_and_a_host_its_own_folder(tmp_path):
 @pytest.mark.timeout(900)
 def test_a_job_by_the_store_alone_and_without_one_of_its_workers(tmp_path, request):
     compiled = request.config.cache.mkdir("compiled-for-hosts")
-    reference = Reference(tmp_path / "reference", 2_000, 500, compiled)
+    reference = Reference(tmp_path / "reference", 2_400, 400, compiled)
     expected = {name: reference.run(name) for name in ("pca", "diffusion_map")}
     (tmp_path / "net").mkdir()
     with deployed(tmp_path / "net", reference, 2, 1e9, 1e-3) as deployment:
@@ -87,7 +87,7 @@ def test_a_job_by_the_store_alone_and_without_one_of_its_workers(tmp_path, reque
         lost = deployment.workers[0]
         deployment.cluster["frozen_timeout"] = 20
         job = deployment.run("diffusion_map", "without-one")
-        job.reaches("search")
+        job.reaches("solve")
         lost.cut()
         assert job.end()[0] == 0, job.messages()
         assert deployment.published(job) == expected["diffusion_map"]
