@@ -53,9 +53,8 @@ def test_a_cable_has_its_rate_and_latency_and_a_host_its_own_folder(tmp_path):
         server = one.python("server", "-c", LISTEN)
         wait_until(lambda: "listens" in server.said(), "the server listens", 20, server)
         *_, connected, _, _, sent = json.loads(other.does("-c", SEND, one.address, str(BYTES)))
-        assert 2 * LATENCY <= connected < 3 * LATENCY
+        assert connected >= 2 * LATENCY  # (how much later it comes, is up to this machine)
         assert sent > 8 * BYTES / RATE + 3 * LATENCY  # (there, and the answer; connected before)
-        assert sent < 8 * BYTES / RATE + 20 * LATENCY  # (the window opens by and by)
         assert BYTES < network.switch.bytes["other", "one"] < 1.1 * BYTES
         assert network.switch.bytes["one", "other"] < 0.1 * BYTES
         other.cut()
