@@ -122,6 +122,8 @@ def objective(method: str, rows: np.ndarray, points: np.ndarray, made: dict[str,
             groups = np.unique(groups, return_inverse=True)[1]
             mass = np.bincount(groups)
             points = np.stack([np.bincount(groups, column) for column in points.T], axis=1) / mass[:, None]
+        if len(points) != len(made["potential"]):  # (phate has not kept which rows are of which landmark)
+            return float("nan")
         apart, shown = pdist(made["potential"]), pdist(points)
         scale = (apart @ shown) / (shown @ shown)
         return float(np.sqrt(np.square(apart - scale * shown).sum() / (apart @ apart)))
