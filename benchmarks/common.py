@@ -131,7 +131,7 @@ class TaskCounts:
         if event.kind in ("start", "done"):
             self.stage = event.stage if event.kind == "start" else ""
 
-    def map(self, label: str, tasks: int) -> Callable[[int, Mapping[str, Any]], None]:
+    def map(self, label: str, tasks: int, at_home: bool = False) -> Callable[[int, Mapping[str, Any]], None]:
         """Count a map; return what counts its tasks."""
         counts = self.stages[self.stage]
         counts["maps"] += 1
