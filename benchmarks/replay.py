@@ -10,9 +10,11 @@ each. Before a map the coordinating process works by itself for as long as it di
 after another, each of which takes 2 ms of it (``benchmarks/scheduler.py``), several calls to a task as the real one
 does. A task reads and writes its bytes through one store, whose bandwidth all tasks share, none faster than its own
 link, and a request waits for the latency of the store; then it computes, with a core of its own, or with a share of
-the cores where there are fewer than workers. Two traces of different numbers of rows give the exponents by which
-counts, seconds and bytes of each kind of task grow. ``check`` fits nothing: it replays the configuration that was
-recorded last, with four workers and other rows, from the traces of one and of two workers.
+the cores where there are fewer than workers. Where workers hold the vectors of a solve, a worker gets all its calls of
+a map at once, and what they move is what crosses between workers: in the trace of two half of what it could be.
+Traces of two sizes, on two workers, give the exponents by which counts, seconds and bytes of each kind of task grow;
+blocks have as many rows at any size, so that what one task takes grows little (``MOST``). ``check`` fits nothing: it
+replays configurations that were not used, with one and with four workers and other rows.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf, log
 from pathlib import Path
@@ -35,8 +37,12 @@ from common import table
 
 from bigembed.runtime.client_executor import HANDED_OUT, calls_of_task
 
-RECORDED = {"one": (500_000, 1), "two": (1_000_000, 2), "held-out": (1_500_000, 4)}
+RECORDED = {"small": (250_000, 2), "large": (1_000_000, 2), "one": (500_000, 1), "held-out": (1_500_000, 4)}
 """Rows and workers of each trace that ``record`` makes."""
+WARM = 20_000
+"""Rows of a job before that, so that workers have loaded what they compile."""
+MOST = {"count": 1.1, "compute": 0.2, "moved": 0.2, "gap": 1.1}
+"""Of exponents, where two sizes alone would take noise for growth."""
 COLUMNS = 16
 ROWS, WORKERS = (10**7, 10**8, 10**9), (1, 8, 64, 256, 1024)
 STORE = {"bandwidth": 2e9, "link": 125e6, "latency": 1e-3}
@@ -47,10 +53,11 @@ PIECES = 1 << 20
 
 @dataclass(frozen=True)
 class Task:
-    """One call of a map: seconds that it computes, and the bytes that it reads and writes."""
+    """One call of a map: seconds that it computes, the bytes that it reads and writes, and the seconds of that here."""
 
     compute: float
     moved: float
+    moving: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,7 @@ class Trace:
     seconds: float
     maps: tuple[Map, ...]
     cores: int
+    workers: int
 
 
 @dataclass(frozen=True)
@@ -105,7 +113,8 @@ def read(path: Path) -> Trace:
         starts[-1].append(line)
     parts = [_of_start(lines) for lines in starts]
     maps = tuple(one for _, of_start in parts for one in of_start)
-    return Trace(starts[0][0]["rows"][0], sum(seconds for seconds, _ in parts), maps, starts[0][0]["cores"])
+    workers = len({line.get("process") for lines in starts for line in lines if line["event"] == "task"})
+    return Trace(starts[0][0]["rows"][0], sum(seconds for seconds, _ in parts), maps, starts[0][0]["cores"], workers)
 
 
 def _of_start(lines: Sequence[dict[str, Any]]) -> tuple[float, list[Map]]:
@@ -122,6 +131,7 @@ def _of_start(lines: Sequence[dict[str, Any]]) -> tuple[float, list[Map]]:
             Task(
                 max(0.0, task["seconds"] - task["reading"] - task["writing"]),
                 task["bytes_read"] + task["bytes_written"],
+                task["reading"] + task["writing"],
             )
             for task in sorted(tasks, key=lambda task: task["task"])
         )
@@ -132,14 +142,14 @@ def _of_start(lines: Sequence[dict[str, Any]]) -> tuple[float, list[Map]]:
 
 
 def exponents(small: Trace, large: Trace) -> dict[tuple[str, str, bool], dict[str, float]]:
-    """Return by which powers of the rows the counts, seconds, bytes and gaps of each kind of map grow: 0 to 1.5."""
+    """Return by which powers of the rows the counts, seconds, bytes and gaps of each kind of map grow."""
     found, step = {}, log(large.rows / small.rows)
     sums = [_means(trace) for trace in (small, large)]
     for key in sums[1]:
         if key in sums[0]:
             pairs = {name: (sums[0][key][name], sums[1][key][name]) for name in sums[1][key]}
             found[key] = {
-                name: min(1.5, max(0.0, log(b / a) / step)) if a > FLOORS[name] and b > FLOORS[name] else 0.0
+                name: min(MOST[name], max(0.0, log(b / a) / step)) if min(a, b) > FLOORS[name] else 0.0
                 for name, (a, b) in pairs.items()
             }
     return found
@@ -173,7 +183,8 @@ def scaled(trace: Trace, rows: int, growth: dict[tuple[str, str, bool], dict[str
         by = growth.get(one.key, {"count": float(len(one.tasks) > 1), "compute": 0.0, "moved": 0.0, "gap": 0.0})
         count = max(1, round(len(one.tasks) * factor ** by["count"]))
         tasks = [one.tasks[place % len(one.tasks)] for place in range(count)]
-        tasks = [Task(task.compute * factor ** by["compute"], task.moved * factor ** by["moved"]) for task in tasks]
+        more, further = factor ** by["compute"], factor ** by["moved"]
+        tasks = [Task(task.compute * more, task.moved * further, task.moving * further) for task in tasks]
         maps.append(replace(one, gap=one.gap * factor ** by["gap"], tasks=tuple(tasks)))
     return replace(trace, rows=rows, maps=tuple(maps))
 
@@ -218,10 +229,13 @@ class Shared:
         return heapq.heappop(self.ends)[1]
 
 
-def replay(maps: Iterable[Map], machine: Machine) -> dict[str, Any]:
-    """Return the seconds that a job takes, what it would with workers that never wait, and what binds."""
-    total, bound = 0.0, defaultdict[str, float](float)
-    for one in maps:
+def replay(trace: Trace, machine: Machine) -> dict[str, Any]:
+    """Return the seconds that a job takes, what binds, and the stages that take the longest."""
+    total, bound, stages = 0.0, defaultdict[str, float](float), defaultdict[str, float](float)
+    crossing = (1 - 1 / machine.workers) / (1 - 1 / trace.workers) if trace.workers > 1 else 1.0
+    for one in trace.maps:
+        if one.at_home:
+            one = replace(one, tasks=tuple(replace(task, moved=task.moved * crossing) for task in one.tasks))
         seconds, handing, moving = map_seconds(one.tasks, machine, one.at_home)
         total += one.gap + seconds
         bound["coordinator alone"] += one.gap
@@ -230,8 +244,15 @@ def replay(maps: Iterable[Map], machine: Machine) -> dict[str, Any]:
         largest = max(task.compute for task in one.tasks)
         if largest > 0.7 * seconds and len(one.tasks) > 1:
             reasons["few tasks"] = seconds
-        bound[max(reasons, key=lambda name: reasons[name])] += seconds
-    return {"seconds": total, "binds": {name: value / total for name, value in sorted(bound.items())}}
+        reason = max(reasons, key=lambda name: reasons[name])
+        bound[reason] += seconds
+        stages[one.stage] += one.gap + seconds
+    longest = sorted(stages, key=lambda name: -stages[name])[:4]
+    return {
+        "seconds": total,
+        "binds": {name: value / total for name, value in sorted(bound.items())},
+        "stages": {name: stages[name] for name in longest},
+    }
 
 
 def map_seconds(tasks: Sequence[Task], machine: Machine, at_home: bool = False) -> tuple[float, float, float]:
@@ -244,7 +265,16 @@ def map_seconds(tasks: Sequence[Task], machine: Machine, at_home: bool = False) 
             several = -(-(len(tasks) - place) // max(1, machine.workers - len(groups)))
         groups.append(tasks[place : place + several])
         place += several
-    work = [(sum(task.compute for task in group), sum(task.moved for task in group), group) for group in groups]
+    here = machine.bandwidth == inf  # (then a task moves its bytes as it did in the trace, and handing out takes cores)
+    more = machine.handed_out if machine.cores < inf else 0.0
+    work = [
+        (
+            more + sum(task.compute + (task.moving if here else 0.0) for task in group),
+            sum(task.moved for task in group),
+            group,
+        )
+        for group in groups
+    ]
     store = Shared(machine.bandwidth, machine.link)
     cores = Shared(machine.cores, 1.0)
     waiting: list[tuple[float, int]] = []  # requests under way
@@ -258,7 +288,7 @@ def map_seconds(tasks: Sequence[Task], machine: Machine, at_home: bool = False) 
         now = min(waiting[0][0] if waiting else inf, store.next, cores.next)
         if waiting and waiting[0][0] <= now:
             task = heapq.heappop(waiting)[1]
-            store.begin(now, work[task][1], task) if machine.bandwidth < inf else cores.begin(now, work[task][0], task)
+            cores.begin(now, work[task][0], task) if here else store.begin(now, work[task][1], task)
         elif store.next <= now:
             task = store.end()
             cores.begin(now, work[task][0], task)
@@ -299,26 +329,29 @@ def one(job: Path, trace: Path, workers: int, memory: str) -> None:
     """Run a job on workers of this machine, reached by an address: they work as those of several hosts."""
     from distributed import Client, LocalCluster
 
+    import bigembed as be
+    from bigembed.datasets import dataset
     from bigembed.jobs.run import run_job
     from bigembed.jobs.spec import read_job
     from bigembed.jobs.watching.reporter import RunOptions
 
     asked = {"n_workers": workers, "threads_per_worker": 1, "memory_limit": memory, "dashboard_address": None}
     with LocalCluster(**asked) as cluster, Client(cluster):
+        be.DiffusionMap(10).fit(dataset("mixture", n=WARM, d=COLUMNS).rows())
         given = read_job(job)
         at = given.cluster.model_copy(update={"address": cluster.scheduler_address})
         run_job(given.model_copy(update={"cluster": at}), RunOptions(trace=trace))
 
 
 def check(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return recorded and replayed seconds of each trace; the last one was not used."""
+    """Return recorded and replayed seconds of each trace; the last two were not used."""
     traces = {name: read(folder / f"{name}.jsonl") for name in RECORDED}
-    growth = exponents(traces["one"], traces["two"])
+    growth = exponents(traces["small"], traces["large"])
     rows = {}
     for name, (n, workers) in RECORDED.items():
-        base = traces["one"] if name == "one" else traces["two"]
+        base = traces["small" if name == "small" else "large"]
         machine = Machine(workers, cores=base.cores)
-        found = replay(scaled(base, n, growth).maps, machine)["seconds"]
+        found = replay(scaled(base, n, growth), machine)["seconds"]
         rows[name] = {
             "rows": n,
             "workers": workers,
@@ -331,18 +364,19 @@ def check(folder: Path) -> dict[str, dict[str, Any]]:
 
 def far(folder: Path) -> dict[str, dict[str, Any]]:
     """Return what more rows take on more workers, and what binds there."""
-    small, large = (read(folder / f"{name}.jsonl") for name in ("one", "two"))
+    small, large = (read(folder / f"{name}.jsonl") for name in ("small", "large"))
     growth, rows = exponents(small, large), {}
     for n in ROWS:
         job, alone = scaled(large, n, growth), 0.0
         for workers in WORKERS:
-            found = replay(job.maps, Machine(workers, **STORE))
+            found = replay(job, Machine(workers, **STORE))
             alone = alone or found["seconds"]
             first = max(found["binds"], key=lambda name: found["binds"][name])
             rows[f"{n:.0e} on {workers}"] = {
                 "hours": found["seconds"] / 3600,
                 "times_one": alone / found["seconds"],
                 "binds": f"{first} {found['binds'][first]:.0%}",
+                "stages": ", ".join(f"{name} {seconds:.0f} s" for name, seconds in found["stages"].items()),
             }
     return rows
 
@@ -378,7 +412,7 @@ def main() -> None:
         trace = read(asked.trace)
         growth = exponents(read(asked.smaller), trace) if asked.smaller else {}
         machine = Machine(asked.workers, asked.cores, asked.bandwidth, asked.link, asked.latency)
-        print(json.dumps(replay(scaled(trace, asked.rows or trace.rows, growth).maps, machine), indent=1))
+        print(json.dumps(replay(scaled(trace, asked.rows or trace.rows, growth), machine), indent=1))
     print(f"{time.monotonic() - began:.1f} s", file=sys.stderr)
 
 

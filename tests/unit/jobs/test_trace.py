@@ -72,7 +72,7 @@ class TestTrace:
         trace = replay.read(path)
         assert trace.rows == 500
         assert {"moments", "solve", "coordinates"} <= {one.stage for one in trace.maps}
-        assert 0 < replay.replay(trace.maps, replay.Machine(1))["seconds"] < 2 * trace.seconds
+        assert 0 < replay.replay(trace, replay.Machine(1))["seconds"] < 2 * trace.seconds
 
     def test_starts_of_a_job_come_one_after_the_other(self, tmp_path, replay):
         def start(at):
@@ -85,7 +85,7 @@ class TestTrace:
         path.write_text("\n".join(json.dumps(line) for line in [*start(100.0), *start(900.0)]))
         trace = replay.read(path)
         assert (trace.rows, trace.seconds, len(trace.maps)) == (7, 8.0, 2)
-        assert trace.maps[1] == replay.Map("a", "x", 1.0, (replay.Task(1.5, 15),))
+        assert trace.maps[1] == replay.Map("a", "x", 1.0, (replay.Task(1.5, 15, 0.5),))
 
 
 class TestReplay:
@@ -109,20 +109,32 @@ class TestReplay:
 
     def test_the_coordinator_binds_where_tasks_are_short(self, replay):
         tasks = [replay.Task(0.1, 0.0)] * 1500
-        found = replay.replay([replay.Map("solve", "update", 0.5, tuple(tasks))], replay.Machine(1024))
+        job = replay.Trace(10, 1.0, (replay.Map("solve", "update", 0.5, tuple(tasks)),), 2, 1)
+        found = replay.replay(job, replay.Machine(1024))
         assert found["seconds"] == pytest.approx(0.5 + 1500 * HANDED_OUT + 0.1, abs=0.01)
         assert found["binds"]["handing out"] > 0.8
 
     def test_counts_grow_by_their_exponents(self, replay):
         def trace(rows, count, compute, gap):
             made = replay.Map("search", "search", gap, (replay.Task(compute, 1e6),) * count)
-            return replay.Trace(rows, 1.0, (made,), 2)
+            return replay.Trace(rows, 1.0, (made,), 2, 1)
 
-        small, large = trace(100, 4, 1.0, 0.1), trace(400, 16, 2.0, 0.1)
+        small, large = trace(100, 4, 1.0, 0.1), trace(400, 16, 4**0.15, 0.1)
         [growth] = replay.exponents(small, large).values()
-        assert growth == pytest.approx({"count": 1.0, "compute": 0.5, "moved": 0.0, "gap": 0.0})
+        assert growth == pytest.approx({"count": 1.0, "compute": 0.15, "moved": 0.0, "gap": 0.0})
         [found] = replay.scaled(large, 1600, replay.exponents(small, large)).maps
-        assert (len(found.tasks), found.tasks[0].compute) == (64, pytest.approx(4.0))
+        assert (len(found.tasks), found.tasks[0].compute) == (64, pytest.approx(16**0.15))
+        [growth] = replay.exponents(small, trace(400, 16, 4.0, 0.1)).values()
+        assert growth["compute"] == replay.MOST["compute"]
+
+    def test_what_crosses_between_workers_grows_with_them(self, replay):
+        """Half of it between two, all but a tenth between ten; each of them gets its calls in one task."""
+        tasks = (replay.Task(0.0, 1e6),) * 100
+        job = replay.Trace(10, 1.0, (replay.Map("solve", "product", 0.0, tasks, True),), 2, 2)
+        seconds = {n: replay.replay(job, replay.Machine(n, bandwidth=1e6, handed_out=1e-6))["seconds"] for n in (2, 10)}
+        assert seconds == pytest.approx({2: 100, 10: 180}, rel=1e-3)
+        anywhere = replay.Trace(10, 1.0, (replay.Map("solve", "product", 0.0, tasks),), 2, 2)
+        assert replay.replay(anywhere, replay.Machine(10, bandwidth=1e6))["seconds"] == pytest.approx(100, rel=1e-2)
 
 
 def test_counts_that_rise_are_faults():
