@@ -12,6 +12,7 @@ import queue
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -186,8 +187,12 @@ class TaskMap:
         several = calls_of_task(len(self.calls) - self.begun, self.workers, seconds)
         return max(A_WORKER, int(self.ahead / max(several * seconds, HANDED_OUT)))
 
-    def _submit(self, tasks: list[range], **where: Any) -> None:
-        """Submit tasks, many in one message; ``where``: on which workers, as Dask takes it."""
+    def _placed(self, keys: Mapping[str, range]) -> AbstractContextManager[Any]:
+        """Around the submission of tasks with these keys: what says where they may run."""
+        return nullcontext()
+
+    def _submit(self, tasks: list[range]) -> None:
+        """Submit tasks, many in one message."""
         for task in (task for task in tasks if len(task) == 1):
             self.attempts[task[0]] += 1
         for start in range(0, len(tasks), TOGETHER):
@@ -195,7 +200,8 @@ class TaskMap:
             keys = [f"{self.label}-{task[0]}-{uuid.uuid4().hex[:12]}" for task in some]
             work = [self.calls[task.start : task.stop] for task in some]
             common = [self.common] * len(work)
-            futures = self.client.map(run_calls, work, common, key=keys, pure=False, **where)
+            with self._placed(dict(zip(keys, some, strict=True))):
+                futures = self.client.map(run_calls, work, common, key=keys, pure=False)
             for task, future in zip(some, futures, strict=True):
                 self.pending[future] = task
                 future.add_done_callback(self.arrived.put)
