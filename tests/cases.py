@@ -236,6 +236,7 @@ TABLE: dict[str, Case] = {
     "nmf random sparse": Case("nmf", {"init": "random", "max_iter": 4}, csr),
     "phate": Case("phate", {"n_landmarks": 60}),
     "phate every row": Case("phate", {"t": 4, "mds": "classical"}, most=400),
+    "phate weighed": Case("phate", {"n_landmarks": 60}, weighed=True, most=400),
     "phate lists": Case("phate", {"n_neighbors": 2, "n_landmarks": 60}, lists),
     "phate precomputed": Case("phate", {"n_landmarks": 60, "gamma": 0.0, "metric": "precomputed"}, apart),
     "phate repeated rows": Case("phate", {"n_landmarks": 60, "metric": "cosine"}, twice),

@@ -92,12 +92,12 @@ def weights_stage(
     if graph.weighted:
         parameters, inputs = {"given": True}, ("weights",)
     inputs = (*inputs, *(graph.vectors if weights.counts else ()))
-    n, block = graph.n, min(graph.block, graph.n)
+    n, block, counted = graph.n, min(graph.block, graph.n), weights.counts and bool(graph.vectors)
     cost = Cost.of(
         reads=[ArraySpec("edges", edges, 3)],
         writes=[ArraySpec("weights/*", edges, dtype="f4"), ArraySpec("degree/*", n)],
-        leaves=[ArraySpec("scales of the rows and of the halo", n, weights.numbers, times=2)],
-        task=[ArraySpec("edges", -(-edges // n) * block, 5)],
+        leaves=[ArraySpec("scales of the rows and of the halo", n, weights.numbers + counted, times=2)],
+        task=[ArraySpec("edges", -(-edges // n) * block, 9 if counted else 5)],
         passes=2,
         scalar_ops=weights.operations * edges,
     )

@@ -16,16 +16,18 @@ from bigembed.estimator.certificate import (
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.frame import FrameRule
 from bigembed.estimator.graph_input import GraphShape
-from bigembed.estimator.on_graph import GraphEstimator
+from bigembed.estimator.on_graph import WeightedGraphEstimator
 from bigembed.estimator.protocol import seed_of
 from bigembed.maps.descended import TRUSTED, repeated_rows
 from bigembed.maps.descent import extension_of
 from bigembed.maps.landmark_rows import MAX_LANDMARKS
+from bigembed.maps.mass_scales import weights_in
 from bigembed.maps.phate.stages import PhateOptions, phate_stages, placement_of
 from bigembed.neighbors.given.distances import Rule
 from bigembed.neighbors.given.graph import GraphMetric
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS
+from bigembed.neighbors.row_weights import WEIGHTS
 from bigembed.neighbors.search.recall import ALGORITHMS
 from bigembed.runtime.parameters import (
     Auto,
@@ -56,7 +58,7 @@ corners of a simplex of 30 .31; with one of them three branches have .48 (.85), 
 
 
 @dataclass(eq=False, repr=False)
-class PHATE(GraphEstimator, registered="phate"):
+class PHATE(WeightedGraphEstimator, registered="phate"):
     """Map rows by PHATE: trajectories, branches and clusters of a diffusion, in few dimensions.
 
     The kernel decays with the power ``decay`` of the distance over ε_i, that to the k-th neighbor: K_ij =
@@ -190,6 +192,7 @@ class PHATE(GraphEstimator, registered="phate"):
         "landmarks": ("",),
         "potential": ("points", "entropy"),
         "coordinates": ("embedding", "labels", "points"),
+        WEIGHTS: ("values",),
     }
 
     n_components: Count = 2
@@ -208,7 +211,7 @@ class PHATE(GraphEstimator, registered="phate"):
     algorithm_params: dict[str, Any] | None = None
     random_state: Seed = 0
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the map to rows, distances or a graph.
 
         Parameters
@@ -218,6 +221,9 @@ class PHATE(GraphEstimator, registered="phate"):
             or a graph of distances of any size (:func:`bigembed.open_graph`).
         y : None
             Not used; scikit-learn's protocol has it.
+        sample_weight : array of shape (n,), or None
+            How many rows each row stands for: finite numbers above 0, in the order of the input. The walk is that of so
+            many copies of each row, and scales reach as much mass as k + 1 rows have.
 
         Returns
         -------
@@ -229,7 +235,7 @@ class PHATE(GraphEstimator, registered="phate"):
                 "PHATE takes the scale of a row from its nearest neighbors, and a graph of a radius may join a row to "
                 "none. Build the graph with n_neighbors"
             )
-        return self._fit_rows(X)
+        return self._fit_rows(X, weights=sample_weight)
 
     def _rule(self, n: int) -> Rule:
         asked = LISTED * self.n_neighbors if isinstance(self.n_candidates, str) else int(self.n_candidates)
@@ -288,6 +294,7 @@ class PHATE(GraphEstimator, registered="phate"):
             "repeated_rows": run.results("coordinates")["repeated_rows"],
             "seed": seed_of(self, run, "judgement", "survey"),
             **input_of(run),
+            **(weights_in(run) if run.has(f"{WEIGHTS}_sum") else {}),
         }
         out |= {stage: run.results(stage) for stage in ("recall", "judgement") if run.has(stage)}
         seen = out.get("judgement", {})

@@ -5,7 +5,7 @@ rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -18,7 +18,8 @@ from bigembed.estimator.graph_input import GraphShape
 from bigembed.maps.descent import Placement, fields_of_placement
 from bigembed.maps.graph_judgement import map_judgement_stages
 from bigembed.maps.graph_rows import repeated_block
-from bigembed.maps.map_stages import EdgeWeights, planned_edges, weights_stage
+from bigembed.maps.map_stages import EdgeWeights, mass_block, masses_of, pairs_of, planned_edges, weights_stage
+from bigembed.maps.mass_scales import ROUNDING, least_neighbors
 from bigembed.maps.phate.landmarks import averages, landmark_count, landmarks_stage
 from bigembed.maps.phate.potential import STEPS as DESCENT_STEPS
 from bigembed.maps.phate.potential import (
@@ -32,11 +33,12 @@ from bigembed.maps.phate.potential import (
 from bigembed.maps.walk.spectral import components_stage, weights_of
 from bigembed.neighbors.order import input_rows
 from bigembed.neighbors.query import Joined
+from bigembed.neighbors.row_weights import values_path
 from bigembed.runtime.blocks import Array, block_rows, map_blocks, offsets
 from bigembed.stages.cost import ArraySpec, Cost
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Context, Stage
-from bigembed.store.arrays import create_rows, read_array, write_array
+from bigembed.store.arrays import create_rows, read_array, read_by_id, write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import CSRBlock, StoredMatrix
 from bigembed.store.spaces import StoredSpace
@@ -65,6 +67,7 @@ def phate_stages(graph: GraphShape, asked: PhateOptions) -> list[Stage]:
     block, m = min(graph.block, graph.n), asked.n_components
     kernel = {"n_neighbors": asked.n_neighbors, "decay": asked.decay}
     parts = "" if graph.rowless else "components"
+    judged = map_judgement_stages(graph, m, asked.seed, parts=parts)
     return [
         weights_stage(graph, edges, AlphaDecay(asked.n_neighbors, asked.decay), kernel),
         components_stage(graph.stage, graph.n, k, block),
@@ -72,12 +75,13 @@ def phate_stages(graph: GraphShape, asked: PhateOptions) -> list[Stage]:
         operator_stage(graph, edges, asked.n_landmarks),
         potential_stage(graph, asked),
         coordinates_stage(graph, edges, asked),
-        *map_judgement_stages(graph, m, asked.seed, parts=parts),
+        *(replace(stage, inputs=(*stage.inputs, *graph.vectors)) for stage in judged),
     ]
 
 
 # ---------------------------------------------------------------------------------------------------------- kernel
-# The alpha-decay kernel on the edges of a graph of nearest neighbors.
+# The alpha-decay kernel on the edges of a graph of nearest neighbors. Of rows with weights the edges weigh
+# w_i w_j K_ij: the walk w_j K_ij/Σ_l w_l K_il and the sums over the rows of a landmark are then those of copies.
 
 THRESHOLD = 1e-4
 """Smaller weights are 0."""
@@ -111,25 +115,54 @@ def kth_squared(indptr: Array, squared: Array, k: int | Array) -> Array:
     return np.where(count > 0, found[indptr[:-1] + place], 0.0)
 
 
+def scales_of(indptr: Array, squared: Array, k: int, itself: Array | int, masses: Array | None) -> Array:
+    """Return ε² of each row of a CSR block: the squared distance to its k-th neighbor.
+
+    ``itself``: 1 for rows that are among their own entries, else 0. By the ``masses`` of the entries, if given, it is
+    the distance within which they weigh k + 1 with the row itself, which counts 1 where it is none of them; but the k/3
+    nearest ones are within at the least.
+
+    >>> near = np.array([0, 3]), np.array([0.0, 1.0, 4.0])
+    >>> [scales_of(*near, 1, 1, masses).tolist() for masses in (None, np.ones(3), np.array([1.0, 0.5, 0.5]))]
+    [[1.0], [1.0], [4.0]]
+    """
+    if masses is None:
+        return kth_squared(indptr, squared, k - 1 + itself)
+    row = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    reached = np.cumsum(masses[np.lexsort((squared, row))], dtype=np.float64)
+    reached -= np.append(0.0, reached)[indptr[:-1]][row]
+    lighter = reached < np.broadcast_to(k + np.asarray(itself), len(indptr) - 1)[row] * (1 - ROUNDING)
+    nearer = np.bincount(row, lighter, len(indptr) - 1).astype(np.int64)
+    return kth_squared(indptr, squared, np.maximum(nearer, least_neighbors(k) - 1 + itself))
+
+
 @dataclass(frozen=True)
 class AlphaDecay(EdgeWeights):
     """K_ij = (exp(−(r/ε_i)^decay) + exp(−(r/ε_j)^decay))/2, ε the distance to the k-th neighbor of a row."""
 
     k: int
     decay: float
+    counts: ClassVar = True
     numbers: ClassVar = 2
     operations: ClassVar = 60
 
-    def scales(self, block: CSRBlock, ids: Array, reach: Array, last: Array, k: int) -> Array:
+    def scales(
+        self, block: CSRBlock, ids: Array, reach: Array, last: Array, k: int, masses: Array | None = None
+    ) -> Array:
         """Return ε² of each row, and ρ², where its list of neighbors ends."""
-        return np.column_stack([kth_squared(block.indptr, block.data, self.k), reach])
+        near = None if masses is None else masses[block.indices]
+        return np.column_stack([scales_of(block.indptr, block.data, self.k, 1, near), reach])
 
-    def weigh(self, block: CSRBlock, ids: Array, scales: Array) -> tuple[Array, float, float]:
-        """Return K_ij, Σ K, and the sum of what the kernel of each row still is where its list ends."""
+    def weigh(
+        self, block: CSRBlock, ids: Array, scales: Array, masses: Array | None = None
+    ) -> tuple[Array, float, float]:
+        """Return K_ij, times w_i w_j of rows with weights, their sum, and the sum of what the kernel of each row still
+        is where its list ends."""
         rows = len(block.indptr) - 1
         scale, reach = scales[:, 0], scales[:rows, 1]
         own = decayed(block.data, np.repeat(scale[:rows], np.diff(block.indptr)), self.decay)
-        weights = ((own + decayed(block.data, scale[block.indices], self.decay)) / 2).astype(np.float32)
+        mean = (own + decayed(block.data, scale[block.indices], self.decay)) / 2
+        weights = (mean if masses is None else mean * pairs_of(block, masses)).astype(np.float32)
         ended = decayed(np.where(np.isfinite(reach), reach, 0.0), scale[:rows], self.decay)
         cut = np.where(np.isfinite(reach) & (reach > 0), ended, 0.0)
         return weights, float(weights.sum(dtype=np.float64)), float(cut.sum())
@@ -138,7 +171,7 @@ class AlphaDecay(EdgeWeights):
         """Return 1: weights of a user are not taken."""
         return 1.0
 
-    def figures(self, weights: Array) -> tuple[float, float]:
+    def figures(self, weights: Array, pairs: Array | None = None) -> tuple[float, float]:
         """Return Σ w, and 0."""
         return float(weights.sum(dtype=np.float64)), 0.0
 
@@ -288,14 +321,21 @@ def coordinates_stage(graph: GraphShape, edges: int, asked: PhateOptions) -> Sta
     cost = Cost.of(
         reads=[ArraySpec("edges", edges, 3, times=2)],
         writes=[*found, ArraySpec("points/*", n, m + 1)],
-        leaves=[*found, ArraySpec("points of the rows and of the halo", n, m, times=3), ArraySpec("numbers", n)],
-        task=[ArraySpec("edges", -(-edges // n) * block, 6), ArraySpec("coordinates", block, m + 3, times=8)],
+        leaves=[
+            *found,
+            ArraySpec("points of the rows and of the halo", n, m, times=3),
+            ArraySpec("numbers", n, 2 if graph.vectors else 1),
+        ],
+        task=[
+            ArraySpec("edges", -(-edges // n) * block, 10 if graph.vectors else 6),
+            ArraySpec("coordinates", block, m + 3, times=8),
+        ],
         passes=2,
         maps=5,
     )
     inputs = ("kernel", "components", "landmarks", "potential", graph.stage, *(("order",) if graph.ordered else ()))
     run = partial(run_coordinates, graph=graph, m=m, k=asked.n_neighbors)
-    return Stage("coordinates", inputs, {}, run, cost)
+    return Stage("coordinates", (*inputs, *graph.vectors), {}, run, cost)
 
 
 def run_coordinates(context: Context, graph: GraphShape, m: int, k: int) -> dict[str, Any]:
@@ -303,7 +343,10 @@ def run_coordinates(context: Context, graph: GraphShape, m: int, k: int) -> dict
     space, rows, exchange = StoredSpace(weights, context.exchange), tuple(weights.rows), context.exchange
     equal = context.home.matrix(graph.stage)
     anchors = context.of("landmarks", "cluster"), context.of("potential", "points"), equal, k, context.path("points")
-    space.sweep(anchor_block, writes=["anchor"], posts=["anchor"], arguments=anchors)
+    mass = ["mass"] if values_path(context) else []
+    if mass:
+        space.sweep(mass_block, writes=mass, posts=mass, arguments=(values_path(context),))
+    space.sweep(anchor_block, reads=mass, halos=mass, writes=["anchor"], posts=["anchor"], arguments=anchors)
     averaged = weights, context.of("kernel", "degree"), every
     space.sweep(place_block, reads=["anchor"], halos=["anchor"], writes=["place"], arguments=averaged)
     out_rows, labels = block_rows(m, 8), context.of("components", "labels")
@@ -316,13 +359,16 @@ def run_coordinates(context: Context, graph: GraphShape, m: int, k: int) -> dict
     return {"n_components": m, "repeated_rows": sum(repeated)}
 
 
-def anchor_block(
-    b: int, lies: str, points: str, distances: StoredMatrix, k: int, out: str
-) -> tuple[tuple[Array], None]:
-    """Return the points of the landmarks of the rows of a block, (rows, m); write them with squared scales."""
+def anchor_block(b: int, *given: Any) -> tuple[tuple[Array], None]:
+    """Return the points of the landmarks of the rows of a block, (rows, m); write them with squared scales.
+
+    Given are the masses of the rows and of the halo, if there are any; then what all blocks share.
+    """
+    *found, lies, points, distances, k, out = given
     block = distances.block(b)
+    near = masses[0][block.indices] if (masses := masses_of(found)) else None
     anchor = read_array(points)[read_array(f"{lies}/{b}")]
-    write_array(f"{out}/{b}", np.column_stack([anchor, kth_squared(block.indptr, block.data, k)]))
+    write_array(f"{out}/{b}", np.column_stack([anchor, scales_of(block.indptr, block.data, k, 1, near)]))
     return (anchor,), None
 
 
@@ -372,6 +418,8 @@ class LandmarkPlacement(Placement):
     k: int
     decay: float
     every: bool
+    mass: str = ""
+    """Where the rows have their masses."""
 
     def place(self, joined: Joined, squared: Array, points: Array) -> Array:
         """Return the mean of the landmarks' points over the edges of each new row, by the kernel."""
@@ -382,8 +430,11 @@ class LandmarkPlacement(Placement):
         known, first = np.unique(row[zero], return_index=True)
         itself = np.zeros(count, np.int64)
         itself[known] = 1
-        scale = kth_squared(joined.indptr, squared, self.k - 1 + itself)
+        masses = read_by_id(self.mass, self.starts, joined.ids) if self.mass else None
+        scale = scales_of(joined.indptr, squared, self.k, itself, masses)
         weights = (decayed(squared, scale[row], self.decay) + decayed(squared, points[:, -1], self.decay)) / 2
+        if masses is not None:
+            weights *= masses
         matrix = csr_array((weights, np.arange(len(row)), joined.indptr), shape=(count, len(row)))
         total = np.asarray(matrix.sum(axis=1)).ravel()
         found = np.asarray(matrix @ points[:, :-1]) / np.where(total > 0, total, 1.0)[:, None]
@@ -395,4 +446,5 @@ class LandmarkPlacement(Placement):
 def placement_of(run: Run, asked: dict[str, Any], metric: Any = None) -> LandmarkPlacement:
     """Return how new rows are placed on the map of a fitted run; ``metric``: as the caller gave it."""
     every = bool(run.results("landmarks")["every_row"])
-    return LandmarkPlacement(*fields_of_placement(run, metric), asked["n_neighbors"], asked["decay"], every)
+    fields = fields_of_placement(run, metric)
+    return LandmarkPlacement(*fields, asked["n_neighbors"], asked["decay"], every, values_path(run))

@@ -96,6 +96,31 @@ class TestMaps:
         assert np.median(np.linalg.norm(placed - made.embedding_[::-1][nearest], axis=1) / spread) > 0.2
         assert np.abs(made.transform(X) - made.embedding_).max() / spread < 1e-6
 
+    def test_the_walk_of_rows_with_weights_is_that_of_their_copies(self) -> None:
+        X, counts, k = branches(90), np.random.default_rng(1).integers(1, 6, 90), 10
+        apart, mass = cdist(X, X), counts / counts.mean()
+        near = np.argsort(apart, axis=1)
+        reached = np.argmax(np.cumsum(mass[near], axis=1) > (k + 1) * (1 - 1e-9), axis=1)
+        scale = np.take_along_axis(apart, near, axis=1)[np.arange(90), np.maximum(reached, 4)]
+        own = np.exp(-((apart / scale[:, None]) ** 2))
+        kernel = np.where(own < 1e-4, 0, own) + np.where(own < 1e-4, 0, own).T
+        copied = np.repeat(np.arange(90), counts)
+        walk = kernel[np.ix_(copied, copied)]
+        walk /= walk.sum(axis=1, keepdims=True)
+        first = np.concatenate([[0], np.cumsum(counts)[:-1]])
+        expected = np.add.reduceat(walk[first], first, axis=1)
+        given = {"n_neighbors": k, "n_candidates": 89, "n_landmarks": 90, "decay": 2.0, "t": 3}
+        found, alike = (be.PHATE(**given).fit(X, sample_weight=weights) for weights in (counts, None))
+        errors = []
+        for fitted in (found, alike):
+            path = fitted._run.path("order")
+            order = np.concatenate([read_array(f"{path}/ids/{b}") for b in read_array(f"{path}/blocks")])
+            made = read_array(fitted._run.path("operator", "operator"))
+            errors.append(np.abs(made - expected[np.ix_(order, order)]).max())
+        assert errors[0] < 1e-5 < 1e-2 < errors[1]
+        np.testing.assert_array_equal(found.transform(X[:9]), found.embedding_[:9])
+        assert found.certificate_["row_weights"]["most"] == 5
+
     def test_branches_of_the_map_are_those_of_the_rows(self) -> None:
         X = branches(900)
         made, seen = fit(X, n_landmarks=300)
