@@ -27,6 +27,8 @@ from bigembed.store.arrays import read_array, write_array
 
 STREAM = 41
 """Of random numbers."""
+COARSE = 0.5
+"""Standard deviation of squared distances, over their mean √(2/m), from which a projection is warned of."""
 
 
 def least_columns(n: int, eps: float) -> int:
@@ -107,7 +109,9 @@ class RandomProjection(Step):
         return [self._directions_stage(source, self.width(source))]
 
     def _certificate(self, run: Run) -> dict[str, Any]:
-        return super()._certificate(run) | {"seed": run.parameters(self.learned)["seed"]}
+        error = math.sqrt(2 / run.results(self.learned)["width"])
+        found = {"seed": run.parameters(self.learned)["seed"], "distance_error": error}
+        return super()._certificate(run) | found | {"warnings": {"map": _coarse(self, run, error)}}
 
     def _extension(self, run: Run) -> Extension:
         return replace(super()._extension(run), keeps_sparse=False)
@@ -121,6 +125,17 @@ class RandomProjection(Step):
     def describe(self) -> str:
         """Say how many columns it made of how many."""
         return f"{self.n_components_:,} random directions in {self.n_features_in_:,} columns"
+
+
+def _coarse(step: Any, run: Run, error: float) -> list[str]:
+    if error <= COARSE:
+        return []
+    width, few = run.results(step.learned)["width"], math.ceil(2 / COARSE**2)
+    return [
+        f"{width} random {'direction changes' if width == 1 else 'directions change'} squared distances by "
+        f"{100 * error:.0f} % (one standard deviation), so that rows have other neighbors than before. Ask for {few} "
+        "or more, or take a step pca, whose directions follow the rows"
+    ]
 
 
 @dataclass(eq=False, repr=False)
@@ -158,7 +173,8 @@ class GaussianRandomProjection(RandomProjection, registered="gaussian_projection
     n_samples_, n_features_in_ : int
         The numbers of rows and of their columns.
     certificate_ : dict
-        How far the result can be trusted.
+        How far the result can be trusted; "distance_error" is √(2/m), the standard deviation of squared distances over
+        their mean.
     embedding_ : array of shape (n, m)
         The rows fitted, projected: NumPy for NumPy input, else a Dask array computed when asked.
 
@@ -167,6 +183,11 @@ class GaussianRandomProjection(RandomProjection, registered="gaussian_projection
     InputError
         If more columns would come out than the rows have, rows hold NaN or infinity (they are named, when they are
         read), or parameters are out of range.
+
+    Warns
+    -----
+    MapWarning
+        If there are so few directions that squared distances are off by a half and more.
 
     Notes
     -----
@@ -258,7 +279,8 @@ class SparseRandomProjection(RandomProjection, registered="sparse_projection"):
     n_samples_, n_features_in_ : int
         The numbers of rows and of their columns.
     certificate_ : dict
-        How far the result can be trusted.
+        How far the result can be trusted; "distance_error" is √(2/m), the standard deviation of squared distances over
+        their mean.
     embedding_ : array of shape (n, m)
         The rows fitted, projected: NumPy for NumPy input, else a Dask array computed when asked.
 
@@ -267,6 +289,11 @@ class SparseRandomProjection(RandomProjection, registered="sparse_projection"):
     InputError
         If more columns would come out than the rows have, rows hold NaN or infinity (they are named, when they are
         read), or parameters are out of range.
+
+    Warns
+    -----
+    MapWarning
+        If there are so few directions that squared distances are off by a half and more.
 
     Notes
     -----

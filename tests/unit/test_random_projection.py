@@ -14,7 +14,7 @@ from sklearn import random_projection
 from sklearn.random_projection import johnson_lindenstrauss_min_dim
 
 import bigembed as be
-from bigembed.errors import InputError
+from bigembed.errors import InputError, MapWarning
 from bigembed.jobs.extend import extend
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import parse_job
@@ -37,6 +37,16 @@ def errors(found: Any, X: Any) -> Any:
     """Of all squared distances, relatively."""
     wanted = pdist(X.toarray() if sparse.issparse(X) else X, "sqeuclidean")
     return pdist(np.asarray(found), "sqeuclidean") / wanted - 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_too_few_directions_are_warned_of(kind: str) -> None:
+    """By how much squared distances are off, as the certificate has it, is what is measured."""
+    with pytest.warns(MapWarning, match="2 random directions change squared distances by 100 %"):
+        KINDS[kind](2).fit(ROWS)
+    found = KINDS[kind](32).fit(ROWS)
+    assert found.certificate_["warnings"]["map"] == []
+    assert errors(found.embedding_, ROWS).std() == pytest.approx(found.certificate_["distance_error"], rel=0.2)
 
 
 class TestDirections:
