@@ -47,6 +47,7 @@ class AlternatingOperator(SymmetricOperator):
         writes: Sequence[str] = (),
         posts: Sequence[str] = (),
         arguments: Sequence[Any] = (),
+        descending: bool = False,
     ) -> list[Any]:
         """y = A x for every vector x of ``names``, stored under ``into``, as :meth:`SymmetricOperator.product`."""
         given = (self.scale, *names)
@@ -62,6 +63,7 @@ class AlternatingOperator(SymmetricOperator):
             writes=(*into, *writes),
             posts=posts,
             arguments=(self.multiplier([MIDDLE]), len(names), then, tuple(arguments)),
+            descending=descending,
         )
         self.space.drop(MIDDLE)
         return found
