@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -105,6 +105,11 @@ class PinnedExecutor:
     def free_memory(self) -> None:
         """Let the workers give back memory that they do not use."""
         self.executor.free_memory()
+
+    def on_workers(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Call a function in every worker process that answers, if the cluster is there."""
+        if self.executor.client.status == "running":
+            self.executor.on_workers(function, *arguments)
 
 
 def pinned(executor: ClientExecutor, rows: Sequence[int]) -> PinnedExecutor:

@@ -127,6 +127,20 @@ class MemoryMatrix:
         return [(other, segments[b]) for other, segments in needed if b in segments]
 
 
+def take_halo(block: CSRBlock, nothing: Array, rows_of: Callable[[int, Array], Array]) -> Array:
+    """Return the rows of other blocks that a block needs, in the order of its halo list.
+
+    ``rows_of(source, rows)`` gives those of one of them; ``nothing``: no rows, where there is none.
+    """
+    out: Array | None = None
+    for number, (source, rows) in enumerate(block.segments()):
+        piece = rows_of(source, rows)
+        if out is None:
+            out = np.empty((len(block.halo_rows), *piece.shape[1:]), piece.dtype)
+        out[block.halo_offsets[number] : block.halo_offsets[number + 1]] = piece
+    return nothing if out is None else out
+
+
 def halo_of(starts: Starts, far: Array) -> tuple[Array, Array, Array]:
     """Return halo sources, offsets and rows of the global rows that a block needs of others, ascending."""
     owner = owner_of(starts, far)

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from bigembed.errors import DamagedError, InputError
 from bigembed.runtime.blocks import Array, map_blocks
 from bigembed.runtime.client_executor import ClientExecutor
@@ -17,7 +15,7 @@ from bigembed.runtime.executors import chosen_executor
 from bigembed.runtime.pinned import pinned
 from bigembed.runtime.runtime import Executor, runtime_now, using
 from bigembed.store.exchange import Exchange
-from bigembed.store.matrix import BlockMatrix, CSRBlock, MappedMatrix, MemoryMatrix, StoredMatrix, decoded
+from bigembed.store.matrix import BlockMatrix, CSRBlock, MappedMatrix, MemoryMatrix, StoredMatrix, decoded, take_halo
 from bigembed.store.paths import is_url
 from bigembed.store.vector_space import MemorySpace, Sweep, VectorSpace, copy_vectors
 from bigembed.store.worker_space import WorkerSpace
@@ -114,16 +112,12 @@ def _result_left(exchange: Exchange, name: str, block: int) -> tuple[Array, ...]
 
 def _halo(exchange: Exchange, matrix: BlockMatrix, name: str, block: int) -> Array:
     """Return the rows of other blocks that this block needs, in the order of its halo list, one file open at a time."""
-    stored = matrix.block(block)
-    out: Array | None = None
-    for number, (source, rows) in enumerate(stored.segments()):
+
+    def rows_of(source: int, rows: Array) -> Array:
         piece = exchange.look(name, source, [str(block)])[0]
-        if piece is None:
-            piece = exchange.mapped(name, source, ["own"])[0][rows]
-        if out is None:
-            out = np.empty((len(stored.halo_rows), *piece.shape[1:]), piece.dtype)
-        out[stored.halo_offsets[number] : stored.halo_offsets[number + 1]] = piece
-    return exchange.piece(name, block, "own")[:0] if out is None else out
+        return exchange.mapped(name, source, ["own"])[0][rows] if piece is None else piece
+
+    return take_halo(matrix.block(block), exchange.piece(name, block, "own")[:0], rows_of)
 
 
 # --------------------------------------------------------------------------------------------------- memory or files

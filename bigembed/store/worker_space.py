@@ -23,7 +23,7 @@ from bigembed.runtime.blocks import Array, align_arrays, map_blocks
 from bigembed.runtime.pinned import LostVectorsError, PinnedExecutor
 from bigembed.runtime.runtime import using
 from bigembed.store.exchange import Exchange
-from bigembed.store.matrix import BlockMatrix, CSRBlock, decoded
+from bigembed.store.matrix import BlockMatrix, CSRBlock, decoded, take_halo
 from bigembed.store.vector_space import Sweep, VectorSpace, copy_vectors
 
 _held: dict[str, dict[tuple[str, int], Any]] = {}
@@ -92,14 +92,8 @@ class WorkerVectors:
 
     def halo(self, name: str, block: int) -> Array:
         """Return the rows of other blocks that this block needs, in the order of its halo list."""
-        stored = self.matrix.block(block)
-        out: Array | None = None
-        for number, (source, rows) in enumerate(stored.segments()):
-            piece = self._rows(name, source, rows, block)
-            if out is None:
-                out = np.empty((len(stored.halo_rows), *piece.shape[1:]), piece.dtype)
-            out[stored.halo_offsets[number] : stored.halo_offsets[number + 1]] = piece
-        return self.read(name, block)[:0] if out is None else out
+        nothing = self.read(name, block)[:0]
+        return take_halo(self.matrix.block(block), nothing, lambda source, rows: self._rows(name, source, rows, block))
 
     def _rows(self, name: str, source: int, rows: Array, block: int) -> Array:
         """Return the rows of a block that another one needs."""
@@ -247,7 +241,7 @@ class WorkerSpace(VectorSpace):
 
     def close(self) -> None:
         """Let the workers forget everything, and delete what lies in files."""
-        self.executor.executor.on_workers(forget, self.vectors.key)
+        self.executor.on_workers(forget, self.vectors.key)
         with using(journal=None):
             self.vectors.exchange.clear()
 

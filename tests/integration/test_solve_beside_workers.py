@@ -157,6 +157,17 @@ def test_vectors_are_in_files_where_workers_are_lost_again_and_again(
     assert "is not where it was" in notes
 
 
+def test_workers_hold_nothing_after_a_fit_that_ended_with_an_error(place: Place, weights: Any) -> None:
+    def fail(message: str) -> None:
+        if "iteration 2" in message:
+            assert held(place) > 20
+            raise KeyError("ended")
+
+    with using(executor=ClientExecutor(place.client, 60)), pytest.raises(KeyError, match="ended"):
+        fitted(weights, fail)
+    assert held(place) == 0
+
+
 def forget_all() -> None:
     """In a worker: what it holds is gone."""
     from bigembed.store import worker_space

@@ -8,7 +8,7 @@ two-level LOBPCG on block vectors in the store.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -329,8 +329,9 @@ def _solve(
     journal says which blocks are done.
     """
     state_file, steps = at(stored.exchange.root) / "state.json", f"{stored.exchange.root}-steps"
-    with own_steps(steps) as step:
-        operator = SparseOperator(*room.open(weights, stored.exchange), "scale")
+    matrix, space = room.open(weights, stored.exchange)
+    with closing(space), own_steps(steps) as step:  # (workers of the user's keep nothing, however it ends)
+        operator = SparseOperator(matrix, space, "scale")
         checkpoints = Checkpoints(operator.space, stored)
 
         def publish(state: lobpcg.State) -> None:
@@ -357,7 +358,6 @@ def _solve(
                 state = _first_state(context, operator, c, wanted, asked)
         result = lobpcg.solve(operator, state, publish, nullcontext if room.in_memory else step)
         checkpoints.save([result.vectors])
-        operator.space.close()
     return result
 
 
