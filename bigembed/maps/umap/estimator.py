@@ -86,7 +86,8 @@ class UMAP(DescendedEstimator, ViewsEstimator, registered="umap"):
         says. Eigenvectors serve where a component holds 99 % of the rows, and each is carried by 5 % of them
         (participation): those that single out an island put all others on top of each other. A rule that was named and
         cannot be followed is a warning: without rows "pca" is "spectral", and eigenvectors that do not serve are taken.
-        Rules are scaled to the standard deviation 3, and put rows beyond 12 there; an array is taken as it is.
+        Rules are scaled to the standard deviation 3, and put rows beyond 12 there; an array is taken as it is. Of two
+        views, "pca" takes the columns of the first.
     local_connectivity : float ≥ 1
         The number of the neighbor whose distance is ρ_i.
     set_op_mix_ratio : float in [0, 1]
