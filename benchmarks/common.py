@@ -62,6 +62,41 @@ def mnist_components(n: int, folder: Path, images: str) -> str:
     return str(path)
 
 
+def named_rows(name: str, n: int, folder: Path, data: str) -> tuple[str, np.ndarray | None]:
+    """Path of at most n rows of a named set, made once, and their classes; ``data`` is the folder of the real ones.
+
+    "mnist": 50 principal components; "masscyt": 13 markers of cells, without classes; "digits": those of scikit-learn;
+    "mixture": 20 Gaussian groups in 64 columns.
+    """
+    if name == "mnist":
+        path = mnist_components(n, folder, str(Path(data) / "mnist"))
+        return path, mnist_labels(str(Path(data) / "mnist"))[np.random.default_rng(0).permutation(MNIST)[:n]]
+    if name == "masscyt":
+        raw = (Path(data) / "masscyt" / "sample_masscyt.fcs").read_bytes()
+        rows, labels = np.frombuffer(raw, "<f8", 25_000 * 13, 1024).reshape(25_000, 13), None
+    elif name == "digits":
+        from sklearn.datasets import load_digits
+
+        rows, labels = load_digits(return_X_y=True)
+    elif name == "mixture":
+        rows, truth = dataset("mixture", n=n, d=64, n_clusters=20).draw()
+        labels = truth["label"]
+    else:
+        raise ValueError(f"{name!r}: mnist, masscyt, digits or mixture")
+    some = np.random.default_rng(0).permutation(len(rows))[:n]
+    path = folder / f"{name}-{len(some)}.npy"
+    folder.mkdir(parents=True, exist_ok=True)
+    np.save(path, rows[some].astype("f4"))
+    return str(path), None if labels is None else labels[some].astype(int)
+
+
+def mnist_labels(images: str) -> np.ndarray:
+    """The digits of all images of MNIST, of IDX files."""
+    names = ("train-labels-idx1-ubyte.gz", "t10k-labels-idx1-ubyte.gz")
+    parts = [np.frombuffer(gzip.decompress((Path(images) / name).read_bytes()), np.uint8, offset=8) for name in names]
+    return np.concatenate(parts).astype(int)
+
+
 def clear(out: str) -> None:
     """Delete what a side wrote."""
     for place in (out, f"{out}.warm"):

@@ -1,20 +1,21 @@
 """PHATE, PaCMAP, truncated SVD and random projections beside their references: processor time, objective, trust.
 
     python benchmarks/map_peers.py phate --rows tree                    # 10 000 rows of a tree of 20 branches
-    python benchmarks/map_peers.py pacmap --rows mnist --peer-python ~/pacmap/bin/python
+    python benchmarks/map_peers.py pacmap --rows mnist masscyt digits mixture --peer-python ~/pacmap/bin/python
     python benchmarks/map_peers.py truncated_svd gaussian_projection sparse_projection
 
 Both sides start from the same rows on disk, with default parameters and one thread; processor seconds are from rows to
 coordinates, in a process of its own, of compiled functions. ``objective`` is what the method makes small, of both maps
-by one function: of PHATE Kruskal's stress-1 to the potential distances of phate (of its landmarks, to which the place
-of each on a map is the mean of its rows), of the map scaled as suits them best; of PaCMAP the loss of the last phase
-over the pairs that pacmap drew; of truncated SVD the share of the squared norm of the rows that is left; of
-projections the mean of |log(d'²/d²)| over pairs of 2 000 rows. ``alike`` is the correlation of distances on both maps
-of 2 000 rows.
+by one function: of PHATE Kruskal's stress-1 of the map, scaled as suits it best, to the distances of the potentials
+that phate gives its rows (of 2 000 of them); of PaCMAP the loss of the last phase over the pairs that pacmap drew; of
+truncated SVD the share of the squared norm of the rows that is left; of projections the mean of |log(d'²/d²)| over
+pairs of 2 000 rows. ``alike`` is the correlation of distances on both maps of 2 000 rows. Of PHATE, ``own_stress`` is
+that of each side's landmarks to the potentials of its own walk.
 
-The rows are 10 000 of MNIST (50 principal components), of the tree (100 columns), or of a file ``.npy``. The peers run
-in the environment given by ``--peer-python`` (phate, pacmap; scikit-learn), by default this one; ``--peer 0``: without
-them. ``--images`` is the folder of the IDX files of MNIST, by default $BIGEMBED_DATA/mnist.
+The rows are 10 000 of MNIST (50 principal components), of the tree (100 columns), of cells, of the digits of
+scikit-learn (all 1 797), of a mixture, or of a file ``.npy``. The peers run in the environment given by
+``--peer-python`` (phate, pacmap; scikit-learn), by default this one; ``--peer 0``: without them. ``--data`` is the
+folder of the real sets, in it mnist (IDX files) and masscyt; by default $BIGEMBED_DATA.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def ours(method: str, rows: np.ndarray) -> Any:
 
     if method == "phate":
         found = be.PHATE().fit(rows)
-        return found.embedding_, {"t": found.t_}
+        return found.embedding_, {"t": found.t_, "own_stress": found.stress_}
     if method == "pacmap":
         return be.PaCMAP().fit(rows).embedding_, {}
     if method == "truncated_svd":
@@ -77,8 +78,10 @@ def theirs(method: str, rows: np.ndarray) -> Any:
 
         made = phate.PHATE(random_state=0, verbose=0)
         points = made.fit_transform(rows)
-        groups = np.asarray(made.graph.clusters) if hasattr(made.graph, "clusters") else None
-        return points, {"t": int(made.optimal_t), "potential": made.diff_potential, "groups": groups}
+        walk = np.linalg.matrix_power(np.asarray(made.diff_op), int(made.optimal_t))  # (between landmarks)
+        own = stress(-np.log(walk + 1e-7), np.asarray(made.embedding))
+        known = {"t": int(made.optimal_t), "own_stress": own}
+        return points, known | {"potential": made.diff_potential[some_of(len(rows))].astype("f4")}
     if method == "pacmap":
         import pacmap
 
@@ -114,25 +117,28 @@ def side(name: str, method: str, path: str, out: str) -> None:
 # -------------------------------------------------------------------------------------------------- the objectives
 
 
+def some_of(n: int) -> np.ndarray:
+    """The rows by which both sides are compared."""
+    return np.random.default_rng(1).permutation(n)[:SOME]
+
+
+def stress(high: np.ndarray, points: np.ndarray) -> float:
+    """Kruskal's stress-1 of points to the distances of rows, of the points scaled as suits them best."""
+    apart, shown = pdist(high), pdist(points)
+    scale = (apart @ shown) / (shown @ shown)
+    return float(np.sqrt(np.square(apart - scale * shown).sum() / (apart @ apart)))
+
+
 def objective(method: str, rows: np.ndarray, points: np.ndarray, made: dict[str, np.ndarray]) -> float:
     """What the method makes small, of a map; ``made``: what the reference made its map from."""
     if method == "phate":
-        groups = made.get("groups")
-        if groups is not None:  # (of each landmark)
-            groups = np.unique(groups, return_inverse=True)[1]
-            mass = np.bincount(groups)
-            points = np.stack([np.bincount(groups, column) for column in points.T], axis=1) / mass[:, None]
-        if len(points) != len(made["potential"]):  # (phate has not kept which rows are of which landmark)
-            return float("nan")
-        apart, shown = pdist(made["potential"]), pdist(points)
-        scale = (apart @ shown) / (shown @ shown)
-        return float(np.sqrt(np.square(apart - scale * shown).sum() / (apart @ apart)))
+        return stress(made["potential"], points[some_of(len(points))])
     if method == "pacmap":
         near, far = (1 + np.square(points[made[k][:, 0]] - points[made[k][:, 1]]).sum(axis=1) for k in ("near", "far"))
         return float((near / (10 + near)).sum() + (1 / (1 + far)).sum())
     if method == "truncated_svd":
         return 1.0 - float(np.square(points, dtype=np.float64).sum() / np.square(rows, dtype=np.float64).sum())
-    some = np.random.default_rng(1).permutation(len(rows))[:SOME]
+    some = some_of(len(rows))
     apart, shown = (
         cdist(one[some[:500]].astype(np.float64), one[some[500:]].astype(np.float64)) for one in (rows, points)
     )
@@ -149,40 +155,49 @@ def judged(path: str, points: np.ndarray) -> dict[str, float]:
     return {name: figures[name]["value"] for name in ("trustworthiness", "continuity")}
 
 
+def compare(method: str, label: str, path: str, asked: argparse.Namespace) -> None:
+    """Make a map by both sides, and keep what they took and what they show."""
+    from common import said, table
+
+    rows = np.load(path)
+    pythons = {"ours": sys.executable} | ({"theirs": asked.peer_python} if asked.peer else {})
+    out = {name: str(asked.folder / f"{method}-{label}-{len(rows)}-{name}") for name in pythons}
+    sides: dict[str, dict[str, Any]] = {
+        name: said(python, __file__, "side", name, method, path, out[name]) for name, python in pythons.items()
+    }
+    maps = {name: np.load(f"{place}.npy") for name, place in out.items()}
+    made = dict(np.load(f"{out['theirs']}-made.npz")) if asked.peer else {}
+    for name, points in maps.items():
+        if asked.peer or method not in ("phate", "pacmap"):
+            sides[name]["objective"] = objective(method, rows, points, made)
+        sides[name] |= judged(path, points)
+    if asked.peer:
+        some = some_of(len(rows))
+        sides["ours"]["alike"] = float(np.corrcoef(*(pdist(points[some]) for points in maps.values()))[0, 1])
+    table("map_peers", {"method": method, "rows": label, "n": len(rows)}, sides)
+
+
 def main() -> None:
-    from common import mnist_components, said, table
+    from common import named_rows
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("methods", nargs="+", choices=METHODS)
     parser.add_argument("--folder", type=Path, default=Path("bench-data"))
-    parser.add_argument("--images", default=str(Path(os.environ.get("BIGEMBED_DATA", ".")) / "mnist"), metavar="FOLDER")
-    parser.add_argument("--rows", default="mnist", help="mnist, tree, or a file .npy")
+    parser.add_argument("--data", default=os.environ.get("BIGEMBED_DATA", "."), metavar="FOLDER")
+    kinds = "mnist, masscyt, digits, mixture, tree, or a file .npy"
+    parser.add_argument("--rows", nargs="+", default=["mnist"], help=kinds)
     parser.add_argument("--n", type=int, default=10_000)
     parser.add_argument("--peer", type=int, default=1)
     parser.add_argument("--peer-python", default=sys.executable)
     asked = parser.parse_args()
-    if asked.rows == "tree":
-        path = tree(asked.n, asked.folder)
-    else:
-        path = mnist_components(asked.n, asked.folder, asked.images) if asked.rows == "mnist" else asked.rows
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
-    pythons = {"ours": sys.executable} | ({"theirs": asked.peer_python} if asked.peer else {})
-    rows, label = np.load(path), Path(asked.rows).stem
-    for method in asked.methods:
-        out = {name: str(asked.folder / f"{method}-{label}-{len(rows)}-{name}") for name in pythons}
-        sides: dict[str, dict[str, Any]] = {
-            name: said(python, __file__, "side", name, method, path, out[name]) for name, python in pythons.items()
-        }
-        maps = {name: np.load(f"{place}.npy") for name, place in out.items()}
-        made = dict(np.load(f"{out['theirs']}-made.npz")) if asked.peer else {}
-        for name, points in maps.items():
-            if asked.peer or method not in ("phate", "pacmap"):
-                sides[name]["objective"] = objective(method, rows, points, made)
-            sides[name] |= judged(path, points)
-        if asked.peer:
-            some = np.random.default_rng(1).permutation(len(rows))[:SOME]
-            sides["ours"]["alike"] = float(np.corrcoef(*(pdist(points[some]) for points in maps.values()))[0, 1])
-        table("map_peers", {"method": method, "rows": label, "n": len(rows)}, sides)
+    for name in asked.rows:
+        if name == "tree":
+            path = tree(asked.n, asked.folder)
+        else:
+            path = name if name.endswith(".npy") else named_rows(name, asked.n, asked.folder, asked.data)[0]
+        for method in asked.methods:
+            compare(method, Path(name).stem, path, asked)
 
 
 if __name__ == "__main__":

@@ -1,22 +1,23 @@
 """UMAP by labels and with densities beside umap-learn: maps of the same rows, by class and by local radius.
 
     python benchmarks/umap_variants.py --folder bench-data              # 10 000 of MNIST, 50 principal components
-    python benchmarks/umap_variants.py --folder bench-data --n 2000     # fewer
+    python benchmarks/umap_variants.py --rows digits masscyt mixture    # digits of scikit-learn, cells, a mixture
+    python benchmarks/umap_variants.py --n 2000                         # fewer
 
 Both sides start from the same rows with default parameters and the same number of neighbors (umap-learn counts the row
 itself), each kind of map in a process of its own, compiled before: without anything more, by the labels of all rows, by
-those of a tenth, and with densities (densMAP). ``seconds`` are processor seconds, with one thread of BLAS and numba.
-``silhouette`` and ``accuracy`` (of 15 neighbors, five folds) are of the digits on the map, ``radii`` the correlation of
-the logarithms of mean squared distances to 15 neighbors, among the rows and on the map, by each space's own neighbors.
-``new_radii`` is that of a fifth of the rows, placed on a map of the others (umap-learn places no new rows on a map with
-densities). The peer runs in the environment given by ``--peer-python`` (umap-learn installed), by default this one.
-``--images`` is the folder of the IDX files of MNIST, by default $BIGEMBED_DATA/mnist.
+those of a tenth, and with densities (densMAP). Cells have no labels. ``seconds`` are processor seconds, with one thread
+of BLAS and numba. ``silhouette`` and ``accuracy`` (of 15 neighbors, five folds) are of the classes on the map,
+``radii`` the correlation of the logarithms of mean squared distances to 15 neighbors, among the rows and on the map, by
+each space's own neighbors. ``new_radii`` is that of a fifth of the rows, placed on a map of the others (umap-learn
+places no new rows on a map with densities). The peer runs in the environment given by ``--peer-python`` (umap-learn
+installed), by default this one. ``--data`` is the folder of the real sets, in it mnist (IDX files) and masscyt; by
+default $BIGEMBED_DATA.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import os
 import sys
@@ -28,15 +29,8 @@ from typing import Any
 import numpy as np
 
 NEIGHBORS = 15
+FIGURES = {"kept": "preservation", "trustworthiness": "trustworthiness"}
 KINDS: dict[str, dict[str, Any]] = {"plain": {}, "labels": {}, "tenth": {}, "densities": {"densmap": True}}
-
-
-def labels_of(images: str, n: int) -> np.ndarray:
-    """The digits of the rows of ``mnist_components``."""
-    names = ("train-labels-idx1-ubyte.gz", "t10k-labels-idx1-ubyte.gz")
-    parts = [np.frombuffer(gzip.decompress((Path(images) / name).read_bytes()), np.uint8, offset=8) for name in names]
-    y = np.concatenate(parts).astype(int)
-    return y[np.random.default_rng(0).permutation(len(y))[:n]]
 
 
 def given(kind: str, y: np.ndarray) -> np.ndarray | None:
@@ -79,7 +73,7 @@ def log_radii(rows: np.ndarray, others: np.ndarray | None = None) -> np.ndarray:
     return np.log(1e-12 + (apart**2).mean(axis=1))
 
 
-def judged(path: str, out: str, y: np.ndarray) -> dict[str, float]:
+def judged(path: str, out: str, y: np.ndarray | None) -> dict[str, float]:
     """What the map shows of the rows, of their classes and of their densities."""
     from sklearn.metrics import silhouette_score
     from sklearn.model_selection import cross_val_score
@@ -91,34 +85,34 @@ def judged(path: str, out: str, y: np.ndarray) -> dict[str, float]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         figures = be.certify(path, points.astype(float)).figures
-    return {
-        "kept": figures["preservation"]["value"],
-        "trustworthiness": figures["trustworthiness"]["value"],
-        "silhouette": float(silhouette_score(points, y, sample_size=2_000, random_state=0)),
-        "accuracy": float(cross_val_score(KNeighborsClassifier(NEIGHBORS), points, y).mean()),
-        "radii": float(np.corrcoef(log_radii(X), log_radii(points))[0, 1]),
-    }
+    found = {name: figures[long]["value"] for name, long in FIGURES.items()}
+    if y is not None:
+        found["silhouette"] = float(silhouette_score(points, y, sample_size=2_000, random_state=0))
+        found["accuracy"] = float(cross_val_score(KNeighborsClassifier(NEIGHBORS), points, y).mean())
+    return found | {"radii": float(np.corrcoef(log_radii(X), log_radii(points))[0, 1])}
 
 
 def main() -> None:
-    from common import mnist_components, said, table
+    from common import named_rows, said, table
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path("bench-data"))
-    parser.add_argument("--images", default=str(Path(os.environ.get("BIGEMBED_DATA", ".")) / "mnist"), metavar="FOLDER")
+    parser.add_argument("--data", default=os.environ.get("BIGEMBED_DATA", "."), metavar="FOLDER")
+    parser.add_argument("--rows", nargs="+", default=["mnist"], choices=("mnist", "masscyt", "digits", "mixture"))
     parser.add_argument("--n", type=int, default=10_000)
     parser.add_argument("--peer-python", default=sys.executable)
     asked = parser.parse_args()
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
-    path, y = mnist_components(asked.n, asked.folder, asked.images), labels_of(asked.images, asked.n)
-    np.save(asked.folder / "labels.npy", y)
-    sides: dict[str, dict[str, Any]] = {}
-    for kind in KINDS:
-        for name, python in (("ours", sys.executable), ("umap-learn", asked.peer_python)):
-            out = str(asked.folder / f"variant-{asked.n}-{kind}-{name}")
-            sides[f"{name} {kind}"] = said(python, __file__, name, kind, path, str(asked.folder / "labels.npy"), out)
-            sides[f"{name} {kind}"] |= judged(path, out, y)
-    table("umap_variants", {"n": asked.n}, sides)
+    for rows in asked.rows:
+        path, y = named_rows(rows, asked.n, asked.folder, asked.data)
+        n, labels = len(np.load(path, mmap_mode="r")), str(asked.folder / f"variant-{rows}-labels.npy")
+        np.save(labels, np.full(n, -1) if y is None else y)
+        sides: dict[str, dict[str, Any]] = {}
+        for kind in KINDS if y is not None else ("plain", "densities"):
+            for name, python in (("ours", sys.executable), ("umap-learn", asked.peer_python)):
+                out = str(asked.folder / f"variant-{rows}-{n}-{kind}-{name}")
+                sides[f"{name} {kind}"] = said(python, __file__, name, kind, path, labels, out) | judged(path, out, y)
+        table("umap_variants", {"rows": rows, "n": n}, sides)
 
 
 def side(name: str, kind: str, path: str, labels: str, out: str) -> None:
