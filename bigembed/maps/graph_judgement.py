@@ -163,16 +163,21 @@ def given_cost(n: int, m: int) -> Cost:
     return cost_of(rows, RowSource((n, m), double), n_neighbors=NEIGHBORS, samples=SAMPLES)
 
 
-def given_judgement_stage(n: int, m: int, seed: int) -> Stage:
+def given_judgement_stage(n: int, m: int, seed: int, vectors: tuple[str, ...] = ()) -> Stage:
     """How well the coordinates keep the neighborhoods that given distances say."""
 
     return Stage(
         "judgement",
-        ("survey", "coordinates"),
+        ("survey", "coordinates", *weights_among(vectors)),
         {"seed": seed},
         partial(run_given_judgement, n=n, m=m, seed=seed),
         given_cost(n, m),
     )
+
+
+def weights_among(vectors: tuple[str, ...]) -> tuple[str, ...]:
+    """The stage with the weights of the rows, by which figures are means; of the vectors that a graph has, if any."""
+    return (WEIGHTS,) if WEIGHTS in vectors else ()
 
 
 def run_given_judgement(context: Context, n: int, m: int, seed: int) -> dict[str, Any]:
@@ -185,12 +190,12 @@ def map_judgement_stages(graph: GraphShape, m: int, seed: int, parts: str = "") 
     ``parts``: the stage with the parts of the graph that the map depends on, so that what joins them is worth knowing.
     """
     if graph.sampled:
-        return [given_judgement_stage(graph.n, m, seed)]
+        return [given_judgement_stage(graph.n, m, seed, graph.vectors)]
     if graph.rowless or graph.views:  # (two views: by views_judgement_stage)
         return []
     rows = RowSource((graph.n, graph.width), np.dtype(np.float64))
     shape = Shape(graph.n, graph.width, "float64", "")
-    return [judgement_stage(rows, shape, m, seed, ordered=True, by=graph.by, parts=parts)]
+    return [judgement_stage(rows, shape, m, seed, ordered=True, by=graph.by, parts=parts, vectors=graph.vectors)]
 
 
 def preserved_in_order(
@@ -223,18 +228,20 @@ def judgement_stage(
     ordered: bool,
     by: ByMetric | None = None,
     parts: str = "",
+    vectors: tuple[str, ...] = (),
 ) -> Stage:
     """How well the coordinates keep the neighborhoods of the rows; ``ordered``: rows are read as a graph has them;
-    ``parts``: the stage that has found the parts of the graph; with it goes what would join them."""
+    ``parts``: the stage that has found the parts of the graph; with it goes what would join them; ``vectors`` of the
+    graph, among them weights of the rows, by which figures are means then."""
     n = shape.n
     rows, coordinates = RowSource((n, shape.d), np.dtype(shape.dtype)), RowSource((n, m), np.dtype(np.float64))
 
-    inputs = ("order", *((parts,) if parts else ()), "coordinates") if ordered else ("coordinates",)
+    inputs = ("order", *((parts,) if parts else ()), "coordinates", *weights_among(vectors))
     cost = cost_of(rows, coordinates, n_neighbors=NEIGHBORS, samples=SAMPLES, terms=by.listed if by else 0.0)
     parameters = {"seed": seed, "samples": SAMPLES, "source": "" if ordered else source.fingerprint()}
     return Stage(
         "judgement",
-        inputs,
+        inputs if ordered else ("coordinates",),
         parameters,
         partial(
             run_judgement,

@@ -210,7 +210,7 @@ def _exact_stages(
         alignment_stage(conditions, shape, near),
         solve_stage(conditions, policy, n, near, m, vectors),
         coordinates_stage(policy, n, m, block),
-        judgement_stage(source, shape, m, seed, ordered=True, parts="components"),
+        judgement_stage(source, shape, m, seed, ordered=True, parts="components", vectors=vectors),
     ]
 
 

@@ -5,7 +5,7 @@ rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -67,7 +67,6 @@ def phate_stages(graph: GraphShape, asked: PhateOptions) -> list[Stage]:
     block, m = min(graph.block, graph.n), asked.n_components
     kernel = {"n_neighbors": asked.n_neighbors, "decay": asked.decay}
     parts = "" if graph.rowless else "components"
-    judged = map_judgement_stages(graph, m, asked.seed, parts=parts)
     return [
         weights_stage(graph, edges, AlphaDecay(asked.n_neighbors, asked.decay), kernel),
         components_stage(graph.stage, graph.n, k, block),
@@ -75,7 +74,7 @@ def phate_stages(graph: GraphShape, asked: PhateOptions) -> list[Stage]:
         operator_stage(graph, edges, asked.n_landmarks),
         potential_stage(graph, asked),
         coordinates_stage(graph, edges, asked),
-        *(replace(stage, inputs=(*stage.inputs, *graph.vectors)) for stage in judged),
+        *map_judgement_stages(graph, m, asked.seed, parts=parts),
     ]
 
 
