@@ -6,11 +6,11 @@
 
 Both sides start from the same rows on disk, with default parameters and one thread; processor seconds are from rows to
 coordinates, in a process of its own, of compiled functions. ``objective`` is what the method makes small, of both maps
-by one function: of PHATE Kruskal's stress-1 of the map, scaled as suits it best, to the distances of the potentials
-that phate gives its rows (of 2 000 of them); of PaCMAP the loss of the last phase over the pairs that pacmap drew; of
-truncated SVD the share of the squared norm of the rows that is left; of projections the mean of |log(d'²/d²)| over
-pairs of 2 000 rows. ``alike`` is the correlation of distances on both maps of 2 000 rows. Of PHATE, ``own_stress`` is
-that of each side's landmarks to the potentials of its own walk.
+by one function: of PHATE Kruskal's stress-1 of the map, scaled as suits it best, to the distances between the
+potentials of 1 000 rows without landmarks, by the walk of phate and the t that the side has taken; of PaCMAP the loss
+of the last phase over the pairs that pacmap drew; of truncated SVD the share of the squared norm of the rows that is
+left; of projections the mean of |log(d'²/d²)| over pairs of 2 000 rows. ``alike`` is the correlation of distances on
+both maps of 2 000 rows. Of PHATE, ``own_stress`` is that of each side's landmarks to the potentials of its own walk.
 
 The rows are 10 000 of MNIST (50 principal components), of the tree (100 columns), of cells, of the digits of
 scikit-learn (all 1 797), of a mixture, or of a file ``.npy``. The peers run in the environment given by
@@ -30,10 +30,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from scipy.spatial.distance import cdist, pdist
 
 BRANCHES, COLUMNS = 20, 100
 SOME = 2_000
+ADDED = 1e-7
+"""To probabilities, before their logarithm."""
 METHODS = ("phate", "pacmap", "truncated_svd", "gaussian_projection", "sparse_projection")
 PROJECTED = 40
 """Coordinates of a projection, whose defaults are hundreds of them."""
@@ -79,9 +82,10 @@ def theirs(method: str, rows: np.ndarray) -> Any:
         made = phate.PHATE(random_state=0, verbose=0)
         points = made.fit_transform(rows)
         walk = np.linalg.matrix_power(np.asarray(made.diff_op), int(made.optimal_t))  # (between landmarks)
-        own = stress(-np.log(walk + 1e-7), np.asarray(made.embedding))
-        known = {"t": int(made.optimal_t), "own_stress": own}
-        return points, known | {"potential": made.diff_potential[some_of(len(rows))].astype("f4")}
+        own = stress(-np.log(walk + ADDED), np.asarray(made.embedding))
+        walk = sparse.csr_array(made.graph.diff_op)
+        steps = {"data": walk.data, "indices": walk.indices, "indptr": walk.indptr}
+        return points, {"t": int(made.optimal_t), "own_stress": own} | steps
     if method == "pacmap":
         import pacmap
 
@@ -129,10 +133,22 @@ def stress(high: np.ndarray, points: np.ndarray) -> float:
     return float(np.sqrt(np.square(apart - scale * shown).sum() / (apart @ apart)))
 
 
-def objective(method: str, rows: np.ndarray, points: np.ndarray, made: dict[str, np.ndarray]) -> float:
-    """What the method makes small, of a map; ``made``: what the reference made its map from."""
+def potentials(made: dict[str, np.ndarray], t: int, some: np.ndarray) -> np.ndarray:
+    """Return −log(p + 1e-7) of where the walk of the reference is after t steps from some rows."""
+    n = len(made["indptr"]) - 1
+    walk = sparse.csr_array((made["data"], made["indices"], made["indptr"]), shape=(n, n)).T.tocsr()
+    found = np.zeros((n, len(some)))
+    found[some, np.arange(len(some))] = 1.0
+    for _ in range(t):
+        found = walk @ found
+    return np.asarray(-np.log(found.T + ADDED))
+
+
+def objective(method: str, rows: np.ndarray, points: np.ndarray, made: dict[str, np.ndarray], t: int) -> float:
+    """What the method makes small, of a map; ``made``: what the reference made its map from; ``t`` of PHATE."""
     if method == "phate":
-        return stress(made["potential"], points[some_of(len(points))])
+        some = some_of(len(points))[:1_000]
+        return stress(potentials(made, t, some), points[some])
     if method == "pacmap":
         near, far = (1 + np.square(points[made[k][:, 0]] - points[made[k][:, 1]]).sum(axis=1) for k in ("near", "far"))
         return float((near / (10 + near)).sum() + (1 / (1 + far)).sum())
@@ -169,7 +185,7 @@ def compare(method: str, label: str, path: str, asked: argparse.Namespace) -> No
     made = dict(np.load(f"{out['theirs']}-made.npz")) if asked.peer else {}
     for name, points in maps.items():
         if asked.peer or method not in ("phate", "pacmap"):
-            sides[name]["objective"] = objective(method, rows, points, made)
+            sides[name]["objective"] = objective(method, rows, points, made, sides[name].get("t", 0))
         sides[name] |= judged(path, points)
     if asked.peer:
         some = some_of(len(rows))
