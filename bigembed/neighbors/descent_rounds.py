@@ -121,12 +121,18 @@ def reverse_block(b: int, *, lists: Lists, width: int) -> list[int]:
     """Leave with each block who of this block has which of its rows among the ``width`` first; returns those blocks."""
     ids, squared, fresh = (part[:, :width].ravel() for part in lists.get(b, "ids", "squared", "fresh"))
     real = np.flatnonzero(ids >= 0)
-    marked = 2 * (lists.ordered.starts[b] + real // width) + fresh[real]
+    if len(real) < len(ids):
+        ids, squared, fresh = ids[real], squared[real], fresh[real]
+    marked = real  # 2 × row + whether it is new, made in place: of all arrays of this task one fewer is held
+    marked //= width
+    marked += lists.ordered.starts[b]
+    marked *= 2
+    marked += fresh
     pieces = {}
-    for block, at, rows in _by_block(lists, ids[real]):
+    for block, at, rows in _by_block(lists, ids):
         pieces[f"row{block}"] = rows
         pieces[f"source{block}"] = marked[at]
-        pieces[f"squared{block}"] = squared[real[at]]
+        pieces[f"squared{block}"] = squared[at]
     lists.exchange.put("reversed", b, pieces)
     return [int(name[3:]) for name in pieces if name.startswith("row")]
 

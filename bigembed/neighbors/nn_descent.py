@@ -19,6 +19,7 @@ from bigembed.errors import PlanError
 from bigembed.neighbors.descent_rounds import (
     ROWS_BYTES,
     SEEN,
+    SEEN_BY_PRODUCTS,
     Lists,
     found_at_once,
     most_candidates,
@@ -226,10 +227,13 @@ def bytes_held(shape: Shape, k: int) -> int:
     """Bytes that a task holds: rows, sparse ones twice, lists, who has its rows, candidates as ids and as places, and
     what it found; or those of the walk that is measured."""
     width, rows = longest_list(shape.n, k), min(shape.n * shape.row_bytes, ROWS_BYTES)
-    block, found = shape.largest_block, 48 * found_at_once(most_candidates(width))
-    joined = (2.25 if shape.sparse else 1.25) * rows + 60 * width * block + 5 * shape.n + found
-    walked = walk_memory(shape.n, shape.row_bytes, k, WALKS[-1] * (k + 1), SAMPLE_ROWS) + block * shape.row_bytes
-    return max(int(joined) + 8 * SEEN, walked)
+    entries, found = width * shape.largest_block, 48 * found_at_once(most_candidates(width))
+    # (of an entry 29 bytes were measured where rows are compared, 41 where those that have a row are sent to it)
+    joined = (2.25 if shape.sparse else 1.25) * rows + 42 * entries + 5 * shape.n + found
+    walked = walk_memory(shape.n, shape.row_bytes, k, WALKS[-1] * (k + 1), SAMPLE_ROWS)
+    walked += shape.largest_block * shape.row_bytes
+    seen = SEEN_BY_PRODUCTS if shape.euclidean else SEEN
+    return max(int(joined) + 8 * seen, walked)
 
 
 def bytes_exchanged(n: int, width: int) -> int:

@@ -114,10 +114,11 @@ def leave_edges_block(
     block, squared = graph.weights.block(b), graph.squared.block(b).data
     kept = np.flatnonzero((block.data > 0) & (block.indices != block.row))
     both = np.concatenate([own, halo])[:, 0]
-    row, column = both[block.row[kept]], both[block.indices[kept]]
+    row = both[block.row[kept]]
     owner = owner_of(starts, row)
     place, edges = by_receiver(owner, len(starts) - 1)
-    given = {"row": row, "column": column, "weight": block.data[kept], "squared": squared[kept]}
+    number = row * int(starts[-1]) + both[block.indices[kept]]
+    given = {"number": number, "weight": block.data[kept], "squared": squared[kept]}
     pieces: dict[str, Array] = {}
     for block_of in np.unique(owner).tolist():
         mine = place[edges[block_of] : edges[block_of + 1]]
@@ -129,21 +130,22 @@ def leave_edges_block(
 def merged_block(b: int, parts: Sequence[Any], starts: Sequence[int]) -> tuple[CSRBlock, Array, Array]:
     """Return the edges that either view has in a block: structure with the first weights, the second ones, and APART.
 
-    ``parts``: of each view rows and columns of its edges, without the diagonal, their weights and squared lengths. An
+    ``parts``: of each view its edges as row · n + column, without the diagonal, their weights and squared lengths. An
     edge of weight 0 is none. The diagonal is stored, with the weights 0.
     """
     n, low = int(starts[-1]), int(starts[b])
     rows = int(starts[b + 1]) - low
     own = np.arange(low, low + rows, dtype=np.int64)
-    keys = [own * n + own, *(part[0] * n + part[1] for part in parts)]
-    found, place = np.unique(np.concatenate(keys), return_inverse=True)
+    numbers = [own * n + own, *(part[0] for part in parts)]
+    found, place = np.unique(np.concatenate(numbers), return_inverse=True)
     weights, zero = np.zeros((2, len(found)), np.float32), np.zeros(len(found), np.int64)
-    ends = np.cumsum([len(part) for part in keys])
-    for view, (_, _, weight, squared) in enumerate(parts):
+    ends = np.cumsum([len(part) for part in numbers])
+    for view, (_, weight, squared) in enumerate(parts):
         at = place[ends[view] : ends[view + 1]]
         weights[view, at] = weight
         zero[at] += squared == 0
     zero[place[:rows]] = len(parts)
+    del place, numbers
     row, column = found // n - low, found % n
     inside = (column >= low) & (column < low + rows)
     far = np.unique(column[~inside])
@@ -161,11 +163,13 @@ def join_block(
     block, squared = graph.weights.block(b), graph.squared.block(b).data
     kept = np.flatnonzero((block.data > 0) & (block.indices != block.row))
     ids = block.ids(b, starts)
-    mine = ids[block.row[kept]], ids[block.indices[kept]], block.data[kept], squared[kept]
-    names = ("row", "column", "weight", "squared")
+    number = ids[block.row[kept]] * int(starts[-1]) + ids[block.indices[kept]]
+    mine = number, block.data[kept], squared[kept]
+    names = ("number", "weight", "squared")
     left = [exchange.get_many("edges", sender, [f"{name}{b}" for name in names]) for sender in senders]
-    empty = [np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32), np.zeros(0, np.float32)]
+    empty = [np.zeros(0, np.int64), np.zeros(0, np.float32), np.zeros(0, np.float32)]
     theirs = [np.concatenate(column) for column in zip(empty, *left, strict=True)]
+    del ids, left, squared, number
     made, second, apart = merged_block(b, [mine, theirs], starts)
     write_structure(out, b, made)
     for name, values in (("first", made.data), ("second", second), (APART, apart)):
@@ -178,7 +182,7 @@ def join_block(
         "zero_edges": int(np.count_nonzero(apart == 0)) - rows,
         "isolated": int(np.count_nonzero(np.diff(made.indptr) == 1)),
         "halo_of": made.halo_sources.tolist(),
-        "spread": np.array([np.sum(part[3], dtype=np.float64) for part in (mine, theirs)]),
+        "spread": np.array([np.sum(part[2], dtype=np.float64) for part in (mine, theirs)]),
         "first": len(kept),
         "second": int(np.count_nonzero(second)),
         "shared": int(np.count_nonzero((made.data > 0) & (second > 0))),
@@ -205,8 +209,8 @@ def views_stage(n: int, blocks: tuple[int, int], edges: tuple[int, int], weighs:
             ArraySpec(f"{APART}/*", entries, dtype="u1"),
             ArraySpec("ids/*", n, dtype="i8"),
         ],
-        leaves=[ArraySpec("edges of the second view", edges[1], 3), ArraySpec("numbers of rows", n, 8)],
-        task=[ArraySpec("edges", -(-entries // n) * block, 16)],
+        leaves=[ArraySpec("edges of the second view", edges[1], 2), ArraySpec("numbers of rows", n, 8)],
+        task=[ArraySpec("edges", -(-entries // n) * block, 10)],
         passes=3,
         scalar_ops=60 * entries,
         maps=16,

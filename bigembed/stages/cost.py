@@ -68,6 +68,8 @@ class Cost:
     scratch: int = 0
     memory: int = 0
     """Peak of one task, above the footprint of the process."""
+    spared: int = 0
+    """Of that, what a task does not hold where the vectors are in the memory of its process."""
     coordinator: int = 0
     """Peak of the coordinating process, above its footprint."""
     held: int = 0
@@ -101,6 +103,7 @@ class Cost:
         writes: Arrays = (),
         leaves: Arrays = (),
         task: Arrays = (),
+        beside: Arrays | None = None,
         coordinator: Arrays = (),
         posts: Arrays = (),
         vectors: Arrays = (),
@@ -120,6 +123,8 @@ class Cost:
             What its tasks leave for others: written, read once, and deleted with the stage.
         task : sequence of ArraySpec
             What one task holds at a time.
+        beside : sequence of ArraySpec
+            What it holds beside the vectors where these are in the memory of its process; by default as much.
         coordinator : sequence of ArraySpec
             What the coordinating process holds at a time.
         posts : sequence of ArraySpec
@@ -155,6 +160,7 @@ class Cost:
             held=nbytes(held),
             checkpoint=nbytes(vectors if checkpoint is None else checkpoint) if held else 0,
             memory=nbytes(task),
+            spared=0 if beside is None else nbytes(task) - nbytes(beside),
             coordinator=nbytes(coordinator),
             arrays=tuple(writes),
             **figures,
@@ -178,7 +184,8 @@ class Cost:
             The cost of both.
         """
         peaks = {name: max(getattr(self, name), getattr(other, name)) for name in ("memory", "coordinator", "scratch")}
-        return replace(self + other, **peaks)
+        spared = peaks["memory"] - max(self.memory - self.spared, other.memory - other.spared)
+        return replace(self + other, **peaks, spared=spared)
 
     def figures(self) -> dict[str, float]:
         """Return the numbers of a cost by name, without the arrays that they were made from.

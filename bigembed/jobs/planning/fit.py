@@ -266,7 +266,8 @@ def _cost_here(cost: Cost, where: Resources, executor: Executor, blocks: int) ->
     held = cost.held if inside and cost.held <= room else 0
     if not where.of.inside:
         return replace(cost, coordinator=cost.coordinator + held, held=0)
-    return replace(cost, memory=cost.memory * min(where.workers, cost.blocks or blocks), held=held)
+    tasks = min(where.workers, cost.blocks or blocks)
+    return replace(cost, memory=cost.memory * tasks, spared=cost.spared * tasks, held=held)
 
 
 def _resources(executor: Executor, compiled: bool) -> Resources:

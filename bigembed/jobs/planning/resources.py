@@ -189,7 +189,10 @@ class Peaks:
         """Of one worker process (in this process: of the one process). Any may turn out to go through files."""
         alone = self.resources.of.inside
         held = [
-            cost.memory + (cost.coordinator + cost.held if alone else self.share_of_worker(cost)) for cost in self.costs
+            max(cost.memory, cost.memory - cost.spared + cost.held) + cost.coordinator
+            if alone
+            else cost.memory + self.share_of_worker(cost)
+            for cost in self.costs
         ]
         return self.resources.worker + int((1 + MARGIN) * max(held, default=0))
 
@@ -265,7 +268,7 @@ class Peaks:
         where = self.resources
         if not (where.of.local and cost.held):
             return 0
-        need = cost.held + self.threads * cost.memory
+        need = cost.held + self.threads * (cost.memory - cost.spared)
         idle = where.workers * where.worker
         spared = where.workers * (where.memory_limit or 0) - idle
         whole = idle + self._coordinator([cost.coordinator + need]) + where.others
@@ -296,7 +299,7 @@ class Peaks:
             )
         return (
             f"{most}; in files, since the workers together may not hold them and the tasks on them "
-            f"({size(largest.held + self.threads * largest.memory)})"
+            f"({size(largest.held + self.threads * (largest.memory - largest.spared))})"
         )
 
     @property

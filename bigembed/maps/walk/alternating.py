@@ -155,7 +155,7 @@ def solve_stage(graph: GraphShape, edges: int, asked: Alternation) -> Stage:
     cost = Cost.of(
         reads=[
             ArraySpec("edges and walks of both views", edges, 4, times=PRODUCTS),
-            replace(vectors, times=PRODUCTS * MAX_BLOCKS),
+            replace(vectors, times=PRODUCTS * MAX_BLOCKS / 2),  # (the basis grows to MAX_BLOCKS)
         ],
         writes=[*solution_arrays(n, m), ArraySpec("first/*", n, m), ArraySpec("second/*", n, m)],
         vectors=[vectors],

@@ -157,8 +157,9 @@ def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
     the coarse space.
     The largest task is the product that makes SX, SP and SW anew: with as many halo rows as own ones some
     30 arrays (rows, width), read, joined, scaled and multiplied (the update, in tiles, holds 15), with the rows of the
-    matrix about six times; or the one that makes the coarse space. A small matrix is one task, of 40 n² bytes where
-    it has to be reduced.
+    matrix about six times; or the one that makes the coarse space. Beside vectors in memory it holds 15 such arrays,
+    of which none is read, and of the matrix nothing. A small matrix is one task, of 40 n² bytes where it has to be
+    reduced.
     """
     if asked.landmarks is not None and asked.by_landmarks(n):
         return landmark_cost(asked.landmarks, asked.n_components, n, n_neighbors, block)
@@ -176,6 +177,7 @@ def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
             serial_flops=3 * n**3,
         )
     vectors = [ArraySpec("X, P, SX, SP, SW, W", n, width, times=6), buffer("coarse space", held_on_disk(n, width))]
+    coarse = [buffer("coarse space of a block", held_by_block(n, rows, n_neighbors))]
     return Cost.of(
         reads=[ArraySpec("weights/*", edges, times=PASSES)],
         writes=writes,
@@ -184,10 +186,11 @@ def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
         task=[
             *largest(
                 [ArraySpec("vectors", rows, width, times=30), ArraySpec("edges", rows, n_neighbors, times=18)],
-                [buffer("coarse space of a block", held_by_block(n, rows, n_neighbors))],
+                coarse,
             ),
             buffer("what is kept between tasks", KEPT_BYTES),
         ],
+        beside=largest([ArraySpec("vectors", rows, width, times=15)], coarse),
         coordinator=[buffer("coarse space", held_here(n, width))],
         held=solve_memory(n, edges, width),
         crossing=4 * n * width * PASSES,
