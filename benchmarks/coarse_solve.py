@@ -23,8 +23,7 @@ from common import table
 from scipy.sparse import csr_array
 
 from bigembed.linalg import lobpcg
-from bigembed.linalg.coarse_solve import Coarse
-from bigembed.linalg.multigrid import BlockRows, Multigrid, multigrid
+from bigembed.linalg.multigrid import BlockRows, Coarse, Multigrid, multigrid
 from bigembed.linalg.operator import SparseOperator
 from bigembed.maps.walk.spectral import scale_block, total_degree_block, weights_of
 from bigembed.runtime.blocks import one_blas_thread

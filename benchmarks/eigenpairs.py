@@ -56,7 +56,7 @@ def ours(path: str, run: str, neighbors: int, files: bool) -> dict[str, Any]:
     """The whole map; the figures are those of its solve stage."""
     import bigembed as be
     from bigembed.jobs.places.cluster import cluster
-    from bigembed.jobs.places.cluster_table import ClusterTable
+    from bigembed.jobs.places.place import ClusterTable
     from bigembed.runtime.runtime import using
 
     warnings.simplefilter("ignore")

@@ -55,7 +55,7 @@ def ours(path: str, out: str) -> dict[str, Any]:
     from bigembed import open_graph
     from bigembed.estimator.graph_input import edge_weight_stages
     from bigembed.jobs.places.cluster import cluster
-    from bigembed.jobs.places.cluster_table import ClusterTable
+    from bigembed.jobs.places.place import ClusterTable
     from bigembed.runtime.runtime import using
     from bigembed.stages.runs import Run
     from bigembed.stages.stage import run_stages

@@ -47,7 +47,7 @@ def ours(path: str, n: int, k: int, solver: str, landmarks: int, run: str) -> di
     """From rows on disk to coordinates on disk."""
     import bigembed as be
     from bigembed.jobs.places.cluster import cluster
-    from bigembed.jobs.places.cluster_table import ClusterTable
+    from bigembed.jobs.places.place import ClusterTable
     from bigembed.runtime.runtime import using
 
     warnings.simplefilter("ignore")

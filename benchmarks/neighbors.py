@@ -50,7 +50,7 @@ def ours(
     """Two workers of one thread each, and this process with the scheduler."""
     from bigembed import build_neighbor_graph
     from bigembed.jobs.places.cluster import cluster
-    from bigembed.jobs.places.cluster_table import ClusterTable
+    from bigembed.jobs.places.place import ClusterTable
     from bigembed.neighbors.graph_stages import neighbor_stages
     from bigembed.rows.source import rows_at
     from bigembed.runtime.runtime import Event, using

@@ -30,8 +30,7 @@ from typing import Any
 import numpy as np
 from common import table
 
-from bigembed.jobs.places.cluster_table import ClusterTable
-from bigembed.jobs.places.place import settings
+from bigembed.jobs.places.place import ClusterTable, settings
 from bigembed.runtime import client_executor
 from bigembed.runtime.blocks import Array, map_blocks
 from bigembed.runtime.client_executor import ClientExecutor

@@ -35,7 +35,7 @@ def ours(path: str, out: str, seed: int, out_of_core: bool, memory: int) -> dict
     """From rows to coordinates: threads of one process, or two workers."""
     import bigembed as be
     from bigembed.jobs.places.cluster import cluster
-    from bigembed.jobs.places.cluster_table import ClusterTable
+    from bigembed.jobs.places.place import ClusterTable
     from bigembed.runtime.runtime import using
 
     place: Any = nullcontext()

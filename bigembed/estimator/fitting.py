@@ -40,8 +40,7 @@ from bigembed.runtime.blocks import Array
 from bigembed.runtime.executors import executor_now
 from bigembed.stages.reuse import supersede
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Stage, locked, run_stages
-from bigembed.stages.worker_memory import require_worker_memory
+from bigembed.stages.stage import Stage, locked, require_worker_memory, run_stages
 from bigembed.store.paths import AnyPath, remove
 
 # ---------------------------------------------------------------------------------------------------- text columns

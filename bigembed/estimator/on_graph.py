@@ -1,4 +1,4 @@
-"""Methods that begin with a neighbor graph, of rows, of distances, or one that is given: what they share."""
+"""What methods share that begin with a neighbor graph: of rows, of distances, of two views, or one that is given."""
 
 from __future__ import annotations
 
@@ -16,20 +16,24 @@ from bigembed.estimator.graph_input import (
     rows_of_block,
     weight_stages,
 )
+from bigembed.estimator.preprocessing import with_cost_of_mapping
 from bigembed.estimator.protocol import run_of
 from bigembed.neighbors.every_pair import is_dense
 from bigembed.neighbors.given.distances import Rule, distance_graph, distance_stages, length_graph
 from bigembed.neighbors.given.graph import GIVEN, edge_graph_stages, is_given, mean_neighbors
 from bigembed.neighbors.graph import NeighborGraph
-from bigembed.neighbors.graph_stages import neighbor_stages
+from bigembed.neighbors.graph_stages import QUERY_ARRAYS, neighbor_stages, require_euclidean
 from bigembed.neighbors.outside_lists import Outside, outside_by
 from bigembed.neighbors.row_weights import KINDS, row_weight_stages
 from bigembed.neighbors.search.by_metric import by_metric
+from bigembed.neighbors.search.recall import doubts
 from bigembed.neighbors.survey import shape_in, shape_of
+from bigembed.neighbors.views import MAPPED_IDS, SECOND, view_of
 from bigembed.rows.graph_source import GraphSource, as_graph
+from bigembed.rows.passes import checked_shape
 from bigembed.rows.source import RowSource
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Stage
+from bigembed.stages.stage import Stage, within
 
 if TYPE_CHECKING:
     from bigembed.estimator.fitting import PreparedFit
@@ -250,3 +254,69 @@ class WeightedGraphEstimator(GraphEstimator):
             The estimator itself.
         """
         return self._fit_rows(X, weights=sample_weight)
+
+
+# ------------------------------------------------------------------------------------------------------------- views
+
+VIEW_QUERY_ARRAYS: dict[str, tuple[str, ...]] = {
+    **{SECOND + name: arrays for name, arrays in QUERY_ARRAYS.items()},
+    **MAPPED_IDS,
+}
+"""Stages and arrays of the second view that a query of new rows reads: what a saved model keeps besides."""
+
+
+def split_of(columns: int, d: int) -> int:
+    """Return how many of d columns are the first view; InputError where that leaves none for the second."""
+    if d < 2:
+        raise InputError(f"two views need at least 2 columns, one each; got n_features = {d}")
+    if columns >= d:
+        raise InputError(
+            f"view_columns={columns} of {d} columns leaves none for the second view; it must be from 1 to {d - 1}. "
+            f"Rows hold both views side by side: np.hstack([first, second]); got n_features = {d}"
+        )
+    return columns
+
+
+class ViewsEstimator(GraphEstimator):
+    """Base of the methods that take two views of the rows: the first ``view_columns`` columns, and the others."""
+
+    view_columns: int | None
+
+    def _split(self, d: int) -> int | None:
+        """Return how many of d columns are the first view; None where the rows are one. InputError for none of one."""
+        return None if self.view_columns is None else split_of(int(self.view_columns), d)
+
+    def _of_rows(self, source: RowSource, seed: int, wider: int = 1) -> tuple[list[Stage], GraphShape]:
+        d = checked_shape(source)[1]
+        split = self._split(d)
+        if split is None:
+            return super()._of_rows(source, seed, wider)
+        if source.sparse:
+            raise InputTypeError(
+                f"{type(self).__name__}: two views (view_columns) are columns of dense rows, and these are sparse. "
+                "Make few columns of each view first (TruncatedSVD), and give them side by side"
+            )
+        views = [view_of(source, 0, split), view_of(source, split, d)]
+        for view in views:
+            require_euclidean(shape_of(view, self.metric), "two views (view_columns) are")
+        (stages, first), (others, second) = (GraphEstimator._of_rows(self, view, seed, wider) for view in views)
+        costly = [*(with_cost_of_mapping(stage, views[0]) for stage in stages)]
+        costly += [within(with_cost_of_mapping(stage, views[1]), SECOND) for stage in others]
+        neighbors = sum(first.n - 1 if one.k is None else one.k for one in (first, second))
+        return costly, replace(first, k=neighbors, dense=False, views=(first, second))
+
+    def _listed(
+        self, graph_stages: Sequence[Stage], graph: GraphShape, seed: int, vectors: Mapping[str, RowSource]
+    ) -> list[Stage]:
+        if self.view_columns is not None and graph.views is None:
+            raise InputTypeError(
+                f"{type(self).__name__}: two views (view_columns) are columns of rows, and this is a graph, or "
+                "distances. Give the rows of both views side by side: np.hstack([first, second])"
+            )
+        return super()._listed(graph_stages, graph, seed, vectors)
+
+
+def second_recall(run: Run) -> list[str]:
+    """Return what is warned of the lists of neighbors in the second view."""
+    found = run.results(f"{SECOND}recall") if run.has(f"{SECOND}recall") else None
+    return [f"in the second view, {text}" for text in doubts(found)] if found else []

@@ -26,8 +26,7 @@ from bigembed.rows.reader import entries_of
 from bigembed.rows.source import RowSource
 from bigembed.stages.reuse import outdated
 from bigembed.stages.runs import PartOfRun, Run
-from bigembed.stages.stage import Stage, run_stages
-from bigembed.stages.within import within
+from bigembed.stages.stage import Stage, run_stages, within
 from bigembed.store.files import digest_of
 
 # ----------------------------------------------------------------------------------------------------- mapped rows

@@ -32,7 +32,7 @@ from bigembed.stages.runs import Run
 from bigembed.stages.stage import Context, Stage, run_stages
 from bigembed.store import manifests
 from bigembed.store.attributes import describe, seal_rows
-from bigembed.store.dataset import COORDINATES
+from bigembed.store.manifests import COORDINATES
 from bigembed.store.paths import AnyPath, PathLike, at, move, published, remove, require_array_name
 
 

@@ -200,7 +200,7 @@ class Machines:
         from pydantic import ValidationError
 
         from bigembed.errors import JobError
-        from bigembed.jobs.places.cluster_table import ClusterTable, cluster_problems, elsewhere
+        from bigembed.jobs.places.place import ClusterTable, cluster_problems, elsewhere
 
         try:
             table = ClusterTable(**(elsewhere(given) if self.scheduler else given) | self._given())

@@ -10,8 +10,7 @@ from typing import Any
 
 from bigembed.jobs.inputs import Input, find_rows
 from bigembed.jobs.places.cluster import KINDS, choose, known_place
-from bigembed.jobs.places.cluster_table import ClusterTable
-from bigembed.jobs.places.place import Place
+from bigembed.jobs.places.place import ClusterTable, Place
 from bigembed.jobs.planning.machine import rates
 from bigembed.jobs.planning.plan import Plan, input_costs
 from bigembed.jobs.planning.resources import remains, resources_of

@@ -19,8 +19,7 @@ from bigembed.jobs.export import ABOUT, CLUSTER, export, made_by
 from bigembed.jobs.identity import copy_ids, key_of_extension
 from bigembed.jobs.inputs import Input, find_rows
 from bigembed.jobs.places.cluster import KINDS, choose, known_place
-from bigembed.jobs.places.cluster_table import ClusterTable
-from bigembed.jobs.places.place import Place
+from bigembed.jobs.places.place import ClusterTable, Place
 from bigembed.jobs.planning.machine import rates
 from bigembed.jobs.planning.plan import Plan, input_costs
 from bigembed.jobs.planning.resources import UNCOMPILED_ROWS, remains, resources_of, runs_at
@@ -28,7 +27,7 @@ from bigembed.jobs.session import copied, session, working
 from bigembed.jobs.watching import status
 from bigembed.jobs.watching.logs import plain
 from bigembed.jobs.watching.reporter import RunOptions
-from bigembed.maps.clustering.placing import has_clusters, new_clusters
+from bigembed.maps.clustering.stages import has_clusters, new_clusters
 from bigembed.maps.registry import load
 from bigembed.rows.formats.copying import aligned_path, copy_vector, link
 from bigembed.rows.formats.tables import check_table

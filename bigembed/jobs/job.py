@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from bigembed.jobs.places.cluster_table import ClusterTable, Table
+from bigembed.jobs.places.place import ClusterTable, Table
 from bigembed.rows.reader import Choice
 from bigembed.store.paths import PAGES, PICTURES, AnyPath, require_suffix
 from bigembed.store.paths import at as located

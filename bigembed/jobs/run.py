@@ -23,7 +23,7 @@ from bigembed.jobs.inputs import Input
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.parameters import require_single
 from bigembed.jobs.places.cluster import KINDS, choose, is_planned, known_place
-from bigembed.jobs.places.cluster_table import redacted
+from bigembed.jobs.places.place import redacted
 from bigembed.jobs.planning.plan import Plan
 from bigembed.jobs.prepared import PreparedJob, prepare
 from bigembed.jobs.record import COORDINATES, RECORD, key_there, known_record
@@ -42,9 +42,9 @@ from bigembed.stages.stage import exchange_home, keeping, left_behind, locked
 from bigembed.steps.missing import kept_of
 from bigembed.store import files, manifests
 from bigembed.store.arrays import write_array
-from bigembed.store.dataset import COORDINATES as DIMENSIONS
-from bigembed.store.dataset import publish_dataset, remove_arrays, remove_dataset, share_array
 from bigembed.store.locks import output_lock
+from bigembed.store.manifests import COORDINATES as DIMENSIONS
+from bigembed.store.manifests import publish_dataset, remove_arrays, remove_dataset, share_array
 from bigembed.store.paths import AnyPath, at, move, published, remove, retire
 from bigembed.store.superseded import FOLDER, supersede_model
 

@@ -11,12 +11,10 @@ from typing import Any
 from bigembed.errors import BigembedError, FullDiskError, needed
 from bigembed.jobs.inputs import Input
 from bigembed.jobs.places.cluster import cluster
-from bigembed.jobs.places.cluster_table import ClusterTable
-from bigembed.jobs.places.place import Place
+from bigembed.jobs.places.place import ClusterTable, Place
 from bigembed.jobs.watching import logs, status
-from bigembed.jobs.watching.reporter import MemoryPeak, Metrics, Reporter, RunOptions, performance
+from bigembed.jobs.watching.reporter import MemoryPeak, Metrics, Reporter, RunOptions, Trace, performance
 from bigembed.jobs.watching.status import stoppable
-from bigembed.jobs.watching.trace import Trace
 from bigembed.runtime.outages import stores
 from bigembed.runtime.runtime import using
 from bigembed.store.locks import Lock, Owner, hold

@@ -30,8 +30,8 @@ from bigembed.jobs.parameters import (
     typed_values,
     unknown,
 )
-from bigembed.jobs.places.cluster_table import ClusterTable as ClusterTable
-from bigembed.jobs.places.cluster_table import Table, cluster_problems
+from bigembed.jobs.places.place import ClusterTable as ClusterTable
+from bigembed.jobs.places.place import Table, cluster_problems
 from bigembed.maps.clustering.asked import clusters_problems
 from bigembed.maps.registry import REGISTRY, method, step
 from bigembed.store.paths import at as located

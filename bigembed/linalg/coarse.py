@@ -145,7 +145,7 @@ def start_of(rows: int, functions: int) -> Array:
 # One pass over the matrix: a block makes its aggregates, its functions and its own part of L_c, and keeps the edges
 # that cross to other blocks; a sweep over those alone, with the functions of the halo rows, gives the rest. No object
 # of n rows is made in one process: the coordinating process holds L_c, what solves with it
-# (:mod:`bigembed.linalg.coarse_solve`), and a few coarse vectors.
+# (:mod:`bigembed.linalg.multigrid`), and a few coarse vectors.
 #
 # Size. Aggregates have up to 64 rows with 16 functions (n ≤ 2e4) or 8 (n ≤ 2e5), then 128 with 8: some 12 rows an
 # unknown, so that the number of passes holds as n grows (it goes as the diameter of what an unknown stands for). At

@@ -12,7 +12,6 @@ import numpy as np
 
 from bigembed.errors import InputError
 from bigembed.linalg.coarse import KEPT, NAMES, build, entries, shape_of
-from bigembed.linalg.coarse_solve import Coarse
 from bigembed.linalg.eigenpairs import ADVICE, EigenResult, Reason, gaps_of, rayleigh_ritz, signs_of, solve_dense
 from bigembed.linalg.lobpcg_sweeps import (
     REFRESH,
@@ -32,6 +31,7 @@ from bigembed.linalg.lobpcg_sweeps import (
     start_block,
     update_block,
 )
+from bigembed.linalg.multigrid import Coarse
 from bigembed.linalg.operator import BlockOperator
 from bigembed.runtime.blocks import Array, one_blas_thread
 from bigembed.store.vector_space import tree_sum

@@ -11,7 +11,7 @@ import numpy as np
 
 from bigembed.errors import InputError
 from bigembed.maps.kernels import BINARY, LOCAL, NARROW, TRUNCATED, cut_moment, gaussian_block
-from bigembed.maps.medians import BINS, COUNTED, median_of_pairs, median_scale, weighted_histogram
+from bigembed.maps.scales import BINS, COUNTED, median_of_pairs, median_scale, weighted_histogram
 from bigembed.neighbors.row_weights import WEIGHTS, values_path
 from bigembed.neighbors.search.recall import TRUTH
 from bigembed.runtime.blocks import Array, map_blocks

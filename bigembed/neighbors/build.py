@@ -25,8 +25,7 @@ from bigembed.rows.source import may_be_copied
 from bigembed.runtime.executors import executor_now
 from bigembed.runtime.parameters import declared
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import keeping_copies, run_stages
-from bigembed.stages.worker_memory import require_worker_memory
+from bigembed.stages.stage import keeping_copies, require_worker_memory, run_stages
 
 
 @declared

@@ -13,8 +13,7 @@ from bigembed.rows.input import column_source, row_source
 from bigembed.rows.source import RowSource, rows_at
 from bigembed.runtime.parameters import Count, Kind, Positive, declared, is_integer
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import run_stages
-from bigembed.stages.worker_memory import require_worker_memory
+from bigembed.stages.stage import require_worker_memory, run_stages
 from bigembed.store import manifests
 from bigembed.store.paths import AnyPath, PathLike, at
 

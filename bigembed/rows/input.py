@@ -18,7 +18,6 @@ from bigembed.rows.columns import columns_of, is_frame, lazy_numbers, numbers_of
 from bigembed.rows.formats.binary import is_idx, read_idx
 from bigembed.rows.formats.copying import write_dask
 from bigembed.rows.formats.hdf5 import opened, require_held
-from bigembed.rows.kept import keep_npy
 from bigembed.rows.opening import (
     StoredRows,
     as_array,
@@ -33,7 +32,7 @@ from bigembed.rows.opening import (
 from bigembed.rows.passes import check_vector
 from bigembed.rows.reader import two_dimensional
 from bigembed.rows.source import RowSource, rows_at, work_dtype
-from bigembed.rows.sparse import dask_source, group_source, held_source, is_csr_group, stored
+from bigembed.rows.sparse import dask_source, group_source, held_source, is_csr_group, keep_npy, stored
 from bigembed.runtime.blocks import Array, is_scipy_sparse
 from bigembed.runtime.clock import reads
 from bigembed.runtime.executors import executor_now

@@ -4,8 +4,7 @@ What they write is what scanpy's own functions write, so that its plots and tool
 backed by a file, or a Dask array; what is written (a graph, coordinates) is in memory, as scanpy wants it.
 """
 
-from bigembed.scanpy.graph import neighbors
 from bigembed.scanpy.maps import diffmap, dpt, tsne, umap
-from bigembed.scanpy.rows import pca
+from bigembed.scanpy.preprocessing import neighbors, pca
 
 __all__ = ["diffmap", "dpt", "neighbors", "pca", "tsne", "umap"]

@@ -14,7 +14,7 @@ from bigembed.maps.walk.diffusion_map import DiffusionMap
 from bigembed.rows.opening import as_array
 from bigembed.runtime.blocks import Array, bounds, is_scipy_sparse
 from bigembed.runtime.parameters import Auto, Count, Nonnegative, Positive, Seed, at_least, declared, is_integer
-from bigembed.scanpy.rows import AnyAnnData, Key, PathOrNone, matrix, representation, written
+from bigembed.scanpy.preprocessing import AnyAnnData, Key, PathOrNone, matrix, representation, written
 
 SLOW = 0.9994
 """Eigenvalues from here on tell components and slow branches apart; scanpy's pseudotime takes no factor of theirs."""

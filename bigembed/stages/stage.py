@@ -6,14 +6,15 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from bigembed.errors import DamagedError, DamageWarning, MissingPathError
+from bigembed.errors import DamagedError, DamageWarning, MissingPathError, PlanError
 from bigembed.runtime.blocks import one_blas_thread
+from bigembed.runtime.client_executor import TERMINATE
 from bigembed.runtime.clock import StageClock
-from bigembed.runtime.executors import chosen_executor, executor_now
+from bigembed.runtime.executors import CurrentClient, chosen_executor, executor_now
 from bigembed.runtime.runtime import Event, Observer, runtime_now, using
 from bigembed.stages.cost import Cost
 from bigembed.stages.journal import StageJournal
@@ -267,3 +268,60 @@ def keeping(run: Run) -> Iterator[Lock]:
     with hold(run.root) as lock, using(locks={**runtime_now().locks, str(run.root): lock}):
         manifests.repair_group(run.root, run.kind)
         yield lock
+
+
+# ----------------------------------------------------------------------------------------------------- part of a run
+
+
+def within(stage: Stage, prefix: str) -> Stage:
+    """Return a stage under a prefix, which opens its inputs under it, too."""
+    inputs, asked = (tuple(prefix + name for name in names) for names in (stage.inputs, stage.parameters_of))
+    run = partial(run_within, stage=stage, prefix=prefix)
+    return replace(stage, name=prefix + stage.name, inputs=inputs, parameters_of=asked, run=run)
+
+
+def run_within(context: Context, stage: Stage, prefix: str) -> Any:
+    """Run the function of a stage, which knows the stages of its part by their own names."""
+    return stage.run(replace(context, home=PartOfRun(context.home, prefix)))
+
+
+# ------------------------------------------------------------------------------------------------- memory of workers
+
+MARGIN = 0.1
+"""Share added to what processes are planned to hold: fragments that the allocator does not give back."""
+
+
+def require_worker_memory(stages: Sequence[Stage], run: Run, blocks: int | None = None) -> None:
+    """Raise PlanError where tasks of a stage that is not published cannot fit into a worker of the current client.
+
+    Of a job, its own plan has seen to that. ``blocks``: how many tasks a map has; None if that is not known.
+    """
+    executor = executor_now()
+    if not isinstance(executor, CurrentClient) or not (workers := executor.workers):
+        return
+    todo = [stage for stage in stages if not stage.on_demand and stage.name not in run.published()]
+    if not todo:
+        return
+    heaviest = max(todo, key=lambda stage: stage.cost.memory)
+    for address, worker in workers.items():
+        threads, limit, bare = int(worker["nthreads"]), int(worker["memory_limit"] or 0), _bare(worker)
+        tasks = threads if blocks is None else min(threads, -(-blocks // len(workers)))
+        peak = bare + int((1 + MARGIN) * tasks * heaviest.cost.memory)
+        if limit and peak > TERMINATE * limit:
+            fewer = ", or with fewer threads each" if tasks > 1 else ""
+            need = _mib(peak / TERMINATE + (1 << 20))
+            raise PlanError(
+                f"worker {address} would hold {_mib(peak)} (stage {heaviest.name!r}, {tasks} at a time; {_mib(bare)} "
+                f"of it what it holds now) and may hold {_mib(TERMINATE * limit)} of its limit {_mib(limit)}: nothing "
+                f"was computed. Start workers with memory_limit={need!r} or more{fewer}"
+            )
+
+
+def _bare(worker: dict[str, Any]) -> int:
+    """Return what a worker holds now, without results of tasks that it may write to its disk."""
+    metrics = worker.get("metrics", {})
+    return max(0, int(metrics.get("memory", 0)) - int(metrics.get("managed_bytes", 0)))
+
+
+def _mib(count: float) -> str:
+    return f"{count / (1 << 20):.0f} MiB"

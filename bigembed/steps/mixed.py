@@ -18,8 +18,7 @@ from bigembed.runtime.parameters import Count, Kind, is_number, one_of
 from bigembed.stages.cost import ArraySpec, Cost, summing_cost
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Context, Stage
-from bigembed.steps.columns import NAMES, are_names
-from bigembed.steps.one_hot import OneHotEncoder, encoded_of
+from bigembed.steps.columns import NAMES, OneHotEncoder, are_names, encoded_of
 from bigembed.store.arrays import read_array, write_array
 
 # ------------------------------------------------------------------------------------------------------- one block

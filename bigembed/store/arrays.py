@@ -21,11 +21,10 @@ from bigembed.runtime.clock import reads, writes
 from bigembed.runtime.runtime import once
 from bigembed.store.chunks import RowChunks, checksummed, row_chunks
 from bigembed.store.files import is_exhausted, read_json, require_regular
-from bigembed.store.metadata import put_metadata, refuse_codecs, simple
+from bigembed.store.metadata import put_metadata, refuse_codecs, sealed_checksums, simple, write_whole
 from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import PathLike, at, replacing, stamp
 from bigembed.store.requests import asking
-from bigembed.store.writing import sealed_checksums, write_whole
 
 # -------------------------------------------------------------------------------------------------------------- io
 # Zarr arrays that never lose data silently.

@@ -12,9 +12,9 @@ from bigembed.runtime.blocks import Array, bounds, map_blocks
 from bigembed.store.arrays import cached, reading, zarr_place
 from bigembed.store.chunks import RowChunks, checksummed
 from bigembed.store.files import digest_of, read_json, write_json
+from bigembed.store.metadata import seal_of, sealed_checksums, with_seal
 from bigembed.store.paths import AnyPath, PathLike
 from bigembed.store.requests import asking
-from bigembed.store.writing import seal_of, sealed_checksums, with_seal
 
 # ------------------------------------------------------------------------------------------------------ attributes
 # Zarr attributes of stored rows: where they come from, and the names of their columns.
@@ -62,7 +62,7 @@ def describe(path: PathLike, attributes: Mapping[str, Any]) -> None:
 
 
 # --------------------------------------------------------------------------------------------------------- sealing
-# Writing the seal of rows that are whole; what a seal is: :mod:`bigembed.store.writing`.
+# Writing the seal of rows that are whole; what a seal is: :mod:`bigembed.store.metadata`.
 
 CHUNKS_A_TASK = 1 << 10
 

@@ -53,7 +53,7 @@ class RowChunks:
     """Path of a shard, or of a chunk, by number."""
     fill: Any
     sealed: Array | None = None
-    """Checksums that each chunk may have (1 or 2, chunks), of sealed rows: see :mod:`bigembed.store.writing`."""
+    """Checksums that each chunk may have (1 or 2, chunks), of sealed rows: see :mod:`bigembed.store.metadata`."""
 
     def read(self, start: int, stop: int) -> Array:
         """Rows ``start:stop``; ValueError where they are not as they were written."""

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bigembed.errors import DamagedError, InputError
-from bigembed.runtime.blocks import Array, map_blocks
+from bigembed.runtime.blocks import Array, map_blocks, pinned
 from bigembed.runtime.client_executor import ClientExecutor
 from bigembed.runtime.executors import chosen_executor
-from bigembed.runtime.pinned import pinned
 from bigembed.runtime.runtime import Executor, runtime_now, using
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import BlockMatrix, CSRBlock, MappedMatrix, MemoryMatrix, StoredMatrix, decoded, take_halo

@@ -4,7 +4,7 @@ Blocks have homes: each lies, with all its vectors and its rows of the matrix, i
 all tasks on it. Rows that blocks of other workers need are left in files when a vector is posted, or before the first
 pass that reads it; those of blocks on the same worker are read where they are. So of a solve's iteration only boundary
 rows of one vector, in single precision, move, and the coarse vectors that the coordinating process works on. A worker
-that is gone takes its vectors with it (:class:`~bigembed.runtime.pinned.LostVectorsError`): who solves goes on from the
+that is gone takes its vectors with it (:class:`~bigembed.runtime.blocks.LostVectorsError`): who solves goes on from the
 last checkpoint.
 """
 
@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import DamagedError
-from bigembed.runtime.blocks import Array, align_arrays, map_blocks
-from bigembed.runtime.pinned import LostVectorsError, PinnedExecutor
+from bigembed.runtime.blocks import Array, LostVectorsError, PinnedExecutor, align_arrays, map_blocks
 from bigembed.runtime.runtime import using
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import BlockMatrix, CSRBlock, decoded, take_halo

@@ -13,7 +13,7 @@ import numpy as np
 
 from bigembed.errors import MissingExtraError, needed
 from bigembed.runtime.blocks import Array
-from bigembed.store.writing import whole_file
+from bigembed.store.metadata import whole_file
 from bigembed.viewer.cells import BITS, Frame, places
 from bigembed.viewer.scene import MISSING, NOWHERE, Column, Survey
 from bigembed.viewer.sorting import Layout, neighbors_of

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.runtime.blocks import Array, bounds, map_blocks, offsets
-from bigembed.store.writing import whole_file
+from bigembed.store.metadata import whole_file
 from bigembed.viewer.cells import BITS, Cell, coarse_cells, places
 from bigembed.viewer.scene import BLOCK, NOWHERE, Graph, Scene, Survey
 

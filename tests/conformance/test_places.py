@@ -14,8 +14,7 @@ import pytest
 
 from bigembed.errors import WorkerAccessError
 from bigembed.jobs.places.cluster import KINDS, cluster
-from bigembed.jobs.places.cluster_table import ClusterTable
-from bigembed.jobs.places.place import Place
+from bigembed.jobs.places.place import ClusterTable, Place
 from bigembed.runtime.blocks import map_blocks
 from bigembed.runtime.runtime import using
 from tests.integration import block_tasks as tasks

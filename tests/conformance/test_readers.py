@@ -24,7 +24,7 @@ from bigembed.rows.opening import open_zarr
 from bigembed.rows.reader import TEXT, Choice, entries_of, named
 from bigembed.rows.sparse import group_source
 from bigembed.store.arrays import read_array
-from bigembed.store.writing import SEAL
+from bigembed.store.metadata import SEAL
 from tests.unit.rows.written import BARE, COLUMNS, FORMATS, NAMED, TABLES, D, N, libraries, names_of, rows_of
 
 RANGES = [(0, N), (0, 1), (99, 101), (N - 1, N), (133, 402)]

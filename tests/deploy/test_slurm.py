@@ -26,7 +26,7 @@ from bigembed.cli import app
 from bigembed.datasets import dataset
 from bigembed.errors import ClusterError
 from bigembed.jobs.places.cluster import cluster
-from bigembed.jobs.places.cluster_table import QUEUE_KEYS
+from bigembed.jobs.places.place import QUEUE_KEYS
 from bigembed.jobs.spec import parse_job, read_job
 from bigembed.jobs.watching.status import read_status
 from bigembed.runtime.blocks import MAX_BLOCK_ROWS

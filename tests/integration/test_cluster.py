@@ -19,8 +19,7 @@ import pytest
 
 from bigembed.errors import ClusterError, InputError, InterruptedRun, WorkerAccessError
 from bigembed.jobs.places.cluster import choose, cluster
-from bigembed.jobs.places.cluster_table import ClusterTable
-from bigembed.jobs.places.place import close_quietly, prove_access
+from bigembed.jobs.places.place import ClusterTable, close_quietly, prove_access
 from bigembed.jobs.planning import machine
 from bigembed.runtime import client_executor
 from bigembed.runtime.blocks import map_blocks

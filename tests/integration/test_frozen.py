@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from bigembed.jobs.places.cluster import cluster
-from bigembed.jobs.places.cluster_table import ClusterTable
+from bigembed.jobs.places.place import ClusterTable
 from bigembed.runtime.blocks import map_blocks
 from bigembed.runtime.runtime import using
 from bigembed.store.arrays import read_array

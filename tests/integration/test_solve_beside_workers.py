@@ -19,8 +19,7 @@ import bigembed as be
 from bigembed.errors import InterruptedRun
 from bigembed.estimator import graph_input as given_weights
 from bigembed.jobs.places.cluster import cluster
-from bigembed.jobs.places.cluster_table import ClusterTable
-from bigembed.jobs.places.place import Place
+from bigembed.jobs.places.place import ClusterTable, Place
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.watching.reporter import RunOptions

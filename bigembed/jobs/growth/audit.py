@@ -27,7 +27,7 @@ from bigembed.estimator.extension import complete, leaves_out
 from bigembed.estimator.preprocessing import mapped_new_rows
 from bigembed.estimator.protocol import extension_of, run_of
 from bigembed.jobs.growth.account import NAMED, Snapshot, snapshot
-from bigembed.jobs.growth.kept import places_of
+from bigembed.jobs.growth.frames import places_of
 from bigembed.jobs.growth.versions import Version, open_growth, place_for, refuse_unfitted, unchanged
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.session import session
@@ -38,8 +38,7 @@ from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import Index, join_rows
 from bigembed.neighbors.search.recall import internal_ids, nearest_rows, recall_at, rows_at, summed_up
 from bigembed.neighbors.survey import Shape
-from bigembed.rows.deleting import deleted_rows
-from bigembed.rows.growing import StoreRows
+from bigembed.rows.growing import StoreRows, deleted_rows
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, map_blocks
 from bigembed.runtime.parameters import is_name

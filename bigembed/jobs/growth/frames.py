@@ -13,21 +13,126 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.errors import BigembedError, MovedError
+from bigembed.errors import BigembedError, DamagedError, MovedError
 from bigembed.estimator.frame import STAGE
-from bigembed.jobs.growth.kept import places_of
-from bigembed.jobs.growth.versions import Version
+from bigembed.jobs.growth.versions import Version, misread_is_damage
 from bigembed.jobs.identity import method_of, steps_of
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.record import read_record
 from bigembed.linalg.alignment import Alignment
-from bigembed.rows.derived import DerivedRows, MappedSource
+from bigembed.maps.clustering.partitions import NOISE, kept_numbers
+from bigembed.maps.clustering.stages import CLUSTERS, clusters_of
+from bigembed.rows.derived import DerivedRows, KeptRows, MappedSource, RowNumbers
 from bigembed.rows.growing import StoreRows
 from bigembed.rows.source import RowBlock, RowSource, rows_at
-from bigembed.runtime.blocks import Array
+from bigembed.runtime.blocks import Array, bounds
 from bigembed.stages.runs import Run
-from bigembed.store.files import digest_of
+from bigembed.steps.missing import kept_of
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.files import digest_of, read_sealed, sealed, write_json
 from bigembed.store.paths import at
+
+# --------------------------------------------------------------------------------------------------------- kept rows
+# Which rows of the store a version is of: neither those that were deleted when it began, nor what a step left out.
+
+
+MASK = "kept"
+"""In the folder of a version: a byte for each row fitted, 0 where it was deleted."""
+BLOCK = 1 << 16
+"""Rows whose kept ones are counted together."""
+
+
+def digest_of_mask(deleted: Array) -> str:
+    """Return the digest of which rows are deleted; empty where none is.
+
+    >>> digest_of_mask(np.zeros(3, bool)), len(digest_of_mask(np.ones(3, bool)))
+    ('', 64)
+    """
+    return digest_of([len(deleted), np.packbits(deleted).tobytes().hex()]) if deleted.any() else ""
+
+
+def write_mask(version: Version, deleted: Array) -> None:
+    """Write which rows a version is of."""
+    write_array(version.root / MASK, (~deleted).astype(np.uint8))
+
+
+@dataclass(frozen=True)
+class KeptAndLater(KeptRows):
+    """Those rows that a version was fitted to, and all that came later."""
+
+    def mask_of(self, start: int, stop: int) -> Array:
+        """Return which of the rows ``start:stop`` are kept."""
+        known = read_array(self.mask, start, stop).astype(bool)
+        return np.concatenate([known, np.ones(max(0, min(stop, self.source.shape[0]) - start - len(known)), bool)])
+
+
+def undeleted(version: Version, rows: RowSource) -> RowSource:
+    """Return rows of the store, or what belongs to them, without those that were deleted when the version began.
+
+    :class:`DamagedError` where that is not known any more.
+    """
+    if not version.mask:
+        return rows
+    known = _mask(version)
+    kept = np.concatenate([known, np.ones(max(0, rows.shape[0] - len(known)), bool)])[: rows.shape[0]]
+    counts = tuple(int(kept[low:high].sum()) for low, high in bounds(len(kept), BLOCK))
+    shape = (sum(counts), *rows.shape[1:])
+    place = {"mask": str(version.root / MASK), "counts": counts, "mask_block": BLOCK, "stamp": version.mask}
+    return KeptAndLater(shape, rows.dtype, base=rows, **place)  # type: ignore[arg-type]
+
+
+def require_mask(version: Version) -> None:
+    """:class:`DamagedError` where it is not known any more which rows were deleted."""
+    if version.mask:
+        _mask(version)
+
+
+def _mask(version: Version) -> Array:
+    try:
+        kept = read_array(version.root / MASK).astype(bool)
+    except (BigembedError, OSError, ValueError) as error:
+        raise DamagedError(f"{version.root / MASK}: cannot be read ({error})") from error
+    if len(kept) != version.fitted or digest_of_mask(~kept) != version.mask:
+        raise DamagedError(f"{version.root / MASK}: not what was written there")
+    return kept
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the rows that a method was fitted to are in the store."""
+
+    chain: tuple[KeptRows, ...]
+    """How rows were left out, the first time first."""
+
+    @property
+    def rows(self) -> int:
+        """Count the rows that the method was fitted to."""
+        return self.chain[-1].shape[0]
+
+    def of(self, rows: RowSource) -> RowSource:
+        """Return those of all rows that the method was fitted to."""
+        for one in self.chain:
+            rows = one.of(rows)
+        return rows
+
+    def restored(self, rows: RowSource) -> RowSource:
+        """Return what belongs to the rows fitted in their places, NaN in all others."""
+        for one in reversed(self.chain):
+            rows = one.restored(rows)
+        return rows
+
+
+def places_of(version: Version) -> Places | None:
+    """Return where the rows fitted are in the store; None where all are."""
+    numbers = RowNumbers((version.fitted,), np.dtype(np.int64))
+    first = undeleted(version, numbers)
+    chain = [first] if isinstance(first, KeptRows) else []
+    if (then := kept_of(Run(version.run))) is not None:
+        chain.append(then)
+    return Places(tuple(chain)) if chain else None
+
+
+# ------------------------------------------------------------------------------------------------------------ frames
 
 HALF, MOST = "0.5", "0.99"
 """The quantiles of movements that have limits."""
@@ -147,3 +252,81 @@ def refuse_moved(job: JobSpec, version: Version, limits: MovementLimits) -> None
             f"and decide: bigembed refresh {job.file} with a higher limit publishes it, and with --new-frame makes a "
             "map from nothing, which begins a new frame"
         )
+
+
+# ---------------------------------------------------------------------------------------------------------- clusters
+# Clusters that have most rows in common with earlier ones keep their numbers.
+
+
+FILE = "clusters.json"
+"""In the folder of a version: the lasting number of each of its clusters."""
+
+
+@dataclass(frozen=True)
+class NumberedClusters(DerivedRows):
+    """Clusters under their lasting numbers."""
+
+    numbers: tuple[int, ...] = ()
+
+    def read(self, start: int, stop: int) -> Array:
+        """Return the clusters of rows ``start:stop``."""
+        return renumbered(self.source.read(start, stop), self.numbers)
+
+    @property
+    def grain(self) -> int:
+        """Return the rows that are stored together."""
+        return self.source.grain
+
+
+def renumbered(labels: Array, numbers: tuple[int, ...]) -> Array:
+    """Return labels under other numbers, −1 as it is.
+
+    >>> renumbered(np.array([0, 1, -1]), (7, 3)).tolist()
+    [7, 3, -1]
+    """
+    return np.array([*numbers, NOISE], np.int32)[labels]
+
+
+def number_clusters(version: Version, before: Version | None) -> None:
+    """Write the lasting number of each cluster of a version: that of a cluster of the version before, or a new one."""
+    run = Run(version.run)
+    if not run.has(CLUSTERS):
+        return
+    count = len(run.results(CLUSTERS)["sizes"])
+    numbers, free = list(range(count)), count
+    if before is not None and (known := _written(before)):
+        old, new = _in_places(before, tuple(known["numbers"])), _in_places(version, tuple(numbers))
+        shared = min(len(old), len(new))
+        found = kept_numbers(old[:shared], new[:shared], count, known["free"])
+        numbers, free = found.tolist(), max(known["free"], int(found.max(initial=-1)) + 1)
+    write_json(version.root / FILE, sealed({"numbers": numbers, "free": free}))
+
+
+def lasting_clusters(version: Version, coordinates: RowSource) -> RowSource:
+    """Return the clusters of all rows of a version, under their lasting numbers."""
+    found = clusters_of(Run(version.run), Run(version.model, kind="model"), coordinates, version.fitted)
+    known = _written(version)
+    if not known:
+        return found
+    return NumberedClusters(found.shape, found.dtype, base=found, numbers=tuple(known["numbers"]))
+
+
+def _written(version: Version) -> dict[str, Any]:
+    """Return the lasting numbers of a version; none of one without clusters."""
+    file = version.root / FILE
+    if not file.exists():
+        return {}
+    with misread_is_damage(file):
+        found = read_sealed(file)
+        return {"numbers": [int(one) for one in found["numbers"]], "free": int(found["free"])}
+
+
+def _in_places(version: Version, numbers: tuple[int, ...]) -> Array:
+    """Return the clusters of the rows fitted in their places in the store; −1 for rows that were left out."""
+    labels = renumbered(read_array(Run(version.run).path(CLUSTERS, "labels")), numbers)
+    places = places_of(version)
+    if places is None:
+        return labels
+    found = np.full(version.fitted, NOISE, np.int32)
+    found[places.of(RowNumbers((version.fitted,), np.dtype(np.int64))).read(0, places.rows)] = labels
+    return found

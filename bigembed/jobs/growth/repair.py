@@ -12,7 +12,7 @@ import numpy as np
 from bigembed.errors import BigembedError, DamagedError, DamageWarning
 from bigembed.jobs.growth import account
 from bigembed.jobs.growth.account import Ledger, Range, Snapshot, damaged, first_rows, new_ledger, with_new_rows
-from bigembed.jobs.growth.kept import places_of, require_mask
+from bigembed.jobs.growth.frames import places_of, require_mask
 from bigembed.jobs.growth.versions import CURRENT, KIND, Growth, Version, model_digest, open_growth
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.record import damage_listed, verify_stages

@@ -12,9 +12,7 @@ import numpy as np
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
 from bigembed.jobs.export import CLUSTER, ROW, export, made_by, write_out
 from bigembed.jobs.growth.account import Range, require_published
-from bigembed.jobs.growth.clusters import lasting_clusters
-from bigembed.jobs.growth.frames import in_places, longer, movement_of
-from bigembed.jobs.growth.kept import undeleted
+from bigembed.jobs.growth.frames import in_places, lasting_clusters, longer, movement_of, undeleted
 from bigembed.jobs.growth.repair import is_growth
 from bigembed.jobs.growth.versions import Growth, Version, open_growth
 from bigembed.jobs.identity import STAGE as IDS

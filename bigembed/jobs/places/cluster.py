@@ -12,8 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from bigembed.errors import ClusterError, JobError
-from bigembed.jobs.places import cluster_table, embedded, slurm
-from bigembed.jobs.places.place import START_TIMEOUT, Place, PlaceKind, close_quietly, settings
+from bigembed.jobs.places import embedded, slurm
+from bigembed.jobs.places.place import (
+    START_TIMEOUT,
+    ClusterTable,
+    Place,
+    PlaceKind,
+    address_problems,
+    close_quietly,
+    settings,
+)
 from bigembed.runtime.client_executor import ClientExecutor
 from bigembed.runtime.executors import LocalPool
 from bigembed.runtime.runtime import runtime_now
@@ -23,13 +31,13 @@ from bigembed.runtime.worker_monitor import WorkerMonitor
 # A Dask cluster that runs already; its own limits hold.
 
 
-def remote(table: cluster_table.ClusterTable, stack: ExitStack) -> Place:
+def remote(table: ClusterTable, stack: ExitStack) -> Place:
     """Connect to a cluster that runs already; its own limits hold."""
     import dask
     from distributed import Client
     from distributed.utils import silence_logging_cmgr
 
-    if problems := cluster_table.address_problems(table.address):
+    if problems := address_problems(table.address):
         raise JobError("; ".join(problems))
     stack.enter_context(dask.config.set(settings(table)))
     stack.enter_context(silence_logging_cmgr(logging.CRITICAL))  # (on streams: what it says is in the job's own log)
@@ -51,7 +59,7 @@ def remote(table: cluster_table.ClusterTable, stack: ExitStack) -> Place:
     return Place(REMOTE.name, run, count, limit, client, pids, monitor)
 
 
-def _names_running(table: cluster_table.ClusterTable) -> bool:
+def _names_running(table: ClusterTable) -> bool:
     return table.address is not None
 
 
@@ -118,12 +126,12 @@ KINDS: Mapping[str, PlaceKind] = {kind.name: kind for kind in (PROCESS, embedded
 """The kinds of places, by the name that records have."""
 
 
-def named_kind(table: cluster_table.ClusterTable) -> PlaceKind | None:
+def named_kind(table: ClusterTable) -> PlaceKind | None:
     """Return the kind of place that the table names, whatever the size of the job; None where it names none."""
     return next((kind for kind in KINDS.values() if kind.named_by(table)), None)
 
 
-def choose(table: cluster_table.ClusterTable, shape: tuple[int, int], nbytes: int) -> str:
+def choose(table: ClusterTable, shape: tuple[int, int], nbytes: int) -> str:
     """Return which kind of place a job on rows of this shape gets."""
     if named := named_kind(table):
         return named.name
@@ -131,19 +139,19 @@ def choose(table: cluster_table.ClusterTable, shape: tuple[int, int], nbytes: in
     return PROCESS.name if small and not table.given else embedded.EMBEDDED.name
 
 
-def is_planned(table: cluster_table.ClusterTable) -> bool:
+def is_planned(table: ClusterTable) -> bool:
     """Return whether workers and their memory are known before the place stands."""
     named = named_kind(table)
     return named is None or named.planned
 
 
-def choose_running(table: cluster_table.ClusterTable) -> str:
+def choose_running(table: ClusterTable) -> str:
     """Return the kind of place where nothing has to be started: the running cluster of the table, or this process."""
     return PROCESS.name if is_planned(table) else choose(table, (0, 0), 0)
 
 
 @contextmanager
-def cluster(table: cluster_table.ClusterTable, kind: str) -> Iterator[Place]:
+def cluster(table: ClusterTable, kind: str) -> Iterator[Place]:
     """The place of this kind, closed at the end. The observer of the runtime hears of workers that are frozen."""
     start = KINDS[kind].start
     if start is None:
@@ -155,7 +163,7 @@ def cluster(table: cluster_table.ClusterTable, kind: str) -> Iterator[Place]:
 
 
 @contextmanager
-def known_place(table: cluster_table.ClusterTable) -> Iterator[Place | None]:
+def known_place(table: ClusterTable) -> Iterator[Place | None]:
     """The running cluster, where a plan has to ask it for its workers; None where the table says all of a place."""
     if is_planned(table) or (table.workers and table.memory):
         yield None

@@ -17,8 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from bigembed.errors import ClusterError, JobError, OpenClusterWarning
-from bigembed.jobs.places.cluster_table import ClusterTable
-from bigembed.jobs.places.place import MMAPPED, START_TIMEOUT, TRIMMED, Place, PlaceKind, close_quietly, settings
+from bigembed.jobs.places.place import (
+    MMAPPED,
+    START_TIMEOUT,
+    TRIMMED,
+    ClusterTable,
+    Place,
+    PlaceKind,
+    close_quietly,
+    settings,
+)
 from bigembed.jobs.places.preload import ERRORS
 from bigembed.runtime.client_executor import Advice, ClientExecutor
 from bigembed.runtime.executors import LocalPool

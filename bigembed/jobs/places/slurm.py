@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from bigembed.errors import ClusterError, JobError, needed
-from bigembed.jobs.places.cluster_table import ClusterTable
-from bigembed.jobs.places.place import Place, PlaceKind, close_quietly, settings
+from bigembed.jobs.places.place import ClusterTable, Place, PlaceKind, close_quietly, settings
 from bigembed.runtime.client_executor import Advice, ClientExecutor
 from bigembed.runtime.runtime import no_progress, runtime_now
 from bigembed.runtime.worker_monitor import WorkerMonitor

@@ -23,8 +23,8 @@ from bigembed.jobs.planning.notes import alternatives, pass_notes, search_notes
 from bigembed.jobs.planning.plan import Plan, is_bare
 from bigembed.jobs.planning.resources import FIRST_USE, TASK_HERE, UNCOMPILED_ROWS, Resources
 from bigembed.rows.input import StreamedRows, is_persisted
-from bigembed.rows.kept import kept_rows
 from bigembed.rows.source import RowSource
+from bigembed.rows.sparse import kept_rows
 from bigembed.runtime.blocks import block_rows
 from bigembed.runtime.executors import LocalPool, chosen_executor, executor_now
 from bigembed.runtime.runtime import Executor, using

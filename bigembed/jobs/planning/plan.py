@@ -22,8 +22,16 @@ from bigembed.jobs.places.embedded import machine_memory
 from bigembed.jobs.places.place import Place
 from bigembed.jobs.planning.machine import Rates, rates, shared_bandwidth
 from bigembed.jobs.planning.notes import WindowPlan, compilation_seconds
-from bigembed.jobs.planning.remaining import PlannedStage
-from bigembed.jobs.planning.resources import UNCOMPILED_ROWS, Peaks, Resources, TimeModel, moved, remains, resources_of
+from bigembed.jobs.planning.resources import (
+    UNCOMPILED_ROWS,
+    Peaks,
+    PlannedStage,
+    Resources,
+    TimeModel,
+    moved,
+    remains,
+    resources_of,
+)
 from bigembed.maps.registry import method
 from bigembed.quality.passes import LOADED
 from bigembed.rows.formats.tables import check_table

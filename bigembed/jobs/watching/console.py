@@ -17,7 +17,7 @@ import typer
 
 from bigembed.errors import BigembedError, BigembedWarning
 from bigembed.jobs.formatting import duration
-from bigembed.jobs.places.cluster_table import redacted
+from bigembed.jobs.places.place import redacted
 from bigembed.jobs.watching.logs import plain
 from bigembed.jobs.watching.status import status_of, storage_advice
 from bigembed.runtime.runtime import Event

@@ -19,7 +19,7 @@ from itertools import pairwise
 from logging.handlers import RotatingFileHandler
 from typing import Any
 
-from bigembed.jobs.places.cluster_table import redacted
+from bigembed.jobs.places.place import redacted
 from bigembed.runtime.outages import stores
 from bigembed.runtime.runtime import Event
 from bigembed.store.paths import AnyPath, at, is_url, put

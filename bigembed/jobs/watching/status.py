@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from bigembed import errors
 from bigembed.errors import BigembedError, DamagedError, InterruptedRun, LockedError, MissingPathError
-from bigembed.jobs.places.cluster_table import redacted
+from bigembed.jobs.places.place import redacted
 from bigembed.runtime.outages import stores
 from bigembed.runtime.runtime import Event, moment
 from bigembed.store import files

@@ -16,10 +16,10 @@ from bigembed.estimator.reporting import warn_of
 from bigembed.maps.clustering.asked import METHODS, Clustering, checked_clustering
 from bigembed.maps.clustering.judgement import clusters_found
 from bigembed.maps.clustering.partitions import voted_labels
-from bigembed.maps.clustering.placing import Anchors
 from bigembed.maps.clustering.stages import (
     CLUSTERS,
     COORDINATES,
+    Anchors,
     Graph,
     cluster_stages,
     graph_in,
@@ -37,8 +37,7 @@ from bigembed.runtime.executors import executor_now
 from bigembed.runtime.parameters import declared
 from bigembed.stages.cost import ArraySpec, Cost, rows_of, window_of
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Stage, run_stages
-from bigembed.stages.worker_memory import require_worker_memory
+from bigembed.stages.stage import Context, Stage, require_worker_memory, run_stages
 from bigembed.store.arrays import read_array
 
 SPECTRAL = "spectral"

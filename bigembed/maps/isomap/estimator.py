@@ -23,7 +23,6 @@ from bigembed.estimator.graph_input import ISLANDS, GraphShape, parts_from
 from bigembed.estimator.on_graph import WeightedGraphEstimator
 from bigembed.estimator.protocol import seed_of
 from bigembed.maps.graph_judgement import map_judgement_stages
-from bigembed.maps.isomap.certificate import degenerate, parts_warnings, unconverged
 from bigembed.maps.isomap.distances import (
     POLICIES,
     all_distances_stage,
@@ -31,6 +30,7 @@ from bigembed.maps.isomap.distances import (
     landmark_distances_stage,
     landmarks_stage,
 )
+from bigembed.maps.isomap.extension import degenerate, parts_warnings, unconverged
 from bigembed.maps.isomap.scaling import coordinates_stage, exact_solve_stage, landmark_solve_stage
 from bigembed.maps.landmark_rows import SELECTIONS
 from bigembed.neighbors import shortest_paths

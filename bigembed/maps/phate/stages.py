@@ -19,7 +19,6 @@ from bigembed.maps.descent import Placement, fields_of_placement
 from bigembed.maps.graph_judgement import map_judgement_stages
 from bigembed.maps.graph_rows import repeated_block
 from bigembed.maps.map_stages import EdgeWeights, mass_block, masses_of, pairs_of, planned_edges, weights_stage
-from bigembed.maps.mass_scales import ROUNDING, least_neighbors
 from bigembed.maps.phate.landmarks import averages, landmark_count, landmarks_stage
 from bigembed.maps.phate.potential import STEPS as DESCENT_STEPS
 from bigembed.maps.phate.potential import (
@@ -30,6 +29,7 @@ from bigembed.maps.phate.potential import (
     metric_points,
     potential_distances,
 )
+from bigembed.maps.scales import ROUNDING, least_neighbors
 from bigembed.maps.walk.spectral import components_stage, weights_of
 from bigembed.neighbors.order import input_rows
 from bigembed.neighbors.query import Joined

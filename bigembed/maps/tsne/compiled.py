@@ -152,7 +152,7 @@ def joint(
 #
 # The similarity of two points at distance r is w = (1 + r²/ν)^{−ν}: Student's kernel of t-SNE for ν = 1, exp(−r²) of
 # SNE for ν = ∞, heavier tails below 1 (Kobak et al. 2019). Attraction needs 1/(1 + r²/ν) only. Repulsion is read from
-# a field on a lattice (:mod:`bigembed.maps.tsne.field`), by cubic B-splines.
+# a field on a lattice (:mod:`bigembed.maps.tsne.descent`), by cubic B-splines.
 #
 # Every row is computed by itself, in the order of its edges, and what is added up over rows are integers: the same
 # bytes for any division of the rows.

@@ -11,8 +11,17 @@ from bigembed.estimator.graph_input import GraphShape
 from bigembed.maps.coordinates import write_map
 from bigembed.maps.graph_judgement import map_judgement_stages
 from bigembed.maps.map_stages import EdgeWeights, coordinates_stage, planned_edges, start_stages, weights_stage
-from bigembed.maps.tsne.descent import DescentOptions, charge_block, force_descent_stage, join_charges, single_in
-from bigembed.maps.tsne.field import STEP, Lattice, lattice_bytes, spacing_for
+from bigembed.maps.tsne.descent import (
+    STEP,
+    DescentOptions,
+    Lattice,
+    charge_block,
+    force_descent_stage,
+    join_charges,
+    lattice_bytes,
+    single_in,
+    spacing_for,
+)
 from bigembed.neighbors.row_weights import values_path
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, map_blocks

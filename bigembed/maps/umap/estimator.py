@@ -9,8 +9,7 @@ from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.frame import STAGE as FRAME
 from bigembed.estimator.graph_input import GraphShape, least_rows
-from bigembed.estimator.of_views import VIEW_QUERY_ARRAYS, ViewsEstimator, second_recall
-from bigembed.estimator.on_graph import StoredArray
+from bigembed.estimator.on_graph import VIEW_QUERY_ARRAYS, StoredArray, ViewsEstimator, second_recall
 from bigembed.maps.descended import DescendedEstimator
 from bigembed.maps.descent import extension_of
 from bigembed.maps.graph_judgement import views_judgement_stage

@@ -30,8 +30,7 @@ from bigembed.rows.labels import Labels
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, map_blocks
 from bigembed.stages.cost import ArraySpec
-from bigembed.stages.stage import Context, Stage
-from bigembed.stages.within import within
+from bigembed.stages.stage import Context, Stage, within
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.matrix import CSRBlock
 from bigembed.store.vector_space import tree_sum

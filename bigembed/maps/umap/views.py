@@ -15,9 +15,9 @@ import numpy as np
 
 from bigembed.estimator.extension import Extension, Grouping
 from bigembed.estimator.graph_input import GraphShape
+from bigembed.maps.graph_rows import View, block_of_first, split_rows, views_of
 from bigembed.maps.map_stages import write_weights
 from bigembed.maps.umap.descent import NO_MASSES, RATE, SHARE, SampledPlacement
-from bigembed.maps.view_rows import View, block_of_first, split_rows, views_of
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import MAX_PAIRS
 from bigembed.neighbors.views import VIEWS

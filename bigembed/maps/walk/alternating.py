@@ -1,7 +1,7 @@
 """Alternating diffusion: a walk that takes its steps in two views of the rows, one after the other.
 
 P_v = x_i K_ij x_j, K the kernel of the view v without its diagonal and x the factors for which each row sums to 1
-(:mod:`bigembed.maps.walk.balance`), so that both walks are symmetric. A function of the rows that only one view shows
+(:mod:`bigembed.maps.walk.affinity`), so that both walks are symmetric. A function of the rows that only one view shows
 is averaged away by the step in the other one; what both show is kept (Lederman & Talmon 2018, who take P₁P₂). The
 eigenvectors of ½(P₁P₂ + P₂P₁) (Shnitzer et al. 2019) are real, and those of a walk: first a step in either view, then
 one in the other.
@@ -27,8 +27,7 @@ from bigembed.neighbors.components import component_arrays, find_components
 from bigembed.neighbors.views import SECOND, VIEWS, views_stage
 from bigembed.runtime.blocks import Array
 from bigembed.stages.cost import ArraySpec, Cost
-from bigembed.stages.stage import Context, Stage
-from bigembed.stages.within import within
+from bigembed.stages.stage import Context, Stage, within
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.matrix import StoredMatrix
 from bigembed.store.spaces import StoredSpace

@@ -12,12 +12,12 @@ from bigembed.errors import InputError
 from bigembed.estimator.extension import Extension, Grouping
 from bigembed.estimator.frame import FrameRule
 from bigembed.estimator.graph_input import GraphShape, least_rows
-from bigembed.estimator.of_views import VIEW_QUERY_ARRAYS, ViewsEstimator, second_recall, split_of
+from bigembed.estimator.on_graph import VIEW_QUERY_ARRAYS, ViewsEstimator, second_recall, split_of
 from bigembed.maps.bandwidth import Bandwidth, kernel_in
+from bigembed.maps.graph_rows import View, block_of_first, split_rows, views_of
 from bigembed.maps.landmark_maps import divided
-from bigembed.maps.view_rows import View, block_of_first, split_rows, views_of
+from bigembed.maps.walk.affinity import BISTOCHASTIC, unbalanced
 from bigembed.maps.walk.alternating import FIRST, alternating_stages
-from bigembed.maps.walk.balance import BISTOCHASTIC, unbalanced
 from bigembed.maps.walk.coordinates import Scaling, WalkCoordinates
 from bigembed.maps.walk.extension import Neighborhood, kernel_of_edges, twins_of
 from bigembed.maps.walk.stages import WalkOptions

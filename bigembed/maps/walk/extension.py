@@ -18,7 +18,7 @@ from bigembed.maps.bandwidth import Bandwidth, kernel_in, own_scales
 from bigembed.maps.graph_rows import block_of_rows, fitted_shape, ready_rows
 from bigembed.maps.kernels import local_squared
 from bigembed.maps.landmark_maps import divided
-from bigembed.maps.mass_scales import EQUAL, SCALES, as_lists, reach_in_mass, some_edges
+from bigembed.maps.scales import EQUAL, SCALES, as_lists, reach_in_mass, some_edges
 from bigembed.maps.walk.coordinates import Scaling, WalkCoordinates
 from bigembed.neighbors.components import nearest_embedded
 from bigembed.neighbors.given.query import (

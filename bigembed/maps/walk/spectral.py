@@ -26,9 +26,8 @@ from bigembed.maps.walk.landmark_solve import Landmarks, landmark_component, lan
 from bigembed.neighbors.components import RESOLVED, component_arrays, find_components
 from bigembed.neighbors.every_pair import COMPLETE_ROWS
 from bigembed.neighbors.views import VIEWS
-from bigembed.runtime.blocks import Array, bounds, map_blocks, offsets
+from bigembed.runtime.blocks import Array, LostVectorsError, bounds, map_blocks, offsets
 from bigembed.runtime.executors import LocalPool
-from bigembed.runtime.pinned import LostVectorsError
 from bigembed.runtime.runtime import once, runtime_now, trim_heap, using
 from bigembed.stages.cost import Arrays, ArraySpec, Cost, buffer, largest, nbytes
 from bigembed.stages.journal import own_steps

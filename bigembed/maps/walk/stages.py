@@ -26,9 +26,8 @@ from bigembed.maps.bandwidth import (
     bandwidth_within_stage,
 )
 from bigembed.maps.kernels import BINARY, Target
-from bigembed.maps.mass_scales import SCALES, WIDER, mass_scales_stage, scale_warnings, weights_in
-from bigembed.maps.walk.affinity import kernel_stage
-from bigembed.maps.walk.balance import ALPHA, BISTOCHASTIC
+from bigembed.maps.scales import SCALES, WIDER, mass_scales_stage, scale_warnings, weights_in
+from bigembed.maps.walk.affinity import ALPHA, BISTOCHASTIC, kernel_stage
 from bigembed.maps.walk.coordinates import coordinates_stage
 from bigembed.maps.walk.judgement import judgement_stage
 from bigembed.maps.walk.landmark_solve import Landmarks

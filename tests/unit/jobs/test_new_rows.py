@@ -15,7 +15,7 @@ from bigembed.cli import app
 from bigembed.errors import InputError, PlanError
 from bigembed.estimator.transform import aside_of
 from bigembed.jobs.extend import extend, plan_extension
-from bigembed.jobs.places.cluster_table import ClusterTable
+from bigembed.jobs.places.place import ClusterTable
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.watching.reporter import RunOptions

@@ -24,8 +24,8 @@ from bigembed.errors import (
     OpenClusterWarning,
 )
 from bigembed.jobs.places.cluster import choose, cluster
-from bigembed.jobs.places.cluster_table import ClusterTable, parse_walltime
 from bigembed.jobs.places.embedded import client_security, is_open, no_security
+from bigembed.jobs.places.place import ClusterTable, parse_walltime
 from bigembed.jobs.places.slurm import lifetime
 from bigembed.jobs.spec import parse_job
 from bigembed.runtime import worker_monitor as module

@@ -53,8 +53,7 @@ from bigembed.runtime.client_executor import TERMINATE
 from bigembed.runtime.runtime import using
 from bigembed.stages.cost import Cost
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Stage, exchange_home
-from bigembed.stages.worker_memory import MARGIN
+from bigembed.stages.stage import MARGIN, Stage, exchange_home
 
 MIB = 1 << 20
 

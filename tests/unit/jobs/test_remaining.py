@@ -8,10 +8,9 @@ import time
 import numpy as np
 import pytest
 
-from bigembed.jobs.planning import remaining as module
+from bigembed.jobs.planning import resources as module
 from bigembed.jobs.planning.machine import Rates
-from bigembed.jobs.planning.remaining import PlannedStage, RemainingTime
-from bigembed.jobs.planning.resources import TimeModel
+from bigembed.jobs.planning.resources import PlannedStage, RemainingTime, TimeModel
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.watching import reporter

@@ -36,7 +36,7 @@ from bigembed.jobs import extend as extension
 from bigembed.jobs.export import export
 from bigembed.jobs.extend import extend
 from bigembed.jobs.places.cluster import cluster
-from bigembed.jobs.places.cluster_table import ClusterTable, redacted
+from bigembed.jobs.places.place import ClusterTable, redacted
 from bigembed.jobs.planning import machine as calibrate
 from bigembed.jobs.record import read_record
 from bigembed.jobs.report.lines import verify_lines

@@ -20,7 +20,7 @@ from bigembed.errors import DegenerateWarning, InputError, JobError
 from bigembed.jobs.export import export
 from bigembed.jobs.extend import extend
 from bigembed.jobs.job import JobSpec
-from bigembed.jobs.places.cluster_table import ClusterTable, parse_bytes
+from bigembed.jobs.places.place import ClusterTable, parse_bytes
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import parse_job, read_job
 from bigembed.jobs.verify import verify

@@ -33,7 +33,7 @@ from bigembed.errors import (
 )
 from bigembed.jobs.extend import extend, status_path
 from bigembed.jobs.formatting import parse_deadline
-from bigembed.jobs.places.cluster_table import ClusterTable
+from bigembed.jobs.places.place import ClusterTable
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.watching import logs as places

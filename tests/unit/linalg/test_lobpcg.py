@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import bigembed as be
 from bigembed.errors import InputError
 from bigembed.estimator import graph_input as given_weights
-from bigembed.linalg import coarse, coarse_solve, lobpcg
+from bigembed.linalg import coarse, lobpcg, multigrid
 from bigembed.linalg import lobpcg as iteration
 from bigembed.linalg.coarse import Groups, Rows, aggregates, local_basis
 from bigembed.linalg.eigenpairs import rayleigh_ritz, solve_dense, solve_dense_matrix
@@ -433,7 +433,7 @@ class TestParts:
         operator = graphs.operator(weights, rows)
         plan = coarse.build(operator, 64, 4)
         assert operator.passes == 1
-        found = coarse_solve.Coarse.load(operator.space, plan)
+        found = multigrid.Coarse.load(operator.space, plan)
         prolong = sparse.block_diag(
             [
                 graphs.prolongation(
@@ -444,7 +444,7 @@ class TestParts:
         ).tocsr()
         expected = prolong.T @ ((sparse.eye_array(2000) - graphs.dense(weights)) @ prolong)
         expected = np.asarray(expected) + np.diag(np.diag(expected) == 0)  # functions that small aggregates lack
-        shift = coarse_solve.SHIFT * np.eye(len(expected))
+        shift = multigrid.SHIFT * np.eye(len(expected))
         np.testing.assert_allclose(found.solver.matrix.toarray() - shift, expected, atol=1e-6)
 
     def test_functions_become_fewer_when_aggregates_touch_too_many(self, graphs):
@@ -453,7 +453,7 @@ class TestParts:
         plan = coarse.build(operator, 64, 8, 5_000)
         assert 1 <= plan[-1] < 8
         assert operator.space.read("coarse.basis", 0).shape[1] == plan[-1]
-        assert coarse_solve.Coarse.load(operator.space, plan).solver.matrix.nnz <= 10_000
+        assert multigrid.Coarse.load(operator.space, plan).solver.matrix.nnz <= 10_000
 
     def test_coarse_unknowns_stay_bounded(self):
         """Some 12 rows an unknown from 3·10⁵ rows to 10⁷; aggregates × functions ≤ 10⁶ in any case."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bigembed.linalg import coarse, coarse_solve, lobpcg, multigrid
+from bigembed.linalg import coarse, lobpcg, multigrid
 from bigembed.linalg.aggregate_functions import fill_lowest_orthogonal
 from bigembed.linalg.coarse import start_of
 from bigembed.linalg.lobpcg import State
@@ -24,11 +24,11 @@ from bigembed.runtime.runtime import using
 def levels(graphs: Any) -> multigrid.Multigrid:
     """Two levels and a dense one over the coarse matrix of a Swiss roll of 1000 rows."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(coarse_solve, "EXACT", 0)
+        patch.setattr(multigrid, "EXACT", 0)
         patch.setattr(multigrid, "DENSE", 50)
         operator = graphs.operator(graphs.swiss_roll(1000), 500)
         plan = coarse.build(operator, 16, 4)
-        return coarse_solve.Coarse.load(operator.space, plan).solver
+        return multigrid.Coarse.load(operator.space, plan).solver
 
 
 def dense(rows: multigrid.BlockRows) -> Any:
@@ -133,7 +133,7 @@ class TestMultigrid:
             return operator, result, states
 
         _, exact, _ = solved()
-        monkeypatch.setattr(coarse_solve, "EXACT", 0)
+        monkeypatch.setattr(multigrid, "EXACT", 0)
         monkeypatch.setattr(multigrid, "DENSE", 100)
         operator, result, states = solved()
         assert result.converged

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import bigembed as be
 from bigembed.errors import InputError, InputTypeError
-from bigembed.maps.walk import balance
+from bigembed.maps.walk import affinity
 from bigembed.store.arrays import read_array
 from tests.blocks import blocks_for
 
@@ -122,7 +122,7 @@ class TestLimits:
         star[:, 0] = np.arange(7)
         star[1:, 1] = 0
         graph = be.open_graph(star, distances=np.where(star == np.arange(7)[:, None], 0.0, 1.0))
-        monkeypatch.setattr(balance, "PRODUCTS", 30)
+        monkeypatch.setattr(affinity, "PRODUCTS", 30)
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
             made = be.DiffusionMap(n_components=1, epsilon=1.0, **BALANCED).fit(graph)

@@ -23,7 +23,7 @@ from bigembed.errors import DegenerateWarning, InputError, InputTypeError, Local
 from bigembed.maps import descent
 from bigembed.maps.coordinates import box_of
 from bigembed.maps.tsne.compiled import UNIT, field_at, precision, spread_charges
-from bigembed.maps.tsne.field import STEP, Lattice, field_of, spacing_for
+from bigembed.maps.tsne.descent import STEP, Lattice, field_of, spacing_for
 from bigembed.maps.umap import descent as options
 from bigembed.maps.umap.compiled import bandwidth, has_turn, number_of, step
 from bigembed.maps.umap.descent import curve

@@ -39,7 +39,7 @@ from bigembed.maps.landmark_maps import (
     centered_map,
     nearest,
 )
-from bigembed.maps.medians import exact_median, pattern_counts, total
+from bigembed.maps.scales import exact_median, pattern_counts, total
 from bigembed.maps.walk.landmark_walk import (
     Walk,
     auto_epsilon,

@@ -31,7 +31,7 @@ from bigembed.store.arrays import create_rows, read_array, read_rows, read_windo
 from bigembed.store.chunks import row_chunks
 from bigembed.store.files import read_json, reading_foreign
 from bigembed.store.manifests import publish
-from bigembed.store.writing import SEAL
+from bigembed.store.metadata import SEAL
 
 
 class TestArrays:
