@@ -27,8 +27,8 @@ from bigembed.neighbors.search.recall import AUTO, WITHOUT_DESCENT
 from bigembed.rows.source import RowSource, may_be_copied
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Requirements, copy_parameters
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Stage, keeping_copies
+from bigembed.stages import Run, Stage
+from bigembed.stages.stage import keeping_copies
 
 if TYPE_CHECKING:
     from bigembed.estimator.fitting import PreparedFit

@@ -11,7 +11,7 @@ from typing import Any
 from bigembed.estimator.graph_input import PLACING, SEPARATED, least_rows
 from bigembed.neighbors.search.recall import doubts
 from bigembed.quality.neighborhoods import COLLAPSED, LOOKED_AT, ONE_COLUMN, few_carriers, judged
-from bigembed.stages.runs import Run
+from bigembed.stages import Run
 
 PACKAGES = ("bigembed", "dask", "numpy", "scipy", "zarr", "numba")
 FLAT = 10.0

@@ -38,9 +38,7 @@ from bigembed.rows.reader import listed
 from bigembed.rows.source import RowSource, as_worked
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.executors import executor_now
-from bigembed.stages.reuse import supersede
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Stage, locked, require_worker_memory, run_stages
+from bigembed.stages import Run, Stage, locked, require_worker_memory, run_stages, supersede
 from bigembed.store.paths import AnyPath, remove
 
 # ---------------------------------------------------------------------------------------------------- text columns

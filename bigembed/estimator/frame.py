@@ -16,9 +16,7 @@ from bigembed.linalg.alignment import Alignment, near_groups, solved, sums_block
 from bigembed.rows.derived import KeptRows, kept_on_the_way
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks
-from bigembed.stages.cost import ArraySpec, Cost
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Run, Stage
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from bigembed.store.paths import at
 from bigembed.store.vector_space import tree_sum

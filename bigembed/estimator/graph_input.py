@@ -22,8 +22,7 @@ from bigembed.neighbors.views import VIEWS
 from bigembed.rows.graph_source import ENTRY_BYTES, GraphSource
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import MAX_BLOCK_ROWS, Array, block_rows, bounds, is_scipy_sparse
-from bigembed.stages.cost import ArraySpec, Cost
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.matrix import CSRBlock, StoredMatrix, products, write_values
 from bigembed.store.spaces import StoredSpace

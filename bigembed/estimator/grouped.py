@@ -20,8 +20,7 @@ from bigembed.estimator.extension import Extension, Grouping, complete, consiste
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks
 from bigembed.runtime.runtime import once
-from bigembed.stages.cost import ArraySpec, Cost, buffer, largest
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Stage, buffer, largest
 from bigembed.store.arrays import create_rows
 from bigembed.store.exchange import Exchange
 

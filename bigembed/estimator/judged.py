@@ -21,8 +21,7 @@ from bigembed.quality.neighborhoods import NEIGHBORS, preserved
 from bigembed.rows.graph_source import GraphSource
 from bigembed.rows.source import RowBlock, RowSource, as_worked
 from bigembed.runtime.blocks import Array, is_sparse, map_blocks
-from bigembed.stages.cost import ArraySpec, Cost, rows_of, window_of
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Stage, rows_of, window_of
 from bigembed.store.arrays import read_rows
 from bigembed.store.parcels import stacked
 

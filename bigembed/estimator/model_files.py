@@ -22,7 +22,7 @@ from bigembed.errors import DamagedError, InputError, JobError, MissingPathError
 from bigembed.estimator import RUN_PARAMETERS
 from bigembed.estimator.protocol import parameter_names
 from bigembed.runtime.parameters import is_name
-from bigembed.stages.runs import Run
+from bigembed.stages import Run
 from bigembed.store import manifests
 from bigembed.store.chunks import ENTRY
 from bigembed.store.files import read_json, sealed, unsealed

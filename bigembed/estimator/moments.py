@@ -24,8 +24,7 @@ from bigembed.rows.passes import Parts, checked_shape, infinite, map_row_blocks,
 from bigembed.rows.row_maps import with_entries
 from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array, is_sparse
-from bigembed.stages.cost import ArraySpec, Cost, summing_cost
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Stage, summing_cost
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from bigembed.store.vector_space import tree_fold
 

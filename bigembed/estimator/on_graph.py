@@ -32,8 +32,7 @@ from bigembed.neighbors.views import MAPPED_IDS, SECOND, view_of
 from bigembed.rows.graph_source import GraphSource, as_graph
 from bigembed.rows.passes import checked_shape
 from bigembed.rows.source import RowSource
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Stage, within
+from bigembed.stages import Run, Stage, within
 
 if TYPE_CHECKING:
     from bigembed.estimator.fitting import PreparedFit

@@ -24,9 +24,7 @@ from bigembed.estimator.reporting import notify_callbacks
 from bigembed.rows.derived import MappedSource, PlannedRows, kept_on_the_way, written_rows
 from bigembed.rows.reader import entries_of
 from bigembed.rows.source import RowSource
-from bigembed.stages.reuse import outdated
-from bigembed.stages.runs import PartOfRun, Run
-from bigembed.stages.stage import Stage, run_stages, within
+from bigembed.stages import PartOfRun, Run, Stage, outdated, run_stages, within
 from bigembed.store.files import digest_of
 
 # ----------------------------------------------------------------------------------------------------- mapped rows

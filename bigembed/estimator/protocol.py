@@ -13,8 +13,7 @@ from bigembed.estimator.extension import Extension
 from bigembed.estimator.frame import FrameReference
 from bigembed.rows.source import RowSource
 from bigembed.runtime.parameters import is_integer
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Stage
+from bigembed.stages import Run, Stage
 
 if TYPE_CHECKING:
     from bigembed.estimator.fitting import PreparedFit

@@ -14,7 +14,7 @@ from typing import Any
 
 from bigembed import errors
 from bigembed.runtime.runtime import Event, Observer, runtime_now, using
-from bigembed.stages.stage import Stage
+from bigembed.stages import Stage
 
 # --------------------------------------------------------------------------------------------------------- warning
 # Warnings that name the line of the caller, and those of a certificate; in a search over parameters each once.

@@ -27,9 +27,8 @@ from bigembed.estimator.transform import check_width
 from bigembed.rows.derived import MappedRows, refuse_changed
 from bigembed.rows.input import row_source
 from bigembed.rows.source import RowSource
+from bigembed.stages import Context, Run, Stage, run_stages
 from bigembed.stages.cost import output_cost
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Stage, run_stages
 from bigembed.store.arrays import read_array
 from bigembed.store.paths import at, require_array_name
 

@@ -45,7 +45,7 @@ from bigembed.estimator.protocol import (
 )
 from bigembed.estimator.transform import refuse_existing
 from bigembed.runtime.parameters import Functions, allowed_functions, importable, reference
-from bigembed.stages.runs import Run
+from bigembed.stages import Run
 from bigembed.store import manifests
 from bigembed.store.files import write_json
 from bigembed.store.locks import output_lock

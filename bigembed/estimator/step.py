@@ -15,9 +15,7 @@ from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.rows.passes import checked_shape
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array
-from bigembed.stages.cost import Cost
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import Context, Cost, Run, Stage
 
 
 class Step(RowwiseEstimator):

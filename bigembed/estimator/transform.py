@@ -27,9 +27,8 @@ from bigembed.rows.opening import open_array
 from bigembed.rows.passes import checked_shape
 from bigembed.rows.source import RowSource
 from bigembed.runtime.executors import executor_now
+from bigembed.stages import Context, Run, Stage, run_stages
 from bigembed.stages.cost import output_cost
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Stage, run_stages
 from bigembed.store import manifests
 from bigembed.store.attributes import describe, seal_rows
 from bigembed.store.manifests import COORDINATES

@@ -18,7 +18,7 @@ from bigembed.rows.formats.anndata import is_anndata, write_obsm
 from bigembed.rows.formats.copying import aligned_of, require_length, vector_source
 from bigembed.rows.formats.tables import ID, Table, write_table
 from bigembed.rows.source import RowSource
-from bigembed.stages.runs import Run
+from bigembed.stages import Run
 from bigembed.steps.missing import kept_of
 from bigembed.store import attributes, locks, manifests, paths
 from bigembed.store.superseded import explanation, superseded

@@ -34,8 +34,7 @@ from bigembed.rows.formats.tables import check_table
 from bigembed.rows.reader import Choice
 from bigembed.rows.source import rows_at
 from bigembed.runtime.parameters import Functions
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Stage, keeping
+from bigembed.stages import Run, Stage, keeping
 from bigembed.store.attributes import ABOUT as SOURCE
 from bigembed.store.attributes import source_of
 from bigembed.store.files import read_json, write_json

@@ -15,9 +15,7 @@ from bigembed.jobs.job import CHOICE, GRAPH, STEP_KEYS, JobSpec
 from bigembed.rows.formats.copying import copy_vector, require_length, vector_source
 from bigembed.rows.formats.tables import check_ids
 from bigembed.rows.source import RowSource
-from bigembed.stages.cost import ArraySpec, Cost
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Stage, locked, run_stages
+from bigembed.stages import ArraySpec, Context, Cost, Run, Stage, locked, run_stages
 from bigembed.store import attributes, files, manifests, paths
 
 # -------------------------------------------------------------------------------------------------------- identity

@@ -25,9 +25,8 @@ from bigembed.maps.clustering.judgement import judge_clusters
 from bigembed.maps.clustering.stages import stages_following
 from bigembed.maps.registry import method, step
 from bigembed.rows.formats.copying import vector_source
-from bigembed.stages.reuse import DAMAGED, outdated
-from bigembed.stages.runs import Run, run_at
-from bigembed.stages.stage import Stage
+from bigembed.stages import Run, Stage, outdated, run_at
+from bigembed.stages.reuse import DAMAGED
 
 
 @dataclass(frozen=True)

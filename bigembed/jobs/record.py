@@ -12,7 +12,7 @@ from bigembed.estimator.model_files import check_stages, read_description, steps
 from bigembed.jobs.inputs import older_source
 from bigembed.jobs.watching.status import known_status, read_status
 from bigembed.maps.registry import method_or_step
-from bigembed.stages.runs import Run
+from bigembed.stages import Run
 from bigembed.store import files, manifests
 from bigembed.store.paths import AnyPath
 from bigembed.store.superseded import superseded, superseded_model

@@ -36,9 +36,8 @@ from bigembed.jobs.watching.status import known_status
 from bigembed.rows.formats.copying import copy_vector, vector_source
 from bigembed.rows.formats.tables import ID, check_table
 from bigembed.runtime.runtime import Event, Observer, using
-from bigembed.stages.reuse import supersede
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import exchange_home, keeping, left_behind, locked
+from bigembed.stages import Run, keeping, locked, supersede
+from bigembed.stages.stage import exchange_home, left_behind
 from bigembed.steps.missing import kept_of
 from bigembed.store import files, manifests
 from bigembed.store.arrays import write_array

@@ -15,8 +15,7 @@ from bigembed.maps.scales import BINS, COUNTED, median_of_pairs, median_scale, w
 from bigembed.neighbors.row_weights import WEIGHTS, values_path
 from bigembed.neighbors.search.recall import TRUTH
 from bigembed.runtime.blocks import Array, map_blocks
-from bigembed.stages.cost import ArraySpec, Cost
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
 
 # ------------------------------------------------------------------------------------------------------- bandwidth

@@ -17,8 +17,8 @@ from bigembed.neighbors.row_weights import WEIGHTS
 from bigembed.rows.passes import Parts, map_row_blocks
 from bigembed.rows.source import RowBlock, RowSource, rows_at
 from bigembed.runtime.blocks import Array, block_rows
-from bigembed.stages.cost import WINDOW, ArraySpec, Cost
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Stage
+from bigembed.stages.cost import WINDOW
 from bigembed.store.arrays import create_rows, read_array, read_rows, write_array, write_rows
 from bigembed.store.paths import at
 

@@ -18,8 +18,7 @@ from bigembed.maps.graph_rows import repeated_block, repeated_matrix
 from bigembed.neighbors.order import input_rows
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks, offsets
-from bigembed.stages.cost import ArraySpec, Cost
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Stage
 from bigembed.store.arrays import create_rows, read_array, read_by_id, write_array, write_rows
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import StoredMatrix

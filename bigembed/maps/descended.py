@@ -18,8 +18,7 @@ from bigembed.quality.neighborhoods import with_error
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Requirements
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Stage
+from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
 
 TRUSTED = 0.97

@@ -24,11 +24,9 @@ from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import MIN_BLOCK_ROWS, Array, bounds
 from bigembed.runtime.executors import run_on_idle_threads
 from bigembed.runtime.runtime import trim_heap
-from bigembed.stages.cost import ArraySpec, Cost, buffer, largest, nbytes
+from bigembed.stages import ArraySpec, Context, Cost, Immaterial, Run, Stage, buffer, largest
+from bigembed.stages.cost import nbytes
 from bigembed.stages.journal import own_steps
-from bigembed.stages.reuse import Immaterial
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array, read_by_id, write_array
 from bigembed.store.matrix import BlockMatrix
 from bigembed.store.spaces import IN_FILES, Checkpoints, StoredSpace, claim_memory

@@ -25,8 +25,7 @@ from bigembed.rows.opening import open_zarr
 from bigembed.rows.row_maps import mapped_rows
 from bigembed.rows.source import RowBlock, RowSource, rows_at
 from bigembed.runtime.blocks import Array, bounds, map_blocks
-from bigembed.stages.cost import Cost
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import Context, Cost, Stage
 from bigembed.store.arrays import create_rows, read_array, read_by_id, write_rows
 from bigembed.store.paths import at
 

@@ -23,8 +23,7 @@ from bigembed.neighbors.views import APART, SECOND, VIEWS
 from bigembed.rows.passes import LEAST_32, MOST_32, refuse_block, refuse_size
 from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import BLOCK_BYTES, Array, is_sparse, map_blocks, offsets, owner_of
-from bigembed.stages.runs import PartOfRun, Run
-from bigembed.stages.stage import Context
+from bigembed.stages import Context, PartOfRun, Run
 from bigembed.store.arrays import read_array, read_by_id, read_rows, write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import StoredMatrix

@@ -9,8 +9,7 @@ import numpy as np
 
 from bigembed.rows.labels import Labels, classes_as_json
 from bigembed.runtime.blocks import bounds
-from bigembed.stages.cost import ArraySpec, Cost
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Stage
 from bigembed.store.arrays import create_rows, write_rows
 
 LABEL_ROWS = 1 << 18

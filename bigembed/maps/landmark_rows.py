@@ -26,8 +26,7 @@ from bigembed.rows.passes import (
 )
 from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array
-from bigembed.stages.cost import ArraySpec, Cost, rows_of, window_of
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Stage, rows_of, window_of
 from bigembed.store.arrays import write_array
 from bigembed.store.exchange import Exchange
 

@@ -17,8 +17,7 @@ from bigembed.maps.walk.spectral import Spectrum, components_stage, solve_stage
 from bigembed.neighbors.row_weights import values_path
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array
-from bigembed.stages.cost import ArraySpec, Cost, buffer, largest
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Stage, buffer, largest
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.matrix import CSRBlock, write_values
 from bigembed.store.spaces import StoredSpace

@@ -11,9 +11,7 @@ import numpy as np
 
 from bigembed.neighbors.row_weights import WEIGHTS, all_weights, values_path
 from bigembed.runtime.blocks import Array, bounds, map_blocks
-from bigembed.stages.cost import ArraySpec, Cost
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Run, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import CSRBlock, StoredMatrix

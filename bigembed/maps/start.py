@@ -25,8 +25,8 @@ from bigembed.rows.passes import reduce_rows
 from bigembed.rows.row_maps import affine_block
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, bounds, map_blocks, offsets
-from bigembed.stages.cost import ArraySpec, Cost, buffer, largest, rows_of, sums_of_groups, window_of
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Stage, buffer, largest, rows_of, window_of
+from bigembed.stages.cost import sums_of_groups
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.paths import at

@@ -10,8 +10,7 @@ import numpy as np
 
 from bigembed.runtime.blocks import Array, bounds, map_blocks, one_blas_thread
 from bigembed.runtime.executors import chosen_executor, run_on_idle_threads
-from bigembed.stages.cost import ArraySpec, Cost
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Stage
 from bigembed.store.arrays import read_array, read_rows
 
 # ------------------------------------------------------------------------------------------------------- dimension

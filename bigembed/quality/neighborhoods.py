@@ -15,7 +15,7 @@ from bigembed.quality.passes import DistancesToSample, GivenSpace, Space
 from bigembed.rows.passes import MAX_GROUPS, checked_shape
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array
-from bigembed.stages.cost import ArraySpec, Cost, buffer, rows_of
+from bigembed.stages import ArraySpec, Cost, buffer, rows_of
 from bigembed.store.exchange import Exchange
 
 # --------------------------------------------------------------------------------------------------------- figures

@@ -17,8 +17,7 @@ from bigembed.rows.reader import entries_of
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Finite, one_of
-from bigembed.stages.runs import PartOfRun, Run
-from bigembed.stages.stage import Stage
+from bigembed.stages import PartOfRun, Run, Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.files import digest_of
 

@@ -15,9 +15,7 @@ from bigembed.rows.passes import NAMED, Parts, reduce_rows
 from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Count, Kind, is_number, one_of
-from bigembed.stages.cost import ArraySpec, Cost, summing_cost
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Run, Stage, summing_cost
 from bigembed.steps.columns import NAMES, OneHotEncoder, are_names, encoded_of
 from bigembed.store.arrays import read_array, write_array
 

@@ -17,8 +17,7 @@ from bigembed.rows.row_maps import clipped, log1p_block, normalized, sizes_of
 from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Finite, Positive, Requirements, is_number, one_of
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Stage
+from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
 
 # ------------------------------------------------------------------------------------------------------------ clip

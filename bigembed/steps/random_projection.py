@@ -20,9 +20,7 @@ from bigembed.rows.row_maps import AffineMap, project
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, is_sparse
 from bigembed.runtime.parameters import Auto, Count, Fraction, Seed
-from bigembed.stages.cost import ArraySpec, Cost
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Run, Stage
 from bigembed.store.arrays import read_array, write_array
 
 STREAM = 41

@@ -13,8 +13,7 @@ from bigembed.rows.row_maps import shift_and_scale
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Kind, Requirements, is_number
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Stage
+from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
 
 # ----------------------------------------------------------------------------------------------------- standardize

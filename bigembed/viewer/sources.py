@@ -25,7 +25,7 @@ from bigembed.rows.reader import Choice, Reader, described
 from bigembed.rows.source import RowSource, rows_at
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import is_integer
-from bigembed.stages.runs import Run
+from bigembed.stages import Run
 from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.paths import AnyPath, at, is_path, stamp

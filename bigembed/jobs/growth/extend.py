@@ -27,8 +27,7 @@ from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.maps.registry import load
 from bigembed.rows.growing import StoreRows, append_source
 from bigembed.rows.source import RowSource
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Stage, run_stages
+from bigembed.stages import Run, Stage, run_stages
 from bigembed.store.arrays import read_array
 from bigembed.store.locks import Lock
 from bigembed.store.paths import AnyPath, free_bytes, nearest_folder, remove

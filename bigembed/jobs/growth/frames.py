@@ -26,7 +26,7 @@ from bigembed.rows.derived import DerivedRows, KeptRows, MappedSource, RowNumber
 from bigembed.rows.growing import StoreRows
 from bigembed.rows.source import RowBlock, RowSource, rows_at
 from bigembed.runtime.blocks import Array, bounds
-from bigembed.stages.runs import Run
+from bigembed.stages import Run
 from bigembed.steps.missing import kept_of
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.files import digest_of, read_sealed, sealed, write_json

@@ -61,7 +61,7 @@ from bigembed.maps.registry import load
 from bigembed.rows.growing import StoreRows, deleted_rows, mask_path
 from bigembed.rows.source import RowSource, rows_at
 from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks
-from bigembed.stages.runs import Run
+from bigembed.stages import Run
 from bigembed.store.arrays import create_rows, read_array, write_rows
 from bigembed.store.files import read_sealed, sealed, write_json
 from bigembed.store.locks import Lock

@@ -42,7 +42,7 @@ from bigembed.jobs.places.place import Place
 from bigembed.jobs.session import session, working
 from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.rows.opening import open_array
-from bigembed.stages.runs import Run
+from bigembed.stages import Run
 from bigembed.store import files, locks, manifests, paths
 
 if TYPE_CHECKING:

@@ -28,9 +28,7 @@ from bigembed.rows.sparse import kept_rows
 from bigembed.runtime.blocks import block_rows
 from bigembed.runtime.executors import LocalPool, chosen_executor, executor_now
 from bigembed.runtime.runtime import Executor, using
-from bigembed.stages.cost import Cost
-from bigembed.stages.reuse import outdated
-from bigembed.stages.runs import run_at
+from bigembed.stages import Cost, outdated, run_at
 from bigembed.store.paths import at, free_bytes, nearest_folder
 from bigembed.store.spaces import SHARE
 

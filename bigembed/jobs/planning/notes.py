@@ -29,9 +29,7 @@ from bigembed.neighbors.search.recall import (
     WORTH,
     describe_search,
 )
-from bigembed.stages.cost import Cost
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Stage
+from bigembed.stages import Cost, Run, Stage
 
 # ---------------------------------------------------------------------------------------------------- alternatives
 # What would fit where a plan does not: another solver or search, or fewer landmarks, planned in the same way.

@@ -37,9 +37,7 @@ from bigembed.quality.passes import LOADED
 from bigembed.rows.formats.tables import check_table
 from bigembed.runtime.blocks import block_rows
 from bigembed.runtime.client_executor import TERMINATE
-from bigembed.stages.cost import ArraySpec, Cost, buffer
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Stage
+from bigembed.stages import ArraySpec, Cost, Run, Stage, buffer
 from bigembed.store.paths import UNLIMITED, at, free_bytes, is_url, nearest_folder
 from bigembed.store.requests import library
 

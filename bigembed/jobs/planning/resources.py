@@ -18,8 +18,7 @@ from bigembed.jobs.places.place import TRIMMED, ClusterTable, Place, PlaceKind
 from bigembed.jobs.planning.machine import Rates, footprint, imported_here
 from bigembed.runtime.client_executor import HANDED_OUT, calls_of_task
 from bigembed.runtime.runtime import using
-from bigembed.stages.cost import Cost
-from bigembed.stages.runs import Run
+from bigembed.stages import Cost, Run
 from bigembed.stages.stage import MARGIN, exchange_home
 from bigembed.store.objects import ObjectPath
 from bigembed.store.paths import AnyPath, PathLike

@@ -16,7 +16,7 @@ from bigembed.jobs.report.figures import (
     text_table,
 )
 from bigembed.quality.neighborhoods import FIGURES
-from bigembed.stages.runs import Run
+from bigembed.stages import Run
 from bigembed.store.arrays import read_array
 from bigembed.store.paths import UNLIMITED, at
 from bigembed.store.superseded import explanation

@@ -32,8 +32,7 @@ from bigembed.rows.opening import open_zarr
 from bigembed.rows.source import MarkedRows, RowSource
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import uncalled
-from bigembed.stages.cost import Cost
-from bigembed.stages.runs import Run
+from bigembed.stages import Cost, Run
 from bigembed.store import manifests
 from bigembed.store.arrays import read_array
 from bigembed.store.paths import AnyPath, at

@@ -32,10 +32,7 @@ from bigembed.quality.neighborhoods import NEIGHBORS, cost_of, preserved
 from bigembed.rows.opening import open_zarr
 from bigembed.rows.source import RowSource
 from bigembed.runtime.runtime import using
-from bigembed.stages.cost import ArraySpec, Cost, buffer
-from bigembed.stages.reuse import outdated, supersede
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Stage, locked, run_stages
+from bigembed.stages import ArraySpec, Context, Cost, Run, Stage, buffer, locked, outdated, run_stages, supersede
 from bigembed.store import manifests
 from bigembed.store.files import digest_of
 from bigembed.store.paths import AnyPath

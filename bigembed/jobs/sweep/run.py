@@ -47,8 +47,7 @@ from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.quality.neighborhoods import FIGURES
 from bigembed.rows.formats.copying import vector_source
 from bigembed.runtime.runtime import Event, using
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import run_stages
+from bigembed.stages import Run, run_stages
 from bigembed.steps.missing import kept_of
 from bigembed.store import manifests
 from bigembed.store.files import write_json

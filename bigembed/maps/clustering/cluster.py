@@ -35,9 +35,7 @@ from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.executors import executor_now
 from bigembed.runtime.parameters import declared
-from bigembed.stages.cost import ArraySpec, Cost, rows_of, window_of
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Stage, require_worker_memory, run_stages
+from bigembed.stages import ArraySpec, Context, Cost, Run, Stage, require_worker_memory, rows_of, run_stages, window_of
 from bigembed.store.arrays import read_array
 
 SPECTRAL = "spectral"

@@ -11,7 +11,7 @@ from bigembed.estimator.reporting import warn_of
 from bigembed.maps.clustering.asked import STABLE, Clustering
 from bigembed.maps.clustering.stages import CLUSTERS, STABILITY
 from bigembed.neighbors.row_weights import WEIGHTS
-from bigembed.stages.runs import Run
+from bigembed.stages import Run
 
 FULL = 0.8
 """Rows at the border of a cluster over those on the way there, from which nothing parts it from its neighbor."""

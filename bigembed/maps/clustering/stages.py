@@ -37,9 +37,7 @@ from bigembed.neighbors.row_weights import WEIGHTS
 from bigembed.rows.passes import map_row_blocks
 from bigembed.rows.source import RowBlock, RowSource, rows_at
 from bigembed.runtime.blocks import Array, block_rows, map_blocks
-from bigembed.stages.cost import ArraySpec, Cost
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Run, Stage
 from bigembed.store.arrays import create_rows, read_array, read_rows, write_array, write_rows
 from bigembed.store.matrix import StoredMatrix
 from bigembed.store.paths import at

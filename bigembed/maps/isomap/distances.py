@@ -18,8 +18,7 @@ from bigembed.neighbors.geodesic import GROUP, cached_graph, distances_block, ke
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.row_weights import values_path
 from bigembed.runtime.blocks import bounds, map_blocks, offsets
-from bigembed.stages.cost import ArraySpec, Cost, buffer
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Stage, buffer
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from bigembed.store.matrix import StoredMatrix
 from bigembed.store.paths import free_bytes

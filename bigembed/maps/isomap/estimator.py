@@ -51,8 +51,7 @@ from bigembed.runtime.parameters import (
     is_integer,
     one_of,
 )
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Stage
+from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
 
 # ---------------------------------------------------------------------------------------------------------- stages

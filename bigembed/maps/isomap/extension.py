@@ -32,7 +32,7 @@ from bigembed.neighbors.search.by_metric import by_metric
 from bigembed.neighbors.survey import Shape, shape_in
 from bigembed.rows.row_maps import AffineMap
 from bigembed.runtime.blocks import Array, bounds
-from bigembed.stages.runs import Run
+from bigembed.stages import Run
 from bigembed.store.arrays import read_array, read_by_id, read_rows
 
 # --------------------------------------------------------------------------------------------------------- extension

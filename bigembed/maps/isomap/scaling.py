@@ -23,8 +23,7 @@ from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.rows.row_maps import Affine, AffineMap
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, bounds, map_blocks
-from bigembed.stages.cost import Arrays, ArraySpec, Cost, buffer
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import Arrays, ArraySpec, Context, Cost, Stage, buffer
 from bigembed.store.arrays import read_array, read_by_id, read_rows, write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.spaces import StoredSpace

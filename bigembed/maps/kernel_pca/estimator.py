@@ -44,9 +44,7 @@ from bigembed.runtime.parameters import (
     is_integer,
     one_of,
 )
-from bigembed.stages.cost import ArraySpec, Cost
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Run, Stage
 from bigembed.store.arrays import read_array, write_array
 
 EXACT_ROWS = 200_000

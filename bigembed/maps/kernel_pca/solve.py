@@ -22,8 +22,7 @@ from bigembed.rows.passes import Parts, reduce_rows
 from bigembed.rows.row_maps import Affine, AffineMap
 from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array, block_rows, bounds, is_sparse, map_blocks
-from bigembed.stages.cost import Arrays, ArraySpec, Cost, buffer, rows_of, summing_cost
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import Arrays, ArraySpec, Context, Cost, Stage, buffer, rows_of, summing_cost
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from bigembed.store.exchange import Exchange
 from bigembed.store.spaces import StoredSpace

@@ -25,8 +25,7 @@ from bigembed.rows.passes import Parts, checked_shape, reduce_rows
 from bigembed.rows.row_maps import AffineMap, project
 from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array
-from bigembed.stages.cost import ArraySpec, Cost, summing_cost
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Stage, summing_cost
 from bigembed.store.arrays import read_array, write_array
 
 SUMS = ("counts", "means", "scatter")

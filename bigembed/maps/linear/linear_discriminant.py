@@ -31,8 +31,7 @@ from bigembed.rows.passes import checked_shape
 from bigembed.rows.row_maps import AffineMap, project
 from bigembed.rows.source import RowSource
 from bigembed.runtime.parameters import Auto, Count, Requirements, interval, is_number, one_of
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Stage
+from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
 
 

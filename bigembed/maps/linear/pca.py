@@ -14,7 +14,7 @@ from bigembed.maps.linear.principal import PrincipalEstimator, PrincipalOptions
 from bigembed.rows.row_maps import affine_block
 from bigembed.runtime.blocks import Array, bounds, is_sparse
 from bigembed.runtime.parameters import Count, Fraction, Seed, at_least, interval, one_of
-from bigembed.stages.runs import Run
+from bigembed.stages import Run
 from bigembed.store.arrays import read_array
 
 # --------------------------------------------------------------------------------------------------------- density

@@ -21,9 +21,8 @@ from bigembed.rows.passes import checked_shape
 from bigembed.rows.row_maps import AffineMap, project
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array
-from bigembed.stages.cost import ArraySpec, Cost, rows_of, sums_of_groups, window_of
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Run, Stage, rows_of, window_of
+from bigembed.stages.cost import sums_of_groups
 from bigembed.store.arrays import read_array, write_array
 
 # ------------------------------------------------------------------------------------------------------- dimension

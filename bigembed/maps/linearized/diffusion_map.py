@@ -19,8 +19,7 @@ from bigembed.maps.linearized.solve import POWERS, map_rows, map_stage, solve_st
 from bigembed.rows.passes import checked_shape
 from bigembed.rows.source import RowSource
 from bigembed.runtime.parameters import Count, Finite, Fraction, Nonnegative, Positive, Seed, at_least, one_of
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Stage
+from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
 
 GRAM_COLUMNS = 4096

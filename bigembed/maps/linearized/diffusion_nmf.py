@@ -16,8 +16,7 @@ from bigembed.maps.linearized.passes import RULES, KernelChoice, StoredKernel, k
 from bigembed.rows.passes import checked_shape
 from bigembed.rows.source import RowSource
 from bigembed.runtime.parameters import Count, Finite, Nonnegative, Positive, Seed, one_of
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Stage
+from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
 
 

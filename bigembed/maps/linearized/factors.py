@@ -29,8 +29,7 @@ from bigembed.maps.linearized.passes import (
 from bigembed.rows.passes import Parts
 from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array
-from bigembed.stages.cost import ArraySpec, Cost, buffer, summing_cost
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Stage, buffer, summing_cost
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
 

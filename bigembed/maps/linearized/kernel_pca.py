@@ -19,9 +19,7 @@ from bigembed.rows.passes import checked_shape, reduce_rows
 from bigembed.rows.row_maps import AffineMap, project
 from bigembed.rows.source import RowSource
 from bigembed.runtime.parameters import Count, Fraction, Positive, Seed, at_least, one_of
-from bigembed.stages.cost import ArraySpec, Cost, summing_cost
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Run, Stage, summing_cost
 from bigembed.store.arrays import read_array, write_array
 
 RULES = ("auto", "bessel")

@@ -28,9 +28,7 @@ from bigembed.maps.linearized.kernel import (
 from bigembed.rows.passes import Parts, reduce_rows
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array
-from bigembed.stages.cost import Arrays, ArraySpec, Cost, buffer, summing_cost
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import Arrays, ArraySpec, Context, Cost, Run, Stage, buffer, summing_cost
 from bigembed.store.arrays import read_array, write_array
 
 KERNEL = ("center", "scale", "degrees")

@@ -36,8 +36,7 @@ from bigembed.maps.linearized.passes import (
 from bigembed.rows.passes import reduce_rows
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, bounds
-from bigembed.stages.cost import Arrays, ArraySpec, Cost
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import Arrays, ArraySpec, Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.matrix import CSRBlock
 from bigembed.store.spaces import StoredSpace

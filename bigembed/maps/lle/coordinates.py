@@ -11,8 +11,7 @@ from bigembed.maps.coordinates import write_coordinates
 from bigembed.maps.graph_rows import find_replaced, first_replaced, repeated_matrix
 from bigembed.neighbors.order import Ordered
 from bigembed.runtime.blocks import Array, block_rows
-from bigembed.stages.cost import ArraySpec, Cost
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Stage
 from bigembed.store.arrays import read_array, read_by_id
 
 

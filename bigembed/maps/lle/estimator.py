@@ -52,8 +52,7 @@ from bigembed.quality.neighborhoods import few_carriers
 from bigembed.rows.graph_source import GraphSource
 from bigembed.rows.source import RowSource
 from bigembed.runtime.parameters import Count, Positive, Requirements, Seed, interval, is_integer, one_of
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Stage
+from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
 
 # ------------------------------------------------------------------------------------------------------- judgement

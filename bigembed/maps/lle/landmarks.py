@@ -33,9 +33,7 @@ from bigembed.rows.passes import Parts as Sums
 from bigembed.rows.passes import reduce_rows
 from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks
-from bigembed.stages.cost import ArraySpec, Cost, buffer, window_of
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Run, Stage, buffer, window_of
 from bigembed.store.arrays import create_rows, read_array, read_by_id, write_array
 from bigembed.store.exchange import Exchange
 

@@ -23,8 +23,7 @@ from bigembed.neighbors.survey import Shape
 from bigembed.quality.coordinates import participation_of
 from bigembed.quality.dimension import ROWS, harmonics
 from bigembed.runtime.blocks import Array, bounds, map_blocks
-from bigembed.stages.cost import ArraySpec, Cost, buffer
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Stage, buffer
 from bigembed.store.arrays import read_array, write_array
 
 # ------------------------------------------------------------------------------------------------------ conditions

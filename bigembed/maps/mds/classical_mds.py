@@ -24,9 +24,7 @@ from bigembed.rows.row_maps import AffineMap, project
 from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import bounds, map_blocks
 from bigembed.runtime.parameters import Count, Fraction, Seed, at_least
-from bigembed.stages.cost import ArraySpec, Cost, rows_of
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Run, Stage, rows_of
 from bigembed.store.arrays import create_grid, create_rows, read_array, write_array, write_rows, write_window
 
 

@@ -37,8 +37,7 @@ from bigembed.rows.row_maps import AffineMap, project
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Count, Requirements, Seed, at_least
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Stage
+from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
 
 MOVED = 1 / 3

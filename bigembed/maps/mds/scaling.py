@@ -25,8 +25,7 @@ from bigembed.rows.passes import Parts, checked_shape, reduce_rows
 from bigembed.rows.row_maps import AffineMap
 from bigembed.rows.source import PANEL_BYTES, TILE_COLUMNS, RowBlock, RowSource
 from bigembed.runtime.blocks import Array
-from bigembed.stages.cost import Arrays, ArraySpec, Cost, buffer, summing_cost
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import Arrays, ArraySpec, Context, Cost, Stage, buffer, summing_cost
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.spaces import StoredSpace
 from bigembed.store.vector_space import assembled

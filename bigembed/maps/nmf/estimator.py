@@ -23,8 +23,7 @@ from bigembed.maps.nmf.stages import (
 from bigembed.rows.passes import checked_shape
 from bigembed.rows.source import RowSource
 from bigembed.runtime.parameters import Count, Nonnegative, Requirements, Seed
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Stage
+from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
 
 EMPTY = 1e-6

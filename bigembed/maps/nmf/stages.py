@@ -17,8 +17,7 @@ from bigembed.rows.passes import Parts, reduce_rows
 from bigembed.rows.row_maps import affine_block
 from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array, is_sparse
-from bigembed.stages.cost import Arrays, ArraySpec, Cost, summing_cost
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import Arrays, ArraySpec, Context, Cost, Stage, summing_cost
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
 

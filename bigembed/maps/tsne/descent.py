@@ -30,9 +30,7 @@ from bigembed.neighbors.query import Joined
 from bigembed.neighbors.row_weights import WEIGHTS, values_path, weights_at
 from bigembed.runtime.blocks import Array, map_blocks
 from bigembed.runtime.executors import idle_threads, run_on_idle_threads
-from bigembed.stages.reuse import Immaterial
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import Context, Immaterial, Run, Stage
 from bigembed.store.arrays import read_array, read_by_id
 from bigembed.store.matrix import BlockMatrix, entries_of
 from bigembed.store.vector_space import VectorSpace

@@ -29,8 +29,7 @@ from bigembed.runtime.parameters import (
     interval,
     one_of,
 )
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Stage
+from bigembed.stages import Run, Stage
 
 
 def _is_tail(value: Any) -> bool:

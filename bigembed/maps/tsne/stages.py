@@ -25,8 +25,7 @@ from bigembed.maps.tsne.descent import (
 from bigembed.neighbors.row_weights import values_path
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, map_blocks
-from bigembed.stages.cost import ArraySpec
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.matrix import CSRBlock
 from bigembed.store.spaces import StoredSpace

@@ -25,8 +25,7 @@ from bigembed.maps.kernels import Target, Walk, local_squared_block
 from bigembed.maps.scales import EQUAL
 from bigembed.neighbors.row_weights import DENSITY, WEIGHTS, values_path
 from bigembed.runtime.blocks import Array
-from bigembed.stages.cost import ArraySpec, Cost
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.matrix import StoredMatrix, write_values
 from bigembed.store.spaces import StoredSpace

@@ -26,8 +26,7 @@ from bigembed.maps.walk.stages import WalkOptions, kernel_stages
 from bigembed.neighbors.components import component_arrays, find_components
 from bigembed.neighbors.views import SECOND, VIEWS, views_stage
 from bigembed.runtime.blocks import Array
-from bigembed.stages.cost import ArraySpec, Cost
-from bigembed.stages.stage import Context, Stage, within
+from bigembed.stages import ArraySpec, Context, Cost, Stage, within
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.matrix import StoredMatrix
 from bigembed.store.spaces import StoredSpace

@@ -29,8 +29,7 @@ from bigembed.neighbors.search.recall import ALGORITHMS
 from bigembed.neighbors.views import SECOND, VIEWS, parted_views, unrelated_views, views_figures
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Auto, Count, Fraction, Nonnegative, Positive, Seed, at_least, interval, one_of
-from bigembed.stages.runs import PartOfRun, Run
-from bigembed.stages.stage import Stage
+from bigembed.stages import PartOfRun, Run, Stage
 from bigembed.store.arrays import read_array
 
 COMMON = 0.75

@@ -18,8 +18,7 @@ from bigembed.maps.graph_rows import find_replaced, first_replaced, keep_block, 
 from bigembed.neighbors.order import Ordered
 from bigembed.quality.coordinates import ONE, carried_by_few, chosen_by_spectrum, participation
 from bigembed.runtime.blocks import Array, map_blocks, offsets
-from bigembed.stages.cost import Arrays, ArraySpec, Cost
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import Arrays, ArraySpec, Context, Cost, Stage
 from bigembed.store.arrays import read_array, read_by_id, write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import StoredMatrix

@@ -33,7 +33,7 @@ from bigembed.runtime.parameters import (
     is_integer,
     one_of,
 )
-from bigembed.stages.runs import Run
+from bigembed.stages import Run
 from bigembed.store.arrays import read_array
 
 

@@ -17,9 +17,7 @@ from bigembed.rows.passes import Parts, reduce_rows
 from bigembed.rows.source import RowBlock, RowSource, rows_at
 from bigembed.runtime.blocks import Array, is_sparse
 from bigembed.runtime.parameters import Auto, at_least, declared
-from bigembed.stages.cost import ArraySpec, Cost, buffer
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Stage, run_stages
+from bigembed.stages import ArraySpec, Context, Cost, Run, Stage, buffer, run_stages
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.paths import at
 

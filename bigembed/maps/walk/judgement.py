@@ -33,8 +33,7 @@ from bigembed.quality.dimension import ROWS, harmonics, sampled
 from bigembed.quality.neighborhoods import cost_of
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, by_owner
-from bigembed.stages.cost import ArraySpec, Cost
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Stage
 from bigembed.store.arrays import read_array
 
 # ------------------------------------------------------------------------------------------------------- stability

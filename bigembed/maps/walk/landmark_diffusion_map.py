@@ -24,8 +24,7 @@ from bigembed.maps.walk.landmark_walk import (
 from bigembed.rows.passes import checked_shape
 from bigembed.rows.source import RowSource
 from bigembed.runtime.parameters import Auto, Count, Nonnegative, Positive, Requirements, Seed, is_integer, one_of
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Stage
+from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
 
 

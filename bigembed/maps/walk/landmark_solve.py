@@ -37,9 +37,8 @@ from bigembed.maps.walk.coordinates import solution_arrays
 from bigembed.neighbors.order import Ordered
 from bigembed.runtime.blocks import Array, bounds, map_blocks
 from bigembed.runtime.runtime import once
-from bigembed.stages.cost import ArraySpec, Cost
+from bigembed.stages import ArraySpec, Context, Cost
 from bigembed.stages.journal import own_steps
-from bigembed.stages.stage import Context
 from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.files import read_sealed, sealed, write_json

@@ -18,8 +18,8 @@ from bigembed.quality.coordinates import carried_by_few, participation_of
 from bigembed.rows.passes import Parts, reduce_rows
 from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array, bounds
-from bigembed.stages.cost import Arrays, ArraySpec, Cost, nbytes, summing_cost
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import Arrays, ArraySpec, Context, Cost, Stage, summing_cost
+from bigembed.stages.cost import nbytes
 from bigembed.store.arrays import read_array, write_array
 
 # -------------------------------------------------------------------------------------------------------- roseland

@@ -31,7 +31,7 @@ from bigembed.runtime.parameters import (
     interval,
     one_of,
 )
-from bigembed.stages.runs import Run
+from bigembed.stages import Run
 from bigembed.store.arrays import read_array
 
 # ------------------------------------------------------------------------------------------------------------ heat

@@ -19,9 +19,7 @@ from bigembed.neighbors.input_order import InputOrder, carry
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import BLOCK_BYTES, Array, block_rows, bounds, map_blocks, owner_of
 from bigembed.runtime.parameters import at_least, declared, is_integer, one_of
-from bigembed.stages.cost import ArraySpec, Cost, largest
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Stage, run_stages
+from bigembed.stages import ArraySpec, Context, Cost, Run, Stage, largest, run_stages
 from bigembed.store.arrays import create_rows, read_array, write_rows
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import BlockMatrix

@@ -29,9 +29,9 @@ from bigembed.neighbors.views import VIEWS
 from bigembed.runtime.blocks import Array, LostVectorsError, bounds, map_blocks, offsets
 from bigembed.runtime.executors import LocalPool
 from bigembed.runtime.runtime import once, runtime_now, trim_heap, using
-from bigembed.stages.cost import Arrays, ArraySpec, Cost, buffer, largest, nbytes
+from bigembed.stages import Arrays, ArraySpec, Context, Cost, Stage, buffer, largest
+from bigembed.stages.cost import nbytes
 from bigembed.stages.journal import own_steps
-from bigembed.stages.stage import Context, Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.files import read_sealed, sealed, write_json

@@ -22,8 +22,7 @@ from bigembed.neighbors.search.recall import ALGORITHMS
 from bigembed.neighbors.survey import Shape
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Auto, Count, Fraction, Positive, Requirements, Seed, at_least, interval, one_of
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Stage
+from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
 
 # -------------------------------------------------------------------------------------------------------- new rows

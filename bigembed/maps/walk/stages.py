@@ -38,8 +38,7 @@ from bigembed.neighbors.graph_stages import QUERY_ARRAYS
 from bigembed.neighbors.radius import EDGES_PLANNED
 from bigembed.neighbors.row_weights import DENSITY, WEIGHTS
 from bigembed.quality.dimension import dimension_of_pairs_stage, dimension_stage, dimension_within_stage
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Stage
+from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
 
 # ---------------------------------------------------------------------------------------------------------- stages
