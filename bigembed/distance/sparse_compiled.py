@@ -8,8 +8,8 @@ import numpy as np
 from numba import njit
 
 from bigembed.distance.compiled import CODES, of_counts, pair
+from bigembed.runtime.arithmetic import insert
 from bigembed.runtime.blocks import Array
-from bigembed.runtime.sums import insert
 
 # ----------------------------------------------------------------------------------------------------- sparse sums
 # Compiled bounds of distances between CSR rows, from sums over their columns.

@@ -51,7 +51,7 @@ async def _start() -> float:
     import dask
     from distributed import Client, Scheduler, Worker
 
-    from bigembed.jobs.places.embedded import no_security
+    from bigembed.jobs.places.cluster import no_security
     from bigembed.store.files import temporary
 
     mine: dict[str, Any] = {"security": no_security()}

@@ -14,9 +14,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, types
 
+from bigembed.runtime.arithmetic import add_inner, add_row, add_rows, weighted_rows
 from bigembed.runtime.blocks import Array
-from bigembed.runtime.sums import add_row
-from bigembed.runtime.tile_product import add_inner, add_rows, weighted_rows
 
 SHIFT = 1e-5
 """δ."""

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
+from bigembed.runtime.arithmetic import LANES, add_inner, add_product, add_row, add_rows, move, weighted_rows
 from bigembed.runtime.blocks import Array
-from bigembed.runtime.sums import add_row
-from bigembed.runtime.tile_product import LANES, add_inner, add_product, add_rows, move, weighted_rows
 
 # --------------------------------------------------------------------------------------------------- update kernel
 # Sweep A of LOBPCG on some rows of a block, compiled: see :func:`bigembed.linalg.lobpcg_sweeps.update_block`.

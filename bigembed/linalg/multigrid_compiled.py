@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
+from bigembed.runtime.arithmetic import add_product
 from bigembed.runtime.blocks import Array
-from bigembed.runtime.tile_product import add_product
 
 # ------------------------------------------------------------------------------------------------------ relaxation
 # Sweeps over a symmetric block matrix A = L + D + Lᵀ: what a multigrid cycle does on one level, compiled.
 #
-# Vectors are (unknowns, columns), of a multiple of :data:`~bigembed.runtime.tile_product.LANES` columns. Rows are
+# Vectors are (unknowns, columns), of a multiple of :data:`~bigembed.runtime.arithmetic.LANES` columns. Rows are
 # taken one after the other on one thread, so that the bytes of a result depend on nothing else. The blocks of a row
 # lie transposed, so that a column of one is read in a line, and a sum over them stays in registers (a cycle on 31 000
 # unknowns, 7 blocks a row: 14 ms for 37 with a call of BLAS for each row). (What is

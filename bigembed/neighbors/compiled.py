@@ -11,8 +11,8 @@ import numpy as np
 from numba import njit, types
 
 from bigembed.distance.pairwise import rounding
+from bigembed.runtime.arithmetic import squared_distance
 from bigembed.runtime.blocks import Array
-from bigembed.runtime.sums import squared_distance
 
 # --------------------------------------------------------------------------------------------------------- nearest
 # Compiled choice of the nearest centers, one or many.

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from bigembed.runtime.arithmetic import squared_distance
 from bigembed.runtime.blocks import Array
-from bigembed.runtime.sums import squared_distance
 
 # ------------------------------------------------------------------------------------------------------ local join
 # Compiled kernels of NN-descent (Dong, Charikar, Li 2011).

@@ -34,8 +34,8 @@ from bigembed.rows.reader import two_dimensional
 from bigembed.rows.source import RowSource, rows_at, work_dtype
 from bigembed.rows.sparse import dask_source, group_source, held_source, is_csr_group, keep_npy, stored
 from bigembed.runtime.blocks import Array, is_scipy_sparse
-from bigembed.runtime.clock import reads
 from bigembed.runtime.executors import executor_now
+from bigembed.runtime.runtime import reads
 from bigembed.store.paths import AnyPath, at, is_path, published
 
 # ------------------------------------------------------------------------------------------------------ recognized

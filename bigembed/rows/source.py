@@ -13,8 +13,8 @@ from bigembed.errors import InputError
 from bigembed.rows.opening import open_zarr
 from bigembed.rows.reader import TEXT, is_text, read_ranges
 from bigembed.runtime.blocks import Array, align_arrays, block_rows, bounds, is_sparse
-from bigembed.runtime.clock import reads
 from bigembed.runtime.executors import executor_now
+from bigembed.runtime.runtime import reads
 from bigembed.store.arrays import cached, npy_rows, read_array, read_window
 from bigembed.store.attributes import categories_at, columns_of
 from bigembed.store.paths import AnyPath, stored

@@ -19,8 +19,16 @@ from weakref import ref
 
 from bigembed.errors import ClusterError, InputError
 from bigembed.runtime.client_executor import AHEAD, ATTEMPTS, QUEUED, RUNNING, Advice, ClientExecutor, TaskMap
-from bigembed.runtime.clock import run_with_helpers
-from bigembed.runtime.runtime import Calls, Executor, KeepResult, Progress, no_progress, runtime_now, using
+from bigembed.runtime.runtime import (
+    Calls,
+    Executor,
+    KeepResult,
+    Progress,
+    no_progress,
+    run_with_helpers,
+    runtime_now,
+    using,
+)
 from bigembed.runtime.worker_monitor import FROZEN, WorkerMonitor
 
 

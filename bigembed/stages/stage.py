@@ -13,9 +13,8 @@ from typing import Any
 from bigembed.errors import DamagedError, DamageWarning, MissingPathError, PlanError
 from bigembed.runtime.blocks import one_blas_thread
 from bigembed.runtime.client_executor import TERMINATE
-from bigembed.runtime.clock import StageClock
 from bigembed.runtime.executors import CurrentClient, chosen_executor, executor_now
-from bigembed.runtime.runtime import Event, Observer, runtime_now, using
+from bigembed.runtime.runtime import Event, Observer, StageClock, runtime_now, using
 from bigembed.stages.cost import Cost
 from bigembed.stages.journal import StageJournal
 from bigembed.stages.reuse import Identity, Prints, identity_of, supersede, usable

@@ -20,8 +20,7 @@ import numpy as np
 
 from bigembed.errors import BigembedError, DamagedError, InputError
 from bigembed.runtime.blocks import Array
-from bigembed.runtime.clock import reads, writes
-from bigembed.runtime.runtime import once
+from bigembed.runtime.runtime import once, reads, writes
 from bigembed.store.paths import at, is_url, opened, put, remove
 
 # ---------------------------------------------------------------------------------------------------------- pieces

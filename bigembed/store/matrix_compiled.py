@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
+from bigembed.runtime.arithmetic import weighted_rows
 from bigembed.runtime.blocks import Array
-from bigembed.runtime.tile_product import weighted_rows
 
 # ------------------------------------------------------------------------------------------------------ edge pairs
 # A number for each edge of a block, from what both of its rows have; compiled.

@@ -19,7 +19,7 @@ from scipy import sparse
 
 from bigembed.errors import DamagedError
 from bigembed.runtime.blocks import Array, bounds, is_sparse, map_blocks
-from bigembed.runtime.clock import reads, writes
+from bigembed.runtime.runtime import reads, writes
 from bigembed.store.exchange import Exchange
 from bigembed.store.paths import at, is_url, put, remove, remove_file, replacing
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from bigembed.errors import InputError, InputTypeError
-from bigembed.runtime.clock import writes
+from bigembed.runtime.runtime import writes
 from bigembed.store.objects import MARKS, SCHEMES, ObjectPath, Stored
 
 # ----------------------------------------------------------------------------------------------------------- paths

@@ -36,7 +36,7 @@ import scipy.sparse.csgraph
 import scipy.sparse.linalg  # noqa: F401
 import zarr.codecs  # noqa: F401
 
-import bigembed.jobs.places.embedded
+import bigembed.jobs.places.cluster
 import bigembed.jobs.run
 import bigembed.jobs.watching.console
 import bigembed.maps.walk.diffusion_map  # noqa: F401

@@ -86,7 +86,7 @@ def test_a_frozen_worker_does_not_outlive_its_job(tmp_path):
 
 @pytest.mark.slow
 def test_one_that_is_frozen_while_it_starts_is_replaced(monkeypatch):
-    monkeypatch.setattr("bigembed.jobs.places.embedded.START_TIMEOUT", 20.0)
+    monkeypatch.setattr("bigembed.jobs.places.cluster.START_TIMEOUT", 20.0)
 
     def strike() -> None:
         while not workers():

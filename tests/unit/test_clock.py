@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 
 import bigembed as be
-from bigembed.runtime import clock
+from bigembed.runtime import runtime
 from bigembed.runtime.blocks import map_blocks
-from bigembed.runtime.clock import PARTS, StageClock, reads, run_timed, writes
 from bigembed.runtime.executors import DaskScheduler, LocalPool, run_on_idle_threads
-from bigembed.runtime.runtime import using
+from bigembed.runtime.runtime import PARTS, StageClock, reads, run_timed, using, writes
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Stage, run_stages
 from bigembed.store.arrays import read_array, write_array
@@ -27,7 +26,7 @@ class Time:
 
     def __init__(self, monkeypatch):
         self.here = threading.local()
-        monkeypatch.setattr(clock, "time", SimpleNamespace(perf_counter=lambda: getattr(self.here, "now", 0.0)))
+        monkeypatch.setattr(runtime, "time", SimpleNamespace(perf_counter=lambda: getattr(self.here, "now", 0.0)))
 
     def passes(self, seconds):
         self.here.now = getattr(self.here, "now", 0.0) + seconds
@@ -74,8 +73,8 @@ def test_what_fails_was_read_all_the_same(passing):
 
 def test_the_parts_sum_to_one_and_waiting_is_what_is_left(passing):
     stage = StageClock(threads=2)
-    stage.add(clock.Timed(None, 6.0, 2.0, 1.0))
-    stage.add(clock.Timed(None, 5.0, 0.0, 2.0))
+    stage.add(runtime.Timed(None, 6.0, 2.0, 1.0))
+    stage.add(runtime.Timed(None, 5.0, 0.0, 2.0))
     passing(10)
     assert stage.shares() == {"computing": 0.3, "reading": 0.1, "writing": 0.15, "waiting": 0.45}
 
@@ -103,7 +102,7 @@ def test_what_the_coordinating_process_does_by_itself_is_work_of_its_threads_and
         stage = StageClock(threads=2, here=here)
         with stage.mapping():
             passing(4)  # (it waits for its tasks)
-        stage.add(clock.Timed(None, 6.0, 1.0, 0.0))
+        stage.add(runtime.Timed(None, 6.0, 1.0, 0.0))
         read(2)
         passing(4)
         return stage.shares()

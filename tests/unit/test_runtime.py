@@ -26,7 +26,7 @@ from bigembed.jobs.spec import parse_job, read_job
 from bigembed.jobs.sweep.run import sweep, varied
 from bigembed.rows.formats.registry import ingest
 from bigembed.rows.source import RowSource
-from bigembed.runtime import tile_product
+from bigembed.runtime import arithmetic
 from bigembed.runtime.blocks import STRIPE, align_arrays, map_blocks, run_tasks, stripes
 from bigembed.runtime.executors import LocalPool, chosen_executor, run_on_idle_threads
 from bigembed.runtime.parameters import allowed_functions as allowed
@@ -375,27 +375,27 @@ class TestStripes:
 
 @njit
 def add_product(out, out_at, a, a_at, a_row, a_step, rows, count, b, b_at, width):  # type: ignore[no-untyped-def]
-    tile_product.add_product(out, out_at, a, a_at, a_row, a_step, rows, count, b, b_at, width)
+    arithmetic.add_product(out, out_at, a, a_at, a_row, a_step, rows, count, b, b_at, width)
 
 
 @njit
 def add_rows(out, at, a, begin, rows, b):  # type: ignore[no-untyped-def]
-    tile_product.add_rows(out, at, a, begin, rows, b)
+    arithmetic.add_rows(out, at, a, begin, rows, b)
 
 
 @njit
 def add_inner(out, at, a, begin, rows, b, b_begin):  # type: ignore[no-untyped-def]
-    tile_product.add_inner(out, at, a, begin, rows, b, b_begin)
+    arithmetic.add_inner(out, at, a, begin, rows, b, b_begin)
 
 
 @njit
 def move(out, at, width, x, x_at, x_width, rows, columns):  # type: ignore[no-untyped-def]
-    tile_product.move(out, at, width, x, x_at, x_width, rows, columns)
+    arithmetic.move(out, at, width, x, x_at, x_width, rows, columns)
 
 
 @njit
 def weighted_rows(out, at, weight, start, stop, index, shift, x, far, column):  # type: ignore[no-untyped-def]
-    tile_product.weighted_rows(out, at, weight, start, stop, index, shift, x, far, column)
+    arithmetic.weighted_rows(out, at, weight, start, stop, index, shift, x, far, column)
 
 
 class TestTileProduct:

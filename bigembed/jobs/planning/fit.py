@@ -17,7 +17,7 @@ from bigembed.estimator.pipeline import Pipeline, copied, counterpart_of, method
 from bigembed.estimator.preprocessing import all_stages
 from bigembed.estimator.protocol import prepare_by_fit, spec_of, steps_before
 from bigembed.jobs.formatting import duration, size, text_columns
-from bigembed.jobs.places.embedded import machine_memory
+from bigembed.jobs.places.cluster import machine_memory
 from bigembed.jobs.planning.machine import footprint, imported_here, rates, resident
 from bigembed.jobs.planning.notes import alternatives, pass_notes, search_notes
 from bigembed.jobs.planning.plan import Plan, is_bare

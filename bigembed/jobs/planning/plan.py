@@ -17,8 +17,7 @@ from bigembed.jobs.identity import ids_cost
 from bigembed.jobs.inputs import Input
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.parameters import single_jobs
-from bigembed.jobs.places.cluster import named_kind
-from bigembed.jobs.places.embedded import machine_memory
+from bigembed.jobs.places.cluster import machine_memory, named_kind
 from bigembed.jobs.places.place import Place
 from bigembed.jobs.planning.machine import Rates, rates, shared_bandwidth
 from bigembed.jobs.planning.notes import WindowPlan, compilation_seconds

@@ -12,8 +12,14 @@ from math import ceil
 
 from bigembed.errors import DamagedError, ExistingOutputError
 from bigembed.jobs.formatting import size
-from bigembed.jobs.places.cluster import KINDS, choose
-from bigembed.jobs.places.embedded import coordinator_threads, embedded_memory, machine_memory, worker_count
+from bigembed.jobs.places.cluster import (
+    KINDS,
+    choose,
+    coordinator_threads,
+    embedded_memory,
+    machine_memory,
+    worker_count,
+)
 from bigembed.jobs.places.place import TRIMMED, ClusterTable, Place, PlaceKind
 from bigembed.jobs.planning.machine import Rates, footprint, imported_here
 from bigembed.runtime.client_executor import HANDED_OUT, calls_of_task

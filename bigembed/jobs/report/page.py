@@ -18,7 +18,7 @@ from bigembed.jobs.report.summary import RunSummary, StageLine
 from bigembed.maps.kernels import BINARY
 from bigembed.plotting.vector import Mark, Series, chart, number
 from bigembed.runtime.blocks import Array
-from bigembed.runtime.clock import PARTS
+from bigembed.runtime.runtime import PARTS
 from bigembed.store.paths import PAGES, AnyPath, PathLike, at, put, require_apart, require_suffix
 from bigembed.store.superseded import explanation
 

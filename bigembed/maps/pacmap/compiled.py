@@ -10,8 +10,8 @@ from numba import njit, uint64
 
 from bigembed.maps.tsne.compiled import listed
 from bigembed.maps.umap.forces import GOLDEN, drawn, number_of
+from bigembed.runtime.arithmetic import insert, squared_distance
 from bigembed.runtime.blocks import Array
-from bigembed.runtime.sums import insert, squared_distance
 
 # ------------------------------------------------------------------------------------------------------ near pairs
 # The near pairs of row i are those of its neighbors j for which d²_ij/(σ_i σ_j) is smallest, σ_i the mean distance to

@@ -9,8 +9,8 @@ import math
 import numpy as np
 from numba import njit
 
+from bigembed.runtime.arithmetic import insert
 from bigembed.runtime.blocks import Array
-from bigembed.runtime.sums import insert
 
 # ------------------------------------------------------------------------------------------------------ perplexity
 # Compiled kernels of the affinities of t-SNE: a precision for each row by its perplexity, and joint probabilities.

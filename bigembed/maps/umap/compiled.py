@@ -28,8 +28,8 @@ from bigembed.maps.umap.forces import (
     shortened,
     squared_distance,
 )
+from bigembed.runtime.arithmetic import insert
 from bigembed.runtime.blocks import Array
-from bigembed.runtime.sums import insert
 
 # ----------------------------------------------------------------------------------------------------------- fuzzy
 # Compiled kernels of the memberships of UMAP: a bandwidth for each row by its list of neighbors, their fuzzy union.

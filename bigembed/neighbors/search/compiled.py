@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from bigembed.runtime.arithmetic import insert, squared_distance
 from bigembed.runtime.blocks import Array
-from bigembed.runtime.sums import insert, squared_distance
 
 # ------------------------------------------------------------------------------------------------------------ topk
 # Compiled kernels of the cell search.

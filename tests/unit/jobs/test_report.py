@@ -26,7 +26,7 @@ from bigembed.jobs.report.summary import RunSummary, StageLine
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import needed_aligned, parse_job, read_job
 from bigembed.maps.registry import REGISTRY
-from bigembed.runtime.clock import PARTS
+from bigembed.runtime.runtime import PARTS
 from bigembed.store import manifests
 from bigembed.store import manifests as roots
 from bigembed.store.arrays import create_rows, write_rows
