@@ -95,10 +95,19 @@ def sums(starts: Array, columns: Array, values: Array, code: int, signed: int) -
     """What the columns of each row add alone, and the sum of the sizes; ``signed``: the column that is subtracted."""
     own, size = np.zeros(starts.shape[0] - 1), np.zeros(starts.shape[0] - 1)
     for i in range(own.shape[0]):
-        for p in range(starts[i], starts[i + 1]):
-            part = term_alone(code, np.float64(values[p]), columns[p] == signed)
-            own[i] = max(own[i], part) if code == 5 else own[i] + part
-            size[i] += abs(part)
+        low, high = starts[i], starts[i + 1]
+        own[i], size[i] = _alone(columns[low:high], values[low:high], code, signed)
+    return own, size
+
+
+@njit(cache=True, nogil=True)
+def _alone(columns: Array, values: Array, code: int, signed: int) -> tuple[float, float]:
+    """:func:`sums` of one row."""
+    own, size = 0.0, 0.0
+    for p in range(columns.shape[0]):
+        part = term_alone(code, np.float64(values[p]), columns[p] == signed)
+        own = max(own, part) if code == 5 else own + part
+        size += abs(part)
     return own, size
 
 
@@ -256,17 +265,6 @@ def _bar(last: float, one: Any, code: int) -> float:
         return np.inf
     most = np.float64(np.nextafter(one(last), one(np.inf)))
     return most if code <= 3 else np.sqrt(most) * (1.0 + 1e-15)
-
-
-@njit(cache=True, nogil=True)
-def _alone(columns: Array, values: Array, code: int, signed: int) -> tuple[float, float]:
-    """:func:`~bigembed.distance.sparse_compiled.sums` of one row."""
-    own, size = 0.0, 0.0
-    for p in range(columns.shape[0]):
-        part = term_alone(code, np.float64(values[p]), columns[p] == signed)
-        own = max(own, part) if code == 5 else own + part
-        size += abs(part)
-    return own, size
 
 
 @njit(cache=True, nogil=True)

@@ -9,16 +9,17 @@ import io
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from bigembed.errors import InputError
 from bigembed.store.requests import ask, client_of, library, patient_store
 
+T = TypeVar("T")
 SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
 MARKS = ("zarr.json", "model.json", ".zarray", ".zgroup")
 """What makes a folder of objects something: written last, deleted first."""
@@ -144,8 +145,7 @@ class ObjectPath:
     def stat(self) -> Stat:
         if not self.key:
             raise FileNotFoundError(f"{self}: a bucket")
-        obstore = library()
-        return ask(self, lambda: _stat(obstore.head(self.client, self.key)))
+        return self._ask(lambda store, client: _stat(store.head(client, self.key)))
 
     def stamp(self) -> str:
         """What changes whenever the bytes do."""
@@ -153,8 +153,7 @@ class ObjectPath:
 
     def iterdir(self) -> Iterator[ObjectPath]:
         """Objects and folders right beneath."""
-        obstore = library()
-        found = ask(self, lambda: obstore.list_with_delimiter(self.client, self.key or None))
+        found = self._ask(lambda store, client: store.list_with_delimiter(client, self.key or None))
         yield from (ObjectPath(self.root, key.rstrip("/")) for key in found["common_prefixes"])
         yield from (ObjectPath(self.root, entry["path"]) for entry in found["objects"])
 
@@ -180,13 +179,12 @@ class ObjectPath:
 
     def _listed(self, most: int | None = None) -> list[tuple[str, Stat]]:
         """Keys beneath, and what the store says of them; a list that ends half way is asked for anew, as a whole."""
-        obstore = library()
 
-        def found() -> Iterator[tuple[str, Stat]]:
-            for page in obstore.list(self.client, self.key or None, chunk_size=1000):
+        def found(store: Any, client: Any) -> Iterator[tuple[str, Stat]]:
+            for page in store.list(client, self.key or None, chunk_size=1000):
                 yield from ((entry["path"], _stat(entry)) for entry in page if entry["path"] != self.key)
 
-        return ask(self, lambda: list(islice(found(), most)))
+        return self._ask(lambda store, client: list(islice(found(store, client), most)))
 
     # --------------------------------------------------------------------------- content
 
@@ -197,40 +195,30 @@ class ObjectPath:
         return io.BufferedReader(Ranges(self), 256 << 10)
 
     def read_bytes(self) -> bytes:
-        obstore = library()
-        return ask(self, lambda: bytes(obstore.get(self.client, self.key).bytes()))
+        return self._ask(lambda store, client: bytes(store.get(client, self.key).bytes()))
 
     def tail(self, length: int) -> bytes:
         """The last bytes."""
-        obstore = library()
 
-        def last() -> bytes:
+        def last(store: Any, client: Any) -> bytes:
             try:
-                return bytes(obstore.get(self.client, self.key, options={"range": {"suffix": length}}).bytes())
-            except obstore.exceptions.NotSupportedError:  # (Azure)
+                return bytes(store.get(client, self.key, options={"range": {"suffix": length}}).bytes())
+            except store.exceptions.NotSupportedError:  # (Azure)
                 size = self.stat().st_size
-                start = max(0, size - length)
-                return bytes(obstore.get_range(self.client, self.key, start=start, end=size))
+                return bytes(store.get_range(client, self.key, start=max(0, size - length), end=size))
 
-        return ask(self, last)
+        return self._ask(last)
 
     def range(self, start: int, length: int) -> bytes:
         """Some of the bytes."""
-        obstore = library()
-        return ask(self, lambda: bytes(obstore.get_range(self.client, self.key, start=start, length=length)))
+        return self._ask(lambda store, client: bytes(store.get_range(client, self.key, start=start, length=length)))
 
     def read_text(self, encoding: str = "utf-8") -> str:
         return self.read_bytes().decode(encoding)
 
     def write_bytes(self, data: Any) -> None:
-        """Replace the object in one step."""
-        obstore = library()
-        ask(self, lambda: obstore.put(self.client, self.key, data))
-
-    def upload(self, file: Path) -> None:
-        """Write what a local file holds, in one step and in pieces."""
-        obstore = library()
-        ask(self, lambda: obstore.put(self.client, self.key, file))
+        """Replace the object in one step; by what a local file holds, given its path, in pieces."""
+        self._ask(lambda store, client: store.put(client, self.key, data))
 
     def download(self, file: Path) -> None:
         """Write the bytes into a local file, in pieces."""
@@ -247,20 +235,18 @@ class ObjectPath:
     def rewrite(self, data: Any) -> None:
         """Replace an object that is there (by its own bytes, for None: it is younger then), unless it changes
         meanwhile: OSError."""
-        obstore = library()
 
-        def read() -> tuple[Any, bytes]:
-            found = obstore.get(self.client, self.key)
+        def read(store: Any, client: Any) -> tuple[Any, bytes]:
+            found = store.get(client, self.key)
             return found.meta, bytes(found.bytes())
 
-        meta, known = ask(self, read)
+        meta, known = self._ask(read)
         self._put_once(known if data is None else data, {name: meta[name] for name in META if meta[name]})
 
     def _put_once(self, data: Any, mode: Any) -> None:
         """Write on a condition. A request that is repeated, because its answer was lost, finds what it wrote itself."""
-        obstore = library()
         try:
-            ask(self, lambda: obstore.put(self.client, self.key, data, mode=mode))
+            self._ask(lambda store, client: store.put(client, self.key, data, mode=mode))
         except FileExistsError:
             if self.read_bytes() != bytes(data):
                 raise
@@ -284,20 +270,22 @@ class ObjectPath:
 
     def _delete(self, keys: str | list[str]) -> None:
         """Delete objects that may be gone."""
-        obstore = library()
         try:
-            ask(self, lambda: obstore.delete(self.client, keys))
+            self._ask(lambda store, client: store.delete(client, keys))
         except FileNotFoundError:  # (some stores stop at the first one)
             for key in () if isinstance(keys, str) else keys:
                 self._delete(key)
 
     def copy_to(self, other: ObjectPath) -> None:
         """Copy the object inside its store."""
-        obstore = library()
         if other.root != self.root:
             other.write_bytes(self.read_bytes())
             return
-        ask(self, lambda: obstore.copy(self.client, self.key, other.key))
+        self._ask(lambda store, client: store.copy(client, self.key, other.key))
+
+    def _ask(self, request: Callable[[Any, Any], T]) -> T:
+        """What a request of the library to the bucket returns; it is repeated while the store is away."""
+        return ask(self, lambda: request(library(), self.client))
 
     @property
     def client(self) -> Any:

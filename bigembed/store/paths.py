@@ -276,7 +276,7 @@ def copy_file(source: AnyPath, target: AnyPath) -> None:
     elif isinstance(source, ObjectPath):
         _download(source, Path(str(target)))
     elif isinstance(target, ObjectPath):
-        target.upload(source)
+        target.write_bytes(source)
 
 
 def _download(source: ObjectPath, target: Path) -> None:

@@ -39,6 +39,7 @@ from bigembed.runtime.executors import LocalPool
 from bigembed.runtime.runtime import runtime_now, use_one_heap
 from bigembed.runtime.worker_monitor import WorkerMonitor
 from bigembed.store.files import temporary
+from bigembed.store.locks import machine
 
 # -------------------------------------------------------------------------------------------------------- security
 # Who may speak to a running cluster: TLS for a client, and a warning for a cluster without it.
@@ -362,22 +363,14 @@ def _await_workers(client: Any, count: int, timeout: float) -> None:
 
 def _local_pids(client: Any, monitor: WorkerMonitor) -> dict[str, int]:
     """Scheduler and workers that run on this machine."""
-    here = (os.uname().nodename, _boot())
+    here = (os.uname().nodename, machine())
     workers = monitor.awaited(lambda: client.run(_who, on_error="ignore", asynchronous=True))
     answers = {"scheduler": client.run_on_scheduler(_who), **workers}
     return {role: pid for role, (pid, *place) in answers.items() if tuple(place) == here}
 
 
 def _who() -> tuple[int, str, str]:
-    return os.getpid(), os.uname().nodename, _boot()
-
-
-def _boot() -> str:
-    """Return what distinguishes two machines (or containers) of one name."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text() + os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return ""
+    return os.getpid(), os.uname().nodename, machine()
 
 
 # --------------------------------------------------------------------------------------------------------- cluster
