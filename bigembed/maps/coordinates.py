@@ -1,5 +1,5 @@
-"""Coordinates written by blocks in the order of the input, from eigenvectors, from blocks of a graph, or from points
-of a map.
+"""What is written by blocks in the order of the input: coordinates, of eigenvectors, of blocks of a graph or of points
+of a map, and labels.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from bigembed.estimator.extension import leave_rows, restore
 from bigembed.estimator.graph_input import GraphShape
 from bigembed.maps.graph_rows import repeated_block, repeated_matrix
 from bigembed.neighbors.order import input_rows
+from bigembed.rows.labels import Labels, classes_as_json
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks, offsets
 from bigembed.stages import ArraySpec, Context, Cost, Stage
@@ -239,3 +240,30 @@ def coordinates_block(
     label = label if island is None else np.where(label < parts, label, np.int32(island))
     ids = input_rows(order, b, found.starts)
     leave_rows(exchange, b, ids, {"embedding": coordinates, "labels": label}, int(found.starts[-1]), out_rows)
+
+
+# ------------------------------------------------------------------------------------------------------------ labels
+
+LABEL_ROWS = 1 << 18
+
+
+def labels_stage(labels: Labels) -> Stage:
+    """``labels/codes`` (n,): the number of each row's class, −1 for none. Results: the classes and their sizes."""
+
+    n = len(labels.codes)
+    return Stage(
+        "labels",
+        (),
+        {"labels": labels.fingerprint()},
+        partial(run_labels, labels=labels),
+        Cost.of(writes=[ArraySpec("codes", n, dtype="i4")], coordinator=[ArraySpec("codes", n, dtype="i4", times=5)]),
+    )
+
+
+def run_labels(context: Context, labels: Labels) -> dict[str, Any]:
+    n = len(labels.codes)
+    create_rows(context.path("codes"), (n,), np.int32, LABEL_ROWS, overwrite=True)
+    for start, stop in bounds(n, LABEL_ROWS):
+        write_rows(context.path("codes"), start, labels.codes[start:stop])
+    sizes = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.classes))
+    return {**classes_as_json(labels.classes), "sizes": sizes.tolist(), "missing": len(labels.missing)}

@@ -13,7 +13,7 @@ from bigembed import errors
 from bigembed.errors import InputError
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.rowwise import RowwiseEstimator
-from bigembed.maps.labels import labels_stage
+from bigembed.maps.coordinates import labels_stage
 from bigembed.maps.linear.discriminants import (
     SUMS,
     among_classes,

@@ -9,9 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bigembed.estimator.graph_input import GraphShape
-from bigembed.maps.coordinates import write_map
+from bigembed.maps.coordinates import labels_stage, write_map
 from bigembed.maps.graph_judgement import map_judgement_stages
-from bigembed.maps.labels import labels_stage
 from bigembed.maps.map_stages import EdgeWeights, coordinates_stage, planned_edges, start_stages, weights_stage
 from bigembed.maps.start import Scale
 from bigembed.maps.umap.density import DensityOptions, density_descent_stage, density_stage, radii_stage
