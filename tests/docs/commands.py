@@ -232,7 +232,7 @@ def without_rows(patch: pytest.MonkeyPatch) -> None:
     """Let plans be made of arrays without bytes, for the machine that the figures are of."""
     patch.setattr("bigembed.rows.opening.missing_shards", lambda array: 0)
     patch.setattr("bigembed.jobs.planning.plan.free_bytes", lambda folder: DISK)
-    for module in ("places.embedded", "planning.plan", "planning.resources"):
+    for module in ("places.cluster", "planning.plan", "planning.resources"):
         patch.setattr(f"bigembed.jobs.{module}.machine_memory", lambda: MACHINE)
 
 

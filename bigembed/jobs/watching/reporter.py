@@ -408,7 +408,6 @@ class Reporter:
 
 # ------------------------------------------------------------------------------------------------------------- trace
 # A record of every task of a job: which stage it was of, when and where it ran, what it took and what it moved.
-# ``benchmarks/replay.py`` reads it.
 
 DIGITS = 6
 """Of seconds."""

@@ -98,7 +98,7 @@ def test_it_knows_the_stages_of_a_fit_on_a_client_again(case, tmp_path, client, 
     assert not all(stage.reused for stage in changed.stages if stage.name != "input")  # a control
 
 
-WRITING = ("estimator.fitting.run_stages", "rows.input.write_dask", "rows.kept.write_npy")
+WRITING = ("estimator.fitting.run_stages", "rows.input.write_dask", "rows.sparse.write_npy")
 
 
 @pytest.fixture
