@@ -67,7 +67,7 @@ class Groups:
     @classmethod
     def of(cls, label: Array) -> Groups:
         """By their labels."""
-        return cls(label, *matching().grouped(label, int(label.max(initial=-1)) + 1))
+        return cls(label, *level_kernels().grouped(label, int(label.max(initial=-1)) + 1))
 
     @property
     def count(self) -> int:
@@ -90,7 +90,7 @@ def aggregates(rows: Rows, active: Array, size: int) -> Array:
     √(size · size), as long as the pair has at most ``size`` rows. At the end aggregates smaller than
     size / 4 join the neighbor of the heaviest edge, up to 1.25 · size.
     """
-    run, members = matching(), active.astype(np.float64)
+    run, members = level_kernels(), active.astype(np.float64)
     label, rounds = np.where(active, np.arange(len(active)), -1), int(np.ceil(np.log2(max(2, size))))
     for turn in range(rounds + 1):
         pair, count = (run.match if turn < rounds else run.absorb)(*rows.parts, members, float(size))
@@ -125,7 +125,7 @@ def local() -> Any:
 
 
 @cache
-def matching() -> Any:
+def level_kernels() -> Any:
     """The compiled functions (:mod:`bigembed.linalg.multigrid_compiled`)."""
     from bigembed.linalg import multigrid_compiled  # imports numba: only here
 
@@ -277,13 +277,13 @@ def aggregate_block(
     matrix, source, _ = rows
     entries, active = Rows.of(matrix), scale[:, 0] != 0
     groups = Groups.of(aggregates(entries, active, size))
-    found, across = matching().touching(groups.starts, groups.order, groups.label, *entries.parts, matrix.shape[1])
+    found, across = level_kernels().touching(groups.starts, groups.order, groups.label, *entries.parts, matrix.shape[1])
     functions = affordable(int(found.sum()), functions, most)
     basis = local_basis(entries, groups, scale[:, 0], functions)
     columns, values = _inner(entries, groups, basis, offsets(found))
     pairs = np.stack([np.repeat(np.arange(groups.count), found), columns], axis=1)
     root = np.bincount(groups.label[active], weights=basis[active, 0] / scale[active, 0], minlength=groups.count)
-    crossing = matching().crossing(*entries.parts)
+    crossing = level_kernels().crossing(*entries.parts)
     written = (groups.label, basis, matrix.diagonal()[:, None], pairs, values, *crossing, source, root)
     return written, (groups.count, len(pairs), across // 4, functions)
 
@@ -292,9 +292,9 @@ def _inner(entries: Rows, groups: Groups, basis: Array, place: Array) -> tuple[A
     """Columns and blocks of the Galerkin matrix inside a block."""
     columns, values = np.empty(place[-1], np.int64), np.empty((place[-1], basis.shape[1], basis.shape[1]))
     run = partial(
-        galerkin().inner_blocks, starts=groups.starts, order=groups.order, label=groups.label, pointer=entries.pointer,
-        index=entries.index, data=entries.data, basis=basis.astype(np.float64), place=place, columns=columns,
-        blocks=values,
+        block_kernels().inner_blocks, starts=groups.starts, order=groups.order, label=groups.label,
+        pointer=entries.pointer, index=entries.index, data=entries.data, basis=basis.astype(np.float64), place=place,
+        columns=columns, blocks=values,
     )  # fmt: skip
     run_on_idle_threads([partial(run, *part) for part in bounds(groups.count, TOGETHER)])
     return columns, values
@@ -320,7 +320,7 @@ def cross_block(
     start, groups = offsets(counts), Groups.of(label)
     theirs = start[source] + far_label
     functions, far = (np.ascontiguousarray(part, np.float64) for part in (basis, far_basis))
-    pairs, values = galerkin().cross_blocks(
+    pairs, values = block_kernels().cross_blocks(
         groups.starts, groups.order, pointer, index, data, theirs, int(start[-1]), functions, far
     )
     pairs[:, 0] += start[block]
@@ -328,9 +328,8 @@ def cross_block(
 
 
 @cache
-def galerkin() -> Any:
+def block_kernels() -> Any:
     """The compiled functions (:mod:`bigembed.linalg.lobpcg_compiled`)."""
-
     from bigembed.linalg import lobpcg_compiled  # imports numba: only here
 
     return lobpcg_compiled

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from bigembed.linalg.coarse import Groups
+from bigembed.linalg.coarse import LANES, Groups, block_kernels
 from bigembed.linalg.eigenpairs import Reason, extremes
 from bigembed.runtime.blocks import Array, stripes
 from bigembed.runtime.executors import run_on_idle_threads
@@ -207,7 +207,7 @@ def _combined(
     t, drift = (np.zeros((len(a), 0)), np.zeros((0, c.shape[1]))) if t is None or drift is None else (t, drift)
     out = np.empty((len(a), c.shape[1])) if into is None else into
     given = np.ascontiguousarray(a), first, rest, _filled(c), np.ascontiguousarray(t), _filled(-drift)
-    compiled().combine(*given, out, at, c.shape[1])
+    block_kernels().combine(*given, out, at, c.shape[1])
     return out
 
 
@@ -263,7 +263,7 @@ def _updated(given: tuple[Array, ...], places: tuple[Array, ...], start: int, st
     """Rows start … stop − 1 in their places; the sums over them."""
     m, wide, known = len(given[14]), places[0].shape[1] + places[1].shape[1], given[9].shape[1]
     sums = (np.zeros((m, wide + m)), np.zeros((m, wide)), np.zeros((known, wide + m)), np.zeros((1, m)))
-    compiled().update(start, stop, *given, *places, *sums)
+    block_kernels().update(start, stop, *given, *places, *sums)
     return sums
 
 
@@ -294,7 +294,7 @@ def _inner(x: Array, y: Array, start: int, stop: int) -> Array:
     """xᵀy over some rows."""
     columns = x.shape[1]
     out = np.zeros([-(-columns // LANES) * LANES] * 2)
-    compiled().inner(start, stop, x, y, out)
+    block_kernels().inner(start, stop, x, y, out)
     return out[:columns, :columns]
 
 
@@ -328,22 +328,10 @@ def final_block(block: int, x: Array, wanted: int) -> tuple[tuple[Array], Array]
     return (v,), v.T @ v
 
 
-LANES = 8
-"""Columns that a processor takes at a time in the compiled kernels."""
-
-
-@cache
-def compiled() -> Any:
-    """The compiled kernels (:mod:`bigembed.linalg.lobpcg_compiled`)."""
-    from bigembed.linalg import lobpcg_compiled  # imports numba: only here
-
-    return lobpcg_compiled
-
-
 def prolong(label: Array, basis: Array, y: Array) -> Array:
     """P_c y on the rows of a block."""
     out = np.empty((len(label), y.shape[1]))
-    compiled().prolong(label, basis, np.ascontiguousarray(y, np.float64), out)
+    block_kernels().prolong(label, basis, np.ascontiguousarray(y, np.float64), out)
     return out
 
 
@@ -351,5 +339,5 @@ def restrict(label: Array, basis: Array, *vectors: Array) -> Array:
     """P_cᵀ of some vectors."""
     groups, x = Groups.of(label), _join_columns(vectors)
     out = np.zeros((max(1, groups.count) * basis.shape[1], x.shape[1]))
-    compiled().restrict(groups.starts, groups.order, basis, x, out)
+    block_kernels().restrict(groups.starts, groups.order, basis, x, out)
     return out

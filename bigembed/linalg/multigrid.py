@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -40,8 +40,8 @@ from bigembed.linalg.coarse import (
     Rows,
     affordable,
     aggregates,
+    level_kernels,
     local,
-    matching,
     start_of,
 )
 from bigembed.linalg.eigenpairs import rayleigh_ritz
@@ -62,14 +62,6 @@ FUNCTIONS = 8
 a level would have more entries than the one before."""
 STEPS = 4
 """Steps of LOBPCG with which the first eigenvectors are improved on a level."""
-
-
-@cache
-def relaxation() -> Any:
-    """The compiled sweeps (:mod:`bigembed.linalg.multigrid_compiled`)."""
-    from bigembed.linalg import multigrid_compiled  # imports numba: only here
-
-    return multigrid_compiled
 
 
 def filled(x: Array, dtype: Any) -> Array:
@@ -105,7 +97,7 @@ class BlockRows:
         """L x."""
         whole = filled(x, x.dtype)
         out = np.empty_like(whole)
-        relaxation().product(self.pointer, self.index, self.blocks, whole, out)
+        level_kernels().product(self.pointer, self.index, self.blocks, whole, out)
         return np.ascontiguousarray(out[:, : x.shape[1]])
 
 
@@ -149,7 +141,7 @@ class Multigrid:
             last = np.zeros_like(right)
             last[:, :width] = self.vectors @ part
             return last
-        run, level = relaxation(), self.levels[depth]
+        run, level = level_kernels(), self.levels[depth]
         matrix = (level.rows.pointer, level.rows.index, level.rows.blocks)
         x, left = np.empty_like(right), np.empty_like(right)
         run.forward(*matrix, level.inverse, right, x)
@@ -182,7 +174,7 @@ class Multigrid:
             level = self.levels[depth]
             below = filled(x, np.float64)
             fine = np.zeros((level.rows.size, below.shape[1]))
-            relaxation().prolong(level.label, level.functions, below, fine)
+            level_kernels().prolong(level.label, level.functions, below, fine)
             x = fine[:, : x.shape[1]]
             x = self._improved(x, depth) if depth else x
         return x
@@ -221,12 +213,12 @@ def multigrid(rows: BlockRows) -> Multigrid:
 def _coarsened(rows: BlockRows) -> tuple[Level, BlockRows]:
     """A level, and the next one: of as many entries at most, by fewer functions where aggregates touch many others."""
     groups = Groups.of(_joined(rows))
-    pointer, index = matching().touched(groups.starts, groups.order, groups.label, rows.pointer, rows.index)
+    pointer, index = level_kernels().touched(groups.starts, groups.order, groups.label, rows.pointer, rows.index)
     width = affordable(len(index), max(FUNCTIONS, rows.constant.shape[1]), rows.blocks.size)
     functions, constant = _functions(rows, groups, width)
     wide, blocks = filled(functions.reshape(-1, width), np.float64), np.empty((len(index), width, width), np.float32)
     run = partial(
-        relaxation().galerkin, starts=groups.starts, order=groups.order, label=groups.label, pointer=rows.pointer,
+        level_kernels().galerkin, starts=groups.starts, order=groups.order, label=groups.label, pointer=rows.pointer,
         index=rows.index, blocks=rows.blocks, functions=functions, wide=wide, below=pointer, columns=index, out=blocks,
     )  # fmt: skip
     run_on_idle_threads([partial(run, *part) for part in bounds(groups.count, TOGETHER)])

@@ -59,7 +59,7 @@ class TestMultigrid:
     def test_sweeps_are_those_of_the_matrix(self, levels):
         """A = L + D + Lᵀ by blocks: forward solves (L + D) x = r, the rest is −Lᵀx, backward adds (D + Lᵀ)⁻¹(r − A
         x)."""
-        level, run = levels.levels[0], multigrid.relaxation()
+        level, run = levels.levels[0], coarse.level_kernels()
         rows, p = level.rows, level.rows.blocks.shape[1]
         matrix, right = dense(rows), np.random.default_rng(0).standard_normal((rows.size, 8)).astype(np.float32)
         of = np.arange(rows.size) // p
