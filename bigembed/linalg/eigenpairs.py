@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -12,7 +13,7 @@ from scipy import linalg, sparse
 from bigembed.errors import InputError
 from bigembed.linalg.operator import BlockOperator
 from bigembed.runtime.blocks import Array, offsets
-from bigembed.store.vector_space import assembled
+from bigembed.store.vector_space import VectorSpace, assembled
 
 # ------------------------------------------------------------------------------------------------------------ base
 # What every eigensolver returns.
@@ -93,6 +94,22 @@ def signs_of(parts: list[Array]) -> Array:
     stacked = np.stack(parts)
     winner = np.argmax(stacked[:, 0], axis=0)
     return np.asarray(stacked[winner, 1, np.arange(stacked.shape[2])])
+
+
+def turn_vectors(space: VectorSpace, name: str, into: str, posts: Sequence[str] = ()) -> None:
+    """Write the vectors of a name under another one, with signs by the rule."""
+    flips = signs_of(space.sweep(extremes_block, reads=[name]))
+    space.sweep(sign_block, reads=[name], writes=[into], posts=posts, arguments=(flips,))
+
+
+def extremes_block(block: int, x: Array) -> tuple[tuple[()], Array]:
+    """Largest |entry| of each column and its sign."""
+    return (), extremes(x)
+
+
+def sign_block(block: int, x: Array, flips: Array) -> tuple[tuple[Array], None]:
+    """Signs by the rule."""
+    return (x * flips,), None
 
 
 # ------------------------------------------------------------------------------------------------------------ ritz

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from scipy import linalg
 
 from bigembed.errors import InputError
-from bigembed.linalg.eigenpairs import ADVICE, EigenResult, Reason, extremes, gaps_of, signs_of
-from bigembed.linalg.operator import SymmetricOperator
+from bigembed.linalg.eigenpairs import ADVICE, EigenResult, Reason, gaps_of, turn_vectors
+from bigembed.linalg.operator import Middle, SymmetricOperator
 from bigembed.runtime.blocks import Array
 from bigembed.store.vector_space import tree_sum
 
@@ -27,14 +27,6 @@ DROP = 1e-12
 ZERO = 1e-13
 """Eigenvalues below this times the largest are those of the null space of the operator."""
 ORDERS = ("algebraic", "magnitude")
-
-
-class SmallCore(Protocol):
-    """The small matrix M between the factors of a product U M Uᵀ, known by what it does to columns."""
-
-    def __matmul__(self, right: Array, /) -> Array:
-        """M a."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -59,7 +51,7 @@ class FactoredResult:
 
 def solve_factored(
     gram: Array,
-    core: SmallCore,
+    core: Middle,
     n_components: int,
     n_rows: int,
     *,
@@ -197,10 +189,7 @@ def solve_lanczos(
         run.lowest = min(run.lowest, float(values.min(initial=np.inf)))
         enough = len(values) >= n_components
         allowed = tol * (float(np.abs(values).max()) if relative and len(values) else 1.0)
-        if enough and np.all(residuals[:n_components] <= allowed * (1 - 1e-6)):
-            reason = Reason.CONVERGED
-            break
-        if last:
+        if last or (enough and np.all(residuals[:n_components] <= allowed * (1 - 1e-6))):
             reason = Reason.CONVERGED
             break
         if operator.passes - before[0] + 1 >= max_passes:
@@ -221,8 +210,7 @@ def _certified(
     operator, m = run.operator, vectors.shape[1]
     space = operator.space
     space.sweep(combine_block, reads=run.names, writes=["lanczos.v"], arguments=(vectors,))
-    flips = signs_of(space.sweep(extreme_block, reads=["lanczos.v"]))
-    space.sweep(flip_block, reads=["lanczos.v"], writes=["V"], posts=["V"], arguments=(flips,))
+    turn_vectors(space, "lanczos.v", "V", posts=["V"])
     parts = operator.product(["V"], ["lanczos.u"], then=residual_block, arguments=(values[:m],))
     gram, squares = (tree_sum([part[k] for part in parts]) for k in range(2))
     residuals = np.sqrt(squares)
@@ -260,7 +248,7 @@ class _Run:
         self.rest = np.zeros((0, 0))
         self.known = [deflate] if deflate else []
         operator.space.sweep(begin_block, reads=[operator.scale], writes=["lanczos.u"], arguments=(width, seed))
-        self.width = self._orthonormalize()[0].shape[0]
+        self._orthonormalize()
 
     def expand(self) -> bool:
         """One pass with the last block; True when the basis spans an invariant space."""
@@ -275,9 +263,8 @@ class _Run:
         grown[:, old:] = columns
         grown[old:, :old] = columns[:old].T
         self.small = grown
-        factor = self._orthonormalize()[0]
-        self.rest = factor
-        return not len(factor)
+        self.rest = self._orthonormalize()
+        return not len(self.rest)
 
     def ritz(self) -> tuple[Array, Array, Array]:
         """Ritz values in the order wanted, their coefficients, and residual estimates ‖B s_last‖."""
@@ -297,7 +284,7 @@ class _Run:
         self.small = vectors.T @ self.small @ vectors
         self.names = [kept, fresh]
 
-    def _orthonormalize(self) -> tuple[Array]:
+    def _orthonormalize(self) -> Array:
         """The next block from ``lanczos.u``, twice against all blocks and the known vectors; U = Q B."""
         space = self.operator.space
         against = [*self.known, *self.names]
@@ -324,7 +311,7 @@ class _Run:
             name = f"lanczos.q{self.made}"
             space.sweep(copy_block, reads=["lanczos.u"], writes=[name], posts=[name])
             self.names.append(name)
-        return (whole,)
+        return whole
 
 
 # --- one block -----------------------------------------------------------------------------------
@@ -365,16 +352,6 @@ def combine_block(block: int, *rest: Any) -> tuple[tuple[Array], None]:
     """Q C."""
     *basis, mix = rest
     return (np.concatenate(basis, axis=1)[:, : len(mix)] @ mix,), None
-
-
-def extreme_block(block: int, v: Array) -> tuple[tuple[()], Array]:
-    """Largest |entry| of each column and its sign."""
-    return (), extremes(v)
-
-
-def flip_block(block: int, v: Array, flips: Array) -> tuple[tuple[Array], None]:
-    """Signs by the rule."""
-    return (v * flips,), None
 
 
 def residual_block(block: int, v: Array, u: Array, values: Array) -> tuple[tuple[()], tuple[Array, Array]]:

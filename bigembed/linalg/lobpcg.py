@@ -12,7 +12,7 @@ import numpy as np
 
 from bigembed.errors import InputError
 from bigembed.linalg.coarse import KEPT, NAMES, build, entries, shape_of
-from bigembed.linalg.eigenpairs import ADVICE, EigenResult, Reason, gaps_of, rayleigh_ritz, signs_of, solve_dense
+from bigembed.linalg.eigenpairs import ADVICE, EigenResult, Reason, gaps_of, rayleigh_ritz, solve_dense, turn_vectors
 from bigembed.linalg.lobpcg_sweeps import (
     REFRESH,
     State,
@@ -20,14 +20,12 @@ from bigembed.linalg.lobpcg_sweeps import (
     away_of,
     certified,
     certify_block,
-    extremes_block,
     final_block,
     first_block,
     open_columns,
     product_block_grams,
     reason_of,
     restricted_block,
-    sign_block,
     start_block,
     update_block,
 )
@@ -117,8 +115,7 @@ def certify(operator: BlockOperator, state: State, reason: Reason) -> State:
     """Explicit residuals of X by one pass; if it disagrees, the iteration goes on from fresh products."""
     space, g = operator.space, state.generation
     space.drop(*(f"{name}.{g}" for name in ("P", "W", "AX", "AP", "G", "Y")))
-    flips = signs_of(space.sweep(extremes_block, reads=[f"X.{g}"]))
-    space.sweep(sign_block, reads=[f"X.{g}"], writes=[f"X.{g + 1}"], arguments=(flips,))
+    turn_vectors(space, f"X.{g}", f"X.{g + 1}")
     parts = operator.product(
         [f"X.{g + 1}"],
         [f"AX.{g + 1}"],

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.linalg.coarse import LANES, Groups, block_kernels
-from bigembed.linalg.eigenpairs import Reason, extremes
+from bigembed.linalg.eigenpairs import Reason
 from bigembed.runtime.blocks import Array, stripes
 from bigembed.runtime.executors import run_on_idle_threads
 from bigembed.store.vector_space import tree_sum
@@ -310,16 +310,6 @@ def certify_block(
     residual = ax - x * values
     squares = np.einsum("ij,ij->j", residual, residual)
     return (restrict(label, basis, x, ax),), (x.T @ x, x.T @ ax, t.T @ x, squares)
-
-
-def extremes_block(block: int, x: Array) -> tuple[tuple[()], Array]:
-    """Largest |entry| of each column and its sign."""
-    return (), extremes(x)
-
-
-def sign_block(block: int, x: Array, flips: Array) -> tuple[tuple[Array], None]:
-    """Signs by the rule, ready for other blocks to read."""
-    return (x * flips,), None
 
 
 def final_block(block: int, x: Array, wanted: int) -> tuple[tuple[Array], Array]:
