@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator.base import Estimator
-from bigembed.estimator.graph_input import (
-    GraphShape,
-    edge_weight_stages,
-    is_weights,
-    rows_of_block,
-    weight_stages,
-)
+from bigembed.estimator.graph_input import GraphShape, edge_weight_stages, is_weights, rows_of_block, weight_stages
 from bigembed.estimator.preprocessing import with_cost_of_mapping
 from bigembed.estimator.protocol import run_of
 from bigembed.neighbors.every_pair import is_dense

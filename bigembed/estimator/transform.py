@@ -65,12 +65,7 @@ def apply(estimator: Any, X: Any, extension: Extension, **aligned: Any) -> Any:
             remove(scratch.root)
 
 
-def transform_to(
-    estimator: Any,
-    X: Any,
-    out: PathLike,
-    **aligned: Any,
-) -> None:
+def transform_to(estimator: Any, X: Any, out: PathLike, **aligned: Any) -> None:
     """Coordinates of new rows into a new Zarr array: written aside, renamed when whole.
 
     A stopped one is taken up by the same call: what is there already lies in ``OUT.partial``.

@@ -50,13 +50,7 @@ class FactoredResult:
 
 
 def solve_factored(
-    gram: Array,
-    core: Middle,
-    n_components: int,
-    n_rows: int,
-    *,
-    deflate: Array | None = None,
-    order: str = "algebraic",
+    gram: Array, core: Middle, n_components: int, n_rows: int, *, deflate: Array | None = None, order: str = "algebraic"
 ) -> FactoredResult:
     """Eigenpairs of Z M Zᵀ on ``n_rows`` rows, except the known pair whose vector is Z ``deflate``.
 

@@ -108,13 +108,7 @@ def median_of_pairs(graph: str, sizes: Array, weights: str) -> float:
 
 
 def pair_counts_block(
-    b: int,
-    *,
-    squared: str,
-    high: int | None,
-    graph: str = "",
-    weights: Array | None = None,
-    sizes: Array | None = None,
+    b: int, *, squared: str, high: int | None, graph: str = "", weights: Array | None = None, sizes: Array | None = None
 ) -> Array:
     """Counts of :func:`~bigembed.maps.scales.pattern_counts` for the squared distances of a block to all rows:
     lists (rows, n − 1), or a matrix as one vector, whose diagonal is left out. ``weights`` (n,) of all rows: a pair

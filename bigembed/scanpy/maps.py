@@ -97,12 +97,7 @@ def diffmap(
 
 @declared
 def dpt(
-    adata: AnyAnnData,
-    n_dcs: Count = 10,
-    *,
-    n_branchings: int = 0,
-    neighbors_key: Key | None = None,
-    copy: bool = False,
+    adata: AnyAnnData, n_dcs: Count = 10, *, n_branchings: int = 0, neighbors_key: Key | None = None, copy: bool = False
 ) -> Any:
     """Compute the diffusion pseudotime of an AnnData from a root cell, as ``scanpy.tl.dpt`` does.
 

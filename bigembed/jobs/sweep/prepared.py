@@ -227,12 +227,7 @@ def refusals(points: Sequence[PreparedPoint]) -> list[str]:
 
 
 def plan_of(
-    bare: Plan,
-    points: Sequence[PreparedPoint],
-    job: JobSpec,
-    rows: Input,
-    before: Sequence[Stage],
-    done: Sequence[str],
+    bare: Plan, points: Sequence[PreparedPoint], job: JobSpec, rows: Input, before: Sequence[Stage], done: Sequence[str]
 ) -> Plan:
     """Return the plan of the stages ``before`` all points, of which some are ``done``, and of the points not
     refused."""

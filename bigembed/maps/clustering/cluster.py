@@ -16,14 +16,7 @@ from bigembed.estimator.reporting import warn_of
 from bigembed.maps.clustering.asked import METHODS, Clustering, checked_clustering
 from bigembed.maps.clustering.judgement import clusters_found
 from bigembed.maps.clustering.partitions import voted_labels
-from bigembed.maps.clustering.stages import (
-    CLUSTERS,
-    COORDINATES,
-    Anchors,
-    Graph,
-    cluster_stages,
-    graph_in,
-)
+from bigembed.maps.clustering.stages import CLUSTERS, COORDINATES, Anchors, Graph, cluster_stages, graph_in
 from bigembed.maps.walk.spectral_clustering import SpectralClustering
 from bigembed.neighbors.given.graph import edge_graph_stages
 from bigembed.neighbors.graph import NeighborGraph

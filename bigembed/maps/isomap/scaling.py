@@ -301,13 +301,7 @@ class SolvedCoordinates:
 
 
 def coordinates_stage(
-    policy: str,
-    m: int,
-    n: int,
-    block: int,
-    n_landmarks: int = 0,
-    by: ByMetric | None = None,
-    parts: str = "components",
+    policy: str, m: int, n: int, block: int, n_landmarks: int = 0, by: ByMetric | None = None, parts: str = "components"
 ) -> Stage:
     """``embedding`` (n, m) and ``labels`` (n,) in the order of the input: by landmarks, or (0) as they were solved.
 

@@ -326,10 +326,7 @@ class PrincipalEstimator(RowwiseEstimator):
                 f"n_components={asked.n_components!r} needs the covariance of all {d} columns, which is formed up to "
                 f"{GRAM_COLUMNS}; give a number of components or a share of the variance"
             )
-        stages = [
-            moments_stage(source, diagonal=d > GRAM_COLUMNS),
-            solve_stage(source, asked),
-        ]
+        stages = [moments_stage(source, diagonal=d > GRAM_COLUMNS), solve_stage(source, asked)]
         return [*stages, self._output_stage(source, stages, asked.width or most)]
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:

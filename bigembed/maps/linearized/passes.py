@@ -195,11 +195,7 @@ def degrees_stage(source: RowSource, alpha: float) -> Stage:
     writes = [ArraySpec(name, width) for name in ("first", "second")]
     cost = pass_cost(source, writes, int(alpha != 0), 8 * width)
     return Stage(
-        "degrees",
-        ("center", "scale"),
-        {"alpha": alpha},
-        partial(run_degrees, source=source, alpha=alpha),
-        cost,
+        "degrees", ("center", "scale"), {"alpha": alpha}, partial(run_degrees, source=source, alpha=alpha), cost
     )
 
 

@@ -214,12 +214,7 @@ def _exact_stages(
 
 
 def _landmark_stages(
-    asked: Any,
-    conditions: Conditions,
-    source: RowSource,
-    shape: Shape,
-    seed: int,
-    vectors: tuple[str, ...] = (),
+    asked: Any, conditions: Conditions, source: RowSource, shape: Shape, seed: int, vectors: tuple[str, ...] = ()
 ) -> list[Stage]:
     m, k, count = int(asked.n_components), int(asked.n_neighbors), min(shape.n, int(asked.n_landmarks))
     weighted = [landmark_masses_stage(source, shape, count, vectors)] if vectors or source.aligned else []

@@ -168,10 +168,7 @@ class ClassicalMDS(RowwiseEstimator, registered="classical_mds"):
         m, metric = int(self.n_components), self._metric()
         if metric is not None and metric.euclidean and d <= GRAM_COLUMNS:
             width = min(m, d, n - 1)
-            stages = [
-                moments_stage(source),
-                scatter_solve_stage(m, n, d),
-            ]
+            stages = [moments_stage(source), scatter_solve_stage(m, n, d)]
             return [*stages, self._output_stage(source, stages, width)]
         if metric is None and n != d:
             raise InputError(f"metric='precomputed': distances form a square array (n, n); got shape {source.shape}")

@@ -258,14 +258,7 @@ def run_survey(context: Context, source: RowSource, gram: bool, d: int, n: int) 
     write_array(context.path("sum"), found["sum"])
     write_array(context.path("gram"), found["gram"])
     mean = float(found["sum"].sum() / (found["weight"] * d)) if found["weight"] else 0.0
-    return {
-        "n": n,
-        "d": d,
-        "dtype": str(source.work),
-        "squares": float(found["squares"]),
-        "mean": mean,
-        "passes": 1,
-    }
+    return {"n": n, "d": d, "dtype": str(source.work), "squares": float(found["squares"]), "mean": mean, "passes": 1}
 
 
 def start_stage(source: RowSource, m: int, start: Any, seed: int) -> Stage:

@@ -9,18 +9,8 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import InputError
-from bigembed.estimator.graph_input import (
-    normalize_block,
-    row_sums,
-    weigh_both,
-    weighted_sums,
-    with_weights,
-)
-from bigembed.maps.bandwidth import (
-    KERNEL,
-    Bandwidth,
-    own_scales,
-)
+from bigembed.estimator.graph_input import normalize_block, row_sums, weigh_both, weighted_sums, with_weights
+from bigembed.maps.bandwidth import KERNEL, Bandwidth, own_scales
 from bigembed.maps.kernels import Target, Walk, local_squared_block
 from bigembed.maps.scales import EQUAL
 from bigembed.neighbors.row_weights import DENSITY, WEIGHTS, values_path

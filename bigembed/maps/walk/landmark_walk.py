@@ -244,11 +244,7 @@ def sums_stage(source: RowSource, function: Kernel | None, epsilon: float | str,
     parameters = {"epsilon": epsilon if function is None else None, "kernel": function and function.key()}
     cost = _pass_cost(source, n_landmarks, [ArraySpec("sums", n_landmarks)])
     return Stage(
-        "sums",
-        ("landmarks",),
-        parameters,
-        partial(run_sums, source=source, function=function, epsilon=epsilon),
-        cost,
+        "sums", ("landmarks",), parameters, partial(run_sums, source=source, function=function, epsilon=epsilon), cost
     )
 
 
@@ -257,13 +253,7 @@ def run_sums(context: Context, source: RowSource, function: Kernel | None, epsil
     if function is None:
         scale = auto_epsilon(read_array(path)) if epsilon == "auto" else float(epsilon)
     found = reduce_rows(
-        source,
-        sums_of_block,
-        context.exchange,
-        first=True,
-        label="sums",
-        landmarks=path,
-        walk=walk_of(function, scale),
+        source, sums_of_block, context.exchange, first=True, label="sums", landmarks=path, walk=walk_of(function, scale)
     )
     if not found["sums"].any():
         raise InputError("weights must contain at least one that is not zero: all are zero")

@@ -11,20 +11,9 @@ from typing import Any, ClassVar, Self
 from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.frame import FrameRule
-from bigembed.estimator.graph_input import (
-    ISLANDS,
-    GraphShape,
-    weighted_kernel_stage,
-)
+from bigembed.estimator.graph_input import ISLANDS, GraphShape, weighted_kernel_stage
 from bigembed.estimator.on_graph import WeightedGraphEstimator
-from bigembed.maps.bandwidth import (
-    EDGES,
-    LISTS,
-    PAIRS,
-    Bandwidth,
-    bandwidth_stage,
-    bandwidth_within_stage,
-)
+from bigembed.maps.bandwidth import EDGES, LISTS, PAIRS, Bandwidth, bandwidth_stage, bandwidth_within_stage
 from bigembed.maps.kernels import BINARY, Target
 from bigembed.maps.scales import SCALES, WIDER, mass_scales_stage, scale_warnings, weights_in
 from bigembed.maps.walk.affinity import ALPHA, BISTOCHASTIC, kernel_stage
