@@ -9,7 +9,7 @@ import numpy as np
 
 from bigembed.errors import InputError
 from bigembed.estimator.extension import batch_rows
-from bigembed.estimator.grouped import wave_rows
+from bigembed.estimator.transform import wave_rows
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.job import CondenseTable, JobSpec
 from bigembed.maps.registry import method

@@ -21,7 +21,7 @@ from bigembed.jobs.places.place import Place
 from bigembed.jobs.planning.notes import alternatives, label_notes, may_descend, pass_notes, search_notes
 from bigembed.jobs.planning.plan import Plan, bare_plan, costs_of, need_libraries
 from bigembed.maps.clustering.asked import Clustering, checked_clustering
-from bigembed.maps.clustering.judgement import judge_clusters
+from bigembed.maps.clustering.cluster import judge_clusters
 from bigembed.maps.clustering.stages import stages_following
 from bigembed.maps.registry import method, step
 from bigembed.rows.formats.copying import vector_source

@@ -1,11 +1,10 @@
-"""Methods whose coordinates meet local linear conditions best: their stages, what they share, and how far maps are
-to be trusted.
-"""
+"""Methods whose coordinates meet local linear conditions best: stages, what they share, how far maps are trusted."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -20,14 +19,14 @@ from bigembed.estimator.certificate import (
     recall_warnings,
 )
 from bigembed.estimator.extension import Extension
-from bigembed.estimator.graph_input import ISLANDS, GraphShape
+from bigembed.estimator.graph_input import ISLAND, ISLANDS, GraphShape
 from bigembed.estimator.on_graph import OnGraph, StoredArray
 from bigembed.estimator.protocol import search_of, seed_of
+from bigembed.maps.coordinates import write_coordinates
 from bigembed.maps.graph_judgement import judgement_stage
-from bigembed.maps.graph_rows import OrderedRows
+from bigembed.maps.graph_rows import OrderedRows, find_replaced, first_replaced, repeated_matrix
 from bigembed.maps.isomap.distances import graph_components_stage
 from bigembed.maps.landmark_rows import SELECTIONS, duplicates_note
-from bigembed.maps.lle.coordinates import coordinates_stage
 from bigembed.maps.lle.landmarks import (
     MAX_LANDMARKS,
     extend_graph,
@@ -43,6 +42,7 @@ from bigembed.maps.lle.landmarks import (
 from bigembed.maps.lle.solve import POLICIES, Conditions, alignment_stage, solve_stage
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS, neighbor_stages
+from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.outside_lists import outside_by
 from bigembed.neighbors.row_weights import WEIGHTS, row_weight_stages
 from bigembed.neighbors.search.recall import ALGORITHMS
@@ -51,9 +51,10 @@ from bigembed.quality.coordinates import carried_by_few
 from bigembed.quality.neighborhoods import few_carriers
 from bigembed.rows.graph_source import GraphSource
 from bigembed.rows.source import RowSource
+from bigembed.runtime.blocks import Array, block_rows
 from bigembed.runtime.parameters import Count, Positive, Requirements, Seed, interval, is_integer, one_of
-from bigembed.stages import Run, Stage
-from bigembed.store.arrays import read_array
+from bigembed.stages import ArraySpec, Context, Cost, Run, Stage
+from bigembed.store.arrays import read_array, read_by_id
 
 # ------------------------------------------------------------------------------------------------------- judgement
 # How far a map from local conditions can be trusted: what its certificate warns of.
@@ -387,3 +388,62 @@ def _carried(solve: dict[str, Any], figures: dict[str, Any]) -> dict[str, Any]:
 
 JUDGED = ("participation", "rows_above_a_tenth", "leading_rows", "harmonic_residual", "harmonic_local", "harmonic")
 """What is said of each coordinate."""
+
+
+# ------------------------------------------------------------------------------------------------------- coordinates
+# The coordinates of an exact solve in the order of the input; rows outside of it are at their nearest ones.
+
+
+@dataclass(frozen=True)
+class SolvedCoordinates:
+    """Where a task finds the coordinates of fitted rows by block."""
+
+    path: str
+    labels: str
+    starts: tuple[int, ...]
+    width: int
+
+    def block(self, b: int) -> Array:
+        """Coordinates (rows, width) of a block."""
+        return read_array(f"{self.path}/{b}")
+
+    def of_rows(self, ids: Array) -> Array:
+        """Coordinates of rows by their numbers in the graph."""
+        return read_by_id(self.path, self.starts, ids)
+
+
+def coordinates_stage(policy: str, n: int, m: int, block: int) -> Stage:
+    """``embedding`` (n, m) and ``labels`` (n,) in the order of the input."""
+    rows = min(n, max(block, block_rows(m, 8)))
+    coordinates = ArraySpec("coordinates/*", n, m)
+    task = [ArraySpec("coordinates", rows, m + 1, times=6), ArraySpec("numbers", rows, times=2)]
+    writes = [ArraySpec("embedding", n, m), ArraySpec("labels", n, dtype="i4")]
+    writes += [ArraySpec(f"{name}/*", 0, dtype="i8") for name in ("outside", "nearest")]
+    cost = Cost.of([coordinates], writes, [coordinates], task)
+    return Stage(
+        "coordinates",
+        ("order", "graph", "components", "solve"),
+        {"policy": policy, "n_components": m},
+        partial(run_coordinates, policy=policy, m=m),
+        cost,
+    )
+
+
+def run_coordinates(context: Context, policy: str, m: int) -> dict[str, Any]:
+    order, components = context.of("order"), context.results("components")
+    count = context.results("solve")["parts"]
+    starts = Ordered.open(order).starts
+    paths = context.of("solve", "coordinates"), context.of("components", "labels")
+    equal = repeated_matrix(context)
+    replaced = count < components["components"] or equal is not None
+    filled = find_replaced(context, order, count, equal) if replaced else []
+    island = ISLAND if policy == ISLANDS else None
+    write_coordinates(context, SolvedCoordinates(*paths, starts, m), order, replaced, count, island)
+    outside = sum(rows for rows, _ in filled)
+    return {
+        "n_components": m,
+        "parts": count,
+        "filled_rows": outside,
+        "repeated_rows": sum(rows for _, rows in filled),
+        "first_filled": first_replaced(filled, Ordered.open(order), context.exchange) if outside else [],
+    }

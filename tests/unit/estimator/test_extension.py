@@ -14,8 +14,8 @@ from hypothesis.extra.numpy import arrays
 
 import bigembed as be
 from bigembed.errors import ComponentsWarning, ExistingOutputError, InputError, LockedError
-from bigembed.estimator import extension, grouped
-from bigembed.estimator.grouped import groups
+from bigembed.estimator import extension, transform
+from bigembed.estimator.transform import groups
 from bigembed.store.arrays import read_array
 from bigembed.store.locks import hold
 from tests.blocks import graph_blocks
@@ -114,8 +114,8 @@ def test_a_stopped_extension_goes_on(fitted, new, small_batches, tmp_path, label
 def test_rows_go_in_waves_and_a_stopped_wave_goes_on(fitted, new, small_batches, tmp_path, monkeypatch, label):
     """Each wave has its own maps, and takes no more of the disk than its rows do."""
     whole, out = fitted.transform(new), tmp_path / "out.zarr"
-    monkeypatch.setattr(grouped, "WAVE_ROWS", 1)
-    monkeypatch.setattr(grouped, "block_rows", lambda width, itemsize: 200)
+    monkeypatch.setattr(transform, "WAVE_ROWS", 1)
+    monkeypatch.setattr(transform, "block_rows", lambda width, itemsize: 200)
     np.save(tmp_path / "new.npy", new)
     _, every = once = stop_after(-1, "")
     with executor(once[0]):
