@@ -5,6 +5,7 @@ rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -162,27 +163,21 @@ def _write_grid(X: Any, dest: AnyPath) -> None:
         _require_complete(partial)
 
 
-class _aside:
+@contextmanager
+def _aside(dest: AnyPath) -> Iterator[AnyPath]:
     """A path beside ``dest`` to write to; renamed to it at the end, removed where the writing failed."""
-
-    def __init__(self, dest: AnyPath) -> None:
-        self.dest, self.partial = dest, dest.with_name(dest.name + ".partial")
-
-    def __enter__(self) -> AnyPath:
-        self.dest.parent.mkdir(parents=True, exist_ok=True)
-        remove(self.partial)
-        return self.partial
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if kind is not None:
-            remove(self.partial)
-            return
-        try:
-            move(self.partial, self.dest)
-        except OSError as failure:
-            raise ExistingOutputError(
-                f"{self.dest}: appeared while {self.partial} was written ({failure})"
-            ) from failure
+    partial = dest.with_name(dest.name + ".partial")
+    dest.parent.mkdir(parents=True, exist_ok=True)
+    remove(partial)
+    try:
+        yield partial
+    except BaseException:
+        remove(partial)
+        raise
+    try:
+        move(partial, dest)
+    except OSError as failure:
+        raise ExistingOutputError(f"{dest}: appeared while {partial} was written ({failure})") from failure
 
 
 def _parts(blocks: list[tuple[int, int]], grain: int) -> list[list[tuple[int, int]]]:
