@@ -19,9 +19,7 @@ from bigembed.rows.row_maps import affine_block
 from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Count
-from bigembed.stages.cost import ArraySpec, Cost, summing_cost
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Run, Stage, summing_cost
 from bigembed.store.arrays import read_array, write_array
 
 COLUMNS = 4096
