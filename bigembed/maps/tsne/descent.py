@@ -184,7 +184,8 @@ def force_descent_stage(graph: GraphShape, edges: int, asked: DescentOptions, in
         kept=kept + transform // 4,
         joining=transform,
         shared=2 * transform,
-        scalar_ops=asked.iterations * (edges + 15 * 4 ** (asked.n_components - 1) * graph.n),  # (splines reach 4 nodes each way)
+        # (splines reach 4 nodes each way)
+        scalar_ops=asked.iterations * (edges + 15 * 4 ** (asked.n_components - 1) * graph.n),
         inputs=graph.vectors,
     )
 
