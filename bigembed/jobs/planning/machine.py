@@ -341,8 +341,9 @@ def imported_here(picture: bool) -> int:
     return resident()
 
 
+@cache
 def load_algebra() -> None:
-    """Load what every process of a job uses, by using it."""
+    """Load what every process of a job uses, by using it, once."""
     import scipy.linalg
     import scipy.sparse.csgraph
     import scipy.sparse.linalg  # noqa: F401
@@ -354,6 +355,7 @@ def load_algebra() -> None:
         read_array(f"{folder}/rows")
 
 
+@cache
 def load_arrays() -> None:
     """Load what results are handed out as: by the coordinating process alone."""
     import dask.array as da
