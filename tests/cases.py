@@ -282,9 +282,14 @@ VARIED = (
 """Variants in which every kind of rows, weights, labels and solvers comes at least once."""
 
 
-def by_default(names: Iterable[str], *more: Any) -> list[Any]:
-    """All of these cases: by default the first one of every method and those of ``VARIED``, others by ``-m slow``."""
-    ran = {*VARIED, *(name for name in CASES if CASES[name].plain)}
+WAYS = ("diffusion_map", "kernel_pca", "landmark_mds", "nmf", "pca", "umap")
+"""A method of every way to fit rows, to give out coordinates and to place new rows: of what the base does for all."""
+
+
+def by_default(names: Iterable[str], *more: Any, only: Iterable[str] = ()) -> list[Any]:
+    """All of these cases: by default the first one of every method and those of ``VARIED``, or ``only`` some, others by
+    ``-m slow``."""
+    ran = {*(only or (*VARIED, *(name for name in CASES if CASES[name].plain)))}
     return [pytest.param(name, *more, marks=() if name in ran else pytest.mark.slow) for name in names]
 
 

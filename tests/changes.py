@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from typing import Any, cast
 
 from bigembed.errors import BigembedError
 from bigembed.runtime.parameters import kinds_of
 from bigembed.stages.reuse import WHERE
 from bigembed.stages.stage import Stage
-from tests.cases import Case
+from tests.cases import CASES, FEW_ROWS, Case
 
 NUMBERS = (1, 2, 3, 7, 25, 0.25, 0.9, 12.5)
 """Tried where a parameter takes a number."""
@@ -69,3 +70,31 @@ def stages_of(case: Case, X: Any, **more: Any) -> list[Stage] | None:
     finally:
         fitting.run_stages = kept
     raise AssertionError("nothing was run")
+
+
+def function_of(stage: Stage) -> Callable[..., Any]:
+    """The function of a stage, without the arguments that it has already."""
+    function: Any = stage.run
+    while isinstance(function, partial):
+        function = function.func
+    return cast(Callable[..., Any], function)
+
+
+@cache
+def first_of() -> dict[Any, str]:
+    """The method in whose first case each function of a stage comes first, those of few stages before others."""
+    plain = [(stages_of(case, case.X(FEW_ROWS)) or [], name) for name, case in CASES.items() if case.plain]
+    in_order = sorted(plain, key=lambda one: len(one[0]))
+    return {function_of(stage): name for stages, name in reversed(in_order) for stage in stages}
+
+
+@cache
+def own_stages(name: str) -> list[str]:
+    """The stages of the first case of a method whose functions no method before it has."""
+    found = stages_of(CASES[name], CASES[name].X(FEW_ROWS)) or []
+    return [stage.name for stage in found if first_of()[function_of(stage)] == name]
+
+
+def with_own_stages() -> list[str]:
+    """The methods that have some."""
+    return [name for name, case in CASES.items() if case.plain and own_stages(name)]

@@ -43,7 +43,7 @@ SHARED: set[int] = set()
 """Processes of the workers that all tests of this process share."""
 folder, claimed = pytest.StashKey[str](), pytest.StashKey[str]()
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # (each of hundreds of processes would compile the package anew)
-hypothesis.settings.register_profile("tests", max_examples=30, deadline=None)  # (a busy machine is no failure)
+hypothesis.settings.register_profile("tests", max_examples=15, deadline=None)  # (a busy machine is no failure)
 hypothesis.settings.load_profile("tests")
 
 
@@ -81,9 +81,13 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that wait for processes of their own come first: others keep the cores busy meanwhile, and short ones are
-    left for the end."""
-    items.sort(key=lambda item: not WAITING.intersection(item.path.parts))
+    """Tests that wait for processes come first: others keep the cores busy meanwhile, and short ones are left for the
+    end. Those of :func:`cluster` come one after the other, and so in one process, which alone starts it."""
+    items.sort(key=lambda item: not (WAITING.intersection(item.path.parts) or "cluster" in fixtures_of(item)))
+
+
+def fixtures_of(item: pytest.Item) -> list[str]:
+    return getattr(item, "fixturenames", [])
 
 
 def pytest_collection_finish() -> None:

@@ -69,5 +69,5 @@ LARGE: dict[str, Case] = {name: of(name) for name, case in CASES.items() if name
     "nmf sparse": of("nmf", lambda: sparse.csr_array(many()), n_components=3),
     "pca wide": of("pca", wide, tol=1e-3),
 }
-DEFAULT = ("classical_mds precomputed", "diffusion_map weights", "pca")
+DEFAULT = ("diffusion_map weights", "pca")
 """Those that run by default; the others, ones that once differed among them, with ``-m slow``."""

@@ -14,7 +14,7 @@ from sklearn.base import clone
 
 import bigembed as be
 from bigembed.errors import InputError
-from tests.cases import CASES, EACH, FEW_ROWS, apart, by_default, fitted, twin
+from tests.cases import CASES, EACH, FEW_ROWS, WAYS, apart, by_default, fitted, twin
 from tests.conformance.digest import digests
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
@@ -27,7 +27,7 @@ OTHER = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", by_default(name for name in EACH if CASES[name].new(N) is not None))
+@pytest.mark.parametrize("name", by_default((name for name in EACH if CASES[name].new(N) is not None), only=WAYS))
 def test_set_params_after_fit_changes_nothing_that_was_fitted(name: str) -> None:
     changed, new = twin(fitted(name)), CASES[name].new(N)
     before = fitted(name).transform(new)
@@ -40,7 +40,7 @@ def test_set_params_after_fit_changes_nothing_that_was_fitted(name: str) -> None
     np.testing.assert_array_equal(changed.embedding_, fitted(name).embedding_)
 
 
-@pytest.mark.parametrize("name", by_default(EACH))
+@pytest.mark.parametrize("name", by_default(EACH, only=WAYS))
 def test_dask_hashes_an_estimator_the_same_each_time(name: str) -> None:
     """And one number more in the rows gives another hash and other coordinates."""
     case, X = CASES[name], CASES[name].X(N).copy()

@@ -15,7 +15,7 @@ from scipy import sparse
 from bigembed.errors import BigembedError, ChangedInputError, ExistingOutputError, InputError
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.store.arrays import read_array
-from tests.cases import CASES, EACH, FEW_ROWS, by_default, fitted, plain, twin
+from tests.cases import CASES, EACH, FEW_ROWS, WAYS, by_default, fitted, plain, twin
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
 N = FEW_ROWS
@@ -52,7 +52,9 @@ def test_new_rows_are_the_same_in_any_batch_chunk_and_place(name: str, tmp_path:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new.npy", "out.zarr"]
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if hasattr(CASES[name].estimator(), "fit_transform_to")])
+@pytest.mark.parametrize(
+    "name", by_default((name for name in CASES if hasattr(CASES[name].estimator(), "fit_transform_to")), only=WAYS)
+)
 def test_coordinates_are_written_where_they_are_asked_for(name: str, tmp_path: Path) -> None:
     case, X = CASES[name], CASES[name].X(N)
     out = tmp_path / "out.zarr"
@@ -110,7 +112,7 @@ def test_rows_of_another_width_are_refused(name: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", by_default(name for name in TABLES if name in EACH))
+@pytest.mark.parametrize("name", by_default((name for name in TABLES if name in EACH), only=WAYS))
 def test_the_coordinates_of_an_array_that_changed_are_those_of_the_fit_or_refused(name: str) -> None:
     case, expected = CASES[name], np.asarray(fitted(name).embedding_)
     X = case.X(N).copy()
@@ -127,7 +129,7 @@ def test_the_coordinates_of_an_array_that_changed_are_those_of_the_fit_or_refuse
     np.testing.assert_array_equal(case.estimator().fit_transform(case.X(N), **case.aligned(X)), expected)
 
 
-@pytest.mark.parametrize("name", by_default(TABLES))
+@pytest.mark.parametrize("name", by_default(TABLES, only=WAYS))
 def test_coordinates_in_memory_have_the_dtype_of_the_rows(name: str) -> None:
     for dtype in (np.float32, np.float64):
         found = fitted(name) if dtype == np.float32 else CASES[name].fit(CASES[name].X(N).astype(dtype))

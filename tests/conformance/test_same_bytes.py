@@ -23,9 +23,12 @@ from tests.conformance.large import DEFAULT, LARGE
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 N = 300
+PLAIN = [*REGISTRY, "diffusion_map weighed galerkin", "isomap lists", "phate precomputed", "umap weighed densities"]
+"""The first case of each method, and some of other rows, of weights and labels, of landmarks."""
 OF_A_FAMILY = {
-    "classical_mds", "hessian_lle", "kernel_pca", "laplacian_eigenmaps", "local_tangent_space_alignment",
-    "modified_lle", "pacmap", "phate", "spectral_clustering", "tsne",
+    "alternating_diffusion_map", "classical_mds", "hessian_lle", "kernel_pca", "landmark_mds", "laplacian_eigenmaps",
+    "linear_discriminant", "linearized_diffusion_map", "linearized_diffusion_nmf", "linearized_kernel_pca",
+    "local_tangent_space_alignment", "modified_lle", "pacmap", "phate", "spectral_clustering", "truncated_svd", "tsne",
 }  # fmt: skip
 """Methods whose tasks are those of another one; each has its own in threads, too."""
 
@@ -54,7 +57,7 @@ def stored(X: Any, folder: Path) -> str:
     return str(folder / "rows.zarr")
 
 
-@pytest.mark.parametrize("name", by_default(CASES))
+@pytest.mark.parametrize("name", by_default(CASES, only=PLAIN))
 def test_any_chunks_and_threads(name: str, tmp_path: Path) -> None:
     """Threads of BLAS, too: where a fit leaves it more than one, it rounds differently."""
     case = CASES[name]

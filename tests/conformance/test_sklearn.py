@@ -45,6 +45,13 @@ NAN = [
 SAMPLE = ("diffusion_map", "pca")
 """Of which every check is made; of others those are slow that are a second form of one, rows or weights of another
 kind, or what another suite proves of every method."""
+SHARED = {
+    "check_dict_unchanged", "check_dont_overwrite_parameters", "check_estimators_fit_returns_self",
+    "check_estimators_overwrite_params", "check_fit2d_predict1d", "check_fit_score_takes_y", "check_n_features_in",
+    "check_pipeline_consistency", "check_positive_only_tag_during_fit", "check_readonly_memmap_input",
+    "check_sample_weights_not_overwritten",
+}  # fmt: skip
+"""Checks of what one function of the base does before or after the fit of any method."""
 KINDS = {
     "check_dtype_object", "check_estimator_sparse_array", "check_estimator_sparse_matrix", "check_estimator_sparse_tag",
     "check_estimators_dtypes", "check_f_contiguous_array_estimator", "check_sample_weights_list",
@@ -78,7 +85,7 @@ def checks() -> list[Any]:
                 sampled = isinstance(estimator, OnGraph | KernelPCA | LandmarkDiffusionMap | LandmarkMDS)
                 if sampled and check.func.__name__ in COPIES:
                     continue
-                repeated = check.keywords.get("readonly_memmap") or check.func.__name__ in KINDS | ELSEWHERE
+                repeated = check.keywords.get("readonly_memmap") or check.func.__name__ in SHARED | KINDS | ELSEWHERE
                 slow = (name, parameters) in OTHERS or (repeated and name not in SAMPLE)
                 marks = pytest.mark.slow if slow else ()
                 found.append(pytest.param(one, check, id=f"{estimator}-{check.func.__name__}", marks=marks))

@@ -22,8 +22,9 @@ from bigembed.runtime.runtime import Event, using
 from bigembed.stages import stage as stage_module
 from bigembed.stages.runs import Run
 from tests.blocks import as_if_many, blocks_for
-from tests.cases import CASES, FEW_ROWS, Case, by_default, csr
+from tests.cases import CASES, FEW_ROWS, VARIED, WAYS, Case, by_default, csr
 from tests.cases import fitted as fitted_once
+from tests.changes import own_stages, with_own_stages
 from tests.conformance.digest import digests
 from tests.digests import published
 from tests.executors import Killed as KilledInMap
@@ -55,7 +56,7 @@ def test_what_was_saved_or_pickled_is_what_was_fitted(name: str, tmp_path: Path)
     assert published(tmp_path / "again") == published(tmp_path / "model")
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if CASES[name].plain])
+@pytest.mark.parametrize("name", by_default((name for name in CASES if CASES[name].plain), only=WAYS))
 def test_a_folder_that_another_fit_took_is_noticed(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     first, new = case.fit(case.X(N), workdir=tmp_path), case.new(N)
@@ -113,9 +114,11 @@ class Recorder:
         return fitted
 
 
-def own_stages(name: str, stages: Sequence[str], run: Run) -> list[str]:
-    """Of a variant those that its method has not otherwise, and the last with other parameters (of other rows: the
-    last)."""
+def killed_stages(name: str, stages: Sequence[str], run: Run) -> list[str]:
+    """Of a method those whose functions no other has before it; of a variant those that its method has not otherwise,
+    and the last with other parameters (of other rows: the last)."""
+    if CASES[name].plain:
+        return [stage for stage in stages if stage in own_stages(name)] or [stages[-1]]
     plain = fitted_once(CASES[name].method)._run
     new = [stage for stage in stages if not plain.has(stage)]
     there = [stage for stage in stages if stage not in new]
@@ -129,18 +132,21 @@ def asked(run: Run, stage: str) -> dict[str, Any]:
     return {key: value for key, value in said.items() if key not in ("source", "shape", "samples", "n_neighbors")}
 
 
-WAYS = [name for name in CASES if CASES[name].rows is not csr]
+STORED = [name for name in CASES if CASES[name].rows is not csr]
 EVERY_MAP = [pytest.mark.slow, pytest.mark.timeout(1_800)]
 
 
 @pytest.mark.parametrize(
     ("name", "everywhere"),
-    [*by_default(WAYS, False), *(pytest.param(name, True, marks=EVERY_MAP) for name in WAYS)],
+    [
+        *by_default(STORED, False, only=[*with_own_stages(), *VARIED]),
+        *(pytest.param(name, True, marks=EVERY_MAP) for name in STORED),
+    ],
 )
 def test_killed_in_each_stage_it_goes_on_with_the_same_bytes(
     name: str, everywhere: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In half of a drawn map of each stage, one after the other (of variants: of their own stages), or of every map.
+    """In half of a drawn map of each of its own stages, one after the other, or of every map.
 
     A start reuses what is published, and works on no block twice; stages that go on from a state of their own run no
     more maps than undisturbed ones.
@@ -162,7 +168,7 @@ def test_killed_in_each_stage_it_goes_on_with_the_same_bytes(
         undisturbed = Recorder()
         wanted = undisturbed.fit(case, X, tmp_path / "whole")
         maps, journaled = dict(undisturbed.maps), {*undisturbed.maps} - alone
-        chosen = list(maps) if case.plain else own_stages(name, list(maps), wanted._run)
+        chosen = killed_stages(name, list(maps), wanted._run)
         stops = [[(stage, int(draw(1, maps[stage] + 1)) if maps[stage] else 0) for stage in chosen]]
         if everywhere:
             stops = [[(stage, last)] for stage in maps for last in range(1, maps[stage] + 1)]
@@ -200,7 +206,7 @@ QUICK = ("kernel_pca nystrom", "landmark_mds", "nmf")
 
 
 @pytest.mark.parametrize(
-    "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in WAYS if name not in QUICK)]
+    "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in STORED if name not in QUICK)]
 )
 def test_starts_of_three_tasks_come_to_the_end(name: str, tmp_path: Path) -> None:
     """None does a task that another one has done; a descent of points only what they leave for all others."""
@@ -264,7 +270,11 @@ def test_a_solve_in_files_comes_to_the_end_in_starts_of_three_tasks(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("label", "number"),
-    [pytest.param("update_block", 1, marks=pytest.mark.slow), ("update_block", 4), ("product_block", 5)],
+    [
+        pytest.param("update_block", 1, marks=pytest.mark.slow),
+        ("update_block", 4),
+        pytest.param("product_block", 5, marks=pytest.mark.slow),
+    ],
 )
 def test_a_solve_that_was_killed_in_files_goes_on_in_memory(label: str, number: int, tmp_path: Path) -> None:
     """An update has deleted what it read of a block; without a journal, too, of which half a second may be lost."""

@@ -163,6 +163,7 @@ def bigembed(
             process.kill()
 
 
+@pytest.mark.slow
 def test_a_job_file_asks_the_queue_for_workers(there: Slurm, rows, alone, tmp_path):
     seen: set[str] = set()
     heard: set[str] = set()

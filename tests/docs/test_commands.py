@@ -49,7 +49,7 @@ PAGES = jobs_of_pages() if BENCHMARKS.exists() else []
 COMMANDS = commands() if BENCHMARKS.exists() else []
 FEW = 1_500
 """Rows of a data set in a small run."""
-LONG = ("single_cell", "sweep")
+LONG = ("larger_than_memory", "single_cell", "sweep")
 """Job files that take long with few rows, too."""
 SMALL = {
     "certify": "--n 3000 --exact 500",

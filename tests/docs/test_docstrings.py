@@ -108,7 +108,8 @@ def fitted(estimator: type[Estimator]) -> Estimator:
     rng = np.random.default_rng(0)
     labels = np.repeat(["a", "b", "c"], 20)
     rows = np.abs(5 + rng.normal(size=(60, 4)) + 2 * np.repeat(np.eye(3, 4), 20, axis=0))
-    given = {"n_neighbors": 8, "components": "largest", "n_landmarks": 20}
+    given = {"n_neighbors": 8, "components": "largest", "n_landmarks": 20, "perplexity": 5}
+    given |= {"n_epochs": 5, "n_iter": 5, "early_exaggeration_iter": 5, "num_iters": (3, 3, 3), "max_iter": 5}
     known = inspect.signature(estimator).parameters
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -27,6 +27,7 @@ from bigembed.runtime.client_executor import Advice, TaskMap
 from tests.conformance.test_places import PlaceContract
 from tests.executors import executor
 from tests.integration import block_tasks as tasks
+from tests.some import a_few
 
 pytestmark = pytest.mark.cluster
 
@@ -83,6 +84,7 @@ def test_only_this_host_is_listened_to(place):
     assert set(listening) == {"127.0.0.1"}
 
 
+@pytest.mark.slow
 def test_a_worker_killed_in_the_middle_is_survived(place):
     def kill():
         time.sleep(0.8)
@@ -165,7 +167,7 @@ def test_a_worker_that_retires_is_no_death_of_its_tasks(monkeypatch):
             map_blocks(tasks.square, [(i, 0.3) for i in range(20)])
 
 
-@pytest.mark.parametrize("size", [0, 100_000])
+@a_few(1, "size", [0, 100_000])
 def test_tasks_that_kill_their_worker_once_are_repeated(place, tmp_path, size):
     """With them goes what a worker held for all tasks: large arguments are sent once."""
     given = {"folder": str(tmp_path), "table": np.zeros(size)}

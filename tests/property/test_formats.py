@@ -52,7 +52,7 @@ def test_pieces_cover_a_range_once_and_cut_where_chunks_end(start: int, length: 
 
 
 @given(SHAPES, st.data())
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_hdf5_and_netcdf_of_any_chunks(shape: tuple[int, int], data: Any) -> None:
     h5py, netcdf = pytest.importorskip("h5py"), pytest.importorskip("netCDF4")
     rows, chunks = rows_of(shape), tuple(data.draw(st.integers(1, size)) for size in shape)
@@ -73,7 +73,7 @@ def test_hdf5_and_netcdf_of_any_chunks(shape: tuple[int, int], data: Any) -> Non
 
 
 @given(st.lists(st.integers(1, 6), min_size=2, max_size=4), st.data())
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_fields_of_any_dimensions_by_points(sizes: list[int], data: Any) -> None:
     netcdf = pytest.importorskip("netCDF4")
     count = int(np.prod(sizes))

@@ -100,7 +100,7 @@ def wanted_of_inputs(small_blocks: None) -> tuple[str, str]:
     return digest_of_inputs(ROWS), digest_of_inputs(ROWS[CUT])
 
 
-@pytest.fixture(scope="module", params=[(1_999, 6), (4_000, 4)])
+@pytest.fixture(scope="module", params=[(1_999, 6), pytest.param((4_000, 4), marks=pytest.mark.slow)])
 def path(request: Any, tmp_path_factory: Any) -> str:
     place = str(tmp_path_factory.mktemp("rows") / "rows.zarr")
     stored = zarr.create_array(place, shape=ROWS.shape, chunks=request.param, dtype="f4")

@@ -15,6 +15,7 @@ from bigembed.datasets import dataset
 from bigembed.datasets.closed_forms import RADIUS, US_CITIES, great_circle
 from bigembed.maps.landmark_rows import procrustes_residual
 from bigembed.plotting import named
+from tests.some import a_few
 
 
 def correlation(name: str, n: int, noise: float, **parameters: object) -> float:
@@ -30,10 +31,11 @@ def correlation(name: str, n: int, noise: float, **parameters: object) -> float:
 class TestSwissRoll:
     """The swiss roll of the lecture notes (seed 000 §9.4.1): the clean one unrolls; what noise does."""
 
-    @pytest.mark.parametrize("alpha", [0.0, 1.0])
+    @a_few(1, "alpha", [0.0, 1.0])
     def test_the_clean_roll_unrolls(self, alpha: float) -> None:
         assert correlation("swiss_roll_mesh", 1060, 0.0, n_neighbors=10, alpha=alpha) >= 0.99
 
+    @pytest.mark.slow
     def test_a_random_clean_roll_unrolls(self) -> None:
         assert correlation("swiss_roll", 4000, 0.0, n_neighbors=10) >= 0.99
 

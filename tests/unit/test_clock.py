@@ -168,7 +168,7 @@ def test_a_stage_publishes_its_shares_and_says_them(tmp_path):
 
 
 def test_a_fit_knows_what_its_stages_did(tmp_path):
-    rows = np.random.default_rng(0).normal(size=(3_000, 5))
+    rows = np.random.default_rng(0).normal(size=(400, 5))
     fitted = be.DiffusionMap(n_components=2, workdir=str(tmp_path / "run")).fit(rows)
     run = Run(tmp_path / "run")
     assert fitted is not None

@@ -18,6 +18,7 @@ from bigembed.errors import InputError
 from bigembed.jobs.extend import extend
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
+from tests.some import a_few
 
 N = 400
 _RANDOM = np.random.default_rng(4)
@@ -145,7 +146,7 @@ def test_any_chunks_make_the_same_bytes(step: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
-@pytest.mark.parametrize(("step", "method"), [("mixed", 'name = "pca"\nn_components = 2'), ("gower", 'name = "umap"')])
+@a_few(1, ("step", "method"), [("mixed", 'name = "pca"\nn_components = 2'), ("gower", 'name = "umap"')])
 def test_a_table_with_text_and_holes_in_a_job(step: str, method: str, tmp_path: Path) -> None:
     frame = FRAME.astype(object)
     frame.loc[5, "age"], frame.loc[6, "job"] = None, None
@@ -166,6 +167,7 @@ def test_a_table_with_text_and_holes_in_a_job(step: str, method: str, tmp_path: 
     np.testing.assert_allclose(tables[0], tables[1], atol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_workdir_knows_what_the_step_makes_of_rows(tmp_path: Path) -> None:
     def fitted(workdir: Path | None, **asked: Any) -> np.ndarray:
         method = be.DiffusionMap(2, n_neighbors=12, metric="gower")

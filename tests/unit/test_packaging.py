@@ -34,6 +34,7 @@ from bigembed.jobs.watching.reporter import RunOptions
 from bigembed.rows.formats.registry import open_reader
 from bigembed.rows.growing import append_rows
 from bigembed.store.arrays import write_array
+from tests.some import a_few
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHONS = ["3.11", "3.12", "3.13"]
@@ -117,7 +118,7 @@ class TestPackaging:
         code = "import bigembed.plotting, bigembed.datasets, sys; print([m for m in %r if m in sys.modules])"
         assert run(sys.executable, "-c", code % ["matplotlib", "PIL", "sklearn", "dask", "zarr"]).strip() == "[]"
 
-    @pytest.mark.parametrize("method", ["DiffusionMap", "PCA", "KernelPCA", "ClassicalMDS"])
+    @a_few(2, "method", ["DiffusionMap", "PCA", "KernelPCA", "ClassicalMDS"])
     def test_a_small_fit_in_memory_loads_no_lazy_arrays_and_no_compiler(self, method: str) -> None:
         code = (
             "import sys, numpy as np, bigembed as be\n"
@@ -161,7 +162,8 @@ class TestPackaging:
 
     @REPOSITORY
     @pytest.mark.skipif(importlib.util.find_spec("importlinter") is None, reason="import-linter is not installed")
-    @pytest.mark.parametrize(
+    @a_few(
+        4,
         ("module", "line"),
         [
             ("plotting/canvas.py", "import zarr"),

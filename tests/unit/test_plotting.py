@@ -36,6 +36,7 @@ from bigembed.plotting.paint import (
 from bigembed.plotting.raster import FEW, Grid, View, count_points, disc_radius, png, rank_of, widen_points
 from bigembed.plotting.vector import HEIGHT, LEFT, TOP, WIDTH, Mark, Scale, Series, chart
 from bigembed.runtime.blocks import Array
+from tests.some import a_few
 
 
 def picture(path: Path) -> Array:
@@ -74,9 +75,7 @@ class TestPlotting:
                 getattr(plotting, name)(out, *arguments)
         assert not out.exists()
 
-    @pytest.mark.parametrize(
-        ("kind", "n"), [("plain", 1), ("color", 1), ("labels", 500), ("color", 25_000), ("labels", 25_000)]
-    )
+    @a_few(3, ("kind", "n"), [("plain", 1), ("color", 1), ("labels", 500), ("color", 25_000), ("labels", 25_000)])
     def test_a_picture_is_left_and_nothing_else(self, n: int, kind: str, tmp_path: Path) -> None:
         given: dict[str, Any] = {}
         if kind == "color":
@@ -89,7 +88,7 @@ class TestPlotting:
         assert image.std() > 5
         assert [path.name for path in (tmp_path / "new").iterdir()] == ["map.png"]
 
-    @pytest.mark.parametrize("n", [3000, 30_000])
+    @a_few(1, "n", [3000, 30_000])
     def test_any_cut_into_blocks_draws_the_same_bytes(self, n: int, tmp_path: Path) -> None:
         X, color = points(n), np.arange(float(n))
         cuts = [0, 1, n // 3, n // 2, n]
@@ -142,7 +141,7 @@ class TestPlotting:
         assert grid.outside >= 1
         assert grid.count.sum() == 20_000 - grid.outside
 
-    @pytest.mark.parametrize("n", [100, 25_000])
+    @a_few(1, "n", [100, 25_000])
     def test_constant_and_one_column_rows(self, n: int, tmp_path: Path) -> None:
         plotting.scatter(tmp_path / "constant.png", np.ones((n, 2)))
         plotting.scatter(tmp_path / "column.png", np.linspace(0, 1, n)[:, None])

@@ -22,6 +22,7 @@ from bigembed.rows.sparse import write_csr
 from bigembed.steps.random_projection import least_columns
 from bigembed.store.arrays import read_array
 from bigembed.store.paths import at
+from tests.some import a_few
 
 _RANDOM = np.random.default_rng(0)
 ROWS = _RANDOM.normal(size=(150, 3_000)) * _RANDOM.uniform(0.5, 1.5, 3_000)
@@ -93,7 +94,7 @@ class TestDistances:
                 assert least_columns(n, eps) == johnson_lindenstrauss_min_dim(n, eps=eps)
 
     @pytest.mark.parametrize("kind", KINDS)
-    @pytest.mark.parametrize("X", [ROWS, THIN], ids=["dense", "sparse"])
+    @a_few(1, "X", [ROWS, THIN], ids=["dense", "sparse"])
     def test_all_distances_are_within_eps(self, kind: str, X: Any) -> None:
         known = {} if kind == "gaussian" else {"density": 1 / 3}  # (of which the bound is proved)
         found = KINDS[kind](eps=0.3, **known).fit(X)
@@ -133,7 +134,7 @@ class TestDistances:
 class TestBefore:
     """As a step: in pipelines, in jobs, of sparse rows, and for new rows."""
 
-    @pytest.mark.parametrize("kind", KINDS)
+    @a_few(1, "kind", KINDS)
     @pytest.mark.parametrize("X", [ROWS, THIN], ids=["dense", "sparse"])
     def test_a_job_makes_what_the_pipeline_makes(self, kind: str, X: Any, tmp_path: Path) -> None:
         step = KINDS[kind](40, random_state=3)

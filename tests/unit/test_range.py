@@ -18,6 +18,8 @@ from bigembed.maps.registry import REGISTRY, method
 from bigembed.rows.formats.registry import ingest
 from bigembed.rows.reader import Choice
 from bigembed.rows.source import as_worked
+from tests.cases import WAYS
+from tests.some import a_few
 
 BASE = np.abs(np.random.default_rng(0).normal(size=(120, 4)) * [3, 1, 1, 1]) + 0.1
 SINGLE = {"overflow": 2.0**64, "largest": 2.0**122, "underflow": 2.0**-76, "least": 2.0**-118}
@@ -47,7 +49,7 @@ def in_range(name: str) -> np.ndarray:
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.slow if turn % 2 else ()) for turn, name in enumerate(sorted(SCALE_FREE))],
+    [pytest.param(name, marks=() if name in WAYS else pytest.mark.slow) for name in sorted(SCALE_FREE)],
 )
 def test_rows_out_of_range_are_refused_or_right(name):
     wanted = in_range(name)
@@ -64,7 +66,7 @@ def test_rows_out_of_range_are_refused_or_right(name):
     assert all("Multiply all rows by 2**" in one for one in said), said
 
 
-@pytest.mark.parametrize("scale", [2.0**50, 2.0**-40, 2.0**200, 2.0**-200])
+@a_few(2, "scale", [2.0**50, 2.0**-40, 2.0**200, 2.0**-200])
 def test_rows_in_range_are_right(scale):
     """The control; in float64 far beyond what float32 holds."""
     for name in ("diffusion_map", "pca", *(["isomap"] if 2.0**-60 < scale < 2.0**60 else [])):

@@ -37,6 +37,7 @@ from bigembed.steps.columns import normalized_dispersion
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.paths import at
 from tests.blocks import blocks_of
+from tests.some import a_few
 
 N, D = 3_000, 7
 _RANDOM = np.random.default_rng(0)
@@ -240,7 +241,7 @@ class TestOneHot:
         with pytest.raises(InputError, match="infinity"):
             be.OneHotEncoder([0]).fit(np.array([[1.0], [np.inf]]))
 
-    @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+    @a_few(1, "suffix", [".csv", ".parquet"])
     def test_text_of_a_table_by_name_and_for_new_rows(self, suffix: str, tmp_path: Path) -> None:
         def written(table: pd.DataFrame, name: str) -> Path:
             path = tmp_path / f"{name}{suffix}"
@@ -489,6 +490,7 @@ def computed(do: Any) -> list[str]:
 class TestPipeline:
     """Steps and a method together: as scikit-learn chains them, as a job does, and for new rows."""
 
+    @pytest.mark.slow
     def test_scikit_learns_chain_makes_the_same(self, tmp_path: Path) -> None:
         """Bit for bit with the classes of this package, in either class; nearly with scikit-learn's own."""
         np.save(tmp_path / "rows.npy", PIPELINE_ROWS)
@@ -555,7 +557,7 @@ class TestPipeline:
         assert computed(lambda: fit(be.Missing("fill"), be.RobustScaler()))[0] == first[0]
         np.testing.assert_array_equal(fit(be.Missing(), be.StandardScaler()).components_, last)
 
-    @pytest.mark.parametrize("number", range(5))
+    @a_few(3, "number", range(5))
     def test_killed_in_a_step_and_resumed(self, number: int, tmp_path: Path) -> None:
         steps = [be.Missing(), be.RobustScaler(), be.PCA(n_components=3), be.PCA(n_components=2)]
         whole = be.Pipeline(steps).fit(PIPELINE_HOLES)
@@ -581,7 +583,8 @@ class TestPipeline:
             name for name in other.method_._run.published() if name.startswith("step1") and "coordinates" in name
         ]
 
-    @pytest.mark.parametrize(
+    @a_few(
+        2,
         "other",
         [
             be.StandardScaler(with_mean=False),

@@ -20,6 +20,7 @@ from bigembed.store.arrays import read_array
 from bigembed.store.locks import hold
 from tests.blocks import graph_blocks
 from tests.executors import executor
+from tests.some import a_few
 
 
 @pytest.fixture
@@ -88,7 +89,7 @@ def stop_after(count, label):
     return run, ran
 
 
-@pytest.mark.parametrize(("label", "done"), [("sort_block", 1), ("extend_group", 2), ("restore_rows", 0)])
+@a_few(1, ("label", "done"), [("sort_block", 1), ("extend_group", 2), ("restore_rows", 0)])
 def test_a_stopped_extension_goes_on(fitted, new, small_batches, tmp_path, label, done):
     whole, out = fitted.transform(new), tmp_path / "out.zarr"
     np.save(tmp_path / "new.npy", new)

@@ -26,6 +26,7 @@ from bigembed.errors import ChangedInputError, FeatureNamesWarning, InputError, 
 from bigembed.runtime import blocks as canonical
 from bigembed.store.locks import hold
 from tests.executors import executor
+from tests.some import a_few
 
 
 def rows(n: int = 60) -> np.ndarray:
@@ -333,7 +334,8 @@ def stop_in(stage: str):
 class TestKeyboard:
     """Ctrl-C in a fit: a few lines, the estimator as it was, and what is finished is used again."""
 
-    @pytest.mark.parametrize(
+    @a_few(
+        1,
         ("method", "stage"),
         [
             (be.DiffusionMap(n_neighbors=8), "kernel"),

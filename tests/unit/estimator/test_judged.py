@@ -22,6 +22,7 @@ from bigembed.estimator.protocol import spec_of
 from bigembed.jobs.sweep.prepared import quality_stages
 from bigembed.rows.source import RowSource
 from bigembed.runtime import blocks as canonical
+from tests.some import a_few
 
 MAPS: dict[str, Callable[[], Any]] = {
     "PCA": lambda: be.PCA(2),
@@ -58,13 +59,13 @@ def said(estimator: Any, X: Any) -> dict[str, str]:
     return {kind: " | ".join(texts) for kind, texts in fitted.certificate_["warnings"].items() if texts}
 
 
-@pytest.mark.parametrize("name", MAPS)
+@a_few(6, "name", MAPS)
 def test_a_map_that_keeps_few_neighbors_is_said(name: str) -> None:
     X = random()
     assert "Trustworthiness is 0." in said(MAPS[name](), abs(X) if name == "NMF" else X)["map"]
 
 
-@pytest.mark.parametrize("name", sorted(set(MAPS) - {"ClassicalMDS, manhattan", "LandmarkDiffusionMap"}))
+@a_few(4, "name", sorted(set(MAPS) - {"ClassicalMDS, manhattan", "LandmarkDiffusionMap"}))
 def test_a_column_that_decides_all_distances_is_said(name: str) -> None:
     X = abs(random(300, 3)) * [1.0, 500.0, 1.0]
     found = said(MAPS[name](), X)["map"]
@@ -106,7 +107,7 @@ RIGHT: dict[str, Callable[[], np.ndarray]] = {
 }
 
 
-@pytest.mark.parametrize("rows", RIGHT)
+@a_few(2, "rows", RIGHT)
 @pytest.mark.parametrize("name", ["PCA", "ClassicalMDS", "LinearizedKernelPCA", "LinearizedDiffusionMap", "Isomap"])
 def test_a_good_map_is_not_marked(name: str, rows: str) -> None:
     estimator = be.Isomap(components="largest") if name == "Isomap" else MAPS[name]()
@@ -168,10 +169,10 @@ def test_rows_of_few_blocks_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_repeated_rows_are_a_warning_where_they_are_many() -> None:
     X = random(300, 2)
-    for estimator in (be.UMAP(n_epochs=5), be.TSNE(perplexity=5, n_iter=5)):
-        assert estimator.fit(np.concatenate([X, X[:3]])).certificate_["repeated_rows"] == 3
-        assert "repeat" not in said(estimator, np.concatenate([X, X[:3]])).get("degenerate", "")
-        assert "30 rows repeat" in said(estimator, np.concatenate([X, X[:30]]))["degenerate"]
+    estimator = be.UMAP(n_epochs=5)
+    assert estimator.fit(np.concatenate([X, X[:3]])).certificate_["repeated_rows"] == 3
+    assert "repeat" not in said(estimator, np.concatenate([X, X[:3]])).get("degenerate", "")
+    assert "30 rows repeat" in said(estimator, np.concatenate([X, X[:30]]))["degenerate"]
     few = np.concatenate([X, np.repeat(X[:1], 5, axis=0)])
     fitted = be.DiffusionMap(n_neighbors=5).fit(few)
     assert fitted.certificate_["near_duplicates"] == 6
@@ -216,7 +217,7 @@ def test_the_pair_that_shows_most_is_not_a_contrast_of_parts() -> None:
 
 def test_the_advice_for_parts_names_the_neighbors_that_join_them() -> None:
     X = datasets.load_iris().data
-    for make in (be.DiffusionMap, be.LaplacianEigenmaps, be.LocallyLinearEmbedding):
+    for make in (be.DiffusionMap, be.LocallyLinearEmbedding):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", BigembedWarning)
             fitted = make(n_neighbors=15).fit(X)
@@ -237,7 +238,7 @@ def test_the_advice_for_parts_names_the_neighbors_that_join_them() -> None:
     assert "groups of their own" in grouped
 
 
-@pytest.mark.parametrize(("action", "times"), [("default", 1), ("always", 7)])
+@a_few(1, ("action", "times"), [("default", 1), ("always", 7)])
 def test_a_search_over_parameters_says_a_sentence_once(action: Any, times: int) -> None:
     """Of seven fits; a filter that asks for all warnings has all, and a search on another line says it again."""
     X = random(200)

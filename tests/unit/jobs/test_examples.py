@@ -15,7 +15,7 @@ from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import read_job
 
 ROOT = Path(__file__).resolve().parents[3]
-QUICK = ("quickstart", "rows", "steps")
+QUICK = ("quickstart", "steps")
 
 
 @pytest.mark.parametrize("name", sorted(examples()))

@@ -18,6 +18,7 @@ from scipy import sparse
 import bigembed as be
 from bigembed.errors import InputError, InputTypeError, PlanError
 from tests.blocks import blocks_of
+from tests.some import a_few
 
 ROWS = np.random.default_rng(0).normal(size=(400, 6))
 LABELS = np.arange(400) % 3
@@ -51,7 +52,7 @@ CASES = {
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("case", CASES)
+@a_few(5, "case", CASES)
 def test_its_stages_are_those_that_a_fit_computes_and_uses_again(case, tmp_path, monkeypatch, nothing_written):
     make, rows, given = CASES[case]
     X = rows()
@@ -184,7 +185,9 @@ print(planned, int(line.split()[1]) << 10)
 """
 
 
-@pytest.mark.parametrize(("name", "n"), [("PCA", 200_000), ("DiffusionMap", 20_000)])
+@pytest.mark.parametrize(
+    ("name", "n"), [pytest.param("PCA", 200_000, marks=pytest.mark.slow), ("DiffusionMap", 20_000)]
+)
 def test_memory_is_an_upper_bound(name, n):
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", PEAK, name, str(n)], capture_output=True, text=True, check=True
@@ -246,7 +249,7 @@ def test_rows_that_are_written_once_keep_the_names_of_their_columns():
     assert found[0].tobytes() == found[1].tobytes()
 
 
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@a_few(1, "kind", ["dense", "sparse"])
 def test_copies_of_lazy_rows_are_written_once_and_go_with_the_next_rows(tmp_path, kind):
     made: list[int] = []
 

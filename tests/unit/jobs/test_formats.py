@@ -33,6 +33,7 @@ from bigembed.jobs.verify import verify
 from bigembed.rows.formats.copying import aligned_of
 from bigembed.rows.formats.registry import ingest
 from bigembed.store.arrays import read_array, write_array
+from tests.some import a_few
 from tests.unit.rows.written import (
     BARE,
     COLUMNS,
@@ -97,7 +98,8 @@ def wanted(once: Plain, tmp_path: Path) -> Plain:
     return once
 
 
-@pytest.mark.parametrize(
+@a_few(
+    1,
     "name",
     [
         name if name in ("rows.csv", "rows.parquet", "rows.fvecs") else pytest.param(name, marks=pytest.mark.slow)
@@ -319,7 +321,7 @@ def test_a_table_of_somebody_else_is_untouched_and_a_lost_one_made_again(wanted:
     assert (tmp_path / "t.csv").exists()
 
 
-@pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
+@a_few(1, "suffix", ["h5ad", "zarr"])
 def test_coordinates_into_an_anndata_by_its_names(suffix: str, wanted: Any, tmp_path: Path) -> None:
     ad = pytest.importorskip("anndata")
     libraries("rows.h5ad")
@@ -393,6 +395,7 @@ def test_ids_shorter_than_the_rows_are_named(tmp_path: Path) -> None:
     assert zarr.open_array(tmp_path / "job.zarr/stages/ids/ids").shape == (N,)
 
 
+@pytest.mark.slow
 def test_a_file_written_again_with_the_same_rows_changes_nothing(wanted: Any, tmp_path: Path) -> None:
     """As an export into the very AnnData that the rows are from does."""
     libraries("rows.h5ad")

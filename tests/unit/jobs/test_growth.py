@@ -178,7 +178,7 @@ class TestVersions:
         assert len({part.model for part in current(tmp_path).ranges}) == 1
 
     def test_rows_appended_while_a_refresh_runs_are_left_to_extend(self, job, rows, tmp_path, monkeypatch):
-        asked, run = job("diffusion_map"), growth_refresh.run_job
+        asked, run = job(), growth_refresh.run_job
 
         def and_grow(*arguments, **named):
             append_rows(tmp_path / "x.zarr", rows[400:500])
@@ -188,7 +188,7 @@ class TestVersions:
         assert refresh(asked)["fitted"] == 400
         monkeypatch.undo()
         assert extend(asked)["placed"] == 100
-        alone = be.DiffusionMap(n_components=2, n_neighbors=8).fit(rows[:400])
+        alone = be.PCA(n_components=2).fit(rows[:400])
         np.testing.assert_allclose(current(tmp_path).coordinates[:400], alone.embedding_, atol=1e-9)
 
     def test_rows_changed_while_a_refresh_runs_are_noticed(self, job, rows, tmp_path, monkeypatch):
@@ -225,7 +225,7 @@ class TestVersions:
         assert extend(asked)["unchanged"]
 
     def test_an_unfinished_version_is_gone_on_with_or_forgotten(self, job, rows, tmp_path, monkeypatch):
-        asked = job("diffusion_map")
+        asked = job()
         monkeypatch.setattr(growth_refresh, "_publish", stopped)
         with pytest.raises(InterruptedRun):
             refresh(asked)
@@ -240,12 +240,12 @@ class TestVersions:
             refresh(asked)
         monkeypatch.undo()
         append_rows(tmp_path / "x.zarr", rows[500:520])
-        assert refresh(job("diffusion_map", alpha=0.5))["fitted"] == 520  # asked for otherwise: it is forgotten
+        assert refresh(job(whiten=True))["fitted"] == 520  # asked for otherwise: it is forgotten
         names = sorted(path.name for path in (tmp_path / "out.zarr" / "versions").iterdir())
         assert [name[:9] for name in names] == ["0001-400-", "0002-520-"]
 
     def test_a_range_that_was_cut_is_taken_up_as_it_was(self, job, rows, tmp_path, monkeypatch):
-        asked = job("diffusion_map")
+        asked = job()
         refresh(asked)
         append_rows(tmp_path / "x.zarr", rows[400:500])
         monkeypatch.setattr(growth_extend, "append_source", stopped)

@@ -24,6 +24,7 @@ from bigembed.rows.reader import Choice
 from bigembed.stages.runs import Run
 from bigembed.store.arrays import read_array
 from bigembed.store.attributes import columns_of
+from tests.some import a_few
 from tests.unit.jobs.test_report import Page, check_closed
 from tests.unit.rows.written import annotated, quiet
 
@@ -140,7 +141,7 @@ class TestColumns:
         write(tmp_path / f"rows.{request.param}", rows_of())
         return fit(tmp_path, f'path = "rows.{request.param}"\ncolumns = {list(FITTED)}')
 
-    @pytest.mark.parametrize("kind", ["csv", "parquet"])
+    @a_few(1, "kind", ["csv", "parquet"])
     def test_the_columns_that_were_fitted_are_the_default(self, kind: str, model: Path, tmp_path: Path) -> None:
         assert list(be.load(model).feature_names_in_) == list(FITTED)
         new = rows_of(1)
@@ -170,7 +171,7 @@ class TestColumns:
                 refused(model, tmp_path / "new.parquet", tmp_path / "out.zarr", choice=Choice(columns=columns))
         assert not list(tmp_path.glob("out*"))
 
-    @pytest.mark.parametrize("kind", ["csv", "parquet"])
+    @a_few(1, "kind", ["csv", "parquet"])
     def test_a_table_that_lacks_a_column_is_refused(self, kind: str, model: Path, tmp_path: Path) -> None:
         write(tmp_path / f"new.{kind}", rows_of(1), ["x0", "x1", "x2", "y", "x4", "x5"])
         with pytest.raises(InputError, match=r"no columns x3; there are x0.*The model was fitted with them"):

@@ -126,7 +126,7 @@ def test_a_job_on_a_slow_store_says_how_long_is_left(tmp_path, monkeypatch, caps
     write_array(tmp_path / "rows.zarr", np.random.default_rng(0).normal(size=(20_000, 16)))
     (tmp_path / "job.toml").write_text(JOB.format(folder=tmp_path))
     read = arrays.RowChunks.read
-    monkeypatch.setattr(arrays.RowChunks, "read", lambda *asked: time.sleep(0.3) or read(*asked))
+    monkeypatch.setattr(arrays.RowChunks, "read", lambda *asked: time.sleep(0.15) or read(*asked))
     monkeypatch.setattr(reporter, "SECONDS", 0.0)
     events, standing, console = [], [], Console(as_json=True)
 

@@ -31,9 +31,10 @@ from bigembed.store import manifests
 from bigembed.store import manifests as roots
 from bigembed.store.arrays import create_rows, write_rows
 from bigembed.store.files import sealed
+from tests.some import a_few
 
 METHODS = sorted(REGISTRY)
-OWN = {"diffusion_map", "isomap", "linear_discriminant", "linearized_kernel_pca", "nmf", "pca", "umap"}
+OWN = {"diffusion_map", "linear_discriminant", "nmf", "pca"}
 """Methods whose pages have sections or figures of their own."""
 SPECTRAL = {"diffusion_map", "linearized_diffusion_map", "linearized_kernel_pca"}
 
@@ -285,7 +286,8 @@ class TestPage:
         assert "150" in page.text
         assert len(page.all("img")) == 3
 
-    @pytest.mark.parametrize(
+    @a_few(
+        3,
         ("values", "said", "kind"),
         [
             (np.linspace(-2, 5, 3000), "5", "ramp"),
@@ -591,6 +593,7 @@ class TestJudgement:
         contents.record = record | {"warnings": []}
         assert any("amber cells" in message for one in warnings_of(contents) for message in one.messages)
 
+    @pytest.mark.slow
     def test_a_map_that_python_made_is_judged_too(self, tmp_path):
         DiffusionMap(3, bandwidth="fixed", epsilon=0.2, workdir=tmp_path / "run.zarr").fit(ring(outlier=True))
         page, _ = page_of(tmp_path / "run.zarr")

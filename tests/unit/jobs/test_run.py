@@ -55,6 +55,7 @@ from bigembed.store.files import read_sealed
 from bigembed.store.locks import hold, output_lock
 from bigembed.store.manifests import find
 from bigembed.store.superseded import supersede
+from tests.some import a_few
 from tests.unit.jobs.small_method import mean_of
 
 BROKEN = {
@@ -299,7 +300,7 @@ class TestRun:
         assert "[output] scratch on a larger disk" in problem
         assert not plans.replace(heavy, scratch=None)._disk_problems()
 
-    @pytest.mark.parametrize("refused", ["memory", "scheduler"])
+    @a_few(1, "refused", ["memory", "scheduler"])
     def test_a_fresh_start_that_is_refused_takes_nothing_away(self, write_job, rows, tmp_path, refused):
         from bigembed.errors import BigembedError
 
@@ -380,7 +381,7 @@ class TestOutputs:
         write_array(tmp_path / "points.zarr", values, chunk_rows=16)
         return values
 
-    @pytest.mark.parametrize("output", [{"model": "model.zarr"}, {"table": "table.csv"}, {"report": "page.html"}])
+    @a_few(1, "output", [{"model": "model.zarr"}, {"table": "table.csv"}, {"report": "page.html"}])
     def test_two_jobs_of_one_output(self, tmp_path, rows, output):
         [name] = output.values()
         with elsewhere(tmp_path / name), pytest.raises(LockedError, match=rf"{name}.*held by"):
@@ -487,7 +488,7 @@ class TestOlderRecord:
     """An older ``job.json``, or a whole older stage, put back in a run: not taken for what belongs to the
     coordinates."""
 
-    @pytest.mark.parametrize("when", ["begun", "ended"])
+    @a_few(1, "when", ["begun", "ended"])
     def test_names_of_columns_are_those_of_the_job_that_made_them(self, tmp_path, when):
         np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(60, 4)))
         record, before = tmp_path / "run.zarr" / "job.json", []
@@ -521,13 +522,19 @@ class TestOlderRecord:
 
     def test_a_page_of_a_job_at_work_knows_the_job(self, tmp_path):
         np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(60, 4)))
-        pages = []
+        pages, heard = [], []
+
+        def look(event):
+            heard.append(event)
+            if len(heard) % 4 == 1:
+                pages.append(page_of(tmp_path))
+
         method = {"name": "diffusion_map", "n_neighbors": 8, "components": "largest"}
-        run_job(job_of(tmp_path, **method), RunOptions(observer=lambda event: pages.append(page_of(tmp_path))))
-        assert len(pages) > 10
+        run_job(job_of(tmp_path, **method), RunOptions(observer=look))
+        assert len(pages) > 5
         assert all("DiffusionMap" in page and "job.json is not" not in page for page in pages)
 
-    @pytest.mark.parametrize("stage", ["solve", "coordinates"])
+    @a_few(1, "stage", ["solve", "coordinates"])
     def test_a_whole_older_stage_is_not_taken(self, tmp_path, stage):
         """With its own manifest, so that every digest fits its file."""
         np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(60, 4)) * [4, 3, 2, 1])

@@ -39,6 +39,7 @@ from bigembed.stages.runs import Run
 from bigembed.stages.stage import Stage
 from bigembed.store.paths import stored
 from bigembed.store.superseded import superseded
+from tests.some import a_few
 
 TABLE = 'path = "rows.csv"\ncolumns = ["a", "b", "c"]'
 
@@ -184,6 +185,7 @@ class TestRepairedSources:
         for wrong in (frame["name"][: len(table)], np.roll(repaired["name"], 1)):
             assert not agrees(table.assign(id=np.asarray(wrong)), repaired)
 
+    @pytest.mark.slow
     def test_rows_of_another_order_are_copied_anew(self, job, frame, tmp_path):
         frame.to_parquet(tmp_path / "rows.parquet")
         run_job(job)
@@ -322,7 +324,7 @@ class TestSuperseded:
         run_job(job())
         root = tmp_path / "run.zarr"
         copytree(root, tmp_path / "whole")
-        for stage in SOLVED:
+        for stage in SOLVED[::2]:
             rmtree(root)
             copytree(tmp_path / "whole", root)
             with warnings.catch_warnings(action="ignore", category=StaleWarning):
@@ -446,7 +448,7 @@ class TestSuperseded:
 
     @pytest.mark.parametrize(
         "name",
-        [pytest.param(name, marks=pytest.mark.slow if turn % 2 else ()) for turn, name in enumerate(sorted(REGISTRY))],
+        [pytest.param(name, marks=pytest.mark.slow if turn % 4 else ()) for turn, name in enumerate(sorted(REGISTRY))],
     )
     def test_the_keys_of_a_plan_are_those_of_the_run(self, name, tmp_path):
         """Of every method, with every aligned vector that it takes."""
@@ -475,7 +477,8 @@ class TestSuperseded:
             export(tmp_path / "none", tmp_path / "out.csv")
         assert json.dumps(superseded(tmp_path)) == "{}"
 
-    @pytest.mark.parametrize(
+    @a_few(
+        2,
         ("step", "half"),
         [
             pytest.param(

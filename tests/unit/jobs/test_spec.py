@@ -30,6 +30,7 @@ from bigembed.rows.formats.tables import Table, write_table
 from bigembed.rows.reader import Choice
 from bigembed.rows.source import RowSource
 from bigembed.store.arrays import read_array
+from tests.some import a_few
 
 FILE = Path("/jobs/job.toml")
 GOOD = {"input": {"path": "x.zarr"}, "method": {"name": "small"}, "output": {"path": "run.zarr"}}
@@ -290,7 +291,7 @@ class TestLabels:
         zarr.create_array(tmp_path / "labels.zarr", shape=(500,), chunks=(100,), dtype=str)[:] = words
         return X, words
 
-    @pytest.mark.parametrize("name", ["labels.npy", "labels.zarr"])
+    @a_few(1, "name", ["labels.npy", "labels.zarr"])
     def test_labels_by_path(self, name: str, labelled: tuple[Any, Any], tmp_path: Path) -> None:
         X, words = labelled
         spec = job(tmp_path, f'path = "rows.npy"\nlabels = "{name}"', output='model = "model.zarr"')

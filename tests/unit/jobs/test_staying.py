@@ -35,6 +35,7 @@ from bigembed.jobs.watching.status import status_of
 from bigembed.rows.formats.registry import ingest
 from bigembed.rows.growing import append_rows
 from bigembed.store.arrays import read_array, write_array
+from tests.some import a_few
 
 METHODS = {
     "pca": {},
@@ -132,6 +133,7 @@ class TestStays:
         np.testing.assert_array_equal(placed.astype("f4"), model.transform(rows[484:500]))
         assert verify_growth(tmp_path / "out.zarr")["problems"] == []
 
+    @pytest.mark.slow
     def test_without_alignment_the_same_rows_move(self, tmp_path):
         first, second = grown(tmp_path / "anew", output={"align": False}, then=(600,))
         assert np.median(shares(first, second)) > 5 * np.median(shares(*grown(tmp_path / "stays", then=(600,))))
@@ -200,7 +202,7 @@ class TestStays:
 class TestChangedRows:
     """Rows that have changed are placed anew, and all others stay; what the command does without being told."""
 
-    @pytest.mark.parametrize(("method", "stored"), [("pca", "in one"), ("umap", "in shards")])
+    @a_few(1, ("method", "stored"), [("pca", "in one"), ("umap", "in shards")])
     def test_changed_rows_move_and_others_stay(self, tmp_path, method, stored):
         rows = drawn(400)
         write_array(tmp_path / "x.zarr", rows, chunk_rows=64 if stored == "in shards" else None)
@@ -333,7 +335,7 @@ class TestDeletedRows:
         with pytest.raises(MissingPathError):
             be.delete_rows(tmp_path / "none.zarr", rows=[0])
 
-    @pytest.mark.parametrize("killed_in", ["write_mask", "_fit"])
+    @a_few(1, "killed_in", ["write_mask", "_fit"])
     def test_a_killed_refresh_goes_on_with_what_is_deleted_now(self, tmp_path, monkeypatch, killed_in):
         grown(tmp_path, then=())
         be.delete_rows(tmp_path / "x.zarr", rows=[5])
@@ -421,7 +423,7 @@ class TestDecision:
         with pytest.raises(MovedError, match=r"since the first version of its frame, 0001-400-.*--drift"):
             refresh(job_in(tmp_path), limits=MovementLimits(moved=9, drift=moved / 10))
 
-    @pytest.mark.parametrize("joined", [True, False])
+    @a_few(1, "joined", [True, False])
     def test_a_branch_that_flips_while_all_others_stay(self, tmp_path, joined):
         """A strip, and a tenth of its rows on an arm that bends back over it: unrolled, until new rows join its end."""
         write_array(tmp_path / "x.zarr", strip(np.concatenate([body(360), arm(40)]), 0))

@@ -22,6 +22,7 @@ from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify
 from bigembed.jobs.watching.reporter import RunOptions
 from bigembed.store.arrays import read_array
+from tests.some import a_few
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
 _RANDOM = np.random.default_rng(5)
@@ -94,9 +95,7 @@ def test_damage_of_a_step_in_a_model_is_found(write: Any, tmp_path: Path) -> Non
     assert verify(tmp_path / "model")["problems"]
 
 
-@pytest.mark.parametrize(
-    ("stage", "kind"), [("step1-missing-rows", "done"), ("step2-robust_standardize-quantiles", "start")]
-)
+@a_few(1, ("stage", "kind"), [("step1-missing-rows", "done"), ("step2-robust_standardize-quantiles", "start")])
 def test_a_killed_job_goes_on(stage: str, kind: str, write: Any, tmp_path: Path) -> None:
     seen: list[tuple[str, str]] = []
 

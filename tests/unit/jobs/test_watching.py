@@ -44,6 +44,7 @@ from bigembed.jobs.watching.status import KEPT_OUTAGES, Status, Stopped, check, 
 from bigembed.runtime.outages import Outage, stores
 from bigembed.runtime.runtime import Event, moment
 from bigembed.store.locks import Owner, hold
+from tests.some import a_few
 
 ROOT = Path(__file__).parents[4]
 
@@ -75,7 +76,7 @@ def in_terminal(*arguments: object, stop: bool = False) -> tuple[str, int]:
 class TestConsole:
     """What a command prints: on a terminal, into a pipe, and where nobody reads it."""
 
-    @pytest.mark.parametrize("redirected", ["2>&1 | head -1", "<&- >&- 2>&-"])
+    @a_few(1, "redirected", ["2>&1 | head -1", "<&- >&- 2>&-"])
     def test_a_job_ends_well_though_nobody_reads_what_it_prints(self, write_job, rows, tmp_path, redirected):
         job = write_job("pause = 0.1")
         script = f"{' '.join(command('run', job))} {redirected}; exit ${{PIPESTATUS[0]}}"
@@ -83,7 +84,7 @@ class TestConsole:
         assert (done.returncode, done.stderr) == (0, "")
         assert read_status(tmp_path / "run.zarr")["state"] == "done"
 
-    @pytest.mark.parametrize(("arguments", "status"), [(("methods",), 0), (("plan", "no"), 2)])
+    @a_few(1, ("arguments", "status"), [(("methods",), 0), (("plan", "no"), 2)])
     def test_a_command_whose_reader_left_keeps_its_exit_status(self, write_job, rows, tmp_path, arguments, status):
         write_job()
         script = f"{' '.join(command(*arguments))} 2>&1 | true; exit ${{PIPESTATUS[0]}}"

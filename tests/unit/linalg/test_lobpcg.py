@@ -38,6 +38,7 @@ from bigembed.store.spaces import Checkpoints, StoredSpace, claim_memory, load_m
 from bigembed.store.vector_space import MemorySpace, copy_vectors, tree_sum
 from tests.blocks import blocks_of
 from tests.executors import GivenExecutor, executor, maps
+from tests.some import a_few
 
 
 def solved(graphs, weights, m, rows=500, inside=None, **options):
@@ -142,7 +143,8 @@ class TestLOBPCG:
         assert result.converged
         np.testing.assert_allclose(result.eigenvalues, -1 / 399, atol=1e-9)
 
-    @pytest.mark.parametrize(
+    @a_few(
+        3,
         ("graph", "side", "power", "m", "ordering"),
         [
             ("complete", 2, 8, 8, "symmetric"),
@@ -168,7 +170,7 @@ class TestLOBPCG:
         assert result.converged
         np.testing.assert_allclose(result.eigenvalues, graphs.spectrum(*factors)[:m], atol=1e-9)
 
-    @pytest.mark.parametrize("tol", [1e-2, 1e-4, 1e-9])
+    @a_few(2, "tol", [1e-2, 1e-4, 1e-9])
     def test_all_copies_with_any_tolerance(self, graphs, tol):
         """2¹¹ vertices: 9/11 eleven times; λ is good to the square of the residual over the gap 2/11."""
         factors = [graphs.complete(2)] * 11
@@ -490,9 +492,7 @@ class TestParts:
         assert graphs.residuals(operator, result).max() <= 1e-9
         assert result.passes == operator.passes
 
-    @pytest.mark.parametrize(
-        ("graph", "side", "power", "m"), [("complete", 2, 10, 10), ("complete", 16, 2, 20), ("ring", 24, 2, 8)]
-    )
+    @a_few(2, ("graph", "side", "power", "m"), [("complete", 2, 10, 10), ("complete", 16, 2, 20), ("ring", 24, 2, 8)])
     def test_lanczos_finds_all_copies(self, graphs, graph, side, power, m):
         """λ of a product of graphs with their multiplicities; a block of fewer columns than copies is refused."""
         factors = [getattr(graphs, graph)(side)] * power
@@ -586,7 +586,7 @@ class TestPlacesOfVectors:
                 assert all(one == other and rows.tolist() == wanted.tolist() for (one, rows), (other, wanted) in pairs)
                 damage(tmp_path / "matrix" / str(b))
 
-    @pytest.mark.parametrize("then", ["memory", "files"])
+    @a_few(1, "then", ["memory", "files"])
     def test_a_solve_that_ended_goes_on_from_its_checkpoint(self, graphs: Any, tmp_path: Path, then: str) -> None:
         weights = graphs.swiss_roll(2000)
         _, whole = solved_of_places_of_vectors(graphs, tmp_path / "whole", weights, "memory")

@@ -253,6 +253,7 @@ class TestLevelsMemory:
     """What the levels over a coarse matrix take while they are made, measured in a process of its own, beside the
     plan."""
 
+    @pytest.mark.slow
     @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak is measured by Linux")
     def test_levels_take_what_is_planned(self, monkeypatch):
         """Where many aggregates of one function touch many others, the next level has fewer functions; with all of

@@ -202,7 +202,7 @@ def problem(n: int, m: int, d: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 class TestNonnegative:
     """Nonnegative least squares against SciPy's active set, and what a descent promises."""
 
-    @settings(max_examples=20)
+    @settings(max_examples=10)
     @given(st.integers(1, 6), st.integers(6, 12), st.integers(0, 10_000))
     def test_rows_are_those_of_the_active_set_method(self, m: int, d: int, seed: int) -> None:
         X, H = problem(5, m, d, seed)

@@ -16,6 +16,7 @@ import bigembed as be
 from bigembed.errors import DegenerateWarning, InputError, LocalizedWarning, MapWarning
 from bigembed.maps.lle.locally_linear import several_weights_block
 from bigembed.maps.lle.tangents import hessian_block, tangent_block
+from tests.some import a_few
 
 K = 10
 
@@ -64,7 +65,7 @@ def hessian_matrix(rows: np.ndarray) -> np.ndarray:
     return np.asarray(h @ h.T)
 
 
-@pytest.mark.parametrize("own_row", [True, False])
+@a_few(1, "own_row", [True, False])
 @pytest.mark.parametrize(
     ("ours", "local", "wrong"),
     [(be.HessianLLE, hessian_matrix, tangent_matrix), (be.LocalTangentSpaceAlignment, tangent_matrix, hessian_matrix)],
@@ -98,7 +99,7 @@ def test_a_swiss_roll_becomes_a_rectangle() -> None:
     assert left(be.LocallyLinearEmbedding(n_neighbors=8).fit_transform(X)) > 0.05  # a control
 
 
-@pytest.mark.parametrize("ours", [be.HessianLLE, be.LocalTangentSpaceAlignment])
+@a_few(1, "ours", [be.HessianLLE, be.LocalTangentSpaceAlignment])
 def test_a_row_that_is_nobodys_neighbor_is_held_by_its_own_neighborhood(ours: Any) -> None:
     X = make_swiss_roll(1_200, random_state=0)[0]
     near = NearestNeighbors(n_neighbors=8).fit(X).kneighbors(return_distance=False)

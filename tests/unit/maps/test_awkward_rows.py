@@ -24,6 +24,7 @@ from bigembed.maps.walk import affinity
 from bigembed.runtime.runtime import Event, using
 from bigembed.stages.stage import Stage
 from tests.blocks import blocks_of
+from tests.some import a_few
 
 
 def gaussian(n: int, seed: int = 0) -> np.ndarray:
@@ -33,7 +34,7 @@ def gaussian(n: int, seed: int = 0) -> np.ndarray:
 class TestIslands:
     """Rows that lie off, parts, bridges and repeated rows: a defined result for each, the same in every run."""
 
-    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    @a_few(1, "dtype", [np.float32, np.float64])
     @pytest.mark.filterwarnings("ignore::bigembed.errors.LocalizedWarning")
     def test_one_row_that_is_cut_off_ends_nothing(self, dtype: type) -> None:
         rows = np.insert(gaussian(600), 200, [1e4, 0, 0], axis=0).astype(dtype)
@@ -99,7 +100,7 @@ class TestIslands:
     @pytest.mark.filterwarnings("ignore::bigembed.errors.LocalizedWarning")
     @pytest.mark.filterwarnings("ignore::bigembed.errors.DegenerateWarning")
     @pytest.mark.parametrize("bandwidth", ["adaptive", "self-tuned", "fixed"])
-    @pytest.mark.parametrize("spread", [1e-12, 0.0, 1.0])
+    @a_few(1, "spread", [1e-12, 0.0, 1.0])
     def test_bridges_join_with_every_kernel(self, bandwidth: str, spread: float) -> None:
         """Near-identical and identical rows too."""
         rows = np.vstack([gaussian(300), 50 + spread * gaussian(100, 1), 90 + spread * gaussian(100, 2)])
@@ -126,7 +127,8 @@ class TestIslands:
         assert given
 
     @pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
-    @pytest.mark.parametrize(
+    @a_few(
+        3,
         "parameters",
         [
             {"metric": "cosine"},
@@ -217,7 +219,7 @@ class TestRepeated:
         with blocks_of(300):
             yield
 
-    @pytest.mark.parametrize("asked", ASKED, ids=str)
+    @a_few(4, "asked", ASKED, ids=str)
     def test_equal_rows_have_equal_coordinates_and_get_them_back(self, asked: dict[str, Any]) -> None:
         X, which = repeated()
         dm = fitted(X, **asked)
@@ -250,7 +252,7 @@ class TestRepeated:
             np.abs(map_.transform(csr_array(rows[copies])) - np.asarray(map_.embedding_)[copies]) < 0.05 * ends
         ).all()
 
-    @pytest.mark.parametrize("copies", [True, False])
+    @a_few(1, "copies", [True, False])
     def test_a_kernel_of_the_earlier_rule_is_made_anew_where_rows_repeat(self, copies: bool, tmp_path: Path) -> None:
         """And used again where none do, with all that follows."""
         X, which = repeated()

@@ -16,6 +16,7 @@ from bigembed.errors import InputError, InputTypeError
 from bigembed.maps.walk import affinity
 from bigembed.store.arrays import read_array
 from tests.blocks import blocks_for
+from tests.some import a_few
 
 BALANCED = {"normalization": "bistochastic"}
 
@@ -70,7 +71,7 @@ class TestFactors:
         assert fit(X, n_components=4, n_neighbors=None, epsilon=2.0).eigenvalues_ != pytest.approx(expected, abs=1e-3)
         assert made.certificate_["balance"]["converged"]
 
-    @pytest.mark.parametrize("blocks", [False, True])
+    @a_few(1, "blocks", [False, True])
     def test_on_a_graph_in_one_block_and_in_several(self, blocks: bool) -> None:
         X = cloud(600)
         with blocks_for(600) if blocks else warnings.catch_warnings():

@@ -51,6 +51,7 @@ from bigembed.rows.growing import append_rows
 from bigembed.stages import stage as stages
 from bigembed.store.arrays import read_array, write_array
 from tests.conformance.test_declared_arrays import differences
+from tests.some import a_few
 
 ROWS, TRUTH = make_blobs(900, 3, centers=4, random_state=3)
 CUBE = np.random.default_rng(0).random((1500, 3))
@@ -319,7 +320,7 @@ def test_a_job_writes_clusters(clusters: str, write: Any, tmp_path: Path, monkey
 
 
 @pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
-@pytest.mark.parametrize("method", ["kmeans", "hdbscan"])
+@a_few(1, "method", ["kmeans", "hdbscan"])
 def test_weights_of_the_rows(method: str, write: Any, tmp_path: Path) -> None:
     """Centers of k-means are means by weight, not of rows; HDBSCAN, which knows no weights, says so."""
     weights = np.where(ROWS[:, 0] > np.median(ROWS[:, 0]), 20.0, 1.0)

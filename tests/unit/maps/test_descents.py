@@ -33,6 +33,7 @@ from bigembed.store import spaces
 from tests.blocks import blocks_for
 from tests.cases import FEW_EPOCHS, FEW_STEPS
 from tests.executors import executor
+from tests.some import a_few
 from tests.unit.maps.digits import digits
 
 
@@ -73,6 +74,7 @@ METHODS = {
     ),
 }  # fmt: skip
 each = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+umap_first = a_few(1, "method", [METHODS["umap"], METHODS["tsne"]], ids=["umap", "tsne"])
 
 
 class Killed(Exception):
@@ -117,7 +119,7 @@ class TestDescendingMaps:
         monkeypatch.setattr(descent, "REPORT", 7)
         monkeypatch.setattr(spaces, "SECONDS", 0.0)
         monkeypatch.setattr(spaces, "TIMES", 0.0)
-        n = 600 if method is METHODS["tsne"] else 400
+        n = 320 if method is METHODS["tsne"] else 400
         X = digits(n)[0].astype("f4")
 
         def fit(in_memory: bool, place: str, **more: Any) -> Any:
@@ -146,7 +148,7 @@ class TestDescendingMaps:
         assert (getattr(whole, method.values) == getattr(again, method.values)).all()
         assert len(getattr(whole, method.values)) == method.recorded
 
-    @each
+    @umap_first
     def test_a_new_row_is_placed_by_itself_among_its_kind(self, method: Method) -> None:
         X, y = digits(700)
         fitted = method.make(**method.placed).fit(X[:500])
@@ -159,9 +161,7 @@ class TestDescendingMaps:
         assert (y[:500][apart.argmin(axis=1)] == y[500:]).mean() > 0.9
         assert (y[:500][apart.argmax(axis=1)] == y[500:]).mean() < 0.3
 
-    @pytest.mark.parametrize(
-        ("name", "start"), [(name, start) for name, made in METHODS.items() for start in made.starts]
-    )
+    @a_few(5, ("name", "start"), [(name, start) for name, made in reversed(METHODS.items()) for start in made.starts])
     def test_every_start_leads_to_a_map(self, name: str, start: str) -> None:
         method, X = METHODS[name], digits(150)[0]
         init = method.spread * np.random.default_rng(0).normal(size=(150, 2)) if start == "array" else start
@@ -186,10 +186,10 @@ class TestDescendingMaps:
         with pytest.raises(InputError, match=r"init holds NaN or infinity, first in rows \[5\]"):
             method.make(init=start).fit(X)
 
-    @each
+    @umap_first
     def test_a_users_weights_are_those_of_the_map(self, method: Method) -> None:
         """A ring stays one: neighbors on it are nearest on the map."""
-        fitted = method.make().fit(ring_graph(200))
+        fitted = method.make().fit(ring_graph(120))
         points = np.asarray(fitted.embedding_)
         apart = np.linalg.norm(points[:, None] - points[None], axis=-1) + np.diag(np.full(len(points), inf))
         near = np.abs(apart.argmin(axis=1) - np.arange(len(points)))
@@ -197,7 +197,7 @@ class TestDescendingMaps:
         with pytest.raises(InputTypeError, match="a user's weights"):
             fitted.transform(points)
 
-    @each
+    @umap_first
     def test_eigenvectors_that_single_out_islands_are_no_start(self, method: Method) -> None:
         k = {"n_neighbors": 6} if method is METHODS["umap"] else {"perplexity": 2}
         short = dict(method.few) | k
@@ -213,7 +213,7 @@ class TestDescendingMaps:
         assert good.certificate_["start"] == "spectral"
         assert (np.asarray(chosen.embedding_) == fitted.embedding_).all()
 
-    @each
+    @umap_first
     def test_a_start_without_rows_says_what_it_is(self, method: Method) -> None:
         graph = be.build_neighbor_graph(islands(), 6).to_scipy()
         graph.data = np.exp(-((graph.data / 0.15) ** 2)) + 1e-6
@@ -375,7 +375,16 @@ class TestField:
 
     @pytest.mark.parametrize(
         ("m", "size", "dof"),
-        [(1, 30, 0.5), (1, 30, 1.0), (2, 5, 0.5), (2, 30, 1.0), (2, 30, inf), (2, 1e-4, inf), (3, 4, 0.5), (3, 4, 1.0)],
+        [
+            (1, 30, 0.5),
+            (1, 30, 1.0),
+            (2, 5, 0.5),
+            (2, 30, 1.0),
+            (2, 30, inf),
+            (2, 1e-4, inf),
+            (3, 4, 1.0),
+            pytest.param(3, 4, 0.5, marks=pytest.mark.slow),
+        ],
     )
     def test_forces_are_the_sums_over_all_pairs(self, m: int, size: float, dof: float) -> None:
         points = size * np.random.default_rng(m).normal(size=(700, m))

@@ -31,6 +31,7 @@ from bigembed.rows.input import row_source
 from bigembed.runtime import blocks as canonical
 from tests.blocks import blocks_of
 from tests.executors import executor, maps
+from tests.some import a_few
 
 
 def blobs(*sizes: int, seed: int = 0) -> np.ndarray:
@@ -108,7 +109,7 @@ class TestDiffusionMap:
         assert share(100, True) < 0.3
         assert share(100, True) < share(10, True) < 0.9
 
-    @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0, -0.3])
+    @a_few(2, "alpha", [0.0, 0.5, 1.0, -0.3])
     def test_agrees_with_a_dense_eigensolver(self, alpha: float) -> None:
         X = np.random.default_rng(0).normal(size=(400, 3))
         dm = be.DiffusionMap(n_components=5, n_neighbors=10, alpha=alpha, epsilon=0.7, t=0).fit(X)
@@ -270,6 +271,7 @@ class TestDiffusionMap:
         assert dm.certificate_["converged"] is False
         assert dm.residuals_.max() > 1e-12
 
+    @pytest.mark.slow
     def test_rows_that_change_places_take_their_coordinates_along(self, tmp_path):
         """Neighbors in the input, of different cells: the kernel is the same bytes, the order of the rows is not."""
         rows = np.random.default_rng(0).normal(size=(6000, 3))
@@ -289,7 +291,7 @@ class TestDiffusionMap:
         be.DiffusionMap(2, alpha=0).fit(uneven_ring())  # control
 
     @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
-    @pytest.mark.parametrize("scale", [2.0**-700, 1e-170, 1e170, 2.0**900])
+    @a_few(2, "scale", [2.0**-700, 1e-170, 1e170, 2.0**900])
     def test_the_scale_of_weights_says_nothing(self, alpha: float, scale: float) -> None:
         """P of c·W is P of W, for any c and α."""
         i = np.arange(60)
@@ -379,7 +381,7 @@ class TestRadiusMap:
         shorter = be.DiffusionMap(4, radius=0.9 * EDGE, epsilon=EPSILON / 1.3, t=0).fit(X)  # a control
         assert np.abs(shorter.eigenvalues_ - every.eigenvalues_).max() > 1e-2
 
-    @pytest.mark.parametrize("alpha", [0.0, 1.0])
+    @a_few(1, "alpha", [0.0, 1.0])
     def test_even_circle(self, alpha: float) -> None:
         X = circle(np.linspace(0, 2 * np.pi, 1_500, endpoint=False))
         dm = be.DiffusionMap(2, radius=0.3, epsilon=0.02, alpha=alpha).fit(X)
@@ -387,6 +389,7 @@ class TestRadiusMap:
         assert dm.certificate_["dimension"]["value"] == pytest.approx(1, abs=0.1)
         assert dm.certificate_["bandwidth"]["dimension"] == pytest.approx(1.2, abs=0.1)  # by the sums, and curvature
 
+    @pytest.mark.slow
     def test_the_density_of_a_circle_does_not_show(self) -> None:
         angle = uneven(1_500)
         X = circle(angle)
@@ -407,7 +410,7 @@ class TestRadiusMap:
         np.testing.assert_array_equal(one.fit(graph).embedding_, np.asarray(direct.embedding_))
         np.testing.assert_allclose(two.fit(graph).embedding_, one.embedding_, atol=1e-8)
 
-    @pytest.mark.parametrize("asked", [{}, {"target": "fokker-planck"}, {"alpha": 0.3}, {"metric": "cosine"}], ids=str)
+    @a_few(2, "asked", [{}, {"target": "fokker-planck"}, {"alpha": 0.3}, {"metric": "cosine"}], ids=str)
     def test_fitted_rows_come_back_and_new_ones_lie_between(self, small_blocks: None, asked: dict[str, Any]) -> None:
         X = np.abs(cloud(700))
         scale = {"radius": 0.4, "epsilon": 0.03} if "metric" in asked else {"radius": EDGE / 2, "epsilon": EPSILON / 4}
@@ -419,7 +422,7 @@ class TestRadiusMap:
         far = dm.transform(X[:1] + 1e3)  # out of reach of all: the place of the nearest row
         assert "metric" in asked or (np.abs(far - dm.embedding_).max(axis=1) < 1e-12).any()
 
-    @pytest.mark.parametrize("target", [None, "laplace-beltrami"])
+    @a_few(1, "target", [None, "laplace-beltrami"])
     def test_rows_without_neighbors_are_islands(self, target: str | None) -> None:
         X = np.concatenate([cloud(), [[30.0, 0, 0], [0, -30.0, 0]]])
         with pytest.warns(ComponentsWarning, match="2 rows in 2 islands"):
@@ -478,7 +481,8 @@ class TestEveryPair:
         X = rows(n, d)
         np.testing.assert_array_equal(all_squared(X), every_squared(X, X))
 
-    @pytest.mark.parametrize(
+    @a_few(
+        5,
         "options",
         [
             {},
@@ -518,7 +522,7 @@ class TestEveryPair:
         assert one["dimension"]["duplicates"] == other["dimension"]["duplicates"] == 2
         assert one["warnings"].keys() == other["warnings"].keys()
 
-    @pytest.mark.parametrize("alpha", [0.0, 1.0])
+    @a_few(1, "alpha", [0.0, 1.0])
     def test_more_rows_than_are_solved_one_by_one(self, alpha, monkeypatch):
         """One dense block of more rows than a sparse component that is solved in memory may have."""
         monkeypatch.setattr(spectral, "DENSE_ROWS", 500)
@@ -612,7 +616,8 @@ class TestScale:
 
     @pytest.mark.filterwarnings("ignore::bigembed.errors.LocalizedWarning")
     @pytest.mark.parametrize("k", [-73, pytest.param(66, marks=pytest.mark.slow)])
-    @pytest.mark.parametrize(
+    @a_few(
+        3,
         "asked",
         [
             {"n_neighbors": 10, "bandwidth": "fixed"},

@@ -23,6 +23,7 @@ from bigembed.maps import clusters
 from bigembed.maps.clusters import best_centers, directions, labels_block, lloyd_block, spread_centers
 from bigembed.rows.source import RowBlock
 from tests.blocks import blocks_for
+from tests.some import a_few
 
 ROLL = make_swiss_roll(600, noise=0.05, random_state=0)[0]
 GRAPH = be.build_neighbor_graph(ROLL, 10)
@@ -54,7 +55,8 @@ class TestLaplacianEigenmaps:
     """Laplacian eigenmaps: the generalized eigenproblem solved densely, scikit-learn's map, the diffusion map,
     refusals."""
 
-    @pytest.mark.parametrize(
+    @a_few(
+        2,
         ("graph", "parameters", "epsilon"),
         [
             (GRAPH, {"bandwidth": "fixed", "epsilon": 3.0}, 3.0),
@@ -176,7 +178,7 @@ class TestSpectralClustering:
             chosen = spread_centers(rows, 3, np.random.default_rng(seed))
             assert sorted(chosen.ravel().tolist()) == [0.0, 1.0, 9.0]  # equal rows are at distance 0 of the first
 
-    @pytest.mark.parametrize("normalize_rows", [True, False])
+    @a_few(1, "normalize_rows", [True, False])
     def test_halves_of_the_moons(self, normalize_rows: bool) -> None:
         sc = be.SpectralClustering(2, normalize_rows=normalize_rows, random_state=0).fit(MOONS)
         assert adjusted_rand_score(HALF, sc.labels_) > 0.98

@@ -30,6 +30,7 @@ from bigembed.rows import source
 from bigembed.rows import source as tiles
 from bigembed.store.arrays import read_array, read_window
 from tests.blocks import blocks_of
+from tests.some import a_few
 
 RULES = [{"n_neighbors": 14}, {"n_neighbors": None, "radius": 8.0}]
 
@@ -48,7 +49,7 @@ def apart() -> np.ndarray:
     return cdist(x, x, "cityblock")
 
 
-@pytest.mark.parametrize("rule", RULES, ids=["neighbors", "radius"])
+@a_few(1, "rule", RULES, ids=["neighbors", "radius"])
 def test_given_distances_equal_scikit_learn(apart: np.ndarray, rule: dict[str, Any]) -> None:
     known, new = apart[:450, :450], apart[450:, :450]
     theirs = Reference(n_components=2, metric="precomputed", **rule).fit(known)
@@ -61,7 +62,7 @@ def test_given_distances_equal_scikit_learn(apart: np.ndarray, rule: dict[str, A
     np.testing.assert_allclose(ours.transform(known), ours.embedding_, atol=1e-3)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=["neighbors", "radius"])
+@a_few(1, "rule", RULES, ids=["neighbors", "radius"])
 def test_where_the_distances_lie_changes_nothing(apart: np.ndarray, rule: dict[str, Any], tmp_path: Path) -> None:
     wanted = be.Isomap(2, metric="precomputed", **rule).fit(apart).embedding_
     place = str(tmp_path / "apart.zarr")
@@ -71,7 +72,7 @@ def test_where_the_distances_lie_changes_nothing(apart: np.ndarray, rule: dict[s
         np.testing.assert_array_equal(np.asarray(found.embedding_), wanted)
 
 
-@pytest.mark.parametrize("solver", ["exact", "landmarks"])
+@a_few(1, "solver", ["exact", "landmarks"])
 def test_a_sparse_graph_of_lengths_equals_scikit_learn(apart: np.ndarray, solver: str) -> None:
     """Directed as a search leaves it, in any sparse format, with its diagonal or without."""
     lengths = kneighbors_graph(apart, 15, mode="distance", metric="precomputed")
@@ -156,7 +157,8 @@ def test_components_of_a_graph_of_lengths(apart: np.ndarray) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
-@pytest.mark.parametrize(
+@a_few(
+    1,
     "method",
     [
         be.DiffusionMap(3, tol=1e-9),
@@ -189,7 +191,7 @@ def test_new_rows_after_a_neighbors_transformer(method: Any, rows: np.ndarray, t
         of_lengths.transform(empty)
 
 
-@pytest.mark.parametrize("scale", [1e200, 1e-200])
+@a_few(1, "scale", [1e200, 1e-200])
 @pytest.mark.parametrize("method", [be.ClassicalMDS(2), be.LandmarkMDS(2, n_landmarks=40), be.Isomap(2)])
 def test_distances_whose_squares_overflow_are_refused(method: Any, scale: float, apart: np.ndarray) -> None:
     with pytest.raises(InputError, match=r"(over|under)flow.*Multiply all of them by 2\*\*"):
@@ -228,7 +230,7 @@ def apart_by(found: np.ndarray, wanted: np.ndarray) -> float:
     return float(np.abs(found - wanted).max() / np.abs(wanted).max())
 
 
-@pytest.mark.parametrize("method", [be.UMAP(n_epochs=5), be.TSNE(perplexity=5, early_exaggeration_iter=2, n_iter=3)])
+@a_few(1, "method", [be.UMAP(n_epochs=5), be.TSNE(perplexity=5, early_exaggeration_iter=2, n_iter=3)])
 def test_weights_of_distances_are_those_of_the_rows(method: Any, rows: np.ndarray) -> None:
     """What descends is the same; where it starts, and what is drawn, follow from the order of the graph."""
     known, between = rows[:450], cdist(rows, rows[:450])
@@ -256,7 +258,7 @@ JUDGED = [
 ]
 
 
-@pytest.mark.parametrize("method", JUDGED, ids=lambda method: type(method).__name__)
+@a_few(2, "method", JUDGED, ids=lambda method: type(method).__name__)
 def test_maps_of_distances_are_judged_as_those_of_rows(method: Any, rows: np.ndarray) -> None:
     """With all rows sampled the figures are those of the rows; triplets are drawn."""
     known = rows[:350]

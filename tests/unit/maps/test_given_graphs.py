@@ -17,6 +17,7 @@ from bigembed.errors import InputError, InputTypeError, JobError
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import read_job
 from bigembed.store.arrays import read_array
+from tests.some import a_few
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
 N, K = 300, 8
@@ -70,7 +71,7 @@ def test_lists_made_elsewhere_give_the_maps_of_the_rows(rows: np.ndarray, lists:
     assert np.abs(be.DiffusionMap(n_components=3).fit(fewer).eigenvalues_ - walk.eigenvalues_).max() > 1e-4
 
 
-@pytest.mark.parametrize("own", [0, 1], ids=["diagonal stored", "not stored"])
+@a_few(1, "own", [0, 1], ids=["diagonal stored", "not stored"])
 def test_lists_of_k_are_those_lists_in_every_format(rows: np.ndarray, lists: Any, own: int, tmp_path: Path) -> None:
     """Directed, as a search leaves them, with each row among its neighbors or without."""
     indices, distances = (part[:, own:] for part in lists)

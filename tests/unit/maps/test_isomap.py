@@ -25,6 +25,7 @@ from bigembed.errors import (
 from bigembed.estimator import graph_input as parts
 from bigembed.maps.isomap import distances as geodesics
 from tests.blocks import blocks_of
+from tests.some import a_few
 
 
 def roll(n: int, noise: float = 0.0, seed: int = 0) -> np.ndarray:
@@ -46,7 +47,7 @@ def plain() -> np.ndarray:
 GRAPHS = [{"n_neighbors": 10}, {"n_neighbors": None, "radius": 3.0}]
 
 
-@pytest.mark.parametrize("graph", GRAPHS, ids=["neighbors", "radius"])
+@a_few(1, "graph", GRAPHS, ids=["neighbors", "radius"])
 def test_exact_equals_scikit_learn(plain: np.ndarray, graph: dict[str, Any]) -> None:
     theirs = Reference(n_components=2, **graph).fit(plain)
     ours = be.Isomap(2, recall=1.0, solver="exact", tol=1e-10, **graph).fit(plain)
@@ -82,7 +83,7 @@ def exact(plain: np.ndarray) -> be.Isomap:
     return be.Isomap(2, n_neighbors=15).fit(plain)
 
 
-@pytest.mark.parametrize("landmarks", ["max-min", "uniform"])
+@a_few(1, "landmarks", ["max-min", "uniform"])
 def test_landmarks_come_near_to_exact(plain: np.ndarray, exact: be.Isomap, landmarks: str) -> None:
     few = be.Isomap(2, n_neighbors=15, solver="landmarks", n_landmarks=100, landmarks=landmarks).fit(plain)
     assert procrustes(exact.embedding_, few.embedding_)[2] < 1e-3
@@ -97,6 +98,7 @@ def test_landmarks_come_near_to_exact(plain: np.ndarray, exact: be.Isomap, landm
     assert geodesic["blocks"] > 3
 
 
+@pytest.mark.slow
 def test_geodesics_are_within_three_percent_of_the_truth() -> None:
     made = dataset("swiss_roll", n=2500)
     X, truth = made.rows(0, 2500), made.truth(0, 2500)
@@ -160,7 +162,7 @@ def test_an_error_lists_the_components(apart: np.ndarray, solver: dict[str, Any]
         be.Isomap(2, components="error", **APART, **solver).fit(apart)
 
 
-@pytest.mark.parametrize("solver", SOLVERS, ids=["exact", "landmarks"])
+@a_few(1, "solver", SOLVERS, ids=["exact", "landmarks"])
 def test_by_default_parts_are_joined_and_islands_placed(apart: np.ndarray, solver: dict[str, Any]) -> None:
     with pytest.warns(ComponentsWarning) as said:
         found = be.Isomap(2, **APART, **solver).fit(apart)
@@ -179,7 +181,7 @@ def test_by_default_parts_are_joined_and_islands_placed(apart: np.ndarray, solve
     np.testing.assert_allclose(found.transform(apart), found.embedding_, atol=1e-4)
 
 
-@pytest.mark.parametrize("solver", SOLVERS, ids=["exact", "landmarks"])
+@a_few(1, "solver", SOLVERS, ids=["exact", "landmarks"])
 def test_the_default_leaves_a_connected_graph_as_it_is(solver: dict[str, Any]) -> None:
     rows = roll(300)
     a, b = (be.Isomap(2, n_neighbors=10, components=policy, **solver).fit(rows) for policy in ("auto", "error"))
@@ -188,7 +190,7 @@ def test_the_default_leaves_a_connected_graph_as_it_is(solver: dict[str, Any]) -
     assert not (a._run.root / "stages" / "bridge" / "squared").exists()
 
 
-@pytest.mark.parametrize("solver", SOLVERS, ids=["exact", "landmarks"])
+@a_few(1, "solver", SOLVERS, ids=["exact", "landmarks"])
 def test_the_largest_component_and_every_row_gets_a_place(apart: np.ndarray, solver: dict[str, Any]) -> None:
     with pytest.warns(ComponentsWarning, match="3 components"):
         found = be.Isomap(2, components="largest", **APART, **solver).fit(apart)
@@ -203,7 +205,7 @@ def test_the_largest_component_and_every_row_gets_a_place(apart: np.ndarray, sol
     np.testing.assert_allclose(found.transform(apart), found.embedding_, atol=1e-4)
 
 
-@pytest.mark.parametrize("solver", SOLVERS, ids=["exact", "landmarks"])
+@a_few(1, "solver", SOLVERS, ids=["exact", "landmarks"])
 def test_each_component_by_itself(apart: np.ndarray, solver: dict[str, Any]) -> None:
     with pytest.warns(ComponentsWarning):
         found = be.Isomap(2, components="per-component", **APART, **solver).fit(apart)
@@ -217,7 +219,7 @@ def test_each_component_by_itself(apart: np.ndarray, solver: dict[str, Any]) -> 
     np.testing.assert_allclose(found.transform(apart), found.embedding_, atol=1e-4)
 
 
-@pytest.mark.parametrize("solver", SOLVERS, ids=["exact", "landmarks"])
+@a_few(1, "solver", SOLVERS, ids=["exact", "landmarks"])
 def test_bridges_keep_their_true_length(apart: np.ndarray, solver: dict[str, Any]) -> None:
     found = be.Isomap(1, components="bridge", **APART, **solver).fit(apart)
     assert found.certificate_["components"] == 1
@@ -238,7 +240,7 @@ def test_many_components_are_not_embedded_one_by_one(monkeypatch: pytest.MonkeyP
 # --- awkward data and parameters -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("solver", SOLVERS, ids=["exact", "landmarks"])
+@a_few(1, "solver", SOLVERS, ids=["exact", "landmarks"])
 def test_identical_rows_get_one_place(solver: dict[str, Any]) -> None:
     X = np.repeat(roll(200), 3, axis=0)
     found = be.Isomap(2, n_neighbors=24, **solver).fit(X)
@@ -290,6 +292,7 @@ def test_noise_that_makes_shortcuts_is_said() -> None:
 # --- one graph, models, resume -------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_one_graph_serves_several_maps(plain: np.ndarray) -> None:
     plain = plain[:500]
     graph = be.build_neighbor_graph(plain, 10, recall=1.0)

@@ -20,6 +20,7 @@ from bigembed.estimator.reporting import CATEGORIES
 from bigembed.maps.bandwidth import Bandwidth
 from bigembed.maps.kernels import NARROW
 from bigembed.maps.walk.judgement import half_map, shares_kept
+from tests.some import a_few
 
 Case = tuple[Any, dict[str, Any]]
 
@@ -217,14 +218,14 @@ class TestJudgement:
         assert be.certify(X, shuffled).warnings[0].startswith("The coordinates look unrelated to the rows")
 
     @pytest.mark.parametrize(
-        "name", [pytest.param(name, marks=pytest.mark.slow if turn % 3 else ()) for turn, name in enumerate(RIGHT)]
+        "name", [pytest.param(name, marks=pytest.mark.slow if turn % 5 else ()) for turn, name in enumerate(RIGHT)]
     )
     def test_what_is_right_is_not_marked(self, name: str) -> None:
         _, said = told(*RIGHT[name]())
         assert not said
 
-    @pytest.mark.parametrize("n", [2, 3, 5, 20, 30, 31, 32])
-    @pytest.mark.parametrize("components", [1, "auto"])
+    @a_few(4, "n", [2, 3, 5, 20, 30, 31, 32])
+    @a_few(1, "components", [1, "auto"])
     def test_few_rows_are_judged_as_far_as_they_go(self, n: int, components: int | str) -> None:
         fitted, _ = told(gaussian(n, 2), {"n_components": components, "n_neighbors": min(n - 1, 15)})
         assert ("map" in fitted.certificate_["judgement"]) == (n > 30)

@@ -32,6 +32,7 @@ from bigembed.errors import (
 from bigembed.maps.kernel_pca import estimator as kernel_pca
 from bigembed.maps.kernel_pca import solve as kernel_solve
 from bigembed.rows.source import RowSource
+from tests.some import a_few
 
 KERNELS = [
     {"kernel": "rbf", "gamma": 0.1},
@@ -67,7 +68,7 @@ def aligned(found: np.ndarray, wanted: np.ndarray) -> float:
     return float(np.abs(found * np.sign((found * wanted).sum(axis=0)) - wanted).max() / np.abs(wanted).max())
 
 
-@pytest.mark.parametrize("given", KERNELS, ids=lambda given: given["kernel"])
+@a_few(3, "given", KERNELS, ids=lambda given: given["kernel"])
 def test_equals_scikit_learn(given: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     rows, new = points(), np.random.default_rng(1).normal(size=(60, 5))
     theirs = Reference(4, eigen_solver="dense", **given).fit(rows)
@@ -87,7 +88,7 @@ def test_equals_scikit_learn(given: dict, monkeypatch: pytest.MonkeyPatch) -> No
     assert given["kernel"] == "linear" or aligned(ours.embedding_, other) > 1e-3
 
 
-@pytest.mark.parametrize("given", KERNELS, ids=lambda given: given["kernel"])
+@a_few(2, "given", KERNELS, ids=lambda given: given["kernel"])
 def test_landmarks_come_near_and_all_rows_as_landmarks_are_exact(given: dict) -> None:
     rows = points(600)
     wanted = be.KernelPCA(3, **given).fit(rows).embedding_
@@ -154,7 +155,7 @@ def test_too_many_rows_are_refused_with_a_proposal(monkeypatch: pytest.MonkeyPat
     assert be.KernelPCA(2, solver="nystrom").stages(source)
 
 
-@pytest.mark.parametrize("kind", ["numpy", "dask", "zarr"])
+@a_few(1, "kind", ["numpy", "dask", "zarr"])
 def test_a_kernel_that_is_given(kind, tmp_path, monkeypatch):
     generator = np.random.default_rng(0)
     X, new = generator.normal(size=(120, 4)), generator.normal(size=(9, 4))
@@ -186,9 +187,7 @@ def test_a_kernel_that_is_given(kind, tmp_path, monkeypatch):
         np.testing.assert_allclose(found, expected)
 
 
-@pytest.mark.parametrize(
-    "kernel", [{"kernel": "rbf", "gamma": 0.1}, {"kernel": "poly", "degree": 2}, {"kernel": "linear"}]
-)
+@a_few(1, "kernel", [{"kernel": "rbf", "gamma": 0.1}, {"kernel": "poly", "degree": 2}, {"kernel": "linear"}])
 def test_the_way_back_agrees_with_scikit_learn(kernel):
     X = points(300)
     ours = be.KernelPCA(3, fit_inverse_transform=True, alpha=0.1, **kernel).fit(X)
@@ -217,7 +216,7 @@ def test_the_way_back_is_there_only_where_it_was_learned():
         be.KernelPCA(2, alpha=0).fit(X)
 
 
-@pytest.mark.parametrize("solver", ["exact", "nystrom"])
+@a_few(1, "solver", ["exact", "nystrom"])
 def test_coordinates_that_few_rows_carry_are_said(solver):
     rows = load_digits().data[:600]
     with pytest.warns(LocalizedWarning, match=r"carried by few rows .* gamma below 0\.0156, or scale"):
@@ -230,7 +229,7 @@ def test_coordinates_that_few_rows_carry_are_said(solver):
 
 @pytest.mark.filterwarnings("ignore::bigembed.errors.ConvergenceWarning")  # (random columns: a flat spectrum)
 @pytest.mark.parametrize("solver", ["exact", "nystrom"])
-@pytest.mark.parametrize("kernel", ["rbf", "cosine"])
+@a_few(1, "kernel", ["rbf", "cosine"])
 def test_sparse_rows_have_the_map_of_dense_ones(kernel: str, solver: str) -> None:
     X = sparse.random(300, 400, 0.05, random_state=0, format="csr")
     new = sparse.random(40, 400, 0.05, random_state=1, format="csr")

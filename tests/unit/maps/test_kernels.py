@@ -51,6 +51,7 @@ from bigembed.maps.walk.landmark_walk import (
 )
 from bigembed.store import matrix as csr
 from bigembed.store.matrix import CSRBlock
+from tests.some import a_few
 
 lengths = arrays(np.float64, st.integers(1, 60), elements=st.floats(0, 1e308))
 
@@ -258,7 +259,7 @@ class TestTargets:
     """What the walk tends to: spectra of uneven samples against closed forms and fine grids; the kernel on a
     k-graph."""
 
-    @pytest.mark.parametrize("name", ["circle", "sphere", pytest.param("torus", marks=pytest.mark.slow)])
+    @a_few(1, "name", ["circle", "sphere", pytest.param("torus", marks=pytest.mark.slow)])
     def test_laplace_beltrami_whatever_the_density(self, name: str) -> None:
         truth, multiplicities = TRUTH[name]
         fitted = be.DiffusionMap(sum(multiplicities), target="laplace-beltrami").fit(sample(name))
@@ -267,6 +268,7 @@ class TestTargets:
         np.testing.assert_allclose(found, truth, rtol=0.06)
         assert fitted.certificate_["dimension"]["value"] == pytest.approx(1 if name == "circle" else 2, abs=0.25)
 
+    @pytest.mark.slow
     def test_without_a_target_the_rows_are_even_and_the_torus_is_another(self) -> None:
         truth, multiplicities = TRUTH["torus"]
         fitted = be.DiffusionMap(sum(multiplicities)).fit(sample("torus"))
@@ -312,7 +314,7 @@ class TestTargets:
             )
             assert cut_moment(dimension, reach) == pytest.approx(2 / dimension * second / mass)
 
-    @pytest.mark.parametrize(("bandwidth", "left"), [("fixed", 0.51), ("adaptive", 0.77), ("self-tuned", 0.51)])
+    @a_few(1, ("bandwidth", "left"), [("fixed", 0.51), ("adaptive", 0.77), ("self-tuned", 0.51)])
     def test_the_end_of_the_kernel_at_the_last_neighbor_is_corrected(self, bandwidth: str, left: float) -> None:
         """A regular circle: 4(1 − λ)/ε is a part of the eigenvalue; with the moment of the kernel cut, all of it.
 
@@ -335,7 +337,8 @@ class TestTargets:
         assert np.exp(-there / NARROW).min() >= np.exp(-4)
 
     @pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
-    @pytest.mark.parametrize(
+    @a_few(
+        3,
         ("rows", "parameters"),
         [
             (UNEVEN, {"target": "laplace-beltrami"}),

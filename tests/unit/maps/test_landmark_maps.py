@@ -20,6 +20,7 @@ from bigembed.errors import (
 from bigembed.maps.landmark_rows import LandmarkChoice, max_min, uniform
 from bigembed.maps.walk.landmark_walk import Walk, change_of_half, gram_block, spectrum
 from bigembed.runtime import blocks as canonical
+from tests.some import a_few
 
 
 def roll(n: int) -> np.ndarray:
@@ -141,6 +142,7 @@ class TestLandmarkMaps:
         assert error["nystrom"] > 0.01  # a control: the measure tells the worse subspace
         assert (found.residuals_ > 1e-6).any()
 
+    @pytest.mark.slow
     @pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
     @pytest.mark.parametrize(
         "kernel",
@@ -162,7 +164,8 @@ class TestLandmarkMaps:
         assert off[-1] < 2e-3
 
     @pytest.mark.filterwarnings("ignore::bigembed.errors.LocalizedWarning", "ignore::bigembed.errors.MapWarning")
-    @pytest.mark.parametrize(
+    @a_few(
+        1,
         "policy",
         ["joint", "bridge", *(pytest.param(one, marks=pytest.mark.slow) for one in ("largest", "per-component"))],
     )
@@ -200,7 +203,8 @@ class TestLandmarkMaps:
                 4, n_neighbors=None, epsilon=100.0, solver="landmarks", n_landmarks=50, landmarks="uniform"
             ).fit(rows)
 
-    @pytest.mark.parametrize(
+    @a_few(
+        1,
         ("extension", "count", "parameters"),
         [
             ("galerkin", 50, {}),

@@ -36,6 +36,7 @@ from bigembed.maps.linear.class_scatter import (
 from bigembed.rows.source import RowSource
 from bigembed.runtime import blocks as canonical
 from bigembed.runtime.blocks import Array
+from tests.some import a_few
 
 
 def sample(n: int = 900, d: int = 6, c: int = 3, seed: int = 0) -> tuple[Array, Array]:
@@ -54,7 +55,7 @@ class TestLinearDiscriminant:
         monkeypatch.setattr(canonical, "MAX_BLOCK_ROWS", 128)
         monkeypatch.setattr(canonical, "MIN_BLOCK_ROWS", 64)
 
-    @pytest.mark.parametrize("names", [None, ["cat", "dog", "emu"]])
+    @a_few(1, "names", [None, ["cat", "dog", "emu"]])
     @pytest.mark.parametrize(
         "given",
         [{}, {"shrinkage": 0.2}, {"shrinkage": "auto"}, {"priors": [0.5, 0.3, 0.2]}, {"n_components": 1}],
@@ -92,7 +93,7 @@ class TestLinearDiscriminant:
         np.testing.assert_allclose(ours.predict_proba(X), peer.predict_proba(X), rtol=1e-6, atol=1e-12)
         assert be.LinearDiscriminantAnalysis().fit(*sample()).direction_ is None
 
-    @pytest.mark.parametrize("shrinkage", [None, "auto"])
+    @a_few(1, "shrinkage", [None, "auto"])
     def test_any_kind_of_rows_and_labels_in_any_chunks_gives_the_same_bytes(
         self, shrinkage: str | None, small_blocks: None, tmp_path: Path
     ) -> None:
@@ -153,7 +154,7 @@ class TestLinearDiscriminant:
         assert (tmp_path / "run/manifest/scatter.json").stat().st_mtime_ns > stamp
         np.testing.assert_allclose(other.coef_[::-1], first.coef_, rtol=1e-8)
 
-    @settings(max_examples=15)
+    @settings(max_examples=5)
     @given(seed=st.integers(0, 2**16), shift=st.sampled_from([0.0, 5.0, 1e5]), scale=st.sampled_from([1e-4, 1.0, 1e4]))
     def test_rotation_shift_scale_and_order_do_not_matter(self, seed: int, shift: float, scale: float) -> None:
         X, y = sample(300)
@@ -246,7 +247,7 @@ class TestLinearDiscriminant:
             lda = be.LinearDiscriminantAnalysis(priors=[5, 3, 2]).fit(X, y)
         np.testing.assert_allclose(lda.priors_, [0.5, 0.3, 0.2])
 
-    @pytest.mark.parametrize("kind", ["int", "text", "bool", "date", "bytes"])
+    @a_few(2, "kind", ["int", "text", "bool", "date", "bytes"])
     def test_saved_and_pickled_it_predicts_the_same(self, kind: str, tmp_path: Path) -> None:
         X, y = sample(c=2 if kind == "bool" else 3)
         labels = {
@@ -265,7 +266,7 @@ class TestLinearDiscriminant:
             np.testing.assert_array_equal(copy.transform(X), lda.transform(X))
             np.testing.assert_array_equal(copy.classes_, np.unique(labels))
 
-    @pytest.mark.parametrize("parameters", [{}, {"shrinkage": 0.3}, {"priors": [0.2, 0.3, 0.5]}, {"n_components": 1}])
+    @a_few(2, "parameters", [{}, {"shrinkage": 0.3}, {"priors": [0.2, 0.3, 0.5]}, {"n_components": 1}])
     def test_batches_give_what_the_whole_gives(self, parameters):
         generator = np.random.default_rng(0)
         labels = np.array(["left", "right", "up"])[generator.integers(0, 3, 300)]
@@ -352,7 +353,7 @@ class TestClassScatter:
         centered = rows - rows.mean(axis=0)
         np.testing.assert_allclose(found.scatter.sum(axis=0) + found.between(), centered.T @ centered, rtol=1e-11)
 
-    @settings(max_examples=30)
+    @settings(max_examples=15)
     @given(cuts=st.lists(st.integers(0, 300), max_size=6), offset=st.sampled_from([0.0, 1e6]))
     def test_any_cut_gives_the_same_however_far_the_rows_lie_from_zero(self, cuts: list[int], offset: float) -> None:
         rows, codes = sample_of_class_scatter()

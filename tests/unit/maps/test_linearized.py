@@ -26,6 +26,7 @@ from bigembed.maps.linearized.kernel import (
 from bigembed.rows.passes import Parts
 from bigembed.rows.source import RowBlock
 from bigembed.runtime.blocks import bounds
+from tests.some import a_few
 
 
 def rows_of(n: int, d: int, seed: int = 0) -> np.ndarray:
@@ -114,7 +115,7 @@ class TestLinearized:
     """The linearized kernel and its few-feature solution against dense matrices."""
 
     @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
-    @pytest.mark.parametrize(("n", "d"), [(400, 3), (500, 10), (600, 30)])
+    @a_few(2, ("n", "d"), [(400, 3), (500, 10), (600, 30)])
     def test_pairs_are_those_of_the_dense_matrix(self, n: int, d: int, alpha: float) -> None:
         X = rows_of(n, d)
         kernel = automatic(X)
@@ -211,7 +212,7 @@ class TestLinearized:
         np.testing.assert_allclose(np.abs(coordinates), np.sqrt(0.5), atol=1e-14)
         assert coordinates[0, 0] == pytest.approx(-coordinates[1, 0])
 
-    @settings(max_examples=15)
+    @settings(max_examples=8)
     @given(st.integers(2, 60), st.integers(1, 6), st.sampled_from([0.0, 0.5, 1.0]), st.integers(0, 1000))
     def test_counts_of_a_row_are_its_weight(self, n: int, d: int, alpha: float, seed: int) -> None:
         rng = np.random.default_rng(seed)
@@ -231,7 +232,7 @@ class TestLinearized:
         shared = min(len(a), len(b))
         np.testing.assert_allclose(a[:shared], b[:shared], atol=1e-12)
 
-    @settings(max_examples=15)
+    @settings(max_examples=8)
     @given(st.integers(1, 120), st.permutations(range(60)))
     def test_neither_blocks_nor_order_of_rows_matter(self, block: int, order: list[int]) -> None:
         X = rows_of(60, 4)
@@ -346,7 +347,7 @@ def apart(found: np.ndarray, wanted: np.ndarray) -> float:
 class TestLinearizedKernelPCA:
     """Linearized kernel PCA is PCA is classical MDS (seed 004 §2.3, §2.4)."""
 
-    @pytest.mark.parametrize("epsilon", [2.0, 50.0, "auto", "bessel"])
+    @a_few(2, "epsilon", [2.0, 50.0, "auto", "bessel"])
     def test_pairs_of_the_doubly_centered_linearized_kernel(self, epsilon: float | str) -> None:
         X = rows_of_linearized_kernel_pca()
         found = be.LinearizedKernelPCA(4, epsilon=epsilon).fit(X)

@@ -16,6 +16,7 @@ from bigembed.errors import ConvergenceWarning, DegenerateWarning, InputError, K
 from bigembed.maps.linearized.factors import objective, step_factors
 from bigembed.rows.source import RowSource
 from tests.executors import passes_in
+from tests.some import a_few
 
 
 def rows_of(n: int = 400, d: int = 6, seed: int = 0) -> np.ndarray:
@@ -66,7 +67,7 @@ class TestLinearizedDiffusionMap:
     """LDM and LDM-A: against dense matrices, their invariances, their passes, and what they refuse."""
 
     @pytest.mark.parametrize("solver", ["factored", "lanczos"])
-    @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+    @a_few(2, "alpha", [0.0, 0.5, 1.0])
     @pytest.mark.parametrize("normalization", ["symmetric", "asymmetric"])
     def test_coordinates_are_those_of_the_dense_matrix(self, normalization: str, alpha: float, solver: str) -> None:
         X = rows_of()
@@ -106,7 +107,7 @@ class TestLinearizedDiffusionMap:
         np.testing.assert_allclose(ldm.eigenvalues_, values[:3], atol=1e-13)
         assert be.LinearizedDiffusionMap(3).fit(X).eigenvalues_[0] > 10 * ldm.eigenvalues_[0]
 
-    @pytest.mark.parametrize("alpha", [0.0, 1.0])
+    @a_few(1, "alpha", [0.0, 1.0])
     @pytest.mark.parametrize("solver", ["factored", "lanczos"])
     def test_a_scale_for_each_row(self, alpha: float, solver: str) -> None:
         X = rows_of()
@@ -140,7 +141,7 @@ class TestLinearizedDiffusionMap:
         assert apart(ldm.embedding_, v[:, :4]) < 1e-9
         assert np.array_equal(ldm.transform(X[7:90]), ldm.embedding_[7:90])
 
-    @settings(max_examples=12)
+    @settings(max_examples=6)
     @given(
         unit=st.sampled_from([1e-5, 1.0, 1e5]),
         shift=st.floats(-1e3, 1e3),
@@ -159,7 +160,7 @@ class TestLinearizedDiffusionMap:
         stretched = be.LinearizedDiffusionMap(3, alpha=alpha).fit(X * [1, 1, 1, 3])
         assert np.abs(stretched.eigenvalues_ - one.eigenvalues_).max() > 1e-3
 
-    @settings(max_examples=12)
+    @settings(max_examples=6)
     @given(counts=st.lists(st.integers(0, 3), min_size=40, max_size=40), alpha=st.sampled_from([0.0, 1.0]))
     def test_a_weight_is_a_number_of_equal_rows(self, counts: list[int], alpha: float) -> None:
         counts[:8] = [1, 2, 1, 2, 1, 1, 3, 1]
@@ -169,7 +170,7 @@ class TestLinearizedDiffusionMap:
         np.testing.assert_allclose(weighted.eigenvalues_, repeated.eigenvalues_, rtol=1e-10)
         assert apart(np.repeat(weighted.embedding_, counts, axis=0), repeated.embedding_) < 1e-8
 
-    @pytest.mark.parametrize("n_components", [2, 30])
+    @a_few(1, "n_components", [2, 30])
     @pytest.mark.parametrize(
         ("parameters", "fit"),
         [
@@ -299,7 +300,7 @@ class TestLinearizedDiffusionNMF:
 
     @pytest.mark.parametrize("solver", ["als", "mu"])
     @pytest.mark.parametrize("init", ["nndsvda", "random"])
-    @pytest.mark.parametrize(("normalization", "alpha"), [("symmetric", 0.0), ("symmetric", 1.0), ("none", 0.0)])
+    @a_few(1, ("normalization", "alpha"), [("symmetric", 0.0), ("symmetric", 1.0), ("none", 0.0)])
     @pytest.mark.filterwarnings("ignore::bigembed.errors.ConvergenceWarning")
     def test_the_objective_is_that_of_the_matrix_and_never_rises(
         self, normalization: str, alpha: float, init: str, solver: str
@@ -328,7 +329,7 @@ class TestLinearizedDiffusionNMF:
         assert fast.n_iter_ < 50
         assert fast.reconstruction_err_ < slow.reconstruction_err_
 
-    @settings(max_examples=30)
+    @settings(max_examples=15)
     @given(st.integers(0, 10_000), st.integers(1, 6), st.floats(0.1, 10))
     def test_a_careful_step_cannot_raise_the_objective(self, seed: int, m: int, size: float) -> None:
         """From starts of any size, where the multiplicative step can."""

@@ -26,6 +26,7 @@ from bigembed.maps.lle import estimator as stages
 from bigembed.maps.lle import solve as exact
 from bigembed.maps.lle.solve import closed_groups
 from tests.blocks import blocks_of
+from tests.some import a_few
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -79,6 +80,7 @@ def test_auto_is_exact_for_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert be.LocallyLinearEmbedding(n_landmarks=200).fit(X).certificate_["solver"] == "landmarks"
 
 
+@pytest.mark.slow
 def test_a_graph_gives_the_same_bytes_as_its_rows() -> None:
     X, _ = roll(700)
     graph = be.build_neighbor_graph(X, 12)
@@ -100,7 +102,7 @@ def test_graphs_without_lists_of_neighbors_are_refused() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
-@pytest.mark.parametrize("solver", ["exact", "landmarks"])
+@a_few(1, "solver", ["exact", "landmarks"])
 def test_parts_are_told_apart_and_islands_placed(solver: str) -> None:
     X, _ = roll(400)
     X = np.concatenate([X, X[:250] + 100, X[:6] - 100])

@@ -24,6 +24,7 @@ from bigembed.maps.mds import scaling as classical_scaling
 from bigembed.maps.mds import scaling as landmark_sample
 from bigembed.maps.mds.landmark_axes import GIVEN_PROBES as PROBES
 from bigembed.rows.formats import copying
+from tests.some import a_few
 from tests.unit.block_functions import WORDS, manhattan, word_distance
 
 N = 120
@@ -102,7 +103,7 @@ class TestClassicalMDS:
         np.testing.assert_allclose(mds.transform(x), mds.embedding_, atol=1e-9)
         assert not np.allclose(mds.transform(new), mds.embedding_[:5], atol=0.01)
 
-    @pytest.mark.parametrize("kind", ["npy", "zarr", "zarr-squares", "dask"])
+    @a_few(2, "kind", ["npy", "zarr", "zarr-squares", "dask"])
     def test_arrays_of_any_kind(self, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         lanczos(monkeypatch)
         monkeypatch.setattr(copying, "WIDE_BYTES", 1_000)
@@ -251,7 +252,7 @@ def rows_of_landmark_mds(n: int = LANDMARK_MDS_N, d: int = 6) -> np.ndarray:
 class TestLandmarkMDS:
     """Landmark MDS: against classical MDS, the formula, and in every way that landmarks and distances can be wrong."""
 
-    @pytest.mark.parametrize("metric", ["euclidean", "cityblock", manhattan, "canberra"])
+    @a_few(2, "metric", ["euclidean", "cityblock", manhattan, "canberra"])
     def test_all_rows_as_landmarks_are_classical_mds(self, metric: Any) -> None:
         x = rows_of_landmark_mds(200)
         classical = be.ClassicalMDS(3, metric=metric).fit(x)
@@ -299,7 +300,7 @@ class TestLandmarkMDS:
             assert abs(np.corrcoef(there.T)[0, 1]) > 1e-3
 
     @pytest.mark.parametrize("selection", ["max-min", "uniform", "k-means"])
-    @pytest.mark.parametrize("metric", ["euclidean", "cityblock"])
+    @a_few(1, "metric", ["euclidean", "cityblock"])
     def test_selections(self, selection: str, metric: str) -> None:
         mds = be.LandmarkMDS(2, n_landmarks=40, landmarks=selection, metric=metric).fit(rows_of_landmark_mds())
         reference = be.ClassicalMDS(2, metric=metric).fit(rows_of_landmark_mds())
@@ -410,6 +411,7 @@ class TestLandmarkMDS:
         assert mds.stress_ == pytest.approx(np.sqrt(((apart - found) ** 2).sum() / (apart**2).sum()), rel=1e-9)
         assert be.LandmarkMDS(6, n_landmarks=20).fit(x).stress_ < 1e-12
 
+    @pytest.mark.slow
     def test_the_change_by_half_of_the_landmarks_shrinks_with_their_number(self) -> None:
         rng = np.random.default_rng(0)
         x = rng.normal(size=(4_000, 40)) * np.r_[6.0, 4.0, np.ones(38)]

@@ -16,6 +16,7 @@ import bigembed as be
 from bigembed.errors import ConvergenceWarning, InputError
 from bigembed.maps.nmf.stages import nndsvd, singular_vectors, unlike
 from tests.executors import passes_in
+from tests.some import a_few
 
 
 def rows_of(n: int = 300, d: int = 20, m: int = 5, noise: float = 0.1, seed: int = 0) -> np.ndarray:
@@ -28,7 +29,7 @@ def never_rises(values: np.ndarray) -> bool:
     return bool((np.diff(values) <= 1e-12 * values[0]).all())
 
 
-@pytest.mark.parametrize("init", [None, "nndsvd", "nndsvda", "nndsvdar", "random"])
+@a_few(3, "init", [None, "nndsvd", "nndsvda", "nndsvdar", "random"])
 def test_the_objective_never_rises_and_is_the_error(init: str | None) -> None:
     X = rows_of()
     nmf = be.NMF(5, init=init).fit(X)
@@ -41,7 +42,7 @@ def test_the_objective_never_rises_and_is_the_error(init: str | None) -> None:
     assert (nmf.embedding_ >= 0).all()
 
 
-@pytest.mark.parametrize("init", ["nndsvda", "random"])
+@a_few(1, "init", ["nndsvda", "random"])
 def test_it_is_as_good_as_scikit_learns(init: str) -> None:
     X = rows_of()
     ours = be.NMF(5, init=init, tol=1e-6, max_iter=500).fit(X)
@@ -139,7 +140,7 @@ def test_sparse_rows_are_those_rows() -> None:
     assert np.abs(thin.components_ - be.NMF(3).fit(X[:200]).components_).max() > 1e-3
 
 
-@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+@a_few(1, "kind", [np.asarray, sparse.csr_array])
 def test_no_component_of_a_random_start_is_lost(kind):
     """A 6 × 4 matrix is W H exactly with 4 components (H = I): the error of every seed is near 0, never that of 3."""
     rows = np.abs(np.random.default_rng(0).standard_normal((6, 4)))

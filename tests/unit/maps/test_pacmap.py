@@ -19,6 +19,7 @@ from bigembed.maps.pacmap.pairs import pool_rows, pool_sizes
 from bigembed.neighbors.order import Ordered
 from bigembed.store.arrays import read_array
 from tests.blocks import blocks_of
+from tests.some import a_few
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
 ROWS = np.random.default_rng(0).normal(size=(700, 6))
@@ -89,7 +90,7 @@ def whole(digits: Any) -> Any:
 class TestPairs:
     """The three kinds of pairs, each by its definition."""
 
-    @pytest.mark.parametrize("rows", [1_000, 150])
+    @a_few(1, "rows", [1_000, 150])
     def test_pairs_are_those_of_the_definition(self, rows: int) -> None:
         with blocks_of(rows):
             made = be.PaCMAP(recall=1.0, **QUICK).fit(ROWS)
@@ -149,7 +150,7 @@ class TestPairs:
 class TestDescent:
     """The loss and a step by their formulas."""
 
-    @pytest.mark.parametrize("m", [2, 3])
+    @a_few(1, "m", [2, 3])
     def test_a_step_is_adams_along_the_gradient_of_the_loss(self, m: int) -> None:
         random = np.random.default_rng(1)
         made = be.PaCMAP(**QUICK).fit(ROWS[:120])
@@ -221,7 +222,8 @@ class TestMaps:
         shuffled = np.random.default_rng(0).permutation(len(placed))
         assert (y[:1400][nearest[shuffled]] == y[1400:]).mean() < 0.2  # a control
 
-    @pytest.mark.parametrize(
+    @a_few(
+        2,
         ("planted", "warning"),
         [
             ({"num_iters": (100, 100, 5)}, ConvergenceWarning),

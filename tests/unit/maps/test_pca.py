@@ -17,6 +17,7 @@ from sklearn.decomposition import PCA
 import bigembed as be
 from bigembed.errors import ConvergenceWarning, InputError, NotFittedError
 from bigembed.maps.linear import principal
+from tests.some import a_few
 
 NAMES = (
     "components_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_", "noise_variance_",
@@ -42,7 +43,7 @@ class TestManyColumns:
     def few_columns_are_many(self, monkeypatch):
         monkeypatch.setattr(principal, "GRAM_COLUMNS", 20)
 
-    @pytest.mark.parametrize("n_components", [4, 0.9, 0.99])
+    @a_few(2, "n_components", [4, 0.9, 0.99])
     @pytest.mark.parametrize("thin", [False, True])
     def test_agrees_with_scikit_learn(self, n_components, thin):
         X = rows_of(800, 90, mean=3.0) * 0.9 ** np.arange(90)
@@ -71,7 +72,7 @@ class TestPCA:
     """PCA against scikit-learn, its edge cases, and its model."""
 
     @pytest.mark.parametrize(("mean", "dtype"), [(0, "f8"), (1e6, "f8"), (0, "f4"), (1e3, "f4")])
-    @pytest.mark.parametrize("n_components", [3, 0.8, "mle", None])
+    @a_few(2, "n_components", [3, 0.8, "mle", None])
     def test_agrees_with_scikit_learn(self, mean, dtype, n_components):
         X = rows_of(mean=mean, dtype=dtype)
         found = be.PCA(n_components).fit(X)
@@ -168,7 +169,7 @@ class TestPCA:
         with pytest.raises(InputError, match=rf"rows \[{np.searchsorted(X.indptr, 7, side='right') - 1}\]"):
             be.PCA(5).fit(X)
 
-    @pytest.mark.parametrize("whiten", [False, True])
+    @a_few(1, "whiten", [False, True])
     @pytest.mark.parametrize("n_components", [1, 4, None])
     def test_density_agrees_with_scikit_learn(self, n_components, whiten):
         X, new = rows_of(), rows_of()[:77] * 1.3
@@ -213,9 +214,7 @@ class TestPCA:
         assert not np.allclose(found.components_, be.PCA(4).fit(X).components_, atol=0.1)
         assert be.PCA(1, center=False).fit(X[:1]).singular_values_[0] == pytest.approx(np.linalg.norm(X[0]))
 
-    @pytest.mark.parametrize(
-        "parameters", [{}, {"n_components": 3}, {"n_components": 0.7, "whiten": True}, {"center": False}]
-    )
+    @a_few(2, "parameters", [{}, {"n_components": 3}, {"n_components": 0.7, "whiten": True}, {"center": False}])
     @pytest.mark.parametrize("weighted", [False, True])
     def test_batches_give_what_the_whole_gives(self, parameters, weighted, tmp_path):
         X = rows_of(mean=1e3)

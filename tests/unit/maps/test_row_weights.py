@@ -17,6 +17,7 @@ from bigembed.maps.scales import pattern_counts, reach_in_mass, total, weighted_
 from bigembed.quality.neighborhoods import figure
 from bigembed.store.arrays import read_array
 from tests.blocks import blocks_of
+from tests.some import a_few
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -44,7 +45,8 @@ def turned(a: Any, b: Any) -> float:
 class TestCopies:
     """With every pair a row of weight m is m copies, to the rounding of float32; without its weight it is not."""
 
-    @pytest.mark.parametrize(
+    @a_few(
+        3,
         ("method", "given"),
         [
             *[("diffusion_map", {**WHOLE, "alpha": alpha}) for alpha in (0, 0.5, 1)],
@@ -152,7 +154,7 @@ class TestCopies:
 class TestAlike:
     """Weights that are all the same say nothing."""
 
-    @pytest.mark.parametrize("make", [be.DiffusionMap, be.LaplacianEigenmaps])
+    @a_few(1, "make", [be.DiffusionMap, be.LaplacianEigenmaps])
     def test_same_map(self, make: Any) -> None:
         plain = make(n_components=3, n_neighbors=8).fit(ROWS)
         weighed = make(n_components=3, n_neighbors=8).fit(ROWS, sample_weight=np.full(N, 0.3))

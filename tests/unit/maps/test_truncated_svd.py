@@ -10,6 +10,7 @@ from sklearn import decomposition
 import bigembed as be
 from bigembed.errors import InputError
 from bigembed.maps.linear import principal
+from tests.some import a_few
 
 NAMES = ("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_")
 TOPICS = 8
@@ -38,7 +39,7 @@ def agree(found, X, m, tolerance=1e-6):
 class TestTruncatedSVD:
     """The attributes, coordinates and rows of scikit-learn's, dense, sparse and of many columns."""
 
-    @pytest.mark.parametrize("columns", [4096, 100])
+    @a_few(1, "columns", [4096, 100])
     @pytest.mark.parametrize("dense", [False, True])
     def test_agrees_with_scikit_learn(self, words, columns, dense, monkeypatch):
         monkeypatch.setattr(principal, "GRAM_COLUMNS", columns)

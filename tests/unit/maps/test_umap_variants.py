@@ -325,6 +325,7 @@ class TestWeights:
         assert abs(once - once.sum() * masses / masses.sum()).max() < 1
         assert (once != np.bincount(rows_in_pool(0, [300], 1, 6, masses, [0, masses.sum()]), minlength=300)).any()
 
+    @pytest.mark.slow
     def test_weights_go_with_labels_densities_models_and_jobs(self, tmp_path: Path) -> None:
         X, y = digits(260)
         counts = np.random.default_rng(0).integers(1, 5, 260)

@@ -20,6 +20,7 @@ from bigembed.maps.tsne.descent import STEP, Lattice, field_of, spacing_for
 from bigembed.rows.source import RowSource
 from bigembed.store.vector_space import MemorySpace
 from tests.operator_views import as_linear_operator
+from tests.some import a_few
 
 COUNTS = np.array([1, 3, 2, 1, 4, 1, 1, 2, 5, 1, 2, 1, 1, 3, 2, 1, 1, 1, 6, 2, 1, 1, 2, 1])
 N, TOTAL = len(COUNTS), int(COUNTS.sum())
@@ -205,7 +206,7 @@ class TestWithoutGraph:
 
 @pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
 class TestOnAGraph:
-    @pytest.mark.parametrize("solver", ["exact", "landmarks"])
+    @a_few(1, "solver", ["exact", "landmarks"])
     def test_isomap(self, solver: str) -> None:
         """Of the complete graph, by all rows as landmarks."""
 
@@ -234,7 +235,7 @@ class TestOnAGraph:
         plain = be.TSNE(perplexity=6.0, init=100 * START, **few).fit(every).embedding_[COPIED]
         assert np.abs(cdist(plain, plain) - theirs).max() > 0.02 * theirs.max()  # a wrong answer
 
-    @pytest.mark.parametrize("solver", ["exact", "landmarks"])
+    @a_few(1, "solver", ["exact", "landmarks"])
     def test_locally_linear(self, solver: str) -> None:
         method = be.LocallyLinearEmbedding(2, n_neighbors=8, solver=solver, n_landmarks=N)
         mine = method.fit(ROWS, sample_weight=COUNTS)

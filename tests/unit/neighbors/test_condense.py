@@ -22,6 +22,7 @@ from bigembed.neighbors.condensed import Condensed
 from tests.blocks import blocks_of
 from tests.digests import published
 from tests.executors import Killed, executor, maps
+from tests.some import a_few
 
 N, D = 3_000, 4
 
@@ -158,7 +159,7 @@ def test_rows_that_the_first_wave_has_not_seen_open_cells(waves: None) -> None:
     assert np.sort(found.radius)[-1] < 1
 
 
-@pytest.mark.parametrize("weighted", [False, True])
+@a_few(1, "weighted", [False, True])
 def test_no_cell_is_empty(weighted: bool, waves: None) -> None:
     """Centers whose rows have gone to cells opened nearer to them are left out, and the numbers of cells close up."""
     X = np.random.default_rng(5).standard_t(1.5, size=(N, 2))

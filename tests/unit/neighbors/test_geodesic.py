@@ -22,6 +22,7 @@ from bigembed.store.exchange import Exchange
 from tests.blocks import blocks_of, graph_blocks
 from tests.executors import Killed, executor, maps
 from tests.operator_views import memory_matrix
+from tests.some import a_few
 
 
 def paths(matrix: Any, sources: np.ndarray, root: Path, **options: Any) -> tuple[np.ndarray, dict[str, Any]]:
@@ -78,7 +79,7 @@ class TestGeodesic:
         assert 1 < found["rounds"] < hops / 4
         assert found["visits"] >= found["blocks"] * found["groups"]
 
-    @pytest.mark.parametrize("group", [1, 3, 64])
+    @a_few(2, "group", [1, 3, 64])
     def test_any_grouping_gives_the_same_bits(
         self, roll: be.NeighborGraph, tmp_path: Path, group: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:

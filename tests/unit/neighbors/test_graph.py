@@ -32,6 +32,7 @@ from bigembed.neighbors.survey import Shape, prepare, shape_in
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import CSRBlock, MemoryMatrix, halo_of
+from tests.some import a_few
 
 
 def reference(X: np.ndarray, k: int) -> np.ndarray:
@@ -211,7 +212,7 @@ def cut(generator: np.random.Generator, n: int) -> list[int]:
 class TestEdges:
     """The compiled union of edges is that of the sort, and both are the symmetric graph."""
 
-    @settings(max_examples=12)
+    @settings(max_examples=6)
     @given(st.integers(0, 99), st.integers(3, 60), st.integers(1, 9), st.sampled_from([np.float32, np.float64]))
     def test_the_blocks_are_the_dense_graph(self, tmp_path_factory, seed, n, k, dtype):
         ids, squared, joined = lists(seed, n, min(k, n - 1), dtype)
@@ -331,7 +332,7 @@ def wanted(X: np.ndarray, within: float) -> np.ndarray:
 class TestRadius:
     """The graph of all rows within a radius, against every pair."""
 
-    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    @a_few(1, "dtype", [np.float32, np.float64])
     @pytest.mark.parametrize("d", [1, 3, 9])
     def test_every_pair_within_the_radius_and_no_other(self, small_blocks: None, dtype: type, d: int) -> None:
         X = (np.random.default_rng(0).normal(size=(1500, d)) * 3 + 50).astype(dtype)

@@ -14,6 +14,7 @@ from sklearn.pipeline import make_pipeline
 
 import bigembed as be
 from bigembed.errors import InputError
+from tests.some import a_few
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::bigembed.errors.MapWarning"),
@@ -92,7 +93,7 @@ class TestTransformer:
             np.testing.assert_allclose(found.data, wanted.data, atol=1e-12)
         assert clone(mine).get_params() == mine.get_params()
 
-    @pytest.mark.parametrize("last", [Isomap, be.Isomap, be.DiffusionMap, be.LaplacianEigenmaps])
+    @a_few(2, "last", [Isomap, be.Isomap, be.DiffusionMap, be.LaplacianEigenmaps])
     def test_new_rows_come_after_it(self, rows: np.ndarray, last: Any) -> None:
         first = be.NeighborTransformer(K), KNeighborsTransformer(n_neighbors=K, mode="distance")
         found, wanted = (

@@ -28,6 +28,7 @@ from bigembed.neighbors.survey import prepare, sketched
 from bigembed.rows.input import row_source
 from bigembed.rows.row_maps import inadmissible, mapped_rows
 from bigembed.store.paths import at
+from tests.some import a_few
 
 from . import distance_functions
 
@@ -143,7 +144,7 @@ def reference(found: np.ndarray, k: int) -> np.ndarray:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_graph_by_every_metric_holds_the_nearest_rows_and_their_distances(name: str) -> None:
-    x, k = rows_for(name), 5
+    x, k = rows_for(name, 36), 5
     wanted = every(name, x)
     last = reference(wanted, k)
     kinds = [x, sparse.csr_array(x)] if name in SPARSE else [x]
@@ -162,8 +163,8 @@ def test_a_graph_by_every_metric_holds_the_nearest_rows_and_their_distances(name
     assert not np.allclose(found[i, j], other, atol=1e-3)  # a control
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"), [("manhattan", "dense"), ("cosine", "sparse"), ("hellinger", "sparse"), ("jaccard", "dense")]
+@a_few(
+    2, ("name", "kind"), [("manhattan", "dense"), ("cosine", "sparse"), ("hellinger", "sparse"), ("jaccard", "dense")]
 )
 def test_across_blocks_a_query_finds_what_the_search_found(
     name: str, kind: str, small_blocks: None, monkeypatch: pytest.MonkeyPatch
@@ -306,7 +307,7 @@ def test_ranks_of_sparse_rows_are_those_of_dense_ones() -> None:
 METHODS = ["DiffusionMap", "LaplacianEigenmaps", "TSNE", "UMAP", "Isomap", "SpectralClustering"]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@a_few(3, "method", METHODS)
 def test_sparse_rows_go_through_the_whole_way_as_dense_ones_do(method: str, tmp_path: Path) -> None:
     x = rows_for("cosine", 150)
     rest = {"TSNE": {"n_iter": 30, "early_exaggeration_iter": 20}, "Isomap": {"components": "bridge"}}

@@ -211,7 +211,13 @@ nothing."""
 
 
 class TestItsMetrics:
-    @pytest.mark.parametrize("name", sorted({*named(FUNCTIONS)} - OTHERWISE))
+    @pytest.mark.parametrize(
+        "name",
+        [
+            pytest.param(name, marks=pytest.mark.slow) if name == "circular_kantorovich" else name  # (it compiles long)
+            for name in sorted({*named(FUNCTIONS)} - OTHERWISE)
+        ],
+    )
     def test_they_are_what_it_calls_so(self, name: str) -> None:
         x = rows_for(name, 20).astype(np.float32)
         theirs = distances.named_distances[name]

@@ -28,6 +28,7 @@ from bigembed.neighbors.search.rerank import block_cells, compiled_pair_distance
 from bigembed.runtime.blocks import Array, owner_of
 from bigembed.store.arrays import read_array, write_array
 from tests.blocks import graph_blocks
+from tests.some import a_few
 from tests.unit.neighbors.test_graph import dense, index_of
 from tests.unit.neighbors.test_search import DTYPES, KINDS, draw_rows, ordered_cells, probes_of
 
@@ -121,7 +122,7 @@ class TestQuery:
             mine = slice(joined.indptr[i], joined.indptr[i + 1])
             assert joined.squared[mine][joined.ids[mine] == i] == 0
 
-    @settings(max_examples=25)
+    @settings(max_examples=12)
     @given(st.integers(0, 99), st.integers(1, 60), st.sampled_from([1, 3, 21]), KINDS, DTYPES)
     def test_the_reverse_search_finds_all_pairs_within_reach(self, seed, m, d, kind, dtype):
         rows, cells = ordered_cells(draw_rows(seed, 200, d, kind, dtype), 24)
@@ -245,7 +246,7 @@ def spaces(n: int, d: int = 12, m: int = 3, dtype: type = np.float64) -> tuple[A
 class TestRerank:
     """Candidates in one space, order in another: against dense references."""
 
-    @pytest.mark.parametrize("dtype", [np.float64, np.float32])
+    @a_few(1, "dtype", [np.float64, np.float32])
     def test_a_small_graph_is_that_of_the_definition(self, dtype: type) -> None:
         X, Z = spaces(400, dtype=dtype)
         graph = be.build_neighbor_graph(X, 6, candidates=Z, n_candidates=30)
@@ -257,17 +258,10 @@ class TestRerank:
     def test_across_blocks_it_is_the_same(self, small_blocks: None, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(rerank, "EXACT_ROWS", 0)
         X, Z = spaces(1500)
-        graph = be.build_neighbor_graph(X, 6, candidates=Z, n_candidates=30, recall=1.0)
+        lazy = da.from_array(X, chunks=(217, 5)), da.from_array(Z, chunks=(400, 2))
+        graph = be.build_neighbor_graph(lazy[0], 6, candidates=lazy[1], n_candidates=30, recall=1.0)
         assert len(graph.matrix.rows) > 3
         np.testing.assert_allclose(dense(graph), hybrid(X, Z, 6, 30))
-        lazy = be.build_neighbor_graph(
-            da.from_array(X, chunks=(217, 5)),
-            6,
-            candidates=da.from_array(Z, chunks=(400, 2)),
-            n_candidates=30,
-            recall=1.0,
-        )
-        np.testing.assert_array_equal(dense(lazy), dense(graph))
 
     def test_wide_rows_come_in_smaller_blocks_than_their_candidates(self, small_blocks: None) -> None:
         cell_starts = np.array([0, 190, 400, 580, 800, 990, 1000, 1500])

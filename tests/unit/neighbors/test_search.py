@@ -30,6 +30,7 @@ from bigembed.neighbors.search.ground_truth import better_curve, choose_probes, 
 from bigembed.neighbors.search.local import Cells, search_cells, search_own, search_rows
 from bigembed.neighbors.search.probes import asking_cells, group_probes, nearest_cells, probe_block, probe_ranks
 from bigembed.neighbors.search.recall import recall_at
+from tests.some import a_few
 
 
 def by_definition(rows, k):
@@ -81,7 +82,7 @@ class TestExact:
             assert paired_squared(a[i : i + 1], b[i : i + 1])[0] == expected
             assert paired_squared(b, a)[i] == expected
 
-    @settings(max_examples=40)
+    @settings(max_examples=20)
     @given(st.integers(0, 99), st.integers(1, 40), st.integers(1, 20), KINDS, DTYPES, st.floats(-6, 6))
     def test_approximate_squared_is_within_its_bound(self, seed, n, d, kind, dtype, log_scale):
         rows = (draw_rows(seed, n, d, kind) * 10**log_scale).astype(dtype)
@@ -90,14 +91,14 @@ class TestExact:
             exact = paired_squared(np.repeat(rows[i : i + 1], n, axis=0), rows)
             assert (np.abs(approximate[i] - exact) <= slack[i]).all()
 
-    @settings(max_examples=40)
+    @settings(max_examples=20)
     @given(st.integers(0, 99), st.integers(1, 60), st.integers(1, 12), st.integers(1, 8), KINDS, DTYPES)
     def test_exact_block_is_the_definition(self, seed, n, d, k, kind, dtype):
         rows = draw_rows(seed, n, d, kind, dtype)
         for got, expected in zip(exact_block(rows, k), by_definition(rows, k)):
             np.testing.assert_array_equal(got, expected)
 
-    @settings(max_examples=30)
+    @settings(max_examples=15)
     @given(st.integers(0, 99), KINDS, st.integers(1, 9))
     def test_lists_do_not_depend_on_pieces(self, seed, kind, k):
         rows = draw_rows(seed, 200, 3, kind)
@@ -214,7 +215,7 @@ def reference(rows, cells, probes, k):
 class TestLocal:
     """The compiled search gives the lists of the NumPy reference, bit for bit, for any pieces."""
 
-    @settings(max_examples=25)
+    @settings(max_examples=12)
     @given(st.integers(0, 99), st.integers(20, 300), st.sampled_from([1, 3, 21]), KINDS, DTYPES, st.integers(1, 12))
     def test_search_is_the_reference_in_any_pieces(self, seed, n, d, kind, dtype, k):
         rows, cells = ordered_cells(draw_rows(seed, n, d, kind, dtype), 24)
@@ -236,7 +237,7 @@ class TestLocal:
             np.testing.assert_array_equal(got[0], expected[0])
             np.testing.assert_array_equal(got[1], expected[1])
 
-    @settings(max_examples=15)
+    @settings(max_examples=8)
     @given(st.integers(0, 99), KINDS, DTYPES, st.integers(1, 40))
     def test_search_rows_is_update_lists(self, seed, kind, dtype, k):
         rows = draw_rows(seed, 1300, 5, kind, dtype)
@@ -314,6 +315,7 @@ class TestLocal:
         pairs = asking_cells(group_probes(probes), offsets)
         assert [tuple(pair) for pair in pairs.tolist()] == sorted(expected, key=lambda pair: pair[::-1])
 
+    @pytest.mark.slow
     def test_small_problems_never_import_numba(self):
         code = (
             "import sys, numpy as np; from bigembed.neighbors import exact;"
@@ -338,7 +340,7 @@ def near_a_plane(seed, n=600, d=64, inside=6, noise=1e-3, dtype=np.float32, outl
     return rows.astype(dtype)
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(
     st.integers(0, 999),
     st.sampled_from([1e-6, 1e-2, 0.1]),
@@ -364,7 +366,7 @@ def exact(rows, centers):
 class TestNearest:
     """The compiled choice of nearest centers is the one by definition, bit for bit."""
 
-    @settings(max_examples=40)
+    @settings(max_examples=20)
     @given(st.integers(0, 99), st.integers(1, 150), st.integers(1, 70), st.sampled_from([1, 3, 21]), KINDS, DTYPES)
     def test_the_nearest_center_is_that_of_the_exact_distances(self, seed, n, c, d, kind, dtype):
         rows = draw_rows(seed, n + c, d, kind, dtype)
@@ -377,7 +379,7 @@ class TestNearest:
         )
 
     @pytest.mark.parametrize("tile", [1, 1 << 18])
-    @settings(max_examples=25)
+    @settings(max_examples=12)
     @given(st.integers(0, 99), st.integers(1, 60), st.integers(1, 80), st.sampled_from([1, 3, 21]), KINDS, DTYPES)
     def test_lists_are_those_of_the_reference_in_any_tiles(self, tile, seed, n, c, d, kind, dtype):
         rows = draw_rows(seed, n + c, d, kind, dtype)
@@ -419,7 +421,7 @@ class TestShortlist:
             assert be.build_neighbor_graph(X, 8, algorithm="cells").recall >= 0.99
 
     @pytest.mark.filterwarnings("ignore::bigembed.errors.RecallWarning")
-    @pytest.mark.parametrize(("longer", "found"), [((16,), 16), ((8,), None)])
+    @a_few(1, ("longer", "found"), [((16,), 16), ((8,), None)])
     def test_lists_are_longer_where_rows_at_the_edge_of_a_cell_would_miss_neighbors(
         self, small_blocks: None, monkeypatch: pytest.MonkeyPatch, longer: tuple[int, ...], found: int | None
     ) -> None:

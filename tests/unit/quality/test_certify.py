@@ -21,6 +21,7 @@ from bigembed.rows.input import row_source
 from bigembed.rows.source import RowSource
 from bigembed.store.exchange import Exchange
 from tests.executors import executor
+from tests.some import a_few
 
 NAMES = ("preservation", "trustworthiness", "continuity", "triplets")
 
@@ -41,7 +42,7 @@ def kept(X, Y, k):
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-@pytest.mark.parametrize("shape", [(300, 12, 15), (57, 3, 28), (700, 40, 5)])
+@a_few(2, "shape", [(300, 12, 15), (57, 3, 28), (700, 40, 5)])
 def test_all_rows_sampled_are_scikit_learns_figures(shape, metric, monkeypatch):
     n, d, k = shape
     rng = np.random.default_rng(n)
@@ -95,7 +96,7 @@ def tall(n, seed):
 
 
 @pytest.mark.parametrize("n", [60, pytest.param(500, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kind", range(5))
+@a_few(2, "kind", range(5))
 def test_shuffled_coordinates_are_always_flagged(n, kind):
     for seed in range(4 if n < 100 else 2):
         X = tall(n, seed)[kind]

@@ -17,6 +17,7 @@ from bigembed.quality.dimension import Dimension, Estimate, intrinsic_dimension
 from bigembed.quality.passes import counts_block, distances_block, nearer, nearest_block
 from bigembed.runtime.blocks import bounds
 from bigembed.store.arrays import write_array
+from tests.some import a_few
 
 
 def stored(home: Path, q: np.ndarray, blocks: int, **more: float) -> EffectiveDegrees:
@@ -162,7 +163,7 @@ def by_definition(rows, sample):
 class TestLists:
     """Nearest rows, distances and ranks in a block: NumPy and compiled code against sorting all pairs."""
 
-    @settings(max_examples=60)
+    @settings(max_examples=30)
     @given(SHAPES, DTYPES, st.booleans())
     def test_nearest_rows_of_blocks_are_those_of_all_pairs(self, shape, dtype, compiled):
         rows = draw(*shape, dtype)
@@ -176,7 +177,7 @@ class TestLists:
         np.testing.assert_array_equal(ids, order[:, :k])
         np.testing.assert_array_equal(found, np.take_along_axis(squared, ids, 1))
 
-    @settings(max_examples=60)
+    @settings(max_examples=30)
     @given(SHAPES, DTYPES, st.booleans())
     def test_counts_of_blocks_add_up_to_ranks(self, shape, dtype, compiled):
         rows = draw(*shape, dtype)
@@ -193,7 +194,7 @@ class TestLists:
         )
         np.testing.assert_array_equal(counts, np.take_along_axis(np.argsort(order, axis=1), others, 1))
 
-    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    @a_few(1, "dtype", [np.float32, np.float64])
     def test_many_tiles(self, dtype):
         rows = draw(0, 1_700, 17, "normal", dtype)
         sample = np.arange(1_300)

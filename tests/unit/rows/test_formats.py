@@ -32,6 +32,7 @@ from bigembed.rows.reader import Choice
 from bigembed.rows.sparse import group_source
 from bigembed.store.arrays import read_array
 from bigembed.store.attributes import source_of
+from tests.some import a_few
 from tests.unit.rows.written import (
     COLUMNS,
     FORMATS,
@@ -70,7 +71,7 @@ class TestEveryFormat:
         with dask.config.set(scheduler="synchronous"):
             yield
 
-    @pytest.mark.parametrize("writer", [h5ad_file, anndata_zarr])
+    @a_few(1, "writer", [h5ad_file, anndata_zarr])
     def test_anndata_arrays_are_chosen(self, writer, tmp_path):
         libraries("rows.h5ad")
         path = tmp_path / ("a.h5ad" if writer is h5ad_file else "a.zarr")
@@ -83,7 +84,7 @@ class TestEveryFormat:
         with pytest.raises(InputError, match="columns cannot be chosen in AnnData; in it can be chosen: array"):
             open_reader(path, Choice(columns=("a",)))
 
-    @pytest.mark.parametrize("writer", [h5ad_file, anndata_zarr])
+    @a_few(1, "writer", [h5ad_file, anndata_zarr])
     def test_sparse_rows_stay_sparse_unless_dense_is_asked(self, writer, tmp_path):
         libraries("rows.h5ad")
         path = tmp_path / ("a.h5ad" if writer is h5ad_file else "a.zarr")
@@ -466,7 +467,7 @@ class TestFormats:
             yield
 
     @pytest.mark.parametrize("dtype", ["f4", "f8", "f2", "u1", "i8", "?", ">f4", ">i2"])
-    @pytest.mark.parametrize("order", ["C", "F"])
+    @a_few(1, "order", ["C", "F"])
     def test_npy_keeps_values_and_dtype(self, tmp_path, dtype, order):
         rows = np.asarray(rows_of_formats(dtype), order=order)
         np.save(tmp_path / "rows.npy", rows)
@@ -478,7 +479,7 @@ class TestFormats:
         assert not (tmp_path / "rows.zarr.partial").exists()
 
     @pytest.mark.parametrize("chunks", [(1037, 5), (7, 2), (100, 5), (333, 1)])
-    @pytest.mark.parametrize("version", [2, 3])
+    @a_few(1, "version", [2, 3])
     def test_zarr_of_any_chunks(self, tmp_path, chunks, version):
         rows = rows_of_formats("f4") + 1
         source = zarr.create_array(
@@ -498,7 +499,7 @@ class TestFormats:
         assert read_array(tmp_path / "rows.zarr").sum() == 20 + 40 * 7
 
     @pytest.mark.parametrize("group", [50, 100, 333, 2000])
-    @pytest.mark.parametrize("folder", [False, True])
+    @a_few(1, "folder", [False, True])
     def test_parquet_of_any_row_groups(self, tmp_path, group, folder):
         pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
         rows = rows_of_formats("f4")

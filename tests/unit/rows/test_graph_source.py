@@ -18,6 +18,7 @@ from bigembed.rows import edges as edge_readers
 from bigembed.rows.graph_source import GraphSource
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import run_stages
+from tests.some import a_few
 from tests.unit.rows.written import quiet
 
 N, BLOCK = 90, 48
@@ -106,7 +107,7 @@ def test_the_same_bytes_however_the_edges_are_stored(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Writing zarr v2:UserWarning")
-@pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
+@a_few(1, "suffix", ["h5ad", "zarr"])
 def test_obsp_of_an_anndata(suffix: str, tmp_path: Path) -> None:
     anndata, matrix = pytest.importorskip("anndata"), weights()
     lengths = sparse.csr_array(matrix)

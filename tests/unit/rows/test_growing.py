@@ -16,6 +16,7 @@ from bigembed.rows.growing import StoreRows, append_rows, append_source, rows_di
 from bigembed.rows.source import RowSource
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.locks import hold
+from tests.some import a_few
 
 LAYOUTS = [
     {"chunks": (64, 3)},
@@ -37,7 +38,7 @@ def store(path, rows, **layout):
     return path
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@a_few(3, "layout", LAYOUTS)
 def test_appended_rows_are_there_in_any_layout(tmp_path, rows, layout):
     path, n = store(tmp_path / "x.zarr", rows[:100], **layout), 100
     for more in (1, 27, 5, 200, 300, 367):  # up to the end of a chunk, too

@@ -110,7 +110,7 @@ class TestInput:
         assert source.fingerprint() == row_source(source.path, tmp_path)[0].fingerprint()
         assert not list(tmp_path.iterdir())
 
-    @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(data=st.data(), kind=st.sampled_from(KINDS))
     def test_slices_of_a_stored_array_are_windows_of_it(self, places: dict[str, str], data: Any, kind: str) -> None:
         X, wanted = opened(places, kind), ROWS

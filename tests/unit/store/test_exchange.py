@@ -254,7 +254,7 @@ class TestParcels:
     def test_a_graph_and_its_map_are_the_same_where_files_are_merged(
         self, small_blocks: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        X = np.random.default_rng(0).uniform(size=(3_000, 2))
+        X = np.random.default_rng(0).uniform(size=(1_500, 2))
 
         def fitted() -> tuple[Array, Array]:
             graph = be.build_neighbor_graph(X, 8)
