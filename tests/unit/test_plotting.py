@@ -176,6 +176,7 @@ class TestPlotting:
         with pytest.raises(InputError, match=said):
             plotting.scatter(tmp_path / "a.png", **given)
 
+    @pytest.mark.slow
     def test_memory_does_not_grow_with_the_rows(self, tmp_path: Path) -> None:
         def blocks(count: int) -> Any:
             return lambda: (np.random.default_rng(i).standard_normal((50_000, 2)) for i in range(count))

@@ -95,7 +95,8 @@ def test_a_swiss_roll_becomes_a_rectangle() -> None:
 
     for ours in (be.ModifiedLLE, be.HessianLLE, be.LocalTangentSpaceAlignment):
         assert left(ours(n_neighbors=8).fit_transform(X)) < 0.01
-        assert left(ours(n_neighbors=8, solver="landmarks", n_landmarks=700).fit_transform(X)) < 0.01
+    few = be.LocalTangentSpaceAlignment(n_neighbors=8, solver="landmarks", n_landmarks=700)
+    assert left(few.fit_transform(X)) < 0.01
     assert left(be.LocallyLinearEmbedding(n_neighbors=8).fit_transform(X)) > 0.05  # a control
 
 
