@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from scipy import linalg
 from scipy.optimize import minimize
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 
 from bigembed.linalg.eigenpairs import extremes, signs_of
@@ -101,9 +103,20 @@ def potentials(transitions: Array, gamma: float) -> Array:
     return np.asarray(transitions**power / power)
 
 
-def potential_distances(transitions: Array, t: int, gamma: float) -> Array:
+def modes_left(power: Array) -> float:
+    """Return the trace of Pᵗ without 1 for each part that nobody leaves: how many modes the walk remembers after t.
+
+    >>> modes_left(np.eye(3)), modes_left(np.full((4, 4), 0.25))
+    (0.0, 0.0)
+    """
+    walk: Any = csr_array(power > 0)
+    parts, _ = connected_components(walk, directed=False)
+    return float(np.trace(power)) - int(parts)
+
+
+def potential_distances(power: Array, gamma: float) -> Array:
     """Return distances (L, L) between the potentials of the rows of Pᵗ."""
-    found = potentials(np.linalg.matrix_power(transitions, t), gamma)
+    found = potentials(power, gamma)
     squared = squared_distances(found, found)
     squared = (squared + squared.T) / 2
     np.fill_diagonal(squared, 0.0)

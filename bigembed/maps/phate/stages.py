@@ -27,6 +27,7 @@ from bigembed.maps.phate.potential import (
     in_axes,
     knee_of,
     metric_points,
+    modes_left,
     potential_distances,
 )
 from bigembed.maps.scales import ROUNDING, least_neighbors
@@ -290,11 +291,14 @@ def scale_landmarks(*, operator: str, out: str, asked: PhateOptions) -> dict[str
     knee = knee_of(curve)
     t = knee.at if isinstance(asked.t, str) else int(asked.t)
     write_array(f"{out}entropy", curve)
-    distances = potential_distances(transitions, t, asked.gamma)
+    power = np.linalg.matrix_power(transitions, t)
     del transitions
+    modes, distances = modes_left(power), potential_distances(power, asked.gamma)
+    del power
     start = classical_points(distances, asked.n_components)
     scaled = metric_points(distances, start, 0 if asked.mds == "classical" else DESCENT_STEPS)
-    write_array(f"{out}points", in_axes(scaled.points))
+    points = in_axes(scaled.points)
+    write_array(f"{out}points", points)
     return {
         "t": t,
         "knee": [knee.first, knee.at, knee.last],
@@ -305,6 +309,8 @@ def scale_landmarks(*, operator: str, out: str, asked: PhateOptions) -> dict[str
         "converged": scaled.converged,
         "n_components": asked.n_components,
         "potential": float(np.median(distances)),
+        "modes": modes,
+        "spread": points.std(axis=0).tolist(),
     }
 
 

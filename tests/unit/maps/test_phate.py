@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.spatial.distance import cdist, pdist
+from sklearn.datasets import load_iris
 
 import bigembed as be
 from bigembed.errors import ComponentsWarning, DegenerateWarning, InputError, InputTypeError, MapWarning
 from bigembed.maps.landmark_rows import procrustes_residual
 from bigembed.maps.phate.landmarks import grouped
-from bigembed.maps.phate.potential import classical_points, entropies, knee_of, metric_points
+from bigembed.maps.phate.potential import classical_points, entropies, knee_of, metric_points, modes_left
 from bigembed.maps.phate.stages import decayed, kth_squared
 from bigembed.store.arrays import read_array
 from tests.blocks import blocks_for
@@ -164,6 +165,11 @@ class TestParts:
         shares = (values**3) / (values**3).sum()
         assert entropies(values, 3)[2] == pytest.approx(-(shares @ np.log(shares)), abs=1e-12)
 
+    def test_modes_that_are_left(self) -> None:
+        """The trace of the power, without 1 for each part of the walk."""
+        walk = np.array([[0.5, 0.5, 0.0], [0.25, 0.75, 0.0], [0.0, 0.0, 1.0]])
+        assert modes_left(np.linalg.matrix_power(walk, 3)) == pytest.approx(0.25**3)
+
     def test_knee(self) -> None:
         falls = np.concatenate([np.linspace(10, 2, 21), np.linspace(2, 1, 80)[1:]])
         found = knee_of(falls)
@@ -203,6 +209,20 @@ class TestCertificates:
         made, seen = fit(rows)
         assert made.stress_ > 0.4
         assert not [one for one in seen if isinstance(one, MapWarning)]
+
+    def test_a_time_at_which_everything_is_forgotten(self) -> None:
+        """A line after 300 steps of 150 flowers, a point after 100 000; by itself it takes none that is too long."""
+        X = load_iris().data
+        made = {t: fit(X, t=t) for t in ("auto", 300, 100_000)}
+        said = {
+            t: [str(one) for one in seen if isinstance(one, MapWarning) and "has forgotten" in str(one)]
+            for t, (_, seen) in made.items()
+        }
+        assert [len(one) for one in said.values()] == [0, 1, 1]
+        assert f"(the knee of the entropy is t={made['auto'][0].t_})" in said[300][0]
+        assert "one line" in said[300][0]
+        assert "a point for each part" in said[100_000][0]
+        assert made["auto"][0].certificate_["modes"] > 1
 
     def test_a_kernel_that_is_cut(self) -> None:
         _, seen = fit(branches(), t=5, decay=1.0)

@@ -129,6 +129,11 @@ class TestLabels:
         assert (y[:500][apart.argmin(axis=1)] == y[500:]).mean() > 0.9
         with pytest.warns(MapWarning, match="neighbors share their label in .* the labels say next to nothing"):
             be.UMAP(**asked).fit(X[:500], random.permutation(y[:500]))
+        told = []
+        for share in (0.1, 0.35):
+            wrong = np.where(random.random(500) < share, (y[:500] + random.integers(1, 10, 500)) % 10, y[:500])
+            told.append(be.UMAP(n_epochs=2, **FOLLOWS).fit(X[:500], wrong).certificate_["warnings"]["map"])
+        assert ["many rows are among others" in " ".join(one) for one in told] == [False, True]
 
     def test_a_job_follows_its_labels(self, tmp_path: Path) -> None:
         X, y = digits(200)
