@@ -2,9 +2,10 @@
 
     python benchmarks/end_to_end.py --n 1000000 --d 64 --memory "1.5 GiB" --folder bench-data
     python benchmarks/end_to_end.py --n 2600000 --d 512 --memory "600 MiB" --folder bench-data   # larger than memory
+    python benchmarks/end_to_end.py --n 10000000 --d 16 --components 2 --keep map --folder bench-data
     python benchmarks/end_to_end.py --n 30000000 --d 16 --algorithm cells --kill search:9 solve:60 --folder bench-data
 
-The data are the Gaussian mixture (10 coordinates, k = 15, the largest component). Memory is the
+The data are the Gaussian mixture (``--components``, by default 10; k = 15, the largest component). Memory is the
 peak of the resident memory of all processes together, client and scheduler included; disk is what the run's folder
 takes at most, looked at every five seconds. ``--kill STAGE:N`` kills all processes of the job when it has logged N
 lines in that stage, and runs the same command again; seconds are those of all runs together.
@@ -33,12 +34,13 @@ JOB = """
 path = "{rows}"
 [method]
 name = "diffusion_map"
-n_components = 10
+n_components = {components}
 n_neighbors = 15
 components = "largest"
 algorithm = "{algorithm}"
 [output]
 path = "end-to-end.zarr"
+keep = "{keep}"
 [cluster]
 workers = {workers}
 memory = "{memory}"
@@ -55,11 +57,14 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--memory", default="1.5 GiB")
     parser.add_argument("--algorithm", default="auto")
+    parser.add_argument("--components", type=int, default=10)
+    parser.add_argument("--keep", choices=["all", "map"], default="all")
     parser.add_argument("--kill", nargs="*", default=[], metavar="STAGE:N")
     parser.add_argument("--folder", default="bench-data")
     given = parser.parse_args()
     folder, limits = Path(given.folder).absolute(), given.workers * int(parse_bytes(given.memory))
-    record = finished(given.n, given.d, given.workers, given.memory, folder, given.algorithm, given.kill)
+    chosen = {"components": given.components, "keep": given.keep}
+    record = finished(given.n, given.d, given.workers, given.memory, folder, given.algorithm, given.kill, **chosen)
     size = given.n * given.d * 4
     result: dict[str, Any] = {
         "seconds": record["seconds"],
@@ -69,22 +74,33 @@ def main() -> None:
         "planned_gib": record["predicted"]["total"] / 2**30,
         "disk_gib": record["disk"] / 2**30,
         "planned_disk_gib": record["plan"]["disk_peak"] / 2**30,
+        "disk_bytes_per_row": record["disk"] / given.n,
         "rows_gib": size / 2**30,
         "rows_over_worker_limits": size / limits,
         "rows_over_measured_peak": size / record["measured"]["total"],
         "stages": {stage["name"]: stage["seconds"] for stage in record["stages"]},
     }
-    table("end_to_end", {"n": given.n, "d": given.d, "workers": given.workers}, {"bigembed": result})
+    other = {name: value for name, value in chosen.items() if value != parser.get_default(name)}
+    table("end_to_end", {"n": given.n, "d": given.d, "workers": given.workers, **other}, {"bigembed": result})
 
 
 def finished(
-    n: int, d: int, workers: int, memory: str, folder: Path, algorithm: str = "auto", kills: Sequence[str] = ()
+    n: int,
+    d: int,
+    workers: int,
+    memory: str,
+    folder: Path,
+    algorithm: str = "auto",
+    kills: Sequence[str] = (),
+    components: int = 10,
+    keep: str = "all",
 ) -> dict[str, Any]:
     """The record of the job, run to its end; with the seconds of all its starts, and the disk space that it took."""
     rows = data_set("mixture", folder, n=n, d=d)
     job, output = folder / "end-to-end.toml", folder / OUTPUT
     shutil.rmtree(output, ignore_errors=True)
-    job.write_text(JOB.format(rows=rows, workers=workers, memory=memory, algorithm=algorithm))
+    asked = {"workers": workers, "memory": memory, "algorithm": algorithm, "components": components, "keep": keep}
+    job.write_text(JOB.format(rows=rows, **asked))
     began, disk = time.perf_counter(), 0
     for kill in [*kills, ""]:
         disk = max(disk, run(job, output, kill))

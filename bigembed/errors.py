@@ -97,6 +97,10 @@ class StaleError(InputError):
     """What was asked for belongs to parameters or inputs that its run no longer has (exit status 2)."""
 
 
+class DroppedError(InputError):
+    """What was asked for was deleted when no stage was left to read it, as ``keep="map"`` has it (exit status 2)."""
+
+
 class DisconnectedGraphError(InputError):
     """The neighbor graph has several components and the policy is ``"error"``."""
 

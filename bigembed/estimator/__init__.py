@@ -13,6 +13,7 @@ class RunParameters:
 
     workdir: str | os.PathLike[str] | None = None
     persist: Literal["store"] | None = None
+    keep: Literal["all", "map"] = "all"
     verbose: bool = False
     callbacks: Any = None
 

@@ -46,6 +46,8 @@ class Estimator(Parametrized, RunParameters, Framed, Routed, Shown, ABC):
     """The method's name in the registry: as job files and saved models have it."""
     saved_stages: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Stages of a saved model, and the arrays kept of each (all of them where the name is empty)."""
+    kept_stages: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Arrays that stay with ``keep="map"`` besides those of a saved model: few bytes that a changed parameter reads."""
     aligned: ClassVar[tuple[str, ...]] = ()
     """Vectors that a job may align with the rows: ``"weights"``, ``"labels"``, ``"epsilons"``."""
     of_rows: ClassVar[tuple[str, ...]] = ()
@@ -275,6 +277,7 @@ class Estimator(Parametrized, RunParameters, Framed, Routed, Shown, ABC):
 
         if fit.steps:
             self.steps_ = fit.steps
+        self._keeping = fit.keeping
         later = [stage for stage in fit.stages if stage.on_demand]
         self.read_run(fit.run, source=fit.source, in_memory=fit.in_memory, on_demand=later, dtype=fit.dtype)
         if fit.steps:

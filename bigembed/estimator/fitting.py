@@ -22,6 +22,8 @@ from bigembed.estimator.preprocessing import (
 from bigembed.estimator.protocol import (
     MethodSpec,
     fitted_in_memory,
+    keeping_in,
+    keeping_of,
     read_fit,
     rows_fitted,
     run_of,
@@ -39,6 +41,7 @@ from bigembed.rows.source import RowSource, as_worked
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.executors import executor_now
 from bigembed.stages import Run, Stage, locked, require_worker_memory, run_stages, supersede
+from bigembed.stages.kept import Keeping
 from bigembed.store.paths import AnyPath, remove
 
 # ---------------------------------------------------------------------------------------------------- text columns
@@ -150,6 +153,8 @@ class PreparedFit:
     """What went before the method, as it has learned."""
     superseded: bool = False
     """Whether what the stages replace in the run is superseded already, by a job that holds it."""
+    keeping: Keeping | None = None
+    """What stays of the stages, if not all of it."""
 
 
 @contextmanager
@@ -260,18 +265,21 @@ def compute_fit(method: MethodSpec, fit: PreparedFit) -> PreparedFit:
     if source is not None and method.steps:
         if not (run.temporary or fit.superseded):
             with locked(run):
-                supersede(all_stages(method, source, run), run, all_listed=True)
+                every = all_stages(method, source, run)
+                supersede(every, run, all_listed=True, keeping=keeping_of(estimator, every))
         learned = prepare_steps(method.steps, source, run, passes_of(method), computer_for(estimator))
         source = learned.source
         stages = stages_after(method, source)
     shared = any(parent.root == run.root for parent in run.parents)  # with the stages of a graph
     every = [] if shared else [*(learned.stages if learned else ()), *stages]
+    keeping = keeping_of(estimator, every or stages)
     require_worker_memory(stages, run, None if source is None else blocks_of(source))
     with notify_callbacks(estimator, [stage for stage in stages if not stage.on_demand]) as todo:
-        run_stages(todo, run, of=every, supersede_first=bool(learned) or not fit.superseded)
+        first = bool(learned) or not fit.superseded
+        run_stages(todo, run, of=every, supersede_first=first, keeping=keeping)
     if read is not None and not (run.temporary or fit.superseded or shared):
         _remove_earlier_copies(run, read)
-    return replace(fit, stages=stages, source=source, steps=learned.steps if learned else ())
+    return replace(fit, stages=stages, source=source, steps=learned.steps if learned else (), keeping=keeping)
 
 
 def _remove_earlier_copies(run: Run, source: RowSource) -> None:
@@ -287,7 +295,7 @@ def write_output(estimator: Any) -> None:
     """Run the stages that ``fit`` left out (coordinates of all rows, written), and take their results."""
     if stages := stages_on_demand(estimator):
         run = run_of(estimator)
-        run_stages(stages, run)
+        run_stages(stages, run, keeping=keeping_in(estimator))
         known = {"source": rows_fitted(estimator), "in_memory": fitted_in_memory(estimator)}
         estimator.read_run(run, certificate=estimator.certificate_, **known)
 

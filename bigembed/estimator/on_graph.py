@@ -216,8 +216,8 @@ class GraphEstimator(OnGraph):
         return is_given(getattr(self, "metric", None))
 
     def _set_graph(self, run: Run, stage: str = "graph") -> None:
-        """``graph_``, unless this is a model, which keeps parts of it, or the run has none."""
-        if run.has("graph") and run.kind != "model":
+        """``graph_``, unless this is a model, which keeps parts of it, or the run has none, or has dropped it."""
+        if run.kind != "model" and run.holds("graph"):
             self.graph_ = NeighborGraph(run, stage=stage, metric=getattr(self, "metric", None))
 
 

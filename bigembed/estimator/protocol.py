@@ -4,20 +4,28 @@ attributes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bigembed.estimator.extension import Extension
+from bigembed.estimator.frame import STAGE as FRAME
 from bigembed.estimator.frame import FrameReference
 from bigembed.rows.source import RowSource
 from bigembed.runtime.parameters import is_integer
 from bigembed.stages import Run, Stage
+from bigembed.stages.kept import Keeping
 
 if TYPE_CHECKING:
     from bigembed.estimator.fitting import PreparedFit
 
+
+WHOLE = ("coordinates", "clusters", FRAME)
+"""Stages of a map of which nothing is dropped."""
+STEP = re.compile(r"step\d+-")
+"""How the names of the stages of steps begin."""
 
 ListStages = Callable[[RowSource], list[Stage]]
 
@@ -119,6 +127,25 @@ def follow_with(estimator: Any, follow: Callable[[Sequence[Stage]], list[Stage]]
 def stages_on_demand(fitted: Any) -> tuple[Stage, ...]:
     """Return the stages that ``fit`` left out."""
     return tuple(getattr(fitted, "_on_demand", ()))
+
+
+def keeping_in(fitted: Any) -> Keeping | None:
+    """Return what stays of the stages of a fit, if not all of it."""
+    found: Keeping | None = getattr(fitted, "_keeping", None)
+    return found
+
+
+def keeping_of(estimator: Any, stages: Sequence[Stage]) -> Keeping | None:
+    """Return what stays of the stages of a fit: with ``keep="map"`` what a model keeps, the coordinates with what is
+    known of the rows, and the steps before the method; None where everything does."""
+    if estimator.keep != "map":
+        return None
+    kind: Any = type(estimator)
+    names = {*kind.saved_stages, *kind.kept_stages}
+    saved = {name: (*kind.saved_stages.get(name, ()), *kind.kept_stages.get(name, ())) for name in names}
+    own = [stage.name for stage in stages if not STEP.match(stage.name) and stage.name not in WHOLE]
+    some = {name: saved.get(name, ()) for name in own}
+    return Keeping(stages, {name: arrays for name, arrays in some.items() if "" not in arrays})
 
 
 def rows_fitted(fitted: Any) -> RowSource | None:

@@ -126,7 +126,7 @@ def _saved(estimator: Any) -> dict[str, Manifest]:
                 for name, entry in manifest.files.items()
                 if any(not chosen or name == chosen or name.startswith(f"{chosen}/") for chosen in names)
             }
-            found[stage] = replace(manifest, files=files)
+            found[stage] = replace(manifest, files=files, dropped=())
     return found
 
 

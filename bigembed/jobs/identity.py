@@ -29,7 +29,7 @@ def definition(job: JobSpec, rows: Input) -> dict[str, Any]:
     source = {"path": str(job.input_path), "dataset": job.input.dataset, **job.input.parameters, **chosen, **rows.named}
     steps = {"steps": steps_of(job)} if job.steps else {}
     condensed = {} if job.condense is None else {"condense": job.condense.model_dump()}
-    output = job.output.model_dump(exclude={"scratch", "view", "align"})
+    output = job.output.model_dump(exclude={"scratch", "view", "align", "keep"})
     output |= {"view": job.output.view} if job.output.view else {}  # (records of earlier versions do not have it)
     return {"input": source, **condensed, **steps, "method": method_of(job), **clusters_of(job), "output": output}
 

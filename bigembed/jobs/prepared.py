@@ -11,7 +11,7 @@ import tomli_w
 from bigembed.estimator.fitting import fit_listed, write_output
 from bigembed.estimator.pipeline import method_after
 from bigembed.estimator.preprocessing import all_stages
-from bigembed.estimator.protocol import follow_with, leave_out_descent, set_frame, spec_of, steps_before
+from bigembed.estimator.protocol import follow_with, keeping_of, leave_out_descent, set_frame, spec_of, steps_before
 from bigembed.jobs.condensed_input import find_job_input
 from bigembed.jobs.identity import STAGE as IDS
 from bigembed.jobs.identity import ids_stage
@@ -26,6 +26,7 @@ from bigembed.maps.clustering.stages import stages_following
 from bigembed.maps.registry import method, step
 from bigembed.rows.formats.copying import vector_source
 from bigembed.stages import Run, Stage, outdated, run_at
+from bigembed.stages.kept import Keeping, freed_bytes
 from bigembed.stages.reuse import DAMAGED
 
 
@@ -58,7 +59,9 @@ class PreparedJob:
         found = (*search_notes(self.stages, reused, self.run), *pass_notes(self.stages, reused))
         notes = (*label_notes(self.rows.aligned, self.stages), *found)
         costs = tuple(costs_of(self.job, self.rows, self.stages))
-        return replace(self, plan=replace(self.plan, stages=costs, published=reused, damaged=damaged, notes=notes))
+        freed = freed_bytes(self.run, self.keeping, self.stages, reused)
+        known: dict[str, Any] = {"published": reused, "damaged": damaged, "notes": notes, "freed": freed}
+        return replace(self, plan=replace(self.plan, stages=costs, **known))
 
     def fitting(self) -> PreparedJob:
         """Return the job planned with any search if that fits, else with the one that takes less, if it may choose."""
@@ -77,6 +80,11 @@ class PreparedJob:
         changed = replace(self, estimator=other, stages=stages_of(other, self.rows, self.run))
         return not changed.fitting().plan.problems()
 
+    @property
+    def keeping(self) -> Keeping | None:
+        """Return what stays of the stages, if not all of it."""
+        return keeping_of(self.estimator, self.stages)
+
     def _reused(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return stages that the job will not compute again, and damage to others.
 
@@ -85,7 +93,7 @@ class PreparedJob:
         stages, ids = list(self.stages), self.rows.ids
         if ids is not None and self.rows.there(IDS):
             stages.insert(0, ids_stage(vector_source(ids)))
-        why = outdated(stages, self.run)
+        why = outdated(stages, self.run, keeping=self.keeping)
         damaged = tuple(reason for reason in why.values() if reason.startswith(DAMAGED))
         return tuple(stage.name for stage in stages if stage.name not in why), damaged
 
@@ -125,7 +133,8 @@ def stages_of(chosen: Any, rows: Input, run: Run) -> tuple[Stage, ...]:
 
 def estimator(job: JobSpec) -> Any:
     """Make the estimator that the job describes, after its steps; its stages are kept in the output."""
-    chosen = method(job.method.name)(**job.method.parameters, workdir=str(job.output_path))
+    where = {"workdir": str(job.output_path)} | ({"keep": job.output.keep} if job.output.keep != "all" else {})
+    chosen = method(job.method.name)(**job.method.parameters, **where)
     if (asked := clustering_of(job)) is not None:
         follow_with(chosen, partial(stages_following, asked=asked))
     return method_after(steps_of_job(job), chosen)

@@ -131,8 +131,8 @@ def verify_stages(path: AnyPath, deep: bool = True) -> dict[str, Any]:
             there[name] = found = run.manifest(name)
             problems += manifests.damage(path, found, again=True) if deep else manifests.quick_damage(path, found)
             unlisted += manifests.unlisted(path, found)
-            size = sum(size for size, _ in found.files.values())
-            stages.append({"name": name, "files": len(found.files), "bytes": size})
+            size = sum(size for size, _ in found.there.values())
+            stages.append({"name": name, "files": len(found.there), "bytes": size, "dropped": [*found.dropped]})
     problems += [f"{name}: {why}" for name, one in there.items() for why in manifests.changed_inputs(path, one)]
     record: dict[str, Any] = {}
     digest = True

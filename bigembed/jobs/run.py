@@ -17,6 +17,7 @@ import numpy as np
 from bigembed import __version__
 from bigembed.errors import BigembedWarning, DamagedError, ExistingOutputError, JobError
 from bigembed.estimator.frame import place_of
+from bigembed.estimator.protocol import keeping_of, set_frame
 from bigembed.jobs.condensed_input import PLACED, CondensedInput, find_job_input
 from bigembed.jobs.identity import definition, keep_ids, key_of_run
 from bigembed.jobs.inputs import Input
@@ -25,7 +26,7 @@ from bigembed.jobs.parameters import require_single
 from bigembed.jobs.places.cluster import KINDS, choose, is_planned, known_place
 from bigembed.jobs.places.place import redacted
 from bigembed.jobs.planning.plan import Plan
-from bigembed.jobs.prepared import PreparedJob, prepare
+from bigembed.jobs.prepared import PreparedJob, estimator, prepare, stages_of
 from bigembed.jobs.record import COORDINATES, RECORD, key_there, known_record
 from bigembed.jobs.session import copied, session, working
 from bigembed.jobs.sweep.prepared import prepare_sweep
@@ -37,13 +38,14 @@ from bigembed.rows.formats.copying import copy_vector, vector_source
 from bigembed.rows.formats.tables import ID, check_table
 from bigembed.runtime.runtime import Event, Observer, using
 from bigembed.stages import Run, keeping, locked, supersede
+from bigembed.stages.kept import dropped_in, release
 from bigembed.stages.stage import exchange_home, left_behind
 from bigembed.steps.missing import kept_of
 from bigembed.store import files, manifests
 from bigembed.store.arrays import write_array
 from bigembed.store.locks import output_lock
 from bigembed.store.manifests import COORDINATES as DIMENSIONS
-from bigembed.store.manifests import publish_dataset, remove_arrays, remove_dataset, share_array
+from bigembed.store.manifests import is_dataset, publish_dataset, remove_arrays, remove_dataset, share_array
 from bigembed.store.paths import AnyPath, at, move, published, remove, retire
 from bigembed.store.superseded import FOLDER, supersede_model
 
@@ -81,6 +83,8 @@ def run_job(
         with keeping(run) as lock, ExitStack() as stack:
             _claim(job, root)
             found = None if fresh else _finished(job, rows, run)
+            if found is not None and job.output.keep == "map":
+                _drop_rest(job, rows, run)
             if found is not None and found.get("source") != copied_source(rows):  # (written anew, as it was)
                 found = found | {"source": copied_source(rows)}
                 files.write_json(root / RECORD, files.sealed(found))
@@ -106,6 +110,18 @@ def plan_job(job: JobSpec, calibrate: bool = False, window: float | None = None)
     with known_place(job.cluster) as place:
         found: Plan = make(job, place, calibrate=calibrate).plan
         return replace(found, window=window, walltime=job.cluster.walltime)
+
+
+def _drop_rest(job: JobSpec, rows: Input, run: Run) -> None:
+    """Drop what a finished run has kept and the job does not ask for; its outputs are put there again."""
+    chosen = estimator(job)
+    set_frame(chosen, rows.frame)
+    stages = stages_of(chosen, rows, run)
+    keeping = keeping_of(chosen, stages)
+    if keeping is not None:
+        release(run, keeping, [stage.name for stage in stages if run.has(stage.name)], again=True)
+        if not is_dataset(run.root):
+            publish_outputs(rows, run)
 
 
 def remove_stages(run: Run) -> None:
@@ -186,7 +202,7 @@ def _begin(prepared: PreparedJob, reporter: Reporter) -> dict[str, Any]:
     """Supersede what this job does not use again, and write what it is, and what it will write."""
     job, rows, root = prepared.job, prepared.rows, prepared.run.root
     model, claimed = job.output.model, known_record(root, quiet=False).get("claimed", [])
-    gone = supersede(prepared.stages, prepared.run, all_listed=True)
+    gone = supersede(prepared.stages, prepared.run, all_listed=True, keeping=prepared.keeping)
     if gone and model is not None and model in claimed:
         supersede_model(model, next(iter(gone.values())))
     record: dict[str, Any] = {
@@ -341,6 +357,8 @@ def _finished(job: JobSpec, rows: Input, run: Run) -> dict[str, Any] | None:
         return None
     keys = record.get("keys", {})
     whole = bool(keys) and all(_sound(run, name) for name in keys)
+    if job.output.keep == "all" and any(dropped_in(run)):
+        return None
     return record if whole and all(published(path) for path in record["outputs"]) else None
 
 

@@ -249,6 +249,8 @@ def _check_places(tables: Mapping[str, Any], methods: Sequence[str], problems: l
                 for name in ("table", "picture", "model")
                 if getattr(output, name) is not None
             ]
+            if output.keep != "all":
+                problems.append("[output] keep: points of a sweep share their stages, which all stay; leave it out")
         places = [place for place in (*written, source and source.path) if place]
         twice = sorted({place for place in places if places.count(place) > 1})
         problems.extend(f"[output] {shown(place)} is named twice" for place in twice)

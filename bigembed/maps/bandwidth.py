@@ -226,6 +226,7 @@ def bandwidth_stage(choice: Bandwidth, lengths: Lengths = LISTS, pairs_of: int =
             ],
             coordinator=[ArraySpec("histogram and sums", BINS, times=2), ArraySpec("weights", pairs_of)],
         ),
+        opens={} if of_pairs or pairs_of else {lengths.neighbors: (lengths.nearest, "rho_squared")},
     )
 
 

@@ -26,7 +26,8 @@ from bigembed.runtime.blocks import BLOCK_BYTES, Array, is_sparse, map_blocks, o
 from bigembed.stages import Context, PartOfRun, Run
 from bigembed.store.arrays import read_array, read_by_id, read_rows, write_array
 from bigembed.store.exchange import Exchange
-from bigembed.store.matrix import StoredMatrix
+from bigembed.store.manifests import Manifest
+from bigembed.store.matrix import STRUCTURE, StoredMatrix
 from bigembed.store.parcels import stacked
 
 # -------------------------------------------------------------------------------------------------------- new rows
@@ -267,6 +268,11 @@ def fill_block(
     pieces = {"rows": np.concatenate([outside, repeated]), "ids": np.concatenate([nearest, firsts])}
     exchange.put("nearest", b, pieces)
     return len(outside), len(repeated)
+
+
+def repeats_opened(graph: Manifest | None) -> tuple[str, ...]:
+    """Return the arrays of a graph that tell which rows repeat others: none where no two are equal."""
+    return (*STRUCTURE, "squared", APART) if graph is not None and graph.results.get("zero_edges") else ()
 
 
 def repeated_matrix(context: Context) -> StoredMatrix | None:

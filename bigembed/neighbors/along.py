@@ -32,7 +32,7 @@ def along_graph(index: Index, run: Run, within: str = "") -> Index:
 
     Graphs that another stage has bridged, of metrics that are compared pair by pair, and saved models are searched.
     """
-    if index.by is not None or not run.has("graph") or run.has("bridge") or run.kind == "model":
+    if index.by is not None or run.kind == "model" or run.has("bridge") or not run.holds("graph"):
         return index
     return replace(index, along=Along(run.matrix("graph"), within, run.fingerprint()))
 

@@ -54,12 +54,16 @@ def graph_stage(shape: Shape, n_neighbors: int) -> Stage:
     cost = Cost.of(
         reads=[ArraySpec("lists", edges, 2)],
         writes=graph_arrays(shape.n, edges, dtype=shape.dtype),
-        leaves=[ArraySpec("entries turned round", edges // 2, 5, "f4")],
+        leaves=[
+            ArraySpec("entries turned round", edges // 2, _edge(np.dtype(shape.dtype)).itemsize, "u1"),
+            ArraySpec("rows asked for", shape.n, dtype="i4"),
+        ],
         task=[ArraySpec("entries of the lists", listed, 130, "u1")],  # (measured: 76 to 104)
         scalar_ops=edges,
         maps=3,
     )
-    return Stage("graph", ("order", "search"), {"n_neighbors": n_neighbors}, run_graph, cost)
+    opens = {"search": ("neighbors", "squared")}
+    return Stage("graph", ("order", "search"), {"n_neighbors": n_neighbors}, run_graph, cost, opens=opens)
 
 
 def run_graph(context: Context) -> dict[str, Any]:

@@ -49,6 +49,7 @@ def partition_stage(shape: Shape, seed: int) -> Stage:
             writes=[ArraySpec("centers", 2 * partitions, shape.width, shape.dtype)],
             coordinator=[ArraySpec("sample", shape.sample, shape.row_bytes, "u1", 4)],
         ),
+        opens={"survey": ("sample",)},
     )
 
 
@@ -99,6 +100,7 @@ def order_stage(source: RowSource, shape: Shape, cell_size: int, seed: int) -> S
         {"cell_size": cell_size, "seed": seed},
         partial(run_order, source=source, shape=shape, cell_size=cell_size, seed=seed),
         cost,
+        opens={"survey": ()},
     )
 
 

@@ -170,6 +170,7 @@ def dimension_stage(n: int, n_neighbors: int, lists: str = "search", squared: st
         {},
         partial(run_dimension, lists=lists, squared=squared),
         Cost.of(reads=[ArraySpec("squared/*", n, n_neighbors, "f4")], scalar_ops=n * n_neighbors),
+        opens={lists: (squared,)},
     )
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from scipy import sparse
 
 from bigembed.errors import DamagedError, DamageWarning
+from bigembed.stages.kept import DROPPED, Keeping, lacking
 from bigembed.store import files, manifests, superseded
 from bigembed.store.files import digest_of
 from bigembed.store.manifests import Manifest
@@ -35,7 +36,7 @@ Prints = dict[int, tuple[Any, str]]
 """Fingerprints that were taken, by the objects: an array of this process is digested once for all stages of a run."""
 LONGEST = 80
 """Characters of a value that is kept as text; of longer ones a digest is."""
-WHERE = ("workdir", "persist", "verbose", "callbacks")
+WHERE = ("workdir", "persist", "keep", "verbose", "callbacks")
 """Parameters of estimators that say where something is written, shown or heard, and never what."""
 
 
@@ -234,14 +235,18 @@ def _asked(run: Run, stage: str) -> Mapping[str, Any]:
     return {name: value for name, value in known.items() if name != "source"}
 
 
-def outdated(stages: Sequence[Stage], run: Run, prints: Prints | None = None) -> dict[str, str]:
+def outdated(
+    stages: Sequence[Stage], run: Run, prints: Prints | None = None, keeping: Keeping | None = None
+) -> dict[str, str]:
     """The stages that will be computed, as far as can be known before, each with how what is there of it was made.
 
     What follows a stage that is computed counts as computed: only its content says whether it has to be. What would be
     used again is read (:func:`bigembed.store.manifests.damage`), and is to be computed, too, where it is
-    damaged.
+    damaged, and where what was dropped of it is needed again (:func:`bigembed.stages.kept.lacking`): its content is
+    known then.
     """
     why: dict[str, str] = {}
+    there: dict[str, Manifest] = {}
     prints = {} if prints is None else prints
     digests: dict[str, str] = {}
     listed = {stage.name: stage for stage in stages}
@@ -254,9 +259,12 @@ def outdated(stages: Sequence[Stage], run: Run, prints: Prints | None = None) ->
         if damaged:
             why[stage.name] = DAMAGED + damaged
         elif found is not None:
-            digests[stage.name] = found.digest
+            digests[stage.name], there[stage.name] = found.digest, found
         else:
             found = found_manifest(run, stage.name)
+            if found is not None and found.dropped and identity.made(found) and stage.holds(found.results):
+                digests[stage.name], there[stage.name] = found.digest, found  # (killed while it was made again)
+                continue
             why[stage.name] = (
                 _difference(found.parameters, stage)
                 or _earlier(stage.name, run, listed)
@@ -265,7 +273,7 @@ def outdated(stages: Sequence[Stage], run: Run, prints: Prints | None = None) ->
                 if found
                 else GONE
             )
-    return why
+    return why | lacking(stages, there, why, keeping)
 
 
 def usable(stage: Stage, identity: Identity, run: Run) -> tuple[Manifest | None, str]:
@@ -295,14 +303,22 @@ def found_manifest(run: Run, stage: str) -> Manifest | None:
     return manifests.find(run.root, stage) or superseded.find(run.root, stage)
 
 
-def supersede(stages: Sequence[Stage], run: Run, all_listed: bool, prints: Prints | None = None) -> dict[str, str]:
+def supersede(
+    stages: Sequence[Stage],
+    run: Run,
+    all_listed: bool,
+    prints: Prints | None = None,
+    keeping: Keeping | None = None,
+) -> dict[str, str]:
     """Unpublish what will not be used again, the last first, and publish again what will; all that is superseded then.
 
     What was made from it goes with it. What is damaged is deleted, with a warning. ``all_listed``: these are all
-    stages of the run, so that others are what another method, or another way to solve, has left.
+    stages of the run, so that others are what another method, or another way to solve, has left. A stage of which
+    something was dropped that is needed again stays published until it is its turn (:mod:`bigembed.stages.kept`).
     """
     listed = [stage.name for stage in stages]
-    why = outdated(stages, run, prints)
+    both = outdated(stages, run, prints, keeping)
+    why = {name: reason for name, reason in both.items() if reason != DROPPED}
     for reason in why.values():
         if reason.startswith(DAMAGED):
             warnings.warn(f"{run.root}: {reason}; it is made anew", DamageWarning, stacklevel=2)
@@ -323,7 +339,7 @@ def supersede(stages: Sequence[Stage], run: Run, all_listed: bool, prints: Print
         if damaged or found is not None:
             run.forget(name)
     for name in listed:
-        if name not in why and (found := superseded.find(run.root, name)) is not None:
+        if name not in both and (found := superseded.find(run.root, name)) is not None:
             superseded.restore(run.root, name, found.key)
     return superseded.superseded(run.root)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bigembed.errors import DamagedError, StaleError, UndeclaredInputError
+from bigembed.errors import DamagedError, DroppedError, StaleError, UndeclaredInputError
 from bigembed.rows.opening import open_array
+from bigembed.stages.kept import Opened, opened_of
 from bigembed.store import manifests, superseded
 from bigembed.store.arrays import read_array
 from bigembed.store.files import digest_of, new_folder
@@ -66,11 +67,21 @@ class Run:
 
     def path(self, stage: str, array: str = "") -> str:
         """Where an array of a stage lies, all files of which are as they were published (read once in a process)."""
-        return inside(self._sound(stage).root, stage, array).rstrip("/")
+        owner = self._sound(stage)
+        if array.partition("/")[0] in owner._found[stage][1].dropped:
+            raise DroppedError(
+                f'{owner.root}: {array!r} of stage {stage!r} was dropped, since with keep = "map" only what the map '
+                'and new rows need stays. Run again with keep = "all" to make it anew'
+            )
+        return inside(owner.root, stage, array).rstrip("/")
 
     def has(self, stage: str) -> bool:
         """Whether the stage is published here or in a parent."""
         return self._search(stage) is not None
+
+    def holds(self, *stages: str) -> bool:
+        """Whether stages are published here or in a parent, and nothing of them was dropped."""
+        return all(self.has(stage) and not self.manifest(stage).dropped for stage in stages)
 
     def array(self, stage: str, array: str, in_memory: bool = False) -> Any:
         """An array of a stage: in memory, or a Dask array whose blocks are read only as long as it is published."""
@@ -105,6 +116,12 @@ class Run:
         """Names of the stages published in this run."""
         folder = self.root / "manifest"
         return sorted(path.stem for path in folder.glob("*.json")) if folder.exists() else []
+
+    def own(self, stage: str) -> Manifest | None:
+        """The manifest of a stage that is published in this run itself, for who holds it."""
+        if stage not in self._found and (found := manifests.find(self.root, stage)) is not None:
+            self.note(found)
+        return self._found[stage][1] if stage in self._found else None
 
     def note(self, found: Manifest) -> None:
         """This is what is published of a stage of this run now."""
@@ -195,9 +212,16 @@ class PartOfRun(Run):
 class DeclaredInputs(Run):
     """What the function of a stage sees of a run: the content of the stages that it declares, and nothing else."""
 
-    def __init__(self, run: Run, stage: str, inputs: Sequence[str], parameters_of: Sequence[str]) -> None:
+    def __init__(
+        self,
+        run: Run,
+        stage: str,
+        inputs: Sequence[str],
+        parameters_of: Sequence[str],
+        opens: Mapping[str, Opened],
+    ) -> None:
         self.__dict__.update(run.__dict__)
-        self._run, self._stage = run, stage
+        self._run, self._stage, self._opens = run, stage, opens
         self._inputs, self._parameters_of = (*inputs, *parameters_of), parameters_of
 
     def manifest(self, stage: str) -> Manifest:
@@ -209,14 +233,29 @@ class DeclaredInputs(Run):
         return self._run.asked(self._declared(stage, self._parameters_of))
 
     def path(self, stage: str, array: str = "") -> str:
-        return self._run.path(self._declared(stage, self._inputs), array)
+        """Of a folder of which only some arrays are declared these may be opened; nothing else may be there."""
+        self._declared(stage, self._inputs)
+        name, opened = array.partition("/")[0], self._opens.get(stage)
+        if opened is not None:
+            opened = opened_of(opened, self._run.manifest(stage))
+        if opened is not None and not (name in opened if name else opened):
+            raise UndeclaredInputError(
+                f"stage {self._stage!r} opens {name or 'arrays'} of {stage!r}, and declares that it opens "
+                f'{", ".join(map(repr, opened)) or "none"} of it. With keep = "map" it could be gone: declare it'
+            )
+        return self._run.path(stage, array)
+
+    def matrix(self, stage: str, values: str = "squared", weighs: str = "") -> StoredMatrix:
+        self.path(stage, "starts"), self.path(weighs or stage, values)
+        return self._run.matrix(stage, values, weighs)
 
     def has(self, stage: str) -> bool:
         """Whether it is among the stages that are declared: a stage depends on no other, published or not."""
         return stage in self._inputs
 
     def array(self, stage: str, array: str, in_memory: bool = False) -> Any:
-        return self._run.array(self._declared(stage, self._inputs), array, in_memory)
+        self.path(stage, array)
+        return self._run.array(stage, array, in_memory)
 
     def published(self) -> list[str]:
         return sorted(self._inputs)

@@ -17,7 +17,8 @@ from bigembed.runtime.executors import CurrentClient, chosen_executor, executor_
 from bigembed.runtime.runtime import Event, Observer, StageClock, runtime_now, using
 from bigembed.stages.cost import Cost
 from bigembed.stages.journal import StageJournal
-from bigembed.stages.reuse import Identity, Prints, identity_of, supersede, usable
+from bigembed.stages.kept import DROPPED, Keeping, Opened, dropped_in, lacks, release
+from bigembed.stages.reuse import Identity, Prints, identity_of, outdated, supersede, usable
 from bigembed.stages.runs import DeclaredInputs, PartOfRun, Run, inside
 from bigembed.store import files, manifests, superseded
 from bigembed.store.exchange import FORMAT, Exchange
@@ -53,6 +54,8 @@ class Stage:
     """Whether what an earlier version published with the same key, and these results, is what this one would make."""
     parameters_of: tuple[str, ...] = ()
     """Those of its inputs whose parameters it reads, too: content alone need not tell them."""
+    opens: Mapping[str, Opened] = field(default_factory=dict)
+    """Of inputs of which it opens some arrays only, their names (none where it reads results alone); of others all."""
 
 
 @dataclass(frozen=True)
@@ -122,20 +125,37 @@ class Context:
         self.observer(Event("note", self.stage.name, message=message))
 
 
-def run_stages(stages: Sequence[Stage], run: Run, of: Sequence[Stage] = (), supersede_first: bool = True) -> None:
+def run_stages(
+    stages: Sequence[Stage],
+    run: Run,
+    of: Sequence[Stage] = (),
+    supersede_first: bool = True,
+    keeping: Keeping | None = None,
+) -> None:
     """Compute and publish every stage that is not published already with the same key.
 
     What is published of them for something else is superseded before anything is computed. ``of``: all stages of the
     run, where ``stages`` are those to compute now; any other is then superseded, too, and deleted at the end.
-    ``supersede_first``: False for a job that holds the run and has superseded what they replace.
+    ``supersede_first``: False for a job that holds the run and has superseded what they replace. ``keeping``: what
+    stays of stages that nothing reads any more; by default everything, and what was dropped before is made anew.
     """
     observer, prints = runtime_now().observer, Prints()
     with locked(run) as lock, one_blas_thread(), chosen_executor():
         if supersede_first and not run.temporary:
-            supersede(of or stages, run, all_listed=bool(of), prints=prints)
+            supersede(of or stages, run, all_listed=bool(of), prints=prints, keeping=keeping)
+        readers = _to_compute(of or stages, run, prints, keeping)
+        later = {*(one.name for one in keeping.stages if run.has(one.name))} if keeping else {*()}
+        done = [*later.difference(stage.name for stage in stages)]
+        if keeping is not None:
+            release(run, keeping, done, again=True)
         for stage in stages:
             try:
-                _run_stage(stage, run, observer, lock, prints)
+                _run_stage(stage, run, observer, lock, prints, readers, keeping)
+                done.append(stage.name)
+                if keeping is not None:
+                    if lock is not None:
+                        lock.check()
+                    release(run, keeping, done)
             except KeyboardInterrupt:  # (where exactly it came helps nobody)
                 kept = "" if run.temporary else f"; what is finished is kept in {run.root}, and the same call goes on"
                 raise KeyboardInterrupt(f"stopped in stage {stage.name!r}{kept}") from None
@@ -143,11 +163,30 @@ def run_stages(stages: Sequence[Stage], run: Run, of: Sequence[Stage] = (), supe
             superseded.clear(run.root, keep=[stage.name for stage in of])
 
 
-def _run_stage(stage: Stage, run: Run, observer: Observer, lock: Lock | None, prints: Prints) -> None:
+def _to_compute(stages: Sequence[Stage], run: Run, prints: Prints, keeping: Keeping | None) -> list[Stage]:
+    """The stages that may be computed, where something of the run was dropped that they may open."""
+    if not any(dropped_in(run)):
+        return []
+    why = outdated(stages, run, prints, keeping)
+    return [stage for stage in stages if stage.name in why]
+
+
+def _run_stage(
+    stage: Stage,
+    run: Run,
+    observer: Observer,
+    lock: Lock | None,
+    prints: Prints,
+    readers: Sequence[Stage],
+    keeping: Keeping | None,
+) -> None:
     identity = identity_of(stage, run, prints=prints)
     if not run.temporary:
         superseded.restore(run.root, stage.name, identity.key)
     found, _ = usable(stage, identity, run)
+    if found is not None and lacks(found, readers, keeping):
+        superseded.supersede(run.root, found, DROPPED)  # (its digest is known as long as it is not there)
+        found = None
     if found is not None:
         run.forget(stage.name)
         run.note(found)
@@ -182,7 +221,8 @@ def _made(
 ) -> Manifest:
     """Compute and publish a stage; where the journal of a start that was stopped is not there, it begins anew."""
     folder = run.root / "stages" / stage.name
-    context = Context(stage, DeclaredInputs(run, stage.name, stage.inputs, stage.parameters_of), exchange, observer)
+    home = DeclaredInputs(run, stage.name, stage.inputs, stage.parameters_of, stage.opens)
+    context = Context(stage, home, exchange, observer)
     journal = None if run.temporary else StageJournal(exchange.root, folder)
     if journal is None or not (resumed and journal.found):
         remove(folder)
@@ -276,7 +316,8 @@ def within(stage: Stage, prefix: str) -> Stage:
     """Return a stage under a prefix, which opens its inputs under it, too."""
     inputs, asked = (tuple(prefix + name for name in names) for names in (stage.inputs, stage.parameters_of))
     run = partial(run_within, stage=stage, prefix=prefix)
-    return replace(stage, name=prefix + stage.name, inputs=inputs, parameters_of=asked, run=run)
+    opens = {prefix + name: opened for name, opened in stage.opens.items()}
+    return replace(stage, name=prefix + stage.name, inputs=inputs, parameters_of=asked, run=run, opens=opens)
 
 
 def run_within(context: Context, stage: Stage, prefix: str) -> Any:

@@ -40,6 +40,9 @@ class Clip(FixedStep, registered="clip"):
     persist : "store" or None
         Whether rows of a lazy array are written once and read from there: "store" says so; None does so only for rows
         that are read more than twice.
+    keep : "all" or "map"
+        What stays in ``workdir`` of the stages: all of it; or what the map, new rows and a saved model need, the rest
+        deleted as soon as no stage is left to read it.
     verbose : bool
         Whether ``fit`` shows its progress.
     callbacks : sequence of functions, or None
@@ -118,6 +121,9 @@ class Log1p(FixedStep, registered="log1p"):
     persist : "store" or None
         Whether rows of a lazy array are written once and read from there: "store" says so; None does so only for rows
         that are read more than twice.
+    keep : "all" or "map"
+        What stays in ``workdir`` of the stages: all of it; or what the map, new rows and a saved model need, the rest
+        deleted as soon as no stage is left to read it.
     verbose : bool
         Whether ``fit`` shows its progress.
     callbacks : sequence of functions, or None
@@ -189,6 +195,9 @@ class Normalizer(Step, registered="normalize"):
     persist : "store" or None
         Whether rows of a lazy array are written once and read from there: "store" says so; None does so only for rows
         that are read more than twice.
+    keep : "all" or "map"
+        What stays in ``workdir`` of the stages: all of it; or what the map, new rows and a saved model need, the rest
+        deleted as soon as no stage is left to read it.
     verbose : bool
         Whether ``fit`` shows its progress.
     callbacks : sequence of functions, or None

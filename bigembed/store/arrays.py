@@ -47,6 +47,7 @@ def write_array(path: PathLike, array: Array, *, chunk_rows: int | None = None) 
     rows = max(1, array.shape[0]) if array.ndim else 1
     row_bytes = max(1, array.nbytes // rows)
     inner = min(rows, chunk_rows or max(1, CHUNK_BYTES // row_bytes))
+    inner = -(-rows // -(-rows // inner))  # (all about as long: the last one is filled up to the length of the others)
     if array.size == 0:
         inner = rows
     tail = tuple(max(1, length) for length in array.shape[1:])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from shutil import copyfile
@@ -53,6 +53,24 @@ class Manifest:
     format: int = FORMAT
     reads: dict[str, str] = field(default_factory=dict)
     """What the function of the stage closed over; nothing in those of earlier versions, which did not look."""
+    dropped: tuple[str, ...] = ()
+    """Its arrays that were deleted since, because no stage was left to read them; ``files`` lists them all the same."""
+
+    @property
+    def there(self) -> dict[str, tuple[int, str]]:
+        """The files that were not dropped."""
+        if not self.dropped:
+            return self.files
+        return {name: entry for name, entry in self.files.items() if name.partition("/")[0] not in self.dropped}
+
+    @property
+    def arrays(self) -> dict[str, int]:
+        """Bytes of the arrays that were not dropped, by name; those by blocks are one."""
+        sizes: dict[str, int] = {}
+        for name, (size, _) in self.there.items():
+            array = name.partition("/")[0]
+            sizes[array] = sizes.get(array, 0) + size
+        return sizes
 
     @property
     def digest(self) -> str:
@@ -102,8 +120,11 @@ def find(root: AnyPath, stage: str) -> Manifest | None:
 
 
 def as_dict(manifest: Manifest) -> dict[str, Any]:
-    """As it is written: sealed."""
-    return sealed(vars(manifest))
+    """As it is written: sealed. Earlier versions know of nothing that was dropped."""
+    said = dict(vars(manifest))
+    if not manifest.dropped:
+        del said["dropped"]
+    return sealed(said)
 
 
 def path_of(root: AnyPath, stage: str) -> AnyPath:
@@ -118,7 +139,7 @@ def parsed(value: Any, path: PathLike, stage: str | None = None) -> Manifest:
         raise DamagedError(f"{path}: format {said.get('format')}, this version reads {FORMAT}; run with --fresh")
     try:
         files = {name: (int(size), str(digest)) for name, (size, digest) in said["files"].items()}
-        found = Manifest(**{**said, "files": files})
+        found = Manifest(**{**said, "files": files, "dropped": tuple(map(str, said.get("dropped", ())))})
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DamagedError(f"{path}: damaged: not a manifest ({error})") from error
     named = isinstance(found.stage, str) and isinstance(found.key, str)
@@ -151,7 +172,7 @@ def damage(root: AnyPath, manifest: Manifest, again: bool = False) -> list[str]:
     problems = _missing(manifest, there)
     if problems or (not again and _whole.get((str(root), manifest.stage)) == _state(manifest, there)):
         return problems
-    problems = _changed(root, manifest, list(manifest.files))
+    problems = _changed(root, manifest, list(manifest.there))
     if not problems:
         _remember(root, manifest, there)
     return problems
@@ -172,7 +193,7 @@ def changed_inputs(root: AnyPath, manifest: Manifest) -> list[str]:
 def quick_damage(root: AnyPath, manifest: Manifest) -> list[str]:
     """The damage that names, sizes and the metadata of the arrays show, without a look at their chunks."""
     problems = _missing(manifest, _files(root / "stages" / manifest.stage))
-    return problems or _changed(root, manifest, [name for name in manifest.files if name.endswith("zarr.json")])
+    return problems or _changed(root, manifest, [name for name in manifest.there if name.endswith("zarr.json")])
 
 
 def _changed(root: AnyPath, manifest: Manifest, names: Sequence[str]) -> list[str]:
@@ -207,7 +228,7 @@ def _files(base: AnyPath) -> dict[str, Stored]:
 def _missing(manifest: Manifest, there: Mapping[str, Stored]) -> list[str]:
     """Every listed file that is absent or of another size."""
     problems = []
-    for name, (size, _) in manifest.files.items():
+    for name, (size, _) in manifest.there.items():
         if name not in there:
             problems.append(f"{manifest.stage}/{name}: missing")
         elif there[name].size != size:
@@ -217,13 +238,32 @@ def _missing(manifest: Manifest, there: Mapping[str, Stored]) -> list[str]:
 
 def _state(manifest: Manifest, there: Mapping[str, Stored]) -> str:
     """Changes with what the manifest lists, and when a listed file is written, renamed or replaced."""
-    return digest_of([manifest.files, [there[name].identity for name in manifest.files]])
+    return digest_of([manifest.files, [there[name].identity for name in manifest.there]])
 
 
 def _remember(root: AnyPath, manifest: Manifest, there: Mapping[str, Stored]) -> None:
     while len(_whole) >= _REMEMBERED:
         _whole.pop(next(iter(_whole)), None)
     _whole[str(root), manifest.stage] = _state(manifest, there)
+
+
+def drop(root: AnyPath, manifest: Manifest, arrays: Collection[str]) -> Manifest:
+    """Delete arrays of a published stage, which say first that they are dropped. Returns the manifest as it is then.
+
+    What a killed process left of them is deleted when it is called again. The digest of the stage stays as it was.
+    """
+    found = manifest
+    if new := {*arrays} - {*manifest.dropped}:
+        there = _files(root / "stages" / manifest.stage)
+        known = _whole.get((str(root), manifest.stage)) == _state(manifest, there)
+        found = replace(manifest, dropped=tuple(sorted({*manifest.dropped, *new})))
+        remove_dataset(root)
+        write_json(path_of(root, manifest.stage), as_dict(found))
+        if known:  # (what was read of it is not read again)
+            _remember(root, found, there)
+    for name in found.dropped:
+        remove(root / "stages" / manifest.stage / name)
+    return found
 
 
 def discard(root: AnyPath, stage: str) -> None:
@@ -404,6 +444,13 @@ def publish_dataset(
     write_json(root / METADATA, {**group, SUMMARY: {"kind": "inline", "must_understand": False, "metadata": found}})
 
 
+def is_dataset(root: AnyPath) -> bool:
+    """Whether the metadata of the root of a run name its outputs."""
+    with suppress(DamagedError, MissingPathError):
+        return SUMMARY in read_json(root / METADATA)
+    return False
+
+
 def remove_dataset(root: AnyPath) -> None:
     """Take the outputs out of the root of a run, where they are: a stage of them is not published any more."""
     with suppress(DamagedError, MissingPathError):
@@ -431,9 +478,10 @@ def _whole_arrays(root: AnyPath) -> dict[str, Any]:
     manifests: list[AnyPath] = list((root / "manifest").glob("*.json"))
     for manifest in sorted(manifests, key=str):
         stage = f"stages/{manifest.stem}"
-        for name in (name for name in read_json(manifest)["files"] if name.endswith(f"/{METADATA}")):
+        said = read_json(manifest)
+        for name in (name for name in said["files"] if name.endswith(f"/{METADATA}")):
             *above, array = name.split("/")[:-1]
-            if not array.isdigit():
+            if not array.isdigit() and name.partition("/")[0] not in said.get("dropped", ()):
                 path = "/".join([stage, *above, array])
                 for depth in range(1, path.count("/") + 1):
                     folder = path.rsplit("/", depth)[0]

@@ -214,6 +214,8 @@ class MappedMatrix:
 
 _PARTS = ("data", *(field.name for field in fields(CSRBlock) if field.name != "data"))
 _OUTBOX = ("outbox_sizes", "outbox_destinations", "outbox_rows")
+STRUCTURE = (*_STRUCTURE, *_OUTBOX, "starts")
+"""Arrays of a stored graph without the values of its edges."""
 
 
 def decoded(block: CSRBlock) -> CSRBlock:

@@ -74,7 +74,7 @@ class RunGraph:
 
     def lists(self, block: int, k: int) -> tuple[Array, Array]:
         """Numbers of the nearest rows, nearest first, −1 where there are fewer; and their distances."""
-        if self.run.has("search"):
+        if self.run.holds("search"):
             ids, squared = (read_array(self.run.path("search", f"{name}/{block}")) for name in ("neighbors", "squared"))
             return ids[:, :k].astype(np.int64), np.sqrt(squared[:, :k].astype(np.float32))
         found, starts = self.run.matrix(self.stage).block(block), self.starts
@@ -91,9 +91,9 @@ class RunGraph:
 
 def graph_of(run: Run, rows: int) -> RunGraph | None:
     """The graph of the rows of a run, if it has one; a saved model keeps no lists and no edges."""
-    if run.kind == "model" or not (run.has("order") and (run.has("graph") or run.has("search"))):
+    if run.kind == "model" or not (run.holds("order") and (run.holds("graph") or run.holds("search"))):
         return None
-    found = RunGraph(run, "graph" if run.has("graph") else "search")
+    found = RunGraph(run, "graph" if run.holds("graph") else "search")
     return found if found.starts[-1] == rows else None
 
 

@@ -23,7 +23,7 @@ STATUSES = {
     "InputError": 2, "InputTypeError": 2, "MissingPathError": 2, "ExistingOutputError": 2, "JobError": 2,
     "WorkerAccessError": 2, "ChangedInputError": 2, "DisconnectedGraphError": 2, "KernelSignError": 2,
     "OutOfReachError": 2, "MissingExtraError": 2, "StoreAccessError": 2, "UnreachableError": 5, "StaleError": 2,
-    "UndeclaredInputError": 1,
+    "DroppedError": 2, "UndeclaredInputError": 1,
     "FullDiskError": 1, "ClusterError": 1,
     "PlanError": 3, "LockedError": 4, "InterruptedRun": 5, "StalledRun": 8, "MovedError": 9, "DamagedError": 6,
     "NotFittedError": 1, "BigembedError": 1,

@@ -13,11 +13,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bigembed.errors import DamagedError, DamageWarning, ExistingOutputError, LockedError
+from bigembed.errors import (
+    DamagedError,
+    DamageWarning,
+    DroppedError,
+    ExistingOutputError,
+    LockedError,
+    UndeclaredInputError,
+)
 from bigembed.runtime.blocks import map_blocks
 from bigembed.runtime.executors import LocalPool
 from bigembed.runtime.runtime import Event, using
 from bigembed.stages.journal import StageJournal
+from bigembed.stages.kept import Keeping
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Context, Stage, locked, run_stages
 from bigembed.store import manifests as manifest
@@ -471,3 +479,109 @@ def test_a_folder_that_another_run_took_in_between_is_not_gone_on_with(tmp_path:
             run_stages([stop_at(99)], run)
     assert done == [0, 1, 2, 0, 1, 0, 1, 2, 3]
     assert [read_array(run.path("parts", f"parts/{n}")).tolist() for n in range(4)] == [[n] * 3 for n in range(4)]
+
+
+class Dropping(Counter):
+    """Three stages: of what the first one publishes the second one opens x, and the third one nothing."""
+
+    def listed(self, factor: float = 3.0, last: float = 1.0) -> list[Stage]:
+        first, second = self.stages(factor=factor)
+
+        def both(context: Context) -> dict[str, Any]:
+            write_array(context.path("z"), np.ones(2))
+            return dict(first.run(context))
+
+        def third(context: Context) -> dict[str, Any]:
+            self.runs.append("third")
+            return {
+                "value": context.results("first")["value"],
+                "sum": float(read_array(context.of("second", "y")).sum()),
+            }
+
+        opened = ("first", "second")
+        return [
+            replace(first, run=both),
+            replace(second, opens={"first": ("x",)}),
+            Stage("third", opened, {"last": last}, third, opens={"first": ()}),
+        ]
+
+    def run(self, place: Path, keep: bool = True, **more: float) -> list[str]:
+        """The stages that are computed; where not all is kept, z of the first one and what the third one publishes."""
+        self.runs.clear()
+        stages = self.listed(**more)
+        run_stages(stages, Run(place), keeping=Keeping(stages, {"first": ("z",), "second": ()}) if keep else None)
+        return list(self.runs)
+
+
+def arrays_there(place: Path) -> list[str]:
+    """The arrays that are there."""
+    return sorted(str(path.relative_to(place / "stages")) for path in place.glob("stages/*/*"))
+
+
+class TestDropping:
+    def test_what_no_stage_is_left_to_read_is_dropped_and_made_anew_where_it_is_needed(self, tmp_path: Path) -> None:
+        made, whole, place = Dropping(), tmp_path / "whole", tmp_path / "run"
+        made.run(whole, keep=False)
+        assert made.run(place) == ["first", "second", "third"]
+        assert arrays_there(place) == ["first/z"]
+        assert [Run(place).digest(name) == Run(whole).digest(name) for name in ("first", "second", "third")] == [
+            True
+        ] * 3
+        assert made.run(place) == []
+        assert made.run(place, last=2.0) == ["first", "second", "third"]  # (y was dropped, and x with it)
+        assert made.run(place, factor=5.0) == ["first", "second", "third"]
+        assert made.run(place, keep=False, factor=5.0) == ["first", "second"]
+        assert arrays_there(place) == ["first/x", "first/z", "second/y"]
+        assert made.run(place, factor=5.0) == []
+        assert arrays_there(place) == ["first/z"]
+        with pytest.raises(DroppedError, match="'x' of stage 'first' was dropped"):
+            Run(place).path("first", "x")
+        assert not Run(place).holds("first")
+        assert Run(place).has("first")
+        assert not verify(Run(place).root, Run(place).manifest("first"))
+
+    def test_x_goes_as_soon_as_the_stage_that_opens_it_is_done(self, tmp_path: Path) -> None:
+        made = Dropping()
+        stages = made.listed()
+        seen: list[list[str]] = []
+        stages[2] = replace(stages[2], run=lambda context: seen.append(arrays_there(tmp_path)) or {})
+        run_stages(stages, Run(tmp_path), keeping=Keeping(stages, {"first": ("z",)}))
+        assert seen == [["first/z", "second/y"]]
+
+    @pytest.mark.parametrize("when", ["before", "within", "made anew"])
+    def test_killed_around_dropping_the_next_start_comes_to_the_same(
+        self, when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made = Dropping()
+
+        def killed(*_: Any) -> None:
+            raise KeyboardInterrupt
+
+        if when == "made anew":
+            made.run(tmp_path)
+        else:
+            monkeypatch.setattr(manifest, "drop" if when == "before" else "remove", killed)
+        with pytest.raises(KeyboardInterrupt):
+            (Stopped() if when == "made anew" else made).run(tmp_path, last=2.0)
+        monkeypatch.undo()
+        assert made.run(tmp_path, last=2.0) == (["first", "second", "third"] if when == "made anew" else ["third"])
+        assert arrays_there(tmp_path) == ["first/z"]
+        assert Run(tmp_path).results("third")["sum"] == 24.0
+
+    def test_a_stage_that_opens_what_it_does_not_declare_is_told(self, tmp_path: Path) -> None:
+        first, second, third = Dropping().listed()
+        with pytest.raises(UndeclaredInputError, match="opens x of 'first', and declares that it opens 'z'"):
+            run_stages([first, replace(second, opens={"first": ("z",)}), third], Run(tmp_path))
+
+
+class Stopped(Dropping):
+    """Ends the process when the first stage has written what it publishes."""
+
+    def listed(self, factor: float = 3.0, last: float = 1.0) -> list[Stage]:
+        first, *rest = super().listed(factor, last)
+
+        def stopped(context: Context) -> dict[str, Any]:
+            first.run(context)
+            raise KeyboardInterrupt
+
+        return [replace(first, run=stopped), *rest]

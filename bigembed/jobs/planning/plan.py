@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -85,6 +85,8 @@ class Plan:
     """Seconds that each start has, if it has a deadline."""
     walltime: float | None = None
     """Seconds that a worker has, if a queue ends it."""
+    freed: Mapping[str, int] = field(default_factory=dict)
+    """Bytes that are deleted when a stage is done, where the job does not keep them."""
     remains: tuple[int, int] = (0, 0)
     """Bytes that a stopped job left in unfinished stages and in exchanges: they are gone on from, or deleted first."""
 
@@ -195,7 +197,13 @@ class Plan:
             if name not in self.published:
                 peak = max(peak, stored + cost.disk + (0 if self.scratch else cost.scratch))
                 stored += cost.disk
+            stored -= self.freed.get(name, 0)
         return peak
+
+    @property
+    def disk_kept(self) -> int:
+        """Bytes of all stages that stay when the job is done."""
+        return max(0, int(self.total("disk")) - sum(self.freed.values()))
 
     def total(self, what: str) -> float:
         """Sum of a cost over the stages."""

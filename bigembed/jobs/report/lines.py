@@ -59,7 +59,7 @@ def plan_lines(plan: Any) -> list[str]:
         f"time: {time_words(plan)}"
         + (f"; {duration(plan.compilation)} more for compilation at first use" if plan.compilation else ""),
         *(line for window in plan.windows for line in window.lines()),
-        f"disk: {size(plan.disk_peak)} more at the most, {size(plan.total('disk'))} kept"
+        f"disk: {size(plan.disk_peak)} more at the most, {size(plan.disk_kept)} kept"
         + ("" if plan.free_disk == UNLIMITED else f"; {size(plan.free_disk)} free"),
     ]
     return lines
@@ -136,12 +136,19 @@ def verify_lines(found: dict[str, Any]) -> list[str]:
     state = "damaged" if found["problems"] else state_of_files if found["finished"] else f"{state_of_files}, unfinished"
     return [
         f"{found['path']}: {len(found['stages'])} stages, {files} files, {size(count)}: {state}",
+        *_dropped_lines(found["stages"]),
         *(f"  {explanation(name, why)}" for name, why in found["superseded"].items()),
         *([f"  {found['older']}"] if found.get("older") else []),
         *(f"  {line}; nobody reads it" for line in found["unlisted"]),
         *([] if found["digest"] else ["  model.json has no digest (saved by an earlier version): it is not compared"]),
         *_readable(found),
     ]
+
+
+def _dropped_lines(stages: list[dict[str, Any]]) -> list[str]:
+    """Return what was dropped on purpose, which is no damage."""
+    gone = [f"{stage['name']} ({', '.join(stage['dropped'])})" for stage in stages if stage.get("dropped")]
+    return [f'  dropped, as keep = "map" has it: {"; ".join(gone)}'] if gone else []
 
 
 def _readable(found: dict[str, Any]) -> list[str]:

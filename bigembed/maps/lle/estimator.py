@@ -327,7 +327,7 @@ class AlignedEstimator(OnGraph):
         else:
             self.labels_ = read_array(run.path("solve", "labels/0"))
         self.landmarks_ = None if exact else read_array(run.path("landmarks", "rows"))
-        if exact and run.kind != "model":  # (of which a model keeps parts)
+        if exact and run.kind != "model" and run.holds("graph"):  # (of which a model keeps parts)
             self.graph_ = NeighborGraph(run)
 
     def _certificate(self, run: Run) -> dict[str, Any]:

@@ -78,6 +78,7 @@ def kernel_stage(
         partial(run_kernel, choice=choice, alpha=alpha, graph=graph, target=target, scales=scales, **more),
         cost,
         holds=holds,
+        opens={scales: ("rho_squared",)} if scales and scales != graph else {},
     )
 
 

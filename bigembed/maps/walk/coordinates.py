@@ -14,7 +14,7 @@ import numpy as np
 from bigembed.errors import InputError
 from bigembed.estimator.graph_input import ISLAND, PLACING, GraphShape, Parts, contrast, parts_from
 from bigembed.maps.coordinates import write_coordinates
-from bigembed.maps.graph_rows import find_replaced, first_replaced, keep_block, repeated_matrix
+from bigembed.maps.graph_rows import find_replaced, first_replaced, keep_block, repeated_matrix, repeats_opened
 from bigembed.neighbors.order import Ordered
 from bigembed.quality.coordinates import ONE, carried_by_few, chosen_by_spectrum, participation
 from bigembed.runtime.blocks import Array, map_blocks, offsets
@@ -313,6 +313,7 @@ def coordinates_stage(
         parameters,
         partial(run_coordinates, policy=policy, scaling=scaling, graph=graph, auto=auto, rows=rows, n=n),
         cost,
+        opens={"kernel": ("degree",) if auto else (), "components": ("labels",), graph.stage: repeats_opened},
     )
 
 

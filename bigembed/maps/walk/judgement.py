@@ -188,6 +188,12 @@ def judgement_stage(
         partial(run_judgement, graph=graph, tol=tol, seed=seed, rows=rows, lists=lists, d=d, n=n, ordering=ordering),
         cost,
         parameters_of=("kernel",),
+        opens={
+            "survey": ("sample",),
+            "kernel": ("degree", "q", "mass"),
+            "components": ("labels",),
+            "search": ("neighbors", "squared") if n <= MOST_ROWS else (),
+        },
     )
 
 

@@ -35,7 +35,7 @@ from bigembed.stages.journal import own_steps
 from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.files import read_sealed, sealed, write_json
-from bigembed.store.matrix import KEPT_BYTES, CSRBlock, MemoryMatrix, StoredMatrix, halo_of
+from bigembed.store.matrix import KEPT_BYTES, STRUCTURE, CSRBlock, MemoryMatrix, StoredMatrix, halo_of
 from bigembed.store.paths import at, remove
 from bigembed.store.spaces import IN_FILES, Checkpoints, Room, StoredSpace, claim_memory
 from bigembed.store.vector_space import MemorySpace
@@ -89,7 +89,8 @@ def components_stage(graph: str, n: int, n_neighbors: int, block: int) -> Stage:
         task=[ArraySpec("edges", block * n_neighbors, 8)],
         passes=2,
     )
-    return Stage("components", ("kernel", graph), {"resolved": RESOLVED}, run_components, cost)
+    opens = {"kernel": ("weights", "degree"), graph: STRUCTURE}
+    return Stage("components", ("kernel", graph), {"resolved": RESOLVED}, run_components, cost, opens=opens)
 
 
 def run_components(context: Context) -> dict[str, Any]:
@@ -113,6 +114,7 @@ def solve_stage(asked: Spectrum, graph: str, n: int, n_neighbors: int, block: in
         cost,
         resumes=True,
         parameters_of=asks,
+        opens={} if by else {"kernel": ("weights", "degree"), graph: STRUCTURE, "components": ("labels",)},
     )
 
 

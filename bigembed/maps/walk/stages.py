@@ -209,6 +209,8 @@ class SpectralEstimator(WeightedGraphEstimator):
         "weights": ("starts",),
     }
 
+    kept_stages: ClassVar = {"kernel": ("degree", "mass"), "survey": ("sample",)}
+
     wider = WIDER
     radius: float | None
     tol: float

@@ -210,6 +210,7 @@ def truth_stage(
         parameters,
         partial(run_truth, shape=shape, k=k, target=target, seed=seed, algorithm=algorithm, lacking=lacking),
         cost,
+        opens={"survey": ()},
     )
 
 
@@ -381,7 +382,8 @@ def _draw_sorted(count: int, seed: int) -> Array:
 def recall_stage(target: float) -> Stage:
     """Measured share of the true neighbors of the sampled rows that the lists hold."""
 
-    return Stage("recall", ("order", "search", TRUTH), {"target": target}, partial(run_recall, target=target))
+    run, opens = partial(run_recall, target=target), {"search": ("neighbors",)}
+    return Stage("recall", ("order", "search", TRUTH), {"target": target}, run, opens=opens)
 
 
 def run_recall(context: Context, target: float) -> dict[str, Any]:

@@ -1,0 +1,81 @@
+"""Every method, of whose run only what the map needs is kept: the same map and new rows, with less that stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bigembed as be
+from bigembed.errors import DroppedError
+from bigembed.estimator.fitting import write_output
+from bigembed.estimator.protocol import keeping_in
+from bigembed.runtime.runtime import Event, using
+from bigembed.stages.runs import Run
+from tests.cases import CASES, Case
+from tests.changes import changes
+from tests.conformance.digest import digests
+from tests.digests import placed, published
+
+pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
+N = 80
+QUICK = ("diffusion_map", "isomap", "pca", "umap")
+NAMES = [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in CASES if name not in QUICK)]
+
+
+def kept(case: Case, X: Any, folder: Path, **more: Any) -> tuple[Any, list[str]]:
+    """A fit of which only the map stays, and the stages that were computed for it."""
+    heard: list[str] = []
+
+    def hear(event: Event) -> None:
+        heard.extend([event.stage] if event.kind == "done" else [])
+
+    with using(observer=hear):
+        fitted = case.fit(X, workdir=str(folder), keep="map", **more)
+        write_output(fitted)
+    return fitted, heard
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_map_and_new_rows_are_those_of_a_whole_run(name: str, tmp_path: Path) -> None:
+    case, X, new = CASES[name], CASES[name].X(N), CASES[name].new(N)
+    whole = case.fit(X, workdir=str(tmp_path / "whole"))
+    write_output(whole)
+    fitted, _ = kept(case, X, tmp_path / "run")
+    wanted, found = digests(whole, new), digests(fitted, new)
+    assert found == {name: wanted[name] for name in found}
+    assert {*wanted} - {*found} <= {"graph_", "dist_matrix_"}
+    run, keeping = Run(tmp_path / "run"), keeping_in(fitted)
+    for stage in keeping.kept:
+        there = run.manifest(stage)
+        assert run.digest(stage) == Run(tmp_path / "whole").digest(stage)
+        assert {path.name for path in (tmp_path / "run" / "stages" / stage).iterdir()} == {*there.arrays}
+        for array in there.dropped:
+            with pytest.raises(DroppedError, match="was dropped"):
+                run.path(stage, array)
+    fitted.save(tmp_path / "model")
+    whole.save(tmp_path / "other")
+    assert published(tmp_path / "model") == published(tmp_path / "other")
+    assert kept(case, X, tmp_path / "run")[1] == []
+    case.fit(X, workdir=str(tmp_path / "run"))  # (what was dropped is made anew)
+    assert published(tmp_path / "run") == published(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_changed_parameter_makes_anew_what_it_needs(name: str, tmp_path: Path) -> None:
+    case, X = CASES[name], CASES[name].X(N)
+    kept(case, X, tmp_path / "run")
+    tried = [(parameter, value) for parameter, value in changes(case) if parameter not in ("recall", "random_state")]
+    done = 0
+    for parameter, value in tried[:: max(1, len(tried) // 3)]:
+        try:
+            whole = case.fit(X, workdir=str(tmp_path / parameter), **{parameter: value})
+        except (be.errors.BigembedError, ValueError, TypeError):
+            continue
+        fitted, _ = kept(case, X, tmp_path / "run", **{parameter: value})
+        assert (np.asarray(fitted.embedding_) == np.asarray(whole.embedding_)).all()
+        assert placed(fitted) == placed(whole)
+        done += 1
+    assert done or not tried
