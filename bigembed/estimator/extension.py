@@ -67,19 +67,21 @@ class Grouping:
     """Rows that the method takes well at a time."""
     memory: Callable[[int], int]
     """Bytes that the method holds for a number of rows, without the rows themselves."""
+    large: int = 0
+    """Rows of a batch at the most, where they may be more than :data:`MAX_BATCH`."""
 
     def batch(self, n: int) -> int:
         """Rows that a task takes together at the most, of n."""
-        return batch_rows(n, self.row_bytes, self.most)
+        return batch_rows(n, self.row_bytes, self.most, self.large)
 
 
-def batch_rows(n: int, row_bytes: int, most: int = MAX_BATCH) -> int:
+def batch_rows(n: int, row_bytes: int, most: int = MAX_BATCH, large: int = 0) -> int:
     """Rows that a task takes together at the most.
 
     >>> batch_rows(1_000_000, 256), batch_rows(10_000, 3136), batch_rows(10, 8)
     (65536, 5000, 2048)
     """
-    fitting = max(MIN_BATCH, min(most, MAX_BATCH, BATCH_BYTES // row_bytes))
+    fitting = max(MIN_BATCH, min(most, large or MAX_BATCH, BATCH_BYTES // row_bytes))
     return max(MIN_BATCH, min(fitting, -(-2 * n // LEAST_TASKS)))
 
 

@@ -44,6 +44,7 @@ from bigembed.store.arrays import create_rows
 from bigembed.store.attributes import describe, seal_rows
 from bigembed.store.exchange import Exchange
 from bigembed.store.manifests import COORDINATES
+from bigembed.store.parcels import by_receiver
 from bigembed.store.paths import AnyPath, PathLike, at, move, published, remove, require_array_name
 
 
@@ -356,10 +357,10 @@ def sort_block(
         label = labels(rows, start, extension, grouping)
     except InputError as error:
         return str(error)
-    order = np.argsort(label, kind="stable")
-    counts = np.bincount(label, minlength=grouping.blocks)
-    pieces: dict[str, Array] = {"counts": counts}
-    for b, members in zip(np.flatnonzero(counts), np.split(order, np.cumsum(counts[counts > 0])[:-1]), strict=True):
+    order, starts = by_receiver(label, grouping.blocks)
+    pieces: dict[str, Array] = {"counts": np.diff(starts)}
+    for b in np.flatnonzero(pieces["counts"]):
+        members = order[starts[b] : starts[b + 1]]
         pieces |= {f"rows{b}": rows[members], f"at{b}": members + start}
     exchange.put("new", number, pieces)
     return ""
@@ -443,8 +444,6 @@ def extend_group(
 
 
 def _rows_of(source: int, first: int, last: int, exchange: Exchange) -> Iterator[tuple[Array, Array]]:
-    counts = exchange.piece("new", source, "counts")
-    there = (first + np.flatnonzero(counts[first:last])).tolist()
-    rows = exchange.get_many("new", source, [f"rows{b}" for b in there]) if there else []
-    at = exchange.get_many("new", source, [f"at{b}" for b in there]) if there else []
-    return zip(rows, at, strict=True)
+    found = exchange.find("new", source, [f"{name}{b}" for b in range(first, last) for name in ("rows", "at")])
+    pairs = zip(found[::2], found[1::2], strict=True)
+    return ((rows, at) for rows, at in pairs if rows is not None and at is not None)

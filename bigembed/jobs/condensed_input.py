@@ -13,12 +13,13 @@ from bigembed.estimator.transform import wave_rows
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.job import CondenseTable, JobSpec
 from bigembed.maps.registry import method
+from bigembed.maps.walk.along import TOGETHER
 from bigembed.neighbors.condense import Condensing, condense_stages
 from bigembed.neighbors.condensed import Condensed, checked_condensing, holds_cells
 from bigembed.rows.derived import PlannedRows
 from bigembed.rows.source import RowSource, work_dtype
-from bigembed.runtime.blocks import block_rows
-from bigembed.stages.cost import ArraySpec, Cost, rows_of
+from bigembed.runtime.blocks import MAX_BLOCK_ROWS, block_rows
+from bigembed.stages.cost import ArraySpec, Cost, largest, rows_of
 from bigembed.stages.reuse import outdated
 from bigembed.stages.runs import Run, run_at
 from bigembed.stages.stage import Stage, run_stages
@@ -69,7 +70,8 @@ class CondensedInput(Input):
         rows, n = self.all_rows.source, self.all_rows.shape[0]
         m = width if isinstance(width, int) else PLANNED_WIDTH
         wave = min(n, wave_rows(block_rows(m, 8)))
-        held = min(n, batch_rows(n, rows.row_bytes))
+        held, together = (min(n, batch_rows(n, rows.row_bytes, *most)) for most in ((), (TOGETHER, TOGETHER)))
+        near = min(self.rows.shape[0], 3 * MAX_BLOCK_ROWS)
         return Cost.of(
             reads=[rows_of(rows)],
             writes=[ArraySpec(PLACED, n, m, dtype)],
@@ -78,10 +80,13 @@ class CondensedInput(Input):
                 ArraySpec("numbers of rows", wave, 2, "i8"),
                 ArraySpec("coordinates", wave, m),
             ],
-            task=[
-                ArraySpec("rows of a batch", held, rows.row_bytes, "u1", 4),
-                ArraySpec("edges", held, EDGES, times=4),
-            ],
+            task=largest(
+                [ArraySpec("rows of a batch", held, rows.row_bytes, "u1", 4), ArraySpec("edges", held, EDGES, times=4)],
+                [
+                    ArraySpec("rows of a batch along the graph", together, rows.row_bytes + 8 * (m + 10), "u1", 3),
+                    ArraySpec("cells and their edges", near, rows.row_bytes + 8 * (m + 6) + 6 * EDGES, "u1", 2),
+                ],
+            ),
             passes=1,
             scalar_ops=2.0 * n * EDGES * rows.width,
             maps=3 * -(-n // wave),

@@ -20,6 +20,7 @@ from bigembed.jobs.export import ABOUT, made_by
 from bigembed.jobs.identity import copy_ids
 from bigembed.jobs.watching.logs import plain
 from bigembed.maps.registry import method
+from bigembed.maps.walk.extension import WalkModel, grouping
 from bigembed.neighbors.along import along_graph
 from bigembed.neighbors.condensed import Condensed
 from bigembed.neighbors.query import Index
@@ -73,7 +74,9 @@ def quick_extension(extension: Extension, run: Run) -> Extension:
     if not isinstance(getattr(model, "index", None), Index):
         return extension
     cut = getattr(getattr(model, "bandwidth", None), "within", False)
-    return replace(extension, model=replace(model, index=along_graph(model.index, run, model.search if cut else "")))
+    quick = replace(model, index=along_graph(model.index, run, model.search if cut else ""))
+    together = grouping(quick) if isinstance(quick, WalkModel) else extension.grouping
+    return replace(extension, model=quick, grouping=together)
 
 
 # ------------------------------------------------------------------------------------------------------- judgement

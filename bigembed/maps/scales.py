@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from math import isqrt
 from typing import Any
 
 import numpy as np
 
+from bigembed.neighbors.query import Joined
 from bigembed.neighbors.row_weights import WEIGHTS, all_weights, values_path
 from bigembed.runtime.blocks import Array, bounds, map_blocks
 from bigembed.stages import ArraySpec, Context, Cost, Run, Stage
@@ -249,6 +251,28 @@ def as_lists(indptr: Array, squared: Array, weights: Array) -> tuple[Array, Arra
 def some_edges(indptr: Array, kept: Array) -> Array:
     """``indptr`` of the edges that are kept."""
     return np.concatenate([[0], np.cumsum(kept)])[indptr]
+
+
+def in_mass(joined: Joined, weights: Array, wanted: float, least: int, dimension: float) -> Joined:
+    """The same edges, with scales ρ of the new rows by the mass of their neighbors, as fitted rows have them.
+
+    A new row that is one of the fitted rows has its weight, another one the mean weight 1.
+    """
+    count = len(joined.indptr) - 1
+    of_edge = np.repeat(np.arange(count), np.diff(joined.indptr))
+    squared, limit = joined.squared.astype(np.float64), np.square(joined.rho)[of_edge]
+    kept = squared <= limit * (1 + EQUAL)
+    twins, own = twins_of(joined, of_edge), np.ones(count)
+    own[of_edge[twins]] = weights[twins]
+    kept[twins] = False
+    lists = as_lists(some_edges(joined.indptr, kept), squared[kept], weights[kept])
+    return replace(joined, rho=np.sqrt(reach_in_mass(*lists, own, wanted, least, dimension)))
+
+
+def twins_of(joined: Joined, of_edge: Array) -> Array:
+    """The edge of each new row to the fitted row that it is: of its edges of length 0 the first."""
+    zeros = np.flatnonzero(joined.squared == 0)
+    return zeros[np.unique(of_edge[zeros], return_index=True)[1]]
 
 
 LITTLE = 0.75

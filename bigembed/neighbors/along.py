@@ -40,14 +40,19 @@ def along_graph(index: Index, run: Run, within: str = "") -> Index:
 def join_along(rows: Array, index: Index, along: Along) -> Iterator[tuple[Array, Joined]]:
     """Edges of prepared new rows (n, d), in parts of bounded size: numbers of some rows, and their edges."""
     ordered = Ordered.open(index.order)
-    block, cell = locate(rows, ordered, index.centers)
-    for b in np.unique(block).tolist():
-        members = np.flatnonzero(block == b)
-        members = members[np.argsort(cell[members], kind="stable")]
+    for b, members, cell in near_parts(rows, ordered, index):
         near = read_near(b, ordered, along)
         for low, high in bounds(len(members), max(1, MAX_PAIRS // near.degree)):
             part = members[low:high]
-            yield part, near.joined(rows[part], b, cell[part], index.n_neighbors)
+            yield part, near.joined(rows[part], b, cell[low:high], index.n_neighbors)
+
+
+def near_parts(rows: Array, ordered: Ordered, index: Index) -> Iterator[tuple[int, Array, Array]]:
+    """Numbers of the new rows that belong to each block, by their cells, and these: block after block."""
+    block, cell = locate(rows, ordered, index.centers)
+    order = np.lexsort((cell, block))
+    for members in np.split(order, np.flatnonzero(np.diff(block[order])) + 1) if len(order) else []:
+        yield int(block[members[0]]), members, cell[members]
 
 
 @dataclass(frozen=True)
@@ -65,11 +70,17 @@ class _Near:
         """Edges of a row, on average."""
         return max(1, len(self.indices) // (len(self.indptr) - 1))
 
+    def nearest(self, rows: Array, cell: Array) -> Array:
+        """A row of the block that is near to each new row in these cells of it."""
+        from bigembed.neighbors.descent_compiled import nearest_rows  # imports numba: only here
+
+        return nearest_rows(rows, cell, self.offsets, self.indptr, self.indices, self.table)
+
     def joined(self, rows: Array, b: int, cell: Array, k: int) -> Joined:
         """Edges of new rows in these cells of the block."""
-        from bigembed.neighbors.descent_compiled import edge_lengths, nearest_rows  # imports numba: only here
+        from bigembed.neighbors.descent_compiled import edge_lengths  # imports numba: only here
 
-        nearest = nearest_rows(rows, cell, self.offsets, self.indptr, self.indices, self.table)
+        nearest = self.nearest(rows, cell)
         starts = np.concatenate([[0], np.cumsum(np.diff(self.indptr)[nearest])]).astype(np.int64)
         columns, squared, rho = np.empty(starts[-1], np.int64), np.empty(starts[-1], rows.dtype), np.empty(len(rows))
         edge_lengths(rows, nearest, self.indptr, self.indices, self.table, starts, columns, squared, k, rho)

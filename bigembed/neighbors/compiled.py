@@ -11,14 +11,16 @@ import numpy as np
 from numba import njit, types
 
 from bigembed.distance.pairwise import rounding
+from bigembed.neighbors.grouped_centers import nearest_grouped
 from bigembed.runtime.arithmetic import squared_distance
 from bigembed.runtime.blocks import Array
 
 # --------------------------------------------------------------------------------------------------------- nearest
 # Compiled choice of the nearest centers, one or many.
 #
-# A matrix product shows which centers can be nearest; where it leaves a choice, distances are computed exactly, in
-# the arithmetic of :mod:`bigembed.neighbors.exact`, bit for bit. All arrays are contiguous.
+# Groups of centers leave most of them out, or a matrix product shows which can be nearest; where that leaves a choice,
+# distances are computed exactly, in the arithmetic of :mod:`bigembed.neighbors.exact`, bit for bit. All arrays are
+# contiguous.
 
 _WIDTH = 16
 """Centers are padded to a multiple of this; padding has infinite norm."""
@@ -29,8 +31,11 @@ _LIST_TILE_ENTRIES = 1 << 19
 def nearest(rows: Array, centers: Array) -> Array:
     """Nearest center (C, d) of each row (n, d), ties to the lowest number: int64 (n,)."""
     labels = np.empty(len(rows), dtype=np.int64)
-    for part, products, norms, slack in _tiles(rows, centers, _TILE_ENTRIES):
-        _label(products, norms, slack, rows[part], centers, labels[part])
+    done = nearest_grouped(rows, centers, labels)
+    if done < len(rows):
+        rest, left = rows[done:], labels[done:]
+        for part, products, norms, slack in _tiles(rest, centers, _TILE_ENTRIES):
+            _label(products, norms, slack, rest[part], centers, left[part])
     return labels
 
 
@@ -127,25 +132,6 @@ def _candidates(products: Array, norms: Array, limit: Array, rows: Array, center
             squared[m, count] = one(squared_distance(rows, m, centers, j))
             count += 1
     return numbers, squared
-
-
-@njit(cache=True, nogil=True)
-def leading(rows: Array, reach: float, most: int) -> Array:
-    """Which rows (m, d) lead: as :func:`bigembed.neighbors.condense_cells.leading_rows` chooses them."""
-    found = np.empty(min(most, rows.shape[0]), np.int64)
-    count = 0
-    for i in range(rows.shape[0]):
-        if count == found.shape[0]:
-            break
-        free = True
-        for k in range(count):
-            if squared_distance(rows, i, rows, found[k]) <= reach:
-                free = False
-                break
-        if free:
-            found[count] = i
-            count += 1
-    return found[:count]
 
 
 # ----------------------------------------------------------------------------------------------------------- edges

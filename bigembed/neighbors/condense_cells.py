@@ -102,16 +102,17 @@ def _squared(rows: Array) -> Array:
     return np.asarray((rows * rows).sum(axis=1))
 
 
-def chosen_centers(rows: Array, wanted: int, seed: list[int]) -> Array:
+def chosen_centers(rows: Array, wanted: int, seed: list[int]) -> tuple[Array, Array]:
     """About ``wanted`` centers for rows (m, d): the distinct rows where they are not many more, else by k-means.
 
-    Every center is the nearest one of some row.
+    Every center is the nearest one of some row. Also the nearest center of each row, (m,).
     """
     if (distinct := distinct_rows(rows, MORE * wanted)) is not None:
-        return distinct
+        return distinct, nearest_of(rows, distinct)
     centers = cell_centers(rows, wanted, seed)
-    used = np.bincount(nearest_of(rows, centers), minlength=len(centers)) > 0
-    return centers[used]
+    label = nearest_of(rows, centers)
+    used = np.bincount(label, minlength=len(centers)) > 0
+    return centers[used], (np.cumsum(used) - 1)[label]
 
 
 def distinct_rows(rows: Array, most: int) -> Array | None:
@@ -135,6 +136,15 @@ def nearest_of(rows: Array, centers: Array) -> Array:
     return nearest(rows, centers)
 
 
+def squared_of(rows: Array, centers: Array, label: Array) -> Array:
+    """Squared distance of each row (m, d) to the center ``label``, float64 (m,)."""
+    if len(rows) <= FEW_ROWS:
+        return paired_squared(rows, centers[label])
+    from bigembed.neighbors.condense_compiled import paired  # imports numba: only here
+
+    return paired(rows, centers, label)
+
+
 def leading_rows(rows: Array, reach: float, most: int) -> Array:
     """Which rows (m, d), at most ``most``, lead: in their order, each that is within √``reach`` of no earlier one.
 
@@ -142,7 +152,7 @@ def leading_rows(rows: Array, reach: float, most: int) -> Array:
     [0, 2]
     """
     if len(rows) > FEW_ROWS:
-        from bigembed.neighbors.compiled import leading  # imports numba: only here
+        from bigembed.neighbors.condense_compiled import leading  # imports numba: only here
 
         return leading(rows, reach, most)
     found: list[int] = []
@@ -160,9 +170,8 @@ def begin_cells(cells: Cells, rows: Array, wanted: int, radius: float | None, se
         return replace(cells, wide=radius**2, most=np.iinfo(np.int64).max)
     if not len(rows):
         return replace(cells, wide=0.0, most=MORE * wanted)
-    centers = chosen_centers(rows, wanted, seed)
-    label = nearest_of(rows, centers)
-    squared = paired_squared(rows, centers[label])
+    centers, label = chosen_centers(rows, wanted, seed)
+    squared = squared_of(rows, centers, label)
     counts = np.bincount(label, minlength=len(centers))
     usual = np.bincount(label, squared, minlength=len(centers))[counts > 1] / counts[counts > 1]
     wide = WIDE**2 * float(np.median(usual)) if len(usual) else 0.0
@@ -195,26 +204,39 @@ def add_rows(cells: Cells, rows: Array, weights: Array | None) -> tuple[Cells, A
 
 def _nearest(rows: Array, centers: Array) -> tuple[Array, Array]:
     label = nearest_of(rows, centers)
-    return label, paired_squared(rows, centers[label])
+    return label, squared_of(rows, centers, label)
 
 
 def _summed(cells: Cells, rows: Array, weights: Array | None, label: Array, squared: Array) -> Cells:
     """The cells with rows added, in their order."""
     if not len(rows):
         return cells
-    c = len(cells)
-    difference = rows.astype(np.float64) - cells.centers[label]
-    sums = cells.sums.copy()
-    for f in range(rows.shape[1]):
-        of_column = difference[:, f] if weights is None else weights * difference[:, f]
-        sums[:, f] += np.bincount(label, of_column, minlength=c)
-    far = cells.far.copy()
-    np.maximum.at(far, label, squared)
-    counts = np.bincount(label, weights, minlength=c)
+    counts, sums, squares, far = _sums_of(rows, weights, label, squared, cells.centers)
     return replace(
         cells,
         counts=cells.counts + counts.astype(cells.counts.dtype),
-        sums=sums,
-        squares=cells.squares + np.bincount(label, squared if weights is None else weights * squared, minlength=c),
-        far=far,
+        sums=cells.sums + sums,
+        squares=cells.squares + squares,
+        far=np.maximum(cells.far, far),
     )
+
+
+def _sums_of(
+    rows: Array, weights: Array | None, label: Array, squared: Array, centers: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Of rows in their order: counts, Σ w (x − center), Σ w ‖x − center‖² and its maximum, of each cell."""
+    c, d = centers.shape
+    sums, far = np.zeros((c, d)), np.zeros(c)
+    if len(rows) > FEW_ROWS:
+        from bigembed.neighbors.condense_compiled import add_up  # imports numba: only here
+
+        counts, squares = np.zeros(c), np.zeros(c)
+        weighted, given = weights is not None, np.zeros(0) if weights is None else weights
+        add_up(rows, given, weighted, label, squared, centers, counts, sums, squares, far)
+        return counts, sums, squares, far
+    difference = rows.astype(np.float64) - centers[label]
+    for f in range(d):
+        sums[:, f] = np.bincount(label, difference[:, f] if weights is None else weights * difference[:, f], c)
+    np.maximum.at(far, label, squared)
+    squares = np.bincount(label, squared if weights is None else weights * squared, c)
+    return np.bincount(label, weights, c), sums, squares, far

@@ -22,7 +22,7 @@ from bigembed.errors import InputTypeError
 from bigembed.neighbors.descent_walk import NOBODY, Edges, Walk, of_rows, walk_memory
 from bigembed.neighbors.exact import empty_lists, update_lists
 from bigembed.neighbors.order import Ordered
-from bigembed.neighbors.partition import assign_block
+from bigembed.neighbors.partition import FEW_ROWS, assign_block
 from bigembed.neighbors.search.by_metric import ByMetric, by_metric, joined_pairs, reverse_cells, reverse_every
 from bigembed.neighbors.search.every_block import CellSpan, StoredCells
 from bigembed.neighbors.search.ground_truth import EXACT_ROWS
@@ -208,15 +208,20 @@ def locate(given: Any, ordered: Ordered, centers: str) -> tuple[Array, Array]:
     block = locate_blocks(rows, ordered, centers)
     cell = np.zeros(len(rows), np.int64)
     for b in np.unique(block):
-        mine = block == b
-        cell[mine] = assign_block(rows[mine], np.zeros(int(mine.sum()), np.int64), ordered.cells(int(b))[1])
+        mine = np.flatnonzero(block == b)
+        cell[mine] = _assigned(rows[mine], ordered.cells(int(b))[1])
     return block, cell
 
 
 def locate_blocks(rows: Array, ordered: Ordered, centers: str) -> Array:
     """The block of each row (n,)."""
     partitions = read_array(centers)[list(ordered.blocks)]
-    return assign_block(rows, np.zeros(len(rows), np.int64), partitions).astype(np.int64)
+    return _assigned(rows, partitions)
+
+
+def _assigned(rows: Array, centers: Array) -> Array:
+    """The nearest center of each row, of equal ones the first."""
+    return assign_block(rows, np.zeros(len(rows), np.int64), centers, compiled=len(rows) > FEW_ROWS).astype(np.int64)
 
 
 def join_memory(index: Index, shape: Shape, rows: int) -> int:

@@ -16,10 +16,11 @@ from bigembed.estimator.on_graph import VIEW_QUERY_ARRAYS, ViewsEstimator, secon
 from bigembed.maps.bandwidth import Bandwidth, kernel_in
 from bigembed.maps.graph_rows import View, block_of_first, split_rows, views_of
 from bigembed.maps.landmark_maps import divided
+from bigembed.maps.scales import twins_of
 from bigembed.maps.walk.affinity import BISTOCHASTIC, unbalanced
 from bigembed.maps.walk.alternating import FIRST, alternating_stages
 from bigembed.maps.walk.coordinates import Scaling, WalkCoordinates
-from bigembed.maps.walk.extension import Neighborhood, kernel_of_edges, twins_of
+from bigembed.maps.walk.extension import Neighborhood, kernel_of_edges
 from bigembed.maps.walk.stages import WalkOptions
 from bigembed.neighbors.given.distances import Rule
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, Self
 
@@ -18,7 +19,8 @@ from bigembed.maps.bandwidth import Bandwidth, kernel_in, own_scales
 from bigembed.maps.graph_rows import block_of_rows, fitted_shape, ready_rows
 from bigembed.maps.kernels import local_squared
 from bigembed.maps.landmark_maps import divided
-from bigembed.maps.scales import EQUAL, SCALES, as_lists, reach_in_mass, some_edges
+from bigembed.maps.scales import EQUAL, SCALES, in_mass, twins_of
+from bigembed.maps.walk.along import TOGETHER, Averaged, Averages, averages_along, averages_memory
 from bigembed.maps.walk.coordinates import Scaling, WalkCoordinates
 from bigembed.neighbors.components import nearest_embedded
 from bigembed.neighbors.given.query import (
@@ -32,7 +34,7 @@ from bigembed.neighbors.given.query import (
 )
 from bigembed.neighbors.input_order import InputOrder
 from bigembed.neighbors.order import Ordered
-from bigembed.neighbors.query import MAX_PAIRS, Joined
+from bigembed.neighbors.query import MAX_PAIRS, Index, Joined
 from bigembed.neighbors.radius import EDGES_PLANNED
 from bigembed.neighbors.row_weights import DENSITY, WEIGHTS, values_path
 from bigembed.neighbors.search.by_metric import by_metric
@@ -239,9 +241,20 @@ def grouping(model: WalkModel) -> Grouping | None:
     if model.shape.sparse or isinstance(model.index, GivenIndex):
         return None
     blocks, shape = len(Ordered.open(model.index.order).blocks), model.shape
-    edges = EDGES_PLANNED if isinstance(model.index, RadiusIndex) else 2 * model.index.n_neighbors
-    most = MAX_PAIRS // edges  # so that batches need not be divided, mostly
-    return Grouping(block_of_rows, blocks, shape.row_bytes, most, partial(extension_memory, model))
+    most, large = MAX_PAIRS // edges_planned(model), 0  # so that batches need not be divided, mostly
+    if is_along(model):
+        most = large = TOGETHER
+    return Grouping(block_of_rows, blocks, shape.row_bytes, most, partial(extension_memory, model), large)
+
+
+def edges_planned(model: WalkModel) -> int:
+    """Edges of a row that a plan counts with."""
+    return EDGES_PLANNED if isinstance(model.index, RadiusIndex) else 2 * model.index.n_neighbors
+
+
+def is_along(model: WalkModel) -> bool:
+    """Whether new rows get their edges along the graph, without a search."""
+    return isinstance(model.index, Index) and model.index.along is not None
 
 
 UNTOLD = 1e-3
@@ -250,20 +263,37 @@ UNTOLD = 1e-3
 
 def extension_memory(model: WalkModel, rows: int) -> int:
     """Bytes that :func:`nystrom_rows` holds at most for that number of rows, without the rows themselves."""
-    return joining_memory(model.index, model.shape, rows) + rows * 24 * int(model.fitted.eigenvalues.shape[-1])
+    width = int(model.fitted.eigenvalues.shape[-1])
+    if is_along(model):
+        return averages_memory(rows, width, model.shape.row_bytes, edges_planned(model), model.fitted.starts)
+    return joining_memory(model.index, model.shape, rows) + rows * 24 * width
 
 
 def nystrom_rows(rows: Any, model: WalkModel) -> Array:
     """Nyström: ψ_l(x) = λ_l^{-1} Σ_j p(x, j) ψ_l(j), then λ^t (the q_x^{-α} of the new row cancels)."""
     coordinates = np.empty((rows.shape[0], model.fitted.width))
-    for members, joined in join_parts(rows, model.index):
-        coordinates[members] = _extend_joined(rows, members, joined, model)
+    for members, found in _averages(rows, model):
+        coordinates[members] = _of_averages(rows, members, found, model)
     return coordinates
 
 
-def _extend_joined(rows: Any, members: Array, joined: Joined, model: WalkModel) -> Array:
-    """Coordinates of the rows ``members``, from their edges."""
-    starts, eigenvalues = np.array(model.fitted.starts), model.fitted.eigenvalues
+def _averages(rows: Any, model: WalkModel) -> Iterator[tuple[Array, Averages]]:
+    """What the walk averages for new rows, in parts: numbers of some rows, and theirs."""
+    if isinstance(model.index, Index) and is_along(model):
+        return averages_along(rows, model.index, averaged(model), model.bandwidth, model.epsilon, model.by_mass)
+    return ((members, _average(joined, model)) for members, joined in join_parts(rows, model.index))
+
+
+def averaged(model: WalkModel) -> Averaged:
+    """What is averaged over the edges of new rows, and by what these are weighed."""
+    vectors, drop = model.averaged or model.fitted.right, model.unit is not None or model.balanced
+    paths = vectors, model.fitted.labels, model.density, float(model.alpha), model.weights, model.wanted, model.search
+    return Averaged(*paths, float(model.floor), model.parts, drop)
+
+
+def _average(joined: Joined, model: WalkModel) -> Averages:
+    """Sums over the edges of new rows."""
+    starts, count = np.array(model.fitted.starts), len(joined.indptr) - 1
     near = Neighborhood(joined.ids, starts)
     label = near.read(model.fitted.labels)
     mass = near.read(model.weights) if model.weights else None
@@ -272,34 +302,41 @@ def _extend_joined(rows: Any, members: Array, joined: Joined, model: WalkModel) 
     kernel = kernel_of_edges(joined, near, model) * near.read(model.density).astype(np.float64) ** -model.alpha
     kernel = kernel if mass is None else kernel * mass
     kernel = kernel * np.sqrt(near.read(model.wanted)) if model.wanted else kernel
-    of_edge = np.repeat(np.arange(len(members)), np.diff(joined.indptr))
+    of_edge = np.repeat(np.arange(count), np.diff(joined.indptr))
     home = _component(joined, kernel, label)
     home = np.where(home < model.parts, home, -1)
     kernel = np.where(label == home[of_edge], kernel, 0.0)
     if model.unit is not None or model.balanced:
         kernel[twins_of(joined, of_edge)] = 0.0
-    total, mean = near.sums(kernel, of_edge, len(members), model.averaged or model.fitted.right, eigenvalues.shape[-1])
-    inside = total > 0
-    own = eigenvalues[np.maximum(home, 0)] if eigenvalues.ndim == 2 else eigenvalues[None]
+    width = model.fitted.eigenvalues.shape[-1]
+    total, mean = near.sums(kernel, of_edge, count, model.averaged or model.fitted.right, width)
+    return Averages(home, total, mean, joined.rho, joined.block, joined.cell)
+
+
+def _of_averages(rows: Any, members: Array, found: Averages, model: WalkModel) -> Array:
+    """Coordinates of the rows ``members``."""
+    eigenvalues, total = model.fitted.eigenvalues, found.total
+    home, inside = np.maximum(found.home, 0), total > 0
+    own = eigenvalues[home] if eigenvalues.ndim == 2 else eigenvalues[None]
     if model.unit:
-        own = _shrinking(own, own_scales(joined.rho, model.floor) ** 2 / model.unit)
-    mean = np.where(inside[:, None], mean / np.where(inside, total, 1)[:, None], 0.0)
+        own = _shrinking(own, own_scales(found.rho, model.floor) ** 2 / model.unit)
+    mean = np.where(inside[:, None], found.mean / np.where(inside, total, 1)[:, None], 0.0)
     extended = mean if model.averaged else divided(mean, own)
-    coordinates = model.fitted.scaled(extended, np.maximum(home, 0))
+    coordinates = model.fitted.scaled(extended, home)
     outside = np.flatnonzero(~inside)
     if len(outside):
-        coordinates[outside] = model.fitted.of_rows(_nearest(rows[members[outside]], joined, outside, model))
+        near = _nearest(rows[members[outside]], found.block[outside], found.cell[outside], model)
+        coordinates[outside] = model.fitted.of_rows(near)
     return coordinates
 
 
-def _nearest(rows: Any, joined: Joined, outside: Array, model: WalkModel) -> Array:
+def _nearest(rows: Any, block: Array, cell: Array, model: WalkModel) -> Array:
     """The fitted row with coordinates of its own that is nearest to each row that no edge leads to."""
     ordered, labels = Ordered.open(model.index.order), model.fitted.labels
     if isinstance(model.index, GivenIndex):
         whole = np.concatenate([read_array(f"{labels}/{b}") for b in range(len(ordered.blocks))])
         return nearest_given(rows, model.index, whole, model.parts)
-    places = joined.block[outside], joined.cell[outside]
-    return nearest_embedded(ordered, labels, rows, *places, model.parts, by_metric(model.shape))
+    return nearest_embedded(ordered, labels, rows, block, cell, model.parts, by_metric(model.shape))
 
 
 def self_weight(rows: Any, model: WalkModel) -> Array:
@@ -364,28 +401,6 @@ def kernel_of_edges(joined: Joined, near: Neighborhood, model: EdgeKernel, their
     if choice.within:
         weights[length > np.maximum(own, fitted) ** 2 * (1 + EQUAL)] = 0.0
     return weights
-
-
-def in_mass(joined: Joined, weights: Array, wanted: float, least: int, dimension: float) -> Joined:
-    """The same edges, with scales ρ of the new rows by the mass of their neighbors, as fitted rows have them.
-
-    A new row that is one of the fitted rows has its weight, another one the mean weight 1.
-    """
-    count = len(joined.indptr) - 1
-    of_edge = np.repeat(np.arange(count), np.diff(joined.indptr))
-    squared, limit = joined.squared.astype(np.float64), np.square(joined.rho)[of_edge]
-    kept = squared <= limit * (1 + EQUAL)
-    twins, own = twins_of(joined, of_edge), np.ones(count)
-    own[of_edge[twins]] = weights[twins]
-    kept[twins] = False
-    lists = as_lists(some_edges(joined.indptr, kept), squared[kept], weights[kept])
-    return replace(joined, rho=np.sqrt(reach_in_mass(*lists, own, wanted, least, dimension)))
-
-
-def twins_of(joined: Joined, of_edge: Array) -> Array:
-    """The edge of each new row to the fitted row that it is: of its edges of length 0 the first."""
-    zeros = np.flatnonzero(joined.squared == 0)
-    return zeros[np.unique(of_edge[zeros], return_index=True)[1]]
 
 
 def _shrinking(eigenvalues: Array, steps: Array) -> Array:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import fields, replace
+from typing import Any
+
 import numpy as np
 import pytest
 
 import bigembed as be
+from bigembed.estimator.protocol import run_of
+from bigembed.maps.walk.along import Averages, averages_along
+from bigembed.maps.walk.extension import _average, averaged, model_of
 from bigembed.neighbors.along import along_graph
 from bigembed.neighbors.given.query import join_parts
 from bigembed.neighbors.query import Index, Joined, in_row_order
@@ -48,3 +55,52 @@ def test_new_rows_have_nearly_those_that_are_found(built: tuple[np.ndarray, be.N
     alone = joined(new[7:8], along)
     own = {key[1]: value for key, value in edges_of(joined(new, along)).items() if key[0] == 7}
     assert {key[1]: value for key, value in edges_of(alone).items()} == own
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"weights": True},
+        {"target": "laplace-beltrami"},
+        *(
+            pytest.param(one, marks=pytest.mark.slow)
+            for one in (
+                {"bandwidth": "self-tuned", "components": "largest"},
+                {"epsilon": 0.05, "bandwidth": "fixed", "truncated": True},
+                {"normalization": "bistochastic"},
+                {"weights": True, "bandwidth": "fixed", "alpha": 0.5},
+            )
+        ),
+    ],
+    ids=lambda given: "-".join(map(str, given)),
+)
+def test_compiled_averages_are_those_of_arrays_of_edges(given: dict[str, Any]) -> None:
+    draw = np.random.default_rng(3)
+    rows = draw.uniform(size=(900, 3)).astype(np.float32) + 4 * (np.arange(900) % 3 == 0)[:, None].astype(np.float32)
+    weighed = {"sample_weight": draw.integers(1, 6, 900)} if given.get("weights") else {}
+    parameters = {name: value for name, value in given.items() if name != "weights"}
+    with graph_blocks(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # (two parts)
+        fitted = be.DiffusionMap(2, n_neighbors=8, **parameters).fit(rows, **weighed)
+    run, model = run_of(fitted), model_of(run_of(fitted))
+    assert isinstance(model.index, Index)
+    index = along_graph(model.index, run, model.search if model.bandwidth.within else "")
+    new = np.concatenate([rows[:200], rows[200:500] + 0.02 * draw.normal(size=(300, 3))]).astype(np.float32)
+    quick = in_order(averages_along(new, index, averaged(model), model.bandwidth, model.epsilon, model.by_mass))
+    arrays = in_order((part, _average(edges, model)) for part, edges in join_parts(new, index))
+    np.testing.assert_array_equal(quick.home, arrays.home)
+    assert (quick.home >= 0).any()
+    np.testing.assert_allclose(quick.total, arrays.total, rtol=1e-12)
+    np.testing.assert_allclose(quick.mean, arrays.mean, rtol=1e-10, atol=1e-12)
+    if model.unit is not None:
+        np.testing.assert_allclose(quick.rho, arrays.rho, rtol=1e-12)
+    lighter = replace(model, epsilon=0.9 * model.epsilon)
+    off = in_order((part, _average(edges, lighter)) for part, edges in join_parts(new, index))
+    assert not np.allclose(quick.total, off.total, rtol=1e-3)
+
+
+def in_order(parts: Any) -> Averages:
+    """Averages of all rows, in their order."""
+    members, found = zip(*parts, strict=True)
+    order = np.argsort(np.concatenate(members))
+    return Averages(*(np.concatenate([getattr(one, f.name) for one in found])[order] for f in fields(Averages)))

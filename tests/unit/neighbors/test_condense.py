@@ -14,11 +14,17 @@ import zarr
 from scipy import sparse
 
 import bigembed as be
+from bigembed.distance.pairwise import every_squared
 from bigembed.errors import InputError, InputTypeError, MissingPathError
 from bigembed.neighbors import condense as module
-from bigembed.neighbors.compiled import leading
-from bigembed.neighbors.condense_cells import Cells, add_rows, leading_rows
+from bigembed.neighbors import condense_cells as cells
+from bigembed.neighbors import grouped_centers
+from bigembed.neighbors.compiled import nearest
+from bigembed.neighbors.condense_cells import Cells, add_rows, begin_cells, leading_rows
+from bigembed.neighbors.condense_compiled import leading
 from bigembed.neighbors.condensed import Condensed
+from bigembed.neighbors.grouped_centers import TRIED, nearest_grouped
+from bigembed.neighbors.partition import nearest_centers
 from tests.blocks import blocks_of
 from tests.digests import published
 from tests.executors import Killed, executor, maps
@@ -194,9 +200,41 @@ def test_compiled_leaders_are_the_same(rows: np.ndarray) -> None:
         np.testing.assert_array_equal(leading(rows, 4.0, most), leading_rows(rows, 4.0, most))
 
 
-def test_batches_of_any_rows_find_the_same_cells(rows: np.ndarray) -> None:
-    from bigembed.neighbors.condense_cells import begin_cells
+def test_groups_of_centers_hold_the_nearest() -> None:
+    draw = np.random.default_rng(8)
+    smooth = np.cumsum(draw.normal(size=(5_000, 3)), axis=0)
+    grid = draw.integers(0, 9, (5_000, 3))  # most rows are as near to several centers
+    labels = np.empty(5_000, np.int64)
+    assert nearest_grouped(smooth, smooth[::17], labels) == 5_000
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grouped_centers, "WORTH", 10.0)
+        for given in (smooth.astype(np.float32), smooth, grid.astype(np.float32), 1e-22 * smooth.astype(np.float32)):
+            centers = given[::17].copy()
+            centers[5] = centers[100]
+            assert nearest_grouped(given, centers, labels) == 5_000
+            np.testing.assert_array_equal(labels, every_squared(given, centers).argmin(axis=1))
+            assert (labels != nearest_centers(given, centers + np.abs(given).mean() / 4)).any()
+    wide = draw.normal(size=(5_000, 40)).astype(np.float32)  # groups leave nothing out
+    assert nearest_grouped(wide, wide[:200], np.empty(5_000, np.int64)) == TRIED
+    np.testing.assert_array_equal(nearest(wide, wide[:200]), nearest_centers(wide, wide[:200]))
 
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_compiled_sums_are_the_same(rows: np.ndarray, weighted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = begin_cells(Cells.empty(D, np.float32, weighted), rows[:500], 40, None, [0])
+    weights = np.random.default_rng(2).uniform(size=len(rows)) if weighted else None
+    whole, labels = add_rows(start, rows, weights)
+    monkeypatch.setattr(cells, "FEW_ROWS", 0)
+    assert np.array_equal(
+        begin_cells(Cells.empty(D, np.float32, weighted), rows[:500], 40, None, [0]).centers, start.centers
+    )
+    compiled, same = add_rows(start, rows, weights)
+    np.testing.assert_array_equal(labels, same)
+    for name in ("counts", "sums", "squares", "far"):
+        np.testing.assert_array_equal(getattr(compiled, name), getattr(whole, name))
+
+
+def test_batches_of_any_rows_find_the_same_cells(rows: np.ndarray) -> None:
     start = begin_cells(Cells.empty(D, np.float32, False), rows[:500], 40, None, [0])
     whole, _ = add_rows(start, rows[:2_000], None)
     parts, labels = start, []
