@@ -88,7 +88,7 @@ class CondensedInput(Input):
                 ],
             ),
             passes=1,
-            scalar_ops=2.0 * n * EDGES * rows.width,
+            scalar_ops=0.5 * n * EDGES * rows.width,
             maps=3 * -(-n // wave),
         )
 

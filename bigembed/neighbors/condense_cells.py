@@ -238,5 +238,5 @@ def _sums_of(
     for f in range(d):
         sums[:, f] = np.bincount(label, difference[:, f] if weights is None else weights * difference[:, f], c)
     np.maximum.at(far, label, squared)
-    squares = np.bincount(label, squared if weights is None else weights * squared, c)
-    return np.bincount(label, weights, c), sums, squares, far
+    weighed = squared if weights is None else weights * squared
+    return np.bincount(label, weights, c), sums, np.bincount(label, weighed, c), far
