@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from bigembed.runtime.blocks import Array
 from bigembed.runtime.arithmetic import squared_distance
+from bigembed.runtime.blocks import Array
 
 
 @njit(cache=True, nogil=True)

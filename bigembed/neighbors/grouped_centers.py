@@ -14,8 +14,8 @@ import numpy as np
 from numba import njit
 
 from bigembed.distance.pairwise import rounding
-from bigembed.runtime.blocks import Array
 from bigembed.runtime.arithmetic import squared_distance
+from bigembed.runtime.blocks import Array
 
 LANES = 16
 """Centers of a group are padded to a multiple of this."""

@@ -9,8 +9,8 @@ import numpy as np
 from numba import njit
 
 from bigembed.maps.scales import EQUAL, ROUNDING
-from bigembed.runtime.blocks import Array
 from bigembed.runtime.arithmetic import squared_distance
+from bigembed.runtime.blocks import Array
 
 FIXED, ADAPTIVE, SELF_TUNED, BINARY = range(4)
 """Kernels: of one scale, of the scales of both rows, and 1 for every edge."""
