@@ -177,8 +177,8 @@ class TaskCounts:
         return record
 
 
-def table(name: str, parameters: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]]) -> None:
-    """Print the results, and keep them with machine and date under ``results/``."""
+def keep(name: str, parameters: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Keep the results, or those that are there so far, with machine and date under ``results/``; what is kept."""
     machine = f"{platform.machine()}, {psutil.cpu_count()} cores, {psutil.virtual_memory().total >> 30} GiB"
     record = {
         "benchmark": name,
@@ -191,7 +191,13 @@ def table(name: str, parameters: Mapping[str, Any], rows: Mapping[str, Mapping[s
     folder.mkdir(exist_ok=True)
     label = "-".join([name, *(f"{key}{value}" for key, value in parameters.items())])
     (folder / f"{label}.json").write_text(json.dumps(record, indent=1) + "\n")
-    print(f"{name} {dict(parameters)}  ({machine}, {record['date']})")
+    return record
+
+
+def table(name: str, parameters: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print the results, and keep them with machine and date under ``results/``."""
+    record = keep(name, parameters, rows)
+    print(f"{name} {dict(parameters)}  ({record['machine']}, {record['date']})")
     for key, row in rows.items():
         print(
             f"  {key:12}",

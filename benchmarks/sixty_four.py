@@ -107,6 +107,11 @@ class Cluster:
             command = [sys.executable, "-m", f"distributed.cli.dask_{what}", *words]
             return subprocess.Popen(command, stdout=log, stderr=log, env=self.environment, cwd=self.folder)
 
+    def said(self) -> str:
+        """The last lines of what Dask's processes have logged."""
+        tails = (file.read_text(errors="replace").splitlines()[-40:] for file in sorted(self.folder.glob("*.log")))
+        return "\n".join(line for tail in tails for line in tail)
+
     def processes(self) -> list[psutil.Process]:
         """The workers: what nannies have started."""
         found = []
@@ -273,7 +278,8 @@ def run(cluster: Cluster, folder: Path, method: str, rows: str, event: str) -> t
     watched.end()
     messages = "\n".join(str(line.get("message") or "") for line in said)
     if status or not happened or SAID.get(event, "") not in messages:
-        raise SystemExit(f"{method}, {event}: {status}, {happened}\n{messages}\n{(home / 'problems').read_text()}")
+        problems = (home / "problems").read_text()
+        raise SystemExit(f"{method}, {event}: {status}, {happened}\n{messages}\n{problems}\n{cluster.said()}")
     thread.join()
     tasks = sum('"event": "task"' in line for line in (home / "trace").open())
     return {"seconds": round(seconds, 1), "tasks": tasks, **watched.taken(seconds, tasks)}, published(home / "run.zarr")

@@ -43,7 +43,7 @@ from bigembed.store import manifests
 from bigembed.store.arrays import create_rows
 from bigembed.store.attributes import describe, seal_rows
 from bigembed.store.exchange import Exchange
-from bigembed.store.manifests import COORDINATES
+from bigembed.store.outputs import COORDINATES
 from bigembed.store.parcels import by_receiver
 from bigembed.store.paths import AnyPath, PathLike, at, move, published, remove, require_array_name
 

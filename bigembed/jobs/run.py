@@ -44,8 +44,8 @@ from bigembed.steps.missing import kept_of
 from bigembed.store import files, manifests
 from bigembed.store.arrays import write_array
 from bigembed.store.locks import output_lock
-from bigembed.store.manifests import COORDINATES as DIMENSIONS
-from bigembed.store.manifests import is_dataset, publish_dataset, remove_arrays, remove_dataset, share_array
+from bigembed.store.outputs import COORDINATES as DIMENSIONS
+from bigembed.store.outputs import is_dataset, publish_dataset, remove_arrays, remove_dataset, share_array
 from bigembed.store.paths import AnyPath, at, move, published, remove, retire
 from bigembed.store.superseded import FOLDER, supersede_model
 

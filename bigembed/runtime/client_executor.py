@@ -131,8 +131,10 @@ class TaskMap:
         self.finished: list[tuple[range, Any]] = []
         """Tasks whose results are not fetched yet."""
         self.seen_worker = self.counted = self.fetched = time.monotonic()
+        self.shared: Common | None = None
+        """What the calls have in common, where that is sent once."""
         self.common: Any = None
-        """The future of what the calls have in common, where that is sent once."""
+        """The future of it."""
 
     def run(self) -> list[Any]:
         """Return all results, in the order of the calls."""
@@ -153,20 +155,20 @@ class TaskMap:
         finally:
             if self.pending and self.client.status == "running":
                 self.client.cancel(list(self.pending), force=True)
-            self.common = None
+            self.common = self.shared = None
 
     def _send_common(self) -> None:
-        """Send what all calls have in common, if it is large: the result of a task of its own, which others fetch.
-
-        Such arguments grow with the blocks, and so does the number of tasks.
-        """
+        """Send what all calls have in common by one task, if it is large: it grows with the blocks, as do the tasks."""
         from distributed.protocol.pickle import dumps
 
         common = common_of(self.calls[0]) if len(self.calls) > 1 else None
         if common is not None and len(dumps(common)) > INLINE:
-            key = f"{self.label}-arguments-{uuid.uuid4().hex[:12]}"
-            self.calls = [with_common(call, Common()) for call in self.calls]
-            self.common = self.client.submit(as_given, common, key=key, pure=False, retries=ATTEMPTS, priority=1)
+            self.calls, self.shared = [with_common(call, Common()) for call in self.calls], common
+            self._submit_common()
+
+    def _submit_common(self) -> None:
+        key = f"{self.label}-arguments-{uuid.uuid4().hex[:12]}"
+        self.common = self.client.submit(as_given, self.shared, key=key, pure=False, retries=ATTEMPTS, priority=1)
 
     def _hand_out(self) -> None:
         """Hand out as many tasks as there is room for: workers come and go, above all those of a queue."""
@@ -240,16 +242,16 @@ class TaskMap:
         """Fetch the results of finished tasks in one message: each message waits some milliseconds for its answer."""
         finished, self.finished, self.fetched = self.finished, [], time.monotonic()
         try:
-            futures = [future for _, future in finished]
-            results = self.monitor.awaited(lambda: self.client.gather(futures, asynchronous=True), self._watch)
+            done = [future for _, future in finished]
+            results = self.monitor.awaited(lambda: self.client.gather(done, asynchronous=True), self._watch)
         except InterruptedRun:
             raise
         except Exception:
-            # A worker died with its results, and a task that was repeated for them failed.
-            lost = [(task, future) for task, future in finished if future.status == "error"]
+            # A worker died with its results, and a task that was repeated for them failed; or all were forgotten.
+            lost = [(task, future) for task, future in finished if future.status != "finished"]
             if not lost:
                 raise
-            self.finished = [(task, future) for task, future in finished if future.status != "error"]
+            self.finished = [(task, future) for task, future in finished if future.status == "finished"]
             for task, future in lost:
                 self._try_again(task, future)
             return
@@ -264,19 +266,26 @@ class TaskMap:
 
     def _try_again(self, task: range, future: Any) -> None:
         """Submit again what may go better the next time, each call by itself; raise the error of the rest."""
+        while self.client.status == "connecting":  # (until its connect timeout is over)
+            time.sleep(0.1)
         if self.client.status != "running":
             raise self._interrupted("is gone", "is back")
-        error = future.exception() if future.status == "error" else OSError("cancelled by the scheduler")
+        if future.status == "error":
+            error = future.exception()
+        else:  # (as all are when the connection was lost)
+            error = OSError("forgotten by the scheduler")
+            if self.common is not None and self.common.status == "cancelled":
+                self._submit_common()
         name = f"task {task[0]}{f'–{task[-1]}' if len(task) > 1 else ''} of {self.label!r}"
         self._raise_of_cluster(error, name)
         passing = isinstance(error, (OSError, MemoryError)) and not isinstance(error, BigembedError)
-        attempt = self.attempts[task[0]]
+        if (attempt := self.attempts[task[0]]) >= ATTEMPTS and future.status == "cancelled":
+            raise self._interrupted(f"has dropped {name} {attempt} times", "keeps its connections")
         if not passing or attempt >= ATTEMPTS:
             error.add_note(f"in {name}, attempt {attempt}")
             raise error
-        logging.getLogger(__name__).warning(
-            "%s failed (%s: %s); tried again", name, type(error).__name__, error, extra={"block": task[0]}
-        )
+        message = f"{name} failed ({type(error).__name__}: {error}); tried again"
+        logging.getLogger(__name__).warning("%s", message, extra={"block": task[0]})
         self._submit([range(number, number + 1) for number in task])
 
     def gather(self, futures: list[Any]) -> list[Any]:

@@ -16,7 +16,8 @@ from bigembed.errors import DamagedError, MissingPathError, StaleError
 from bigembed.runtime.blocks import Array
 from bigembed.store import files, manifests
 from bigembed.store.files import jsonable, read_sealed, sealed, write_json
-from bigembed.store.manifests import Manifest, remove_dataset
+from bigembed.store.manifests import Manifest
+from bigembed.store.outputs import remove_dataset
 from bigembed.store.paths import AnyPath, PathLike, at, create, remove_file, stamp
 
 if TYPE_CHECKING:

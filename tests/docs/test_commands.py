@@ -42,6 +42,7 @@ from tests.docs.commands import (
     without_rows,
 )
 from tests.docs.fences import Block, Folder, blocks
+from tests.fault.hosts import lacking
 from tests.s3 import ABSENT, serving, weed
 
 FILES = job_files() if BENCHMARKS.exists() else []
@@ -54,6 +55,7 @@ LONG = ("larger_than_memory", "single_cell", "sweep")
 SMALL = {
     "certify": "--n 3000 --exact 500",
     "extend": "--n 3000 --new 500",
+    "hosts": "--only pca --rows 1200 --check",
     "graph_sparse": "--n 2000 --d 500 --density 0.02",
     "isomap": "--n 2000 --peer 500 --rows-exact 600 --sizes 500 1000",
     "limits": "--n 3000 --bytes 1048576",
@@ -64,6 +66,7 @@ SMALL = {
     "plan": "--methods pca --rows 3000,6000",
     "scheduler": "--workers 4 --blocks 16 --sleep 0.01",
     "single_cell": "--workers 1",
+    "sixty_four": "--workers 2 --rows 2000 --methods diffusion_map --events undisturbed --check",
     "twelve_nights": "--nights 1 --rows 400 --append 100",
     "warm_start": "--n 2200 --before 2000",
     "weights": "--places 300",
@@ -96,6 +99,8 @@ def called(command: Command, words: list[str], folder: Path) -> None:
         pytest.skip(f"set {DATA} to a folder with the data: bigembed downloads nothing")
     if "FILE" in words:
         pytest.skip("it takes a file of one's own")
+    if "hosts.py" in words[0] and (lacks := lacking() or (None if weed() else ABSENT)):
+        pytest.skip(lacks)
     script = folder / "benchmarks" / Path(words[0]).relative_to("benchmarks")
     given = [{"FOLDER": data_of(words, str(data)), "PYTHON": sys.executable}.get(word, word) for word in words[1:]]
     default = "--n 3000" if '"--n"' in script.read_text(encoding="utf-8") else ""

@@ -23,6 +23,7 @@ from distributed import Client, LocalCluster, worker_client
 import bigembed as be
 from bigembed.errors import ClusterError, InputError, InterruptedRun, PlanError
 from bigembed.runtime.blocks import map_blocks
+from bigembed.runtime.client_executor import INLINE
 from bigembed.runtime.executors import SETTINGS, CurrentClient, executor_now
 from bigembed.runtime.runtime import using
 from tests.blocks import blocks_of
@@ -115,6 +116,16 @@ def test_passing_trouble_is_tried_again_and_ours_is_not(of_two: Client, tmp_path
     assert map_blocks(tasks.fail_twice, [(i,) for i in range(3)], folder=str(tmp_path)) == [0, 1, 2]
     with pytest.raises(InputError, match="Input X contains NaN: 1 of 1500 rows"):
         fitted(np.where(np.arange(1500)[:, None] == 7, np.nan, ROWS))
+
+
+def test_a_lost_connection_to_the_scheduler_costs_no_more_than_its_tasks(of_two: Client) -> None:
+    def lose() -> None:
+        of_two.loop.add_callback(of_two.scheduler_comm.comm.abort)
+
+    (timer := threading.Timer(0.7, lose)).start()
+    found = map_blocks(tasks.square_beside, [(b,) for b in range(12)], pause=0.3, table=np.zeros(INLINE))
+    timer.join()
+    assert found == [b * b for b in range(12)]
 
 
 @pytest.mark.parametrize("wrong", ["10min", -3, "soon"])

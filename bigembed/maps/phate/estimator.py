@@ -21,7 +21,8 @@ from bigembed.estimator.protocol import seed_of
 from bigembed.maps.descended import TRUSTED, repeated_rows
 from bigembed.maps.descent import extension_of
 from bigembed.maps.landmark_rows import MAX_LANDMARKS
-from bigembed.maps.phate.stages import PhateOptions, phate_stages, placement_of
+from bigembed.maps.phate.potential import PhateOptions
+from bigembed.maps.phate.stages import phate_stages, placement_of
 from bigembed.maps.scales import weights_in
 from bigembed.neighbors.given.distances import Rule
 from bigembed.neighbors.given.graph import GraphMetric

@@ -1,11 +1,12 @@
 """From the transitions between landmarks to their places on a map: diffusion time, potentials, metric scaling.
 
-Everything here is a function of arrays (L, L) or smaller, in memory.
+Everything here but the stage is a function of arrays (L, L) or smaller, in memory.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,14 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 
+from bigembed.estimator.graph_input import GraphShape
 from bigembed.linalg.eigenpairs import extremes, signs_of
 from bigembed.maps.kernels import squared_distances
-from bigembed.runtime.blocks import Array
+from bigembed.maps.phate.landmarks import landmark_count
+from bigembed.runtime.blocks import Array, map_blocks
+from bigembed.stages.cost import ArraySpec, Cost
+from bigembed.stages.stage import Context, Stage
+from bigembed.store.arrays import read_array, write_array
 
 # ------------------------------------------------------------------------------------------------------------ time
 # The diffusion time where the von Neumann entropy of Pᵗ goes over from a quick fall (noise) to a slow one (structure).
@@ -194,3 +200,73 @@ def in_axes(points: Array) -> Array:
     turned = np.zeros(points.shape)
     turned[:, : len(turn)] = centered @ turn.T
     return turned * signs_of([extremes(turned)])
+
+
+# ----------------------------------------------------------------------------------------------------------- stage
+
+
+@dataclass(frozen=True)
+class PhateOptions:
+    """What is asked of the diffusion between landmarks, and of the map."""
+
+    n_components: int
+    n_neighbors: int
+    decay: float
+    n_landmarks: int
+    t: int | str
+    t_max: int
+    gamma: float
+    mds: str
+    seed: int
+
+
+def potential_stage(graph: GraphShape, asked: PhateOptions) -> Stage:
+    """``points`` (L, m) of the landmarks, about their mean, and ``entropy`` (t_max,)."""
+    count, m = landmark_count(graph, asked.n_landmarks), asked.n_components
+    auto = isinstance(asked.t, str)
+    cost = Cost.of(
+        reads=[ArraySpec("operator", count, count)],
+        writes=[ArraySpec("points", count, m), ArraySpec("entropy", asked.t_max)],
+        task=[ArraySpec("distances between landmarks", count, count, times=7)],
+        passes=0,
+        maps=1,
+        serial_flops=(30.0 if auto else 20.0) * float(count) ** 3,
+    )
+    parameters = {"n_components": m, "t": asked.t, "gamma": asked.gamma, "mds": asked.mds, "t_max": asked.t_max}
+    return Stage("potential", ("operator",), parameters, partial(run_potential, asked=asked), cost)
+
+
+def run_potential(context: Context, asked: PhateOptions) -> dict[str, Any]:
+    paths = {"operator": context.of("operator", "operator"), "out": context.path("")}
+    [found] = map_blocks(scale_landmarks, [()], asked=asked, **paths)
+    return dict(found)
+
+
+def scale_landmarks(*, operator: str, out: str, asked: PhateOptions) -> dict[str, Any]:
+    """Write the entropies and the points of the landmarks; return t, the stress, and how the descent ended."""
+    transitions = read_array(operator)
+    curve = entropies(linalg.svdvals(transitions), asked.t_max)
+    knee = knee_of(curve)
+    t = knee.at if isinstance(asked.t, str) else int(asked.t)
+    write_array(f"{out}entropy", curve)
+    power = np.linalg.matrix_power(transitions, t)
+    del transitions
+    modes, distances = modes_left(power), potential_distances(power, asked.gamma)
+    del power
+    start = classical_points(distances, asked.n_components)
+    scaled = metric_points(distances, start, 0 if asked.mds == "classical" else STEPS)
+    points = in_axes(scaled.points)
+    write_array(f"{out}points", points)
+    return {
+        "t": t,
+        "knee": [knee.first, knee.at, knee.last],
+        "clear": knee.clear,
+        "stress": scaled.stress,
+        "classical_stress": scaled.started,
+        "steps": scaled.steps,
+        "converged": scaled.converged,
+        "n_components": asked.n_components,
+        "potential": float(np.median(distances)),
+        "modes": modes,
+        "spread": points.std(axis=0).tolist(),
+    }

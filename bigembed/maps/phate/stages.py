@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy import linalg
 from scipy.sparse import csr_array
 
 from bigembed.estimator.extension import leave_rows, restore
@@ -20,16 +19,7 @@ from bigembed.maps.graph_judgement import map_judgement_stages
 from bigembed.maps.graph_rows import repeated_block
 from bigembed.maps.map_stages import EdgeWeights, mass_block, masses_of, pairs_of, planned_edges, weights_stage
 from bigembed.maps.phate.landmarks import averages, landmark_count, landmarks_stage
-from bigembed.maps.phate.potential import STEPS as DESCENT_STEPS
-from bigembed.maps.phate.potential import (
-    classical_points,
-    entropies,
-    in_axes,
-    knee_of,
-    metric_points,
-    modes_left,
-    potential_distances,
-)
+from bigembed.maps.phate.potential import PhateOptions, potential_stage
 from bigembed.maps.scales import ROUNDING, least_neighbors
 from bigembed.maps.walk.spectral import components_stage, weights_of
 from bigembed.neighbors.order import input_rows
@@ -44,21 +34,6 @@ from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import CSRBlock, StoredMatrix
 from bigembed.store.spaces import StoredSpace
 from bigembed.store.vector_space import tree_sum
-
-
-@dataclass(frozen=True)
-class PhateOptions:
-    """What is asked of the diffusion between landmarks, and of the map."""
-
-    n_components: int
-    n_neighbors: int
-    decay: float
-    n_landmarks: int
-    t: int | str
-    t_max: int
-    gamma: float
-    mds: str
-    seed: int
 
 
 def phate_stages(graph: GraphShape, asked: PhateOptions) -> list[Stage]:
@@ -257,61 +232,6 @@ def sum_blocks(blocks: int, *, exchange: Exchange, count: int, out: str) -> floa
     total /= total.sum(axis=1, keepdims=True)
     write_array(out, total)
     return float(np.trace(total)) / count
-
-
-# ------------------------------------------------------------------------------------------------------- potential
-
-
-def potential_stage(graph: GraphShape, asked: PhateOptions) -> Stage:
-    """``points`` (L, m) of the landmarks, about their mean, and ``entropy`` (t_max,)."""
-    count, m = landmark_count(graph, asked.n_landmarks), asked.n_components
-    auto = isinstance(asked.t, str)
-    cost = Cost.of(
-        reads=[ArraySpec("operator", count, count)],
-        writes=[ArraySpec("points", count, m), ArraySpec("entropy", asked.t_max)],
-        task=[ArraySpec("distances between landmarks", count, count, times=7)],
-        passes=0,
-        maps=1,
-        serial_flops=(30.0 if auto else 20.0) * float(count) ** 3,
-    )
-    parameters = {"n_components": m, "t": asked.t, "gamma": asked.gamma, "mds": asked.mds, "t_max": asked.t_max}
-    return Stage("potential", ("operator",), parameters, partial(run_potential, asked=asked), cost)
-
-
-def run_potential(context: Context, asked: PhateOptions) -> dict[str, Any]:
-    paths = {"operator": context.of("operator", "operator"), "out": context.path("")}
-    [found] = map_blocks(scale_landmarks, [()], asked=asked, **paths)
-    return dict(found)
-
-
-def scale_landmarks(*, operator: str, out: str, asked: PhateOptions) -> dict[str, Any]:
-    """Write the entropies and the points of the landmarks; return t, the stress, and how the descent ended."""
-    transitions = read_array(operator)
-    curve = entropies(linalg.svdvals(transitions), asked.t_max)
-    knee = knee_of(curve)
-    t = knee.at if isinstance(asked.t, str) else int(asked.t)
-    write_array(f"{out}entropy", curve)
-    power = np.linalg.matrix_power(transitions, t)
-    del transitions
-    modes, distances = modes_left(power), potential_distances(power, asked.gamma)
-    del power
-    start = classical_points(distances, asked.n_components)
-    scaled = metric_points(distances, start, 0 if asked.mds == "classical" else DESCENT_STEPS)
-    points = in_axes(scaled.points)
-    write_array(f"{out}points", points)
-    return {
-        "t": t,
-        "knee": [knee.first, knee.at, knee.last],
-        "clear": knee.clear,
-        "stress": scaled.stress,
-        "classical_stress": scaled.started,
-        "steps": scaled.steps,
-        "converged": scaled.converged,
-        "n_components": asked.n_components,
-        "potential": float(np.median(distances)),
-        "modes": modes,
-        "spread": points.std(axis=0).tolist(),
-    }
 
 
 # ----------------------------------------------------------------------------------------------------- coordinates

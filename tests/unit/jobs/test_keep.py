@@ -25,7 +25,7 @@ from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify
 from bigembed.stages.runs import Run
 from bigembed.store.arrays import read_array
-from bigembed.store.manifests import is_dataset
+from bigembed.store.outputs import is_dataset
 from tests.blocks import blocks_for
 from tests.digests import published
 

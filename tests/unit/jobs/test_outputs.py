@@ -161,7 +161,7 @@ class TestNeverStale:
 
 
 def test_a_run_on_a_file_system_without_links(job, tmp_path, monkeypatch):
-    monkeypatch.setattr("bigembed.store.manifests.os.link", lambda old, new: (_ for _ in ()).throw(OSError("no links")))
+    monkeypatch.setattr("bigembed.store.outputs.os.link", lambda old, new: (_ for _ in ()).throw(OSError("no links")))
     run_job(job())
     found = outputs(tmp_path / "run.zarr")["coordinates"]
     assert np.array_equal(found[...], be.open_array(tmp_path / "run.zarr/stages/coordinates/embedding").compute())
