@@ -209,6 +209,7 @@ def bandwidth_stage(choice: Bandwidth, lengths: Lengths = LISTS, pairs_of: int =
     parameters |= {"natural": choice.natural} if choice.epsilon == "auto" and choice.natural != 1.0 else {}
     of_pairs = choice.epsilon == "median" and choice.complete
     parameters |= {"median": "pairs"} if of_pairs else {}
+    everything = of_pairs or pairs_of or lengths.neighbors == lengths.order
 
     read = lengths.order, lengths.histogram, lengths.neighbors, lengths.scales, WEIGHTS if lengths.weighted else ""
     inputs = (*dict.fromkeys(filter(None, read)), "dimension")
@@ -226,7 +227,7 @@ def bandwidth_stage(choice: Bandwidth, lengths: Lengths = LISTS, pairs_of: int =
             ],
             coordinator=[ArraySpec("histogram and sums", BINS, times=2), ArraySpec("weights", pairs_of)],
         ),
-        opens={} if of_pairs or pairs_of else {lengths.neighbors: (lengths.nearest, "rho_squared")},
+        opens={} if everything else {lengths.neighbors: (lengths.nearest, "rho_squared")},
     )
 
 

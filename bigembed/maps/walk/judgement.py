@@ -189,7 +189,7 @@ def judgement_stage(
         cost,
         parameters_of=("kernel",),
         opens={
-            "survey": ("sample",),
+            "survey": ("sample", "sampled"),
             "kernel": ("degree", "q", "mass"),
             "components": ("labels",),
             "search": ("neighbors", "squared") if n <= MOST_ROWS else (),
