@@ -142,6 +142,7 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
     aligned = needs = ("labels",)
     compiles: ClassVar = False
     saved_stages: ClassVar = {"labels": ("",), "scatter": ("means",), "solve": ("",), "coordinates": ("embedding",)}
+    kept_stages: ClassVar = {"scatter": ("counts",)}
 
     n_components: Count | None = None
     _: KW_ONLY
