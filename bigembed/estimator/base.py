@@ -277,7 +277,7 @@ class Estimator(Parametrized, RunParameters, Framed, Routed, Shown, ABC):
 
         if fit.steps:
             self.steps_ = fit.steps
-        self._keeping = fit.keeping
+        self._retention = fit.retention
         later = [stage for stage in fit.stages if stage.on_demand]
         self.read_run(fit.run, source=fit.source, in_memory=fit.in_memory, on_demand=later, dtype=fit.dtype)
         if fit.steps:

@@ -22,9 +22,9 @@ from bigembed.estimator.preprocessing import (
 from bigembed.estimator.protocol import (
     MethodSpec,
     fitted_in_memory,
-    keeping_in,
-    keeping_of,
     read_fit,
+    retention_in,
+    retention_of,
     rows_fitted,
     run_of,
     spec_of,
@@ -41,7 +41,7 @@ from bigembed.rows.source import RowSource, as_worked
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.executors import executor_now
 from bigembed.stages import Run, Stage, locked, require_worker_memory, run_stages, supersede
-from bigembed.stages.kept import Keeping
+from bigembed.stages.retention import Retention
 from bigembed.store.paths import AnyPath, remove
 
 # ---------------------------------------------------------------------------------------------------- text columns
@@ -153,7 +153,7 @@ class PreparedFit:
     """What went before the method, as it has learned."""
     superseded: bool = False
     """Whether what the stages replace in the run is superseded already, by a job that holds it."""
-    keeping: Keeping | None = None
+    retention: Retention | None = None
     """What stays of the stages, if not all of it."""
 
 
@@ -266,20 +266,20 @@ def compute_fit(method: MethodSpec, fit: PreparedFit) -> PreparedFit:
         if not (run.temporary or fit.superseded):
             with locked(run):
                 every = all_stages(method, source, run)
-                supersede(every, run, all_listed=True, keeping=keeping_of(estimator, every))
+                supersede(every, run, all_listed=True, retention=retention_of(estimator, every))
         learned = prepare_steps(method.steps, source, run, passes_of(method), computer_for(estimator))
         source = learned.source
         stages = stages_after(method, source)
     shared = any(parent.root == run.root for parent in run.parents)  # with the stages of a graph
     every = [] if shared else [*(learned.stages if learned else ()), *stages]
-    keeping = keeping_of(estimator, every or stages)
+    retention = retention_of(estimator, every or stages)
     require_worker_memory(stages, run, None if source is None else blocks_of(source))
     with notify_callbacks(estimator, [stage for stage in stages if not stage.on_demand]) as todo:
         first = bool(learned) or not fit.superseded
-        run_stages(todo, run, of=every, supersede_first=first, keeping=keeping)
+        run_stages(todo, run, of=every, supersede_first=first, retention=retention)
     if read is not None and not (run.temporary or fit.superseded or shared):
         _remove_earlier_copies(run, read)
-    return replace(fit, stages=stages, source=source, steps=learned.steps if learned else (), keeping=keeping)
+    return replace(fit, stages=stages, source=source, steps=learned.steps if learned else (), retention=retention)
 
 
 def _remove_earlier_copies(run: Run, source: RowSource) -> None:
@@ -295,7 +295,7 @@ def write_output(estimator: Any) -> None:
     """Run the stages that ``fit`` left out (coordinates of all rows, written), and take their results."""
     if stages := stages_on_demand(estimator):
         run = run_of(estimator)
-        run_stages(stages, run, keeping=keeping_in(estimator))
+        run_stages(stages, run, retention=retention_in(estimator))
         known = {"source": rows_fitted(estimator), "in_memory": fitted_in_memory(estimator)}
         estimator.read_run(run, certificate=estimator.certificate_, **known)
 

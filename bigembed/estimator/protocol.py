@@ -16,7 +16,7 @@ from bigembed.estimator.frame import FrameReference
 from bigembed.rows.source import RowSource
 from bigembed.runtime.parameters import is_integer
 from bigembed.stages import Run, Stage
-from bigembed.stages.kept import Keeping
+from bigembed.stages.retention import Retention
 
 if TYPE_CHECKING:
     from bigembed.estimator.fitting import PreparedFit
@@ -129,13 +129,13 @@ def stages_on_demand(fitted: Any) -> tuple[Stage, ...]:
     return tuple(getattr(fitted, "_on_demand", ()))
 
 
-def keeping_in(fitted: Any) -> Keeping | None:
+def retention_in(fitted: Any) -> Retention | None:
     """Return what stays of the stages of a fit, if not all of it."""
-    found: Keeping | None = getattr(fitted, "_keeping", None)
+    found: Retention | None = getattr(fitted, "_retention", None)
     return found
 
 
-def keeping_of(estimator: Any, stages: Sequence[Stage]) -> Keeping | None:
+def retention_of(estimator: Any, stages: Sequence[Stage]) -> Retention | None:
     """Return what stays of the stages of a fit: with ``keep="map"`` what a model keeps, the coordinates with what is
     known of the rows, and the steps before the method; None where everything does."""
     if estimator.keep != "map":
@@ -145,7 +145,7 @@ def keeping_of(estimator: Any, stages: Sequence[Stage]) -> Keeping | None:
     saved = {name: (*kind.saved_stages.get(name, ()), *kind.kept_stages.get(name, ())) for name in names}
     own = [stage.name for stage in stages if not STEP.match(stage.name) and stage.name not in WHOLE]
     some = {name: saved.get(name, ()) for name in own}
-    return Keeping(stages, {name: arrays for name, arrays in some.items() if "" not in arrays})
+    return Retention(stages, {name: arrays for name, arrays in some.items() if "" not in arrays})
 
 
 def rows_fitted(fitted: Any) -> RowSource | None:

@@ -11,7 +11,7 @@ import tomli_w
 from bigembed.estimator.fitting import fit_listed, write_output
 from bigembed.estimator.pipeline import method_after
 from bigembed.estimator.preprocessing import all_stages
-from bigembed.estimator.protocol import follow_with, keeping_of, leave_out_descent, set_frame, spec_of, steps_before
+from bigembed.estimator.protocol import follow_with, leave_out_descent, retention_of, set_frame, spec_of, steps_before
 from bigembed.jobs.condensed_input import find_job_input
 from bigembed.jobs.identity import STAGE as IDS
 from bigembed.jobs.identity import ids_stage
@@ -26,7 +26,7 @@ from bigembed.maps.clustering.stages import stages_following
 from bigembed.maps.registry import method, step
 from bigembed.rows.formats.copying import vector_source
 from bigembed.stages import Run, Stage, outdated, run_at
-from bigembed.stages.kept import Keeping, freed_bytes
+from bigembed.stages.retention import Retention, freed_bytes
 from bigembed.stages.reuse import DAMAGED
 
 
@@ -59,7 +59,7 @@ class PreparedJob:
         found = (*search_notes(self.stages, reused, self.run), *pass_notes(self.stages, reused))
         notes = (*label_notes(self.rows.aligned, self.stages), *found)
         costs = tuple(costs_of(self.job, self.rows, self.stages))
-        freed = freed_bytes(self.run, self.keeping, self.stages, reused)
+        freed = freed_bytes(self.run, self.retention, self.stages, reused)
         known: dict[str, Any] = {"published": reused, "damaged": damaged, "notes": notes, "freed": freed}
         return replace(self, plan=replace(self.plan, stages=costs, **known))
 
@@ -81,9 +81,9 @@ class PreparedJob:
         return not changed.fitting().plan.problems()
 
     @property
-    def keeping(self) -> Keeping | None:
+    def retention(self) -> Retention | None:
         """Return what stays of the stages, if not all of it."""
-        return keeping_of(self.estimator, self.stages)
+        return retention_of(self.estimator, self.stages)
 
     def _reused(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return stages that the job will not compute again, and damage to others.
@@ -93,7 +93,7 @@ class PreparedJob:
         stages, ids = list(self.stages), self.rows.ids
         if ids is not None and self.rows.there(IDS):
             stages.insert(0, ids_stage(vector_source(ids)))
-        why = outdated(stages, self.run, keeping=self.keeping)
+        why = outdated(stages, self.run, retention=self.retention)
         damaged = tuple(reason for reason in why.values() if reason.startswith(DAMAGED))
         return tuple(stage.name for stage in stages if stage.name not in why), damaged
 

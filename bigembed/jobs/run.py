@@ -17,7 +17,7 @@ import numpy as np
 from bigembed import __version__
 from bigembed.errors import BigembedWarning, DamagedError, ExistingOutputError, JobError
 from bigembed.estimator.frame import place_of
-from bigembed.estimator.protocol import keeping_of, set_frame
+from bigembed.estimator.protocol import retention_of, set_frame
 from bigembed.jobs.condensed_input import PLACED, CondensedInput, find_job_input
 from bigembed.jobs.identity import definition, keep_ids, key_of_run
 from bigembed.jobs.inputs import Input
@@ -38,7 +38,7 @@ from bigembed.rows.formats.copying import copy_vector, vector_source
 from bigembed.rows.formats.tables import ID, check_table
 from bigembed.runtime.runtime import Event, Observer, using
 from bigembed.stages import Run, keeping, locked, supersede
-from bigembed.stages.kept import dropped_in, release
+from bigembed.stages.retention import dropped_in, release
 from bigembed.stages.stage import exchange_home, left_behind
 from bigembed.steps.missing import kept_of
 from bigembed.store import files, manifests
@@ -117,9 +117,9 @@ def _drop_rest(job: JobSpec, rows: Input, run: Run) -> None:
     chosen = estimator(job)
     set_frame(chosen, rows.frame)
     stages = stages_of(chosen, rows, run)
-    keeping = keeping_of(chosen, stages)
-    if keeping is not None:
-        release(run, keeping, [stage.name for stage in stages if run.has(stage.name)], again=True)
+    retention = retention_of(chosen, stages)
+    if retention is not None:
+        release(run, retention, [stage.name for stage in stages if run.has(stage.name)], again=True)
         if not is_dataset(run.root):
             publish_outputs(rows, run)
 
@@ -202,7 +202,7 @@ def _begin(prepared: PreparedJob, reporter: Reporter) -> dict[str, Any]:
     """Supersede what this job does not use again, and write what it is, and what it will write."""
     job, rows, root = prepared.job, prepared.rows, prepared.run.root
     model, claimed = job.output.model, known_record(root, quiet=False).get("claimed", [])
-    gone = supersede(prepared.stages, prepared.run, all_listed=True, keeping=prepared.keeping)
+    gone = supersede(prepared.stages, prepared.run, all_listed=True, retention=prepared.retention)
     if gone and model is not None and model in claimed:
         supersede_model(model, next(iter(gone.values())))
     record: dict[str, Any] = {

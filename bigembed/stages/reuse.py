@@ -16,7 +16,7 @@ import numpy as np
 from scipy import sparse
 
 from bigembed.errors import DamagedError, DamageWarning
-from bigembed.stages.kept import DROPPED, Keeping, lacking
+from bigembed.stages.retention import DROPPED, Retention, lacking
 from bigembed.store import files, manifests, superseded
 from bigembed.store.files import digest_of
 from bigembed.store.manifests import Manifest
@@ -236,14 +236,14 @@ def _asked(run: Run, stage: str) -> Mapping[str, Any]:
 
 
 def outdated(
-    stages: Sequence[Stage], run: Run, prints: Prints | None = None, keeping: Keeping | None = None
+    stages: Sequence[Stage], run: Run, prints: Prints | None = None, retention: Retention | None = None
 ) -> dict[str, str]:
     """The stages that will be computed, as far as can be known before, each with how what is there of it was made.
 
     What follows a stage that is computed counts as computed: only its content says whether it has to be. What would be
     used again is read (:func:`bigembed.store.manifests.damage`), and is to be computed, too, where it is
-    damaged, and where what was dropped of it is needed again (:func:`bigembed.stages.kept.lacking`): its content is
-    known then.
+    damaged, and where what was dropped of it is needed again (:mod:`bigembed.stages.retention`): its content is known
+    then.
     """
     why: dict[str, str] = {}
     there: dict[str, Manifest] = {}
@@ -273,7 +273,7 @@ def outdated(
                 if found
                 else GONE
             )
-    return why | lacking(stages, there, why, keeping)
+    return why | lacking(stages, there, why, retention)
 
 
 def usable(stage: Stage, identity: Identity, run: Run) -> tuple[Manifest | None, str]:
@@ -308,16 +308,16 @@ def supersede(
     run: Run,
     all_listed: bool,
     prints: Prints | None = None,
-    keeping: Keeping | None = None,
+    retention: Retention | None = None,
 ) -> dict[str, str]:
     """Unpublish what will not be used again, the last first, and publish again what will; all that is superseded then.
 
     What was made from it goes with it. What is damaged is deleted, with a warning. ``all_listed``: these are all
     stages of the run, so that others are what another method, or another way to solve, has left. A stage of which
-    something was dropped that is needed again stays published until it is its turn (:mod:`bigembed.stages.kept`).
+    something was dropped that is needed again stays published until it is its turn (:mod:`bigembed.stages.retention`).
     """
     listed = [stage.name for stage in stages]
-    both = outdated(stages, run, prints, keeping)
+    both = outdated(stages, run, prints, retention)
     why = {name: reason for name, reason in both.items() if reason != DROPPED}
     for reason in why.values():
         if reason.startswith(DAMAGED):

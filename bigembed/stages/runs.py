@@ -11,7 +11,7 @@ from typing import Any
 
 from bigembed.errors import DamagedError, DroppedError, StaleError, UndeclaredInputError
 from bigembed.rows.opening import open_array
-from bigembed.stages.kept import Opened, opened_of
+from bigembed.stages.retention import Opened, opened_of
 from bigembed.store import manifests, superseded
 from bigembed.store.arrays import read_array
 from bigembed.store.files import digest_of, new_folder
@@ -246,7 +246,8 @@ class DeclaredInputs(Run):
         return self._run.path(stage, array)
 
     def matrix(self, stage: str, values: str = "squared", weighs: str = "") -> StoredMatrix:
-        self.path(stage, "starts"), self.path(weighs or stage, values)
+        for name, array in ((stage, "starts"), (weighs or stage, values)):
+            self.path(name, array)  # (both are declared)
         return self._run.matrix(stage, values, weighs)
 
     def has(self, stage: str) -> bool:

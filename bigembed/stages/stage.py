@@ -17,7 +17,7 @@ from bigembed.runtime.executors import CurrentClient, chosen_executor, executor_
 from bigembed.runtime.runtime import Event, Observer, StageClock, runtime_now, using
 from bigembed.stages.cost import Cost
 from bigembed.stages.journal import StageJournal
-from bigembed.stages.kept import DROPPED, Keeping, Opened, dropped_in, lacks, release
+from bigembed.stages.retention import DROPPED, Opened, Retention, dropped_in, lacks, release
 from bigembed.stages.reuse import Identity, Prints, identity_of, outdated, supersede, usable
 from bigembed.stages.runs import DeclaredInputs, PartOfRun, Run, inside
 from bigembed.store import files, manifests, superseded
@@ -130,32 +130,33 @@ def run_stages(
     run: Run,
     of: Sequence[Stage] = (),
     supersede_first: bool = True,
-    keeping: Keeping | None = None,
+    retention: Retention | None = None,
 ) -> None:
     """Compute and publish every stage that is not published already with the same key.
 
     What is published of them for something else is superseded before anything is computed. ``of``: all stages of the
     run, where ``stages`` are those to compute now; any other is then superseded, too, and deleted at the end.
-    ``supersede_first``: False for a job that holds the run and has superseded what they replace. ``keeping``: what
+    ``supersede_first``: False for a job that holds the run and has superseded what they replace. ``retention``: what
     stays of stages that nothing reads any more; by default everything, and what was dropped before is made anew.
     """
     observer, prints = runtime_now().observer, Prints()
     with locked(run) as lock, one_blas_thread(), chosen_executor():
         if supersede_first and not run.temporary:
-            supersede(of or stages, run, all_listed=bool(of), prints=prints, keeping=keeping)
-        readers = _to_compute(of or stages, run, prints, keeping)
-        later = {*(one.name for one in keeping.stages if run.has(one.name))} if keeping else {*()}
-        done = [*later.difference(stage.name for stage in stages)]
-        if keeping is not None:
-            release(run, keeping, done, again=True)
+            supersede(of or stages, run, all_listed=bool(of), prints=prints, retention=retention)
+        readers = _to_compute(of or stages, run, prints, retention)
+        here = {stage.name for stage in stages}
+        others = () if retention is None else retention.stages
+        done = [one.name for one in others if one.name not in here and run.has(one.name)]
+        if retention is not None:
+            release(run, retention, done, again=True)
         for stage in stages:
             try:
-                _run_stage(stage, run, observer, lock, prints, readers, keeping)
+                _run_stage(stage, run, observer, lock, prints, readers, retention)
                 done.append(stage.name)
-                if keeping is not None:
+                if retention is not None:
                     if lock is not None:
                         lock.check()
-                    release(run, keeping, done)
+                    release(run, retention, done)
             except KeyboardInterrupt:  # (where exactly it came helps nobody)
                 kept = "" if run.temporary else f"; what is finished is kept in {run.root}, and the same call goes on"
                 raise KeyboardInterrupt(f"stopped in stage {stage.name!r}{kept}") from None
@@ -163,11 +164,11 @@ def run_stages(
             superseded.clear(run.root, keep=[stage.name for stage in of])
 
 
-def _to_compute(stages: Sequence[Stage], run: Run, prints: Prints, keeping: Keeping | None) -> list[Stage]:
+def _to_compute(stages: Sequence[Stage], run: Run, prints: Prints, retention: Retention | None) -> list[Stage]:
     """The stages that may be computed, where something of the run was dropped that they may open."""
     if not any(dropped_in(run)):
         return []
-    why = outdated(stages, run, prints, keeping)
+    why = outdated(stages, run, prints, retention)
     return [stage for stage in stages if stage.name in why]
 
 
@@ -178,13 +179,13 @@ def _run_stage(
     lock: Lock | None,
     prints: Prints,
     readers: Sequence[Stage],
-    keeping: Keeping | None,
+    retention: Retention | None,
 ) -> None:
     identity = identity_of(stage, run, prints=prints)
     if not run.temporary:
         superseded.restore(run.root, stage.name, identity.key)
     found, _ = usable(stage, identity, run)
-    if found is not None and lacks(found, readers, keeping):
+    if found is not None and lacks(found, readers, retention):
         superseded.supersede(run.root, found, DROPPED)  # (its digest is known as long as it is not there)
         found = None
     if found is not None:

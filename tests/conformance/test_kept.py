@@ -11,10 +11,10 @@ import pytest
 import bigembed as be
 from bigembed.errors import DroppedError
 from bigembed.estimator.fitting import write_output
-from bigembed.estimator.protocol import keeping_in
+from bigembed.estimator.protocol import retention_in
 from bigembed.runtime.runtime import Event, using
 from bigembed.stages.runs import Run
-from tests.cases import CASES, Case
+from tests.cases import CASES, Case, by_default
 from tests.changes import changes
 from tests.conformance.digest import digests
 from tests.digests import placed, published
@@ -22,7 +22,7 @@ from tests.digests import placed, published
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
 N = 80
 QUICK = ("diffusion_map", "isomap", "pca", "umap")
-NAMES = [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in CASES if name not in QUICK)]
+NAMES = by_default(CASES, only=QUICK)
 
 
 def kept(case: Case, X: Any, folder: Path, **more: Any) -> tuple[Any, list[str]]:
@@ -38,7 +38,7 @@ def kept(case: Case, X: Any, folder: Path, **more: Any) -> tuple[Any, list[str]]
     return fitted, heard
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", by_default(CASES))
 def test_the_map_and_new_rows_are_those_of_a_whole_run(name: str, tmp_path: Path) -> None:
     case, X, new = CASES[name], CASES[name].X(N), CASES[name].new(N)
     whole = case.fit(X, workdir=str(tmp_path / "whole"))
@@ -47,8 +47,8 @@ def test_the_map_and_new_rows_are_those_of_a_whole_run(name: str, tmp_path: Path
     wanted, found = digests(whole, new), digests(fitted, new)
     assert found == {name: wanted[name] for name in found}
     assert {*wanted} - {*found} <= {"graph_", "dist_matrix_"}
-    run, keeping = Run(tmp_path / "run"), keeping_in(fitted)
-    for stage in keeping.kept:
+    run, retention = Run(tmp_path / "run"), retention_in(fitted)
+    for stage in retention.kept:
         there = run.manifest(stage)
         assert run.digest(stage) == Run(tmp_path / "whole").digest(stage)
         assert {path.name for path in (tmp_path / "run" / "stages" / stage).iterdir()} == {*there.arrays}

@@ -25,7 +25,7 @@ from bigembed.runtime.blocks import map_blocks
 from bigembed.runtime.executors import LocalPool
 from bigembed.runtime.runtime import Event, using
 from bigembed.stages.journal import StageJournal
-from bigembed.stages.kept import Keeping
+from bigembed.stages.retention import Retention
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Context, Stage, locked, run_stages
 from bigembed.store import manifests as manifest
@@ -509,7 +509,7 @@ class Dropping(Counter):
         """The stages that are computed; where not all is kept, z of the first one and what the third one publishes."""
         self.runs.clear()
         stages = self.listed(**more)
-        run_stages(stages, Run(place), keeping=Keeping(stages, {"first": ("z",), "second": ()}) if keep else None)
+        run_stages(stages, Run(place), retention=Retention(stages, {"first": ("z",), "second": ()}) if keep else None)
         return list(self.runs)
 
 
@@ -545,7 +545,7 @@ class TestDropping:
         stages = made.listed()
         seen: list[list[str]] = []
         stages[2] = replace(stages[2], run=lambda context: seen.append(arrays_there(tmp_path)) or {})
-        run_stages(stages, Run(tmp_path), keeping=Keeping(stages, {"first": ("z",)}))
+        run_stages(stages, Run(tmp_path), retention=Retention(stages, {"first": ("z",)}))
         assert seen == [["first/z", "second/y"]]
 
     @pytest.mark.parametrize("when", ["before", "within", "made anew"])

@@ -15,7 +15,7 @@ from bigembed.estimator.base import Estimator
 from bigembed.estimator.fitting import PreparedFit, is_copied, load_notes
 from bigembed.estimator.pipeline import Pipeline, copied, counterpart_of, method_after, unnamed
 from bigembed.estimator.preprocessing import all_stages
-from bigembed.estimator.protocol import keeping_of, prepare_by_fit, spec_of, steps_before
+from bigembed.estimator.protocol import prepare_by_fit, retention_of, spec_of, steps_before
 from bigembed.jobs.formatting import duration, size, text_columns
 from bigembed.jobs.places.cluster import machine_memory
 from bigembed.jobs.planning.machine import footprint, imported_here, rates, resident
@@ -29,7 +29,7 @@ from bigembed.runtime.blocks import block_rows
 from bigembed.runtime.executors import LocalPool, chosen_executor, executor_now
 from bigembed.runtime.runtime import Executor, using
 from bigembed.stages import Cost, outdated, run_at
-from bigembed.stages.kept import freed_bytes
+from bigembed.stages.retention import freed_bytes
 from bigembed.store.paths import at, free_bytes, nearest_folder
 from bigembed.store.spaces import SHARE
 
@@ -239,10 +239,10 @@ def _plan(estimator: Any, X: Any, fit: PreparedFit) -> Plan:
     if written and source is not None:
         nbytes = n * source.row_bytes
         costs.insert(0, ("input", Cost(write=nbytes, disk=nbytes, memory=2 * source.largest_block * source.row_bytes)))
-    keeping = keeping_of(estimator, listed)
-    why = outdated(stages, run, keeping=keeping)
+    retention = retention_of(estimator, listed)
+    why = outdated(stages, run, retention=retention)
     reused = tuple(stage.name for stage in stages if stage.name not in why)
-    freed = freed_bytes(run, keeping, stages, reused)
+    freed = freed_bytes(run, retention, stages, reused)
     lazy = load_notes(source, stages, estimator.persist)
     notes = (*lazy, *search_notes(stages, reused, run), *pass_notes(stages, reused))
     name, output = type(estimator).__name__, str(estimator.workdir or f"a temporary folder in {folder}")

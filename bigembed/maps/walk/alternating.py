@@ -265,7 +265,7 @@ def solve_stage(graph: GraphShape, edges: int, asked: Alternation) -> Stage:
             ArraySpec("vectors", block, width, times=2 * (MAX_BLOCKS + 6)),
         ],
         passes=2 * PRODUCTS,
-        scalar_ops=4 * PRODUCTS * width * edges,
+        scalar_ops=1.5 * PRODUCTS * width * edges,
         flops=PRODUCTS * n * width**2 * 4 * MAX_BLOCKS,
         maps=12 * PRODUCTS,
     )

@@ -158,7 +158,7 @@ def test_less_is_planned_and_less_is_there(job: Any, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("keep", ["all", "map"])
 def test_no_more_is_there_than_was_planned(job: Any, tmp_path: Path, keep: str) -> None:
-    """Of so many rows that arrays of a fixed size, of which plans know nothing, do not count."""
+    """Rows enough that arrays of a fixed size, of which plans know nothing, do not count: the plan is 2.7 times it."""
     np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(40_000, 8)).astype(np.float32))
     planned, measured = figures(job, tmp_path, keep)
-    assert planned / 6 < measured <= planned
+    assert planned / 4 < measured <= planned

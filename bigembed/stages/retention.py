@@ -20,7 +20,7 @@ DROPPED = "dropped, and needed again"
 
 
 @dataclass(frozen=True)
-class Keeping:
+class Retention:
     """What stays of the stages of a run once all that read them are done."""
 
     stages: Sequence[Stage]
@@ -59,37 +59,37 @@ def opened_of(declared: Opened, found: Manifest | None) -> tuple[str, ...]:
     return declared(found) if callable(declared) else declared
 
 
-def release(run: Run, keeping: Keeping, done: Collection[str], again: bool = False) -> None:
+def release(run: Run, retention: Retention, done: Collection[str], again: bool = False) -> None:
     """Drop what nothing reads any more, when these stages are done; ``again``: what a killed process left, too."""
-    for stage in keeping.kept:
+    for stage in retention.kept:
         if (found := run.own(stage)) is not None:
-            new = keeping.releases(done, stage, [*found.arrays], found)
+            new = retention.releases(done, stage, [*found.arrays], found)
             if new or (again and found.dropped):
                 run.note(manifests.drop(run.root, found, new))
 
 
 def lacking(
-    stages: Sequence[Stage], there: Mapping[str, Manifest], todo: Collection[str], keeping: Keeping | None
+    stages: Sequence[Stage], there: Mapping[str, Manifest], todo: Collection[str], retention: Retention | None
 ) -> dict[str, str]:
     """Return the stages to be computed again because of what was dropped of them; what is there of them is sound.
 
-    ``todo``: those that are computed anyway; ``keeping``: what may be dropped, None where everything is to be there.
+    ``todo``: those that are computed anyway; ``retention``: what may be dropped, None where everything is to be there.
     """
     anew: dict[str, str] = {}
     readers: list[Stage] = []
     for stage in reversed(stages):
-        if stage.name in there and lacks(there[stage.name], readers, keeping):
+        if stage.name in there and lacks(there[stage.name], readers, retention):
             anew[stage.name] = DROPPED
         if stage.name in todo or stage.name in anew:
             readers.append(stage)
     return anew
 
 
-def lacks(found: Manifest, readers: Sequence[Stage], keeping: Keeping | None) -> bool:
+def lacks(found: Manifest, readers: Sequence[Stage], retention: Retention | None) -> bool:
     """Return whether something was dropped of a stage that is to be there, or that one of these stages opens."""
     if not found.dropped:
         return False
-    kept = {} if keeping is None else keeping.kept
+    kept = {} if retention is None else retention.kept
     if not {*found.dropped}.isdisjoint(kept.get(found.stage, found.dropped)):
         return True
     return any(opens(reader, found.stage, found.dropped, found) for reader in readers)
@@ -104,14 +104,16 @@ def dropped_in(run: Run) -> Iterator[Manifest]:
                 yield found
 
 
-def freed_bytes(run: Run, keeping: Keeping | None, stages: Sequence[Stage], reused: Sequence[str]) -> dict[str, int]:
+def freed_bytes(
+    run: Run, retention: Retention | None, stages: Sequence[Stage], reused: Sequence[str]
+) -> dict[str, int]:
     """Return how many bytes are dropped when each stage is done; of those that are computed as they are planned.
 
     ``reused``: the stages that are not computed.
     """
-    if keeping is None:
+    if retention is None:
         return {}
-    there = {name: run.manifest(name) for name in reused if name in keeping.kept and run.has(name)}
+    there = {name: run.manifest(name) for name in reused if name in retention.kept and run.has(name)}
     sizes = {name: found.arrays for name, found in there.items()}
     sizes |= {one.name: _planned(one) for one in stages if one.name not in reused}
     freed: dict[str, int] = {}
@@ -119,8 +121,8 @@ def freed_bytes(run: Run, keeping: Keeping | None, stages: Sequence[Stage], reus
     for stage in stages:
         done.append(stage.name)
         freed[stage.name] = 0
-        for name in keeping.kept:
-            for array in keeping.releases(done, name, [*sizes.get(name, ())], there.get(name)):
+        for name in retention.kept:
+            for array in retention.releases(done, name, [*sizes.get(name, ())], there.get(name)):
                 freed[stage.name] += sizes[name].pop(array)
     return freed
 
