@@ -258,6 +258,7 @@ TABLE: dict[str, Case] = {
     "umap by blocks": Case("umap", {**FEW_EPOCHS, "in_memory": False, "init": "pca"}, rows=twice, most=400),
     "umap densities": Case("umap", {**FEW_EPOCHS, "densmap": True, "dens_frac": 0.7}),
     "umap labels": Case("umap", {**FEW_EPOCHS, "target_metric": "categorical"}, rows=twice, most=400),
+    "umap target": Case("umap", {**FEW_EPOCHS, "target_metric": "l2"}, rows=twice, most=400),
     "umap weighed": Case("umap", {**FEW_EPOCHS, "in_memory": False}, weighed=True, most=400),
     "umap weighed densities": Case("umap", {**FEW_EPOCHS, "densmap": True, "dens_frac": 0.7}, weighed=True, most=400),
     "umap views": Case("umap", {**FEW_EPOCHS, "view_columns": 8}, rows=twice, most=400),

@@ -192,12 +192,14 @@ def join_block(
 # ----------------------------------------------------------------------------------------------------------- stage
 
 
-def views_stage(n: int, blocks: tuple[int, int], edges: tuple[int, int], weighs: tuple[str, str]) -> Stage:
+def views_stage(
+    n: int, blocks: tuple[int, int], edges: tuple[int, int], weighs: tuple[str, str], prefix: str = SECOND
+) -> Stage:
     """``views``: the edges that either view has, over the blocks of the first, with the weights of both.
 
     Its results say, too, how many edges both have, the mean squared length of those of each view (``spread``), and of
     how many parts each graph is. ``blocks``: rows of a block of each view; ``edges``: entries of each graph;
-    ``weighs``: the stages of their weights.
+    ``weighs``: the stages of their weights; ``prefix`` of the stages of the second view.
     """
     entries, block = sum(edges) + n, min(max(blocks), n)
     plain = graph_arrays(n, entries, "first", "f4")
@@ -215,12 +217,13 @@ def views_stage(n: int, blocks: tuple[int, int], edges: tuple[int, int], weighs:
         scalar_ops=60 * entries,
         maps=16,
     )
-    inputs = tuple(f"{prefix}{name}" for prefix in ("", SECOND) for name in ("order", "graph"))
-    return Stage(VIEWS, (*inputs, *weighs), {}, partial(run_views, span=block, weighs=weighs), cost)
+    inputs = tuple(f"{view}{name}" for view in ("", prefix) for name in ("order", "graph"))
+    run = partial(run_views, span=block, weighs=weighs, prefix=prefix)
+    return Stage(VIEWS, (*inputs, *weighs), {}, run, cost)
 
 
-def run_views(context: Context, span: int, weighs: tuple[str, str]) -> dict[str, Any]:
-    first, second = ViewGraph.of(context, weighs[0]), ViewGraph.of(context, weighs[1], SECOND)
+def run_views(context: Context, span: int, weighs: tuple[str, str], prefix: str) -> dict[str, Any]:
+    first, second = ViewGraph.of(context, weighs[0]), ViewGraph.of(context, weighs[1], prefix)
     orders = [Ordered.open(graph.order) for graph in (first, second)]
     starts, theirs = (ordered.starts for ordered in orders)
     exchange, out, n = context.exchange, context.path(""), starts[-1]

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator.extension import leave_rows, restore
 from bigembed.estimator.graph_input import GraphShape
 from bigembed.maps.descent import descend, descent_stage, run_by_rows
@@ -76,6 +77,31 @@ class DensityOptions(SamplingOptions):
         strength = self.dens_lambda * mass / (n * sqrt(variance)) if variance > 0 else 0.0
         found = [largest / self.n_epochs, strength, moments[0], variance, moments[2], self.dens_frac, *original]
         return np.array(found, np.float64)
+
+
+def density_options(
+    asked: SamplingOptions, graph: GraphShape, dens_lambda: float, dens_frac: float, dens_var_shift: float
+) -> DensityOptions:
+    """Return what is asked of densities.
+
+    InputTypeError for a user's weights, InputError for two graphs of the rows.
+    """
+    if graph.views:
+        raise InputError(
+            "UMAP: densmap and output_dens are of one distance between rows, and two views (view_columns), or rows and "
+            "a numeric target, have one each. Leave them out, or map each view by itself"
+        )
+    if graph.weighted:
+        raise InputTypeError(
+            "UMAP: densmap and output_dens need distances between neighbors, and this is a graph of weights. Give "
+            "the rows, their distances, or the lengths of the edges (open_graph with values='distances')"
+        )
+    return DensityOptions(
+        **vars(asked),
+        dens_lambda=float(dens_lambda),
+        dens_frac=float(dens_frac),
+        dens_var_shift=float(dens_var_shift),
+    )
 
 
 # ---------------------------------------------------------------------------------------------------- of the rows

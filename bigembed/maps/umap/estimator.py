@@ -5,18 +5,19 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Annotated, Any, ClassVar, Self
 
-from bigembed.errors import InputError, InputTypeError
+from bigembed.errors import InputError
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.frame import STAGE as FRAME
 from bigembed.estimator.graph_input import GraphShape, least_rows
 from bigembed.estimator.on_graph import VIEW_QUERY_ARRAYS, StoredArray, ViewsEstimator, second_recall
 from bigembed.maps.descended import DescendedEstimator
-from bigembed.maps.descent import extension_of
+from bigembed.maps.descent import extension_of, rows_of_block
 from bigembed.maps.graph_judgement import views_judgement_stage
-from bigembed.maps.umap.density import MORE_EPOCHS, DensityOptions, density_placement_of, not_shown
+from bigembed.maps.umap.density import MORE_EPOCHS, density_options, density_placement_of, not_shown
 from bigembed.maps.umap.descent import GOING_ON, SamplingOptions, curve, epochs_for, placement_of
 from bigembed.maps.umap.labelled import unrelated, without_unknown
 from bigembed.maps.umap.stages import sampling_stages
+from bigembed.maps.umap.target import NUMERIC, target_view, unrelated_target
 from bigembed.maps.umap.views import INTERSECTION, WAYS, Combination, views_extension_of, views_placement_of
 from bigembed.neighbors.given.distances import Rule
 from bigembed.neighbors.given.graph import GraphMetric
@@ -25,7 +26,7 @@ from bigembed.neighbors.row_weights import WEIGHTS
 from bigembed.neighbors.search.recall import ALGORITHMS
 from bigembed.neighbors.views import VIEWS, parted_views, unrelated_views, views_figures
 from bigembed.rows.graph_source import GraphSource
-from bigembed.rows.labels import Labels, read_labels
+from bigembed.rows.labels import read_labels
 from bigembed.rows.source import RowSource
 from bigembed.runtime.parameters import (
     Auto,
@@ -42,8 +43,8 @@ from bigembed.runtime.parameters import (
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Stage
 
-TARGETS = ("categorical",)
-"""How labels are compared."""
+TARGETS = ("categorical", *NUMERIC)
+"""How labels, or numbers of the rows, are compared."""
 
 
 @dataclass(eq=False, repr=False)
@@ -102,13 +103,14 @@ class UMAP(DescendedEstimator, ViewsEstimator, registered="umap"):
         for which they add up to log₂ 15, and joined with those of the other row by a fuzzy union again.
     view_weight : float in [0, 1]
         The weight s of the second view in an intersection: 0 is the first view alone, on the edges of both.
-    target_metric : {"categorical"} or None
+    target_metric : {"categorical", "euclidean", "l2"} or None
         Whether w follows the labels that ``fit`` is given as y (in a job ``[input] labels``), and how these are
         compared. With "categorical" w is multiplied by exp(−2.5/(1 − target_weight)) between classes, and by exp(−1)
-        where a row has no label; then each row's strongest edge counts as one again. None leaves y unread: in a
-        pipeline it may be there for another step.
+        where a row has no label. With "euclidean" or "l2" y is a number for each row, whose own fuzzy graph, of as many
+        neighbors, is intersected with w, as ``views`` has it with ``target_weight``. Then each row's strongest edge
+        counts as one again. None leaves y unread: in a pipeline it may be there for another step.
     target_weight : float in [0, 1]
-        How much labels weigh against the rows, where ``target_metric`` is given.
+        How much y weighs against the rows, where ``target_metric`` is given.
     repulsion_strength : float ≥ 0
         The weight γ of the repulsion of each drawn row.
     negative_sample_rate : int ≥ 1
@@ -284,7 +286,7 @@ class UMAP(DescendedEstimator, ViewsEstimator, registered="umap"):
         y : array of shape (n,) or None
             The label of each row, in the order of the input, read only where ``target_metric`` is given: a sequence, a
             NumPy, pandas, Dask or zarr array, or the path of a Zarr array or .npy; integers, whole floats, booleans,
-            text or dates. −1, NaN and None say that a row has none.
+            text or dates. −1, NaN and None say that a row has none. Of a numeric target finite numbers, of all rows.
         sample_weight : array of shape (n,), or None
             How many rows each row stands for: finite numbers above 0, of any scale, in the order of the input (a NumPy
             or Dask array, or the path of a Zarr array or .npy). Neighbors and w stay as they are; a row of weight m
@@ -296,14 +298,14 @@ class UMAP(DescendedEstimator, ViewsEstimator, registered="umap"):
             The estimator itself.
         """
         self._refuse_radius(X)
-        read = self.target_metric is not None and y is not None
-        return self._fit_rows(X, weights=sample_weight, labels=read_labels(y) if read else None)
+        given = None if self.target_metric is None or y is None or self._numeric else read_labels(y)
+        return self._fit_rows(X, weights=sample_weight, labels=y if self._numeric else given)
 
     def _rule(self, n: int) -> Rule:
         return Rule(max(1, min(self.n_neighbors, n - 1)))
 
     def _block_rows(self, k: int) -> int:
-        return super()._block_rows(k if self.view_columns is None else 2 * k)
+        return rows_of_block(k if self.view_columns is None and not self._numeric else 2 * k)
 
     def stages(self, source: RowSource) -> list[Stage]:
         """List all stages; of two views the last one compares the map with both."""
@@ -319,43 +321,37 @@ class UMAP(DescendedEstimator, ViewsEstimator, registered="umap"):
         asked, start = self._asked(graph.n, seed), self._start()
         if self._published is not None:
             asked = asked.going_on(self._share(GOING_ON, graph.n))
-        target = self._target(graph) if self.target_metric is not None else None
+        how, target, given = self._how(), None, graph.aligned
+        first: list[Stage] = []
+        if self.target_metric is not None and "labels" not in given:
+            raise InputError(
+                f"UMAP: target_metric={self.target_metric!r} needs {self._wanted()}: fit(X, y), in a job [input] "
+                "labels. Or leave target_metric out"
+            )
         graph = replace(graph, aligned={})
-        density = self._density(graph, asked) if self.densmap or self.output_dens else None
-        return sampling_stages(graph, connectivity, mix, asked, start, self._memory(), target, density, self._how())
+        if self._numeric:
+            k = self._rule(graph.n).n_neighbors or 1
+            first, graph = target_view(given["labels"], graph, k, self.recall, seed, self._block_rows(k))
+            how = Combination(INTERSECTION, float(self.target_weight), target=True)
+        elif self.target_metric is not None:
+            target = without_unknown(read_labels(given["labels"])), float(self.target_weight)
+        density, strength = None, self.dens_lambda if self.densmap else 0.0
+        if self.densmap or self.output_dens:
+            density = density_options(asked, graph, strength, self.dens_frac, self.dens_var_shift)
+        stages = sampling_stages(graph, connectivity, mix, asked, start, self._memory(), target, density, how)
+        return [*first, *stages]
+
+    @property
+    def _numeric(self) -> bool:
+        """Whether y is a number of each row, not its class."""
+        return self.target_metric in NUMERIC
+
+    def _wanted(self) -> str:
+        return "a number for each row" if self._numeric else "a label for each row (−1 where there is none)"
 
     def _how(self) -> Combination | None:
         """Return how two views become one map; None where the rows are one."""
         return None if self.view_columns is None else Combination(self.views, float(self.view_weight))
-
-    def _target(self, graph: GraphShape) -> tuple[Labels, float]:
-        """Return the labels that the weights follow, and how much."""
-        if "labels" not in graph.aligned:
-            raise InputError(
-                f"UMAP: target_metric={self.target_metric!r} needs a label for each row (−1 where there is none): "
-                "fit(X, y), in a job [input] labels. Or leave target_metric out"
-            )
-        return without_unknown(read_labels(graph.aligned["labels"])), float(self.target_weight)
-
-    def _density(self, graph: GraphShape, asked: SamplingOptions) -> DensityOptions:
-        """Return what is asked of densities; InputTypeError for a user's weights."""
-        if graph.views:
-            raise InputError(
-                "UMAP: densmap and output_dens are of one distance between rows, and two views (view_columns) have one "
-                "each. Leave them out, or map each view by itself"
-            )
-        if graph.weighted:
-            raise InputTypeError(
-                "UMAP: densmap and output_dens need distances between neighbors, and this is a graph of weights. Give "
-                "the rows, their distances, or the lengths of the edges (open_graph with values='distances')"
-            )
-        strength = float(self.dens_lambda) if self.densmap else 0.0
-        return DensityOptions(
-            **vars(asked),
-            dens_lambda=strength,
-            dens_frac=float(self.dens_frac),
-            dens_var_shift=float(self.dens_var_shift),
-        )
 
     def _asked(self, n: int, seed: int) -> SamplingOptions:
         return SamplingOptions(
@@ -370,6 +366,7 @@ class UMAP(DescendedEstimator, ViewsEstimator, registered="umap"):
 
     def _require(self, need: Requirements) -> None:
         super()._require(need)
+        need(self.view_columns is None or not self._numeric, "view_columns", "None, where a target is numeric")
         if is_number(self.min_dist) and is_number(self.spread):
             need(self.min_dist <= self.spread, "min_dist", f"at most spread, which is {self.spread:g}")
 
@@ -415,7 +412,10 @@ class UMAP(DescendedEstimator, ViewsEstimator, registered="umap"):
         if labels := run.results("kernel").get("labels"):
             figures["labels"], doubts = labels, unrelated(labels)
         parted: list[str] = []
-        if run.has(VIEWS):
+        if run.has(VIEWS) and self._numeric:
+            figures["target"] = views_figures(run.results(VIEWS))
+            doubts = unrelated_target(figures["target"])
+        elif run.has(VIEWS):
             found = run.results(VIEWS)
             figures["views"] = views_figures(found)
             doubts, parted = [*doubts, *unrelated_views(found)], parted_views(found, least_rows(found["n"]))
@@ -424,7 +424,7 @@ class UMAP(DescendedEstimator, ViewsEstimator, registered="umap"):
             doubts += not_shown(correlation, bool(self.densmap))
         out = self._certified(run, figures, "descent", self._degenerate(run))
         out["warnings"]["map"] = [*doubts, *out["warnings"]["map"]]
-        if run.has(VIEWS):
+        if run.has(VIEWS) and not self._numeric:
             out["warnings"]["recall"] = [*out["warnings"]["recall"], *second_recall(run)]
             out["warnings"]["components"] = parted
         return out

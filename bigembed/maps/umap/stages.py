@@ -22,6 +22,7 @@ from bigembed.maps.umap.descent import (
     share_block,
 )
 from bigembed.maps.umap.labelled import labelled_stage
+from bigembed.maps.umap.target import TARGET
 from bigembed.maps.umap.views import Combination, combined_stage
 from bigembed.neighbors.row_weights import values_path
 from bigembed.neighbors.views import SECOND, views_stage
@@ -134,8 +135,10 @@ def sampling_stages(
     scale = Scale(SCALE.deviation, SCALE.farthest) if graph.rowless else SCALE
     fuzzy = Memberships(connectivity, mix)
     name = "kernel" if target is None else "memberships"
+    first = graph
     if graph.views and how:
         weights = _of_views(graph, edges, fuzzy, memberships, how, name)
+        first = graph.views[0] if how.target else graph
     else:
         weights = [weights_stage(graph, edges, fuzzy, memberships, name)]
     if target is not None:
@@ -152,24 +155,27 @@ def sampling_stages(
         descent,
         pool_stage(graph, m, seed, asked.n_epochs),
         *([radii_stage(graph, edges, density)] if density else []),
-        *map_judgement_stages(graph, m, seed),
+        *map_judgement_stages(first, m, seed),
     ]
 
 
 def _of_views(
     graph: GraphShape, edges: int, fuzzy: Memberships, memberships: dict[str, float], how: Combination, name: str
 ) -> list[Stage]:
-    """Return the stages of the weights of each view, of their edges over the same blocks, and of what comes of both."""
+    """Return the stages of the weights of each view, of their edges over the same blocks, and of what comes of both.
+
+    Memberships of targets are always those of the nearest one, and of the union.
+    """
     assert graph.views is not None
-    first, own = "first-memberships", [planned_edges(view)[1] for view in graph.views]
-    stages = [
-        weights_stage(view, count, fuzzy, memberships, f"{prefix}memberships")
-        for view, count, prefix in zip(graph.views, own, ("first-", ""), strict=True)
-    ]
-    blocks = [min(view.n, view.block) for view in graph.views]
+    first, prefix = "first-memberships", TARGET if how.target else SECOND
+    views, own = graph.views, [planned_edges(view)[1] for view in graph.views]
+    second, of_second = fuzzy, memberships
+    if how.target:
+        second, of_second = Memberships(1.0, 1.0), {"local_connectivity": 1.0, "set_op_mix_ratio": 1.0}
+    blocks = [min(view.n, view.block) for view in views]
     return [
-        stages[0],
-        within(stages[1], SECOND),
-        views_stage(graph.n, (blocks[0], blocks[1]), (own[0], own[1]), (first, f"{SECOND}memberships")),
+        weights_stage(views[0], own[0], fuzzy, memberships, first),
+        within(weights_stage(views[1], own[1], second, of_second, "memberships"), prefix),
+        views_stage(graph.n, (blocks[0], blocks[1]), (own[0], own[1]), (first, f"{prefix}memberships"), prefix),
         combined_stage(graph, edges, how, first, name),
     ]

@@ -53,10 +53,13 @@ class Combination:
     """One of :data:`WAYS`."""
     weight: float
     """Of the second view in an intersection."""
+    target: bool = False
+    """Whether the second view is a target of the rows: then p_i is 1."""
 
     def key(self) -> dict[str, Any]:
         """Return what is asked, for the key of a stage."""
-        return {"how": self.how} | ({"weight": self.weight} if self.how == INTERSECTION else {})
+        weight = {"weight": self.weight} if self.how == INTERSECTION else {}
+        return {"how": self.how} | weight | ({"target": True} if self.target else {})
 
     def least(self, first: float, second: float) -> tuple[float, float]:
         """Return the weights of edges that a view does not have, from the least weights of both.
@@ -143,7 +146,8 @@ def row_scale_block(b: int, both: BothWeights) -> tuple[tuple[Array], None]:
     largest = np.zeros(len(block.indptr) - 1)
     np.maximum.at(largest, block.row, values)
     scale = np.where(largest > 0, largest, 1.0)
-    return (np.column_stack([scale, exponents(block.indptr, values / scale[block.row])]),), None
+    power = np.ones(len(scale)) if both.how.target else exponents(block.indptr, values / scale[block.row])
+    return (np.column_stack([scale, power]),), None
 
 
 def combined_block(

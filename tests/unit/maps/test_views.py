@@ -140,6 +140,74 @@ class TestUMAP:
             be.UMAP(**known).fit(np.hstack([rows[:, :3], rows[::-1, 3:]]))
 
 
+TARGET_UMAP_LEARN: dict[int, dict[int, float]] = {
+    0: {7: 0.0322713, 33: 1.0, 70: 0.115447, 85: 0.072922, 97: 0.119699, 99: 0.0740151},
+    17: {18: 1.0, 28: 0.184656, 37: 0.0720185, 106: 0.0704347, 109: 0.100565, 110: 0.641428},
+    40: {11: 0.189944, 26: 0.0642916, 44: 1.0, 57: 1.0, 75: 1.0, 90: 0.463919},
+    61: {1: 0.23751, 11: 0.203532, 12: 1.0, 31: 0.0982913, 49: 0.942387, 71: 0.847608},
+}
+"""Rows of ``general_simplicial_set_intersection`` (weight ½) of umap-learn 0.5.12 after ``reset_local_connectivity``,
+of the fuzzy sets of all distances of the first view of :func:`both_views` and of the first column of the second, 15
+neighbors: the six largest weights of each row."""
+
+
+class TestTarget:
+    """UMAP that follows a number of each row: a second view of which new rows have nothing."""
+
+    def test_weights_are_umap_learns(self) -> None:
+        rows = both_views()
+        known: dict[str, Any] = {"n_neighbors": 14, "n_epochs": 2}
+        found = dense(be.UMAP(**known, target_metric="l2").fit(rows[:, :3], rows[:, 3]))
+        assert np.array_equal(found, found.T)
+        views = dense(be.UMAP(**known, view_columns=3).fit(rows[:, :4]))
+        for row, entries in TARGET_UMAP_LEARN.items():
+            wanted = np.array(list(entries.values()))
+            assert np.allclose(found[row, list(entries)], wanted, atol=1e-5)
+            assert not np.allclose(views[row, list(entries)], wanted, atol=1e-2)  # (whose powers are not 1)
+
+    def test_new_rows_need_no_target_and_one_out_of_order_is_told(self, tmp_path: Path) -> None:
+        random = np.random.default_rng(0)
+        rows = random.normal(size=(500, 3))
+        target = rows[:, 0] + 0.1 * random.normal(size=500)
+        known: dict[str, Any] = {"n_neighbors": 8, "n_epochs": 60, "target_metric": "euclidean"}
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "the target says", MapWarning)
+            warnings.simplefilter("ignore", MapWarning)  # (that neighbors on it are so by their targets)
+            fitted, of_rows = (
+                be.UMAP(**known | {"target_metric": metric}).fit(rows[:400], target[:400]) for metric in ("l2", None)
+            )
+
+        def told(one: Any) -> float:
+            """How much of the target is that of the nearest row on the map."""
+            found = one.embedding_[:, None] - one.transform(rows[400:])[None]
+            return float(np.corrcoef(target[:400][(found**2).sum(axis=-1).argmin(axis=0)], target[400:])[0, 1])
+
+        assert told(fitted) > max(0.9, told(of_rows) + 0.01)
+        assert np.array_equal(fitted.transform(rows[:9]), fitted.embedding_[:9])
+        fitted.save(tmp_path / "model")
+        assert not list((tmp_path / "model").rglob("target-*"))  # (numbers of the rows stay here)
+        assert np.array_equal(be.load(tmp_path / "model").transform(rows[400:]), fitted.transform(rows[400:]))
+        with pytest.warns(MapWarning, match="the target says next to nothing of the rows"):
+            be.UMAP(**known).fit(rows[:400], random.permutation(target[:400]))
+
+    def test_what_is_no_numeric_target_is_refused(self) -> None:
+        rows, known = both_views(), {"n_epochs": 2, "target_metric": "l2"}
+        with pytest.raises(InputError, match="needs a number for each row"):
+            be.UMAP(**known).fit(rows)
+        with pytest.raises(InputError, match=r"a numeric target \(y\) is a finite number .* the first of rows \[7\]"):
+            be.UMAP(**known).fit(rows, np.where(np.arange(120) == 7, np.nan, rows[:, 0]))
+        with pytest.raises(InputError, match=r"has dtype <U1\. Classes are for target_metric='categorical'"):
+            be.UMAP(**known).fit(rows, np.array(["a", "b"] * 60))
+        with pytest.raises(InputError, match="labels have shape"):
+            be.UMAP(**known).fit(rows, rows[1:, 0])
+        with pytest.raises(InputError, match=r"view_columns.*None, where a target is numeric"):
+            be.UMAP(**known, view_columns=2).fit(rows, rows[:, 0])
+        with pytest.raises(InputError, match="densmap and output_dens are of one distance"):
+            be.UMAP(**known, densmap=True).fit(rows, rows[:, 0])
+        with pytest.raises(InputError, match="a numeric target is joined with the graph of rows"):
+            be.UMAP(**known).fit(sparse.csr_array(np.abs(rows) @ np.abs(rows).T), rows[:, 0])
+
+
 class TestAlternatingDiffusion:
     """Only what both views show is on the map."""
 
