@@ -25,8 +25,7 @@ from bigembed.rows.derived import MappedSource
 from bigembed.rows.passes import NAMED
 from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array
-from bigembed.stages.stage import Stage
-from bigembed.stages.within import within
+from bigembed.stages import Stage, within
 
 TARGET = "target-"
 """Before the names of the stages of the graph of the targets."""
