@@ -231,7 +231,7 @@ def judgement_stage(
 ) -> Stage:
     """How well the coordinates keep the neighborhoods of the rows; ``ordered``: rows are read as a graph has them;
     ``parts``: the stage that has found the parts of the graph; with it goes what would join them; ``vectors`` of the
-    graph, among them weights of the rows, by which figures are means then."""
+    graph, among them weights of the rows, by which figures are means then; without a graph these come with the rows."""
     n = shape.n
     rows, coordinates = RowSource((n, shape.d), np.dtype(shape.dtype)), RowSource((n, m), np.dtype(np.float64))
 
@@ -272,7 +272,8 @@ def run_judgement(
 ) -> dict[str, Any]:
     shown: RowSource = replace(coordinates, path=context.of("coordinates", "embedding"))
     if not ordered:
-        found = preserved_rows(context, source, shown, seed)
+        mass = {name: one for name, one in source.aligned.items() if name == "weights"}
+        found = preserved_rows(context, replace(source, aligned={}), shown, seed, **mass)
     else:
         lies = Ordered.open(context.of("order"))
         shown = InOrder((n, m), shown.dtype, path=shown.path, ordered=lies)

@@ -219,13 +219,13 @@ def _landmark_stages(
 ) -> list[Stage]:
     m, k, count = int(asked.n_components), int(asked.n_neighbors), min(shape.n, int(asked.n_landmarks))
     weighted = [landmark_masses_stage(source, shape, count, vectors)] if vectors or source.aligned else []
-    source = replace(source, aligned={})
+    judged, source = source, replace(source, aligned={})
     return [
         landmarks_stage(source, count, asked.landmarks, max(k, m) + 1, seed),
         *weighted,
         landmark_solve_stage(conditions, policy_of(asked), count, k, m, shape.d, bool(weighted)),
         landmark_coordinates_stage(source, shape, count, k, m, float(asked.reg)),
-        judgement_stage(source, shape, m, seed, ordered=isinstance(source, OrderedRows)),
+        judgement_stage(judged, shape, m, seed, ordered=isinstance(source, OrderedRows), vectors=vectors),
     ]
 
 

@@ -253,6 +253,7 @@ class TestOnAGraph:
             lambda: be.TSNE(perplexity=5, n_iter=5, early_exaggeration_iter=5, init="pca"),
             lambda: be.Isomap(2, n_neighbors=8),
             lambda: be.LocallyLinearEmbedding(2, n_neighbors=8),
+            lambda: be.LocallyLinearEmbedding(2, n_neighbors=8, solver="landmarks", n_landmarks=60),
         ],
     )
     def test_figures_of_a_map_are_means_by_weight(self, make: Any) -> None:
