@@ -5,6 +5,7 @@ metric; missing values, unknown categories, new rows, jobs.
 from __future__ import annotations
 
 import csv
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pandas as pd
 import pytest
 
 import bigembed as be
-from bigembed.errors import InputError
+from bigembed.errors import InputError, LocalizedWarning, MapWarning
 from bigembed.jobs.extend import extend
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
@@ -120,6 +121,21 @@ def test_distances_are_those_of_gower(weights: list[float] | None) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-7)
     manhattan = be.build_neighbor_graph(encoded[:, :4], None, metric="manhattan").to_scipy().toarray()
     assert np.abs(manhattan / 4 - expected).max() > 0.1
+
+
+@pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
+def test_a_planted_failure_is_said_of_both() -> None:
+    """Categories that one row alone has make a coordinate of it; a map that is not made yet keeps nothing."""
+    odd = FRAME.copy()
+    odd.loc[7, ["job", "sex"]] = "astronaut", "x"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        be.Pipeline([be.MixedScaler(), be.PCA(2)]).fit(FRAME)
+        be.Pipeline([be.GowerEncoder(), be.UMAP(metric="gower", n_epochs=100)]).fit(FRAME)
+    with pytest.warns(LocalizedWarning, match="coordinate 1 is carried by few rows"):
+        be.Pipeline([be.MixedScaler(), be.PCA(2)]).fit(odd)
+    with pytest.warns(MapWarning, match="Trustworthiness is 0.[4-6]"):
+        be.Pipeline([be.GowerEncoder(), be.UMAP(metric="gower", n_epochs=1, init="random")]).fit(FRAME)
 
 
 @pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")

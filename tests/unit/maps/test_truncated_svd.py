@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from scipy import sparse
 from sklearn import decomposition
 
 import bigembed as be
-from bigembed.errors import InputError
+from bigembed.errors import ConvergenceWarning, InputError, LocalizedWarning, MapWarning
 from bigembed.maps.linear import principal
 from tests.some import a_few
 
@@ -66,3 +68,25 @@ class TestTruncatedSVD:
     def test_too_many_components_are_refused(self):
         with pytest.raises(InputError, match="n_components=4 must be between 1 and"):
             be.TruncatedSVD(4).fit(np.eye(3))
+
+
+class TestCertificate:
+    """Planted failures, and a map that is good and quiet."""
+
+    @pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
+    def test_a_planted_failure_is_said(self, words, monkeypatch):
+        random = np.random.default_rng(3)
+        places = random.normal(size=(400, 4))
+        rows = 30.0 + np.hstack([places, 0.02 * random.normal(size=(400, 120))])
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            be.TruncatedSVD(5).fit(rows)
+        with pytest.warns(MapWarning, match="Trustworthiness is 0.[4-6]"):
+            be.TruncatedSVD(1).fit(rows)  # (whose only coordinate is what all rows share)
+        odd = rows - 30.0
+        odd[7] *= 1_000.0
+        with pytest.warns(LocalizedWarning, match="coordinate 1 is carried by few rows"):
+            be.TruncatedSVD(5).fit(odd)
+        monkeypatch.setattr(principal, "GRAM_COLUMNS", 100)
+        with pytest.warns(ConvergenceWarning, match="TruncatedSVD: the eigensolver stopped"):
+            be.TruncatedSVD(8, max_passes=3).fit(words)
