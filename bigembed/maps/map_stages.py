@@ -14,6 +14,7 @@ from bigembed.errors import InputError
 from bigembed.estimator.graph_input import GraphShape, row_sums
 from bigembed.maps.start import SMALL, Scale, start_stage
 from bigembed.maps.walk.spectral import Spectrum, components_stage, solve_stage
+from bigembed.neighbors.graph_blocks import listed_entries
 from bigembed.neighbors.row_weights import values_path
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array
@@ -33,7 +34,7 @@ def planned_edges(graph: GraphShape) -> tuple[int, int]:
     """Return the neighbors of a row, and the entries of the graph, that a plan counts with."""
     n = graph.n
     k = USER_EDGES if graph.weighted else n - 1 if graph.dense or graph.k is None else graph.k
-    return k, min(n * n, 2 * n * k)
+    return k, listed_entries(n, k)
 
 
 # --------------------------------------------------------------------------------------------------------- weights

@@ -26,6 +26,18 @@ def graph_arrays(n: int, entries: int, values: str = "squared", dtype: Any = "f4
     return [*rows, ArraySpec(f"{values}/*", entries, dtype=dtype), *halos, *few]
 
 
+def listed_entries(n: int, k: int) -> int:
+    """Return how many entries a graph of k neighbors has at the most: those of the lists, the same turned round, and
+    the diagonal.
+
+    There are nearly as many where no two rows list each other, as of many equal numbers.
+
+    >>> listed_entries(100, 5), listed_entries(3, 2)
+    (1100, 9)
+    """
+    return min(n * n, n * (2 * k + 1))
+
+
 def csr_block(b: int, rows: Array, columns: Array, values: Array, starts: Sequence[int]) -> CSRBlock:
     """A CSR block from (local row, global column, value) triples; of equal (row, column) the first value is kept."""
     own = (columns >= starts[b]) & (columns < starts[b + 1])

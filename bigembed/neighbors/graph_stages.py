@@ -11,7 +11,14 @@ from bigembed.distance.names import MAPPED, named
 from bigembed.errors import InputError
 from bigembed.neighbors.every_pair import every_pair_stage, is_dense, recalled_stage
 from bigembed.neighbors.exact import joined_to_all
-from bigembed.neighbors.graph_blocks import csr_block, finish_graph, graph_arrays, senders_of, write_block
+from bigembed.neighbors.graph_blocks import (
+    csr_block,
+    finish_graph,
+    graph_arrays,
+    listed_entries,
+    senders_of,
+    write_block,
+)
 from bigembed.neighbors.nn_descent import descend, descent_cost, lacking_room
 from bigembed.neighbors.order import order_stage, partition_stage
 from bigembed.neighbors.outside_lists import ByLists, ByPynndescent, Outside, outside_cost, outside_search
@@ -50,12 +57,12 @@ from bigembed.store.matrix import CSRBlock, halo_of
 def graph_stage(shape: Shape, n_neighbors: int) -> Stage:
     """The symmetric graph by row blocks: structure, squared distances, outboxes."""
 
-    edges, listed = 2 * shape.n * n_neighbors, shape.largest_block * n_neighbors
+    edges, listed = listed_entries(shape.n, n_neighbors), shape.largest_block * n_neighbors
     cost = Cost.of(
-        reads=[ArraySpec("lists", edges, 2)],
+        reads=[ArraySpec("lists", shape.n * n_neighbors, 4)],
         writes=graph_arrays(shape.n, edges, dtype=shape.dtype),
         leaves=[
-            ArraySpec("entries turned round", edges // 2, _edge(np.dtype(shape.dtype)).itemsize, "u1"),
+            ArraySpec("entries turned round", shape.n * n_neighbors, _edge(np.dtype(shape.dtype)).itemsize, "u1"),
             ArraySpec("rows asked for", shape.n, dtype="i4"),
         ],
         task=[ArraySpec("entries of the lists", listed, 130, "u1")],  # (measured: 76 to 104)

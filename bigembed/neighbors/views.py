@@ -34,7 +34,8 @@ SECOND = "second-"
 VIEWS = "views"
 """The stage of the edges that either view has, over the blocks of the first, with weights ``first/b``, ``second/b``."""
 APART = "apart"
-"""Its array that is 0 where rows are equal in both views, and on the diagonal."""
+"""Its array that is 0 where rows are equal in both views (or in the first, where that alone is of them), and on the
+diagonal."""
 MAPPED_IDS = {VIEWS: ("ids", "starts")}
 """What a query of new rows reads of that stage: numbers in the first order of the rows of the second, by its blocks."""
 
@@ -127,11 +128,12 @@ def leave_edges_block(
     return (), np.unique(owner).tolist()
 
 
-def merged_block(b: int, parts: Sequence[Any], starts: Sequence[int]) -> tuple[CSRBlock, Array, Array]:
+def merged_block(b: int, parts: Sequence[Any], starts: Sequence[int], views: int = 2) -> tuple[CSRBlock, Array, Array]:
     """Return the edges that either view has in a block: structure with the first weights, the second ones, and APART.
 
     ``parts``: of each view its edges as row · n + column, without the diagonal, their weights and squared lengths. An
-    edge of weight 0 is none. The diagonal is stored, with the weights 0.
+    edge of weight 0 is none. The diagonal is stored, with the weights 0. ``views``: of the rows, 1 where only the first
+    of both is, and says which rows are equal.
     """
     n, low = int(starts[-1]), int(starts[b])
     rows = int(starts[b + 1]) - low
@@ -143,8 +145,8 @@ def merged_block(b: int, parts: Sequence[Any], starts: Sequence[int]) -> tuple[C
     for view, (_, weight, squared) in enumerate(parts):
         at = place[ends[view] : ends[view + 1]]
         weights[view, at] = weight
-        zero[at] += squared == 0
-    zero[place[:rows]] = len(parts)
+        zero[at] += (squared == 0) & (view < views)
+    zero[place[:rows]] = views
     del place, numbers
     row, column = found // n - low, found % n
     inside = (column >= low) & (column < low + rows)
@@ -153,11 +155,11 @@ def merged_block(b: int, parts: Sequence[Any], starts: Sequence[int]) -> tuple[C
     order = np.lexsort((local, row))
     indptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=rows))]).astype(np.int64)
     block = CSRBlock(indptr, local[order], weights[0, order], *halo_of(starts, far))
-    return block, weights[1, order], (zero[order] < len(parts)).astype(np.uint8)
+    return block, weights[1, order], (zero[order] < views).astype(np.uint8)
 
 
 def join_block(
-    b: int, senders: list[int], *, graph: ViewGraph, starts: Sequence[int], exchange: Exchange, out: str
+    b: int, senders: list[int], *, graph: ViewGraph, starts: Sequence[int], exchange: Exchange, out: str, views: int
 ) -> dict[str, Any]:
     """Write a block of the edges that either view has, and ask other blocks for its halo; how many edges there are."""
     block, squared = graph.weights.block(b), graph.squared.block(b).data
@@ -170,7 +172,7 @@ def join_block(
     empty = [np.zeros(0, np.int64), np.zeros(0, np.float32), np.zeros(0, np.float32)]
     theirs = [np.concatenate(column) for column in zip(empty, *left, strict=True)]
     del ids, left, squared, number
-    made, second, apart = merged_block(b, [mine, theirs], starts)
+    made, second, apart = merged_block(b, [mine, theirs], starts, views)
     write_structure(out, b, made)
     for name, values in (("first", made.data), ("second", second), (APART, apart)):
         write_values(f"{out}{name}", b, values)
@@ -199,7 +201,8 @@ def views_stage(
 
     Its results say, too, how many edges both have, the mean squared length of those of each view (``spread``), and of
     how many parts each graph is. ``blocks``: rows of a block of each view; ``edges``: entries of each graph;
-    ``weighs``: the stages of their weights; ``prefix`` of the stages of the second view.
+    ``weighs``: the stages of their weights; ``prefix`` of the stages of the second view: another one than of views
+    says that it is none of the rows, and that these are equal where they are so in the first.
     """
     entries, block = sum(edges) + n, min(max(blocks), n)
     plain = graph_arrays(n, entries, "first", "f4")
@@ -240,7 +243,8 @@ def run_views(context: Context, span: int, weighs: tuple[str, str], prefix: str)
     space.sweep(ids_block, writes=["ids"], posts=["ids"], arguments=(translated, out))
     sent = space.sweep(leave_edges_block, reads=["ids"], halos=["ids"], arguments=(second, starts, exchange))
     tasks = list(enumerate(senders_of(sent, len(starts) - 1)))
-    found = map_blocks(join_block, tasks, graph=first, starts=starts, exchange=exchange, out=out)
+    views = 2 if prefix == SECOND else 1
+    found = map_blocks(join_block, tasks, graph=first, starts=starts, exchange=exchange, out=out, views=views)
     counted: dict[str, Any] = finish_graph(context, found, list(starts))
     counted |= {name: sum(part[name] for part in found) for name in ("first", "second", "shared")}
     spread = tree_sum([part["spread"] for part in found]) / np.maximum(1, [counted["first"], counted["second"]])

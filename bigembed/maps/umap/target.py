@@ -8,9 +8,10 @@ and are placed by the graph of the rows alone.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from math import sqrt
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from bigembed.neighbors.views import ERRORS
 from bigembed.rows.derived import MappedSource
 from bigembed.rows.passes import NAMED
 from bigembed.rows.source import RowBlock, RowSource
-from bigembed.runtime.blocks import Array
+from bigembed.runtime.blocks import Array, bounds
 from bigembed.stages import Stage, within
 
 TARGET = "target-"
@@ -33,6 +34,26 @@ NUMERIC = ("euclidean", "l2")
 """How numeric targets are compared: by their difference."""
 RELATED = 1.15
 """Edges that the rows and their targets share, in units of those that chance gives, up to which targets say nothing."""
+
+
+@dataclass(frozen=True)
+class TargetColumn(MappedSource):
+    """The targets of the rows as one column, known by what they are, wherever they lie."""
+
+    content: str = ""
+
+    @classmethod
+    def of(cls, target: RowSource) -> Self:
+        """Return the targets (n, 1) of a vector (n,), which is read once, in pieces."""
+        n, digest = target.shape[0], sha256()
+        for start, stop in bounds(n, max(1, target.block)):
+            digest.update(np.asarray(target.read(start, stop), np.float64).tobytes())
+        known: dict[str, Any] = {"base": target, "function": target_block, "content": digest.hexdigest()}
+        return cls((n, 1), np.dtype(np.float64), stamp="numeric target", **known)
+
+    def fingerprint(self) -> str:
+        """Digest of the numbers."""
+        return sha256(f"{self.shape} {self.stamp} {self.content}".encode()).hexdigest()
 
 
 def target_view(
@@ -52,13 +73,11 @@ def target_view(
             f"UMAP: a numeric target (y) is a finite number of every row, and this has dtype {target.dtype}. Classes "
             "are for target_metric='categorical'"
         )
-    column = MappedSource(
-        (graph.n, 1), np.dtype(np.float64), base=target, function=target_block, stamp="numeric target"
-    )
+    column = TargetColumn.of(target)
     shape = shape_of(column, "euclidean")
     stages = neighbor_stages(column, k, "euclidean", recall, seed, most=most)
-    known = {"row_bytes": shape.ordered_bytes, "dtype": shape.dtype}
-    second = GraphShape(graph.n, min(most, shape.block), 1, k, dense=is_dense(k, shape), **known)  # type: ignore[arg-type]
+    known: dict[str, Any] = {"row_bytes": shape.ordered_bytes, "dtype": shape.dtype}
+    second = GraphShape(graph.n, min(most, shape.block), 1, k, dense=is_dense(k, shape), **known)
     both = replace(graph, k=k + (graph.n - 1 if graph.k is None else graph.k), dense=False, views=(graph, second))
     return [within(with_cost_of_mapping(stage, column), TARGET) for stage in stages], both
 

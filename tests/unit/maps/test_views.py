@@ -190,6 +190,21 @@ class TestTarget:
         with pytest.warns(MapWarning, match="the target says next to nothing of the rows"):
             be.UMAP(**known).fit(rows[:400], random.permutation(target[:400]))
 
+    def test_equal_rows_have_one_place_and_targets_are_known_wherever_they_lie(self, tmp_path: Path) -> None:
+        rows, target = both_views()[:, :3], np.arange(120) % 7.0
+        rows[60:] = rows[:60]
+        np.save(tmp_path / "target.npy", target)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            mine, theirs = (
+                be.UMAP(**FEW_EPOCHS, target_metric="l2").fit(rows, one) for one in (target, tmp_path / "target.npy")
+            )
+            views = be.UMAP(**FEW_EPOCHS, view_columns=3).fit(np.column_stack([rows, target]))
+        assert np.array_equal(mine.embedding_[60:], mine.embedding_[:60])
+        assert not np.isclose(views.embedding_[60:], views.embedding_[:60]).all()  # (which the second view parts)
+        for name in ("survey", "order", "graph"):
+            assert mine._run.manifest(f"target-{name}").key == theirs._run.manifest(f"target-{name}").key
+
     def test_what_is_no_numeric_target_is_refused(self) -> None:
         rows, known = both_views(), {"n_epochs": 2, "target_metric": "l2"}
         with pytest.raises(InputError, match="needs a number for each row"):
