@@ -1,18 +1,19 @@
-"""UMAP by labels and with densities beside umap-learn: maps of the same rows, by class and by local radius.
+"""UMAP by labels, by numbers and with densities beside umap-learn: maps of the same rows, by what they were told.
 
     python benchmarks/umap_variants.py --folder bench-data              # 10 000 of MNIST, 50 principal components
     python benchmarks/umap_variants.py --rows digits masscyt mixture    # digits of scikit-learn, cells, a mixture
-    python benchmarks/umap_variants.py --n 2000                         # fewer
+    python benchmarks/umap_variants.py --n 2000 --kinds densities       # fewer rows, one kind of map
 
 Both sides start from the same rows with default parameters and the same number of neighbors (umap-learn counts the row
 itself), each kind of map in a process of its own, compiled before: without anything more, by the labels of all rows, by
-those of a tenth, and with densities (densMAP). Cells have no labels. ``seconds`` are processor seconds, with one thread
-of BLAS and numba. ``silhouette`` and ``accuracy`` (of 15 neighbors, five folds) are of the classes on the map,
-``radii`` the correlation of the logarithms of mean squared distances to 15 neighbors, among the rows and on the map, by
-each space's own neighbors. ``new_radii`` is that of a fifth of the rows, placed on a map of the others (umap-learn
-places no new rows on a map with densities). The peer runs in the environment given by ``--peer-python`` (umap-learn
-installed), by default this one. ``--data`` is the folder of the real sets, in it mnist (IDX files) and masscyt; by
-default $BIGEMBED_DATA.
+those of a tenth, by a number of each (the column that varies most), and with densities (densMAP). Cells have no labels.
+``seconds`` are processor seconds, with one thread of BLAS and numba. ``silhouette`` and ``accuracy`` (of 15 neighbors,
+five folds) are of the classes on the map, ``told`` is R² of the number by 15 neighbors there (five folds), ``radii``
+the correlation of the logarithms of mean squared distances to 15 neighbors, among the rows and on the map, by each
+space's own neighbors. ``new_radii`` is that of a fifth of the rows, placed on a map of the others without anything more
+and with densities (umap-learn places no new rows on the latter). The peer runs in the environment given by
+``--peer-python`` (umap-learn installed), by default this one. ``--data`` is the folder of the real sets, in it mnist
+(IDX files) and masscyt; by default $BIGEMBED_DATA.
 """
 
 from __future__ import annotations
@@ -30,37 +31,58 @@ import numpy as np
 
 NEIGHBORS = 15
 FIGURES = {"kept": "preservation", "trustworthiness": "trustworthiness"}
-KINDS: dict[str, dict[str, Any]] = {"plain": {}, "labels": {}, "tenth": {}, "densities": {"densmap": True}}
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "labels": {"target_metric": "categorical"},
+    "tenth": {"target_metric": "categorical"},
+    "number": {"target_metric": "l2"},
+    "densities": {"densmap": True},
+}
 
 
-def given(kind: str, y: np.ndarray) -> np.ndarray | None:
-    """The labels that a kind of map is given."""
+def number_of(X: np.ndarray) -> np.ndarray:
+    """The column that varies most, of variance 1."""
+    column = X[:, X.var(axis=0).argmax()].astype(float)
+    return (column - column.mean()) / column.std()
+
+
+def given(kind: str, X: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
+    """What a kind of map is told of the rows."""
+    if kind == "number":
+        return {"y": number_of(X)}
     known = np.random.default_rng(1).random(len(y)) < (1.0 if kind == "labels" else 0.1)
-    return np.where(known, y, -1) if kind in ("labels", "tenth") else None
+    return {"y": np.where(known, y, -1)} if kind in ("labels", "tenth") else {}
+
+
+def some(told: dict[str, np.ndarray], rows: Any) -> dict[str, np.ndarray]:
+    """The same of some rows."""
+    return {name: values[rows] for name, values in told.items()}
 
 
 def ours(kind: str, X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
     import bigembed as be
 
-    labels = given(kind, y)
-    asked = KINDS[kind] | ({} if labels is None else {"target_metric": "categorical"})
-    be.UMAP(n_epochs=4, **asked).fit(X[:3_000], None if labels is None else labels[:3_000])
+    told, asked, few = given(kind, X, y), KINDS[kind], slice(0, 3_000)
+    be.UMAP(n_epochs=4, **asked).fit(X[few], **some(told, few))
     began = time.process_time()
-    found = be.UMAP(**asked).fit(X, labels)
-    seconds = time.process_time() - began
-    new = np.random.default_rng(2).random(len(X)) < 0.2
-    half = be.UMAP(**asked).fit(X[~new], None if labels is None else labels[~new])
-    radii = log_radii(X[~new], X[new]), log_radii(half.embedding_, half.transform(X[new]))
-    return found.embedding_, {"seconds": seconds, "new_radii": float(np.corrcoef(*radii)[0, 1])}
+    found = be.UMAP(**asked).fit(X, **told)
+    known: dict[str, Any] = {"seconds": time.process_time() - began}
+    if kind in ("plain", "densities"):
+        new = np.random.default_rng(2).random(len(X)) < 0.2
+        others = be.UMAP(**asked).fit(X[~new])
+        radii = log_radii(X[~new], X[new]), log_radii(others.embedding_, others.transform(X[new]))
+        known["new_radii"] = float(np.corrcoef(*radii)[0, 1])
+    return found.embedding_, known
 
 
 def theirs(kind: str, X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
     import umap
 
-    labels, asked = given(kind, y), KINDS[kind] | {"n_neighbors": NEIGHBORS + 1, "random_state": 0}
-    umap.UMAP(n_epochs=4, **asked).fit(X[:3_000], None if labels is None else labels[:3_000])
+    told, few = given(kind, X, y), slice(0, 3_000)
+    asked = {"target_metric": "categorical", **KINDS[kind], "n_neighbors": NEIGHBORS + 1, "random_state": 0}
+    umap.UMAP(n_epochs=4, **asked).fit(X[few], **some(told, few))
     began = time.process_time()
-    found = umap.UMAP(**asked).fit(X, labels).embedding_
+    found = umap.UMAP(**asked).fit(X, **told).embedding_
     return found, {"seconds": time.process_time() - began}
 
 
@@ -77,7 +99,7 @@ def judged(path: str, out: str, y: np.ndarray | None) -> dict[str, float]:
     """What the map shows of the rows, of their classes and of their densities."""
     from sklearn.metrics import silhouette_score
     from sklearn.model_selection import cross_val_score
-    from sklearn.neighbors import KNeighborsClassifier
+    from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
     import bigembed as be
 
@@ -89,6 +111,7 @@ def judged(path: str, out: str, y: np.ndarray | None) -> dict[str, float]:
     if y is not None:
         found["silhouette"] = float(silhouette_score(points, y, sample_size=2_000, random_state=0))
         found["accuracy"] = float(cross_val_score(KNeighborsClassifier(NEIGHBORS), points, y).mean())
+    found["told"] = float(cross_val_score(KNeighborsRegressor(NEIGHBORS), points, number_of(X)).mean())
     return found | {"radii": float(np.corrcoef(log_radii(X), log_radii(points))[0, 1])}
 
 
@@ -100,6 +123,7 @@ def main() -> None:
     parser.add_argument("--data", default=os.environ.get("BIGEMBED_DATA", "."), metavar="FOLDER")
     parser.add_argument("--rows", nargs="+", default=["mnist"], choices=("mnist", "masscyt", "digits", "mixture"))
     parser.add_argument("--n", type=int, default=10_000)
+    parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
     parser.add_argument("--peer-python", default=sys.executable)
     asked = parser.parse_args()
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
@@ -108,7 +132,7 @@ def main() -> None:
         n, labels = len(np.load(path, mmap_mode="r")), str(asked.folder / f"variant-{rows}-labels.npy")
         np.save(labels, np.full(n, -1) if y is None else y)
         sides: dict[str, dict[str, Any]] = {}
-        for kind in KINDS if y is not None else ("plain", "densities"):
+        for kind in [one for one in asked.kinds if y is not None or one not in ("labels", "tenth")]:
             for name, python in (("ours", sys.executable), ("umap-learn", asked.peer_python)):
                 out = str(asked.folder / f"variant-{rows}-{n}-{kind}-{name}")
                 sides[f"{name} {kind}"] = said(python, __file__, name, kind, path, labels, out) | judged(path, out, y)

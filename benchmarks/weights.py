@@ -18,7 +18,8 @@ grow 19-fold along the roll, and 30-fold from group to group. Four maps are made
 ``angle`` is the sine of the largest angle between the coordinates of the places and those of ``copies`` (in the inner
 product of the counts), ``kept`` the share of the 15 nearest places on the map that are so on that of the copies, and
 ``rooms`` how far the sizes of the groups on the map (root of mean squared distance to their mean, over that of all
-groups) differ from it, as the standard deviation of log2. Seconds are processor seconds. ``--without copies`` leaves a
+groups) differ from it, as the standard deviation of log2; ``power``, by what power of its count the size of a group
+grows (least squares of logarithms). Seconds are processor seconds. ``--without copies`` leaves a
 map out, where it would take hours: then the others are compared with ``drawn``.
 """
 
@@ -167,6 +168,10 @@ def main() -> None:
             found[name] |= said(sys.executable, __file__, *words)
             clear(f"{out[name, method]}.run")
             maps[name] = np.load(f"{out[name, method]}.npy")
+        if kinds[method] == "groups":
+            mass = np.log2(np.bincount(group, counts))
+            for name, points in maps.items():
+                found[name]["power"] = float(np.polyfit(mass, rooms(points, group), 1)[0])
         truth = next(iter(maps))
         for name in list(maps)[1:]:
             if kinds[method] == "sheet":
