@@ -91,9 +91,9 @@ class PHATE(WeightedGraphEstimator, registered="phate"):
         edges. "auto" is 4·n_neighbors. A graph that is given has its own. The certificate says how large the kernel
         still is where lists end.
     n_landmarks : int > n_components
-        The number L of landmarks, at most 8192: groups of near rows, by k-means in each block of the graph (of given
-        distances groups of rows from which the walk leads to the same places), one of each block at least. Of at most
-        so many rows each is one.
+        The number L of landmarks, at most 8192: groups of near rows, which the walk averages over their neighbors
+        first, by k-means in each block of the graph (of given distances groups of rows from which the walk leads to the
+        same places), one of each block at least. Of at most so many rows each is one.
     t : int ≥ 1 or "auto"
         The diffusion time. "auto" is the knee of the von Neumann entropy H(t) = −Σ η log η, η = σᵗ/Σσᵗ, of the singular
         values σ of the walk between landmarks; as in phate its place is counted from 0, while H begins with t = 1.
@@ -178,7 +178,7 @@ class PHATE(WeightedGraphEstimator, registered="phate"):
     Notes
     -----
     Every warning stands in the certificate, too.
-    Cost: 2 passes over the rows, some 4 over the ordered copy, 6 sweeps over the graph; then some 30 L³ operations and
+    Cost: 2 passes over the rows, some 4 over the ordered copy, 10 sweeps over the graph; then some 30 L³ operations and
     100 times L² in one process. Memory: a few canonical blocks a worker, and 7 arrays of L² numbers (224 MB for 2000
     landmarks). phate reduces rows of more than 100 columns by PCA first; here that is a step before
     (:class:`bigembed.PCA` in a pipeline).
