@@ -56,6 +56,16 @@ def dense_map(K: np.ndarray, cluster: np.ndarray | None, t: int, m: int = 2) -> 
     return taken @ scaled.points, scaled.stress
 
 
+def landmarks_of(made: Any) -> np.ndarray:
+    """The landmark of each row, in the order of the input."""
+    order, count = made._run.path("order"), len(made._run.results("kernel")["rows"])
+    lies = [read_array(f"{made._run.path('landmarks', 'cluster')}/{b}") for b in range(count)]
+    ids = [read_array(f"{order}/ids/{b}") for b in read_array(f"{order}/blocks")]
+    cluster = np.empty(sum(map(len, ids)), int)
+    cluster[np.concatenate(ids)] = np.concatenate(lies)
+    return cluster
+
+
 class TestMaps:
     """The maps of rows that are all landmarks, and of rows by landmarks, are those of the formulas."""
 
@@ -74,17 +84,27 @@ class TestMaps:
         for blocks in (None, blocks_for(600)):
             with blocks or warnings.catch_warnings():
                 made, _ = fit(X, t=8, n_landmarks=80)
-                order, count = made._run.path("order"), len(made._run.results("kernel")["rows"])
+                count = len(made._run.results("kernel")["rows"])
             assert (count > 3) == (blocks is not None)
-            lies = [read_array(f"{made._run.path('landmarks', 'cluster')}/{b}") for b in range(count)]
-            ids = [read_array(f"{order}/ids/{b}") for b in read_array(f"{order}/blocks")]
-            cluster = np.empty(len(X), int)
-            cluster[np.concatenate(ids)] = np.concatenate(lies)
+            cluster = landmarks_of(made)
             assert made.n_landmarks_ == cluster.max() + 1 <= 80 + count
             expected, _ = dense_map(dense_kernel(X, 5, 40.0), cluster, 8)
             assert procrustes_residual(expected, made.embedding_) < 0.02
             wrong, _ = dense_map(dense_kernel(X, 5, 40.0), np.random.default_rng(0).permutation(cluster), 8)
             assert procrustes_residual(wrong, made.embedding_) > 0.3
+
+    def test_landmarks_are_of_rows_near_on_the_walk_whatever_their_noise(self) -> None:
+        """Places on a line within a landmark; groups of the rows themselves are wider."""
+        line = np.linspace(0, 40, 900)
+        X = np.column_stack([line, 0.5 * np.random.default_rng(0).normal(size=(900, 30))])
+        wide = np.column_stack([X, np.zeros((900, 200))])  # (of which 128 random columns are made)
+        found = [landmarks_of(fit(rows, n_landmarks=120, t=4, mds="classical")[0]) for rows in (X, wide)]
+
+        def width(cluster: np.ndarray) -> float:
+            middle = np.bincount(cluster, line) / np.bincount(cluster)
+            return float(np.sqrt(np.square(line - middle[cluster]).mean()))
+
+        assert max(map(width, found)) < 0.75 * width(grouped(X, 120, [0]))
 
     def test_new_rows_lie_between_the_fitted_ones_near_them(self) -> None:
         X, new = branches(600), branches(600, seed=1)
