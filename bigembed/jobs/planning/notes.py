@@ -17,6 +17,7 @@ from typing import Any
 import bigembed
 from bigembed.errors import BigembedError
 from bigembed.jobs.formatting import duration, size
+from bigembed.maps.umap.target import TARGET
 from bigembed.neighbors.graph_stages import CELL_ROWS
 from bigembed.neighbors.nn_descent import bytes_on_disk
 from bigembed.neighbors.search.probes import SHORTLIST
@@ -120,11 +121,11 @@ def pass_notes(stages: Sequence[Stage], reused: Sequence[str]) -> list[str]:
 
 def label_notes(aligned: Iterable[str], stages: Sequence[Stage]) -> list[str]:
     """Write a line for labels of a job that its method could follow, and does not: no stage reads them."""
-    if LABELS not in aligned or any(stage.name == LABELS for stage in stages):
+    if LABELS not in aligned or any(stage.name in (LABELS, f"{TARGET}survey") for stage in stages):
         return []
     return [
         "[input] labels: the map does not follow them, and is only coloured by them. It follows them with [method] "
-        'target_metric = "categorical"'
+        'target_metric = "categorical", or "euclidean" where they are numbers'
     ]
 
 

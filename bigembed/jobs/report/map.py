@@ -17,6 +17,7 @@ from bigembed.estimator.frame import place_of
 from bigembed.estimator.graph_input import ISLAND
 from bigembed.jobs.job import ALIGNED
 from bigembed.jobs.report.summary import RunSummary, rows_of_stage
+from bigembed.maps.umap.target import NUMERIC
 from bigembed.plotting.paint import (
     DARK,
     LIGHT,
@@ -129,11 +130,12 @@ def _column(summary: RunSummary, color: str, n: int) -> Coloring:
 
 
 def _labels(summary: RunSummary, n: int) -> Coloring | None:
-    """Labels that the job was given."""
+    """Labels that the job was given: classes, or numbers that the map follows as such."""
     given = summary.job.get("input", {}).get("labels")
     path = summary.record.get("beside", {}).get("labels", given) if given else None
     with suppress(BigembedError, OSError, ValueError):
-        return Coloring("labels", _array(path, n).values, "classes") if path else None
+        numeric = summary.job.get("method", {}).get("target_metric") in NUMERIC
+        return Coloring("labels", _array(path, n).values, "numbers" if numeric else "classes") if path else None
     return None
 
 

@@ -15,6 +15,8 @@ from sklearn.metrics import silhouette_score
 import bigembed as be
 from bigembed.errors import InputError, InputTypeError, MapWarning
 from bigembed.estimator.pipeline import Pipeline
+from bigembed.jobs.report.map import coloring_of
+from bigembed.jobs.report.summary import RunSummary
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import parse_job
 from bigembed.maps.umap.compiled import density_step, step
@@ -157,6 +159,13 @@ class TestLabels:
         method = {name: value for name, value in method.items() if name not in FOLLOWS}
         [note] = notes_on_labels(job("other.zarr", labels="labels.npy"))
         assert 'target_metric = "categorical"' in note
+        method |= {"target_metric": "l2"}
+        np.save(tmp_path / "numbers.npy", X[:, 21] / 3)
+        asked = job("third.zarr", labels="numbers.npy")
+        assert not notes_on_labels(asked)
+        run_job(asked)
+        kinds = [coloring_of(RunSummary.read(tmp_path / f"{run}.zarr"), None, 200).kind for run in ("run", "third")]
+        assert kinds == ["classes", "numbers"]
 
 
 def gaussians(n: int, width: float = 8.0) -> tuple[np.ndarray, np.ndarray]:
