@@ -7,11 +7,12 @@
 Both sides start from the same rows on disk, with default parameters and one thread; processor seconds are from rows to
 coordinates, in a process of its own, of compiled functions. ``objective`` is what the method makes small, of both maps
 by one function: of PHATE Kruskal's stress-1 of the map, scaled as suits it best, to the distances between the
-potentials of 1 000 rows without landmarks, by the walk of phate and the t that the side has taken; of PaCMAP the loss
-of the last phase over the near pairs of pacmap and as many further ones, drawn anew (a map is 8 % better by the further
-pairs that it was made of); of truncated SVD the share of the squared norm of the rows that is left; of projections the
-mean of |log(d'²/d²)| over pairs of 2 000 rows. ``alike`` is the correlation of distances on both maps of 2 000 rows. Of
-PHATE, ``own_stress`` is that of each side's landmarks to the potentials of its own walk.
+potentials of 1 000 rows without landmarks, by the walk of phate and the t that the side has taken (which is the larger
+the smaller t is: a third map is ours with the t of phate); of PaCMAP the loss of the last phase over the near pairs of
+pacmap and as many further ones, drawn anew (a map is 8 % better by the further pairs that it was made of); of truncated
+SVD the share of the squared norm of the rows that is left; of projections the mean of |log(d'²/d²)| over pairs of 2 000
+rows. ``alike`` is the correlation of distances on both maps of 2 000 rows. Of PHATE, ``own_stress`` is that of each
+side's landmarks to the potentials of its own walk.
 
 The rows are 10 000 of MNIST (50 principal components), of the tree (100 columns), of cells, of the digits of
 scikit-learn (all 1 797), of a mixture, or of a file ``.npy``. The peers run in the environment given by
@@ -60,12 +61,12 @@ def tree(n: int, folder: Path) -> str:
 # ------------------------------------------------------------------------------------------------------- the sides
 
 
-def ours(method: str, rows: np.ndarray) -> Any:
-    """What makes a map of rows, and what is known of it."""
+def ours(method: str, rows: np.ndarray, **given: Any) -> Any:
+    """A map of rows, and what is known of it; ``given``: other parameters than the default ones."""
     import bigembed as be
 
     if method == "phate":
-        found = be.PHATE().fit(rows)
+        found = be.PHATE(**given).fit(rows)
         return found.embedding_, {"t": found.t_, "own_stress": found.stress_}
     if method == "pacmap":
         return be.PaCMAP().fit(rows).embedding_, {}
@@ -104,13 +105,13 @@ def theirs(method: str, rows: np.ndarray) -> Any:
     return np.asarray(made.fit_transform(rows)), {}
 
 
-def side(name: str, method: str, path: str, out: str) -> None:
+def side(name: str, method: str, path: str, out: str, given: str = "{}") -> None:
     """Make one map, and print what it took; in the environment of the peer without the package."""
     warnings.simplefilter("ignore")
-    make, rows = {"ours": ours, "theirs": theirs}[name], np.load(path)
+    make, rows, asked = {"ours": ours, "theirs": theirs}[name], np.load(path), json.loads(given)
     make(method, rows[: min(len(rows), 1_500)])  # (compiled)
     began = time.process_time()
-    points, known = make(method, rows)
+    points, known = make(method, rows, **asked)
     seconds = time.process_time() - began
     np.save(f"{out}.npy", np.asarray(points))
     kept = {key: value for key, value in known.items() if isinstance(value, np.ndarray)}
@@ -183,6 +184,12 @@ def compare(method: str, label: str, path: str, asked: argparse.Namespace) -> No
     sides: dict[str, dict[str, Any]] = {
         name: said(python, __file__, "side", name, method, path, out[name]) for name, python in pythons.items()
     }
+    if asked.peer and method == "phate":
+        out["ours, their t"] = f"{out['ours']}-same"
+        given = json.dumps({"t": sides["theirs"]["t"]})
+        sides["ours, their t"] = said(
+            sys.executable, __file__, "side", "ours", method, path, out["ours, their t"], given
+        )
     maps = {name: np.load(f"{place}.npy") for name, place in out.items()}
     made = dict(np.load(f"{out['theirs']}-made.npz")) if asked.peer else {}
     for name, points in maps.items():
@@ -191,7 +198,9 @@ def compare(method: str, label: str, path: str, asked: argparse.Namespace) -> No
         sides[name] |= judged(path, points)
     if asked.peer:
         some = some_of(len(rows))
-        sides["ours"]["alike"] = float(np.corrcoef(*(pdist(points[some]) for points in maps.values()))[0, 1])
+        apart = {name: pdist(points[some]) for name, points in maps.items()}
+        for name in apart.keys() - {"theirs"}:
+            sides[name]["alike"] = float(np.corrcoef(apart[name], apart["theirs"])[0, 1])
     table("map_peers", {"method": method, "rows": label, "n": len(rows)}, sides)
 
 

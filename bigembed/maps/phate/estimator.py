@@ -178,7 +178,7 @@ class PHATE(WeightedGraphEstimator, registered="phate"):
     Notes
     -----
     Every warning stands in the certificate, too.
-    Cost: 2 passes over the rows, some 4 over the ordered copy, 10 sweeps over the graph; then some 30 L³ operations and
+    Cost: 2 passes over the rows, some 4 over the ordered copy, 14 sweeps over the graph; then some 30 L³ operations and
     100 times L² in one process. Memory: a few canonical blocks a worker, and 7 arrays of L² numbers (224 MB for 2000
     landmarks). phate reduces rows of more than 100 columns by PCA first; here that is a step before
     (:class:`bigembed.PCA` in a pipeline).

@@ -26,8 +26,8 @@ from bigembed.store.spaces import StoredSpace
 # group of a few. So it is Pˢ X that is divided, the rows X averaged over their neighbors s times, by sweeps over the
 # edges; more than WIDE columns of these times random numbers first, which keeps distances (Johnson & Lindenstrauss
 # 1984). (Of 10 000 of MNIST and of cells, at one t, the stress of the map to the potentials without landmarks is .298
-# and .253 by groups of X, .273 and .241 of P² X, .271 and .235 of P⁴ X, and .276 and .232 with the landmarks of phate,
-# spectral clusters.)
+# and .253 by groups of X, .271 and .235 of P⁴ X, and .276 and .232 with the landmarks of phate, spectral clusters; of
+# cells .231 of P⁸ X.)
 #
 # Of given distances there are no rows. There rows are alike from which the walk goes to the same places: the rows of
 # Pˢ, each entry over the root of the degree, are as far apart as the walk's distributions after s steps (the diffusion
@@ -39,7 +39,9 @@ WIDTH = 48
 WIDE = 128
 """Columns of rows that are averaged as they are."""
 STEPS = 4
-"""Steps of the walk after which rows are divided."""
+"""Steps of the walk after which random columns are divided."""
+AVERAGED = 8
+"""Steps for which rows are averaged."""
 GROUP_STEPS = 8
 """Lloyd's iterations among the groups of a block, and in each of them."""
 
@@ -58,7 +60,7 @@ def landmarks_stage(graph: GraphShape, edges: int, wanted: int, seed: int) -> St
     """``cluster/b``: the landmark of each row, int32; every row is its own where there are no more than wanted."""
     n, block, few = graph.n, min(graph.block, graph.n), graph.n <= wanted
     walks = graph.rowless and not few
-    steps, width = (0, 0) if few else (STEPS, WIDTH if walks else min(graph.width, WIDE))
+    steps, width = (0, 0) if few else (STEPS, WIDTH) if walks else (AVERAGED, min(graph.width, WIDE))
     dtype = "f4" if walks else graph.dtype
     columns = ArraySpec("columns of the rows and of the halo", n, width, dtype, 2 * (steps + 1))
     rows = ArraySpec("rows", block, graph.row_bytes, "u1", 0 if few or walks else 2)
@@ -84,11 +86,11 @@ def landmarks_stage(graph: GraphShape, edges: int, wanted: int, seed: int) -> St
     parameters: dict[str, Any] = {"n_landmarks": wanted}
     parameters |= {"seed": seed} if not few else {}
     parameters |= {} if few else {"steps": steps, "width": width}
-    run = partial(run_landmarks, wanted=wanted, seed=seed, few=few, walks=walks)
+    run = partial(run_landmarks, wanted=wanted, seed=seed, few=few, walks=walks, steps=steps)
     return Stage("landmarks", ("kernel", graph.stage, "order"), parameters, run, cost)
 
 
-def run_landmarks(context: Context, wanted: int, seed: int, few: bool, walks: bool) -> dict[str, Any]:
+def run_landmarks(context: Context, wanted: int, seed: int, few: bool, walks: bool, steps: int) -> dict[str, Any]:
     weights, out, degree = weights_of(context), context.path("cluster"), context.of("kernel", "degree")
     starts = offsets(weights.rows)
     n = int(starts[-1])
@@ -96,24 +98,24 @@ def run_landmarks(context: Context, wanted: int, seed: int, few: bool, walks: bo
         map_blocks(own_block, [(b,) for b in range(len(weights.rows))], starts=starts, out=out)
         return {"landmarks": n, "every_row": True, "n": n}
     if walks:
-        columns = _walked(context, weights, degree, random_block, (degree, seed))
+        columns = _walked(context, weights, degree, steps, random_block, (degree, seed))
     else:
-        columns = _walked(context, weights, degree, rows_block, (Ordered.open(context.of("order")), seed))
+        columns = _walked(context, weights, degree, steps, rows_block, (Ordered.open(context.of("order")), seed))
     blocks = [(b,) for b in range(len(weights.rows))]
     divided: dict[str, Any] = {"shares": shares_of(starts, wanted), "seed": seed, "exchange": context.exchange}
-    found = map_blocks(group_block, blocks, space=columns, **divided)
+    found = map_blocks(group_block, blocks, space=columns, name=f"columns{steps}", **divided)
     first = offsets(found)
     map_blocks(number_block, blocks, first=first, exchange=context.exchange, out=out)
     return {"landmarks": int(first[-1]), "every_row": False, "n": n}
 
 
 def _walked(
-    context: Context, weights: StoredMatrix, degree: str, begin: Callable[..., Any], given: tuple[Any, ...]
+    context: Context, weights: StoredMatrix, degree: str, steps: int, begin: Callable[..., Any], given: tuple[Any, ...]
 ) -> StoredSpace:
     """Return the space with Pˢ x as its last columns, x what a block begins with."""
     space = StoredSpace(weights, context.exchange)
     space.sweep(begin, writes=["columns0"], posts=["columns0"], arguments=given)
-    for step in range(STEPS):
+    for step in range(steps):
         before, after = f"columns{step}", f"columns{step + 1}"
         space.sweep(
             step_block, reads=[before], halos=[before], writes=[after], posts=[after], arguments=(weights, degree)
@@ -164,9 +166,9 @@ def averages(weights: StoredMatrix, b: int, values: Array, degree: Array) -> Arr
     return np.asarray(matrix @ values / degree[:, None].astype(values.dtype))
 
 
-def group_block(b: int, *, space: StoredSpace, shares: Array, seed: int, exchange: Exchange) -> int:
+def group_block(b: int, *, space: StoredSpace, name: str, shares: Array, seed: int, exchange: Exchange) -> int:
     """Divide what the walk has made of the rows of a block, and leave the group of each; return how many there are."""
-    labels = grouped(np.ascontiguousarray(space.read(f"columns{STEPS}", b)), int(shares[b]), [seed, 19, b])
+    labels = grouped(np.ascontiguousarray(space.read(name, b)), int(shares[b]), [seed, 19, b])
     exchange.put("groups", b, {"labels": labels})
     return int(labels.max()) + 1
 
