@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -175,6 +176,30 @@ _SHARED = {
 }
 """Classes that scikit-learn has as well, by name: base and docstring."""
 
+_alone = False
+"""Whether nobody but this package runs in the process, so that nobody knows these classes by scikit-learn's."""
+
+
+def without_scikit_learn() -> None:
+    """Make the classes that scikit-learn has as well without it, unless it is there: in a process that runs a command
+    of this package. It takes 100 MiB and a second, for one warning."""
+    global _alone
+    _alone = True
+
+
+def needs_scikit_learn() -> bool:
+    """Return whether a warning may load it."""
+    return not _alone and "sklearn" not in sys.modules
+
+
+def _theirs(name: str) -> tuple[type, ...]:
+    if _alone and "sklearn" not in sys.modules:
+        return ()
+    from sklearn import exceptions
+
+    return (getattr(exceptions, name),)
+
+
 if TYPE_CHECKING:
     NotFittedError: type[BigembedError]
     ConvergenceWarning: type[BigembedWarning]
@@ -185,11 +210,9 @@ else:
         """A class that subclasses scikit-learn's; made, and scikit-learn imported, when it is first asked for."""
         if name not in _SHARED:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from sklearn import exceptions
-
         base, text = _SHARED[name]
-        made = type(name, (base, getattr(exceptions, name)), {"__doc__": text, "__module__": __name__})
-        return globals().setdefault(name, made)
+        bases = (base, *_theirs(name))
+        return globals().setdefault(name, type(name, bases, {"__doc__": text, "__module__": __name__}))
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *_SHARED})

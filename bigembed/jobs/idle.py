@@ -7,6 +7,7 @@ import time
 from multiprocessing import resource_tracker
 from typing import Any
 
+from bigembed import errors
 from bigembed.jobs.planning.machine import load_algebra, load_arrays, resident
 
 COMPILED = 48 << 20
@@ -29,6 +30,8 @@ def _measure() -> dict[str, float]:
     worker = resident()
     _load_job()
     lazy = resident()
+    getattr(errors, "ConvergenceWarning")  # noqa: B009  (made when it is asked for)
+    learned = resident()
     import matplotlib.backends.backend_agg
     import matplotlib.figure
 
@@ -39,7 +42,8 @@ def _measure() -> dict[str, float]:
         "worker": worker + COMPILED,
         "coordinator": started + lazy - worker,
         "single": lazy + COMPILED,
-        "picture": resident() - lazy,
+        "picture": resident() - learned,
+        "learn": learned - lazy,
         "helper": resident(helper._pid),
         "compiler": worker - started + COMPILED,
         "task": task,
@@ -80,14 +84,11 @@ def _compiled(rows: Any, order: Any) -> Any:
 
 
 def _load_job() -> None:
-    """Load what only the coordinating process uses: the job itself, what results are handed out as, and a warning that
-    scikit-learn knows, which loads it."""
+    """Load what only the coordinating process uses: the job itself, and what results are handed out as."""
     import bigembed.jobs.run
     import bigembed.jobs.watching.console  # noqa: F401
-    from bigembed import errors
 
     load_arrays()
-    getattr(errors, "ConvergenceWarning")  # noqa: B009  (made when it is asked for)
 
 
 if __name__ == "__main__":

@@ -41,19 +41,59 @@ def grouped(keys: Array, count: int) -> tuple[Array, Array]:
 
 
 @njit(cache=True, nogil=True)
-def grouped_by_block(starts: Array, ids: Array) -> tuple[Array, Array]:
-    """:func:`grouped` by the block that holds each id, blocks beginning at ``starts`` (blocks + 1,)."""
-    owner = np.empty(ids.shape[0], np.int32)
-    for e in range(ids.shape[0]):
-        low, high = 0, starts.shape[0] - 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            if ids[e] < starts[middle]:
-                high = middle
-            else:
-                low = middle
-        owner[e] = low
-    return grouped(owner, starts.shape[0] - 1)
+def _holder(starts: Array, number: int, guess: int) -> int:
+    """The block that holds a row, blocks beginning at ``starts``; ``guess``: one that often does."""
+    if starts[guess] <= number < starts[guess + 1]:
+        return guess
+    low, high = 0, starts.shape[0] - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if number < starts[middle]:
+            high = middle
+        else:
+            low = middle
+    return low
+
+
+@njit(cache=True, nogil=True)
+def by_holder(starts: Array, ids: Array, width: int) -> tuple[Array, Array]:
+    """Which of the ``width`` first ids of each row of ``ids`` (n, L) lie in the same block; −1 in none.
+
+    Blocks begin at ``starts`` (blocks + 1,). Offsets (blocks + 1,) into places row · width + column, int32, ascending
+    for each block.
+    """
+    blocks, block = starts.shape[0] - 1, 0
+    offsets = np.zeros(blocks + 1, np.int64)
+    for i in range(ids.shape[0]):
+        for t in range(width):
+            if ids[i, t] >= 0:
+                block = _holder(starts, ids[i, t], block)
+                offsets[block + 1] += 1
+    for block in range(blocks):
+        offsets[block + 1] += offsets[block]
+    following, order, block = offsets[:-1].copy(), np.empty(offsets[blocks], np.int32), 0
+    for i in range(ids.shape[0]):
+        for t in range(width):
+            if ids[i, t] >= 0:
+                block = _holder(starts, ids[i, t], block)
+                order[following[block]] = i * width + t
+                following[block] += 1
+    return offsets, order
+
+
+@njit(cache=True, nogil=True)
+def turned(
+    at: Array, width: int, ids: Array, squared: Array, fresh: Array, first: int, start: int
+) -> tuple[Array, Array, Array]:
+    """Entries of lists at places ``at`` (m,), from the side of those that are listed: their rows from ``start`` on,
+    who lists them, as 2 id + (1 if fresh), the lists being of rows from ``first`` on; and the squared distances."""
+    rows, marked = np.empty(at.shape[0], np.int32), np.empty(at.shape[0], ids.dtype)
+    values = np.empty(at.shape[0], squared.dtype)
+    for e in range(at.shape[0]):
+        i, t = at[e] // width, at[e] % width
+        rows[e], values[e] = ids[i, t] - start, squared[i, t]
+        marked[e] = 2 * (first + i) + fresh[i, t]
+    return rows, marked, values
 
 
 @njit(cache=True, nogil=True)

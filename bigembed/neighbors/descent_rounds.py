@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.distance.pairwise import rounding
-from bigembed.neighbors.graph_blocks import senders_of
+from bigembed.neighbors.graph_blocks import id_type, joined_by_turns, senders_of
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.neighbors.search.recall import Truth, recall_at
@@ -60,6 +60,11 @@ class Lists:
     def name(self) -> str:
         """Under which the exchange has them."""
         return f"lists{self.number}"
+
+    @property
+    def ids(self) -> Any:
+        """Type of the ids of rows."""
+        return id_type(self.ordered.starts[-1])
 
     @property
     def next(self) -> Lists:
@@ -119,33 +124,24 @@ def run_round(lists: Lists, width: int) -> float:
 
 def reverse_block(b: int, *, lists: Lists, width: int) -> list[int]:
     """Leave with each block who of this block has which of its rows among the ``width`` first; returns those blocks."""
-    ids, squared, fresh = (part[:, :width].ravel() for part in lists.get(b, "ids", "squared", "fresh"))
-    real = np.flatnonzero(ids >= 0)
-    if len(real) < len(ids):
-        ids, squared, fresh = ids[real], squared[real], fresh[real]
-    marked = real  # 2 × row + whether it is new, made in place: of all arrays of this task one fewer is held
-    marked //= width
-    marked += lists.ordered.starts[b]
-    marked *= 2
-    marked += fresh
-    pieces = {}
-    for block, at, rows in _by_block(lists, ids):
-        pieces[f"row{block}"] = rows
-        pieces[f"source{block}"] = marked[at]
-        pieces[f"squared{block}"] = squared[at]
+    from bigembed.neighbors import descent_compiled  # imports numba: only here
+
+    ids, squared, fresh = lists.get(b, "ids", "squared", "fresh")
+    starts, pieces = lists.ordered.starts, {}
+    for block, at in _by_block(lists, ids, width):
+        turned = descent_compiled.turned(at, width, ids, squared, fresh, starts[b], starts[block])
+        pieces |= zip((f"row{block}", f"source{block}", f"squared{block}"), turned, strict=True)
     lists.exchange.put("reversed", b, pieces)
     return [int(name[3:]) for name in pieces if name.startswith("row")]
 
 
-def _by_block(lists: Lists, ids: Array) -> Iterator[tuple[int, Array, Array]]:
-    """As :func:`~bigembed.runtime.blocks.by_owner`, compiled: block, which of the ids it holds, and their rows."""
+def _by_block(lists: Lists, ids: Array, width: int) -> Iterator[tuple[int, Array]]:
+    """Blocks, and the places row · width + column of the ids (n, L), of the ``width`` first, that each holds."""
     from bigembed.neighbors import descent_compiled  # imports numba: only here
 
-    starts = np.asarray(lists.ordered.starts, np.int64)
-    offsets, order = descent_compiled.grouped_by_block(starts, ids)
+    offsets, order = descent_compiled.by_holder(np.asarray(lists.ordered.starts, np.int64), ids, width)
     for block in np.flatnonzero(np.diff(offsets)).tolist():
-        at = order[offsets[block] : offsets[block + 1]]
-        yield block, at, (ids[at] - starts[block]).astype(np.int32)
+        yield block, order[offsets[block] : offsets[block + 1]]
 
 
 def join_block(b: int, senders: list[int], *, lists: Lists, width: int) -> int:
@@ -172,7 +168,7 @@ def _candidates(b: int, senders: list[int], lists: Lists, width: int) -> tuple[A
 
     ids, fresh = lists.get(b, "ids", "fresh")
     offsets, sources = _sources(b, senders, lists, len(ids), most_candidates(width) - width)
-    chosen = np.empty(len(ids) * width + len(sources), np.int64)
+    chosen = np.empty(len(ids) * width + len(sources), ids.dtype)
     starts, new = descent_compiled.candidates(ids, fresh, width, offsets, sources, chosen)
     return starts, new, chosen[: starts[-1]]
 
@@ -184,8 +180,8 @@ def _sources(b: int, senders: list[int], lists: Lists, rows: int, most: int) -> 
     names = [f"row{b}", f"source{b}", f"squared{b}"]
     sent = [lists.exchange.get_many("reversed", sender, names) for sender in senders]
     if not sent:
-        return np.zeros(rows + 1, np.int64), np.empty(0, np.int64)
-    row, source, squared = (np.concatenate(each) for each in zip(*sent, strict=True))
+        return np.zeros(rows + 1, np.int64), np.empty(0, lists.ids)
+    row, source, squared = joined_by_turns(sent)
     return descent_compiled.sources_of(row, source, squared, rows, most)
 
 
@@ -211,11 +207,11 @@ def _joined(starts: Array, new: Array, chosen: Array, numbers: Array, lists: Lis
     last = np.empty(len(numbers), rows.dtype if by is None else by.dtype)
     for block, at, inside in by_owner(lists.ordered.starts, numbers):
         last[at] = lists.exchange.piece(lists.name, block, "reach")[inside]
-    compared = _by_products if by is None else partial(_by_pairs, by)
+    compared, numbers = _by_products if by is None else partial(_by_pairs, by), numbers.astype(lists.ids)
     for row, other, squared in compared(starts, new, places, rows, last):
-        pieces = {}
-        for block, which, inside in _by_block(lists, numbers[row]):
-            pieces[f"row{block}"] = inside
+        pieces, found = {}, numbers[row]
+        for block, which in _by_block(lists, found[:, None], 1):
+            pieces[f"row{block}"] = (found[which] - lists.ordered.starts[block]).astype(np.int32, copy=False)
             pieces[f"id{block}"] = numbers[other[which]]
             pieces[f"squared{block}"] = squared[which]
         yield pieces

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.neighbors.descent_rounds import Lists
+from bigembed.neighbors.graph_blocks import joined_by_turns
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.search.by_metric import ByMetric, joined_pairs
 from bigembed.rows.sparse import ENTRY_BYTES
@@ -41,12 +42,12 @@ def link_block(b: int, senders: list[int], *, lists: Lists, out: str) -> None:
     ids, squared = lists.get(b, "ids", "squared")
     m, k = ids.shape
     names = [f"row{b}", f"source{b}", f"squared{b}"]
-    parts = [lists.exchange.get_many("reversed", sender, names) for sender in senders]
-    row = np.concatenate([np.zeros(0, np.int32), *(part[0] for part in parts)])
-    source = np.concatenate([np.zeros(0, np.int64), *(part[1] for part in parts)]) // 2
-    value = np.concatenate([squared[:0, 0], *(part[2] for part in parts)])
+    parts = [[np.zeros(0, np.int32), ids[:0, 0], squared[:0, 0]]]
+    parts += [lists.exchange.get_many("reversed", sender, names) for sender in senders]
+    row, source, value = joined_by_turns(parts)
+    source //= 2
     starts, nearest = descent_compiled.sources_of(row, source, value, m, k)
-    near = np.full((m, k), -1, np.int64)
+    near = np.full((m, k), -1, ids.dtype)
     near[np.arange(k) < np.diff(starts)[:, None]] = nearest
     dtype = np.int32 if lists.ordered.starts[-1] <= np.iinfo(np.int32).max else np.int64
     order = np.lexsort((source, row))

@@ -90,6 +90,18 @@ def senders_of(sent: Sequence[Iterable[int]], receivers: int | None = None) -> l
     return senders
 
 
+def joined_by_turns(sent: list[list[Array]]) -> list[Array]:
+    """What several blocks sent, array by array in one; of each the parts are given up before the next is made."""
+    turns = [list(each) for each in zip(*sent, strict=True)]
+    sent.clear()
+    return [np.concatenate(turns.pop(0)) for _ in range(len(turns))]
+
+
+def id_type(n: int) -> Any:
+    """Type that holds the ids of n rows, and twice an id and one."""
+    return np.int32 if 2 * n < np.iinfo(np.int32).max else np.int64
+
+
 def outbox_block(b: int, askers: list[int], *, exchange: Exchange, out: str) -> None:
     """Collect which rows of this block the others asked for."""
     write_outbox(out, b, [(other, exchange.piece("wanted", other, str(b))) for other in askers])

@@ -28,7 +28,7 @@ from bigembed.neighbors.descent_rounds import (
     run_round,
 )
 from bigembed.neighbors.descent_walk import link_block, walk_memory
-from bigembed.neighbors.graph_blocks import senders_of
+from bigembed.neighbors.graph_blocks import id_type, senders_of
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import Fitted, Index
 from bigembed.neighbors.search.by_metric import by_metric
@@ -194,14 +194,14 @@ def lengthen_block(b: int, *, lists: Lists, length: int) -> None:
 def put_longer(b: int, ids: Array, squared: Array, lists: Lists, length: int) -> None:
     """Leave the lists of a block with room up to a length, all on them as new."""
     more = ((0, 0), (0, length - ids.shape[1]))
-    ids = np.pad(ids, more, constant_values=-1)
+    ids = np.pad(ids.astype(lists.ids, copy=False), more, constant_values=-1)
     lists.put(b, ids, np.pad(squared, more, constant_values=np.inf), (ids >= 0).astype(np.uint8))
 
 
 def finish_block(b: int, *, lists: Lists, k: int, out: str) -> None:
     """Keep the k first of the lists of a block."""
     ids, squared = (np.ascontiguousarray(part[:, :k]) for part in lists.get(b, "ids", "squared"))
-    write_lists(out, b, ids, squared)
+    write_lists(out, b, ids.astype(np.int64), squared)
     lists.next.put(b, ids, squared, np.zeros(ids.shape, np.uint8))
 
 
@@ -224,16 +224,21 @@ def walk_length(*, index: Index, ordered: Ordered, truth: Truth, target: float) 
 
 
 def bytes_held(shape: Shape, k: int) -> int:
-    """Bytes that a task holds: rows, sparse ones twice, lists, who has its rows, candidates as ids and as places, and
-    what it found; or those of the walk that is measured."""
-    width, rows = longest_list(shape.n, k), min(shape.n * shape.row_bytes, ROWS_BYTES)
-    entries, found = width * shape.largest_block, 48 * found_at_once(most_candidates(width))
-    # (of an entry 29 bytes were measured where rows are compared, 41 where those that have a row are sent to it)
-    joined = (2.25 if shape.sparse else 1.25) * rows + 42 * entries + 5 * shape.n + found
+    """Bytes that a task holds: lists and who has its rows; or candidates, as ids and as places, with the rows, sparse
+    ones twice, and what it found; or lists, with what was found for them; or those of the walk that is measured."""
+    width, rows, by = longest_list(shape.n, k), min(shape.n * shape.row_bytes, ROWS_BYTES), by_metric(shape)
+    value = np.dtype(by.dtype if by else shape.dtype).itemsize
+    number = np.dtype(id_type(shape.n)).itemsize
+    entries, found = width * shape.largest_block, found_at_once(most_candidates(width))
+    sent = (2 * number + 9 + 2 * value) * entries  # (lists; places, and what goes to whom)
+    received = (3 * number + 9 + value) * entries  # (lists; rows, sources and distances, order, and chosen ones)
+    compared = (2 * number + 8) * entries + 5 * shape.n + (2.25 if shape.sparse else 1.25) * rows
+    compared += (3 * number + 12 + (4 if shape.euclidean else 6) * value) * found
+    compared += 8 * (SEEN_BY_PRODUCTS if shape.euclidean else SEEN)
+    merged = (number + 2 + value) * entries + (8 + 2 * number + 2 * value) * 3 * found // 2
     walked = walk_memory(shape.n, shape.row_bytes, k, WALKS[-1] * (k + 1), SAMPLE_ROWS)
     walked += shape.largest_block * shape.row_bytes
-    seen = SEEN_BY_PRODUCTS if shape.euclidean else SEEN
-    return max(int(joined) + 8 * seen, walked)
+    return max(sent, received, int(compared), merged, walked)
 
 
 def bytes_exchanged(n: int, width: int) -> int:

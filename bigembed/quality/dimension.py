@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Self
@@ -297,6 +298,17 @@ def harmonics(sample: Array, limit: float = HARMONIC) -> Harmonics:
                 new.append(l)
                 near = None
     return Harmonics(residual, stepped, (residual < limit) & (local < LOCAL), local, s)
+
+
+def harmonics_arrays(s: int, m: int) -> list[ArraySpec]:
+    """Return the arrays that :func:`harmonics` of s rows and m coordinates holds, in this process."""
+    threads = min(-(-s // STRIPE), os.cpu_count() or 1)
+    fitted = min(NEIGHBORS + 2 * m, s)
+    return [
+        ArraySpec("distances of stripes", STRIPE, s, times=3 * threads),
+        ArraySpec("nearest rows", s, fitted + max(fitted, round(NEARBY * s)), times=2),
+        ArraySpec("rows of a fit", s * fitted, m, times=4),
+    ]
 
 
 @dataclass(frozen=True)

@@ -279,6 +279,8 @@ class Footprint:
     """What Matplotlib adds to the coordinator."""
     helper: int
     """The process that Python starts besides workers (its resource tracker)."""
+    learn: int = 0
+    """What scikit-learn adds to it, which a warning loads that both have, unless a command runs in the process."""
     compiler: int = 0
     """What numba and compiled functions add to the coordinator of a method that has some."""
     task: float = 0.0

@@ -37,7 +37,7 @@ from bigembed.neighbors.row_weights import WEIGHTS
 from bigembed.rows.passes import map_row_blocks
 from bigembed.rows.source import RowBlock, RowSource, rows_at
 from bigembed.runtime.blocks import Array, block_rows, map_blocks
-from bigembed.stages import ArraySpec, Context, Cost, Run, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Run, Stage, buffer
 from bigembed.store.arrays import create_rows, read_array, read_rows, write_array, write_rows
 from bigembed.store.matrix import StoredMatrix
 from bigembed.store.paths import at
@@ -145,8 +145,13 @@ def _clusters_stage(n: int, width: int, graph: Graph | None, asked: Clustering, 
     return Stage(CLUSTERS, inputs, parameters, run, cost)
 
 
+LIBRARY_BYTES = 100 << 20
+"""What scikit-learn takes where it is loaded."""
+
+
 def _held_points(count: int, width: int) -> list[ArraySpec]:
-    return [ArraySpec("points", count, width, times=6), ArraySpec("tree of points", count, POINT_BYTES, "u1")]
+    held = [ArraySpec("points", count, width, times=6), ArraySpec("tree of points", count, POINT_BYTES, "u1")]
+    return [*held, buffer("scikit-learn", LIBRARY_BYTES)]
 
 
 def _held_graph(n: int, graph: Graph) -> list[ArraySpec]:

@@ -29,7 +29,7 @@ from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.row_weights import all_weights, values_path
 from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.quality.coordinates import carried_by_few, effective_degrees, near_one, participation, separation
-from bigembed.quality.dimension import ROWS, harmonics, sampled
+from bigembed.quality.dimension import ROWS, harmonics, harmonics_arrays, sampled
 from bigembed.quality.neighborhoods import cost_of
 from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, by_owner
@@ -147,8 +147,8 @@ def judgement_stage(
     ``ordering``: the graph has an order of its own in any case.
 
     Cost: three passes over the eigenvectors; with rows, those of :func:`~bigembed.quality.neighborhoods.preserved` for
-    :data:`SAMPLES` rows. Memory of a task: eight arrays (rows, width) of a block; of the coordinating process four
-    square matrices of the sampled rows of :func:`~bigembed.quality.dimension.harmonics`.
+    :data:`SAMPLES` rows. Memory of a task: eight arrays (rows, width) of a block; of the coordinating process that of
+    :func:`~bigembed.quality.dimension.harmonics`.
     """
     n, d, block = graph.n, graph.width, graph.block
     ordering = ordering or rows or n > block  # (the order of one given block is that of the input)
@@ -175,7 +175,7 @@ def judgement_stage(
     own = Cost.of(
         reads=[ArraySpec("right/*", n, width, times=3)],
         task=[ArraySpec("right/*", min(block, n), width, times=8)],
-        coordinator=[ArraySpec("distances of sampled rows", few, few, times=4)],
+        coordinator=harmonics_arrays(few, width),
         scalar_ops=n * width,
         maps=3,
     )

@@ -250,19 +250,16 @@ class TestEdges:
     def test_compiled_or_not_the_block_is_the_same(self, n, k, dtype):
         ids, squared, _ = lists(n, n, k, dtype)
         starts = [0, n // 3, n - n // 4, n] if n > 2 else [0, 1, 2]
-        edge = np.dtype([("row", np.int32), ("source", np.int64), ("squared", dtype)])
         source, place = np.divmod(np.arange(n * k), k)
         for b in range(len(starts) - 1):
             inside = (ids.ravel() >= starts[b]) & (ids.ravel() < starts[b + 1])
             outside = (source < starts[b]) | (source >= starts[b + 1])
             chosen = np.flatnonzero(inside & outside)
-            received = np.empty(len(chosen), edge)
-            received["row"] = ids.ravel()[chosen] - starts[b]
-            received["source"] = source[chosen]
-            received["squared"] = squared[source[chosen], place[chosen]]
+            row = (ids.ravel()[chosen] - starts[b]).astype(np.int32)
+            received = [row, source[chosen], squared[source[chosen], place[chosen]]]
             own = slice(starts[b], starts[b + 1])
             expected = union_block(b, ids[own], squared[own], received, starts)
-            got = union_compiled(b, ids[own], squared[own], received, starts)
+            got = union_compiled(b, ids[own].copy(), squared[own], received, starts)
             for name in ("indptr", "indices", "data", "halo_sources", "halo_offsets", "halo_rows"):
                 a, e = getattr(got, name), getattr(expected, name)
                 assert a.dtype == e.dtype
