@@ -127,7 +127,8 @@ def reverse_block(b: int, *, lists: Lists, width: int) -> list[int]:
     from bigembed.neighbors import descent_compiled  # imports numba: only here
 
     ids, squared, fresh = lists.get(b, "ids", "squared", "fresh")
-    starts, pieces = lists.ordered.starts, {}
+    starts = lists.ordered.starts
+    pieces: dict[str, Array] = {}
     for block, at in _by_block(lists, ids, width):
         turned = descent_compiled.turned(at, width, ids, squared, fresh, starts[b], starts[block])
         pieces |= zip((f"row{block}", f"source{block}", f"squared{block}"), turned, strict=True)

@@ -94,7 +94,7 @@ def reverse_block(b: int, *, lists: str, starts: list[int], exchange: Exchange) 
     near, values = ids.ravel()[outside], squared.ravel()[outside]
     del ids, squared
     sources = (starts[b] + outside // k).astype(id_type(starts[-1]))
-    pieces = {}
+    pieces: dict[str, Array] = {}
     for block, at, rows in by_owner(starts, near):  # (sources stay ascending)
         pieces |= {f"row{block}": rows.astype(np.int32), f"source{block}": sources[at], f"squared{block}": values[at]}
     exchange.put("reversed", b, pieces)
@@ -149,10 +149,9 @@ def union_compiled(b: int, ids: Array, squared: Array, received: Sequence[Array]
     columns[outside] = count + np.searchsorted(far, away)
     crossing = outside[np.argsort(away, kind="stable")]
     del away, outside
-    places = np.searchsorted(far, source).astype(np.int32)
-    places += count
-    columns = columns.astype(np.int32, copy=False).reshape(ids.shape)
-    indptr, indices, data = union(columns, squared, crossing, count + len(far), row, places, value)
+    places = (count + np.searchsorted(far, source)).astype(np.int32)
+    lists = columns.astype(np.int32, copy=False).reshape(ids.shape)
+    indptr, indices, data = union(lists, squared, crossing, count + len(far), row, places, value)
     return CSRBlock(indptr, indices, data, *halo_of(starts, far))
 
 

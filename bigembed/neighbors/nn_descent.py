@@ -238,7 +238,7 @@ def bytes_held(shape: Shape, k: int) -> int:
     merged = (number + 2 + value) * entries + (8 + 2 * number + 2 * value) * 3 * found // 2
     walked = walk_memory(shape.n, shape.row_bytes, k, WALKS[-1] * (k + 1), SAMPLE_ROWS)
     walked += shape.largest_block * shape.row_bytes
-    return max(sent, received, int(compared), merged, walked)
+    return int(max(sent, received, compared, merged, walked))
 
 
 def bytes_exchanged(n: int, width: int) -> int:

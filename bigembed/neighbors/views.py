@@ -184,7 +184,7 @@ def join_block(
 ) -> dict[str, Any]:
     """Write a block of the edges that either view has, and ask other blocks for its halo; how many edges there are."""
     names = ("number", "weight", "squared")
-    parts = [[np.zeros(0, np.int64), np.zeros(0, np.float32), np.zeros(0, np.float32)]]
+    parts: list[list[Array]] = [[np.zeros(0, np.int64), np.zeros(0, np.float32), np.zeros(0, np.float32)]]
     parts += [exchange.get_many("edges", sender, [f"{name}{b}" for name in names]) for sender in senders]
     numbers, *theirs = joined_by_turns(parts)
     number, *mine = own_edges(b, graph, starts)
