@@ -17,7 +17,7 @@ from bigembed.linalg.moments import merge_moments, moments_block
 from bigembed.rows.passes import Parts, add_parts, reduce_rows
 from bigembed.rows.row_maps import inadmissible, mapped_rows
 from bigembed.rows.source import RowBlock, RowSource
-from bigembed.runtime.blocks import Array, bounds, is_sparse
+from bigembed.runtime.blocks import Array, bounds, is_sparse, map_blocks
 from bigembed.store.exchange import Exchange
 from bigembed.store.parcels import row_parts, rows_of_parts
 
@@ -288,16 +288,13 @@ class Space:
 
         InputError where distances exceed what float64 holds.
         """
-        asked = {"others": others} | ({"limits": self._limits(k)} if k and self.compiled else {})
+        asked = {"others": others}
+        if k and self.compiled:  # (in a task: the coordinating process does not load the compiler for it)
+            (asked["limits"],) = map_blocks(limits_block, [()], space=self, k=k)
         found = self._pass(look_block, add_looks, "look", asked, k=k)
         if k and (found["ids"] < 0).any():
             raise InputError(f"{self.name}: squared distances exceed what float64 holds. Scale the columns down")
         return found
-
-    def _limits(self, k: int) -> Array:
-        """Squared distances (s,) that the k nearest of all rows do not exceed: to the k-th of the sampled ones."""
-        queries, numbers = self.sampled(), np.arange(len(self.sample))
-        return nearest_block(queries, numbers, queries, 0, k, self.compiled, self.pairwise)[1][:, -1]
 
     def ranks(self, others: Array, limits: Array) -> Array:
         """One pass: rank (from 1) of each of ``others`` (s, p) among all rows, by distance from the sampled row."""
@@ -384,6 +381,12 @@ def add_surveys(left: Parts, right: Parts) -> Parts:
 
 
 _MOMENTS = ("count", "weight", "mean", "scatter")
+
+
+def limits_block(*, space: Space, k: int) -> Array:
+    """Squared distances (s,) that the k nearest of all rows do not exceed: to the k-th of the sampled ones."""
+    queries, numbers = space.sampled(), np.arange(len(space.sample))
+    return nearest_block(queries, numbers, queries, 0, k, space.compiled, space.pairwise)[1][:, -1]
 
 
 def look_block(block: RowBlock, *, space: Space, asked: str, k: int) -> Parts:

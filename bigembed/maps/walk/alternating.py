@@ -192,7 +192,7 @@ def degrees_stage(graph: GraphShape, edges: int) -> Stage:
         reads=[ArraySpec("edges and walks of both views", edges, 4, times=2)],
         writes=[ArraySpec("degree/*", n)],
         leaves=[ArraySpec("sums of the rows and of the halo", n, 4)],
-        task=[ArraySpec("edges", -(-edges // n) * block, 6)],
+        task=[ArraySpec("edges", -(-edges // n) * block, 4)],
         passes=2,
         scalar_ops=4 * edges,
         maps=3,
@@ -231,7 +231,7 @@ def parts_stage(graph: GraphShape, edges: int) -> Stage:
         reads=[ArraySpec("edges", edges, 3)],
         writes=component_arrays(n),
         leaves=[ArraySpec("labels", n)],
-        task=[ArraySpec("edges", -(-edges // n) * block, 8)],
+        task=[ArraySpec("edges", -(-edges // n) * block, 4)],
         passes=2,
     )
     return Stage("components", (VIEWS,), {}, run_parts, cost)
@@ -261,11 +261,11 @@ def solve_stage(graph: GraphShape, edges: int, asked: Alternation) -> Stage:
         vectors=[vectors],
         posts=[replace(vectors, times=4 * PRODUCTS)],
         task=[
-            ArraySpec("edges", -(-edges // n) * block, 6),
+            ArraySpec("edges", -(-edges // n) * block, 4),
             ArraySpec("vectors", block, width, times=2 * (MAX_BLOCKS + 6)),
         ],
         passes=2 * PRODUCTS,
-        scalar_ops=1.5 * PRODUCTS * width * edges,
+        scalar_ops=0.35 * PRODUCTS * width * edges,
         flops=PRODUCTS * n * width**2 * 4 * MAX_BLOCKS,
         maps=12 * PRODUCTS,
     )
