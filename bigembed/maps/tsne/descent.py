@@ -382,7 +382,8 @@ def spacing_for(box: Array, dof: float) -> float:
 
 def lattice_bytes(n: int, m: int) -> tuple[int, int]:
     """Return the bytes that a process keeps of the lattice of a map of n rows, and those that a transform adds."""
-    side = min(MOST_NODES[m], int(64 + 8 * n ** (1 / min(m, 2)))) + 2 * STEP
+    side = min(MOST_NODES[m], int(64 + 8 * n ** (1 / min(m, 2)))) + 5  # (those that splines reach)
+    side = -(-side // STEP) * STEP
     doubled = (2 * side + RINGING) ** m
     return 4 * (m + 1) * doubled, 36 * doubled + 8 * (m + 1) * side**m
 
