@@ -104,6 +104,11 @@ class TestPackaging:
         said = run(sys.executable, "-c", code)
         assert said.startswith("False")
         assert "sklearn.exceptions.ConvergenceWarning" in said
+        code = (
+            "import bigembed.errors as e, sys; e.without_scikit_learn()  # (as a command does)\n"
+            "print(e.ConvergenceWarning.__mro__[1].__name__, 'sklearn' in sys.modules, e.needs_scikit_learn())"
+        )
+        assert run(sys.executable, "-c", code).split() == ["BigembedWarning", "False", "False"]
         for name in ("ConvergenceWarning", "DataConversionWarning", "NotFittedError"):
             kind = getattr(bigembed.errors, name)
             assert issubclass(kind, getattr(sklearn.exceptions, name))
