@@ -22,12 +22,11 @@ import numpy as np
 from common import table
 from scipy.sparse import csr_array
 
-from bigembed.linalg import lobpcg
+from bigembed.linalg import SparseOperator, lobpcg
 from bigembed.linalg.multigrid import BlockRows, Coarse, Multigrid, multigrid
-from bigembed.linalg.operator import SparseOperator
 from bigembed.maps.walk.spectral import scale_block, total_degree_block, weights_of
+from bigembed.runtime import silent
 from bigembed.runtime.blocks import one_blas_thread
-from bigembed.runtime.runtime import silent
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Context, Stage
 from bigembed.store.exchange import Exchange

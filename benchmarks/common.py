@@ -19,7 +19,7 @@ import numpy as np
 import psutil
 
 from bigembed.datasets import Dataset, dataset
-from bigembed.runtime.runtime import Event
+from bigembed.runtime import Event
 from bigembed.store.arrays import create_rows, write_rows
 
 BLOCK = 65_536

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from common import TaskCounts, table
 
-from bigembed.runtime.runtime import using
+from bigembed.runtime import using
 from bigembed.store import spaces
 from tests.blocks import as_if_many
 from tests.cases import CASES

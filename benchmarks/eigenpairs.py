@@ -55,9 +55,9 @@ def rows_of(name: str, folder: Path, n: int) -> str:
 def ours(path: str, run: str, neighbors: int, files: bool) -> dict[str, Any]:
     """The whole map; the figures are those of its solve stage."""
     import bigembed as be
+    from bigembed.jobs.places import ClusterTable
     from bigembed.jobs.places.cluster import cluster
-    from bigembed.jobs.places.place import ClusterTable
-    from bigembed.runtime.runtime import using
+    from bigembed.runtime import using
 
     warnings.simplefilter("ignore")
     shutil.rmtree(run, ignore_errors=True)
@@ -94,7 +94,7 @@ def weights(run: Any) -> tuple[Any, np.ndarray]:
     from scipy.sparse import coo_array
 
     from bigembed.maps.walk.spectral import weights_of
-    from bigembed.runtime.runtime import silent
+    from bigembed.runtime import silent
     from bigembed.stages.runs import Run
     from bigembed.stages.stage import Context, Stage
     from bigembed.store.arrays import read_array

@@ -35,7 +35,7 @@ def ours(path: str, place: str, neighbors: int, kept: str) -> dict[str, Any]:
     from scipy.sparse import csr_matrix, save_npz
 
     import bigembed as be
-    from bigembed.runtime.runtime import using
+    from bigembed.runtime import using
     from bigembed.store.arrays import read_array
 
     graph = be.build_neighbor_graph(be.open_array(path), neighbors, workdir=place)

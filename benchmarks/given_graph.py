@@ -54,9 +54,9 @@ def ours(path: str, out: str) -> dict[str, Any]:
     """Two workers of one thread each, and this process with the scheduler."""
     from bigembed import open_graph
     from bigembed.estimator.graph_input import edge_weight_stages
+    from bigembed.jobs.places import ClusterTable
     from bigembed.jobs.places.cluster import cluster
-    from bigembed.jobs.places.place import ClusterTable
-    from bigembed.runtime.runtime import using
+    from bigembed.runtime import using
     from bigembed.stages.runs import Run
     from bigembed.stages.stage import run_stages
 

@@ -52,7 +52,7 @@ def inside_share(run: Any, stage: str) -> float:
 def solved(given: Any, tol: float) -> tuple[Any, dict[str, Any]]:
     """The map, and the seconds of its stages."""
     import bigembed as be
-    from bigembed.runtime.runtime import using
+    from bigembed.runtime import using
 
     seconds: dict[str, float] = {}
     with using(observer=lambda event: seconds.update({event.stage: event.seconds}) if event.kind == "done" else None):

@@ -28,9 +28,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from common import TaskCounts, table
 
 from bigembed.datasets import dataset
-from bigembed.maps.registry import method
+from bigembed.maps import method
+from bigembed.runtime import using
 from bigembed.runtime.client_executor import INLINE, Common, common_of, with_common
-from bigembed.runtime.runtime import using
 from tests.blocks import blocks_of
 
 MOST = 1.15

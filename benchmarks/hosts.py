@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from common import keep, table
 
-from bigembed.maps.registry import REGISTRY
+from bigembed.maps import REGISTRY
 from tests.fault.deployment import Deployment, Job, Reference, deployed
 from tests.fault.hosts import lacking
 from tests.s3 import ABSENT, weed

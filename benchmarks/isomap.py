@@ -49,9 +49,9 @@ def correlations(embedding: np.ndarray, true: np.ndarray) -> dict[str, float]:
 @contextmanager
 def workers(memory: int) -> Iterator[None]:
     """Two workers of one thread."""
+    from bigembed.jobs.places import ClusterTable
     from bigembed.jobs.places.cluster import cluster
-    from bigembed.jobs.places.place import ClusterTable
-    from bigembed.runtime.runtime import using
+    from bigembed.runtime import using
 
     with cluster(ClusterTable(workers=2, memory=memory), "embedded") as place, using(executor=place.executor):
         yield

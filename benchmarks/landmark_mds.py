@@ -74,9 +74,9 @@ RUN: dict[str, Callable[[str, str, int], Any]] = {
 
 def side(name: str, path: str, warm: str, out: str, width: int) -> dict[str, Any]:
     """One side on two workers, after a small run of it."""
+    from bigembed.jobs.places import ClusterTable
     from bigembed.jobs.places.cluster import cluster
-    from bigembed.jobs.places.place import ClusterTable
-    from bigembed.runtime.runtime import using
+    from bigembed.runtime import using
 
     with cluster(ClusterTable(workers=WORKERS, memory=LIMIT), "embedded") as place, using(executor=place.executor):
         RUN[name](warm, f"{out}.warm", width)

@@ -76,7 +76,7 @@ def ours(weights: Any, limit: int | None = None) -> tuple[np.ndarray, dict[str, 
     """``limit``: bytes of vectors in memory; 0 sends all through files."""
     import bigembed as be
     from bigembed.maps.walk.spectral import block_width
-    from bigembed.runtime.runtime import using
+    from bigembed.runtime import using
 
     marks: list[float] = []
     with (

@@ -19,7 +19,7 @@ from typing import Any
 
 from common import data_set, table
 
-from bigembed.jobs.places.place import parse_bytes
+from bigembed.jobs.places import parse_bytes
 
 JOB = """
 [input]

@@ -46,9 +46,9 @@ def figures(embedding: np.ndarray, n: int) -> dict[str, float]:
 def ours(path: str, n: int, k: int, solver: str, landmarks: int, run: str) -> dict[str, Any]:
     """From rows on disk to coordinates on disk."""
     import bigembed as be
+    from bigembed.jobs.places import ClusterTable
     from bigembed.jobs.places.cluster import cluster
-    from bigembed.jobs.places.place import ClusterTable
-    from bigembed.runtime.runtime import using
+    from bigembed.runtime import using
 
     warnings.simplefilter("ignore")
     with cluster(ClusterTable(workers=2, memory=3 << 29), "embedded") as place, using(executor=place.executor):

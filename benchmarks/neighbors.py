@@ -49,12 +49,12 @@ def ours(
 ) -> dict[str, object]:
     """Two workers of one thread each, and this process with the scheduler."""
     from bigembed import build_neighbor_graph
+    from bigembed.jobs.places import ClusterTable
     from bigembed.jobs.places.cluster import cluster
-    from bigembed.jobs.places.place import ClusterTable
     from bigembed.neighbors.graph_stages import neighbor_stages
-    from bigembed.rows.source import rows_at
-    from bigembed.runtime.runtime import Event, using
-    from bigembed.store.paths import at
+    from bigembed.rows import rows_at
+    from bigembed.runtime import Event, using
+    from bigembed.store import at
 
     seconds: dict[str, float] = {}
 
@@ -119,7 +119,7 @@ def recall_of(path: str, k: int, graph: str, lists: str, samples: int = 1_000) -
     """Recall of both sides on the same sampled rows, against all rows."""
     import zarr
 
-    from bigembed.neighbors.exact import empty_lists, update_lists
+    from bigembed.neighbors import empty_lists, update_lists
     from bigembed.neighbors.order import Ordered
     from bigembed.store.arrays import read_array
 

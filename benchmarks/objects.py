@@ -29,8 +29,8 @@ from common import data_set, table
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from bigembed.store import at, copy_files, remove, stored  # noqa: E402
 from bigembed.store.arrays import read_array  # noqa: E402
-from bigembed.store.paths import at, copy_files, remove, stored  # noqa: E402
 from tests.s3 import serving  # noqa: E402
 
 METHODS = {"pca": "n_components = 10", "diffusion_map": 'n_components = 10\nn_neighbors = 15\ncomponents = "largest"'}

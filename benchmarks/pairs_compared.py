@@ -24,8 +24,8 @@ from bigembed.datasets import dataset
 from bigembed.neighbors.graph_stages import search_stages
 from bigembed.neighbors.search.ground_truth import recall_stage
 from bigembed.rows.input import row_source
+from bigembed.runtime import Event, using
 from bigembed.runtime.blocks import Array
-from bigembed.runtime.runtime import Event, using
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import run_stages
 

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import psutil
 from common import table
 
-from bigembed.maps.registry import REGISTRY
+from bigembed.maps import REGISTRY
 from tests.cases import SIZES, write_job
 
 CLI = [sys.executable, "-m", "bigembed.cli"]

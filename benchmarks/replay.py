@@ -344,7 +344,7 @@ def one(job: Path, trace: Path, workers: int, memory: str) -> None:
     from bigembed.datasets import dataset
     from bigembed.jobs.run import run_job
     from bigembed.jobs.spec import read_job
-    from bigembed.jobs.watching.reporter import RunOptions
+    from bigembed.jobs.watching import RunOptions
 
     asked = {"n_workers": workers, "threads_per_worker": 1, "memory_limit": memory, "dashboard_address": None}
     with LocalCluster(**asked) as cluster, Client(cluster):

@@ -30,11 +30,10 @@ from typing import Any
 import numpy as np
 from common import table
 
-from bigembed.jobs.places.place import ClusterTable, settings
-from bigembed.runtime import client_executor
+from bigembed.jobs.places import ClusterTable, settings
+from bigembed.runtime import client_executor, using
 from bigembed.runtime.blocks import Array, map_blocks
 from bigembed.runtime.client_executor import ClientExecutor
-from bigembed.runtime.runtime import using
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import StoredMatrix
 from bigembed.store.parcels import by_receiver, merge_parcels, send

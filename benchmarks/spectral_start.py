@@ -60,7 +60,7 @@ def write_edges(weights: Any, path: str) -> None:
 
 def ours(path: str) -> tuple[np.ndarray, dict[str, Any]]:
     import bigembed as be
-    from bigembed.runtime.runtime import using
+    from bigembed.runtime import using
 
     done: dict[str, Any] = {}
     with using(observer=lambda event: done.update({event.stage: event}) if event.kind == "done" else None):

@@ -28,9 +28,9 @@ import numpy as np
 from common import table
 
 import bigembed as be
+from bigembed.jobs.growth import open_growth
 from bigembed.jobs.growth.frames import MovementLimits
 from bigembed.jobs.growth.refresh import refresh
-from bigembed.jobs.growth.versions import open_growth
 from bigembed.jobs.spec import parse_job
 from bigembed.rows.growing import append_rows
 from bigembed.store.arrays import write_array

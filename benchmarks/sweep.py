@@ -22,7 +22,7 @@ from common import data_set, table
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import parse_job
 from bigembed.jobs.sweep.run import sweep
-from bigembed.jobs.watching.reporter import RunOptions
+from bigembed.jobs.watching import RunOptions
 from bigembed.store.arrays import read_array
 
 ALPHA = [0.0, 0.25, 0.5, 0.75, 1.0]

@@ -34,9 +34,9 @@ FIGURES = ("kept", "trustworthiness")
 def ours(path: str, out: str, seed: int, out_of_core: bool, memory: int) -> dict[str, Any]:
     """From rows to coordinates: threads of one process, or two workers."""
     import bigembed as be
+    from bigembed.jobs.places import ClusterTable
     from bigembed.jobs.places.cluster import cluster
-    from bigembed.jobs.places.place import ClusterTable
-    from bigembed.runtime.runtime import using
+    from bigembed.runtime import using
 
     place: Any = nullcontext()
     if out_of_core:

@@ -22,8 +22,7 @@ from common import table
 from eigenpairs import DATA, NEIGHBORS, matrix, rows_of
 
 import bigembed as be
-from bigembed.linalg import lobpcg
-from bigembed.linalg.operator import SparseOperator
+from bigembed.linalg import SparseOperator, lobpcg
 from bigembed.neighbors.order import Ordered
 from bigembed.runtime.blocks import Array, offsets, one_blas_thread
 from bigembed.stages.runs import Run

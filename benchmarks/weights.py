@@ -98,7 +98,7 @@ def written(kind: str, places: int, folder: Path) -> dict[str, str]:
 
 def side(name: str, method: str, paths: dict[str, str], out: str) -> None:
     """Make one map, keep the coordinates of the places, and print what it took."""
-    from bigembed.maps.registry import method as estimator
+    from bigembed.maps import method as estimator
 
     warnings.simplefilter("ignore")
     counts, asked = np.load(paths["counts"]), dict(METHODS[method])

@@ -24,7 +24,7 @@ import numpy as np
 from common import table
 
 import bigembed as be
-from bigembed.runtime.runtime import using
+from bigembed.runtime import using
 
 SHOWN = 50
 """Starts between two lines that say how far it is."""

@@ -1,27 +1,28 @@
 """The public names and where each is defined: one line a name, read by type checkers, editors and the package itself.
 
-What methods and steps are called in job files and models: :mod:`bigembed.maps.registry`, :mod:`bigembed.steps`.
+What methods and steps are called in job files and models: :mod:`bigembed.maps`, :mod:`bigembed.steps`.
 """
 
 from bigembed import datasets as datasets
 from bigembed import errors as errors
 from bigembed import plotting as plotting
 from bigembed import scanpy as scanpy
+from bigembed.estimator.frame import align as align
+from bigembed.estimator.frame import near_groups as near_groups
 from bigembed.estimator.pipeline import Pipeline as Pipeline
-from bigembed.jobs.growth.versions import open_growth as open_growth
+from bigembed.jobs.growth import open_growth as open_growth
 from bigembed.jobs.planning.fit import plan as plan
 from bigembed.jobs.view import view as view
-from bigembed.linalg.alignment import align as align
-from bigembed.linalg.alignment import near_groups as near_groups
+from bigembed.maps import load as load
 from bigembed.maps.clustering.cluster import cluster as cluster
 from bigembed.maps.isomap.estimator import Isomap as Isomap
 from bigembed.maps.kernel_pca.estimator import KernelPCA as KernelPCA
 from bigembed.maps.linear.linear_discriminant import LinearDiscriminantAnalysis as LinearDiscriminantAnalysis
 from bigembed.maps.linear.pca import PCA as PCA
 from bigembed.maps.linear.pca import TruncatedSVD as TruncatedSVD
+from bigembed.maps.linearized.components import LinearizedDiffusionNMF as LinearizedDiffusionNMF
+from bigembed.maps.linearized.components import LinearizedKernelPCA as LinearizedKernelPCA
 from bigembed.maps.linearized.diffusion_map import LinearizedDiffusionMap as LinearizedDiffusionMap
-from bigembed.maps.linearized.diffusion_nmf import LinearizedDiffusionNMF as LinearizedDiffusionNMF
-from bigembed.maps.linearized.kernel_pca import LinearizedKernelPCA as LinearizedKernelPCA
 from bigembed.maps.lle.locally_linear import LocallyLinearEmbedding as LocallyLinearEmbedding
 from bigembed.maps.lle.locally_linear import ModifiedLLE as ModifiedLLE
 from bigembed.maps.lle.tangents import HessianLLE as HessianLLE
@@ -31,7 +32,6 @@ from bigembed.maps.mds.landmark_mds import LandmarkMDS as LandmarkMDS
 from bigembed.maps.nmf.estimator import NMF as NMF
 from bigembed.maps.pacmap.estimator import PaCMAP as PaCMAP
 from bigembed.maps.phate.estimator import PHATE as PHATE
-from bigembed.maps.registry import load as load
 from bigembed.maps.tsne.estimator import TSNE as TSNE
 from bigembed.maps.umap.estimator import UMAP as UMAP
 from bigembed.maps.walk.alternating_diffusion_map import AlternatingDiffusionMap as AlternatingDiffusionMap
@@ -57,7 +57,9 @@ from bigembed.rows.growing import delete_rows as delete_rows
 from bigembed.rows.opening import open_array as open_array
 from bigembed.steps.columns import Columns as Columns
 from bigembed.steps.columns import OneHotEncoder as OneHotEncoder
-from bigembed.steps.missing import Missing as Missing
+from bigembed.steps.each_column import Missing as Missing
+from bigembed.steps.each_column import RobustScaler as RobustScaler
+from bigembed.steps.each_column import StandardScaler as StandardScaler
 from bigembed.steps.mixed import GowerEncoder as GowerEncoder
 from bigembed.steps.mixed import MixedScaler as MixedScaler
 from bigembed.steps.numbers import Clip as Clip
@@ -65,8 +67,6 @@ from bigembed.steps.numbers import Log1p as Log1p
 from bigembed.steps.numbers import Normalizer as Normalizer
 from bigembed.steps.random_projection import GaussianRandomProjection as GaussianRandomProjection
 from bigembed.steps.random_projection import SparseRandomProjection as SparseRandomProjection
-from bigembed.steps.scaling import RobustScaler as RobustScaler
-from bigembed.steps.scaling import StandardScaler as StandardScaler
 
 __version__: str
 __all__: list[str]

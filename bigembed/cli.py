@@ -49,9 +49,9 @@ def ingest(
     """Copy rows of a known format into a chunked, checksummed Zarr array."""
     with printing.console() as console:
         from bigembed.jobs.watching.status import stoppable
-        from bigembed.rows.formats.registry import ingest as copy
+        from bigembed.rows.formats import ingest as copy
+        from bigembed.runtime import using
         from bigembed.runtime.executors import LocalPool
-        from bigembed.runtime.runtime import using
 
         ids = {} if selection.ids is None else {"ids": selection.ids}
         with stoppable(dest), using(executor=LocalPool(), progress=console.progress):
@@ -109,7 +109,7 @@ def plan(
 ) -> None:
     """Say what a job or sweep would read, hold and write, and how long; refuse what cannot fit (exit 3)."""
     with printing.console() as console:
-        from bigembed.jobs.formatting import parse_deadline
+        from bigembed.jobs import parse_deadline
         from bigembed.jobs.report.lines import plan_lines
         from bigembed.jobs.run import plan_job
 
@@ -309,7 +309,7 @@ def export(
 ) -> None:
     """Coordinates with the ids of their rows as a table, or into obsm of an AnnData."""
     with printing.console() as console:
-        from bigembed.jobs.growth.table import export_any
+        from bigembed.jobs.growth.extend import export_any
 
         found = export_any(source, out, overwrite=overwrite)
         named = "with their ids" if found["ids"] else "without ids"
@@ -372,15 +372,14 @@ def view(
 ) -> None:
     """Write a folder with a page that shows every row: zoom, hover, search, select; it opens by double-click."""
     with printing.console() as console:
-        from bigembed.jobs.view import view as view_rows
-        from bigembed.jobs.view import view_lines
+        from bigembed.jobs import view as viewing
         from bigembed.jobs.watching.status import stoppable
-        from bigembed.runtime.runtime import using
+        from bigembed.runtime import using
 
         options = page.options
         with stoppable(out or source), using(progress=console.progress):
-            found = view_rows(source, out, **options)
-        console.result(found.as_dict(), view_lines(found))
+            found = viewing.view(source, out, **options)
+        console.result(found.as_dict(), viewing.view_lines(found))
 
 
 @app.command()
@@ -422,7 +421,7 @@ def example(
 ) -> None:
     """Write a job file to begin with, and the small data that it reads; without a name, list what there is."""
     with printing.console() as console:
-        from bigembed.jobs.examples import show_example
+        from bigembed.jobs.spec import show_example
 
         console.result(*show_example(name, folder))
 

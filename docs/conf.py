@@ -11,8 +11,8 @@ sys.path[:0] = [str(HERE.parent), str(HERE / "_ext")]
 
 import bigembed  # noqa: E402
 from bigembed.estimator import model_files  # noqa: E402
+from bigembed.store import attributes  # noqa: E402
 from bigembed.store import manifests as manifest  # noqa: E402
-from bigembed.store import outputs  # noqa: E402
 
 project = "bigembed"
 author = "The bigembed authors"
@@ -43,7 +43,7 @@ myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "substitutio
 myst_substitutions = {
     "run_format": str(manifest.FORMAT),
     "model_format": str(model_files.FORMAT),
-    "outputs_convention": str(outputs.CONVENTION),
+    "outputs_convention": str(attributes.CONVENTION),
 }
 myst_heading_anchors = 3
 suppress_warnings: list[str] = []

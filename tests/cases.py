@@ -20,7 +20,7 @@ from scipy.spatial.distance import cdist
 
 import bigembed as be
 from bigembed.estimator.rowwise import RowwiseEstimator
-from bigembed.maps.registry import REGISTRY, method
+from bigembed.maps import REGISTRY, method
 
 N = 1_200
 FEW_ROWS = 240

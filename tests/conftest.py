@@ -20,8 +20,8 @@ import scipy.linalg  # noqa: F401  (so that its BLAS is loaded and found)
 from dask.system import CPU_COUNT
 from threadpoolctl import threadpool_limits
 
-from bigembed.jobs.places.place import TICK
-from bigembed.jobs.watching.reporter import MemoryPeak
+from bigembed.jobs.places import TICK
+from bigembed.jobs.watching import MemoryPeak
 from bigembed.store.files import new_folder
 from tests.blocks import on_workers
 from tests.compiled import make_ready

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bigembed.rows.passes import reduce_rows
-from bigembed.runtime.runtime import using
+from bigembed.runtime import using
 
 
 @dataclass

@@ -10,7 +10,7 @@ from scipy import sparse
 from scipy.sparse.linalg import LinearOperator
 
 from bigembed.errors import InputError
-from bigembed.linalg.operator import SymmetricOperator
+from bigembed.linalg import SymmetricOperator
 from bigembed.runtime.blocks import Array, offsets
 from bigembed.store.matrix import CSRBlock, MemoryMatrix, halo_of
 from bigembed.store.vector_space import assembled, tree_sum

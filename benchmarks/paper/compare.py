@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import bigembed as be
-from bigembed.neighbors.search.recall import exact_neighbors, recall_at
+from bigembed.neighbors.search import exact_neighbors, recall_at
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from common import data_set as data_set

@@ -18,7 +18,8 @@ from compare import LDM, K, arguments, write_csv
 
 import bigembed as be
 from bigembed.datasets import dataset
-from bigembed.plotting.canvas import ACCENT, INK, PALE, WARM, legend, new_figure, save
+from bigembed.plotting.canvas import legend, new_figure, save
+from bigembed.plotting.paint import ACCENT, INK, PALE, WARM
 
 CANDIDATES = (10, 20, 40, 80, 160)
 

@@ -15,8 +15,9 @@ from compare import LDM, POWERS, Queries, all_pairs, arguments, write_csv
 from scipy.stats import spearmanr
 
 from bigembed.datasets import dataset
-from bigembed.neighbors.search.recall import recall_at
-from bigembed.plotting.canvas import COLORMAP, new_figure, save
+from bigembed.neighbors.search import recall_at
+from bigembed.plotting.canvas import new_figure, save
+from bigembed.plotting.paint import COLORMAP
 
 
 def explained(target: np.ndarray, by: np.ndarray) -> float:

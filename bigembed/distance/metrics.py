@@ -17,8 +17,7 @@ from typing import Annotated, Any
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from bigembed.distance.names import ALIASES, FUNCTIONS, MAPPED, METRICS, SETS, known
-from bigembed.distance.pairwise import every_squared
+from bigembed.distance import ALIASES, FUNCTIONS, MAPPED, METRICS, SETS, every_squared, known
 from bigembed.errors import InputError, InputTypeError
 from bigembed.runtime.blocks import Array, is_sparse
 from bigembed.runtime.parameters import Kind, function_of, is_name, reference
@@ -124,7 +123,7 @@ class RowMetric:
     def _euclidean(self, rows: Any, others: Any) -> Array:
         if not is_sparse(rows):
             return every_squared(rows, others)
-        from bigembed.distance.compiled import sparse_pairs  # imports numba: only here
+        from bigembed.distance.sparse_compiled import sparse_pairs
 
         return sparse_pairs(rows, others, str(self.name))
 
@@ -135,7 +134,8 @@ class RowMetric:
             return every_pair(rows, others, str(self.name))
         if not (self.own or is_sparse(rows)):
             return _named(str(self.name), rows, others)
-        from bigembed.distance.compiled import sparse_pairs, user_pairs  # imports numba: only here
+        from bigembed.distance.pair_compiled import user_pairs
+        from bigembed.distance.sparse_compiled import sparse_pairs
 
         if not self.own:
             return sparse_pairs(rows, others, str(self.name))

@@ -1,4 +1,4 @@
-"""Compiled distances of pairs of rows by the metrics that are functions of two rows. Importing this imports numba.
+"""Compiled distances of pairs of rows by functions of two rows, ours and the user's. Importing this imports numba.
 
 A pair of sparse rows is brought to the columns in which either has an entry, a pair of dense rows has all columns; one
 function then serves both. Nothing is compiled with fast-math: a pair has the same bits in every task, and whichever of
@@ -7,12 +7,15 @@ the two rows comes first.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numba import njit
 
-from bigembed.distance.names import FUNCTIONS, named
+from bigembed.distance import FUNCTIONS, named
+from bigembed.errors import InputError
 from bigembed.runtime.blocks import Array, is_sparse
 
 CODES = {name: code for code, name in enumerate(named(FUNCTIONS))}
@@ -311,3 +314,56 @@ def function_of_rows(metric: str, sparse: bool, width: int) -> Any:
         return float(distance(code, x.astype(np.float64), y.astype(np.float64), every, width))
 
     return of_dense
+
+
+# -------------------------------------------------------------------------------------------- a function of the user
+
+
+def user_pairs(rows: Any, others: Any, function: Callable[..., float], name: str, swapped: Array | None) -> Array:
+    """Distances (m, N) by a function of two rows; of CSR rows one of indices, values, indices, values."""
+    from numba.core.errors import NumbaError
+
+    out = np.empty((rows.shape[0], others.shape[0]))
+    turned = np.zeros((1, 1), bool) if swapped is None else np.ascontiguousarray(swapped)
+    try:
+        if is_sparse(rows):
+            _user_sparse(compiled(function), *_parts(rows), *_parts(others), turned, out)
+        else:
+            contiguous = np.ascontiguousarray(rows), np.ascontiguousarray(others)
+            _user_dense(compiled(function), *contiguous, turned, out)
+    except NumbaError as error:
+        what = "(indices, values, indices, values) of two sparse rows" if is_sparse(rows) else "(x, y) of two rows"
+        raise InputError(
+            f"metric={name}: numba cannot compile it as a function of {what} that returns a number: "
+            f"{str(error).strip().splitlines()[0]}"
+        ) from error
+    return out
+
+
+@lru_cache(maxsize=8)
+def compiled(function: Callable[..., float]) -> Any:
+    """The function compiled, unless it is already."""
+    return function if hasattr(function, "py_func") else njit(function)
+
+
+@njit(nogil=True)
+def _user_dense(function: Any, rows: Array, others: Array, swapped: Array, out: Array) -> None:
+    turns = swapped.shape == out.shape
+    for i in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            other_first = turns and swapped[i, j]
+            out[i, j] = function(others[j], rows[i]) if other_first else function(rows[i], others[j])
+
+
+@njit(nogil=True)
+def _user_sparse(
+    function: Any, starts: Array, columns: Array, values: Array, starts2: Array, columns2: Array, values2: Array,
+    swapped: Array, out: Array,
+) -> None:  # fmt: skip
+    turns = swapped.shape == out.shape
+    for i in range(out.shape[0]):
+        own, held = columns[starts[i] : starts[i + 1]], values[starts[i] : starts[i + 1]]
+        for j in range(out.shape[1]):
+            theirs, others = columns2[starts2[j] : starts2[j + 1]], values2[starts2[j] : starts2[j + 1]]
+            other_first = turns and swapped[i, j]
+            out[i, j] = function(theirs, others, own, held) if other_first else function(own, held, theirs, others)

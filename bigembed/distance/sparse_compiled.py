@@ -1,4 +1,4 @@
-"""Compiled lists, counts and bounds of distances between CSR rows. Importing this imports numba."""
+"""Compiled distances between CSR rows: of every pair, lists, counts and bounds. Importing this imports numba."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from bigembed.distance.compiled import CODES, of_counts, pair
 from bigembed.runtime.arithmetic import insert
 from bigembed.runtime.blocks import Array
 
-# ----------------------------------------------------------------------------------------------------- sparse sums
-# Compiled bounds of distances between CSR rows, from sums over their columns.
-#
-# Some rows are turned round, into the rows that hold each column; another row then walks through its own columns
-# only, and has for every one of them what they share. That gives the distance up to rounding, and exactly where they
-# share nothing, or where distances are counts. What lies between the bounds is for the caller to compute by
-# :func:`~bigembed.distance.compiled.pair`.
+# -------------------------------------------------------------------------------------------------------- every pair
+# Distances of every pair of CSR rows. A pair is walked through once, in ascending columns, so that its distance has the
+# same bits whatever rows stand near, and whichever of the two comes first.
 
-TABLED = 1 << 17
-"""Columns that are looked up in a table; among more, those that occur are searched."""
+CODES = {
+    name: code
+    for code, name in enumerate(
+        (
+            "euclidean", "cosine", "hellinger", "correlation", "manhattan", "chebyshev", "canberra", "braycurtis",
+            "hamming", "jaccard", "dice", "rogerstanimoto", "sokalsneath",
+        )
+    )
+}  # fmt: skip
+CODES["spearmanr"] = CODES["correlation"]  # (of ranks)
 
 
 def parts_of(rows: Any) -> tuple[Array, Array, Array]:
@@ -28,6 +31,105 @@ def parts_of(rows: Any) -> tuple[Array, Array, Array]:
     type of them."""
     narrow = np.int32 if rows.shape[1] <= np.iinfo(np.int32).max else np.int64
     return rows.indptr.astype(np.int64), rows.indices.astype(narrow, copy=False), rows.data
+
+
+def sparse_pairs(rows: Any, others: Any, metric: str) -> Array:
+    """Distances (m, N) of mapped CSR rows by a named metric; squared ones of those that are Euclidean."""
+    out = np.empty((rows.shape[0], others.shape[0]))
+    _every(*parts_of(rows), *parts_of(others), CODES[metric], float(rows.shape[1]), out)
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _every(
+    starts: Array, columns: Array, values: Array, starts2: Array, columns2: Array, values2: Array,
+    code: int, width: float, out: Array,
+) -> None:  # fmt: skip
+    for i in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            out[i, j] = pair(
+                columns, values, starts[i], starts[i + 1], columns2, values2, starts2[j], starts2[j + 1], code, width
+            )
+
+
+@njit(cache=True, nogil=True)
+def pair(
+    columns: Array, values: Array, at: int, end: int, columns2: Array, values2: Array, at2: int, end2: int,
+    code: int, width: float,
+) -> float:  # fmt: skip
+    """One distance: x and y run over the columns in which either row has an entry.
+
+    What the columns of one row alone add, and of the other, is summed apart from those of both: rows that share
+    nothing have the sum of what each adds alone.
+    """
+    one, two, total, below, both, either = 0.0, 0.0, 0.0, 0.0, 0, 0
+    while at < end or at2 < end2:
+        x, y = 0.0, 0.0
+        column = columns[at] if at < end else columns2[at2]
+        if at2 < end2 and columns2[at2] < column:
+            column = columns2[at2]
+        if at < end and columns[at] == column:
+            x = float(values[at])
+            at += 1
+        if at2 < end2 and columns2[at2] == column:
+            y = float(values2[at2])
+            at2 += 1
+        either += 1
+        if code >= 9:
+            both += x != 0.0 and y != 0.0
+            continue
+        term = abs(x - y)
+        if code <= 3:
+            term *= term if code < 3 or column < width - 1 else -term
+        elif code == 5:
+            total = max(total, term)
+            continue
+        elif code == 6:
+            term /= abs(x) + abs(y)
+        elif code == 8:
+            term = 1.0 if term != 0.0 else 0.0
+        if y == 0.0:
+            one += term
+        elif x == 0.0:
+            two += term
+        else:
+            total += term
+            below += abs(x + y)
+    total += one + two
+    if code == 3:
+        return max(total, 0.0)
+    if code < 7:
+        return total
+    if code == 7:
+        return total / (below + (one + two)) if total > 0.0 else 0.0
+    return of_counts(code, total if code == 8 else float(either), float(both), width)
+
+
+@njit(cache=True, nogil=True)
+def of_counts(code: int, total: float, both: float, width: float) -> float:
+    """A distance that counts columns: ``total`` those that differ (hamming), else those of either row."""
+    if code == 8:
+        return total / width
+    differ = total - both
+    if differ <= 0.0:
+        return 0.0
+    if code == 9:
+        return differ / total
+    if code == 10:
+        return differ / (2.0 * both + differ)
+    return 2.0 * differ / (width + differ) if code == 11 else 2.0 * differ / (both + 2.0 * differ)
+
+
+# ----------------------------------------------------------------------------------------------------- sparse sums
+# Compiled bounds of distances between CSR rows, from sums over their columns.
+#
+# Some rows are turned round, into the rows that hold each column; another row then walks through its own columns
+# only, and has for every one of them what they share. That gives the distance up to rounding, and exactly where they
+# share nothing, or where distances are counts. What lies between the bounds is for the caller to compute by
+# :func:`pair`.
+
+TABLED = 1 << 17
+"""Columns that are looked up in a table; among more, those that occur are searched."""
 
 
 def signed_column(code: int, width: int) -> int:

@@ -15,16 +15,14 @@ import numpy as np
 
 from bigembed import errors
 from bigembed.errors import InputTypeError
-from bigembed.estimator import RunParameters
+from bigembed.estimator import MethodSpec, RunParameters
 from bigembed.estimator.certificate import judged_certificate, versions
 from bigembed.estimator.extension import Extension, kind_of, leaves_out
 from bigembed.estimator.frame import SHOWN, FrameReference, FrameRule, frame_figures, frame_in, place_of
-from bigembed.estimator.protocol import MethodSpec
-from bigembed.estimator.reporting import warn_of
+from bigembed.estimator.reporting import Shown, warn_of
 from bigembed.estimator.scikit_learn import DeclaredOrder, Framed, Parametrized, Routed, coordinate_names
-from bigembed.estimator.showing import Shown
-from bigembed.neighbors.search.recall import AUTO, WITHOUT_DESCENT
-from bigembed.rows.source import RowSource, may_be_copied
+from bigembed.neighbors.search import AUTO, WITHOUT_DESCENT
+from bigembed.rows import RowSource, may_be_copied
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Requirements, copy_parameters
 from bigembed.stages import Run, Stage

@@ -9,8 +9,8 @@ from math import ceil, exp, floor, log10, sqrt
 from typing import Any
 
 from bigembed.estimator.graph_input import PLACING, SEPARATED, least_rows
-from bigembed.neighbors.search.recall import doubts
-from bigembed.quality.neighborhoods import COLLAPSED, LOOKED_AT, ONE_COLUMN, few_carriers, judged
+from bigembed.neighbors.search import doubts
+from bigembed.quality import COLLAPSED, LOOKED_AT, ONE_COLUMN, few_carriers, judged
 from bigembed.stages import Run
 
 PACKAGES = ("bigembed", "dask", "numpy", "scipy", "zarr", "numba")

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import BigembedError, DamagedError, InputError
-from bigembed.estimator.frame import frame_in
-from bigembed.linalg.alignment import Alignment
+from bigembed.estimator.frame import Alignment, frame_in
+from bigembed.rows import RowBlock, RowSource, row_block
 from bigembed.rows.input import in_memory
 from bigembed.rows.opening import as_array, open_array, open_zarr
 from bigembed.rows.passes import refuse_block, write_mapped
 from bigembed.rows.row_maps import Affine, any_in_row, as_typed
-from bigembed.rows.source import RowBlock, RowSource, row_block
 from bigembed.runtime.blocks import Array, bounds, is_sparse, map_blocks
 from bigembed.store.arrays import write_rows
 from bigembed.store.exchange import Exchange

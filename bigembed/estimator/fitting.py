@@ -10,16 +10,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from bigembed.errors import InputError, InputTypeError
-from bigembed.estimator.preprocessing import (
-    all_stages,
-    computer_for,
-    passes_of,
-    prepare_steps,
-    row_passes,
-    stages_after,
-    takes_missing,
-)
-from bigembed.estimator.protocol import (
+from bigembed.estimator import (
     MethodSpec,
     fitted_in_memory,
     read_fit,
@@ -30,19 +21,27 @@ from bigembed.estimator.protocol import (
     spec_of,
     stages_on_demand,
 )
+from bigembed.estimator.preprocessing import (
+    all_stages,
+    computer_for,
+    passes_of,
+    prepare_steps,
+    row_passes,
+    stages_after,
+    takes_missing,
+)
 from bigembed.estimator.reporting import notify_callbacks
 from bigembed.estimator.scikit_learn import feature_names
-from bigembed.rows.columns import MOST, Categories, absent, columns_of, is_frame, numbers_of
+from bigembed.rows import RowSource, as_worked
 from bigembed.rows.graph_source import GraphSource
 from bigembed.rows.input import StreamedRows, column_source, row_source
 from bigembed.rows.passes import runs_of_rows
-from bigembed.rows.reader import listed
-from bigembed.rows.source import RowSource, as_worked
+from bigembed.rows.reader import MOST, Categories, absent, columns_of, is_frame, listed, numbers_of
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.executors import executor_now
 from bigembed.stages import Run, Stage, locked, require_worker_memory, run_stages, supersede
-from bigembed.stages.retention import Retention
-from bigembed.store.paths import AnyPath, remove
+from bigembed.stages.runs import Retention
+from bigembed.store import AnyPath, remove
 
 # ---------------------------------------------------------------------------------------------------- text columns
 # Data frames in memory with columns of text that a step encodes: as numbers, with the texts that they stand for.

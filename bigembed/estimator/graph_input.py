@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import DisconnectedGraphError, InputError
+from bigembed.neighbors.given import edge_cost, merged_arrays, ordered_stages
 from bigembed.neighbors.given.edges import merge, scatter
-from bigembed.neighbors.given.graph import edge_cost, merged_arrays
-from bigembed.neighbors.given.order import EDGES, ordered_stages
-from bigembed.neighbors.graph_blocks import csr_block, finish_graph, graph_arrays, write_block
+from bigembed.neighbors.given.order import EDGES
+from bigembed.neighbors.order import csr_block, finish_graph, graph_arrays, write_block
 from bigembed.neighbors.radius import EDGES_PLANNED
 from bigembed.neighbors.row_weights import WEIGHTS, values_path, weights_at
 from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.neighbors.views import VIEWS
+from bigembed.rows import RowSource
 from bigembed.rows.graph_source import ENTRY_BYTES, GraphSource
-from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import MAX_BLOCK_ROWS, Array, block_rows, bounds, is_scipy_sparse
 from bigembed.stages import ArraySpec, Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array

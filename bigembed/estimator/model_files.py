@@ -19,15 +19,13 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import DamagedError, InputError, JobError, MissingPathError
-from bigembed.estimator import RUN_PARAMETERS
-from bigembed.estimator.protocol import parameter_names
+from bigembed.estimator import RUN_PARAMETERS, parameter_names
 from bigembed.runtime.parameters import is_name
 from bigembed.stages import Run
-from bigembed.store import manifests
+from bigembed.store import AnyPath, manifests
 from bigembed.store.chunks import ENTRY
 from bigembed.store.files import read_json, sealed, unsealed
 from bigembed.store.manifests import Manifest, digest_files
-from bigembed.store.paths import AnyPath
 
 FORMAT = 2
 NAME, FILES = "model.json", "files"

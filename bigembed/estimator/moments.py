@@ -20,9 +20,9 @@ from bigembed.linalg.moments import (
     numbers_of,
     ranks_of,
 )
+from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.passes import Parts, checked_shape, infinite, map_row_blocks, not_finite, reduce_rows, refuse
 from bigembed.rows.row_maps import with_entries
-from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array, is_sparse
 from bigembed.stages import ArraySpec, Context, Cost, Stage, summing_cost
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows

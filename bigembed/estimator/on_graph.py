@@ -8,24 +8,24 @@ from dataclasses import astuple, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from bigembed.errors import InputError, InputTypeError
+from bigembed.estimator import run_of
 from bigembed.estimator.base import Estimator
 from bigembed.estimator.graph_input import GraphShape, edge_weight_stages, is_weights, rows_of_block, weight_stages
 from bigembed.estimator.preprocessing import with_cost_of_mapping
-from bigembed.estimator.protocol import run_of
-from bigembed.neighbors.every_pair import is_dense
+from bigembed.neighbors.given import GIVEN, edge_graph_stages, is_given, mean_neighbors
 from bigembed.neighbors.given.distances import Rule, distance_graph, distance_stages, length_graph
-from bigembed.neighbors.given.graph import GIVEN, edge_graph_stages, is_given, mean_neighbors
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS, neighbor_stages, require_euclidean
 from bigembed.neighbors.outside_lists import Outside, outside_by
+from bigembed.neighbors.radius import is_dense
 from bigembed.neighbors.row_weights import KINDS, row_weight_stages
+from bigembed.neighbors.search import doubts
 from bigembed.neighbors.search.by_metric import by_metric
-from bigembed.neighbors.search.recall import doubts
 from bigembed.neighbors.survey import shape_in, shape_of
 from bigembed.neighbors.views import MAPPED_IDS, SECOND, view_of
+from bigembed.rows import RowSource
 from bigembed.rows.graph_source import GraphSource, as_graph
 from bigembed.rows.passes import checked_shape
-from bigembed.rows.source import RowSource
 from bigembed.stages import Run, Stage, within
 
 if TYPE_CHECKING:

@@ -10,11 +10,10 @@ from typing import Any, Literal, Self
 
 from bigembed import errors
 from bigembed.errors import InputError, InputTypeError
-from bigembed.estimator import RUN_PARAMETERS
+from bigembed.estimator import RUN_PARAMETERS, check_parameters, method_parameters, parameter_names, set_steps
 from bigembed.estimator.base import Estimator
 from bigembed.estimator.preprocessing import takes_missing
-from bigembed.estimator.protocol import check_parameters, method_parameters, parameter_names, set_steps
-from bigembed.estimator.step import Step
+from bigembed.estimator.rowwise import Step
 from bigembed.neighbors.graph import NeighborGraph
 
 # -------------------------------------------------------------------------------------------------------- pipeline

@@ -16,7 +16,20 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import ExistingOutputError, InputError, StaleWarning
-from bigembed.estimator import RUN_PARAMETERS
+from bigembed.estimator import (
+    RUN_PARAMETERS,
+    check_parameters,
+    dtype_fitted,
+    fitted_in_memory,
+    fitted_parameters,
+    is_step,
+    method_parameters,
+    parameter_names,
+    run_of,
+    set_steps,
+    steps_before,
+    with_parameters,
+)
 from bigembed.estimator.extension import consistent
 from bigembed.estimator.frame import STAGE as FRAME
 from bigembed.estimator.model_files import (
@@ -30,27 +43,13 @@ from bigembed.estimator.model_files import (
     saved_at,
     steps_in,
 )
-from bigembed.estimator.protocol import (
-    check_parameters,
-    dtype_fitted,
-    fitted_in_memory,
-    fitted_parameters,
-    is_step,
-    method_parameters,
-    parameter_names,
-    run_of,
-    set_steps,
-    steps_before,
-    with_parameters,
-)
 from bigembed.estimator.transform import refuse_existing
 from bigembed.runtime.parameters import Functions, allowed_functions, importable, reference
 from bigembed.stages import Run
-from bigembed.store import manifests
+from bigembed.store import AnyPath, PathLike, at, copy_files, is_path, manifests, move, remove, stored
 from bigembed.store.files import write_json
 from bigembed.store.locks import output_lock
 from bigembed.store.manifests import Manifest, digest_files
-from bigembed.store.paths import AnyPath, PathLike, at, copy_files, is_path, move, remove, stored
 from bigembed.store.superseded import superseded_model
 
 OUTPUT, CLUSTERS = "coordinates", "clusters"

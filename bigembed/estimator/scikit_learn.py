@@ -16,11 +16,11 @@ import numpy as np
 from bigembed.errors import FeatureNamesWarning, InputError, InputTypeError
 from bigembed.estimator import RUN_PARAMETERS
 from bigembed.estimator.reporting import warn
+from bigembed.rows import RowSource
 from bigembed.rows.input import in_memory
-from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array
+from bigembed.store import is_path
 from bigembed.store.attributes import columns_of
-from bigembed.store.paths import is_path
 
 # ----------------------------------------------------------------------------------------------------------- names
 # Names of features and of coordinates: those of a data frame, those that were fitted, and whether they agree.

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import ExistingOutputError, InputError
+from bigembed.estimator import extension_of, run_of
 from bigembed.estimator.extension import (
     Extension,
     Grouping,
@@ -27,25 +28,22 @@ from bigembed.estimator.extension import (
 )
 from bigembed.estimator.fitting import encode_text, known_texts
 from bigembed.estimator.preprocessing import mapped_new_rows, refuse_sparse, takes_missing, with_cost_of_mapping
-from bigembed.estimator.protocol import extension_of, run_of
 from bigembed.estimator.scikit_learn import check_names
+from bigembed.rows import RowSource
 from bigembed.rows.derived import MappedRows
 from bigembed.rows.input import column_source, row_source
 from bigembed.rows.opening import open_array
 from bigembed.rows.passes import checked_shape
-from bigembed.rows.source import RowSource
+from bigembed.runtime import once
 from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks
 from bigembed.runtime.executors import executor_now
-from bigembed.runtime.runtime import once
 from bigembed.stages import ArraySpec, Context, Cost, Run, Stage, buffer, largest, run_stages
 from bigembed.stages.cost import output_cost
-from bigembed.store import manifests
+from bigembed.store import AnyPath, PathLike, at, manifests, move, published, remove, require_array_name
 from bigembed.store.arrays import create_rows
-from bigembed.store.attributes import describe, seal_rows
+from bigembed.store.attributes import COORDINATES, describe, seal_rows
 from bigembed.store.exchange import Exchange
-from bigembed.store.outputs import COORDINATES
 from bigembed.store.parcels import by_receiver
-from bigembed.store.paths import AnyPath, PathLike, at, move, published, remove, require_array_name
 
 
 def transform(estimator: Any, X: Any, **aligned: Any) -> Any:

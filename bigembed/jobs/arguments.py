@@ -200,7 +200,7 @@ class Machines:
         from pydantic import ValidationError
 
         from bigembed.errors import JobError
-        from bigembed.jobs.places.place import ClusterTable, cluster_problems, elsewhere
+        from bigembed.jobs.places import ClusterTable, cluster_problems, elsewhere
 
         try:
             table = ClusterTable(**(elsewhere(given) if self.scheduler else given) | self._given())
@@ -236,8 +236,8 @@ class Watching:
 
     def options(self, console: Any) -> Any:
         """Options of a start, which prints to the console."""
-        from bigembed.jobs.formatting import parse_deadline
-        from bigembed.jobs.watching.reporter import RunOptions
+        from bigembed.jobs import parse_deadline
+        from bigembed.jobs.watching import RunOptions
 
         until = parse_deadline(self.deadline) if self.deadline else None
         return RunOptions(console.event, console.progress, until, self.log, self.metrics, remaining=console.remaining)

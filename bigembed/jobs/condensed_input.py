@@ -12,18 +12,18 @@ from bigembed.estimator.extension import batch_rows
 from bigembed.estimator.transform import wave_rows
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.job import CondenseTable, JobSpec
-from bigembed.maps.registry import method
+from bigembed.maps import method
 from bigembed.maps.walk.along import TOGETHER
 from bigembed.neighbors.condense import Condensing, condense_stages
 from bigembed.neighbors.condensed import Condensed, checked_condensing, holds_cells
+from bigembed.rows import RowSource, work_dtype
 from bigembed.rows.derived import PlannedRows
-from bigembed.rows.source import RowSource, work_dtype
 from bigembed.runtime.blocks import MAX_BLOCK_ROWS, block_rows
 from bigembed.stages.cost import ArraySpec, Cost, largest, rows_of
 from bigembed.stages.reuse import outdated
 from bigembed.stages.runs import Run, run_at
 from bigembed.stages.stage import Stage, run_stages
-from bigembed.store.paths import AnyPath, at, is_url
+from bigembed.store import AnyPath, at, is_url
 
 FOLDER = "condensed"
 """Where the cells of a job lie, in its run: what ``bigembed condense`` writes."""

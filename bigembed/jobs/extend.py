@@ -11,35 +11,30 @@ from pathlib import Path
 from typing import Any
 
 from bigembed.errors import DamagedError
+from bigembed.estimator import extension_of, method_parameters, run_of, steps_before
 from bigembed.estimator.preprocessing import takes_missing
-from bigembed.estimator.protocol import extension_of, method_parameters, run_of, steps_before
 from bigembed.estimator.scikit_learn import require_names
 from bigembed.estimator.transform import aside_of, is_in_place, refuse_existing, run_to, stage_for
-from bigembed.jobs.export import ABOUT, CLUSTER, export, made_by
-from bigembed.jobs.identity import copy_ids, key_of_extension
-from bigembed.jobs.inputs import Input, find_rows
+from bigembed.jobs.inputs import Input, copy_ids, find_rows
+from bigembed.jobs.places import ClusterTable, Place
 from bigembed.jobs.places.cluster import KINDS, choose, known_place
-from bigembed.jobs.places.place import ClusterTable, Place
-from bigembed.jobs.planning.machine import rates
+from bigembed.jobs.planning import rates
 from bigembed.jobs.planning.plan import Plan, input_costs
 from bigembed.jobs.planning.resources import UNCOMPILED_ROWS, remains, resources_of, runs_at
+from bigembed.jobs.record import key_of_extension
+from bigembed.jobs.scene import ABOUT, CLUSTER, export, made_by
 from bigembed.jobs.session import copied, session, working
-from bigembed.jobs.watching import status
+from bigembed.jobs.watching import RunOptions, status
 from bigembed.jobs.watching.logs import plain
-from bigembed.jobs.watching.reporter import RunOptions
+from bigembed.maps import load
 from bigembed.maps.clustering.stages import has_clusters, new_clusters
-from bigembed.maps.registry import load
+from bigembed.rows import rows_at
 from bigembed.rows.formats.copying import aligned_path, copy_vector, link
 from bigembed.rows.formats.tables import check_table
 from bigembed.rows.reader import Choice
-from bigembed.rows.source import rows_at
 from bigembed.runtime.parameters import Functions
 from bigembed.stages import Run, Stage, keeping
-from bigembed.store.attributes import ABOUT as SOURCE
-from bigembed.store.attributes import source_of
-from bigembed.store.files import read_json, write_json
-from bigembed.store.locks import FOLDER, Owner, holder, output_lock
-from bigembed.store.paths import (
+from bigembed.store import (
     AnyPath,
     PathLike,
     absolute,
@@ -53,6 +48,10 @@ from bigembed.store.paths import (
     retire,
     stored,
 )
+from bigembed.store.attributes import ABOUT as SOURCE
+from bigembed.store.attributes import source_of
+from bigembed.store.files import read_json, write_json
+from bigembed.store.locks import FOLDER, Owner, holder, output_lock
 
 ASKED = "asked.json"
 """In what lies aside: what the extension is of."""

@@ -8,7 +8,7 @@ from multiprocessing import resource_tracker
 from typing import Any
 
 from bigembed import errors
-from bigembed.jobs.planning.machine import load_algebra, load_arrays, resident
+from bigembed.jobs.planning import load_algebra, load_arrays, resident
 
 COMPILED = 48 << 20
 """What a method's compiled functions add to the first one (diffusion map, compiled anew: 25 to 50 MiB)."""

@@ -3,80 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bigembed.datasets import Dataset, dataset
+from bigembed.datasets import LOADING, Dataset, DatasetReader, dataset
 from bigembed.errors import ExistingOutputError, InputError
+from bigembed.estimator import takes_sparse
 from bigembed.estimator.frame import FrameReference
-from bigembed.estimator.protocol import takes_sparse
 from bigembed.jobs.job import GRAPH, JobSpec
 from bigembed.jobs.parameters import methods_of, single_jobs
 from bigembed.jobs.spec import needed_aligned, placed
+from bigembed.rows import RowSource, rows_at
 from bigembed.rows.derived import PlannedRows
-from bigembed.rows.formats import copying
-from bigembed.rows.formats.registry import copy_aligned, in_place, is_copy, open_reader, stays_sparse, write_copy
+from bigembed.rows.formats import copy_aligned, copying, in_place, is_copy, open_reader, stays_sparse, write_copy
+from bigembed.rows.formats.copying import check_ids, copy_vector, require_length, vector_source
 from bigembed.rows.graph_source import GraphSource, open_graph
 from bigembed.rows.input import column_source
 from bigembed.rows.reader import Choice, Reader, entries_of, features_of, named, native
-from bigembed.rows.source import RowSource, rows_at
 from bigembed.rows.sparse import ENTRY_BYTES, SparseSource, group_source, is_csr_group
-from bigembed.runtime.blocks import Array
+from bigembed.stages import ArraySpec, Context, Cost, Run, Stage, locked, run_stages
+from bigembed.store import AnyPath, at, is_url, manifests, published, require_apart, retire, stored
 from bigembed.store.attributes import ABOUT, source_of
 from bigembed.store.files import digest_of
 from bigembed.store.locks import in_turn
-from bigembed.store.paths import AnyPath, at, is_url, published, require_apart, retire, stored
-
-# -------------------------------------------------------------------------------------------------- dataset reader
-# A data set that is generated, read as a format: its rows, and the vectors that are known of them.
-
-LOADING = {"digits": 160 << 20, "mnist": 256 << 20, "coil20": 48 << 20}
-"""Bytes that a process holds to read these data sets: scikit-learn, all the images, Pillow."""
-
-
-@dataclass(frozen=True)
-class DatasetReader:
-    """A data set, read as a format; what is known of its rows are its vectors, each read in the same way."""
-
-    dataset: Dataset
-    known: str | None = None
-    """The name of the vector that it reads; None of the rows."""
-    grain: int = 1
-    row_ids: None = None
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.dataset.shape if self.known is None else self.dataset.shape[:1]
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        made = self.dataset
-        return np.dtype(made.dtype) if self.known is None else made.truth(0, 1)[self.known].dtype
-
-    @property
-    def names(self) -> Mapping[str, str]:
-        return {name: str(values.dtype) for name, values in self.dataset.truth(0, 1).items() if values.ndim == 1}
-
-    def vector(self, name: str) -> DatasetReader:
-        """Return the reader of a vector that the generator knows of its rows, by its name."""
-        return replace(self, known=name)
-
-    @property
-    def about(self) -> dict[str, Any]:
-        """Describe the generated rows, so that they are recognized where they lie already."""
-        made = self.dataset
-        about = {"dataset": made.name, "shape": made.shape, "dtype": made.dtype, "seed": made.seed}
-        return about | {"parameters": dict(made.parameters)}
-
-    def stream(self, start: int, stop: int) -> Iterator[Array]:
-        made = self.dataset
-        yield made.rows(start, stop) if self.known is None else made.truth(start, stop)[self.known]
-
 
 # ---------------------------------------------------------------------------------------------------------- copied
 # What the rows of a run were copied from, and whether it was written since.
@@ -359,7 +313,7 @@ def _takes_sparse(job: JobSpec) -> bool:
     cannot."""
     if job.steps:
         return True
-    from bigembed.maps.registry import method
+    from bigembed.maps import method
 
     jobs = single_jobs(job)
     made = [method(one.method.name)(**one.method.parameters) for one in jobs]
@@ -408,3 +362,50 @@ def _unchanged(found: Input, reader: Reader) -> bool:
     return is_copy(reader, found.path, found.choice) and all(
         copying.same_rows(vector, path) for path, vector in copies.items() if published(path)
     )
+
+
+# ------------------------------------------------------------------------------------------------------------- ids
+# The ids of the rows as a stage of a run: copied into it, each found to name one row, before anything is computed.
+
+ID_BYTES = 24
+"""Of an id and its hashes, in the process that looks for repeated ones; about what one takes on disk."""
+
+
+def keep_ids(rows: Input, run: Run) -> None:
+    """Run the stage if the ids are there; forget it where the rows have none."""
+    if rows.ids is None:
+        if IDS in run.published():
+            with locked(run):
+                manifests.discard(run.root, IDS)
+                run.forget(IDS)
+    elif rows.there(IDS):
+        require_length(vector_source(rows.ids), rows.shape[0], rows.ids, "ids")
+        run_stages([ids_stage(vector_source(rows.ids))], run)
+
+
+def ids_stage(source: RowSource) -> Stage:
+    """``ids`` (n,) in the order of the input, of text or of whole numbers."""
+    return Stage(IDS, (), {"source": source.fingerprint()}, partial(run_ids, source=source), ids_cost(source.shape[0]))
+
+
+def run_ids(context: Context, source: RowSource) -> dict[str, Any]:
+    check_ids(source)
+    copy_vector(source, context.path(IDS), label=IDS)
+    return {"n": source.shape[0]}
+
+
+def copy_ids(ids: AnyPath, place: AnyPath, about: Mapping[str, Any]) -> None:
+    """A copy beside an output; one that was made for it before is left. Each id must name one row."""
+    mine = {**about, "fingerprint": vector_source(ids).fingerprint()}
+    if published(place):
+        if source_of(place) != mine:
+            raise ExistingOutputError(f"{place}: exists. Nothing was changed; choose another path or move it away")
+        return
+    check_ids(vector_source(ids))
+    copy_vector(vector_source(ids), place, label=IDS, attributes={ABOUT: mine})
+
+
+def ids_cost(n: int) -> Cost:
+    """Read twice, written once; hashes of all in one process."""
+    ids = ArraySpec("ids", n, ID_BYTES, "u1")
+    return Cost.of([replace(ids, times=2)], [ids], coordinator=[ids])

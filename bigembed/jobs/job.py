@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from bigembed.jobs.places.place import ClusterTable, Table
+from bigembed.jobs.places import ClusterTable, Table
 from bigembed.rows.reader import Choice
-from bigembed.store.paths import PAGES, PICTURES, AnyPath, require_suffix
-from bigembed.store.paths import at as located
+from bigembed.store import PAGES, PICTURES, AnyPath, require_suffix
+from bigembed.store import at as located
 
 ALIGNED = ("ids", "weights", "labels", "epsilons", "target_density")
 """Keys of [input] that are vectors aligned with the rows: a path, or a name in the source of the rows."""

@@ -16,10 +16,9 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from bigembed.errors import BigembedError, InputError, JobError
-from bigembed.estimator import RUN_PARAMETERS
-from bigembed.estimator.protocol import check_parameters
+from bigembed.estimator import RUN_PARAMETERS, check_parameters
 from bigembed.jobs.job import ALIGNED, CHOICE, GRAPH, STEP_KEYS, JobSpec, MethodTable, SweepTable
-from bigembed.maps.registry import REGISTRY, STEPS, method, step
+from bigembed.maps import REGISTRY, STEPS, method, step
 from bigembed.runtime.parameters import allowed, allowed_functions, kinds_of
 
 # ------------------------------------------------------------------------------------------------------ parameters

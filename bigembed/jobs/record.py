@@ -1,4 +1,4 @@
-"""The record of a run, ``job.json``, and the check of a run or model against its manifests."""
+"""What identifies a job, the record of a run, ``job.json``, and the check of a run or model against its manifests."""
 
 from __future__ import annotations
 
@@ -7,15 +7,76 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from bigembed import __version__
 from bigembed.errors import BigembedError, DamagedError, DamageWarning, InputError
+from bigembed.estimator import run_of, steps_before
 from bigembed.estimator.model_files import check_stages, read_description, steps_in
-from bigembed.jobs.inputs import older_source
+from bigembed.jobs.inputs import Input, older_source
+from bigembed.jobs.job import CHOICE, GRAPH, STEP_KEYS, JobSpec
 from bigembed.jobs.watching.status import known_status, read_status
-from bigembed.maps.registry import method_or_step
+from bigembed.maps import method_or_step
+from bigembed.rows.formats.copying import vector_source
 from bigembed.stages import Run
-from bigembed.store import files, manifests
-from bigembed.store.paths import AnyPath
+from bigembed.store import AnyPath, PathLike, absolute, files, manifests, published
 from bigembed.store.superseded import superseded, superseded_model
+
+# -------------------------------------------------------------------------------------------------------- identity
+# Whether it is the same job: digests of what its results depend on, and of nothing else, such as where it runs.
+
+
+def definition(job: JobSpec, rows: Input) -> dict[str, Any]:
+    """Return the tables of a job, without where it runs, as its record keeps them."""
+    graph = GRAPH if job.input.graph else ()
+    chosen = {key: getattr(job.input, key) for key in (*CHOICE, *graph) if getattr(job.input, key)}
+    source = {"path": str(job.input_path), "dataset": job.input.dataset, **job.input.parameters, **chosen, **rows.named}
+    steps = {"steps": steps_of(job)} if job.steps else {}
+    condensed = {} if job.condense is None else {"condense": job.condense.model_dump()}
+    output = job.output.model_dump(exclude={"scratch", "view", "align", "keep"})
+    output |= {"view": job.output.view} if job.output.view else {}  # (records of earlier versions do not have it)
+    return {"input": source, **condensed, **steps, "method": method_of(job), **clusters_of(job), "output": output}
+
+
+def clusters_of(job: JobSpec) -> dict[str, Any]:
+    """Return the table of the clusters of a job, if it has one."""
+    return {} if job.clusters is None else {"clusters": job.clusters.model_dump(exclude_none=True)}
+
+
+def steps_of(job: JobSpec) -> list[dict[str, Any]]:
+    """Return the steps of a job and their parameters, under the keys of the job file."""
+    return [
+        {"name": step.name, **{STEP_KEYS.get((step.name, key), key): value for key, value in step.parameters.items()}}
+        for step in job.steps
+    ]
+
+
+def method_of(job: JobSpec) -> dict[str, Any]:
+    """Return the method of a job and its parameters, under the keys of the job file."""
+    return {"name": job.method.name, **job.method.parameters}
+
+
+def key_of_run(job: JobSpec, rows: Input) -> str:
+    """Of a run: its definition, and the rows and their ids as they are."""
+    known = {"job": definition(job, rows), "input": rows.source.fingerprint(), "version": __version__}
+    if rows.ids is not None and published(rows.ids):
+        known["ids"] = vector_source(rows.ids).fingerprint()
+    return files.digest_of(known)
+
+
+def key_of_growth(job: JobSpec) -> str:
+    """Of a version of a growing embedding: all but its rows, which grow."""
+    steps = {"steps": steps_of(job)} if job.steps else {}
+    known = {"input": str(job.input_path), **steps, "method": method_of(job), **clusters_of(job)}
+    return files.digest_of({**known, "version": __version__})
+
+
+def key_of_extension(fitted: Any, rows: Input, results: PathLike | None) -> str:
+    """Of an extension: the model, the rows and the vectors, as they are, and its table."""
+    model = run_of(fitted).fingerprint()
+    vectors = {name: str(path) for name, path in rows.aligned.items()}
+    given = rows.about or rows.source.fingerprint()
+    steps = [run_of(step).fingerprint() for step in steps_before(fitted)]
+    return files.digest_of([model, given, vectors, None if results is None else absolute(results), *steps])
+
 
 # ---------------------------------------------------------------------------------------------------------- record
 # The record of a run, ``job.json``: what was asked, what it planned, what was measured, what came out.

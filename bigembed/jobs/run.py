@@ -16,37 +16,33 @@ import numpy as np
 
 from bigembed import __version__
 from bigembed.errors import BigembedWarning, DamagedError, ExistingOutputError, JobError
+from bigembed.estimator import retention_of, set_frame
 from bigembed.estimator.frame import place_of
-from bigembed.estimator.protocol import retention_of, set_frame
 from bigembed.jobs.condensed_input import PLACED, CondensedInput, find_job_input
-from bigembed.jobs.identity import definition, keep_ids, key_of_run
-from bigembed.jobs.inputs import Input
+from bigembed.jobs.inputs import Input, keep_ids
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.parameters import require_single
+from bigembed.jobs.places import redacted
 from bigembed.jobs.places.cluster import KINDS, choose, is_planned, known_place
-from bigembed.jobs.places.place import redacted
 from bigembed.jobs.planning.plan import Plan
-from bigembed.jobs.prepared import PreparedJob, estimator, prepare, stages_of
-from bigembed.jobs.record import COORDINATES, RECORD, key_there, known_record
-from bigembed.jobs.session import copied, session, working
-from bigembed.jobs.sweep.prepared import prepare_sweep
-from bigembed.jobs.watching import logs, status
+from bigembed.jobs.record import COORDINATES, RECORD, definition, key_of_run, key_there, known_record
+from bigembed.jobs.session import PreparedJob, copied, estimator, prepare, session, stages_of, working
+from bigembed.jobs.sweep import prepare_sweep
+from bigembed.jobs.watching import Reporter, RunOptions, logs, status
 from bigembed.jobs.watching.logs import warnings_changed
-from bigembed.jobs.watching.reporter import Reporter, RunOptions
 from bigembed.jobs.watching.status import known_status
 from bigembed.rows.formats.copying import copy_vector, vector_source
 from bigembed.rows.formats.tables import ID, check_table
-from bigembed.runtime.runtime import Event, Observer, using
+from bigembed.runtime import Event, Observer, using
 from bigembed.stages import Run, keeping, locked, supersede
-from bigembed.stages.retention import dropped_in, release
+from bigembed.stages.runs import dropped_in, release
 from bigembed.stages.stage import exchange_home, left_behind
-from bigembed.steps.missing import kept_of
-from bigembed.store import files, manifests
+from bigembed.steps.each_column import kept_of
+from bigembed.store import AnyPath, at, files, manifests, move, published, remove, retire
 from bigembed.store.arrays import write_array
+from bigembed.store.attributes import COORDINATES as DIMENSIONS
+from bigembed.store.attributes import is_dataset, publish_dataset, remove_arrays, remove_dataset, share_array
 from bigembed.store.locks import output_lock
-from bigembed.store.outputs import COORDINATES as DIMENSIONS
-from bigembed.store.outputs import is_dataset, publish_dataset, remove_arrays, remove_dataset, share_array
-from bigembed.store.paths import AnyPath, at, move, published, remove, retire
 from bigembed.store.superseded import FOLDER, supersede_model
 
 ARRAYS = {ID: "ids"}
@@ -187,7 +183,7 @@ def _run(
 
 def _place(job: JobSpec, rows: CondensedInput, fitted: Any, run: Run, reporter: Reporter) -> None:
     """Place all rows of a job that condenses, and judge what that has done to the map."""
-    from bigembed.jobs.placing import judge_condensing, place_rows
+    from bigembed.jobs.condense import judge_condensing, place_rows
 
     assert job.condense is not None
     placed = None
@@ -266,7 +262,7 @@ def _tabulate(job: JobSpec, root: AnyPath, reporter: Reporter) -> None:
     """The coordinates as a table, written aside and renamed; one that this run wrote before is replaced."""
     if job.output.table is None:
         return
-    from bigembed.jobs.export import export
+    from bigembed.jobs.scene import export
 
     placed = job.condense is not None and job.condense.place
     with reporter.stage("table"):
@@ -275,7 +271,7 @@ def _tabulate(job: JobSpec, root: AnyPath, reporter: Reporter) -> None:
 
 def publish_outputs(rows: Input, run: Run) -> None:
     """The coordinates, and what is known of their rows, as arrays in the root of the run: see the stored convention."""
-    from bigembed.jobs.export import table_of
+    from bigembed.jobs.scene import table_of
 
     remove_dataset(run.root)
     remove_arrays(run.root)  # (of a start that was killed while it put them there)
@@ -306,7 +302,7 @@ def _draw(job: JobSpec, rows: Input, fitted: Any, reporter: Reporter) -> None:
     """A picture of the two coordinates that show most, coloured by what is known of a data set."""
     if job.output.picture is None:
         return
-    from bigembed.jobs.report.map import why_first
+    from bigembed.jobs.report.run_map import why_first
     from bigembed.plotting import scatter
 
     with reporter.stage("picture"):

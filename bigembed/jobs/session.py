@@ -1,24 +1,42 @@
-"""Around everything that works: stopped in good order, recorded while it is held, with a place for its tasks."""
+"""What surrounds everything that works (its place, its log, its end in good order), and a job that is prepared."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
+import tomli_w
+
 from bigembed.errors import BigembedError, FullDiskError, needed
-from bigembed.jobs.inputs import Input
+from bigembed.estimator import follow_with, leave_out_descent, retention_of, set_frame, spec_of, steps_before
+from bigembed.estimator.fitting import fit_listed, write_output
+from bigembed.estimator.pipeline import method_after
+from bigembed.estimator.preprocessing import all_stages
+from bigembed.jobs.condensed_input import find_job_input
+from bigembed.jobs.inputs import IDS, Input, ids_stage
+from bigembed.jobs.job import JobSpec
+from bigembed.jobs.places import ClusterTable, Place
 from bigembed.jobs.places.cluster import cluster
-from bigembed.jobs.places.place import ClusterTable, Place
-from bigembed.jobs.watching import logs, status
-from bigembed.jobs.watching.reporter import MemoryPeak, Metrics, Reporter, RunOptions, Trace, performance
+from bigembed.jobs.planning.notes import alternatives, label_notes, may_descend, pass_notes, search_notes
+from bigembed.jobs.planning.plan import Plan, bare_plan, costs_of, need_libraries
+from bigembed.jobs.watching import MemoryPeak, Metrics, Reporter, RunOptions, Trace, logs, performance, status
 from bigembed.jobs.watching.status import stoppable
+from bigembed.maps import method, step
+from bigembed.maps.clustering import Clustering, checked_clustering
+from bigembed.maps.clustering.cluster import judge_clusters
+from bigembed.maps.clustering.stages import stages_following
+from bigembed.rows.formats.copying import vector_source
+from bigembed.runtime import using
 from bigembed.runtime.outages import stores
-from bigembed.runtime.runtime import using
+from bigembed.stages import Run, Stage, outdated, run_at
+from bigembed.stages.reuse import DAMAGED
+from bigembed.stages.runs import Retention, freed_bytes
+from bigembed.store import FULL, AnyPath
 from bigembed.store.locks import Lock, Owner, hold
-from bigembed.store.paths import FULL, AnyPath
 
 
 @dataclass(frozen=True)
@@ -107,3 +125,127 @@ def copied(rows: Input, reporter: Reporter) -> Input:
         return rows
     with reporter.stage("input"):
         return rows.ready()
+
+
+# ---------------------------------------------------------------------------------------------------------- prepared
+# A prepared job: its rows, run, estimator, stages and plan, each made once and handed to whatever the job does.
+
+
+@dataclass(frozen=True)
+class PreparedJob:
+    """A job with its rows, the run that holds its stages, the estimator that it describes, all stages, and the plan."""
+
+    job: JobSpec
+    rows: Input
+    run: Run
+    estimator: Any
+    stages: tuple[Stage, ...]
+    plan: Plan
+
+    def with_rows(self, rows: Input) -> PreparedJob:
+        """Return the job with its rows as they are now: copied or generated since it was planned."""
+        return self if rows is self.rows else replace(self, rows=rows, stages=stages_of(self.estimator, rows, self.run))
+
+    def fit(self) -> Any:
+        """Fit the estimator, and write the coordinates; what the stages replace in the run is superseded already."""
+        fit_listed(self.estimator, self.stages, self.run, self.rows.source)
+        write_output(self.estimator)
+        if (asked := clustering_of(self.job)) is not None:
+            judge_clusters(self.estimator, asked, "weights" in self.rows.aligned)
+        return self.estimator
+
+    def planned(self) -> PreparedJob:
+        """Return the job with the plan of its stages."""
+        reused, damaged = self._reused()
+        found = (*search_notes(self.stages, reused, self.run), *pass_notes(self.stages, reused))
+        notes = (*label_notes(self.rows.aligned, self.stages), *found)
+        costs = tuple(costs_of(self.job, self.rows, self.stages))
+        freed = freed_bytes(self.run, self.retention, self.stages, reused)
+        known: dict[str, Any] = {"published": reused, "damaged": damaged, "notes": notes, "freed": freed}
+        return replace(self, plan=replace(self.plan, stages=costs, **known))
+
+    def fitting(self) -> PreparedJob:
+        """Return the job planned with any search if that fits, else with the one that takes less, if it may choose."""
+        any_search = self.planned()
+        if not any_search.plan.problems() or not may_descend(self.stages):
+            return any_search
+        leave_out_descent(self.estimator)
+        cells = replace(self, stages=stages_of(self.estimator, self.rows, self.run)).planned()
+        fits = not cells.plan.problems()
+        notes = tuple(f"with NN-descent {problem}" for problem in any_search.plan.problems()) if fits else ()
+        return replace(cells, plan=replace(cells.plan, without_descent=True, notes=(*cells.plan.notes, *notes)))
+
+    def would_fit(self, other: Any) -> bool:
+        """Return whether the job with another estimator, after the same steps, fits."""
+        other = method_after(steps_before(self.estimator), other)
+        changed = replace(self, estimator=other, stages=stages_of(other, self.rows, self.run))
+        return not changed.fitting().plan.problems()
+
+    @property
+    def retention(self) -> Retention | None:
+        """Return what stays of the stages, if not all of it."""
+        return retention_of(self.estimator, self.stages)
+
+    def _reused(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return stages that the job will not compute again, and damage to others.
+
+        A stage that follows a computed one is computed, too.
+        """
+        stages, ids = list(self.stages), self.rows.ids
+        if ids is not None and self.rows.there(IDS):
+            stages.insert(0, ids_stage(vector_source(ids)))
+        why = outdated(stages, self.run, retention=self.retention)
+        damaged = tuple(reason for reason in why.values() if reason.startswith(DAMAGED))
+        return tuple(stage.name for stage in stages if stage.name not in why), damaged
+
+
+def prepare(
+    job: JobSpec,
+    place: Place | None = None,
+    rows: Input | None = None,
+    run: Run | None = None,
+    *,
+    calibrate: bool = False,
+) -> PreparedJob:
+    """Prepare a job. ``place``: the cluster, where it is running already; ``run``: that of the job, if it is open.
+
+    Nothing is written but, where this disk was not measured yet, 16 MiB for as long as that takes. ``calibrate``:
+    measure this machine anew.
+    """
+    need_libraries(job)
+    rows = rows or find_job_input(job)
+    run = run or run_at(job.output_path)
+    chosen = estimator(job)
+    set_frame(chosen, rows.frame)
+    stages = stages_of(chosen, rows, run)  # (whose modules are loaded by now)
+    bare = bare_plan(job, rows, place, [] if run.temporary else [run], calibrate)
+    found = PreparedJob(job, rows, run, chosen, stages, bare).fitting()
+    if not found.plan.problems():
+        return found
+    changes = alternatives(chosen, found.would_fit)
+    advice = tuple(f"[method] {tomli_w.dumps(one).strip()} would fit" for one in changes)
+    return replace(found, plan=replace(found.plan, advice=advice))
+
+
+def stages_of(chosen: Any, rows: Input, run: Run) -> tuple[Stage, ...]:
+    """List the stages of an estimator and of its steps for the rows of a job."""
+    return tuple(all_stages(spec_of(chosen), rows.source, run))
+
+
+def estimator(job: JobSpec) -> Any:
+    """Make the estimator that the job describes, after its steps; its stages are kept in the output."""
+    where = {"workdir": str(job.output_path)} | ({"keep": job.output.keep} if job.output.keep != "all" else {})
+    chosen = method(job.method.name)(**job.method.parameters, **where)
+    if (asked := clustering_of(job)) is not None:
+        follow_with(chosen, partial(stages_following, asked=asked))
+    return method_after(steps_of_job(job), chosen)
+
+
+def clustering_of(job: JobSpec) -> Clustering | None:
+    """Return what a job asks of clusters after its map."""
+    return None if job.clusters is None else checked_clustering(job.clusters.model_dump(exclude_none=True))
+
+
+def steps_of_job(job: JobSpec) -> list[Any]:
+    """Make the steps of a job, not fitted."""
+    return [step(one.name)(**one.parameters) for one in job.steps]

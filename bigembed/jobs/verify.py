@@ -8,19 +8,18 @@ from typing import Any
 
 from bigembed import __version__
 from bigembed.errors import DamagedError, InterruptedRun, MissingPathError
-from bigembed.jobs.export import table_of
 from bigembed.jobs.growth.repair import is_growth, verify_growth
 from bigembed.jobs.record import verify_stages
 from bigembed.jobs.report.figures import Entry, map_figures
-from bigembed.jobs.report.map import draw_coordinates
 from bigembed.jobs.report.page import filled, refuse_page
+from bigembed.jobs.report.run_map import draw_coordinates
+from bigembed.jobs.scene import table_of
+from bigembed.quality import FAITHFUL, FIGURES
 from bigembed.quality.certify import MapQuality, certify
-from bigembed.quality.neighborhoods import FAITHFUL, FIGURES
+from bigembed.rows import RowSource
 from bigembed.rows.input import row_source
-from bigembed.rows.source import RowSource
-from bigembed.store import manifests
+from bigembed.store import AnyPath, PathLike, at, manifests, put, require_apart
 from bigembed.store.attributes import attributes_of
-from bigembed.store.paths import AnyPath, PathLike, at, put, require_apart
 
 # ---------------------------------------------------------------------------------------------------------- verify
 # ``bigembed verify``: whether a run, a saved model or a growing embedding is what was published.

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.linalg.operator import BlockOperator
+from bigembed.linalg import BlockOperator
 from bigembed.runtime.blocks import Array, bounds, offsets
 from bigembed.runtime.executors import run_on_idle_threads
 

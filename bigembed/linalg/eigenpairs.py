@@ -11,7 +11,7 @@ import numpy as np
 from scipy import linalg, sparse
 
 from bigembed.errors import InputError
-from bigembed.linalg.operator import BlockOperator
+from bigembed.linalg import BlockOperator
 from bigembed.runtime.blocks import Array, offsets
 from bigembed.store.vector_space import VectorSpace, assembled
 

@@ -10,8 +10,8 @@ import numpy as np
 from scipy import linalg
 
 from bigembed.errors import InputError
+from bigembed.linalg import Middle, SymmetricOperator
 from bigembed.linalg.eigenpairs import ADVICE, EigenResult, Reason, gaps_of, turn_vectors
-from bigembed.linalg.operator import Middle, SymmetricOperator
 from bigembed.runtime.blocks import Array
 from bigembed.store.vector_space import tree_sum
 

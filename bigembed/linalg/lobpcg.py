@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import InputError
+from bigembed.linalg import BlockOperator
 from bigembed.linalg.coarse import KEPT, NAMES, build, entries, shape_of
 from bigembed.linalg.eigenpairs import ADVICE, EigenResult, Reason, gaps_of, rayleigh_ritz, solve_dense, turn_vectors
 from bigembed.linalg.lobpcg_sweeps import (
@@ -30,7 +31,6 @@ from bigembed.linalg.lobpcg_sweeps import (
     update_block,
 )
 from bigembed.linalg.multigrid import Coarse
-from bigembed.linalg.operator import BlockOperator
 from bigembed.runtime.blocks import Array, one_blas_thread
 from bigembed.store.vector_space import tree_sum
 

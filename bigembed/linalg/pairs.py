@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.distance.pairwise import NAMED, refuse_range, wrong_entries
+from bigembed.distance import NAMED, refuse_range, wrong_entries
 from bigembed.errors import InputError
-from bigembed.linalg.operator import Multiply, SymmetricOperator
-from bigembed.rows.source import RowSource, Tile, tiles
+from bigembed.linalg import Multiply, SymmetricOperator
+from bigembed.rows import RowSource, Tile, tiles
+from bigembed.runtime import once
 from bigembed.runtime.blocks import Array, bounds, offsets
-from bigembed.runtime.runtime import once
 from bigembed.store.vector_space import VectorSpace, assembled, tree_fold, tree_sum
 
 # ------------------------------------------------------------------------------------------------- distance matrix

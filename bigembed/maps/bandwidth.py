@@ -13,7 +13,7 @@ from bigembed.errors import InputError
 from bigembed.maps.kernels import BINARY, LOCAL, NARROW, TRUNCATED, cut_moment, gaussian_block
 from bigembed.maps.scales import BINS, COUNTED, median_of_pairs, median_scale, weighted_histogram
 from bigembed.neighbors.row_weights import WEIGHTS, values_path
-from bigembed.neighbors.search.recall import TRUTH
+from bigembed.neighbors.search import TRUTH
 from bigembed.runtime.blocks import Array, map_blocks
 from bigembed.stages import ArraySpec, Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array

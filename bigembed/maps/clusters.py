@@ -8,19 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.distance.pairwise import paired_squared
+from bigembed.distance import paired_squared
 from bigembed.estimator.extension import stored_coordinates
 from bigembed.maps.descent import RowDescent
 from bigembed.maps.landmark_rows import uniform
-from bigembed.neighbors.partition import TILE_ENTRIES, lloyd_means, nearest_centers
+from bigembed.neighbors import TILE_ENTRIES, nearest_centers
+from bigembed.neighbors.partition import lloyd_means
 from bigembed.neighbors.row_weights import WEIGHTS
+from bigembed.rows import RowBlock, RowSource, rows_at
 from bigembed.rows.passes import Parts, map_row_blocks
-from bigembed.rows.source import RowBlock, RowSource, rows_at
 from bigembed.runtime.blocks import Array, block_rows
 from bigembed.stages import ArraySpec, Context, Cost, Stage
 from bigembed.stages.cost import WINDOW
+from bigembed.store import at
 from bigembed.store.arrays import create_rows, read_array, read_rows, write_array, write_rows
-from bigembed.store.paths import at
 
 SAMPLE, EACH = 16_384, 64
 """Rows of the sample that the start is taken from, and how many there are for each cluster at least."""

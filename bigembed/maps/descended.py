@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from bigembed.errors import InputTypeError
+from bigembed.errors import InputError, InputTypeError
+from bigembed.estimator import seed_of
 from bigembed.estimator.certificate import REPEATED, input_of, map_warnings, recall_warnings, spike_warnings
 from bigembed.estimator.frame import FrameRule
+from bigembed.estimator.graph_input import GraphShape, row_sums
 from bigembed.estimator.on_graph import GraphEstimator
-from bigembed.estimator.protocol import seed_of
 from bigembed.maps.descent import rows_of_block
-from bigembed.maps.start import RULES, not_followed, start_of
+from bigembed.maps.start import RULES, SMALL, Scale, not_followed, start_of, start_stage
+from bigembed.maps.walk.spectral import Spectrum, components_stage, solve_stage
 from bigembed.neighbors.graph import NeighborGraph
-from bigembed.quality.neighborhoods import with_error
-from bigembed.rows.source import RowSource
+from bigembed.neighbors.order import listed_entries
+from bigembed.neighbors.row_weights import values_path
+from bigembed.quality import with_error
+from bigembed.rows import RowSource
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Requirements
-from bigembed.stages import Run, Stage
-from bigembed.store.arrays import read_array
+from bigembed.stages import ArraySpec, Context, Cost, Run, Stage, buffer, largest
+from bigembed.store.arrays import read_array, write_array
+from bigembed.store.matrix import CSRBlock, write_values
+from bigembed.store.spaces import StoredSpace
+from bigembed.store.vector_space import tree_sum
 
 TRUSTED = 0.97
 """Trustworthiness from which a map is not asked whether it is folded, or has too few coordinates."""
@@ -148,3 +159,227 @@ def repeated_rows(repeated: int, run: Run) -> list[str]:
         return []
     rows = "1 row repeats another one and has" if repeated == 1 else f"{repeated:,} rows repeat another one and have"
     return [f"{rows} its coordinates: the picture shows them as one point"]
+
+
+# ------------------------------------------------------------------------------------------------------------ stages
+# The stages of a map that descends on a stored graph, or on a user's weights.
+
+USER_EDGES = 30
+"""Edges of a row of a user's graph that a plan counts with."""
+TOL, PASSES = 1e-4, 100
+"""Of the eigenvectors that a map starts from."""
+
+
+def planned_edges(graph: GraphShape) -> tuple[int, int]:
+    """Return the neighbors of a row, and the entries of the graph, that a plan counts with."""
+    n = graph.n
+    k = USER_EDGES if graph.weighted else n - 1 if graph.dense or graph.k is None else graph.k
+    return k, listed_entries(n, k)
+
+
+# --------------------------------------------------------------------------------------------------------- weights
+# The stage of the weights of the edges, by row blocks: no process sees more than one. A row has a scale by its list of
+# neighbors, those of its edges no farther than its k-th neighbor; the weight of an edge follows from both its rows'.
+
+
+class EdgeWeights(ABC):
+    """The weights of the edges of a graph, from the scales of their rows; a user's weights, over their unit."""
+
+    numbers: ClassVar[int]
+    """Of a row's scale, with which it is read by other blocks."""
+    operations: ClassVar[int]
+    """For an edge."""
+    counts: ClassVar[bool] = False
+    """Whether they depend on what the rows count: the first two methods below then take the masses of the rows of the
+    block and of its halo, too, and the fourth w_i w_j of the edges."""
+
+    def of(self, context: Context) -> EdgeWeights:
+        """Return these as they are for the rows of a run."""
+        return self
+
+    @abstractmethod
+    def scales(self, block: CSRBlock, ids: Array, reach: Array, last: Array, k: int) -> Array:
+        """Return the scales (rows, numbers) of rows whose k-th neighbor is at ρ² = ``reach`` and has the id ``last``.
+
+        ``ids`` are the numbers of the rows of the block and of its halo.
+        """
+
+    @abstractmethod
+    def weigh(self, block: CSRBlock, ids: Array, scales: Array) -> tuple[Array, float, float]:
+        """Return the weights of the entries of a block and two figures of them; ``scales`` of its rows and its halo."""
+
+    @abstractmethod
+    def unit(self, total: float, largest: float) -> float:
+        """Return what a user's weights are divided by, from their sum and the largest."""
+
+    @abstractmethod
+    def figures(self, weights: Array) -> tuple[float, float]:
+        """Return the figures of a user's weights after they are made into affinities."""
+
+    @abstractmethod
+    def results(self, figures: list[tuple[float, float]], k: int | None) -> dict[str, Any]:
+        """Return the results of the stage from the figures of the blocks, and the neighbors of a row."""
+
+
+def weights_stage(
+    graph: GraphShape, edges: int, weights: EdgeWeights, parameters: Mapping[str, Any], name: str = "kernel"
+) -> Stage:
+    """``kernel/weights`` on the graph, and their row sums ``degree``; a user's weights W ≥ 0 are those of the map.
+
+    ``name``: of the stage, where another one makes of its weights those of the map.
+    """
+    inputs: tuple[str, ...] = ("order", "graph") if graph.dense or graph.given else ("graph", "search")
+    if graph.weighted:
+        parameters, inputs = {"given": True}, ("weights",)
+    inputs = (*inputs, *(graph.vectors if weights.counts else ()))
+    n, block, counted = graph.n, min(graph.block, graph.n), weights.counts and bool(graph.vectors)
+    cost = Cost.of(
+        reads=[ArraySpec("edges", edges, 3)],
+        writes=[ArraySpec("weights/*", edges, dtype="f4"), ArraySpec("degree/*", n)],
+        leaves=[ArraySpec("scales of the rows and of the halo", n, weights.numbers + counted, times=2)],
+        task=[ArraySpec("edges", -(-edges // n) * block, 9 if counted else 5)],
+        passes=2,
+        scalar_ops=weights.operations * edges,
+    )
+    return Stage(name, inputs, parameters, partial(run_weights, graph=graph, weights=weights), cost)
+
+
+def run_weights(context: Context, graph: GraphShape, weights: EdgeWeights) -> dict[str, Any]:
+    given = context.home.matrix(graph.stage, "given" if graph.weighted else "squared")
+    space, out, k = StoredSpace(given, context.exchange), context.path(""), None
+    mass, weights = ["mass"] if values_path(context) else [], weights.of(context)
+    if mass:
+        space.sweep(mass_block, writes=mass, posts=mass, arguments=(values_path(context),))
+    near: dict[str, Any] = {"reads": mass, "halos": mass}
+    if graph.weighted:
+        found = space.sweep(total_block, arguments=(given,), **near)
+        total, largest = float(tree_sum([part[0] for part in found])), max(part[1] for part in found)
+        if not total > 0:
+            raise InputError("the weights add up to 0: nothing attracts anything")
+        parts = space.sweep(given_block, arguments=(given, weights, weights.unit(total, largest), out), **near)
+    else:
+        lists, k = "", graph.n - 1
+        if not graph.dense:
+            stage = "graph" if graph.given else "search"
+            lists, k = context.of(stage), int(context.results(stage)["n_neighbors"])
+        shared = given, weights, read_array(context.of("graph", "starts"))
+        space.sweep(scale_block, writes=["scale"], posts=["scale"], arguments=(*shared, lists, k), **near)
+        both = ["scale", *mass]
+        parts = space.sweep(weigh_block, reads=both, halos=both, arguments=(*shared, out))
+    common = {"edges": sum(part[0] for part in parts), "rows": list(given.rows)}
+    return common | weights.results([part[1:] for part in parts], k)
+
+
+def mass_block(b: int, mass: str) -> tuple[tuple[Array], None]:
+    """Return what the rows of a block count, (rows, 1), for themselves and for those that they are joined to."""
+    return (read_array(f"{mass}/{b}")[:, None],), None
+
+
+def masses_of(found: Sequence[Array]) -> list[Array]:
+    """Return what the rows of a block and of its halo count, which a sweep found, if it did."""
+    return [np.concatenate(found)[:, 0]] if found else []
+
+
+def scale_block(b: int, *given: Any) -> tuple[tuple[Array], None]:
+    """Return the scales of a block, after the masses of its rows and of its halo, if they have any.
+
+    The last of what is given is where its lists of neighbors end, empty where they have all rows, and their length.
+    """
+    *found, distances, weights, starts, lists, k = given
+    block = distances.block(b)
+    reach = np.full(distances.rows[b], np.inf)
+    last = reach.copy()  # (of a user's lists: of rows that are equally far all are in them)
+    if lists:
+        reach = read_array(f"{lists}/rho_squared/{b}").astype(np.float64)
+        if not lists.endswith("graph"):
+            last = read_array(f"{lists}/kappa/{b}").astype(np.float64)
+    return (weights.scales(block, block.ids(b, starts), reach, last, k, *masses_of(found)),), None
+
+
+def weigh_block(b: int, *given: Any) -> tuple[tuple[()], tuple[int, float, float]]:
+    """Write the weights of one block and their row sums; the number of edges, and the figures.
+
+    Given are the scales, and masses if there are any, of the rows, and of the halo; then what all blocks share.
+    """
+    *found, distances, weights, starts, out = given
+    block, half = distances.block(b), len(found) // 2
+    scales, masses = np.concatenate(found[::half]), masses_of(found[1::half] if half > 1 else ())
+    values, first, second = weights.weigh(block, block.ids(b, starts), scales, *masses)
+    return (), (write_weights(b, block, values, out), first, second)
+
+
+def total_block(b: int, *given: Any) -> tuple[tuple[()], tuple[float, float]]:
+    """Return the sum and the largest of a user's weights of one block, without those of rows to themselves."""
+    *found, matrix = given
+    block = matrix.block(b)
+    values = without_own(block) * pairs_of(block, *masses_of(found)) if found else without_own(block)
+    return (), (float(values.sum()), float(values.max(initial=0.0)))
+
+
+def given_block(b: int, *given: Any) -> tuple[tuple[()], tuple[int, float, float]]:
+    """Write a user's weights of one block and their row sums; the number of edges, and the figures."""
+    *found, matrix, weights, unit, out = given
+    block = matrix.block(b)
+    pairs = [pairs_of(block, *masses_of(found))] if found else []
+    values = without_own(block) * pairs[0] if pairs else without_own(block)
+    values = (values / unit).astype(np.float32)
+    return (), (write_weights(b, block, values, out), *weights.figures(values, *pairs))
+
+
+def pairs_of(block: CSRBlock, masses: Array) -> Array:
+    """Return w_i w_j of the entries of a block."""
+    return masses[block.row] * masses[block.indices]
+
+
+def without_own(block: CSRBlock) -> Array:
+    """Return the weights of a block, 0 of rows to themselves."""
+    return np.where(block.indices == block.row, 0.0, block.data)
+
+
+def write_weights(b: int, block: CSRBlock, values: Array, out: str) -> int:
+    """Write the weights of one block and their row sums; the number of edges."""
+    write_values(f"{out}weights", b, values)
+    write_array(f"{out}degree/{b}", row_sums(block.indptr, values))
+    return len(values)
+
+
+# ------------------------------------------------------------------------------------------- start and coordinates
+
+
+def start_stages(
+    graph: GraphShape, m: int, start: str | RowSource, seed: int, policy: str = "joint", scale: Scale = SMALL
+) -> list[Stage]:
+    """Return the start of a map, after the eigenvectors that it takes, of components by a ``policy``."""
+    n, k = graph.n, planned_edges(graph)[0]
+    if isinstance(start, RowSource) and start.shape != (n, m):
+        raise InputError(f"init has shape {start.shape}; coordinates to start from must be (n, m) = {(n, m)}")
+    if start in ("auto", "pca"):
+        start = "spectral" if graph.rowless else "pca"
+    stage = start_stage(graph, m, start, seed, scale)
+    if start != "spectral":
+        return [stage]
+    spectrum, block = Spectrum(m, policy, TOL, PASSES, seed), min(graph.block, n)
+    return [components_stage(graph.stage, n, k, block), solve_stage(spectrum, graph.stage, n, k, block), stage]
+
+
+def coordinates_stage(
+    graph: GraphShape, m: int, parameters: Mapping[str, Any], run: Callable[..., Any], shared: ArraySpec, memory: int
+) -> Stage:
+    """``embedding`` (n, m) in the order of the input, ``points`` by blocks, and an array that new rows are placed by.
+
+    Rows that are equal have the coordinates of the first of them. ``shared``: that array; ``memory``: bytes of the
+    task that makes it.
+    """
+    n, block = graph.n, min(graph.n, graph.block)
+    points = ArraySpec("points/*", n, m)
+    cost = Cost.of(
+        reads=[replace(points, times=3)],
+        writes=[points, ArraySpec("embedding", n, m), shared],
+        leaves=[points, ArraySpec("numbers of rows", n, 2)],
+        task=largest(
+            [ArraySpec("points and numbers of rows", block, m + 2, times=6)], [buffer("what new rows need", memory)]
+        ),
+        maps=5,
+    )
+    inputs = ("kernel", "descent", *(("order",) if graph.ordered else ()), *(() if graph.weighted else (graph.stage,)))
+    return Stage("coordinates", inputs, parameters, partial(run, graph=graph, m=m, **parameters), cost)

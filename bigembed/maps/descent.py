@@ -19,11 +19,11 @@ from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import MAX_PAIRS, Joined
 from bigembed.neighbors.survey import Shape
 from bigembed.neighbors.views import VIEWS
+from bigembed.rows import RowSource
 from bigembed.rows.passes import Parts, reduce_rows
-from bigembed.rows.source import RowSource
+from bigembed.runtime import trim_heap
 from bigembed.runtime.blocks import MIN_BLOCK_ROWS, Array, bounds
 from bigembed.runtime.executors import run_on_idle_threads
-from bigembed.runtime.runtime import trim_heap
 from bigembed.stages import ArraySpec, Context, Cost, Immaterial, Run, Stage, buffer, largest
 from bigembed.stages.cost import nbytes
 from bigembed.stages.journal import own_steps

@@ -18,16 +18,16 @@ from bigembed.neighbors.row_weights import WEIGHTS
 from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.neighbors.survey import Shape
 from bigembed.neighbors.views import VIEWS
-from bigembed.quality.neighborhoods import cost_of, preserved
+from bigembed.quality import cost_of, preserved
 from bigembed.quality.passes import EUCLIDEAN, DistancesToSample, Space, distances_block
+from bigembed.rows import RowBlock, RowSource, rows_at
 from bigembed.rows.derived import KeptRows, MappedSource
 from bigembed.rows.opening import open_zarr
 from bigembed.rows.row_maps import mapped_rows
-from bigembed.rows.source import RowBlock, RowSource, rows_at
 from bigembed.runtime.blocks import Array, bounds, map_blocks
 from bigembed.stages import Context, Cost, Stage
+from bigembed.store import at
 from bigembed.store.arrays import create_rows, read_array, read_by_id, write_rows
-from bigembed.store.paths import at
 
 # --------------------------------------------------------------------------------------------------------- joining
 # With how many neighbors, or what radius, the parts of a graph would join: what the advice names.

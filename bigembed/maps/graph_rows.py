@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 from bigembed.errors import InputTypeError
 from bigembed.maps.landmark_rows import LandmarkChoice
 from bigembed.neighbors.components import embedded_block, nearest_embedded
-from bigembed.neighbors.given.graph import GIVEN
+from bigembed.neighbors.given import GIVEN
 from bigembed.neighbors.given.query import AnyIndex, GivenIndex, any_index_of, join_parts, joining_memory
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import Joined, in_row_order, locate_blocks
@@ -20,8 +20,8 @@ from bigembed.neighbors.row_weights import values_path
 from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.neighbors.survey import SCALED, Shape, prepare, refuse_inadmissible, shape_in
 from bigembed.neighbors.views import APART, SECOND, VIEWS
+from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.passes import LEAST_32, MOST_32, refuse_block, refuse_size
-from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import BLOCK_BYTES, Array, is_sparse, map_blocks, offsets, owner_of
 from bigembed.stages import Context, PartOfRun, Run
 from bigembed.store.arrays import read_array, read_by_id, read_rows, write_array
@@ -168,7 +168,7 @@ def compared_rows(ordered: Ordered, d: int) -> OrderedRows:
 
 
 def comparison(by: ByMetric | None) -> dict[str, Any]:
-    """How the rows of a graph are compared, for :func:`~bigembed.quality.neighborhoods.preserved`."""
+    """How the rows of a graph are compared, for :func:`~bigembed.quality.preserved`."""
     return {} if by is None else {"metric": by.metric, "mapped": True}
 
 

@@ -11,9 +11,10 @@ import numpy as np
 from scipy import linalg
 from scipy.spatial.distance import cdist
 
-from bigembed.distance.pairwise import rounding
+from bigembed.distance import rounding
 from bigembed.errors import InputError
 from bigembed.maps.landmark_maps import classical, triangulated
+from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.passes import (
     LARGEST,
     checked_shape,
@@ -24,7 +25,6 @@ from bigembed.rows.passes import (
     usable,
     write_mapped,
 )
-from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array
 from bigembed.stages import ArraySpec, Context, Cost, Stage, rows_of, window_of
 from bigembed.store.arrays import write_array

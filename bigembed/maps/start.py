@@ -12,24 +12,24 @@ import numpy as np
 from bigembed.errors import BigembedError, InputError
 from bigembed.estimator.graph_input import GraphShape
 from bigembed.estimator.moments import moments_of_block
+from bigembed.linalg import CovarianceOperator
 from bigembed.linalg.eigenpairs import extremes
 from bigembed.linalg.lanczos import solve_lanczos
 from bigembed.linalg.moments import merge_moments
-from bigembed.linalg.operator import CovarianceOperator
 from bigembed.maps.graph_rows import OrderedRows, OrderedValues
-from bigembed.maps.linear.principal import GRAM_COLUMNS, principal_directions
+from bigembed.maps.linear import GRAM_COLUMNS, principal_directions
 from bigembed.neighbors.order import Ordered, input_rows
 from bigembed.neighbors.row_weights import values_path
+from bigembed.rows import RowSource
 from bigembed.rows.input import in_memory, row_source
 from bigembed.rows.passes import reduce_rows
 from bigembed.rows.row_maps import affine_block
-from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, bounds, map_blocks, offsets
 from bigembed.stages import ArraySpec, Context, Cost, Stage, buffer, largest, rows_of, window_of
 from bigembed.stages.cost import sums_of_groups
+from bigembed.store import at
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
-from bigembed.store.paths import at
 
 SIZE = 1e-4
 """Standard deviation of the first coordinate."""

@@ -11,21 +11,21 @@ import numpy as np
 
 from bigembed.distance.metrics import checked_metric
 from bigembed.errors import InputError, RecallWarning
+from bigembed.neighbors.given import GIVEN, edge_graph_stages, is_given
 from bigembed.neighbors.given.distances import Rule, distance_stages, length_graph
-from bigembed.neighbors.given.graph import GIVEN, edge_graph_stages, is_given
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import neighbor_stages, rerank_stages, search_stages
 from bigembed.neighbors.outside_lists import ByLists, checked_parameters, outside_by
-from bigembed.neighbors.search.recall import checked_algorithm, doubts
+from bigembed.neighbors.search import checked_algorithm, doubts
+from bigembed.rows import may_be_copied
 from bigembed.rows.edges import NeighborLists
-from bigembed.rows.found_lists import found_lists
 from bigembed.rows.graph_source import GraphSource, as_graph
 from bigembed.rows.input import row_source
-from bigembed.rows.source import may_be_copied
+from bigembed.rows.opening import found_lists
 from bigembed.runtime.executors import executor_now
 from bigembed.runtime.parameters import declared
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import keeping_copies, require_worker_memory, run_stages
+from bigembed.stages import Run, require_worker_memory, run_stages
+from bigembed.stages.stage import keeping_copies
 
 
 @declared
@@ -231,13 +231,7 @@ def _given_lists(candidates: Any) -> ByLists | None:
 
 
 def _candidates(
-    candidates: Any,
-    k: int,
-    n_candidates: int | None,
-    recall: float,
-    search: Mapping[str, Any],
-    seed: int,
-    run: Run,
+    candidates: Any, k: int, n_candidates: int | None, recall: float, search: Mapping[str, Any], seed: int, run: Run
 ) -> tuple[Run, int]:
     """The run that holds the lists of candidates, and how many of them to take."""
     if isinstance(candidates, NeighborGraph) and candidates.metric == GIVEN:

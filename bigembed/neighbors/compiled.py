@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from bigembed.distance.pairwise import rounding
-from bigembed.neighbors.grouped_centers import nearest_grouped
+from bigembed.distance import rounding
+from bigembed.neighbors.centers_compiled import nearest_grouped
 from bigembed.runtime.arithmetic import squared_distance
 from bigembed.runtime.blocks import Array
 
@@ -19,7 +19,7 @@ from bigembed.runtime.blocks import Array
 # Compiled choice of the nearest centers, one or many.
 #
 # Groups of centers leave most of them out, or a matrix product shows which can be nearest; where that leaves a choice,
-# distances are computed exactly, in the arithmetic of :mod:`bigembed.neighbors.exact`, bit for bit. All arrays are
+# distances are computed exactly, in the arithmetic of :mod:`bigembed.neighbors`, bit for bit. All arrays are
 # contiguous.
 
 _WIDTH = 16

@@ -12,19 +12,16 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from bigembed.distance.pairwise import paired_squared
-from bigembed.neighbors.exact import about_mean, approximate_squared, approximate_to, empty_lists, update_lists
-from bigembed.neighbors.graph_blocks import csr_block, finish_graph, graph_arrays, write_block
-from bigembed.neighbors.order import CellReader, Ordered
-from bigembed.neighbors.search.by_metric import ByMetric
+from bigembed.distance import paired_squared
+from bigembed.neighbors import about_mean, approximate_squared, approximate_to, empty_lists, update_lists
+from bigembed.neighbors.order import CellReader, Ordered, csr_block, finish_graph, graph_arrays, write_block
+from bigembed.neighbors.search.by_metric import ByMetric, Cells, search_cells
 from bigembed.neighbors.search.every_block import StoredCells
 from bigembed.neighbors.search.ground_truth import EXACT_ROWS
-from bigembed.neighbors.search.local import Cells, search_cells
 from bigembed.neighbors.search.probes import Probing, group_probes, nearest_centers
 from bigembed.neighbors.survey import compared_of
 from bigembed.runtime.blocks import Array, map_blocks, offsets, owner_of
-from bigembed.stages.cost import Arrays, ArraySpec, Cost
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import Arrays, ArraySpec, Context, Cost, Stage
 from bigembed.store.arrays import read_array, read_by_id, write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import COMPILED, BlockMatrix, CSRBlock, StoredMatrix
@@ -57,11 +54,7 @@ def find_components(matrix: BlockMatrix, exchange: Exchange, out: str, *, degree
     starts = offsets(matrix.rows)
     space.sweep(least_block, writes=["least"], posts=["least"], arguments=(matrix, degree))
     found = space.sweep(
-        local_components_block,
-        reads=["least"],
-        writes=["label"],
-        posts=["label"],
-        arguments=(matrix, starts),
+        local_components_block, reads=["least"], writes=["label"], posts=["label"], arguments=(matrix, starts)
     )
     names_of = ["label", "least"]
     links = space.sweep(links_block, reads=names_of, halos=names_of, arguments=(matrix,))
@@ -225,7 +218,7 @@ def _only(cells: Cells, kept: Array) -> Cells:
 
 
 def _search_few(ids: Array, squared: Array, rows: Array, row_ids: Array, probing: Probing, piece: Cells) -> None:
-    """:func:`~bigembed.neighbors.search.local.search_cells` without compiled code."""
+    """:func:`~bigembed.neighbors.search.by_metric.search_cells` without compiled code."""
     for c, number in enumerate(piece.numbers.tolist()):
         asking, part = probing.of(number), slice(int(piece.offsets[c]), int(piece.offsets[c + 1]))
         lists = ids[asking], squared[asking]

@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import InputError, InputTypeError
-from bigembed.neighbors.condense_cells import MORE, Cells, add_rows, begin_cells
 from bigembed.neighbors.order import FILL
-from bigembed.neighbors.partition import FEW_ROWS, assign_block, balanced_centers
+from bigembed.neighbors.partition import FEW_ROWS, MORE, Cells, add_rows, assign_block, balanced_centers, begin_cells
 from bigembed.neighbors.survey import Shape, ordered_of, prepare, shape_of, survey_stage
+from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.passes import map_row_blocks, offenders, refuse
-from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks, offsets, owner_of
 from bigembed.stages.cost import ArraySpec, Cost, largest
 from bigembed.stages.stage import Context, Stage

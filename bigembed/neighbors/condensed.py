@@ -9,13 +9,12 @@ from typing import Annotated, Any
 from bigembed.distance.metrics import checked_metric
 from bigembed.errors import InputError, MissingPathError
 from bigembed.neighbors.condense import STAGE, Condensing, condense_stages
+from bigembed.rows import RowSource, rows_at
 from bigembed.rows.input import column_source, row_source
-from bigembed.rows.source import RowSource, rows_at
 from bigembed.runtime.parameters import Count, Kind, Positive, declared, is_integer
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import require_worker_memory, run_stages
-from bigembed.store import manifests
-from bigembed.store.paths import AnyPath, PathLike, at
+from bigembed.store import AnyPath, PathLike, at, manifests
 
 SeedNumber = Annotated[int, Kind("an integer ≥ 0", lambda value: is_integer(value) and value >= 0)]
 

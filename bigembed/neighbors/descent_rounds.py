@@ -15,13 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.distance.pairwise import rounding
-from bigembed.neighbors.graph_blocks import id_type, joined_by_turns, senders_of
-from bigembed.neighbors.order import Ordered
+from bigembed.distance import rounding
+from bigembed.neighbors.order import Ordered, id_type, joined_by_turns, senders_of
+from bigembed.neighbors.search import Truth, recall_at
 from bigembed.neighbors.search.by_metric import ByMetric
-from bigembed.neighbors.search.recall import Truth, recall_at
+from bigembed.runtime import once
 from bigembed.runtime.blocks import Array, by_owner, map_blocks
-from bigembed.runtime.runtime import once
 from bigembed.store.exchange import Exchange
 
 ROWS_BYTES = 128 << 20

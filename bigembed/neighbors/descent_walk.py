@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.neighbors.descent_rounds import Lists
-from bigembed.neighbors.graph_blocks import joined_by_turns
-from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.order import Ordered, joined_by_turns
 from bigembed.neighbors.search.by_metric import ByMetric, joined_pairs
 from bigembed.rows.sparse import ENTRY_BYTES
 from bigembed.runtime.blocks import Array, bounds, by_owner, offsets

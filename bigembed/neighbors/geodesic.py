@@ -24,11 +24,11 @@ from bigembed.neighbors.dijkstra import Dijkstra, LocalGraph, lengths_of, local_
 from bigembed.rows.passes import refuse_size
 from bigembed.runtime.blocks import Array, map_blocks, offsets, owner_of
 from bigembed.stages.journal import own_steps
+from bigembed.store import AnyPath, at
 from bigembed.store.arrays import read_array, read_by_id, write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.files import read_sealed, sealed, write_json
 from bigembed.store.matrix import BlockMatrix
-from bigembed.store.paths import AnyPath, at
 
 # ----------------------------------------------------------------------------------------------------------- pairs
 # Shortest paths between all rows, for graphs that fit in the memory of a worker.

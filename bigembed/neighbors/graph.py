@@ -1,4 +1,4 @@
-"""The neighbor graph on disk: what it says of itself, and its edges as other packages read them."""
+"""The neighbor graph on disk: what it says of itself, its edges and lists of nearest rows, as others read them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import InputError
-from bigembed.neighbors.given.graph import GIVEN
+from bigembed.neighbors.given import GIVEN
 from bigembed.neighbors.order import Ordered
-from bigembed.neighbors.search.recall import Recall, Truth, exact_neighbors, internal_ids, share_found
-from bigembed.neighbors.survey import shape_in
-from bigembed.plotting.canvas import ACCENT, new_axes
+from bigembed.neighbors.query import Fitted, index_of, locate
+from bigembed.neighbors.search import Recall, Truth, exact_neighbors, internal_ids, share_found
+from bigembed.neighbors.survey import Shape, prepare, refuse_inadmissible, shape_in
+from bigembed.plotting.canvas import new_axes
+from bigembed.plotting.paint import ACCENT
 from bigembed.rows.formats.tables import write_columns
-from bigembed.runtime.blocks import Array
+from bigembed.rows.input import row_source
+from bigembed.runtime.blocks import Array, bounds, map_blocks
 from bigembed.runtime.parameters import declared
-from bigembed.stages.runs import Run
+from bigembed.stages import Run
 from bigembed.store.arrays import read_array
 from bigembed.store.matrix import StoredMatrix
 
@@ -212,7 +215,6 @@ class NeighborGraph:
         pair of ndarray of shape (n, k)
             Numbers of rows, and distances; openTSNE's ``PrecomputedNeighbors`` takes the two.
         """
-        from bigembed.neighbors.lists import lists_of  # (it reads this file's graph)
 
         return lists_of(self, k)
 
@@ -231,7 +233,6 @@ class NeighborGraph:
         pair of ndarray of shape (m, k)
             Numbers of rows of the graph, nearest first, and distances.
         """
-        from bigembed.neighbors.lists import query_of
 
         return query_of(self, rows, k)
 
@@ -315,3 +316,75 @@ def edges_of(b: int, view: EdgeView) -> tuple[Array, Array, Array]:
     row = block.row
     edge = internal[row] != internal[block.indices]
     return ids[row[edge]], ids[block.indices[edge]], np.sqrt(block.data[edge].astype(np.float64))
+
+
+# ------------------------------------------------------------------------------------------------------------- lists
+# Lists of nearest rows, as other libraries take them: of the rows of the graph, and of new ones.
+
+QUERIED = 16_384
+"""New rows that are looked up at a time."""
+
+
+def lists_of(graph: NeighborGraph, k: int | None = None) -> tuple[Array, Array]:
+    """Return the k nearest rows of each row, itself not counted: numbers (n, k) int64 and distances (n, k) float64.
+
+    They are directed, nearest first, and in the order of the input; n·k entries in this process.
+    """
+    wanted = _checked(graph, k, graph.n_neighbors)
+    ordered, original = Ordered.open(graph.run.path("order")), graph.original_ids()
+    indices, distances = np.empty((graph.n, wanted), np.int64), np.empty((graph.n, wanted))
+    for b in range(len(ordered.blocks)):
+        ids, squared = (read_array(graph.run.path("search", f"{name}/{b}"))[:, :wanted] for name in LISTS)
+        indices[ordered.ids(b)] = original[ids]
+        distances[ordered.ids(b)] = np.sqrt(squared.astype(np.float64))
+    return indices, distances
+
+
+LISTS = ("neighbors", "squared")
+
+
+def query_of(graph: NeighborGraph, rows: Any, k: int | None = None) -> tuple[Array, Array]:
+    """Return the k nearest rows of the graph for each of other rows: numbers (m, k) int64 and distances (m, k).
+
+    A row that the graph has is its own nearest one, at distance 0.
+    """
+    wanted = _checked(graph, k, None if graph.n_neighbors is None else graph.n_neighbors + 1)
+    source, _ = row_source(rows, graph.run.root / "exchange", "query", sparse=graph.shape.sparse)
+    if len(source.shape) != 2 or source.shape[1] != graph.n_features:
+        raise InputError(f"query: rows of {graph.n_features} columns are needed; got shape {source.shape}")
+    found = map_blocks(
+        query_block, bounds(source.shape[0], QUERIED), source=source, graph=graph, shape=graph.shape, k=wanted
+    )
+    original = graph.original_ids()
+    none = np.zeros((0, wanted))
+    indices = np.concatenate([none.astype(np.int64), *(ids for ids, _ in found)])
+    return original[indices], np.concatenate([none, *(distances for _, distances in found)])
+
+
+def query_block(start: int, stop: int, *, source: Any, graph: NeighborGraph, shape: Shape, k: int) -> Any:
+    """The nearest rows, by internal ids, of some of the rows of a source, and their distances."""
+    rows = source.read(start, stop)
+    if not np.isfinite(rows.data if hasattr(rows, "tocsr") else rows).all():
+        raise InputError(f"query: some of the rows {start} to {stop - 1} hold NaN or infinity")
+    refuse_inadmissible(rows, shape)
+    given, index = prepare(rows, shape), index_of(graph.run, shape)
+    fitted = Fitted(index)
+    block, cell = locate(given, fitted.cells.ordered, index.centers)
+    home = fitted.cells.block_starts[block] + cell
+    order = np.argsort(home, kind="stable")
+    found = fitted.search(given[order], home[order])
+    ids, squared = np.empty((stop - start, k), np.int64), np.empty((stop - start, k))
+    ids[order], squared[order] = found.ids[:, :k], found.squared[:, :k]
+    return ids, np.sqrt(squared)
+
+
+def _checked(graph: NeighborGraph, k: int | None, most: int | None) -> int:
+    """How many neighbors are asked for; InputError where a graph has no lists, or shorter ones."""
+    if graph.n_neighbors is None or not graph.run.has("search"):
+        rule = "joins all rows within a radius" if graph.n_neighbors is None else "has no lists of its own"
+        raise InputError(f"this graph {rule}; lists are of a graph of k nearest neighbors that was built of rows")
+    assert most is not None
+    wanted = graph.n_neighbors if k is None else int(k)
+    if not 1 <= wanted <= most:
+        raise InputError(f"k={k}; lists of this graph hold up to {most} rows. Build it with a larger n_neighbors")
+    return wanted

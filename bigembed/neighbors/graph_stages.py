@@ -8,28 +8,25 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.distance.names import MAPPED, named
+from bigembed.distance import MAPPED, named
 from bigembed.errors import InputError
-from bigembed.neighbors.every_pair import every_pair_stage, is_dense, recalled_stage
-from bigembed.neighbors.exact import joined_to_all
-from bigembed.neighbors.graph_blocks import (
+from bigembed.neighbors import joined_to_all
+from bigembed.neighbors.nn_descent import descend, descent_cost, lacking_room
+from bigembed.neighbors.order import (
     csr_block,
     finish_graph,
     graph_arrays,
     id_type,
     joined_by_turns,
     listed_entries,
+    order_stage,
+    partition_stage,
     senders_of,
     write_block,
 )
-from bigembed.neighbors.nn_descent import descend, descent_cost, lacking_room
-from bigembed.neighbors.order import order_stage, partition_stage
 from bigembed.neighbors.outside_lists import ByLists, ByPynndescent, Outside, outside_cost, outside_search
-from bigembed.neighbors.radius import density_stage, radius_graph_stage
-from bigembed.neighbors.search.every_block import search_stage
-from bigembed.neighbors.search.ground_truth import EXACT_ROWS, recall_stage, truth_stage
-from bigembed.neighbors.search.probes import SHORTLIST, shortlist_stage
-from bigembed.neighbors.search.recall import (
+from bigembed.neighbors.radius import density_stage, every_pair_stage, is_dense, radius_graph_stage, recalled_stage
+from bigembed.neighbors.search import (
     AUTO,
     CELLS,
     GIVEN_LISTS,
@@ -38,13 +35,14 @@ from bigembed.neighbors.search.recall import (
     WITHOUT_DESCENT,
     checked_algorithm,
 )
+from bigembed.neighbors.search.every_block import search_stage
+from bigembed.neighbors.search.ground_truth import EXACT_ROWS, recall_stage, truth_stage
+from bigembed.neighbors.search.probes import SHORTLIST, shortlist_stage
 from bigembed.neighbors.search.rerank import follow_stage, rerank_stage, reranked_recall_stage, reranked_truth_stage
 from bigembed.neighbors.survey import Shape, refuse_few_rows, shape_of, survey_stage
-from bigembed.rows.source import RowSource
+from bigembed.rows import RowSource
 from bigembed.runtime.blocks import Array, by_owner, map_blocks
-from bigembed.stages.cost import ArraySpec, Cost
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Run, Stage
 from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import CSRBlock, halo_of

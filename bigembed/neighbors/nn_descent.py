@@ -28,9 +28,9 @@ from bigembed.neighbors.descent_rounds import (
     run_round,
 )
 from bigembed.neighbors.descent_walk import link_block, walk_memory
-from bigembed.neighbors.graph_blocks import id_type, senders_of
-from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.order import Ordered, id_type, senders_of
 from bigembed.neighbors.query import Fitted, Index
+from bigembed.neighbors.search import CELLS, NN_DESCENT, TRUTH, Truth, recall_at
 from bigembed.neighbors.search.by_metric import by_metric
 from bigembed.neighbors.search.every_block import (
     leave_cells_block,
@@ -40,13 +40,11 @@ from bigembed.neighbors.search.every_block import (
     write_lists,
 )
 from bigembed.neighbors.search.ground_truth import SAMPLE_ROWS
-from bigembed.neighbors.search.recall import CELLS, NN_DESCENT, TRUTH, Truth, recall_at
 from bigembed.neighbors.survey import Shape
 from bigembed.runtime.blocks import Array, map_blocks, owner_of
-from bigembed.stages.cost import Cost
-from bigembed.stages.stage import Context
+from bigembed.stages import Context, Cost
+from bigembed.store import at, free_bytes, nearest_folder
 from bigembed.store.arrays import read_array
-from bigembed.store.paths import at, free_bytes, nearest_folder
 
 SEED_PROBES = 24
 """Cells that each row is compared with first."""
@@ -143,13 +141,7 @@ def nearest_cells(context: Context, ordered: Ordered, shape: Shape, k: int, prob
 
 
 def link_lists(
-    context: Context,
-    ordered: Ordered,
-    shape: Shape,
-    k: int,
-    truth: Truth,
-    target: float,
-    lists: Lists | None = None,
+    context: Context, ordered: Ordered, shape: Shape, k: int, truth: Truth, target: float, lists: Lists | None = None
 ) -> dict[str, Any]:
     """Link the rows of the finished lists, which are in the exchange or else those that are written, and find how long
     the lists of new rows are that walk along them."""

@@ -17,20 +17,19 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.distance.names import CENTERED, FUNCTIONS, known
+from bigembed.distance import CENTERED, FUNCTIONS, known
 from bigembed.errors import InputError
-from bigembed.neighbors.exact import empty_lists, merge_pairs
+from bigembed.neighbors import empty_lists, merge_pairs
 from bigembed.neighbors.nn_descent import MORE_BY_PAIRS, bytes_held, link_lists, nearest_cells
 from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.search import GIVEN_LISTS, PYNNDESCENT, TRUTH, Truth
 from bigembed.neighbors.search.by_metric import ByMetric, by_metric
 from bigembed.neighbors.search.every_block import write_lists
-from bigembed.neighbors.search.recall import GIVEN_LISTS, PYNNDESCENT, TRUTH, Truth
 from bigembed.neighbors.search.rerank import compiled_pair_distances
 from bigembed.neighbors.survey import Shape
 from bigembed.rows.edges import fingerprint_of, read_range
 from bigembed.runtime.blocks import Array, bounds, is_sparse, map_blocks
-from bigembed.stages.cost import Cost
-from bigembed.stages.stage import Context
+from bigembed.stages import Context, Cost
 from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.parcels import stacked
@@ -269,7 +268,7 @@ def _plain(rows: Any) -> Any:
 
 def _function(metric: str | Callable[..., float], sparse: bool, width: int) -> Any:
     """A compiled function of two rows, of our definition: of dense rows, or of the parts of sparse ones."""
-    from bigembed.distance.compiled import compiled
+    from bigembed.distance.pair_compiled import compiled
 
     if not isinstance(metric, str):
         return compiled(metric)

@@ -17,16 +17,23 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.distance.pairwise import every_squared
+from bigembed.distance import every_squared
 from bigembed.errors import InputTypeError
+from bigembed.neighbors import empty_lists, update_lists
 from bigembed.neighbors.descent_walk import NOBODY, Edges, Walk, of_rows, walk_memory
-from bigembed.neighbors.exact import empty_lists, update_lists
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.partition import FEW_ROWS, assign_block
-from bigembed.neighbors.search.by_metric import ByMetric, by_metric, joined_pairs, reverse_cells, reverse_every
+from bigembed.neighbors.search.by_metric import (
+    ByMetric,
+    Cells,
+    by_metric,
+    joined_pairs,
+    reverse_cells,
+    reverse_every,
+    search_cells,
+)
 from bigembed.neighbors.search.every_block import CellSpan, StoredCells
 from bigembed.neighbors.search.ground_truth import EXACT_ROWS
-from bigembed.neighbors.search.local import Cells, search_cells
 from bigembed.neighbors.search.probes import group_probes, probe_rows, unpack_probes
 from bigembed.neighbors.survey import Shape, compared_of, ordered_of
 from bigembed.runtime.blocks import Array, bounds
@@ -122,7 +129,7 @@ _TILE = 1024
 
 @dataclass(frozen=True)
 class Along:
-    """The graph along which new rows get their edges (:mod:`bigembed.neighbors.along`)."""
+    """The graph along which new rows get their edges (:mod:`bigembed.neighbors.given.query`)."""
 
     graph: StoredMatrix
     within: str

@@ -14,9 +14,9 @@ from bigembed.neighbors.dijkstra import lengths_of
 from bigembed.neighbors.geodesic import found_distances, groups_of, shortest_paths
 from bigembed.runtime.blocks import Array, by_owner, offsets, owner_of
 from bigembed.runtime.parameters import declared
+from bigembed.store import remove
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import BlockMatrix, CSRBlock
-from bigembed.store.paths import remove
 
 if TYPE_CHECKING:
     from bigembed.neighbors.graph import NeighborGraph

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from bigembed.distance import known
 from bigembed.distance.metrics import RowMetric, checked_metric, refuse_function, require_columns
-from bigembed.distance.names import known
 from bigembed.errors import InputError
+from bigembed.rows import RowBlock, RowSource, work_dtype
 from bigembed.rows.passes import (
     LARGEST,
     LEAST_32,
@@ -25,12 +26,10 @@ from bigembed.rows.passes import (
     refuse_size,
 )
 from bigembed.rows.row_maps import inadmissible, mapped_rows
-from bigembed.rows.source import RowBlock, RowSource, work_dtype
 from bigembed.rows.sparse import ENTRY_BYTES
 from bigembed.runtime.blocks import Array, block_rows, is_sparse
 from bigembed.runtime.parameters import is_name, reference
-from bigembed.stages.cost import ArraySpec, Cost
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Stage
 from bigembed.store.arrays import write_array
 from bigembed.store.exchange import Exchange
 

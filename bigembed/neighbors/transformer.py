@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from bigembed.neighbors.build import build_neighbor_graph
-from bigembed.neighbors.lists import lists_of, query_of
+from bigembed.neighbors.graph import lists_of, query_of
 from bigembed.runtime.blocks import Array
 
 

@@ -15,13 +15,11 @@ from typing import Any
 import numpy as np
 
 from bigembed.neighbors.components import find_components
-from bigembed.neighbors.graph_blocks import finish_graph, graph_arrays, joined_by_turns, senders_of
-from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.order import Ordered, finish_graph, graph_arrays, joined_by_turns, senders_of
+from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.derived import MappedSource
-from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array, bounds, map_blocks, owner_of
-from bigembed.stages.cost import ArraySpec, Cost
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Stage
 from bigembed.store.arrays import write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import CSRBlock, StoredMatrix, halo_of, write_structure, write_values

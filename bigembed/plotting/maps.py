@@ -12,19 +12,21 @@ import numpy as np
 
 from bigembed.errors import InputError
 from bigembed.plotting.canvas import (
-    ACCENT,
-    CLASSES,
-    INK,
-    PALE,
+    View,
     colorbar,
+    count_points,
     new_axes,
     new_figure,
-    padded,
+    pixels_of,
     require_picture,
     save,
 )
 from bigembed.plotting.paint import (
+    ACCENT,
+    CLASSES,
+    INK,
     LIGHT,
+    PALE,
     RAMP,
     Aligned,
     Limits,
@@ -35,11 +37,11 @@ from bigembed.plotting.paint import (
     interpolate_colors,
     limits_of,
     numbered,
+    padded,
     paint_of,
     pair_of,
     rgb,
 )
-from bigembed.plotting.raster import View, count_points, pixels_of
 from bigembed.runtime.blocks import Array
 
 # ------------------------------------------------------------------------------------------------------------ maps

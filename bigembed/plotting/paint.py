@@ -10,10 +10,28 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import InputError
-from bigembed.plotting.canvas import CLASSES, PALE, padded
 from bigembed.rows.labels import no_label
 from bigembed.rows.opening import as_array, refuse_other
 from bigembed.runtime.blocks import Array
+
+# ------------------------------------------------------------------------------------------------------------ colours
+
+INK = "#2b2f36"
+PALE = "#8a919c"
+ACCENT = "#2f6fb0"
+WARM = "#d1603d"
+COLORMAP = "viridis"
+CLASSES = (
+    "#4269d0", "#efb118", "#ff725c", "#3ca951", "#97bbf5", "#a463f2", "#9c6b4e", "#ff8ab7",
+    "#6cc5b0", "#5f6770", "#1b4f9c", "#a87900", "#c23b22", "#1f7a34", "#5b8fd6", "#6a2bb8",
+    "#5e3f2c", "#c74f80", "#2f8a76", "#b4bac3",
+)  # fmt: skip
+
+
+def padded(low: float, high: float) -> tuple[float, float]:
+    pad = 0.03 * (high - low) or 0.03 * max(abs(low), 1.0)
+    return low - pad, high + pad
+
 
 # ---------------------------------------------------------------------------------------------------------- stream
 # Rows to draw, read block by block, and the values of them that are read along.

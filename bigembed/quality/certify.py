@@ -8,13 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from bigembed.plotting.canvas import ACCENT, PALE, legend, new_axes
-from bigembed.quality.neighborhoods import FIGURES, NEIGHBORS, SAMPLES, judged, preserved, with_error
+from bigembed.plotting.canvas import legend, new_axes
+from bigembed.plotting.paint import ACCENT, PALE
+from bigembed.quality import FIGURES, NEIGHBORS, SAMPLES, judged, preserved, with_error
 from bigembed.rows.input import row_source
 from bigembed.runtime.parameters import declared
+from bigembed.store import PathLike, at, remove
 from bigembed.store.exchange import Exchange
 from bigembed.store.files import temporary
-from bigembed.store.paths import PathLike, at, remove
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import InputError
+from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.passes import Parts, reduce_rows
-from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array, map_blocks, offsets
 from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange

@@ -9,14 +9,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from bigembed.distance import CENTERED, LANES, every_squared, paired_squared, rounding
 from bigembed.distance.metrics import RowMetric
-from bigembed.distance.names import CENTERED
-from bigembed.distance.pairwise import LANES, every_squared, paired_squared, rounding
 from bigembed.errors import InputError
 from bigembed.linalg.moments import merge_moments, moments_block
+from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.passes import Parts, add_parts, reduce_rows
 from bigembed.rows.row_maps import inadmissible, mapped_rows
-from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array, bounds, is_sparse, map_blocks
 from bigembed.store.exchange import Exchange
 from bigembed.store.parcels import row_parts, rows_of_parts
@@ -24,7 +23,7 @@ from bigembed.store.parcels import row_parts, rows_of_parts
 # ----------------------------------------------------------------------------------------------------------- lists
 # Sampled rows (queries) against one block of rows: their nearest rows, chosen distances, and ranks. Pure, and exact.
 #
-# All squared distances that decide anything are those of :func:`bigembed.distance.pairwise.paired_squared`, and equal
+# All squared distances that decide anything are those of :func:`bigembed.distance.paired_squared`, and equal
 # ones are ordered by the number of the row. So neither blocks nor tiles nor the compiled code change a result. Matrix
 # products only reject, by a bound on their rounding; small problems do without them, and without compiled code.
 

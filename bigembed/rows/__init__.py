@@ -1,1 +1,399 @@
-"""Rows: what users hand over becomes a source that block tasks read, whatever its format."""
+"""Rows: what users hand over becomes a source that block tasks read, whatever its format.
+
+The sources are here: rows read by range wherever they lie, their canonical blocks, and square arrays by tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from bigembed.errors import InputError
+from bigembed.rows.opening import open_zarr
+from bigembed.rows.reader import EXACT, TEXT, is_text, read_ranges
+from bigembed.runtime import reads
+from bigembed.runtime.blocks import Array, align_arrays, block_rows, bounds, is_sparse
+from bigembed.runtime.executors import executor_now
+from bigembed.store import AnyPath, stored
+from bigembed.store.arrays import cached, npy_rows, read_array, read_window
+from bigembed.store.attributes import categories_at, columns_of
+from bigembed.store.superseded import Mark
+
+# ---------------------------------------------------------------------------------------------------------- source
+# Rows that a block task can read by range, wherever they lie.
+
+TEXT_BYTES = 512
+"""Of a text, for how many are read at a time."""
+
+
+@dataclass(frozen=True)
+class RowSource:
+    """Rows that a block task can read by range: a path of a Zarr array or .npy, or an array of this process.
+
+    It is a :class:`~bigembed.rows.reader.Reader`, too.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    path: str | None = None
+    array: Array | None = None
+    aligned: Mapping[str, RowSource] = field(default_factory=dict)
+    """Arrays of the same length that belong to the rows: ``weights``, ``labels``."""
+    as_given: ClassVar = ("array", "aligned")
+    offset: int = 0
+    """Where the first row lies in the array at the path."""
+    columns: tuple[int, int] | None = None
+    """Those of the array at the path that are taken, where they are not all."""
+    named: tuple[str, ...] = ()
+    """Names of the columns, where something else than the array says them."""
+
+    @reads
+    def read(self, start: int, stop: int) -> Any:
+        """Rows ``start:stop`` as stored."""
+        if self.array is not None:
+            return np.asarray(self.array[start:stop])
+        if self.columns is not None:
+            return self.window((start, stop), (0, self.width))
+        assert self.path is not None
+        if self.path.endswith(".npy"):
+            return np.array(npy_rows(self.path)[start + self.offset : stop + self.offset])
+        return read_array(self.path, start + self.offset, stop + self.offset)
+
+    def stream(self, start: int, stop: int) -> Iterator[Any]:
+        """Rows ``start:stop`` in pieces, text as :data:`~bigembed.rows.reader.TEXT`."""
+        text = is_text(self.dtype)
+        for low, high in read_ranges(start, stop, self.grain, TEXT_BYTES if text else self.width * self.dtype.itemsize):
+            found = self.read(low, high)
+            yield found.astype(TEXT) if text else found
+
+    def part(self, start: int, stop: int) -> RowSource:
+        """What a task needs that reads no rows but ``start:stop``: the source itself."""
+        return self
+
+    @reads
+    def window(self, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
+        """A part of the rows and of the columns, as stored."""
+        if self.array is not None:
+            return np.asarray(self.array[slice(*rows), slice(*columns)])
+        assert self.path is not None
+        first = self.columns[0] if self.columns is not None else 0
+        rows = rows[0] + self.offset, rows[1] + self.offset
+        columns = columns[0] + first, columns[1] + first
+        if self.path.endswith(".npy"):
+            return np.array(npy_rows(self.path)[slice(*rows), slice(*columns)])
+        return read_window(self.path, rows, columns)
+
+    def matrix(self, start: int, stop: int) -> Any:
+        """Rows ``start:stop`` as they are worked on: row by row in memory, in :attr:`work`."""
+        return align_arrays(as_worked(self.read(start, stop), self.work, start))
+
+    @property
+    def work(self) -> np.dtype[Any]:
+        """The dtype that rows are worked on in."""
+        return work_dtype(self.dtype)
+
+    @property
+    def sparse(self) -> bool:
+        """Whether blocks come as SciPy sparse rows."""
+        return False
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the columns, where the rows are the copy of a table."""
+        if self.named or self.path is None or self.path.endswith(".npy"):
+            return self.named
+        return columns_of(self.path)
+
+    @property
+    def categories(self) -> Mapping[str, Sequence[str]]:
+        """The texts of the columns of categories, by their names, where the rows are the copy of a table."""
+        return {} if self.path is None or self.path.endswith(".npy") else categories_at(self.path)
+
+    @property
+    def width(self) -> int:
+        """Numbers in a row; 1 for a vector."""
+        return int(np.prod(self.shape[1:]))
+
+    @property
+    def block(self) -> int:
+        """Rows of a canonical block: of the shape and dtype alone, never of how the rows are stored."""
+        return block_rows(self.width, self.work.itemsize)
+
+    @property
+    def largest_block(self) -> int:
+        """Rows of the largest block: all rows of a small set."""
+        return min(self.block, self.shape[0])
+
+    @property
+    def grain(self) -> int:
+        """Rows that are decompressed together; 1 where any range is read alone."""
+        if self.array is not None or str(self.path).endswith(".npy"):
+            return 1
+        return int(cached(str(self.path)).chunks[0])
+
+    def boundary(self, row: int) -> int:
+        """The first row from this one on with which what is decompressed together ends; not beyond the last."""
+        end = -(-(row + self.offset) // self.grain) * self.grain - self.offset
+        return min(self.shape[0], end)
+
+    @property
+    def chunks(self) -> tuple[int, int]:
+        """Rows and columns that are decompressed together; (1, 1) where any part is read alone."""
+        if self.array is not None or str(self.path).endswith(".npy"):
+            return 1, 1
+        rows, columns = cached(str(self.path)).chunks
+        return int(rows), int(columns)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row as it is worked on."""
+        return self.width * self.work.itemsize
+
+    @property
+    def behind(self) -> int:
+        """Bytes that a task holds, besides, of the rows that these are made of."""
+        return 0
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes that are read for all rows."""
+        return self.shape[0] * self.row_bytes
+
+    def fingerprint(self) -> str:
+        """What says that the input is the one of the last run: names, sizes and times of its files, or its bytes."""
+        from hashlib import sha256
+
+        digest = sha256(repr((self.shape, str(self.dtype))).encode())
+        if self.array is not None:
+            digest.update(np.ascontiguousarray(self.array).tobytes())
+        elif self.path is not None:  # (neither: a shape that rows are to have)
+            for file in stored(self.path):
+                digest.update(repr((file.name, file.size, file.stamp)).encode())
+        if self.offset or self.columns is not None:
+            digest.update(repr((self.offset, self.columns)).encode())
+        for name, other in sorted(self.aligned.items()):
+            digest.update(f"{name} {other.fingerprint()}".encode())
+        return digest.hexdigest()
+
+
+LAZY = ("anndata", "dask", "dask_expr", "xarray")
+"""Packages whose arrays may be computed once, and written, before they are read."""
+
+
+def may_be_copied(X: Any) -> bool:
+    """Whether rows may be written into a run before its tasks read them: lazy ones, or where tasks run elsewhere."""
+    return not executor_now().in_this_process or type(X).__module__.partition(".")[0] in LAZY
+
+
+def rows_at(path: AnyPath) -> RowSource:
+    """Rows, or a vector, at a path: a Zarr array or .npy, opened once to see that it is whole."""
+    array = npy_rows(path) if path.suffix == ".npy" else open_zarr(path)
+    return RowSource(tuple(map(int, array.shape)), np.dtype(array.dtype), path=str(path))
+
+
+@dataclass(frozen=True)
+class MarkedRows(RowSource):
+    """Rows of a stage, read only as long as it is what is published."""
+
+    marks: tuple[Mark, ...] = ()
+
+    def read(self, start: int, stop: int) -> Any:
+        """Rows ``start:stop``; :class:`StaleError` if they may be of something else."""
+        try:
+            return super().read(start, stop)
+        finally:
+            for mark in self.marks:
+                mark.check()
+
+
+def work_dtype(dtype: Any) -> np.dtype[Any]:
+    """The dtype that rows are worked on in: float32 for what it holds exactly, else float64.
+
+    >>> work_dtype("uint8"), work_dtype("float16"), work_dtype("int64")
+    (dtype('float32'), dtype('float32'), dtype('float64'))
+    """
+    dtype = np.dtype(dtype)
+    if dtype.kind not in "buif":
+        raise InputError(
+            f"rows have dtype {dtype}; numbers are needed (bool, int, uint or float). "
+            "Complex data not supported; encode text and objects first"
+        )
+    return np.dtype(np.float32) if np.can_cast(dtype, np.float32, "safe") else np.dtype(np.float64)
+
+
+def as_worked(rows: Any, dtype: Any, start: int = 0, what: str = "rows") -> Any:
+    """Rows (an array, or a SciPy sparse matrix) in the dtype that they are worked on in.
+
+    InputError that names the rows where float64 would round integers. ``start`` numbers the first row.
+
+    >>> as_worked(np.array([[1 << 53]]), "f8").tolist()
+    [[9007199254740992.0]]
+    """
+    sparse = hasattr(rows, "indptr")
+    given = rows.data if sparse else np.asarray(rows)
+    if given.dtype.kind in "iu" and given.dtype.itemsize == 8 and np.dtype(dtype).kind == "f":
+        refuse_rounded(given, rows.indptr if sparse else None, start, what)
+    return rows.astype(dtype, copy=False) if sparse else np.asarray(given, dtype)
+
+
+def refuse_rounded(given: Array, indptr: Array | None, start: int, what: str) -> None:
+    """InputError where integers of 64 bits are not exact in float64."""
+    if not given.size or (given.max() <= EXACT and (given.dtype.kind == "u" or given.min() >= -EXACT)):
+        return
+    there = given.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        same = (there < 2.0 ** (64 - (given.dtype.kind == "i"))) & (there.astype(given.dtype) == given)
+    wrong = np.argwhere(~same)
+    if len(wrong):
+        value = given[tuple(wrong[0])]
+        rows = wrong[:, 0] if indptr is None else np.searchsorted(indptr, wrong[:, 0], side="right") - 1
+        raise InputError(
+            f"{what} hold integers beyond 2^53 that float64 would round: {len(wrong)}, the first ones in rows "
+            f"{(np.unique(rows)[:10] + start).tolist()}, such as {value}. Take an offset off them, or leave the column "
+            "out (an id names rows: ids)"
+        )
+
+
+# ------------------------------------------------------------------------------------------------------ row blocks
+# Canonical blocks as they are read: each stored chunk once along consecutive blocks, with what belongs to the rows.
+
+
+@dataclass(frozen=True)
+class RowBlock:
+    """One canonical block, as a block function sees it."""
+
+    number: int
+    start: int
+    rows: Any
+    """(m, d) C-contiguous in the work dtype, or SciPy CSR rows."""
+    aligned: Mapping[str, Array] = field(default_factory=dict)
+    """The part of ``source.aligned`` that belongs to these rows."""
+
+    @property
+    def stop(self) -> int:
+        """One past the last row."""
+        return self.start + int(self.rows.shape[0])
+
+    @property
+    def weights(self) -> Array | None:
+        """Weights of the rows, float64; None where all are one."""
+        given = self.aligned.get("weights")
+        return None if given is None else np.asarray(given, np.float64)
+
+
+def row_blocks(source: RowSource, numbers: Sequence[int]) -> Iterator[RowBlock]:
+    """The canonical blocks of these numbers, ascending, each stored chunk read once along consecutive ones."""
+    n, rows = source.shape[0], source.block
+    spans = [(number * rows, min((number + 1) * rows, n)) for number in numbers]
+    columns = {name: windows(other, spans) for name, other in source.aligned.items()}
+    for number, (start, _), part in zip(numbers, spans, windows(source, spans), strict=True):
+        aligned = {name: next(parts) for name, parts in columns.items()}
+        yield RowBlock(number, start, worked(part, source.work, start), aligned)
+
+
+def row_block(source: RowSource, start: int, stop: int) -> RowBlock:
+    """Any rows ``start:stop`` with their aligned vectors, as a block function sees them."""
+    aligned = {name: other.read(start, stop) for name, other in source.aligned.items()}
+    return RowBlock(start // source.block, start, source.matrix(start, stop), aligned)
+
+
+def worked(rows: Any, dtype: np.dtype[Any], start: int = 0) -> Any:
+    """Rows in the work dtype: C-contiguous, or CSR."""
+    return as_worked(rows, dtype, start) if is_sparse(rows) else align_arrays(as_worked(rows, dtype, start))
+
+
+def windows(source: RowSource, spans: Sequence[tuple[int, int]]) -> Iterator[Any]:
+    """Rows of ascending spans through a window over whole stored chunks."""
+    grain = source.grain
+    held: Any = None
+    first = 0
+    for start, stop in spans:
+        if grain == 1:
+            yield source.read(start, stop)
+            continue
+        end = first + len(held) if held is not None else -1
+        if not first <= start <= end:
+            first, held, end = start, None, start
+        if end < stop:
+            upto = source.boundary(stop)
+            fresh = source.read(end, upto)
+            held = fresh if held is None or start == end else np.concatenate([held[start - first :], fresh])
+            first = start
+        assert held is not None
+        yield held[start - first : stop - first]
+        held, first = held[stop - first :], stop
+        if not len(held):
+            held = None
+
+
+# ----------------------------------------------------------------------------------------------------------- tiles
+# A square array larger than memory, walked in small tiles, whatever the chunks that it is stored in.
+#
+# The tiles lie on a separate grid, so sums over them are the same to the last bit for any chunks. They are cut from
+# panels that follow the chunks, so that each chunk is read once along the rows of a task.
+
+TILE_ROWS = 256
+TILE_COLUMNS = 1_024
+PANEL_BYTES = 64 << 20
+"""Rows of all columns are held up to this size; beyond it a panel is all rows of the task and some columns."""
+
+
+class Tile(NamedTuple):
+    """Entries from ``row`` and ``column`` on, in float64."""
+
+    row: int
+    column: int
+    values: Array
+
+
+def tiles(source: RowSource, start: int, stop: int) -> Iterator[Tile]:
+    """Tiles of the rows ``start:stop`` of a two-dimensional array, on a grid that begins at row ``start``, column 0.
+
+    Those of the same rows come in the order of the columns, those of the same columns in the order of the rows.
+    """
+    for row, column, panel in panels(source, start, stop):
+        for i, j in product(range(0, panel.shape[0], TILE_ROWS), range(0, panel.shape[1], TILE_COLUMNS)):
+            part = panel[i : i + TILE_ROWS, j : j + TILE_COLUMNS]
+            yield Tile(row + i, column + j, np.array(part, np.float64, order="C"))
+
+
+def panels(source: RowSource, start: int, stop: int) -> Iterator[tuple[int, int, Array]]:
+    """First row, first column and entries: some rows of all columns, or all rows of some columns."""
+    n, (high, wide) = source.shape[1], source.chunks
+    if wide >= n or (high + TILE_ROWS) * n * source.dtype.itemsize <= PANEL_BYTES:
+        rows = [(start + first, start + last) for first, last in bounds(stop - start, TILE_ROWS)]
+        for first, panel in tile_windows(rows, high, 0, lambda a, b: source.window((a, b), (0, n))):
+            yield first, 0, panel
+    else:
+        whole = (start, stop)
+        for first, panel in tile_windows(bounds(n, TILE_COLUMNS), wide, 1, lambda a, b: source.window(whole, (a, b))):
+            yield start, first, panel
+
+
+def panel_memory(source: RowSource, rows: int) -> int:
+    """Bytes that :func:`panels` holds for a task of that number of rows, the chunks being read included."""
+    n, (high, wide), item = source.shape[1], source.chunks, source.dtype.itemsize
+    if wide >= n or (high + TILE_ROWS) * n * item <= PANEL_BYTES:
+        held = (min(high, rows) + TILE_ROWS) * n
+    else:
+        held = rows * min(n, wide + TILE_COLUMNS)
+    return 2 * held * item + high * wide * item + 16 * TILE_ROWS * TILE_COLUMNS
+
+
+def tile_windows(
+    spans: list[tuple[int, int]], grain: int, axis: int, read: Callable[[int, int], Array]
+) -> Iterator[tuple[int, Array]]:
+    """The parts of consecutive spans, read up to the ends of stored chunks of ``grain``."""
+    end, limit = spans[0][0], spans[-1][1]
+    held = read(end, end)
+    for start, stop in spans:
+        if end < stop:
+            upto = min(limit, -(-stop // grain) * grain)
+            fresh = read(end, upto)
+            held, end = np.concatenate([held, fresh], axis=axis) if held.shape[axis] else fresh, upto
+        part, held = np.split(held, [stop - start], axis=axis)
+        yield start, part

@@ -13,14 +13,14 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bigembed.errors import ChangedInputError
+from bigembed.rows import RowBlock, RowSource, row_block, rows_at
 from bigembed.rows.reader import entries_of
 from bigembed.rows.row_maps import as_typed
-from bigembed.rows.source import RowBlock, RowSource, row_block, rows_at
 from bigembed.rows.sparse import csr_block_rows, csr_row_bytes
 from bigembed.runtime.blocks import Array, bounds, one_blas_thread
+from bigembed.store import at
 from bigembed.store.arrays import read_array
 from bigembed.store.parcels import stacked
-from bigembed.store.paths import at
 from bigembed.store.superseded import Mark
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import numpy as np
 from bigembed.errors import BigembedError, DamagedError, InputError
 from bigembed.rows.reader import Reader, handle
 from bigembed.runtime.blocks import Array
-from bigembed.store.paths import at, stored
+from bigembed.store import at, stored
 
 # ----------------------------------------------------------------------------------------------------------- edges
 # Edges of a user's graph, streamed from wherever they lie: a table of pairs, a sparse matrix, lists of neighbors.

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from bigembed.errors import InputError, MissingPathError
+from bigembed.rows import RowSource, rows_at
 from bigembed.rows.edges import (
     EdgeColumns,
     EdgeMatrix,
@@ -22,21 +23,19 @@ from bigembed.rows.edges import (
     refuse_shapes,
     spans_of,
 )
+from bigembed.rows.formats import open_reader
 from bigembed.rows.formats.anndata import EXTRA, csr_in, is_anndata
 from bigembed.rows.formats.delimited import is_delimited
 from bigembed.rows.formats.hdf5 import array_in, opened
-from bigembed.rows.formats.parquet import largest_in, parquet_files
-from bigembed.rows.formats.registry import open_reader
-from bigembed.rows.found_lists import checked_measure, found_lists, lengths_of
-from bigembed.rows.opening import as_array
+from bigembed.rows.formats.tables import largest_in, parquet_files
+from bigembed.rows.opening import as_array, checked_measure, found_lists, lengths_of
 from bigembed.rows.reader import Choice, listed
-from bigembed.rows.source import RowSource, rows_at
 from bigembed.rows.sparse import NAMES, is_csr_group
 from bigembed.runtime.blocks import Array, block_rows, is_scipy_sparse, map_blocks
 from bigembed.runtime.parameters import Count, declared, one_of
+from bigembed.store import AnyPath, at, is_path
 from bigembed.store.arrays import write_npy
 from bigembed.store.files import reading_foreign
-from bigembed.store.paths import AnyPath, at, is_path
 
 # --------------------------------------------------------------------------------------------------- graph formats
 # Where the edges of a graph lie, and what reads them there: tables, sparse matrices, lists of neighbors.

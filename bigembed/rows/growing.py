@@ -16,18 +16,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bigembed.errors import InputError, MissingPathError
-from bigembed.rows.formats.copying import aligned_of, vector_source
-from bigembed.rows.formats.tables import check_ids
+from bigembed.rows import RowSource
+from bigembed.rows.formats.copying import aligned_of, check_ids, vector_source
 from bigembed.rows.opening import as_array, open_zarr
-from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks
 from bigembed.runtime.parameters import declared
+from bigembed.store import AnyPath, PathLike, at, move_files, put, remove, stored
 from bigembed.store.arrays import cached, npy_rows, read_array, write_rows
 from bigembed.store.attributes import checksums
 from bigembed.store.files import read_json, write_json
 from bigembed.store.locks import hold
 from bigembed.store.metadata import sealed_checksums, with_seal, without_seal
-from bigembed.store.paths import AnyPath, PathLike, at, move_files, put, remove, stored
 
 # --------------------------------------------------------------------------------------------------------- appending
 

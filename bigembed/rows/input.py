@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import InputError, InputTypeError, needed
-from bigembed.rows.columns import columns_of, is_frame, lazy_numbers, numbers_of
+from bigembed.rows import RowSource, rows_at, work_dtype
 from bigembed.rows.formats.binary import is_idx, read_idx
 from bigembed.rows.formats.copying import write_dask
 from bigembed.rows.formats.hdf5 import opened, require_held
@@ -30,13 +30,12 @@ from bigembed.rows.opening import (
     without_mask,
 )
 from bigembed.rows.passes import check_vector
-from bigembed.rows.reader import two_dimensional
-from bigembed.rows.source import RowSource, rows_at, work_dtype
+from bigembed.rows.reader import columns_of, is_frame, lazy_numbers, numbers_of, two_dimensional
 from bigembed.rows.sparse import dask_source, group_source, held_source, is_csr_group, keep_npy, stored
+from bigembed.runtime import reads
 from bigembed.runtime.blocks import Array, is_scipy_sparse
 from bigembed.runtime.executors import executor_now
-from bigembed.runtime.runtime import reads
-from bigembed.store.paths import AnyPath, at, is_path, published
+from bigembed.store import AnyPath, at, is_path, published
 
 # ------------------------------------------------------------------------------------------------------ recognized
 # Dask and xarray arrays that are stored arrays, or windows of them: found by what their graphs say.

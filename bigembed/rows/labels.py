@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import InputError, InputTypeError
+from bigembed.rows import RowSource
 from bigembed.rows.formats.binary import is_idx, read_idx
 from bigembed.rows.opening import as_array, is_zarr, open_zarr, unmasked
-from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array
+from bigembed.store import AnyPath, at, is_path
 from bigembed.store.arrays import RemoteNpy, npy_rows
-from bigembed.store.paths import AnyPath, at, is_path
 
 PIECE_ROWS = 1 << 20
 DASK_PIECES = 16

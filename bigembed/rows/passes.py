@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import InputError
-from bigembed.rows.source import RowBlock, RowSource, row_blocks
+from bigembed.rows import RowBlock, RowSource, row_blocks
+from bigembed.runtime import once
 from bigembed.runtime.blocks import Array, bounds, is_sparse, map_blocks
-from bigembed.runtime.runtime import once
 from bigembed.store.arrays import create_rows, write_rows
 from bigembed.store.exchange import Exchange
 from bigembed.store.vector_space import tree_fold

@@ -15,15 +15,15 @@ import numpy as np
 from scipy import sparse
 
 from bigembed.errors import DamagedError, InputError, MissingPathError
+from bigembed.rows import RowSource, as_worked, work_dtype
 from bigembed.rows.opening import open_zarr
-from bigembed.rows.source import RowSource, as_worked, work_dtype
 from bigembed.runtime.blocks import BLOCK_BYTES, MAX_BLOCK_ROWS, Array, bounds, offsets
 from bigembed.runtime.executors import compute_together
+from bigembed.store import AnyPath, at, remove
 from bigembed.store.arrays import cached, read_array, reading, write_array, write_npy, zarr_group
 from bigembed.store.attributes import columns_of, prove_group
 from bigembed.store.files import read_sealed, reading_foreign, require_files, sealed, write_json
 from bigembed.store.metadata import make_group
-from bigembed.store.paths import AnyPath, at, remove
 from bigembed.store.requests import asking
 
 ENTRY_BYTES = 12

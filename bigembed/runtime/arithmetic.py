@@ -352,7 +352,7 @@ def _square(a: Array, i: int, b: Array, j: int, f: int) -> float:
 
 @njit(nogil=True)
 def squared_distance(a: Array, i: int, b: Array, j: int) -> float:
-    """‖a_i − b_j‖² in float64, summed in eight parts as :func:`bigembed.distance.pairwise.paired_squared` does."""
+    """‖a_i − b_j‖² in float64, summed in eight parts as :func:`bigembed.distance.paired_squared` does."""
     d = a.shape[1]
     rest = d % 8
     whole = d - rest

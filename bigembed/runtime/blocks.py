@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bigembed.errors import ClusterError
+from bigembed.runtime import Calls, KeepResult, Progress, Timed, run_recorded, run_timed, runtime_now
 from bigembed.runtime.client_executor import ClientExecutor, Common, TaskMap
 from bigembed.runtime.executors import executor_now
-from bigembed.runtime.runtime import Calls, KeepResult, Progress, Timed, run_recorded, run_timed, runtime_now
 
 # ------------------------------------------------------------------------------------------------------------ rows
 # Canonical row blocks, and functions mapped over them on whichever Dask scheduler is current.

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from bigembed.errors import BigembedError, ClusterError, InterruptedRun
-from bigembed.runtime.runtime import Calls, Executor, KeepResult, Progress, no_progress, trim_heap
+from bigembed.runtime import Calls, Executor, KeepResult, Progress, no_progress, trim_heap
 from bigembed.runtime.worker_monitor import WorkerMonitor, tell_of_outages
 
 HANDED_OUT = 0.002

@@ -18,8 +18,7 @@ from typing import Any, Self
 from weakref import ref
 
 from bigembed.errors import ClusterError, InputError
-from bigembed.runtime.client_executor import AHEAD, ATTEMPTS, QUEUED, RUNNING, Advice, ClientExecutor, TaskMap
-from bigembed.runtime.runtime import (
+from bigembed.runtime import (
     Calls,
     Executor,
     KeepResult,
@@ -29,6 +28,7 @@ from bigembed.runtime.runtime import (
     runtime_now,
     using,
 )
+from bigembed.runtime.client_executor import AHEAD, ATTEMPTS, QUEUED, RUNNING, Advice, ClientExecutor, TaskMap
 from bigembed.runtime.worker_monitor import FROZEN, WorkerMonitor
 
 

@@ -23,7 +23,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from bigembed.errors import UnreachableError
-from bigembed.runtime.runtime import Event
+from bigembed.runtime import Event
 
 T = TypeVar("T")
 

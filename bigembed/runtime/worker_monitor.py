@@ -1,4 +1,4 @@
-"""Workers that give no sign of life: stopped by a signal, stuck in the kernel, on a node that is gone.
+"""What a worker does when it starts; and workers that give no sign of life: stopped, stuck, on a node that is gone.
 
 A worker that died is noticed by its scheduler, because its connection closes. One that is frozen keeps its connection,
 its tasks and its results, and everybody would wait for it. Signs of life are its heartbeats, and processor time that
@@ -8,8 +8,13 @@ its process uses: one that computes for minutes without letting its own threads 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
+import os
 import queue
+import signal
+import sys
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import TimeoutError as Late
@@ -18,8 +23,29 @@ from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
+from bigembed.runtime import Event, Observer, moment, silent
 from bigembed.runtime.outages import Outage, stores
-from bigembed.runtime.runtime import Event, Observer, moment, silent
+
+# ------------------------------------------------------------------------------------------------------------- start
+# What a worker of a job does when it starts.
+
+PR_SET_PDEATHSIG = 1
+ERRORS = "BIGEMBED_WORKER_ERRORS"
+"""Variable of the environment: the file that takes what a worker prints on standard error."""
+
+
+def dask_setup(worker: Any) -> None:
+    """Leave the keyboard to the coordinating process, which stops the workers in good order, and do not outlive it.
+
+    What a worker prints as it dies (a traceback of the interpreter, say) does not go to the user of the job.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if worker.nanny and sys.platform == "linux":  # (a worker that is stopped would not see that its nanny is gone)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if file := os.environ.get(ERRORS):
+        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
+
 
 FROZEN = 120.0
 """Seconds without a sign of life after which a worker is given up, where nobody says otherwise."""

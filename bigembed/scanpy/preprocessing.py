@@ -12,7 +12,7 @@ from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator.pipeline import Pipeline
 from bigembed.maps.linear.pca import PCA
 from bigembed.neighbors.build import build_neighbor_graph
-from bigembed.rows.found_lists import values_of
+from bigembed.rows.opening import values_of
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Count, Kind, Seed, at_least, declared, one_of
 from bigembed.steps.columns import Columns

@@ -8,8 +8,8 @@ from typing import Any, Self
 
 import numpy as np
 
+from bigembed.rows import RowSource
 from bigembed.rows.passes import MAX_GROUPS
-from bigembed.rows.source import RowSource
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 A stage is a function of its inputs: it calls its maps in an order that follows from what they return. When it is
 started again, the same maps come in the same order. A task whose result is in the journal is not run again, and what a
-stage does once between its maps (:func:`bigembed.runtime.runtime.once`) is not done again. So whatever the stage, a
+stage does once between its maps (:func:`bigembed.runtime.once`) is not done again. So whatever the stage, a
 start loses the blocks that were at work when it was stopped, and no more.
 
 An entry is a line of JSON behind its checksum. It is appended half a second after the one before, at the latest when
@@ -29,12 +29,12 @@ from typing import Any, Self
 import google_crc32c
 import numpy as np
 
+from bigembed.runtime import Calls, KeepResult, runtime_now, using
 from bigembed.runtime.blocks import is_sparse
-from bigembed.runtime.runtime import Calls, KeepResult, runtime_now, using
+from bigembed.store import AnyPath, at, put, remove, remove_file
 from bigembed.store.files import digest_of, jsonable
 from bigembed.store.manifests import IN_WORK
 from bigembed.store.objects import ObjectPath
-from bigembed.store.paths import AnyPath, at, put, remove, remove_file
 
 PATIENCE = 0.5
 """Seconds between two writes."""

@@ -16,7 +16,7 @@ import numpy as np
 from scipy import sparse
 
 from bigembed.errors import DamagedError, DamageWarning
-from bigembed.stages.retention import DROPPED, Retention, lacking
+from bigembed.stages.runs import DROPPED, Retention, lacking
 from bigembed.store import files, manifests, superseded
 from bigembed.store.files import digest_of
 from bigembed.store.manifests import Manifest
@@ -242,7 +242,7 @@ def outdated(
 
     What follows a stage that is computed counts as computed: only its content says whether it has to be. What would be
     used again is read (:func:`bigembed.store.manifests.damage`), and is to be computed, too, where it is
-    damaged, and where what was dropped of it is needed again (:mod:`bigembed.stages.retention`): its content is known
+    damaged, and where what was dropped of it is needed again (:mod:`bigembed.stages.runs`): its content is known
     then.
     """
     why: dict[str, str] = {}
@@ -314,7 +314,7 @@ def supersede(
 
     What was made from it goes with it. What is damaged is deleted, with a warning. ``all_listed``: these are all
     stages of the run, so that others are what another method, or another way to solve, has left. A stage of which
-    something was dropped that is needed again stays published until it is its turn (:mod:`bigembed.stages.retention`).
+    something was dropped that is needed again stays published until it is its turn (:mod:`bigembed.stages.runs`).
     """
     listed = [stage.name for stage in stages]
     both = outdated(stages, run, prints, retention)

@@ -11,21 +11,30 @@ from functools import partial
 from typing import Any
 
 from bigembed.errors import DamagedError, DamageWarning, MissingPathError, PlanError
+from bigembed.runtime import Event, Observer, StageClock, runtime_now, using
 from bigembed.runtime.blocks import one_blas_thread
 from bigembed.runtime.client_executor import TERMINATE
 from bigembed.runtime.executors import CurrentClient, chosen_executor, executor_now
-from bigembed.runtime.runtime import Event, Observer, StageClock, runtime_now, using
 from bigembed.stages.cost import Cost
 from bigembed.stages.journal import StageJournal
-from bigembed.stages.retention import DROPPED, Opened, Retention, dropped_in, lacks, release
 from bigembed.stages.reuse import Identity, Prints, identity_of, outdated, supersede, usable
-from bigembed.stages.runs import DeclaredInputs, PartOfRun, Run, inside
-from bigembed.store import files, manifests, superseded
+from bigembed.stages.runs import (
+    DROPPED,
+    DeclaredInputs,
+    Opened,
+    PartOfRun,
+    Retention,
+    Run,
+    dropped_in,
+    inside,
+    lacks,
+    release,
+)
+from bigembed.store import AnyPath, PathLike, at, files, manifests, remove, remove_file, stored, superseded
 from bigembed.store.exchange import FORMAT, Exchange
 from bigembed.store.files import digest_of
 from bigembed.store.locks import Lock, hold
 from bigembed.store.manifests import Manifest
-from bigembed.store.paths import AnyPath, PathLike, at, remove, remove_file, stored
 
 # ---------------------------------------------------------------------------------------------------------- stages
 # Stages: what a method consists of, and the runner that computes, publishes and resumes them.

@@ -13,11 +13,11 @@ import numpy as np
 from bigembed.errors import InputError
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.moments import moments_stage
-from bigembed.estimator.step import Step
+from bigembed.estimator.rowwise import Step
+from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.passes import checked_shape, infinite, map_row_blocks, refuse
 from bigembed.rows.reader import listed
 from bigembed.rows.row_maps import indicators, picked
-from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Count, Kind, Requirements, is_integer, one_of
 from bigembed.stages import ArraySpec, Context, Cost, Run, Stage, summing_cost

@@ -11,8 +11,8 @@ import numpy as np
 
 from bigembed.errors import InputError
 from bigembed.estimator.extension import Extension
+from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.passes import NAMED, Parts, reduce_rows
-from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Count, Kind, is_number, one_of
 from bigembed.stages import ArraySpec, Context, Cost, Run, Stage, summing_cost

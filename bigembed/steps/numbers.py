@@ -11,10 +11,10 @@ import numpy as np
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.moments import quantiles_stage
 from bigembed.estimator.preprocessing import with_cost_of_mapping
-from bigembed.estimator.step import FixedStep, Step, looked_at_stage
+from bigembed.estimator.rowwise import FixedStep, Step, looked_at_stage
+from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.derived import MappedSource
 from bigembed.rows.row_maps import clipped, log1p_block, normalized, sizes_of
-from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Finite, Positive, Requirements, is_number, one_of
 from bigembed.stages import Run, Stage

@@ -14,10 +14,10 @@ from scipy import sparse
 
 from bigembed.errors import InputError
 from bigembed.estimator.extension import Extension
-from bigembed.estimator.step import Step
+from bigembed.estimator.rowwise import Step
+from bigembed.rows import RowSource
 from bigembed.rows.passes import checked_shape
 from bigembed.rows.row_maps import AffineMap, project
-from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, is_sparse
 from bigembed.runtime.parameters import Auto, Count, Fraction, Seed
 from bigembed.stages import ArraySpec, Context, Cost, Run, Stage

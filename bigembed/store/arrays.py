@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import BigembedError, DamagedError, InputError, MissingPathError
+from bigembed.runtime import once, reads, writes
 from bigembed.runtime.blocks import Array, Starts, by_owner
-from bigembed.runtime.runtime import once, reads, writes
+from bigembed.store import PathLike, at, replacing, stamp
 from bigembed.store.chunks import RowChunks, checksummed, row_chunks
 from bigembed.store.files import is_exhausted, read_json, require_regular
 from bigembed.store.metadata import put_metadata, refuse_codecs, sealed_checksums, simple, write_whole
 from bigembed.store.objects import ObjectPath
-from bigembed.store.paths import PathLike, at, replacing, stamp
 from bigembed.store.requests import asking
 
 # -------------------------------------------------------------------------------------------------------------- io

@@ -20,8 +20,8 @@ import numpy as np
 from numcodecs import blosc, zstd
 
 from bigembed.runtime.blocks import Array
+from bigembed.store import at, is_url
 from bigembed.store.objects import ObjectPath
-from bigembed.store.paths import at, is_url
 
 ABSENT = 2**64 - 1
 """In the index of a shard: a chunk that was not written, because it holds nothing but the fill value."""

@@ -19,9 +19,9 @@ import google_crc32c
 import numpy as np
 
 from bigembed.errors import BigembedError, DamagedError, InputError
+from bigembed.runtime import once, reads, writes
 from bigembed.runtime.blocks import Array
-from bigembed.runtime.runtime import once, reads, writes
-from bigembed.store.paths import at, is_url, opened, put, remove
+from bigembed.store import at, is_url, opened, put, remove
 
 # ---------------------------------------------------------------------------------------------------------- pieces
 # A file of pieces: arrays one behind the other, and at the end a line for each, which says where it lies.

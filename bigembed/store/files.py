@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from bigembed.errors import BigembedError, DamagedError, InputError, MissingPathError, PlanError
+from bigembed.store import AnyPath, PathLike, at, put, remove, stored
 from bigembed.store.locks import machine, process_start
-from bigembed.store.paths import AnyPath, PathLike, at, put, remove, stored
 
 # ------------------------------------------------------------------------------------------------------- documents
 # JSON files, each written in one step; what is sealed carries the digest of all else that it says.

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from bigembed.errors import BigembedError, LockedError
-from bigembed.runtime.runtime import moment, runtime_now, using
+from bigembed.runtime import moment, runtime_now, using
+from bigembed.store import AnyPath, PathLike, at, create, remove, remove_file, retire, rewrite, touch
 from bigembed.store.objects import ObjectPath
-from bigembed.store.paths import AnyPath, PathLike, at, create, remove, remove_file, retire, rewrite, touch
 
 # ------------------------------------------------------------------------------------------------------------ lock
 # A folder held by one process at a time, on any file system that its starters share.

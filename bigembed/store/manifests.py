@@ -12,11 +12,11 @@ from typing import Any
 
 from bigembed.errors import DamagedError, DamageWarning, ExistingOutputError, LockedError, MissingPathError
 from bigembed.runtime.blocks import map_blocks
+from bigembed.store import AnyPath, PathLike, create, opened, remove, remove_file, stored
+from bigembed.store.attributes import remove_dataset
 from bigembed.store.files import digest_of, read_json, sealed, text_of, unsealed, write_json
 from bigembed.store.metadata import make_group, new_group, rewrite_group
 from bigembed.store.objects import PIECE_BYTES, Stored
-from bigembed.store.outputs import remove_dataset
-from bigembed.store.paths import AnyPath, PathLike, create, opened, remove, remove_file, stored
 
 # -------------------------------------------------------------------------------------------------------- manifest
 # Publish a stage, find it again, verify it.

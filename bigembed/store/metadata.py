@@ -16,10 +16,10 @@ import numpy as np
 
 from bigembed.errors import DamagedError, InputError
 from bigembed.runtime.blocks import Array
+from bigembed.store import AnyPath, PathLike, at, put, remove, remove_file, stamp
 from bigembed.store.chunks import CHECKSUM, RowChunks, copied
 from bigembed.store.files import digest_of
 from bigembed.store.objects import ObjectPath
-from bigembed.store.paths import AnyPath, PathLike, at, put, remove, remove_file, stamp
 
 # -------------------------------------------------------------------------------------------------------- metadata
 # What zarr says of an array with a CRC-32C behind each chunk, for those that are written here.

@@ -18,10 +18,10 @@ import numpy as np
 from scipy import sparse
 
 from bigembed.errors import DamagedError
+from bigembed.runtime import reads, writes
 from bigembed.runtime.blocks import Array, bounds, is_sparse, map_blocks
-from bigembed.runtime.runtime import reads, writes
+from bigembed.store import at, is_url, put, remove, remove_file, replacing
 from bigembed.store.exchange import Exchange
-from bigembed.store.paths import at, is_url, put, remove, remove_file, replacing
 
 # --------------------------------------------------------------------------------------------------------- parcels
 # Parcels: what every block has for every other one, read by offset, in files whose number stays linear in the blocks.

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bigembed.errors import DamagedError, InputError
+from bigembed.runtime import Executor, runtime_now, using
 from bigembed.runtime.blocks import Array, map_blocks, pinned
 from bigembed.runtime.client_executor import ClientExecutor
 from bigembed.runtime.executors import chosen_executor
-from bigembed.runtime.runtime import Executor, runtime_now, using
+from bigembed.store import is_url
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import BlockMatrix, CSRBlock, MappedMatrix, MemoryMatrix, StoredMatrix, decoded, take_halo
-from bigembed.store.paths import is_url
 from bigembed.store.vector_space import MemorySpace, Sweep, VectorSpace, copy_vectors
 from bigembed.store.worker_space import WorkerSpace
 

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from bigembed.errors import DamagedError, MissingPathError, StaleError
 from bigembed.runtime.blocks import Array
-from bigembed.store import files, manifests
+from bigembed.store import AnyPath, PathLike, at, create, files, manifests, remove_file, stamp
+from bigembed.store.attributes import remove_dataset
 from bigembed.store.files import jsonable, read_sealed, sealed, write_json
 from bigembed.store.manifests import Manifest
-from bigembed.store.outputs import remove_dataset
-from bigembed.store.paths import AnyPath, PathLike, at, create, remove_file, stamp
 
 if TYPE_CHECKING:
     import dask.array as da

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import DamagedError
+from bigembed.runtime import using
 from bigembed.runtime.blocks import Array, LostVectorsError, PinnedExecutor, align_arrays, map_blocks
-from bigembed.runtime.runtime import using
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import BlockMatrix, CSRBlock, decoded, take_halo
 from bigembed.store.vector_space import Sweep, VectorSpace, copy_vectors

@@ -19,12 +19,12 @@ import numpy as np
 from bigembed import __version__
 from bigembed.errors import ExistingOutputError
 from bigembed.runtime.blocks import Array, bounds, map_blocks
+from bigembed.store import AnyPath, PathLike, local, move, remove, retire
 from bigembed.store.files import read_sealed, sealed, write_json
 from bigembed.store.locks import output_lock
-from bigembed.store.paths import AnyPath, PathLike, local, move, remove, retire
+from bigembed.viewer import KEPT, NOWHERE, Column, Scene, Survey, survey_scene
 from bigembed.viewer.cells import Cell
 from bigembed.viewer.points import FILE, atlas_pages, put_atlas, require_arrow, write_points
-from bigembed.viewer.scene import KEPT, NOWHERE, Column, Scene, Survey, survey_scene
 from bigembed.viewer.sorting import (
     DRAWN,
     Layout,

@@ -14,8 +14,8 @@ import numpy as np
 from bigembed.errors import MissingExtraError, needed
 from bigembed.runtime.blocks import Array
 from bigembed.store.metadata import whole_file
+from bigembed.viewer import MISSING, NOWHERE, Column, Survey
 from bigembed.viewer.cells import BITS, Frame, places
-from bigembed.viewer.scene import MISSING, NOWHERE, Column, Survey
 from bigembed.viewer.sorting import Layout, neighbors_of
 
 FILE, POINT = "points.parquet", "point"

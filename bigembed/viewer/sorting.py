@@ -17,8 +17,8 @@ import numpy as np
 
 from bigembed.runtime.blocks import Array, bounds, map_blocks, offsets
 from bigembed.store.metadata import whole_file
+from bigembed.viewer import BLOCK, NOWHERE, Graph, Scene, Survey
 from bigembed.viewer.cells import BITS, Cell, coarse_cells, places
-from bigembed.viewer.scene import BLOCK, NOWHERE, Graph, Scene, Survey
 
 CELL_ROWS = 1 << 15
 """Rows of a coarse cell, about, at most."""

@@ -15,21 +15,21 @@ from bigembed.distance.metrics import checked_metric, require_columns
 from bigembed.errors import InputError, MissingPathError
 from bigembed.neighbors.order import Ordered
 from bigembed.quality.passes import Space
+from bigembed.rows import RowSource, rows_at
 from bigembed.rows.derived import KeptRows
+from bigembed.rows.formats import open_reader
 from bigembed.rows.formats.copying import copy_vector
 from bigembed.rows.formats.delimited import is_delimited, open_delimited
-from bigembed.rows.formats.parquet import open_parquet, parquet_files
-from bigembed.rows.formats.registry import open_reader
+from bigembed.rows.formats.tables import open_parquet, parquet_files
 from bigembed.rows.input import row_source
 from bigembed.rows.reader import Choice, Reader, described
-from bigembed.rows.source import RowSource, rows_at
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import is_integer
 from bigembed.stages import Run
+from bigembed.store import AnyPath, at, is_path, stamp
 from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
-from bigembed.store.paths import AnyPath, at, is_path, stamp
-from bigembed.viewer.scene import BLOCK, Scene, in_memory
+from bigembed.viewer import BLOCK, Scene, in_memory
 from bigembed.viewer.sorting import NEAREST
 
 PRODUCTS = 1 << 37

@@ -18,8 +18,8 @@ from typing import Any, Self
 import numpy as np
 
 from bigembed.runtime.blocks import Array
+from bigembed.viewer import BARS, Column
 from bigembed.viewer.cells import BITS, DEEPEST, Cell, places
-from bigembed.viewer.scene import BARS, Column
 
 LEAF = 4096
 """Rows of a leaf, at most."""

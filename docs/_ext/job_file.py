@@ -15,7 +15,7 @@ from bigembed import datasets
 from bigembed.estimator import RUN_PARAMETERS
 from bigembed.jobs import spec
 from bigembed.jobs.job import STEP_KEYS
-from bigembed.maps.registry import REGISTRY, STEPS, method, step
+from bigembed.maps import REGISTRY, STEPS, method, step
 
 
 def key_docs(table: type[Any]) -> dict[str, str]:

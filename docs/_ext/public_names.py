@@ -29,8 +29,8 @@ def kinds() -> dict[str, list[str]]:
             found["estimators" if issubclass(value, Estimator) else "objects"].append(f"bigembed.{name}")
         elif callable(value):
             found["functions"].append(f"bigembed.{name}")
-    found["objects"] += ["bigembed.jobs.growth.versions.Growth", "bigembed.jobs.growth.versions.Version"]
-    found["objects"] += ["bigembed.jobs.growth.versions.Range", "bigembed.quality.certify.MapQuality"]
+    found["objects"] += ["bigembed.jobs.growth.Growth", "bigembed.jobs.growth.Version"]
+    found["objects"] += ["bigembed.jobs.growth.Range", "bigembed.quality.certify.MapQuality"]
     found["objects"] += [
         "bigembed.maps.walk.geometric_harmonics.GeometricHarmonics",
         "bigembed.jobs.planning.fit.FitPlan",

@@ -14,9 +14,9 @@ from bigembed.estimator.extension import Extension
 from bigembed.estimator.moments import moments_stage
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.linalg.eigenpairs import extremes
+from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.passes import Parts, checked_shape, reduce_rows
 from bigembed.rows.row_maps import affine_block
-from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Count
 from bigembed.stages import ArraySpec, Context, Cost, Run, Stage, summing_cost

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bigembed.maps.registry import REGISTRY
+from bigembed.maps import REGISTRY
 from tests.blocks import blocks_for
 from tests.cases import CASES
 from tests.executors import Killed, executor, maps

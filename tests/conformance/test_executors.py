@@ -16,10 +16,10 @@ import pytest
 from distributed.protocol.pickle import dumps
 
 from bigembed.errors import InputError
+from bigembed.runtime import StageClock, using
 from bigembed.runtime.blocks import map_blocks
 from bigembed.runtime.client_executor import ClientExecutor
 from bigembed.runtime.executors import CurrentClient, DaskScheduler, LocalPool
-from bigembed.runtime.runtime import StageClock, using
 from tests.integration import block_tasks as tasks
 
 

@@ -10,9 +10,9 @@ import pytest
 
 import bigembed as be
 from bigembed.errors import DroppedError
+from bigembed.estimator import retention_in
 from bigembed.estimator.fitting import write_output
-from bigembed.estimator.protocol import retention_in
-from bigembed.runtime.runtime import Event, using
+from bigembed.runtime import Event, using
 from bigembed.stages.runs import Run
 from tests.cases import CASES, Case, by_default
 from tests.changes import changes

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from bigembed.errors import WorkerAccessError
+from bigembed.jobs.places import ClusterTable, Place
 from bigembed.jobs.places.cluster import KINDS, cluster
-from bigembed.jobs.places.place import ClusterTable, Place
+from bigembed.runtime import using
 from bigembed.runtime.blocks import map_blocks
-from bigembed.runtime.runtime import using
 from tests.integration import block_tasks as tasks
 
 

@@ -17,9 +17,8 @@ import pytest
 
 from bigembed.errors import ExistingOutputError
 from bigembed.rows import reader
-from bigembed.rows.formats import copying, parquet
+from bigembed.rows.formats import copying, ingest, open_reader, tables
 from bigembed.rows.formats.copying import aligned_of
-from bigembed.rows.formats.registry import ingest, open_reader
 from bigembed.rows.opening import open_zarr
 from bigembed.rows.reader import TEXT, Choice, entries_of, named
 from bigembed.rows.sparse import group_source
@@ -43,7 +42,7 @@ class TestReader:
     @pytest.fixture(autouse=True)
     def small_blocks(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         """Blocks of 100 rows, so that little data have many; one after the other."""
-        for module in (copying, parquet):
+        for module in (copying, tables):
             monkeypatch.setattr(module, "block_rows", lambda d, itemsize: 100)
         monkeypatch.setattr(copying, "VECTOR_ROWS", 70)
         monkeypatch.setattr(reader, "BLOCK_BYTES", 60 * D * 8)

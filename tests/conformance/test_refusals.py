@@ -13,7 +13,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from bigembed.errors import InputError, InputTypeError, KernelSignError
-from bigembed.maps.registry import method
+from bigembed.maps import method
 from tests.unit.block_functions import word_distance
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.DegenerateWarning")

@@ -18,11 +18,11 @@ import pytest
 import zarr
 from scipy import sparse
 
+from bigembed.rows import MarkedRows, RowSource, row_blocks, rows_at, windows
 from bigembed.rows.derived import MappedSource, RowNumbers, densified, written_rows
 from bigembed.rows.growing import StoreRows
 from bigembed.rows.input import HDF5Rows, StreamedRows, row_source
 from bigembed.rows.labels import Labels, read_labels
-from bigembed.rows.source import MarkedRows, RowSource, row_blocks, rows_at, windows
 from bigembed.rows.sparse import SparseSource, group_source, held_source, write_csr
 
 N, D = 203, 5

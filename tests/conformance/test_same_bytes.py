@@ -13,7 +13,7 @@ import zarr
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
-from bigembed.maps.registry import REGISTRY
+from bigembed.maps import REGISTRY
 from bigembed.rows.graph_source import GraphSource
 from tests.blocks import limits_for, on_workers
 from tests.cases import CASES, Case, apart, by_default

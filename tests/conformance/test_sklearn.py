@@ -10,7 +10,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from bigembed import KernelPCA, LandmarkDiffusionMap, LandmarkMDS, Missing, Pipeline
 from bigembed.estimator.on_graph import OnGraph
-from bigembed.maps.registry import REGISTRY, STEPS, method_or_step
+from bigembed.maps import REGISTRY, STEPS, method_or_step
 
 TINY: dict[str, dict[str, Any]] = {
     "diffusion_map": {"n_components": 2, "n_neighbors": 5, "components": "bridge"},

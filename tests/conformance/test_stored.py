@@ -18,7 +18,7 @@ import bigembed as be
 from bigembed.errors import DamageWarning, ExistingOutputError, NotFittedError, StaleError
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.rows.graph_source import GraphSource
-from bigembed.runtime.runtime import Event, using
+from bigembed.runtime import Event, using
 from bigembed.stages import stage as stage_module
 from bigembed.stages.runs import Run
 from tests.blocks import as_if_many, blocks_for

@@ -14,7 +14,7 @@ import psutil
 import pytest
 import yaml
 
-from bigembed.jobs.places.place import parse_bytes
+from bigembed.jobs.places import parse_bytes
 from bigembed.jobs.spec import read_job
 from bigembed.store.arrays import write_array
 from tests.deploy.processes import DEPLOY, ROOT, command, free_port, run, started, wait_until

@@ -15,7 +15,7 @@ import tomllib
 import pytest
 import yaml
 
-from bigembed.jobs.places.place import ClusterTable, settings
+from bigembed.jobs.places import ClusterTable, settings
 from tests.deploy.processes import DEPLOY, ROOT, command, run
 
 pytest.importorskip("dockerfile_parse", reason="dockerfile-parse is not installed: pip install -e '.[test]'")

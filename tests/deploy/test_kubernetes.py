@@ -9,8 +9,8 @@ import subprocess
 import pytest
 import yaml
 
-from bigembed.jobs.formatting import parse_deadline
-from bigembed.jobs.places.place import parse_bytes
+from bigembed.jobs import parse_deadline
+from bigembed.jobs.places import parse_bytes
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.watching.status import STATUS
 from tests.deploy.manifests import FOLDER, KINDS, built, jobs, pods, words

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from bigembed.jobs.growth.audit import DUE
-from bigembed.jobs.places.place import parse_bytes
+from bigembed.jobs.places import parse_bytes
 from bigembed.jobs.spec import read_job
 from tests.deploy.processes import DEPLOY, command, run
 from tests.deploy.units import FOLDER, command_line, instance, settings

@@ -25,8 +25,8 @@ import bigembed as be
 from bigembed.cli import app
 from bigembed.datasets import dataset
 from bigembed.errors import ClusterError
+from bigembed.jobs.places import QUEUE_KEYS
 from bigembed.jobs.places.cluster import cluster
-from bigembed.jobs.places.place import QUEUE_KEYS
 from bigembed.jobs.spec import parse_job, read_job
 from bigembed.jobs.watching.status import read_status
 from bigembed.runtime.blocks import MAX_BLOCK_ROWS

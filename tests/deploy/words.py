@@ -12,7 +12,7 @@ from typing import Any
 from typer.main import get_command
 
 from bigembed.cli import app
-from bigembed.jobs.formatting import parse_deadline
+from bigembed.jobs import parse_deadline
 
 
 @cache

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from bigembed.datasets import Dataset, dataset
-from bigembed.jobs.planning.machine import footprint
+from bigembed.jobs.planning import footprint
 from bigembed.jobs.planning.plan import Plan
 from bigembed.jobs.run import plan_job
 from bigembed.jobs.spec import read_job

@@ -45,7 +45,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(FILE, root / "bigembed" / "maps" / "linear")
     with (root / "bigembed" / "__init__.pyi").open("a", encoding="utf-8") as names:
         names.write(shown("registry"))
-    registry = root / "bigembed" / "maps" / "registry.py"
+    registry = root / "bigembed" / "maps" / "__init__.py"
     table = registry.read_text(encoding="utf-8")
     registry.write_text(table.replace("CLASSES = {\n", f"CLASSES = {{\n{shown('name')}"), encoding="utf-8")
     return root

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bigembed.maps.registry import REGISTRY, method_or_step
+from bigembed.maps import REGISTRY, method_or_step
 from bigembed.steps import REGISTRY as STEPS
 from bigembed.store import manifests as manifest
 from tests.docs.fences import blocks
@@ -179,7 +179,9 @@ class TestRooms:
         assert len(hops) > 10
         for above, below in hops:
             assert floor[above.partition(".")[0]] < floor[below.partition(".")[0]], (above, below)
-            text = (PACKAGE / f"{above.replace('.', '/')}.py").read_text(encoding="utf-8")
+            place = PACKAGE / above.replace(".", "/")
+            file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+            text = file.read_text(encoding="utf-8")
             room, _, name = f"bigembed.{below}".rpartition(".")
             assert re.search(rf"from {room}\.{name} import |from {room} import .*\b{name}\b", text), (above, below)
 

@@ -20,7 +20,7 @@ import pytest
 from bigembed import errors
 from bigembed.errors import PlanError
 from bigembed.jobs.job import JobSpec
-from bigembed.jobs.places.place import ClusterTable
+from bigembed.jobs.places import ClusterTable
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.sweep.run import sweep

@@ -17,7 +17,7 @@ from numpydoc.validate import ERROR_MSGS, validate
 import bigembed as be
 from bigembed import datasets, errors
 from bigembed.estimator.base import Estimator
-from bigembed.maps.registry import REGISTRY, method
+from bigembed.maps import REGISTRY, method
 from tests.docs.rules import DOCS, entries_of, require_estimator, require_function, text_of
 
 ESTIMATORS = [method(name) for name in REGISTRY]

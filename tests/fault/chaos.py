@@ -41,7 +41,7 @@ import bigembed.jobs.run
 import bigembed.jobs.watching.console
 import bigembed.maps.walk.diffusion_map  # noqa: F401
 from bigembed.cli import app
-from bigembed.jobs.planning.machine import footprint
+from bigembed.jobs.planning import footprint
 from bigembed.store.locks import holder
 from tests.fault.disks import fill, limit_files, small_disk
 from tests.fault.night import Cluster

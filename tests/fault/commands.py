@@ -12,24 +12,25 @@ from pathlib import Path
 import numpy as np
 
 import bigembed as be
-from bigembed.jobs.export import export
+from bigembed import viewer as scene
 from bigembed.jobs.extend import extend as extend_model
+from bigembed.jobs.growth import open_growth
 from bigembed.jobs.growth.audit import audit
 from bigembed.jobs.growth.extend import extend
 from bigembed.jobs.growth.refresh import refresh
-from bigembed.jobs.growth.versions import open_growth
 from bigembed.jobs.report.page import write_report
 from bigembed.jobs.run import plan_job, run_job
+from bigembed.jobs.scene import export
 from bigembed.jobs.spec import parse_job, read_job
 from bigembed.jobs.sweep.run import sweep, varied
 from bigembed.jobs.verify import certify_paths
-from bigembed.rows.formats.registry import ingest
+from bigembed.rows.formats import ingest
 from bigembed.rows.growing import append_rows
 from bigembed.stages.runs import Run
+from bigembed.store import stored
 from bigembed.store.arrays import read_array, write_array
-from bigembed.store.paths import stored
 from bigembed.store.superseded import superseded
-from bigembed.viewer import scene, sorting, tiles
+from bigembed.viewer import sorting, tiles
 from tests.fault.night import write_job
 
 ABSENT = "absent"

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from bigembed.maps.registry import method
+from bigembed.maps import method
 from bigembed.store.arrays import write_array
 from tests.cases import CASES
 from tests.digests import MADE, published
@@ -34,13 +34,13 @@ SERVER_PORTS = (S3_PORT, 9333, 8080, 8888)
 BUCKET = "s3://bucket"
 COPY = """
 import sys
-from bigembed.store.paths import copy_files, stored
+from bigembed.store import copy_files, stored
 copy_files(sys.argv[1], sys.argv[2], [file.name for file in stored(sys.argv[1])])
 """
 UP = """
 import sys, time
 from bigembed.errors import BigembedError
-from bigembed.store.paths import at, put
+from bigembed.store import at, put
 for attempt in range(100):
     try:
         put(at(f"{sys.argv[1]}/up"), b"up")
@@ -52,7 +52,7 @@ else:
 """
 DIGESTS = """
 import json, sys
-from bigembed.store.paths import at
+from bigembed.store import at
 from tests.digests import MADE, published
 print(json.dumps(published(at(sys.argv[1]), MADE)))
 """

@@ -14,10 +14,10 @@ import numpy as np
 
 import bigembed as be
 from bigembed.errors import DamagedError
+from bigembed.jobs.growth import open_growth
 from bigembed.jobs.growth.audit import audit
 from bigembed.jobs.growth.extend import extend
 from bigembed.jobs.growth.refresh import refresh
-from bigembed.jobs.growth.versions import open_growth
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.spec import parse_job
 from bigembed.jobs.verify import verify

@@ -185,7 +185,7 @@ def job_keys(base: str) -> list[tuple[str, str]]:
 
     from bigembed.datasets import parameters
     from bigembed.jobs.job import TABLES
-    from bigembed.maps.registry import method
+    from bigembed.maps import method
 
     keys = [(table, key) for table, model in TABLES.items() for key in model.model_fields if key != "parameters"]
     name = BASES[base]["method"]["name"].strip('"')
@@ -361,7 +361,7 @@ def data_case(base: Path, seed: int | None) -> Case:
 
         from bigembed import PCA
         from bigembed.errors import BigembedError
-        from bigembed.rows.formats.registry import ingest, open_reader
+        from bigembed.rows.formats import ingest, open_reader
         from bigembed.rows.reader import Choice
         from tests.unit.rows.written import NAMED
 
@@ -465,7 +465,7 @@ def warm(folder: Path) -> None:
     """Import, compile and measure in this process what children would each anew."""
     import pyarrow
 
-    from bigembed.jobs.planning.machine import footprint
+    from bigembed.jobs.planning import footprint
 
     pyarrow.set_cpu_count(1)
     pyarrow.set_io_thread_count(1)

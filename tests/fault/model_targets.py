@@ -12,7 +12,7 @@ import numpy as np
 import bigembed as be
 from bigembed.errors import DamagedError
 from bigembed.jobs.verify import verify
-from bigembed.maps.registry import REGISTRY, method
+from bigembed.maps import REGISTRY, method
 from tests.fault.corruption import Target
 from tests.fault.targets import digest, remove_tree, stored, surface
 

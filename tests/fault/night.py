@@ -19,14 +19,14 @@ from typing import Any
 
 import numpy as np
 
+from bigembed.jobs.growth import open_growth
 from bigembed.jobs.growth.audit import audit
 from bigembed.jobs.growth.extend import extend
 from bigembed.jobs.growth.refresh import refresh
-from bigembed.jobs.growth.versions import open_growth
 from bigembed.jobs.job import JobSpec
 from bigembed.rows.growing import append_rows
+from bigembed.store import PathLike, at
 from bigembed.store.arrays import create_rows, write_rows
-from bigembed.store.paths import PathLike, at
 
 ROOT = Path(__file__).parents[2]
 STEPS = 10

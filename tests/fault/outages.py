@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from bigembed.jobs.watching.status import read_status
-from bigembed.store.paths import AnyPath, at
+from bigembed.store import AnyPath, at
 from tests.digests import published
 from tests.s3 import S3, serving
 

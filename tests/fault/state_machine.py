@@ -27,12 +27,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 import bigembed as be
 from bigembed.errors import BigembedError, InputError, StaleError, StaleWarning
-from bigembed.jobs.export import export, table_of
+from bigembed.jobs.growth import open_growth
 from bigembed.jobs.growth.extend import extend
 from bigembed.jobs.growth.refresh import refresh
-from bigembed.jobs.growth.versions import open_growth
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.run import run_job
+from bigembed.jobs.scene import export, table_of
 from bigembed.jobs.spec import parse_job
 from bigembed.jobs.verify import verify
 from bigembed.rows.growing import append_rows

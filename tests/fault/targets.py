@@ -23,19 +23,18 @@ import zarr.codecs  # noqa: F401
 import bigembed as be
 from bigembed.errors import DamagedError, InterruptedRun
 from bigembed.estimator.scikit_learn import coordinate_names
-from bigembed.jobs.export import export
+from bigembed.jobs.report import RunSummary
 from bigembed.jobs.report.page import write_report
-from bigembed.jobs.report.summary import RunSummary
 from bigembed.jobs.run import plan_job, run_job
+from bigembed.jobs.scene import export
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import certify_paths, verify
-from bigembed.jobs.watching.reporter import RunOptions
+from bigembed.jobs.watching import RunOptions
 from bigembed.jobs.watching.status import read_status
-from bigembed.maps.registry import REGISTRY
-from bigembed.maps.registry import method as class_of
+from bigembed.maps import REGISTRY
+from bigembed.maps import method as class_of
 from bigembed.maps.walk import spectral
-from bigembed.rows.formats import copying
-from bigembed.rows.formats.registry import ingest
+from bigembed.rows.formats import copying, ingest
 from bigembed.rows.opening import open_array
 from bigembed.stages.runs import Run
 from tests.fault.corruption import Target
@@ -276,6 +275,6 @@ def stored(place: Path, folder: Path) -> Sequence[Path]:
 
 def remove_tree(path: Path) -> None:
     """Delete a folder if it is there."""
-    from bigembed.store.paths import remove
+    from bigembed.store import remove
 
     remove(path)

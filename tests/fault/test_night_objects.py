@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from bigembed.store.paths import at, stored
+from bigembed.store import at, stored
 from tests.fault.night import Call, Cluster, Killer, found, grow, insist, write_job
 from tests.s3 import ABSENT, KEY, S3, SECRET, serving, weed
 

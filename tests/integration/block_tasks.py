@@ -13,7 +13,7 @@ from typing import Any
 
 from numba import njit
 
-from bigembed.runtime.runtime import reads
+from bigembed.runtime import reads
 
 
 def square(number: int, pause: float = 0.0) -> int:

@@ -22,10 +22,10 @@ from distributed import Client, LocalCluster, worker_client
 
 import bigembed as be
 from bigembed.errors import ClusterError, InputError, InterruptedRun, PlanError
+from bigembed.runtime import using
 from bigembed.runtime.blocks import map_blocks
 from bigembed.runtime.client_executor import INLINE
 from bigembed.runtime.executors import SETTINGS, CurrentClient, executor_now
-from bigembed.runtime.runtime import using
 from tests.blocks import blocks_of
 from tests.integration import block_tasks as tasks
 

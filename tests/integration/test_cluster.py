@@ -18,9 +18,9 @@ import psutil
 import pytest
 
 from bigembed.errors import ClusterError, InputError, InterruptedRun, WorkerAccessError
+from bigembed.jobs import planning as machine
+from bigembed.jobs.places import ClusterTable, close_quietly, prove_access
 from bigembed.jobs.places.cluster import choose, cluster
-from bigembed.jobs.places.place import ClusterTable, close_quietly, prove_access
-from bigembed.jobs.planning import machine
 from bigembed.runtime import client_executor
 from bigembed.runtime.blocks import map_blocks
 from bigembed.runtime.client_executor import Advice, TaskMap
@@ -148,7 +148,7 @@ def test_where_handing_out_takes_longer_than_a_call_several_are_one_task(place, 
 
 @pytest.mark.slow
 def test_a_worker_that_retires_is_no_death_of_its_tasks(monkeypatch):
-    monkeypatch.setattr("bigembed.jobs.places.place.DEATHS", 0)
+    monkeypatch.setattr("bigembed.jobs.places.DEATHS", 0)
     with cluster(ClusterTable(workers=3, memory=1 << 30), "embedded") as small, executor(small.executor):
         pids = small.client.run(os.getpid)
         first, second, _ = pids

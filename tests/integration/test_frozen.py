@@ -12,10 +12,10 @@ import numpy as np
 import psutil
 import pytest
 
+from bigembed.jobs.places import ClusterTable
 from bigembed.jobs.places.cluster import cluster
-from bigembed.jobs.places.place import ClusterTable
+from bigembed.runtime import using
 from bigembed.runtime.blocks import map_blocks
-from bigembed.runtime.runtime import using
 from bigembed.store.arrays import read_array
 from tests.executors import executor
 from tests.integration import block_tasks as tasks

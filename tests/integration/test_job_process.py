@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from bigembed.cli import app
 from bigembed.jobs.watching.status import read_status
-from bigembed.maps.registry import REGISTRY
+from bigembed.maps import REGISTRY
 from tests.integration.test_cluster import running, working
 from tests.unit.jobs.small_method import NAME, PLACE
 

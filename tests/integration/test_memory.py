@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bigembed.jobs.planning.plan import REPORT_BYTES
-from bigembed.maps.registry import REGISTRY
+from bigembed.maps import REGISTRY
 from tests.cases import sizes, write_job
 from tests.unit.rows.written import FORMATS, NAMED, TABLES, libraries, rows_of
 
@@ -85,7 +85,7 @@ ALLOWED = 64 << 20
 INGEST = """
 import json, sys
 import dask
-from bigembed.rows.formats.registry import ingest
+from bigembed.rows.formats import ingest
 from bigembed.rows.reader import Choice
 source, out, columns, ids = json.loads(sys.argv[1])
 with dask.config.set(scheduler="synchronous"):

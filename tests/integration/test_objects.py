@@ -24,30 +24,31 @@ from bigembed.errors import (
     StoreAccessError,
     UnreachableError,
 )
+from bigembed.rows import RowSource
+from bigembed.rows.formats import ingest
 from bigembed.rows.formats.copying import write_dask
-from bigembed.rows.formats.registry import ingest
 from bigembed.rows.growing import append_rows, stored_units
 from bigembed.rows.reader import Choice
-from bigembed.rows.source import RowSource
 from bigembed.runtime import outages
-from bigembed.store import manifests, requests
-from bigembed.store.arrays import create_rows, npy_rows, read_array, read_rows, write_array, write_npy, write_rows
-from bigembed.store.exchange import Exchange
-from bigembed.store.locks import hold, holder, take
-from bigembed.store.objects import ObjectPath
-from bigembed.store.paths import (
+from bigembed.store import (
     at,
     copy_files,
     create,
+    manifests,
     move,
     move_files,
     published,
     put,
     remove,
+    requests,
     rewrite,
     stored,
     touch,
 )
+from bigembed.store.arrays import create_rows, npy_rows, read_array, read_rows, write_array, write_npy, write_rows
+from bigembed.store.exchange import Exchange
+from bigembed.store.locks import hold, holder, take
+from bigembed.store.objects import ObjectPath
 from tests.s3 import ABSENT, KEY, SECRET, serving, weed
 from tests.unit.rows.written import BARE, COLUMNS, FORMATS, NAMED, TABLES, libraries, names_of, rows_of
 
@@ -139,8 +140,8 @@ def test_a_folder_appears_with_its_mark(place, monkeypatch):
     source, target = place / "made", place / "out.zarr"
     write_array(source, np.arange(10.0))
     copied = []
-    monkeypatch.setattr("bigembed.store.paths.copy_files", lambda *given: copied.append(published(target)))
-    monkeypatch.setattr("bigembed.store.paths.create", lambda *_: pytest.fail("killed here"))
+    monkeypatch.setattr("bigembed.store.copy_files", lambda *given: copied.append(published(target)))
+    monkeypatch.setattr("bigembed.store.create", lambda *_: pytest.fail("killed here"))
     with pytest.raises(pytest.fail.Exception):
         move(source, target)
     assert (copied, published(target), published(source)) == ([False], False, True)
@@ -507,7 +508,7 @@ def test_files_of_other_formats_are_read_where_they_lie(place, tmp_path, name):
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".npy"])
 def test_tables_are_written_there(place, rows, tmp_path, suffix):
-    from bigembed.jobs.export import export
+    from bigembed.jobs.scene import export
 
     write_array(place / "x.zarr", rows)
     write_array(tmp_path / "x.zarr", rows)

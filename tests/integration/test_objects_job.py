@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import bigembed as be
 from bigembed.cli import app
 from bigembed.jobs.watching.status import read_status
-from bigembed.store.paths import at, stored
+from bigembed.store import at, stored
 from tests.fault.night import Cluster
 from tests.s3 import ABSENT, KEY, SECRET, serving, weed
 

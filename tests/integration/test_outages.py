@@ -14,19 +14,17 @@ import pytest
 from bigembed.errors import InterruptedRun, UnreachableError
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
+from bigembed.jobs.watching import RunOptions
 from bigembed.jobs.watching.console import Console
-from bigembed.jobs.watching.reporter import RunOptions
 from bigembed.jobs.watching.status import read_status
 from bigembed.rows.opening import open_zarr
-from bigembed.runtime import outages
+from bigembed.runtime import outages, using
 from bigembed.runtime.blocks import map_blocks
 from bigembed.runtime.client_executor import ClientExecutor
 from bigembed.runtime.outages import stores
-from bigembed.runtime.runtime import using
 from bigembed.runtime.worker_monitor import WorkerMonitor
-from bigembed.store import requests
+from bigembed.store import at, create, put, remove, requests, rewrite, stored
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
-from bigembed.store.paths import at, create, put, remove, rewrite, stored
 from tests.s3 import ABSENT, proxied, serving, weed
 
 pytestmark = [pytest.mark.cluster, pytest.mark.skipif(weed() is None, reason=ABSENT)]

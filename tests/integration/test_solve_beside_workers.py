@@ -18,15 +18,15 @@ from scipy import sparse
 import bigembed as be
 from bigembed.errors import InterruptedRun
 from bigembed.estimator import graph_input as given_weights
+from bigembed.jobs.places import ClusterTable, Place
 from bigembed.jobs.places.cluster import cluster
-from bigembed.jobs.places.place import ClusterTable, Place
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
-from bigembed.jobs.watching.reporter import RunOptions
+from bigembed.jobs.watching import RunOptions
 from bigembed.jobs.watching.status import read_status
 from bigembed.maps.walk.spectral import LOSSES
+from bigembed.runtime import using
 from bigembed.runtime.client_executor import ClientExecutor
-from bigembed.runtime.runtime import using
 from bigembed.store import spaces as held_space
 from tests.blocks import blocks_of
 

@@ -13,12 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigembed.errors import InputError
-from bigembed.rows import reader
-from bigembed.rows.formats import tables as ids_module
-from bigembed.rows.formats.registry import open_reader
-from bigembed.rows.formats.tables import check_ids, positions
+from bigembed.rows import RowSource, reader
+from bigembed.rows.formats import copying as ids_module
+from bigembed.rows.formats import open_reader
+from bigembed.rows.formats.copying import check_ids, positions
 from bigembed.rows.reader import TEXT, Choice, read_ranges
-from bigembed.rows.source import RowSource
 
 SHAPES = st.tuples(st.integers(1, 60), st.integers(1, 7))
 NAMES = st.one_of(

@@ -21,8 +21,8 @@ from scipy.spatial.distance import cdist
 from scipy.stats import ortho_group
 
 import bigembed as be
+from bigembed.maps import mds as classical_scaling
 from bigembed.maps.landmark_rows import procrustes_residual
-from bigembed.maps.mds import scaling as classical_scaling
 from bigembed.quality.passes import COMPILED
 from tests.blocks import FEW, blocks_for
 

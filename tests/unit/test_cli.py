@@ -120,7 +120,7 @@ def test_ingest(tmp_path, rows):
 
 
 def test_methods_lists_parameters_and_their_meaning(monkeypatch):
-    from bigembed.maps.registry import REGISTRY, STEPS
+    from bigembed.maps import REGISTRY, STEPS
 
     for name in [name for name in REGISTRY if name not in ("small", *STEPS)]:
         monkeypatch.delitem(REGISTRY, name)

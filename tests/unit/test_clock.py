@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import bigembed as be
-from bigembed.runtime import runtime
+from bigembed import runtime
+from bigembed.runtime import PARTS, StageClock, reads, run_timed, using, writes
 from bigembed.runtime.blocks import map_blocks
 from bigembed.runtime.executors import DaskScheduler, LocalPool, run_on_idle_threads
-from bigembed.runtime.runtime import PARTS, StageClock, reads, run_timed, using, writes
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Stage, run_stages
 from bigembed.store.arrays import read_array, write_array

@@ -9,12 +9,11 @@ import pytest
 from scipy import sparse
 from scipy.spatial.distance import cdist
 
-from bigembed.distance.compiled import CODES
+from bigembed.distance import METRICS, NAMES, PAIRS, SETS, Metric, checked_metric, known, refuse_square, wrong_entries
 from bigembed.distance.metrics import RowMetric
-from bigembed.distance.names import METRICS, PAIRS, SETS, known
-from bigembed.distance.pairwise import NAMES, Metric, checked_metric, refuse_square, wrong_entries
+from bigembed.distance.sparse_compiled import CODES
 from bigembed.errors import InputError
-from bigembed.neighbors.exact import empty_lists
+from bigembed.neighbors import empty_lists
 from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.quality.passes import counts_block, nearest_block
 from bigembed.rows.row_maps import mapped_rows

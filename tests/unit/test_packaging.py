@@ -23,15 +23,15 @@ from typer.testing import CliRunner
 import bigembed
 from bigembed.cli import app
 from bigembed.errors import MissingExtraError
-from bigembed.jobs.export import export
 from bigembed.jobs.extend import extend
+from bigembed.jobs.growth import open_growth
 from bigembed.jobs.growth.audit import DUE
-from bigembed.jobs.growth.versions import open_growth
 from bigembed.jobs.parameters import points_of
 from bigembed.jobs.run import plan_job, run_job
+from bigembed.jobs.scene import export
 from bigembed.jobs.spec import read_job
-from bigembed.jobs.watching.reporter import RunOptions
-from bigembed.rows.formats.registry import open_reader
+from bigembed.jobs.watching import RunOptions
+from bigembed.rows.formats import open_reader
 from bigembed.rows.growing import append_rows
 from bigembed.store.arrays import write_array
 from tests.some import a_few
@@ -173,7 +173,7 @@ class TestPackaging:
         [
             ("plotting/canvas.py", "import zarr"),
             ("plotting/canvas.py", "def f():\n    from distributed import Client"),
-            ("datasets/images.py", "import bigembed.estimator.base"),
+            ("datasets/__init__.py", "import bigembed.estimator.base"),
             ("linalg/moments.py", "def f():\n    import bigembed.estimator.base"),
             ("maps/nmf/estimator.py", "import bigembed.maps.linear.pca"),
             ("neighbors/dijkstra.py", "def f():\n    import bigembed.neighbors.geodesic"),
@@ -438,7 +438,7 @@ class TestWorkflows:
         assert open_growth(tmp_path / "out.zarr").current.fitted == 300
 
     def test_the_example_is_a_job_that_can_grow(self):
-        from bigembed.jobs.identity import key_of_growth
+        from bigembed.jobs.record import key_of_growth
 
         example = read_job(WORKFLOWS_ROOT / "workflows" / "growing.toml")
         assert example.output.model is None

@@ -16,9 +16,9 @@ import zarr
 import bigembed as be
 from bigembed.datasets import REGISTRY, parameters
 from bigembed.errors import BigembedError
-from bigembed.maps.registry import OWN_STEPS
-from bigembed.maps.registry import REGISTRY as REGISTERED
-from bigembed.maps.registry import method_or_step as method
+from bigembed.maps import OWN_STEPS
+from bigembed.maps import REGISTRY as REGISTERED
+from bigembed.maps import method_or_step as method
 
 METHODS = (*REGISTERED, *OWN_STEPS)
 ROWS = np.abs(np.random.default_rng(0).normal(size=(40, 3))) + 0.5

@@ -19,11 +19,13 @@ from PIL import Image
 from bigembed import plotting
 from bigembed.errors import InputError
 from bigembed.plotting import thumbnails
-from bigembed.plotting.canvas import CLASSES, PALE
+from bigembed.plotting.canvas import FEW, Grid, View, count_points, disc_radius, png, rank_of, widen_points
 from bigembed.plotting.maps import PIXELS, rows_apart
 from bigembed.plotting.paint import (
+    CLASSES,
     DARK,
     LIGHT,
+    PALE,
     RAMP,
     SCHEMES,
     Paint,
@@ -33,7 +35,6 @@ from bigembed.plotting.paint import (
     paint_of,
     rgb,
 )
-from bigembed.plotting.raster import FEW, Grid, View, count_points, disc_radius, png, rank_of, widen_points
 from bigembed.plotting.vector import HEIGHT, LEFT, TOP, WIDTH, Mark, Scale, Series, chart
 from bigembed.runtime.blocks import Array
 from tests.some import a_few
@@ -51,7 +52,7 @@ def points(n: int) -> Array:
 def counted(X: Array, values: Any = None, kind: str = "auto") -> Grid:
     """The grid that a map of these points is made of, counted as those of many are."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bigembed.plotting.raster.FEW", 0)
+        patch.setattr("bigembed.plotting.canvas.FEW", 0)
         view = View(0, 1, PIXELS)
         return count_points(X, [0, 1], limits_of(X, [0, 1]), [view], values, paint_of(values, kind))[0]
 

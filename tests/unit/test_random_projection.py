@@ -20,8 +20,8 @@ from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import parse_job
 from bigembed.rows.sparse import write_csr
 from bigembed.steps.random_projection import least_columns
+from bigembed.store import at
 from bigembed.store.arrays import read_array
-from bigembed.store.paths import at
 from tests.some import a_few
 
 _RANDOM = np.random.default_rng(0)

@@ -14,10 +14,10 @@ from scipy import sparse
 
 import bigembed as be
 from bigembed.errors import BigembedError, InputError
-from bigembed.maps.registry import REGISTRY, method
-from bigembed.rows.formats.registry import ingest
+from bigembed.maps import REGISTRY, method
+from bigembed.rows import as_worked
+from bigembed.rows.formats import ingest
 from bigembed.rows.reader import Choice
-from bigembed.rows.source import as_worked
 from tests.cases import WAYS
 from tests.some import a_few
 

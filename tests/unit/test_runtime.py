@@ -24,14 +24,13 @@ from bigembed.jobs.report.page import write_report
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import parse_job, read_job
 from bigembed.jobs.sweep.run import sweep, varied
-from bigembed.rows.formats.registry import ingest
-from bigembed.rows.source import RowSource
-from bigembed.runtime import arithmetic
+from bigembed.rows import RowSource
+from bigembed.rows.formats import ingest
+from bigembed.runtime import arithmetic, using
 from bigembed.runtime.blocks import STRIPE, align_arrays, map_blocks, run_tasks, stripes
 from bigembed.runtime.executors import LocalPool, chosen_executor, run_on_idle_threads
 from bigembed.runtime.parameters import allowed_functions as allowed
 from bigembed.runtime.parameters import uncalled
-from bigembed.runtime.runtime import using
 from bigembed.store.matrix import CSRBlock
 from bigembed.store.vector_space import MemorySpace
 from tests.executors import executor, maps

@@ -21,12 +21,11 @@ from bigembed.errors import (
     LockedError,
     UndeclaredInputError,
 )
+from bigembed.runtime import Event, using
 from bigembed.runtime.blocks import map_blocks
 from bigembed.runtime.executors import LocalPool
-from bigembed.runtime.runtime import Event, using
 from bigembed.stages.journal import StageJournal
-from bigembed.stages.retention import Retention
-from bigembed.stages.runs import Run
+from bigembed.stages.runs import Retention, Run
 from bigembed.stages.stage import Context, Stage, locked, run_stages
 from bigembed.store import manifests as manifest
 from bigembed.store import manifests as roots

@@ -26,16 +26,16 @@ from bigembed.jobs.extend import extend
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import parse_job
 from bigembed.linalg.moments import levels_of
-from bigembed.maps.registry import STEPS, step
+from bigembed.maps import STEPS, step
+from bigembed.rows import RowSource
 from bigembed.rows.derived import MappedSource
-from bigembed.rows.source import RowSource
 from bigembed.rows.sparse import write_csr
-from bigembed.runtime.runtime import Event, using
+from bigembed.runtime import Event, using
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import run_stages
 from bigembed.steps.columns import normalized_dispersion
+from bigembed.store import at
 from bigembed.store.arrays import read_array, write_array
-from bigembed.store.paths import at
 from tests.blocks import blocks_of
 from tests.some import a_few
 

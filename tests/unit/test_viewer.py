@@ -16,6 +16,7 @@ import pytest
 from scipy.spatial.distance import cdist
 
 import bigembed as be
+from bigembed import viewer as scene
 from bigembed.datasets import dataset
 from bigembed.errors import (
     DamagedError,
@@ -30,12 +31,12 @@ from bigembed.jobs.growth.refresh import refresh
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.view import view_lines
+from bigembed.runtime import using
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.executors import LocalPool
-from bigembed.runtime.runtime import using
 from bigembed.store.arrays import write_array
 from bigembed.viewer import points as points_file
-from bigembed.viewer import scene, sorting, sources
+from bigembed.viewer import sorting, sources
 from bigembed.viewer.cells import Cell, coarse_cells, interleave, places
 from tests.view_folder import Folder, contents
 

@@ -15,10 +15,10 @@ import numpy as np
 from bigembed.errors import BigembedError, ChangedInputError, DamagedError, InputError, MissingPathError
 from bigembed.rows.growing import Unit, rows_digest, stored_units
 from bigembed.runtime.blocks import block_rows, bounds, map_blocks
+from bigembed.store import AnyPath, PathLike, stored
 from bigembed.store.arrays import npy_rows, read_array
 from bigembed.store.files import digest_of, read_json, sealed, unsealed
 from bigembed.store.manifests import FORMAT
-from bigembed.store.paths import AnyPath, PathLike, stored
 
 # ---------------------------------------------------------------------------------------------------------- ledger
 # The ledger of a growing input: which rows were there, and whether they still are.

@@ -23,28 +23,28 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import InputError
+from bigembed.estimator import extension_of, run_of
 from bigembed.estimator.extension import complete, leaves_out
 from bigembed.estimator.preprocessing import mapped_new_rows
-from bigembed.estimator.protocol import extension_of, run_of
+from bigembed.jobs.growth import Version, open_growth, place_for, refuse_unfitted, unchanged
 from bigembed.jobs.growth.account import NAMED, Snapshot, snapshot
 from bigembed.jobs.growth.frames import places_of
-from bigembed.jobs.growth.versions import Version, open_growth, place_for, refuse_unfitted, unchanged
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.session import session
-from bigembed.jobs.watching.reporter import RunOptions
-from bigembed.maps.registry import load
+from bigembed.jobs.watching import RunOptions
+from bigembed.maps import load
 from bigembed.maps.walk.extension import WalkModel, self_weight
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import Index, join_rows
-from bigembed.neighbors.search.recall import internal_ids, nearest_rows, recall_at, rows_at, summed_up
+from bigembed.neighbors.search import internal_ids, nearest_rows, recall_at, rows_at, summed_up
 from bigembed.neighbors.survey import Shape
+from bigembed.rows import RowSource
 from bigembed.rows.growing import StoreRows, deleted_rows
-from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, map_blocks
 from bigembed.runtime.parameters import is_name
+from bigembed.store import remove
 from bigembed.store.exchange import Exchange
 from bigembed.store.files import write_json
-from bigembed.store.paths import remove
 
 # ---------------------------------------------------------------------------------------------------------- misfit
 # How badly a row fits a model: one number a row, comparable between rows fitted and new ones.

@@ -6,31 +6,54 @@ Killed at any moment, it leaves what was published as it was; the same call goes
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
-from bigembed.errors import DamagedError, ExistingOutputError, InputError
+import numpy as np
+
+from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
+from bigembed.estimator import extension_of, run_of
 from bigembed.estimator.extension import leaves_out
-from bigembed.estimator.protocol import extension_of, run_of
 from bigembed.estimator.transform import coordinates_of, through_steps
 from bigembed.jobs.extend import is_compiled
-from bigembed.jobs.growth import account, versions
-from bigembed.jobs.growth.repair import ledger_of, repair, restore, with_remedy
-from bigembed.jobs.growth.table import refuse_foreign, write_table_of
-from bigembed.jobs.identity import key_of_growth
+from bigembed.jobs.growth import (
+    Growth,
+    Version,
+    about,
+    account,
+    growing,
+    model_digest,
+    open_growth,
+    place_for,
+    reading,
+    refuse_unfitted,
+    unchanged,
+)
+from bigembed.jobs.growth.account import Range, require_published
+from bigembed.jobs.growth.frames import in_places, lasting_clusters, longer, movement_of, undeleted
+from bigembed.jobs.growth.repair import is_growth, ledger_of, repair, restore, with_remedy
+from bigembed.jobs.inputs import IDS
 from bigembed.jobs.job import JobSpec
+from bigembed.jobs.places import Place
 from bigembed.jobs.places.cluster import is_planned
-from bigembed.jobs.places.place import Place
 from bigembed.jobs.planning.plan import Plan
 from bigembed.jobs.planning.resources import remains, resources_of, runs_at
-from bigembed.jobs.watching.reporter import Reporter, RunOptions
-from bigembed.maps.registry import load
+from bigembed.jobs.record import key_of_growth, read_record
+from bigembed.jobs.scene import CLUSTER, ROW, export, made_by, write_out
+from bigembed.jobs.watching import Reporter, RunOptions
+from bigembed.maps import load
+from bigembed.rows import RowSource
+from bigembed.rows.formats.copying import aligned_of, vector_source
+from bigembed.rows.formats.tables import ID, Table
 from bigembed.rows.growing import StoreRows, append_source
-from bigembed.rows.source import RowSource
+from bigembed.runtime.blocks import Array
 from bigembed.stages import Run, Stage, run_stages
+from bigembed.store import AnyPath, PathLike, at, free_bytes, nearest_folder, remove
 from bigembed.store.arrays import read_array
+from bigembed.store.files import read_sealed, sealed, write_json
 from bigembed.store.locks import Lock
-from bigembed.store.paths import AnyPath, free_bytes, nearest_folder, remove
 
 RANGE_ROWS = 1 << 20
 """New rows that are placed and published together at the most: what a kill can cost."""
@@ -45,19 +68,19 @@ def extend(job: JobSpec, options: RunOptions | None = None, *, verify: bool = Fa
     :class:`PlanError`.
     """
     began = time.perf_counter()
-    versions.refuse_unfitted(job)
-    with versions.growing(job, options) as (growth, reporter, lock):
+    refuse_unfitted(job)
+    with growing(job, options) as (growth, reporter, lock):
         there = account.snapshot(job.input_path)
         refuse_foreign(job, growth)
-        with with_remedy(job), versions.reading(job, there, reporter, 0):
+        with with_remedy(job), reading(job, there, reporter, 0):
             restore(growth)
             version = growth.current
             assert version is not None  # (once there is one, there always is)
             version = growth.mark_published(version)
             known = ledger_of(version, there)
-        known = versions.unchanged(job, known, there, verify, reporter)
+        known = unchanged(job, known, there, verify, reporter)
         version.keep(known)
-        with with_remedy(job), versions.reading(job, there, reporter, version.fitted):
+        with with_remedy(job), reading(job, there, reporter, version.fitted):
             repair(version, job.functions)
         covered, n = version.covered, there.shape[0]
         if covered < n:
@@ -66,7 +89,7 @@ def extend(job: JobSpec, options: RunOptions | None = None, *, verify: bool = Fa
             NewRows(job, version, there, fitted).place_all(known, reporter, lock)
         remove(version.root / "placing")
         write_table_of(job, version)
-        return versions.about(growth, version, unchanged=covered == n) | {
+        return about(growth, version, unchanged=covered == n) | {
             "placed": n - covered,
             "other_parameters": version.asked != key_of_growth(job),
             "seconds": round(time.perf_counter() - began, 3),
@@ -78,7 +101,7 @@ class NewRows:
     """The rows of a growing store that have no coordinates yet, with the version and its model, which places them."""
 
     job: JobSpec
-    version: versions.Version
+    version: Version
     there: account.Snapshot
     fitted: Any
 
@@ -87,7 +110,7 @@ class NewRows:
         version, n = self.version, self.there.shape[0]
         if is_planned(self.job.cluster):  # before a cluster is started
             self.plan(self.stage(version.covered, min(n, version.covered + RANGE_ROWS), ""), None).refuse()
-        with versions.place_for(self.job, self.there, reporter, n - version.covered) as place:
+        with place_for(self.job, self.there, reporter, n - version.covered) as place:
             for stop in [*self._unfinished(), *range(version.covered + RANGE_ROWS, n, RANGE_ROWS), n]:
                 start = version.covered
                 if start < stop:
@@ -108,7 +131,7 @@ class NewRows:
         array, content = self.compute(start, stop, place, aside)
         like, digest = read_array(array, 0, 0), account.span_digest(array, 0, n)
         left_out = account.without_coordinates(array, 0, n) if leaves_out(getattr(self.fitted, "steps_", ())) else 0
-        model = versions.model_digest(version.model)
+        model = model_digest(version.model)
         added = account.Range(start, stop, "placed", content, model, digest, left_out)
         lock.check()
         rows = RowSource((n, *like.shape[1:]), like.dtype, path=array)
@@ -156,3 +179,156 @@ class NewRows:
         names = [path.name.split("-") for path in (self.version.root / "placing").glob("*-*")]
         covered, n = self.version.covered, self.there.shape[0]
         return [int(stop) for start, stop in names if int(start) == covered and int(stop) <= n][:1]
+
+
+# ------------------------------------------------------------------------------------------------------------- table
+# All coordinates of a growing store as a table: the rows that were fitted, and those that were placed since.
+
+WRITTEN = "table.json"
+"""In the folder of the store: what the tables that it has written hold, and where its pictures and pages are."""
+PLACED = "placed"
+"""The column that says whether a row was placed by the model (1), or fitted (0)."""
+MOVED = "moved"
+"""The column that says how far a row moved since the version before, in units of the map: NaN for one that is new."""
+
+
+def export_any(source: PathLike, out: PathLike, *, overwrite: bool = False) -> dict[str, Any]:
+    """Write the coordinates of a run, of an array, or of all rows of a growing store."""
+    if is_growth(at(source)):
+        return export_growth(source, out, overwrite=overwrite)
+    refuse_part(source)
+    return export(source, out, overwrite=overwrite)
+
+
+def export_growth(growing: PathLike, out: PathLike, *, overwrite: bool = False) -> dict[str, Any]:
+    """Write the coordinates of all rows of a growing store to ``out``, as :func:`bigembed.jobs.scene.export` does.
+
+    A column ``placed`` marks the rows that the model placed after the fit; ``moved`` says how far each row moved since
+    the version before, where the map was laid over that. There is a column ``id`` where the rows
+    have ids, else ``row``, the number of the row in the store. Rows that a step left out have no coordinates (NaN), and
+    rows that were deleted when the version began are not there.
+    """
+    growth = open_growth(growing)
+    version = growth.current
+    if version is None:
+        raise InputError(f"{growing}: nothing is fitted yet; bigembed refresh with the job file does that")
+    return write_out(growing_table(version), at(growing), at(out), overwrite)
+
+
+def growing_table(version: Version) -> Table:
+    """Return the coordinates of a version, with what is known of their rows and columns."""
+    ranges, record = version.ranges, read_record(version.run)
+    require_published(version.array, ranges)
+    coordinates = vector_source(version.array)
+    job = record.get("job", {})
+    method = job.get("method", {})
+    made = made_by(method.get("name", ""), coordinates.width, method)
+    n = coordinates.shape[0]
+    source = job.get("input", {}).get("path")
+    names = aligned_of(at(source)).get(IDS) if source is not None else None
+    first = {ROW: RowNumbers((n,), np.dtype(np.int64))} if names is None else {ID: _first(vector_source(names), n)}
+    aligned = {**first, PLACED: PlacedMarks((n,), np.dtype(np.int8), ranges=ranges)}
+    if movement_of(version):
+        aligned[MOVED] = longer(in_places(version, MOVED), n)
+    if "clusters" in job:
+        aligned[CLUSTER] = lasting_clusters(version, coordinates)
+    aligned = {name: undeleted(version, vector) for name, vector in aligned.items()}
+    return Table(undeleted(version, coordinates), tuple(made["names"]), aligned, made)
+
+
+def write_table_of(job: JobSpec, version: Version) -> None:
+    """Write the table that the job wants, unless it is there and holds what it would hold."""
+    out = job.output.table
+    if out is None:
+        return
+    root, wanted = version.root.parent.parent, {"version": version.root.name, "rows": version.covered}
+    if at(out).exists() and tables_of(root).get(str(out)) == wanted:
+        return
+    _note(root, "tables", {str(out): None})  # (of a killed start, too)
+    write_out(growing_table(version), version.root, at(out), overwrite=True)
+    _note(root, "tables", {str(out): wanted})
+
+
+def tables_of(root: AnyPath) -> dict[str, Any]:
+    """Return what each table that a store has written holds, by its path; None where that was begun only."""
+    return dict(_written(root).get("tables", {}))
+
+
+def extras_of(root: AnyPath) -> dict[str, Any]:
+    """Return the pictures and pages that a store has written: what each is, by its path."""
+    return dict(_written(root).get("extras", {}))
+
+
+def note_extra(root: AnyPath, place: PathLike, name: str) -> None:
+    """Note that a store writes a picture or a page to this place."""
+    if str(place) not in extras_of(root):
+        _note(root, "extras", {str(place): name})
+
+
+def _written(root: AnyPath) -> dict[str, Any]:
+    with suppress(DamagedError, MissingPathError):
+        return dict(read_sealed(root / WRITTEN))
+    return {}
+
+
+def _note(root: AnyPath, kind: str, entries: dict[str, Any]) -> None:
+    known = {name: value for name, value in _written(root).items() if name in ("tables", "extras")}
+    write_json(root / WRITTEN, sealed({"tables": {}} | known | {kind: known.get(kind, {}) | entries}))
+
+
+def refuse_foreign(job: JobSpec, growth: Growth) -> None:
+    """:class:`ExistingOutputError` where there is a table that this store has not written."""
+    out = job.output.table
+    if out is not None and at(out).exists() and str(out) not in tables_of(growth.root):
+        raise foreign_output(out)
+
+
+def foreign_output(place: PathLike) -> ExistingOutputError:
+    """Return the error of a file that is there and not of this store."""
+    return ExistingOutputError(
+        f"{place}: exists, and this store did not write it. Nothing was changed; choose another path or move it away"
+    )
+
+
+def refuse_part(run: PathLike) -> None:
+    """Refuse the run inside a growing store, from which rows have been placed that it does not hold."""
+    versions = at(run).absolute().parent.parent
+    if versions.name != "versions":
+        return
+    current = Growth(versions.parent).current
+    if current is not None and current.run == at(run).absolute() and current.covered > current.fitted:
+        raise InputError(
+            f"{run}: holds the {current.fitted} rows that were fitted, of {current.covered}. "
+            f"bigembed export {versions.parent} writes all of them, and marks those"
+        )
+
+
+def _first(ids: RowSource, n: int) -> RowSource:
+    """Return the first n ids: those of rows that are appended now may be there already."""
+    if ids.shape[0] < n:
+        raise InputError(f"{ids.path}: {ids.shape[0]} ids for {n} rows. Append ids with their rows: be.append_rows")
+    return replace(ids, shape=(n,))
+
+
+@dataclass(frozen=True)
+class RowNumbers(RowSource):
+    """The numbers of rows, from 0 on."""
+
+    def read(self, start: int, stop: int) -> Array:
+        """Return the numbers ``start:stop``."""
+        return np.arange(start, min(stop, self.shape[0]))
+
+
+@dataclass(frozen=True)
+class PlacedMarks(RowSource):
+    """For each row 1 where the model placed it, and 0 where it was fitted."""
+
+    ranges: Sequence[Range] = ()
+    features: ClassVar = ()
+
+    def read(self, start: int, stop: int) -> Array:
+        """Return the marks of rows ``start:stop``."""
+        marks = np.zeros(max(0, min(stop, self.shape[0]) - start), np.int8)
+        for part in self.ranges:
+            marks[max(0, part.start - start) : max(0, part.stop - start)] = part.how == PLACED
+        return marks

@@ -14,23 +14,21 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import BigembedError, DamagedError, MovedError
-from bigembed.estimator.frame import STAGE
-from bigembed.jobs.growth.versions import Version, misread_is_damage
-from bigembed.jobs.identity import method_of, steps_of
+from bigembed.estimator.frame import STAGE, Alignment
+from bigembed.jobs.growth import Version, misread_is_damage
 from bigembed.jobs.job import JobSpec
-from bigembed.jobs.record import read_record
-from bigembed.linalg.alignment import Alignment
-from bigembed.maps.clustering.partitions import NOISE, kept_numbers
+from bigembed.jobs.record import method_of, read_record, steps_of
+from bigembed.maps.clustering import NOISE, kept_numbers
 from bigembed.maps.clustering.stages import CLUSTERS, clusters_of
+from bigembed.rows import RowBlock, RowSource, rows_at
 from bigembed.rows.derived import DerivedRows, KeptRows, MappedSource, RowNumbers
 from bigembed.rows.growing import StoreRows
-from bigembed.rows.source import RowBlock, RowSource, rows_at
 from bigembed.runtime.blocks import Array, bounds
 from bigembed.stages import Run
-from bigembed.steps.missing import kept_of
+from bigembed.steps.each_column import kept_of
+from bigembed.store import at
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.files import digest_of, read_sealed, sealed, write_json
-from bigembed.store.paths import at
 
 # --------------------------------------------------------------------------------------------------------- kept rows
 # Which rows of the store a version is of: neither those that were deleted when it began, nor what a step left out.

@@ -21,6 +21,7 @@ import numpy as np
 
 from bigembed.errors import ChangedInputError, DamagedError, InputError, InputTypeError
 from bigembed.estimator.frame import STAGE, FrameReference, frame_in
+from bigembed.jobs.growth import CURRENT, Growth, Version, about, growing, place_for, reading, unchanged
 from bigembed.jobs.growth.account import (
     Ledger,
     Snapshot,
@@ -33,7 +34,7 @@ from bigembed.jobs.growth.account import (
     with_new_rows,
     without_changed,
 )
-from bigembed.jobs.growth.extend import NewRows
+from bigembed.jobs.growth.extend import NewRows, extras_of, foreign_output, note_extra, refuse_foreign, write_table_of
 from bigembed.jobs.growth.frames import (
     MovementLimits,
     can_follow,
@@ -49,23 +50,21 @@ from bigembed.jobs.growth.frames import (
     write_mask,
 )
 from bigembed.jobs.growth.repair import ledger_of, restore, version_problems, warn, write_fitted
-from bigembed.jobs.growth.table import extras_of, foreign_output, note_extra, refuse_foreign, write_table_of
-from bigembed.jobs.growth.versions import CURRENT, Growth, Version, about, growing, place_for, reading, unchanged
-from bigembed.jobs.identity import key_of_growth
 from bigembed.jobs.inputs import Input
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places.cluster import is_planned
+from bigembed.jobs.record import key_of_growth
 from bigembed.jobs.run import run_job
-from bigembed.jobs.watching.reporter import Reporter, RunOptions
-from bigembed.maps.registry import load
+from bigembed.jobs.watching import Reporter, RunOptions
+from bigembed.maps import load
+from bigembed.rows import RowSource, rows_at
 from bigembed.rows.growing import StoreRows, deleted_rows, mask_path
-from bigembed.rows.source import RowSource, rows_at
 from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks
 from bigembed.stages import Run
+from bigembed.store import AnyPath, at, put, remove
 from bigembed.store.arrays import create_rows, read_array, write_rows
 from bigembed.store.files import read_sealed, sealed, write_json
 from bigembed.store.locks import Lock
-from bigembed.store.paths import AnyPath, at, put, remove
 
 EXTRAS = {"picture": "map.png", "report": "report.html"}
 """What else a job may want: made for the version, then copied to where it is wanted."""

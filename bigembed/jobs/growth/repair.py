@@ -10,21 +10,20 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import BigembedError, DamagedError, DamageWarning
-from bigembed.jobs.growth import account
+from bigembed.jobs.growth import CURRENT, KIND, Growth, Version, account, model_digest, open_growth
 from bigembed.jobs.growth.account import Ledger, Range, Snapshot, damaged, first_rows, new_ledger, with_new_rows
 from bigembed.jobs.growth.frames import places_of, require_mask
-from bigembed.jobs.growth.versions import CURRENT, KIND, Growth, Version, model_digest, open_growth
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.record import damage_listed, verify_stages
-from bigembed.maps.registry import load
+from bigembed.maps import load
+from bigembed.rows import RowSource
 from bigembed.rows.formats.copying import write_dask
 from bigembed.rows.growing import append_source
 from bigembed.rows.input import row_source
-from bigembed.rows.source import RowSource
 from bigembed.runtime.parameters import Functions
-from bigembed.steps.missing import read_all
+from bigembed.steps.each_column import read_all
+from bigembed.store import AnyPath, retire
 from bigembed.store.files import read_json, write_json
-from bigembed.store.paths import AnyPath, retire
 
 # ----------------------------------------------------------------------------------------------------------- check
 # Whether a growing embedding on disk is what was published: records, accounts, coordinates, runs and models.

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from bigembed.errors import ClusterError, JobError, OpenClusterWarning
-from bigembed.jobs.places.place import (
+from bigembed.jobs.places import (
     MMAPPED,
     START_TIMEOUT,
     TRIMMED,
@@ -32,12 +32,11 @@ from bigembed.jobs.places.place import (
     close_quietly,
     settings,
 )
-from bigembed.jobs.places.preload import ERRORS
 from bigembed.jobs.places.slurm import SLURM
+from bigembed.runtime import runtime_now, use_one_heap
 from bigembed.runtime.client_executor import Advice, ClientExecutor
 from bigembed.runtime.executors import LocalPool
-from bigembed.runtime.runtime import runtime_now, use_one_heap
-from bigembed.runtime.worker_monitor import WorkerMonitor
+from bigembed.runtime.worker_monitor import ERRORS, WorkerMonitor
 from bigembed.store.files import temporary
 from bigembed.store.locks import machine
 

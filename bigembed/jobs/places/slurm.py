@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from bigembed.errors import ClusterError, JobError, needed
-from bigembed.jobs.places.place import ClusterTable, Place, PlaceKind, close_quietly, settings
+from bigembed.jobs.places import ClusterTable, Place, PlaceKind, close_quietly, settings
+from bigembed.runtime import no_progress, runtime_now
 from bigembed.runtime.client_executor import Advice, ClientExecutor
-from bigembed.runtime.runtime import no_progress, runtime_now
 from bigembed.runtime.worker_monitor import WorkerMonitor
 from bigembed.store.files import temporary
 

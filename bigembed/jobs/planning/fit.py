@@ -11,26 +11,26 @@ import numpy as np
 import psutil
 
 from bigembed.errors import InputTypeError, PlanError
+from bigembed.estimator import prepare_by_fit, retention_of, spec_of, steps_before
 from bigembed.estimator.base import Estimator
 from bigembed.estimator.fitting import PreparedFit, is_copied, load_notes
 from bigembed.estimator.pipeline import Pipeline, copied, counterpart_of, method_after, unnamed
 from bigembed.estimator.preprocessing import all_stages
-from bigembed.estimator.protocol import prepare_by_fit, retention_of, spec_of, steps_before
-from bigembed.jobs.formatting import duration, size, text_columns
+from bigembed.jobs import duration, size, text_columns
 from bigembed.jobs.places.cluster import machine_memory
-from bigembed.jobs.planning.machine import footprint, imported_here, rates, resident
+from bigembed.jobs.planning import footprint, imported_here, rates, resident
 from bigembed.jobs.planning.notes import alternatives, pass_notes, search_notes
 from bigembed.jobs.planning.plan import Plan, is_bare
 from bigembed.jobs.planning.resources import FIRST_USE, TASK_HERE, UNCOMPILED_ROWS, Resources
+from bigembed.rows import RowSource
 from bigembed.rows.input import StreamedRows, is_persisted
-from bigembed.rows.source import RowSource
 from bigembed.rows.sparse import kept_rows
+from bigembed.runtime import Executor, using
 from bigembed.runtime.blocks import block_rows
 from bigembed.runtime.executors import LocalPool, chosen_executor, executor_now
-from bigembed.runtime.runtime import Executor, using
 from bigembed.stages import Cost, outdated, run_at
-from bigembed.stages.retention import freed_bytes
-from bigembed.store.paths import at, free_bytes, nearest_folder
+from bigembed.stages.runs import freed_bytes
+from bigembed.store import at, free_bytes, nearest_folder
 from bigembed.store.spaces import SHARE
 
 HEAD = ("stage", "passes", "read", "written", "kept", "memory", "time")

@@ -16,12 +16,11 @@ from typing import Any
 
 import bigembed
 from bigembed.errors import BigembedError
-from bigembed.jobs.formatting import duration, size
-from bigembed.maps.umap.target import TARGET
+from bigembed.jobs import duration, size
+from bigembed.maps.umap.views import TARGET
 from bigembed.neighbors.graph_stages import CELL_ROWS
 from bigembed.neighbors.nn_descent import bytes_on_disk
-from bigembed.neighbors.search.probes import SHORTLIST
-from bigembed.neighbors.search.recall import (
+from bigembed.neighbors.search import (
     AUTO,
     NN_DESCENT,
     PYNNDESCENT,
@@ -30,6 +29,7 @@ from bigembed.neighbors.search.recall import (
     WORTH,
     describe_search,
 )
+from bigembed.neighbors.search.probes import SHORTLIST
 from bigembed.stages import Cost, Run, Stage
 
 # ---------------------------------------------------------------------------------------------------- alternatives

@@ -10,16 +10,15 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import PlanError
-from bigembed.estimator.judged import ROWS, SAMPLES
+from bigembed.estimator.preprocessing import ROWS, SAMPLES
+from bigembed.jobs import size
 from bigembed.jobs.condensed_input import PLACED, CondensedInput
-from bigembed.jobs.formatting import size
-from bigembed.jobs.identity import ids_cost
-from bigembed.jobs.inputs import Input
+from bigembed.jobs.inputs import Input, ids_cost
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.parameters import single_jobs
+from bigembed.jobs.places import Place
 from bigembed.jobs.places.cluster import machine_memory, named_kind
-from bigembed.jobs.places.place import Place
-from bigembed.jobs.planning.machine import Rates, rates, shared_bandwidth
+from bigembed.jobs.planning import Rates, rates, shared_bandwidth
 from bigembed.jobs.planning.notes import WindowPlan, compilation_seconds
 from bigembed.jobs.planning.resources import (
     UNCOMPILED_ROWS,
@@ -31,13 +30,13 @@ from bigembed.jobs.planning.resources import (
     remains,
     resources_of,
 )
-from bigembed.maps.registry import method
+from bigembed.maps import method
 from bigembed.quality.passes import LOADED
 from bigembed.rows.formats.tables import check_table
 from bigembed.runtime.blocks import block_rows
 from bigembed.runtime.client_executor import TERMINATE
 from bigembed.stages import ArraySpec, Cost, Run, Stage, buffer
-from bigembed.store.paths import UNLIMITED, at, free_bytes, is_url, nearest_folder
+from bigembed.store import UNLIMITED, at, free_bytes, is_url, nearest_folder
 from bigembed.store.requests import library
 
 PICTURE_BYTES = 192 << 20

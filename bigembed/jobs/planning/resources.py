@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 
 from bigembed.errors import DamagedError, ExistingOutputError, needs_scikit_learn
-from bigembed.jobs.formatting import size
+from bigembed.jobs import size
+from bigembed.jobs.places import TRIMMED, ClusterTable, Place, PlaceKind
 from bigembed.jobs.places.cluster import (
     KINDS,
     choose,
@@ -20,14 +21,13 @@ from bigembed.jobs.places.cluster import (
     machine_memory,
     worker_count,
 )
-from bigembed.jobs.places.place import TRIMMED, ClusterTable, Place, PlaceKind
-from bigembed.jobs.planning.machine import Rates, footprint, imported_here
+from bigembed.jobs.planning import Rates, footprint, imported_here
+from bigembed.runtime import using
 from bigembed.runtime.client_executor import HANDED_OUT, calls_of_task
-from bigembed.runtime.runtime import using
 from bigembed.stages import Cost, Run
 from bigembed.stages.stage import MARGIN, exchange_home
+from bigembed.store import AnyPath, PathLike
 from bigembed.store.objects import ObjectPath
-from bigembed.store.paths import AnyPath, PathLike
 from bigembed.store.spaces import UNEVEN
 
 # ------------------------------------------------------------------------------------------------------- resources
@@ -253,14 +253,13 @@ class Peaks:
 
     def cost_of(self, cost: Cost) -> Cost:
         """With what it reads and writes where its vectors will be."""
+        twice = 2 * cost.checkpoint
         if self.share_of_worker(cost):
             crossing, once = cost.crossing, int(cost.read / cost.passes)
-            twice = 2 * cost.checkpoint
             return replace(cost, read=once, exchanged=crossing + cost.checkpoint, scratch=crossing + twice)
         inside = (cost.held and self.resources.of.inside) or self.solve_memory(cost)
         if not inside:
             return cost
-        twice = 2 * cost.checkpoint
         return replace(cost, read=int(cost.read / cost.passes), exchanged=twice, scratch=twice, maps=1)
 
     def solve_memory(self, cost: Cost) -> int:

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.jobs.formatting import size, text_columns
-from bigembed.maps.clustering.asked import STABLE
+from bigembed.jobs import size, text_columns
+from bigembed.maps.clustering import STABLE
 from bigembed.maps.kernels import BINARY
 from bigembed.plotting.vector import number
-from bigembed.quality.neighborhoods import FAITHFUL, FIGURES, with_error
+from bigembed.quality import FAITHFUL, FIGURES, with_error
 from bigembed.runtime.blocks import Array
 
 # -------------------------------------------------------------------------------------------------------- glossary

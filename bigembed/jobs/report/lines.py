@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bigembed.errors import BigembedError
-from bigembed.jobs.formatting import duration, size, text_columns
+from bigembed.jobs import duration, size, text_columns
 from bigembed.jobs.report.figures import (
     CATEGORIES,
     coordinate_lines,
@@ -15,10 +15,10 @@ from bigembed.jobs.report.figures import (
     measured_in,
     text_table,
 )
-from bigembed.quality.neighborhoods import FIGURES
+from bigembed.quality import FIGURES
 from bigembed.stages import Run
+from bigembed.store import UNLIMITED, at
 from bigembed.store.arrays import read_array
-from bigembed.store.paths import UNLIMITED, at
 from bigembed.store.superseded import explanation
 
 

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import ExistingOutputError, InputError, MissingPathError
-from bigembed.jobs.formatting import duration, size
+from bigembed.jobs import duration, size
 from bigembed.jobs.record import kind_of
+from bigembed.jobs.report import RunSummary, StageLine
 from bigembed.jobs.report.figures import CATEGORIES, HEADINGS, shown
-from bigembed.jobs.report.map import CLOSE, Map, draw_map
-from bigembed.jobs.report.summary import RunSummary, StageLine
+from bigembed.jobs.report.run_map import CLOSE, Map, draw_map
 from bigembed.maps.kernels import BINARY
 from bigembed.plotting.vector import Mark, Series, chart, number
+from bigembed.runtime import PARTS
 from bigembed.runtime.blocks import Array
-from bigembed.runtime.runtime import PARTS
-from bigembed.store.paths import PAGES, AnyPath, PathLike, at, put, require_apart, require_suffix
+from bigembed.store import PAGES, AnyPath, PathLike, at, put, require_apart, require_suffix
 from bigembed.store.superseded import explanation
 
 # ---------------------------------------------------------------------------------------------------------- warned
@@ -92,8 +92,8 @@ def _own(summary: RunSummary) -> dict[str, list[str]]:
 # ------------------------------------------------------------------------------------------------------------ page
 # ``bigembed report``: one self-contained HTML page of a run of any method. No scripts, no network.
 #
-# What a run says of itself is read by :mod:`bigembed.jobs.report.summary`, the map is drawn by
-# :mod:`bigembed.jobs.report.map`; this module puts both into the page.
+# What a run says of itself is read by :mod:`bigembed.jobs.report`, the map is drawn by
+# :mod:`bigembed.jobs.report.run_map`; this module puts both into the page.
 
 TEMPLATE = "report.html"
 

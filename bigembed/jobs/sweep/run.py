@@ -1,6 +1,6 @@
 """One graph, many embeddings: every stage that points share is computed once.
 
-Each stage of each point is a run of its own (:mod:`bigembed.jobs.sweep.prepared`). What is there already is used again:
+Each stage of each point is a run of its own (:mod:`bigembed.jobs.sweep`). What is there already is used again:
 after a kill, and with values that were added or left out.
 """
 
@@ -25,33 +25,32 @@ import numpy as np
 
 from bigembed import __version__
 from bigembed.errors import BigembedError, BigembedWarning, ClusterError, InterruptedRun, JobError, LockedError
+from bigembed.estimator import run_of
 from bigembed.estimator.preprocessing import Prepared, described_steps
-from bigembed.estimator.protocol import run_of
 from bigembed.estimator.reporting import without_numbers
-from bigembed.jobs.formatting import duration
-from bigembed.jobs.identity import definition
+from bigembed.jobs import duration
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.job import JobSpec, SweepTable
 from bigembed.jobs.parameters import points_of
 from bigembed.jobs.places.cluster import choose, is_planned
+from bigembed.jobs.record import definition
+from bigembed.jobs.report import RunSummary, job_file, rows_of_stage
 from bigembed.jobs.report.figures import figures_of, measured_in
-from bigembed.jobs.report.map import Map, draw_map
 from bigembed.jobs.report.page import filled, refuse_page
-from bigembed.jobs.report.summary import RunSummary, job_file, rows_of_stage
+from bigembed.jobs.report.run_map import Map, draw_map
 from bigembed.jobs.scene import shown_by, write_view
 from bigembed.jobs.session import copied, session, working
-from bigembed.jobs.sweep.prepared import FOLDER, PAGE, PointStage, PreparedPoint, fit_steps, prepare_sweep
-from bigembed.jobs.sweep.prepared import NAME as QUALITY
+from bigembed.jobs.sweep import FOLDER, PAGE, PointStage, PreparedPoint, fit_steps, prepare_sweep
+from bigembed.jobs.sweep import NAME as QUALITY
+from bigembed.jobs.watching import Reporter, RunOptions
 from bigembed.jobs.watching.logs import warnings_changed
-from bigembed.jobs.watching.reporter import Reporter, RunOptions
-from bigembed.quality.neighborhoods import FIGURES
+from bigembed.quality import FIGURES
 from bigembed.rows.formats.copying import vector_source
-from bigembed.runtime.runtime import Event, using
+from bigembed.runtime import Event, using
 from bigembed.stages import Run, run_stages
-from bigembed.steps.missing import kept_of
-from bigembed.store import manifests
+from bigembed.steps.each_column import kept_of
+from bigembed.store import AnyPath, at, is_url, local, manifests, put, require_apart
 from bigembed.store.files import write_json
-from bigembed.store.paths import AnyPath, at, is_url, local, put, require_apart
 from bigembed.viewer.building import refuse_other as refuse_folder
 
 # ------------------------------------------------------------------------------------------------------------ run

@@ -16,11 +16,11 @@ from typing import Any, Self
 import typer
 
 from bigembed.errors import BigembedError, BigembedWarning
-from bigembed.jobs.formatting import duration
-from bigembed.jobs.places.place import redacted
+from bigembed.jobs import duration
+from bigembed.jobs.places import redacted
 from bigembed.jobs.watching.logs import plain
 from bigembed.jobs.watching.status import status_of, storage_advice
-from bigembed.runtime.runtime import Event
+from bigembed.runtime import Event
 
 PLAIN_SECONDS = 60.0
 """Between two plain lines on what a stage is at."""

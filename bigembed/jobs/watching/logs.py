@@ -19,10 +19,10 @@ from itertools import pairwise
 from logging.handlers import RotatingFileHandler
 from typing import Any
 
-from bigembed.jobs.places.place import redacted
+from bigembed.jobs.places import redacted
+from bigembed.runtime import Event
 from bigembed.runtime.outages import stores
-from bigembed.runtime.runtime import Event
-from bigembed.store.paths import AnyPath, at, is_url, put
+from bigembed.store import AnyPath, at, is_url, put
 
 NAME = "log.jsonl"
 SECONDS = 10.0

@@ -12,13 +12,12 @@ from typing import Any, Self
 
 from bigembed import errors
 from bigembed.errors import BigembedError, DamagedError, InterruptedRun, LockedError, MissingPathError
-from bigembed.jobs.places.place import redacted
+from bigembed.jobs.places import redacted
+from bigembed.runtime import Event, moment
 from bigembed.runtime.outages import stores
-from bigembed.runtime.runtime import Event, moment
-from bigembed.store import files
+from bigembed.store import FULL, AnyPath, files
 from bigembed.store.locks import Owner, holder
 from bigembed.store.objects import ObjectPath
-from bigembed.store.paths import FULL, AnyPath
 
 # -------------------------------------------------------------------------------------------------------- stopping
 # What stops a job before its end, in good order: a signal, or its deadline.

@@ -11,21 +11,20 @@ import numpy as np
 import psutil
 
 from bigembed.errors import InputError, InputTypeError, PlanError
+from bigembed.estimator import run_of
 from bigembed.estimator.graph_input import edge_weight_stages, is_weights, weight_stages
-from bigembed.estimator.protocol import run_of
 from bigembed.estimator.reporting import warn_of
-from bigembed.maps.clustering.asked import METHODS, STABLE, Clustering, checked_clustering
-from bigembed.maps.clustering.partitions import voted_labels
+from bigembed.maps.clustering import METHODS, STABLE, Clustering, checked_clustering, voted_labels
 from bigembed.maps.clustering.stages import CLUSTERS, COORDINATES, STABILITY, Anchors, Graph, cluster_stages, graph_in
 from bigembed.maps.walk.spectral_clustering import SpectralClustering
-from bigembed.neighbors.given.graph import edge_graph_stages
+from bigembed.neighbors.given import edge_graph_stages
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.row_weights import WEIGHTS
+from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.graph_source import GraphSource, as_graph
 from bigembed.rows.input import in_memory, row_source
 from bigembed.rows.opening import as_array, open_array
 from bigembed.rows.passes import checked_shape, write_mapped
-from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.executors import executor_now
 from bigembed.runtime.parameters import declared

@@ -11,13 +11,12 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bigembed.errors import InputError
+from bigembed.estimator import run_of
 from bigembed.estimator.extension import stored_coordinates
-from bigembed.estimator.frame import frame_in
-from bigembed.estimator.protocol import run_of
-from bigembed.linalg.alignment import Alignment
-from bigembed.maps.clustering.asked import Clustering
-from bigembed.maps.clustering.partitions import (
+from bigembed.estimator.frame import Alignment, frame_in
+from bigembed.maps.clustering import (
     NOISE,
+    Clustering,
     best_jaccard,
     hdbscan_labels,
     igraph,
@@ -34,13 +33,13 @@ from bigembed.maps.clusters import ClusterOptions, clusters_stage
 from bigembed.maps.landmark_rows import uniform
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.row_weights import WEIGHTS
+from bigembed.rows import RowBlock, RowSource, rows_at
 from bigembed.rows.passes import map_row_blocks
-from bigembed.rows.source import RowBlock, RowSource, rows_at
 from bigembed.runtime.blocks import Array, block_rows, map_blocks
 from bigembed.stages import ArraySpec, Context, Cost, Run, Stage, buffer
+from bigembed.store import at
 from bigembed.store.arrays import create_rows, read_array, read_rows, write_array, write_rows
 from bigembed.store.matrix import StoredMatrix
-from bigembed.store.paths import at
 
 CLUSTERS, STABILITY, COORDINATES = "clusters", "stability", "coordinates"
 POINT_BYTES, EDGE_BYTES = 700, 360

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from bigembed.errors import InputError, InputTypeError
+from bigembed.estimator import seed_of
 from bigembed.estimator.certificate import (
     components_warnings,
     input_of,
@@ -21,9 +22,8 @@ from bigembed.estimator.extension import Extension
 from bigembed.estimator.frame import FrameRule
 from bigembed.estimator.graph_input import ISLANDS, GraphShape, parts_from
 from bigembed.estimator.on_graph import WeightedGraphEstimator
-from bigembed.estimator.protocol import seed_of
 from bigembed.maps.graph_judgement import map_judgement_stages
-from bigembed.maps.isomap.distances import (
+from bigembed.maps.isomap import (
     POLICIES,
     all_distances_stage,
     graph_components_stage,
@@ -35,10 +35,10 @@ from bigembed.maps.isomap.scaling import coordinates_stage, exact_solve_stage, l
 from bigembed.maps.landmark_rows import SELECTIONS
 from bigembed.neighbors import shortest_paths
 from bigembed.neighbors.components import bridge_stage
-from bigembed.neighbors.given.graph import GraphMetric
+from bigembed.neighbors.given import GraphMetric
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS
-from bigembed.neighbors.search.recall import ALGORITHMS
+from bigembed.neighbors.search import ALGORITHMS
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import (
     Count,

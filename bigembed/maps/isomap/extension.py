@@ -16,7 +16,7 @@ from bigembed.maps.landmark_maps import triangulated
 from bigembed.maps.landmark_rows import ENOUGH
 from bigembed.neighbors.components import nearest_embedded
 from bigembed.neighbors.geodesic import KeptDistances
-from bigembed.neighbors.given.graph import GIVEN
+from bigembed.neighbors.given import GIVEN
 from bigembed.neighbors.given.query import (
     AnyIndex,
     GivenIndex,

@@ -11,17 +11,17 @@ import numpy as np
 from bigembed.estimator.graph_input import ISLAND, ISLANDS, parts_from
 from bigembed.linalg.eigenpairs import extremes, signs_of
 from bigembed.linalg.pairs import CenteredOperator, vector_blocks
-from bigembed.maps.coordinates import GraphCoordinates, write_coordinates
+from bigembed.maps import GraphCoordinates, write_coordinates
 from bigembed.maps.graph_rows import find_replaced, first_replaced
-from bigembed.maps.isomap.distances import targets
+from bigembed.maps.isomap import targets
 from bigembed.maps.landmark_maps import FLOOR, classical, principal_axes, scaled, triangulated
-from bigembed.maps.mds.scaling import largest_pairs, rounding
+from bigembed.maps.mds import largest_pairs, rounding
 from bigembed.neighbors.geodesic import KeptDistances
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.row_weights import all_weights, values_path
 from bigembed.neighbors.search.by_metric import ByMetric
+from bigembed.rows import RowSource
 from bigembed.rows.row_maps import Affine, AffineMap
-from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, bounds, map_blocks
 from bigembed.stages import Arrays, ArraySpec, Context, Cost, Stage, buffer
 from bigembed.store.arrays import read_array, read_by_id, read_rows, write_array

@@ -15,8 +15,8 @@ from bigembed.errors import InputError, PlanError
 from bigembed.estimator.certificate import carried_warnings
 from bigembed.estimator.extension import Extension, rows_of
 from bigembed.estimator.rowwise import RowwiseEstimator
-from bigembed.maps.coordinates import fitted_stage
-from bigembed.maps.kernel_pca.solve import (
+from bigembed.maps import fitted_stage
+from bigembed.maps.kernel_pca import (
     ByKernel,
     GivenKernel,
     exact_solve_stage,
@@ -28,10 +28,10 @@ from bigembed.maps.kernel_pca.solve import (
 )
 from bigembed.maps.kernels import KERNELS, Kernel, checked_kernel, in_tiles
 from bigembed.maps.landmark_rows import MAX_LANDMARKS, SELECTIONS, all_rows_stage, duplicates_note, landmark_rows_stage
+from bigembed.rows import RowSource
 from bigembed.rows.derived import densified
 from bigembed.rows.passes import checked_shape
 from bigembed.rows.row_maps import project
-from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import (
     Count,

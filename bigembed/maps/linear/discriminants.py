@@ -20,10 +20,10 @@ from bigembed.maps.linear.class_scatter import (
     fourth_moments_block,
     scales_of,
 )
+from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.labels import Labels
 from bigembed.rows.passes import Parts, checked_shape, reduce_rows
 from bigembed.rows.row_maps import AffineMap, project
-from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array
 from bigembed.stages import ArraySpec, Context, Cost, Stage, summing_cost
 from bigembed.store.arrays import read_array, write_array

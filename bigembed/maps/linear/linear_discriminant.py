@@ -13,7 +13,7 @@ from bigembed import errors
 from bigembed.errors import InputError
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.rowwise import RowwiseEstimator
-from bigembed.maps.coordinates import labels_stage
+from bigembed.maps import labels_stage
 from bigembed.maps.linear.discriminants import (
     SUMS,
     among_classes,
@@ -26,10 +26,10 @@ from bigembed.maps.linear.discriminants import (
     score_difference,
     solve_stage,
 )
+from bigembed.rows import RowSource
 from bigembed.rows.labels import Labels, classes_from_json, read_labels, with_classes
 from bigembed.rows.passes import checked_shape
 from bigembed.rows.row_maps import AffineMap, project
-from bigembed.rows.source import RowSource
 from bigembed.runtime.parameters import Auto, Count, Requirements, interval, is_number, one_of
 from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array

@@ -10,7 +10,7 @@ import numpy as np
 from bigembed.errors import InputError
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.frame import FrameRule
-from bigembed.maps.linear.principal import PrincipalEstimator, PrincipalOptions
+from bigembed.maps.linear import PrincipalEstimator, PrincipalOptions
 from bigembed.rows.row_maps import affine_block
 from bigembed.runtime.blocks import Array, bounds, is_sparse
 from bigembed.runtime.parameters import Count, Fraction, Seed, at_least, interval, one_of

@@ -13,11 +13,11 @@ from bigembed.estimator.extension import Extension
 from bigembed.estimator.frame import FrameRule
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.linalg.lanczos import ORDERS
-from bigembed.maps.linearized.kernel import EPSILONS
+from bigembed.maps.linearized import EPSILONS
 from bigembed.maps.linearized.passes import RULES, KernelChoice, SolverOptions, StoredKernel, kernel_stages
 from bigembed.maps.linearized.solve import POWERS, map_rows, map_stage, solve_stage
+from bigembed.rows import RowSource
 from bigembed.rows.passes import checked_shape
-from bigembed.rows.source import RowSource
 from bigembed.runtime.parameters import Count, Finite, Fraction, Nonnegative, Positive, Seed, at_least, one_of
 from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array

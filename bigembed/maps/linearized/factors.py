@@ -13,9 +13,9 @@ import numpy as np
 
 from bigembed.linalg.lanczos import solve_factored
 from bigembed.linalg.nonnegative import nonnegative_rows
-from bigembed.maps.coordinates import write_finished
+from bigembed.maps import write_finished
 from bigembed.maps.descent import RowDescent
-from bigembed.maps.linearized.kernel import LinearizedKernel, Normalization
+from bigembed.maps.linearized import LinearizedKernel, Normalization
 from bigembed.maps.linearized.passes import (
     KERNEL,
     StoredKernel,
@@ -26,8 +26,8 @@ from bigembed.maps.linearized.passes import (
     refuse_lost,
     refuse_sign,
 )
+from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.passes import Parts
-from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array
 from bigembed.stages import ArraySpec, Context, Cost, Stage, buffer, summing_cost
 from bigembed.store.arrays import read_array, write_array

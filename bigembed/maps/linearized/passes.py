@@ -16,7 +16,7 @@ import numpy as np
 from bigembed.errors import InputError, KernelSignError, OutOfReachError
 from bigembed.estimator.moments import moments_of_block
 from bigembed.linalg.moments import merge_moments
-from bigembed.maps.linearized.kernel import (
+from bigembed.maps.linearized import (
     EPSILONS,
     DensityScales,
     LinearizedKernel,
@@ -25,8 +25,8 @@ from bigembed.maps.linearized.kernel import (
     spread_block,
     total_block,
 )
+from bigembed.rows import RowSource
 from bigembed.rows.passes import Parts, reduce_rows
-from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array
 from bigembed.stages import Arrays, ArraySpec, Context, Cost, Run, Stage, buffer, summing_cost
 from bigembed.store.arrays import read_array, write_array

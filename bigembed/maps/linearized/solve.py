@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import InputError
+from bigembed.linalg import FactoredOperator
 from bigembed.linalg.lanczos import ZERO, signed, solve_factored, solve_lanczos
-from bigembed.linalg.operator import FactoredOperator
-from bigembed.maps.linearized.kernel import (
+from bigembed.maps.linearized import (
     EPSILONS,
     LinearizedKernel,
     LinearizedMap,
@@ -33,8 +33,8 @@ from bigembed.maps.linearized.passes import (
     refuse_lost,
     refuse_negative,
 )
+from bigembed.rows import RowSource
 from bigembed.rows.passes import reduce_rows
-from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, bounds
 from bigembed.stages import Arrays, ArraySpec, Context, Cost, Stage
 from bigembed.store.arrays import read_array, write_array

@@ -23,15 +23,15 @@ from bigembed.maps.graph_rows import OrderedRows, OrderedValues, block_of_rows, 
 from bigembed.maps.landmark_maps import affine_weights
 from bigembed.maps.landmark_rows import landmark_rows_stage
 from bigembed.maps.lle.solve import POLICIES, TILE_BYTES, Conditions, solve_flops, solve_memory, solve_parts
+from bigembed.neighbors import empty_lists
 from bigembed.neighbors.components import nearest_embedded
-from bigembed.neighbors.exact import empty_lists
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import MAX_PAIRS, Index, Joined, index_of, join_batches, join_memory
 from bigembed.neighbors.row_weights import values_path
 from bigembed.neighbors.survey import Shape, shape_in
+from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.passes import Parts as Sums
 from bigembed.rows.passes import reduce_rows
-from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks
 from bigembed.stages import ArraySpec, Context, Cost, Run, Stage, buffer, window_of
 from bigembed.store.arrays import create_rows, read_array, read_by_id, write_array
@@ -123,7 +123,7 @@ def extend_landmarks(rows: Array, model: LandmarkModel) -> Array:
 
     The nearest landmark says to which part a row belongs; where it is of none, a row has the landmark's coordinates.
     """
-    from bigembed.neighbors.search.local import search_rows
+    from bigembed.neighbors.search.by_metric import search_rows
 
     points, known = read_array(model.points), read_array(f"{model.solve}/coordinates/0")
     label, numbers = read_array(f"{model.solve}/labels/0"), np.arange(len(points))
@@ -342,7 +342,7 @@ def solve_landmarks(
 def nearest_landmarks(rows: Array, points: Array, own: Array, q: int) -> tuple[Array, Array]:
     """Numbers (n, q) and squared distances of the landmarks nearest to each row, but that of number ``own`` (−1: none),
     by distance and number."""
-    from bigembed.neighbors.search.local import search_rows
+    from bigembed.neighbors.search.by_metric import search_rows
 
     ids, squared = empty_lists(len(rows), q, points.dtype)
     search_rows(ids, squared, np.asarray(rows, points.dtype), own, points, np.arange(len(points)))

@@ -8,7 +8,7 @@ import numpy as np
 
 from bigembed.errors import InputError
 from bigembed.maps.landmark_maps import affine_weights
-from bigembed.maps.lle.estimator import AlignedEstimator
+from bigembed.maps.lle import AlignedEstimator
 from bigembed.maps.lle.solve import Conditions
 from bigembed.runtime.blocks import Array
 

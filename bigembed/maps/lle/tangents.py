@@ -10,7 +10,7 @@ from itertools import combinations_with_replacement
 import numpy as np
 
 from bigembed.errors import InputError
-from bigembed.maps.lle.estimator import AlignedEstimator
+from bigembed.maps.lle import AlignedEstimator
 from bigembed.maps.lle.solve import Conditions, neighborhoods
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Auto

@@ -8,20 +8,20 @@ from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
-from bigembed.distance.pairwise import Metric, checked_metric
+from bigembed.distance import Metric, checked_metric
 from bigembed.errors import InputError
+from bigembed.estimator import seed_of
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.frame import FrameRule
 from bigembed.estimator.moments import moments_stage
-from bigembed.estimator.protocol import seed_of
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.linalg.eigenpairs import extremes
-from bigembed.maps.coordinates import fitted_stage
-from bigembed.maps.linear.principal import GRAM_COLUMNS, principal_directions
-from bigembed.maps.mds.scaling import TILE, ByDistance, coordinates_by_distance, distance_solve_stage, kept_of
+from bigembed.maps import fitted_stage
+from bigembed.maps.linear import GRAM_COLUMNS, principal_directions
+from bigembed.maps.mds import TILE, ByDistance, coordinates_by_distance, distance_solve_stage, kept_of
+from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.passes import checked_shape, offenders, refuse, usable
 from bigembed.rows.row_maps import AffineMap, project
-from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import bounds, map_blocks
 from bigembed.runtime.parameters import Count, Fraction, Seed, at_least
 from bigembed.stages import ArraySpec, Context, Cost, Run, Stage, rows_of

@@ -10,16 +10,16 @@ from typing import Any, Self
 import numpy as np
 from scipy import linalg
 
-from bigembed.distance.pairwise import Metric, refuse_distances, refuse_square, wrong_entries
+from bigembed.distance import Metric, refuse_distances, refuse_square, wrong_entries
 from bigembed.errors import InputError
 from bigembed.linalg.eigenpairs import extremes
 from bigembed.linalg.moments import merge_moments, moments_block, require_weight
 from bigembed.linalg.pairs import refuse_entries
-from bigembed.maps.coordinates import write_finished
+from bigembed.maps import write_finished
 from bigembed.maps.landmark_maps import FLOOR, classical, triangulated
 from bigembed.maps.landmark_rows import SAMPLE_BYTES, change, far_apart, max_min_by, stress, uniform
-from bigembed.maps.linear.principal import FLAT, principal_directions
-from bigembed.maps.mds.scaling import (
+from bigembed.maps.linear import FLAT, principal_directions
+from bigembed.maps.mds import (
     PROBES,
     SCATTER_COLUMNS,
     ByDistance,
@@ -29,9 +29,9 @@ from bigembed.maps.mds.scaling import (
     landmark_arrays,
     write_landmarks,
 )
+from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.passes import Parts, reduce_rows
 from bigembed.rows.row_maps import Affine, AffineMap, affine_block
-from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array, bounds, map_blocks
 from bigembed.stages import Arrays, ArraySpec, Context, Cost, Stage, buffer, rows_of, window_of
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows

@@ -8,12 +8,20 @@ from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
-from bigembed.distance.pairwise import Metric, checked_metric
+from bigembed.distance import Metric, checked_metric
 from bigembed.errors import InputError
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.frame import FrameRule
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.maps.landmark_rows import ENOUGH
+from bigembed.maps.mds import (
+    SELECTIONS,
+    ByDistance,
+    LandmarkOptions,
+    coordinates_by_distance,
+    landmarks_stage,
+    sample_stage,
+)
 from bigembed.maps.mds.landmark_axes import (
     GivenDistances,
     affine_solve_stage,
@@ -23,18 +31,10 @@ from bigembed.maps.mds.landmark_axes import (
     kept_stage,
     numbers_of,
 )
-from bigembed.maps.mds.scaling import (
-    SELECTIONS,
-    ByDistance,
-    LandmarkOptions,
-    coordinates_by_distance,
-    landmarks_stage,
-    sample_stage,
-)
-from bigembed.neighbors.given.graph import GIVEN, is_given
+from bigembed.neighbors.given import GIVEN, is_given
+from bigembed.rows import RowSource
 from bigembed.rows.passes import checked_shape
 from bigembed.rows.row_maps import AffineMap, project
-from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Count, Requirements, Seed, at_least
 from bigembed.stages import Run, Stage

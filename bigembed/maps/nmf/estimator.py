@@ -11,7 +11,7 @@ from bigembed.errors import InputError
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.frame import FrameRule
 from bigembed.estimator.rowwise import RowwiseEstimator
-from bigembed.maps.nmf.stages import (
+from bigembed.maps.nmf import (
     GRAM_COLUMNS,
     RULES,
     factors_stage,
@@ -20,8 +20,8 @@ from bigembed.maps.nmf.stages import (
     survey_stage,
     weight_rows,
 )
+from bigembed.rows import RowSource
 from bigembed.rows.passes import checked_shape
-from bigembed.rows.source import RowSource
 from bigembed.runtime.parameters import Count, Nonnegative, Requirements, Seed
 from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array

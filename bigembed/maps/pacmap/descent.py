@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from bigembed.estimator.graph_input import GraphShape
-from bigembed.maps.coordinates import write_map
+from bigembed.maps import write_map
+from bigembed.maps.descended import coordinates_stage
 from bigembed.maps.descent import (
     REPORT,
     MapDescent,
@@ -21,16 +22,12 @@ from bigembed.maps.descent import (
     kept_array,
     run_by_rows,
 )
-from bigembed.maps.map_stages import coordinates_stage
-from bigembed.maps.pacmap.pairs import PLACED, POOL, key_of, pool_rows
+from bigembed.maps.pacmap import PLACED, POOL, key_of, pool_rows
 from bigembed.maps.umap.descent import join_shares
 from bigembed.neighbors.query import Joined
+from bigembed.runtime import using
 from bigembed.runtime.blocks import Array, map_blocks
-from bigembed.runtime.runtime import using
-from bigembed.stages.cost import ArraySpec
-from bigembed.stages.reuse import Immaterial
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Immaterial, Run, Stage
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.matrix import BlockMatrix, entries_of
 from bigembed.store.vector_space import VectorSpace

@@ -12,17 +12,16 @@ from bigembed.distance.metrics import MetricName
 from bigembed.errors import InputTypeError
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.graph_input import GraphShape
-from bigembed.maps.descended import DescendedEstimator
+from bigembed.maps.descended import DescendedEstimator, planned_edges, start_stages
 from bigembed.maps.descent import extension_of
 from bigembed.maps.graph_judgement import map_judgement_stages
-from bigembed.maps.map_stages import planned_edges, start_stages
+from bigembed.maps.pacmap import Drawing, drawn_stage, near_stage
 from bigembed.maps.pacmap.descent import RESTING, PairOptions, pair_descent_stage, placement_of, pool_stage
-from bigembed.maps.pacmap.pairs import Drawing, drawn_stage, near_stage
 from bigembed.maps.start import Scale
 from bigembed.neighbors.given.distances import Rule
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS
-from bigembed.neighbors.search.recall import ALGORITHMS
-from bigembed.quality.neighborhoods import with_error
+from bigembed.neighbors.search import ALGORITHMS
+from bigembed.quality import with_error
 from bigembed.runtime.parameters import (
     Auto,
     Count,
@@ -35,8 +34,7 @@ from bigembed.runtime.parameters import (
     is_integer,
     one_of,
 )
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Stage
+from bigembed.stages import Run, Stage
 
 BESIDE = 50
 """Neighbors that near pairs are chosen among, beyond their number."""

@@ -6,30 +6,24 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar, Self
 
 from bigembed.errors import InputTypeError
-from bigembed.estimator.certificate import (
-    input_of,
-    joining_advice,
-    map_warnings,
-    recall_warnings,
-    spike_warnings,
-)
+from bigembed.estimator import seed_of
+from bigembed.estimator.certificate import input_of, joining_advice, map_warnings, recall_warnings, spike_warnings
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.frame import FrameRule
 from bigembed.estimator.graph_input import GraphShape
 from bigembed.estimator.on_graph import WeightedGraphEstimator
-from bigembed.estimator.protocol import seed_of
 from bigembed.maps.descended import TRUSTED, repeated_rows
 from bigembed.maps.descent import extension_of
 from bigembed.maps.landmark_rows import MAX_LANDMARKS
+from bigembed.maps.phate import phate_stages, placement_of
 from bigembed.maps.phate.potential import PhateOptions
-from bigembed.maps.phate.stages import phate_stages, placement_of
 from bigembed.maps.scales import weights_in
+from bigembed.neighbors.given import GraphMetric
 from bigembed.neighbors.given.distances import Rule
-from bigembed.neighbors.given.graph import GraphMetric
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS
 from bigembed.neighbors.row_weights import WEIGHTS
-from bigembed.neighbors.search.recall import ALGORITHMS
+from bigembed.neighbors.search import ALGORITHMS
 from bigembed.runtime.parameters import (
     Auto,
     Count,
@@ -41,8 +35,7 @@ from bigembed.runtime.parameters import (
     is_integer,
     one_of,
 )
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Stage
+from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
 
 LISTED = 4

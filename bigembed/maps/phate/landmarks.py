@@ -11,11 +11,11 @@ from scipy.sparse import csr_array
 
 from bigembed.estimator.graph_input import GraphShape
 from bigembed.maps.walk.spectral import weights_of
+from bigembed.neighbors import nearest_centers
 from bigembed.neighbors.order import Ordered
-from bigembed.neighbors.partition import kmeans, nearest_centers
+from bigembed.neighbors.partition import kmeans
 from bigembed.runtime.blocks import Array, map_blocks, offsets
-from bigembed.stages.cost import ArraySpec, Cost, buffer
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Stage, buffer
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import StoredMatrix

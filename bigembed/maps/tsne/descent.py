@@ -16,7 +16,7 @@ import numpy as np
 from scipy import fft
 
 from bigembed.estimator.graph_input import GraphShape
-from bigembed.maps.coordinates import box_of
+from bigembed.maps import box_of
 from bigembed.maps.descent import (
     MapDescent,
     Placement,

@@ -11,13 +11,13 @@ from bigembed.estimator.extension import Extension
 from bigembed.estimator.graph_input import GraphShape
 from bigembed.maps.descended import DescendedEstimator
 from bigembed.maps.descent import extension_of
+from bigembed.maps.tsne import force_stages, neighbors_for
 from bigembed.maps.tsne.descent import GOING_ON, DescentOptions, placement_of
-from bigembed.maps.tsne.stages import force_stages, neighbors_for
+from bigembed.neighbors.given import GraphMetric
 from bigembed.neighbors.given.distances import Rule
-from bigembed.neighbors.given.graph import GraphMetric
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS
 from bigembed.neighbors.row_weights import WEIGHTS
-from bigembed.neighbors.search.recall import ALGORITHMS
+from bigembed.neighbors.search import ALGORITHMS
 from bigembed.runtime.parameters import (
     Auto,
     Kind,

@@ -34,10 +34,7 @@ from bigembed.neighbors.order import input_rows
 from bigembed.neighbors.query import Joined
 from bigembed.neighbors.row_weights import values_path, weights_at
 from bigembed.runtime.blocks import Array, block_rows, offsets
-from bigembed.stages.cost import ArraySpec, Cost
-from bigembed.stages.reuse import Immaterial
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Immaterial, Run, Stage
 from bigembed.store.arrays import create_rows, read_array, read_by_id, write_array
 from bigembed.store.matrix import BlockMatrix, StoredMatrix, entries_of
 from bigembed.store.spaces import StoredSpace

@@ -25,11 +25,9 @@ from bigembed.maps.descent import (
 )
 from bigembed.neighbors.query import Joined
 from bigembed.neighbors.row_weights import values_path
+from bigembed.runtime import using
 from bigembed.runtime.blocks import Array, map_blocks, offsets
-from bigembed.runtime.runtime import using
-from bigembed.stages.reuse import Immaterial
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import Context, Immaterial, Run, Stage
 from bigembed.store.arrays import read_array, read_by_id
 from bigembed.store.matrix import BlockMatrix, entries_of, products
 from bigembed.store.vector_space import VectorSpace, tree_sum

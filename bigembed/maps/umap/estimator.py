@@ -13,21 +13,29 @@ from bigembed.estimator.on_graph import VIEW_QUERY_ARRAYS, StoredArray, ViewsEst
 from bigembed.maps.descended import DescendedEstimator
 from bigembed.maps.descent import extension_of, rows_of_block
 from bigembed.maps.graph_judgement import views_judgement_stage
+from bigembed.maps.umap import sampling_stages, unrelated, without_unknown
 from bigembed.maps.umap.density import MORE_EPOCHS, density_options, density_placement_of, not_shown
 from bigembed.maps.umap.descent import GOING_ON, SamplingOptions, curve, epochs_for, placement_of
-from bigembed.maps.umap.labelled import unrelated, without_unknown
-from bigembed.maps.umap.stages import sampling_stages
-from bigembed.maps.umap.target import NUMERIC, target_view, unrelated_target
-from bigembed.maps.umap.views import INTERSECTION, WAYS, Combination, views_extension_of, views_placement_of
+from bigembed.maps.umap.views import (
+    INTERSECTION,
+    NUMERIC,
+    TARGETS,
+    WAYS,
+    Combination,
+    target_view,
+    unrelated_target,
+    views_extension_of,
+    views_placement_of,
+)
+from bigembed.neighbors.given import GraphMetric
 from bigembed.neighbors.given.distances import Rule
-from bigembed.neighbors.given.graph import GraphMetric
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS
 from bigembed.neighbors.row_weights import WEIGHTS
-from bigembed.neighbors.search.recall import ALGORITHMS
+from bigembed.neighbors.search import ALGORITHMS
 from bigembed.neighbors.views import VIEWS, parted_views, unrelated_views, views_figures
+from bigembed.rows import RowSource
 from bigembed.rows.graph_source import GraphSource
 from bigembed.rows.labels import read_labels
-from bigembed.rows.source import RowSource
 from bigembed.runtime.parameters import (
     Auto,
     Count,
@@ -40,11 +48,7 @@ from bigembed.runtime.parameters import (
     is_number,
     one_of,
 )
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Stage
-
-TARGETS = ("categorical", *NUMERIC)
-"""How labels, or numbers of the rows, are compared."""
+from bigembed.stages import Run, Stage
 
 
 @dataclass(eq=False, repr=False)
@@ -313,8 +317,7 @@ class UMAP(DescendedEstimator, ViewsEstimator, registered="umap"):
         split = None if isinstance(source, GraphSource) else self._split(source.shape[-1])
         if split is None:
             return found
-        views = views_judgement_stage(source, split, self.metric, int(self.n_components), self._seed())
-        return [*found, views]
+        return [*found, views_judgement_stage(source, split, self.metric, int(self.n_components), self._seed())]
 
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
         connectivity, mix = float(self.local_connectivity), float(self.set_op_mix_ratio)
@@ -338,8 +341,7 @@ class UMAP(DescendedEstimator, ViewsEstimator, registered="umap"):
         density, strength = None, self.dens_lambda if self.densmap else 0.0
         if self.densmap or self.output_dens:
             density = density_options(asked, graph, strength, self.dens_frac, self.dens_var_shift)
-        stages = sampling_stages(graph, connectivity, mix, asked, start, self._memory(), target, density, how)
-        return [*first, *stages]
+        return [*first, *sampling_stages(graph, connectivity, mix, asked, start, self._memory(), target, density, how)]
 
     @property
     def _numeric(self) -> bool:

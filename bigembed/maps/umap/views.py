@@ -1,4 +1,4 @@
-"""Two views of the rows on one map of UMAP: the fuzzy weights of both, intersected or united, and new rows.
+"""Two views of the rows on one map of UMAP: the fuzzy weights of both, intersected or united; targets as a second one.
 
 v_ij comes of the weights of both views (:class:`Combination`). Then u_j|i = (v_ij / max_j v_ij)^p_i, with p_i so that
 Σ_j u_j|i = log₂ 15, and w_ij = u_j|i + u_i|j − u_j|i·u_i|j: the weights of umap-learn's ``model1 * model2`` and
@@ -7,28 +7,132 @@ v_ij comes of the weights of both views (:class:`Combination`). Then u_j|i = (v_
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any
+from hashlib import sha256
+from math import sqrt
+from typing import Any, Self
 
 import numpy as np
 
+from bigembed.errors import InputError
 from bigembed.estimator.extension import Extension, Grouping
 from bigembed.estimator.graph_input import GraphShape
+from bigembed.estimator.preprocessing import with_cost_of_mapping
+from bigembed.maps.descended import write_weights
 from bigembed.maps.graph_rows import View, block_of_first, split_rows, views_of
-from bigembed.maps.map_stages import write_weights
 from bigembed.maps.umap.descent import NO_MASSES, RATE, SHARE, SampledPlacement
+from bigembed.neighbors.graph_stages import neighbor_stages
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import MAX_PAIRS
-from bigembed.neighbors.views import VIEWS
-from bigembed.runtime.blocks import Array, map_blocks
-from bigembed.stages.cost import ArraySpec, Cost
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Stage
+from bigembed.neighbors.radius import is_dense
+from bigembed.neighbors.survey import shape_of
+from bigembed.neighbors.views import ERRORS, VIEWS
+from bigembed.rows import RowBlock, RowSource
+from bigembed.rows.derived import MappedSource
+from bigembed.rows.passes import NAMED
+from bigembed.runtime.blocks import Array, bounds, map_blocks
+from bigembed.stages import ArraySpec, Context, Cost, Run, Stage, within
 from bigembed.store.arrays import read_array, read_by_id
 from bigembed.store.matrix import CSRBlock, StoredMatrix
 from bigembed.store.spaces import StoredSpace
 from bigembed.store.vector_space import tree_sum
+
+# ----------------------------------------------------------------------------------------------------------- targets
+# Numeric targets of UMAP: rows whose targets are near are neighbors in a second view, of one column.
+#
+# The fuzzy graph of the targets, of as many neighbors as the rows have, is intersected with that of the rows, and each
+# row's strongest edge counts as one again: what umap-learn makes of a ``target_metric`` that is no discrete one, except
+# that it intersects with a_{j|i} of the targets, and here it is their union, as of two views. New rows have no target,
+# and are placed by the graph of the rows alone.
+
+TARGET = "target-"
+"""Before the names of the stages of the graph of the targets."""
+NUMERIC = ("euclidean", "l2")
+"""How numeric targets are compared: by their difference."""
+TARGETS = ("categorical", *NUMERIC)
+"""How labels, or numbers of the rows, are compared."""
+RELATED = 1.15
+"""Edges that the rows and their targets share, in units of those that chance gives, up to which targets say nothing."""
+
+
+@dataclass(frozen=True)
+class TargetColumn(MappedSource):
+    """The targets of the rows as one column, known by what they are, wherever they lie."""
+
+    content: str = ""
+
+    @classmethod
+    def of(cls, target: RowSource) -> Self:
+        """Return the targets (n, 1) of a vector (n,), which is read once, in pieces."""
+        n, digest = target.shape[0], sha256()
+        for start, stop in bounds(n, max(1, target.block)):
+            digest.update(np.asarray(target.read(start, stop), np.float64).tobytes())
+        known: dict[str, Any] = {"base": target, "function": target_block, "content": digest.hexdigest()}
+        return cls((n, 1), np.dtype(np.float64), stamp="numeric target", **known)
+
+    def fingerprint(self) -> str:
+        """Digest of the numbers."""
+        return sha256(f"{self.shape} {self.stamp} {self.content}".encode()).hexdigest()
+
+
+def target_view(
+    target: RowSource, graph: GraphShape, k: int, recall: float, seed: int, most: int
+) -> tuple[list[Stage], GraphShape]:
+    """Return the stages of the graph of the targets, and the graph of rows with both as its views.
+
+    ``k``: neighbors of a target; ``most``: rows of a block.
+    """
+    if graph.rowless:
+        raise InputError(
+            "UMAP: a numeric target is joined with the graph of rows, and this is a graph or distances. Give the rows, "
+            "a NeighborGraph of rows, or classes (target_metric='categorical')"
+        )
+    if target.dtype.kind not in "buif":
+        raise InputError(
+            f"UMAP: a numeric target (y) is a finite number of every row, and this has dtype {target.dtype}. Classes "
+            "are for target_metric='categorical'"
+        )
+    column = TargetColumn.of(target)
+    shape = shape_of(column, "euclidean")
+    stages = neighbor_stages(column, k, "euclidean", recall, seed, most=most)
+    known: dict[str, Any] = {"row_bytes": shape.ordered_bytes, "dtype": shape.dtype}
+    second = GraphShape(graph.n, min(most, shape.block), 1, k, dense=is_dense(k, shape), **known)
+    both = replace(graph, k=k + (graph.n - 1 if graph.k is None else graph.k), dense=False, views=(graph, second))
+    return [within(with_cost_of_mapping(stage, column), TARGET) for stage in stages], both
+
+
+def target_block(block: RowBlock) -> Array:
+    """Return the targets of a block as a column; InputError that names rows without one."""
+    found = np.asarray(block.rows, np.float64).reshape(-1, 1)
+    wrong = np.flatnonzero(~np.isfinite(found))
+    if len(wrong):
+        raise InputError(
+            f"UMAP: a numeric target (y) is a finite number of every row, and {len(wrong)} of rows {block.start} to "
+            f"{block.start + len(found) - 1} have none, the first of rows {(wrong[:NAMED] + block.start).tolist()}. "
+            "Leave these rows out, and place them as new ones"
+        )
+    return found
+
+
+def unrelated_target(found: dict[str, Any]) -> list[str]:
+    """Say of the figures of both graphs that rows with near targets are no nearer than others; nothing where they are.
+
+    >>> common = {"edges": [20_000, 20_000], "shared": 3000, "shared_by_chance": 400.0}
+    >>> unrelated_target(common), unrelated_target(common | {"shared": 420})[0][:38]
+    ([], '420 of 20,000 neighbors have targets t')
+    """
+    shared, chance = found["shared"], found["shared_by_chance"]
+    if shared > RELATED * chance + ERRORS * sqrt(chance):
+        return []
+    return [
+        f"{shared:,} of {found['edges'][0]:,} neighbors have targets that are near, and by chance {chance:,.0f} would: "
+        "the target says next to nothing of the rows, and what is near on the map is so by the target alone. See "
+        "whether y is in the order of the rows; or leave target_metric out"
+    ]
+
+
+# ------------------------------------------------------------------------------------------------------------- views
 
 INTERSECTION, UNION = "intersection", "union"
 WAYS = (INTERSECTION, UNION)
@@ -36,7 +140,7 @@ WAYS = (INTERSECTION, UNION)
 LEAST, MOST_LEAST = 1e-8, 1e-4
 """Bounds of the weight of an edge that a view does not have, which is half of its least one: below, and above of the
 second view in an intersection."""
-TARGET = float(np.log2(15.0))
+WEIGHT_SUM = float(np.log2(15.0))
 """What the memberships of a row add up to, as umap-learn has it whatever the number of neighbors."""
 BISECTIONS = 32
 WITHIN = 1e-5
@@ -90,7 +194,7 @@ class Combination:
         return np.where((a > least[0]) | (b > least[1]), made, first.astype(np.float64) + second)
 
 
-def exponents(indptr: Array, values: Array, target: float = TARGET) -> Array:
+def exponents(indptr: Array, values: Array, target: float = WEIGHT_SUM) -> Array:
     """Return p of each row so that Σ_j v_ij^p is the ``target``, for v of at most 1, by bisection as umap-learn has it.
 
     Where a row has too few edges for it, or all are 1, p is what the bisection ends at.

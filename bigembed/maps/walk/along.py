@@ -16,7 +16,7 @@ import numpy as np
 
 from bigembed.maps.bandwidth import FLOOR, Bandwidth, own_scales
 from bigembed.maps.kernels import BINARY, TRUNCATED
-from bigembed.neighbors.along import near_parts, read_near
+from bigembed.neighbors.given.query import near_parts, read_near
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import Along, Index
 from bigembed.runtime.blocks import Array

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from bigembed.estimator.graph_input import GraphShape
+from bigembed.linalg import Multiply, SymmetricOperator, Then, compiled_product
 from bigembed.linalg.lanczos import solve_lanczos
-from bigembed.linalg.operator import Multiply, SymmetricOperator, Then, compiled_product
+from bigembed.maps.walk import WalkOptions, kernel_stages
 from bigembed.maps.walk.coordinates import coordinates_stage, solution_arrays
 from bigembed.maps.walk.judgement import judgement_stage
 from bigembed.maps.walk.spectral import summary_of
-from bigembed.maps.walk.stages import WalkOptions, kernel_stages
 from bigembed.neighbors.components import component_arrays, find_components
 from bigembed.neighbors.views import SECOND, VIEWS, views_stage
 from bigembed.runtime.blocks import Array, stripes

@@ -17,16 +17,16 @@ from bigembed.maps.bandwidth import Bandwidth, kernel_in
 from bigembed.maps.graph_rows import View, block_of_first, split_rows, views_of
 from bigembed.maps.landmark_maps import divided
 from bigembed.maps.scales import twins_of
+from bigembed.maps.walk import WalkOptions
 from bigembed.maps.walk.affinity import BISTOCHASTIC, unbalanced
 from bigembed.maps.walk.alternating import FIRST, alternating_stages
 from bigembed.maps.walk.coordinates import Scaling, WalkCoordinates
 from bigembed.maps.walk.extension import Neighborhood, kernel_of_edges
-from bigembed.maps.walk.stages import WalkOptions
 from bigembed.neighbors.given.distances import Rule
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import MAX_PAIRS
-from bigembed.neighbors.search.recall import ALGORITHMS
+from bigembed.neighbors.search import ALGORITHMS
 from bigembed.neighbors.views import SECOND, VIEWS, parted_views, unrelated_views, views_figures
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Auto, Count, Fraction, Nonnegative, Positive, Seed, at_least, interval, one_of

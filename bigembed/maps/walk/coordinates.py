@@ -13,7 +13,7 @@ import numpy as np
 
 from bigembed.errors import InputError
 from bigembed.estimator.graph_input import ISLAND, PLACING, GraphShape, Parts, contrast, parts_from
-from bigembed.maps.coordinates import write_coordinates
+from bigembed.maps import write_coordinates
 from bigembed.maps.graph_rows import find_replaced, first_replaced, keep_block, repeated_matrix, repeats_opened
 from bigembed.neighbors.order import Ordered
 from bigembed.quality.coordinates import ONE, carried_by_few, chosen_by_spectrum, participation

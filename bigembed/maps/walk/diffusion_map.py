@@ -12,12 +12,12 @@ from bigembed.estimator.graph_input import POLICIES, GraphShape
 from bigembed.maps.bandwidth import RULES
 from bigembed.maps.kernels import DRIFT, LOCAL
 from bigembed.maps.landmark_rows import MAX_LANDMARKS, SELECTIONS
+from bigembed.maps.walk import AUTO, ONE_SCALE, TO_DENSITY, SpectralEstimator, WalkOptions, generator_eigenvalues
 from bigembed.maps.walk.affinity import ALPHA, BISTOCHASTIC, NORMALIZATIONS, unbalanced
 from bigembed.maps.walk.landmark_solve import EXTENSIONS
-from bigembed.maps.walk.stages import AUTO, ONE_SCALE, TO_DENSITY, SpectralEstimator, WalkOptions, generator_eigenvalues
-from bigembed.neighbors.given.graph import GraphMetric
+from bigembed.neighbors.given import GraphMetric
 from bigembed.neighbors.row_weights import DENSITY
-from bigembed.neighbors.search.recall import ALGORITHMS
+from bigembed.neighbors.search import ALGORITHMS
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import (
     Auto,

@@ -11,10 +11,10 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bigembed.errors import InputError, InputTypeError
+from bigembed.estimator import check_fitted
+from bigembed.estimator import run_of as fitted_run
 from bigembed.estimator.base import Estimator
 from bigembed.estimator.extension import Grouping
-from bigembed.estimator.protocol import check_fitted
-from bigembed.estimator.protocol import run_of as fitted_run
 from bigembed.maps.bandwidth import Bandwidth, kernel_in, own_scales
 from bigembed.maps.graph_rows import block_of_rows, fitted_shape, ready_rows
 from bigembed.maps.kernels import local_squared
@@ -32,21 +32,20 @@ from bigembed.neighbors.given.query import (
     joining_memory,
     nearest_given,
 )
-from bigembed.neighbors.input_order import InputOrder
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import MAX_PAIRS, Index, Joined
 from bigembed.neighbors.radius import EDGES_PLANNED
-from bigembed.neighbors.row_weights import DENSITY, WEIGHTS, values_path
+from bigembed.neighbors.row_weights import DENSITY, WEIGHTS, InputOrder, values_path
 from bigembed.neighbors.search.by_metric import by_metric
 from bigembed.neighbors.survey import Shape
+from bigembed.rows import RowSource, rows_at
 from bigembed.rows.input import column_source, row_source
-from bigembed.rows.source import RowSource, rows_at
 from bigembed.rows.sparse import is_csr_group
 from bigembed.runtime.blocks import Array, by_owner
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Context
+from bigembed.store import AnyPath, at, is_path
 from bigembed.store.arrays import read_array, read_by_id
-from bigembed.store.paths import AnyPath, at, is_path
 
 # ----------------------------------------------------------------------------------------------------- fitted walk
 # What functions of a fitted walk need of it: its stages, the order of the input, columns that belong to its rows.

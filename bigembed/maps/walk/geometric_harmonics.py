@@ -10,16 +10,16 @@ from typing import Annotated, Any
 import numpy as np
 
 from bigembed.errors import InputError
-from bigembed.estimator.protocol import extension_of
+from bigembed.estimator import extension_of
 from bigembed.maps.walk.extension import columns_source, run_of
 from bigembed.neighbors.row_weights import WEIGHTS
+from bigembed.rows import RowBlock, RowSource, rows_at
 from bigembed.rows.passes import Parts, reduce_rows
-from bigembed.rows.source import RowBlock, RowSource, rows_at
 from bigembed.runtime.blocks import Array, is_sparse
 from bigembed.runtime.parameters import Auto, at_least, declared
 from bigembed.stages import ArraySpec, Context, Cost, Run, Stage, buffer, run_stages
+from bigembed.store import at
 from bigembed.store.arrays import read_array, write_array
-from bigembed.store.paths import at
 
 # -------------------------------------------------------------------------------------------------------- held out
 # Least squares of columns on coordinates of the same rows; how well sums of each length predict values held out.

@@ -28,10 +28,10 @@ from bigembed.maps.walk.coordinates import Scaling, WalkCoordinates
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.row_weights import all_weights, values_path
 from bigembed.neighbors.search.by_metric import ByMetric
+from bigembed.quality import cost_of
 from bigembed.quality.coordinates import carried_by_few, effective_degrees, near_one, participation, separation
 from bigembed.quality.dimension import ROWS, harmonics, harmonics_arrays, sampled
-from bigembed.quality.neighborhoods import cost_of
-from bigembed.rows.source import RowSource
+from bigembed.rows import RowSource
 from bigembed.runtime.blocks import Array, by_owner
 from bigembed.stages import ArraySpec, Context, Cost, Stage
 from bigembed.store.arrays import read_array
@@ -146,7 +146,7 @@ def judgement_stage(
     graph has none), ``lists`` whether there are lists of their nearest neighbors (a graph of a radius has none);
     ``ordering``: the graph has an order of its own in any case.
 
-    Cost: three passes over the eigenvectors; with rows, those of :func:`~bigembed.quality.neighborhoods.preserved` for
+    Cost: three passes over the eigenvectors; with rows, those of :func:`~bigembed.quality.preserved` for
     :data:`SAMPLES` rows. Memory of a task: eight arrays (rows, width) of a block; of the coordinating process that of
     :func:`~bigembed.quality.dimension.harmonics`.
     """

@@ -21,8 +21,8 @@ from bigembed.maps.walk.landmark_walk import (
     sums_stage,
     walk_of,
 )
+from bigembed.rows import RowSource
 from bigembed.rows.passes import checked_shape
-from bigembed.rows.source import RowSource
 from bigembed.runtime.parameters import Auto, Count, Nonnegative, Positive, Requirements, Seed, is_integer, one_of
 from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array

@@ -26,24 +26,24 @@ import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from bigembed.errors import InputError
+from bigembed.linalg import SparseOperator
 from bigembed.linalg.eigenpairs import gaps_of, rayleigh_ritz
 from bigembed.linalg.lanczos import residual_block
-from bigembed.linalg.operator import SparseOperator
 from bigembed.maps.bandwidth import kernel_in
 from bigembed.maps.graph_rows import component_sample
 from bigembed.maps.landmark_maps import NEIGHBORS, LandmarkFunctions, LandmarkKernel, WithHalf, barycentric_rows
 from bigembed.maps.landmark_rows import LandmarkChoice, chosen, far_apart
 from bigembed.maps.walk.coordinates import solution_arrays
 from bigembed.neighbors.order import Ordered
+from bigembed.runtime import once
 from bigembed.runtime.blocks import Array, bounds, map_blocks
-from bigembed.runtime.runtime import once
 from bigembed.stages import ArraySpec, Context, Cost
 from bigembed.stages.journal import own_steps
+from bigembed.store import at
 from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.files import read_sealed, sealed, write_json
 from bigembed.store.matrix import StoredMatrix
-from bigembed.store.paths import at
 from bigembed.store.spaces import StoredSpace
 from bigembed.store.vector_space import tree_fold, tree_sum
 

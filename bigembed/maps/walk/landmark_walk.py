@@ -15,8 +15,8 @@ from bigembed.linalg.eigenpairs import EigenResult, extremes, solve_dense_matrix
 from bigembed.maps.kernels import Kernel, in_tiles, refuse_values, squared_distances, wrong_values
 from bigembed.maps.landmark_rows import every_row
 from bigembed.quality.coordinates import carried_by_few, participation_of
+from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.passes import Parts, reduce_rows
-from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array, bounds
 from bigembed.stages import Arrays, ArraySpec, Context, Cost, Stage, summing_cost
 from bigembed.stages.cost import nbytes

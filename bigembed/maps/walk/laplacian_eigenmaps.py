@@ -15,9 +15,9 @@ from bigembed.estimator.graph_input import ISLANDS, POLICIES, GraphShape
 from bigembed.estimator.reporting import warn
 from bigembed.maps.kernels import BINARY, LOCAL
 from bigembed.maps.start import localized
-from bigembed.maps.walk.stages import SpectralEstimator, WalkOptions
-from bigembed.neighbors.given.graph import GraphMetric
-from bigembed.neighbors.search.recall import ALGORITHMS
+from bigembed.maps.walk import SpectralEstimator, WalkOptions
+from bigembed.neighbors.given import GraphMetric
+from bigembed.neighbors.search import ALGORITHMS
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import (
     Auto,

@@ -11,12 +11,12 @@ import numpy as np
 from scipy import sparse
 
 from bigembed.errors import InputError
+from bigembed.estimator import fitted_in_memory
 from bigembed.estimator.extension import COORDINATES, leave_rows, restore
-from bigembed.estimator.protocol import fitted_in_memory
 from bigembed.maps.walk.extension import WalkVectors, columns_source, inputs_of, order_of, run_of
 from bigembed.maps.walk.spectral import weights_of
-from bigembed.neighbors.input_order import InputOrder, carry
-from bigembed.rows.source import RowSource
+from bigembed.neighbors.row_weights import InputOrder, carry
+from bigembed.rows import RowSource
 from bigembed.runtime.blocks import BLOCK_BYTES, Array, block_rows, bounds, map_blocks, owner_of
 from bigembed.runtime.parameters import at_least, declared, is_integer, one_of
 from bigembed.stages import ArraySpec, Context, Cost, Run, Stage, largest, run_stages

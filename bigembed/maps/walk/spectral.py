@@ -17,26 +17,25 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bigembed.estimator.graph_input import Parts, parts_from, solved_sizes
-from bigembed.linalg import lobpcg
+from bigembed.linalg import SparseOperator, lobpcg
 from bigembed.linalg.coarse import held_by_block, held_here, held_on_disk
 from bigembed.linalg.eigenpairs import EigenResult, solve_dense_matrix
-from bigembed.linalg.operator import SparseOperator
 from bigembed.maps.walk.coordinates import assemble, solution_arrays
 from bigembed.maps.walk.landmark_solve import Landmarks, landmark_component, landmark_cost
 from bigembed.neighbors.components import RESOLVED, component_arrays, find_components
-from bigembed.neighbors.every_pair import COMPLETE_ROWS
+from bigembed.neighbors.radius import COMPLETE_ROWS
 from bigembed.neighbors.views import VIEWS
+from bigembed.runtime import once, runtime_now, trim_heap, using
 from bigembed.runtime.blocks import Array, LostVectorsError, bounds, map_blocks, offsets
 from bigembed.runtime.executors import LocalPool
-from bigembed.runtime.runtime import once, runtime_now, trim_heap, using
 from bigembed.stages import Arrays, ArraySpec, Context, Cost, Stage, buffer, largest
 from bigembed.stages.cost import nbytes
 from bigembed.stages.journal import own_steps
+from bigembed.store import at, remove
 from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.files import read_sealed, sealed, write_json
 from bigembed.store.matrix import KEPT_BYTES, STRUCTURE, CSRBlock, MemoryMatrix, StoredMatrix, halo_of
-from bigembed.store.paths import at, remove
 from bigembed.store.spaces import IN_FILES, Checkpoints, Room, StoredSpace, claim_memory
 from bigembed.store.vector_space import MemorySpace
 
@@ -186,8 +185,7 @@ def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
         posts=[ArraySpec("X, P, SX, SP, SW, W", n, width, times=6 * PASSES)],
         task=[
             *largest(
-                [ArraySpec("vectors", rows, width, times=30), ArraySpec("edges", rows, n_neighbors, times=18)],
-                coarse,
+                [ArraySpec("vectors", rows, width, times=30), ArraySpec("edges", rows, n_neighbors, times=18)], coarse
             ),
             buffer("what is kept between tasks", KEPT_BYTES),
         ],

@@ -12,13 +12,13 @@ from bigembed.estimator.extension import Extension
 from bigembed.estimator.graph_input import POLICIES, SEPARATED, GraphShape
 from bigembed.maps.clusters import ClusterOptions, clusters_stage, points_of
 from bigembed.maps.kernels import LOCAL
+from bigembed.maps.walk import SpectralEstimator, WalkOptions
 from bigembed.maps.walk.extension import WalkModel, extend_rows, grouping, model_of
 from bigembed.maps.walk.laplacian_eigenmaps import EDGES, heat_walk, require_heat
-from bigembed.maps.walk.stages import SpectralEstimator, WalkOptions
-from bigembed.neighbors.given.graph import GraphMetric
+from bigembed.neighbors import nearest_centers
+from bigembed.neighbors.given import GraphMetric
 from bigembed.neighbors.given.query import AnyIndex
-from bigembed.neighbors.partition import nearest_centers
-from bigembed.neighbors.search.recall import ALGORITHMS
+from bigembed.neighbors.search import ALGORITHMS
 from bigembed.neighbors.survey import Shape
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Auto, Count, Fraction, Positive, Requirements, Seed, at_least, interval, one_of

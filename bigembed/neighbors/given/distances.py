@@ -16,16 +16,15 @@ from scipy.sparse import csr_array
 
 from bigembed.errors import InputError, PlanError
 from bigembed.linalg.pairs import Seen, refuse_asymmetry, refuse_diagonal, refuse_entries
-from bigembed.neighbors.given.graph import GIVEN, edge_graph_stages, edge_shape
+from bigembed.neighbors.given import GIVEN, edge_graph_stages, edge_shape
 from bigembed.neighbors.radius import BLOCK_EDGES, EDGES_PLANNED
 from bigembed.neighbors.survey import Shape, refuse_few_rows
+from bigembed.rows import RowSource, panel_memory, tiles
 from bigembed.rows.edges import Piece
 from bigembed.rows.graph_source import GraphSource, open_graph
 from bigembed.rows.passes import checked_shape
-from bigembed.rows.source import RowSource, panel_memory, tiles
 from bigembed.runtime.blocks import Array, bounds, map_blocks
-from bigembed.stages.cost import ArraySpec, Cost, buffer
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Stage, buffer
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from bigembed.store.exchange import Exchange
 

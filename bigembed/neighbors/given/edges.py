@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import InputError
-from bigembed.neighbors.graph_blocks import csr_block, finish_graph, write_block
+from bigembed.neighbors.order import csr_block, finish_graph, write_block
 from bigembed.rows.edges import spans_of
 from bigembed.rows.graph_source import SYMMETRIZE, GraphSource
 from bigembed.runtime.blocks import Array, bounds, by_owner, map_blocks
-from bigembed.stages.stage import Context
+from bigembed.stages import Context
 from bigembed.store.arrays import write_array
 from bigembed.store.exchange import Exchange
 
@@ -162,9 +162,7 @@ def scatter(context: Context, source: GraphSource) -> Scattered:
         for receiver in receivers:
             senders[receiver].append(file)
     return Scattered(
-        senders,
-        max((part["largest"] for part in found), default=0.0),
-        sum(part["loops"] for part in found),
+        senders, max((part["largest"] for part in found), default=0.0), sum(part["loops"] for part in found)
     )
 
 

@@ -1,8 +1,8 @@
-"""A given graph in an order in which near nodes lie together: its cells on a line, cut into blocks."""
+"""An order of a given graph in which near nodes lie together: its cells, grown, put on a line, and cut into blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -11,15 +11,153 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from bigembed.neighbors.given.cells import CELL, ROUNDS, Joined, grow_cells, joined_cells
-from bigembed.neighbors.graph_blocks import csr_block, finish_graph, graph_arrays, senders_of, write_block
+from bigembed.neighbors.order import senders_of
+from bigembed.runtime import once
 from bigembed.runtime.blocks import Array, bounds, by_owner, map_blocks, offsets
-from bigembed.stages.cost import Arrays, ArraySpec, Cost
-from bigembed.stages.stage import Context, Stage
-from bigembed.store.arrays import read_array, write_array
+from bigembed.stages import Arrays, ArraySpec, Context, Cost, Stage
+from bigembed.store.arrays import write_array
 from bigembed.store.exchange import Exchange
-from bigembed.store.matrix import StoredMatrix
+from bigembed.store.matrix import BlockMatrix, CSRBlock, StoredMatrix
 from bigembed.store.spaces import StoredSpace
+
+# ------------------------------------------------------------------------------------------------------------- cells
+# Cells of a graph: nodes that hang together, grown by sweeps over its edges from nodes drawn at random.
+#
+# A drawn node is a cell. In a sweep each node without a cell takes the one that its neighbors with a cell are nearest
+# to,
+#
+# c(i) = argmax_c Σ_{j : c(j) = c} s_ij, s_ij = w_ij, or of lengths m_i/(m_i + ℓ_ij²), m_i = mean_j ℓ_ij²,
+#
+# so that a cell is what few steps reach from its first node. After :data:`ROUNDS` sweeps, eight times as many of the
+# nodes that are left begin cells of their own, and so on: a small component gets one, and the sweeps are 12 at most.
+
+CELL = 100
+"""Nodes of a cell, about, where all cells grow to the same size."""
+ROUNDS = 4
+"""Sweeps from one drawing of nodes to the next."""
+STREAM = 41
+"""Of random numbers."""
+NEAREST = 32
+"""Other cells that a cell is joined to, at most: in a graph without near and far it touches thousands."""
+
+Joined = tuple[Array, Array, Array]
+"""First cell, second cell, Σ s of the edges between them."""
+
+
+def grow_cells(space: StoredSpace, matrix: BlockMatrix, lengths: bool) -> tuple[str, int]:
+    """The vector of the space that holds the cell of each node, (rows, 1) int64: its first node; and the sweeps taken.
+
+    ``lengths``: whether the values are squared distances, not weights.
+    """
+    starts, share, since, sweeps = tuple(offsets(matrix.rows).tolist()), 1 / CELL, 0, 0
+    left = sum(space.sweep(drawn_block, writes=["cell0"], posts=["cell0"], arguments=(starts, share)))
+    while left:
+        old, new = f"cell{sweeps}", f"cell{sweeps + 1}"
+        since += 1
+        if since == ROUNDS:
+            share, since = min(1.0, 8 * share), 0
+        arguments = (matrix, starts, lengths, 0.0 if since else share)
+        found = space.sweep(grown_block, reads=[old], halos=[old], writes=[new], posts=[new], arguments=arguments)
+        space.drop(old)
+        left, grown, sweeps = sum(part[0] for part in found), sum(part[1] for part in found), sweeps + 1
+        if not grown:
+            since = ROUNDS - 1
+    return f"cell{sweeps}", sweeps
+
+
+def drawn_block(b: int, starts: tuple[int, ...], share: float) -> tuple[tuple[Array], int]:
+    """Nodes of a block that begin a cell, with their own number, the others with −1; how many are left."""
+    drawn = _draws(b, starts) < share
+    return (np.where(drawn, np.arange(starts[b], starts[b + 1]), -1)[:, None],), int(np.count_nonzero(~drawn))
+
+
+def grown_block(
+    b: int, own: Array, halo: Array, matrix: BlockMatrix, starts: tuple[int, ...], lengths: bool, share: float
+) -> tuple[tuple[Array], tuple[int, int]]:
+    """The cells of a block one step further on; of a share of the nodes, those without begin one. Left, and grown."""
+    from bigembed.neighbors.compiled import nearest_cells  # imports numba: only here
+
+    block, before = matrix.block(b), own[:, 0]
+    if (before >= 0).all():
+        return (own,), (0, 0)
+    seen = np.concatenate([before, halo[:, 0]])
+    cell = nearest_cells(block.indptr, block.indices, nearness(block, lengths), seen)
+    grown = int(np.count_nonzero(cell != before))
+    begins = (cell < 0) & (_draws(b, starts) < share)
+    cell[begins] = np.flatnonzero(begins) + starts[b]
+    return (cell[:, None],), (int(np.count_nonzero(cell < 0)), grown)
+
+
+def _draws(b: int, starts: tuple[int, ...]) -> Array:
+    return np.random.default_rng([STREAM, b]).random(starts[b + 1] - starts[b])
+
+
+def nearness(block: CSRBlock, lengths: bool) -> Array:
+    """s_ij of the entries of a block: weights as they are; of squared lengths the longer, the less."""
+    if not lengths:
+        return block.data
+    counts = np.diff(block.indptr)
+    mean = np.add.reduceat(block.data, block.indptr[:-1]) / counts  # (every row has its diagonal)
+    scale = np.repeat(np.where(mean > 0, mean, 1.0), counts)
+    return np.asarray(scale / (scale + block.data))
+
+
+# --- which cells are joined ----------------------------------------------------------------------
+
+
+def joined_cells(space: StoredSpace, matrix: BlockMatrix, lengths: bool, cells: str) -> Joined:
+    """Pairs of cells with edges between them, of each cell the :data:`NEAREST` nearest; at most that many times n."""
+    starts = tuple(offsets(matrix.rows).tolist())
+    exchange = space.exchange
+    sent = space.sweep(pairs_block, reads=[cells], halos=[cells], arguments=(matrix, starts, lengths, exchange))
+    map_blocks(nearest_pairs, list(enumerate(senders_of(sent))), n=starts[-1], exchange=exchange)
+    key, total = once(partial(_collected, exchange, len(sent)))
+    exchange.drop("between", "joined")
+    return key // starts[-1], key % starts[-1], total
+
+
+def _collected(exchange: Exchange, blocks: int) -> tuple[Array, Array]:
+    found = [exchange.get_many("joined", b, ["key", "sum"]) for b in range(blocks)]
+    return np.concatenate([key for key, _ in found]), np.concatenate([total for _, total in found])
+
+
+def pairs_block(
+    b: int, own: Array, halo: Array, matrix: BlockMatrix, starts: tuple[int, ...], lengths: bool, exchange: Exchange
+) -> tuple[tuple[()], list[int]]:
+    """Leave Σ s of each pair of cells that edges of a block join, with the block of the first cell's first node."""
+    block = matrix.block(b)
+    here = np.repeat(own[:, 0], np.diff(block.indptr))
+    there = np.concatenate([own[:, 0], halo[:, 0]])[block.indices]
+    apart = np.flatnonzero(here != there)
+    key, total = _summed(here[apart] * starts[-1] + there[apart], nearness(block, lengths)[apart])
+    pieces: dict[str, Array] = {}
+    receivers = []
+    for receiver, at, _ in by_owner(starts, key // starts[-1]):
+        pieces |= {f"key{receiver}": key[at], f"sum{receiver}": total[at]}
+        receivers.append(receiver)
+    exchange.put("between", b, pieces)
+    return (), receivers
+
+
+def nearest_pairs(b: int, senders: list[int], *, n: int, exchange: Exchange) -> None:
+    """Leave the nearest cells of the cells that begin in a block."""
+    found = [exchange.get_many("between", sender, [f"key{b}", f"sum{b}"]) for sender in senders]
+    found.append([np.zeros(0, np.int64), np.zeros(0)])
+    key, total = _summed(*(np.concatenate(part) for part in zip(*found, strict=True)))
+    first = key // n
+    order = np.lexsort((-total, first))
+    rank = np.arange(len(key)) - np.searchsorted(first, first)  # (sorted by the first cell, too)
+    kept = np.sort(order[rank < NEAREST])
+    exchange.put("joined", b, {"key": key[kept], "sum": total[kept]})
+
+
+def _summed(key: Array, value: Array) -> tuple[Array, Array]:
+    """Each key once, ascending, with the sum of its values in the order in which they came."""
+    order = np.argsort(key, kind="stable")
+    key, value = key[order], value[order]
+    first = np.flatnonzero(np.diff(key, prepend=-1))
+    return key[first], np.add.reduceat(value, first) if len(first) else value
+
 
 # ------------------------------------------------------------------------------------------------------- cell line
 # Cells of a graph on a line, cut into blocks: pairs along heavy edges, pairs of pairs, and so on.
@@ -127,9 +265,9 @@ def _cut(nodes: Array, entries: Array, most: Limits) -> Array:
 # A given graph in an order in which near nodes lie together, and so into blocks; and brought into that order.
 #
 # Nodes come in any order, and most edges of a graph with many blocks then lead from one to another. Cells of near
-# nodes are grown by sweeps over the edges (:mod:`~bigembed.neighbors.given.cells`), the cells joined into
-# blocks in this process (:mod:`~bigembed.neighbors.given.order`), and the edges exchanged once more. What a block
-# holds depends on the graph alone. A graph of one block keeps the order of the input.
+# nodes are grown by sweeps over the edges, the cells joined into blocks in this process, and the edges exchanged once
+# more (:mod:`bigembed.neighbors.given`). What a block holds depends on the graph alone. A graph of one block keeps the
+# order of the input.
 
 EDGES = "edges"
 """The stage of the symmetric graph in the order of the input, which these read."""
@@ -137,48 +275,8 @@ DENSER = 2
 """Entries of a block, at most, over those of as many mean nodes: where hubs are, it holds fewer nodes."""
 SWEEPS = 10
 """Over the edges, planned."""
-MOVED = "moved"
 FEW = ("blocks", "starts")
 """Numbers of the blocks, and of their first rows."""
-
-Finish = Callable[[Context, dict[str, Any]], dict[str, Any]]
-
-
-def ordered_stages(
-    edges: Stage,
-    name: str,
-    values: str,
-    shape: tuple[int, int, int],
-    rule: Mapping[str, Any],
-    finish: Finish | None = None,
-    finished: Arrays = (),
-) -> list[Stage]:
-    """The stage ``edges``, the order of its nodes, and the stage of this ``name``: the same graph in that order.
-
-    ``values`` of it are weights ("given") or squared lengths ("squared"); ``shape`` are its nodes, its entries, and how
-    many nodes a block holds at most. ``rule`` is among the results of the order, as it is where there is one block.
-    ``finish`` writes what else there is by blocks (``finished``), and adds to the results.
-    """
-    n, entries, block = shape
-
-    order = order_stage(n, entries, block, values, rule, edges.inputs)
-    return [
-        edges,
-        order,
-        Stage(
-            name,
-            (*edges.inputs, EDGES, "order"),
-            {},
-            partial(run_ordered, values=values, finish=finish),
-            reorder_cost(n, entries, block, [*graph_arrays(n, entries + n, values, "f8"), *finished]),
-        ),
-    ]
-
-
-def run_ordered(context: Context, values: str, finish: Finish | None) -> dict[str, Any]:
-    found = reordered(context, values)
-    joined = context.results(EDGES) | {key: found[key] for key in ("blocks", "halo_rows", "inside")}
-    return finish(context, joined) if finish else joined
 
 
 def order_arrays(n: int, places: bool = False) -> Arrays:
@@ -187,7 +285,7 @@ def order_arrays(n: int, places: bool = False) -> Arrays:
     return [*(ArraySpec(name, n, dtype="i8") for name in names), *(ArraySpec(one, 0, dtype="i8") for one in FEW)]
 
 
-def order_stage(
+def line_stage(
     n: int, entries: int, block: int, values: str, rule: Mapping[str, Any], inputs: Sequence[str] = ()
 ) -> Stage:
     """``ids/b``, the nodes of the input that block b holds, of at most ``block`` nodes, and ``places/b``, where those
@@ -209,12 +307,12 @@ def order_stage(
         "order",
         (*inputs, EDGES),
         {**rule, "block": block, "cell": CELL, "rounds": ROUNDS},
-        partial(run_order, n=n, block=block, values=values, rule=rule),
+        partial(run_line, n=n, block=block, values=values, rule=rule),
         cost,
     )
 
 
-def run_order(context: Context, n: int, block: int, values: str, rule: Mapping[str, Any]) -> dict[str, Any]:
+def run_line(context: Context, n: int, block: int, values: str, rule: Mapping[str, Any]) -> dict[str, Any]:
     matrix = context.home.matrix(EDGES, values)
     space = StoredSpace(matrix, context.exchange)
     cells, sweeps = grow_cells(space, matrix, values == "squared")
@@ -262,71 +360,3 @@ def _write(context: Context, ids: Array, starts: Array, input_starts: Array) -> 
     for name, values, cuts in (("ids", ids, starts), ("places", places, input_starts)):
         for b, part in enumerate(np.split(values, cuts[1:-1])):
             write_array(context.path(f"{name}/{b}"), part)
-
-
-# --- the edges in that order ---------------------------------------------------------------------
-
-
-def reordered(context: Context, values: str) -> dict[str, Any]:
-    """All blocks of the graph of the stage ``edges`` in the order of the stage ``order``.
-
-    What they count, and the share of the edges that are ``inside`` a block.
-    """
-    matrix, exchange = context.home.matrix(EDGES, values), context.exchange
-    starts = read_array(context.of("order", "starts")).tolist()
-    space = StoredSpace(matrix, exchange)
-    space.sweep(placed_block, writes=["place"], posts=["place"], arguments=(context.of("order", "places"),))
-    sent = space.sweep(moved_block, reads=["place"], halos=["place"], arguments=(matrix, starts, exchange))
-    senders = senders_of(sent, len(starts) - 1)
-    shared: dict[str, Any] = {"exchange": exchange, "out": context.path(""), "name": values}
-    found = map_blocks(arrived_block, list(enumerate(senders)), starts=starts, **shared)
-    inside, joined = (sum(part[name] for part in found) for name in ("inside", "joined"))
-    return finish_graph(context, found, starts) | {"inside": inside / max(1, joined)}
-
-
-def reorder_cost(n: int, entries: int, block: int, writes: Arrays) -> Cost:
-    """Of a stage that brings a graph into its order."""
-    return Cost.of(
-        reads=[ArraySpec("edges", entries, 2)],
-        writes=writes,
-        leaves=[ArraySpec("edges on their way", entries, 7, "f4")],
-        task=[ArraySpec("edges", DENSER * -(-entries // n) * block, 20)],
-        scalar_ops=4 * entries,
-        maps=4,
-    )
-
-
-def placed_block(b: int, places: str) -> tuple[tuple[Array], None]:
-    """Where the nodes of a block of the input go."""
-    return (read_array(f"{places}/{b}")[:, None],), None
-
-
-def moved_block(
-    b: int, own: Array, halo: Array, matrix: StoredMatrix, starts: Sequence[int], exchange: Exchange
-) -> tuple[tuple[()], list[int]]:
-    """Leave the entries of a block of the input with the blocks that their rows are in. Returns those blocks."""
-    block = matrix.block(b)
-    row = np.repeat(own[:, 0], np.diff(block.indptr))
-    column = np.concatenate([own[:, 0], halo[:, 0]])[block.indices]
-    pieces: dict[str, Array] = {}
-    receivers = []
-    for receiver, at, inside in by_owner(starts, row):
-        parts = {"row": inside.astype(np.int32), "column": column[at], "value": block.data[at]}
-        pieces |= {f"{name}{receiver}": part for name, part in parts.items()}
-        receivers.append(receiver)
-    exchange.put(MOVED, b, pieces)
-    return (), receivers
-
-
-def arrived_block(
-    b: int, senders: list[int], *, starts: Sequence[int], exchange: Exchange, out: str, name: str
-) -> dict[str, Any]:
-    """Write one block of the graph, of the entries that came for it."""
-    found = [exchange.get_many(MOVED, sender, [f"row{b}", f"column{b}", f"value{b}"]) for sender in senders]
-    row, column, value = (np.concatenate(part) for part in zip(*found, strict=True))
-    del found
-    block = csr_block(b, row, column, value, starts)
-    rows = starts[b + 1] - starts[b]
-    apart = block.indices != block.row
-    counts = {"inside": apart & (block.indices < rows), "joined": apart}
-    return write_block(b, block, exchange, out, name) | {key: int(np.count_nonzero(c)) for key, c in counts.items()}

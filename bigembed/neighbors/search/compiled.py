@@ -13,7 +13,7 @@ from bigembed.runtime.blocks import Array
 # ------------------------------------------------------------------------------------------------------------ topk
 # Compiled kernels of the cell search.
 #
-# Their arithmetic is that of :mod:`bigembed.neighbors.exact`, bit for bit. All arrays are contiguous.
+# Their arithmetic is that of :mod:`bigembed.neighbors`, bit for bit. All arrays are contiguous.
 
 WIDTH = 16
 """Candidates come padded to a multiple of this; padding has infinite norm."""

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.distance.names import PAIRS, named
-from bigembed.neighbors.exact import empty_lists, exact_block
-from bigembed.neighbors.graph_blocks import senders_of
-from bigembed.neighbors.order import CellIndex, ListedCells, Ordered
-from bigembed.neighbors.search.by_metric import ByMetric, by_metric
+from bigembed.distance import PAIRS, named
+from bigembed.neighbors import empty_lists, exact_block
+from bigembed.neighbors.order import CellIndex, ListedCells, Ordered, senders_of
+from bigembed.neighbors.search import LINKED, TRUTH, describe_search
+from bigembed.neighbors.search.by_metric import ByMetric, Cells, by_metric, search_cells, search_own
 from bigembed.neighbors.search.ground_truth import EXACT_ROWS
-from bigembed.neighbors.search.local import Cells, search_cells, search_own
 from bigembed.neighbors.search.probes import (
     SHORTLIST,
     Probing,
@@ -26,11 +25,9 @@ from bigembed.neighbors.search.probes import (
     probe_block,
     write_shortlists,
 )
-from bigembed.neighbors.search.recall import LINKED, TRUTH, describe_search
 from bigembed.neighbors.survey import Shape
 from bigembed.runtime.blocks import Array, by_owner, map_blocks, offsets
-from bigembed.stages.cost import Arrays, ArraySpec, Cost, buffer
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import Arrays, ArraySpec, Context, Cost, Stage, buffer
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
 

@@ -14,12 +14,9 @@ from typing import Any
 import numpy as np
 
 from bigembed.distance.metrics import RowMetric
-from bigembed.neighbors.exact import approximate_squared, empty_lists, update_lists
+from bigembed.neighbors import approximate_squared, empty_lists, update_lists
 from bigembed.neighbors.order import ListedCells, Ordered
-from bigembed.neighbors.search.by_metric import TILE_ENTRIES, ByMetric, by_metric
-from bigembed.neighbors.search.local import Cells, search_every
-from bigembed.neighbors.search.probes import leave_near_blocks, listed_cells, probe_ranks
-from bigembed.neighbors.search.recall import (
+from bigembed.neighbors.search import (
     AUTO,
     GIVEN_LISTS,
     LINKED,
@@ -33,10 +30,11 @@ from bigembed.neighbors.search.recall import (
     share_found,
     stored_lists,
 )
+from bigembed.neighbors.search.by_metric import TILE_ENTRIES, ByMetric, Cells, by_metric, search_every
+from bigembed.neighbors.search.probes import leave_near_blocks, listed_cells, probe_ranks
 from bigembed.neighbors.survey import Shape
 from bigembed.runtime.blocks import Array, by_owner, map_blocks, owner_of
-from bigembed.stages.cost import Arrays, ArraySpec, Cost
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import Arrays, ArraySpec, Context, Cost, Stage
 from bigembed.store.arrays import read_array, read_rows, write_array
 from bigembed.store.exchange import Exchange
 
@@ -234,12 +232,7 @@ def run_truth(
     decided = chosen(algorithm, curve, target, probes, shape.n, cells, lacks)
     if len(curve) > length and decided.get("algorithm") not in LINKED:
         decided["shortlist"] = len(curve)
-    return {
-        "n_probes": probes,
-        "expected_recall": float(curve[probes - 1]),
-        "witnesses": len(truth.ids),
-        **decided,
-    }
+    return {"n_probes": probes, "expected_recall": float(curve[probes - 1]), "witnesses": len(truth.ids), **decided}
 
 
 def exact_truth(context: Context, k: int, seed: int, by: ByMetric | None = None) -> Truth:

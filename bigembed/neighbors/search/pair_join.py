@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from bigembed.distance.compiled import CODES, compiled, pair
 from bigembed.distance.metrics import RowMetric
-from bigembed.distance.sparse_compiled import interval, parts_of, signed_column, sums, term_shared
+from bigembed.distance.pair_compiled import compiled
+from bigembed.distance.sparse_compiled import CODES, interval, pair, parts_of, signed_column, sums, term_shared
 from bigembed.runtime.blocks import Array, is_sparse
 
 WIDEST = 1 << 22

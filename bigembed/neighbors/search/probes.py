@@ -23,12 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.distance.pairwise import paired_squared
-from bigembed.neighbors.exact import approximate_squared, empty_lists, update_lists
+from bigembed.distance import paired_squared
+from bigembed.neighbors import approximate_squared, empty_lists, update_lists
 from bigembed.neighbors.order import Ordered
 from bigembed.runtime.blocks import Array, bounds, map_blocks
-from bigembed.stages.cost import ArraySpec, Cost
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Stage
 from bigembed.store.arrays import read_array, read_rows, write_array
 from bigembed.store.exchange import Exchange
 

@@ -15,19 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.distance.pairwise import paired_squared
-from bigembed.neighbors.exact import parts_of_pairs
+from bigembed.distance import paired_squared
+from bigembed.neighbors import parts_of_pairs
 from bigembed.neighbors.order import Ordered, order_arrays
+from bigembed.neighbors.search import TRUTH, Truth, share_found
 from bigembed.neighbors.search.every_block import leave_cells_block, list_arrays, write_lists
 from bigembed.neighbors.search.ground_truth import EXACT_ROWS, exact_truth, truth_arrays
-from bigembed.neighbors.search.recall import TRUTH, Truth, share_found
 from bigembed.neighbors.survey import Shape, prepare
+from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.passes import map_row_blocks
-from bigembed.rows.source import RowBlock, RowSource
 from bigembed.runtime.blocks import Array, map_blocks, offsets, owner_of
-from bigembed.stages.cost import ArraySpec, Cost, buffer
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import Context, Stage
+from bigembed.stages import ArraySpec, Context, Cost, Run, Stage, buffer
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.parcels import Delivery, by_receiver, merge_parcels, send

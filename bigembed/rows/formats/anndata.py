@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, needed
+from bigembed.rows.formats.copying import positions, rows_of
 from bigembed.rows.formats.hdf5 import (
     Field,
     GroupArrayReader,
@@ -22,14 +23,14 @@ from bigembed.rows.formats.hdf5 import (
     opened,
     require_held,
 )
-from bigembed.rows.formats.tables import ID, Table, positions, rows_of
+from bigembed.rows.formats.tables import ID, Table
 from bigembed.rows.opening import open_zarr
 from bigembed.rows.reader import TEXT, Choice, Reader, as_text, described, listed, read_ranges, two_dimensional
 from bigembed.rows.sparse import ENTRY_BYTES, NAMES
 from bigembed.runtime.blocks import Array, block_rows, bounds
+from bigembed.store import AnyPath, local, move, put, remove
 from bigembed.store.arrays import consolidate, zarr_group
 from bigembed.store.attributes import columns_of
-from bigembed.store.paths import AnyPath, local, move, put, remove
 
 # -------------------------------------------------------------------------------------------------- anndata reader
 # AnnData on disk, ``.h5ad`` and ``.zarr``: X, a layer or an array of ``obsm`` as rows, named by ``obs_names``.

@@ -15,8 +15,8 @@ import numpy as np
 from bigembed.errors import DamagedError, InputError
 from bigembed.rows.reader import Choice, read_ranges
 from bigembed.runtime.blocks import Array, block_rows
+from bigembed.store import AnyPath, PathLike, at
 from bigembed.store.files import reading_foreign, refuse_unpacked, require_regular
-from bigembed.store.paths import AnyPath, PathLike, at
 
 # ------------------------------------------------------------------------------------------------------------- idx
 # idx files, the format of MNIST, compressed or not: whole, or streamed as rows.

@@ -18,12 +18,20 @@ from zipfile import BadZipFile, ZipFile
 import numpy as np
 
 from bigembed.errors import InputError, needed
-from bigembed.rows.columns import Categories, missing_values, texts_of, wanted_categories
-from bigembed.rows.formats.parquet import batch_rows_of
-from bigembed.rows.reader import TEXT, Choice, described, listed
-from bigembed.rows.source import EXACT
+from bigembed.rows.formats.tables import FORMULA, batch_rows_of
+from bigembed.rows.reader import (
+    EXACT,
+    TEXT,
+    Categories,
+    Choice,
+    described,
+    listed,
+    missing_values,
+    texts_of,
+    wanted_categories,
+)
 from bigembed.runtime.blocks import Array
-from bigembed.store.paths import AnyPath, at
+from bigembed.store import AnyPath, at
 
 # ---------------------------------------------------------------------------------------------------------- quotes
 # Quotes of a CSV that are never closed: a parser would take the lines behind one for a part of its field.
@@ -150,8 +158,6 @@ NUMBERED = re.compile(r"CSV column #(\d+):")
 """How the parser says which of the columns it was to convert is wrong."""
 LOOKED_AT = 1_000
 """Records that are looked at for what stands before decimals."""
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""What a cell begins with that a spreadsheet takes for a formula."""
 PIECE_BYTES = 1 << 20
 """Text that is parsed at a time, or more where a line of names is long; no row may be longer."""
 

@@ -14,9 +14,9 @@ import numpy as np
 from bigembed.errors import DamagedError, InputError, needed
 from bigembed.rows.reader import TEXT, Choice, as_text, described, handle, read_ranges, two_dimensional
 from bigembed.runtime.blocks import Array
+from bigembed.store import AnyPath, at, is_url
 from bigembed.store.arrays import zarr_group
 from bigembed.store.files import refuse_unpacked
-from bigembed.store.paths import AnyPath, at, is_url
 
 # ---------------------------------------------------------------------------------------------------- hdf5 storage
 # HDF5 datasets are complete and in their own file, or refused.

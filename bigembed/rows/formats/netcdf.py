@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import DamagedError, InputError, needed
+from bigembed.rows import as_worked
 from bigembed.rows.formats.hdf5 import begins_as_hdf5, datasets_of, external_links, require_held
 from bigembed.rows.formats.hdf5 import opened as open_hdf5_file
 from bigembed.rows.opening import nan_dtype, without_mask
 from bigembed.rows.reader import TEXT, Choice, as_text, described, listed, native, read_ranges
-from bigembed.rows.source import as_worked
 from bigembed.runtime.blocks import Array
-from bigembed.store.paths import AnyPath, local
+from bigembed.store import AnyPath, local
 
 SUFFIXES = (".nc", ".nc3", ".nc4", ".cdf", ".netcdf")
 _ONE_AT_A_TIME = Lock()

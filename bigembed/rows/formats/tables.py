@@ -1,137 +1,219 @@
-"""Names of rows, and coordinates written with names of rows and columns as a table: Parquet, CSV or .npy."""
+"""Tables: columns of Parquet files as rows, by pyarrow, which an extra installs; and coordinates written as tables."""
 
 from __future__ import annotations
 
 import csv
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 
 from bigembed.errors import ExistingOutputError, InputError, needed
-from bigembed.rows.formats.copying import rows_of_reader
-from bigembed.rows.formats.delimited import FORMULA
-from bigembed.rows.reader import Reader, as_text, listed
-from bigembed.rows.source import RowSource
+from bigembed.rows import RowSource, as_worked
+from bigembed.rows.opening import nan_dtype
+from bigembed.rows.reader import (
+    TEXT,
+    Categories,
+    Choice,
+    as_text,
+    codes_of,
+    handle,
+    missing_values,
+    texts_of,
+    wanted_categories,
+)
 from bigembed.runtime.blocks import Array, block_rows, bounds
-from bigembed.store.arrays import npy_rows, read_rows
+from bigembed.store import AnyPath, PathLike, at, copy_file, stored
 from bigembed.store.files import temporary
 from bigembed.store.locks import output_lock
-from bigembed.store.objects import ObjectPath
-from bigembed.store.paths import PathLike, at, copy_file, is_url
+from bigembed.store.objects import MARKS, ObjectPath
 
-# ------------------------------------------------------------------------------------------------------------- ids
-# Names of rows: text or whole numbers, one a row, each once.
-#
-# They are read piece by piece. To find repeated ones a process holds eight bytes a row: a hash of each.
-
-PIECE = 1 << 17
-WORDS = 1 << 12
-"""Multipliers; longer text is hashed with them again and again."""
+# ----------------------------------------------------------------------------------------------------------- parquet
 
 
-def id_pieces(source: RowSource) -> Iterator[tuple[int, Array]]:
-    """First row and ids of consecutive pieces, as whole numbers or text; InputError where one is missing."""
-    n = source.shape[0]
-    if source.dtype.kind not in "iuUST":
-        raise InputError(f"ids have dtype {source.dtype}; they are text or whole numbers")
-    for start in range(0, n, PIECE):
-        found = source.read(start, min(start + PIECE, n))
-        if found.dtype.kind == "S":
-            found = np.char.decode(found, "utf-8")
-        if found.dtype.kind in "UT":
-            empty = np.flatnonzero(found == "")
-            if len(empty):
-                raise InputError(
-                    f"ids are missing (empty) in {len(empty)} of the rows {start}:{start + len(found)}, the first is "
-                    f"row {start + empty[0]}; every row needs one, or none has"
-                )
-        yield start, found
+def parquet_files(path: AnyPath) -> list[AnyPath]:
+    """The Parquet files that a path names: itself, or those in a folder."""
+    if path.suffix in (".parquet", ".pq") and path.is_file():
+        return [path]
+    if not path.is_dir() or any((path / mark).is_file() for mark in MARKS):
+        return []
+    return [path / file.name for file in stored(path) if file.name.endswith(".parquet")]
 
 
-def id_hashes(ids: Array) -> Array:
-    """A hash of 64 bits for each id.
+@dataclass(frozen=True)
+class ParquetReader:
+    """Columns of Parquet files, row group by row group. Rows in the order of the files' names."""
 
-    >>> a, b, c = id_hashes(np.array(["ab", "ba", "ab"]))
-    >>> a == c, a == b
-    (np.True_, np.False_)
-    """
-    if ids.dtype.kind in "iu":
-        return ids.astype(np.int64).view(np.uint64)
-    fixed = np.array([one.encode() for one in ids.tolist()])
-    width = max(1, -(-fixed.dtype.itemsize // 4))
-    words = fixed.astype(f"S{4 * width}").view("<u4").reshape(len(fixed), width).astype(np.uint64)
-    factors = np.resize(np.random.default_rng(0).integers(1, 1 << 63, WORDS, dtype=np.uint64), width)
-    mixed = (words * (2 * factors + np.uint64(1))).sum(axis=1, dtype=np.uint64)
-    return np.asarray(mixed ^ (mixed >> np.uint64(29)))
+    paths: tuple[str, ...]
+    columns: tuple[str, ...]
+    groups: tuple[tuple[int, int, int], ...] = field(repr=False)
+    """Of each row group: number of its file, its number there, its first row in all."""
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    grain: int = 1
+    names: Mapping[str, str] = field(default_factory=dict, repr=False)
+    row_ids: None = None
+    missing: bool = False
+    """Whether nulls come as NaN; they are refused otherwise."""
+    categories: Categories = field(default_factory=dict, repr=False)
+    """Columns of categories, which come as their places among these texts."""
 
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return self.columns
 
-def check_ids(source: RowSource) -> None:
-    """InputError that names repeated and missing ids. Two passes over the ids only where hashes agree."""
-    hashes = np.concatenate([id_hashes(ids) for _, ids in id_pieces(source)])
-    ordered = np.sort(hashes)
-    suspects = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
-    if not len(suspects):
-        return
-    rows: dict[Any, list[int]] = {}
-    for start, ids in id_pieces(source):
-        same = np.flatnonzero(np.isin(hashes[start : start + len(ids)], suspects))
-        for row, one in zip((same + start).tolist(), ids[same].tolist(), strict=True):
-            rows.setdefault(one, []).append(row)
-    repeated = {one: where for one, where in rows.items() if len(where) > 1}
-    if repeated:
-        named = listed(f"{one!r} (rows {listed(map(str, where[:3]))})" for one, where in repeated.items())
-        raise InputError(f"ids: {len(repeated)} of them name several rows: {named}. An id names one row")
+    def vector(self, name: str) -> ParquetReader:
+        """One column, of numbers or of text."""
+        kind = _vector_dtype(self.names[name])
+        return replace(self, columns=(name,), shape=self.shape[:1], dtype=kind, missing=False, categories={})
 
+    def stream(self, start: int, stop: int) -> Iterator[Array]:
+        for _, _, batch in self._batches(start, stop):
+            if not self.missing and any(column.null_count for column in batch.columns):
+                raise missing_values(self._batches(0, self.shape[0]))
+            rows = batch_rows_of(batch, self.columns, self.dtype, self.categories)
+            yield rows if len(self.shape) == 2 else rows[:, 0]
 
-def positions(ids: RowSource, wanted: Reader, where: str) -> Array | None:
-    """For each wanted name the row that it names; None if they are the ids in their order.
-
-    InputError where the two are not the same names. Compared as text; a process holds three numbers a row.
-    """
-    n = ids.shape[0]
-    if wanted.shape != (n,):
-        raise InputError(f"{where}: {wanted.shape[0]} names of rows, and there are coordinates of {n}")
-    mine = np.concatenate([id_hashes(_text(part)) for _, part in id_pieces(ids)])
-    order = np.argsort(mine, kind="stable")
-    ranked, found = mine[order], np.empty(n, np.int64)
-    absent: list[str] = []
-    at = 0
-    for piece in rows_of_reader(wanted, 0, n):
-        for start in range(0, len(piece), PIECE):
-            names = _text(piece[start : start + PIECE])
-            rank = np.minimum(np.searchsorted(ranked, id_hashes(names)), n - 1)
-            rows = order[rank]
-            same = _text(rows_of(ids, rows)) == names
-            absent += names[~same].tolist()
-            found[at : at + len(names)] = rows
-            at += len(names)
-    if absent:
-        raise InputError(f"{where}: {len(absent)} of its {n} names are not ids of the coordinates: {listed(absent)}")
-    return None if (found == np.arange(n)).all() else found
+    def _batches(self, start: int, stop: int) -> Iterator[tuple[str, int, Any]]:
+        """The columns as Arrow batches of rows start to stop, each with its file and the number of its first row."""
+        pq = _pyarrow("parquet")
+        ends = [first for _, _, first in self.groups[1:]] + [self.shape[0]]
+        batch_rows = block_rows(len(self.columns), self.dtype.itemsize) // 4
+        for (file, group, first), end in zip(self.groups, ends, strict=True):
+            if end <= start or first >= stop:
+                continue
+            with pq.ParquetFile(handle(self.paths[file]), pre_buffer=False) as parquet:
+                for batch in parquet.iter_batches(batch_rows, row_groups=[group], columns=list(self.columns)):
+                    low, high = max(start - first, 0), min(stop - first, batch.num_rows)
+                    if low < high:
+                        yield self.paths[file], first + low, batch.slice(low, high - low)
+                    first += batch.num_rows
 
 
-def rows_of(source: RowSource, rows: Array) -> Array:
-    """Some rows of a source, in any order."""
-    if source.path is not None and not source.path.endswith(".npy"):
-        return read_rows(source.path, rows + source.offset)
-    whole = source.path is None or is_url(source.path)
-    held = source.read(0, source.shape[0]) if whole else npy_rows(str(source.path))
-    return np.asarray(held[rows])
+def batch_rows_of(
+    batch: Any, columns: Sequence[str], dtype: np.dtype[Any], categories: Categories | None = None
+) -> Array:
+    """Columns of a batch of Arrow as rows; what is missing is NaN, and of categories their places among the texts."""
+    out = np.empty((batch.num_rows, len(columns)), dtype)
+    for position, name in enumerate(columns):
+        column = batch.column(name)
+        if categories and name in categories:
+            out[:, position] = codes_of(column, categories[name])
+            continue
+        if dtype == TEXT:
+            column = _as_text(name, column)
+        values = column.to_numpy(zero_copy_only=False)
+        if column.null_count and values.dtype == object and dtype != TEXT:  # (of booleans)
+            values = np.array([np.nan if one is None else one for one in values], np.float64)
+        out[:, position] = as_text(values) if dtype == TEXT else as_worked(values, dtype, what=f"column {name}")
+    return out
 
 
-def _text(ids: Array) -> Array:
-    return as_text(ids if ids.dtype.kind in "OSUT" else ids.astype(str))
+def open_parquet(paths: Sequence[AnyPath], choice: Choice) -> ParquetReader:
+    """The chosen columns of Parquet files of one schema, all numeric; by default all but the ``aligned`` ones."""
+    choice.only(paths[0], "Parquet", "columns")
+    pq = _pyarrow("parquet")
+    schema, groups, total, largest = None, [], 0, 1
+    for number, path in enumerate(paths):
+        try:
+            with pq.ParquetFile(handle(str(path))) as file:
+                found, meta = file.schema_arrow.remove_metadata(), file.metadata
+        except (ValueError, OSError) as error:
+            raise InputError(f"{path}: not readable as Parquet ({error})") from error
+        if schema is not None and not found.equals(schema):
+            raise InputError(
+                f"{path}: its columns are not those of {paths[0]}: {found.names} of {found.types}, "
+                f"there {schema.names} of {schema.types}"
+            )
+        schema = found
+        for group in range(meta.num_row_groups):
+            groups.append((number, group, total))
+            total += meta.row_group(group).num_rows
+            largest = max(largest, meta.row_group(group).num_rows)
+    there = {one.name: str(one.type) for one in schema}  # type: ignore[union-attr]
+    wanted = choice.of_table(paths[0], there)
+    categories = wanted_categories(choice.categories, wanted)
+    dtype = _rows_dtype(paths[0], schema, wanted, categories)
+    dtype = nan_dtype(dtype) if choice.missing else dtype
+    shape = (total, len(wanted))
+    files, grain = tuple(map(str, paths)), 4 * largest
+    found = ParquetReader(files, wanted, tuple(groups), shape, dtype, grain, there, missing=choice.missing)
+    if todo := [name for name, texts in categories.items() if not texts]:
+        batches = (batch for _, _, batch in replace(found, columns=tuple(todo))._batches(0, total))
+        categories = {**categories, **texts_of(paths[0], batches, todo)}
+    return replace(found, categories=categories)
+
+
+def largest_in(reader: Any) -> float | None:
+    """The largest number of the first two columns of Parquet files, if the statistics in their footers say it."""
+    if not isinstance(reader, ParquetReader):
+        return None
+    pq, largest = _pyarrow("parquet"), -1.0
+    for path in reader.paths:
+        with pq.ParquetFile(handle(path)) as file:
+            place = {file.metadata.schema.column(number).path: number for number in range(len(file.metadata.schema))}
+            for group in range(file.metadata.num_row_groups):
+                for name in reader.columns[:2]:
+                    known = file.metadata.row_group(group).column(place[name]).statistics
+                    if known is None or not known.has_min_max:
+                        return None
+                    largest = max(largest, float(known.max))
+    return largest
+
+
+def _rows_dtype(path: AnyPath, schema: Any, names: Sequence[str], categories: Categories) -> np.dtype[Any]:
+    types = _pyarrow("types")
+    twice = sorted({name for name in names if schema.names.count(name) + list(names).count(name) > 2})
+    if twice:
+        raise InputError(f"{path}: the columns {', '.join(twice)} stand there, or were chosen, more than once")
+    kinds = {name: schema.field(name).type for name in names}
+    wrong = [
+        f"{name} ({kind})"
+        for name, kind in kinds.items()
+        if name not in categories and not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
+    ]
+    if wrong:
+        raise InputError(
+            f"{path}: columns that are not numbers: {', '.join(wrong)}. Choose the numeric ones (columns), say that it "
+            "names the rows (ids), or make categories columns of 0 and 1 (the step 'one_hot' of a job)"
+        )
+    found = [np.dtype(np.int32 if name in categories else kind.to_pandas_dtype()) for name, kind in kinds.items()]
+    return np.result_type(*found) if found else np.dtype(np.float64)
+
+
+def _as_text(name: str, column: Any) -> Any:
+    """A column of Arrow as text; InputError for one that has none, such as lists or bytes in no encoding."""
+    arrow = _pyarrow("")
+    try:
+        return column.cast(arrow.string())
+    except (arrow.ArrowInvalid, arrow.ArrowNotImplementedError) as error:
+        raise InputError(f"column {name} ({column.type}) is not text, and cannot be made text ({error})") from error
+
+
+def _vector_dtype(kind: str) -> np.dtype[Any]:
+    """The dtype of an aligned column: its own where NumPy has that number, else text."""
+    try:
+        found = np.dtype({"halffloat": "f2", "float": "f4", "double": "f8"}.get(kind, kind))
+    except (TypeError, ValueError):  # (of dictionary<values=string, …>: categories)
+        return TEXT
+    return found if found.kind in "buif" else TEXT
+
+
+def _pyarrow(module: str) -> Any:
+    return needed(f"pyarrow.{module}".rstrip("."), "parquet", "Parquet")
 
 
 # ---------------------------------------------------------------------------------------------------------- tables
 # Coordinates with names of rows and columns as a table: Parquet, CSV or .npy, streamed, written aside and renamed.
 
 ID = "id"
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""What a cell begins with that a spreadsheet takes for a formula."""
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ from sklearn.pipeline import make_pipeline
 
 import bigembed as be
 from bigembed.errors import BigembedWarning, MapWarning
-from bigembed.estimator.judged import ROWS, drawn_numbers, with_judgement
-from bigembed.estimator.protocol import spec_of
-from bigembed.jobs.sweep.prepared import quality_stages
-from bigembed.rows.source import RowSource
+from bigembed.estimator import spec_of
+from bigembed.estimator.preprocessing import ROWS, drawn_numbers, with_judgement
+from bigembed.jobs.sweep import quality_stages
+from bigembed.rows import RowSource
 from bigembed.runtime import blocks as canonical
 from tests.some import a_few
 

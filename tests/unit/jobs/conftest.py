@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bigembed.maps.registry import REGISTRY
+from bigembed.maps import REGISTRY
 from tests.unit.jobs.small_method import NAME, PLACE
 
 

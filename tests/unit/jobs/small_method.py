@@ -12,9 +12,9 @@ import numpy as np
 
 from bigembed.errors import BigembedWarning, InputError
 from bigembed.estimator.base import Estimator
-from bigembed.maps.registry import REGISTRY
+from bigembed.maps import REGISTRY
+from bigembed.rows import RowSource
 from bigembed.rows.opening import open_array
-from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import block_rows, bounds, map_blocks
 from bigembed.stages.cost import Cost
 from bigembed.stages.runs import Run

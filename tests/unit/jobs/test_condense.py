@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import bigembed as be
 from bigembed.cli import app
 from bigembed.errors import InputError, JobError, MapWarning
-from bigembed.jobs.placing import doubts, scale_of, subspace_angle
+from bigembed.jobs.condense import doubts, scale_of, subspace_angle
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify

@@ -10,9 +10,8 @@ from typer.testing import CliRunner
 
 from bigembed.cli import app
 from bigembed.errors import ExistingOutputError, InputError
-from bigembed.jobs.examples import DATA, examples, write_example
 from bigembed.jobs.run import plan_job, run_job
-from bigembed.jobs.spec import read_job
+from bigembed.jobs.spec import DATA, examples, read_job, write_example
 
 ROOT = Path(__file__).resolve().parents[3]
 QUICK = ("quickstart", "steps")

@@ -23,15 +23,15 @@ from bigembed.errors import (
     MissingExtraError,
     MissingPathError,
 )
-from bigembed.jobs.export import export
 from bigembed.jobs.extend import extend
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.record import read_record
 from bigembed.jobs.run import plan_job, run_job
+from bigembed.jobs.scene import export
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify
+from bigembed.rows.formats import ingest
 from bigembed.rows.formats.copying import aligned_of
-from bigembed.rows.formats.registry import ingest
 from bigembed.store.arrays import read_array, write_array
 from tests.some import a_few
 from tests.unit.rows.written import (

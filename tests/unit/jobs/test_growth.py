@@ -26,17 +26,16 @@ from bigembed.errors import (
     PlanError,
 )
 from bigembed.jobs.growth import extend as growth_extend
+from bigembed.jobs.growth import open_growth
 from bigembed.jobs.growth import refresh as growth_refresh
 from bigembed.jobs.growth.account import Ledger, check, doubted_entries, new_ledger, snapshot, with_new_rows
 from bigembed.jobs.growth.audit import Limits, audit, compared, found_lists, misfit_of, reasons, search_index
-from bigembed.jobs.growth.extend import extend
+from bigembed.jobs.growth.extend import export_any, extend
 from bigembed.jobs.growth.frames import MovementLimits
 from bigembed.jobs.growth.refresh import refresh
 from bigembed.jobs.growth.repair import verify_growth
-from bigembed.jobs.growth.table import export_any
-from bigembed.jobs.growth.versions import open_growth
 from bigembed.jobs.spec import parse_job
-from bigembed.rows.formats.registry import ingest
+from bigembed.rows.formats import ingest
 from bigembed.rows.growing import append_rows
 from bigembed.store.arrays import write_array
 from bigembed.store.locks import hold
@@ -255,7 +254,7 @@ class TestVersions:
         assert current(tmp_path).covered == 400
         append_rows(tmp_path / "x.zarr", rows[500:600])
         told = []
-        from bigembed.jobs.watching.reporter import RunOptions
+        from bigembed.jobs.watching import RunOptions
 
         extend(asked, RunOptions(lambda event: told.append((event.kind, event.stage))))
         assert ("reused", "extend") in told  # computed before, not again

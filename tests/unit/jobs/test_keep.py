@@ -14,18 +14,17 @@ import pytest
 
 import bigembed as be
 from bigembed.errors import JobError
-from bigembed.estimator.protocol import run_of
-from bigembed.jobs.export import export
+from bigembed.estimator import run_of
 from bigembed.jobs.extend import extend
 from bigembed.jobs.report.lines import verify_lines
 from bigembed.jobs.report.page import write_report
 from bigembed.jobs.run import plan_job, run_job
-from bigembed.jobs.scene import view_run
+from bigembed.jobs.scene import export, view_run
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify
 from bigembed.stages.runs import Run
 from bigembed.store.arrays import read_array
-from bigembed.store.outputs import is_dataset
+from bigembed.store.attributes import is_dataset
 from tests.blocks import blocks_for
 from tests.digests import published
 

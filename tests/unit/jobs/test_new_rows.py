@@ -15,11 +15,11 @@ from bigembed.cli import app
 from bigembed.errors import InputError, PlanError
 from bigembed.estimator.transform import aside_of
 from bigembed.jobs.extend import extend, plan_extension
-from bigembed.jobs.places.place import ClusterTable
+from bigembed.jobs.places import ClusterTable
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
-from bigembed.jobs.watching.reporter import RunOptions
-from bigembed.rows.formats.registry import ingest
+from bigembed.jobs.watching import RunOptions
+from bigembed.rows.formats import ingest
 from bigembed.rows.reader import Choice
 from bigembed.stages.runs import Run
 from bigembed.store.arrays import read_array

@@ -11,12 +11,12 @@ import zarr
 
 import bigembed as be
 from bigembed.errors import InterruptedRun
-from bigembed.jobs.export import export
 from bigembed.jobs.run import run_job
+from bigembed.jobs.scene import export
 from bigembed.jobs.spec import read_job
-from bigembed.jobs.watching.reporter import RunOptions
-from bigembed.rows.formats.registry import ingest
-from bigembed.runtime.runtime import Event
+from bigembed.jobs.watching import RunOptions
+from bigembed.rows.formats import ingest
+from bigembed.runtime import Event
 
 N = 300
 ROWS = np.random.default_rng(0).normal(size=(N, 4)) * [4, 3, 2, 1]
@@ -161,7 +161,9 @@ class TestNeverStale:
 
 
 def test_a_run_on_a_file_system_without_links(job, tmp_path, monkeypatch):
-    monkeypatch.setattr("bigembed.store.outputs.os.link", lambda old, new: (_ for _ in ()).throw(OSError("no links")))
+    monkeypatch.setattr(
+        "bigembed.store.attributes.os.link", lambda old, new: (_ for _ in ()).throw(OSError("no links"))
+    )
     run_job(job())
     found = outputs(tmp_path / "run.zarr")["coordinates"]
     assert np.array_equal(found[...], be.open_array(tmp_path / "run.zarr/stages/coordinates/embedding").compute())

@@ -23,8 +23,8 @@ from bigembed.errors import (
     MissingExtraError,
     OpenClusterWarning,
 )
+from bigembed.jobs.places import ClusterTable, parse_walltime
 from bigembed.jobs.places.cluster import choose, client_security, cluster, is_open, no_security
-from bigembed.jobs.places.place import ClusterTable, parse_walltime
 from bigembed.jobs.places.slurm import lifetime
 from bigembed.jobs.spec import parse_job
 from bigembed.runtime import worker_monitor as module

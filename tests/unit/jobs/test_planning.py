@@ -19,12 +19,12 @@ import bigembed
 import bigembed as be
 from bigembed.cli import app
 from bigembed.errors import BigembedWarning, InputError, InterruptedRun, PlanError
-from bigembed.jobs.formatting import size
+from bigembed.jobs import planning as calibrate
+from bigembed.jobs import size
 from bigembed.jobs.job import JobSpec
-from bigembed.jobs.places.place import TRIMMED
-from bigembed.jobs.planning import machine as calibrate
+from bigembed.jobs.places import TRIMMED
+from bigembed.jobs.planning import Rates, cache_file, footprint, rates, resident
 from bigembed.jobs.planning import notes as compilation
-from bigembed.jobs.planning.machine import Rates, cache_file, footprint, rates, resident
 from bigembed.jobs.planning.notes import alternatives
 from bigembed.jobs.planning.plan import Plan
 from bigembed.jobs.planning.resources import (
@@ -42,14 +42,14 @@ from bigembed.jobs.report.lines import plan_lines
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.sweep.run import sweep
-from bigembed.jobs.watching.reporter import MemoryPeak, RunOptions
-from bigembed.maps.registry import REGISTRY, method
+from bigembed.jobs.watching import MemoryPeak, RunOptions
+from bigembed.maps import REGISTRY, method
 from bigembed.neighbors import graph_stages, nn_descent
+from bigembed.neighbors.search import AUTO, WITHOUT_DESCENT
 from bigembed.neighbors.search import ground_truth as expected_recall
 from bigembed.neighbors.search import probes as shortlist
-from bigembed.neighbors.search.recall import AUTO, WITHOUT_DESCENT
+from bigembed.runtime import using
 from bigembed.runtime.client_executor import TERMINATE
-from bigembed.runtime.runtime import using
 from bigembed.stages.cost import Cost
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import MARGIN, Stage, exchange_home
@@ -330,7 +330,7 @@ class TestCalibrate:
             footprint.cache_clear()  # (as in another process)
             return footprint(*renew).task
 
-        monkeypatch.setattr("bigembed.jobs.planning.machine._measured", measure)
+        monkeypatch.setattr("bigembed.jobs.planning._measured", measure)
         monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
         assert [found(), found(), found(True), found()] == [1, 1, 2, 2]
         monkeypatch.setenv("OMP_NUM_THREADS", "77")
@@ -486,7 +486,7 @@ PACKAGE = Path(bigembed.__file__).parent
 BARE = [name for name in sorted(REGISTRY) if not method(name).compiles]
 FIT = """
 import sys, numpy as np
-from bigembed.maps.registry import method
+from bigembed.maps import method
 rows = np.random.default_rng(0).random((6000, 5))
 for name in sys.argv[1:]:
     kind = method(name)

@@ -8,14 +8,14 @@ import time
 import numpy as np
 import pytest
 
+from bigembed.jobs import watching as reporter
+from bigembed.jobs.planning import Rates
 from bigembed.jobs.planning import resources as module
-from bigembed.jobs.planning.machine import Rates
 from bigembed.jobs.planning.resources import PlannedStage, RemainingTime, TimeModel
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
-from bigembed.jobs.watching import reporter
+from bigembed.jobs.watching import RunOptions
 from bigembed.jobs.watching.console import Console
-from bigembed.jobs.watching.reporter import RunOptions
 from bigembed.jobs.watching.status import read_status
 from bigembed.stages.cost import Cost
 from bigembed.store import arrays
@@ -152,7 +152,7 @@ def test_a_job_on_a_slow_store_says_how_long_is_left(tmp_path, monkeypatch, caps
 
 def test_the_console_says_it_beside_the_tasks(monkeypatch, capsys):
     from bigembed.jobs.watching import console as module
-    from bigembed.runtime.runtime import Event
+    from bigembed.runtime import Event
 
     monkeypatch.setattr(module, "PLAIN_SECONDS", 0.0)
     console = Console()

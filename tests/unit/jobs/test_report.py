@@ -20,13 +20,13 @@ from bigembed import DiffusionMap
 from bigembed.cli import app
 from bigembed.errors import BigembedWarning, ExistingOutputError, InputError, MissingPathError
 from bigembed.jobs.record import RECORD
+from bigembed.jobs.report import RunSummary, StageLine
 from bigembed.jobs.report.figures import HEADINGS, coordinate_lines, entries_of, map_figures
 from bigembed.jobs.report.page import _eigenvalues, curves, slow_stages, warnings_of, write_report
-from bigembed.jobs.report.summary import RunSummary, StageLine
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import needed_aligned, parse_job, read_job
-from bigembed.maps.registry import REGISTRY
-from bigembed.runtime.runtime import PARTS
+from bigembed.maps import REGISTRY
+from bigembed.runtime import PARTS
 from bigembed.store import manifests
 from bigembed.store import manifests as roots
 from bigembed.store.arrays import create_rows, write_rows
@@ -239,7 +239,7 @@ class TestPage:
         assert len(page.all("img")) == 1
 
     def test_sentences_stand_apart_and_the_title_names_the_source(self, finished, monkeypatch):
-        monkeypatch.setattr("bigembed.plotting.raster.FEW", 100)
+        monkeypatch.setattr("bigembed.plotting.canvas.FEW", 100)
         values = np.random.default_rng(0).normal(size=(3000, 2))
         values[:2] *= 1e6
         set_coordinates(finished, values)

@@ -33,22 +33,21 @@ from bigembed.errors import (
     StalledRun,
 )
 from bigembed.jobs import extend as extension
-from bigembed.jobs.export import export
+from bigembed.jobs import planning as calibrate
 from bigembed.jobs.extend import extend
+from bigembed.jobs.places import ClusterTable, redacted
 from bigembed.jobs.places.cluster import cluster
-from bigembed.jobs.places.place import ClusterTable, redacted
-from bigembed.jobs.planning import machine as calibrate
 from bigembed.jobs.record import read_record
 from bigembed.jobs.report.lines import verify_lines
 from bigembed.jobs.report.page import write_report
 from bigembed.jobs.run import plan_job, run_job
+from bigembed.jobs.scene import export
 from bigembed.jobs.spec import parse_job, read_job
 from bigembed.jobs.verify import certify_paths, verify
-from bigembed.jobs.watching import status
-from bigembed.jobs.watching.reporter import RunOptions
+from bigembed.jobs.watching import RunOptions, status
 from bigembed.jobs.watching.status import read_status, status_of, stoppable
-from bigembed.rows.formats import registry as formats
-from bigembed.rows.formats.registry import ingest
+from bigembed.rows import formats
+from bigembed.rows.formats import ingest
 from bigembed.store import manifests as roots
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.files import read_sealed

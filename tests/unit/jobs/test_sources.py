@@ -23,21 +23,21 @@ from bigembed.errors import (
     StaleError,
     StaleWarning,
 )
-from bigembed.jobs.export import export
 from bigembed.jobs.extend import extend
+from bigembed.jobs.report import RunSummary
 from bigembed.jobs.report.lines import verify_lines
 from bigembed.jobs.report.page import write_report
-from bigembed.jobs.report.summary import RunSummary
 from bigembed.jobs.run import plan_job, run_job
+from bigembed.jobs.scene import export
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify
-from bigembed.jobs.watching.reporter import RunOptions
-from bigembed.maps.registry import REGISTRY
+from bigembed.jobs.watching import RunOptions
+from bigembed.maps import REGISTRY
 from bigembed.rows.reader import Choice
 from bigembed.stages.reuse import _difference
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Stage
-from bigembed.store.paths import stored
+from bigembed.store import stored
 from bigembed.store.superseded import superseded
 from tests.some import a_few
 
@@ -453,7 +453,7 @@ class TestSuperseded:
     def test_the_keys_of_a_plan_are_those_of_the_run(self, name, tmp_path):
         """Of every method, with every aligned vector that it takes."""
         from bigembed.jobs.inputs import find_input
-        from bigembed.maps.registry import method
+        from bigembed.maps import method
 
         rng = np.random.default_rng(0)
         kind = method(name)

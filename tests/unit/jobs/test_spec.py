@@ -17,18 +17,18 @@ import bigembed as be
 from bigembed.cli import app
 from bigembed.datasets import digits
 from bigembed.errors import DegenerateWarning, InputError, JobError
-from bigembed.jobs.export import export
 from bigembed.jobs.extend import extend
 from bigembed.jobs.job import JobSpec
-from bigembed.jobs.places.place import ClusterTable, parse_bytes
+from bigembed.jobs.places import ClusterTable, parse_bytes
 from bigembed.jobs.run import plan_job, run_job
+from bigembed.jobs.scene import export
 from bigembed.jobs.spec import parse_job, read_job
 from bigembed.jobs.verify import verify
+from bigembed.rows import RowSource
+from bigembed.rows.formats import ingest
 from bigembed.rows.formats.delimited import open_delimited
-from bigembed.rows.formats.registry import ingest
 from bigembed.rows.formats.tables import Table, write_table
 from bigembed.rows.reader import Choice
-from bigembed.rows.source import RowSource
 from bigembed.store.arrays import read_array
 from tests.some import a_few
 

@@ -19,20 +19,19 @@ from bigembed.errors import (
     MissingPathError,
     MovedError,
 )
+from bigembed.jobs.growth import open_growth
 from bigembed.jobs.growth import refresh as growth_refresh
 from bigembed.jobs.growth.audit import audit
-from bigembed.jobs.growth.extend import extend
+from bigembed.jobs.growth.extend import export_any, extend
 from bigembed.jobs.growth.frames import MovementLimits
 from bigembed.jobs.growth.refresh import refresh
 from bigembed.jobs.growth.repair import verify_growth
-from bigembed.jobs.growth.table import export_any
-from bigembed.jobs.growth.versions import open_growth
 from bigembed.jobs.job import CondenseTable
 from bigembed.jobs.report.lines import refresh_lines
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import parse_job
 from bigembed.jobs.watching.status import status_of
-from bigembed.rows.formats.registry import ingest
+from bigembed.rows.formats import ingest
 from bigembed.rows.growing import append_rows
 from bigembed.store.arrays import read_array, write_array
 from tests.some import a_few

@@ -14,13 +14,13 @@ import bigembed as be
 from bigembed.cli import app
 from bigembed.errors import InputError, InterruptedRun, JobError
 from bigembed.jobs.extend import extend
-from bigembed.jobs.report.map import coloring_of
+from bigembed.jobs.report import RunSummary
 from bigembed.jobs.report.page import write_report
-from bigembed.jobs.report.summary import RunSummary
+from bigembed.jobs.report.run_map import coloring_of
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify
-from bigembed.jobs.watching.reporter import RunOptions
+from bigembed.jobs.watching import RunOptions
 from bigembed.store.arrays import read_array
 from tests.some import a_few
 

@@ -21,8 +21,8 @@ from bigembed.jobs.report.lines import sweep_lines
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import parse_job
 from bigembed.jobs.sweep.run import parse_values, sweep, varied
-from bigembed.jobs.watching.reporter import RunOptions
-from bigembed.runtime.runtime import using
+from bigembed.jobs.watching import RunOptions
+from bigembed.runtime import using
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import exchange_home
 from bigembed.store.arrays import read_array

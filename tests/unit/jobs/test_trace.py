@@ -13,7 +13,7 @@ import pytest
 
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import parse_job
-from bigembed.jobs.watching.reporter import RunOptions
+from bigembed.jobs.watching import RunOptions
 from bigembed.runtime.client_executor import HANDED_OUT
 from bigembed.stages.runs import Run
 

@@ -31,18 +31,18 @@ from bigembed.errors import (
     MissingExtraError,
     PlanError,
 )
+from bigembed.jobs import parse_deadline
 from bigembed.jobs.extend import extend, status_path
-from bigembed.jobs.formatting import parse_deadline
-from bigembed.jobs.places.place import ClusterTable
+from bigembed.jobs.places import ClusterTable
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
+from bigembed.jobs.watching import Metrics, Reporter, RunOptions
 from bigembed.jobs.watching import logs as places
 from bigembed.jobs.watching.console import Console
 from bigembed.jobs.watching.logs import JsonLines, Logs, logs
-from bigembed.jobs.watching.reporter import Metrics, Reporter, RunOptions
 from bigembed.jobs.watching.status import KEPT_OUTAGES, Status, Stopped, check, read_status, stoppable
+from bigembed.runtime import Event, moment
 from bigembed.runtime.outages import Outage, stores
-from bigembed.runtime.runtime import Event, moment
 from bigembed.store.locks import Owner, hold
 from tests.some import a_few
 

@@ -11,7 +11,7 @@ import pytest
 from scipy import sparse
 from scipy.spatial import cKDTree
 
-from bigembed.linalg.operator import SparseOperator
+from bigembed.linalg import SparseOperator
 from bigembed.runtime.blocks import bounds
 from bigembed.store.vector_space import MemorySpace
 from tests.operator_views import memory_matrix

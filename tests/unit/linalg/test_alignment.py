@@ -8,7 +8,7 @@ from scipy.stats import ortho_group
 
 import bigembed as be
 from bigembed.errors import InputError
-from bigembed.linalg.alignment import ROWS, Alignment, solved, sums_block
+from bigembed.estimator.frame import ROWS, Alignment, solved, sums_block
 
 
 @pytest.fixture

@@ -21,16 +21,15 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import bigembed as be
 from bigembed.errors import InputError
 from bigembed.estimator import graph_input as given_weights
-from bigembed.linalg import coarse, lobpcg, multigrid
+from bigembed.linalg import SparseOperator, coarse, lobpcg, multigrid
 from bigembed.linalg import lobpcg as iteration
 from bigembed.linalg.coarse import Groups, Rows, aggregates, local_basis
 from bigembed.linalg.eigenpairs import rayleigh_ritz, solve_dense, solve_dense_matrix
 from bigembed.linalg.lanczos import solve_lanczos
 from bigembed.linalg.lobpcg_sweeps import away_of, prolong, restrict, update_block
-from bigembed.linalg.operator import SparseOperator
 from bigembed.maps.walk import spectral
+from bigembed.runtime import using
 from bigembed.runtime.executors import LocalPool, executor_now
-from bigembed.runtime.runtime import using
 from bigembed.store import spaces as held_space
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import CSRBlock, MappedMatrix

@@ -16,8 +16,8 @@ from bigembed.linalg import coarse, lobpcg, multigrid
 from bigembed.linalg.aggregate_functions import fill_lowest_orthogonal
 from bigembed.linalg.coarse import start_of
 from bigembed.linalg.lobpcg import State
+from bigembed.runtime import using
 from bigembed.runtime.executors import LocalPool
-from bigembed.runtime.runtime import using
 
 
 @pytest.fixture(scope="module")

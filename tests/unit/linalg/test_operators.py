@@ -13,15 +13,14 @@ from hypothesis import strategies as st
 from scipy import sparse
 from scipy.spatial.distance import cdist
 
+from bigembed import rows as tiles
 from bigembed.errors import InputError
-from bigembed.linalg import pairs
+from bigembed.linalg import FactoredOperator, SparseOperator, pairs
 from bigembed.linalg.lanczos import solve_factored, solve_lanczos
-from bigembed.linalg.operator import FactoredOperator, SparseOperator
 from bigembed.linalg.pairs import CenteredOperator, KernelOperator
 from bigembed.maps.kernels import Kernel
-from bigembed.maps.linearized.kernel import LinearizedKernel
-from bigembed.rows import source as tiles
-from bigembed.rows.source import RowSource
+from bigembed.maps.linearized import LinearizedKernel
+from bigembed.rows import RowSource
 from bigembed.runtime.blocks import bounds
 from bigembed.store.vector_space import MemorySpace
 from tests.conformance.test_operators import Held, of_columns, source_of

@@ -21,7 +21,7 @@ from bigembed.jobs.record import read_record
 from bigembed.jobs.run import plan_job
 from bigembed.jobs.spec import read_job
 from bigembed.maps.walk import affinity
-from bigembed.runtime.runtime import Event, using
+from bigembed.runtime import Event, using
 from bigembed.stages.stage import Stage
 from tests.blocks import blocks_of
 from tests.some import a_few

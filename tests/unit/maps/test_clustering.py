@@ -29,15 +29,15 @@ from bigembed.errors import (
     PlanError,
 )
 from bigembed.jobs.extend import extend
+from bigembed.jobs.growth import open_growth
+from bigembed.jobs.growth.extend import export_any
 from bigembed.jobs.growth.extend import extend as extend_growth
 from bigembed.jobs.growth.refresh import refresh
-from bigembed.jobs.growth.table import export_any
-from bigembed.jobs.growth.versions import open_growth
-from bigembed.jobs.report.map import coloring_of
-from bigembed.jobs.report.summary import RunSummary
+from bigembed.jobs.report import RunSummary
+from bigembed.jobs.report.run_map import coloring_of
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import parse_job, read_job
-from bigembed.maps.clustering.partitions import (
+from bigembed.maps.clustering import (
     best_jaccard,
     hdbscan_labels,
     kept_numbers,

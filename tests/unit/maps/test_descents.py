@@ -20,15 +20,14 @@ from sklearn.manifold._t_sne import _joint_probabilities
 import bigembed as be
 from bigembed.datasets import ring_graph
 from bigembed.errors import DegenerateWarning, InputError, InputTypeError, LocalizedWarning, MapWarning
-from bigembed.maps import descent
-from bigembed.maps.coordinates import box_of
+from bigembed.maps import box_of, descent
 from bigembed.maps.tsne.compiled import UNIT, field_at, precision, spread_charges
 from bigembed.maps.tsne.descent import STEP, Lattice, field_of, spacing_for
 from bigembed.maps.umap import descent as options
 from bigembed.maps.umap.compiled import bandwidth, has_turn, number_of, step
 from bigembed.maps.umap.descent import curve
 from bigembed.neighbors.order import Ordered
-from bigembed.runtime.runtime import using
+from bigembed.runtime import using
 from bigembed.store import spaces
 from tests.blocks import blocks_for
 from tests.cases import FEW_EPOCHS, FEW_STEPS

@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 
 import bigembed as be
 from bigembed.datasets import complete_graph, ring_graph, ring_graphs
-from bigembed.distance.pairwise import all_squared, every_squared
+from bigembed.distance import all_squared, every_squared
 from bigembed.errors import (
     ComponentsWarning,
     ConvergenceWarning,

@@ -21,7 +21,7 @@ import bigembed as be
 from bigembed.errors import ComponentsWarning, ConvergenceWarning, DegenerateWarning, InputError, InputTypeError
 from bigembed.maps import clusters
 from bigembed.maps.clusters import best_centers, directions, labels_block, lloyd_block, spread_centers
-from bigembed.rows.source import RowBlock
+from bigembed.rows import RowBlock
 from tests.blocks import blocks_for
 from tests.some import a_few
 

@@ -23,7 +23,7 @@ from bigembed.errors import (
     PlanError,
 )
 from bigembed.estimator import graph_input as parts
-from bigembed.maps.isomap import distances as geodesics
+from bigembed.maps import isomap as geodesics
 from tests.blocks import blocks_of
 from tests.some import a_few
 

@@ -29,9 +29,9 @@ from bigembed.errors import (
     NotFittedError,
     PlanError,
 )
+from bigembed.maps import kernel_pca as kernel_solve
 from bigembed.maps.kernel_pca import estimator as kernel_pca
-from bigembed.maps.kernel_pca import solve as kernel_solve
-from bigembed.rows.source import RowSource
+from bigembed.rows import RowSource
 from tests.some import a_few
 
 KERNELS = [

@@ -33,7 +33,7 @@ from bigembed.maps.linear.class_scatter import (
     fourth_moments_block,
     scales_of,
 )
-from bigembed.rows.source import RowSource
+from bigembed.rows import RowSource
 from bigembed.runtime import blocks as canonical
 from bigembed.runtime.blocks import Array
 from tests.some import a_few

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import bigembed as be
 from bigembed.linalg.lanczos import FactoredResult, solve_factored
-from bigembed.maps.linearized.kernel import (
+from bigembed.maps.linearized import (
     DensityScales,
     LinearizedKernel,
     LinearizedMap,
@@ -23,8 +23,8 @@ from bigembed.maps.linearized.kernel import (
     spread_block,
     total_block,
 )
+from bigembed.rows import RowBlock
 from bigembed.rows.passes import Parts
-from bigembed.rows.source import RowBlock
 from bigembed.runtime.blocks import bounds
 from tests.some import a_few
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import bigembed as be
 from bigembed.errors import ConvergenceWarning, DegenerateWarning, InputError, KernelSignError, OutOfReachError
 from bigembed.maps.linearized.factors import objective, step_factors
-from bigembed.rows.source import RowSource
+from bigembed.rows import RowSource
 from tests.executors import passes_in
 from tests.some import a_few
 

@@ -22,7 +22,7 @@ from bigembed.errors import (
     PlanError,
 )
 from bigembed.linalg import smallest
-from bigembed.maps.lle import estimator as stages
+from bigembed.maps import lle as stages
 from bigembed.maps.lle import solve as exact
 from bigembed.maps.lle.solve import closed_groups
 from tests.blocks import blocks_of

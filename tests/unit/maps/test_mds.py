@@ -17,11 +17,11 @@ from scipy.spatial.distance import cdist
 
 import bigembed as be
 from bigembed.errors import ConvergenceWarning, DegenerateWarning, InputError
+from bigembed.maps import mds as classical_scaling
+from bigembed.maps import mds as landmark_sample
 from bigembed.maps.landmark_maps import classical, principal_axes, triangulated
 from bigembed.maps.landmark_rows import max_min_by, procrustes_residual
 from bigembed.maps.mds import landmark_axes
-from bigembed.maps.mds import scaling as classical_scaling
-from bigembed.maps.mds import scaling as landmark_sample
 from bigembed.maps.mds.landmark_axes import GIVEN_PROBES as PROBES
 from bigembed.rows.formats import copying
 from tests.some import a_few
@@ -491,7 +491,7 @@ class TestLandmarkMDS:
     def test_passes_over_the_rows(
         self, metric: str, reads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from bigembed.rows.source import RowSource
+        from bigembed.rows import RowSource
 
         path = tmp_path / "rows.npy"
         np.save(path, rows_of_landmark_mds(70_000, 6).astype(np.float32))

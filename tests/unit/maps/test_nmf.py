@@ -14,7 +14,7 @@ from sklearn.decomposition import NMF as InMemory
 
 import bigembed as be
 from bigembed.errors import ConvergenceWarning, InputError
-from bigembed.maps.nmf.stages import nndsvd, singular_vectors, unlike
+from bigembed.maps.nmf import nndsvd, singular_vectors, unlike
 from tests.executors import passes_in
 from tests.some import a_few
 
@@ -100,7 +100,7 @@ def test_a_weight_is_a_number_of_rows_in_any_order(counts: list[int], order: lis
 
 
 def test_a_pass_an_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = passes_in(monkeypatch, "nmf.stages", "descent")
+    made = passes_in(monkeypatch, "nmf", "descent")
     nmf = be.NMF(4, init="random").fit(rows_of())
     assert made == ["total_block", *["factor_block"] * nmf.n_iter_, "error_block"]
     assert nmf.certificate_["passes"] == len(made)

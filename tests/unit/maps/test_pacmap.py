@@ -12,10 +12,10 @@ from sklearn.datasets import load_digits
 
 import bigembed as be
 from bigembed.errors import ConvergenceWarning, InputError, InputTypeError, MapWarning
-from bigembed.maps.pacmap import pairs as pairs_module
+from bigembed.maps import pacmap as pairs_module
+from bigembed.maps.pacmap import pool_rows, pool_sizes
 from bigembed.maps.pacmap.compiled import loss, second_nearest, step
 from bigembed.maps.pacmap.descent import PairOptions
-from bigembed.maps.pacmap.pairs import pool_rows, pool_sizes
 from bigembed.neighbors.order import Ordered
 from bigembed.store.arrays import read_array
 from tests.blocks import blocks_of

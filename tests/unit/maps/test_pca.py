@@ -16,7 +16,7 @@ from sklearn.decomposition import PCA
 
 import bigembed as be
 from bigembed.errors import ConvergenceWarning, InputError, NotFittedError
-from bigembed.maps.linear import principal
+from bigembed.maps import linear as principal
 from tests.some import a_few
 
 NAMES = (

@@ -13,9 +13,9 @@ from sklearn.datasets import load_iris
 import bigembed as be
 from bigembed.errors import ComponentsWarning, DegenerateWarning, InputError, InputTypeError, MapWarning
 from bigembed.maps.landmark_rows import procrustes_residual
+from bigembed.maps.phate import decayed, kth_squared
 from bigembed.maps.phate.landmarks import grouped
 from bigembed.maps.phate.potential import classical_points, entropies, knee_of, metric_points, modes_left
-from bigembed.maps.phate.stages import decayed, kth_squared
 from bigembed.store.arrays import read_array
 from tests.blocks import blocks_for
 

@@ -11,7 +11,7 @@ from sklearn import decomposition
 
 import bigembed as be
 from bigembed.errors import ConvergenceWarning, InputError, LocalizedWarning, MapWarning
-from bigembed.maps.linear import principal
+from bigembed.maps import linear as principal
 from tests.some import a_few
 
 NAMES = ("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_")

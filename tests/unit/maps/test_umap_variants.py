@@ -15,8 +15,8 @@ from sklearn.metrics import silhouette_score
 import bigembed as be
 from bigembed.errors import InputError, InputTypeError, MapWarning
 from bigembed.estimator.pipeline import Pipeline
-from bigembed.jobs.report.map import coloring_of
-from bigembed.jobs.report.summary import RunSummary
+from bigembed.jobs.report import RunSummary
+from bigembed.jobs.report.run_map import coloring_of
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import parse_job
 from bigembed.maps.umap.compiled import density_step, step

@@ -17,7 +17,7 @@ from bigembed.maps.lle.locally_linear import weights_block
 from bigembed.maps.lle.solve import Conditions, assembled, pairs_of
 from bigembed.maps.tsne.compiled import UNIT, calibrate, copies, joint, precision, spread_charges, step
 from bigembed.maps.tsne.descent import STEP, Lattice, field_of, spacing_for
-from bigembed.rows.source import RowSource
+from bigembed.rows import RowSource
 from bigembed.store.vector_space import MemorySpace
 from tests.operator_views import as_linear_operator
 from tests.some import a_few

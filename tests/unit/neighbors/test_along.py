@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 import bigembed as be
-from bigembed.estimator.protocol import run_of
+from bigembed.estimator import run_of
 from bigembed.maps.walk.along import Averages, averages_along
 from bigembed.maps.walk.extension import _average, averaged, model_of
-from bigembed.neighbors.along import along_graph
-from bigembed.neighbors.given.query import join_parts
+from bigembed.neighbors.given.query import along_graph, join_parts
 from bigembed.neighbors.query import Index, Joined, in_row_order
 from tests.blocks import graph_blocks
 from tests.unit.neighbors.test_graph import index_of

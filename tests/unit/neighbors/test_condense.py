@@ -14,17 +14,15 @@ import zarr
 from scipy import sparse
 
 import bigembed as be
-from bigembed.distance.pairwise import every_squared
+from bigembed.distance import every_squared
 from bigembed.errors import InputError, InputTypeError, MissingPathError
+from bigembed.neighbors import centers_compiled, nearest_centers
 from bigembed.neighbors import condense as module
-from bigembed.neighbors import condense_cells as cells
-from bigembed.neighbors import grouped_centers
+from bigembed.neighbors import partition as cells
+from bigembed.neighbors.centers_compiled import TRIED, leading, nearest_grouped
 from bigembed.neighbors.compiled import nearest
-from bigembed.neighbors.condense_cells import Cells, add_rows, begin_cells, leading_rows
-from bigembed.neighbors.condense_compiled import leading
 from bigembed.neighbors.condensed import Condensed
-from bigembed.neighbors.grouped_centers import TRIED, nearest_grouped
-from bigembed.neighbors.partition import nearest_centers
+from bigembed.neighbors.partition import Cells, add_rows, begin_cells, leading_rows
 from tests.blocks import blocks_of
 from tests.digests import published
 from tests.executors import Killed, executor, maps
@@ -207,7 +205,7 @@ def test_groups_of_centers_hold_the_nearest() -> None:
     labels = np.empty(5_000, np.int64)
     assert nearest_grouped(smooth, smooth[::17], labels) == 5_000
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(grouped_centers, "WORTH", 10.0)
+        patch.setattr(centers_compiled, "WORTH", 10.0)
         for given in (smooth.astype(np.float32), smooth, grid.astype(np.float32), 1e-22 * smooth.astype(np.float32)):
             centers = given[::17].copy()
             centers[5] = centers[100]

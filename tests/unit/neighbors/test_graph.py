@@ -15,14 +15,14 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 
 import bigembed as be
-from bigembed.distance.pairwise import paired_squared
+from bigembed.distance import paired_squared
 from bigembed.errors import InputError, PlanError, RecallWarning
 from bigembed.neighbors import components, query, radius
 from bigembed.neighbors.components import RESOLVED, find_components
 from bigembed.neighbors.given import query as radius_query
 from bigembed.neighbors.given.query import join_within, radius_index_of
-from bigembed.neighbors.graph_blocks import outbox_block, senders_of
 from bigembed.neighbors.graph_stages import join_block, reverse_block, union_block, union_compiled
+from bigembed.neighbors.order import outbox_block, senders_of
 from bigembed.neighbors.partition import assign_block, balanced_centers, cells_block, kmeans, line_order
 from bigembed.neighbors.query import Index, join_rows
 from bigembed.neighbors.search import ground_truth as expected_recall

@@ -12,14 +12,11 @@ from scipy.spatial.distance import cdist
 from scipy.stats import entropy, spearmanr, wasserstein_distance
 
 import bigembed as be
-from bigembed.distance import pair_compiled
+from bigembed.distance import ALIASES, FUNCTIONS, every_squared, named, pair_compiled
 from bigembed.distance.metrics import NAMES, RowMetric
-from bigembed.distance.names import ALIASES, FUNCTIONS, named
 from bigembed.distance.pair_compiled import every_pair
-from bigembed.distance.pairwise import every_squared
 from bigembed.errors import InputError, InputTypeError
-from bigembed.neighbors import query
-from bigembed.neighbors.exact import empty_lists
+from bigembed.neighbors import empty_lists, query
 from bigembed.neighbors.query import index_of, join_rows
 from bigembed.neighbors.search import every_block as search
 from bigembed.neighbors.search import ground_truth
@@ -27,7 +24,7 @@ from bigembed.neighbors.search.by_metric import ByMetric, take_tile
 from bigembed.neighbors.survey import prepare, sketched
 from bigembed.rows.input import row_source
 from bigembed.rows.row_maps import inadmissible, mapped_rows
-from bigembed.store.paths import at
+from bigembed.store import at
 from tests.some import a_few
 
 from . import distance_functions

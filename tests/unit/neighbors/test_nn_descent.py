@@ -15,21 +15,19 @@ import pytest
 from scipy.sparse import csr_array
 
 import bigembed as be
+from bigembed.distance import MAPPED, PAIRS, SETS, all_squared, named
 from bigembed.distance.metrics import RowMetric
-from bigembed.distance.names import MAPPED, PAIRS, SETS, named
-from bigembed.distance.pairwise import all_squared
 from bigembed.errors import DamageWarning, InputError, PlanError, RecallWarning
 from bigembed.jobs.planning.notes import search_notes
 from bigembed.maps.graph_rows import OrderedRows
-from bigembed.neighbors import descent_rounds, nn_descent
+from bigembed.neighbors import descent_rounds, exact_block, nn_descent
 from bigembed.neighbors import descent_walk as walk
-from bigembed.neighbors.exact import exact_block
 from bigembed.neighbors.graph_stages import neighbor_stages
 from bigembed.neighbors.query import Joined, index_of, join_rows
+from bigembed.neighbors.search import chosen, describe_search, doubts
 from bigembed.neighbors.search import ground_truth as expected_recall
 from bigembed.neighbors.search import probes as shortlist
 from bigembed.neighbors.search.by_metric import ByMetric
-from bigembed.neighbors.search.recall import chosen, describe_search, doubts
 from bigembed.neighbors.survey import compared_of, prepare
 from bigembed.rows.row_maps import mapped_rows
 from bigembed.stages.runs import Run

@@ -15,15 +15,15 @@ from scipy import sparse
 from sklearn.neighbors import NearestNeighbors
 
 import bigembed as be
-from bigembed.distance.names import FUNCTIONS, named
+from bigembed.distance import FUNCTIONS, named
 from bigembed.distance.pair_compiled import every_pair
 from bigembed.errors import InputError, JobError, PlanError, RecallWarning
 from bigembed.jobs.job import SweepTable
 from bigembed.jobs.parameters import points_of
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
-from bigembed.rows.found_lists import lengths_of
 from bigembed.rows.input import row_source
+from bigembed.rows.opening import lengths_of
 from bigembed.stages.runs import Run
 from tests.unit.neighbors.test_metrics import rows_for
 

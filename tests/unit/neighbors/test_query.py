@@ -11,19 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigembed as be
-from bigembed.distance.pairwise import paired_squared
+from bigembed.distance import paired_squared
 from bigembed.errors import InputError, RecallWarning, StaleError
 from bigembed.neighbors import components as module
 from bigembed.neighbors import query
 from bigembed.neighbors.components import embedded_block, nearest_embedded
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import join_batches, join_rows, locate
-from bigembed.neighbors.search import rerank
-from bigembed.neighbors.search.by_metric import reverse_cells, reverse_every
+from bigembed.neighbors.search import exact_neighbors, recall_at, rerank
+from bigembed.neighbors.search.by_metric import Cells, reverse_cells, reverse_every
 from bigembed.neighbors.search.every_block import StoredCells
-from bigembed.neighbors.search.local import Cells
 from bigembed.neighbors.search.probes import group_probes, pack_probes, probe_block, probe_rows, unpack_probes
-from bigembed.neighbors.search.recall import exact_neighbors, recall_at
 from bigembed.neighbors.search.rerank import block_cells, compiled_pair_distances, pair_distances
 from bigembed.runtime.blocks import Array, owner_of
 from bigembed.store.arrays import read_array, write_array

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigembed as be
-from bigembed.distance.pairwise import every_squared, paired_squared
-from bigembed.neighbors import compiled as nearest
-from bigembed.neighbors.exact import (
+from bigembed.distance import every_squared, paired_squared
+from bigembed.neighbors import (
     all_others,
     approximate_squared,
     empty_lists,
@@ -22,14 +21,15 @@ from bigembed.neighbors.exact import (
     merge_pairs,
     update_lists,
 )
+from bigembed.neighbors import compiled as nearest
 from bigembed.neighbors.graph_stages import union_block
 from bigembed.neighbors.partition import assign_block, cells_block
 from bigembed.neighbors.search import ground_truth as expected_recall
 from bigembed.neighbors.search import probes as shortlist
+from bigembed.neighbors.search import recall_at
+from bigembed.neighbors.search.by_metric import Cells, search_cells, search_own, search_rows
 from bigembed.neighbors.search.ground_truth import better_curve, choose_probes, reaches_soon
-from bigembed.neighbors.search.local import Cells, search_cells, search_own, search_rows
 from bigembed.neighbors.search.probes import asking_cells, group_probes, nearest_cells, probe_block, probe_ranks
-from bigembed.neighbors.search.recall import recall_at
 from tests.some import a_few
 
 
@@ -318,8 +318,8 @@ class TestLocal:
     @pytest.mark.slow
     def test_small_problems_never_import_numba(self):
         code = (
-            "import sys, numpy as np; from bigembed.neighbors import exact;"
-            "from bigembed.neighbors import partition; from bigembed.neighbors.search import local, probes;"
+            "import sys, numpy as np; from bigembed import neighbors as exact;"
+            "from bigembed.neighbors import partition; from bigembed.neighbors.search import by_metric, probes;"
             "x = np.random.default_rng(0).random((500, 3)); exact.exact_block(x, 5);"
             "partition.cells_block(x, 64, 0);"
             "s = probes.nearest_cells(x[:8], x[:8], np.arange(8), 4);"

@@ -15,10 +15,10 @@ from sklearn.neighbors import NearestNeighbors
 
 import bigembed as be
 from bigembed.errors import InputError, InputTypeError
+from bigembed.quality import cost_of, preserved
 from bigembed.quality import passes as spaces
-from bigembed.quality.neighborhoods import cost_of, preserved
+from bigembed.rows import RowSource
 from bigembed.rows.input import row_source
-from bigembed.rows.source import RowSource
 from bigembed.store.exchange import Exchange
 from tests.executors import executor
 from tests.some import a_few

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial import cKDTree
 
-from bigembed.distance.pairwise import paired_squared
+from bigembed.distance import paired_squared
 from bigembed.quality import compiled
 from bigembed.quality.coordinates import EffectiveDegrees, effective_degrees
 from bigembed.quality.dimension import Dimension, Estimate, intrinsic_dimension

@@ -23,10 +23,9 @@ from bigembed import PCA
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
 from bigembed.rows import reader
 from bigembed.rows.formats import binary as idx
-from bigembed.rows.formats import copying, delimited, parquet
+from bigembed.rows.formats import copying, delimited, ingest, open_reader, tables
 from bigembed.rows.formats.copying import write_dask
 from bigembed.rows.formats.delimited import Quotes, Watched, line_of
-from bigembed.rows.formats.registry import ingest, open_reader
 from bigembed.rows.opening import missing_shards, open_zarr
 from bigembed.rows.reader import Choice
 from bigembed.rows.sparse import group_source
@@ -64,7 +63,7 @@ class TestEveryFormat:
     @pytest.fixture(autouse=True)
     def small_blocks(self, monkeypatch):
         """Blocks of 100 rows, so that little data have many; one after the other."""
-        for module in (copying, parquet):
+        for module in (copying, tables):
             monkeypatch.setattr(module, "block_rows", lambda d, itemsize: 100)
         monkeypatch.setattr(copying, "VECTOR_ROWS", 70)
         monkeypatch.setattr(reader, "BLOCK_BYTES", 60 * D * 8)
@@ -461,7 +460,7 @@ class TestFormats:
     @pytest.fixture(autouse=True)
     def small_blocks(self, monkeypatch):
         """Blocks of 100 rows, so that little data have many; one after the other."""
-        for module in (copying, idx, parquet):
+        for module in (copying, idx, tables):
             monkeypatch.setattr(module, "block_rows", lambda d, itemsize: 100)
         with dask.config.set(scheduler="synchronous"):
             yield

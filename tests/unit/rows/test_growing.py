@@ -11,9 +11,9 @@ import zarr
 
 import bigembed as be
 from bigembed.errors import InputError, LockedError, MissingPathError
+from bigembed.rows import RowSource
 from bigembed.rows.formats.copying import link
 from bigembed.rows.growing import StoreRows, append_rows, append_source, rows_digest, stored_units
-from bigembed.rows.source import RowSource
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.locks import hold
 from tests.some import a_few

@@ -21,10 +21,10 @@ from zarr.errors import ContainsArrayError
 
 import bigembed as be
 from bigembed.errors import BigembedError, DamagedError, InputError, MissingPathError, PlanError
-from bigembed.rows.formats.registry import ingest, open_reader
+from bigembed.rows import work_dtype
+from bigembed.rows.formats import ingest, open_reader
 from bigembed.rows.growing import append_rows
 from bigembed.rows.opening import missing_shards, open_array, open_zarr
-from bigembed.rows.source import work_dtype
 from bigembed.rows.sparse import group_source, write_csr
 from bigembed.store import arrays
 from bigembed.store.arrays import create_rows, read_array, read_rows, read_window, write_array, write_rows

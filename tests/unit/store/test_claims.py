@@ -19,8 +19,8 @@ import zarr.codecs
 import bigembed as be
 from bigembed import PCA
 from bigembed.errors import BigembedError, DamagedError, InputError, PlanError
+from bigembed.rows.formats import ingest, open_reader
 from bigembed.rows.formats.binary import read_idx
-from bigembed.rows.formats.registry import ingest, open_reader
 from bigembed.rows.opening import open_zarr
 from bigembed.rows.reader import Choice
 from bigembed.rows.sparse import group_source, read_csr, write_csr

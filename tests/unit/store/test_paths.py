@@ -10,10 +10,23 @@ import pytest
 
 from bigembed.errors import InputError, StoreAccessError, UnreachableError
 from bigembed.runtime import outages
-from bigembed.store import objects, requests
+from bigembed.store import (
+    at,
+    copy_files,
+    create,
+    local,
+    move,
+    objects,
+    published,
+    put,
+    remove,
+    requests,
+    rewrite,
+    stored,
+    touch,
+)
 from bigembed.store import requests as credentials
 from bigembed.store.objects import ObjectPath
-from bigembed.store.paths import at, copy_files, create, local, move, published, put, remove, rewrite, stored, touch
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/a/b.tar.zarr", "gs://bucket/a/b.tar.zarr", "az://box/a/b.tar.zarr"])

@@ -16,8 +16,9 @@ from bigembed.errors import BigembedError, InputError
 from bigembed.estimator.frame import place_of
 from bigembed.estimator.graph_input import ISLAND
 from bigembed.jobs.job import ALIGNED
-from bigembed.jobs.report.summary import RunSummary, rows_of_stage
-from bigembed.maps.umap.target import NUMERIC
+from bigembed.jobs.report import RunSummary, rows_of_stage
+from bigembed.maps.umap.views import NUMERIC
+from bigembed.plotting.canvas import Grid, View, count_points, png
 from bigembed.plotting.paint import (
     DARK,
     LIGHT,
@@ -32,17 +33,16 @@ from bigembed.plotting.paint import (
     numbered,
     paint_of,
 )
-from bigembed.plotting.raster import Grid, View, count_points, png
 from bigembed.plotting.vector import Series, chart, ends, number
+from bigembed.rows import RowSource
 from bigembed.rows.derived import KeptRows
+from bigembed.rows.formats import open_reader
 from bigembed.rows.formats.copying import rows_of_reader
-from bigembed.rows.formats.registry import open_reader
 from bigembed.rows.opening import open_zarr
-from bigembed.rows.source import RowSource
 from bigembed.runtime.blocks import Array, block_rows, bounds
-from bigembed.steps.missing import kept_of
+from bigembed.steps.each_column import kept_of
+from bigembed.store import at
 from bigembed.store.arrays import npy_rows
-from bigembed.store.paths import at
 
 # -------------------------------------------------------------------------------------------------------- coloring
 # What a map is coloured by: an array, a column, labels, the truth of a data set, components; or nothing.

@@ -1,0 +1,430 @@
+"""Steps by what is learned of each column: scaled by its mean or median, or its missing values left out or filled."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+
+from bigembed.errors import InputError
+from bigembed.estimator.extension import Extension
+from bigembed.estimator.moments import STAGE, as_given, filled, missing_stage, moments_stage, quantiles_stage, sentence
+from bigembed.estimator.rowwise import Step
+from bigembed.rows import RowSource
+from bigembed.rows.derived import KeptRows, RowNumbers
+from bigembed.rows.reader import entries_of
+from bigembed.rows.row_maps import shift_and_scale
+from bigembed.runtime.blocks import Array
+from bigembed.runtime.parameters import Finite, Kind, Requirements, is_number, one_of
+from bigembed.stages import PartOfRun, Run, Stage
+from bigembed.store.arrays import read_array
+from bigembed.store.files import digest_of
+
+# ----------------------------------------------------------------------------------------------------- standardize
+# Columns of mean 0 and variance 1: mean and variance from one pass.
+
+EPS = float(np.finfo(float).eps)
+
+
+@dataclass(eq=False, repr=False)
+class StandardScaler(Step, registered="standardize"):
+    """Take the mean off each column, and divide by the standard deviation: scikit-learn's, of any number of rows.
+
+    With the mean m_j and the variance v_j = Σ_i (x_ij − m_j)²/n of column j, a row becomes (x_j − m_j)/√v_j. A column
+    that is constant, up to rounding of its mean (v_j ≤ nεv_j + (nm_jε)², Chan, Golub & LeVeque 1983), is not divided.
+
+    Parameters
+    ----------
+    with_mean : bool
+        Whether the mean is taken off; sparse rows are taken without.
+    with_std : bool
+        Whether columns are divided by their standard deviation.
+    workdir : path or None
+        Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    persist : "store" or None
+        Whether rows of a lazy array are written once and read from there: "store" says so; None does so only for rows
+        that are read more than twice.
+    keep : "all" or "map"
+        What stays in ``workdir`` of the stages: all of it; or what the map, new rows and a saved model need, the rest
+        deleted as soon as no stage is left to read it.
+    verbose : bool
+        Whether ``fit`` shows its progress.
+    callbacks : sequence of functions, or None
+        Functions that ``fit`` calls with every event.
+
+    Attributes
+    ----------
+    mean_, var_, scale_ : array of shape (d,)
+        The means, the variances and what columns are divided by; ``scale_`` is 1 where a column is constant.
+    n_components_, n_features_in_ : int
+        The number d of columns.
+    n_samples_ : int
+        The number of rows.
+    certificate_ : dict
+        How far the result can be trusted.
+    embedding_ : array of shape (n, d)
+        The rows fitted, standardized: NumPy for NumPy input, else a Dask array computed when asked.
+
+    Raises
+    ------
+    InputError
+        If rows hold NaN or infinity (they are named), or squares overflow.
+
+    Notes
+    -----
+    Cost: one pass for ``fit``, none for a lazy result. A block of rows (32 MiB) and 2d numbers in memory; both moments
+    are taken in float64 about the mean of each block and merged in a fixed tree, so the bytes are the same everywhere.
+
+    References
+    ----------
+    T. Chan, G. Golub, R. LeVeque, Algorithms for computing the sample variance, The American Statistician 37 (1983).
+
+    Examples
+    --------
+    >>> scaler = StandardScaler().fit(np.array([[0.0, 5.0], [2.0, 5.0]]))
+    >>> scaler.transform(np.array([[4.0, 5.0]])).tolist()
+    [[3.0, 0.0]]
+    """
+
+    saved_stages: ClassVar = {"moments": ("mean", "scatter"), "coordinates": ("embedding",)}
+    learned: ClassVar = "moments"
+    mapped_by: ClassVar = ("with_mean", "with_std")
+
+    _: KW_ONLY
+    with_mean: bool = True
+    with_std: bool = True
+
+    def dense_only(self) -> str:
+        return self.with_mean * (
+            "taking the mean off makes numbers of all zeros of sparse rows: take with_mean=False (in a job file "
+            "with_mean = false). A PCA that follows takes the mean off in any case, without making the rows dense"
+        )
+
+    def _learning(self, source: RowSource) -> list[Stage]:
+        return [moments_stage(source, diagonal=True)]
+
+    def _set_fitted(self, run: Run) -> None:
+        super()._set_fitted(run)
+        self.mean_, self.var_, self.scale_ = _learned(run)
+
+    def _block(self, run: Run) -> tuple[Any, Any]:
+        mean, _, scale = _learned(run)
+        return shift_and_scale, (mean if self.with_mean else None, scale if self.with_std else None)
+
+
+def _learned(run: Run) -> tuple[Array, Array, Array]:
+    """Mean, variance and scale of each column."""
+    mean, scatter = (read_array(run.path("moments", name)) for name in ("mean", "scatter"))
+    weight = run.results("moments")["weight"]
+    variance: Array = scatter / weight
+    constant = variance <= weight * EPS * variance + (weight * mean * EPS) ** 2
+    return mean, variance, np.where(constant, 1.0, np.sqrt(variance))
+
+
+# ---------------------------------------------------------------------------------------------- robust standardize
+# Columns about their median, over the distance between two quantiles: rows far from all others move neither.
+
+TWO_SHARES = "two numbers q_min < q_max in [0, 100]"
+
+
+def _are_shares(value: Any) -> bool:
+    return isinstance(value, (tuple, list)) and len(value) == 2 and all(map(is_number, value))
+
+
+@dataclass(eq=False, repr=False)
+class RobustScaler(Step, registered="robust_standardize"):
+    """Take the median off each column, and divide by the interquartile range: scikit-learn's, of any number of rows.
+
+    A row becomes (x_j − median_j)/(q_max,j − q_min,j), with quantiles that are interpolated linearly (Hyndman & Fan
+    1996, definition 7, as NumPy has it), and exact: no sketch. A column whose quantiles are equal is not divided.
+
+    Parameters
+    ----------
+    with_centering : bool
+        Whether the median is taken off.
+    with_scaling : bool
+        Whether columns are divided by their interquartile range.
+    quantile_range : pair of float
+        The quantiles in percent, 0 ≤ q_min < q_max ≤ 100.
+    workdir : path or None
+        Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    persist : "store" or None
+        Whether rows of a lazy array are written once and read from there: "store" says so; None does so only for rows
+        that are read more than twice.
+    keep : "all" or "map"
+        What stays in ``workdir`` of the stages: all of it; or what the map, new rows and a saved model need, the rest
+        deleted as soon as no stage is left to read it.
+    verbose : bool
+        Whether ``fit`` shows its progress.
+    callbacks : sequence of functions, or None
+        Functions that ``fit`` calls with every event.
+
+    Attributes
+    ----------
+    center_, scale_ : array of shape (d,)
+        The medians, and the interquartile ranges; ``scale_`` is 1 where the quantiles are equal.
+    n_components_, n_features_in_ : int
+        The number d of columns.
+    n_samples_ : int
+        The number of rows.
+    certificate_ : dict
+        How far the result can be trusted.
+    embedding_ : array of shape (n, d)
+        The rows fitted, scaled: NumPy for NumPy input, else a Dask array computed when asked.
+
+    Raises
+    ------
+    InputError
+        If rows hold NaN or infinity (they are named), or parameters are out of range.
+
+    Notes
+    -----
+    Cost: ⌈w/b⌉ passes for numbers of w bits, where b, from 14 down to 4, is such that the counts of a pass, 6d·2^b
+    integers, take about 16 MiB of memory: three passes over 20 columns of float32, five over float64. A block of rows
+    besides.
+
+    References
+    ----------
+    D. Knuth, The Art of Computer Programming 3 (1998), §5.2.5, for selection by digits.
+    R. Hyndman, Y. Fan, Sample quantiles in statistical packages, The American Statistician 50 (1996).
+
+    Examples
+    --------
+    >>> scaler = RobustScaler().fit(np.array([[0.0], [1.0], [2.0], [3.0], [1000.0]]))
+    >>> scaler.center_.tolist(), scaler.scale_.tolist()
+    ([2.0], [2.0])
+    """
+
+    saved_stages: ClassVar = {"quantiles": ("values",), "coordinates": ("embedding",)}
+    learned: ClassVar = "quantiles"
+
+    mapped_by: ClassVar = ("with_centering", "with_scaling")
+
+    _: KW_ONLY
+    with_centering: bool = True
+    with_scaling: bool = True
+    quantile_range: Annotated[Any, Kind(TWO_SHARES, _are_shares)] = (25.0, 75.0)
+
+    def dense_only(self) -> str:
+        return "quantiles of mostly zeros say little, and sparse rows are not taken: take standardize with_mean=False"
+
+    def _require(self, need: Requirements) -> None:
+        if _are_shares(self.quantile_range):
+            low, high = self.quantile_range
+            need(0 <= low < high <= 100, "quantile_range", TWO_SHARES)
+
+    def _learning(self, source: RowSource) -> list[Stage]:
+        low, high = self.quantile_range
+        return [quantiles_stage(source, (low / 100, 0.5, high / 100))]
+
+    def _set_fitted(self, run: Run) -> None:
+        super()._set_fitted(run)
+        self.center_, self.scale_ = _learned_robustly(run)
+
+    def _block(self, run: Run) -> tuple[Any, Any]:
+        center, scale = _learned_robustly(run)
+        return shift_and_scale, (center if self.with_centering else None, scale if self.with_scaling else None)
+
+
+def _learned_robustly(run: Run) -> tuple[Array, Array]:
+    """Median and scale of each column."""
+    values = read_array(run.path("quantiles", "values"))
+    ranges = values[:, 2] - values[:, 0]
+    return values[:, 1], np.where(ranges < 10 * np.finfo(float).eps, 1.0, ranges)
+
+
+# ----------------------------------------------------------------------------------------------------------- missing
+# Rows with missing values: left out, or filled.
+
+# ------------------------------------------------------------------------------------------------------- kept rows
+# The rows of the input that a step has left: as a source, by their numbers, as an array.
+
+PREFIX = re.compile(r"step\d+-missing-")
+
+
+def kept_rows(source: RowSource, run: Run) -> KeptRows:
+    """The complete rows of a source, by the mask of the stage."""
+    found, manifest = run.results(STAGE), run.manifest(STAGE)
+    shape = (found["kept"], *source.shape[1:])
+    mask, counts = run.path(STAGE, "mask"), tuple(read_array(run.path(STAGE, "kept")).tolist())
+    known = {"mask": mask, "counts": counts, "mask_block": found["block"], "stamp": digest_of(manifest.digest)}
+    known["entries"] = entries_of(source)
+    plain = replace(source, aligned={})
+    kept = KeptRows(shape, source.dtype, base=plain, named=source.features, **known)
+    return replace(kept, aligned={name: kept.of(other) for name, other in source.aligned.items()})
+
+
+def kept_of(run: Run) -> KeptRows | None:
+    """Which rows of the input a run is of, if a step has left some out."""
+    for name in run.published():
+        prefix, stage, _ = name.rpartition(STAGE)
+        if PREFIX.fullmatch(prefix) and stage and run.results(name)["action"] == "drop":
+            return kept_rows(RowNumbers((run.results(name)["n"],), np.dtype(np.int64)), PartOfRun(run, prefix))
+    return None
+
+
+def read_all(source: RowSource, in_memory: bool) -> Any:
+    """All of a source as NumPy, or as a lazy Dask array."""
+    if in_memory:
+        return source.read(0, source.shape[0])
+    import dask.array as da
+
+    return da.from_array(Rows(source), chunks=(source.block, *source.shape[1:]), name=False, asarray=False)
+
+
+class Rows:
+    """A source as an array that Dask can slice."""
+
+    def __init__(self, source: RowSource) -> None:
+        self.source, self.shape, self.dtype, self.ndim = source, source.shape, source.dtype, len(source.shape)
+
+    def __getitem__(self, index: Any) -> Array:
+        rows, *rest = index if isinstance(index, tuple) else (index,)
+        start, stop, step = rows.indices(self.shape[0])
+        return np.asarray(self.source.read(start, stop)[(slice(None, None, step), *rest)])
+
+
+# --------------------------------------------------------------------------------------------------------- missing
+
+
+@dataclass(eq=False, repr=False)
+class Missing(Step, registered="missing"):
+    """Leave out or fill rows in which values are missing (NaN, NA of pandas, empty cells, nulls, masked entries).
+
+    A missing value is filled with the mean of the values of its column, Σ_i x_ij/m_j over the m_j that are there
+    (Little & Rubin 2002, §4.2), with their median, or with a number. Infinity is not a missing value: it is refused.
+
+    Parameters
+    ----------
+    action : {"drop", "fill"}
+        Whether rows with missing values are left out or their missing values are filled.
+    fill : "mean", "median" or float
+        What missing values become; a number must be finite. In a job file this is ``with``.
+    workdir : path or None
+        Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    persist : "store" or None
+        Whether rows of a lazy array are written once and read from there: "store" says so; None does so only for rows
+        that are read more than twice.
+    keep : "all" or "map"
+        What stays in ``workdir`` of the stages: all of it; or what the map, new rows and a saved model need, the rest
+        deleted as soon as no stage is left to read it.
+    verbose : bool
+        Whether ``fit`` shows its progress.
+    callbacks : sequence of functions, or None
+        Functions that ``fit`` calls with every event.
+
+    Attributes
+    ----------
+    statistics_ : array of shape (d,)
+        What fills each column; NaN with action="drop".
+    missing_ : array of shape (d,), int
+        The missing values of each column.
+    rows_ : array of shape (r,), int
+        With action="drop" the numbers of the rows that are left, ascending: NumPy for NumPy input, else a Dask array.
+        With "fill" all of them.
+    n_components_, n_features_in_ : int
+        The number d of columns.
+    n_samples_ : int
+        The number of rows that are left.
+    certificate_ : dict
+        How far the result can be trusted; under "missing" how many rows had missing values, the first of them, and the
+        counts by column.
+    embedding_ : array of shape (r, d)
+        The rows fitted that are left: NumPy for NumPy input, else a Dask array computed when asked.
+
+    Raises
+    ------
+    InputError
+        If rows hold infinity (they are named), no row is complete with "drop", or a column has no value with "fill".
+
+    Notes
+    -----
+    Cost: one pass; for the median, which is exact, some three to five more. One byte a row on disk with "drop", d
+    numbers with "fill"; a block of rows in memory. New rows keep their places: with "drop", ``transform`` leaves NaN
+    in them, and a model with steps gives a row with missing values coordinates that are NaN.
+
+    References
+    ----------
+    R. Little, D. Rubin, Statistical Analysis with Missing Data, 2nd ed. (2002).
+
+    Examples
+    --------
+    >>> rows = np.array([[1.0, 2.0], [np.nan, 4.0], [3.0, 9.0]])
+    >>> Missing().fit_transform(rows).tolist()
+    [[1.0, 2.0], [3.0, 9.0]]
+    >>> Missing(action="fill", fill="median").fit_transform(rows).tolist()
+    [[1.0, 2.0], [2.0, 4.0], [3.0, 9.0]]
+    """
+
+    saved_stages: ClassVar = {STAGE: ("values", "counts"), "quantiles": ("values",), "coordinates": ("embedding",)}
+    learned: ClassVar = STAGE
+    takes_missing: ClassVar = True
+    takes_nan: ClassVar = True
+
+    action: Annotated[str, one_of("drop", "fill")] = "drop"
+    _: KW_ONLY
+    fill: Finite | Annotated[str, one_of("mean", "median")] = "mean"
+
+    @property
+    def drops(self) -> bool:
+        """Tell whether rows are left out."""
+        return self.action == "drop"
+
+    def dense_only(self) -> str:
+        if self.drops or self.fill != "median":
+            return ""
+        return 'medians of sparse rows are not taken: fill with "mean" or a number (zeros count as values)'
+
+    def _learning(self, source: RowSource) -> list[Stage]:
+        found = missing_stage(source, self.action, "mean" if self.drops else self.fill)
+        if self.drops or self.fill != "median":
+            return [found]
+        return [quantiles_stage(source, (0.5,), missing=True), replace(found, inputs=("quantiles",))]
+
+    def stages(self, source: RowSource) -> list[Stage]:
+        """List the pass that counts, what fills, and on demand the rows, filled."""
+        found = super().stages(source)
+        return found[:-1] if self.drops else found
+
+    def _set_fitted(self, run: Run) -> None:
+        found = run.results(STAGE)
+        self.n_samples_, self.n_components_ = found["kept"], found["d"]
+        self.statistics_ = read_array(run.path(STAGE, "values"))
+        self.missing_ = read_array(run.path(STAGE, "counts"))
+
+    def describe(self) -> str:
+        """Say what it did with the rows fitted."""
+        return sentence(self._run.results(STAGE))
+
+    def _certificate(self, run: Run) -> dict[str, Any]:
+        found = run.results(STAGE)
+        said = {name: found[name] for name in ("action", "fill", "rows", "first", "kept", "columns")}
+        return {**super()._certificate(run), "missing": said}
+
+    def _block(self, run: Run) -> tuple[Any, Any]:
+        dropped = run.results(STAGE)["action"] == "drop"
+        return (as_given, None) if dropped else (filled, read_array(run.path(STAGE, "values")))
+
+    def _extension(self, run: Run) -> Extension:
+        return replace(super()._extension(run), missing="taken", numbered=True)
+
+    def left_of(self, source: RowSource) -> KeptRows | None:
+        """Return the fitted rows that are left after rows with missing values have gone; None where all are left."""
+        run: Run = self._run
+        return kept_rows(source, run) if run.results(STAGE)["action"] == "drop" else None
+
+    @property
+    def rows_(self) -> Any:
+        """Return the numbers of the rows that are left."""
+        self._check_fitted()
+        if self._source is None:
+            raise InputError("a saved step does not know the rows that it was fitted to")
+        numbers = RowNumbers((self._source.shape[0],), np.dtype(np.int64))
+        kept = self.left_of(self._source)
+        return read_all(numbers if kept is None else kept.of(numbers), self._in_memory)
+
+    def _coordinates(self) -> Any:
+        kept = None if self._source is None else self.left_of(self._source)
+        return super()._coordinates() if kept is None else read_all(kept, self._in_memory)
