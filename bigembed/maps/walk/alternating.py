@@ -189,7 +189,7 @@ def degrees_stage(graph: GraphShape, edges: int) -> Stage:
     """``kernel/degree``: sums of the rows of ½(P₁P₂ + P₂P₁), which are 1 but for what balancing left."""
     n, block = graph.n, min(graph.block, graph.n)
     cost = Cost.of(
-        reads=[ArraySpec("edges and walks of both views", edges, 4, times=2)],
+        reads=[ArraySpec("edges and walks of both views", edges, 2, times=2)],
         writes=[ArraySpec("degree/*", n)],
         leaves=[ArraySpec("sums of the rows and of the halo", n, 4)],
         task=[ArraySpec("edges", -(-edges // n) * block, 4)],
@@ -254,7 +254,7 @@ def solve_stage(graph: GraphShape, edges: int, asked: Alternation) -> Stage:
     vectors = ArraySpec("basis and vectors of a step", n, width, times=MAX_BLOCKS + 6)
     cost = Cost.of(
         reads=[
-            ArraySpec("edges and walks of both views", edges, 4, times=PRODUCTS),
+            ArraySpec("edges and walks of both views", edges, 2, times=PRODUCTS),
             replace(vectors, times=PRODUCTS * MAX_BLOCKS / 2),  # (the basis grows to MAX_BLOCKS)
         ],
         writes=[*solution_arrays(n, m), ArraySpec("first/*", n, m), ArraySpec("second/*", n, m)],
@@ -265,7 +265,7 @@ def solve_stage(graph: GraphShape, edges: int, asked: Alternation) -> Stage:
             ArraySpec("vectors", block, width, times=2 * (MAX_BLOCKS + 6)),
         ],
         passes=2 * PRODUCTS,
-        scalar_ops=0.35 * PRODUCTS * width * edges,
+        scalar_ops=0.25 * PRODUCTS * width * edges,
         flops=PRODUCTS * n * width**2 * 4 * MAX_BLOCKS,
         maps=12 * PRODUCTS,
     )
