@@ -7,7 +7,6 @@ import time
 from multiprocessing import resource_tracker
 from typing import Any
 
-from bigembed import errors
 from bigembed.jobs.planning import load_algebra, load_arrays, resident
 
 COMPILED = 48 << 20
@@ -30,8 +29,6 @@ def _measure() -> dict[str, float]:
     worker = resident()
     _load_job()
     lazy = resident()
-    getattr(errors, "ConvergenceWarning")  # noqa: B009  (made when it is asked for)
-    learned = resident()
     import matplotlib.backends.backend_agg
     import matplotlib.figure
 
@@ -42,8 +39,7 @@ def _measure() -> dict[str, float]:
         "worker": worker + COMPILED,
         "coordinator": started + lazy - worker,
         "single": lazy + COMPILED,
-        "picture": resident() - learned,
-        "learn": learned - lazy,
+        "picture": resident() - lazy,
         "helper": resident(helper._pid),
         "compiler": worker - started + COMPILED,
         "task": task,

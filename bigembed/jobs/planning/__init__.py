@@ -264,6 +264,9 @@ def _scratch(folder: AnyPath) -> Iterator[str]:
 
 KEPT = 8
 """Footprints remembered: of several environments, or numbers of threads."""
+SCIKIT_LEARN = 105 << 20
+"""What it adds, with pandas, to a process in which a warning loads it that both have; a command's does not. (Not
+measured with the rest: the process that measures would be larger than a small job.)"""
 PACKAGES = ("dask", "distributed", "matplotlib", "numba", "numpy", "psutil", "scipy", "zarr")
 
 
@@ -281,8 +284,6 @@ class Footprint:
     """What Matplotlib adds to the coordinator."""
     helper: int
     """The process that Python starts besides workers (its resource tracker)."""
-    learn: int = 0
-    """What scikit-learn adds to it, which a warning loads that both have, unless a command runs in the process."""
     compiler: int = 0
     """What numba and compiled functions add to the coordinator of a method that has some."""
     task: float = 0.0
