@@ -439,10 +439,10 @@ def methods(*, printing: arguments.Printing) -> None:
 
 def main() -> None:
     """Run the console script: its exit status says how the work ended, whether or not somebody reads what it prints."""
-    from bigembed.errors import without_scikit_learn
+    from bigembed.errors import leave_out_scikit_learn
     from bigembed.jobs.watching.console import run_without_readers
 
-    without_scikit_learn()
+    leave_out_scikit_learn()
     run_without_readers(app)
 
 

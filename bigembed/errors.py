@@ -176,24 +176,26 @@ _SHARED = {
 }
 """Classes that scikit-learn has as well, by name: base and docstring."""
 
-_alone = False
-"""Whether nobody but this package runs in the process, so that nobody knows these classes by scikit-learn's."""
+_command = False
+"""Whether this process runs a command of bigembed, in which no other code catches these classes by scikit-learn's."""
 
 
-def without_scikit_learn() -> None:
-    """Make the classes that scikit-learn has as well without it, unless it is there: in a process that runs a command
-    of this package. It takes 100 MiB and a second, for one warning."""
-    global _alone
-    _alone = True
+def leave_out_scikit_learn() -> None:
+    """From now on, do not import scikit-learn for the classes that it has as well.
+
+    A command calls it: the import takes 100 MiB and a second, for one warning.
+    """
+    global _command
+    _command = True
 
 
-def needs_scikit_learn() -> bool:
-    """Return whether a warning may load it."""
-    return not _alone and "sklearn" not in sys.modules
+def uses_scikit_learn() -> bool:
+    """Return whether scikit-learn is imported, or will be for the classes that it has as well."""
+    return not _command or "sklearn" in sys.modules
 
 
-def _theirs(name: str) -> tuple[type, ...]:
-    if _alone and "sklearn" not in sys.modules:
+def _of_scikit_learn(name: str) -> tuple[type, ...]:
+    if not uses_scikit_learn():
         return ()
     from sklearn import exceptions
 
@@ -207,11 +209,11 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> type:
-        """A class that subclasses scikit-learn's; made, and scikit-learn imported, when it is first asked for."""
+        """A class that subclasses scikit-learn's, except in a command; made when it is first asked for."""
         if name not in _SHARED:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         base, text = _SHARED[name]
-        bases = (base, *_theirs(name))
+        bases = (base, *_of_scikit_learn(name))
         return globals().setdefault(name, type(name, bases, {"__doc__": text, "__module__": __name__}))
 
     def __dir__() -> list[str]:

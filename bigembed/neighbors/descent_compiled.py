@@ -41,7 +41,7 @@ def grouped(keys: Array, count: int) -> tuple[Array, Array]:
 
 
 @njit(cache=True, nogil=True)
-def _holder(starts: Array, number: int, guess: int) -> int:
+def _block_of(starts: Array, number: int, guess: int) -> int:
     """The block that holds a row, blocks beginning at ``starts``; ``guess``: one that often does."""
     if starts[guess] <= number < starts[guess + 1]:
         return guess
@@ -56,18 +56,18 @@ def _holder(starts: Array, number: int, guess: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def by_holder(starts: Array, ids: Array, width: int) -> tuple[Array, Array]:
-    """Which of the ``width`` first ids of each row of ``ids`` (n, L) lie in the same block; −1 in none.
+def grouped_by_block(starts: Array, ids: Array, width: int) -> tuple[Array, Array]:
+    """:func:`grouped` by the block that holds each id: the ``width`` first of each row of ``ids`` (n, L), −1 in none.
 
-    Blocks begin at ``starts`` (blocks + 1,). Offsets (blocks + 1,) into places row · width + column, int32, ascending
-    for each block.
+    Blocks begin at ``starts`` (blocks + 1,). Returns offsets (blocks + 1,) into places row · width + column, int32,
+    which ascend within a block.
     """
     blocks, block = starts.shape[0] - 1, 0
     offsets = np.zeros(blocks + 1, np.int64)
     for i in range(ids.shape[0]):
         for t in range(width):
             if ids[i, t] >= 0:
-                block = _holder(starts, ids[i, t], block)
+                block = _block_of(starts, ids[i, t], block)
                 offsets[block + 1] += 1
     for block in range(blocks):
         offsets[block + 1] += offsets[block]
@@ -75,18 +75,22 @@ def by_holder(starts: Array, ids: Array, width: int) -> tuple[Array, Array]:
     for i in range(ids.shape[0]):
         for t in range(width):
             if ids[i, t] >= 0:
-                block = _holder(starts, ids[i, t], block)
+                block = _block_of(starts, ids[i, t], block)
                 order[following[block]] = i * width + t
                 following[block] += 1
     return offsets, order
 
 
 @njit(cache=True, nogil=True)
-def turned(
+def reversed_entries(
     at: Array, width: int, ids: Array, squared: Array, fresh: Array, first: int, start: int
 ) -> tuple[Array, Array, Array]:
-    """Entries of lists at places ``at`` (m,), from the side of those that are listed: their rows from ``start`` on,
-    who lists them, as 2 id + (1 if fresh), the lists being of rows from ``first`` on; and the squared distances."""
+    """The entries of lists at places ``at`` (m,) of :func:`grouped_by_block`, reversed: from the listed row to the row
+    that lists it.
+
+    The lists are of the rows from ``first`` on. Returns the listed rows, counted from ``start``, the rows that list
+    them, as 2 id + (1 if fresh), and the squared distances, each (m,).
+    """
     rows, marked = np.empty(at.shape[0], np.int32), np.empty(at.shape[0], ids.dtype)
     values = np.empty(at.shape[0], squared.dtype)
     for e in range(at.shape[0]):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.distance import rounding
-from bigembed.neighbors.order import Ordered, id_type, joined_by_turns, senders_of
+from bigembed.neighbors.order import Ordered, concatenated, id_type, senders_of
 from bigembed.neighbors.search import Truth, recall_at
 from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.runtime import once
@@ -129,8 +129,8 @@ def reverse_block(b: int, *, lists: Lists, width: int) -> list[int]:
     starts = lists.ordered.starts
     pieces: dict[str, Array] = {}
     for block, at in _by_block(lists, ids, width):
-        turned = descent_compiled.turned(at, width, ids, squared, fresh, starts[b], starts[block])
-        pieces |= zip((f"row{block}", f"source{block}", f"squared{block}"), turned, strict=True)
+        found = descent_compiled.reversed_entries(at, width, ids, squared, fresh, starts[b], starts[block])
+        pieces |= zip((f"row{block}", f"source{block}", f"squared{block}"), found, strict=True)
     lists.exchange.put("reversed", b, pieces)
     return [int(name[3:]) for name in pieces if name.startswith("row")]
 
@@ -139,7 +139,7 @@ def _by_block(lists: Lists, ids: Array, width: int) -> Iterator[tuple[int, Array
     """Blocks, and the places row · width + column of the ids (n, L), of the ``width`` first, that each holds."""
     from bigembed.neighbors import descent_compiled  # imports numba: only here
 
-    offsets, order = descent_compiled.by_holder(np.asarray(lists.ordered.starts, np.int64), ids, width)
+    offsets, order = descent_compiled.grouped_by_block(np.asarray(lists.ordered.starts, np.int64), ids, width)
     for block in np.flatnonzero(np.diff(offsets)).tolist():
         yield block, order[offsets[block] : offsets[block + 1]]
 
@@ -181,7 +181,7 @@ def _sources(b: int, senders: list[int], lists: Lists, rows: int, most: int) -> 
     sent = [lists.exchange.get_many("reversed", sender, names) for sender in senders]
     if not sent:
         return np.zeros(rows + 1, np.int64), np.empty(0, lists.ids)
-    row, source, squared = joined_by_turns(sent)
+    row, source, squared = concatenated(sent)
     return descent_compiled.sources_of(row, source, squared, rows, most)
 
 
@@ -207,7 +207,8 @@ def _joined(starts: Array, new: Array, chosen: Array, numbers: Array, lists: Lis
     last = np.empty(len(numbers), rows.dtype if by is None else by.dtype)
     for block, at, inside in by_owner(lists.ordered.starts, numbers):
         last[at] = lists.exchange.piece(lists.name, block, "reach")[inside]
-    compared, numbers = _by_products if by is None else partial(_by_pairs, by), numbers.astype(lists.ids)
+    compared = _by_products if by is None else partial(_by_pairs, by)
+    numbers = numbers.astype(lists.ids)
     for row, other, squared in compared(starts, new, places, rows, last):
         pieces, found = {}, numbers[row]
         for block, which in _by_block(lists, found[:, None], 1):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.neighbors.descent_rounds import Lists
-from bigembed.neighbors.order import Ordered, joined_by_turns
+from bigembed.neighbors.order import Ordered, concatenated
 from bigembed.neighbors.search.by_metric import ByMetric, joined_pairs
 from bigembed.rows.sparse import ENTRY_BYTES
 from bigembed.runtime.blocks import Array, bounds, by_owner, offsets
@@ -43,7 +43,7 @@ def link_block(b: int, senders: list[int], *, lists: Lists, out: str) -> None:
     names = [f"row{b}", f"source{b}", f"squared{b}"]
     parts = [[np.zeros(0, np.int32), ids[:0, 0], squared[:0, 0]]]
     parts += [lists.exchange.get_many("reversed", sender, names) for sender in senders]
-    row, source, value = joined_by_turns(parts)
+    row, source, value = concatenated(parts)
     source //= 2
     starts, nearest = descent_compiled.sources_of(row, source, value, m, k)
     near = np.full((m, k), -1, ids.dtype)

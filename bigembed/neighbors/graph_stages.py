@@ -13,11 +13,11 @@ from bigembed.errors import InputError
 from bigembed.neighbors import joined_to_all
 from bigembed.neighbors.nn_descent import descend, descent_cost, lacking_room
 from bigembed.neighbors.order import (
+    concatenated,
     csr_block,
     finish_graph,
     graph_arrays,
     id_type,
-    joined_by_turns,
     listed_entries,
     order_stage,
     partition_stage,
@@ -107,7 +107,7 @@ def join_block(
     ids = read_array(f"{lists}/neighbors/{b}").astype(id_type(starts[-1]))
     parts = [[np.zeros(0, np.int32), ids[:0, 0], squared[:0, 0]]]
     parts += [exchange.get_many("reversed", sender, names) for sender in senders]
-    received = joined_by_turns(parts)
+    received = concatenated(parts)
     if starts[b + 1] - starts[b] == starts[-1] == ids.shape[1] + 1 and ids.min() >= 0:
         block = joined_to_all(ids, squared)
     else:

@@ -1,7 +1,8 @@
 """The second pass over the rows: each to its partition, then into cells. It makes the internal row order.
 
 Internal row id = rank in (partition, cell) order. Near rows get near ids, so the graph, its
-products and its aggregates become block-local. A partition is the canonical block of all that follows.
+products and its aggregates become block-local. A partition is the canonical block of all that follows; what writes a
+graph over these blocks is at the end.
 """
 
 from __future__ import annotations
@@ -417,15 +418,21 @@ def senders_of(sent: Sequence[Iterable[int]], receivers: int | None = None) -> l
     return senders
 
 
-def joined_by_turns(sent: list[list[Array]]) -> list[Array]:
-    """What several blocks sent, array by array in one; of each the parts are given up before the next is made."""
-    turns = [list(each) for each in zip(*sent, strict=True)]
+def concatenated(sent: list[list[Array]]) -> list[Array]:
+    """Concatenate the arrays that several blocks sent, the first of each, the second of each, and so on.
+
+    The list is emptied, so that the parts of one array are freed before the next one is made.
+
+    >>> concatenated([[np.array([1]), np.array([2.0])], [np.array([3]), np.array([4.0])]])
+    [array([1, 3]), array([2., 4.])]
+    """
+    columns = [list(each) for each in zip(*sent, strict=True)]
     sent.clear()
-    return [np.concatenate(turns.pop(0)) for _ in range(len(turns))]
+    return [np.concatenate(columns.pop(0)) for _ in range(len(columns))]
 
 
 def id_type(n: int) -> Any:
-    """Type that holds the ids of n rows, and twice an id and one."""
+    """Return the type of the ids of n rows: int32 where it holds twice an id and one, too, else int64."""
     return np.int32 if 2 * n < np.iinfo(np.int32).max else np.int64
 
 

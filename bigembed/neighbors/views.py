@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.neighbors.components import find_components
-from bigembed.neighbors.order import Ordered, finish_graph, graph_arrays, joined_by_turns, senders_of
+from bigembed.neighbors.order import Ordered, concatenated, finish_graph, graph_arrays, senders_of
 from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.derived import MappedSource
 from bigembed.runtime.blocks import Array, bounds, map_blocks, owner_of
@@ -186,7 +186,7 @@ def join_block(
     names = ("number", "weight", "squared")
     left: list[list[Array]] = [[np.zeros(0, np.int64), np.zeros(0, np.float32), np.zeros(0, np.float32)]]
     left += [exchange.get_many("edges", sender, [f"{name}{b}" for name in names]) for sender in senders]
-    others, *theirs = joined_by_turns(left)
+    others, *theirs = concatenated(left)
     number, *mine = own_edges(b, graph, starts)
     numbers, parts = [number, others], [mine, theirs]
     first, spread = len(number), np.array([np.sum(part[1], dtype=np.float64) for part in parts])

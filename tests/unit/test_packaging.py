@@ -105,8 +105,8 @@ class TestPackaging:
         assert said.startswith("False")
         assert "sklearn.exceptions.ConvergenceWarning" in said
         code = (
-            "import bigembed.errors as e, sys; e.without_scikit_learn()  # (as a command does)\n"
-            "print(e.ConvergenceWarning.__mro__[1].__name__, 'sklearn' in sys.modules, e.needs_scikit_learn())"
+            "import bigembed.errors as e, sys; e.leave_out_scikit_learn()  # (as a command does)\n"
+            "print(e.ConvergenceWarning.__mro__[1].__name__, 'sklearn' in sys.modules, e.uses_scikit_learn())"
         )
         assert run(sys.executable, "-c", code).split() == ["BigembedWarning", "False", "False"]
         for name in ("ConvergenceWarning", "DataConversionWarning", "NotFittedError"):

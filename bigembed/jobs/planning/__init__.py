@@ -265,8 +265,9 @@ def _scratch(folder: AnyPath) -> Iterator[str]:
 KEPT = 8
 """Footprints remembered: of several environments, or numbers of threads."""
 SCIKIT_LEARN = 105 << 20
-"""What it adds, with pandas, to a process in which a warning loads it that both have; a command's does not. (Not
-measured with the rest: the process that measures would be larger than a small job.)"""
+"""Bytes of scikit-learn, with pandas, in the coordinating process, unless a command runs in it
+(:func:`bigembed.errors.uses_scikit_learn`). Not measured with the rest: the process that measures would be larger than
+a small job."""
 PACKAGES = ("dask", "distributed", "matplotlib", "numba", "numpy", "psutil", "scipy", "zarr")
 
 

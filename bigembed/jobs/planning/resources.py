@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import ceil
 
-from bigembed.errors import DamagedError, ExistingOutputError, needs_scikit_learn
+from bigembed.errors import DamagedError, ExistingOutputError, uses_scikit_learn
 from bigembed.jobs import size
 from bigembed.jobs.places import TRIMMED, ClusterTable, Place, PlaceKind
 from bigembed.jobs.places.cluster import (
@@ -159,14 +159,14 @@ def resources_of(
             here = imported_here(picture) + FIRST_USE
             return Resources(kind, 1, machine_memory(), here, here, 0, TASK_HERE)
         feet = footprint(renew)
-        one = feet.single + (feet.picture if picture else 0) + (SCIKIT_LEARN if needs_scikit_learn() else 0)
+        one = feet.single + (feet.picture if picture else 0) + (SCIKIT_LEARN if uses_scikit_learn() else 0)
         return Resources(kind, 1, machine_memory(), one, one, 0, TASK_HERE)
     feet = footprint(renew)
     # (the modules of the method are loaded by now: the coordinator of one with compiled functions has their compiler)
     compiler, later = (feet.compiler, 0) if "numba" in sys.modules else (0, feet.compiler)
     worker = feet.worker - (feet.compiler - FIRST_USE if bare else 0)
     coordinator = feet.coordinator + FIRST_USE + (feet.picture if picture else 0) + compiler
-    coordinator += SCIKIT_LEARN if needs_scikit_learn() else 0
+    coordinator += SCIKIT_LEARN if uses_scikit_learn() else 0
     if KINDS[kind].local:
         workers, limit = worker_count(table), embedded_memory(table)
         return Resources(kind, workers, limit, worker, coordinator, feet.helper, feet.task, feet.start, later)

@@ -98,8 +98,7 @@ class UMAP(DescendedEstimator, ViewsEstimator, registered="umap"):
         The share of the fuzzy union in w; the rest is the intersection a_{j|i}·a_{i|j}.
     view_columns : int ≥ 1 or None
         The number of columns of the first of two views of the rows, which stand side by side; the other columns are the
-        second view. Each view then has weights w of its own, which become one as ``views`` says; None takes the rows
-        as one.
+        second. Each view then has weights w of its own, which become one as ``views`` says; None is a single view.
     views : {"intersection", "union"}
         How the weights a and b of two views become one: as umap-learn's ``model1 * model2``, a^((1 − s)/s)·b for s =
         ``view_weight`` ≥ ½ and a·b^(s/(1 − s)) for less (rows are near that are near in both), or as its ``model1 +
@@ -114,7 +113,8 @@ class UMAP(DescendedEstimator, ViewsEstimator, registered="umap"):
         neighbors, is intersected with w, as ``views`` has it with ``target_weight``. Then each row's strongest edge
         counts as one again. None leaves y unread: in a pipeline it may be there for another step.
     target_weight : float in [0, 1]
-        How much y weighs against the rows, where ``target_metric`` is given.
+        How much y weighs against the rows, where ``target_metric`` is given. A numeric target changes little up to .3,
+        and at .5 orders the map nearly alone.
     repulsion_strength : float ≥ 0
         The weight γ of the repulsion of each drawn row.
     negative_sample_rate : int ≥ 1

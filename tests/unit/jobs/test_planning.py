@@ -22,8 +22,8 @@ from bigembed.errors import BigembedWarning, InputError, InterruptedRun, PlanErr
 from bigembed.jobs import planning as calibrate
 from bigembed.jobs import size
 from bigembed.jobs.job import JobSpec
-from bigembed.jobs.places import TRIMMED
-from bigembed.jobs.planning import Rates, cache_file, footprint, rates, resident
+from bigembed.jobs.places import TRIMMED, ClusterTable
+from bigembed.jobs.planning import SCIKIT_LEARN, Rates, cache_file, footprint, rates, resident
 from bigembed.jobs.planning import notes as compilation
 from bigembed.jobs.planning.notes import alternatives
 from bigembed.jobs.planning.plan import Plan
@@ -36,6 +36,7 @@ from bigembed.jobs.planning.resources import (
     Resources,
     TimeModel,
     remains,
+    resources_of,
     runs_at,
 )
 from bigembed.jobs.report.lines import plan_lines
@@ -187,6 +188,18 @@ class TestPlan:
         assert 60 * MIB < found.coordinator < found.worker < 500 * MIB
         assert 0 < found.picture < 200 * MIB
         assert footprint() is found
+
+    @pytest.mark.parametrize(("given", "n"), [({}, 2_000), ({"workers": 2}, 100_000)])
+    def test_scikit_learn_is_planned_except_in_a_command_that_has_not_loaded_it(self, monkeypatch, given, n):
+        def planned() -> int:
+            return resources_of(ClusterTable(**given), (n, 24), 0, None, False, True).coordinator
+
+        monkeypatch.setattr(bigembed.errors, "_command", False)
+        from_python = planned()
+        monkeypatch.setattr(bigembed.errors, "_command", True)
+        assert planned() == from_python  # (the tests have loaded it)
+        monkeypatch.delitem(sys.modules, "sklearn")
+        assert planned() == from_python - SCIKIT_LEARN
 
     def test_the_peak_of_all_processes_counts_children(self):
 
