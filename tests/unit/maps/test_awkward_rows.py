@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,11 +13,8 @@ from scipy.sparse import csr_array
 from sklearn.datasets import load_digits
 
 import bigembed as be
-from bigembed.errors import ComponentsWarning, DegenerateWarning, DisconnectedGraphError, InputError
+from bigembed.errors import ComponentsWarning, DegenerateWarning, DisconnectedGraphError
 from bigembed.estimator.graph_input import least_rows, parts_of
-from bigembed.jobs.record import read_record
-from bigembed.jobs.run import plan_job
-from bigembed.jobs.spec import read_job
 from bigembed.maps.walk import affinity
 from bigembed.runtime import Event, using
 from bigembed.stages.stage import Stage
@@ -110,11 +105,6 @@ class TestIslands:
         assert (fitted.labels_ == 0).all()
         assert len(np.unique([fitted.embedding_[at : at + 90, :2].mean(axis=0).round(3) for at in (0, 300, 400)])) > 2
 
-    @pytest.mark.parametrize("rows", [np.ones((100, 3)), np.repeat(gaussian(10), 30, axis=0)], ids=["one", "ten"])
-    def test_rows_that_all_repeat_are_refused(self, rows: np.ndarray) -> None:
-        with pytest.raises(InputError, match="each repeats more than n_neighbors times"):
-            be.DiffusionMap().fit(rows)
-
     @pytest.mark.filterwarnings("ignore::bigembed.errors.ComponentsWarning")
     def test_quantized_rows_have_one_defined_map(self) -> None:
         rows = np.random.default_rng(0).integers(0, 5, (1_000, 3)).astype(float)
@@ -147,26 +137,6 @@ class TestIslands:
             again = be.DiffusionMap(3, **parameters).fit(be.build_neighbor_graph(rows, 15, metric=metric))
             np.testing.assert_array_equal(fitted.embedding_, again.embedding_)
             assert fitted.certificate_["judgement"] == again.certificate_["judgement"]
-
-    @pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
-    @pytest.mark.slow
-    def test_jobs_take_the_new_parameters_and_stay_within_their_plan(self, tmp_path: Path) -> None:
-        np.save(tmp_path / "rows.npy", gaussian(2_100))
-        (tmp_path / "job.toml").write_text(
-            '[input]\npath = "rows.npy"\n[method]\nname = "diffusion_map"\nn_components = "auto"\n'
-            'target = "laplace-beltrami"\ndimension = 3\n[output]\npath = "job.zarr"\n'
-        )
-        job = read_job(tmp_path / "job.toml")
-        costs = dict(plan_job(job).stages)
-        assert costs["judgement"].memory > 2_100 * 3 * 8
-        assert costs["judgement"].coordinator > 2_000**2 * 8
-        # (in a process of its own: that of the tests may hold more than the plan of a job allows)
-        subprocess.run([sys.executable, "-m", "bigembed.cli", "run", job.file], check=True, capture_output=True)
-        done = read_record(tmp_path / "job.zarr")
-        assert done["measured"]["total"] <= done["predicted"]["total"]
-        (tmp_path / "wrong.toml").write_text((tmp_path / "job.toml").read_text().replace('"auto"', '"all"'))
-        with pytest.raises(ValueError, match="n_components"):
-            plan_job(read_job(tmp_path / "wrong.toml"))
 
 
 K = 6

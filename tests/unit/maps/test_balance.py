@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.linalg import subspace_angles
 from scipy.spatial.distance import cdist
 from sklearn.exceptions import ConvergenceWarning
 
@@ -81,25 +80,6 @@ class TestFactors:
             assert np.abs(blocks_of(fit(X, n_neighbors=12), "degree") - 1).max() > 0.1
             size = np.abs(made.embedding_).max()
             assert np.abs(made.transform(X) - made.embedding_).max() < 2e-5 * size
-
-    @pytest.mark.slow
-    def test_noise_that_differs_from_row_to_row(self) -> None:
-        """A circle in 500 dimensions, with ten times as much noise on one side as on the other (Landa et al. 2021): the
-        balanced map is that of the clean rows within one degree or two, that of α = 0, ½ and 1 is not within ten."""
-        random = np.random.default_rng(0)
-        n, d = 700, 500
-        angle = np.sort(random.uniform(0, 2 * np.pi, n))
-        plane = np.linalg.qr(random.normal(size=(d, 2)))[0]
-        clean = np.column_stack([np.cos(angle), np.sin(angle)]) @ plane.T
-        size = 0.05 + 0.45 * (1 + np.cos(angle)) / 2
-        noisy = clean + random.normal(size=(n, d)) * size[:, None] / np.sqrt(d)
-
-        def turned(**given: Any) -> float:
-            one, other = (fit(X, n_neighbors=None, epsilon=0.1, **given).embedding_ for X in (clean, noisy))
-            return float(np.degrees(subspace_angles(one, other).max()))
-
-        assert turned(**BALANCED) < 3
-        assert min(turned(alpha=alpha) for alpha in (0.0, 0.5, 1.0)) > 8
 
 
 class TestLimits:

@@ -69,12 +69,6 @@ def test_clusters_by_density_are_those_of_scikit_learn() -> None:
     assert (np.diff(sizes) <= 0).all()
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_of_few_rows_none_is_in_a_group(count: int) -> None:
-    with pytest.warns(be.errors.ClustersWarning, match="found no clusters"):
-        assert be.cluster(np.eye(3)[:count]).labels.tolist() == [-1] * count
-
-
 def test_jaccard_of_a_cluster_is_its_best_match() -> None:
     """Against sets; a match of sizes alone, or one that takes noise for a cluster, gives others."""
     random = np.random.default_rng(1)
@@ -127,17 +121,6 @@ def test_new_points_get_the_cluster_of_the_nearest_one() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------- calls
-
-
-@pytest.mark.filterwarnings("error::bigembed.errors.ClustersWarning")
-@pytest.mark.parametrize("method", ["hdbscan", "kmeans"])
-def test_blobs_are_found_and_stable(method: str) -> None:
-    found = be.cluster(ROWS, method, **({"n_clusters": 4} if method == "kmeans" else {}))
-    assert adjusted_rand_score(TRUTH, found.labels) > 0.98
-    assert found.sizes == np.bincount(found.labels[found.labels >= 0]).tolist()
-    assert found.jaccard is not None
-    assert min(found.jaccard) > 0.95
-    np.testing.assert_array_equal(found.predict(ROWS), found.labels)
 
 
 @pytest.mark.filterwarnings("error::bigembed.errors.ClustersWarning")
@@ -210,14 +193,6 @@ def test_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---------------------------------------------------------------------------------------------------------- graphs
 
 
-def test_spectral_clusters_of_a_graph_are_those_of_the_estimator() -> None:
-    graph = be.build_neighbor_graph(ROWS, 10)
-    found = be.cluster(graph, "spectral", n_clusters=4)
-    expected = be.SpectralClustering(4).fit(graph)
-    np.testing.assert_array_equal(found.labels, expected.labels_)
-    np.testing.assert_array_equal(found.predict(ROWS[:9]), expected.predict(ROWS[:9]))
-
-
 class TestLeiden:
     """Leiden's clusters of a graph."""
 
@@ -250,12 +225,6 @@ class TestLeiden:
         weights = local_weights(csr_array(squared))
         expected = largest_first(leiden_labels(weights, 0.2, 0))
         np.testing.assert_array_equal(be.cluster(weights, "leiden", resolution=0.2, n_subsets=0).labels, expected)
-
-    def test_a_cube_has_no_stable_clusters(self) -> None:
-        with pytest.warns(ClustersWarning, match="are not stable"):
-            found = be.cluster(be.build_neighbor_graph(CUBE, 15), "leiden")
-        assert found.rand is not None
-        assert found.rand < 0.6
 
 
 # ------------------------------------------------------------------------------------------------------------ jobs
@@ -342,26 +311,6 @@ def test_weights_of_the_rows(method: str, write: Any, tmp_path: Path) -> None:
         np.testing.assert_allclose(center, np.average(coordinates[mine], axis=0, weights=weights[mine]), atol=0.05)
     mixed = [number for number in range(3) if len(np.unique(weights[labels == number])) == 2]
     assert any(np.abs(coordinates[labels == i].mean(axis=0) - centers[i]).max() > 0.2 for i in mixed)
-
-
-def test_other_clusters_make_nothing_else_anew(write: Any, tmp_path: Path) -> None:
-    first = run_job(write())
-    other = run_job(write("min_cluster_size = 40"))
-    reused = {stage["name"]: stage["reused"] for stage in other["stages"]}
-    assert reused["covariance" if "covariance" in reused else "coordinates"]
-    assert not reused["clusters"]
-    same = {name for name in first["keys"] if first["keys"][name] == other["keys"][name]}
-    assert {"clusters", "stability"} == set(first["keys"]) - same
-
-
-def test_a_job_without_the_table_has_no_clusters(write: Any, tmp_path: Path) -> None:
-    run_job(write())
-    text = (tmp_path / "job.toml").read_text().replace("[clusters]\n", "")
-    (tmp_path / "job.toml").write_text(text)
-    run_job(read_job(tmp_path / "job.toml"))
-    assert not (tmp_path / "run.zarr" / "manifest" / "clusters.json").exists()
-    with (tmp_path / "map.csv").open() as file:
-        assert "cluster" not in next(csv.reader(file))
 
 
 def test_a_growing_store_keeps_clusters(write: Any, tmp_path: Path) -> None:

@@ -212,18 +212,6 @@ class TestDescendingMaps:
         assert good.certificate_["start"] == "spectral"
         assert (np.asarray(chosen.embedding_) == fitted.embedding_).all()
 
-    @umap_first
-    def test_a_start_without_rows_says_what_it_is(self, method: Method) -> None:
-        graph = be.build_neighbor_graph(islands(), 6).to_scipy()
-        graph.data = np.exp(-((graph.data / 0.15) ** 2)) + 1e-6
-        with pytest.warns(LocalizedWarning, match="the map starts from eigenvectors, of which coordinate"):
-            fitted = method.make(**method.few).fit(graph)
-        assert fitted.certificate_["start"] == "spectral"
-        with pytest.warns(
-            LocalizedWarning, match="init='pca' was not followed: .* The map starts as by init='spectral'"
-        ):
-            method.make(init="pca", **method.few).fit(graph)
-
 
 def dense_affinities(tsne: Any) -> np.ndarray:
     """P in the order of the input."""
@@ -280,16 +268,6 @@ class TestTSNE:
         assert trustworthiness(X, be.PCA(2).fit_transform(X), n_neighbors=15) < kept - 0.05
         near = ((ours.embedding_[:, None] - ours.embedding_[None]) ** 2).sum(axis=-1) + np.diag(np.full(len(y), inf))
         assert (y[near.argmin(axis=1)] == y).mean() > 0.93
-
-    def test_a_model_is_saved_without_the_array_that_a_fit_started_from(self, tmp_path: Path) -> None:
-        X = digits(100)[0]
-        start = 1e-4 * np.random.default_rng(0).normal(size=(100, 2))
-        tsne = be.TSNE(init=start, perplexity=5, early_exaggeration_iter=10, n_iter=10).fit(X)
-        tsne.save(tmp_path / "model.zarr")
-        loaded = be.load(tmp_path / "model.zarr")
-        assert loaded.init == "auto"
-        assert loaded.certificate_["start"] == "array"
-        np.testing.assert_array_equal(loaded.transform(X), tsne.embedding_)
 
     def test_a_start_is_in_the_order_of_the_input(self, tmp_path: Path) -> None:
         X, start = digits(300)[0], np.random.default_rng(0).normal(size=(300, 2))
@@ -395,17 +373,6 @@ class TestField:
         if size > 1:  # (rows in one place are pushed alike by any kernel)
             assert np.linalg.norm(found - other) > 0.1 * np.linalg.norm(forces)
 
-    def test_rows_that_are_dense_are_pushed_within_two_percent(self) -> None:
-        points = 5 * np.random.default_rng(0).normal(size=(2_000, 2))
-        found, forces = on_lattice(points, 1.0)[0], direct(points, 1.0)[0]
-        assert np.linalg.norm(found - forces) < 0.02 * np.linalg.norm(forces)
-
-    def test_nothing_moves_by_its_own_force(self) -> None:
-        """One point has none, and the forces of all add up to 0."""
-        assert abs(on_lattice(np.array([[0.3, -1.7]]), 1.0)[0]).max() < 1e-12
-        found = on_lattice(np.random.default_rng(0).normal(size=(300, 2)) * 9, 1.0)[0]
-        assert abs(found.sum(axis=0)).max() < 1e-7 < abs(found).max()
-
     def test_charges_are_the_same_in_any_order_and_parts(self) -> None:
         points = np.random.default_rng(0).normal(size=(500, 2)) * 3
         whole = Lattice.covering(box_of(points), 0.25, STEP)
@@ -482,14 +449,6 @@ class TestUMAP:
         assert umap.cross_entropies_[-1] < umap.cross_entropies_[0]
         assert umap.certificate_["start"] == "spectral"
 
-    def test_parts_start_from_principal_coordinates_and_stay_apart(self) -> None:
-        X = digits(200)[0]
-        X = np.concatenate([X[:100], X[100:] + 200])
-        umap = be.UMAP(n_neighbors=8, n_epochs=100).fit(X)
-        assert umap.certificate_["start"] == "pca"
-        left, right = umap.embedding_[:100], umap.embedding_[100:]
-        assert np.linalg.norm(left.mean(axis=0) - right.mean(axis=0)) > left.std() + right.std()
-
     def test_what_cannot_be_mapped_is_said(self) -> None:
         X = digits(40)[0]
         with pytest.warns(DegenerateWarning, match="n_neighbors=50, and there are 40 rows: 39 were taken"):
@@ -498,12 +457,6 @@ class TestUMAP:
         assert be.UMAP(n_neighbors=2, n_epochs=5).fit(X[:3]).embedding_.shape == (3, 2)
         with pytest.warns(DegenerateWarning, match="there are 2 rows: 1 were taken"):
             assert be.UMAP(n_epochs=5).fit(X[:2]).certificate_["start"] == "pca"
-
-    def test_a_random_start_comes_as_far_in_as_many_epochs(self) -> None:
-        """umap-learn 0.5.12 has .983 after 100 epochs of these rows from a random start."""
-        X = digits(900)[0]
-        umap = be.UMAP(n_neighbors=14, init="random", n_epochs=100).fit(X)
-        assert trustworthiness(X, umap.embedding_, n_neighbors=15) > 0.975
 
     def test_a_fold_is_a_warning(self) -> None:
         """The halves of a sphere on each other; a map of rows of many dimensions is none."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import pytest
 from scipy import linalg
@@ -29,8 +27,6 @@ from bigembed.errors import (
 from bigembed.maps.walk import spectral
 from bigembed.rows.input import row_source
 from bigembed.runtime import blocks as canonical
-from tests.blocks import blocks_of
-from tests.executors import executor, maps
 from tests.some import a_few
 
 
@@ -72,19 +68,6 @@ class TestDiffusionMap:
         radius = np.hypot(dm.embedding_[:, 0], dm.embedding_[:, 1])
         np.testing.assert_allclose(radius, np.sqrt(2), atol=1e-9)  # RᵀΠR = I with π = 1/n
 
-    def test_large_ring_graph_by_the_iterative_solver(self) -> None:
-        n = 2_500
-        dm = be.DiffusionMap(n_components=4, t=0, tol=1e-9).fit(ring_graph(n))
-        np.testing.assert_allclose(dm.eigenvalues_, np.cos(2 * np.pi * np.array([1, 1, 2, 2]) / n), atol=1e-12)
-        assert dm.certificate_["passes"] > 0
-
-    def test_complete_graph_is_a_simplex(self) -> None:
-        n = 12
-        dm = be.DiffusionMap(n_components=n - 1).fit(complete_graph(n))
-        np.testing.assert_allclose(dm.eigenvalues_, -1 / (n - 1), atol=1e-12)
-        lengths = np.linalg.norm(dm.embedding_[:, None] - dm.embedding_[None], axis=2)[~np.eye(n, dtype=bool)]
-        np.testing.assert_allclose(lengths, lengths[0])
-
     def test_two_disjoint_rings_are_told_apart_first(self) -> None:
         n1, n2 = 30, 20
         with pytest.warns(ComponentsWarning, match="2 components"):
@@ -98,16 +81,6 @@ class TestDiffusionMap:
         np.testing.assert_allclose(first / first[0] * n2, np.r_[np.full(n1, n2), np.full(n2, -n1)])
         assert np.abs(dm.embedding_[n1:, 1:3]).max() < 1e-12  # then the larger ring
         assert dm.labels_.tolist() == [0] * n1 + [1] * n2
-
-    def test_a_shortcut_draws_its_ends_together(self) -> None:
-        def share(n: int, shortcut: bool) -> float:
-            found = be.DiffusionMap(n_components=2, t=0).fit(ring_graph(n, shortcut=shortcut)).embedding_
-            distances = np.linalg.norm(found[:, None] - found[None], axis=2)
-            return float(distances[0, n // 2] / distances.max())
-
-        assert share(10, False) == pytest.approx(1, abs=1e-3)
-        assert share(100, True) < 0.3
-        assert share(100, True) < share(10, True) < 0.9
 
     @a_few(2, "alpha", [0.0, 0.5, 1.0, -0.3])
     def test_agrees_with_a_dense_eigensolver(self, alpha: float) -> None:
@@ -236,28 +209,6 @@ class TestDiffusionMap:
         with pytest.raises(DisconnectedGraphError, match=r"2 connected components, of 100, 50 rows.*'largest'"):
             be.DiffusionMap(n_neighbors=6, components="error").fit(blobs(100, 50))
 
-    def test_one_graph_serves_many_maps(self, tmp_path: Path) -> None:
-        X = np.random.default_rng(11).normal(size=(500, 3))
-        graph = be.build_neighbor_graph(X, 10, workdir=tmp_path / "graph.zarr")
-        direct = be.DiffusionMap(n_components=2, n_neighbors=10, alpha=0.5).fit(X)
-        shared = be.DiffusionMap(n_components=2, alpha=0.5).fit(graph)
-        np.testing.assert_array_equal(shared.embedding_, direct.embedding_)
-        np.testing.assert_array_equal(shared.transform(X[:9]), direct.transform(X[:9]))
-
-    def test_results_do_not_depend_on_the_order_of_the_rows(self) -> None:
-        X = np.random.default_rng(12).normal(size=(400, 3))
-        order = np.random.default_rng(13).permutation(400)
-        first, second = (be.DiffusionMap(n_components=3, n_neighbors=9, t=0).fit(rows) for rows in (X, X[order]))
-        np.testing.assert_allclose(first.eigenvalues_, second.eigenvalues_, atol=1e-7)
-        assert subspace_angles(first.embedding_[order], second.embedding_).max() < 1e-4
-
-    def test_degenerate_rows_have_a_clear_outcome(self) -> None:
-        X = np.random.default_rng(14).normal(size=(200, 1))
-        assert be.DiffusionMap(n_neighbors=10, components="bridge").fit(X).embedding_.shape == (200, 2)  # one column
-        constant = np.column_stack([X, np.full(200, 7.0)])
-        dm = be.DiffusionMap(n_neighbors=10, components="bridge").fit(constant)
-        assert dm.certificate_["input"]["constant_columns"] == 1
-
     def test_what_was_not_fitted_says_so(self) -> None:
         with pytest.raises(NotFittedError):
             be.DiffusionMap().transform(np.zeros((2, 2)))
@@ -270,18 +221,6 @@ class TestDiffusionMap:
             dm = be.DiffusionMap(n_components=4, tol=1e-12, max_passes=6).fit(ring_graph(4_000))
         assert dm.certificate_["converged"] is False
         assert dm.residuals_.max() > 1e-12
-
-    @pytest.mark.slow
-    def test_rows_that_change_places_take_their_coordinates_along(self, tmp_path):
-        """Neighbors in the input, of different cells: the kernel is the same bytes, the order of the rows is not."""
-        rows = np.random.default_rng(0).normal(size=(6000, 3))
-        found = []
-        for values in (rows, np.concatenate([rows[:500], rows[[501, 500]], rows[502:]])):
-            np.save(tmp_path / "rows.npy", values)
-            made = be.DiffusionMap(n_components=2, n_neighbors=10, random_state=0, workdir=tmp_path / "run")
-            found.append(np.asarray(made.fit(tmp_path / "rows.npy").embedding_))
-        np.testing.assert_array_equal(found[1][[501, 500]], found[0][[500, 501]])
-        assert not np.array_equal(found[0][500], found[0][501])
 
     def test_symmetry_of_weights_is_judged_beside_their_neighbors(self) -> None:
         weights = uneven_ring().tolil()
@@ -345,20 +284,6 @@ def circle(angle: np.ndarray) -> np.ndarray:
     return np.column_stack([np.cos(angle), np.sin(angle)])
 
 
-def uneven(n: int) -> np.ndarray:
-    """Angles with density ∝ 1 + (9/11) cos, ten times as high on one side as on the other."""
-    grid = np.linspace(0, 2 * np.pi, 10_001)
-    share = (grid + 9 / 11 * np.sin(grid)) / (2 * np.pi)
-    return np.interp((np.arange(n) + 0.5) / n, share, grid)
-
-
-def explained(embedding: np.ndarray, angle: np.ndarray) -> float:
-    """The lesser R² of the cosine and the sine from the coordinates."""
-    columns, target = np.column_stack([np.ones(len(angle)), embedding]), circle(angle)
-    rest = target - columns @ np.linalg.lstsq(columns, target, rcond=None)[0]
-    return float((1 - rest.var(axis=0) / target.var(axis=0)).min())
-
-
 @pytest.mark.filterwarnings("ignore::bigembed.errors.LocalizedWarning")
 class TestRadiusMap:
     """Diffusion maps of a graph of a radius with one scale, against closed forms and the complete kernel."""
@@ -389,27 +314,6 @@ class TestRadiusMap:
         assert dm.certificate_["dimension"]["value"] == pytest.approx(1, abs=0.1)
         assert dm.certificate_["bandwidth"]["dimension"] == pytest.approx(1.2, abs=0.1)  # by the sums, and curvature
 
-    @pytest.mark.slow
-    def test_the_density_of_a_circle_does_not_show(self) -> None:
-        angle = uneven(1_500)
-        X = circle(angle)
-        within = be.DiffusionMap(2, radius=0.3, epsilon=0.02, alpha=1.0).fit(X)
-        assert explained(within.embedding_, angle) > 0.999
-        np.testing.assert_allclose(within.generator_eigenvalues_, 1, rtol=0.06)
-        plain = be.DiffusionMap(2, radius=0.3, epsilon=0.02, alpha=0.0).fit(X)
-        assert explained(plain.embedding_, angle) < 0.99  # a control: the plain walk follows the density
-        named = be.DiffusionMap(2, radius=0.3, epsilon=0.02, target="laplace-beltrami").fit(X)
-        assert explained(named.embedding_, angle) > 0.999
-        np.testing.assert_allclose(named.generator_eigenvalues_, 1, rtol=0.06)
-
-    def test_a_graph_serves_and_sigma_is_a_scale(self, small_blocks: None) -> None:
-        X = cloud()
-        graph = be.build_neighbor_graph(X, radius=EDGE)
-        one, two = (be.DiffusionMap(2, **scale) for scale in ({"epsilon": EPSILON}, {"sigma": np.sqrt(EPSILON / 2)}))
-        direct = be.DiffusionMap(2, radius=EDGE, epsilon=EPSILON).fit(da.from_array(X, chunks=(77, 3)))
-        np.testing.assert_array_equal(one.fit(graph).embedding_, np.asarray(direct.embedding_))
-        np.testing.assert_allclose(two.fit(graph).embedding_, one.embedding_, atol=1e-8)
-
     @a_few(2, "asked", [{}, {"target": "fokker-planck"}, {"alpha": 0.3}, {"metric": "cosine"}], ids=str)
     def test_fitted_rows_come_back_and_new_ones_lie_between(self, small_blocks: None, asked: dict[str, Any]) -> None:
         X = np.abs(cloud(700))
@@ -435,12 +339,6 @@ class TestRadiusMap:
             warnings.simplefilter("ignore")
             joined = be.DiffusionMap(2, radius=EDGE, epsilon=EPSILON, components="bridge").fit(X)
         assert joined.certificate_["components"] == 1
-
-    def test_landmarks_and_pages(self, tmp_path: Path) -> None:
-        X = circle(np.linspace(0, 2 * np.pi, 600, endpoint=False))
-        dm = be.DiffusionMap(2, radius=0.3, epsilon=0.02, solver="landmarks", n_landmarks=150).fit(X)
-        np.testing.assert_allclose(dm.generator_eigenvalues_, 1, rtol=0.05)
-        assert dm.certificate_["density"]["radius"] == 0.3
 
     def test_a_kernel_cut_where_it_is_not_small_warns(self) -> None:
         with pytest.warns(DegenerateWarning, match=r"radius=1 ends the kernel where it is 0\.14, .* at least 1\.414"):
@@ -532,35 +430,6 @@ class TestEveryPair:
         assert found.residuals_.max() < 1e-11
         assert found.certificate_["passes"] == 1
         np.testing.assert_allclose(found.transform(X[::50]), found.embedding_[::50], atol=1e-6)
-
-    @pytest.mark.slow
-    def test_components_of_up_to_half_of_the_rows_are_solved_by_themselves(self, monkeypatch):
-        """As by passes over all rows, of which there are none: three groups, of 600, 700 and 900 rows."""
-        monkeypatch.setattr(spectral, "DENSE_ROWS", 500)
-        sizes = [600, 700, 900]
-        X = np.concatenate([rows(size, 2, seed=seed) + 1e3 * seed for seed, size in enumerate(sizes)])
-
-        def fitted(gathered):
-            monkeypatch.setattr(spectral, "GATHERED_ROWS", gathered)
-            run, made = maps()
-            with blocks_of(500), executor(run), pytest.warns(ComponentsWarning, match="3 components"):
-                found = be.DiffusionMap(9, n_neighbors=12, components="per-component", tol=1e-9).fit(X)
-            return found, made["product_block"]
-
-        alone, passes = fitted(65_536)
-        through, many = fitted(0)
-        assert (passes, many > 20) == (0, True)
-        np.testing.assert_allclose(alone.eigenvalues_, through.eigenvalues_, atol=1e-12)
-        np.testing.assert_allclose(alone.embedding_, through.embedding_, atol=1e-5)
-        assert alone.residuals_.max() < 1e-9
-        assert np.abs(alone.embedding_[:600, :3] - alone.embedding_[600:1200, :3]).max() > 0.1  # control
-
-    def test_copies_of_an_eigenvalue_of_a_complete_kernel(self):
-        """The corners of a cube: K is a product, and λ = ((1 − w)/(1 + w))ʲ, w = exp(−4/ε), C(d, j) times."""
-        corners = 2.0 * ((np.arange(1 << 9)[:, None] >> np.arange(9)) & 1) - 1
-        found = be.DiffusionMap(12, n_neighbors=None, epsilon=2.0).fit(corners)
-        step = np.tanh(2 / 2.0)
-        np.testing.assert_allclose(found.eigenvalues_, [step] * 9 + [step**2] * 3, atol=1e-7)
 
     @pytest.mark.parametrize("n", [2, 3, 4])
     def test_few_rows(self, n):

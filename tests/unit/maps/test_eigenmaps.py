@@ -13,8 +13,7 @@ from scipy import linalg, sparse
 from scipy.stats import spearmanr
 from sklearn.cluster import KMeans
 from sklearn.cluster import SpectralClustering as Theirs
-from sklearn.datasets import load_iris, make_blobs, make_moons, make_swiss_roll
-from sklearn.manifold import SpectralEmbedding
+from sklearn.datasets import make_blobs, make_moons, make_swiss_roll
 from sklearn.metrics import adjusted_rand_score
 
 import bigembed as be
@@ -90,31 +89,6 @@ class TestLaplacianEigenmaps:
         np.testing.assert_array_equal(le.transform(new), dm.transform(new))
         assert apart(le.embedding_, be.DiffusionMap(4, t=0).fit(GRAPH).embedding_) > 1e-3  # α = 1: a control
 
-    def test_it_is_the_spectral_embedding_of_scikit_learn(self) -> None:
-        weights = heat(GRAPH, 3.0, diagonal=0.0)
-        theirs = SpectralEmbedding(4, affinity="precomputed", eigen_solver="arpack", random_state=0)
-        wanted = theirs.fit_transform(sparse.csr_matrix(weights)) * np.sqrt(weights.sum())  # drop_first, D^{-1/2} v
-        found = be.LaplacianEigenmaps(4).fit(weights)
-        assert apart(found.embedding_, wanted) < 1e-5
-        with_own = be.LaplacianEigenmaps(4).fit(weights + sparse.eye_array(GRAPH.n))
-        assert apart(with_own.embedding_, wanted) > 1e-3  # a control: they leave the diagonal out
-
-    def test_every_pair_of_few_rows(self) -> None:
-        X = ROLL[:200]
-        le = be.LaplacianEigenmaps(2, n_neighbors=None, epsilon=30.0).fit(X)
-        kernel = np.exp(-(np.linalg.norm(X[:, None] - X, axis=2) ** 2) / 30.0)
-        values, vectors = solved(sparse.csr_array(kernel), 2)
-        np.testing.assert_allclose(le.eigenvalues_, values, atol=1e-6)
-        assert apart(le.embedding_, vectors) < 1e-4
-
-    def test_default_coordinates_of_iris_follow_the_species(self) -> None:
-        X, species = load_iris(return_X_y=True)
-        le = be.LaplacianEigenmaps(2).fit(X)
-        setosa = le.embedding_[species == 0, 0]
-        assert np.ptp(setosa) < 1e-9  # the part that no neighbors join
-        inside = le.embedding_[species > 0, 1]
-        assert abs(np.corrcoef(inside, species[species > 0])[0, 1]) > 0.75
-
     def test_islands_of_a_graph_of_weights_lie_in_the_middle(self) -> None:
         path = sparse.diags_array([np.ones(299), np.ones(299)], offsets=[-1, 1])
         pair = sparse.csr_array(np.array([[0.0, 1.0], [1.0, 0.0]]))
@@ -177,15 +151,6 @@ class TestSpectralClustering:
         for seed in range(5):
             chosen = spread_centers(rows, 3, np.random.default_rng(seed))
             assert sorted(chosen.ravel().tolist()) == [0.0, 1.0, 9.0]  # equal rows are at distance 0 of the first
-
-    @a_few(1, "normalize_rows", [True, False])
-    def test_halves_of_the_moons(self, normalize_rows: bool) -> None:
-        sc = be.SpectralClustering(2, normalize_rows=normalize_rows, random_state=0).fit(MOONS)
-        assert adjusted_rand_score(HALF, sc.labels_) > 0.98
-        assert adjusted_rand_score(HALF, KMeans(2, n_init=3, random_state=0).fit_predict(MOONS)) < 0.6  # a control
-        np.testing.assert_array_equal(sc.predict(MOONS), sc.labels_)
-        np.testing.assert_array_equal(sc.predict(da.from_array(MOONS, chunks=(99, 2))).compute(), sc.labels_)
-        assert sc.cluster_centers_.shape == (2, 1 + normalize_rows)
 
     def test_clusters_of_weights_are_those_of_scikit_learn(self) -> None:
         graph = be.build_neighbor_graph(BLOBS, 12)
@@ -323,14 +288,6 @@ class TestWalkFunctions:
             array = zarr.create_array(tmp_path / "c.zarr", data=columns[:, 2].astype("f4"), chunks=(33,))
             assert array.shape == (N,)
             assert be.smooth(graph, tmp_path / "c.zarr", t).dtype == np.float32
-
-    def test_smoothing_rows_that_changed_places(self, rows: np.ndarray, fitted: Any) -> None:
-        with blocks_for(N):
-            once = be.smooth(fitted, np.eye(N), 1)
-            assert abs(once.sum(axis=1) - 1).max() < 1e-12
-            near = np.argsort(((rows[:, None] - rows) ** 2).sum(axis=2), axis=1)[:, :5]
-            assert all((once[i, near[i]] > 0).all() for i in range(N))
-            np.testing.assert_allclose(be.smooth(fitted, np.eye(N), 2), once @ once, atol=1e-12)
 
     def test_harmonics_extend_functions_and_cut_noise(self, fitted: Any, rows: np.ndarray) -> None:
         new, later = branching(60, 5)

@@ -9,7 +9,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import pytest
 import zarr
@@ -62,16 +61,6 @@ def test_given_distances_equal_scikit_learn(apart: np.ndarray, rule: dict[str, A
     np.testing.assert_allclose(ours.transform(known), ours.embedding_, atol=1e-3)
 
 
-@a_few(1, "rule", RULES, ids=["neighbors", "radius"])
-def test_where_the_distances_lie_changes_nothing(apart: np.ndarray, rule: dict[str, Any], tmp_path: Path) -> None:
-    wanted = be.Isomap(2, metric="precomputed", **rule).fit(apart).embedding_
-    place = str(tmp_path / "apart.zarr")
-    zarr.create_array(place, data=apart, chunks=(64, 500) if "radius" in rule else (500, 32))
-    for given in (place, da.from_array(apart, chunks=(500, 32) if "radius" in rule else (64, 500))):
-        found = be.Isomap(2, metric="precomputed", **rule).fit(given)
-        np.testing.assert_array_equal(np.asarray(found.embedding_), wanted)
-
-
 @a_few(1, "solver", ["exact", "landmarks"])
 def test_a_sparse_graph_of_lengths_equals_scikit_learn(apart: np.ndarray, solver: str) -> None:
     """Directed as a search leaves it, in any sparse format, with its diagonal or without."""
@@ -91,12 +80,6 @@ def with_diagonal(lengths: Any) -> Any:
     n = np.arange(coo.shape[0])
     both = [np.concatenate(pair) for pair in ((coo.row, n), (coo.col, n), (coo.data, np.zeros(len(n))))]
     return type(coo)((both[2], (both[0], both[1])), shape=coo.shape).tocsr()
-
-
-def test_landmarks_come_near_to_exact(apart: np.ndarray) -> None:
-    exact = be.Isomap(2, metric="precomputed").fit(apart)
-    few = be.Isomap(2, metric="precomputed", solver="landmarks", n_landmarks=100).fit(apart)
-    assert procrustes(exact.embedding_, few.embedding_)[2] < 0.01
 
 
 def test_what_is_no_distance_is_refused(apart: np.ndarray) -> None:
@@ -191,13 +174,6 @@ def test_new_rows_after_a_neighbors_transformer(method: Any, rows: np.ndarray, t
         of_lengths.transform(empty)
 
 
-@a_few(1, "scale", [1e200, 1e-200])
-@pytest.mark.parametrize("method", [be.ClassicalMDS(2), be.LandmarkMDS(2, n_landmarks=40), be.Isomap(2)])
-def test_distances_whose_squares_overflow_are_refused(method: Any, scale: float, apart: np.ndarray) -> None:
-    with pytest.raises(InputError, match=r"(over|under)flow.*Multiply all of them by 2\*\*"):
-        method.set_params(metric="precomputed").fit(apart[:100, :100] * scale)
-
-
 @pytest.fixture(scope="module")
 def rows() -> np.ndarray:
     return dataset("swiss_roll", n=500, noise=0.0, seed=0).rows(0, 500).astype(np.float64)
@@ -248,29 +224,6 @@ def test_weights_of_distances_are_those_of_the_rows(method: Any, rows: np.ndarra
     assert weights[0] == wanted[0] != wrong[0]
     np.testing.assert_allclose(found.transform(between[:20]), found.embedding_[:20])
     assert found.transform(between[450:]).shape == (50, 2)
-
-
-JUDGED = [
-    be.DiffusionMap(3, n_neighbors=8),
-    be.SpectralClustering(4, n_neighbors=8),
-    be.UMAP(n_epochs=5),
-    be.TSNE(perplexity=5, early_exaggeration_iter=2, n_iter=3),
-]
-
-
-@a_few(2, "method", JUDGED, ids=lambda method: type(method).__name__)
-def test_maps_of_distances_are_judged_as_those_of_rows(method: Any, rows: np.ndarray) -> None:
-    """With all rows sampled the figures are those of the rows; triplets are drawn."""
-    known = rows[:350]
-    fitted = type(method)(**method.get_params() | {"metric": "precomputed"}).fit(cdist(known, known))
-    found, shown = fitted.certificate_["judgement"]["map"], fitted.embedding_
-    wanted, wrong = (be.certify(known, y, samples=350).figures for y in (shown, shown[::-1]))  # with a control
-    for name in ("preservation", "trustworthiness", "continuity"):
-        assert found[name]["value"] == pytest.approx(wanted[name]["value"], abs=1e-9)
-        assert abs(found[name]["value"] - wrong[name]["value"]) > 0.1
-    assert abs(found["triplets"]["value"] - wanted["triplets"]["value"]) < 0.03
-    assert found["rows"]["same_place"] == 0.0
-    assert (found["metric"], found["samples"]) == ("precomputed", 350)
 
 
 def test_of_more_distances_sampled_rows_are_judged(rows: np.ndarray, tmp_path: Path) -> None:

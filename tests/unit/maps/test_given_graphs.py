@@ -169,12 +169,6 @@ def test_new_rows_of_lists_are_known_by_their_distances(rows: np.ndarray, lists:
     np.testing.assert_allclose(found.transform(cdist(new, rows)), own.transform(new), atol=1e-6)
 
 
-def test_candidates_come_from_rows(rows: np.ndarray, lists: Any) -> None:
-    given = be.build_neighbor_graph(be.open_graph(lists[0], distances=lists[1]))
-    with pytest.raises(InputError, match="a graph that was built of rows"):
-        be.build_neighbor_graph(rows, 5, candidates=given)
-
-
 JOB = """
 [input]
 path = "edges.parquet"

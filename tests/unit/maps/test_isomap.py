@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -98,39 +97,6 @@ def test_landmarks_come_near_to_exact(plain: np.ndarray, exact: be.Isomap, landm
     assert geodesic["blocks"] > 3
 
 
-@pytest.mark.slow
-def test_geodesics_are_within_three_percent_of_the_truth() -> None:
-    made = dataset("swiss_roll", n=2500)
-    X, truth = made.rows(0, 2500), made.truth(0, 2500)
-    graph = be.build_neighbor_graph(X, 15)
-    chosen = np.arange(0, 2500, 250)
-    flat = np.column_stack([truth["arc_length"], truth["height"]])
-    true = np.linalg.norm(flat[chosen][:, None] - flat[None], axis=2)
-    far = true > 10
-    stretch = be.geodesic_distances(graph, chosen)[far] / true[far]
-    assert 1 < stretch.mean() < 1.03
-    sparse = be.geodesic_distances(be.build_neighbor_graph(X, 5), chosen)[far] / true[far]
-    assert sparse.mean() > 1.03  # a control: with few neighbors paths wind
-
-
-def recovered(X: np.ndarray, truth: dict[str, Any], **options: Any) -> float:
-    """Correlation of distances in the map with distances on the roll."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        y = be.Isomap(2, components="bridge", **options).fit(X).embedding_
-    flat = np.column_stack([truth["arc_length"], truth["height"]])
-    i, j = np.random.default_rng(0).integers(0, len(X), (2, 20_000))
-    pairs = [np.linalg.norm(points[i] - points[j], axis=1) for points in (y, flat)]
-    return float(np.corrcoef(*pairs)[0, 1])
-
-
-def test_the_figures_of_the_source() -> None:
-    """Seed 000 §6: 1600 points, k = 10 with the point itself; with noise 0.8 at 800 points the roll is not found."""
-    clean, noisy = dataset("swiss_roll", n=1600), dataset("swiss_roll", n=800, noise=0.8)
-    assert recovered(clean.rows(0, 1600), clean.truth(0, 1600), n_neighbors=9) > 0.999
-    assert recovered(noisy.rows(0, 800), noisy.truth(0, 800), n_neighbors=9) < 0.9
-
-
 # --- disconnected graphs -------------------------------------------------------------------------
 
 
@@ -179,15 +145,6 @@ def test_by_default_parts_are_joined_and_islands_placed(apart: np.ndarray, solve
     placed = {tuple(row) for row in found.embedding_[~island]}
     assert all(tuple(row) in placed for row in found.embedding_[island])
     np.testing.assert_allclose(found.transform(apart), found.embedding_, atol=1e-4)
-
-
-@a_few(1, "solver", SOLVERS, ids=["exact", "landmarks"])
-def test_the_default_leaves_a_connected_graph_as_it_is(solver: dict[str, Any]) -> None:
-    rows = roll(300)
-    a, b = (be.Isomap(2, n_neighbors=10, components=policy, **solver).fit(rows) for policy in ("auto", "error"))
-    np.testing.assert_array_equal(a.embedding_, b.embedding_)
-    assert "bridge" not in a.certificate_
-    assert not (a._run.root / "stages" / "bridge" / "squared").exists()
 
 
 @a_few(1, "solver", SOLVERS, ids=["exact", "landmarks"])
@@ -258,12 +215,6 @@ def test_dimensions_that_are_not_there_are_zero_and_said(solver: dict[str, Any])
     assert np.abs(found.embedding_[:, 1]).max() < 1e-2
 
 
-def test_equal_rows_only_are_said() -> None:
-    with pytest.warns(DegenerateWarning, match="positive"):
-        found = be.Isomap(1, n_neighbors=4, solver="exact").fit(np.ones((30, 2)))
-    assert (found.embedding_ == 0).all()
-
-
 def test_few_distinct_landmarks_are_said() -> None:
     X = np.repeat(np.random.default_rng(0).normal(size=(12, 2)), 20, axis=0)
     with pytest.warns(DegenerateWarning, match="12 landmarks of 40"):
@@ -276,13 +227,6 @@ def test_more_rows_than_pairs_can_be_kept_of_are_refused_with_a_proposal(monkeyp
         be.Isomap(solver="exact").fit(roll(200))
 
 
-def test_a_sparse_matrix_is_no_rows() -> None:
-    from scipy.sparse import eye_array
-
-    with pytest.raises(InputTypeError, match="lengths"):
-        be.Isomap().fit(eye_array(50).tocsr())
-
-
 def test_noise_that_makes_shortcuts_is_said() -> None:
     X = np.random.default_rng(0).normal(size=(400, 12))
     with pytest.warns(DegenerateWarning, match="far from those of points in space"):
@@ -290,21 +234,6 @@ def test_noise_that_makes_shortcuts_is_said() -> None:
 
 
 # --- one graph, models, resume -------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_one_graph_serves_several_maps(plain: np.ndarray) -> None:
-    plain = plain[:500]
-    graph = be.build_neighbor_graph(plain, 10, recall=1.0)
-    np.testing.assert_array_equal(
-        be.Isomap(2).fit(graph).embedding_, be.Isomap(2, n_neighbors=10, recall=1.0).fit(plain).embedding_
-    )
-    within = be.build_neighbor_graph(plain, radius=4.5)
-    few = be.Isomap(2, solver="landmarks", n_landmarks=30).fit(within)
-    np.testing.assert_array_equal(few.transform(plain[:40]), few.embedding_[:40])
-    assert few.geodesic_distances(3)[3] == 0
-    with pytest.raises(AttributeError, match="exact"):
-        _ = few.dist_matrix_
 
 
 def test_paths_of_a_saved_model_are_those_of_its_graph(plain: np.ndarray, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from pathlib import Path
 
 import dask.array as da
 import numpy as np
@@ -45,22 +44,6 @@ KERNELS = [
 
 def points(n: int = 400) -> np.ndarray:
     return np.random.default_rng(0).normal(size=(n, 5)) * np.array([3, 2, 1.5, 1, 0.7])
-
-
-def cityblock(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return np.exp(-np.abs(a[:, None] - b[None]).sum(axis=2) / 5)
-
-
-def lopsided(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return cityblock(a, b) * (1 + 0.1 * a[:, :1] ** 2)
-
-
-def holed(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return np.where(a[:, :1] > 6, np.nan, cityblock(a, b))
-
-
-def negative(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return -a @ b.T
 
 
 def aligned(found: np.ndarray, wanted: np.ndarray) -> float:
@@ -115,35 +98,11 @@ def test_landmarks_that_do_not_show_the_kernel_are_not_called_converged() -> Non
     assert (found.residuals_ > 0.1 * found.eigenvalues_).any()
 
 
-def test_a_function_that_nobody_could_find_again_is_not_saved(tmp_path: Path) -> None:
-    found = be.KernelPCA(2, kernel=lambda a, b: a @ b.T).fit(points(50))
-    with pytest.raises(InputError, match=r'cannot be found by its name.*"module:name" as kernel'):
-        found.save(tmp_path / "model.zarr")
-    assert not (tmp_path / "model.zarr").exists()
-
-
-@pytest.mark.parametrize("solver", ["exact", "nystrom"])
-def test_functions_that_are_no_kernels_are_refused(solver: str) -> None:
-    rows = points(300)
-    with pytest.raises(InputError, match=r"holed: gives NaN or infinity, first for row \d+ with"):
-        be.KernelPCA(2, kernel=holed, solver=solver, n_landmarks=60).fit(rows)
-    with pytest.raises(InputError, match="lopsided: is not symmetric"):
-        be.KernelPCA(2, kernel=lopsided, solver=solver, n_landmarks=60).fit(rows)
-    with pytest.raises(InputError, match="no positive eigenvalue"):
-        be.KernelPCA(2, kernel=negative, solver=solver, n_landmarks=60).fit(rows)
-
-
 @pytest.mark.parametrize("solver", ["exact", "nystrom"])
 def test_a_kernel_of_low_rank_gives_the_coordinates_it_has(solver: str) -> None:
     with pytest.warns(DegenerateWarning, match="only 2 eigenvalues"):
         found = be.KernelPCA(4, kernel="linear", solver=solver, n_landmarks=40).fit(points(100)[:, :2])
     assert found.n_components_ == 2 == found.embedding_.shape[1]
-
-
-def test_fewer_different_rows_than_landmarks_are_said() -> None:
-    rows = np.repeat(points(3), 40, axis=0)
-    with pytest.warns(DegenerateWarning, match="3 different rows were found"):
-        be.KernelPCA(2, solver="nystrom", n_landmarks=20).fit(rows)
 
 
 def test_too_many_rows_are_refused_with_a_proposal(monkeypatch: pytest.MonkeyPatch) -> None:

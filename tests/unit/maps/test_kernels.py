@@ -20,7 +20,6 @@ from bigembed.maps.bandwidth import histogram_median, ksum
 from bigembed.maps.kernels import (
     DRIFT,
     KERNELS,
-    NARROW,
     Kernel,
     checked_kernel,
     cut_moment,
@@ -34,7 +33,6 @@ from bigembed.maps.kernels import (
 from bigembed.maps.landmark_maps import (
     LandmarkFunctions,
     LandmarkKernel,
-    averaged,
     barycentric_rows,
     centered_map,
     nearest,
@@ -105,9 +103,6 @@ class TestKernels:
         assert found == pytest.approx(pairs[(len(pairs) - 1) // 2], rel=0.005)
         assert found > np.median(squared)  # control
 
-    def test_ksum_of_equal_rows_has_no_slope(self) -> None:
-        assert ksum(counts_of(np.zeros((5, 5)))).dimension == 0.0
-
     def test_weights_follow_their_formulas(self) -> None:
         squared = np.array([0.0, 0.3, 4.4, 4.6])
         np.testing.assert_allclose(gaussian_block(squared, 2.0), np.exp(-squared / 2))
@@ -174,9 +169,6 @@ class TestFunctions:
         if given:
             assert np.abs(Kernel(name, **(given | {"gamma": 0.4}))(a, b) - wanted).max() > 1e-2  # control
 
-    def test_cosine_of_a_zero_row_is_zero(self) -> None:
-        assert Kernel("cosine")(np.zeros((1, 3)), np.eye(3)).tolist() == [[0.0, 0.0, 0.0]]
-
     def test_distances_do_not_cancel_far_from_the_origin(self) -> None:
         rows = np.random.default_rng(0).normal(size=(50, 4))
         near = squared_distances(rows, rows)
@@ -194,13 +186,6 @@ class TestFunctions:
         whole = in_tiles(lambda tile: kernel(tile, others), rows, len(others))
         for part in (slice(0, 1), slice(3, 9), slice(255, 600)):
             assert np.array_equal(in_tiles(lambda tile: kernel(tile, others), rows[part], len(others)), whole[part])
-
-    def test_functions_get_their_parameters_and_a_key_that_knows_their_text(self) -> None:
-        rows = np.array([[0.0], [1.0]])
-        kernel = checked_kernel(laplacian, {"scale": 2.0})
-        assert kernel(rows, rows)[0, 1] == pytest.approx(np.exp(-0.5))
-        assert "abs" in kernel.key()["source"]
-        assert kernel.key() != checked_kernel(laplacian, {"scale": 3.0}).key()
 
     def test_what_is_wrong_is_named(self) -> None:
         with pytest.raises(InputError, match=r"'rbff'.*did you mean 'rbf'"):
@@ -268,13 +253,6 @@ class TestTargets:
         np.testing.assert_allclose(found, truth, rtol=0.06)
         assert fitted.certificate_["dimension"]["value"] == pytest.approx(1 if name == "circle" else 2, abs=0.25)
 
-    @pytest.mark.slow
-    def test_without_a_target_the_rows_are_even_and_the_torus_is_another(self) -> None:
-        truth, multiplicities = TRUTH["torus"]
-        fitted = be.DiffusionMap(sum(multiplicities)).fit(sample("torus"))
-        found = levels(fitted.generator_eigenvalues_, multiplicities)
-        assert np.abs(found / found[0] - truth)[1:].max() > 0.1
-
     @pytest.mark.parametrize(
         ("bandwidth", "target"),
         [
@@ -327,14 +305,6 @@ class TestTargets:
         scale = 1.0 if bandwidth == "fixed" else fitted.certificate_["bandwidth"]["median_kth"]
         np.testing.assert_allclose(fitted.generator_eigenvalues_ / scale, 1.0, rtol=0.03)
         np.testing.assert_allclose(4 * (1 - fitted.eigenvalues_) / fitted.epsilon_ / scale, left, rtol=0.05)
-
-    def test_no_edge_of_the_adaptive_kernel_is_weak(self) -> None:
-        rng = np.random.default_rng(0)
-        a, b = rng.lognormal(0, 4, (2, 1_000))
-        apart = np.maximum(a, b) * rng.uniform(size=1_000)
-        there, back = local_squared(apart**2, a, b, "adaptive"), local_squared(apart**2, b, a, "adaptive")
-        np.testing.assert_array_equal(there, back)
-        assert np.exp(-there / NARROW).min() >= np.exp(-4)
 
     @pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
     @a_few(
@@ -403,20 +373,6 @@ class TestSubspaces:
             c - kernel(landmarks, landmarks).mean(axis=0)
         ) @ found.matrix  # a control: centered on the landmarks only
         assert np.abs(off - got).max() > 1e-3 * np.abs(got).max()
-
-    def test_repeated_landmarks_change_nothing(self) -> None:
-        rows, kernel = np.random.default_rng(1).normal(size=(150, 2)), Kernel("rbf", gamma=0.5)
-        once, twice = rows[:20], np.concatenate([rows[:20], rows[:20]])
-        maps = [centered_map(kernel(z, z), *moments(kernel(rows, z)), 3) for z in (once, twice)]
-        np.testing.assert_allclose(maps[0].values, maps[1].values, rtol=1e-8)
-        assert maps[1].rank == maps[0].rank <= 20
-
-    def test_rows_that_are_one_to_the_kernel_have_no_coordinates(self) -> None:
-        same = np.ones((10, 4))
-        assert centered_map(np.ones((4, 4)), *moments(same), 2).matrix.shape == (4, 0)
-
-    def test_averages_of_a_row_without_weight_are_zero(self) -> None:
-        assert averaged(np.zeros((1, 2)), np.ones((2, 1)), np.ones(1)).tolist() == [[0.0]]
 
     def test_interpolation_sums_to_one_and_keeps_linear_functions(self) -> None:
         generator = np.random.default_rng(2)

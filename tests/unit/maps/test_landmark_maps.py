@@ -19,7 +19,6 @@ from bigembed.errors import (
 )
 from bigembed.maps.landmark_rows import LandmarkChoice, max_min, uniform
 from bigembed.maps.walk.landmark_walk import Walk, change_of_half, gram_block, spectrum
-from bigembed.runtime import blocks as canonical
 from tests.some import a_few
 
 
@@ -57,12 +56,6 @@ def parts() -> tuple[np.ndarray, be.NeighborGraph]:
     return rows, be.build_neighbor_graph(rows, 8)
 
 
-class Nothing:
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-
 class TestLandmarkMaps:
     """Landmark diffusion maps, and diffusion maps in a subspace of landmarks."""
 
@@ -86,13 +79,6 @@ class TestLandmarkMaps:
         np.testing.assert_allclose(scaled.embedding_, plain.embedding_ * plain.eigenvalues_**2, rtol=1e-9, atol=1e-12)
         assert np.array_equal(plain.transform(rows[5:300]), plain.embedding_[5:300])
         assert plain.certificate_["passes"] == 2  # and one for the coordinates
-
-    def test_blocks_change_rounding_only(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        rows = roll(1_500)
-        whole = be.LandmarkDiffusionMap(2, n_landmarks=80).fit(rows).embedding_
-        monkeypatch.setattr(canonical, "MAX_BLOCK_ROWS", 400)
-        monkeypatch.setattr(canonical, "MIN_BLOCK_ROWS", 100)
-        np.testing.assert_allclose(be.LandmarkDiffusionMap(2, n_landmarks=80).fit(rows).embedding_, whole, atol=1e-9)
 
     @pytest.mark.filterwarnings("ignore:Half of the landmarks")
     def test_a_function_of_limited_reach(self) -> None:
@@ -142,27 +128,6 @@ class TestLandmarkMaps:
         assert error["nystrom"] > 0.01  # a control: the measure tells the worse subspace
         assert (found.residuals_ > 1e-6).any()
 
-    @pytest.mark.slow
-    @pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
-    @pytest.mark.parametrize(
-        "kernel",
-        [{}, *(pytest.param(more, marks=pytest.mark.slow) for more in ({"bandwidth": "fixed"}, {"alpha": 0.0}))],
-        ids=["local", "one scale", "density"],
-    )
-    def test_more_landmarks_of_nystrom_come_nearer_and_what_is_far_is_said(self, kernel: dict) -> None:
-        """Where every row but one is a landmark, their own map is the map."""
-        rows = roll(900)
-        exact, off = 1 - be.DiffusionMap(4, n_neighbors=12, tol=1e-9, **kernel).fit(rows).eigenvalues_, []
-        for count in (100, 300, 600, 899):
-            found = be.DiffusionMap(
-                4, n_neighbors=12, solver="landmarks", n_landmarks=count, extension="nystrom", **kernel
-            )
-            found.fit(rows)
-            off.append(np.abs((1 - found.eigenvalues_) / exact - 1).max())
-            assert not found.certificate_["converged"] or off[-1] < 0.05
-        assert all(np.diff(off) < 0)
-        assert off[-1] < 2e-3
-
     @pytest.mark.filterwarnings("ignore::bigembed.errors.LocalizedWarning", "ignore::bigembed.errors.MapWarning")
     @a_few(
         1,
@@ -185,11 +150,6 @@ class TestLandmarkMaps:
         at_a_bridge = 1e-4 * np.abs(found.embedding_).max() if policy == "bridge" else 0.0  # new rows have no bridges
         assert (off < 1e-6).sum() >= len(off) - 4
         assert off.max() < 1e-6 + at_a_bridge
-
-    def test_a_disconnected_graph_is_an_error_unless_told_otherwise(self) -> None:
-        rows = np.concatenate([roll(200), roll(200) + np.float32(300)])
-        with pytest.raises(DisconnectedGraphError):
-            be.DiffusionMap(2, n_neighbors=8, solver="landmarks", n_landmarks=100, components="error").fit(rows)
 
     def test_fewer_rows_than_landmarks_are_solved_exactly(self) -> None:
         rows = roll(300)
@@ -283,10 +243,6 @@ class TestSelect:
         assert covered <= between.min()
         some = np.random.default_rng(1).choice(500, 30, replace=False)  # a control: chance does not cover so well
         assert np.linalg.norm(rows[:, None] - rows[some][None], axis=2).min(axis=1).max() > 1.3 * covered
-
-    def test_max_min_stops_where_rows_repeat(self) -> None:
-        rows = np.repeat(np.eye(4), 5, axis=0)
-        assert len(max_min(rows, 10)) == 4
 
     def test_a_sample_is_bounded(self) -> None:
         far, uniformly = (LandmarkChoice(500, selection, ()) for selection in ("max-min", "uniform"))

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 import bigembed as be
 from bigembed.errors import ConvergenceWarning, DegenerateWarning, InputError, KernelSignError, OutOfReachError
-from bigembed.maps.linearized.factors import objective, step_factors
+from bigembed.maps.linearized.factors import step_factors
 from bigembed.rows import RowSource
-from tests.executors import passes_in
 from tests.some import a_few
 
 
@@ -91,22 +90,6 @@ class TestLinearizedDiffusionMap:
         factor = sign * np.abs(plain.eigenvalues_) ** power
         np.testing.assert_allclose(scaled.embedding_, plain.embedding_ * factor, rtol=1e-9, atol=1e-15)
 
-    def test_both_solvers_agree_on_the_negative_eigenvalue(self) -> None:
-        X = rows_of()
-        exact = be.LinearizedDiffusionMap(7, order="magnitude").fit(X)
-        by_passes = be.LinearizedDiffusionMap(7, order="magnitude", solver="lanczos", tol=1e-11).fit(X)
-        assert (exact.eigenvalues_ < 0).sum() == 1
-        np.testing.assert_allclose(by_passes.eigenvalues_, exact.eigenvalues_, atol=1e-13)
-        assert apart(by_passes.embedding_, exact.embedding_) < 1e-6
-        assert by_passes.certificate_["passes"] > exact.certificate_["passes"]
-
-    def test_the_origin_as_center_squeezes_the_spectrum(self) -> None:
-        X = rows_of() + 30
-        values = dense(X, 4 * (X**2).sum(axis=1).max(), 0.0)[0]
-        ldm = be.LinearizedDiffusionMap(3, center=False).fit(X)
-        np.testing.assert_allclose(ldm.eigenvalues_, values[:3], atol=1e-13)
-        assert be.LinearizedDiffusionMap(3).fit(X).eigenvalues_[0] > 10 * ldm.eigenvalues_[0]
-
     @a_few(1, "alpha", [0.0, 1.0])
     @pytest.mark.parametrize("solver", ["factored", "lanczos"])
     def test_a_scale_for_each_row(self, alpha: float, solver: str) -> None:
@@ -160,16 +143,6 @@ class TestLinearizedDiffusionMap:
         stretched = be.LinearizedDiffusionMap(3, alpha=alpha).fit(X * [1, 1, 1, 3])
         assert np.abs(stretched.eigenvalues_ - one.eigenvalues_).max() > 1e-3
 
-    @settings(max_examples=6)
-    @given(counts=st.lists(st.integers(0, 3), min_size=40, max_size=40), alpha=st.sampled_from([0.0, 1.0]))
-    def test_a_weight_is_a_number_of_equal_rows(self, counts: list[int], alpha: float) -> None:
-        counts[:8] = [1, 2, 1, 2, 1, 1, 3, 1]
-        X = rows_of(40, 3)
-        weighted = be.LinearizedDiffusionMap(2, alpha=alpha, outside="nan").fit(X, sample_weight=np.array(counts))
-        repeated = be.LinearizedDiffusionMap(2, alpha=alpha).fit(np.repeat(X, counts, axis=0))
-        np.testing.assert_allclose(weighted.eigenvalues_, repeated.eigenvalues_, rtol=1e-10)
-        assert apart(np.repeat(weighted.embedding_, counts, axis=0), repeated.embedding_) < 1e-8
-
     @a_few(1, "n_components", [2, 30])
     @pytest.mark.parametrize(
         ("parameters", "fit"),
@@ -205,14 +178,6 @@ class TestLinearizedDiffusionMap:
         assert np.isfinite(ldm.embedding_).all()
         assert counted.passes() == 2
 
-    def test_another_scaling_goes_on_from_the_same_run(self, tmp_path: Path) -> None:
-        X = rows_of()
-        plain = be.LinearizedDiffusionMap(3, alpha=0.5, workdir=tmp_path / "run.zarr").fit(X).embedding_
-        again = be.LinearizedDiffusionMap(3, alpha=0.5, scaling="sqrt", workdir=tmp_path / "run.zarr").fit(X)
-        fresh = be.LinearizedDiffusionMap(3, alpha=0.5, scaling="sqrt").fit(X)
-        assert np.array_equal(again.embedding_, fresh.embedding_)
-        assert not np.allclose(again.embedding_, plain)
-
     def test_linear_part_is_the_map_near_the_center(self) -> None:
         X = rows_of()
         ldm = be.LinearizedDiffusionMap(3, alpha=0.5).fit(X)
@@ -237,14 +202,6 @@ class TestLinearizedDiffusionMap:
             warnings.simplefilter("error")
             be.LinearizedDiffusionMap(2).fit(few)
 
-    def test_rows_equal_off_the_origin_have_a_kernel_of_ones(self) -> None:
-        with pytest.warns(DegenerateWarning, match="2 of 2 components do not exist"):
-            be.LinearizedDiffusionMap(center=False).fit(np.full((50, 3), 2.0))
-
-    def test_two_rows(self) -> None:
-        ldm = be.LinearizedDiffusionMap(1).fit(np.array([[0.0, 0.0], [2.0, 0.0]]))
-        np.testing.assert_allclose(ldm.eigenvalues_, [1.0])
-
     @pytest.mark.parametrize("solver", ["factored", "lanczos"])
     def test_a_scale_that_is_too_small(self, solver: str) -> None:
         X = rows_of()
@@ -262,16 +219,6 @@ class TestLinearizedDiffusionMap:
             warnings.simplefilter("error")
             ldm = be.LinearizedDiffusionMap(epsilon=4.1 * squared.max(), solver=solver).fit(X)
         assert ldm.certificate_["kernel_nonnegative"] == "proved"
-
-    def test_new_rows_out_of_reach(self) -> None:
-        X = rows_of()
-        far = np.concatenate([X[:3], X[:1] + 100 * np.sqrt(((X - X.mean(axis=0)) ** 2).sum(axis=1).max())])
-        ldm = be.LinearizedDiffusionMap(2).fit(X)
-        with pytest.raises(OutOfReachError, match=r"1 of 4 rows .* the first are rows \[3\]"):
-            ldm.transform(far)
-        marked = be.LinearizedDiffusionMap(2, outside="nan").fit(X).transform(far)
-        assert np.isnan(marked[3]).all()
-        assert np.array_equal(marked[:3], ldm.transform(X[:3]))
 
 
 def rows_of_linearized_diffusion_nmf(n: int = 240, d: int = 5, seed: int = 0) -> np.ndarray:
@@ -340,15 +287,6 @@ class TestLinearizedDiffusionNMF:
         before, now = (np.linalg.norm(kernel - x @ x.T) for x in (h, after))
         assert now <= before * (1 + 1e-12)
 
-    def test_the_multiplicative_step_can_raise_it_from_a_start_of_the_wrong_size(self) -> None:
-        kernel = dense_of_linearized_diffusion_nmf(rows_of_linearized_diffusion_nmf(40), "symmetric")
-        h = 1e-2 * np.random.default_rng(0).random((40, 2))
-        after = step_factors(h, kernel @ h, h.T @ h, "mu")
-        assert np.linalg.norm(kernel - after @ after.T) > np.linalg.norm(kernel - h @ h.T)
-        small = h * np.sqrt((h * (kernel @ h)).sum() / np.linalg.norm(h.T @ h) ** 2)
-        after = step_factors(small, kernel @ small, small.T @ small, "mu")
-        assert np.linalg.norm(kernel - after @ after.T) < np.linalg.norm(kernel - small @ small.T)
-
     def test_a_rejected_step_is_taken_again_carefully(self, monkeypatch: pytest.MonkeyPatch) -> None:
         kinds: list[str] = []
 
@@ -363,16 +301,6 @@ class TestLinearizedDiffusionNMF:
         assert never_rises(found.objectives_)
         assert found.certificate_["careful_steps"] == 4
 
-    def test_objective_from_small_matrices(self) -> None:
-        rng = np.random.default_rng(0)
-        z, h = rng.random((30, 4)), rng.random((30, 2))
-        core = np.diag([1.0, -1.0, 1.0, 1.0])
-        kernel, gram = z @ core @ z.T, z.T @ z
-        whole = np.trace(core @ gram @ core @ gram)
-        found = objective(whole, z.T @ h, core @ z.T @ h, h.T @ h)
-        assert found == pytest.approx(np.linalg.norm(kernel - h @ h.T) ** 2)
-        assert objective(whole, z.T @ h, z.T @ h, h.T @ h) != pytest.approx(found)
-
     def test_groups_are_found_and_new_rows_join_them(self) -> None:
         X = rows_of_linearized_diffusion_nmf()
         found = be.LinearizedDiffusionNMF(3, tol=1e-7, max_iter=2000).fit(X)
@@ -383,21 +311,6 @@ class TestLinearizedDiffusionNMF:
         assert np.array_equal(found.transform(X[9:20]), found.transform(X)[9:20])
         fresh = rows_of_linearized_diffusion_nmf(seed=5)
         assert np.array_equal(found.transform(fresh).argmax(axis=1), belongs)
-
-    def test_a_pass_an_iteration(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        made = passes_in(monkeypatch, "linearized.passes", "descent")
-        found = be.LinearizedDiffusionNMF(3).fit(rows_of_linearized_diffusion_nmf())
-        assert found.certificate_["careful_steps"] == 0
-        steps = ["step_block"] * found.n_iter_
-        assert made == ["moments_of_block", "spread_block", "gram_block", "start_block", *steps]
-        assert found.certificate_["passes"] == len(made)
-
-    def test_order_and_units_of_rows_do_not_matter(self) -> None:
-        X = rows_of_linearized_diffusion_nmf()
-        order = np.random.default_rng(2).permutation(len(X))
-        one = be.LinearizedDiffusionNMF(3).fit(X)
-        other = be.LinearizedDiffusionNMF(3).fit(1e5 * X[order] + 7)
-        np.testing.assert_allclose(other.embedding_, one.embedding_[order], atol=1e-6)
 
     def test_new_rows_out_of_reach(self) -> None:
         X = rows_of_linearized_diffusion_nmf()

@@ -73,21 +73,6 @@ def test_landmarks_unroll_what_they_are_taken_from() -> None:
     np.testing.assert_array_equal(again.transform(X[:50]), again.embedding_[:50])
 
 
-def test_auto_is_exact_for_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    X, _ = roll(400)
-    assert be.LocallyLinearEmbedding().fit(X).certificate_["solver"] == "exact"
-    monkeypatch.setattr(stages, "AUTO_ROWS", 300)
-    assert be.LocallyLinearEmbedding(n_landmarks=200).fit(X).certificate_["solver"] == "landmarks"
-
-
-@pytest.mark.slow
-def test_a_graph_gives_the_same_bytes_as_its_rows() -> None:
-    X, _ = roll(700)
-    graph = be.build_neighbor_graph(X, 12)
-    by_rows, by_graph = be.LocallyLinearEmbedding().fit(X), be.LocallyLinearEmbedding(n_neighbors=5).fit(graph)
-    np.testing.assert_array_equal(by_rows.embedding_, by_graph.embedding_)
-
-
 def test_graphs_without_lists_of_neighbors_are_refused() -> None:
     X, _ = roll(100)
     near = np.array([[1], [0], [1]])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,10 @@ import bigembed as be
 from bigembed.errors import ConvergenceWarning, DegenerateWarning, InputError
 from bigembed.maps import mds as classical_scaling
 from bigembed.maps import mds as landmark_sample
-from bigembed.maps.landmark_maps import classical, principal_axes, triangulated
+from bigembed.maps.landmark_maps import classical, triangulated
 from bigembed.maps.landmark_rows import max_min_by, procrustes_residual
 from bigembed.maps.mds import landmark_axes
 from bigembed.maps.mds.landmark_axes import GIVEN_PROBES as PROBES
-from bigembed.rows.formats import copying
 from tests.some import a_few
 from tests.unit.block_functions import WORDS, manhattan, word_distance
 
@@ -103,33 +101,6 @@ class TestClassicalMDS:
         np.testing.assert_allclose(mds.transform(x), mds.embedding_, atol=1e-9)
         assert not np.allclose(mds.transform(new), mds.embedding_[:5], atol=0.01)
 
-    @a_few(2, "kind", ["npy", "zarr", "zarr-squares", "dask"])
-    def test_arrays_of_any_kind(self, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        lanczos(monkeypatch)
-        monkeypatch.setattr(copying, "WIDE_BYTES", 1_000)
-        apart = cdist(rows(), rows(), "cityblock").astype(np.float32)
-        wanted = be.ClassicalMDS(2, metric="precomputed").fit(apart)
-        given: Any
-        if kind == "npy":
-            given = tmp_path / "apart.npy"
-            np.save(given, apart)
-        elif kind == "dask":
-            given = da.from_array(apart, chunks=((50, 1, 69), (33, 87)))
-        else:
-            chunks = (20, N) if kind == "zarr" else (32, 32)
-            given = zarr.create_array(str(tmp_path / "a.zarr"), shape=apart.shape, chunks=chunks, dtype=apart.dtype)
-            given[...] = apart
-        mds = be.ClassicalMDS(2, metric="precomputed", workdir=tmp_path / "run").fit(given)
-        np.testing.assert_array_equal(np.asarray(mds.embedding_).astype(np.float32), wanted.embedding_)
-        assert hasattr(mds.embedding_, "dask")
-        mds.fit_transform_to(given, tmp_path / "out.zarr")
-        np.testing.assert_array_equal(
-            zarr.open_array(str(tmp_path / "out.zarr"), mode="r")[...], np.asarray(mds.embedding_)
-        )
-        mds.transform_to(given, tmp_path / "again.zarr")
-        again = zarr.open_array(str(tmp_path / "again.zarr"), mode="r")[...]
-        np.testing.assert_allclose(again, wanted.embedding_, atol=1e-5)
-
     @pytest.mark.parametrize("dense", [True, False])
     def test_distances_that_are_not_euclidean(self, dense: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         """Four points of a star: 1 from the center, 2 from each other. They fit into no space."""
@@ -171,12 +142,6 @@ class TestClassicalMDS:
         with pytest.warns(DegenerateWarning, match="only 3 eigenvalues"):
             assert be.ClassicalMDS(5, metric="precomputed").fit(cdist(small, small).astype(dtype)).n_components_ == 3
 
-    def test_fewer_dimensions_of_rows_than_components(self) -> None:
-        with pytest.warns(DegenerateWarning, match="only 2 eigenvalues are positive"):
-            mds = be.ClassicalMDS(4).fit(rows(N, 2))
-        assert mds.embedding_.shape == (N, 2)
-        assert list(mds.get_feature_names_out()) == ["classicalmds0", "classicalmds1"]
-
     @pytest.mark.parametrize(
         ("entries", "message"),
         [
@@ -194,14 +159,6 @@ class TestClassicalMDS:
         with pytest.raises(InputError, match=message):
             be.ClassicalMDS(metric="precomputed").fit(apart)
 
-    def test_a_function_that_tells_no_distances_is_refused(self) -> None:
-        with pytest.raises(InputError, match="not symmetric"):
-            be.ClassicalMDS(metric=lambda a, b: np.maximum(a[:, :1] - b[:, 0], 0.0)).fit(rows())
-        with pytest.raises(InputError, match=r"diagonal is 0.*similarity"):
-            be.ClassicalMDS(metric=lambda a, b: np.exp(-cdist(a, b))).fit(rows())
-        with pytest.raises(InputError, match="NaN"):
-            be.ClassicalMDS(metric="cosine").fit(np.concatenate([rows(), np.zeros((1, 6))]))
-
     def test_passes_that_do_not_suffice_are_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
         lanczos(monkeypatch)
         many = np.random.default_rng(1).normal(size=(300, 80))
@@ -215,18 +172,6 @@ class TestClassicalMDS:
         mds = be.ClassicalMDS(3, metric="precomputed").fit(cdist(rows(600), rows(600)))
         assert mds.certificate_["passes"] <= 8
         assert max(mds.certificate_["residuals"]) <= 1e-8
-
-    def test_objects_by_their_ids(self, tmp_path: Path) -> None:
-        ids = np.arange(len(WORDS))[:, None]
-        mds = be.ClassicalMDS(2, metric=word_distance, ids=True).fit(ids)
-        between = word_distance(ids[:, 0], ids[:, 0])
-        wanted = be.ClassicalMDS(2, metric="precomputed").fit(between)
-        np.testing.assert_allclose(signed(mds.embedding_, wanted.embedding_), wanted.embedding_, atol=1e-9)
-        np.testing.assert_allclose(mds.transform(ids[:3]), mds.embedding_[:3], atol=1e-9)
-        mds.save(tmp_path / "model.zarr")
-        loaded = be.load(tmp_path / "model.zarr", functions=["tests.unit.block_functions"])
-        assert loaded.metric == "tests.unit.block_functions:word_distance"
-        np.testing.assert_array_equal(loaded.transform(ids), mds.transform(ids))
 
     def test_a_function_without_a_name_cannot_be_saved(self, tmp_path: Path) -> None:
         mds = be.ClassicalMDS(metric=lambda a, b: cdist(a, b)).fit(rows())
@@ -358,17 +303,6 @@ class TestLandmarkMDS:
         uneven = be.LandmarkMDS(2, landmarks=[*ids, *ids[:1] * 9], metric=metric).fit(rows_of_landmark_mds())
         assert not np.allclose(uneven.embedding_, once.embedding_, atol=1e-6)
 
-    def test_too_few_different_landmarks(self) -> None:
-        repeated = np.repeat(rows_of_landmark_mds(3), 50, axis=0)
-        for metric in ("euclidean", "cityblock"):
-            with pytest.warns(DegenerateWarning) as told:
-                mds = be.LandmarkMDS(4, n_landmarks=10, metric=metric).fit(repeated)
-            assert mds.n_components_ == 2
-            assert mds.embedding_.shape == (150, 2)
-            said = " ".join(str(warning.message) for warning in told)
-            assert "3 distinct landmarks of 10" in said
-            assert "only 2 eigenvalues of the landmarks are positive" in said
-
     @pytest.mark.parametrize(
         ("metric", "message"),
         [
@@ -410,24 +344,6 @@ class TestLandmarkMDS:
         apart, found = (cdist(part, part) for part in (x, mds.embedding_))
         assert mds.stress_ == pytest.approx(np.sqrt(((apart - found) ** 2).sum() / (apart**2).sum()), rel=1e-9)
         assert be.LandmarkMDS(6, n_landmarks=20).fit(x).stress_ < 1e-12
-
-    @pytest.mark.slow
-    def test_the_change_by_half_of_the_landmarks_shrinks_with_their_number(self) -> None:
-        rng = np.random.default_rng(0)
-        x = rng.normal(size=(4_000, 40)) * np.r_[6.0, 4.0, np.ones(38)]
-        changes = [
-            be.LandmarkMDS(2, n_landmarks=count, landmarks="uniform").fit(x).landmark_change_
-            for count in (16, 64, 256, 1024)
-        ]
-        assert all(few > many for few, many in pairwise(changes))
-        assert changes[-1] < 0.15
-        with pytest.warns(DegenerateWarning, match="half of the landmarks would move the rows by"):
-            be.LandmarkMDS(2, n_landmarks=8, landmarks="uniform").fit(x)
-        assert np.isnan(
-            be.LandmarkMDS(2, n_landmarks=4, landmarks="uniform", random_state=3)
-            .fit(rows_of_landmark_mds(50, 2))
-            .landmark_change_
-        )
 
     def test_objects_that_are_no_vectors(self, tmp_path: Path) -> None:
         ids = np.arange(len(WORDS))
@@ -475,18 +391,6 @@ class TestLandmarkMDS:
         with pytest.raises(InputError, match=rf"distances are finite and ≥ 0.*\({kept[0]}, {others[0]}\): -1"):
             be.LandmarkMDS(metric="precomputed", **asked).fit(holes)
 
-    def test_a_saved_model_with_a_metric_and_landmarks_of_ones_own(self, tmp_path: Path) -> None:
-        mds = be.LandmarkMDS(n_landmarks=30, metric=manhattan, landmarks=rows_of_landmark_mds()[::10]).fit(
-            rows_of_landmark_mds()
-        )
-        mds.save(tmp_path / "model.zarr")
-        loaded = be.load(tmp_path / "model.zarr", functions=["tests.unit.block_functions"])
-        new = rows_of_landmark_mds(40) * 1.1
-        np.testing.assert_array_equal(loaded.transform(new), mds.transform(new))
-        assert loaded.stress_ == mds.stress_
-        np.testing.assert_array_equal(loaded.landmarks_, mds.landmarks_)
-        np.testing.assert_array_equal(loaded.landmark_eigenvalues_, mds.landmark_eigenvalues_)
-
     @pytest.mark.parametrize(("metric", "reads"), [("euclidean", 1), ("cityblock", 2)])
     def test_passes_over_the_rows(
         self, metric: str, reads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -525,17 +429,3 @@ class TestTriangulate:
         )  # a control: squares of squares
         alone = triangulated(cdist(rows[17:18], landmarks), found)
         np.testing.assert_array_equal(placed[17:18], alone)
-
-    def test_the_rotation_is_to_principal_axes_about_the_mean(self) -> None:
-        placed = np.random.default_rng(1).normal(size=(200, 3)) @ np.diag([1.0, 4.0, 2.0]) + [3.0, 0.0, -1.0]
-        turn, offset, squares = principal_axes(200, placed.sum(axis=0), placed.T @ placed)
-        turned = placed @ turn + offset
-        np.testing.assert_allclose(turned.mean(axis=0), 0, atol=1e-12)
-        np.testing.assert_allclose(turned.T @ turned, np.diag(squares), atol=1e-9)
-        assert (np.diff(squares) < 0).all()
-
-    def test_dimensions_that_are_not_there_are_zero_columns(self) -> None:
-        line = np.arange(6.0)[:, None]
-        found, values = classical(cdist(line, line) ** 2, 2)
-        assert triangulated(cdist(line, line), found)[:, 1].tolist() == [0.0] * 6
-        assert values[0] == pytest.approx(17.5)

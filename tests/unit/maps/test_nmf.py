@@ -15,7 +15,6 @@ from sklearn.decomposition import NMF as InMemory
 import bigembed as be
 from bigembed.errors import ConvergenceWarning, InputError
 from bigembed.maps.nmf import nndsvd, singular_vectors, unlike
-from tests.executors import passes_in
 from tests.some import a_few
 
 
@@ -73,12 +72,6 @@ def test_weights_are_the_nonnegative_least_squares_solution() -> None:
     np.testing.assert_allclose(nmf.inverse_transform(nmf.embedding_), nmf.embedding_ @ nmf.components_)
 
 
-def test_exact_factors_are_found() -> None:
-    X = rows_of(noise=0.0)
-    nmf = be.NMF(5, tol=1e-9, max_iter=2000).fit(X)
-    assert nmf.reconstruction_err_ < 1e-3 * np.linalg.norm(X)
-
-
 def test_a_start_of_ones_own() -> None:
     X = rows_of()
     first = be.NMF(5).fit(X)
@@ -97,13 +90,6 @@ def test_a_weight_is_a_number_of_rows_in_any_order(counts: list[int], order: lis
     weighted = be.NMF(3, max_iter=400).fit(X[order], sample_weight=np.array(counts)[order])
     repeated = be.NMF(3, max_iter=400).fit(np.repeat(X, counts, axis=0))
     np.testing.assert_allclose(weighted.objectives_, repeated.objectives_, rtol=1e-5, atol=1e-9)
-
-
-def test_a_pass_an_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = passes_in(monkeypatch, "nmf", "descent")
-    nmf = be.NMF(4, init="random").fit(rows_of())
-    assert made == ["total_block", *["factor_block"] * nmf.n_iter_, "error_block"]
-    assert nmf.certificate_["passes"] == len(made)
 
 
 def test_degenerate_rows() -> None:
@@ -131,15 +117,6 @@ def test_an_early_stop_is_said() -> None:
         be.NMF(5, tol=0.01).fit(rows_of())
 
 
-def test_sparse_rows_are_those_rows() -> None:
-    X = rows_of() * (np.random.default_rng(1).random((300, 20)) < 0.2)
-    dense, thin = be.NMF(3).fit(X), be.NMF(3).fit(sparse.csr_array(X))
-    np.testing.assert_allclose(thin.components_, dense.components_, atol=1e-6)
-    assert thin.reconstruction_err_ == pytest.approx(dense.reconstruction_err_, rel=1e-9)
-    np.testing.assert_allclose(thin.transform(sparse.csr_array(X[:9])), dense.embedding_[:9], atol=1e-6)
-    assert np.abs(thin.components_ - be.NMF(3).fit(X[:200]).components_).max() > 1e-3
-
-
 @a_few(1, "kind", [np.asarray, sparse.csr_array])
 def test_no_component_of_a_random_start_is_lost(kind):
     """A 6 × 4 matrix is W H exactly with 4 components (H = I): the error of every seed is near 0, never that of 3."""
@@ -151,15 +128,6 @@ def test_no_component_of_a_random_start_is_lost(kind):
         assert np.all(np.diff(nmf.objectives_) <= 1e-12)
     one_less = be.NMF(3, init="random", max_iter=1000).fit(rows)
     assert one_less.reconstruction_err_ > 0.1  # control
-
-
-def test_components_that_are_not_needed_may_stay_empty():
-    """Rows of rank 2: the error is 0 with 4 components as with 2, and nothing is said against it."""
-    random = np.random.default_rng(0)
-    rows = random.random((40, 2)) @ random.random((2, 6))
-    nmf = be.NMF(4, init="random", tol=1e-12, max_iter=3000).fit(rows)
-    assert nmf.certificate_["relative_error"] < 1e-4
-    assert nmf.certificate_["warnings"]["degenerate"] == []
 
 
 def test_lost_components_are_made_of_different_rows():

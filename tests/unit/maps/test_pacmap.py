@@ -193,12 +193,6 @@ class TestDescent:
         assert weights[15:].tolist() == [[1.0, 0.0, 1.0]] * 20
         assert asked.reports() == [10, 15, 25, 35]
 
-    def test_few_rows_have_fewer_pairs(self) -> None:
-        made = be.PaCMAP(**QUICK).fit(ROWS[:20])
-        assert (made.n_neighbors_, made.n_mid_near_, made.n_further_) == (5, 2, 10)
-        assert be.PaCMAP(**QUICK).fit(ROWS[:2]).embedding_.shape == (2, 2)
-        assert be.PaCMAP(n_neighbors=None, **QUICK)._pairs(10**5) == (25, 12, 50)
-
 
 class TestMaps:
     """Maps of real rows, new rows, and failures that are planted."""

@@ -54,10 +54,6 @@ class TestManyColumns:
         assert found.certificate_["solver"] == "block Lanczos"
         assert found.certificate_["passes"] > 2
 
-    def test_fewer_rows_than_columns(self):
-        X = rows_of(15, 40)
-        agree(be.PCA(10).fit(X), decomposition.PCA(10, svd_solver="full").fit(X))
-
     def test_what_needs_the_covariance_is_refused(self):
         for asked in (None, "mle"):
             with pytest.raises(InputError, match="formed up to 20"):
@@ -130,21 +126,6 @@ class TestPCA:
         np.testing.assert_array_equal(pca.embedding_[17, 1:].compute(), wanted[17, 1:])
         np.testing.assert_array_equal(pca.transform(da.from_array(X, chunks=(100, 5))).compute(), wanted)
 
-    def test_lazy_coordinates_outlive_the_estimator(self, stored):
-        import gc
-
-        X = stored[0]
-        lazy = be.PCA(2).fit_transform(da.from_array(X, chunks=(44, 8)))
-        gc.collect()
-        np.testing.assert_array_equal(lazy.compute(), be.PCA(2).fit_transform(X))
-
-    def test_a_model_is_small(self, stored):
-        _, array, folder = stored
-        be.PCA(3, whiten=True).fit(array).save(folder / "model.zarr")
-        assert not (folder / "model.zarr" / "stages" / "moments" / "scatter").exists()
-        with pytest.raises(NotFittedError, match="not fitted"):
-            _ = be.PCA().embedding_
-
     def test_sparse_rows_are_never_made_dense(self, monkeypatch):
         X = sparse.random(2000, 50, density=0.05, random_state=0, format="csr")
         dense = X.toarray()
@@ -183,13 +164,6 @@ class TestPCA:
         np.testing.assert_array_equal(lazy.compute(), ours.score_samples(new))
         np.testing.assert_allclose(ours.score_samples(sparse.csr_array(new)), theirs.score_samples(new), rtol=1e-9)
         np.testing.assert_array_equal(ours.score_samples(new[5:6]), ours.score_samples(new)[5:6])
-
-    def test_a_singular_model_has_no_density(self):
-        for X in (rows_of(5, 12), np.c_[rows_of(50, 2), np.full(50, 7.0)]):
-            pca = be.PCA().fit(X)
-            for question in (pca.get_precision, lambda pca=pca, X=X: pca.score(X)):
-                with pytest.raises(InputError, match=r"is singular .* directions without variance"):
-                    question()
 
     @pytest.mark.parametrize("kind", ["dense", "sparse", "weighted", "lanczos"])
     def test_without_centering_it_is_the_truncated_svd(self, kind, monkeypatch):
@@ -235,16 +209,6 @@ class TestPCA:
             batches.partial_fit(X[:, :5])
         with pytest.raises(InputError, match="does not hold the sums"):
             pickle.loads(pickle.dumps(batches)).partial_fit(X)
-
-    def test_batches_agree_with_incremental_pca(self):
-        X = rows_of()
-        ours, theirs = be.PCA(), decomposition.IncrementalPCA()
-        for start in range(0, 600, 100):
-            ours.partial_fit(X[start : start + 100])
-            theirs.partial_fit(X[start : start + 100])
-        np.testing.assert_allclose(ours.singular_values_, theirs.singular_values_, rtol=1e-9)
-        np.testing.assert_allclose(ours.mean_, theirs.mean_, atol=1e-12)
-        np.testing.assert_allclose(np.abs(ours.components_), np.abs(theirs.components_), atol=1e-9)
 
 
 METHODS = {

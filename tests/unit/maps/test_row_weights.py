@@ -12,11 +12,10 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 
 import bigembed as be
-from bigembed.errors import InputError, InputTypeError
+from bigembed.errors import InputError
 from bigembed.maps.scales import pattern_counts, reach_in_mass, total, weighted_median
 from bigembed.quality import figure
 from bigembed.store.arrays import read_array
-from tests.blocks import blocks_of
 from tests.some import a_few
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -67,17 +66,6 @@ class TestCopies:
         if "bandwidth" not in given:  # (the farthest row but one is another one among copies)
             assert apart(weighed.transform(NEW), copied.transform(NEW)) < 1e-6
         assert apart(weighed.transform(ROWS), weighed.embedding_) < 1e-6
-
-    def test_several_blocks(self) -> None:
-        """As in one block: each has its own part of the weights."""
-        asked: dict[str, Any] = {"n_components": 3, "n_neighbors": 12, "recall": 0.999, "alpha": 0, "epsilon": 0.05}
-        whole, ignoring = (be.DiffusionMap(**asked).fit(ROWS, sample_weight=w) for w in (COUNTS, None))
-        with blocks_of(40, 20):
-            parts = be.DiffusionMap(**asked).fit(ROWS, sample_weight=COUNTS)
-        assert len(parts._run.results("kernel")["rows"]) > 2
-        away, ignored = (np.abs(one.eigenvalues_ / whole.eigenvalues_ - 1).max() for one in (parts, ignoring))
-        assert away < 1e-9
-        assert ignored > 1e-4
 
     def test_by_landmarks(self) -> None:
         """Every row a landmark, so that copies have the same; a weight of 0 is no row."""
@@ -154,13 +142,6 @@ class TestCopies:
 class TestAlike:
     """Weights that are all the same say nothing."""
 
-    @a_few(1, "make", [be.DiffusionMap, be.LaplacianEigenmaps])
-    def test_same_map(self, make: Any) -> None:
-        plain = make(n_components=3, n_neighbors=8).fit(ROWS)
-        weighed = make(n_components=3, n_neighbors=8).fit(ROWS, sample_weight=np.full(N, 0.3))
-        np.testing.assert_allclose(weighed.embedding_, plain.embedding_, rtol=1e-12, atol=1e-12)
-        np.testing.assert_allclose(weighed.transform(NEW), plain.transform(NEW), rtol=1e-9, atol=1e-9)
-
     def test_weights_that_reach_too_far_are_a_warning(self) -> None:
         """Half of the rows, by themselves, weigh a thousandth of the others: no list holds the mass of k mean rows."""
         far = np.r_[np.ones(N // 2), np.full(N - N // 2, 1e3)]
@@ -172,18 +153,6 @@ class TestAlike:
             {"sum": COUNTS.sum(), "least": 1, "most": 4, "n_neighbors": 8, "held": 1, "short": 0, "n": N}
         )
         assert not quiet["warnings"]["degenerate"]
-
-    def test_graph_is_that_of_the_rows(self) -> None:
-        """Of a graph that is given, with weights or without; its lists are not made longer."""
-        graph = be.build_neighbor_graph(ROWS, n_neighbors=12)
-        plain = be.DiffusionMap(n_components=2).fit(graph)
-        weighed = be.DiffusionMap(n_components=2).fit(graph, sample_weight=np.full(N, 7))
-        np.testing.assert_allclose(weighed.embedding_, plain.embedding_, rtol=1e-12, atol=1e-12)
-        halves = [found.certificate_["judgement"]["kept_by_half"] for found in (plain, weighed)]
-        assert halves[1] == pytest.approx(halves[0], rel=1e-9)  # (of six of the twelve neighbors)
-        assert (
-            apart(be.DiffusionMap(n_components=2).fit(graph, sample_weight=COUNTS).embedding_, plain.embedding_) > 0.01
-        )
 
 
 class TestClusters:
@@ -245,15 +214,6 @@ class TestDensity:
         found = be.DiffusionMap(**given).fit(rows, sample_weight=weights, target_density=density).generator_eigenvalues_
         np.testing.assert_allclose(found / found[0], self.expected / self.expected[0], rtol=0.02)
         np.testing.assert_allclose(found, self.expected, rtol=0.06)  # (the step from a row to itself is left out)
-
-    def test_refused(self) -> None:
-        for wrong in ({"alpha": 0.5}, {"target": "random-walk"}, {"solver": "landmarks", "n_landmarks": 50}):
-            with pytest.raises(InputError, match="target_density"):
-                be.DiffusionMap(**wrong).fit(ROWS, target_density=np.ones(N))
-        with pytest.raises(InputError, match=r"target_density must be finite.*Leave those rows out"):
-            be.DiffusionMap().fit(ROWS, target_density=-np.ones(N))
-        with pytest.raises(InputTypeError, match=r"^target_density measures distances between rows"):
-            be.DiffusionMap().fit(be.datasets.ring_graph(40), target_density=np.ones(40))
 
 
 class TestGiven:

@@ -13,7 +13,7 @@ from scipy.spatial.distance import cdist
 from sklearn.metrics import silhouette_score
 
 import bigembed as be
-from bigembed.errors import InputError, InputTypeError, MapWarning
+from bigembed.errors import InputError, MapWarning
 from bigembed.estimator.pipeline import Pipeline
 from bigembed.jobs.report import RunSummary
 from bigembed.jobs.report.run_map import coloring_of
@@ -237,35 +237,6 @@ class TestDensities:
         assert abs(found + gradient).max() > abs(gradient).max()
         assert abs(found * m[:, None] - gradient).max() > 0.1 * abs(gradient).max() or not weighs
 
-    @pytest.mark.slow
-    def test_radii_are_those_of_the_formulas_and_the_map_follows_them(self) -> None:
-        X, group = gaussians(400)
-        with blocks_for(400):
-            asked: dict[str, Any] = {"n_neighbors": 12, "n_epochs": 300}
-            fitted, plain = (be.UMAP(**asked, **more).fit(X) for more in ({"densmap": True}, {"output_dens": True}))
-            bare = be.UMAP(**asked).fit(X)
-        assert len(fitted._run.results("kernel")["rows"]) > 2
-        w, squared = dense(fitted), cdist(X, X, "sqeuclidean")
-        np.testing.assert_allclose(fitted.rad_orig_, np.log((w * squared).sum(axis=1) / w.sum(axis=1)), atol=1e-4)
-        y = fitted.embedding_
-        apart = cdist(y, y, "sqeuclidean")
-        phi = (w >= w.max() / 300) / (1 + fitted.a_ * apart**fitted.b_)
-        np.testing.assert_allclose(fitted.rad_emb_, np.log((phi * apart).sum(axis=1) / phi.sum(axis=1)), atol=1e-4)
-        assert fitted.certificate_["density_correlation"] == pytest.approx(agreement(fitted.rad_orig_, fitted.rad_emb_))
-        assert (plain.rad_orig_ == fitted.rad_orig_).all()
-        assert (plain.embedding_ == bare.embedding_).all()
-        of_rows = log_radii(X)
-        assert agreement(log_radii(y), of_rows) > 0.9
-        assert agreement(log_radii(plain.embedding_), of_rows) < 0.7
-        sizes = [np.median(log_radii(y)[group == one]) for one in range(4)]
-        assert sizes == sorted(sizes)
-        with pytest.warns(MapWarning, match=r"local radii among the rows and on the map correlate by 0\.[0-6]"):
-            be.UMAP(**asked, densmap=True, dens_lambda=0.0).fit(digits(400)[0])
-        with pytest.raises(InputTypeError, match="densmap and output_dens need distances between neighbors"):
-            be.UMAP(densmap=True).fit(be.datasets.ring_graph(40))
-        with pytest.raises(AttributeError, match=r"'rad_orig_': it is there after a fit with densmap or output_dens"):
-            _ = be.UMAP().rad_orig_
-
     def test_new_rows_come_to_lie_as_densely_as_theirs(self) -> None:
         X, _ = gaussians(700)
         fitted, new = X[:500], X[500:]
@@ -338,23 +309,3 @@ class TestWeights:
         assert (np.concatenate(found) == once).all()
         assert abs(once - once.sum() * masses / masses.sum()).max() < 1
         assert (once != np.bincount(rows_in_pool(0, [300], 1, 6, masses, [0, masses.sum()]), minlength=300)).any()
-
-    @pytest.mark.slow
-    def test_weights_go_with_labels_densities_models_and_jobs(self, tmp_path: Path) -> None:
-        X, y = digits(260)
-        counts = np.random.default_rng(0).integers(1, 5, 260)
-        with blocks_for(260):
-            asked: dict[str, Any] = {**FEW_EPOCHS, **FOLLOWS, "densmap": True, "dens_frac": 0.7}
-            inside, stored = (
-                be.UMAP(in_memory=place, workdir=tmp_path / str(place), **asked).fit(X, y, sample_weight=counts)
-                for place in (True, False)
-            )
-        assert (inside.embedding_ == stored.embedding_).all()
-        assert inside.cross_entropy_ == stored.cross_entropy_
-        w, m = dense(inside), counts / counts.mean()
-        radii = np.log((w * m * cdist(X, X, "sqeuclidean")).sum(axis=1) / (w @ m))
-        np.testing.assert_allclose(inside.rad_orig_, radii, atol=1e-4)
-        ignored = be.UMAP(**asked).fit(X, y)
-        assert abs(ignored.embedding_ - inside.embedding_).max() > 0.1
-        inside.save(tmp_path / "model")
-        assert (be.load(tmp_path / "model").transform(X[:20] + 0.5) == inside.transform(X[:20] + 0.5)).all()

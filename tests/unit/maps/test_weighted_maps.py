@@ -11,15 +11,10 @@ from scipy.spatial.distance import cdist
 
 import bigembed as be
 from bigembed.errors import InputError
-from bigembed.linalg.pairs import CenteredOperator, KernelOperator
-from bigembed.maps.kernels import checked_kernel
 from bigembed.maps.lle.locally_linear import weights_block
 from bigembed.maps.lle.solve import Conditions, assembled, pairs_of
 from bigembed.maps.tsne.compiled import UNIT, calibrate, copies, joint, precision, spread_charges, step
 from bigembed.maps.tsne.descent import STEP, Lattice, field_of, spacing_for
-from bigembed.rows import RowSource
-from bigembed.store.vector_space import MemorySpace
-from tests.operator_views import as_linear_operator
 from tests.some import a_few
 
 COUNTS = np.array([1, 3, 2, 1, 4, 1, 1, 2, 5, 1, 2, 1, 1, 3, 2, 1, 1, 1, 6, 2, 1, 1, 2, 1])
@@ -108,39 +103,6 @@ class TestTSNE:
         beta, log_z = precision(gaps, np.full(20, 2.0), 20, 1.0, 8.0)
         p = np.exp(-beta * np.concatenate([[0.0], np.repeat(gaps, 2)]) - log_z)
         assert (p.sum(), -(p * np.log(p)).sum()) == pytest.approx((1.0, np.log(8.0)), abs=1e-9)
-
-
-def source_of(values: np.ndarray) -> RowSource:
-    return RowSource(values.shape, values.dtype, array=values)
-
-
-class TestAllPairs:
-    """√w B √w and √w H K Hᵀ √w: eigenvalues are those of the copies, over the mean count."""
-
-    @pytest.mark.parametrize("blocks", [(N,), (7, 10, 7)])
-    def test_distances(self, blocks: tuple[int, ...]) -> None:
-        apart, w = cdist(ROWS, ROWS), COUNTS / COUNTS.mean()
-        mine = CenteredOperator(source_of(apart), MemorySpace(sizes=blocks), weights=w)
-        theirs = CenteredOperator(source_of(cdist(ROWS[COPIED], ROWS[COPIED])), MemorySpace(sizes=(TOTAL,)))
-        self.check(mine, theirs, w, lambda one: one.trace)
-        np.testing.assert_allclose(mine.means[COPIED], theirs.means, rtol=1e-12)
-        plain = CenteredOperator(source_of(apart), MemorySpace(sizes=blocks))
-        assert plain.trace != pytest.approx(mine.trace, rel=1e-2)
-
-    def test_kernels(self) -> None:
-        kernel, w = checked_kernel("rbf", None, gamma=0.4), COUNTS / COUNTS.mean()
-        mine = KernelOperator(source_of(ROWS), MemorySpace(sizes=(N,)), kernel, weights=w)
-        theirs = KernelOperator(source_of(ROWS[COPIED]), MemorySpace(sizes=(TOTAL,)), kernel)
-        self.check(mine, theirs, w, lambda one: one.unit)
-
-    def check(self, mine: Any, theirs: Any, w: np.ndarray, unit: Any) -> None:
-        mean = TOTAL / N
-        assert (mine.trace * mean, mine.norm * mean) == pytest.approx((theirs.trace, theirs.norm), rel=1e-9)
-        whole = [as_linear_operator(one) @ np.eye(sum(one.space.rows)) * unit(one) for one in (mine, theirs)]
-        np.testing.assert_allclose(whole[0], whole[0].T, atol=1e-12)
-        np.testing.assert_allclose(whole[0] @ np.sqrt(w), 0, atol=1e-10)
-        values, of_copies = (np.linalg.eigvalsh(one)[::-1] for one in whole)
-        np.testing.assert_allclose(values[:6] * mean, of_copies[:6], rtol=1e-9, atol=1e-10)
 
 
 class TestLocallyLinear:
@@ -245,25 +207,3 @@ class TestOnAGraph:
         assert np.abs(y.T @ y / N - np.eye(2)).max() > 0.02
         again = method.fit(be.build_neighbor_graph(ROWS, n_neighbors=8), sample_weight=10.0 * COUNTS)
         np.testing.assert_allclose(np.abs(again.embedding_), np.abs(y), atol=1e-6)
-
-    @pytest.mark.parametrize(
-        "make",
-        [
-            lambda: be.UMAP(n_neighbors=8, n_epochs=3, init="pca"),
-            lambda: be.TSNE(perplexity=5, n_iter=5, early_exaggeration_iter=5, init="pca"),
-            lambda: be.Isomap(2, n_neighbors=8),
-            lambda: be.LocallyLinearEmbedding(2, n_neighbors=8),
-            lambda: be.LocallyLinearEmbedding(2, n_neighbors=8, solver="landmarks", n_landmarks=60),
-        ],
-    )
-    def test_figures_of_a_map_are_means_by_weight(self, make: Any) -> None:
-        rows = np.random.default_rng(6).normal(size=(70, 4))
-        counts = np.where(np.linalg.norm(rows, axis=1) < 2, 1, 20)
-        found = make().fit(rows, sample_weight=counts)
-        near = [
-            np.argsort(cdist(at, at) + np.diag(np.full(70, np.inf)), axis=1)[:, :15] for at in (rows, found.embedding_)
-        ]
-        kept = np.array([len(np.intersect1d(*pair)) / 15 for pair in zip(*near, strict=True)])
-        figure = found.certificate_["judgement"]["map"]["preservation"]
-        assert figure["value"] == pytest.approx(np.average(kept, weights=counts), rel=1e-9)
-        assert figure["value"] != pytest.approx(kept.mean(), rel=1e-3)  # a wrong answer
