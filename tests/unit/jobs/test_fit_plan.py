@@ -9,9 +9,7 @@ from typing import Any
 
 import dask
 import dask.array as da
-import dask.dataframe as dd
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import sparse
 
@@ -196,18 +194,6 @@ def test_memory_is_an_upper_bound(name, n):
     assert measured <= planned < 4 * measured
 
 
-@pytest.mark.cluster
-def test_on_a_dask_client():
-    from distributed import Client
-
-    with Client(n_workers=2, threads_per_worker=1, memory_limit="700 MiB", dashboard_address=None):
-        found = be.plan(be.DiffusionMap(n_components=2), ROWS)
-    assert "by 2 threads of Dask's workers" in repr(found)
-    assert found.worker_memory is not None
-    assert found.stages[0].name == "input"  # (rows in memory are written for the workers)
-    assert "a worker" in repr(found)
-
-
 def counted_chunk(number: int, rows: int, loads: list[int]) -> Any:
     loads.append(number)
     return np.random.default_rng(number).normal(size=(rows, 4)).astype("f4")
@@ -240,13 +226,6 @@ def test_the_plan_says_how_often_lazy_chunks_are_computed_and_stored_rows_are_co
                 assert sorted(loads) == list(range(len(chunks)))
                 assert f"the {len(chunks)} lazy chunks are computed once" in note
     assert found[None].tobytes() == found["store"].tobytes()
-
-
-def test_rows_that_are_written_once_keep_the_names_of_their_columns():
-    frame = dd.from_pandas(pd.DataFrame(ROWS, columns=[*"abcdef"]), npartitions=3)
-    steps = [("columns", be.Columns(["a", "c"])), ("pca", be.PCA(1))]
-    found = [np.asarray(be.Pipeline(steps, persist=persist).fit(frame).embedding_) for persist in (None, "store")]
-    assert found[0].tobytes() == found[1].tobytes()
 
 
 @a_few(1, "kind", ["dense", "sparse"])

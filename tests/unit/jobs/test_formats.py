@@ -14,7 +14,6 @@ import zarr
 
 import bigembed as be
 from bigembed.errors import (
-    ComponentsWarning,
     DamagedError,
     DamageWarning,
     ExistingOutputError,
@@ -32,7 +31,7 @@ from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify
 from bigembed.rows.formats import ingest
 from bigembed.rows.formats.copying import aligned_of
-from bigembed.store.arrays import read_array, write_array
+from bigembed.store.arrays import read_array
 from tests.some import a_few
 from tests.unit.rows.written import (
     BARE,
@@ -144,16 +143,6 @@ def test_sparse_rows_of_an_anndata(name: str, tmp_path: Path) -> None:
     assert table[0] == ["id", "pca0", "pca1"]
     assert [row[0] for row in table[1:]] == names_of()
     assert run_job(spec)["unchanged"]
-
-
-def test_a_method_of_dense_rows_gets_them_dense(wanted: Any, tmp_path: Path) -> None:
-    libraries("rows.h5ad")
-    h5ad_file(tmp_path / "a.h5ad", rows_of(), names_of())
-    for name, source in (("dense", 'path = "plain.npy"'), ("sparse", 'path = "a.h5ad"')):
-        run_job(job(tmp_path, source, 'classical_mds"\nmetric = "euclidean', name=name))
-    dense, sparse = (stored_bytes(tmp_path / f"{name}.zarr") for name in ("dense", "sparse"))
-    assert dense == sparse
-    assert not (tmp_path / "sparse-input.zarr" / "indptr").exists()
 
 
 def test_labels_and_weights_by_their_names_in_the_source(tmp_path: Path) -> None:
@@ -294,19 +283,6 @@ def test_tables_hold_names_and_coordinates(wanted: Any, tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".partial*"))
 
 
-@pytest.mark.filterwarnings("ignore::bigembed.errors.MapWarning")  # coordinates of two parts lie over each other
-def test_components_stand_in_the_table(tmp_path: Path) -> None:
-    rows = np.random.default_rng(0).normal(size=(300, 3))
-    rows[200:] += 1000
-    np.save(tmp_path / "rows.npy", rows)
-    method = 'diffusion_map"\nn_neighbors = 8\ncomponents = "per-component'
-    with pytest.warns(ComponentsWarning):
-        run_job(job(tmp_path, 'path = "rows.npy"', method, 'table = "t.csv"'))
-    found = records_of(tmp_path / "t.csv")
-    assert list(found[0]) == ["component", "diffusionmap0", "diffusionmap1"]
-    assert [row["component"] for row in found] == ["0"] * 200 + ["1"] * 100
-
-
 def test_a_table_of_somebody_else_is_untouched_and_a_lost_one_made_again(wanted: Any, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("mine")
     spec = job(tmp_path, 'path = "plain.npy"', output='table = "t.csv"')
@@ -382,53 +358,6 @@ def test_a_table_that_cannot_be_written_is_refused_before_work(tmp_path: Path, m
     assert not (tmp_path / "job.zarr").exists()
 
 
-def test_ids_shorter_than_the_rows_are_named(tmp_path: Path) -> None:
-    np.save(tmp_path / "plain.npy", rows_of())
-    np.save(tmp_path / "ids.npy", np.arange(N))
-    ingest(tmp_path / "plain.npy", tmp_path / "points.zarr", aligned={"ids": str(tmp_path / "ids.npy")})
-    shutil.rmtree(tmp_path / "points-ids.zarr")
-    write_array(tmp_path / "points-ids.zarr", np.arange(N - 3))
-    with pytest.raises(InputError, match=r"points\.zarr: ids .*one entry for each of the 517 rows"):
-        run_job(job(tmp_path, 'path = "points.zarr"'))
-    be.append_rows(tmp_path / "points-ids.zarr", np.arange(3) + 1000)
-    run_job(job(tmp_path, 'path = "points.zarr"'))
-    assert zarr.open_array(tmp_path / "job.zarr/stages/ids/ids").shape == (N,)
-
-
-@pytest.mark.slow
-def test_a_file_written_again_with_the_same_rows_changes_nothing(wanted: Any, tmp_path: Path) -> None:
-    """As an export into the very AnnData that the rows are from does."""
-    libraries("rows.h5ad")
-    h5ad_file(tmp_path / "a.h5ad", rows_of(), names_of())
-    spec = job(tmp_path, 'path = "a.h5ad"\nlabels = "kind"', "linear_discriminant")
-    run_job(spec)
-    export(tmp_path / "job.zarr", tmp_path / "a.h5ad")
-    assert run_job(spec)["unchanged"]
-    sparse = job(tmp_path, 'path = "a.h5ad"', name="sparse")
-    run_job(sparse)
-    export(tmp_path / "sparse.zarr", tmp_path / "a.h5ad")
-    assert run_job(sparse)["unchanged"]
-    other = rows_of()
-    other[-1, -1] += 1
-    h5ad_file(tmp_path / "a.h5ad", other, names_of())
-    for one in (spec, sparse):
-        assert not run_job(one).get("unchanged")
-        assert run_job(one)["unchanged"]
-    assert zarr.open_array(tmp_path / "job-input.zarr")[-1, -1] == other[-1, -1]
-    h5ad_file(tmp_path / "a.h5ad", rows_of(), names_of()[::-1])
-    run_job(spec)
-    assert zarr.open_array(tmp_path / "job-input-ids.zarr")[0] == names_of()[-1]
-
-
-def test_a_copy_of_other_columns_is_copied_anew(tmp_path: Path) -> None:
-    libraries("rows.csv")
-    csv_file(tmp_path / "rows.csv", rows_of(), names_of())
-    for columns in (["x0", "x1", "x2"], ["x2", "x0"]):
-        chosen = f'path = "rows.csv"\ncolumns = {json.dumps(columns)}'
-        run_job(job(tmp_path, chosen))
-        assert zarr.open_array(tmp_path / "job-input.zarr").shape[1] == len(columns)
-
-
 def test_a_copy_that_is_there_is_found_without_another_look_at_its_source(
     wanted: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
@@ -458,19 +387,6 @@ def test_a_folder_that_was_written_to_is_looked_at_again(tmp_path: Path) -> None
     FORMATS["rows.parquet"](tmp_path / "rows/a.parquet", rows_of() + 1, names_of())
     run_job(job(tmp_path, source))
     assert zarr.open_array(tmp_path / "job-input.zarr")[0, 0] == rows_of()[0, 0] + 1
-
-
-@pytest.mark.cluster
-@pytest.mark.slow
-def test_on_a_worker_it_gives_the_same_bytes(tmp_path: Path) -> None:
-    libraries("rows.h5ad")
-    h5ad_file(tmp_path / "a.h5ad", rows_of(), names_of())
-    here = job(tmp_path, 'path = "a.h5ad"', name="here")
-    text = (tmp_path / "here.toml").read_text().replace("here.zarr", "away.zarr")
-    (tmp_path / "away.toml").write_text(text + '[cluster]\nworkers = 1\nmemory = "600 MiB"\n')
-    run_job(here)
-    run_job(read_job(tmp_path / "away.toml"))
-    assert stored_bytes(tmp_path / "away.zarr") == stored_bytes(tmp_path / "here.zarr")
 
 
 def test_what_a_killed_export_left_is_swept(wanted: Any, tmp_path: Path) -> None:
@@ -530,11 +446,3 @@ def test_a_plan_reads_a_bounded_part_of_a_table(tmp_path: Path, monkeypatch: Any
     assert plan_job(asked).shape == (501, 2)
     with pytest.raises(InputError, match="500 \\(counted from 0\\)"):
         run_job(asked)
-
-
-def test_a_data_set_is_not_loaded_to_find_the_rows_of_a_job(tmp_path: Path, monkeypatch: Any) -> None:
-    from bigembed.datasets import Dataset
-    from bigembed.jobs.inputs import find_input
-
-    monkeypatch.setattr(Dataset, "draw", None)
-    assert find_input(job(tmp_path, 'dataset = "digits"')).shape == (1797, 64)

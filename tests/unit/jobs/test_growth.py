@@ -30,7 +30,7 @@ from bigembed.jobs.growth import open_growth
 from bigembed.jobs.growth import refresh as growth_refresh
 from bigembed.jobs.growth.account import Ledger, check, doubted_entries, new_ledger, snapshot, with_new_rows
 from bigembed.jobs.growth.audit import Limits, audit, compared, found_lists, misfit_of, reasons, search_index
-from bigembed.jobs.growth.extend import export_any, extend
+from bigembed.jobs.growth.extend import extend
 from bigembed.jobs.growth.frames import MovementLimits
 from bigembed.jobs.growth.refresh import refresh
 from bigembed.jobs.growth.repair import verify_growth
@@ -328,12 +328,6 @@ class TestVersions:
         assert status["state"] == "done"
         assert "publish" in status["finished_stages"]
 
-    def test_a_picture_asked_for_later_is_made(self, job, tmp_path):
-        refresh(job())
-        assert not refresh(job(output={"picture": "map.png"}))["unchanged"]
-        assert (tmp_path / "map.png").read_bytes()[:4] == b"\x89PNG"
-        assert refresh(job(output={"picture": "map.png"}))["unchanged"]
-
     def test_too_little_memory_is_refused(self, job, rows, tmp_path):
         asked = job()
         refresh(asked)
@@ -479,27 +473,6 @@ class TestTable:
             assert pq.read_table(table).num_rows == first + 100
         assert (tmp_path / "map.html").is_file()
 
-    def test_a_part_is_not_written_in_silence(self, tmp_path):
-        rows = np.random.default_rng(0).normal(size=(900, 4))
-        write_array(tmp_path / "x.zarr", rows[:600], chunk_rows=100)
-        asked = self.job(tmp_path)
-        with pytest.raises(MissingPathError):
-            export_any(tmp_path / "out.zarr", tmp_path / "t.csv")
-        refresh(asked)
-        run = open_growth(tmp_path / "out.zarr").current.run
-        assert export_any(run, tmp_path / "fitted.npy")["n"] == 600
-        append_rows(tmp_path / "x.zarr", rows[600:])
-        extend(asked)
-        with pytest.raises(InputError, match="the 600 rows that were fitted, of 900"):
-            export_any(run, tmp_path / "part.npy")
-        assert not (tmp_path / "part.npy").exists()
-        assert export_any(tmp_path / "out.zarr", tmp_path / "t.csv") | {"output": ""} == {
-            "source": str(tmp_path / "out.zarr"), "output": "", "n": 900, "n_components": 2, "ids": False,
-        }  # fmt: skip
-        lines = (tmp_path / "t.csv").read_text().splitlines()
-        assert lines[0] == "row,placed,pca0,pca1"
-        assert [line.split(",")[:2] for line in (lines[600], lines[601])] == [["599", "0"], ["600", "1"]]
-
 
 def taken(path):
     there = snapshot(path)
@@ -549,11 +522,6 @@ class TestLedger:
         assert (whole.n, count) == (420, 3)
         assert whole == taken(path)
         assert whole.content != ledger.content
-
-    def test_appending_by_zarr_is_the_same(self, path, rows):
-        ledger = taken(path)
-        zarr.open_array(str(path)).append(rows[250:420])
-        assert with_new_rows(check(ledger, snapshot(path)), snapshot(path)) == taken(path)
 
     def test_rewritten_in_other_chunks_or_touched_the_rows_are_the_same(self, path, rows, tmp_path):
         ledger = taken(path)
@@ -705,15 +673,6 @@ class TestAudit:
         np.testing.assert_allclose(misfit.function(rows), np.linalg.norm(rows - rebuilt, axis=1), atol=1e-6)
         lifted = rows + np.array([0, 0, 0, 0, 1], "f4")
         assert np.median(misfit.function(lifted)) > 10 * np.median(misfit.function(rows))
-
-    def test_few_rows_are_judged_by_their_number_alone(self, job, tmp_path):
-        asked = job()
-        refresh(asked)
-        append_rows(tmp_path / "x.zarr", draw(50, 1, shift=9.0))
-        found = audit(asked)
-        assert (found["due"], found["rows"]["judged"]) == ([], 0)
-        assert audit(asked, limits=Limits(least=50))["due"]
-        assert audit(asked, limits=Limits(growth=0.05))["due"]
 
     def test_chance_is_no_drift(self):
         generator = np.random.default_rng(0)

@@ -152,12 +152,3 @@ def test_less_is_planned_and_less_is_there(job: Any, tmp_path: Path) -> None:
         whole, less = (figures(job, tmp_path, keep) for keep in ("all", "map"))
     assert less[0] < whole[0]
     assert 0 < less[1] < whole[1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("keep", ["all", "map"])
-def test_no_more_is_there_than_was_planned(job: Any, tmp_path: Path, keep: str) -> None:
-    """Rows enough that arrays of a fixed size, of which plans know nothing, do not count: the plan is 2.7 times it."""
-    np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(40_000, 8)).astype(np.float32))
-    planned, measured = figures(job, tmp_path, keep)
-    assert planned / 4 < measured <= planned

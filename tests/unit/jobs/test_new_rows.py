@@ -179,49 +179,6 @@ class TestColumns:
         with pytest.raises(InputError, match=r"no columns z; there are [^.]*$"):
             extend(model, tmp_path / f"new.{kind}", tmp_path / "out.zarr", choice=Choice(columns=("x4", "x0", "z")))
 
-    def test_rows_without_names_are_taken_as_they_are(self, model: Path, tmp_path: Path) -> None:
-        new = rows_of(1)[:, POSITIONS]
-        np.save(tmp_path / "new.npy", new)
-        np.savetxt(tmp_path / "bare.csv", new, delimiter=",", fmt="%.17g")
-        for name in ("new.npy", "bare.csv"):
-            extend(model, tmp_path / name, tmp_path / f"{name}.zarr")
-            np.testing.assert_array_equal(read_array(tmp_path / f"{name}.zarr"), be.load(model).transform(new))
-
-    def test_a_model_without_names_takes_any_columns(self, tmp_path: Path) -> None:
-        np.save(tmp_path / "rows.npy", rows_of()[:, :3])
-        model = fit(tmp_path, 'path = "rows.npy"')
-        assert not hasattr(be.load(model), "feature_names_in_")
-        write(tmp_path / "new.csv", rows_of(1))
-        extend(model, tmp_path / "new.csv", tmp_path / "out.zarr", choice=Choice(columns=FITTED))
-        wanted = be.load(model).transform(rows_of(1)[:, POSITIONS])
-        np.testing.assert_array_equal(read_array(tmp_path / "out.zarr"), wanted)
-
-    def test_names_go_with_an_ingested_copy(self, tmp_path: Path) -> None:
-        write(tmp_path / "rows.parquet", rows_of())
-        ingest(tmp_path / "rows.parquet", tmp_path / "rows.zarr", Choice(columns=FITTED))
-        ingest(tmp_path / "rows.parquet", tmp_path / "other.zarr", Choice(columns=FITTED[::-1]))
-        ingest(tmp_path / "other.zarr", tmp_path / "again.zarr")
-        model = fit(tmp_path, 'path = "rows.zarr"')
-        assert list(be.load(model).feature_names_in_) == list(FITTED)
-        for name in ("other.zarr", "again.zarr"):
-            with pytest.raises(InputError, match="in the same order"):
-                extend(model, tmp_path / name, tmp_path / "out.zarr")
-            with pytest.raises(InputError, match="in the same order"):
-                be.load(model).transform(str(tmp_path / name))
-        extend(model, tmp_path / "rows.zarr", tmp_path / "out.zarr")
-        np.testing.assert_array_equal(read_array(tmp_path / "out.zarr"), be.load(model).embedding_)
-
-    def test_netcdf_variables_are_names(self, tmp_path: Path) -> None:
-        netcdf = pytest.importorskip("netCDF4")
-        with netcdf.Dataset(tmp_path / "rows.nc", "w") as file:
-            file.createDimension("point", 200)
-            for name, values in zip("uvw", rows_of().T[:3], strict=True):
-                file.createVariable(name, "f8", ("point",))[:] = values
-        model = fit(tmp_path, 'path = "rows.nc"\narray = ["u", "v"]')
-        with pytest.raises(InputError, match="in the same order"):
-            extend(model, tmp_path / "rows.nc", tmp_path / "out.zarr", choice=Choice(array=("v", "u")))
-        extend(model, tmp_path / "rows.nc", tmp_path / "out.zarr", choice=Choice(array=("u", "v")))
-
     @pytest.mark.parametrize(
         ("suffix", "layout"), [("h5ad", "csr"), pytest.param("zarr", "dense", marks=pytest.mark.slow)]
     )

@@ -128,13 +128,6 @@ class TestNeverStale:
         be.PCA(n_components=1, workdir=root).fit(ROWS)
         assert self.shown(root) == []
 
-    def test_ids_that_are_gone(self, job, tmp_path):
-        run_job(job())
-        text = (tmp_path / "job.toml").read_text()
-        (tmp_path / "job.toml").write_text(text.replace('ids = "ids.npy"', ""))
-        run_job(read_job(tmp_path / "job.toml"))
-        assert self.shown(tmp_path / "run.zarr") == ["coordinates", "eigenvalues"]
-
     @pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
     def test_a_start_that_was_killed_leaves_nothing_and_what_is_not_ours_stays(self, job, tmp_path, monkeypatch):
         def kill(*given):
@@ -152,12 +145,6 @@ class TestNeverStale:
         zarr.consolidate_metadata(str(root))
         run_job(job("pca"))
         assert self.shown(root) == ["coordinates", "eigenvalues", "ids", "mine"]
-
-    def test_one_that_is_done_is_left_as_it_is(self, job, tmp_path):
-        run_job(job())
-        before = (tmp_path / "run.zarr" / "zarr.json").stat().st_mtime_ns
-        assert run_job(job())["unchanged"]
-        assert (tmp_path / "run.zarr" / "zarr.json").stat().st_mtime_ns == before
 
 
 def test_a_run_on_a_file_system_without_links(job, tmp_path, monkeypatch):

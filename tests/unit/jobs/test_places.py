@@ -83,10 +83,6 @@ class TestClusterTable:
         assert "'queue': unknown" in problems_of(**QUEUE, queue="long")
         assert "a manager's cluster makes its own" in problems_of(**QUEUE, tls_key="key.pem")
 
-    @pytest.mark.parametrize("walltime", ["4", "four hours", "04:00", "30s", 3])
-    def test_walltimes_that_are_none(self, walltime):
-        assert "[cluster] walltime" in problems_of(**QUEUE | {"walltime": walltime})
-
     def test_no_second_line_gets_into_a_job_script(self):
         assert "directives" in problems_of(**QUEUE, directives=["--qos=x\nrm -rf /"])
         assert "partition" in problems_of(**QUEUE, partition="x\ny")
@@ -130,12 +126,6 @@ class TestClusterTable:
             cluster(table(**QUEUE), "slurm"),
         ):
             pass
-
-    def test_folders_that_job_scripts_cannot_hold(self, tmp_path):
-        for folder, what in ((tmp_path / "a b", "blanks"), (tmp_path / "nowhere", "cannot write")):
-            given = ClusterTable(**QUEUE, shared_folder=str(folder))
-            with pytest.raises(JobError, match=what), cluster(given, "slurm"):
-                pass
 
     def test_the_keyboard_stays_with_the_job(self):
         import signal
@@ -317,17 +307,6 @@ class TestWorkerMonitor:
         assert (watched.told, watched.asked) == ([], [])
         watched.passes(600)  # and then it is stuck
         assert watched.told[:2] == [("a", "silent"), ("a", "given up")]
-
-    def test_one_that_comes_back_is_reported(self, monkeypatch):
-        watched = Watched(monkeypatch)
-        watched.passes(20)
-        watched.passes(10, lively="ab")
-        assert watched.told == [("a", "silent"), ("a", "back")]
-        watched.passes(20)
-        del watched.beats["a"]
-        watched.passes(5)
-        assert watched.told[2:] == [("a", "silent"), ("a", "gone")]
-        assert watched.asked == []
 
     @pytest.mark.parametrize(("silent", "told"), [(0, []), (5, []), (10, [("a", "gone")]), (25, [("a", "gone")])])
     def test_one_whose_connection_breaks_before_it_is_reported_is_named(self, monkeypatch, silent, told):

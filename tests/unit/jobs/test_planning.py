@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 import warnings
@@ -18,14 +17,12 @@ from typer.testing import CliRunner
 import bigembed
 import bigembed as be
 from bigembed.cli import app
-from bigembed.errors import BigembedWarning, InputError, InterruptedRun, PlanError
+from bigembed.errors import BigembedWarning, InterruptedRun, PlanError
 from bigembed.jobs import planning as calibrate
-from bigembed.jobs import size
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places import TRIMMED, ClusterTable
 from bigembed.jobs.planning import SCIKIT_LEARN, Rates, cache_file, footprint, rates, resident
 from bigembed.jobs.planning import notes as compilation
-from bigembed.jobs.planning.notes import alternatives
 from bigembed.jobs.planning.plan import Plan
 from bigembed.jobs.planning.resources import (
     FIRST_USE,
@@ -42,9 +39,7 @@ from bigembed.jobs.planning.resources import (
 from bigembed.jobs.report.lines import plan_lines
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import read_job
-from bigembed.jobs.sweep.run import sweep
 from bigembed.jobs.watching import MemoryPeak, RunOptions
-from bigembed.maps import REGISTRY, method
 from bigembed.neighbors import graph_stages, nn_descent
 from bigembed.neighbors.search import AUTO, WITHOUT_DESCENT
 from bigembed.neighbors.search import ground_truth as expected_recall
@@ -53,7 +48,7 @@ from bigembed.runtime import using
 from bigembed.runtime.client_executor import TERMINATE
 from bigembed.stages.cost import Cost
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import MARGIN, Stage, exchange_home
+from bigembed.stages.stage import MARGIN, exchange_home
 from tests.some import a_few
 
 MIB = 1 << 20
@@ -183,12 +178,6 @@ class TestPlan:
         assert plan.as_dict()["memory"]["total"] == plan.peaks.total
         assert plan.shape == (5000, 3)
 
-    def test_footprint_is_measured(self):
-        found = footprint()
-        assert 60 * MIB < found.coordinator < found.worker < 500 * MIB
-        assert 0 < found.picture < 200 * MIB
-        assert footprint() is found
-
     @pytest.mark.parametrize(("given", "n"), [({}, 2_000), ({"workers": 2}, 100_000)])
     def test_scikit_learn_is_planned_except_in_a_command_that_has_not_loaded_it(self, monkeypatch, given, n):
         def planned() -> int:
@@ -212,9 +201,6 @@ class TestPlan:
         assert peak.peaks["worker"] > 80 * MIB
         assert peak.peaks["total"] >= peak.peaks["worker"] + peak.peaks["coordinator"] * 0.5
         assert peak.peaks["coordinator"] >= resident() * 0.5
-
-    def test_sizes(self):
-        assert [size(0), size(1023), size(1 << 20), size(5 << 40)] == ["0 B", "1023 B", "1.0 MiB", "5.0 TiB"]
 
     @pytest.mark.parametrize("scratch", [False, True])
     def test_what_a_stopped_job_left_is_room_for_what_goes_on(self, tmp_path, monkeypatch, scratch):
@@ -249,21 +235,6 @@ def plan_of_calibrate(**changes):
     return Plan(
         "in", "out", (10, 2), "float32", place, stages, **{"published": (), "free_disk": 1, "rates": RATES} | changes
     )
-
-
-class Solver:
-    """An estimator with a choice of solvers, as far as a proposal looks at one."""
-
-    def __init__(self, solver="exact", n_landmarks=400):
-        self.solver, self.n_landmarks = solver, n_landmarks
-
-    def get_params(self):
-        return {"solver": self.solver, "n_landmarks": self.n_landmarks}
-
-    def stages(self):
-        if self.solver == "landmarks":
-            raise InputError("unknown here")
-        return [Stage("solve", (), {}, dict, Cost(memory=self.n_landmarks if self.solver == "nystrom" else 10**9))]
 
 
 class TestCalibrate:
@@ -327,11 +298,6 @@ class TestCalibrate:
         cache_file("rates").write_text(json.dumps({"compute": {"product": 1.0, "look": 7.0}}))
         assert rates(tmp_path).look == 3.0  # (nobody noted beside what)
 
-    def test_without_a_cache_folder_it_is_measured_each_time(self, tmp_path, monkeypatch):
-        (tmp_path / "file").write_text("")
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-        assert rates(tmp_path).product > 0
-
     def test_a_footprint_is_measured_again_only_where_it_may_be_another_one(self, monkeypatch):
         measured = []
 
@@ -383,18 +349,6 @@ class TestCalibrate:
         few = Cost(passes=1, flops=1e12, blocks=100)  # (of ten seconds each)
         assert replace(alone, hands_out=True).seconds(few, 1) == alone.seconds(few, 1)
 
-    @pytest.mark.slow
-    def test_a_plan_of_which_nobody_knows_the_files_is_a_lower_bound(self, write_job, rows):
-        words = {}
-        for name, key in (("unknown", ""), ("known", 'bandwidth = "1 MB"')):
-            table = f'address = "tcp://10.0.0.7:8786"\nworkers = 64\nmemory = "4 GiB"\n{key}'
-            plan = plan_job(read_job(write_job(cluster=table)))
-            [words[name]] = [line for line in plan_lines(plan) if line.startswith("time:")]
-            assert plan.lower_bound == plan.as_dict()["lower_bound"] == (name == "unknown")
-        assert re.match(r"time: at least .* all of them share go .* at 1 GiB a second: .*bandwidth", words["unknown"])
-        assert re.match(r"time: about .* with files of 976.6 KiB a second that all 64 workers share", words["known"])
-        assert not plan_job(read_job(write_job())).lower_bound
-
     def test_seconds_of_a_plan(self):
         assert plan_of_calibrate().stage_seconds == {"a": 1 + PUBLISH, "b": 2 + PUBLISH}
         assert plan_of_calibrate().seconds == 6 + 2 * PUBLISH
@@ -426,12 +380,6 @@ class TestCalibrate:
         assert replace(worker, walltime=60.0).windows[1].lines() == []
         with pytest.raises(PlanError, match=r"stage .b.: .* and a worker has"):
             worker.refuse()
-
-    def test_the_command_line_says_what_does_not_fit_into_a_window(self, write_job, rows):
-        done = CliRunner().invoke(app, ["plan", str(write_job()), "--deadline", "6h"])
-        assert (done.exit_code, "windows of 6 h 0 min for each start: one has time" in done.output) == (0, True)
-        done = CliRunner().invoke(app, ["plan", str(write_job()), "--deadline", "0s"])
-        assert done.exit_code == 3
 
     def test_a_run_keeps_what_was_planned_beside_what_was_measured(self, write_job, rows, tmp_path):
         found = run_job(read_job(write_job()))
@@ -484,31 +432,8 @@ class TestCalibrate:
         assert "would be written at the most" in plan.problems()[0]
         assert list(plan.advice) == ['[method] algorithm = "auto" would fit']
 
-    @pytest.mark.parametrize(
-        ("room", "expected"),
-        [(400, [{"solver": "nystrom"}]), (399, []), (10**9, [{"solver": "nystrom"}, {"n_landmarks": 200}])],
-    )
-    def test_proposals_are_planned_and_one_of_a_kind(self, room, expected):
-        found = alternatives(Solver(), lambda other: other.stages()[0].cost.memory <= room)
-        assert found == expected
-        fewer = alternatives(Solver("nystrom"), lambda other: other.stages()[0].cost.memory <= 100)
-        assert fewer == [{"n_landmarks": 100}]
-
 
 PACKAGE = Path(bigembed.__file__).parent
-BARE = [name for name in sorted(REGISTRY) if not method(name).compiles]
-FIT = """
-import sys, numpy as np
-from bigembed.maps import method
-rows = np.random.default_rng(0).random((6000, 5))
-for name in sys.argv[1:]:
-    kind = method(name)
-    parameters = {} if kind.__name__ == "LinearDiscriminantAnalysis" else {"n_components": 2}
-    model = kind(**parameters).fit(rows, np.arange(6000) % 3)
-    np.asarray(model.embedding_), model.transform(rows[:9])
-    if "numba" in sys.modules:
-        sys.exit(f"{name} loads the compiler")
-"""
 
 
 def wanted(name):
@@ -558,19 +483,6 @@ class TestCompilation:
         assert not compilation.is_kept("neighbors.search.compiled")  # (another file of that name)
         os.utime(index, (0, source.stat().st_mtime - 1))
         assert not compilation.is_kept("quality.compiled")
-
-    def test_the_table_names_modules_that_compile(self):
-        named = {*compilation.SOLVE, *compilation.STAGES.values(), *compilation.METHODS.values()}
-        assert named == {*compilation.SECONDS}
-        for module in named:
-            assert "njit(" in (PACKAGE.joinpath(*module.split(".")).with_suffix(".py")).read_text(), module
-
-    @pytest.mark.slow
-    def test_methods_that_are_said_to_compile_nothing_do_not(self):
-        environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
-        line = [sys.executable, "-W", "ignore", "-c", FIT, *BARE]
-        done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
 
     def test_workers_of_a_method_that_compiles_nothing_are_planned_without_numba(self, job):
         cluster = '[cluster]\nworkers = 2\nmemory = "1 GiB"'
@@ -680,20 +592,6 @@ class TestWhatFits:
         little()
         assert ran(job)[0]["unchanged"]  # (what was found with more memory is not thrown away)
 
-    @pytest.mark.slow
-    def test_a_target_that_cells_reach_is_no_choice_that_was_forced(self, written, little):
-        job = written("run", recall=0.3)
-        little()
-        found, said = ran(job)
-        assert "forced" not in found["certificate"]["recall"]
-        assert "NN-descent" not in said
-        here = published(job)
-        little(whole=True)
-        assert ran(job)[0]["unchanged"]
-        fresh = written("fresh", recall=0.3)
-        ran(fresh)
-        assert published(fresh) == here
-
     def test_lists_that_are_there_are_gone_on_from_with_less_memory(self, written, little):
         job = written("run")
 
@@ -711,20 +609,6 @@ class TestWhatFits:
         assert plan.problems() == []
         found, _ = ran(job)
         assert found["certificate"]["recall"]["algorithm"] == "nn-descent"
-
-    @pytest.mark.slow
-    def test_a_sweep_takes_what_fits_too(self, written, little):
-        job = written("sweep", more="[sweep]\nt = [1, 2]\n")
-        little(whole=True)
-        assert not [line for line in plan_job(job).notes if "neighbors by cells" in line]
-        little()
-        plan = plan_job(job)
-        assert len([line for line in plan.notes if "neighbors by cells: NN-descent" in line]) == 2
-        assert not plan.problems()
-        with warnings.catch_warnings(action="ignore"):
-            found = sweep(job)
-        assert found["refused"] == []
-        assert found["stages"] == len({*plan.stages}) - 1  # (one search serves both points)
 
     def test_what_cannot_be_done_by_any_search_is_refused(self, written, little, monkeypatch):
         little()

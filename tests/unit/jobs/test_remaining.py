@@ -71,23 +71,6 @@ def test_it_converges_to_what_a_slow_store_makes_of_the_plan(monkeypatch):
     assert told.said[whole] == 0
 
 
-def test_a_run_that_is_quicker_than_planned_is_noticed_too(monkeypatch):
-    told = Told(monkeypatch)
-    for stage, one in STAGES.items():
-        told.run(stage, one.seconds / 4)
-    assert max(told.errors(0, 10)) > 0.5
-    assert max(told.errors(25, 88)) < 0.15
-
-
-def test_kinds_are_scaled_apart(monkeypatch):
-    told = Told(monkeypatch)
-    told.run("copy", 400)
-    told.run("search", 50)
-    assert told.left.ratio("moving") == pytest.approx(4, rel=0.02)
-    assert told.left.ratio("computing") == pytest.approx(1)
-    assert told.left.seconds() == pytest.approx(4 * 200 + 40, rel=0.02)
-
-
 def test_stages_that_are_reused_are_left_out_and_say_nothing_of_the_speed():
     left = RemainingTime.of(STAGES)
     left.end("solve", None)

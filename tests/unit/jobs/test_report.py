@@ -7,10 +7,8 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from html.parser import HTMLParser
 from itertools import chain
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -22,13 +20,12 @@ from bigembed.errors import BigembedWarning, ExistingOutputError, InputError, Mi
 from bigembed.jobs.record import RECORD
 from bigembed.jobs.report import RunSummary, StageLine
 from bigembed.jobs.report.figures import HEADINGS, coordinate_lines, entries_of, map_figures
-from bigembed.jobs.report.page import _eigenvalues, curves, slow_stages, warnings_of, write_report
+from bigembed.jobs.report.page import slow_stages, warnings_of, write_report
 from bigembed.jobs.run import plan_job, run_job
-from bigembed.jobs.spec import needed_aligned, parse_job, read_job
+from bigembed.jobs.spec import needed_aligned, read_job
 from bigembed.maps import REGISTRY
 from bigembed.runtime import PARTS
 from bigembed.store import manifests
-from bigembed.store import manifests as roots
 from bigembed.store.arrays import create_rows, write_rows
 from bigembed.store.files import sealed
 from tests.some import a_few
@@ -222,12 +219,6 @@ class TestPage:
         assert "made from Python" in page.text
         assert "ksum" in page.ids()
 
-    def test_an_empty_run(self, tmp_path):
-        roots.prepare(tmp_path / "run.zarr", "run")
-        page, _ = page_of(tmp_path / "run.zarr")
-        assert "not finished" in page.text
-        assert "map" not in page.ids()
-
     @pytest.mark.parametrize("lost", [1, 3000])
     def test_rows_without_coordinates_are_counted(self, finished, lost):
         values = np.random.default_rng(0).normal(size=(3000, 2))
@@ -237,17 +228,6 @@ class TestPage:
         assert "Rows without coordinates" in page.text
         assert f"{lost:,} of 3,000 rows have NaN" in page.text
         assert len(page.all("img")) == 1
-
-    def test_sentences_stand_apart_and_the_title_names_the_source(self, finished, monkeypatch):
-        monkeypatch.setattr("bigembed.plotting.canvas.FEW", 100)
-        values = np.random.default_rng(0).normal(size=(3000, 2))
-        values[:2] *= 1e6
-        set_coordinates(finished, values)
-        record = json.loads((finished / RECORD).read_text())
-        edit(finished, plan=record["plan"] | {"input": "/elsewhere/run-input.zarr"})
-        page, _ = page_of(finished)
-        assert re.search(r"the more points it holds\. \d+ far points lie outside", page.text)
-        assert "run-input" not in page.text.split("Map")[0]
 
     def test_damaged_coordinates_are_a_warning(self, finished):
         for file in (finished / "stages" / "coordinates" / "embedding" / "c").rglob("*"):
@@ -333,16 +313,6 @@ class TestPage:
         assert "{{ 7 * 7 }}" in page.text
         assert len(page.all("img")) == 1
 
-    @pytest.mark.parametrize(("values", "said"), [([0.99999, 0.9999], "1 − λ"), ([1.0, 0.9999], "eigenvalue λ")])
-    def test_eigenvalues_close_to_one_are_told_by_their_distance(self, values, said):
-        text = " ".join(ElementTree.fromstring(_eigenvalues(np.array(values))).itertext())
-        assert said in text
-
-    def test_the_same_run_makes_the_same_page(self, finished, tmp_path):
-        first, second = (page_of(finished)[1].read_bytes() for _ in range(2))
-        assert first == second
-        assert not list(tmp_path.glob(".*.partial"))
-
     def test_other_files_are_not_overwritten(self, finished, tmp_path):
         (tmp_path / "notes.html").write_text("<h1>Notes</h1>")
         with pytest.raises(ExistingOutputError, match="not a report"):
@@ -352,11 +322,6 @@ class TestPage:
         with pytest.raises(MissingPathError):
             write_report(tmp_path / "absent.zarr")
         assert write_report(finished)["page"] == str(tmp_path / "run.html")
-
-    def test_a_model_is_no_run(self, tmp_path):
-        run_job(job_of(tmp_path, "pca", output='model = "model.zarr"'))
-        with pytest.raises(InputError, match="model"):
-            write_report(tmp_path / "model.zarr")
 
     def test_a_job_writes_its_report(self, tmp_path):
         without = job_of(tmp_path, "pca")
@@ -370,29 +335,6 @@ class TestPage:
         (tmp_path / "page.html").unlink()
         assert not run_job(job)["unchanged"]
         assert "reused" in (tmp_path / "page.html").read_text()
-
-    def test_the_job_file_on_the_page_is_the_job(self, write_job, rows, tmp_path):
-        job = read_job(
-            write_job('n_neighbors = "none"\npause = 1e-7\nwarns = "\\"q\\" \\\\ \\n é"', 'picture = "a b.png"')
-        )
-        with pytest.warns(BigembedWarning):
-            run_job(job)
-        text = RunSummary.read(tmp_path / "run.zarr").job_file()
-        assert parse_job(tomllib.loads(text), job.file) == job
-
-    def test_planned_seconds_are_shown_where_the_record_has_them(self, finished):
-        record = json.loads((finished / RECORD).read_text())
-        for stage in record["stages"]:
-            stage["predicted_seconds"] = None  # as where the rates of the machine are not known
-        edit(finished, stages=record["stages"])
-        assert "Planned to take" not in page_of(finished)[0].text
-        for stage in record["stages"]:
-            stage["predicted_seconds"] = 75.0
-        edit(finished, stages=record["stages"], predicted_seconds=7300.0)
-        page, _ = page_of(finished)
-        assert "Planned to take" in page.text
-        assert "2 h 1 min planned, in one process" in page.text
-        assert "1 min 15 s" in page.text
 
     def test_what_the_time_went_into_is_drawn_and_said(self, finished):
         record = json.loads((finished / RECORD).read_text())
@@ -427,16 +369,6 @@ class TestPage:
         (found,) = slow_stages([waiting], "vectors of a solve: 8 B, in the memory of the coordinating process, which")
         assert found.startswith("solve: 50 % waiting: the coordinating process computes with its vectors in memory")
         assert slow_stages([]) == []
-
-    def test_stages_say_what_was_reused(self, finished):
-        record = json.loads((finished / RECORD).read_text())
-        record["stages"][0] |= {"reused": True, "seconds": 0.0}
-        edit(finished, stages=record["stages"])
-        lines = RunSummary.read(finished).stages()
-        assert lines[0].state == "reused"
-        assert lines[0].earlier is not None
-        assert lines[1].start == 0.0
-        assert all(line.planned for line in lines)
 
     def test_the_command(self, finished, tmp_path):
         def bigembed(*arguments):
@@ -510,11 +442,6 @@ def verified(run):
     return done.stdout
 
 
-def marks_of(run):
-    svg = curves(RunSummary.read(run))[0][0]
-    return re.findall(r'class="mark-name[^>]*>([^<]*)<', svg)
-
-
 JUDGED = {
     "participation": [0.5, 0.4, 0.3],
     "rows_above_a_tenth": [900, 800, 700],
@@ -578,32 +505,12 @@ class TestJudgement:
         first = next(line for line in said.splitlines() if re.match(r" {8,}1 ", line))
         assert first.endswith("amber")
 
-    @pytest.mark.parametrize("run", ["good", "bad"])
-    def test_no_raw_tables_on_the_page_or_in_verify(self, run, request):
-        run = request.getfixturevalue(run)
-        for text in (page_of(run)[0].text, verified(run)):
-            assert not re.search(r"[{}]|participation [\d.]+, |\bnone rows\b|harmonic_residual|carried by few: ", text)
-            assert "Intrinsic dimension" in text
-            assert re.search(r"± [\d.]+ by all neighbors; [\d.]+ ± [\d.]+ by the two nearest", text)
-
     def test_flags_without_a_sentence_are_never_green(self, bad, tmp_path):
         record = json.loads((bad / RECORD).read_text())
         record["certificate"]["warnings"] = {}
         contents = RunSummary.read(bad)
         contents.record = record | {"warnings": []}
         assert any("amber cells" in message for one in warnings_of(contents) for message in one.messages)
-
-    @pytest.mark.slow
-    def test_a_map_that_python_made_is_judged_too(self, tmp_path):
-        DiffusionMap(3, bandwidth="fixed", epsilon=0.2, workdir=tmp_path / "run.zarr").fit(ring(outlier=True))
-        page, _ = page_of(tmp_path / "run.zarr")
-        assert "without a warning" not in page.text
-        assert "Single rows carry a coordinate" in page.text
-        assert {"judgement", "eigenvalues"} <= page.ids()
-        (tmp_path / "run.zarr" / "manifest" / "solve.json").unlink()
-        page, _ = page_of(tmp_path / "run.zarr")
-        assert "No certificate was kept" in page.text
-        assert not [attrs for attrs in page.all("div") if attrs.get("class") == "note good"]
 
     def test_a_run_whose_coordinates_nobody_judged_does_not_say_that_they_are_good(self, good, tmp_path):
         contents = RunSummary.read(good)
@@ -613,13 +520,6 @@ class TestJudgement:
         contents.record = contents.record | {"certificate": {}}
         assert "No certificate" in contents.verdict()
 
-    def test_the_scale_is_marked_only_where_it_has_the_units_of_the_curve(self, good, bad, maps):
-        assert [mark.split(":")[0] for mark in marks_of(good)] == ["kernel sum"]
-        assert "pure number" in page_of(good)[0].text
-        assert [mark.split(":")[0] for mark in marks_of(bad)] == ["used", "kernel sum"]
-        assert "0.2 was used" in page_of(bad)[0].text
-        assert [mark.split(":")[0] for mark in marks_of(maps["whole"])] == ["used"]
-
     def test_islands_parts_and_the_number_of_coordinates_are_said(self, maps):
         run = maps["islands"]
         page, _ = page_of(run)
@@ -628,17 +528,6 @@ class TestJudgement:
         assert "Number of coordinates" in page.text
         assert re.search(r"Number of coordinates \d+: ", page.text)
         assert "Rows placed by their nearest row: 10" in verified(run)
-
-    def test_components_of_their_own_and_bridges(self, maps):
-        page, _ = page_of(maps["apart"])
-        assert "those of the largest component" in page.text
-        first = next(line for line in verified(maps["joint"]).splitlines() if re.match(r" {8,}1 ", line)).split()
-        assert first[1:3] == ["1", "0"]
-        bridged = maps["bridged"]
-        assert "between 2 components of 200, 150 rows" in page_of(bridged)[0].text
-        assert any(
-            entry.flagged for entry in entries_of(RunSummary.read(bridged).certificate) if entry.name == "Bridges"
-        )
 
     def test_each_flag_has_its_cell(self):
         lines = coordinate_lines({"judgement": JUDGED, "converged": False}, np.array([0.9, 0.8, 0.8]), np.full(3, 1e-3))
@@ -652,14 +541,6 @@ class TestJudgement:
         )
         assert coordinate_lines({}, None, None) == []
         assert map_figures({"unmeasured": "distances beyond float64"}) == []
-
-    def test_names_in_a_certificate_are_escaped(self, bad, tmp_path):
-
-        copy = shutil.copytree(bad, tmp_path / "copy.zarr")
-        record = json.loads((copy / RECORD).read_text())
-        record["certificate"]["n_components"] = {"chosen": 2, "reason": "<script>alert(1)</script>"}
-        edit(copy, **record)
-        assert not Page(page_of(copy)[1].read_text()).all("script")
 
     def test_warnings_of_the_job_reach_python_and_the_page_alike(self, tmp_path):
         with pytest.warns(BigembedWarning) as said:
@@ -698,10 +579,3 @@ class TestJudgement:
         assert len(alt) == 6
         assert drawn[0]["axes"] == (0, 2)
         assert "Drawn first are coordinates 1 and 3" in drawn[0]["note"]
-
-    def test_the_page_of_a_linear_map_says_of_which_rows_it_was_judged(self, tmp_path):
-        rows = np.random.default_rng(0).normal(size=(1500, 8))
-        folder = made(tmp_path / "pca", rows, 'name = "pca"\nn_components = 2')
-        page = Page((folder / "page.html").read_text())
-        assert "200 rows were compared with 1,000 rows drawn from 1,500" in page.text
-        assert "The map as a whole is doubtful" in page.text

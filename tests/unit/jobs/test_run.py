@@ -27,7 +27,6 @@ from bigembed.errors import (
     JobError,
     LockedError,
     MissingExtraError,
-    MissingPathError,
     PlanError,
     StaleWarning,
     StalledRun,
@@ -38,14 +37,13 @@ from bigembed.jobs.extend import extend
 from bigembed.jobs.places import ClusterTable, redacted
 from bigembed.jobs.places.cluster import cluster
 from bigembed.jobs.record import read_record
-from bigembed.jobs.report.lines import verify_lines
 from bigembed.jobs.report.page import write_report
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.scene import export
 from bigembed.jobs.spec import parse_job, read_job
 from bigembed.jobs.verify import certify_paths, verify
 from bigembed.jobs.watching import RunOptions, status
-from bigembed.jobs.watching.status import read_status, status_of, stoppable
+from bigembed.jobs.watching.status import read_status, stoppable
 from bigembed.rows import formats
 from bigembed.rows.formats import ingest
 from bigembed.store import manifests as roots
@@ -111,12 +109,6 @@ class TestRun:
             ("center", False),
         ]
 
-    def test_fresh_forgets_the_stages(self, write_job, rows, tmp_path):
-        job = read_job(write_job())
-        run_job(job)
-        found = run_job(job, fresh=True)
-        assert not any(stage["reused"] for stage in found["stages"])
-
     def test_an_output_that_is_something_else_is_untouched(self, write_job, rows, tmp_path):
         (tmp_path / "run.zarr").mkdir()
         (tmp_path / "run.zarr" / "mine.txt").write_text("mine")
@@ -153,13 +145,6 @@ class TestRun:
             run_job(read_job(write_job(f"n_components = 3\nmemory = {1 << 50}")))
         assert read_record(tmp_path / "run.zarr") == before
         run_job(read_job(write_job(f"memory = {1 << 50}")))  # (nothing is left to do that would not fit)
-
-    def test_bad_parameters_leave_nothing(self, write_job, rows, tmp_path):
-        with pytest.raises(InputError, match="6 columns"):
-            run_job(read_job(write_job("n_components = 7")))
-        with pytest.raises(MissingPathError, match="no such path"):
-            run_job(read_job(write_job(source='path = "none.npy"')))
-        assert not (tmp_path / "run.zarr").exists()
 
     def test_a_data_set_is_generated_once(self, write_job, tmp_path):
         source = 'dataset = "swiss_roll"\nn = 500\nseed = 3'
@@ -261,12 +246,6 @@ class TestRun:
         run_job(read_job(write_job()))
         assert verify(root)["problems"] == []
         assert verify(root)["finished"]
-
-    def test_verify_of_something_else(self, tmp_path):
-        with pytest.raises(FileNotFoundError):
-            verify(tmp_path / "none")
-        with pytest.raises(InputError, match="neither a run nor a model"):
-            verify(tmp_path)
 
     @pytest.mark.parametrize(("kind", "said"), [("growth", "a growing store"), ("sweep", "a sweep")])
     def test_what_holds_many_runs_is_named_where_one_is_asked_for(self, tmp_path, kind, said):
@@ -436,13 +415,6 @@ class TestOutputs:
         with pytest.raises(ExistingOutputError, match=r"points-ids\.zarr"):  # of other rows
             ingest(*call)
 
-    def test_two_that_save_to_one_path(self, tmp_path, rows):
-        model = be.PCA(n_components=2).fit(rows)
-        with elsewhere(tmp_path / "model.zarr"), pytest.raises(LockedError):
-            model.save(tmp_path / "model.zarr")
-        model.save(tmp_path / "model.zarr")
-        assert [path.name for path in tmp_path.iterdir() if "model" in path.name] == ["model.zarr"]
-
     def test_an_output_inside_what_is_read_is_refused(self, tmp_path, rows):
         before = sorted(path.name for path in (tmp_path / "points.zarr").rglob("*"))
         for outputs in ({"path": "points.zarr/run.zarr"}, *({n: "points.zarr/x.csv"} for n in ("table", "model"))):
@@ -583,9 +555,6 @@ class TestStorageErrors:
         assert line in said
         assert "--debug" not in said
 
-    def test_other_errors_of_the_operating_system_stay_what_they_are(self) -> None:
-        assert status_of(OSError(errno.EIO, "i/o error")) == 1
-
     def test_a_disk_that_is_too_full_to_be_measured_is_planned_all_the_same(
         self, job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -597,11 +566,6 @@ class TestStorageErrors:
         assert plan_job(read_job(job)).seconds is not None
         assert sorted(path.name for path in tmp_path.iterdir()) == ["job.toml", "rows.npy"]
 
-    def test_more_memory_than_the_machine_has_is_refused(self, job: Path) -> None:
-        job.write_text(job.read_text() + '[cluster]\nworkers = 1\nmemory = "1 EiB"\n'.replace("1 EiB", "1048576 GiB"))
-        with pytest.raises(PlanError, match=r"for each worker is more than the .* of this machine"):
-            plan_job(read_job(job)).refuse()
-
     def test_a_plan_lacks_what_the_run_would_lack(self, job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         job.write_text(job.read_text() + 'table = "rows.parquet"\n')
 
@@ -611,13 +575,6 @@ class TestStorageErrors:
         monkeypatch.setattr("bigembed.errors.import_module", absent)
         with pytest.raises(MissingExtraError, match="pyarrow"):
             plan_job(read_job(job))
-
-    def test_the_certificate_is_shown_whole(self) -> None:
-        entry = {f"name {number}": number for number in range(100)}
-        found = {"path": "p", "stages": [], "problems": [], "unlisted": [], "finished": True, "superseded": {}}
-        found["digest"] = True
-        found["certificate"] = {"many": entry}
-        assert any("name 99: 99" in line for line in verify_lines(found))
 
 
 SECRET = "hunter2"

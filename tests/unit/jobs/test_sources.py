@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from pathlib import Path
@@ -19,7 +18,6 @@ from bigembed.errors import (
     BigembedError,
     ExistingOutputError,
     InterruptedRun,
-    MissingPathError,
     StaleError,
     StaleWarning,
 )
@@ -34,10 +32,7 @@ from bigembed.jobs.verify import verify
 from bigembed.jobs.watching import RunOptions
 from bigembed.maps import REGISTRY
 from bigembed.rows.reader import Choice
-from bigembed.stages.reuse import _difference
 from bigembed.stages.runs import Run
-from bigembed.stages.stage import Stage
-from bigembed.store import stored
 from bigembed.store.superseded import superseded
 from tests.some import a_few
 
@@ -119,10 +114,6 @@ class TestChangedSources:
             run_job(write(named.replace("200", "300")))
         assert "{" not in str(error.value)
 
-    def test_no_reason_shows_a_dictionary(self) -> None:
-        stage = Stage("solve", (), {"options": {"tol": 1e-3, "k": 4}}, lambda context: {})
-        assert _difference({"options": {"tol": 1e-2, "k": 4}}, stage) == "made with options.tol=0.01, now 0.001"
-
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
@@ -185,18 +176,6 @@ class TestRepairedSources:
         for wrong in (frame["name"][: len(table)], np.roll(repaired["name"], 1)):
             assert not agrees(table.assign(id=np.asarray(wrong)), repaired)
 
-    @pytest.mark.slow
-    def test_rows_of_another_order_are_copied_anew(self, job, frame, tmp_path):
-        frame.to_parquet(tmp_path / "rows.parquet")
-        run_job(job)
-        assert agrees(exported(tmp_path), frame)
-        other = frame.sample(frac=1, random_state=1).reset_index(drop=True)
-        other.to_parquet(tmp_path / "rows.parquet")
-        run_job(job)
-        table = exported(tmp_path, "again.csv")
-        assert agrees(table, other)
-        assert table["id"].tolist() == other["name"].tolist()
-
     def test_an_untouched_or_only_rewritten_file_is_not_copied_again(self, job, frame, tmp_path):
         frame.to_parquet(tmp_path / "rows.parquet")
         run_job(job)
@@ -257,12 +236,6 @@ def stopped_after(job, stage, kind="done"):
         run_job(job, RunOptions(observer=stop))
 
 
-def bytes_of(root):
-    """Digests of all that is published."""
-    run = Run(root)
-    return {name: run.manifest(name).files for name in run.published()}
-
-
 def refused_by_all(root, tmp_path, why):
     """No reader takes what is old; each says of what it is."""
     for out in ("out.csv", "out.npy"):
@@ -282,23 +255,6 @@ def refused_by_all(root, tmp_path, why):
     text = page.read_text()
     assert '<section id="map">' not in text
     assert why in text.replace("&#39;", "'")
-
-
-def there_and_back(job, tmp_path, stage):
-    stopped_after(job(k=12), stage)
-    run_job(job(k=12))
-    root = tmp_path / "run.zarr"
-    assert bytes_of(root) == bytes_of(tmp_path / "fresh12.zarr")
-    assert verify(root)["finished"]
-    assert not superseded(root)
-    be.load(tmp_path / "model-run.zarr")  # without a warning
-    stopped_after(job(k=8), stage)
-    refused_by_all(root, tmp_path, "made with n_neighbors=12, now 8")
-    run_job(job(k=8))
-    assert bytes_of(root) == bytes_of(tmp_path / "fresh8.zarr")
-    assert {file.name for file in stored(root / "stages")} == {
-        file.name for file in stored(tmp_path / "fresh8.zarr" / "stages")
-    }
 
 
 class TestSuperseded:
@@ -343,14 +299,6 @@ class TestSuperseded:
         assert "it was made with n_neighbors=8, now 12" in told
         assert verify(tmp_path / "model-run.zarr")["superseded"] == {"model": "made with n_neighbors=8, now 12"}
 
-    @pytest.mark.slow
-    def test_to_its_end_it_is_as_if_it_were_alone_and_so_is_the_way_back(self, job, tmp_path):
-        for k in (8, 12):
-            run_job(job(k=k, name=f"fresh{k}.zarr"))
-        run_job(job())
-        for stage in ("search", "solve"):
-            there_and_back(job, tmp_path, stage)
-
     def test_the_way_back_takes_up_what_was_not_made_anew(self, job, tmp_path):
         run_job(job())
         stopped_after(job(k=12), "survey", kind="reused")
@@ -362,37 +310,6 @@ class TestSuperseded:
         assert {stage["name"] for stage in found["stages"] if stage["reused"]} >= {"survey", "order", "coordinates"}
         assert export(tmp_path / "run.zarr", tmp_path / "out.npy")["n"] == 300
 
-    def test_the_second_change_is_told_against_the_present(self, job, tmp_path):
-        run_job(job())
-        stopped_after(job(k=12), "survey", kind="reused")
-        stopped_after(job(k=20), "survey", kind="reused")
-        refused_by_all(tmp_path / "run.zarr", tmp_path, "made with n_neighbors=8, now 20")
-
-    @pytest.mark.parametrize(
-        "stage", ["graph", *(pytest.param(stage, marks=pytest.mark.slow) for stage in ("witness", "solve"))]
-    )
-    def test_what_was_made_anew_between_changes_nothing_of_the_reason(self, job, tmp_path, stage):
-        run_job(job())
-        stopped_after(job(k=12), stage)
-        stopped_after(job(k=12), "survey", kind="reused")
-        refused_by_all(tmp_path / "run.zarr", tmp_path, "made with n_neighbors=8, now 12")
-        stopped_after(job(k=20), "survey", kind="reused")
-        refused_by_all(tmp_path / "run.zarr", tmp_path, "made with n_neighbors=8, now 20")
-        stopped_after(job(), "survey", kind="reused")
-        refused_by_all(tmp_path / "run.zarr", tmp_path, "made from another 'witness'")
-
-    def test_other_rows_and_another_method(self, job, tmp_path):
-        run_job(job())
-        np.save(tmp_path / "rows.npy", flat(1))
-        stopped_after(job(), "survey", kind="start")
-        refused_by_all(tmp_path / "run.zarr", tmp_path, "made from other rows")
-        other = read_job(job().file)
-        other = other.model_copy(update={"method": other.method.model_copy(update={"name": "pca", "parameters": {}})})
-        run_job(other)
-        wanted = ["coordinates", "judgement", "moments", "solve"]
-        assert Run(tmp_path / "run.zarr").published() == wanted
-        assert sorted(path.name for path in (tmp_path / "run.zarr" / "stages").iterdir()) == wanted
-
     def test_what_is_open_is_old_too(self, job, tmp_path):
         rows, place = str(tmp_path / "rows.npy"), tmp_path / "work"
         opened = be.DiffusionMap(n_neighbors=8, workdir=place).fit(rows)
@@ -403,23 +320,6 @@ class TestSuperseded:
                 reads()
         be.DiffusionMap(n_neighbors=8, workdir=place).fit(rows)
         np.testing.assert_array_equal(lazy.compute(), before)
-
-    def test_lazy_coordinates_of_a_map_that_was_fitted_anew(self, tmp_path):
-        np.save(tmp_path / "rows.npy", flat(0))
-        rows, place = str(tmp_path / "rows.npy"), tmp_path / "work"
-        opened = be.PCA(n_components=2, workdir=place).fit(rows)
-        lazy, placed = opened.embedding_, opened.transform(rows)
-        be.PCA(n_components=2, whiten=True, workdir=place).fit(rows)
-        for reads in (lazy.compute, placed.compute, lambda: opened.transform(rows)):
-            with pytest.raises(StaleError, match="'solve' is superseded"):
-                reads()
-
-    def test_a_loaded_model_that_is_replaced(self, job, tmp_path):
-        run_job(job())
-        model = be.load(tmp_path / "model-run.zarr")
-        run_job(job(k=12))
-        with pytest.raises(StaleError, match="made it anew"):
-            model.transform(np.load(tmp_path / "rows.npy"))
 
     def test_a_record_is_not_of_what_was_fitted_over_it(self, job, tmp_path):
         run_job(job())
@@ -471,11 +371,6 @@ class TestSuperseded:
             run_job(job)
         assert find_input(job).written
         assert set(plan_job(job).published) == set(Run(tmp_path / "run.zarr").published())
-
-    def test_nothing_is_there_of_a_run_that_is_not(self, tmp_path):
-        with pytest.raises(MissingPathError):
-            export(tmp_path / "none", tmp_path / "out.csv")
-        assert json.dumps(superseded(tmp_path)) == "{}"
 
     @a_few(
         2,

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import bigembed as be
 from bigembed.cli import app
 from bigembed.datasets import digits
-from bigembed.errors import DegenerateWarning, InputError, JobError
+from bigembed.errors import InputError, JobError
 from bigembed.jobs.extend import extend
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places import ClusterTable, parse_bytes
@@ -83,9 +83,6 @@ class TestSpec:
         ):  # fmt: skip
             assert part in text
 
-    def test_workdir_is_the_output(self):
-        assert "[output] path" in problems_of(GOOD | {"method": {"name": "small", "workdir": "x"}})
-
     def test_unknown_method_and_data_set(self):
         assert "did you mean 'small'?" in problems_of(GOOD | {"method": {"name": "smal"}})
         assert "did you mean 'swiss_roll'?" in problems_of(GOOD | {"input": {"dataset": "swissroll"}})
@@ -98,10 +95,6 @@ class TestSpec:
         job = parse_job(GOOD | {"input": {"dataset": "mnist", "folder": "data"}}, FILE)
         assert job.input.parameters == {"folder": "/jobs/data"}
         assert job.input_path == Path("/jobs/run-input.zarr")
-
-    def test_none_is_written_as_text(self):
-        job = parse_job(GOOD | {"method": {"name": "small", "n_neighbors": "none", "warns": "none"}}, FILE)
-        assert job.method.parameters == {"n_neighbors": None, "warns": "none"}
 
     @pytest.mark.parametrize("value", [1, "text", []])
     def test_a_table_that_is_none(self, value):
@@ -309,18 +302,6 @@ class TestLabels:
         np.save(tmp_path / "labels.npy", np.roll(np.load(tmp_path / "labels.npy"), 1))
         assert run_job(spec)["unchanged"] == (name == "labels.zarr")  # other labels are another job
 
-    def test_another_shrinkage_reuses_the_scatters(self, labelled: tuple[Any, Any], tmp_path: Path) -> None:
-        source = 'path = "rows.npy"\nlabels = "labels.npy"'
-        run_job(job(tmp_path, source))
-        again = run_job(job(tmp_path, source, "shrinkage = 0.2"))
-        assert {stage["name"]: stage["reused"] for stage in again["stages"]} == {
-            "labels": True,
-            "scatter": True,
-            "solve": False,
-            "judgement": False,
-            "coordinates": False,
-        }
-
     def test_a_data_set_brings_its_labels(self, tmp_path: Path) -> None:
         spec = job(tmp_path, 'dataset = "digits"\nclasses = 5', "shrinkage = 0.1")
         plan_job(spec)
@@ -339,22 +320,6 @@ class TestLabels:
         np.save(tmp_path / "short.npy", np.arange(499) % 3)
         with pytest.raises(InputError, match=r"\(499,\)"):
             plan_job(job(tmp_path, 'path = "rows.npy"\nlabels = "short.npy"'))
-
-    def test_a_warning_is_kept_in_the_record(self, labelled: tuple[Any, Any], tmp_path: Path) -> None:
-        X, _ = labelled
-        np.save(tmp_path / "rows.npy", np.column_stack([X, X[:, 0]]))
-        with pytest.warns(DegenerateWarning):
-            found = run_job(job(tmp_path, 'path = "rows.npy"\nlabels = "labels.npy"'))
-        assert any("of rank 4 in 5 columns" in message for message in found["warnings"])
-
-    @pytest.mark.cluster
-    @pytest.mark.slow
-    def test_on_workers_it_gives_the_same_bytes(self, labelled: tuple[Any, Any], tmp_path: Path) -> None:
-        source = 'path = "rows.npy"\nlabels = "labels.zarr"'
-        run_job(job(tmp_path, source, 'shrinkage = "auto"', cluster='workers = 2\nmemory = "600 MiB"'))
-        X, words = labelled
-        wanted = be.LinearDiscriminantAnalysis(shrinkage="auto").fit(X, words)
-        np.testing.assert_array_equal(read_array(tmp_path / "run.zarr/stages/coordinates/embedding"), wanted.embedding_)
 
 
 class TestPCAJob:
@@ -448,15 +413,3 @@ class TestPCAJob:
             job('target_density = "weights.npy"', 'name = "laplacian_eigenmaps"')
         with pytest.raises(JobError, match="n_components"):
             job(method='name = "pca"\nn_components = [3]')
-
-    def test_the_same_rows_in_another_order_get_their_own_coordinates(self, job, tmp_path):
-        """Four rows whose moments, and so the map, are the same bytes in either order."""
-        few = np.array([[1, 2], [3, 4], [5, 6], [7, 9]], float)
-        found = []
-        for values in (few, few[::-1], few[::-1].astype("f4")):
-            np.save(tmp_path / "rows.npy", values)
-            run_job(job(method='name = "pca"\nn_components = 2'))
-            found.append(read_array(tmp_path / "run.zarr/stages/coordinates/embedding"))
-        np.testing.assert_array_equal(found[0][::-1], found[1])
-        assert not np.array_equal(found[0], found[1])
-        assert found[2].dtype == np.float32

@@ -21,14 +21,12 @@ from bigembed.errors import (
 )
 from bigembed.jobs.growth import open_growth
 from bigembed.jobs.growth import refresh as growth_refresh
-from bigembed.jobs.growth.audit import audit
 from bigembed.jobs.growth.extend import export_any, extend
 from bigembed.jobs.growth.frames import MovementLimits
 from bigembed.jobs.growth.refresh import refresh
 from bigembed.jobs.growth.repair import verify_growth
 from bigembed.jobs.job import CondenseTable
 from bigembed.jobs.report.lines import refresh_lines
-from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import parse_job
 from bigembed.jobs.watching.status import status_of
 from bigembed.rows.formats import ingest
@@ -132,14 +130,6 @@ class TestStays:
         np.testing.assert_array_equal(placed.astype("f4"), model.transform(rows[484:500]))
         assert verify_growth(tmp_path / "out.zarr")["problems"] == []
 
-    @pytest.mark.slow
-    def test_without_alignment_the_same_rows_move(self, tmp_path):
-        first, second = grown(tmp_path / "anew", output={"align": False}, then=(600,))
-        assert np.median(shares(first, second)) > 5 * np.median(shares(*grown(tmp_path / "stays", then=(600,))))
-        assert current(tmp_path / "anew").follows == ""
-        anew = np.asarray(be.PCA(n_components=2).fit_transform(drawn(700)[:600]))
-        np.testing.assert_allclose(second, anew, atol=1e-5)
-
     def test_the_way_back_takes_coordinates_in_the_frame(self, tmp_path):
         grown(tmp_path, then=(440,))
         model, rows = be.load(current(tmp_path).model), drawn(700)[:440]
@@ -233,13 +223,6 @@ class TestChangedRows:
         append_rows(tmp_path / "x.zarr", drawn(20, 5))
         assert extend(job)["placed"] == 20
 
-    def test_other_columns_need_a_map_of_their_own(self, tmp_path):
-        grown(tmp_path, then=())
-        shutil.rmtree(tmp_path / "x.zarr")
-        write_array(tmp_path / "x.zarr", drawn(400)[:, :3], chunk_rows=128)
-        with pytest.raises(ChangedInputError, match="3 columns now, and had 4"):
-            refresh(job_in(tmp_path), changed=True)
-
 
 class TestDeletedRows:
     """Rows that are deleted leave the map at the next refresh, keep their numbers, and all others stay."""
@@ -307,18 +290,6 @@ class TestDeletedRows:
         lines = [line.split(",") for line in (tmp_path / "all.csv").read_text().splitlines()[1:]]
         assert [line[0] for line in lines] == [f"r{number}" for number in range(300) if number not in (3, 10, 299)]
         assert extend(job)["unchanged"]
-
-    def test_an_audit_counts_them_and_does_not_judge_them(self, tmp_path):
-        grown(tmp_path, then=())
-        far = np.full((100, 4), 50, "f4")
-        append_rows(tmp_path / "x.zarr", np.concatenate([drawn(200, 1), far]))
-        assert any("distance" in reason for reason in audit(job_in(tmp_path))["due"])
-        be.delete_rows(tmp_path / "x.zarr", rows=range(600, 700))
-        found = audit(job_in(tmp_path))
-        assert found["due"] == []
-        assert found["figures"]["growth"]["share"] == 0.5
-        be.delete_rows(tmp_path / "x.zarr", rows=range(40))
-        assert audit(job_in(tmp_path))["figures"]["growth"]["share"] == 0.6
 
     def test_what_is_not_there_cannot_be_deleted(self, tmp_path):
         write_array(tmp_path / "x.zarr", drawn(20))
@@ -442,11 +413,6 @@ class TestDecision:
         frame = refresh(job, limits=MovementLimits(moved_99=0.6))["frame"]
         assert frame["moved"]["0.5"] < 0.1 < 0.3 < frame["moved"]["0.99"]
 
-    def test_other_parameters_begin_a_frame(self, tmp_path):
-        grown(tmp_path, then=())
-        assert "frame" not in refresh(job_in(tmp_path, whiten=True))
-        assert current(tmp_path).follows == ""
-
     def test_a_growing_store_is_not_condensed(self, tmp_path):
         """It says so before it reads rows or makes anything; a model that is there stays as it is."""
         write_array(tmp_path / "x.zarr", drawn(400))
@@ -460,12 +426,6 @@ class TestDecision:
         with pytest.raises(JobError, match=r"\[condense\]: the rows of a growing store"):
             extend(condensed)
         assert current(tmp_path).covered == 400
-
-    def test_a_run_that_does_not_grow_has_no_frame(self, tmp_path):
-        write_array(tmp_path / "x.zarr", drawn(50))
-        with pytest.raises(JobError, match=r"\[output\] align: only a growing store"):
-            run_job(job_in(tmp_path, output={"align": True}))
-        assert not (tmp_path / "out.zarr").exists()
 
 
 def test_the_page_and_the_table_say_how_far_rows_moved(tmp_path):

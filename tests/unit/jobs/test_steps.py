@@ -8,15 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import bigembed as be
-from bigembed.cli import app
-from bigembed.errors import InputError, InterruptedRun, JobError
+from bigembed.errors import InterruptedRun, JobError
 from bigembed.jobs.extend import extend
-from bigembed.jobs.report import RunSummary
-from bigembed.jobs.report.page import write_report
-from bigembed.jobs.report.run_map import coloring_of
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify
@@ -86,15 +81,6 @@ def test_new_rows_go_through_the_same_steps(write: Any, tmp_path: Path) -> None:
     np.testing.assert_array_equal(be.load(tmp_path / "model").transform(HOLES), new)
 
 
-def test_damage_of_a_step_in_a_model_is_found(write: Any, tmp_path: Path) -> None:
-    run_job(read_job(write()))
-    place = tmp_path / "model" / "steps" / "2-robust_standardize" / "stages" / "quantiles" / "values" / "c" / "0" / "0"
-    place.write_bytes(place.read_bytes()[::-1])
-    assert verify(tmp_path / "model")["problems"]
-    (tmp_path / "model" / "steps" / "1-missing" / "model.json").unlink()
-    assert verify(tmp_path / "model")["problems"]
-
-
 @a_few(1, ("stage", "kind"), [("step1-missing-rows", "done"), ("step2-robust_standardize-quantiles", "start")])
 def test_a_killed_job_goes_on(stage: str, kind: str, write: Any, tmp_path: Path) -> None:
     seen: list[tuple[str, str]] = []
@@ -152,23 +138,3 @@ def test_everything_wrong_is_said_at_once(write: Any) -> None:
         read_job(write(tables))
     assert sum(message in str(error.value).replace("\n", "") for message in WRONG.values()) >= 1
     assert str(error.value).count("[[steps]]") >= len(WRONG) - 1
-
-
-def test_without_the_step_missing_values_are_refused(write: Any) -> None:
-    done = CliRunner().invoke(app, ["run", str(write('[[steps]]\nname = "standardize"'))])
-    assert done.exit_code == 2
-    assert "the step 'missing'" in done.output
-
-
-def test_colours_of_a_report_are_those_of_the_rows_that_are_left(write: Any, tmp_path: Path) -> None:
-    run_job(read_job(write()))
-    np.save(tmp_path / "sides.npy", np.where(THERE, np.nan_to_num(HOLES[:, 0]) > 3, 7).astype(int))
-    summary = RunSummary.read(tmp_path / "run.zarr")
-    n = int(THERE.sum())
-    for color, expected in ((str(tmp_path / "sides.npy"), HOLES[THERE, 0] > 3), ("column:1", HOLES[THERE, 1])):
-        found = np.concatenate(list(coloring_of(summary, color, n).values()))
-        np.testing.assert_array_equal(found, expected)
-    write_report(tmp_path / "run.zarr", tmp_path / "page.html", color="column:1")
-    np.save(tmp_path / "few.npy", np.zeros(n))
-    with pytest.raises(InputError, match="each of the 400 rows"):
-        write_report(tmp_path / "run.zarr", tmp_path / "other.html", color=tmp_path / "few.npy")

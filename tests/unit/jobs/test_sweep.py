@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import bigembed as be
 from bigembed.cli import app
 from bigembed.datasets import ring_graph
-from bigembed.errors import ExistingOutputError, InputError, InterruptedRun, JobError, LockedError, MapWarning
+from bigembed.errors import ExistingOutputError, InputError, InterruptedRun, JobError
 from bigembed.jobs.parameters import points_of
 from bigembed.jobs.report.lines import sweep_lines
 from bigembed.jobs.run import plan_job, run_job
@@ -26,7 +26,6 @@ from bigembed.runtime import using
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import exchange_home
 from bigembed.store.arrays import read_array
-from bigembed.store.locks import hold
 from tests.some import a_few
 from tests.view_folder import Folder
 
@@ -121,29 +120,6 @@ def test_the_page_links_to_the_pages_of_every_row(asked, rows, tmp_path):
     assert {"view [diffusion_map, alpha=0.0]", "view [pca]"} <= {name for name, _ in plan_job(job).stages}
 
 
-def test_maps_of_different_numbers_of_coordinates_are_told_apart(asked, tmp_path):
-    found = sweep(asked(n_components=[1, 2], fits={"name": "pca"}))
-    assert "maps of 1 and of 2 coordinates" in found["compare"]
-    with open(tmp_path / "sweep.zarr" / "table.csv", newline="") as file:
-        assert {row["compare"] for row in csv.DictReader(file)} == {found["compare"]}
-    assert any(found["compare"] in line for line in sweep_lines(found))
-    assert found["compare"] in (tmp_path / "sweep.zarr" / "maps.html").read_text()
-    alike = sweep(asked("alike.zarr", n_components=[2], whiten=[True, False], fits={"name": "pca"}))
-    assert not alike["compare"]
-    assert "compare" not in alike["rows"][0]
-    assert not any("as many" in line for line in sweep_lines(alike))
-
-
-def test_what_is_said_of_one_point_is_not_said_again_of_the_others(asked, rows, tmp_path):
-    np.save(tmp_path / "x.npy", rows * [1000, 1, 1, 1])
-    with pytest.warns(MapWarning) as given:
-        found = sweep(asked(whiten=[True, False], fits={"name": "pca", "n_components": 2}))
-    about = [str(one.message) for one in given if "column 0" in str(one.message)]
-    assert len(about) == 1
-    assert about[0].startswith("whiten=True: ")
-    assert all("column 0" in row["warnings"] for row in found["rows"])
-
-
 def test_a_second_start_computes_only_what_is_new(asked):
     first = sweep(asked(alpha=[0.0, 1.0]))
     again = sweep(asked(alpha=[0.0, 1.0]))
@@ -177,14 +153,6 @@ def test_what_the_data_refuse_is_a_row_and_the_others_go_on(asked, tmp_path):
     with pytest.raises(InputError, match="every point was refused"):
         sweep(asked(n_neighbors=[300, 400], output="none.zarr"))
     assert not (tmp_path / "none.zarr").exists()
-
-
-def test_a_point_that_fails_is_a_row(asked, monkeypatch):
-    from bigembed.maps.linear.pca import PCA
-
-    monkeypatch.setattr(PCA, "read_run", lambda *_, **__: (_ for _ in ()).throw(np.linalg.LinAlgError("singular")))
-    found = sweep(asked(method=["pca", "diffusion_map"]))
-    assert [row["error"] for row in found["rows"]] == ["singular", ""]
 
 
 def test_the_plan_counts_each_stage_once(asked, tmp_path):
@@ -261,13 +229,6 @@ def test_everything_that_is_wrong_is_listed_at_once(tmp_path):
         assert said in str(caught.value)
 
 
-def test_a_sweep_is_not_a_run_and_a_run_is_not_a_sweep(asked):
-    with pytest.raises(JobError, match="bigembed sweep"):
-        run_job(asked(alpha=[0.0]))
-    with pytest.raises(JobError, match="no table"):
-        sweep(asked())
-
-
 def test_values_of_the_command_line(asked, tmp_path):
     job = varied(asked(alpha=[0.0], n_neighbors=[5]), ["alpha=0.5,1"])
     assert [point.label for point in points_of(job)] == ["alpha=0.5, n_neighbors=5", "alpha=1, n_neighbors=5"]
@@ -281,15 +242,6 @@ def test_values_of_the_command_line(asked, tmp_path):
     assert done.exit_code == 1
     assert "n_components=9" in done.output
     assert Path(tmp_path / "out.zarr" / "maps.html").exists()
-
-
-def test_one_at_a_time_and_nothing_of_others_is_overwritten(asked, tmp_path):
-    sweep(asked(alpha=[0.0]))
-    with hold(tmp_path / "sweep.zarr"), pytest.raises(LockedError):
-        sweep(asked(alpha=[1.0]))
-    (tmp_path / "sweep.zarr" / "maps.html").write_text("mine")
-    with pytest.raises(ExistingOutputError):
-        sweep(asked(alpha=[1.0]))
 
 
 def test_steps_are_fitted_once_for_all_points(tmp_path, rows):

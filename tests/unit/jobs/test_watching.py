@@ -138,27 +138,6 @@ class TestConsole:
         assert said.rstrip().endswith("the same command goes on from there")
         assert "mean" in said.rsplit("^C", 1)[-1]
 
-    @pytest.mark.cluster
-    @pytest.mark.slow
-    def test_a_cluster_leaves_nothing_in_the_temporary_folder_and_is_stopped_without_a_word(
-        self, write_job, rows, tmp_path
-    ):
-        (tmp_path / "tmp").mkdir()
-        environment = os.environ | {"TMPDIR": str(tmp_path / "tmp")}
-        started = command("run", write_job(), "--workers", 1, "--memory", "1 GiB")
-        done = subprocess.run(started, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-        assert (done.returncode, os.listdir(tmp_path / "tmp")) == (0, []), done.stderr
-        process = subprocess.Popen(
-            [*started, "--fresh"], cwd=ROOT, env=environment, stderr=-1, stdout=-1, text=True, start_new_session=True
-        )
-        while not any("workers" in name for name in os.listdir(tmp_path / "tmp")):
-            assert process.poll() is None
-        timer = threading.Timer(0.4, os.killpg, (process.pid, signal.SIGINT))  # (its worker is starting)
-        timer.start()
-        _, errors = process.communicate()
-        assert (process.returncode, len(errors.splitlines())) == (5, 1), errors
-        assert os.listdir(tmp_path / "tmp") == []
-
 
 def lines_of(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
@@ -218,14 +197,6 @@ class TestLogs:
         line = JsonLines().format(record)
         assert "\n" not in line
         assert "ValueError: two" in json.loads(line)["traceback"]
-
-    def test_a_cluster_that_silences_its_loggers_does_not_silence_a_log(self, tmp_path):
-        from distributed.utils import silence_logging_cmgr
-
-        with logs(tmp_path, tmp_path / "log.jsonl") as told, silence_logging_cmgr(logging.CRITICAL):
-            told.say("stage done")
-            logging.getLogger("distributed.scheduler").warning("lost")
-        assert [line["message"] for line in lines_of(tmp_path / "log.jsonl")] == ["stage done", "lost"]
 
     @pytest.mark.parametrize("place", ["disk", "objects"])
     def test_a_log_is_rotated_and_the_newest_lines_are_kept_in_their_order(self, place, tmp_path, monkeypatch):
@@ -521,11 +492,6 @@ class TestStopping:
             time.sleep(5)
         with pytest.raises(InterruptedRun, match="stopped by SIGTERM"), stoppable(tmp_path):
             signal.raise_signal(signal.SIGTERM)
-
-    def test_what_ends_in_time_is_not_stopped(self, tmp_path):
-        with stoppable(tmp_path, time.time() + 0.1):
-            pass
-        time.sleep(0.3)  # (a signal now would end this process)
 
     def test_outside_of_the_main_thread_the_deadline_counts_between_tasks(self, tmp_path):
         caught = []
