@@ -9,9 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import pytest
-
-from bigembed.rows.passes import reduce_rows
 from bigembed.runtime import using
 
 
@@ -61,16 +58,3 @@ def maps(die_in: str = "", at: int = 1) -> tuple[Callable[..., list[Any]], Count
         return [call() for call in calls]
 
     return run, made
-
-
-def passes_in(monkeypatch: pytest.MonkeyPatch, *modules: str) -> list[str]:
-    """The functions, in their order, that these modules sum over all rows from now on."""
-    made: list[str] = []
-
-    def counting(source: Any, function: Callable[..., Any], *rest: Any, **more: Any) -> Any:
-        made.append(function.__name__)
-        return reduce_rows(source, function, *rest, **more)
-
-    for module in modules:
-        monkeypatch.setattr(f"bigembed.maps.{module}.reduce_rows", counting)
-    return made

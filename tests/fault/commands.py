@@ -163,10 +163,6 @@ def _save(folder: Path) -> None:
     be.load(folder / "model.zarr").save(folder / "copy.zarr")
 
 
-def _sweep(folder: Path) -> None:
-    _store(folder)
-
-
 def _mapped(folder: Path) -> None:
     """A map with a graph, ids, and a column beside it."""
     for name, values in {"rows": rows_of(600), "height": rows_of(600)[:, 2], "names": np.arange(600)}.items():

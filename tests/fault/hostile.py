@@ -31,7 +31,6 @@ from typing import Any
 
 import numpy as np
 
-METADATA = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 MEMORY = 1 << 30
 """Bytes of address space that a child may take beside what it has."""
 SECONDS = 30.0

@@ -104,13 +104,6 @@ def test_a_fit_survives_a_worker_that_is_frozen(expected: bytes) -> None:
     assert told[:2] == ["silent", "given up"]
 
 
-@pytest.mark.slow
-def test_a_fit_survives_a_worker_that_retires(expected: bytes) -> None:
-    with started() as client:
-        first = next(iter(client.run(os.getpid)))
-        assert fitted(ROWS, lambda: client.retire_workers([first], close_workers=True)) == expected
-
-
 def test_passing_trouble_is_tried_again_and_ours_is_not(of_two: Client, tmp_path: Any) -> None:
     assert isinstance(executor_now(), CurrentClient)
     assert map_blocks(tasks.fail_twice, [(i,) for i in range(3)], folder=str(tmp_path)) == [0, 1, 2]
@@ -186,22 +179,6 @@ def test_a_fit_inside_a_task_takes_no_place_of_the_tasks_it_waits_for(work: Any,
         assert client.submit(tasks.square, 3).result(timeout=60) == 9
 
 
-@pytest.mark.slow
-def test_two_fits_at_once(of_two: Client, expected: bytes) -> None:
-    found: list[bytes] = []
-
-    def fit() -> None:
-        with of_two.as_current():
-            found.append(fitted(ROWS))
-
-    threads = [threading.Thread(target=fit) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [expected] * 2
-
-
 def test_a_fit_that_no_worker_can_hold_is_refused_before_it_begins(of_two: Client, tmp_path: Any) -> None:
     begun = tmp_path / "begun"
     rows = da.from_array(ROWS, chunks=500).map_blocks(touched, str(begun), dtype="f4", meta=ROWS[:0])
@@ -230,13 +207,6 @@ def test_workers_that_are_paused_are_not_waited_for_without_end() -> None:
 def touched(block: Any, path: str) -> Any:
     open(path, "w").close()
     return block
-
-
-@pytest.mark.slow
-def test_an_adaptive_cluster_sees_what_waits_and_adds_workers() -> None:
-    with started(0) as client:
-        client.cluster.adapt(minimum=0, maximum=3, interval="200ms")
-        assert len(set(map_blocks(tasks.pid, [(0.3,)] * 100))) > 1
 
 
 def test_annotations_of_dask_hold_for_the_tasks(of_two: Client) -> None:

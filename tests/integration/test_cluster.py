@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import signal
 import subprocess
 import sys
@@ -84,21 +83,6 @@ def test_only_this_host_is_listened_to(place):
     assert set(listening) == {"127.0.0.1"}
 
 
-@pytest.mark.slow
-def test_a_worker_killed_in_the_middle_is_survived(place):
-    def kill():
-        time.sleep(0.8)
-        worker = psutil.Process(next(iter(place.client.run(os.getpid).values())))
-        worker.send_signal(signal.SIGKILL)
-
-    thread = threading.Thread(target=kill)
-    thread.start()
-    with executor(place.executor):
-        found = map_blocks(tasks.square, [(i, 0.1) for i in range(40)])
-    thread.join()
-    assert found == [i * i for i in range(40)]
-
-
 def test_more_is_in_flight_when_workers_join_and_less_when_they_go(place, monkeypatch):
     there, seen = [1], []
 
@@ -144,27 +128,6 @@ def test_where_handing_out_takes_longer_than_a_call_several_are_one_task(place, 
         given = {"label": "failing", "folder": str(tmp_path)}
         assert map_blocks(tasks.fail_twice, [(i,) for i in range(8)], **given) == list(range(8))
         assert sizes[:2] == [1, 2]
-
-
-@pytest.mark.slow
-def test_a_worker_that_retires_is_no_death_of_its_tasks(monkeypatch):
-    monkeypatch.setattr("bigembed.jobs.places.DEATHS", 0)
-    with cluster(ClusterTable(workers=3, memory=1 << 30), "embedded") as small, executor(small.executor):
-        pids = small.client.run(os.getpid)
-        first, second, _ = pids
-
-        def retire():
-            small.client.retire_workers([first], close_workers=True)
-
-        timer = threading.Timer(0.7, retire)
-        timer.start()
-        assert map_blocks(tasks.square, [(i, 0.3) for i in range(20)]) == [i * i for i in range(20)]
-        timer.join()
-        assert first not in small.client.nthreads()
-        timer = threading.Timer(0.7, os.kill, (pids[second], signal.SIGKILL))
-        timer.start()
-        with pytest.raises(ClusterError, match="was given up"):
-            map_blocks(tasks.square, [(i, 0.3) for i in range(20)])
 
 
 @a_few(1, "size", [0, 100_000])
@@ -243,24 +206,6 @@ def working(folder, address):
     finally:
         worker.kill()
         worker.wait()
-
-
-@pytest.mark.slow
-def test_a_running_scheduler(tmp_path):
-    with running(tmp_path) as (scheduler, address):
-        table = ClusterTable(address=address, no_workers_timeout=2)
-        with pytest.raises(ClusterError, match="0 workers, 1 wanted"), cluster(table, "remote"):
-            pass
-        with working(tmp_path, address) as worker, cluster(table, "remote") as place:
-            assert (place.workers, place.memory_limit) == (1, 700 << 20)
-            assert sorted(place.local_pids.values()) == sorted([scheduler.pid, worker.pid])
-            with executor(place.executor):
-                timer = threading.Timer(1.0, scheduler.kill)
-                timer.start()
-                with pytest.raises((InterruptedRun, ClusterError)):
-                    map_blocks(tasks.square, [(i, 0.5) for i in range(100)])
-                with pytest.raises((InterruptedRun, ClusterError)):
-                    map_blocks(tasks.square, [(1,)])
 
 
 @pytest.mark.slow

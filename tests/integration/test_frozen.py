@@ -82,19 +82,3 @@ def test_a_frozen_worker_does_not_outlive_its_job(tmp_path):
     job.kill()
     job.communicate()
     assert psutil.wait_procs(found, timeout=LONG)[1] == []
-
-
-@pytest.mark.slow
-def test_one_that_is_frozen_while_it_starts_is_replaced(monkeypatch):
-    monkeypatch.setattr("bigembed.jobs.places.cluster.START_TIMEOUT", 20.0)
-
-    def strike() -> None:
-        while not workers():
-            time.sleep(0.01)
-        time.sleep(0.3)
-        workers()[0].send_signal(signal.SIGSTOP)
-
-    threading.Thread(target=strike).start()
-    table = ClusterTable(workers=2, memory=1 << 30, frozen_timeout=4.0)
-    with cluster(table, "embedded") as place, executor(place.executor):
-        assert map_blocks(tasks.square, [(3,)]) == [9]

@@ -24,7 +24,6 @@ from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.watching import RunOptions
 from bigembed.jobs.watching.status import read_status
-from bigembed.maps.walk.spectral import LOSSES
 from bigembed.runtime import using
 from bigembed.runtime.client_executor import ClientExecutor
 from bigembed.store import spaces as held_space
@@ -139,23 +138,6 @@ def test_the_same_bytes_from_the_memory_of_workers_one_of_which_dies(
     assert held(place) == 0
 
 
-@pytest.mark.slow
-def test_vectors_are_in_files_where_workers_are_lost_again_and_again(
-    place: Place, weights: Any, expected: bytes, tmp_path: Path
-) -> None:
-    lost: list[str] = []
-
-    def lose(message: str) -> None:
-        if "iteration 2" in message:
-            lost.append(message)
-            place.client.run(forget_all)
-
-    with using(executor=ClientExecutor(place.client, 60)):
-        found, notes = fitted(weights, lose, str(tmp_path / "run"))
-    assert (found == expected, notes.count(WORKERS), notes.count(FILES)) == (True, LOSSES - 1, 1)
-    assert "is not where it was" in notes
-
-
 def test_workers_hold_nothing_after_a_fit_that_ended_with_an_error(place: Place, weights: Any) -> None:
     def fail(message: str) -> None:
         if "iteration 2" in message:
@@ -165,22 +147,6 @@ def test_workers_hold_nothing_after_a_fit_that_ended_with_an_error(place: Place,
     with using(executor=ClientExecutor(place.client, 60)), pytest.raises(KeyError, match="ended"):
         fitted(weights, fail)
     assert held(place) == 0
-
-
-def forget_all() -> None:
-    """In a worker: what it holds is gone."""
-    from bigembed.store import worker_space
-
-    worker_space._held.clear()
-
-
-@pytest.mark.slow
-def test_the_memory_is_that_of_this_process_where_a_client_of_the_users_has_workers_on_this_machine(
-    place: Place, weights: Any, expected: bytes
-) -> None:
-    found, notes = fitted(weights)  # (the client of the place is the current one)
-    assert (found == expected, HERE in notes) == (True, True)
-    assert fitted(weights.power(1.1))[0] != expected  # control
 
 
 JOB = """

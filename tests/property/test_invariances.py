@@ -16,13 +16,10 @@ import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays
 from scipy.spatial.distance import cdist
-from scipy.stats import ortho_group
 
 import bigembed as be
 from bigembed.maps import mds as classical_scaling
-from bigembed.maps.landmark_rows import procrustes_residual
 from bigembed.quality.passes import COMPILED
 from tests.blocks import FEW, blocks_for
 
@@ -177,34 +174,6 @@ class TestMDS:
             )
             np.testing.assert_allclose(two, one[order], atol=1e-8)
 
-    @settings(max_examples=6)
-    @given(st.integers(0, 2**31), arrays.arrays(np.float64, 4, elements=st.floats(-100, 100)), st.floats(0.01, 100))
-    def test_rotations_and_shifts_do_nothing_and_scales_scale(self, seed: int, shift: np.ndarray, scale: float) -> None:
-        x = rows_of_mds(100)
-        turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(4, 4)))[0]
-        other = scale * (x @ turn) + shift
-        for estimator in (be.ClassicalMDS(3), be.LandmarkMDS(3, landmarks=np.arange(0, 100, 9))):
-            one, two = estimator.fit(x).embedding_, estimator.fit(other).embedding_
-            np.testing.assert_allclose(np.abs(two), scale * np.abs(one), atol=1e-6 * scale)
-        sheared = other * [1, 1, 1, 30]
-        assert (
-            procrustes_residual(be.ClassicalMDS(3).fit(sheared).embedding_, be.ClassicalMDS(3).fit(other).embedding_)
-            > 0.05
-        )  # a control
-
-    @settings(max_examples=5)
-    @given(st.integers(5, 40), st.integers(0, 100))
-    def test_distances_in_a_plane_come_back(self, n: int, seed: int) -> None:
-        plane = np.random.default_rng(seed).normal(size=(n, 2))
-        apart = cdist(plane, plane)
-        for estimator, given_rows in (
-            (be.ClassicalMDS(2, metric="precomputed"), apart),
-            (be.LandmarkMDS(2, n_landmarks=5), plane),
-            (be.LandmarkMDS(2, n_landmarks=5, metric=cdist), plane),
-        ):
-            found = estimator.fit(given_rows).embedding_
-            np.testing.assert_allclose(cdist(found, found), apart, atol=1e-6)
-
 
 cases = st.tuples(st.integers(8, 60), st.integers(2, 7), st.integers(0, 2**31))
 
@@ -230,26 +199,3 @@ class TestPCA:
             moved.explained_variance_ratio_, plain.explained_variance_ratio_, rtol=1e-7, atol=1e-12
         )
         np.testing.assert_allclose(np.abs(moved.embedding_), 3 * np.abs(plain.embedding_[order]), atol=1e-6)
-
-    @settings(max_examples=8)
-    @given(cases)
-    def test_rotation(self, case: tuple[int, int, int]) -> None:
-        X, generator = drawn(case)
-        turn = ortho_group.rvs(X.shape[1], random_state=generator)
-        plain, turned = be.PCA().fit(X), be.PCA().fit(X @ turn)
-        np.testing.assert_allclose(turned.explained_variance_, plain.explained_variance_, rtol=1e-7, atol=1e-12)
-        np.testing.assert_allclose(np.abs(turned.embedding_), np.abs(plain.embedding_), atol=1e-6)
-        if X.shape[1] > 2:  # a control: a shear is not a rotation
-            sheared = be.PCA().fit(X @ (turn + 0.5 * np.eye(len(turn))))
-            assert np.abs(sheared.explained_variance_ / plain.explained_variance_[: len(turn)] - 1).max() > 1e-3
-
-    @settings(max_examples=8)
-    @given(cases)
-    def test_duplicated_rows_are_weights(self, case: tuple[int, int, int]) -> None:
-        X, generator = drawn(case)
-        weights = generator.integers(0, 4, len(X))
-        weights[:2] = 2
-        heavy, repeated = be.PCA(1).fit(X, sample_weight=weights), be.PCA(1).fit(X.repeat(weights, axis=0))
-        np.testing.assert_allclose(heavy.explained_variance_, repeated.explained_variance_, rtol=1e-9)
-        np.testing.assert_allclose(heavy.mean_, repeated.mean_, atol=1e-12)
-        np.testing.assert_allclose(np.abs(heavy.components_), np.abs(repeated.components_), atol=1e-5)

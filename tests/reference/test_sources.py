@@ -35,10 +35,6 @@ class TestSwissRoll:
     def test_the_clean_roll_unrolls(self, alpha: float) -> None:
         assert correlation("swiss_roll_mesh", 1060, 0.0, n_neighbors=10, alpha=alpha) >= 0.99
 
-    @pytest.mark.slow
-    def test_a_random_clean_roll_unrolls(self) -> None:
-        assert correlation("swiss_roll", 4000, 0.0, n_neighbors=10) >= 0.99
-
     def test_some_noise_is_borne_and_much_is_not(self) -> None:
         """Noise .4 keeps the order; at .8 the graph has short cuts between the windings, as the notes describe."""
         assert correlation("swiss_roll_mesh", 1060, 0.4, n_neighbors=10) >= 0.99

@@ -17,9 +17,9 @@ from scipy.spatial import cKDTree
 from bigembed import datasets
 from bigembed.datasets import complete_graph, disks, ring_graph
 from bigembed.datasets.synthetic import GRANULE, angle_at, arc_length
-from bigembed.errors import DamagedError, InputError, InputTypeError, MissingPathError
+from bigembed.errors import DamagedError, InputError, MissingPathError
 from bigembed.rows.formats.binary import read_idx
-from bigembed.runtime.blocks import Array, block_rows
+from bigembed.runtime.blocks import Array
 
 SYNTHETIC = sorted(set(datasets.REGISTRY) - {"coil20", "digits", "mnist", "pacman", "rotated", "us_cities"})
 N = 2 * GRANULE + 37
@@ -57,11 +57,6 @@ class TestDataset:
         assert not np.array_equal(few.rows(), datasets.dataset(name, n=100, seed=1).rows())
         assert not np.array_equal(few.rows(), many.rows(GRANULE, GRANULE + 100))
 
-    def test_default_blocks_are_the_canonical_ones(self) -> None:
-        rows = block_rows(128, 4)
-        large = datasets.mixture(rows + 10, d=128)
-        assert [(start, stop) for start, stop, _ in large.blocks()] == [(0, rows), (rows, rows + 10)]
-
     def test_far_rows_of_a_set_larger_than_memory(self) -> None:
         large = datasets.mixture(16_000_000, d=128)
         assert large.rows(15_999_990, 16_000_000).shape == (10, 128)
@@ -92,10 +87,6 @@ class TestDataset:
     def test_errors_say_what_is_wrong(self, name: str, given: dict[str, Any], said: str) -> None:
         with pytest.raises(InputError, match=said):
             datasets.dataset(name, **given)
-
-    def test_wrong_type(self) -> None:
-        with pytest.raises(InputTypeError, match="wrong type"):
-            datasets.dataset("swiss_roll", n="many")
 
 
 class TestSynthetic:
@@ -134,31 +125,6 @@ class TestSynthetic:
         nearest = cKDTree(flat).query(flat, k=2)[0][:, 1]
         assert nearest.min() > 0.85 * np.sqrt(area / n)
         assert nearest.max() < 1.6 * np.sqrt(area / n)
-
-    def test_s_curve_has_unit_speed(self) -> None:
-        rows, truth = datasets.s_curve(2000, noise=0.0, dtype="float64").draw()
-        order = np.argsort(truth["arc_length"])
-        steps = np.diff(truth["arc_length"][order])
-        moved = np.linalg.norm(np.diff(rows[order][:, [0, 2]], axis=0), axis=1)
-        np.testing.assert_allclose(moved, steps, rtol=1e-4, atol=1e-9)
-
-    def test_plane_spans_two_directions(self) -> None:
-        rows, truth = datasets.plane(1000, noise=0.0, dtype="float64").draw()
-        singular = np.linalg.svd(rows - rows.mean(axis=0), compute_uv=False)
-        assert singular[2] < 1e-12 * singular[0]
-        flat = np.stack([truth["u"], truth["v"]], axis=1)
-        np.testing.assert_allclose(np.linalg.norm(rows, axis=1), np.linalg.norm(flat, axis=1))
-
-    def test_spiral_radius_is_its_angle(self) -> None:
-        rows, truth = datasets.spiral(500, turns=3.0, dtype="float64").draw()
-        np.testing.assert_allclose(np.linalg.norm(rows, axis=1), truth["theta"])
-        np.testing.assert_allclose(arc_length(truth["theta"]), truth["arc_length"])
-
-    def test_clusters_are_four(self) -> None:
-        rows, truth = datasets.clusters(4000).draw()
-        assert sorted(np.unique(truth["label"])) == [0, 1, 2, 3]
-        spread = [rows[truth["label"] == label].std(axis=0) for label in range(4)]
-        np.testing.assert_allclose(spread, 0.6, rtol=0.1)
 
     def test_manifolds_with_known_spectra(self) -> None:
         circle = datasets.circle(360, radius=2.0, regular=True, dtype="float64")
@@ -221,27 +187,6 @@ class TestRotated:
             np.testing.assert_array_equal(np.rot90(rows[quarter]), rows[quarter + 1])
             assert (rows[quarter] != rows[quarter + 1]).any()
 
-    def test_neighbors_on_the_curve_are_the_nearest_rows(self) -> None:
-        rows = datasets.pacman(60).rows().astype(np.float64)
-        squared = ((rows[:, None] - rows[None]) ** 2).sum(axis=2)
-        np.fill_diagonal(squared, np.inf)
-        near = np.sort(np.argsort(squared, axis=1)[:, :2], axis=1)
-        number = np.arange(60)
-        np.testing.assert_array_equal(near, np.sort(np.stack([(number - 1) % 60, (number + 1) % 60], axis=1), axis=1))
-
-    def test_a_picture_is_turned_like_pacman(self, tmp_path: Path) -> None:
-        pixels = datasets.pacman(1).rows().reshape(65, 65).astype(np.uint8)
-        Image.fromarray(pixels).save(tmp_path / "pacman.png")
-        turned, truth = datasets.rotated(tmp_path / "pacman.png", n=8, size=65).draw()
-        wanted = datasets.pacman(8).rows()
-        inside = np.hypot(*(np.mgrid[:65, :65] - 32.0)).ravel() <= 32  # beyond that the corners of the picture come in
-        agree = np.isclose(turned[:, inside], wanted[:, inside], atol=64).mean(axis=1)
-        assert agree.min() > 0.95
-        assert (
-            np.isclose(turned[::-1][:, inside], wanted[:, inside], atol=64).mean() < 0.9
-        )  # a control: the other sense
-        np.testing.assert_allclose(truth["angle"], np.pi / 4 * np.arange(8))
-
     def test_what_is_no_picture(self, tmp_path: Path) -> None:
         with pytest.raises(MissingPathError, match="no such picture"):
             datasets.rotated(tmp_path / "cat.png")
@@ -250,13 +195,6 @@ class TestRotated:
             datasets.rotated(tmp_path / "cat.png")
         with pytest.raises(InputError, match="size = 2"):
             datasets.pacman(size=2)
-
-    def test_the_first_digits(self) -> None:
-        rows, truth = datasets.digits(classes=5).draw()
-        assert rows.shape == (901, 64)
-        assert np.unique(truth["label"]).tolist() == [0, 1, 2, 3, 4]
-        with pytest.raises(InputError, match="classes = 0"):
-            datasets.digits(classes=0)
 
 
 def idx(array: Array) -> bytes:

@@ -43,16 +43,6 @@ class TestDistances:
         alone = np.concatenate([metric.between(a[i : i + 1], b) for i in range(len(a))])
         np.testing.assert_array_equal(found, alone)  # a row gets the same in any block
 
-    def test_parameters_and_other_names_reach_scipy(self) -> None:
-        a, b = blocks()
-        cubes = checked_metric("minkowski", {"p": 3}).between(a, b)
-        np.testing.assert_allclose(cubes, cdist(a, b, "minkowski", p=3))
-        assert not np.allclose(cubes, cdist(a, b, "minkowski", p=2))
-        np.testing.assert_array_equal(checked_metric("manhattan", None).between(a, b), cdist(a, b, "cityblock"))
-        assert checked_metric("l2", None).euclidean
-        assert not checked_metric("cityblock", None).euclidean
-        assert not checked_metric("euclidean", {"w": np.ones(3)}).euclidean
-
     def test_rounding_below_zero_is_zero_and_nan_stays(self) -> None:
         row = np.array([[1.0, 1.0 / 3, 0.1]])
         assert Metric("cosine").between(row, 3 * row).min() >= 0

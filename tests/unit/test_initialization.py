@@ -11,7 +11,7 @@ from scipy import sparse
 from sklearn.datasets import load_iris
 
 import bigembed as be
-from bigembed.errors import BigembedWarning, InputError, InputTypeError, LocalizedWarning
+from bigembed.errors import InputError, InputTypeError, LocalizedWarning
 
 X = load_iris().data[50:]
 GRAPH = be.build_neighbor_graph(X, 10)
@@ -79,11 +79,6 @@ def test_parts_are_apart_and_the_inside_of_one_is_shown() -> None:
     assert np.ptp(start[:100, 0]) < 1e-6
     assert start[0, 0] * start[100, 0] < 0
     assert abs(np.corrcoef(start[:100, 1], np.cos(np.pi * np.arange(100) / 99))[0, 1]) > 0.999
-
-
-def test_a_start_says_nothing_of_harmonics(recwarn: Any) -> None:
-    be.spectral_start(sparse.diags_array([np.ones(199), np.ones(199)], offsets=[-1, 1]), 4)
-    assert [one for one in recwarn if issubclass(one.category, BigembedWarning)] == []
 
 
 def test_what_is_refused() -> None:

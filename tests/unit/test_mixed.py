@@ -7,9 +7,7 @@ from __future__ import annotations
 import csv
 import warnings
 from pathlib import Path
-from typing import Any
 
-import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
@@ -154,13 +152,6 @@ def test_graphs_maps_and_certificates_have_the_distance() -> None:
         be.GowerEncoder(CATEGORIES, weights=[1.0, 2.0]).fit(CODED)
 
 
-@pytest.mark.parametrize("step", [be.MixedScaler(CATEGORIES, missing="mean"), be.GowerEncoder(CATEGORIES)])
-def test_any_chunks_make_the_same_bytes(step: Any) -> None:
-    expected = step.fit_transform(HOLES)
-    lazy = da.from_array(HOLES, chunks=(70, 3))
-    np.testing.assert_array_equal(step.fit(lazy).transform(lazy).compute(), expected)
-
-
 @pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
 @a_few(1, ("step", "method"), [("mixed", 'name = "pca"\nn_components = 2'), ("gower", 'name = "umap"')])
 def test_a_table_with_text_and_holes_in_a_job(step: str, method: str, tmp_path: Path) -> None:
@@ -181,18 +172,3 @@ def test_a_table_with_text_and_holes_in_a_job(step: str, method: str, tmp_path: 
             tables.append([[float(one) for one in line] for line in list(csv.reader(file))[1:]])
     assert len(tables[0]) == N
     np.testing.assert_allclose(tables[0], tables[1], atol=1e-3)
-
-
-@pytest.mark.slow
-def test_a_workdir_knows_what_the_step_makes_of_rows(tmp_path: Path) -> None:
-    def fitted(workdir: Path | None, **asked: Any) -> np.ndarray:
-        method = be.DiffusionMap(2, n_neighbors=12, metric="gower")
-        steps = [be.GowerEncoder(CATEGORIES, **asked), method]
-        return np.asarray(be.Pipeline(steps, workdir=workdir).fit(HOLES[:100]).embedding_)
-
-    plain = fitted(tmp_path)
-    weighted = fitted(tmp_path, weights=[1, 2, 3, 4])
-    assert (plain != weighted).any()
-    assert (weighted == fitted(None, weights=[1, 2, 3, 4])).all()
-    with pytest.raises(InputError, match="missing='ignore'"):
-        fitted(tmp_path, missing="error")

@@ -142,13 +142,6 @@ class TestPackaging:
         )
         assert run(sys.executable, "-c", code, str(tmp_path / "rows.npy")).splitlines() == ["[]", "Array True (90, 2)"]
 
-    def test_help_is_quick(self) -> None:
-        code = (
-            "import sys; from bigembed.cli import app; app(['--help'], standalone_mode=False)\n"
-            "print([m for m in ('numpy', 'dask', 'zarr') if m in sys.modules])"
-        )
-        assert run(sys.executable, "-c", code).splitlines()[-1] == "[]"
-
     @REPOSITORY
     def test_readme_has_the_two_commands_and_ci_finds_the_tests(self) -> None:
         lines = (ROOT / "README.md").read_text().splitlines()
@@ -247,16 +240,6 @@ class TestPackaging:
         assert {"python", "numpy", "scipy", "zarr", "distributed"} <= set(said)
         assert said == {name: bounds[name] for name in said}
         assert f"Python {', '.join(PYTHONS[:-1])} and {PYTHONS[-1]} " in text
-
-    @REPOSITORY
-    def test_job_files_are_toml_with_the_sections_of_the_design(self) -> None:
-        jobs = sorted((ROOT / "workflows").glob("*.toml"))
-        assert {"quickstart.toml", "larger_than_memory.toml"} <= {path.name for path in jobs}
-        for path in jobs:
-            assert {"input", "method", "output"} <= set(tomllib.loads(path.read_text())), path
-
-    def test_version(self) -> None:
-        assert re.fullmatch(r"\d+\.\d+\.\d+", bigembed.__version__)
 
     @REPOSITORY
     def test_what_people_look_for_in_a_repository_is_there_and_true(self) -> None:

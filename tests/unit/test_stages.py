@@ -92,19 +92,6 @@ def test_a_stage_that_was_not_published_does_not_exist(tmp_path: Path) -> None:
     assert counter.runs == ["first", "second", "second"]
 
 
-def test_a_stage_that_lost_a_file_is_made_again(tmp_path: Path) -> None:
-    counter, run = Counter(), Run(tmp_path / "run")
-    run_stages(counter.stages(), run)
-    next(
-        path
-        for path in (tmp_path / "run" / "stages" / "first").rglob("*")
-        if path.name != "zarr.json" and path.is_file()
-    ).unlink()
-    with pytest.warns(DamageWarning, match="first/x/c/0: missing; it is made anew"):
-        run_stages(counter.stages(), Run(tmp_path / "run"))
-    assert counter.runs == ["first", "second", "first"]  # the same bytes again, so the second is still good
-
-
 def flip(path: Path, byte: int = 20) -> None:
     data = bytearray(path.read_bytes())
     data[byte] ^= 1
@@ -288,21 +275,6 @@ def test_a_run_is_held_by_one_at_a_time(tmp_path: Path) -> None:
     run_stages(Counter().stages(), run)
 
 
-def test_a_path_that_holds_something_else_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "precious").write_text("data")
-    with pytest.raises(ExistingOutputError, match="Nothing was changed"):
-        Run(tmp_path / "run")
-    assert (tmp_path / "run" / "precious").read_text() == "data"
-
-
-def test_a_file_is_no_run(tmp_path: Path) -> None:
-    (tmp_path / "rows.npy").write_bytes(b"mine")
-    with pytest.raises(ExistingOutputError, match="a file, and a run is a folder"):
-        Run(tmp_path / "rows.npy")
-    assert (tmp_path / "rows.npy").read_bytes() == b"mine"
-
-
 def test_a_temporary_run_is_removed_with_its_owner() -> None:
     run = Run(None)
     root = run.root
@@ -310,17 +282,6 @@ def test_a_temporary_run_is_removed_with_its_owner() -> None:
     assert root.exists()
     del run
     assert not root.exists()
-
-
-def test_stages_of_a_parent_are_found(tmp_path: Path) -> None:
-    counter = Counter()
-    first, second = counter.stages()
-    parent = Run(tmp_path / "parent")
-    run_stages([first], parent)
-    child = Run(tmp_path / "child", parents=[parent])
-    run_stages([second], child)
-    assert counter.runs == ["first", "second"]
-    assert child.published() == ["second"]
 
 
 def test_a_run_whose_making_was_killed_is_made(tmp_path):

@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 from scipy import sparse
 from sklearn import decomposition, preprocessing
-from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.decomposition import PCA
 from sklearn.impute import SimpleImputer
@@ -21,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import bigembed as be
-from bigembed.errors import BigembedError, DamagedError, InputError, InputTypeError, NotFittedError
+from bigembed.errors import BigembedError, DamagedError, InputError, InputTypeError
 from bigembed.jobs.extend import extend
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import parse_job
@@ -191,11 +190,6 @@ class TestSteps:
         assert be.Columns(["c", "a"]).fit(frame).get_feature_names_out().tolist() == ["c", "a"]
         with pytest.raises(InputError, match=r"no columns 'h'; .*a, b, c"):
             be.Columns(["h"]).fit(frame)
-
-    def test_written_rows_are_those_of_the_step(self, tmp_path: Path) -> None:
-        np.save(tmp_path / "rows.npy", ROWS)
-        be.StandardScaler().fit_transform_to(tmp_path / "rows.npy", tmp_path / "out.zarr")
-        np.testing.assert_array_equal(read_array(tmp_path / "out.zarr"), be.StandardScaler().fit_transform(ROWS))
 
 
 ONE_HOT_RANDOM = np.random.default_rng(7)
@@ -454,11 +448,6 @@ class TestSparse:
         with pytest.raises(error, match=message):
             model.transform(SPARSE_ROWS)
 
-    def test_steps_alone_write_no_sparse_array(self, tmp_path: Path) -> None:
-        write_csr(at(tmp_path / "rows.zarr"), SPARSE_ROWS)
-        with pytest.raises(InputError, match="an array is dense"):
-            be.Log1p().fit_transform_to(tmp_path / "rows.zarr", tmp_path / "out.zarr")
-
     def test_a_square_matrix_is_rows_where_steps_go_before(self) -> None:
         square = SPARSE_ROWS[:SPARSE_D]
         found = be.Pipeline([be.Log1p(), be.DiffusionMap(n_components=2, n_neighbors=5)]).fit(square)
@@ -607,16 +596,6 @@ class TestPipeline:
         assert (plain != again).any()
         np.testing.assert_array_equal(again, fitted(other, None))
         np.testing.assert_array_equal(plain, fitted(type(other)(), tmp_path))
-
-    def test_the_protocol_of_scikit_learn(self) -> None:
-        chain = be.Pipeline([("scale", be.StandardScaler()), ("map", be.PCA(n_components=2))])
-        assert chain.get_params()["scale__with_mean"] is True
-        again = clone(chain).set_params(scale__with_mean=False)
-        assert again.steps[0][1].with_mean is False
-        assert chain.steps[0][1].with_mean is True
-        assert again.fit(PIPELINE_ROWS).components_.shape == (2, 12)
-        with pytest.raises(NotFittedError):
-            chain.transform(PIPELINE_ROWS)
 
     @pytest.mark.parametrize(
         ("steps", "error", "message"),

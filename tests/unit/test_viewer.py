@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 from collections import Counter
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from bigembed.errors import (
     ExistingOutputError,
     InputError,
     InputTypeError,
-    MissingExtraError,
     MissingPathError,
 )
 from bigembed.jobs.growth.extend import extend
@@ -35,9 +33,8 @@ from bigembed.runtime import using
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.executors import LocalPool
 from bigembed.store.arrays import write_array
-from bigembed.viewer import points as points_file
 from bigembed.viewer import sorting, sources
-from bigembed.viewer.cells import Cell, coarse_cells, interleave, places
+from bigembed.viewer.cells import interleave
 from tests.view_folder import Folder, contents
 
 N = 30_000
@@ -244,13 +241,6 @@ class TestRefusals:
             be.view(cloud(10), tmp_path / "page")
         assert [path.name for path in (tmp_path / "page").iterdir()] == ["thesis.tex"]
 
-    def test_a_folder_that_has_the_name_of_one_in_work_stays(self, tmp_path: Path) -> None:
-        (tmp_path / "page.partial").mkdir()
-        (tmp_path / "page.partial" / "thesis.tex").write_text("x")
-        with pytest.raises(ExistingOutputError, match="partial"):
-            be.view(cloud(10), tmp_path / "page")
-        assert (tmp_path / "page.partial" / "thesis.tex").exists()
-
     @pytest.mark.parametrize(
         ("given", "message"),
         [
@@ -272,15 +262,6 @@ class TestRefusals:
             be.view(np.zeros(5), tmp_path / "page")
         with pytest.raises(InputError, match="1e\\+301"):
             be.view(np.array([[1e301, 0.0], [0.0, 1.0]]), tmp_path / "page")
-
-    def test_without_pyarrow(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
-        with pytest.raises(MissingExtraError, match=r"bigembed\[parquet\]"):
-            be.view(cloud(10), tmp_path / "page", points=True)
-
-    def test_without_the_atlas(self, tmp_path: Path) -> None:
-        with pytest.raises(MissingExtraError, match="pip install embedding-atlas"):
-            be.view(cloud(10), tmp_path / "page", atlas=True)
 
 
 class TestColumns:
@@ -468,24 +449,6 @@ class TestOtherViewers:
         assert all(f'"{option}"' in source for option in (*asked, "--neighbors"))
 
 
-def test_a_sample_keeps_sparse_places() -> None:
-    cells = np.repeat(np.arange(50), np.arange(50) ** 2 // 4 + 1)
-    cap = points_file.cap_of(np.bincount(cells), 2000)
-    kept = points_file.kept_of(cells, cap)
-    assert 1900 < kept.sum() <= 2000
-    sizes, left = np.bincount(cells), np.bincount(cells[kept])
-    assert np.array_equal(left, np.minimum(sizes, cap))
-
-
-def test_cells_cover_the_square() -> None:
-    keys = np.sort(interleave(*np.random.default_rng(0).integers(0, 2**31, (2, 5000))))
-    cells = list(coarse_cells(keys, 100))
-    assert cells[0].start == 0
-    assert cells[-1].stop == 1 << 62
-    assert all(a.stop == b.start for a, b in pairwise(cells))
-    assert places(np.array([Cell(3, 27).start], np.uint64)).tolist() == [[5 << 28, 3 << 28]]
-
-
 def test_a_growing_store_says_which_rows_were_placed(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).normal(size=(300, 4))
     write_array(tmp_path / "rows.zarr", rows[:200])
@@ -542,16 +505,6 @@ class TestRowsOfAMap:
         some, every = (Folder(place).leaf("")["neighbors kept"] for place in (found.path, tmp_path / "all"))
         assert np.isfinite(every).all()
         assert np.array_equal(some[known], every[known])
-
-    @pytest.mark.parametrize("n", [1, 2, 3, 17])
-    def test_of_very_few(self, n: int, tmp_path: Path) -> None:
-        rows = np.random.default_rng(0).normal(size=(n, 3))
-        be.view(rows[:, :2], tmp_path / "page", rows=rows, points=True)
-        folder = Folder(tmp_path / "page")
-        assert len(folder.leaf("")["rows"]) == n
-        assert [column["name"] for column in folder.columns] == ["neighbors kept"] * (n > 1)
-        if n > 1:
-            assert (np.count_nonzero(folder.neighbors(""), axis=1) == min(n - 1, 10)).all()
 
     def test_that_do_not_belong_to_it(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"rows: shape \(9, 3\); the map has 10 rows"):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 
-import dask.array as da
 import numpy as np
 import pytest
 from hypothesis import given
@@ -50,27 +48,6 @@ def fitted(once, small_blocks):
 def new():
     generator = np.random.default_rng(1)
     return np.concatenate([generator.normal(size=(500, 3)), generator.normal(size=(40, 3)) + 30])
-
-
-def test_any_batches_and_any_input_give_the_same_bytes(fitted, new, tmp_path, monkeypatch):
-    whole = fitted.transform(new)
-    monkeypatch.setattr(extension, "MAX_BATCH", 96)
-    monkeypatch.setattr(extension, "MIN_BATCH", 16)
-    np.testing.assert_array_equal(fitted.transform(new), whole)
-    np.testing.assert_array_equal(np.asarray(fitted.transform(da.from_array(new, chunks=(77, 2)))), whole)
-    np.save(tmp_path / "new.npy", new[::-1])
-    fitted.transform_to(tmp_path / "new.npy", tmp_path / "out.zarr")
-    np.testing.assert_array_equal(read_array(tmp_path / "out.zarr")[::-1], whole)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["new.npy", "out.zarr"]
-    np.testing.assert_array_equal(np.concatenate([fitted.transform(new[i : i + 1]) for i in (0, 539)]), whole[[0, 539]])
-
-
-def test_fitted_rows_come_back(fitted, small_batches, tmp_path):
-    rows = np.concatenate([np.random.default_rng(0).normal(size=(1100, 3))])
-    back, embedding = fitted.transform(rows), np.asarray(fitted.embedding_)[:1100]
-    error = np.abs(back - embedding).max() / np.abs(embedding).max()
-    assert error < 1e-4
-    assert np.abs(back[1:] - embedding[:-1]).max() / np.abs(embedding).max() > 1e-2  # a control
 
 
 def stop_after(count, label):
@@ -190,11 +167,3 @@ def test_groups_take_everything_once(counts, batch):
             assert counts[start:stop, first:last].sum() < max(batch, 2)
     assert (taken[counts > 0] == 1).all()
     assert (taken <= 1).all()
-
-
-def test_models_are_found_under_any_path(fitted, new, tmp_path: Path, monkeypatch):
-    fitted.save(tmp_path / "model.zarr")
-    whole = fitted.transform(new)
-    monkeypatch.chdir(tmp_path)
-    be.load("model.zarr").transform_to(new, "out.zarr")
-    np.testing.assert_array_equal(read_array("out.zarr"), whole)

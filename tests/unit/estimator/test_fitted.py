@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import re
 import signal
-import sys
 import traceback
 import warnings
 
@@ -58,13 +57,6 @@ class TestFitted:
         before = fitted.transform(X)
         parameters["p"] = 1.0
         np.testing.assert_array_equal(fitted.transform(X), before)
-
-    def test_inverse_transform_after_set_params(self):
-        X = rows()
-        for whiten in (True, False):
-            pca = be.PCA(n_components=4, whiten=whiten).fit(X)
-            pca.set_params(whiten=not whiten)
-            np.testing.assert_allclose(pca.inverse_transform(pca.transform(X)), X, rtol=1e-10)
 
     def test_the_coordinates_of_a_store_that_was_overwritten_are_refused(self, tmp_path):
         import zarr
@@ -179,13 +171,6 @@ class TestFrames:
             warnings.simplefilter("error")
             fitted.transform(fit)
 
-    def test_names_of_two_kinds_are_refused_as_by_scikit_learn(self):
-        X = frame().rename(columns={"a": 1})
-        for kind in (PCA, be.PCA):
-            with pytest.raises(TypeError, match=r"\['int', 'str'\] as feature name / column name types"):
-                kind(2).fit(X)
-        assert not hasattr(be.PCA(2).fit(X.set_axis([1, 2, 3], axis=1)), "feature_names_in_")
-
     def test_a_notebook_shows_parameters_and_the_fit(self):
         page = be.PCA(2, whiten=True)._repr_html_()
         assert "not fitted" in page
@@ -245,14 +230,6 @@ class TestRouting:
         with pytest.raises(sklearn.exceptions.UnsetMetadataPassedError):
             unsaid.fit(X, y, sample_weight=weights)
 
-    def test_what_is_routed_is_what_the_methods_take(self):
-        assert be.PCA().get_metadata_routing().fit.requests == PCA().get_metadata_routing().fit.requests | {
-            "sample_weight": None
-        }
-        assert be.LinearizedDiffusionMap().get_metadata_routing().transform.requests == {"epsilons": None}
-        with pytest.raises(TypeError, match="Unexpected args"):
-            be.PCA().set_fit_request(weights=True)
-
 
 def rows_of_progress() -> np.ndarray:
     return np.random.default_rng(0).normal(size=(1000, 3))
@@ -305,20 +282,6 @@ class TestProgress:
         with pytest.raises(InputError, match="NaN"):
             be.PCA(2, verbose=True).fit(rows_of_progress() * np.nan)
         assert capsys.readouterr().err.endswith("\n")
-
-    def test_a_bar_of_rich_in_a_terminal(self, small, capsys, monkeypatch):
-        monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-        be.DiffusionMap(n_components=2, n_neighbors=8, components="largest", verbose=True).fit(rows_of_progress())
-        said = capsys.readouterr().err
-        assert "DiffusionMap: judgement" in said  # the last one; a stage that ends between two drawings is not seen
-        assert "100%" in said
-
-    def test_they_are_parameters_that_change_no_result(self):
-        loud = be.PCA(2, verbose=True, callbacks=[print])
-        assert loud.get_params()["callbacks"] == [print]
-        assert pickle.loads(pickle.dumps(loud)).verbose is True
-        with pytest.raises(InputError, match=r"verbose='yes'.*callbacks=<built-in"):
-            be.PCA(2, verbose="yes", callbacks=print).fit(rows_of_progress())
 
 
 def stop_in(stage: str):

@@ -183,14 +183,6 @@ def strip(n: int = 500) -> np.ndarray:
     return np.random.default_rng(0).uniform(size=(n, 2)) * [2.5, 1.0]
 
 
-def test_harmonics_are_a_warning_of_a_map_to_look_at() -> None:
-    X = strip()
-    assert "harmonics" in said(be.DiffusionMap(2), X)["harmonic"]
-    many = be.DiffusionMap(8).fit(X).certificate_
-    assert any(many["judgement"]["harmonic"])
-    assert not many["warnings"]["harmonic"]
-
-
 def test_the_pair_that_shows_most_passes_by_harmonics() -> None:
     X = strip()
     fitted = be.DiffusionMap(6).fit(X)
@@ -254,12 +246,3 @@ def test_a_search_over_parameters_says_a_sentence_once(action: Any, times: int) 
 
 def about(given: list[warnings.WarningMessage]) -> list[warnings.WarningMessage]:
     return [one for one in given if one.category is MapWarning and "Trustworthiness" in str(one.message)]
-
-
-def test_ones_own_loop_says_every_figure() -> None:
-    with warnings.catch_warnings(record=True) as given:
-        warnings.resetwarnings()
-        warnings.simplefilter("default")
-        for seed in range(2):
-            be.PCA(1).fit(random(200, 10, seed))
-    assert len([one for one in given if "Trustworthiness" in str(one.message)]) == 2

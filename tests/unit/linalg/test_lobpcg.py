@@ -24,13 +24,12 @@ from bigembed.estimator import graph_input as given_weights
 from bigembed.linalg import SparseOperator, coarse, lobpcg, multigrid
 from bigembed.linalg import lobpcg as iteration
 from bigembed.linalg.coarse import Groups, Rows, aggregates, local_basis
-from bigembed.linalg.eigenpairs import rayleigh_ritz, solve_dense, solve_dense_matrix
+from bigembed.linalg.eigenpairs import rayleigh_ritz, solve_dense_matrix
 from bigembed.linalg.lanczos import solve_lanczos
 from bigembed.linalg.lobpcg_sweeps import away_of, prolong, restrict, update_block
 from bigembed.maps.walk import spectral
 from bigembed.runtime import using
 from bigembed.runtime.executors import LocalPool, executor_now
-from bigembed.store import spaces as held_space
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import CSRBlock, MappedMatrix
 from bigembed.store.spaces import Checkpoints, StoredSpace, claim_memory, load_matrix
@@ -77,24 +76,6 @@ class TestLOBPCG:
         assert result.passes <= 16
         assert result.passes == operator.passes
 
-    def test_another_start_changes_the_passes_only(self, graphs, angle, monkeypatch):
-        """From noise in place of the coarse eigenvectors: more passes, the same eigenvalues and plane."""
-        weights, first = graphs.swiss_roll(3000), lobpcg.start_block
-        operator, result = solved(graphs, weights, 4)
-
-        def noise(block, *given):
-            (x, known), _ = first(block, *given)
-            return (np.random.default_rng([1, block]).standard_normal(x.shape), known), None
-
-        monkeypatch.setattr(lobpcg, "start_block", noise)
-        other, cold = solved(graphs, weights, 4)
-        assert cold.converged
-        assert cold.passes > result.passes
-        np.testing.assert_allclose(cold.eigenvalues, result.eigenvalues, atol=1e-9)
-        v = graphs.vectors(operator)
-        assert angle(v, graphs.vectors(other)) < 1e-3
-        assert angle(v[:, :2], v[:, 2:]) > 0.9  # control: other eigenvectors
-
     def test_signs_and_deflation(self, graphs):
         """Largest |entry| positive; Vᵀ√d = 0."""
         operator, result = solved(graphs, graphs.swiss_roll(3000), 4)
@@ -124,17 +105,6 @@ class TestLOBPCG:
         v = graphs.vectors(operator)
         assert np.all(v[:small] == 0)
         assert np.abs(v[small:]).max() > 0
-
-    def test_two_rings_together(self, graphs, angle):
-        """Without deflation λ = 1 comes twice; its plane is that of the two indicators."""
-        weights = sparse.block_diag([graphs.ring(400), graphs.ring(700)]).tocsr()
-        operator = graphs.operator(weights)
-        result = lobpcg.solve(operator, lobpcg.init(operator, 4))
-        assert result.converged
-        np.testing.assert_allclose(result.eigenvalues[:2], 1, atol=1e-12)
-        np.testing.assert_allclose(result.eigenvalues[2:], np.cos(2 * np.pi / 700), atol=1e-10)
-        indicators = np.repeat(np.eye(2), [400, 700], axis=0)
-        assert angle(indicators, graphs.vectors(operator)[:, :2]) < 1e-6
 
     def test_complete_graph(self, graphs):
         """λ = −1/(n−1), n−1 times."""
@@ -168,24 +138,6 @@ class TestLOBPCG:
         _, result = solved(graphs, weights, m)
         assert result.converged
         np.testing.assert_allclose(result.eigenvalues, graphs.spectrum(*factors)[:m], atol=1e-9)
-
-    @a_few(2, "tol", [1e-2, 1e-4, 1e-9])
-    def test_all_copies_with_any_tolerance(self, graphs, tol):
-        """2¹¹ vertices: 9/11 eleven times; λ is good to the square of the residual over the gap 2/11."""
-        factors = [graphs.complete(2)] * 11
-        _, result = solved(graphs, graphs.product(*factors), 11, tol=tol)
-        assert result.converged
-        np.testing.assert_allclose(result.eigenvalues, 9 / 11, atol=11 / 2 * tol**2 + 1e-13)
-
-    @pytest.mark.parametrize("ordering", ["symmetric", "random"])
-    def test_complete_bipartite_graph(self, graphs, ordering):
-        """K(300, 500): 0, 798 times."""
-        blank = np.zeros((800, 800))
-        blank[:300, 300:] = blank[300:, :300] = 1
-        weights = graphs.permuted(blank) if ordering == "random" else sparse.csr_array(blank)
-        _, result = solved(graphs, weights, 6)
-        assert result.converged
-        np.testing.assert_allclose(result.eigenvalues, 0, atol=1e-9)
 
     @pytest.mark.parametrize("n", [3, 12, 40])
     def test_tiny_graphs_are_solved_densely(self, graphs, n):
@@ -464,32 +416,9 @@ class TestParts:
             assert coarse.unknowns(n) <= coarse.UNKNOWNS
         assert coarse.shape_of(3 * 10**5) == coarse.shape_of(10**7)
 
-    def test_dense_complete_graph(self, graphs):
-        """K_n: −1/(n−1); the trivial pair deflated."""
-        operator = graphs.operator(graphs.complete(30), 8)
-        result = solve_dense(operator, 4, deflate="trivial")
-        np.testing.assert_allclose(result.eigenvalues, -1 / 29, atol=1e-14)
-        assert graphs.residuals(operator, result).max() < 1e-13
-        assert operator.passes == 1
-
     def test_dense_matrix_refuses_too_many(self):
         with pytest.raises(InputError, match="ask for 1 to 4"):
             solve_dense_matrix(np.eye(5), 5, deflate=np.eye(5)[0])
-
-    @pytest.mark.parametrize("deflate", [pytest.param(None, marks=pytest.mark.slow), "trivial"])
-    def test_lanczos_agrees_with_dense(self, graphs, angle, deflate):
-        """AV = VΛ with V of the dense solver, restarts included."""
-        weights = graphs.swiss_roll(700)
-        operator = graphs.operator(weights, 200)
-        result = solve_lanczos(operator, 4, tol=1e-9, max_blocks=8, deflate=deflate)
-        assert result.converged
-        values, vectors = np.linalg.eigh(graphs.dense(weights))
-        first = 1 if deflate else 0
-        wanted = slice(first, first + 4)
-        np.testing.assert_allclose(result.eigenvalues, values[::-1][wanted], atol=1e-10)
-        assert angle(vectors[:, ::-1][:, wanted], graphs.vectors(operator)) < 1e-4
-        assert graphs.residuals(operator, result).max() <= 1e-9
-        assert result.passes == operator.passes
 
     @a_few(2, ("graph", "side", "power", "m"), [("complete", 2, 10, 10), ("complete", 16, 2, 20), ("ring", 24, 2, 8)])
     def test_lanczos_finds_all_copies(self, graphs, graph, side, power, m):
@@ -500,12 +429,6 @@ class TestParts:
         np.testing.assert_allclose(result.eigenvalues, graphs.spectrum(*factors)[:m], atol=1e-9)
         with pytest.raises(InputError, match="miss no copies"):
             solve_lanczos(operator, m, deflate="trivial", block=2)
-
-    def test_lanczos_exhausts_a_small_space(self, graphs):
-        """K_8 has two eigenvalues: an invariant subspace is noticed, and the solver stops."""
-        operator = graphs.operator(graphs.complete(8), 3)
-        result = solve_lanczos(operator, 3)
-        np.testing.assert_allclose(result.eigenvalues, [1, -1 / 7, -1 / 7], atol=1e-12)
 
     def test_lanczos_stopped_early_says_so(self, graphs):
         operator = graphs.operator(graphs.swiss_roll(3000), 1000)
@@ -704,26 +627,3 @@ class TestPlacesOfVectors:
             with LocalPool(threads) as pool, pytest.raises(Ended):
                 pool.run([partial(fail, i) for i in range(200)], "fail")
         assert len(begun) < 200
-
-    @pytest.mark.parametrize("then", [FILES, MEMORY])
-    def test_a_fit_goes_on_from_the_last_checkpoint_in_either_place(
-        self, graphs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: int
-    ) -> None:
-        monkeypatch.setattr(held_space, "SECONDS", 0.0)
-        monkeypatch.setattr(held_space, "TIMES", 0.0)
-        weights, notes = graphs.swiss_roll(2500), []
-        asked: dict[str, Any] = {"n_components": 4, "random_state": 0}
-        with using(vector_memory=FILES):
-            expected = be.LaplacianEigenmaps(**asked).fit(weights).embedding_
-
-        def end(event: Any) -> None:
-            if "iteration 3" in event.message:
-                raise Ended
-
-        run = str(tmp_path / "run")
-        with suppress(Ended), using(observer=end, vector_memory=MEMORY):
-            be.LaplacianEigenmaps(**asked, workdir=run).fit(weights)
-        with using(observer=lambda event: notes.append(event.message), vector_memory=then):
-            found = be.LaplacianEigenmaps(**asked, workdir=run).fit(weights).embedding_
-        assert "component 0 of the graph: going on from step 3" in notes
-        assert np.asarray(found).tobytes() == np.asarray(expected).tobytes()

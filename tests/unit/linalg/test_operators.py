@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import sparse
 from scipy.spatial.distance import cdist
 
 from bigembed import rows as tiles
 from bigembed.errors import InputError
-from bigembed.linalg import FactoredOperator, SparseOperator, pairs
+from bigembed.linalg import FactoredOperator, SparseOperator
 from bigembed.linalg.lanczos import solve_factored, solve_lanczos
-from bigembed.linalg.pairs import CenteredOperator, KernelOperator
-from bigembed.maps.kernels import Kernel
+from bigembed.linalg.pairs import CenteredOperator
 from bigembed.maps.linearized import LinearizedKernel
 from bigembed.rows import RowSource
 from bigembed.runtime.blocks import bounds
 from bigembed.store.vector_space import MemorySpace
-from tests.conformance.test_operators import Held, of_columns, source_of
+from tests.conformance.test_operators import Held, source_of
 from tests.operator_views import as_linear_operator, dot_test, memory_matrix
 from tests.some import a_few
 
@@ -35,23 +31,8 @@ def distances(metric: str = "euclidean") -> np.ndarray:
     return cdist(*[np.random.default_rng(0).normal(size=(N, 3))] * 2, metric=metric)
 
 
-def dense(d: np.ndarray) -> np.ndarray:
-    h = np.eye(len(d)) - 1 / len(d)
-    return -0.5 * h @ d**2 @ h
-
-
 class TestCentered:
     """B = −½ H D² H by slabs, against the matrix assembled, and classical scaling by Lanczos against a dense solve."""
-
-    def test_lanczos_finds_the_largest_eigenvalues_and_sees_negative_ones(self) -> None:
-        d = distances("chebyshev")
-        values = np.linalg.eigvalsh(dense(d))
-        operator = CenteredOperator(source_of(d), MemorySpace(sizes=BLOCKS))
-        result = solve_lanczos(operator, 3, tol=1e-10)
-        np.testing.assert_allclose(result.eigenvalues * operator.trace, values[::-1][:3], rtol=1e-9)
-        assert values[0] <= result.lowest * operator.trace * (1 - 1e-9) < 0
-        everything = np.concatenate([operator.space.read("V", b) for b in range(len(BLOCKS))])
-        np.testing.assert_allclose(everything.sum(axis=0), 0, atol=1e-8)
 
     @pytest.mark.parametrize(
         ("spoil", "message"),
@@ -102,37 +83,6 @@ class TestCentered:
         d = distances()
         np.fill_diagonal(d, 1e-8)
         CenteredOperator(source_of(d), MemorySpace(sizes=BLOCKS))
-
-
-class TestCovariance:
-    """The covariance operator: symmetric, equal to the matrix, one pass a product, any solver order."""
-
-    @pytest.fixture(params=["dense", "sparse", "weighted"])
-    def case(self, request):
-        """The operator, and the matrix it stands for."""
-        return of_columns(MemorySpace, request.param)
-
-    def test_the_dot_test_finds_a_map_that_is_not_symmetric(self, case):
-        operator, _ = case
-        times = operator._times
-        operator._times = lambda v: times(v) * np.linspace(1, 9, len(case[1]))[:, None]
-        assert dot_test(operator) > 1e-3
-
-    def test_magnitude_takes_negative_eigenvalues(self, case):
-        operator, matrix = case
-        shift = float(np.linalg.eigvalsh(matrix)[-1]) * 0.8
-        times = operator._times
-        operator._times = lambda v: times(v) - shift * v  # now the smallest has the largest magnitude
-        values = np.linalg.eigvalsh(matrix) - shift
-        wanted = values[np.argsort(-np.abs(values))][:3]
-        found = solve_lanczos(operator, 3, tol=1e-8, which="magnitude").eigenvalues
-        np.testing.assert_allclose(found, wanted, rtol=1e-6)
-        assert wanted[0] < 0
-
-    def test_it_is_never_formed(self, case):
-        assert not hasattr(case[0], "walk")  # a solver of products is all that takes it
-        with pytest.raises(InputError, match="which='middle'"):
-            solve_lanczos(case[0], 1, which="middle")
 
 
 def held(n: int, d: int, kind: str = "global", block: int = 150) -> Held:
@@ -189,47 +139,6 @@ class TestFactored:
         assert np.abs(np.abs(v.T @ w[::-1]) - np.eye(3)).max() > 0.1
 
 
-def lopsided(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return np.exp(-((a[:, None] - b[None]) ** 2).sum(axis=2)) * (1 + 0.1 * a[:, :1])
-
-
-def holed(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    out = np.exp(-((a[:, None] - b[None]) ** 2).sum(axis=2))
-    out[np.ix_(a[:, 0] > 2.2, b[:, 0] < -2.2)] = np.nan
-    return out
-
-
-def source_of_kernel(rows: np.ndarray) -> RowSource:
-    return RowSource(rows.shape, rows.dtype, array=rows)
-
-
-def made(rows: np.ndarray, kernel: Kernel) -> KernelOperator:
-    space = MemorySpace(sizes=pairs.vector_blocks(len(rows)))
-    return KernelOperator(source_of_kernel(rows), space, kernel, text=kernel.text, symmetric=not kernel.own)
-
-
-class TestKernel:
-    """The centered kernel operator against the matrix that it never forms."""
-
-    @pytest.fixture
-    def small_tiles(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(pairs, "VECTOR_ROWS", 64)
-
-    @pytest.mark.usefixtures("small_tiles")
-    def test_functions_that_are_no_kernels_are_refused_by_row(self) -> None:
-        rows = np.random.default_rng(2).uniform(-2, 2, size=(300, 2))
-        rows[17], rows[203] = [2.5, 0.0], [-2.5, 0.0]
-        with pytest.raises(InputError, match=r"holed: gives NaN or infinity, first for row 17 with row 203"):
-            made(rows, Kernel(holed))
-        with pytest.raises(InputError, match=r"lopsided: is not symmetric.*of 300 rows.*k\(y, x\)\) / 2"):
-            made(rows, Kernel(lopsided))
-
-    def test_a_power_that_overflows_is_refused(self) -> None:
-        rows = np.full((10, 2), 1e200)
-        with pytest.raises(InputError, match="poly: gives NaN or infinity"):
-            made(rows, Kernel("poly"))
-
-
 def put_block(block, array, cuts):
     start, stop = cuts[block]
     return (array[start:stop],), None
@@ -249,17 +158,6 @@ def build(n, cuts, seed=0, symmetric=True):
 class TestSparse:
     """A = diag(s) W diag(s) by blocks, against the matrix assembled."""
 
-    @settings(max_examples=15)
-    @given(edges=st.lists(st.integers(1, 39), max_size=5, unique=True), width=st.integers(1, 4))
-    def test_product_is_that_of_the_assembled_matrix(self, edges, width):
-        """y = s ∘ (W (s ∘ x)) for any blocks."""
-        edges = [0, *sorted(edges), 40]
-        operator, dense = build(40, list(pairwise(edges)))
-        x = np.random.default_rng(1).standard_normal((40, width))
-        np.testing.assert_allclose(as_linear_operator(operator).matmat(x), dense @ x, atol=1e-12)
-        assert operator.passes == 1
-        assert not np.allclose(dense.T @ x + 1e-6, dense @ x, atol=1e-12)  # control
-
     def test_what_a_product_moves_is_the_halo(self):
         """Counted: halo rows × columns × 8 bytes, and the scale of the halo."""
         cuts = [(0, 20), (20, 40)]
@@ -269,10 +167,6 @@ class TestSparse:
         operator.product(["a"], ["Aa"])
         halo = sum(len(block.halo_rows) for block in operator.matrix.blocks)
         assert operator.bytes_moved == halo * 6 * 8
-
-    def test_bounds_must_cut_the_rows(self):
-        with pytest.raises(InputError, match="consecutive"):
-            memory_matrix(sparse.eye_array(5), [(0, 2), (3, 5)])
 
     def test_outbox_mirrors_the_halo_lists(self):
         """What block a sends to b is what b's halo list names of a."""

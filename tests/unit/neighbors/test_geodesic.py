@@ -14,9 +14,8 @@ from scipy.sparse.csgraph import dijkstra
 
 import bigembed as be
 from bigembed.datasets import dataset
-from bigembed.errors import InputError
 from bigembed.neighbors import geodesic
-from bigembed.neighbors.geodesic import KeptDistances, found_distances, groups_of, keep_distances, shortest_paths
+from bigembed.neighbors.geodesic import found_distances, groups_of, shortest_paths
 from bigembed.runtime import blocks as rows
 from bigembed.store.exchange import Exchange
 from tests.blocks import blocks_of, graph_blocks
@@ -73,12 +72,6 @@ class TestGeodesic:
         straight.data = straight.data.astype(np.float32).astype(np.float64)
         assert not (dijkstra(straight, indices=ids[SOURCES])[:, ids] == wanted).all()  # a control: the bits are seen
 
-    def test_rounds_are_fewer_than_hops(self, roll: be.NeighborGraph, tmp_path: Path) -> None:
-        _, found = paths(roll.matrix, SOURCES, tmp_path)
-        hops = dijkstra(roll.to_scipy(), indices=[0], unweighted=True).max()
-        assert 1 < found["rounds"] < hops / 4
-        assert found["visits"] >= found["blocks"] * found["groups"]
-
     @a_few(2, "group", [1, 3, 64])
     def test_any_grouping_gives_the_same_bits(
         self, roll: be.NeighborGraph, tmp_path: Path, group: int, monkeypatch: pytest.MonkeyPatch
@@ -128,18 +121,6 @@ class TestGeodesic:
         np.testing.assert_array_equal(got, wanted)
         assert found == whole
         assert later == {"round_block": whole["rounds"] - 1}  # nothing before the second round was done again
-
-    def test_kept_distances_are_read_by_row(self, roll: be.NeighborGraph, tmp_path: Path) -> None:
-        wanted, _ = paths(roll.matrix, SOURCES, tmp_path / "x")
-        out = f"{tmp_path}/kept/"
-        between = keep_distances(roll.matrix.rows, SOURCES, Exchange(str(tmp_path / "x")), out)
-        np.testing.assert_allclose(between, wanted[:, SOURCES], rtol=1e-12)
-        np.testing.assert_array_equal(between, between.T)
-        starts = np.cumsum([0, *roll.matrix.rows])
-        kept = KeptDistances(out.rstrip("/"), tuple(starts.tolist()))
-        ids = np.array([2999, 0, 0, 1234, 7, 2998])
-        np.testing.assert_array_equal(kept.rows(ids), wanted[:, ids].T.astype(np.float32))
-        np.testing.assert_array_equal(kept.block(1), wanted[:, starts[1] : starts[2]].T.astype(np.float32))
 
 
 @pytest.fixture(scope="module")
@@ -196,8 +177,3 @@ class TestShortestPaths:
         assert length == np.inf
         assert rows.tolist() == []
         assert np.isinf(be.geodesic_distances(graph, 0)[50:]).all()
-
-    @pytest.mark.parametrize(("rows", "message"), [([0, 1200], r"\[1200\]"), (-1, "outside"), (1.5, "integers")])
-    def test_rows_that_are_none_are_named(self, graph: be.NeighborGraph, rows: object, message: str) -> None:
-        with pytest.raises(InputError, match=message):
-            be.geodesic_distances(graph, rows)

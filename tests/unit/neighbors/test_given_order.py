@@ -183,20 +183,3 @@ def test_a_cell_larger_than_a_block_is_cut() -> None:
     assert sorted(ids.tolist()) == list(range(8))
     assert np.diff(starts).max() <= 3
     assert starts.tolist()[-1] == 8
-
-
-@pytest.mark.slow
-def test_the_solve_takes_fewer_passes() -> None:
-    from bigembed.maps.walk.laplacian_eigenmaps import LaplacianEigenmaps
-    from bigembed.rows.graph_source import GraphSource
-
-    rows = be.datasets.swiss_roll(20_000, dtype="float64").rows()
-    graph = sparse.csr_array(kneighbors_graph(rows, 15))
-    graph = sparse.csr_array(graph.maximum(graph.T))
-
-    def passes(block: int) -> int:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(GraphSource, "block", block)
-            return int(LaplacianEigenmaps(2, tol=1e-4).fit(be.open_graph(graph)).certificate_["passes"])
-
-    assert passes(1_250) <= passes(20_000) + 3

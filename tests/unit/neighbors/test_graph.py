@@ -23,7 +23,7 @@ from bigembed.neighbors.given import query as radius_query
 from bigembed.neighbors.given.query import join_within, radius_index_of
 from bigembed.neighbors.graph_stages import join_block, reverse_block, union_block, union_compiled
 from bigembed.neighbors.order import outbox_block, senders_of
-from bigembed.neighbors.partition import assign_block, balanced_centers, cells_block, kmeans, line_order
+from bigembed.neighbors.partition import assign_block, balanced_centers, cells_block, kmeans
 from bigembed.neighbors.query import Index, join_rows
 from bigembed.neighbors.search import ground_truth as expected_recall
 from bigembed.neighbors.search import probes
@@ -143,11 +143,6 @@ class TestGraph:
         assert found["components"] == count
         assert found["sizes"] == sorted(np.bincount(labels).tolist(), reverse=True)
 
-    def test_cosine_is_euclidean_between_rows_of_length_one(self) -> None:
-        X = np.random.default_rng(4).normal(size=(200, 6))
-        unit = X / np.linalg.norm(X, axis=1, keepdims=True)
-        np.testing.assert_allclose(dense(be.build_neighbor_graph(X, 5, metric="cosine")), reference(unit, 5), rtol=1e-7)
-
     @pytest.mark.parametrize(
         ("X", "message"),
         [
@@ -169,11 +164,6 @@ class TestGraph:
         X[[7, 9]] = 0
         with pytest.raises(InputError, match=r"rows \[7, 9\]"):
             be.build_neighbor_graph(X, 5, metric="cosine")
-
-    def test_all_rows_equal_still_give_a_graph(self, small_blocks: None) -> None:
-        graph = be.build_neighbor_graph(np.ones((1000, 3)), 5)
-        assert graph.run.results("graph")["zero_edges"] == graph.run.results("graph")["edges"]
-        assert max(graph.matrix.rows) <= 420
 
     def test_a_recall_below_the_target_is_a_warning(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("bigembed.neighbors.search.ground_truth.choose_probes", lambda curve, target, pairs: 1)
@@ -351,12 +341,6 @@ class TestRadius:
         assert graph.edges == 3 * 2 * 12 * 12 * 11
         assert be.build_neighbor_graph(X, radius=0.999).edges == 0
 
-    def test_identical_rows_are_joined_at_length_zero(self, small_blocks: None) -> None:
-        X = np.repeat(np.random.default_rng(0).normal(size=(300, 2)), 3, axis=0)
-        graph = be.build_neighbor_graph(X, radius=1e-9)
-        assert graph.edges == 900 * 2
-        assert graph.run.results("graph")["zero_edges"] == 1800
-
     def test_a_new_row_is_joined_to_all_within_the_radius_in_any_batch(
         self, small_blocks: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -433,13 +417,6 @@ class TestPartition:
             np.testing.assert_allclose(centers[c], rows[labels == c].mean(axis=0), rtol=1e-4, atol=1e-4)
         np.testing.assert_array_equal(centers, kmeans(rows, 6, 1, iterations=60))
 
-    def test_kmeans_with_fewer_distinct_rows_than_centers(self):
-        rows = np.repeat(np.array([[0.0], [1.0], [5.0]]), 10, axis=0)
-        centers = kmeans(rows, 7, 0)
-        assert centers.shape == (7, 1)
-        np.testing.assert_allclose(np.unique(np.round(centers, 12)), [0, 1, 5])
-        assert kmeans(rows[:2], 5, 0).shape == (5, 1)
-
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
     def test_assign_block_is_the_nearest_center_in_any_batch(self, dtype):
         generator = np.random.default_rng(3)
@@ -453,11 +430,6 @@ class TestPartition:
         np.testing.assert_array_equal(labels, expected)
         one_by_one = [assign_block(rows[i : i + 1], numbers[i : i + 1], centers)[0] for i in range(100)]
         np.testing.assert_array_equal(one_by_one, expected[:100])
-
-    def test_identical_centers_share_rows_by_id(self):
-        centers = np.array([[5.0], [1.0], [5.0], [5.0]])
-        rows = np.array([[5.0]] * 6 + [[0.0]])
-        np.testing.assert_array_equal(assign_block(rows, np.arange(7), centers), [0, 2, 3, 0, 2, 3, 1])
 
     def test_balanced_centers_fit_the_largest_share(self, blobs):
         rows, _ = blobs
@@ -494,10 +466,3 @@ class TestPartition:
             assert (squared[mine, c] == squared[mine].min(axis=1)).all()
         for again, first in zip(cells_block(rows, 32, seed=0), (order, offsets, centers)):
             np.testing.assert_array_equal(again, first)
-
-    def test_line_order_keeps_near_centers_near(self):
-        """On points of a line the order is that of the line, one way or the other."""
-        points = np.random.default_rng(0).permutation(100).astype(float)
-        line = points[line_order(points[:, None] * np.array([[1.0, 2.0]]))]
-        assert abs(np.diff(line)).max() == 1
-        np.testing.assert_array_equal(np.sort(line_order(np.zeros((9, 2)))), np.arange(9))

@@ -12,7 +12,7 @@ from scipy.spatial.distance import cdist
 from scipy.stats import entropy, spearmanr, wasserstein_distance
 
 import bigembed as be
-from bigembed.distance import ALIASES, FUNCTIONS, every_squared, named, pair_compiled
+from bigembed.distance import FUNCTIONS, every_squared, named, pair_compiled
 from bigembed.distance.metrics import NAMES, RowMetric
 from bigembed.distance.pair_compiled import every_pair
 from bigembed.errors import InputError, InputTypeError
@@ -213,34 +213,6 @@ def test_a_plan_counts_what_distances_pair_by_pair_take() -> None:
     assert terms(sparse.csr_array(x), "cosine")["search"] < terms(sparse.csr_array(x), "chebyshev")["search"] / 4
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
-@pytest.mark.parametrize("name", NAMES)
-def test_recall_of_many_rows_against_every_pair(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Searched in the cells that rows probe; the lists against all rows, of sampled ones."""
-    if kind == "sparse" and name not in SPARSE:
-        return
-    for module in (ground_truth, search, query):
-        monkeypatch.setattr(module, "EXACT_ROWS", 0)
-    n, k, random = 5_000, 15, np.random.default_rng(5)
-    x = rows_for(name, n)
-    if name != "haversine":
-        x *= random.uniform(0.5, 2, size=(n, 1))
-    x = x[~inadmissible(x, name)[0]]
-    rows = x if kind == "dense" else sparse.csr_array(x)
-    graph = be.build_neighbor_graph(rows, k, metric=name, recall=0.95)
-    chosen, ids = np.arange(0, len(x), 250), graph.original_ids()
-    place, kept = np.argsort(ids), []
-    lists = [be_read(graph, f"squared/{b}") for b in range(len(graph.matrix.rows))]
-    reached = np.sqrt(np.concatenate(lists).astype(float))[place]
-    for i in chosen:
-        last = np.sort([distance(name, x[i], y) for y in x])[k]
-        kept.append(np.mean(reached[i] <= last + 1e-6))
-        assert reached[i, -1] >= last - 1e-6
-    assert np.mean(kept) >= 0.93
-    assert graph.recall >= 0.95
-
-
 FUNCTION_NAMES = named(FUNCTIONS)
 
 
@@ -261,14 +233,6 @@ def test_a_pair_has_the_same_bits_whichever_comes_first_and_whatever_stands_near
     compiled = [part for part in vars(pair_compiled).values() if hasattr(part, "py_func")]
     assert len(compiled) > 10
     assert not any(part.targetoptions.get("fastmath") for part in compiled)
-
-
-@pytest.mark.parametrize(("name", "of"), sorted(ALIASES.items()))
-def test_other_names_are_the_same_metric(name: str, of: str) -> None:
-    x = rows_for(of, 40)
-    found, wanted = (be.build_neighbor_graph(x, 4, metric=each) for each in (name, of))
-    assert found.metric == of
-    np.testing.assert_array_equal(found.to_scipy().toarray(), wanted.to_scipy().toarray())
 
 
 @pytest.mark.parametrize(

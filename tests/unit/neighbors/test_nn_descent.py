@@ -17,14 +17,14 @@ from scipy.sparse import csr_array
 import bigembed as be
 from bigembed.distance import MAPPED, PAIRS, SETS, all_squared, named
 from bigembed.distance.metrics import RowMetric
-from bigembed.errors import DamageWarning, InputError, PlanError, RecallWarning
+from bigembed.errors import DamageWarning, PlanError, RecallWarning
 from bigembed.jobs.planning.notes import search_notes
 from bigembed.maps.graph_rows import OrderedRows
 from bigembed.neighbors import descent_rounds, exact_block, nn_descent
 from bigembed.neighbors import descent_walk as walk
 from bigembed.neighbors.graph_stages import neighbor_stages
 from bigembed.neighbors.query import Joined, index_of, join_rows
-from bigembed.neighbors.search import chosen, describe_search, doubts
+from bigembed.neighbors.search import chosen, describe_search
 from bigembed.neighbors.search import ground_truth as expected_recall
 from bigembed.neighbors.search import probes as shortlist
 from bigembed.neighbors.search.by_metric import ByMetric
@@ -257,20 +257,6 @@ def test_a_target_out_of_reach_is_a_warning_that_says_what_was_done(
         build(recall=1.0, algorithm="nn-descent")
 
 
-def test_lists_are_lengthened_where_they_have_settled(few_cells: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nn_descent, "MORE", 3)
-    monkeypatch.setattr(nn_descent, "GOOD", 0)
-    graph = build(recall=0.93, algorithm="nn-descent")
-    assert graph.run.results("search")["list_length"] > 11
-    assert graph.recall >= 0.93
-
-
-@pytest.mark.parametrize("make", [build, lambda **given: be.DiffusionMap(**given).fit(HIGH)])
-def test_another_name_is_refused(make: Callable[..., Any]) -> None:
-    with pytest.raises(InputError, match="algorithm='trees'"):
-        make(algorithm="trees")
-
-
 @pytest.mark.parametrize(
     ("shrunk", "whole"), [(descent_rounds.shrunk_by(14, np.dtype(np.float32)), True), (1.2, False)]
 )
@@ -366,15 +352,6 @@ def test_a_disk_without_room_for_the_lists_leaves_cells_and_refuses_what_is_aske
         cells = build(algorithm="cells")
     assert same_lists(graph, cells)
     assert not same_lists(graph, whole)  # a control
-
-
-def test_a_target_that_is_met_by_cells_that_had_to_be_taken_is_said_too() -> None:
-    found = chosen("auto", np.linspace(0, 1, 256), 0.9, 231, 100_000, 520, "8 MiB of disk, more than is free")
-    assert (found["algorithm"], found["forced"]) == ("cells", True)
-    (doubt,) = doubts({"recall": 0.91, "standard_error": 0.01, **found})
-    assert "NN-descent does not fit: recall 0.902 would take 231 cells" in doubt
-    assert "finds other neighbors" in doubt
-    assert doubts({"recall": 0.91, "standard_error": 0.01, "target": 0.9}) == []
 
 
 def test_the_plan_says_which_way_it_may_be() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,14 +16,10 @@ from sklearn.neighbors import NearestNeighbors
 import bigembed as be
 from bigembed.distance import FUNCTIONS, named
 from bigembed.distance.pair_compiled import every_pair
-from bigembed.errors import InputError, JobError, PlanError, RecallWarning
-from bigembed.jobs.job import SweepTable
-from bigembed.jobs.parameters import points_of
+from bigembed.errors import InputError, PlanError, RecallWarning
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
-from bigembed.rows.input import row_source
 from bigembed.rows.opening import lengths_of
-from bigembed.stages.runs import Run
 from tests.unit.neighbors.test_metrics import rows_for
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.MapWarning")
@@ -114,10 +109,6 @@ class TestItsLists:
             be.open_graph(sparse.csr_array(np.eye(2)), metric="cosine")
 
 
-def truth_of(rows: np.ndarray, k: int, metric: Any = "euclidean") -> np.ndarray:
-    return np.asarray(NearestNeighbors(n_neighbors=k + 1, metric=metric, algorithm="brute").fit(rows).kneighbors()[1])
-
-
 class TestItsSearch:
     """``algorithm="pynndescent"``: its candidates at our distances, measured and linked as any lists are."""
 
@@ -150,30 +141,6 @@ class TestItsSearch:
             more = be.build_neighbor_graph(x, 8, algorithm="pynndescent")
         assert few.recall < more.recall - 0.05
 
-    @pytest.mark.slow
-    def test_methods_jobs_and_sweeps_pass_them_on(self, rows: np.ndarray, tmp_path: Path) -> None:
-        for method in (be.DiffusionMap, be.LaplacianEigenmaps, be.LocallyLinearEmbedding, be.Isomap, be.UMAP):
-            asked = method(2, n_neighbors=K, algorithm="pynndescent", algorithm_params={"n_trees": np.int64(3)})
-            stages = asked.stages(row_source(rows, tmp_path)[0])
-            assert next(s for s in stages if s.name == "search").parameters["pynndescent"]["n_trees"] == 3
-        np.save(tmp_path / "rows.npy", rows)
-        (tmp_path / "job.toml").write_text(
-            f'[input]\npath = "rows.npy"\n[method]\nname = "diffusion_map"\nn_components = 1\nn_neighbors = {K}\n'
-            'algorithm = "pynndescent"\n[method.algorithm_params]\nn_iters = 1\nn_trees = 1\n'
-            '[output]\npath = "run"\nmodel = "model"\n'
-        )
-        job = read_job(tmp_path / "job.toml")
-        run_job(job)
-        assert be.load(tmp_path / "model").get_params()["algorithm_params"] == {"n_iters": 1, "n_trees": 1}
-        assert Run(tmp_path / "run").parameters("search")["pynndescent"] == {"n_jobs": 1, "n_iters": 1, "n_trees": 1}
-        swept = [job.model_copy(update={"sweep": SweepTable(parameters={"algorithm_params": [{one: 4}]})})
-                 for one in ("n_trees", "trees")]  # fmt: skip
-        assert points_of(swept[0])[0].parameters["algorithm_params"] == {"n_trees": 4}
-        with pytest.raises(JobError, match="algorithm_params: trees is no parameter"):
-            points_of(swept[1])
-        with pytest.raises(InputError, match=r"DiffusionMap: algorithm_params=.*they go with algorithm='pynndescent'"):
-            be.DiffusionMap(algorithm_params={"n_trees": 1}).fit(rows)
-
     @pytest.mark.parametrize(
         ("arguments", "said"),
         [
@@ -196,13 +163,6 @@ class TestItsSearch:
         )
         with pytest.raises(PlanError, match=r"a worker would hold .* \(stage 'search'.*Set \[cluster\] memory"):
             run_job(read_job(tmp_path / "job.toml"))
-
-    def test_it_is_imported_when_it_is_used(self, rows: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "pynndescent", None)
-        be.DiffusionMap(1).fit(rows)
-        be.build_neighbor_graph(rows, 3, algorithm="nn-descent")
-        with pytest.raises(ImportError):
-            be.build_neighbor_graph(rows, 3, algorithm="pynndescent")
 
 
 OTHERWISE = {"gower", "jensenshannon", "true_angular", "bit_jaccard", "tsss"}
@@ -237,16 +197,3 @@ class TestItsMetrics:
         true = be.build_neighbor_graph(given, 8, metric=name, algorithm="cells", recall=1.0)
         both = found.to_scipy().multiply(true.to_scipy() > 0).nnz
         assert both > 0.9 * (true.to_scipy() > 0).nnz
-
-    @pytest.mark.slow
-    def test_duplicates_and_hubs(self) -> None:
-        """Equal rows are neighbors at distance 0; one row that is near all others is on their lists."""
-        random = np.random.default_rng(3)
-        x = np.repeat(random.normal(size=(60, 5)), 4, axis=0)
-        graph = be.build_neighbor_graph(x, 3, algorithm="pynndescent")
-        assert (graph.to_scipy().data == 0).sum() == 60 * 4 * 3
-        around = random.normal(size=(300, 20))
-        star = np.concatenate([np.zeros((1, 20)), around / np.linalg.norm(around, axis=1)[:, None] * 5])
-        hub, true = (be.build_neighbor_graph(star, 5, algorithm=name).to_scipy() for name in ("pynndescent", "cells"))
-        assert np.diff(true.indptr)[0] > 200
-        assert abs(hub - true).max() == 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import dask.array as da
 import numpy as np
 import pytest
@@ -12,21 +10,20 @@ from hypothesis import strategies as st
 
 import bigembed as be
 from bigembed.distance import paired_squared
-from bigembed.errors import InputError, RecallWarning, StaleError
+from bigembed.errors import InputError, RecallWarning
 from bigembed.neighbors import components as module
 from bigembed.neighbors import query
 from bigembed.neighbors.components import embedded_block, nearest_embedded
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import join_batches, join_rows, locate
 from bigembed.neighbors.search import exact_neighbors, recall_at, rerank
-from bigembed.neighbors.search.by_metric import Cells, reverse_cells, reverse_every
+from bigembed.neighbors.search.by_metric import reverse_cells, reverse_every
 from bigembed.neighbors.search.every_block import StoredCells
 from bigembed.neighbors.search.probes import group_probes, pack_probes, probe_block, probe_rows, unpack_probes
 from bigembed.neighbors.search.rerank import block_cells, compiled_pair_distances, pair_distances
 from bigembed.runtime.blocks import Array, owner_of
 from bigembed.store.arrays import read_array, write_array
 from tests.blocks import graph_blocks
-from tests.some import a_few
 from tests.unit.neighbors.test_graph import dense, index_of
 from tests.unit.neighbors.test_search import DTYPES, KINDS, draw_rows, ordered_cells, probes_of
 
@@ -101,10 +98,6 @@ class TestQuery:
         for name in ("indptr", "ids", "squared", "rho", "block", "cell"):
             np.testing.assert_array_equal(getattr(divided, name), getattr(whole, name))
 
-    def test_no_rows_have_no_edges(self, graph):
-        joined = join_rows(np.zeros((0, 4), np.float32), index_of(graph))
-        assert joined.indptr.tolist() == [0]
-
     def test_rows_that_do_not_probe_their_own_cell_still_find_their_twin(self, graph, monkeypatch):
         index, ordered = index_of(graph), Ordered.open(graph.run.path("order"))
         rows = ordered.rows(0)[:30]
@@ -140,18 +133,6 @@ class TestQuery:
             assert pairs == set(zip(*(part.tolist() for part in np.nonzero(expected)), strict=True))
             np.testing.assert_array_equal(found[2], squared[found[0], found[1]])
         assert ((squared < limits[:, None]) != within).any()  # a control: ties count
-
-    @pytest.mark.parametrize("scale", [1e-19, 1e15, 3e18])
-    def test_scale_does_not_lose_pairs(self, scale):
-        rows = (draw_rows(1, 150, 4, "normal") * np.float32(scale)).astype(np.float32)
-        with np.errstate(over="ignore"):
-            squared = all_squared(rows, rows[:40])
-            limits = np.sort(squared, axis=1)[:, 5].copy()
-            homes = Cells(np.array([0]), np.array([0, 40]), rows[:40], np.arange(40), rows[:40].mean(axis=0)[None])
-            everyone = group_probes(np.zeros((150, 1), np.int32))
-            expected = set(zip(*(part.tolist() for part in np.nonzero(squared <= limits[:, None])), strict=True))
-            for found in (reverse_cells(rows, limits, everyone, homes), reverse_every(rows, limits, rows[:40])):
-                assert set(zip(found[0].tolist(), found[1].tolist(), strict=True)) == expected
 
     @pytest.mark.parametrize("kind", ["normal", "grid", "equal"])
     @pytest.mark.parametrize("least", [1, 90])
@@ -244,15 +225,6 @@ def spaces(n: int, d: int = 12, m: int = 3, dtype: type = np.float64) -> tuple[A
 class TestRerank:
     """Candidates in one space, order in another: against dense references."""
 
-    @a_few(1, "dtype", [np.float64, np.float32])
-    def test_a_small_graph_is_that_of_the_definition(self, dtype: type) -> None:
-        X, Z = spaces(400, dtype=dtype)
-        graph = be.build_neighbor_graph(X, 6, candidates=Z, n_candidates=30)
-        np.testing.assert_allclose(dense(graph), hybrid(X, Z, 6, 30), rtol=1e-5)
-        assert not np.array_equal(np.isfinite(dense(graph)), np.isfinite(hybrid(X, Z, 6, 20)))  # a control
-        assert graph.n_features == 12
-        assert graph.n_neighbors == 6
-
     def test_across_blocks_it_is_the_same(self, small_blocks: None, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(rerank, "EXACT_ROWS", 0)
         X, Z = spaces(1500)
@@ -283,22 +255,6 @@ class TestRerank:
         assert everything.recall == 1.0
         assert everything.run.results("recall")["advice"] == ""
 
-    def test_recall_in_a_third_space(self) -> None:
-        X, Z = spaces(500)
-        Y = X[:, :6]
-        graph = be.build_neighbor_graph(Y, 10, candidates=Z, n_candidates=40)
-        found = graph.recall_in(X, rows=500)
-        near = np.argsort(squared_of(Z), axis=1, kind="stable")[:, :40]
-        inside = np.take_along_axis(squared_of(Y), near, 1)
-        lists = np.take_along_axis(near, np.argsort(inside, axis=1, kind="stable")[:, :10], 1)
-        true = np.argsort(squared_of(X), axis=1, kind="stable")[:, :10]
-        assert found.recall == pytest.approx(recall_at(lists, true).mean())
-        assert found.rows == 500
-        plain = be.build_neighbor_graph(Z, 10).recall_in(X, rows=500)
-        assert plain.recall < found.recall - 0.05  # a control: without the second space it is worse
-        assert be.build_neighbor_graph(X, 10).recall_in(X).recall == 1.0
-        assert abs(graph.recall_in(X, rows=200).recall - found.recall) < 4 * graph.recall_in(X, rows=200).standard_error
-
     def test_a_graph_serves_as_candidates_and_as_a_graph(self) -> None:
         X, Z = spaces(500)
         given = be.build_neighbor_graph(Z, 30)
@@ -312,22 +268,6 @@ class TestRerank:
             be.build_neighbor_graph(X, 6, candidates=given, n_candidates=31)
         with pytest.raises(TypeError, match="candidates in another space"):
             dm.transform(X[:3])
-
-    def test_it_is_kept_and_resumed(self, tmp_path: Path) -> None:
-        X, Z = spaces(400)
-        first = be.build_neighbor_graph(X, 6, candidates=Z, n_candidates=30, workdir=tmp_path / "graph")
-        stamps = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("manifest/*.json")}
-        assert len(stamps) > 5
-        again = be.build_neighbor_graph(X, 6, candidates=Z, n_candidates=30, workdir=tmp_path / "graph")
-        assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("manifest/*.json")} == stamps
-        before, recall = dense(first), first.recall
-        np.testing.assert_array_equal(dense(again), before)
-        other = be.build_neighbor_graph(X, 6, candidates=2 * Z[:, ::-1], n_candidates=30, workdir=tmp_path / "graph")
-        np.testing.assert_allclose(dense(other), before)
-        with pytest.raises(StaleError, match="since it was opened"):
-            first.to_scipy()
-        wider = be.build_neighbor_graph(X, 6, candidates=Z, n_candidates=60, workdir=tmp_path / "graph")
-        assert wider.recall > recall
 
     def test_what_cannot_be(self) -> None:
         X, Z = spaces(100)
@@ -348,11 +288,3 @@ class TestRerank:
             np.testing.assert_array_equal(
                 compiled_pair_distances(rows, others, i, j), pair_distances(rows, others, i, j)
             )
-
-    def test_exact_neighbors_of_some_rows(self, small_blocks: None) -> None:
-        X = np.random.default_rng(1).integers(0, 9, (1200, 3)).astype(np.float32)  # many ties: the smaller number wins
-        numbers = np.array([1100, 0, 450, 7])
-        ids, squared = exact_neighbors(da.from_array(X, chunks=(333, 2)), numbers, 12)
-        wanted = squared_of(X)[numbers]
-        np.testing.assert_array_equal(ids, np.argsort(wanted, axis=1, kind="stable")[:, :12])
-        np.testing.assert_array_equal(squared, np.sort(wanted, axis=1)[:, :12].astype(np.float32))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,20 +10,16 @@ from hypothesis import strategies as st
 import bigembed as be
 from bigembed.distance import every_squared, paired_squared
 from bigembed.neighbors import (
-    all_others,
     approximate_squared,
     empty_lists,
     exact_block,
-    joined_to_all,
     merge_pairs,
     update_lists,
 )
 from bigembed.neighbors import compiled as nearest
-from bigembed.neighbors.graph_stages import union_block
 from bigembed.neighbors.partition import assign_block, cells_block
 from bigembed.neighbors.search import ground_truth as expected_recall
 from bigembed.neighbors.search import probes as shortlist
-from bigembed.neighbors.search import recall_at
 from bigembed.neighbors.search.by_metric import Cells, search_cells, search_own, search_rows
 from bigembed.neighbors.search.ground_truth import better_curve, choose_probes, reaches_soon
 from bigembed.neighbors.search.probes import asking_cells, group_probes, nearest_cells, probe_block, probe_ranks
@@ -153,41 +146,6 @@ class TestComplete:
         for found, wanted in zip(exact_block(values, k), merged_lists(values, k), strict=True):
             np.testing.assert_array_equal(found, wanted)
 
-    def test_a_query_that_is_no_row_has_them_all(self):
-        rows, ids = np.arange(4.0)[:, None], np.array([3, 5, 6, 9])
-        found, squared = all_others(np.array([[1.2]]), np.array([-1]), rows, ids, 9)
-        assert found.tolist() == [[5, 6, 3, 9]]
-        np.testing.assert_allclose(squared, [[0.04, 0.64, 1.44, 3.24]])
-
-    @pytest.mark.parametrize("kind", ["normal", "ties"])
-    def test_the_graph_of_complete_lists_is_the_union(self, kind):
-        rng = np.random.default_rng(1)
-        rows = rng.normal(size=(30, 4)) if kind == "normal" else rng.integers(0, 2, size=(30, 2)).astype("f8")
-        ids, squared = exact_block(rows, 29)
-        nothing = [np.zeros(0, np.int32), ids[:0, 0], squared[:0, 0]]
-        found, wanted = joined_to_all(ids, squared), union_block(0, ids, squared, nothing, [0, 30])
-        for name in found.__dataclass_fields__:
-            np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
-            assert getattr(found, name).dtype == getattr(wanted, name).dtype
-
-    def test_recall_holds_no_cube(self):
-        lists = np.tile(np.arange(4000), (300, 1))
-        truth = np.tile(np.arange(4000)[::-1], (300, 1))
-        assert recall_at(lists, truth).tolist() == [1.0] * 300  # (a cube of comparisons would hold 4.8 GB)
-        assert recall_at(np.array([[0, -1], [1, 2]]), np.array([[-1, 0], [0, 2]])).tolist() == [0.5, 0.5]
-
-    @pytest.mark.parametrize("alpha", [0.0, 1.0])
-    def test_new_rows_are_extended_over_every_fitted_row(self, alpha):
-        """ψ(x) = Σ_j p(x, j) ψ(j) / λ, p(x, j) ∝ k(x, x_j) q_j^{-α} over all j, the farthest row too."""
-        rng = np.random.default_rng(3)
-        X, Y = rng.normal(size=(40, 3)), rng.normal(size=(7, 3))
-        found = be.DiffusionMap(n_components=2, n_neighbors=None, alpha=alpha, epsilon=8.0).fit(X)
-        q = np.exp(-((X[:, None] - X) ** 2).sum(axis=2) / 8.0).sum(axis=1)
-        weights = np.exp(-((Y[:, None] - X) ** 2).sum(axis=2) / 8.0) * q**-alpha
-        walk = weights / weights.sum(axis=1, keepdims=True)
-        np.testing.assert_allclose(found.transform(Y), walk @ found.embedding_ / found.eigenvalues_, atol=1e-7)
-        np.testing.assert_allclose(found.transform(X), found.embedding_, atol=1e-6)
-
 
 def ordered_cells(rows, size):
     order, offsets, centers = cells_block(rows, size, seed=0)
@@ -248,16 +206,6 @@ class TestLocal:
         np.testing.assert_array_equal(got[0], expected[0])
         np.testing.assert_array_equal(got[1], expected[1])
 
-    def test_all_cells_probed_is_exact(self):
-        rows, cells = ordered_cells(draw_rows(0, 900, 6, "normal"), 32)
-        probes = np.tile(np.arange(len(cells.numbers), dtype=np.int32), (900, 1))
-        ids, squared = empty_lists(900, 7, rows.dtype)
-        pairs = search_own(ids, squared, rows, np.arange(900), group_probes(probes), cells)
-        expected = exact_block(rows, 7)
-        np.testing.assert_array_equal(ids, expected[0])
-        np.testing.assert_array_equal(squared, expected[1])
-        assert pairs <= 900 * 900
-
     @pytest.mark.parametrize("scale", [1e-19, 1e-3, 1e15, 3e18])
     def test_scale_does_not_lose_neighbors(self, scale):
         """Where squares leave the range of float32 the lists are still ordered by (distance, id)."""
@@ -314,20 +262,6 @@ class TestLocal:
         expected = {(h, c) for h, row in zip(home.tolist(), probes.tolist()) for c in row}
         pairs = asking_cells(group_probes(probes), offsets)
         assert [tuple(pair) for pair in pairs.tolist()] == sorted(expected, key=lambda pair: pair[::-1])
-
-    @pytest.mark.slow
-    def test_small_problems_never_import_numba(self):
-        code = (
-            "import sys, numpy as np; from bigembed import neighbors as exact;"
-            "from bigembed.neighbors import partition; from bigembed.neighbors.search import by_metric, probes;"
-            "x = np.random.default_rng(0).random((500, 3)); exact.exact_block(x, 5);"
-            "partition.cells_block(x, 64, 0);"
-            "s = probes.nearest_cells(x[:8], x[:8], np.arange(8), 4);"
-            "probes.probe_block(x[:8], np.arange(9), s, x[:8], 2);"
-            "import bigembed as be; be.build_neighbor_graph(x, 5);"
-            "sys.exit('numba' in sys.modules)"
-        )
-        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def near_a_plane(seed, n=600, d=64, inside=6, noise=1e-3, dtype=np.float32, outliers=5):

@@ -17,7 +17,6 @@ import bigembed as be
 from bigembed.errors import InputError, InputTypeError
 from bigembed.quality import cost_of, preserved
 from bigembed.quality import passes as spaces
-from bigembed.rows import RowSource
 from bigembed.rows.input import row_source
 from bigembed.store.exchange import Exchange
 from tests.executors import executor
@@ -57,20 +56,6 @@ def test_all_rows_sampled_are_scikit_learns_figures(shape, metric, monkeypatch):
     if metric == "euclidean":
         assert found["continuity"]["value"] == pytest.approx(trustworthiness(Y, X, n_neighbors=k), abs=1e-12)
         assert found["preservation"]["value"] == pytest.approx(kept(X, Y, k), abs=1e-12)
-
-
-@pytest.mark.slow
-def test_figures_of_a_sample_are_within_their_errors():
-    X, Y = rolled(4_000)
-    Y = Y[:, :2] * [1, 0.2]
-    whole = be.certify(X, Y, samples=4_000).figures
-    assert whole["preservation"]["value"] == pytest.approx(kept(X, Y, 15), abs=1e-12)
-    apart = []
-    for seed in range(5):
-        found = be.certify(X, Y, samples=400, seed=seed).figures
-        apart += [(found[name]["value"] - whole[name]["value"]) / found[name]["standard_error"] for name in NAMES]
-    assert max(np.abs(apart)) < 3.5
-    assert 0.4 < np.sqrt(np.mean(np.square(apart))) < 1.6
 
 
 def test_triplets_are_those_of_all_triplets():
@@ -161,16 +146,6 @@ def test_the_result_is_plain_and_readable():
     assert repr(found).splitlines()[0] == first
     assert found.triplets == found.figures["triplets"]["value"]
     assert found.figures["preservation"]["chance"] == pytest.approx(15 / 199)
-
-
-def test_blocks_of_any_size_give_the_same(monkeypatch):
-    X, Y = rolled(500)
-    X = np.round(X, 1)
-    wanted = be.certify(X, Y, samples=90).figures
-    for size in (37, 499):
-        monkeypatch.setattr(RowSource, "block", property(lambda self, size=size: size))
-        found = be.certify(X, Y, samples=90).figures
-        assert {name: found[name] for name in NAMES} == {name: wanted[name] for name in NAMES}
 
 
 def test_rows_are_read_three_times_and_coordinates_five(tmp_path):

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
-from sklearn.preprocessing import StandardScaler
 
-import bigembed as be
 from bigembed.errors import InputError
 from bigembed.quality.coordinates import (
     Participation,
@@ -54,13 +50,6 @@ class TestHarmonics:
         """1 : 0.3 as swiss roll strips are: the second dimension comes fourth."""
         functions, truth = rectangle(side, 7)
         assert new(functions) == truth
-
-    def test_circle_and_sphere(self) -> None:
-        angle = rng.uniform(0, 2 * np.pi, S)
-        assert new(np.column_stack([f(l * angle) for l in (1, 2, 3) for f in (np.cos, np.sin)])) == [0, 1]
-        u, v, w = (unit := rng.normal(size=(S, 3))).T / np.linalg.norm(unit, axis=1)
-        second = [u * v, v * w, u * w, u**2 - v**2, 3 * w**2 - 1]
-        assert new(np.column_stack([u, v, w, *second])) == [0, 1, 2]
 
     def test_noise_is_no_harmonic_and_noise_on_a_harmonic_keeps_it_one(self) -> None:
         noise = rng.normal(size=(S, 2))
@@ -244,13 +233,6 @@ class TestSeparation:
     def test_near_one(self, one_minus: float, residual: float, n: int, near: bool) -> None:
         assert near_one(np.array([1 - one_minus]), np.array([residual]), 1e-6, n).tolist() == [near]
 
-    def test_a_path_of_full_weights_is_never_near_one(self) -> None:
-        n = np.arange(10, 100_000, 7)
-        slowest = 1 - np.cos(np.pi / (n - 1))
-        assert not any(
-            near_one(np.array([1 - s]), np.zeros(1), 1e-6, int(m))[0] for s, m in zip(slowest, n, strict=True)
-        )
-
 
 FLAT = np.linspace(0.2, 0.3, 20)
 
@@ -279,12 +261,6 @@ class TestSpectrum:
         strip = [i**2 + (j / 0.12) ** 2 for i in range(30) for j in range(9) if i + j]
         assert chosen(1e-4 * np.array(strip)) == (1, False)  # swiss roll
 
-    def test_levels_without_order_seldom_have_a_gap(self) -> None:
-        """Rates evenly random in the logarithm: at most one in twenty."""
-        rng = np.random.default_rng(0)
-        found = [chosen(np.exp(np.sort(rng.uniform(-6, -1, 15))))[1] for _ in range(400)]
-        assert np.mean(found) <= 0.07
-
     def test_separate_parts_and_clusters_in_them(self) -> None:
         inside = np.concatenate([np.zeros(2), [1e-4, 1.2e-4, 1.5e-4], FLAT])
         assert chosen(inside) == (5, True)
@@ -301,19 +277,3 @@ class TestSpectrum:
         assert chosen([0.5, 1.2], 2) == (1, False)  # a negative eigenvalue
         with pytest.raises(InputError, match="at least 2"):
             chosen_by_spectrum(np.array([0.5]))
-
-    def test_fitted_sets(self) -> None:
-        """Separated blobs by their gap; digits, which have none, by the rule."""
-        rng = np.random.default_rng(0)
-        blobs = rng.normal(size=(240, 3)) + 9 * np.eye(4, 3)[np.arange(240) % 4]
-        settings = {"n_components": 12, "bandwidth": "self-tuned"}
-        digits = StandardScaler().fit_transform(load_digits().data[::3])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            spectra = [
-                be.DiffusionMap(**settings, components="joint").fit(rows).eigenvalues_ for rows in (blobs, digits)
-            ]
-        assert chosen_by_spectrum(spectra[0]).n_components == 3
-        found = chosen_by_spectrum(spectra[1])
-        assert not found.by_gap
-        assert 2 <= found.n_components <= 10

@@ -17,7 +17,6 @@ from bigembed.quality.dimension import Dimension, Estimate, intrinsic_dimension
 from bigembed.quality.passes import counts_block, distances_block, nearer, nearest_block
 from bigembed.runtime.blocks import bounds
 from bigembed.store.arrays import write_array
-from tests.some import a_few
 
 
 def stored(home: Path, q: np.ndarray, blocks: int, **more: float) -> EffectiveDegrees:
@@ -42,9 +41,6 @@ class TestDegrees:
         low = np.flatnonzero(q - 1 < 0.1)
         assert (found.smallest, found.row) == ((q - 1).min(), int(q.argmin()))
         assert (found.below, found.first) == (len(low), tuple(low[:10]))
-
-    def test_the_limit_is_an_argument(self, tmp_path: Path) -> None:
-        assert stored(tmp_path, np.array([1.5, 2.0, 9.0]), 1, limit=1.0).below == 1
 
 
 def stored_of_dimension(home: Path, squared: np.ndarray, blocks: int = 2) -> Dimension:
@@ -193,15 +189,6 @@ class TestLists:
             counts_block(rows[sample], sample, others, limits, rows[part], part.start, compiled) for part in parts
         )
         np.testing.assert_array_equal(counts, np.take_along_axis(np.argsort(order, axis=1), others, 1))
-
-    @a_few(1, "dtype", [np.float32, np.float64])
-    def test_many_tiles(self, dtype):
-        rows = draw(0, 1_700, 17, "normal", dtype)
-        sample = np.arange(1_300)
-        plain, fast = (nearest_block(rows[sample], sample, rows, 0, 15, compiled) for compiled in (False, True))
-        np.testing.assert_array_equal(plain, fast)
-        asked = rows[sample], sample, np.roll(plain[0], 1, axis=1)[::-1], plain[1], rows, 0
-        np.testing.assert_array_equal(*(counts_block(*asked, compiled) for compiled in (False, True)))
 
     def test_lists_that_are_too_short_say_so(self):
         ids, squared = nearest_block(np.zeros((1, 2)), np.array([0]), np.ones((2, 2)), 0, 3, False)

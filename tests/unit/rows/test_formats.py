@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import struct
 import zipfile
 from io import BytesIO
@@ -26,7 +25,7 @@ from bigembed.rows.formats import binary as idx
 from bigembed.rows.formats import copying, delimited, ingest, open_reader, tables
 from bigembed.rows.formats.copying import write_dask
 from bigembed.rows.formats.delimited import Quotes, Watched, line_of
-from bigembed.rows.opening import missing_shards, open_zarr
+from bigembed.rows.opening import open_zarr
 from bigembed.rows.reader import Choice
 from bigembed.rows.sparse import group_source
 from bigembed.store.arrays import read_array
@@ -46,7 +45,6 @@ from tests.unit.rows.written import (
     hdf5_file,
     libraries,
     names_of,
-    netcdf_file,
     quiet,
     rows_of,
     vecs_file,
@@ -102,14 +100,6 @@ class TestEveryFormat:
         with pytest.raises(InputError, match=r"csc_matrix.*tocsr\(\)"):
             open_reader(tmp_path / "a.h5ad")
 
-    def test_an_anndata_without_x(self, tmp_path):
-        ad = pytest.importorskip("anndata")
-        pd = pytest.importorskip("pandas")
-        with quiet():
-            ad.AnnData(obs=pd.DataFrame(index=["a", "b"])).write_h5ad(tmp_path / "a.h5ad")
-        with pytest.raises(InputError, match="no array X; there are nothing"):
-            open_reader(tmp_path / "a.h5ad")
-
     def test_obs_columns_are_vectors(self, tmp_path):
         libraries("rows.h5ad")
         h5ad_file(tmp_path / "a.h5ad", rows_of(), names_of())
@@ -125,14 +115,6 @@ class TestEveryFormat:
         assert not (tmp_path / "b.zarr").exists()
 
     # ---------------------------------------------------------------------------------------- HDF5
-
-    @pytest.mark.parametrize("chunks", [None, (1, D), (50, 3), (N, 1), (N, D)])
-    def test_hdf5_of_any_chunks(self, chunks, tmp_path):
-        pytest.importorskip("h5py")
-        hdf5_file(tmp_path / "rows.h5", rows_of(), names_of(), chunks)
-        found = open_reader(tmp_path / "rows.h5")
-        assert found.grain == (chunks[0] if chunks else 1)
-        np.testing.assert_array_equal(np.concatenate(list(found.stream(0, N))), rows_of())
 
     def test_hdf5_refusals(self, tmp_path):
         h5py = pytest.importorskip("h5py")
@@ -303,16 +285,6 @@ class TestEveryFormat:
             with pytest.raises(InputError, match=f"column {name} .* cannot be made text"):
                 ingest(tmp_path / "rows.parquet", tmp_path / "out.zarr", Choice(columns=("a",)), {"ids": name})
 
-    def test_csv_columns_are_chosen_by_name(self, tmp_path):
-        pytest.importorskip("pyarrow")
-        csv_file(tmp_path / "rows.csv", rows_of(), names_of())
-        found = open_reader(tmp_path / "rows.csv", Choice(columns=("x3", "x1")))
-        np.testing.assert_array_equal(np.concatenate(list(found.stream(0, N))), rows_of()[:, [3, 1]])
-        with pytest.raises(InputError, match="no columns y; there are cell, x0"):
-            open_reader(tmp_path / "rows.csv", Choice(columns=("y",)))
-        by_default = open_reader(tmp_path / "rows.csv", Choice(aligned=("cell", "kind")))
-        assert by_default.shape == (N, D)
-
     # --------------------------------------------------------------------------------------- netCDF
 
     @pytest.fixture(params=["NETCDF3_CLASSIC", "NETCDF4"])
@@ -436,12 +408,6 @@ class TestEveryFormat:
         with pytest.raises(MissingPathError, match=r"ids 'nme': no such path.*cell .*string, x0 double"):
             ingest(tmp_path / "rows.parquet", tmp_path / "out.zarr", choice_of("rows.parquet"), {"ids": "nme"})
 
-    def test_netcdf_ids_and_length(self, tmp_path):
-        libraries("rows.nc")
-        netcdf_file(tmp_path / "rows.nc", rows_of(), names_of())
-        ingest(tmp_path / "rows.nc", tmp_path / "out.zarr", aligned={"ids": "cell"})
-        assert read_array(tmp_path / "out-ids.zarr").tolist() == names_of()
-
 
 def rows_of_formats(dtype, n=1037, d=5):
     return np.arange(n * d).reshape(n, d).__mod__(120).astype(dtype)
@@ -465,29 +431,6 @@ class TestFormats:
         with dask.config.set(scheduler="synchronous"):
             yield
 
-    @pytest.mark.parametrize("dtype", ["f4", "f8", "f2", "u1", "i8", "?", ">f4", ">i2"])
-    @a_few(1, "order", ["C", "F"])
-    def test_npy_keeps_values_and_dtype(self, tmp_path, dtype, order):
-        rows = np.asarray(rows_of_formats(dtype), order=order)
-        np.save(tmp_path / "rows.npy", rows)
-        assert ingest(tmp_path / "rows.npy", tmp_path / "rows.zarr") == rows.shape
-        array = open_zarr(tmp_path / "rows.zarr")
-        np.testing.assert_array_equal(array[...], rows)
-        assert array.dtype == rows.dtype.newbyteorder("=")
-        assert missing_shards(array) == 0
-        assert not (tmp_path / "rows.zarr.partial").exists()
-
-    @pytest.mark.parametrize("chunks", [(1037, 5), (7, 2), (100, 5), (333, 1)])
-    @a_few(1, "version", [2, 3])
-    def test_zarr_of_any_chunks(self, tmp_path, chunks, version):
-        rows = rows_of_formats("f4") + 1
-        source = zarr.create_array(
-            str(tmp_path / "raw.zarr"), shape=rows.shape, dtype="f4", chunks=chunks, zarr_format=version
-        )
-        source[...] = rows
-        ingest(tmp_path / "raw.zarr", tmp_path / "rows.zarr")
-        np.testing.assert_array_equal(read_array(tmp_path / "rows.zarr"), rows)
-
     def test_absent_chunks_are_refused_or_filled_on_demand(self, tmp_path):
         source = zarr.create_array(str(tmp_path / "raw.zarr"), shape=(30, 2), dtype="f4", chunks=(10, 2), fill_value=7)
         source[:10] = 1.0
@@ -496,27 +439,6 @@ class TestFormats:
         assert not (tmp_path / "rows.zarr").exists()
         ingest(tmp_path / "raw.zarr", tmp_path / "rows.zarr", Choice(fill_absent=True))
         assert read_array(tmp_path / "rows.zarr").sum() == 20 + 40 * 7
-
-    @pytest.mark.parametrize("group", [50, 100, 333, 2000])
-    @a_few(1, "folder", [False, True])
-    def test_parquet_of_any_row_groups(self, tmp_path, group, folder):
-        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-        rows = rows_of_formats("f4")
-        table = pa.table({f"x{j}": rows[:, j] for j in range(5)})
-        source = tmp_path / "rows.parquet"
-        if folder:
-            source = tmp_path / "rows"
-            source.mkdir()
-            pq.write_table(table.slice(0, 437), source / "a.parquet", row_group_size=group)
-            pq.write_table(table.slice(437), source / "b.parquet", row_group_size=group)
-        else:
-            pq.write_table(table, source, row_group_size=group)
-        ingest(source, tmp_path / "rows.zarr")
-        found = read_array(tmp_path / "rows.zarr")
-        np.testing.assert_array_equal(found, rows)
-        assert found.dtype == np.float32
-        ingest(source, tmp_path / "two.zarr", Choice(columns=("x3", "x1")))
-        np.testing.assert_array_equal(read_array(tmp_path / "two.zarr"), rows[:, [3, 1]])
 
     def test_parquet_refusals_name_every_column(self, tmp_path):
         pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
@@ -531,11 +453,6 @@ class TestFormats:
         (tmp_path / "bad.parquet").write_bytes(b"nothing")
         with pytest.raises(InputError, match="not readable as Parquet"):
             open_reader(tmp_path / "bad.parquet")
-
-    def test_parquet_mixed_types_take_the_common_dtype(self, tmp_path):
-        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-        pq.write_table(pa.table({"a": np.arange(3, dtype="i4"), "b": np.ones(3, "f4")}), tmp_path / "m.parquet")
-        assert open_reader(tmp_path / "m.parquet").dtype == np.float64
 
     @pytest.mark.parametrize("dtype", ["u1", "i2", "f4"])
     @pytest.mark.parametrize("packed", [True, False])
@@ -601,14 +518,6 @@ class TestFormats:
             with pytest.raises(InputError, match=r"an array of Zarr is written there.*ends in \.zarr"):
                 write(tmp_path / "a.npy", out)
         assert not out.exists()
-
-    def test_existing_destination_is_untouched(self, tmp_path):
-        np.save(tmp_path / "a.npy", np.ones((3, 2)))
-        (tmp_path / "out").mkdir()
-        (tmp_path / "out" / "mine").write_text("x")
-        with pytest.raises(ExistingOutputError):
-            ingest(tmp_path / "a.npy", tmp_path / "out")
-        assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
 
     def test_damage_of_the_source_is_found_and_nothing_is_left(self, tmp_path):
         np.save(tmp_path / "a.npy", rows_of_formats("f4"))
@@ -721,20 +630,6 @@ class TestEarlyFiles:
         with pytest.raises(InputError, match="not readable"):
             open_reader(tmp_path / "no.csv.zip")
 
-    @pytest.mark.parametrize(
-        "text",
-        [
-            "x;y\n1,5;2\n3;4,25\n",
-            "1,5;2\n3;4,25\n",
-            "x;y\n1.5;2\n3;4.25\n",
-            "x,y\n1.5,2\n3,4.25\n",
-            '"x;u",y\n1.5,2\n3,4.25\n',
-        ],
-    )
-    def test_what_separates_fields_and_decimals_is_seen(self, text: str, tmp_path: Path) -> None:
-        (tmp_path / "rows.csv").write_text(text)
-        assert read(tmp_path / "rows.csv").tolist() == [[1.5, 2.0], [3.0, 4.25]]
-
     def test_what_was_taken_for_separators_is_said(self, tmp_path: Path) -> None:
         (tmp_path / "rows.csv").write_text("x;y\n1.5;2\n3,4;5\n")
         with pytest.raises(InputError, match=r"2 fields with ';' between them, .* numbers with '.' before decimals"):
@@ -748,55 +643,3 @@ class TestEarlyFiles:
         assert np.array_equal(found.transform(ROWS), be.LinearDiscriminantAnalysis().fit(ROWS, labels).transform(ROWS))
         weighted = be.PCA(2).fit(ROWS, sample_weight=path)
         assert np.array_equal(weighted.components_, be.PCA(2).fit(ROWS, sample_weight=labels).components_)
-
-
-ENVIRONMENT = "BIGEMBED_DATA"
-
-
-def file_of(name: str) -> Path:
-    """Where a data set lies, or a skipped test."""
-    given = os.environ.get(ENVIRONMENT)
-    if given is None or not (Path(given) / name).is_file():
-        pytest.skip(f"set {ENVIRONMENT} to a folder with {name} in it: bigembed downloads nothing")
-    return Path(given) / name
-
-
-def fields(path: Path, *names: str) -> np.ndarray:
-    """Variables of a netCDF-3 file as columns, by SciPy."""
-    from scipy.io import netcdf_file
-
-    with netcdf_file(path, mmap=False) as file:
-        return np.stack([file.variables[name].data.ravel() for name in names], axis=1).astype("f4")
-
-
-class TestRealFiles:
-    """Files as they are published: winds and ocean climatology in netCDF-3, digits in a packed CSV without names."""
-
-    def test_winds(self, tmp_path: Path) -> None:
-        pytest.importorskip("netCDF4")
-        path = file_of("navy_winds/monthly_navy_winds.cdf")
-        assert ingest(path, tmp_path / "winds.zarr", Choice(array=("UWND", "VWND"))) == (132 * 73 * 144, 2)
-        np.testing.assert_array_equal(read_array(tmp_path / "winds.zarr"), fields(path, "UWND", "VWND"))
-        assert open_zarr(tmp_path / "winds.zarr").dtype == np.float32
-        months = open_reader(path, Choice(array=("UWND",), rows=("TIME",)))
-        assert months.shape == (132, 73 * 144)
-        with pytest.raises(InputError, match=r"UWND \(TIME 132, .* 73, .* 144\) float32"):
-            open_reader(path)
-
-    def test_an_ocean_with_land_in_it(self, tmp_path: Path) -> None:
-        pytest.importorskip("netCDF4")
-        path = file_of("levitus/levitus_climatology.cdf")
-        missing = int((fields(path, "TEMP") < -1e9).sum())
-        assert missing > 500_000
-        with pytest.raises(InputError, match=rf"{missing} of 1296000 values of TEMP are missing"):
-            ingest(path, tmp_path / "ocean.zarr", Choice(array=("TEMP", "SALT")))
-        assert not list(tmp_path.iterdir())
-
-    def test_digits_without_names(self, tmp_path: Path) -> None:
-        pytest.importorskip("pyarrow")
-        path = file_of("digits/digits.csv.gz")
-        pixels = Choice(columns=tuple(str(j) for j in range(64)))
-        assert ingest(path, tmp_path / "digits.zarr", pixels, {"labels": "64"}) == (1797, 64)
-        whole = np.loadtxt(path, delimiter=",")
-        np.testing.assert_array_equal(read_array(tmp_path / "digits.zarr"), whole[:, :64])
-        assert [int(label) for label in read_array(tmp_path / "digits-labels.zarr")] == whole[:, 64].tolist()

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import dask.array as da
-import dask.dataframe as dask_frames
 import h5py
 import numpy as np
 import pandas as pd
@@ -25,7 +24,7 @@ from bigembed.rows import labels as module
 from bigembed.rows.formats import copying
 from bigembed.rows.input import HDF5Rows, StreamedRows, row_source
 from bigembed.rows.labels import read_labels
-from bigembed.rows.sparse import SparseSource, held_source, stored, write_csr
+from bigembed.rows.sparse import write_csr
 from bigembed.store.arrays import write_array
 
 try:
@@ -153,12 +152,6 @@ class TestInput:
         stored = zarr.create_array(str(tmp_path / "rows"), shape=(9, 2), chunks=(3, 2), dtype="f4", fill_value=7)
         stored[:3] = 1
         assert row_source(da.from_zarr(stored), tmp_path)[0].read(2, 5).tolist() == [[1, 1], [7, 7], [7, 7]]
-
-    def test_a_zarr_array_without_a_place_is_computed(self) -> None:
-        stored = zarr.create_array(zarr.storage.MemoryStore(), shape=ROWS.shape, chunks=(90, 7), dtype="f4")
-        stored[...] = ROWS
-        found = be.PCA(2).fit(stored).components_
-        assert found.tobytes() == be.PCA(2).fit(ROWS).components_.tobytes()
 
     def test_an_array_of_one_pass_is_not_written(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(copying, "create_rows", None)
@@ -316,17 +309,6 @@ class TestInput:
         assert encoded.categories_ == [["x", "y"]]
         assert np.isnan(np.asarray(encoded.embedding_)).any(axis=1).sum() == 20
 
-    def test_na_of_a_dask_data_frame_is_nan(self) -> None:
-        values = {"a": pd.array([1, None, 3] * 4, dtype="Int64"), "b": np.arange(12.0), "c": [True, False] * 6}
-        frame = pd.DataFrame(values)
-        lazy = dask_frames.from_pandas(frame, npartitions=2)
-        found = be.Missing(action="fill").fit_transform(lazy)
-        np.testing.assert_array_equal(np.asarray(found), be.Missing(action="fill").fit_transform(frame))
-        with pytest.raises(InputError, match=r"columns that are not numbers: kind \(.*\), when \(datetime.*one_hot"):
-            be.PCA(1).fit(dask_frames.from_pandas(frame.assign(kind="foo", when=pd.Timestamp(0)), npartitions=2))
-        with pytest.raises(InputError, match=r"Expected 2D array|shape"):
-            be.PCA(1).fit(lazy["b"])
-
     def test_columns_that_are_no_numbers_are_named(self) -> None:
         frame = pd.DataFrame(ROWS[:, :3], columns=list("abc"))
         wrong = frame.assign(kind="foo", when=pd.Timestamp(0), group=pd.Categorical(["x"] * len(frame)))
@@ -359,28 +341,6 @@ class TestSparse:
     def matrix(self):
         return sparse.random(500, 40, density=0.1, random_state=0, format="csr", dtype="f4")
 
-    @pytest.mark.parametrize("kind", ["csr", "csc", "group", "dask", "dask columns", "stored"])
-    def test_any_range_of_rows(self, matrix, kind, tmp_path):
-        write_csr(tmp_path / "group", matrix)
-        form = {
-            "csr": matrix,
-            "csc": matrix.tocsc(),
-            "group": tmp_path / "group",
-            "dask": dask_of(matrix, (77, 40)),
-            "dask columns": dask_of(matrix, (499, 13)),
-        }
-        source = (
-            stored(held_source(matrix), tmp_path / "parts")
-            if kind == "stored"
-            else row_source(form[kind], tmp_path, sparse=True)[0]
-        )
-        assert isinstance(source, SparseSource)
-        assert source.entries == matrix.nnz
-        for start, stop in ((0, 500), (76, 78), (499, 500), (10, 10)):
-            found = source.matrix(start, stop)
-            assert found.dtype == np.float32
-            np.testing.assert_array_equal(found.toarray(), matrix[start:stop].toarray())
-
     def test_version_two_groups_are_read(self, matrix, tmp_path):
         group = zarr.open_group(str(tmp_path / "v2"), mode="w", zarr_format=2)
         group.attrs.update({"encoding-type": "csr_matrix", "shape": [500, 40]})
@@ -410,13 +370,6 @@ class TestSparse:
         for form in (matrix, tmp_path / "group", dask_of(matrix, (77, 40))):
             with pytest.raises(InputTypeError, match=r"dense|sparse"):
                 row_source(form, tmp_path)
-
-    def test_blocks_and_fingerprint_follow_the_entries(self, matrix, tmp_path):
-        source = held_source(matrix)
-        assert source.block == held_source(matrix.tocsc()).block
-        other = matrix.copy()
-        other.data[0] += 1
-        assert source.fingerprint() != held_source(other).fingerprint()
 
 
 NUMBERS = np.random.default_rng(0).choice([3, -1, 7, 12], 500)
@@ -464,11 +417,6 @@ class TestLabels:
         assert found.missing.tolist() == [1]
         assert read_labels([-1, 0, -1]).codes.tolist() == [0, 1, 0]  # −1 is a class like any other
 
-    def test_the_fingerprint_tells_labels_apart(self) -> None:
-        prints = [read_labels(y).fingerprint() for y in ([0, 1, 1], [0, 1, 2], [1, 2, 2], ["0", "1", "1"])]
-        assert len(set(prints)) == 4
-        assert read_labels(np.array([0, 1, 1])).fingerprint() == prints[0]
-
     @pytest.mark.parametrize(
         ("y", "error", "said"),
         [
@@ -486,10 +434,6 @@ class TestLabels:
     def test_what_cannot_be_labels(self, y: object, error: type[Exception], said: str) -> None:
         with pytest.raises(error, match=said):
             read_labels(y)
-
-    def test_a_column_is_taken(self) -> None:
-        assert read_labels(np.array([[1], [0]])).codes.tolist() == [1, 0]
-        assert read_labels(da.from_array(np.array([[1], [0]]), chunks=1)).codes.tolist() == [1, 0]
 
     def test_labels_that_are_not_there(self, tmp_path: Path) -> None:
         for name in ("y.npy", "y.zarr"):

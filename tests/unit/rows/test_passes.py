@@ -13,7 +13,7 @@ from scipy import sparse
 
 from bigembed import rows as module
 from bigembed.errors import InputError
-from bigembed.rows import RowBlock, RowSource, row_blocks, tiles, windows
+from bigembed.rows import RowBlock, RowSource, tiles, windows
 from bigembed.rows.passes import checked_shape, reduce_rows, row_groups, task_runs, write_mapped
 from bigembed.rows.row_maps import affine_block
 from bigembed.runtime import blocks as rows_module
@@ -26,14 +26,6 @@ N, D = 1003, 5
 
 def sum_block(block: RowBlock) -> dict[str, np.ndarray]:
     return {"sum": block.rows.sum(axis=0, dtype="f8"), "rows": np.array(block.stop - block.start)}
-
-
-def largest_block(block: RowBlock) -> dict[str, np.ndarray]:
-    return {"most": block.rows.max(axis=0)}
-
-
-def larger(left, right):
-    return {"most": np.maximum(left["most"], right["most"])}
 
 
 def doubled_block(block: RowBlock, factor: float) -> np.ndarray:
@@ -85,18 +77,6 @@ class TestPasses:
         for span in spans:  # a control: block by block, chunks that straddle are read again
             list(windows(source, [span]))
         assert len(reads) > -(-N // chunk)
-
-    def test_windows_may_leave_gaps(self, values, tmp_path):
-        source = zarr_source(values, tmp_path, (37, 2))
-        blocks = list(row_blocks(source, [0, 1, 5, 15]))
-        assert [block.start for block in blocks] == [0, 64, 320, 960]
-        for block in blocks:
-            np.testing.assert_array_equal(block.rows, values[block.start : block.stop])
-
-    def test_any_combination(self, values, tmp_path):
-        source = RowSource(values.shape, values.dtype, array=values)
-        found = reduce_rows(source, largest_block, Exchange(str(tmp_path)), combine=larger)
-        np.testing.assert_array_equal(found["most"], values.max(axis=0))
 
     def test_large_results_are_summed_over_more_rows(self, values):
         source = RowSource(values.shape, values.dtype, array=values)

@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from zarr.errors import ContainsArrayError
 
 import bigembed as be
 from bigembed.errors import BigembedError, DamagedError, InputError, MissingPathError, PlanError
-from bigembed.rows import work_dtype
 from bigembed.rows.formats import ingest, open_reader
 from bigembed.rows.growing import append_rows
 from bigembed.rows.opening import missing_shards, open_array, open_zarr
@@ -30,7 +28,6 @@ from bigembed.store import arrays
 from bigembed.store.arrays import create_rows, read_array, read_rows, read_window, write_array, write_rows
 from bigembed.store.chunks import row_chunks
 from bigembed.store.files import read_json, reading_foreign
-from bigembed.store.manifests import publish
 from bigembed.store.metadata import SEAL
 
 
@@ -55,29 +52,6 @@ class TestArrays:
             write_rows(tmp_path / "b", start, np.zeros((min(32, 100 - start), 4)))
         assert missing_shards(open_zarr(tmp_path / "b")) == 0
 
-    @pytest.mark.parametrize("dtype", ["f8", "f2", "i4", "u1", "bool", ">f8"])
-    @pytest.mark.parametrize("shape", [(1,), (30, 5), (7, 2, 3), (3_001, 4), (0,), (0, 5), (4, 0, 2)])
-    @pytest.mark.parametrize("chunk_rows", [None, 7])
-    def test_the_bytes_are_those_that_zarr_writes(
-        self,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        dtype: str,
-        shape: tuple[int, ...],
-        chunk_rows: int | None,
-    ) -> None:
-        array = (3 * np.random.default_rng(0).random(shape)).astype(dtype)
-        write_array(tmp_path / "ours", array, chunk_rows=chunk_rows)
-        np.testing.assert_array_equal(read_array(tmp_path / "ours"), array)  # as it is known from writing
-        np.testing.assert_array_equal(zarr.open_array(tmp_path / "ours", mode="r")[...], array)
-        monkeypatch.setattr(arrays, "simple", lambda dtype, ndim: False)
-        write_array(tmp_path / "theirs", array, chunk_rows=chunk_rows)
-        ours, theirs = (
-            {file.relative_to(folder): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
-            for folder in (tmp_path / "ours", tmp_path / "theirs")
-        )
-        assert ours == theirs
-
     @pytest.mark.parametrize("chunk_rows", [None, 7])
     def test_an_array_of_another_process_is_read_as_it_was_written(
         self, tmp_path: Path, chunk_rows: int | None
@@ -89,19 +63,6 @@ class TestArrays:
         np.testing.assert_array_equal(read_rows(tmp_path / "a", np.array([39, 0, 8])), values[[39, 0, 8]])
         zarr.open_array(tmp_path / "a", mode="r+").attrs["more"] = 1
         np.testing.assert_array_equal(read_array(tmp_path / "a"), values)
-
-    def test_threads_that_write_zeros_lose_no_chunk(self, tmp_path: Path) -> None:
-        """zarr's switch for empty chunks is one for the whole process: one thread must not turn it back for another."""
-        create_rows(tmp_path / "a", (800, 2), np.float64, 2)
-        with ThreadPoolExecutor(16) as threads:
-            list(threads.map(lambda start: write_rows(tmp_path / "a", start, np.zeros((2, 2))), range(0, 800, 2)))
-        assert missing_shards(open_zarr(tmp_path / "a")) == 0
-
-    def test_rewriting_an_array_is_seen_at_once(self, tmp_path: Path) -> None:
-        write_array(tmp_path / "a", np.zeros(4))
-        read_array(tmp_path / "a")
-        write_array(tmp_path / "a", np.ones(6))
-        np.testing.assert_array_equal(read_array(tmp_path / "a"), np.ones(6))
 
     @pytest.mark.parametrize("shard_rows", [4096, 10])
     def test_a_missing_shard_is_counted_and_refused(self, tmp_path: Path, shard_rows: int) -> None:
@@ -149,11 +110,6 @@ class TestArrays:
             assert isinstance(opened, da.Array)
             np.testing.assert_array_equal(opened.compute(), rows)
 
-    @pytest.mark.parametrize("dtype", ["complex64", "U5", "datetime64[s]", object])
-    def test_rows_that_are_not_numbers_are_refused(self, dtype: object) -> None:
-        with pytest.raises(InputError, match="dtype"):
-            work_dtype(dtype)
-
     def test_a_damaged_chunk_of_a_lazy_array_is_damage(self, tmp_path):
         write_array(tmp_path / "rows.zarr", np.arange(40.0).reshape(20, 2))
         lazy = open_array(tmp_path / "rows.zarr")
@@ -163,15 +119,6 @@ class TestArrays:
         chunk.write_bytes(content)
         with pytest.raises(DamagedError, match=r"rows\.zarr"):
             lazy.compute(scheduler="synchronous")
-
-    def test_an_array_of_a_damaged_stage_is_not_opened(self, tmp_path):
-        path = tmp_path / "run" / "stages" / "first" / "x"
-        write_array(path, np.arange(4.0))
-        publish(tmp_path / "run", "first", "key", {}, {}, {}, {}, {})
-        assert open_array(path).shape == (4,)
-        (path / "zarr.json").write_text((path / "zarr.json").read_text().replace("4", "6", 1))
-        with pytest.raises(DamagedError, match="'first' is damaged"):
-            open_array(path)
 
     @pytest.mark.parametrize(
         "error",
@@ -425,11 +372,6 @@ class TestSeal:
         metadata = read_json(path / "zarr.json")
         metadata["shape"][0] = shape
         (path / "zarr.json").write_text(json.dumps(metadata))
-        refused(path)
-
-    def test_older_metadata(self, tmp_path, rows):
-        path, old = ingested(tmp_path, rows), ingested(tmp_path / "old", rows[:200] + 1)
-        shutil.copy2(old / "zarr.json", path / "zarr.json")
         refused(path)
 
     def test_text_and_sparse_rows(self, tmp_path, rows):

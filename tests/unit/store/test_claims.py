@@ -10,7 +10,6 @@ import resource
 from pathlib import Path
 from typing import Any
 
-import numcodecs
 import numpy as np
 import pytest
 import zarr
@@ -26,7 +25,6 @@ from bigembed.rows.reader import Choice
 from bigembed.rows.sparse import group_source, read_csr, write_csr
 from bigembed.store import files as claims
 from bigembed.store.arrays import read_array
-from bigembed.store.metadata import KNOWN, NUMCODECS
 
 ROWS = np.arange(12.0).reshape(6, 2)
 
@@ -330,18 +328,3 @@ class TestCodecs:
         file.write_text(file.read_text().replace('"zarr_format": 2', '"filters": [{"id": "pickle"}], "zarr_format": 2'))
         with pytest.raises(InputError, match="pickle"):
             refuse_codecs(tmp_path / "g.zarr")
-
-    @pytest.mark.parametrize(
-        "codec", [numcodecs.Zlib(), numcodecs.LZ4(), numcodecs.Blosc(), numcodecs.Zstd(), numcodecs.GZip(), None]
-    )
-    def test_what_zarr_2_wrote_is_read(self, tmp_path: Path, codec: Any) -> None:
-        zarr.create_array(
-            tmp_path / "a", data=CODECS_ROWS, zarr_format=2, filters=[numcodecs.Shuffle(8)], compressors=codec
-        )
-        assert np.array_equal(be.open_array(tmp_path / "a").compute(), CODECS_ROWS)
-
-    def test_every_known_codec_has_a_name_that_zarr_knows(self) -> None:
-        """And none of those that make Python objects of bytes is among them."""
-        assert not {"pickle", "msgpack2", "json2"} & {*NUMCODECS, *(name.removeprefix("numcodecs.") for name in KNOWN)}
-        there = {*numcodecs.registry.codec_registry, *numcodecs.registry.entries}
-        assert {*NUMCODECS} - {"pcodec", "zfpy", "crc32c"} <= there

@@ -153,19 +153,6 @@ class TestExchange:
         swapped[: 8 * 8192] = 0
         assert checksum(swapped) != expected
 
-    def test_a_second_put_replaces_the_first_whole(self, exchange: Exchange) -> None:
-        exchange.put("name", 0, {"1": np.ones(3), "2": np.ones(3)})
-        exchange.put("name", 0, {"1": np.zeros(2)})
-        assert exchange.get("name", 0, "2") is None
-        assert list(Path(exchange.root, "name").iterdir()) == [Path(exchange.root, "name", "0")]
-
-    def test_drop_forgets_one_name_only(self, exchange: Exchange) -> None:
-        exchange.put("a", 0, {"1": np.ones(1)})
-        exchange.put("b", 0, {"1": np.ones(1)})
-        exchange.drop("a")
-        assert not exchange.has("a", 0)
-        assert exchange.has("b", 0)
-
     @pytest.mark.parametrize("name", ["", "a/b", ".hidden"])
     def test_names_that_would_leave_the_folder_are_refused(self, exchange: Exchange, name: str) -> None:
         with pytest.raises(InputError):

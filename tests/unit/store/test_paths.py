@@ -14,7 +14,6 @@ from bigembed.store import (
     at,
     copy_files,
     create,
-    local,
     move,
     objects,
     published,
@@ -44,10 +43,6 @@ def test_the_words_of_a_url(url):
     assert at(f"{url}#1").name == "b.tar.zarr#1"
 
 
-def test_a_container_of_an_account():
-    assert at("abfss://box@account.dfs.core.windows.net/a").root == "abfss://box@account.dfs.core.windows.net"
-
-
 @pytest.mark.parametrize(
     ("url", "said"),
     [
@@ -64,13 +59,6 @@ def test_what_is_no_place(url, said):
     with pytest.raises(InputError, match=said) as caught:
         at(url)
     assert "hidden" not in str(caught.value)
-
-
-def test_a_path_of_this_machine(tmp_path):
-    assert at(f"file://{tmp_path}") == tmp_path
-    assert local(str(tmp_path), "metrics") == tmp_path
-    with pytest.raises(InputError, match="metrics must lie in a file system"):
-        local("s3://bucket/x", "metrics")
 
 
 def test_files(tmp_path):
