@@ -62,6 +62,7 @@ SMALL = {
     "linear_sparse": "--n 2000 --d 500 --density 0.02",
     "lle": "--n 3000 --peer 500",
     "million": "truncated_svd --n 3000",
+    "records": "--n 3000",
     "nn_descent": "--n 3000 --length 80 --target 0.6",
     "plan": "--methods pca --rows 3000,6000",
     "scheduler": "--workers 4 --blocks 16 --sleep 0.01",
