@@ -293,6 +293,7 @@ class PHATE(WeightedGraphEstimator, registered="phate"):
             "iterations": found["steps"],
             "t": found["t"],
             "knee": found["knee"],
+            **({"knees": found["knees"]} if "knees" in found else {}),
             **({"modes": found["modes"]} if "modes" in found else {}),
             "landmarks": run.results("landmarks")["landmarks"],
             "cut": kernel["cut"] / n,
@@ -320,6 +321,13 @@ class PHATE(WeightedGraphEstimator, registered="phate"):
         if not isinstance(self.t, str) or found["clear"]:
             return []
         first, at, last = found["knee"]
+        if "knees" in found:
+            one, other = found["knees"]
+            return [
+                f"the entropy of the diffusion has two knees, at t={one} and t={other}: it falls, rests, and falls "
+                f"again. t={at} was taken, and other landmarks might decide otherwise. Look at entropy_, and compare "
+                "maps of both"
+            ]
         return [
             f"the entropy of the diffusion has no clear knee: t from {first} to {last} fit two lines nearly as well as "
             f"t={at}, which was taken. Look at entropy_, and compare maps of a few t"

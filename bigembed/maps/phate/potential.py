@@ -51,19 +51,23 @@ def entropies(values: Array, count: int) -> Array:
 
 FALL = 0.2
 """Share of its largest |value| that a curve with a knee falls by at the least."""
+RESTS = 0.75
+"""Of how much a curve falls in a doubling of time before and after: so little between is a rest, and two knees."""
 
 
 @dataclass(frozen=True)
 class Knee:
     """Where a falling curve has its knee, between which places it might be as well, and whether it is clear.
 
-    It is where these places are within a factor of three, and do not end with the curve, and the curve falls.
+    It is where these places are within a factor of three, and do not end with the curve, and the curve falls, once.
+    ``several``: its two knees, where it falls, rests and falls again.
     """
 
     at: int
     first: int
     last: int
     clear: bool
+    several: tuple[int, ...] = ()
 
 
 def knee_of(curve: Array) -> Knee:
@@ -75,11 +79,36 @@ def knee_of(curve: Array) -> Knee:
     >>> knee_of(np.array([9.0, 6.0, 3.0, 0.0, 0.0, 0.0, 0.0])).at
     3
     """
-    error = np.array([_misfit(curve[: i + 1], 0) + _misfit(curve[i - 1 :], 1) for i in range(1, len(curve) - 1)])
+    error = _misfits(curve)
     near = np.flatnonzero(error <= NEARLY * error.min() + 1e-9 * float(np.abs(curve).max(initial=1.0)))
-    first, last = int(near[0]) + 1, int(near[-1]) + 1
+    first, last, several = int(near[0]) + 1, int(near[-1]) + 1, _knees(curve)
     falls = float(curve[0] - curve[-1]) > FALL * float(np.abs(curve).max(initial=0.0))
-    return Knee(int(np.argmin(error)) + 1, first, last, falls and last <= 3 * first and last < len(curve) - 2)
+    clear = falls and last <= 3 * first and last < len(curve) - 2 and not several
+    return Knee(int(np.argmin(error)) + 1, first, last, clear, several)
+
+
+def _knees(curve: Array) -> tuple[int, ...]:
+    """Return both knees of a curve that falls, rests, and falls again by no less; of any other nothing.
+
+    By how much it falls from t to 2t: with one knee that grows, and then dies out; a straight end, along which it grows
+    again, falls by less than the beginning.
+    """
+    half = len(curve) // 2
+    if half < 3:
+        return ()
+    fall = curve[:half] - curve[1 : 2 * half : 2]
+    before, after = np.maximum.accumulate(fall), np.maximum.accumulate(fall[::-1])[::-1]
+    deepest = np.where(after >= before, RESTS * before - fall, 0.0)
+    rest = int(np.argmax(deepest))
+    if deepest[rest] <= 0.0:
+        return ()
+    early, late = curve[: 2 * rest + 2], curve[rest:]
+    return int(np.argmin(_misfits(early))) + 1, rest + int(np.argmin(_misfits(late))) + 1
+
+
+def _misfits(curve: Array) -> Array:
+    """Return the sum of |errors| of two lines that meet at each place between the ends."""
+    return np.array([_misfit(curve[: i + 1], 0) + _misfit(curve[i - 1 :], 1) for i in range(1, len(curve) - 1)])
 
 
 def _misfit(y: Array, left_out: int) -> float:
@@ -261,6 +290,7 @@ def scale_landmarks(*, operator: str, out: str, asked: PhateOptions) -> dict[str
         "t": t,
         "knee": [knee.first, knee.at, knee.last],
         "clear": knee.clear,
+        **({"knees": list(knee.several)} if knee.several else {}),
         "stress": scaled.stress,
         "classical_stress": scaled.started,
         "steps": scaled.steps,

@@ -197,6 +197,18 @@ class TestParts:
         assert found.clear
         assert not knee_of(np.exp(-np.arange(100) / 1000.0)).clear
 
+    def test_a_curve_that_falls_twice_has_two_knees(self) -> None:
+        """Noise is gone after a few steps, what is between branches after fifty; one fall has one knee."""
+        t = np.arange(1, 101)
+        found = knee_of(2 * np.exp(-t / 2) + 3 / (1 + np.exp((t - 50) / 10)))
+        one, other = found.several
+        assert not found.clear
+        assert one < 8
+        assert 60 < other < 85
+        straight = np.concatenate([np.linspace(10, 2, 21), np.linspace(2, 1, 80)[1:]])
+        for curve in (straight, np.exp(-t / 10), np.exp(-t / 30), 5 - np.log(t), 3 / (1 + np.exp((t - 20) / 5))):
+            assert not knee_of(curve).several, curve
+
     def test_scaling_finds_points_that_have_these_distances(self) -> None:
         points = np.random.default_rng(0).normal(size=(60, 2))
         distances = cdist(points, points)
