@@ -65,8 +65,8 @@ def mnist_components(n: int, folder: Path, images: str) -> str:
 def named_rows(name: str, n: int, folder: Path, data: str) -> tuple[str, np.ndarray | None]:
     """Path of at most n rows of a named set, made once, and their classes; ``data`` is the folder of the real ones.
 
-    "mnist": 50 principal components; "masscyt": 13 markers of cells, without classes; "digits": those of scikit-learn;
-    "mixture": 20 Gaussian groups in 64 columns.
+    "mnist", "coil" (1 440 pictures of 20 things that turn): 50 principal components; "masscyt": 13 markers of cells,
+    without classes; "digits": those of scikit-learn; "mixture": 20 Gaussian groups in 64 columns.
     """
     if name == "mnist":
         path = mnist_components(n, folder, str(Path(data) / "mnist"))
@@ -74,6 +74,14 @@ def named_rows(name: str, n: int, folder: Path, data: str) -> tuple[str, np.ndar
     if name == "masscyt":
         raw = (Path(data) / "masscyt" / "sample_masscyt.fcs").read_bytes()
         rows, labels = np.frombuffer(raw, "<f8", 25_000 * 13, 1024).reshape(25_000, 13), None
+    elif name == "coil":
+        from matplotlib.pyplot import imread
+        from sklearn.decomposition import PCA
+
+        things = Path(data) / "coil20" / "coil-20-proc"
+        files = [things / f"obj{thing}__{view}.png" for thing in range(1, 21) for view in range(72)]
+        rows = PCA(50, random_state=0).fit_transform(np.stack([imread(file).ravel() for file in files]))
+        labels = np.repeat(np.arange(20), 72)
     elif name == "digits":
         from sklearn.datasets import load_digits
 
@@ -82,7 +90,7 @@ def named_rows(name: str, n: int, folder: Path, data: str) -> tuple[str, np.ndar
         rows, truth = dataset("mixture", n=n, d=64, n_clusters=20).draw()
         labels = truth["label"]
     else:
-        raise ValueError(f"{name!r}: mnist, masscyt, digits or mixture")
+        raise ValueError(f"{name!r}: mnist, coil, masscyt, digits or mixture")
     some = np.random.default_rng(0).permutation(len(rows))[:n]
     path = folder / f"{name}-{len(some)}.npy"
     folder.mkdir(parents=True, exist_ok=True)

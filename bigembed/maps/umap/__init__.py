@@ -340,6 +340,8 @@ def sampling_stages(
     m, seed, edges = asked.n_components, asked.seed, planned_edges(graph)[1]
     if start in ("auto", "spectral"):
         start = "pca" if not graph.rowless and graph.n <= m else "spectral"  # (fewer eigenvectors than coordinates)
+    if target is not None:
+        asked, density = replace(asked, sums=True), replace(density, sums=True) if density else None
     memberships = {"local_connectivity": connectivity, "set_op_mix_ratio": mix}
     policy = "joint" if graph.rowless else "largest"
     scale = Scale(SCALE.deviation, SCALE.farthest) if graph.rowless else SCALE

@@ -219,8 +219,9 @@ def step(
 ) -> None:  # fmt: skip
     """Make one epoch of the rows ``first:last`` of a block whose row 0 is ``points[at]``, and row ``number`` of all.
 
-    ``options``: a, b, strength of repulsion, rows drawn for an edge, largest weight, epoch, learning rate. ``key``: of
-    the epoch's random numbers. ``masses`` of the rows and of the halo, as the points have them; none where all are 1.
+    ``options``: a, b, strength of repulsion, rows drawn for an edge, largest weight, epoch, learning rate, and what
+    share of its turns the forces on a row are divided by. ``key``: of the epoch's random numbers. ``masses`` of the
+    rows and of the halo, as the points have them; none where all are 1.
     """
     force, scratch = np.empty(points.shape[1]), np.empty((int(options[3]), 3))
     for i in range(first, last):
@@ -229,18 +230,20 @@ def step(
         state = number_of(uint64(key) + uint64(number + i) * uint64(GOLDEN))
         start, stop = indptr[i], indptr[i + 1]
         turns = sampled_forces(force, own, start, stop, columns, weights, points, pool, state, options, masses, scratch)
-        advance(own, force, turns, options[6], out[i])
+        advance(own, force, options[7] * turns, options[6], out[i])
 
 
 @njit(cache=True, nogil=True)
 def density_step(
     first: int, last: int, at: int, number: int, indptr: Array, columns: Array, weights: Array, points: Array,
-    pool: Array, masses: Array, key: int, options: Array, pulls: Array, density: Array, out: Array, radii: Array,
+    pool: Array, masses: Array, key: int, options: Array, pulls: Array, density: Array, part: int, parts: int,
+    out: Array, radii: Array,
 ) -> None:  # fmt: skip
-    """Make one epoch as :func:`step` does, with the forces of densities where ``density`` says that they act.
+    """Make a part of an epoch as :func:`step` does, with the forces of densities where ``density`` says that they act.
 
-    ``pulls`` of the rows and of the halo. ``radii`` (rows, 2) become r and Σφ of the points as they are, if they are
-    not empty.
+    Of each row those of every edge ``parts`` after the one before, from ``part`` on; the largest weight in ``options``
+    is ``parts`` times what it is. ``pulls`` of the rows and of the halo. ``radii`` (rows, 2) become r and Σφ of the
+    points as they are, if they are not empty.
     """
     a, b, largest, least, strength = options[0], options[1], options[4], density[LEAST_WEIGHT], density[STRENGTH]
     force, scratch = np.empty(points.shape[1]), np.empty((int(options[3]), 3))
@@ -250,16 +253,16 @@ def density_step(
         state = number_of(uint64(key) + uint64(number + i) * uint64(GOLDEN))
         turns = sampled_forces(force, own, start, stop, columns, weights, points, pool, state, options, masses, scratch)
         if strength > 0.0:
-            for edge in range(start, stop):
+            for edge in range(start + part, stop, parts):
                 w, j = weights[edge], columns[edge]
                 if w >= least:
-                    share = w / largest
+                    share = parts * w / largest
                     if len(masses):
                         share *= masses[j]
                     add_density_force(force, own, points[j], w, share, pulls[at + i], pulls[j], a, b, strength)
         if len(radii):
             radii[i, 0], radii[i, 1] = map_radius(own, start, stop, columns, weights, points, a, b, least, masses)
-        advance(own, force, turns, options[6], out[i])
+        advance(own, force, options[7] * turns, options[6], out[i])
 
 
 @njit(cache=True, nogil=True)

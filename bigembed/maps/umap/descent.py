@@ -7,7 +7,7 @@ the pool.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import KW_ONLY, asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Self
 
@@ -40,6 +40,10 @@ FEW_EPOCHS, MANY_EPOCHS = 200, 500
 """Epochs of many rows, and of at most :data:`FEW_ROWS`, where none are asked."""
 STREAM = 32
 """Of random numbers."""
+EPOCH, DIVIDED = 5, 7
+"""Places in what a step is given: of the epoch, and of the share of a row's turns that its forces are divided by."""
+AT_ONCE = 16.0
+"""Turns of a row in an epoch along whose sum of forces it steps, if it does: hubs would be thrown about by theirs."""
 GOING_ON = 0.25
 """Least share of the epochs that a map makes which goes on from the one before."""
 RATE_GOING_ON = 0.25
@@ -58,6 +62,9 @@ class SamplingOptions:
     repulsion_strength: float
     negative_sample_rate: int
     seed: int
+    _: KW_ONLY
+    sums: bool = False
+    """Whether rows step along the sum of forces, not the mean over their edges: groups of labels have far to go."""
 
     @property
     def iterations(self) -> int:
@@ -66,7 +73,8 @@ class SamplingOptions:
 
     def parameters(self) -> dict[str, Any]:
         """Return the parameters for the key of the stage, with what a step is (before: half of that)."""
-        return asdict(self) | {"step": "mean of edges"}
+        known = asdict(self)
+        return known | {"step": "sum of edges" if known.pop("sums") else "mean of edges"}
 
     def going_on(self, share: float) -> Self:
         """Return what is asked of a map that goes on from the one before, for a share of the epochs."""
@@ -82,7 +90,7 @@ class SamplingOptions:
         """Return what :func:`bigembed.maps.umap.compiled.step` is given in an epoch: the learning rate falls to 0."""
         rate = self.learning_rate * (1.0 - epoch / self.n_epochs)
         strength, draws = self.repulsion_strength, self.negative_sample_rate
-        return np.array([self.a, self.b, strength, draws, largest, epoch, rate])
+        return np.array([self.a, self.b, strength, draws, largest, epoch, rate, 1.0 / AT_ONCE if self.sums else 1.0])
 
     def key(self, epoch: int) -> int:
         """Return what the random numbers of the rows follow from in an epoch: 63 bits."""

@@ -25,7 +25,7 @@ from bigembed.maps.tsne.compiled import UNIT, field_at, precision, spread_charge
 from bigembed.maps.tsne.descent import STEP, Lattice, field_of, spacing_for
 from bigembed.maps.umap import descent as options
 from bigembed.maps.umap.compiled import bandwidth, has_turn, number_of, step
-from bigembed.maps.umap.descent import curve
+from bigembed.maps.umap.descent import AT_ONCE, DIVIDED, curve
 from bigembed.neighbors.order import Ordered
 from bigembed.runtime import using
 from bigembed.store import spaces
@@ -403,7 +403,7 @@ class TestUMAP:
         drawn = np.array([[3.0, 1.0]])
         indptr, columns, weights = np.array([0, 2]), np.array([1, 2]), np.array([1.0, 0.4], np.float32)
         moved = np.empty((1, 2))
-        asked = np.array([a, b, 1.0, 3, 1.0, 0, 0.5])
+        asked = np.array([a, b, 1.0, 3, 1.0, 0, 0.5, 1.0])
         step(0, 1, 0, 0, indptr, columns, weights, points, drawn, np.zeros(0), 5, asked, moved)
         gradient, h = np.zeros(2), 1e-6
         for k in range(2):
@@ -415,13 +415,16 @@ class TestUMAP:
         expected = points[0] + 0.5 * gradient / 1.4
         np.testing.assert_allclose(moved[0], expected, atol=1e-4)
         assert np.abs(moved[0] - (2 * points[0] - expected)).max() > 0.1
+        asked[DIVIDED] = 1 / AT_ONCE
+        step(0, 1, 0, 0, indptr, columns, weights, points, drawn, np.zeros(0), 5, asked, moved)
+        np.testing.assert_allclose(moved[0], points[0] + 0.5 * gradient, atol=1e-4)
 
     def test_a_step_in_a_plane_is_that_in_space_to_the_last_bit(self) -> None:
         """A plane has code of its own."""
         random, n = np.random.default_rng(0), 200
         points, w = 3 * random.normal(size=(n, 2)), random.random(n * 9).astype("f4")
         indptr, columns = 9 * np.arange(n + 1), random.integers(0, n, 9 * n).astype("i4")
-        options = np.array([1.58, 0.9, 1.0, 5, 1.0, 3, 0.5])
+        options = np.array([1.58, 0.9, 1.0, 5, 1.0, 3, 0.5, 1.0])
         for masses in (np.zeros(0), random.random(n)):
             moved = []
             for flat in (points, np.column_stack([points, np.zeros(n)])):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,9 @@ from bigembed.jobs.report.run_map import coloring_of
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import parse_job
 from bigembed.maps.umap.compiled import density_step, step
-from bigembed.maps.umap.density import DensityOptions, pulls_of
+from bigembed.maps.umap.density import PARTS, DensityOptions, pulls_of
 from bigembed.maps.umap.descent import SamplingOptions, curve, rows_in_pool
-from bigembed.maps.umap.forces import LEAST_WEIGHT
+from bigembed.maps.umap.forces import LEAST_WEIGHT, has_turn
 from bigembed.store.arrays import read_array
 from tests.blocks import blocks_for
 from tests.cases import FEW_EPOCHS
@@ -230,12 +231,30 @@ class TestDensities:
         read = 0, n, 0, 0, indptr, columns, w.ravel(), points, points, masses, 0, options
         step(*read, moved[0])
         seen = np.empty((n, 2))
-        density_step(*read, pulls_of(known, density), density, moved[1], seen)
+        density_step(*read, pulls_of(known, density), density, 0, 1, moved[1], seen)
         np.testing.assert_allclose(seen, known[:, :2], atol=1e-6)
         found = (moved[1] - moved[0]) * np.maximum(1, w @ m)[:, None] / (1e-3 * mass)
         np.testing.assert_allclose(found, gradient, atol=1e-3 * abs(gradient).max())
         assert abs(found + gradient).max() > abs(gradient).max()
         assert abs(found * m[:, None] - gradient).max() > 0.1 * abs(gradient).max() or not weighs
+        options[4], whole = 3.0, np.zeros_like(points)
+        for part in range(3):
+            step(*read, moved[0])
+            density_step(*read, pulls_of(known, density), density, part, 3, moved[1], seen[:0])
+            whole += (moved[1] - moved[0]) * np.maximum(1, w @ m / 3)[:, None] / (1e-3 * mass)
+        np.testing.assert_allclose(whole, found, atol=1e-6 * abs(found).max())
+
+    def test_an_edge_has_its_turns_and_an_epoch_measures_once_where_the_term_acts(self) -> None:
+        asked = DensityOptions(2, 1.5, 0.9, 10, 1.0, 1.0, 5, 0, dens_lambda=2.0, dens_frac=0.3, dens_var_shift=0.1)
+        last = asked.iterations
+        assert [asked.place(sweep) for sweep in (6, 7, 10, 11, last)] == [
+            (6, 0, 1), (7, 0, PARTS), (7, 3, PARTS), (8, 0, PARTS), (10, 0, PARTS),
+        ]  # fmt: skip
+        assert [sweep for sweep in range(last) if asked.measures(sweep)] == [6, 10, 14]
+        for share in (1.0, 0.37, 0.1):
+            sweeps = [asked.at(sweep, 1 / share) for sweep in range(last)]
+            assert sum(has_turn(int(given[5]), 1 / given[4]) for given in sweeps) == int(10 * share + 1e-9)
+        assert replace(asked, dens_lambda=0.0).iterations == 10
 
     def test_new_rows_come_to_lie_as_densely_as_theirs(self) -> None:
         X, _ = gaussians(700)
