@@ -172,8 +172,12 @@ EVENTS = {
     "every second request gets 503 for half a minute": Trouble(throttled("busy"), store),
     "each GET takes 2 s longer for half a minute": Trouble(throttled("slow"), store),
 }
-UNSAID = ("every second request gets 503 for half a minute", "each GET takes 2 s longer for half a minute")
-"""Of which a job need not say anything: requests are repeated, or late."""
+UNSAID = (
+    "the submitter away for a minute",
+    "every second request gets 503 for half a minute",
+    "each GET takes 2 s longer for half a minute",
+)
+"""Of which a job need not say anything: workers go on with the tasks they have; requests are repeated, or late."""
 
 
 def every_event(
