@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import tarfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 from bigembed.errors import ExistingOutputError, InputError, StaleWarning
 from bigembed.estimator import (
     RUN_PARAMETERS,
+    STEP,
     check_parameters,
     dtype_fitted,
     fitted_in_memory,
@@ -45,7 +46,7 @@ from bigembed.estimator.model_files import (
 )
 from bigembed.estimator.transform import refuse_existing
 from bigembed.runtime.parameters import Functions, allowed_functions, importable, reference
-from bigembed.stages import Run
+from bigembed.stages import Run, Stage
 from bigembed.store import AnyPath, PathLike, at, copy_files, is_path, manifests, move, remove, stored
 from bigembed.store.files import write_json
 from bigembed.store.locks import output_lock
@@ -116,17 +117,36 @@ def _saved(estimator: Any) -> dict[str, Manifest]:
     """The stages of a model, each with the files that are kept of it."""
     run: Run = run_of(estimator)
     found = {}
-    kept = {CLUSTERS: ANCHORS, **type(estimator).saved_stages, FRAME: FRAMED}
-    for stage, names in kept.items():
+    for stage, names in _kept(type(estimator)).items():
         if run.has(stage) and not (stage == OUTPUT and is_step(estimator)):
             manifest = run.manifest(stage)
-            files = {
-                name: entry
-                for name, entry in manifest.files.items()
-                if any(not chosen or name == chosen or name.startswith(f"{chosen}/") for chosen in names)
-            }
+            files = {name: entry for name, entry in manifest.files.items() if _is_among(name, names)}
             found[stage] = replace(manifest, files=files, dropped=())
     return found
+
+
+def _kept(kind: Any) -> dict[str, tuple[str, ...]]:
+    """The names of the arrays that a model of this class keeps, by stage; an empty one stands for all."""
+    return {CLUSTERS: ANCHORS, **kind.saved_stages, FRAME: FRAMED}
+
+
+def _is_among(name: str, names: tuple[str, ...]) -> bool:
+    return any(not chosen or name == chosen or name.startswith(f"{chosen}/") for chosen in names)
+
+
+def saved_bytes(kind: Any, stages: Sequence[Stage]) -> int:
+    """Return the bytes that a model of this class takes, whose stages are these: what they publish is in their costs.
+
+    Stages of the steps before the method, and those that do not declare what they publish, count as a whole.
+    """
+    total, kept = 0, _kept(kind)
+    for stage in stages:
+        if STEP.match(stage.name) or (stage.name in kept and not stage.cost.arrays):
+            total += int(stage.cost.disk)
+        else:
+            names = kept.get(stage.name, ())
+            total += sum(array.nbytes for array in stage.cost.arrays if _is_among(array.name, names))
+    return total
 
 
 def token(estimator: Any) -> tuple[Any, ...]:

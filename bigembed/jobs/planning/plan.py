@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from bigembed.errors import PlanError
 from bigembed.estimator.preprocessing import ROWS, SAMPLES
+from bigembed.estimator.saving import saved_bytes
 from bigembed.jobs import size
 from bigembed.jobs.condensed_input import PLACED, CondensedInput
 from bigembed.jobs.inputs import Input, ids_cost
@@ -341,14 +342,14 @@ def need_libraries(job: JobSpec) -> None:
         named.require()
 
 
-def costs_of(job: JobSpec, rows: Input, stages: Iterable[Stage]) -> list[tuple[str, Cost]]:
+def costs_of(job: JobSpec, rows: Input, stages: Sequence[Stage]) -> list[tuple[str, Cost]]:
     """Of the stages of the method, and of what the job does before and after them."""
     costs = [*input_costs(rows), *((stage.name, stage.cost) for stage in stages)]
     if isinstance(rows, CondensedInput) and job.condense is not None and job.condense.place:
         width = job.method.parameters.get("n_components", method(job.method.name)().n_components)
         costs.append((PLACED, rows.placing(width, job.condense.dtype)))
     if job.output.model is not None:
-        kept = [buffer("arrays of stages", sum(cost.disk for _, cost in costs))]
+        kept = [buffer("arrays of stages", saved_bytes(method(job.method.name), stages))]
         costs.append(("model", Cost.of(kept, kept)))
     n, loading = rows.shape[0], buffer("libraries of the format", rows.loading)
     plane = [ArraySpec("two coordinates", n, 2)]
