@@ -106,6 +106,10 @@ class DescendedEstimator(GraphEstimator):
     def _block_rows(self, k: int) -> int:
         return rows_of_block(k)
 
+    def _unfolding(self) -> str:
+        """Return what may keep parts of the rows from lying on each other."""
+        return "take init='pca' or 'random', more n_components, or an array as init"
+
     def _memory(self) -> bool | None:
         """Return whether weights and points are to be in memory; None where their size decides."""
         return None if isinstance(self.in_memory, str) else bool(self.in_memory)
@@ -133,13 +137,13 @@ class DescendedEstimator(GraphEstimator):
             "recall": recall_warnings(out),
             "degenerate": degenerate + repeated_rows(repeated, run),
             "localized": ([] if started == PUBLISHED else not_followed(self.init, start)) + spike_warnings(judged),
-            "map": map_warnings(judged) or folded(judged),
+            "map": map_warnings(judged) or folded(judged, self._unfolding()),
         }
         return out
 
 
-def folded(seen: dict[str, Any]) -> list[str]:
-    """Say of a judgement that parts of the rows lie on top of each other, each of them well drawn."""
+def folded(seen: dict[str, Any], remedy: str) -> list[str]:
+    """Say of a judgement that parts of the rows lie on top of each other, each well drawn, and what may help."""
     found = seen.get("map", {})
     if "trustworthiness" not in found:
         return []
@@ -149,7 +153,7 @@ def folded(seen: dict[str, Any]) -> list[str]:
     return [
         f"trustworthiness is {with_error(found['trustworthiness'])}, and continuity {with_error(found['continuity'])}: "
         "neighbors are together, but lie on top of rows from elsewhere (a fold). Do not read groups or closeness from "
-        "it; take init='pca' or 'random', more n_components, or an array as init"
+        f"it; {remedy}"
     ]
 
 

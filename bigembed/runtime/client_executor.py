@@ -273,7 +273,7 @@ class TaskMap:
         if future.status == "error":
             error = future.exception()
         else:  # (as all are when the connection was lost)
-            error = OSError("forgotten by the scheduler")
+            error = OSError(f"forgotten by the scheduler at {self._address()}, which was restarted or out of reach")
             if self.common is not None and self.common.status == "cancelled":
                 self._submit_common()
         name = f"task {task[0]}{f'–{task[-1]}' if len(task) > 1 else ''} of {self.label!r}"

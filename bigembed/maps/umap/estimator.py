@@ -307,6 +307,11 @@ class UMAP(DescendedEstimator, ViewsEstimator, registered="umap"):
     def _rule(self, n: int) -> Rule:
         return Rule(max(1, min(self.n_neighbors, n - 1)))
 
+    def _unfolding(self) -> str:
+        if not self.densmap:
+            return super()._unfolding()
+        return "with densmap groups take the room of their densities: take a smaller dens_lambda, or more n_components"
+
     def _block_rows(self, k: int) -> int:
         return rows_of_block(k if self.view_columns is None and not self._numeric else 2 * k)
 
