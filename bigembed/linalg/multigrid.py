@@ -332,15 +332,14 @@ class Coarse:
 
     def gather(self, name: str) -> Array:
         """A coarse vector of the space, all blocks under each other."""
-        blocks = enumerate(self.counts)
-        return np.concatenate([self.space.read(name, b)[: count * self.functions] for b, count in blocks])
+        blocks = zip(self.space.read_all(name), self.counts, strict=True)
+        return np.concatenate([block[: count * self.functions] for block, count in blocks])
 
     def scatter(self, name: str, values: Array) -> None:
         """Write a coarse vector to the space (a block without aggregates gets one group of zeros)."""
-        start = offsets(self.counts) * self.functions
-        for b in range(len(self.counts)):
-            part = values[start[b] : start[b + 1]]
-            self.space.write(name, b, part if len(part) else np.zeros((self.functions, values.shape[1])))
+        none = np.zeros((self.functions, values.shape[1]))
+        parts = np.split(values, offsets(self.counts)[1:-1] * self.functions)
+        self.space.write_all(name, [part if len(part) else none for part in parts])
 
 
 def solver_of(space: VectorSpace, counts: Sequence[int], functions: int) -> CoarseSolver:

@@ -68,6 +68,15 @@ class VectorSpace(ABC):
     def write(self, name: str, block: int, array: Array) -> None:
         """Write one block of a vector, without its boundary rows for other blocks."""
 
+    def read_all(self, name: str) -> list[Array]:
+        """Return all blocks of a vector to the coordinating process."""
+        return [self.read(name, block) for block in range(len(self.rows))]
+
+    def write_all(self, name: str, arrays: Sequence[Array]) -> None:
+        """Write all blocks of a vector, without boundary rows for other blocks."""
+        for block, array in enumerate(arrays):
+            self.write(name, block, array)
+
     @abstractmethod
     def drop(self, *names: str) -> None:
         """Forget vectors; unknown names are ignored."""
@@ -203,7 +212,7 @@ def _copied_block(block: int, source: Readable, names: Sequence[str]) -> tuple[l
 
 def assembled(space: VectorSpace, name: str) -> Array:
     """Return all blocks of a vector as one array in this process."""
-    return np.concatenate([space.read(name, block) for block in range(len(space.rows))])
+    return np.concatenate(space.read_all(name))
 
 
 def tree_sum(parts: Sequence[Any]) -> Any:

@@ -11,9 +11,10 @@ last checkpoint.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,8 @@ class WorkerVectors:
     """Vectors of which boundary rows lie in files."""
     dropped: frozenset[str] = frozenset()
     """Vectors that nobody reads any more."""
+    together: Mapping[str, str] = field(default_factory=dict)
+    """Vectors that the coordinating process has written, a file for each worker, by the name of these files."""
 
     @property
     def held(self) -> dict[tuple[str, int], Any]:
@@ -85,9 +88,18 @@ class WorkerVectors:
 
     def read(self, name: str, block: int) -> Array:
         """Return one block of a vector whose home is this process, or that is in files."""
+        if (files := self.together.get(name)) is not None:
+            return self._given(files, block)
         if name in self.dropped or (found := self.held.get((name, block))) is None:
             return self.exchange.mapped(name, block, ["own"])[0]
         return found  # type: ignore[no-any-return]
+
+    def _given(self, files: str, block: int) -> Array:
+        """Return one block of what a file holds for all blocks of its worker, which is read once."""
+        key = "together", self.home[block]
+        if (found := self.held.get(key)) is None or found[0] != files:
+            found = self.held[key] = files, self.exchange.get_all(files, self.home[block])
+        return align_arrays(found[1][str(block)])  # type: ignore[no-any-return]
 
     def halo(self, name: str, block: int) -> Array:
         """Return the rows of other blocks that this block needs, in the order of its halo list."""
@@ -154,6 +166,16 @@ def held_block(block: int, *, sweep: Sweep, space: WorkerVectors) -> Any:
     return result
 
 
+def leave_together(worker: int, *, name: str, into: str, space: WorkerVectors) -> None:
+    """Leave the blocks of a vector that one worker holds in one file for the coordinating process."""
+    blocks = [block for block, home in enumerate(space.home) if home == worker]
+    try:
+        pieces = {str(block): space.read(name, block) for block in blocks}
+    except DamagedError as error:
+        raise LostVectorsError(f"{name!r} is not where it was: {error}") from error
+    space.exchange.put(into, worker, pieces)
+
+
 def _post_block(block: int, *vectors: Any) -> tuple[list[Array], None]:
     """Write the vectors as they are."""
     return list(vectors), None
@@ -193,19 +215,66 @@ class WorkerSpace(VectorSpace):
 
     def read(self, name: str, block: int) -> Array:
         """Return one block of a vector, which from now on lies in files whenever it is written."""
+        if name in self.vectors.together:
+            return self._collected(self.vectors.together[name])[block]
         if name not in self.vectors.in_files:
             self._change(self.posted, in_files=[name])
             self._walk(Sweep(_post_block, reads=(name,), writes=(name,)))
         return self.vectors.exchange.piece(name, block, "own")
 
+    def read_all(self, name: str) -> list[Array]:
+        """Return all blocks of a vector, which each worker leaves in one file: there are far more blocks."""
+        if name in self.vectors.together:
+            return self._collected(self.vectors.together[name])
+        if name in self.vectors.in_files:
+            return super().read_all(name)
+        workers, files = tuple(range(len(self.executor.workers))), f"{name}-left"
+        with using(executor=replace(self.executor, home=workers), journal=None):
+            tasks = [(worker,) for worker in workers]
+            map_blocks(leave_together, tasks, name=name, into=files, space=self.vectors)
+        found = self._collected(files)
+        with using(journal=None):
+            self.vectors.exchange.drop(files)
+        return found
+
+    def _collected(self, files: str) -> list[Array]:
+        """Return what lies in a file for each worker, in the order of the blocks."""
+        pieces: dict[str, Array] = {}
+        for worker in sorted(set(self.vectors.home)):
+            pieces.update(self.vectors.exchange.get_all(files, worker))
+        return [pieces[str(block)] for block in range(len(self.rows))]
+
+    def write_all(self, name: str, arrays: Sequence[Array]) -> None:
+        """Write all blocks of a vector, a file for each worker."""
+        files = f"{name}-{uuid.uuid4().hex[:8]}"
+        for worker, blocks in groupby(range(len(arrays)), key=lambda block: self.vectors.home[block]):
+            self.vectors.exchange.put(files, worker, {str(block): arrays[block] for block in blocks})
+        self._forget_files(name)
+        self._change(self.posted - {name}, dropped=[name], together={name: files})
+        self.names.add(name)
+
+    def _forget_files(self, *names: str) -> None:
+        """Delete the files of vectors that lay in one for each worker."""
+        known = dict(self.vectors.together)
+        files = [known.pop(name) for name in names if name in known]
+        if files:
+            self.vectors = replace(self.vectors, together=known)
+            with using(journal=None):
+                self.vectors.exchange.drop(*files)
+
     def write(self, name: str, block: int, array: Array) -> None:
         """Write one block of a vector."""
+        if name in self.vectors.together:
+            arrays = self.read_all(name)
+            self._forget_files(name)
+            super().write_all(name, arrays)
         self._change(self.posted | {name}, in_files=[name], dropped=[name])
         self.vectors.exchange.put(name, block, {"own": array})
         self.names.add(name)
 
     def drop(self, *names: str) -> None:
         """Forget vectors."""
+        self._forget_files(*names)
         files = [name for name in names if name in self.vectors.in_files or name in self.posted]
         self._change(self.posted - set(names), dropped=names)
         with using(journal=None):
@@ -224,6 +293,7 @@ class WorkerSpace(VectorSpace):
             results = map_blocks(held_block, blocks, label=sweep.label, sweep=sweep, space=self.vectors)
         posted = (self.posted - set(sweep.writes) - set(sweep.spends)) | set(sweep.posts)
         self.vectors = replace(self.vectors, dropped=frozenset(), posted=posted)
+        self._forget_files(*sweep.writes, *sweep.spends)
         self.names = (self.names | set(sweep.writes)) - set(sweep.spends)
         return results
 
@@ -244,10 +314,17 @@ class WorkerSpace(VectorSpace):
         with using(journal=None):
             self.vectors.exchange.clear()
 
-    def _change(self, posted: frozenset[str], in_files: Iterable[str] = (), dropped: Iterable[str] = ()) -> None:
+    def _change(
+        self, posted: frozenset[str], in_files: Iterable[str] = (), dropped: Iterable[str] = (),
+        together: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
         known = self.vectors
         self.vectors = replace(
-            known, posted=posted, in_files=known.in_files.union(in_files), dropped=known.dropped.union(dropped)
+            known,
+            posted=posted,
+            in_files=known.in_files.union(in_files),
+            dropped=known.dropped.union(dropped),
+            together={**known.together, **(together or {})},
         )
 
 

@@ -31,6 +31,10 @@ def double(block: int, own: Any, offset: float) -> Any:
     return (2 * own + offset,), float(own.sum())
 
 
+def negate(block: int, own: Any) -> Any:
+    return (-own,), None
+
+
 def far(block: int, own: Any, halo: Any) -> Any:
     return (), (own, halo)
 
@@ -55,11 +59,33 @@ def test_vectors_are_written_read_replaced_and_dropped(spaces: tuple[Any, Any]) 
             np.testing.assert_array_equal(space.read("y", block), 2 * X[start:stop] + 1)
         space.write("y", 1, X[:20])
         np.testing.assert_array_equal(space.read("y", 1), X[:20])
+        check_as_a_whole(space)
         space.drop("y", "never")
         with pytest.raises(BigembedError):
             space.read("y", 1)
         with pytest.raises(BigembedError):
             space.sweep(double, reads=["y"], writes=["z"], arguments=(1.0,))
+
+
+def check_as_a_whole(space: Any) -> None:
+    """All blocks of a vector "x" are read and written together, replaced one by one, swept, and dropped."""
+    np.testing.assert_array_equal(np.concatenate(space.read_all("x")), X)
+    space.write_all("w", [X[start:stop] + 3 for start, stop in CUTS])
+    np.testing.assert_array_equal(np.concatenate(space.read_all("w")), X + 3)
+    np.testing.assert_array_equal(space.read("w", 2), X[40:] + 3)
+    space.sweep(double, reads=["w"], writes=["v"], arguments=(1.0,))
+    space.write_all("w", [X[start:stop] for start, stop in CUTS])
+    space.sweep(double, reads=["w"], writes=["w"], arguments=(0.0,))
+    np.testing.assert_array_equal(np.concatenate(space.read_all("w")), 2 * X)
+    np.testing.assert_array_equal(np.concatenate(space.read_all("v")), 2 * (X + 3) + 1)
+    space.write_all("w", [X[start:stop] for start, stop in CUTS])
+    space.write("w", 0, X[:20] + 1)
+    np.testing.assert_array_equal(np.concatenate(space.read_all("w"))[:21], np.concatenate([X[:20] + 1, X[20:21]]))
+    space.write_all("u", space.read_all("w"))
+    space.sweep(negate, reads=["u"], writes=["t"], spends=["u"])
+    space.drop("w", "v", "t", "u")
+    with pytest.raises(BigembedError):
+        space.sweep(double, reads=["w"], writes=["z"], arguments=(1.0,))
 
 
 def test_halos_are_the_rows_that_other_blocks_posted(spaces: tuple[Any, Any]) -> None:

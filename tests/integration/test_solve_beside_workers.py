@@ -25,9 +25,14 @@ from bigembed.jobs.spec import read_job
 from bigembed.jobs.watching import RunOptions
 from bigembed.jobs.watching.status import read_status
 from bigembed.runtime import using
+from bigembed.runtime.blocks import pinned
 from bigembed.runtime.client_executor import ClientExecutor
 from bigembed.store import spaces as held_space
+from bigembed.store.exchange import Exchange
+from bigembed.store.worker_space import WorkerSpace
 from tests.blocks import blocks_of
+from tests.conformance import test_spaces as suite
+from tests.operator_views import memory_matrix
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 ROOM = 1 << 30
@@ -101,6 +106,21 @@ def test_the_same_bytes_beside_workers_and_through_files_whatever_becomes_of_a_w
         found, notes = fitted(weights, kill)
     assert (found == expected, HERE in notes) == (True, True)
     assert killed
+
+
+def test_vectors_are_read_and_written_as_a_whole_by_a_file_for_each_worker(place: Place, tmp_path: Path) -> None:
+    half = sparse.random_array((suite.N, suite.N), density=0.1, rng=np.random.default_rng(1)).tocsr()
+    matrix, exchange = memory_matrix((half + half.T).tocsr(), suite.CUTS), Exchange(str(tmp_path / "held"))
+    executor = ClientExecutor(place.client, 60)
+    with using(executor=executor):
+        space = WorkerSpace.open(matrix, exchange, pinned(executor, matrix.rows))
+        space.sweep(suite.fill, writes=["x"])
+        suite.check_as_a_whole(space)
+        space.write_all("w", space.read_all("x"))
+        (folder,) = (tmp_path / "held").glob("w-*")
+        assert len({*space.vectors.home}) == len([*folder.iterdir()]) == 2
+        space.close()
+    assert not (tmp_path / "held").exists()
 
 
 def held(place: Place) -> int:
