@@ -86,24 +86,6 @@ def test_a_fit_survives_a_worker_that_is_killed(of_two: Client, expected: bytes)
     assert fitted(ROWS, kill) == expected
 
 
-@pytest.mark.slow
-def test_a_fit_survives_a_worker_that_is_frozen(expected: bytes) -> None:
-    told: list[str] = []
-    with started() as client, dask.config.set({SETTINGS[1]: "2s"}):
-        pids = list(client.run(os.getpid).values())
-
-        def observe(event: Any) -> None:
-            if event.kind == "worker":
-                told.append(event.results["state"])
-            if (event.kind, event.stage) == ("start", "search"):
-                os.kill(pids[0], signal.SIGSTOP)
-
-        with using(observer=observe):
-            found = be.DiffusionMap(2, n_neighbors=8, random_state=0).fit(ROWS).embedding_
-    assert np.asarray(found).tobytes() == expected
-    assert told[:2] == ["silent", "given up"]
-
-
 def test_passing_trouble_is_tried_again_and_ours_is_not(of_two: Client, tmp_path: Any) -> None:
     assert isinstance(executor_now(), CurrentClient)
     assert map_blocks(tasks.fail_twice, [(i,) for i in range(3)], folder=str(tmp_path)) == [0, 1, 2]

@@ -18,7 +18,7 @@ import pytest
 
 from bigembed.errors import ClusterError, InputError, InterruptedRun, WorkerAccessError
 from bigembed.jobs import planning as machine
-from bigembed.jobs.places import ClusterTable, close_quietly, prove_access
+from bigembed.jobs.places import ClusterTable, prove_access
 from bigembed.jobs.places.cluster import choose, cluster
 from bigembed.runtime import client_executor
 from bigembed.runtime.blocks import map_blocks
@@ -234,23 +234,6 @@ def test_choice():
     assert choose(ClusterTable(), (1000, 100_000), 400 << 20) == "embedded"
     assert choose(ClusterTable(), (10**6, 3), 12 * 10**6) == "embedded"
     assert choose(ClusterTable(address="tcp://x:1"), (10, 10), 100) == "remote"
-
-
-def test_a_cluster_that_does_not_close_hides_nothing(caplog):
-    caplog.set_level(logging.WARNING)  # (a cluster of another test may have silenced it)
-
-    class Stuck:
-        def close(self, timeout):
-            raise TimeoutError("timed out after 10 s")
-
-    def ends() -> None:
-        with ExitStack() as stack:
-            stack.callback(close_quietly, Stuck(), 10)
-            raise InterruptedRun("the real one")
-
-    with pytest.raises(InterruptedRun, match="the real one"):
-        ends()
-    assert "Stuck did not close: TimeoutError" in caplog.text
 
 
 def test_a_cluster_that_does_not_close_leaves_the_loggers_of_others_as_they_were(monkeypatch):

@@ -36,7 +36,6 @@ from bigembed.store import (
     create,
     manifests,
     move,
-    move_files,
     published,
     put,
     remove,
@@ -154,16 +153,6 @@ def test_a_folder_appears_with_its_mark(place, monkeypatch):
     with pytest.raises(FileExistsError):
         move(source, target)
     assert read_array(target).tolist() == list(range(10))
-
-
-def test_files_move_between_a_disk_and_a_store(place, tmp_path):
-    (tmp_path / "d").mkdir()
-    (tmp_path / "d" / "x").write_bytes(b"bytes")
-    copy_files(tmp_path / "d", place / "d", ["x"])
-    move_files(place / "d", place / "e", ["x"])
-    copy_files(place / "e", tmp_path / "e", ["x"])
-    assert (tmp_path / "e" / "x").read_bytes() == b"bytes"
-    assert not (place / "d").exists()
 
 
 def test_ranges(place):
@@ -467,26 +456,6 @@ def test_a_server_that_hangs_is_waited_for(place, server, rows):
     began = time.monotonic()
     np.testing.assert_array_equal(read_array(place / "x.zarr"), rows)
     assert time.monotonic() - began > 1
-
-
-@pytest.mark.slow
-def test_an_outage_is_waited_for(place, server, rows):
-    ingest_rows(place / "x.zarr", rows)
-    back = threading.Event()
-
-    def outage():
-        with server.away(3):
-            pass
-        back.set()
-
-    thread = threading.Thread(target=outage)
-    thread.start()
-    while not back.is_set():
-        np.testing.assert_array_equal(read_array(place / "x.zarr"), rows)
-        put(place / "file", b"1")
-        create(place / f"{time.monotonic()}", b"2")
-    thread.join()
-    np.testing.assert_array_equal(read_array(place / "x.zarr"), rows)
 
 
 # --------------------------------------------------------------------------------- formats

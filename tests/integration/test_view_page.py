@@ -151,14 +151,6 @@ class TestFirstSight:
         assert 1 < len(tiles) <= 60
         assert sum(sizes) < 6 << 20
 
-    def test_light_and_dark_differ(self, browser: Browser, page: Path) -> None:
-        means = []
-        for scheme in ("light", "dark"):
-            start(browser, page, scheme)
-            means.append(float(np.asarray(Image.open(io.BytesIO(browser.screenshot(False))).convert("L")).mean()))
-        assert means[0] > 190
-        assert means[1] < 70
-
     def test_the_density_is_that_of_the_rows(self, browser: Browser, page: Path) -> None:
         """Where there are no rows the plate shows, and where there are many it does not."""
         start(browser, page)
@@ -168,19 +160,6 @@ class TestFirstSight:
             x, y = browser.ask(f"panes[0].toScreen(...panes[0].chart.toSquare({point[0]}, {point[1]}))")
             part = image[round(y + box[1]) - 4 : round(y + box[1]) + 5, round(x + box[0]) - 4 : round(x + box[0]) + 5]
             assert (part.mean() < 150) == rows, point
-
-    def test_from_a_plain_web_server(self, browser: Browser, server: str) -> None:
-        online = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
-        browser.call("Network.emulateNetworkConditions", **online)
-        browser.events.clear()
-        browser.call("Page.navigate", url=server)
-        until(browser, "typeof panes !== 'undefined' && panes[0]?.complete === true")
-        search(browser, "id 777 <b>")
-        until(browser, "document.getElementById('pinned')?.textContent === 'id 777 <b>'")
-        assert browser.complaints() == []
-        assert all(url.startswith((server.rsplit("/", 1)[0], "data:")) for url in browser.requests())
-        browser.call("Page.navigate", url="about:blank")
-        browser.call("Network.emulateNetworkConditions", **{**online, "offline": True})
 
 
 class TestRowsOfThePage:
@@ -206,11 +185,6 @@ class TestRowsOfThePage:
             assert float(side[1].replace(",", "")) == pytest.approx(columns["value"][row], rel=1e-3)
             assert [float(one) for one in side[-2:]] == pytest.approx(points[row].tolist(), rel=2e-3, abs=2e-3)
         assert browser.complaints() == []
-
-    def test_what_is_not_there_is_said(self, browser: Browser, page: Path) -> None:
-        start(browser, page)
-        search(browser, "<i>nobody")
-        assert "“<i>nobody”" in until(browser, "document.getElementById('nothing')?.textContent")
 
     def test_a_click_draws_the_nearest_rows(self, browser: Browser, graph_page: Path) -> None:
         start(browser, graph_page)
@@ -345,38 +319,6 @@ class TestHands:
         browser.call("Emulation.setTouchEmulationEnabled", enabled=False)
         assert browser.complaints() == []
 
-    def test_the_wheel_zooms_and_the_mouse_moves(self, browser: Browser, page: Path) -> None:
-        start(browser, page)
-        corner = browser.ask(CORNER)
-
-        def square(x: float, y: float) -> Any:
-            return browser.ask(f"panes[0].toSquare({x - corner[0]}, {y - corner[1]})")
-
-        before, zoom = square(500, 400), browser.ask("panes[0].zoom")
-        mouse(browser, "mouseWheel", 500, 400, deltaX=0, deltaY=-300)
-        until(browser, f"panes[0].zoom > {zoom} + 0.5")
-        assert square(500, 400) == pytest.approx(before, abs=1e-6)
-        mouse(browser, "mousePressed", 500, 400, button="left", clickCount=1)
-        mouse(browser, "mouseMoved", 560, 430, button="left", buttons=1)
-        mouse(browser, "mouseReleased", 560, 430, button="left", clickCount=1)
-        assert square(560, 430) == pytest.approx(before, abs=1e-6)
-
-    def test_the_address_keeps_the_view(self, browser: Browser, page: Path) -> None:
-        start(browser, page)
-        browser.ask("(section.layer.value = 'value', section.layer.onchange(), panes[0].magnify(9, 300, 300), 1)")
-        address = until(browser, "location.hash.includes('value') && location.hash")
-        view = browser.ask("[panes[0].view.x, panes[0].view.y, panes[0].zoom, look.layer]")
-        settled(browser)
-        time.sleep(0.3)
-        address = browser.ask("location.hash")
-        browser.events.clear()
-        browser.call("Page.navigate", url="about:blank")
-        browser.call("Page.navigate", url=page.as_uri() + address)
-        until(browser, "typeof panes !== 'undefined' && panes[0]?.complete === true")
-        again = browser.ask("[panes[0].view.x, panes[0].view.y, panes[0].zoom, look.layer]")
-        assert again[:3] == pytest.approx(view[:3], abs=2e-3)
-        assert again[3] == browser.ask("section.layer.value") == "value"
-
 
 def test_choices_of_what_is_shown(browser: Browser, tmp_path: Path) -> None:
     """Coordinates, layer, what of a pixel, and scale: each changes the picture, and the legend says what it is."""
@@ -419,20 +361,4 @@ def test_nearest_rows_are_marked_on_both_maps(browser: Browser, tmp_path: Path) 
     until(browser, "panes.every((pane) => pane.lines.length === 10)")
     expected = np.argsort(np.linalg.norm(rows - rows[5], axis=1))[1:11].tolist()
     assert browser.ask(lines) == [expected, expected]
-    assert browser.complaints() == []
-
-
-def test_two_maps_mark_the_same_row(browser: Browser, tmp_path: Path) -> None:
-    points = np.random.default_rng(0).normal(size=(3000, 2))
-    np.save(tmp_path / "one.npy", points)
-    np.save(tmp_path / "two.npy", points @ np.array([[0, 2.0], [-2.0, 0]]))
-    be.view(tmp_path / "one.npy", tmp_path / "page", beside=tmp_path / "two.npy")
-    start(browser, tmp_path / "page/index.html")
-    search(browser, "#77")
-    until(browser, "document.getElementById('pinned')?.textContent === 'row 77'")
-    assert until(browser, "panes[1].linked && panes[1].linked.points.rows[panes[1].linked.i]") == 77
-    assert browser.ask("panes.map((pane) => pane.said.title)") == ["one.npy", "two.npy"]
-    assert "moved most" in browser.ask("document.getElementById('side').innerText").lower()
-    start(browser, tmp_path / "page/index.html", width=390, height=800)
-    assert browser.ask("panes.map((pane) => pane.width)") == [390, 390]
     assert browser.complaints() == []

@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 
 from bigembed import errors
 from bigembed.cli import app
-from bigembed.jobs.parameters import documented
 from bigembed.jobs.watching.status import status_of
 from bigembed.store.files import read_sealed, sealed, write_json
 from tests.unit.jobs.conftest import rows, small, write_job
@@ -81,14 +80,6 @@ def test_bad_input_is_2_with_one_message(write_job, rows, tmp_path):
         assert "Traceback" not in done.output
 
 
-def test_refusals_of_the_plan_are_3(write_job, rows):
-    job = write_job(f"memory = {1 << 50}")
-    for command in ("plan", "run"):
-        done = bigembed(command, job)
-        assert done.exit_code == 3
-        assert "refused" in done.stderr
-
-
 def test_damage_is_6_and_an_unfinished_run_5(write_job, rows, tmp_path):
     bigembed("run", write_job())
     root = tmp_path / "run.zarr"
@@ -135,11 +126,6 @@ def test_methods_lists_parameters_and_their_meaning(monkeypatch):
     }
     first = {"name": "n_components", "default": 2, "allowed": "an integer", "meaning": "int. Columns kept."}
     assert entry["parameters"][0] == first
-
-
-def test_documented_reads_continuations():
-    text = "S.\n\nParameters\n----------\na : int\n    More\n    and more.\nb : x\n    No.\n\nNotes\n-----\nc : no\n"
-    assert documented(text) == {"a": "int. More and more.", "b": "x. No."}
 
 
 def test_help_loads_nothing_heavy():

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 from scipy.integrate import quad
-from scipy.spatial import cKDTree
 
 from bigembed import datasets
-from bigembed.datasets import complete_graph, disks, ring_graph
+from bigembed.datasets import disks
 from bigembed.datasets.synthetic import GRANULE, angle_at, arc_length
 from bigembed.errors import DamagedError, InputError, MissingPathError
 from bigembed.rows.formats.binary import read_idx
@@ -109,23 +108,6 @@ class TestSynthetic:
         assert (np.diff(truth["arc_length"][order]) > 0).all()
         np.testing.assert_allclose(truth["arc_length"].max(), arc_length(18.0) - arc_length(6.0), rtol=0.01)
 
-    @pytest.mark.parametrize("noise", [0.4, 0.8])
-    def test_noise_has_the_standard_deviation_asked_for(self, noise: float) -> None:
-        rows, truth = datasets.swiss_roll(8000, noise=noise, dtype="float64").draw()
-        x = truth["angle"]
-        clean = np.stack([x * np.cos(x), truth["height"], x * np.sin(x)], axis=1)
-        np.testing.assert_allclose((rows - clean).std(axis=0), noise, rtol=0.03)
-
-    @pytest.mark.parametrize("n", [100, 1060, 20_000])
-    def test_mesh_is_quasi_uniform_and_in_the_order_of_the_arc_length(self, n: int) -> None:
-        _, truth = datasets.swiss_roll_mesh(n).draw()
-        flat = np.stack([truth["arc_length"], truth["height"]], axis=1)
-        assert (np.diff(truth["arc_length"]) > 0).all()
-        area = (arc_length(18.0) - arc_length(6.0)) * 6.0
-        nearest = cKDTree(flat).query(flat, k=2)[0][:, 1]
-        assert nearest.min() > 0.85 * np.sqrt(area / n)
-        assert nearest.max() < 1.6 * np.sqrt(area / n)
-
     def test_manifolds_with_known_spectra(self) -> None:
         circle = datasets.circle(360, radius=2.0, regular=True, dtype="float64")
         angle = 2 * np.pi * np.arange(360) / 360
@@ -151,12 +133,6 @@ class TestSynthetic:
 
 class TestGraphs:
     """Graphs of seed 001 (their closed forms: test_diffusion_map.py), and two disks with a corridor."""
-
-    def test_wrong_graphs(self):
-        with pytest.raises(InputError, match="must be even"):
-            ring_graph(9, shortcut=True)
-        with pytest.raises(InputError, match="at most 4096"):
-            complete_graph(5000)
 
     def test_disks_have_their_area_and_a_corridor(self):
         rows, truth = disks(20_000, gap=1.0, width=0.5, dtype="float64").draw()

@@ -30,7 +30,6 @@ from bigembed.jobs.parameters import points_of
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.scene import export
 from bigembed.jobs.spec import read_job
-from bigembed.jobs.watching import RunOptions
 from bigembed.rows.formats import open_reader
 from bigembed.rows.growing import append_rows
 from bigembed.store.arrays import write_array
@@ -119,10 +118,6 @@ class TestPackaging:
         with pytest.raises(AttributeError, match="no attribute 'ConvergenceWarnin'"):
             _ = bigembed.errors.ConvergenceWarnin  # type: ignore[attr-defined]
 
-    def test_plotting_and_datasets_are_light_until_used(self) -> None:
-        code = "import bigembed.plotting, bigembed.datasets, sys; print([m for m in %r if m in sys.modules])"
-        assert run(sys.executable, "-c", code % ["matplotlib", "PIL", "sklearn", "dask", "zarr"]).strip() == "[]"
-
     @a_few(2, "method", ["DiffusionMap", "PCA", "KernelPCA", "ClassicalMDS"])
     def test_a_small_fit_in_memory_loads_no_lazy_arrays_and_no_compiler(self, method: str) -> None:
         code = (
@@ -131,16 +126,6 @@ class TestPackaging:
             "print([m for m in ('dask.array', 'distributed', 'numba', 'matplotlib') if m in sys.modules])"
         )
         assert run(sys.executable, "-c", code).strip() == "[]"
-
-    def test_a_fit_of_stored_rows_loads_no_lazy_arrays_before_one_is_asked_for(self, tmp_path: Path) -> None:
-        code = (
-            "import sys, numpy as np, bigembed as be\n"
-            "np.save(sys.argv[1], np.random.default_rng(0).normal(size=(90, 5)))\n"
-            "found = be.DiffusionMap(n_components=2).fit(sys.argv[1])\n"
-            "print([m for m in ('dask.array', 'xarray', 'pandas') if m in sys.modules])\n"
-            "print(type(found.embedding_).__name__, found.embedding_ is found.embedding_, found.embedding_.shape)"
-        )
-        assert run(sys.executable, "-c", code, str(tmp_path / "rows.npy")).splitlines() == ["[]", "Array True (90, 2)"]
 
     @REPOSITORY
     def test_readme_has_the_two_commands_and_ci_finds_the_tests(self) -> None:
@@ -331,12 +316,6 @@ class TestExtras:
         hide(monkeypatch, library)
         with pytest.raises(MissingExtraError, match=r"bigembed\[anndata\]"):
             export(tmp_path / "run.zarr", tmp_path / "a.h5ad")
-
-    def test_performance_report(self, tmp_path: Path, monkeypatch: Any) -> None:
-        hide(monkeypatch, "bokeh")
-        with pytest.raises(MissingExtraError, match=r"bigembed\[performance\]"):
-            run_job(rows_and_job(tmp_path), RunOptions(performance_report=tmp_path / "page.html"))
-        assert not (tmp_path / "run.zarr").exists()
 
     def test_the_main_job_needs_none_of_them(self, tmp_path: Path, monkeypatch: Any) -> None:
         for library in ("anndata", "bokeh", "dask_jobqueue", "h5py", "netCDF4", "obstore", "pandas", "pyarrow"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import tracemalloc
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from itertools import combinations
@@ -19,7 +18,7 @@ from PIL import Image
 from bigembed import plotting
 from bigembed.errors import InputError
 from bigembed.plotting import thumbnails
-from bigembed.plotting.canvas import FEW, Grid, View, count_points, disc_radius, png, rank_of, widen_points
+from bigembed.plotting.canvas import FEW, Grid, View, count_points, disc_radius, png, widen_points
 from bigembed.plotting.maps import PIXELS, rows_apart
 from bigembed.plotting.paint import (
     CLASSES,
@@ -34,7 +33,7 @@ from bigembed.plotting.paint import (
     paint_of,
     rgb,
 )
-from bigembed.plotting.vector import Mark, Scale, Series, chart
+from bigembed.plotting.vector import Scale, Series, chart
 from bigembed.runtime.blocks import Array
 from tests.some import a_few
 
@@ -87,18 +86,6 @@ class TestPlotting:
         assert image.shape[0] > 500
         assert image.std() > 5
         assert [path.name for path in (tmp_path / "new").iterdir()] == ["map.png"]
-
-    def test_raster_counts_every_point_once(self) -> None:
-        X, labels = points(30_000), np.arange(30_000) % 4
-        counts = counted(X)
-        assert (counts.count.sum(), counts.outside) == (30_000, 0)
-        palette = np.array([rgb(name) for name in CLASSES[:4]])
-        by_class = counted(X, labels, "classes")
-        np.testing.assert_array_equal(by_class.count, counts.count)
-        np.testing.assert_allclose(by_class.layers.sum(axis=(1, 2)), 7500 * palette.sum(axis=0))
-        sums, there = counted(X, X[:, 0], "numbers").layers
-        np.testing.assert_allclose(sums.sum(), X[:, 0].sum())
-        np.testing.assert_array_equal(there, counts.count)
 
     def test_a_point_falls_into_its_pixel(self) -> None:
         X = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, 1.0]])
@@ -155,14 +142,6 @@ class TestPlotting:
         assert picture(tmp_path / "b.png").std() > picture(tmp_path / "a.png").std()
         with pytest.raises(InputError, match="no eigenvalues"):
             plotting.spectrum(tmp_path / "d.png", np.empty(0))
-
-    def test_bandwidth(self, tmp_path: Path) -> None:
-        epsilons = np.logspace(-3, 3, 50)
-        plotting.bandwidth(tmp_path / "a.png", epsilons, epsilons / (1 + epsilons) + 1e-3)
-        plotting.bandwidth(tmp_path / "b.png", epsilons, epsilons / (1 + epsilons), 0.5, 2.0, title="ε")
-        assert picture(tmp_path / "a.png").shape == picture(tmp_path / "b.png").shape
-        with pytest.raises(InputError, match="equally many"):
-            plotting.bandwidth(tmp_path / "c.png", epsilons, epsilons[1:])
 
     def test_labels_and_colours_of_pandas(self, tmp_path: Path) -> None:
         X, names = points(90), [("left", "right", "both")[i % 3] for i in range(90)]
@@ -303,35 +282,6 @@ class TestRaster:
         full = np.ones((200, 200))
         assert widen_points(full, layers)[0] is full
 
-    def test_ranks_reach_from_thin_to_dense(self) -> None:
-        count = np.array([[0.0, 1, 1], [1, 2, 500]])
-        strength = rank_of(count)
-        assert strength[0, 1] == 0
-        assert strength[1, 2] == 1
-        assert 0 < strength[1, 1] < 1
-        assert rank_of(np.zeros((2, 2))).max() == 0
-        assert rank_of(np.ones((2, 2))).max() == 0.5
-
-    def test_memory_does_not_grow_with_the_rows(self) -> None:
-        def blocks(count: int) -> Any:
-            return lambda: (np.random.default_rng(i).standard_normal((20_000, 3)) for i in range(count))
-
-        peaks = []
-        for count in (12, 12, 48):
-            tracemalloc.start()
-            limits = limits_of(blocks(count), [0, 1, 2])
-            count_points(blocks(count), [0, 1, 2], limits, [View(0, 1, 200), View(0, 2, 200)])
-            peaks.append(tracemalloc.get_traced_memory()[1])
-            tracemalloc.stop()
-        assert peaks[2] < 1.1 * peaks[1]
-
-    def test_far_points_are_outside_and_counted(self) -> None:
-        X = np.concatenate([points_of_raster(MANY), [[1e6, 0.0], [0.0, -1e6]]])
-        (grid,), limits = counted_of_raster(X)
-        assert limits.high[0] < 10
-        assert grid.outside >= 2
-        assert grid.outside + grid.count.sum() == MANY + 2
-
     @pytest.mark.parametrize(
         ("values", "kind"),
         [
@@ -346,23 +296,6 @@ class TestRaster:
     def test_what_values_are(self, values: Array, kind: str) -> None:
         assert paint_of(values).kind == kind
         assert paint_of(values, "classes").kind == "classes"
-
-    def test_too_many_classes(self) -> None:
-        with pytest.raises(InputError, match="4096"):
-            paint_of(np.arange(5000).astype(str))
-        paint = paint_of(np.arange(4000).astype(str))
-        assert paint.repeats
-        assert paint.legend() == []
-        repeated = np.array(paint.weights(paint.classes[[0, 20, 1]]))
-        np.testing.assert_array_equal(repeated[:, 0], repeated[:, 1])
-        assert (repeated[:, 0] != repeated[:, 2]).any()
-
-    def test_the_ramp_is_viridis(self) -> None:
-        from matplotlib import colormaps
-
-        share = np.linspace(0, 1, 200)
-        assert np.abs(interpolate_colors(RAMP, share) - colormaps["viridis"](share)[:, :3]).max() < 0.02
-        assert np.abs(interpolate_colors(RAMP, share) - colormaps["plasma"](share)[:, :3]).max() > 0.3
 
     @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.name)
     def test_points_stand_out_from_the_plate(self, scheme: Any) -> None:
@@ -481,21 +414,7 @@ class TestVector:
             assert "nan" not in text
             assert "inf" not in text
 
-    def test_marks_and_titles(self) -> None:
-        root = drawn(Series("a", np.arange(9.0), np.arange(9.0)), marks=[Mark(3.0, "here"), Mark(99.0, "outside")])
-        text = " ".join(root.itertext())
-        assert "here" in text
-        assert "outside" not in text
-        assert root.attrib["aria-labelledby"] == "c-t c-d"
-        assert "A title" in text
-
     def test_ticks_are_round_and_few(self) -> None:
         assert Scale(0.0, 1.0, 0, 1).ticks() == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1.0])
         assert Scale(1e-3, 1e3, 0, 1, log=True).ticks() == pytest.approx([1e-3, 1e-1, 1e1, 1e3])
         assert all(len(Scale(0.0, high, 0, 1).ticks()) <= 7 for high in np.geomspace(1e-8, 1e8, 200))
-
-    def test_ticks_are_told_apart(self) -> None:
-        for low, high in ((0.99995, 0.99999), (0.0, 1.0), (-3e-5, 2e-5), (1e6, 3e6), (17.0, 17.001)):
-            scale = Scale(low, high, 0, 1)
-            names = [scale.name(tick) for tick in scale.ticks()]
-            assert len(set(names)) == len(names) >= 3

@@ -244,16 +244,6 @@ class TestStripes:
         assert [place for place, _ in found] == [0, 1, 2, 3]
         assert len({thread for _, thread in found}) == 2
 
-    def test_tasks_come_one_by_one_where_the_threads_are_for_their_stripes(self) -> None:
-        meeting, here = Barrier(2, timeout=20), get_ident()
-
-        def task(place: int) -> tuple[int, bool]:
-            run_on_idle_threads([meeting.wait, meeting.wait])  # (needs two threads)
-            return place, get_ident() == here
-
-        with LocalPool(for_stripes=2) as pool, using(executor=pool):
-            assert pool.run([partial(task, place) for place in range(3)], "") == [(0, True), (1, True), (2, True)]
-
     def test_whoever_waits_for_a_task_helps_with_its_stripes_whichever_thread_has_it(self) -> None:
         meeting, begun = Barrier(2, timeout=20), Barrier(2, timeout=20)
 
@@ -318,12 +308,6 @@ class TestStripes:
             assert found == [[block, block + 1, block + 2] for block in range(len(sizes))]
         with executor(maps()[0]), chosen_executor() as chosen:
             assert (chosen.pool.count if chosen.pool else 1) == 1
-
-    def test_whoever_hears_of_tasks_hears_of_sweeps_in_memory(self) -> None:
-        heard: list[tuple[str, int, int]] = []
-        with using(progress=lambda *counted: heard.append(counted)):
-            MemorySpace(sizes=(4, 2, 1)).sweep(thread_block)
-        assert heard == [("thread_block", done, 3) for done in (1, 2, 3)]
 
     def test_maps_go_to_a_pool_where_dask_would_run_them_in_threads(self) -> None:
         def thread() -> int:

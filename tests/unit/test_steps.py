@@ -183,14 +183,6 @@ class TestSteps:
         else:
             np.testing.assert_array_equal(whole, rows)  # (rows are left out as they are read)
 
-    def test_names_of_columns_are_kept(self) -> None:
-
-        frame = pd.DataFrame(COUNTS, columns=list("abcdefg"))
-        assert be.StandardScaler().fit(frame).get_feature_names_out().tolist() == list("abcdefg")
-        assert be.Columns(["c", "a"]).fit(frame).get_feature_names_out().tolist() == ["c", "a"]
-        with pytest.raises(InputError, match=r"no columns 'h'; .*a, b, c"):
-            be.Columns(["h"]).fit(frame)
-
 
 ONE_HOT_RANDOM = np.random.default_rng(7)
 TABLE = pd.DataFrame(
@@ -268,22 +260,6 @@ class TestOneHot:
         other = few.assign(kind=[*few.kind[:4], "yew", *few.kind[5:]])
         with pytest.raises(InputError, match=r"did not have, the first are rows \[4\]"):
             extend(tmp_path / "model", written(other, "other"), tmp_path / "other.zarr", aligned={"ids": "id"})
-
-    def test_numbers_that_a_step_before_has_changed_are_no_categories(self, tmp_path: Path) -> None:
-        TABLE.to_parquet(tmp_path / "rows.parquet")
-        steps = [{"name": "standardize"}, ONE_HOT_STEPS[0]]
-        tables = {"input": {"path": "rows.parquet", "ids": "id"}, "steps": steps, "output": {"path": "run.zarr"}}
-        with pytest.raises(InputError, match="column kind does not hold its categories any more"):
-            run_job(parse_job(tables | {"method": {"name": "pca"}}, tmp_path / "job.toml"))
-
-    def test_columns_of_a_table_that_is_not_copied_yet_are_chosen_by_name(self, tmp_path: Path) -> None:
-        TABLE.to_csv(tmp_path / "rows.csv", index=False)
-        source = {"path": "rows.csv", "columns": ["height", "town", "width"]}
-        steps = [{"name": "columns", "columns": ["width", "height"]}]
-        tables = {"input": source, "steps": steps, "method": {"name": "pca"}, "output": {"path": "run.zarr"}}
-        run_job(parse_job(tables, tmp_path / "job.toml"))
-        found = read_array(tmp_path / "run.zarr" / "stages" / "coordinates" / "embedding")
-        np.testing.assert_array_equal(found, be.PCA().fit_transform(TABLE[["width", "height"]].to_numpy()))
 
     def test_text_of_a_data_frame_in_memory_as_jobs_have_it(self, tmp_path: Path) -> None:
         table = TABLE.drop(columns="id").assign(town=TABLE.town.astype(str), kind=TABLE.kind.astype("category"))

@@ -18,10 +18,8 @@ import bigembed as be
 from bigembed import viewer as scene
 from bigembed.datasets import dataset
 from bigembed.errors import (
-    DamagedError,
     ExistingOutputError,
     InputError,
-    InputTypeError,
     MissingPathError,
 )
 from bigembed.jobs.growth.extend import extend
@@ -284,17 +282,6 @@ class TestColumns:
             ("few", "class", ["1", "2"]),
         ]
 
-    def test_of_a_frame_and_of_arrays(self, tmp_path: Path) -> None:
-        frame = pandas.DataFrame({"flag": [True, False, True], "x": [1.0, 2.5, 3.0]})
-        be.view(np.eye(3)[:, :2], tmp_path / "page", columns=frame)
-        assert [(one["name"], one["kind"]) for one in Folder(tmp_path / "page").columns] == [
-            ("flag", "class"),
-            ("x", "number"),
-        ]
-        np.save(tmp_path / "height.npy", np.arange(3.5))
-        be.view(np.eye(4)[:, :2], tmp_path / "page", columns=tmp_path / "height.npy")
-        assert Folder(tmp_path / "page").columns[0]["name"] == "height"
-
 
 class TestRuns:
     def test_neighbors_are_those_of_the_graph(self, run: Path, tmp_path: Path) -> None:
@@ -363,16 +350,6 @@ class TestRuns:
         assert np.array_equal(*moved)
         with pytest.raises(InputError, match="only maps of the same rows"):
             be.view(points, tmp_path / "page", beside=points[:-1])
-
-    def test_a_damaged_run_is_refused(self, run: Path, tmp_path: Path) -> None:
-        shutil.copytree(run, tmp_path / "run.zarr")
-        file = max(
-            (tmp_path / "run.zarr/stages/coordinates/embedding").rglob("0"), key=lambda path: path.stat().st_size
-        )
-        file.write_bytes(file.read_bytes()[:-3] + b"abc")
-        with pytest.raises(DamagedError):
-            be.view(tmp_path / "run.zarr", tmp_path / "page")
-        assert not (tmp_path / "page").exists()
 
     def test_points_name_rows_of_their_file(self, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         from pyarrow.parquet import read_table
@@ -465,17 +442,6 @@ def test_a_growing_store_says_which_rows_were_placed(tmp_path: Path) -> None:
     assert np.bincount(leaf["placed"][order][200:]).tolist() == [0, 100]
 
 
-def test_an_estimator_shows_its_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = np.random.default_rng(0).normal(size=(200, 4))
-    fitted = be.PCA(n_components=2).fit(rows)
-    seen = fitted.view(tmp_path / "page", columns={"first": rows[:, 0]})
-    leaf = Folder(tmp_path / "page").leaf("")
-    assert np.allclose(leaf["points"], fitted.embedding_[leaf["rows"]], atol=1e-3)
-    assert be.view(fitted, tmp_path / "page", columns={"first": rows[:, 0]}).rows == seen.rows == 200
-    monkeypatch.chdir(tmp_path)
-    assert 'src="page/index.html"' in seen._repr_html_()
-
-
 class TestRowsOfAMap:
     """Nearest rows of a map without a graph: those of sampled rows among all."""
 
@@ -542,21 +508,6 @@ class TestPipelines:
             assert leaf["ids"] == [names[int(row)] for row in leaf["row"]]
         scaled = be.StandardScaler().fit_transform(rows[left])
         assert np.abs(leaf["neighbors kept"] - kept_rows(scaled, fitted.embedding_)[leaf["rows"]]).mean() < 0.02
-
-    def test_of_scikit_learn(self, tmp_path: Path) -> None:
-        from sklearn.linear_model import LinearRegression
-        from sklearn.pipeline import make_pipeline
-        from sklearn.preprocessing import StandardScaler
-
-        rows = np.random.default_rng(0).normal(size=(60, 4))
-        fitted = make_pipeline(StandardScaler(), be.PCA(n_components=2)).fit(rows)
-        assert be.view(fitted, tmp_path / "page").rows == 60
-        assert Folder(tmp_path / "page").about["title"] == "PCA"
-        with pytest.raises(InputTypeError, match="LinearRegression is no method"):
-            be.view(make_pipeline(LinearRegression()), tmp_path / "page")
-        for bare in (be.PCA(), be.Pipeline([be.PCA()])):
-            with pytest.raises(be.errors.NotFittedError):
-                be.view(bare, tmp_path / "page")
 
 
 @pytest.mark.parametrize("method", ["pca", "umap", "isomap"])

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import bigembed as be
 from bigembed.cli import app
-from bigembed.errors import InputError, JobError, MapWarning
+from bigembed.errors import InputError, JobError
 from bigembed.jobs.condense import doubts, scale_of, subspace_angle
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import read_job
@@ -138,15 +138,6 @@ def test_a_diffusion_map_of_cells_is_that_of_the_rows(job: Any, rows: np.ndarray
     assert subspace_angle(placed, exact) < 0.05
     alike = be.DiffusionMap(2, n_neighbors=40).fit(np.asarray(cells.rows))
     assert subspace_angle(alike.transform(rows), exact) > 0.1
-
-
-@pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
-def test_cells_that_are_wide_beside_the_kernel_turn_it_amber(job: Any) -> None:
-    method = 'name = "diffusion_map"\nn_components = 2\nn_neighbors = 5\nepsilon = 0.001\n'
-    with pytest.warns(MapWarning, match="wide beside the kernel"):
-        done = run_job(read_job(job("radius = 0.1", method)))
-    assert done["certificate"]["condense"]["radius_over_scale"] > 1
-    assert any("wide beside the kernel" in text for text in done["certificate"]["warnings"]["map"])
 
 
 def test_doubts() -> None:

@@ -114,15 +114,6 @@ def nothing_written():
     return guard
 
 
-def test_lazy_rows_that_are_read_often_are_written_once():
-    often, seldom = (
-        be.plan(be.LinearizedDiffusionMap(n_components=2), lazy()),
-        be.plan(be.DiffusionMap(n_components=2), lazy()),
-    )
-    assert (often.stages[0].name, often.stages[0].written) == ("input", ROWS.nbytes)
-    assert seldom.stages[0].name == "survey"
-
-
 def test_it_reads_like_a_table_with_all_figures():
     found = be.plan(be.DiffusionMap(n_components=2), ROWS)
     text = repr(found)

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import zarr
 
 import bigembed as be
 from bigembed.errors import (
@@ -176,21 +175,6 @@ def test_ids_are_found_again_after_an_ingest_and_do_not_change_the_result(wanted
     with pytest.warns(DamageWarning, match="ids"):
         run_job(spec)
     assert verify(tmp_path / "job.zarr")["problems"] == []
-
-
-def test_other_ids_are_another_job_that_computes_nothing_anew(wanted: Any, tmp_path: Path) -> None:
-    np.save(tmp_path / "ids.npy", np.arange(N))
-    spec = job(tmp_path, 'path = "plain.npy"\nids = "ids.npy"', output='table = "t.csv"')
-    run_job(spec)
-    np.save(tmp_path / "ids.npy", np.arange(N)[::-1])
-    found = run_job(spec)
-    reused = {stage["name"]: stage["reused"] for stage in found["stages"]}
-    assert not reused.pop("ids")
-    assert not reused.pop("table")
-    assert all(reused.values())
-    assert [int(row["id"]) for row in records_of(tmp_path / "t.csv")] == list(range(N))[::-1]
-    run_job(job(tmp_path, 'path = "plain.npy"', output='table = "t.csv"'))
-    assert lines_of(tmp_path / "t.csv")[0] == ["pca0", "pca1"]
 
 
 def test_ids_of_another_run_are_not_exported(wanted: Any, tmp_path: Path) -> None:
@@ -376,17 +360,6 @@ def test_a_copy_that_is_there_is_found_without_another_look_at_its_source(
     with pytest.raises(AttributeError):  # (the reader is asked, and this is none)
         run_job(spec)
     assert looks
-
-
-def test_a_folder_that_was_written_to_is_looked_at_again(tmp_path: Path) -> None:
-    libraries("rows.parquet")
-    (tmp_path / "rows").mkdir()
-    FORMATS["rows.parquet"](tmp_path / "rows/a.parquet", rows_of(), names_of())
-    source = source_of("rows.parquet").replace("rows.parquet", "rows")
-    run_job(job(tmp_path, source))
-    FORMATS["rows.parquet"](tmp_path / "rows/a.parquet", rows_of() + 1, names_of())
-    run_job(job(tmp_path, source))
-    assert zarr.open_array(tmp_path / "job-input.zarr")[0, 0] == rows_of()[0, 0] + 1
 
 
 def test_what_a_killed_export_left_is_swept(wanted: Any, tmp_path: Path) -> None:

@@ -76,9 +76,6 @@ def good():
     return {"input": {"path": "x.zarr"}, "method": {"name": "pca"}, "output": {"path": "out.zarr"}}
 
 
-STEPS = [{"name": "missing", "action": "fill"}, {"name": "standardize"}, {"name": "pca", "n_components": 3}]
-
-
 class TestVersions:
     """A growing embedding: versions, ranges, exactly once, and what is refused."""
 
@@ -336,26 +333,6 @@ class TestVersions:
         with pytest.raises(PlanError):
             refresh(asked.model_copy(update={"cluster": cluster}))
         assert current(tmp_path).fitted == 400
-
-    @pytest.mark.parametrize("method", ["pca", pytest.param("diffusion_map", marks=pytest.mark.slow)])
-    def test_rows_that_come_go_through_the_steps_of_the_model(self, job, rows, tmp_path, method):
-        rows[::37, 1] = np.nan
-        write_array(tmp_path / "x.zarr", rows[:400], chunk_rows=128)
-        asked = job(method)
-        tables = {"steps": STEPS, "input": {"path": "x.zarr"}, "output": {"path": "out.zarr"}}
-        asked = parse_job(tables | {"method": {"name": method, **asked.method.parameters}}, tmp_path / "job.toml")
-        refresh(asked)
-        append_rows(tmp_path / "x.zarr", rows[400:700])
-        assert extend(asked)["placed"] == 300
-        version = current(tmp_path)
-        model, found = be.load(version.model), version.coordinates.compute()
-        steps = [be.Missing("fill"), be.StandardScaler(), be.PCA(3)]
-        expected = be.Pipeline([*steps, type(model)(**asked.method.parameters)]).fit(rows[:400])
-        np.testing.assert_array_equal(found[:400], expected.embedding_)
-        np.testing.assert_array_equal(found[400:], expected.transform(rows[400:700]))
-        report = audit(asked)
-        assert (report["due"], report["rows"]["judged"]) == ([], 300)
-        assert refresh(parse_job(tables | {"steps": STEPS[:2], "method": {"name": "pca"}}, asked.file))["fitted"] == 700
 
     @pytest.mark.parametrize("method", ["pca", pytest.param("diffusion_map", marks=pytest.mark.slow)])
     def test_rows_with_missing_values_keep_their_places_and_are_said(self, job, rows, tmp_path, method):

@@ -222,13 +222,6 @@ class TestCertify:
             np.save(tmp_path / f"{name}.npy", values)
         return tmp_path
 
-    def test_a_right_map(self, stored):
-        done = bigembed_command("certify", stored / "rows.npy", stored / "right.npy", "--samples", 100)
-        assert done.exit_code == 0
-        assert "400 rows of 5 columns (euclidean), 2 coordinates; 100 rows sampled, 15 neighbors" in done.stdout
-        assert "warning" not in done.stdout
-        assert "trustworthiness" in done.stdout
-
     def test_json_is_that_of_python(self, stored):
         done = bigembed_command(
             "certify",

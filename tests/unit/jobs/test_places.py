@@ -12,9 +12,7 @@ from pathlib import Path
 
 import dask
 import pytest
-from typer.testing import CliRunner
 
-from bigembed.cli import app
 from bigembed.errors import (
     BigembedWarning,
     ClusterError,
@@ -103,20 +101,6 @@ class TestClusterTable:
         assert Machines(workers=8).cluster(given).workers == 8
         with pytest.raises(JobError, match="multiple"):
             Machines(workers=7).cluster(given | {"workers_per_job": 2})
-
-    def test_a_plan_needs_no_queue(self, tmp_path, monkeypatch):
-        monkeypatch.setenv("PATH", str(tmp_path))
-        job = tmp_path / "job.toml"
-        text = '[input]\ndataset = "digits"\n[method]\nname = "pca"\nn_components = 2\n[output]\npath = "run.zarr"\n'
-        queue = '[cluster]\nmanager = "slurm"\nworkers = 4\nwalltime = "4h"\n'
-        job.write_text(f'{text}{queue}memory = "2 GiB"\n')
-        done = CliRunner().invoke(app, ["plan", str(job)])
-        assert (done.exit_code, "runs 4 workers in jobs of Slurm of 2.0 GiB" in done.output) == (0, True), done.output
-        job.write_text(f'{text}{queue}memory = "100 MiB"\n')
-        done = CliRunner().invoke(app, ["plan", str(job)])
-        assert done.exit_code == 3
-        assert "Set [cluster] memory = " in done.output
-        assert not (tmp_path / "run.zarr").exists()
 
     @pytest.mark.parametrize("module", ["dask_jobqueue", "cryptography"])
     def test_what_is_not_installed_is_named_with_its_extra(self, module, monkeypatch):
@@ -295,11 +279,6 @@ class TestWorkerMonitor:
         assert len(watched.told) == 2
         assert len(watched.asked) == 1
 
-    def test_what_does_not_help_is_tried_again(self, monkeypatch):
-        watched = Watched(monkeypatch)
-        watched.passes(40 + module.RESTART + 60)
-        assert watched.asked == [["a"], ["a"]]
-
     def test_one_that_computes_without_heartbeats_is_alive(self, monkeypatch):
         watched = Watched(monkeypatch)
         watched.times["a"] = 0.0
@@ -327,16 +306,6 @@ class TestWorkerMonitor:
         watched.clock += 3600
         watched.look()
         watched.passes(10, lively="ab")
-        assert (watched.told, watched.asked) == ([], [])
-
-    def test_a_scheduler_that_does_not_answer_is_left_to_others(self, monkeypatch):
-        watched = Watched(monkeypatch)
-
-        def late() -> dict[str, float]:
-            raise TimeoutError
-
-        monkeypatch.setattr(watched, "_heartbeats", late)
-        watched.passes(600)
         assert (watched.told, watched.asked) == ([], [])
 
     def test_two_monitors_of_one_client_hear_of_an_outage(self):

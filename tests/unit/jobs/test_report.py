@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bigembed import DiffusionMap
 from bigembed.cli import app
 from bigembed.errors import BigembedWarning, ExistingOutputError, InputError, MissingPathError
 from bigembed.jobs.record import RECORD
@@ -160,15 +159,6 @@ class TestPage:
         assert name != "linear_discriminant" or "labels" in page.text
         check_closed(out.read_text())
 
-    def test_warnings_come_first(self, finished):
-        edit(finished, warnings=["mind the gap"])
-        _, out = page_of(finished)
-        text = out.read_text()
-        assert text.index("mind the gap") < text.index('class="tiles"') < text.index('id="map"')
-        assert "without a warning" not in text
-        edit(finished, warnings=[])
-        assert "without a warning" in page_of(finished)[0].text
-
     def test_worst_warnings_first_and_each_once(self, finished):
         said = {"recall": ["far neighbors"], "convergence": ["stopped at 300"], "new kind": ["strange"]}
         record = json.loads((finished / RECORD).read_text())
@@ -210,15 +200,6 @@ class TestPage:
         if state != "failed":
             assert "still to come: coordinates. Run the job again" in page.text
 
-    def test_a_run_that_python_made_has_no_job(self, tmp_path):
-
-        rows = np.random.default_rng(0).normal(size=(200, 3))
-        DiffusionMap(n_components=3, workdir=tmp_path / "run.zarr").fit(rows)
-        page, _ = page_of(tmp_path / "run.zarr")
-        assert len(page.all("img")) == 3
-        assert "made from Python" in page.text
-        assert "ksum" in page.ids()
-
     @pytest.mark.parametrize("lost", [1, 3000])
     def test_rows_without_coordinates_are_counted(self, finished, lost):
         values = np.random.default_rng(0).normal(size=(3000, 2))
@@ -249,22 +230,6 @@ class TestPage:
         page, _ = page_of(tmp_path / "run.zarr", color=tmp_path / "class.npy")
         lines = [a["points"] for a in page.all("polyline") if len(a["points"].split()) == 120]
         assert len(lines) == 2
-
-    @pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
-    def test_eigenvalues_of_each_component(self, tmp_path):
-        rng = np.random.default_rng(0)
-        rows = np.concatenate([rng.normal(size=(150, 3)), 100 + rng.normal(size=(90, 3))])
-        np.save(tmp_path / "rows.npy", rows)
-        text = '[input]\npath = "rows.npy"\n[method]\nname = "diffusion_map"\ncomponents = "per-component"\n'
-        (tmp_path / "job.toml").write_text(text + 'n_components = 3\n[output]\npath = "run.zarr"\n')
-        run_job(read_job(tmp_path / "job.toml"))
-        page, _ = page_of(tmp_path / "run.zarr")
-        assert "component 0" in page.text
-        assert "component 1" in page.text
-        assert "The data fall into separate parts" in page.text
-        assert "component of the graph" in page.text
-        assert "150" in page.text
-        assert len(page.all("img")) == 3
 
     @a_few(
         3,

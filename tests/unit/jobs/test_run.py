@@ -46,7 +46,6 @@ from bigembed.jobs.watching import RunOptions, status
 from bigembed.jobs.watching.status import read_status, stoppable
 from bigembed.rows import formats
 from bigembed.rows.formats import ingest
-from bigembed.store import manifests as roots
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.files import read_sealed
 from bigembed.store.locks import hold, output_lock
@@ -96,18 +95,6 @@ class TestRun:
         np.save(tmp_path / "rows.npy", rows + 1)
         changed = run_job(read_job(write_job("n_components = 4")))
         assert not any(stage["reused"] for stage in changed["stages"])
-
-    def test_what_was_lost_is_made_again(self, write_job, rows, tmp_path):
-        job = read_job(write_job(output='model = "model.zarr"'))
-        run_job(job)
-        shard = next(path for path in (tmp_path / "run.zarr/stages/center/embedding/c").rglob("*") if path.is_file())
-        shard.unlink()
-        with pytest.warns(DamageWarning, match="missing; it is made anew"):
-            found = run_job(job)
-        assert [(stage["name"], stage["reused"]) for stage in found["stages"]][:2] == [
-            ("mean", True),
-            ("center", False),
-        ]
 
     def test_an_output_that_is_something_else_is_untouched(self, write_job, rows, tmp_path):
         (tmp_path / "run.zarr").mkdir()
@@ -159,12 +146,6 @@ class TestRun:
         run_job(read_job(write_job("n_components = 1", source=named)))
         with pytest.raises(ExistingOutputError, match=said):
             run_job(read_job(write_job(source=named.replace("3", "4"))))
-
-    def test_formats_that_need_a_copy_are_copied_beside_the_output(self, write_job, rows, tmp_path):
-        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-        pq.write_table(pa.table({f"x{j}": rows[:, j] for j in range(6)}), tmp_path / "rows.parquet")
-        run_job(read_job(write_job(source='path = "rows.parquet"')))
-        np.testing.assert_array_equal(read_array(tmp_path / "run-input.zarr"), rows)
 
     def test_warnings_are_shown_and_recorded(self, write_job, rows):
         with pytest.warns(BigembedWarning, match="mind the gap"):
@@ -246,14 +227,6 @@ class TestRun:
         run_job(read_job(write_job()))
         assert verify(root)["problems"] == []
         assert verify(root)["finished"]
-
-    @pytest.mark.parametrize(("kind", "said"), [("growth", "a growing store"), ("sweep", "a sweep")])
-    def test_what_holds_many_runs_is_named_where_one_is_asked_for(self, tmp_path, kind, said):
-        roots.prepare(tmp_path / "many.zarr", kind)
-        with pytest.raises(InputError, match=f"{said}, of many runs. Give that of a"):
-            verify(tmp_path / "many.zarr")
-        with pytest.raises(ExistingOutputError, match=f"is {said} .* and is not a bigembed run"):
-            roots.prepare(tmp_path / "many.zarr", "run")
 
     def test_exchanges_lie_where_the_job_says(self, write_job, rows, tmp_path):
 

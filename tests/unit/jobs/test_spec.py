@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 
 import bigembed as be
 from bigembed.cli import app
-from bigembed.datasets import digits
 from bigembed.errors import InputError, JobError
 from bigembed.jobs.extend import extend
 from bigembed.jobs.job import JobSpec
@@ -301,18 +300,6 @@ class TestLabels:
         assert run_job(spec)["unchanged"]
         np.save(tmp_path / "labels.npy", np.roll(np.load(tmp_path / "labels.npy"), 1))
         assert run_job(spec)["unchanged"] == (name == "labels.zarr")  # other labels are another job
-
-    def test_a_data_set_brings_its_labels(self, tmp_path: Path) -> None:
-        spec = job(tmp_path, 'dataset = "digits"\nclasses = 5', "shrinkage = 0.1")
-        plan_job(spec)
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["job.toml"]  # a plan writes nothing
-        run_job(spec)
-        rows, truth = digits(classes=5).draw()
-        wanted = be.LinearDiscriminantAnalysis(shrinkage=0.1).fit(rows, truth["label"])
-        np.testing.assert_array_equal(read_array(tmp_path / "run.zarr/stages/coordinates/embedding"), wanted.embedding_)
-        assert run_job(spec)["unchanged"]
-        with pytest.raises(InputError, match="'swiss_roll' brings none"):
-            plan_job(job(tmp_path, 'path = "roll.zarr"\ndataset = "swiss_roll"'))
 
     def test_a_job_without_labels_is_refused(self, labelled: tuple[Any, Any], tmp_path: Path) -> None:
         with pytest.raises(JobError, match=r"\[input\] labels: linear_discriminant needs them"):

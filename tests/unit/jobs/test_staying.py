@@ -29,7 +29,6 @@ from bigembed.jobs.job import CondenseTable
 from bigembed.jobs.report.lines import refresh_lines
 from bigembed.jobs.spec import parse_job
 from bigembed.jobs.watching.status import status_of
-from bigembed.rows.formats import ingest
 from bigembed.rows.growing import append_rows
 from bigembed.store.arrays import read_array, write_array
 from tests.some import a_few
@@ -267,29 +266,6 @@ class TestDeletedRows:
         refresh(job)
         expected = be.PCA(n_components=2).fit_transform(rows[100:])
         np.testing.assert_allclose(current(tmp_path).coordinates[100:], expected, atol=1e-6)
-
-    def test_beside_rows_that_a_step_leaves_out_and_with_ids(self, tmp_path):
-        rows = drawn(300)
-        rows[3::40] = np.nan
-        np.save(tmp_path / "rows.npy", rows)
-        np.save(tmp_path / "ids.npy", np.array([f"r{number}" for number in range(300)]))
-        ingest(tmp_path / "rows.npy", tmp_path / "x.zarr", aligned={"ids": str(tmp_path / "ids.npy")})
-        tables = {"input": {"path": "x.zarr"}, "output": {"path": "out.zarr", "table": "all.csv"}}
-        tables |= {"steps": [{"name": "missing"}], "method": {"name": "pca", "n_components": 2}}
-        job = parse_job(tables, tmp_path / "job.toml")
-        refresh(job)
-        old = current(tmp_path).coordinates.compute()
-        be.delete_rows(tmp_path / "x.zarr", ids=["r3", "r10", "r299"])
-        found = refresh(job)
-        new = current(tmp_path).coordinates.compute()
-        missing = np.isnan(rows).any(axis=1)
-        assert (found["deleted"], found["left_out"]) == (3, missing.sum() - 1)
-        assert np.flatnonzero(np.isnan(new).all(axis=1)).tolist() == sorted({*np.flatnonzero(missing), 10, 299})
-        kept = np.isfinite(new).all(axis=1)
-        assert np.median(shares(old[kept], new[kept])) < 0.01
-        lines = [line.split(",") for line in (tmp_path / "all.csv").read_text().splitlines()[1:]]
-        assert [line[0] for line in lines] == [f"r{number}" for number in range(300) if number not in (3, 10, 299)]
-        assert extend(job)["unchanged"]
 
     def test_what_is_not_there_cannot_be_deleted(self, tmp_path):
         write_array(tmp_path / "x.zarr", drawn(20))

@@ -10,14 +10,12 @@ import numpy as np
 import pytest
 
 import bigembed as be
-from bigembed.errors import InterruptedRun, JobError
+from bigembed.errors import JobError
 from bigembed.jobs.extend import extend
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify
-from bigembed.jobs.watching import RunOptions
 from bigembed.store.arrays import read_array
-from tests.some import a_few
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
 _RANDOM = np.random.default_rng(5)
@@ -79,24 +77,6 @@ def test_new_rows_go_through_the_same_steps(write: Any, tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.isnan(new).any(axis=1), ~THERE)
     np.testing.assert_array_equal(new[THERE], expected().transform(HOLES[THERE]))
     np.testing.assert_array_equal(be.load(tmp_path / "model").transform(HOLES), new)
-
-
-@a_few(1, ("stage", "kind"), [("step1-missing-rows", "done"), ("step2-robust_standardize-quantiles", "start")])
-def test_a_killed_job_goes_on(stage: str, kind: str, write: Any, tmp_path: Path) -> None:
-    seen: list[tuple[str, str]] = []
-
-    def stop(event: Any) -> None:
-        seen.append((event.kind, event.stage))
-        if (event.kind, event.stage) == (kind, stage) and len(seen) < 1000:
-            raise InterruptedRun("killed")
-
-    with pytest.raises(InterruptedRun):
-        run_job(read_job(write()), RunOptions(observer=stop))
-    published = verify(tmp_path / "run.zarr")
-    assert published["problems"] == []
-    run_job(read_job(write()))
-    found = read_array(tmp_path / "run.zarr" / "stages" / "coordinates" / "embedding")
-    np.testing.assert_array_equal(found, expected().embedding_)
 
 
 def test_the_plan_has_the_steps_with_their_costs(write: Any) -> None:

@@ -9,12 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.sparse import save_npz
 from typer.testing import CliRunner
 
-import bigembed as be
 from bigembed.cli import app
-from bigembed.datasets import ring_graph
 from bigembed.errors import ExistingOutputError, InputError, InterruptedRun, JobError
 from bigembed.jobs.parameters import points_of
 from bigembed.jobs.report.lines import sweep_lines
@@ -166,34 +163,6 @@ def test_the_plan_counts_each_stage_once(asked, tmp_path):
     assert alone.seconds < plan.seconds < 2 * alone.seconds
     sweep(asked(alpha=[0.0]))
     assert {"survey", "graph", "solve [alpha=0.0]"} <= {*plan_job(asked(alpha=[0.0, 1.0])).published}
-
-
-def test_methods_that_need_labels_beside_others(tmp_path):
-    tables = {
-        "input": {"dataset": "mixture", "n": 500, "d": 16, "path": "data.zarr"},
-        "method": {"name": "pca", "n_components": 2},
-        "output": {"path": "sweep.zarr"},
-        "sweep": {"points": [{}, {"whiten": True}, {"method": "linear_discriminant"}]},
-    }
-    found = sweep(parse_job(tables, tmp_path / "job.toml"))
-    assert [row["error"] for row in found["rows"]] == ["", "", ""]
-    assert [row["point"] for row in found["rows"]] == ["pca", "pca, whiten=True", "linear_discriminant"]
-    assert found["rows"][0]["eigenvalue_1"] == found["rows"][1]["eigenvalue_1"]
-
-
-def test_a_graph_of_the_users_own(tmp_path):
-    save_npz(tmp_path / "ring.npz", ring_graph(40, shortcut=True))
-    tables = {
-        "input": {"path": "ring.npz", "graph": "weights"},
-        "method": {"name": "diffusion_map", "n_components": 2},
-        "output": {"path": "sweep.zarr"},
-        "sweep": {"alpha": [0, 1], "points": [{"method": "laplacian_eigenmaps"}]},
-    }
-    found = sweep(parse_job(tables, tmp_path / "job.toml"))
-    assert [row["error"] for row in found["rows"]] == ["", "", ""]
-    alone = be.DiffusionMap(2, alpha=1).fit(ring_graph(40, shortcut=True))
-    np.testing.assert_array_equal(read_array(found["rows"][1]["coordinates"]), alone.embedding_)
-    assert found["stages"] < found["asked"]
 
 
 @pytest.mark.parametrize(

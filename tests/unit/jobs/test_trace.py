@@ -97,10 +97,6 @@ class TestReplay:
         assert seconds == pytest.approx(5, abs=0.02)
         assert handing == pytest.approx(10 * HANDED_OUT)
 
-    def test_fewer_cores_than_workers(self, replay):
-        tasks = [replay.Task(1.0, 0.0)] * 8
-        assert replay.map_seconds(tasks, replay.Machine(4, cores=2))[0] == pytest.approx(4, abs=0.02)
-
     @pytest.mark.parametrize(("bandwidth", "link", "seconds"), [(1e6, 1e9, 10), (1e7, 1e6, 5)])
     def test_a_store_that_is_shared_and_links_that_are_not(self, replay, bandwidth, link, seconds):
         tasks = [replay.Task(0.0, 1e6)] * 10

@@ -40,7 +40,7 @@ from bigembed.jobs.watching import Metrics, Reporter, RunOptions
 from bigembed.jobs.watching import logs as places
 from bigembed.jobs.watching.console import Console
 from bigembed.jobs.watching.logs import JsonLines, Logs, logs
-from bigembed.jobs.watching.status import KEPT_OUTAGES, Status, Stopped, check, read_status, stoppable
+from bigembed.jobs.watching.status import Status, Stopped, check, read_status, stoppable
 from bigembed.runtime import Event, moment
 from bigembed.runtime.outages import Outage, stores
 from bigembed.store.locks import Owner, hold
@@ -167,19 +167,6 @@ class TestLogs:
             run_job(read_job(write_job("pause = 9.0")), RunOptions(deadline=time.time() + 3), fresh=True)
         last = lines_of(root / "log.jsonl")[-1]
         assert (last["event"], last["exit_status"], last["stage"]) == ("interrupted", 5, "mean")
-
-    def test_stderr_is_a_place_and_handlers_do_not_stay(self, capsys, tmp_path):
-        before = list(logging.getLogger("bigembed").handlers)
-        with logs(tmp_path, "-", None) as told:
-            told.event(Event("start", "search"))
-            logging.getLogger("distributed.worker").warning("lost %s", "x", extra={"block": 7})
-            told.say("odd", value=np.float64("nan"), count=np.int64(3))
-        lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-        assert [(line["message"], line["stage"], line["block"]) for line in lines] == [
-            ("stage start", "search", None), ("lost x", "search", 7), ("odd", "search", None),
-        ]  # fmt: skip
-        assert (lines[2]["value"], lines[2]["count"]) == (None, 3)
-        assert logging.getLogger("bigembed").handlers == before
 
     def test_blocks_are_told_now_and_then(self, tmp_path, monkeypatch):
         with logs(tmp_path, tmp_path / "log") as told:
@@ -474,25 +461,6 @@ class TestStopping:
             check("out", None)
         check("out", None)
 
-    def test_a_deadline_does_not_disturb_what_a_signal_is_stopping(self, tmp_path):
-        @contextmanager
-        def slow_to_close():
-            try:
-                yield
-            finally:
-                time.sleep(0.6)  # (SIGTERM would end this process now)
-
-        stopped = pytest.raises(InterruptedRun, match="stopped by SIGINT")
-        with stopped, stoppable(tmp_path, time.time() + 0.2), slow_to_close():
-            signal.raise_signal(signal.SIGINT)
-
-    def test_the_deadline_of_a_command_is_named_by_the_command_within_it(self, tmp_path):
-        stopped = pytest.raises(InterruptedRun, match="stopped by its deadline")
-        with stopped, stoppable(tmp_path, time.time() + 0.2), stoppable(tmp_path, time.time() + 60):
-            time.sleep(5)
-        with pytest.raises(InterruptedRun, match="stopped by SIGTERM"), stoppable(tmp_path):
-            signal.raise_signal(signal.SIGTERM)
-
     def test_outside_of_the_main_thread_the_deadline_counts_between_tasks(self, tmp_path):
         caught = []
 
@@ -563,13 +531,3 @@ class TestOutages:
         reporter.hear(Outage("s3://a", 100.0, 280.0, "refused", 160.0))
         reporter.hear(Outage("s3://a", 101.0, 281.0, "refused"))  # (without an answer to this process since)
         assert [one.results["since"] for one in events] == [100.0, 100.0, 160.0]
-
-    def test_the_last_ones_are_kept(self, heard):
-        reporter, _ = heard
-        for number in range(KEPT_OUTAGES + 3):
-            reporter.hear(Outage("s3://a", 10.0 * number, 1e6, "refused"))
-            reporter.hear(Outage("s3://a", 10.0 * number, 1e6, "refused", 10.0 * number + 5))
-        kept = reporter.status.value["outages"]
-        assert len(kept) == KEPT_OUTAGES
-        assert kept[-1]["since"] == moment(10.0 * (KEPT_OUTAGES + 2))
-        assert all(one["ended"] for one in kept)

@@ -24,19 +24,14 @@ from bigembed.errors import (
     ExistingOutputError,
     InputError,
     InputTypeError,
-    JobError,
     MissingExtraError,
     PlanError,
 )
 from bigembed.jobs.extend import extend
-from bigembed.jobs.growth import open_growth
-from bigembed.jobs.growth.extend import export_any
-from bigembed.jobs.growth.extend import extend as extend_growth
-from bigembed.jobs.growth.refresh import refresh
 from bigembed.jobs.report import RunSummary
 from bigembed.jobs.report.run_map import coloring_of
 from bigembed.jobs.run import plan_job, run_job
-from bigembed.jobs.spec import parse_job, read_job
+from bigembed.jobs.spec import read_job
 from bigembed.maps.clustering import (
     best_jaccard,
     hdbscan_labels,
@@ -47,9 +42,8 @@ from bigembed.maps.clustering import (
     nearest_labels,
     voted_labels,
 )
-from bigembed.rows.growing import append_rows
 from bigembed.stages import stage as stages
-from bigembed.store.arrays import read_array, write_array
+from bigembed.store.arrays import read_array
 from tests.conformance.test_declared_arrays import differences
 from tests.some import a_few
 
@@ -139,13 +133,6 @@ def test_a_cube_has_no_stable_clusters() -> None:
     assert found.rand is not None
     assert found.rand < 0.5
     assert [str(one.message) for one in said] == found.certificate["warnings"]["clusters"]
-
-
-def test_k_means_of_a_cube_is_stable_and_cuts_where_there_is_no_gap() -> None:
-    with pytest.warns(ClustersWarning, match="k-means cuts through regions without gaps: at the borders of 8 of 8"):
-        found = be.cluster(CUBE, "kmeans", n_clusters=8)
-    assert found.rand is not None
-    assert found.rand > 0.75
 
 
 def test_rows_beside_the_sample_get_the_cluster_of_the_nearest_sampled_one() -> None:
@@ -311,37 +298,3 @@ def test_weights_of_the_rows(method: str, write: Any, tmp_path: Path) -> None:
         np.testing.assert_allclose(center, np.average(coordinates[mine], axis=0, weights=weights[mine]), atol=0.05)
     mixed = [number for number in range(3) if len(np.unique(weights[labels == number])) == 2]
     assert any(np.abs(coordinates[labels == i].mean(axis=0) - centers[i]).max() > 0.2 for i in mixed)
-
-
-def test_a_growing_store_keeps_clusters(write: Any, tmp_path: Path) -> None:
-    write_array(tmp_path / "rows.zarr", ROWS[:700])
-    job = write(rows="rows.zarr", output="")
-    refresh(job)
-    append_rows(tmp_path / "rows.zarr", ROWS[700:])
-    extend_growth(job)
-    export_any(tmp_path / "run.zarr", tmp_path / "all.csv")
-    labels = np.array(column(tmp_path / "all.csv"))
-    assert adjusted_rand_score(TRUTH[:700], labels[:700]) > 0.95
-    assert adjusted_rand_score(TRUTH, labels) > 0.95
-    append_rows(tmp_path / "rows.zarr", np.random.default_rng(0).normal(size=(600, 3)) * 0.3 + 30)
-    refresh(job)
-    export_any(tmp_path / "run.zarr", tmp_path / "all.csv", overwrite=True)
-    later = np.array(column(tmp_path / "all.csv"))
-    both = (labels >= 0) & (later[:900] >= 0)
-    assert (later[:900] == labels)[both].mean() > 0.98
-    assert set(later[900:].tolist()) - {-1} == {4}
-    own = read_array(open_growth(tmp_path / "run.zarr").current.run / "stages" / "clusters" / "labels")
-    assert set(own[900:].tolist()) - {-1} == {0}  # (which counts by size)
-
-
-def test_what_is_wrong_with_the_table_is_said(write: Any) -> None:
-    with pytest.raises(JobError, match=r"\[clusters\] resolution: belongs to leiden") as caught:
-        write("resolution = 2.0\nmin_samples = 0\nsizes = 3")
-    assert "[clusters] 'sizes': unknown" in str(caught.value)
-    with pytest.raises(InputError, match="makes clusters itself"):
-        plan_job(write("", "spectral_clustering"))
-    with pytest.raises(InputError, match="leiden finds clusters of a neighbor graph"):
-        plan_job(write('method = "leiden"'))
-    tables = {"input": {"path": "x.npy"}, "method": {"name": "pca"}, "output": {"path": "r"}}
-    with pytest.raises(JobError, match="a sweep"):
-        parse_job({**tables, "clusters": {}, "sweep": {"n_components": [1, 2]}}, Path("/job.toml"))

@@ -8,7 +8,6 @@ from operator import add
 from pathlib import Path
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -74,19 +73,6 @@ class TestLinearDiscriminant:
         assert ours.score(X, y) == peer.score(X, y)
         other = Peer(solver="eigen", shrinkage=0.9).fit(X, y)
         assert not np.allclose(ours.coef_, other.coef_, rtol=1e-2)  # a control
-
-    def test_lazy_rows_give_lazy_answers(self) -> None:
-        X, y = sample()
-        names = np.array(["cat", "dog", "emu"])
-        lda = be.LinearDiscriminantAnalysis().fit(X, names[y])
-        lazy = da.from_array(X, chunks=(200, 3))
-        for name in ("transform", "predict", "predict_proba", "decision_function", "predict_log_proba"):
-            found = getattr(lda, name)(lazy)
-            assert isinstance(found, da.Array)
-            assert found.shape == getattr(lda, name)(X).shape
-            np.testing.assert_array_equal(found.compute(), getattr(lda, name)(X))
-        assert lda.score(lazy, da.from_array(names[y], chunks=111)) == lda.score(X, names[y])
-        assert isinstance(be.LinearDiscriminantAnalysis().fit(lazy, y).embedding_, da.Array)
 
     def test_passes_over_the_rows(self, small_blocks: None, monkeypatch: pytest.MonkeyPatch) -> None:
         X, y = sample()

@@ -112,18 +112,6 @@ class TestLinearizedDiffusionMap:
         with pytest.raises(InputError, match="one number a row"):
             ldm.transform(X, epsilons=epsilons[:5])
 
-    def test_scales_by_density(self) -> None:
-        X = rows_of()
-        C = X - X.mean(axis=0)
-        enough = 4 * (C**2).sum(axis=1).max()
-        q = (1 - ((X[:, None] - X[None]) ** 2).sum(axis=2) / enough).sum(axis=1)
-        highest = (1 - (C**2).sum(axis=1) / enough).sum()
-        ldm = be.LinearizedDiffusionMap(4, epsilon="density", beta=2.0, scaling="eigenvector").fit(X)
-        values, v, _ = dense(X, enough * (highest / q) ** 2, 0.0)
-        np.testing.assert_allclose(ldm.eigenvalues_, values[:4], atol=1e-14)
-        assert apart(ldm.embedding_, v[:, :4]) < 1e-9
-        assert np.array_equal(ldm.transform(X[7:90]), ldm.embedding_[7:90])
-
     @settings(max_examples=6)
     @given(
         unit=st.sampled_from([1e-5, 1.0, 1e5]),
@@ -177,15 +165,6 @@ class TestLinearizedDiffusionMap:
         assert counted.passes() == 2 * 4 + 1  # rows and their scales; of drawn rows the scales, from their block
         assert np.isfinite(ldm.embedding_).all()
         assert counted.passes() == 2
-
-    def test_linear_part_is_the_map_near_the_center(self) -> None:
-        X = rows_of()
-        ldm = be.LinearizedDiffusionMap(3, alpha=0.5).fit(X)
-        near = ldm.mean_ + 1e-4 * (X - X.mean(axis=0))
-        linear = ldm.offset_ + (near - ldm.mean_) @ ldm.components_.T
-        slope = np.abs(linear - ldm.offset_).max()
-        assert np.abs(ldm.transform(near) - linear).max() < 1e-3 * slope
-        assert np.abs(ldm.transform(X) - ldm.offset_ - (X - ldm.mean_) @ ldm.components_.T).max() > 1e-3
 
     def test_components_that_do_not_exist_are_zero_and_said(self) -> None:
         rng = np.random.default_rng(0)

@@ -6,8 +6,6 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import sparse
 from scipy.optimize import nnls
 from sklearn.decomposition import NMF as InMemory
@@ -80,16 +78,6 @@ def test_a_start_of_ones_own() -> None:
     assert second.reconstruction_err_ <= first.reconstruction_err_
     with pytest.raises(InputError, match="array of starting components"):
         be.NMF(5, init=-first.components_).fit(X)
-
-
-@settings(max_examples=10)
-@given(st.lists(st.integers(0, 3), min_size=30, max_size=30), st.permutations(range(30)))
-def test_a_weight_is_a_number_of_rows_in_any_order(counts: list[int], order: list[int]) -> None:
-    counts[:6] = [1, 2, 1, 1, 3, 1]
-    X = rows_of(30, 6, 3)
-    weighted = be.NMF(3, max_iter=400).fit(X[order], sample_weight=np.array(counts)[order])
-    repeated = be.NMF(3, max_iter=400).fit(np.repeat(X, counts, axis=0))
-    np.testing.assert_allclose(weighted.objectives_, repeated.objectives_, rtol=1e-5, atol=1e-9)
 
 
 def test_degenerate_rows() -> None:

@@ -58,13 +58,6 @@ class TestTruncatedSVD:
         assert np.array_equal(found.transform(words), same.transform(words))
         assert np.array_equal(found.singular_values_, same.singular_values_)
 
-    def test_a_weight_is_a_number_of_rows(self, words):
-        weights = np.random.default_rng(1).integers(0, 4, words.shape[0])
-        found = be.TruncatedSVD(4).fit(words, sample_weight=weights)
-        agree_with = be.TruncatedSVD(4).fit(words[np.repeat(np.arange(words.shape[0]), weights)])
-        for name in NAMES:
-            np.testing.assert_allclose(getattr(found, name), getattr(agree_with, name), atol=1e-9, rtol=1e-9)
-
     def test_too_many_components_are_refused(self):
         with pytest.raises(InputError, match="n_components=4 must be between 1 and"):
             be.TruncatedSVD(4).fit(np.eye(3))

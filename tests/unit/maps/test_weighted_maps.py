@@ -10,7 +10,6 @@ from scipy import linalg
 from scipy.spatial.distance import cdist
 
 import bigembed as be
-from bigembed.errors import InputError
 from bigembed.maps.lle.locally_linear import weights_block
 from bigembed.maps.lle.solve import Conditions, assembled, pairs_of
 from bigembed.maps.tsne.compiled import UNIT, calibrate, copies, joint, precision, spread_charges, step
@@ -138,32 +137,6 @@ ESTIMATORS: dict[str, tuple[Any, np.ndarray]] = {
     "landmark, by columns": (lambda: be.LandmarkMDS(2, landmarks=ROWS[:12]), ROWS),
     "landmark, a metric": (lambda: be.LandmarkMDS(2, landmarks=ROWS[:12], metric="cityblock"), ROWS),
 }
-
-
-@pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
-class TestWithoutGraph:
-    @pytest.mark.parametrize("name", ESTIMATORS)
-    def test_a_row_of_weight_m_is_m_copies(self, name: str) -> None:
-        make, given = ESTIMATORS[name]
-        square = given.shape == (N, N)
-        copies = given[np.ix_(COPIED, COPIED)] if square else given[COPIED]
-        mine, theirs = make().fit(given, sample_weight=COUNTS), make().fit(copies)
-        np.testing.assert_allclose(mine.eigenvalues_, theirs.eigenvalues_, rtol=1e-7)
-        scale = np.abs(theirs.embedding_).max()
-        np.testing.assert_allclose(mine.embedding_[COPIED], theirs.embedding_, atol=1e-6 * scale)
-        np.testing.assert_allclose(mine.transform(given), mine.embedding_, atol=1e-6 * scale)
-        plain = make().fit(given)
-        assert np.abs(plain.embedding_[COPIED] - theirs.embedding_).max() > 0.02 * scale  # a wrong answer
-        ones = make().fit(given, sample_weight=np.ones(N))
-        np.testing.assert_allclose(ones.embedding_, plain.embedding_, atol=1e-9 * scale)
-
-    @pytest.mark.parametrize("wrong", [0.0, -1.0, np.nan])
-    def test_weights_are_above_0(self, wrong: float) -> None:
-        weights = np.ones(N)
-        weights[3] = wrong
-        for make in (lambda: be.KernelPCA(2), lambda: be.ClassicalMDS(2, metric="cityblock")):
-            with pytest.raises(InputError, match=r"weights.*3"):
-                make().fit(ROWS, sample_weight=weights)
 
 
 @pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")

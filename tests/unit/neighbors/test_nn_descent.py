@@ -24,7 +24,7 @@ from bigembed.neighbors import descent_rounds, exact_block, nn_descent
 from bigembed.neighbors import descent_walk as walk
 from bigembed.neighbors.graph_stages import neighbor_stages
 from bigembed.neighbors.query import Joined, index_of, join_rows
-from bigembed.neighbors.search import chosen, describe_search
+from bigembed.neighbors.search import describe_search
 from bigembed.neighbors.search import ground_truth as expected_recall
 from bigembed.neighbors.search import probes as shortlist
 from bigembed.neighbors.search.by_metric import ByMetric
@@ -329,12 +329,6 @@ def test_what_is_taken_makes_the_lists_of_all_candidates_and_is_marked() -> None
             np.testing.assert_array_equal(squared[row, : len(nearest)], distance[row, nearest])
             assert (ids[row, len(nearest) :] == -1).all()
             np.testing.assert_array_equal(fresh[row] == NEW, (ids[row] >= 0) & ~np.isin(ids[row], before[row]))
-
-
-def test_many_cells_are_left_for_rounds_that_take_less_time() -> None:
-    curve = np.linspace(0, 1, 256)
-    assert chosen("auto", curve, 0.9, 231, 100_000, 520)["why"].startswith("recall 0.902 would take 231 cells, some 44")
-    assert chosen("auto", curve, 0.9, 231, 60_000, 310) == chosen("auto", curve, 0.4, 103, 100_000, 520) == {}
 
 
 def test_a_disk_without_room_for_the_lists_leaves_cells_and_refuses_what_is_asked_for(

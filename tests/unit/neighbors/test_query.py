@@ -20,7 +20,7 @@ from bigembed.neighbors.search import exact_neighbors, recall_at, rerank
 from bigembed.neighbors.search.by_metric import reverse_cells, reverse_every
 from bigembed.neighbors.search.every_block import StoredCells
 from bigembed.neighbors.search.probes import group_probes, pack_probes, probe_block, probe_rows, unpack_probes
-from bigembed.neighbors.search.rerank import block_cells, compiled_pair_distances, pair_distances
+from bigembed.neighbors.search.rerank import compiled_pair_distances, pair_distances
 from bigembed.runtime.blocks import Array, owner_of
 from bigembed.store.arrays import read_array, write_array
 from tests.blocks import graph_blocks
@@ -232,12 +232,6 @@ class TestRerank:
         graph = be.build_neighbor_graph(lazy[0], 6, candidates=lazy[1], n_candidates=30, recall=1.0)
         assert len(graph.matrix.rows) > 3
         np.testing.assert_allclose(dense(graph), hybrid(X, Z, 6, 30))
-
-    def test_wide_rows_come_in_smaller_blocks_than_their_candidates(self, small_blocks: None) -> None:
-        cell_starts = np.array([0, 190, 400, 580, 800, 990, 1000, 1500])
-        found = block_cells(cell_starts, np.array([0, 5, 7]), 400)
-        assert found.tolist() == [0, 1, 3, 5, 6, 7]
-        assert block_cells(cell_starts, np.array([0, 5, 7]), 10_000).tolist() == [0, 5, 7]
 
     def test_recall_is_that_of_the_space_that_orders(self) -> None:
         X, Z = spaces(600)

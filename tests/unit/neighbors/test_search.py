@@ -20,9 +20,9 @@ from bigembed.neighbors import compiled as nearest
 from bigembed.neighbors.partition import assign_block, cells_block
 from bigembed.neighbors.search import ground_truth as expected_recall
 from bigembed.neighbors.search import probes as shortlist
-from bigembed.neighbors.search.by_metric import Cells, search_cells, search_own, search_rows
+from bigembed.neighbors.search.by_metric import Cells, search_cells, search_own
 from bigembed.neighbors.search.ground_truth import better_curve, choose_probes, reaches_soon
-from bigembed.neighbors.search.probes import asking_cells, group_probes, nearest_cells, probe_block, probe_ranks
+from bigembed.neighbors.search.probes import group_probes, nearest_cells, probe_block, probe_ranks
 from tests.some import a_few
 
 
@@ -195,17 +195,6 @@ class TestLocal:
             np.testing.assert_array_equal(got[0], expected[0])
             np.testing.assert_array_equal(got[1], expected[1])
 
-    @settings(max_examples=8)
-    @given(st.integers(0, 99), KINDS, DTYPES, st.integers(1, 40))
-    def test_search_rows_is_update_lists(self, seed, kind, dtype, k):
-        rows = draw_rows(seed, 1300, 5, kind, dtype)
-        got, expected = empty_lists(70, k, rows.dtype), empty_lists(70, k, rows.dtype)
-        numbers = np.arange(1300)
-        search_rows(*got, rows[:70], numbers[:70], rows, numbers)
-        update_lists(*expected, rows[:70], numbers[:70], rows, numbers)
-        np.testing.assert_array_equal(got[0], expected[0])
-        np.testing.assert_array_equal(got[1], expected[1])
-
     @pytest.mark.parametrize("scale", [1e-19, 1e-3, 1e15, 3e18])
     def test_scale_does_not_lose_neighbors(self, scale):
         """Where squares leave the range of float32 the lists are still ordered by (distance, id)."""
@@ -244,24 +233,6 @@ class TestLocal:
         np.testing.assert_array_equal(probes, [[0, 1, 2], [0, 1, 2], [0, 1, 3]])
         plain = probe_block(rows, np.array([0, 2, 3]), shortlist, centers, 1, sizes, 1)
         np.testing.assert_array_equal(plain, [[0], [1], [1]])  # 2 is as near to 1 as to 3
-
-    def test_group_probes_turns_the_relation_round(self):
-        probes = np.array([[7, 9], [3, 9], [-1, 7]], np.int32)
-        probing = group_probes(probes)
-        np.testing.assert_array_equal(probing.cells, [3, 7, 9])
-        np.testing.assert_array_equal(probing.of(7), [0, 2])
-        np.testing.assert_array_equal(probing.of(9), [0, 1])
-        assert len(probing.of(4)) == 0
-        assert len(group_probes(np.full((2, 3), -1, np.int32)).cells) == 0
-
-    def test_asking_cells_are_the_distinct_pairs(self):
-        generator = np.random.default_rng(0)
-        probes = np.array([generator.permutation(12)[:3] for _ in range(50)], np.int32) + 5
-        offsets = np.array([0, 10, 11, 30, 50])
-        home = np.repeat(np.arange(4), np.diff(offsets))
-        expected = {(h, c) for h, row in zip(home.tolist(), probes.tolist()) for c in row}
-        pairs = asking_cells(group_probes(probes), offsets)
-        assert [tuple(pair) for pair in pairs.tolist()] == sorted(expected, key=lambda pair: pair[::-1])
 
 
 def near_a_plane(seed, n=600, d=64, inside=6, noise=1e-3, dtype=np.float32, outliers=5):

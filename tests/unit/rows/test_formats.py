@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import struct
-import zipfile
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -152,15 +151,6 @@ class TestEveryFormat:
         with pytest.raises(DamagedError, match="of group/rows cannot be read"):
             ingest(tmp_path / "damaged.h5", tmp_path / "out.zarr")
         assert not (tmp_path / "out.zarr").exists()
-
-    def test_hdf5_links_are_not_followed(self, tmp_path):
-        h5py = pytest.importorskip("h5py")
-        with h5py.File(tmp_path / "rows.h5", "w") as file:
-            file["a/rows"] = rows_of()
-            file["a/up"] = h5py.SoftLink("/")
-            file["lost"] = h5py.SoftLink("/nowhere")
-            file["far"] = h5py.ExternalLink("none.h5", "/rows")
-        assert open_reader(tmp_path / "rows.h5").array == "a/rows"
 
     def test_an_h5ad_of_somebody_else(self, tmp_path):
         h5py = pytest.importorskip("h5py")
@@ -619,16 +609,6 @@ class TestEarlyFiles:
         assert np.allclose(read(path), ROWS)
         assert vector(path, "index") == [f"r{i}" for i in range(6)]
         assert np.allclose(read(path, Choice(columns=("c", "a"))), ROWS[:, [2, 0]])
-
-    def test_archives_of_several_tables_are_refused(self, tmp_path: Path) -> None:
-        with zipfile.ZipFile(tmp_path / "rows.csv.zip", "w") as archive:
-            archive.writestr("a.csv", "1,2\n")
-            archive.writestr("b.csv", "1,2\n")
-        with pytest.raises(InputError, match=r"holds a.csv, b.csv; one table is needed"):
-            open_reader(tmp_path / "rows.csv.zip")
-        (tmp_path / "no.csv.zip").write_bytes(b"1,2\n")
-        with pytest.raises(InputError, match="not readable"):
-            open_reader(tmp_path / "no.csv.zip")
 
     def test_what_was_taken_for_separators_is_said(self, tmp_path: Path) -> None:
         (tmp_path / "rows.csv").write_text("x;y\n1.5;2\n3,4;5\n")

@@ -200,15 +200,6 @@ class TestChunks:
             stored(path, values, 12, READ_HERE["blosc"])
         np.testing.assert_array_equal(read_array(path, start, stop), values[start:stop])
 
-    @given(rows=st.lists(st.integers(0, 36), max_size=20))
-    @pytest.mark.parametrize("shard", SHARDS.values(), ids=SHARDS)
-    def test_any_rows_in_any_order(self, tmp_path_factory, rows, shard):
-        values = np.arange(111.0).reshape(37, 3)
-        path = tmp_path_factory.getbasetemp() / f"rows{shard}.zarr"
-        if not path.exists():
-            stored(path, values, shard, READ_HERE["blosc"])
-        np.testing.assert_array_equal(read_rows(path, np.array(rows, np.int64)), values[np.array(rows, np.int64)])
-
     @pytest.mark.parametrize("shard", SHARDS.values(), ids=SHARDS)
     def test_chunks_of_the_fill_value_that_were_not_written(self, tmp_path, shard):
         values = np.full((24, 2), 7.0)
