@@ -4,12 +4,10 @@ nothing is placed twice, nothing differs from an undisturbed night."""
 from __future__ import annotations
 
 import signal
-import time
 
 import pytest
 
-from bigembed.store.locks import holder
-from tests.fault.night import STEPS, Call, Cluster, Killer, found, grow, insist, write_job
+from tests.fault.night import STEPS, Cluster, Killer, found, grow, insist, write_job
 
 pytestmark = [pytest.mark.cluster]
 
@@ -48,33 +46,3 @@ def test_a_night_with_kills(undisturbed, tmp_path):
     print(
         f"\nkills {killer.kills}, calls {len(statuses)}, statuses { {code: statuses.count(code) for code in statuses} }"
     )
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_two_overlapping_starts(undisturbed, tmp_path):
-    folder = tmp_path / "twice"
-    job = write_job(folder)
-    grow(folder, 0)
-    with Cluster(tmp_path) as cluster:
-        for script in ("refresh", "extend"):
-            if script == "extend":
-                grow(folder, 1)
-            first = Call(script, job, "--scheduler", cluster.address)
-            deadline = time.monotonic() + 60
-            while (owner := holder(folder / "growing.zarr")) is None and time.monotonic() < deadline:
-                time.sleep(0.01)
-            first.process.send_signal(signal.SIGSTOP)  # so that it is at work while the second one starts, however slow
-            assert owner is not None
-            assert owner.pid == first.process.pid
-            for other in ("refresh", "extend"):
-                if (folder / "growing.zarr" / "current.json").exists() or other == "refresh":
-                    code, last, problems = Call(other, job, "--scheduler", cluster.address).finish()
-                    assert code == 4, problems
-                    assert f"process {first.process.pid}" in problems
-                    assert last["status"] == 4
-            first.process.send_signal(signal.SIGCONT)
-            assert first.finish()[0] == 0
-    coordinates, ranges, _ = found(folder)
-    assert [part[:3] for part in ranges] == [(0, 600, "fitted"), (600, 930, "placed")]
-    assert coordinates == undisturbed[1][1]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import threading
-import time
 from contextlib import suppress
 
-import numpy as np
 import psutil
 import pytest
 
@@ -16,7 +13,6 @@ from bigembed.jobs.places import ClusterTable
 from bigembed.jobs.places.cluster import cluster
 from bigembed.runtime import using
 from bigembed.runtime.blocks import map_blocks
-from bigembed.store.arrays import read_array
 from tests.executors import executor
 from tests.integration import block_tasks as tasks
 from tests.integration.test_job_process import LONG, start, wait_for, write
@@ -31,29 +27,6 @@ def workers(pid: int | None = None) -> list[psutil.Process]:
         with suppress(psutil.Error):  # (one that ended has no command line)
             found += [child] if "spawn_main" in " ".join(child.cmdline()) else []
     return found
-
-
-@pytest.mark.slow
-def test_a_job_goes_on_without_a_frozen_worker(tmp_path):
-    table = "workers = 2\nmemory = '1 GiB'\nfrozen_timeout = 4.0"
-    job = start("run", write(tmp_path, 0.3, table, n=20_000))
-    wait_for(job, tmp_path, "mean")
-    time.sleep(0.5)
-    frozen = workers(job.pid)[0]
-    frozen.send_signal(signal.SIGSTOP)
-    said, errors = job.communicate(timeout=LONG)
-    assert job.returncode == 0, errors
-    assert not frozen.is_running()
-    output = tmp_path / "run.zarr"
-    told = json.loads((output / "status.json").read_text())["frozen"]
-    [lost] = [one for one in told if one["state"] == "given up"]
-    assert f"worker {lost['worker']}: no sign of life since {lost['since']}" in said
-    lines = [json.loads(line) for line in (output / "log.jsonl").read_text().splitlines()]
-    events = [line for line in lines if line.get("event") == "worker" and line["worker"] == lost["worker"]]
-    assert [event["state"] for event in events] == ["silent", "given up"]
-    rows = np.load(tmp_path / "rows.npy")
-    embedding = read_array(output / "stages" / "center" / "embedding")
-    np.testing.assert_allclose(embedding, (rows - rows.mean(axis=0, dtype="f8"))[:, : embedding.shape[1]], atol=1e-5)
 
 
 def test_results_that_a_frozen_worker_holds_are_computed_again_and_a_busy_worker_is_left():

@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 from bigembed.cli import app
 from bigembed.jobs.watching.status import read_status
 from bigembed.maps import REGISTRY
-from tests.integration.test_cluster import running, working
 from tests.unit.jobs.small_method import NAME, PLACE
 
 ROOT = Path(__file__).parents[2]
@@ -131,33 +130,6 @@ def test_too_little_memory_is_refused_before_anything_starts(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_job_whose_workers_are_gone_ends_with_an_error_and_goes_on(tmp_path):
-    with running(tmp_path) as (scheduler, address):
-        there = f'address = "{address}"\nno_workers_timeout = 4'
-        with working(tmp_path, address) as worker:
-            process = start("run", write(tmp_path, 1.0, there))
-            wait_for(process, tmp_path, "mean")
-            worker.kill()
-            _, problems = process.communicate(timeout=LONG)
-        assert process.returncode == 1, problems
-        assert "no worker for 4 s" in problems
-        assert "Traceback" not in problems
-        found = read_status(tmp_path / "run.zarr")
-        assert (found["state"], found["stage"], found["error"]["status"]) == ("failed", "mean", 1)
-        with working(tmp_path, address):
-            done = here("run", write(tmp_path, 0.0, there))
-            assert done.exit_code == 0, done.stderr
-            assert read_status(tmp_path / "run.zarr")["state"] == "done"
-            process = start("run", write(tmp_path, 1.0, there), "--fresh")
-            wait_for(process, tmp_path, "mean")
-            scheduler.kill()
-            _, problems = process.communicate(timeout=LONG)
-    assert process.returncode in (1, 5), problems
-    assert "finished stages are kept" in problems.lower()
-    assert read_status(tmp_path / "run.zarr")["error"]["status"] == process.returncode
-
-
-@pytest.mark.slow
 def test_overlapping_starts_leave_one_run(tmp_path):
     job = write(tmp_path, 1.0)
     processes = [start("run", job, "--log", tmp_path / f"{number}.jsonl") for number in range(3)]
@@ -170,15 +142,3 @@ def test_overlapping_starts_leave_one_run(tmp_path):
             assert f"process {winner.pid} on " in problems
     assert read_status(tmp_path / "run.zarr")["owner"]["pid"] == winner.pid
     assert here("verify", tmp_path / "run.zarr").exit_code == 0
-
-
-@pytest.mark.slow
-def test_a_deadline_leaves_a_run_that_the_same_command_ends(tmp_path):
-    job = write(tmp_path, 6.0, "")
-    stopped = here("run", job, "--deadline", "4s", "--metrics", tmp_path / "m.prom", "--log", "-")
-    assert stopped.exit_code == 5, stopped.stderr
-    assert "stopped by its deadline" in stopped.stderr
-    assert json.loads(stopped.stderr.splitlines()[0])["event"] == "started"
-    assert "bigembed_run_exit_status" in (tmp_path / "m.prom").read_text()
-    assert read_status(tmp_path / "run.zarr")["state"] == "interrupted"
-    assert here("run", write(tmp_path, 0.0, "")).exit_code == 0

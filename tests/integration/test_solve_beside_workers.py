@@ -3,7 +3,6 @@ stopped, resumed, whatever becomes of a worker."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from collections.abc import Iterator
@@ -16,14 +15,9 @@ import pytest
 from scipy import sparse
 
 import bigembed as be
-from bigembed.errors import InterruptedRun
 from bigembed.estimator import graph_input as given_weights
 from bigembed.jobs.places import ClusterTable, Place
 from bigembed.jobs.places.cluster import cluster
-from bigembed.jobs.run import run_job
-from bigembed.jobs.spec import read_job
-from bigembed.jobs.watching import RunOptions
-from bigembed.jobs.watching.status import read_status
 from bigembed.runtime import using
 from bigembed.runtime.blocks import pinned
 from bigembed.runtime.client_executor import ClientExecutor
@@ -167,46 +161,3 @@ def test_workers_hold_nothing_after_a_fit_that_ended_with_an_error(place: Place,
     with using(executor=ClientExecutor(place.client, 60)), pytest.raises(KeyError, match="ended"):
         fitted(weights, fail)
     assert held(place) == 0
-
-
-JOB = """
-[input]
-path = "rows.npy"
-[method]
-name = "diffusion_map"
-n_components = 3
-n_neighbors = 8
-[output]
-path = "stopped.zarr"
-[cluster]
-workers = 2
-memory = "1 GiB"
-"""
-
-
-@pytest.mark.slow
-def test_a_job_is_stopped_within_a_step_and_goes_on_from_its_checkpoint(
-    tmp_path: Path, rows: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(held_space, "SECONDS", 0.0)
-    monkeypatch.setattr(held_space, "TIMES", 0.0)
-    np.save(tmp_path / "rows.npy", rows)
-    with dask.config.set(scheduler="synchronous"):
-        be.DiffusionMap(3, n_neighbors=8, workdir=str(tmp_path / "whole.zarr")).fit(str(tmp_path / "rows.npy"))
-    (tmp_path / "job.toml").write_text(JOB)
-    job, said = read_job(tmp_path / "job.toml"), list[str]()
-
-    def stop(event: Any) -> None:
-        said.append(event.message)
-        if "iteration 7" in event.message:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    with pytest.raises(InterruptedRun, match="SIGTERM"):
-        run_job(job, RunOptions(stop))
-    assert "iteration 7" in said[-1]
-    assert read_status(tmp_path / "stopped.zarr")["state"] == "interrupted"
-    record = run_job(job, RunOptions(lambda event: said.append(event.message)))
-    assert "component 0 of the graph: going on from step 7" in said
-    assert "while the workers idle" in record["plan"]["vectors"]
-    whole, stopped = (tmp_path / f"{name}.zarr/manifest/solve.json" for name in ("whole", "stopped"))
-    assert json.loads(whole.read_text())["files"] == json.loads(stopped.read_text())["files"]

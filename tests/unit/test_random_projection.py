@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import dask.array as da
@@ -15,13 +14,7 @@ from sklearn.random_projection import johnson_lindenstrauss_min_dim
 
 import bigembed as be
 from bigembed.errors import InputError, MapWarning
-from bigembed.jobs.extend import extend
-from bigembed.jobs.run import run_job
-from bigembed.jobs.spec import parse_job
-from bigembed.rows.sparse import write_csr
 from bigembed.steps.random_projection import least_columns
-from bigembed.store import at
-from bigembed.store.arrays import read_array
 from tests.some import a_few
 
 _RANDOM = np.random.default_rng(0)
@@ -120,31 +113,3 @@ class TestDistances:
             be.SparseRandomProjection(3, density=1.5).fit(ROWS)
         with pytest.raises(InputError, match="NaN"):
             be.GaussianRandomProjection(3).fit_transform(np.where(ROWS[3, 3] == ROWS, np.nan, ROWS))
-
-
-class TestBefore:
-    """As a step: in pipelines, in jobs, of sparse rows, and for new rows."""
-
-    @a_few(1, "kind", KINDS)
-    @pytest.mark.parametrize("X", [ROWS, THIN], ids=["dense", "sparse"])
-    def test_a_job_makes_what_the_pipeline_makes(self, kind: str, X: Any, tmp_path: Path) -> None:
-        step = KINDS[kind](40, random_state=3)
-        wanted = be.Pipeline([step, be.PCA(2)]).fit(X)
-        alone = be.PCA(2).fit(step.fit_transform(X))
-        np.testing.assert_allclose(wanted.embedding_, alone.embedding_, rtol=1e-9, atol=1e-9)
-        path = tmp_path / "rows.zarr"
-        if sparse.issparse(X):
-            write_csr(at(path), X)
-        else:
-            da.from_array(X, chunks=(40, 1_000)).to_zarr(str(path))
-        tables = {
-            "input": {"path": "rows.zarr"},
-            "steps": [{"name": f"{kind}_projection", "n_components": 40, "random_state": 3}],
-            "method": {"name": "pca", "n_components": 2},
-            "output": {"path": "run.zarr", "model": "model"},
-        }
-        run_job(parse_job(tables, tmp_path / "job.toml"))
-        found = read_array(str(tmp_path / "run.zarr" / "stages" / "coordinates" / "embedding"))
-        np.testing.assert_array_equal(found, wanted.embedding_)
-        extend(str(tmp_path / "model"), str(path), str(tmp_path / "new.zarr"))
-        np.testing.assert_array_equal(read_array(str(tmp_path / "new.zarr")), found)

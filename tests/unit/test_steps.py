@@ -261,25 +261,6 @@ class TestOneHot:
         with pytest.raises(InputError, match=r"did not have, the first are rows \[4\]"):
             extend(tmp_path / "model", written(other, "other"), tmp_path / "other.zarr", aligned={"ids": "id"})
 
-    def test_text_of_a_data_frame_in_memory_as_jobs_have_it(self, tmp_path: Path) -> None:
-        table = TABLE.drop(columns="id").assign(town=TABLE.town.astype(str), kind=TABLE.kind.astype("category"))
-        made = be.Pipeline([be.OneHotEncoder(["kind", "town"]), be.Missing(), be.PCA(n_components=3)])
-        theirs = expected(TABLE)
-        found = made.fit(table)
-        np.testing.assert_allclose(found.embedding_, be.PCA(n_components=3).fit_transform(theirs), atol=1e-9)
-        np.testing.assert_array_equal(be.OneHotEncoder(["town", "kind"]).fit(table).transform(table), theirs)
-        assert found.steps_[0].categories_ == [["ash", "elm, wych", "oak"], ["10", "20"]]
-        found.save(tmp_path / "model")
-        holes = table.copy()
-        holes.loc[3, "kind"] = None
-        new = be.load(tmp_path / "model").transform(holes.astype({"kind": object}))
-        np.testing.assert_array_equal(np.isnan(new).any(axis=1), np.arange(300) == 3)
-        np.testing.assert_array_equal(new[4:], np.asarray(found.embedding_)[4:])
-        with pytest.raises(InputError, match=r"did not have, the first are rows \[5\]"):
-            found.transform(holes.assign(kind=np.where(np.arange(300) == 5, "yew", "oak")))
-        with pytest.raises(InputError, match="columns kind hold text"):
-            be.Pipeline([be.OneHotEncoder(["town"]), be.PCA(n_components=2)]).fit(table)
-
 
 SPARSE_N, SPARSE_D = 600, 90
 SPARSE_RANDOM = np.random.default_rng(2)
@@ -538,16 +519,6 @@ class TestPipeline:
             killed.fit(PIPELINE_HOLES)
         resumed = killed.set_params(callbacks=None).fit(PIPELINE_HOLES)
         np.testing.assert_array_equal(resumed.embedding_, whole.embedding_)
-
-    def test_wide_rows_are_read_once_more_where_that_is_less(self, tmp_path: Path) -> None:
-        """A copy of the last step's rows is written where the passes that follow would read more."""
-        wide = PIPELINE_RANDOM.normal(size=(500, 60))
-        found = be.Pipeline([be.PCA(n_components=2), be.DiffusionMap(n_components=2)], workdir=tmp_path / "a").fit(wide)
-        assert found.method_._run.has("step1-pca-coordinates")
-        other = be.Pipeline([be.StandardScaler(), be.DiffusionMap(n_components=2)], workdir=tmp_path / "b").fit(wide)
-        assert not [
-            name for name in other.method_._run.published() if name.startswith("step1") and "coordinates" in name
-        ]
 
     @a_few(
         2,

@@ -70,33 +70,6 @@ def test_its_stages_are_those_that_a_fit_computes_and_uses_again(case, tmp_path,
     assert again.seconds < found.seconds
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize(
-    "case",
-    [
-        "labels",
-        "steps",
-        *(
-            pytest.param(case, marks=pytest.mark.slow)
-            for case in ("weights of rows", "weights of a graph", "sparse rows")
-        ),
-    ],
-)
-def test_it_knows_the_stages_of_a_fit_on_a_client_again(case, tmp_path, client, nothing_written):
-    make, rows, given = CASES.get(case) or (
-        lambda **own: be.LaplacianEigenmaps(n_components=2, **own),
-        lambda: sparse.random_array((300, 9), density=0.5, format="csr", rng=0),
-        {},
-    )
-    X = rows()
-    make(workdir=tmp_path / "run").fit(X, **given)
-    with nothing_written():
-        again = be.plan(make(workdir=tmp_path / "run"), X, **given)
-    assert all(stage.reused for stage in again.stages if stage.name != "input")
-    changed = be.plan(make(workdir=tmp_path / "run"), X * 1.7, **given)
-    assert not all(stage.reused for stage in changed.stages if stage.name != "input")  # a control
-
-
 WRITING = ("estimator.fitting.run_stages", "rows.input.write_dask", "rows.sparse.write_npy")
 
 

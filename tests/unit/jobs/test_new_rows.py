@@ -13,20 +13,15 @@ from typer.testing import CliRunner
 import bigembed as be
 from bigembed.cli import app
 from bigembed.errors import InputError, PlanError
-from bigembed.estimator.transform import aside_of
 from bigembed.jobs.extend import extend, plan_extension
 from bigembed.jobs.places import ClusterTable
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.watching import RunOptions
-from bigembed.rows.formats import ingest
 from bigembed.rows.reader import Choice
-from bigembed.stages.runs import Run
 from bigembed.store.arrays import read_array
-from bigembed.store.attributes import columns_of
 from tests.some import a_few
 from tests.unit.jobs.test_report import Page, check_closed
-from tests.unit.rows.written import annotated, quiet
 
 
 def bigembed(*arguments):
@@ -87,20 +82,6 @@ class TestExtend:
         assert next(event["event"] for event in events if event.get("stage") == "extend") == "start"
         assert events[-1]["measured"]["total"] > 0
         assert bigembed("extend", model, tmp_path / "new.npy", tmp_path / "out").exit_code == 2
-
-    def test_what_a_stopped_extension_left_is_room_for_what_goes_on(self, model, tmp_path, monkeypatch):
-        new, out = tmp_path / "new.npy", tmp_path / "out"
-        assert plan_extension(model, new, out).remains == (0, 0)
-        assert not aside_of(out).exists()
-        left = Run(aside_of(out)).root / "stages" / "extend"
-        left.mkdir(parents=True)
-        (left / "begun").write_bytes(bytes(1 << 20))
-        monkeypatch.setattr("bigembed.jobs.extend.free_bytes", lambda folder: 0)
-        plan = plan_extension(model, new, out)
-        assert 1 << 20 <= plan.remains[0] < 2 << 20
-        assert plan.problems() == []
-        (left / "begun").unlink()
-        assert "0 B are free; free" in plan_extension(model, new, out).problems()[0]
 
 
 FITTED = ("x4", "x0", "x3")
@@ -178,30 +159,6 @@ class TestColumns:
             extend(model, tmp_path / f"new.{kind}", tmp_path / "out.zarr")
         with pytest.raises(InputError, match=r"no columns z; there are [^.]*$"):
             extend(model, tmp_path / f"new.{kind}", tmp_path / "out.zarr", choice=Choice(columns=("x4", "x0", "z")))
-
-    @pytest.mark.parametrize(
-        ("suffix", "layout"), [("h5ad", "csr"), pytest.param("zarr", "dense", marks=pytest.mark.slow)]
-    )
-    def test_var_names_are_names(self, suffix: str, layout: str, tmp_path: Path) -> None:
-        pytest.importorskip("anndata")
-
-        def annotate(name: str, genes: Any) -> None:
-            found = annotated(rows_of(), [f"cell {number}" for number in range(200)], layout=layout)
-            if genes is not None:
-                found.var_names = list(genes)
-            with quiet():
-                (found.write_h5ad if suffix == "h5ad" else found.write_zarr)(tmp_path / f"{name}.{suffix}")
-
-        for name, genes in {"rows": "abcdef", "other": "abcdfe", "plain": None}.items():
-            annotate(name, genes)
-        model = fit(tmp_path, f'path = "rows.{suffix}"')
-        assert "".join(be.load(model).feature_names_in_) == "abcdef"
-        with pytest.raises(InputError, match="in the same order"):
-            extend(model, tmp_path / f"other.{suffix}", tmp_path / "out.zarr")
-        for name in ("rows", "plain"):
-            extend(model, tmp_path / f"{name}.{suffix}", tmp_path / f"{name}-out.zarr")
-        ingest(tmp_path / f"rows.{suffix}", tmp_path / "obsm.zarr", Choice(array=("obsm/X_two",)))
-        assert columns_of(tmp_path / "obsm.zarr") == ()
 
 
 def bigembed_command(*words):

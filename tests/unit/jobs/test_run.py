@@ -28,7 +28,6 @@ from bigembed.errors import (
     LockedError,
     MissingExtraError,
     PlanError,
-    StaleWarning,
     StalledRun,
 )
 from bigembed.jobs import extend as extension
@@ -44,7 +43,6 @@ from bigembed.jobs.spec import parse_job, read_job
 from bigembed.jobs.verify import certify_paths, verify
 from bigembed.jobs.watching import RunOptions, status
 from bigembed.jobs.watching.status import read_status, stoppable
-from bigembed.rows import formats
 from bigembed.rows.formats import ingest
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.files import read_sealed
@@ -365,29 +363,6 @@ class TestOutputs:
         with pytest.raises(ExistingOutputError):
             extend(*call, results=tmp_path / "table.csv")
 
-    def test_an_ingest_stopped_after_its_ids(self, tmp_path, monkeypatch):
-        lines = ["id,a,b", *(f"row{i},{i},{i * i}" for i in range(20))]
-        (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n")
-        call = (tmp_path / "rows.csv", tmp_path / "points.zarr", None, {"ids": "id"})
-
-        def stopped(*_, **__):
-            raise Stopped
-
-        write_as_it_is = formats.write_copy
-        monkeypatch.setattr(formats, "write_copy", stopped)
-        with pytest.raises(Stopped):
-            ingest(*call)
-        monkeypatch.setattr(formats, "write_copy", write_as_it_is)
-        assert (tmp_path / "points-ids.zarr").exists()
-        assert ingest(*call) == (20, 2)
-        with pytest.raises(ExistingOutputError):
-            ingest(*call)
-        (tmp_path / "points.zarr").rename(tmp_path / "moved.zarr")
-        lines[3] = "other,2,4"
-        (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n")
-        with pytest.raises(ExistingOutputError, match=r"points-ids\.zarr"):  # of other rows
-            ingest(*call)
-
     def test_an_output_inside_what_is_read_is_refused(self, tmp_path, rows):
         before = sorted(path.name for path in (tmp_path / "points.zarr").rglob("*"))
         for outputs in ({"path": "points.zarr/run.zarr"}, *({n: "points.zarr/x.csv"} for n in ("table", "model"))):
@@ -418,11 +393,6 @@ def job_of(home, **method):
     return parse_job(tables, home / "job.toml")
 
 
-def header(home):
-    export(home / "run.zarr", home / "table.csv", overwrite=True)
-    return (home / "table.csv").read_text().partition("\n")[0]
-
-
 def page_of(home):
     write_report(home / "run.zarr", home / "page.html")
     return (home / "page.html").read_text()
@@ -431,52 +401,6 @@ def page_of(home):
 class TestOlderRecord:
     """An older ``job.json``, or a whole older stage, put back in a run: not taken for what belongs to the
     coordinates."""
-
-    @a_few(1, "when", ["begun", "ended"])
-    def test_names_of_columns_are_those_of_the_job_that_made_them(self, tmp_path, when):
-        np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(60, 4)))
-        record, before = tmp_path / "run.zarr" / "job.json", []
-        other = job_of(tmp_path, name="landmark_mds", n_landmarks=20)
-        run_job(other, RunOptions(observer=lambda event: before.append(record.read_bytes())))
-        older = before[0] if when == "begun" else record.read_bytes()
-        run_job(job_of(tmp_path, name="pca"))
-        assert header(tmp_path) == "pca0,pca1"
-        record.write_bytes(older)
-        assert not read_record(record.parent).get("finished")
-        with pytest.warns(StaleWarning, match=r"job\.json is not of the job that made the coordinates"):
-            assert header(tmp_path) == "coordinate0,coordinate1"
-        page = page_of(tmp_path)
-        assert "job.json is not of the job that made the coordinates" in page
-        assert "landmark_mds" not in page
-        assert "n_landmarks" not in page
-        assert not run_job(job_of(tmp_path, name="pca"))["unchanged"]
-        assert header(tmp_path) == "pca0,pca1"
-        assert "job.json is not" not in page_of(tmp_path)
-
-    def test_a_job_that_was_stopped_after_its_coordinates_knows_them(self, tmp_path):
-        np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(60, 4)))
-        job = job_of(tmp_path, name="pca")
-        run_job(job)
-        during = []
-        record = tmp_path / "run.zarr" / "job.json"
-        run_job(job, RunOptions(observer=lambda event: during.append(record.read_bytes())), fresh=True)
-        for said in (during[0], during[-1]):
-            record.write_bytes(said)
-            assert read_record(record.parent)["job"]["method"]["name"] == "pca"
-
-    def test_a_page_of_a_job_at_work_knows_the_job(self, tmp_path):
-        np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(60, 4)))
-        pages, heard = [], []
-
-        def look(event):
-            heard.append(event)
-            if len(heard) % 4 == 1:
-                pages.append(page_of(tmp_path))
-
-        method = {"name": "diffusion_map", "n_neighbors": 8, "components": "largest"}
-        run_job(job_of(tmp_path, **method), RunOptions(observer=look))
-        assert len(pages) > 5
-        assert all("DiffusionMap" in page and "job.json is not" not in page for page in pages)
 
     @a_few(1, "stage", ["solve", "coordinates"])
     def test_a_whole_older_stage_is_not_taken(self, tmp_path, stage):

@@ -281,24 +281,6 @@ class TestDeletedRows:
         with pytest.raises(MissingPathError):
             be.delete_rows(tmp_path / "none.zarr", rows=[0])
 
-    @a_few(1, "killed_in", ["write_mask", "_fit"])
-    def test_a_killed_refresh_goes_on_with_what_is_deleted_now(self, tmp_path, monkeypatch, killed_in):
-        grown(tmp_path, then=())
-        be.delete_rows(tmp_path / "x.zarr", rows=[5])
-
-        def stopped(*arguments):
-            raise InterruptedRun("stopped")
-
-        monkeypatch.setattr(growth_refresh, killed_in, stopped)
-        with pytest.raises(InterruptedRun):
-            refresh(job_in(tmp_path))
-        monkeypatch.undo()
-        if killed_in == "_fit":
-            be.delete_rows(tmp_path / "x.zarr", rows=[6])
-        gone = [5, 6] if killed_in == "_fit" else [5]
-        assert refresh(job_in(tmp_path))["deleted"] == len(gone)
-        assert np.flatnonzero(np.isnan(current(tmp_path).coordinates.compute()).any(axis=1)).tolist() == gone
-
     def test_of_all_rows_none_is_left_and_put_back_they_are_there(self, tmp_path):
         old = grown(tmp_path, then=())[0]
         be.delete_rows(tmp_path / "x.zarr", rows=range(0, 400, 2))

@@ -19,11 +19,7 @@ from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import parse_job
 from bigembed.jobs.sweep.run import parse_values, sweep, varied
 from bigembed.jobs.watching import RunOptions
-from bigembed.runtime import using
-from bigembed.stages.runs import Run
-from bigembed.stages.stage import exchange_home
 from bigembed.store.arrays import read_array
-from tests.some import a_few
 from tests.view_folder import Folder
 
 METHOD = {"name": "diffusion_map", "n_components": 2, "n_neighbors": 8}
@@ -242,32 +238,3 @@ def test_steps_are_fitted_once_for_all_points(tmp_path, rows):
     assert set(plan) - {"page"} <= set(plan_job(asked).published)
     tables["steps"] = [{"name": "missing"}, {"name": "robust_standardize"}]
     assert sweep(job("sweep.zarr", sweep={"alpha": [0.0]}))["stages"] > 0
-
-
-@a_few(1, "scratch", [False, True])
-def test_what_a_stopped_sweep_left_is_room_for_what_goes_on(asked, tmp_path, monkeypatch, scratch):
-    job = asked(n_neighbors=[8, 12])
-    if scratch:
-        job = job.model_copy(update={"output": job.output.model_copy(update={"scratch": str(tmp_path / "scratch")})})
-    sweep(job)
-    assert plan_job(job).remains == (0, 0)
-    (manifest,) = list((tmp_path / "sweep.zarr/stages").glob("coordinates-*/manifest/coordinates.json"))[:1]
-    manifest.unlink()  # as if it had been killed there
-    run = Run(manifest.parents[1])
-    with using(scratch=job.output.scratch):
-        left = exchange_home(run) / "coordinates"
-    left.mkdir(parents=True)
-    (left / "piece").write_bytes(bytes(64 << 20))
-    begun, exchanged = plan_job(job).remains
-    assert begun >= 300 * 2 * 8
-    assert 64 << 20 <= exchanged < 65 << 20
-    output = 64 << 20 if scratch else 0  # (what is exchanged has room elsewhere then)
-    monkeypatch.setattr(
-        "bigembed.jobs.planning.plan.free_bytes", lambda folder: 0 if "scratch" in str(folder) else output
-    )
-    assert plan_job(job).problems() == []
-    with pytest.MonkeyPatch.context() as patch:  # a control
-        patch.setattr("bigembed.jobs.planning.plan.remains", lambda runs, scratch: (0, 0))
-        patch.setattr("bigembed.jobs.planning.plan.free_bytes", lambda folder: 0)
-        (refused,) = plan_job(job).notes  # (the other point is there)
-        assert "would be written at the most, 0 B are free" in refused

@@ -32,7 +32,7 @@ from bigembed.runtime import using
 from bigembed.runtime.executors import LocalPool, executor_now
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import CSRBlock, MappedMatrix
-from bigembed.store.spaces import Checkpoints, StoredSpace, claim_memory, load_matrix
+from bigembed.store.spaces import StoredSpace, claim_memory, load_matrix
 from bigembed.store.vector_space import MemorySpace, copy_vectors, tree_sum
 from tests.blocks import blocks_of
 from tests.executors import GivenExecutor, executor, maps
@@ -491,35 +491,6 @@ class TestPlacesOfVectors:
                 pairs = zip(mapped.outbox(b), expected.outbox(b), strict=True)
                 assert all(one == other and rows.tolist() == wanted.tolist() for (one, rows), (other, wanted) in pairs)
                 damage(tmp_path / "matrix" / str(b))
-
-    @a_few(1, "then", ["memory", "files"])
-    def test_a_solve_that_ended_goes_on_from_its_checkpoint(self, graphs: Any, tmp_path: Path, then: str) -> None:
-        weights = graphs.swiss_roll(2000)
-        _, whole = solved_of_places_of_vectors(graphs, tmp_path / "whole", weights, "memory")
-        operator = operator_of(graphs, tmp_path / "run", weights, "memory")
-        stored = StoredSpace(operator.matrix, Exchange(str(tmp_path / "run")))
-        checkpoints, texts = Checkpoints(operator.space, stored), []
-
-        def publish(state: lobpcg.State) -> None:
-            if state.iteration in (0, 3):
-                names = lobpcg.vectors_of(state, "scale")
-                checkpoints.save(names)
-                texts.append(json.dumps(state.to_json()))
-                checkpoints.published(names)
-            if state.iteration == 5:
-                raise Ended
-
-        with suppress(Ended):
-            lobpcg.solve(operator, lobpcg.init(operator, 5, deflate="trivial"), publish)
-        assert len(texts) == 3  # (two of the third iteration: before its pass and after it)
-        assert stored.has("X.3")
-        assert not stored.has("X.0")  # (of the checkpoint before)
-        state = lobpcg.State.from_json(json.loads(texts[-1]))
-        again = operator_of(graphs, tmp_path / "run", weights, then, empty=True)
-        Checkpoints(again.space, stored).restore(lobpcg.vectors_of(state, "scale"))
-        result = lobpcg.solve(again, state)
-        assert result.iterations > 3
-        assert graphs.vectors(again).tobytes() == whole
 
     def test_a_solve_through_files_goes_on_wherever_it_was_ended(
         self, graphs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -127,18 +127,6 @@ class TestLocallyLinear:
         np.testing.assert_allclose(found.values, again[1:4], rtol=1e-7)
 
 
-ESTIMATORS: dict[str, tuple[Any, np.ndarray]] = {
-    "classical, by columns": (lambda: be.ClassicalMDS(3), ROWS),
-    "classical, a metric": (lambda: be.ClassicalMDS(3, metric="cityblock"), ROWS),
-    "classical, given": (lambda: be.ClassicalMDS(3, metric="precomputed"), cdist(ROWS, ROWS, "cityblock")),
-    "kernel, exact": (lambda: be.KernelPCA(3, gamma=0.3), ROWS),
-    "kernel, given": (lambda: be.KernelPCA(3, kernel="precomputed"), np.exp(-cdist(ROWS, ROWS, "sqeuclidean"))),
-    "kernel, landmarks": (lambda: be.KernelPCA(3, gamma=0.3, solver="nystrom", n_landmarks=N), ROWS),
-    "landmark, by columns": (lambda: be.LandmarkMDS(2, landmarks=ROWS[:12]), ROWS),
-    "landmark, a metric": (lambda: be.LandmarkMDS(2, landmarks=ROWS[:12], metric="cityblock"), ROWS),
-}
-
-
 @pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
 class TestOnAGraph:
     @a_few(1, "solver", ["exact", "landmarks"])

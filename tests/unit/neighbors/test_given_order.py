@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import dask
 import numpy as np
@@ -12,9 +11,7 @@ from scipy import sparse
 from sklearn.neighbors import kneighbors_graph
 
 import bigembed as be
-from bigembed.estimator import graph_input as in_memory
 from bigembed.estimator.graph_input import edge_weight_stages
-from bigembed.maps.walk import spectral
 from bigembed.neighbors.given.order import ordered_nodes
 from bigembed.neighbors.order import Ordered
 from bigembed.stages.runs import Run
@@ -87,38 +84,6 @@ def test_the_same_blocks_by_any_scheduler(heat: sparse.csr_array, tmp_path: Path
             run = weighed(permuted(heat, 1)[0], tmp_path / scheduler)
         found.append([run.manifest(stage).files for stage in ("edges", "order", "weights")])
     assert found[0] == found[1]
-
-
-@pytest.mark.parametrize(
-    "kind", ["weights", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("distances", "in memory"))]
-)
-def test_the_same_subspace_in_the_order_of_the_input(
-    kind: str, heat: sparse.csr_array, lengths: sparse.csr_array, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of any permutation of the nodes, and as of one block in the order of the input."""
-    monkeypatch.setattr(spectral, "DENSE_ROWS", 200)
-
-    def fitted(matrix: sparse.csr_array) -> Any:
-        given: Any = matrix if kind == "in memory" else be.open_graph(matrix, values=kind)
-        return be.LaplacianEigenmaps(4, tol=1e-9).fit(given)
-
-    matrix = lengths if kind == "distances" else heat
-    whole = fitted(matrix)
-    assert not whole._run.has("edges")
-    monkeypatch.setattr(in_memory, "MAX_BLOCK_ROWS", BLOCK)
-    for seed in (1, 2) if kind == "weights" else (3,):
-        shuffled, order = permuted(matrix, seed)
-        with blocks_of(BLOCK):
-            found = fitted(shuffled)
-        assert len(found._run.results("kernel")["rows"]) > 1
-        np.testing.assert_allclose(found.eigenvalues_, whole.eigenvalues_, atol=1e-10)
-        span = np.linalg.qr(np.asarray(found.embedding_))[0]
-        wanted = np.linalg.qr(np.asarray(whole.embedding_)[order])[0]
-        assert np.linalg.norm(span - wanted @ (wanted.T @ span), 2) < 1e-5
-        control = np.linalg.qr(np.asarray(whole.embedding_))[0]
-        assert np.linalg.norm(span - control @ (control.T @ span), 2) > 0.5
-        leading = [np.ravel(one._run.results("judgement")["leading_rows"]) for one in (found, whole)]
-        assert set(order[leading[0]]) == set(leading[1])
 
 
 def test_what_follows_a_map_is_in_the_order_of_the_input(heat: sparse.csr_array, lengths: sparse.csr_array) -> None:
