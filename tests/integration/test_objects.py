@@ -14,16 +14,7 @@ import numpy as np
 import pytest
 
 import bigembed as be
-from bigembed.errors import (
-    DamagedError,
-    ExistingOutputError,
-    InputError,
-    LockedError,
-    MissingPathError,
-    StaleError,
-    StoreAccessError,
-    UnreachableError,
-)
+from bigembed import errors
 from bigembed.rows import RowSource
 from bigembed.rows.formats import ingest
 from bigembed.rows.formats.copying import write_dask
@@ -208,7 +199,7 @@ def test_lost_and_damaged_bytes_are_noticed(place, rows):
     create_rows(place / "x", rows.shape, rows.dtype, 400)
     for start in (0, 400, 1200):
         write_rows(place / "x", start, rows[start : start + 400])
-    with pytest.raises(DamagedError, match="chunks are missing"):
+    with pytest.raises(errors.DamagedError, match="chunks are missing"):
         be.open_array(str(place / "x"))
     write_rows(place / "x", 800, rows[800:1200])
     be.open_array(str(place / "x"))
@@ -216,7 +207,7 @@ def test_lost_and_damaged_bytes_are_noticed(place, rows):
     good = shard.read_bytes()
     for position in (10, len(good) // 2, len(good) - 20):
         put(shard, bytes(byte ^ (i == position) for i, byte in enumerate(good)))
-        with pytest.raises(DamagedError):
+        with pytest.raises(errors.DamagedError):
             read_array(place / "x", 400, 800)
     put(shard, good)
     np.testing.assert_array_equal(read_array(place / "x"), rows)
@@ -230,12 +221,12 @@ def test_npy_by_ranges(place, rows, tmp_path):
     np.testing.assert_array_equal(found[3:700, 1:2], rows[3:700, 1:2])
     np.testing.assert_array_equal(be.open_array(str(place / "x.npy")).compute(scheduler="synchronous"), rows)
     write_npy(place / "f.npy", np.asfortranarray(rows))
-    with pytest.raises(InputError, match="by columns"):
+    with pytest.raises(errors.InputError, match="by columns"):
         npy_rows(place / "f.npy")
     put(place / "cut.npy", (place / "x.npy").read_bytes()[:-1])
-    with pytest.raises(InputError, match="shorter"):
+    with pytest.raises(errors.InputError, match="shorter"):
         npy_rows(place / "cut.npy")
-    with pytest.raises(MissingPathError):
+    with pytest.raises(errors.MissingPathError):
         npy_rows(place / "none.npy")
 
 
@@ -246,7 +237,7 @@ def test_the_exchange(place, rows):
     assert exchange.get("halo", 3, "none") is None
     assert sorted(exchange.get_all("halo", 3)) == ["7", "a", "b"]
     assert (exchange.has("halo", 3), exchange.has("halo", 4)) == (True, False)
-    with pytest.raises(DamagedError, match="is gone"):
+    with pytest.raises(errors.DamagedError, match="is gone"):
         exchange.get("halo", 4, "a")
     exchange.clear()
     assert not place.exists()
@@ -261,7 +252,7 @@ def test_rows_are_appended(place, rows):
     np.testing.assert_array_equal(read_array(place / "x.zarr"), rows)
     assert stored_units(place / "x.zarr")[2] != before
     assert source.fingerprint() != fingerprint
-    with hold(place / "x.zarr.growing"), pytest.raises(LockedError, match="held by"):
+    with hold(place / "x.zarr.growing"), pytest.raises(errors.LockedError, match="held by"):
         append_rows(place / "x.zarr", rows[:3])
 
 
@@ -276,7 +267,7 @@ def test_ingest(place, rows, tmp_path):
     assert ingest(tmp_path / "x.npy", str(place / "x.zarr")) == rows.shape
     assert ingest(str(place / "x.zarr"), tmp_path / "back.zarr") == rows.shape
     np.testing.assert_array_equal(read_array(tmp_path / "back.zarr"), rows)
-    with pytest.raises(ExistingOutputError):
+    with pytest.raises(errors.ExistingOutputError):
         ingest(tmp_path / "x.npy", str(place / "x.zarr"))
     assert not [found.name for found in stored(place) if "partial" in found.name]
 
@@ -304,7 +295,7 @@ def test_sparse_rows(place):
 def test_one_holds(place):
     with hold(place) as lock:
         assert holder(place).pid == lock.owner.pid
-        with pytest.raises(LockedError, match=f"process {lock.owner.pid}"):
+        with pytest.raises(errors.LockedError, match=f"process {lock.owner.pid}"):
             take(place)
     assert holder(place) is None
     with hold(place) as again:
@@ -318,7 +309,7 @@ def _contend(url, environment, barrier, results):
     barrier.wait()
     try:
         lock = take(at(url))
-    except LockedError:
+    except errors.LockedError:
         results.put(0)
         return
     time.sleep(2)
@@ -347,7 +338,7 @@ def test_a_silent_owner_is_taken_over_and_notices(place, monkeypatch):
     monkeypatch.setattr(locks, "_lives", lambda owner, age: False)  # (another machine, silent for long)
     first = take(place)
     second = take(place)
-    with pytest.raises(LockedError, match="took over"):
+    with pytest.raises(errors.LockedError, match="took over"):
         first.check()
     second.check()
     first.release()
@@ -376,11 +367,11 @@ def test_the_same_bytes_as_on_a_disk(place, rows, tmp_path, estimator):
     for home in (tmp_path, place):
         fitted = kind(**parameters | {"workdir": str(home / "run.zarr")}).fit(str(home / "x.zarr"))
         fitted.save(str(home / "model.zarr"))
-        with pytest.raises(ExistingOutputError):
+        with pytest.raises(errors.ExistingOutputError):
             fitted.save(str(home / "model.zarr"))
         loaded = be.load(str(home / "model.zarr"))
         loaded.transform_to(str(home / "x.zarr"), str(home / "out.zarr"))
-        with pytest.raises(ExistingOutputError):
+        with pytest.raises(errors.ExistingOutputError):
             loaded.transform_to(str(home / "x.zarr"), str(home / "out.zarr"))
         coordinates = np.asarray(fitted.embedding_[:])
         lazy = loaded.transform(be.open_array(str(home / "x.zarr")))
@@ -406,7 +397,7 @@ def test_what_was_fitted_anew_is_superseded(place, rows):
     before, lazy = np.asarray(opened.embedding_), opened.embedding_
     be.PCA(n_components=2, whiten=True, workdir=str(place / "work")).fit(rows_at)
     for reads in (lazy.compute, lambda: opened.transform(rows)):
-        with pytest.raises(StaleError, match="'solve' is superseded"):
+        with pytest.raises(errors.StaleError, match="'solve' is superseded"):
             reads()
     again = be.PCA(n_components=2, workdir=str(place / "work")).fit(rows_at)
     np.testing.assert_array_equal(np.asarray(again.embedding_), before)
@@ -417,9 +408,9 @@ def test_wrong_credentials(place, monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another-secret")
     requests.client_of.cache_clear()
     try:
-        with pytest.raises(StoreAccessError, match="environment") as caught:
+        with pytest.raises(errors.StoreAccessError, match="environment") as caught:
             (place / "x").read_bytes()
-        with pytest.raises(StoreAccessError, match="environment"):
+        with pytest.raises(errors.StoreAccessError, match="environment"):
             (place / "y").is_dir()
     finally:
         requests.client_of.cache_clear()
@@ -437,9 +428,9 @@ def test_a_store_that_is_away(tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     requests.client_of.cache_clear()
     try:
-        with pytest.raises(UnreachableError, match="does not answer") as caught:
+        with pytest.raises(errors.UnreachableError, match="does not answer") as caught:
             at("s3://bucket/x").read_bytes()
-        with pytest.raises(UnreachableError):
+        with pytest.raises(errors.UnreachableError):
             be.open_array("s3://bucket/x.zarr")
     finally:
         requests.client_of.cache_clear()
@@ -484,11 +475,11 @@ def test_tables_are_written_there(place, rows, tmp_path, suffix):
     for home in (place, tmp_path):
         export(home / "x.zarr", home / f"table{suffix}")
     assert (place / f"table{suffix}").read_bytes() == (tmp_path / f"table{suffix}").read_bytes()
-    with pytest.raises(ExistingOutputError):
+    with pytest.raises(errors.ExistingOutputError):
         export(place / "x.zarr", place / f"table{suffix}")
 
 
 def test_what_needs_a_file_system_says_so(place, rows, tmp_path):
     put(place / "x.nc", b"CDF\x01")
-    with pytest.raises(InputError, match="must lie in a file system"):
+    with pytest.raises(errors.InputError, match="must lie in a file system"):
         ingest(place / "x.nc", place / "rows.zarr")

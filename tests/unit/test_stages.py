@@ -13,14 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bigembed.errors import (
-    DamagedError,
-    DamageWarning,
-    DroppedError,
-    ExistingOutputError,
-    LockedError,
-    UndeclaredInputError,
-)
+from bigembed import errors
 from bigembed.runtime import Event, using
 from bigembed.runtime.blocks import map_blocks
 from bigembed.runtime.executors import LocalPool
@@ -86,7 +79,7 @@ def test_a_stage_that_was_not_published_does_not_exist(tmp_path: Path) -> None:
     run_stages(counter.stages(), run)
     (tmp_path / "run" / "manifest" / "second.json").unlink()
     again = Run(tmp_path / "run")
-    with pytest.raises(DamagedError, match="second"):
+    with pytest.raises(errors.DamagedError, match="second"):
         again.path("second", "y")
     run_stages(counter.stages(), again)
     assert counter.runs == ["first", "second", "second"]
@@ -105,9 +98,9 @@ def test_a_bit_that_changed_makes_its_stage_anew_and_reuses_what_followed(tmp_pa
     before = {path: path.read_bytes() for path in (tmp_path / "run" / "stages").rglob("*") if path.is_file()}
     flip(tmp_path / "run" / name)
     reader = Run(tmp_path / "run")
-    with pytest.raises(DamagedError, match="first"):
+    with pytest.raises(errors.DamagedError, match="first"):
         reader.path("first", "x")
-    with pytest.warns(DamageWarning, match=r"first.* it is made anew"):
+    with pytest.warns(errors.DamageWarning, match=r"first.* it is made anew"):
         run_stages(counter.stages(), Run(tmp_path / "run"))
     assert counter.runs == ["first", "second", "first"]
     assert {path: path.read_bytes() for path in before} == before
@@ -119,7 +112,7 @@ def test_a_number_that_changed_in_a_manifest_is_not_believed(tmp_path: Path) -> 
     run_stages(Counter().stages(), Run(tmp_path / "run"))
     path = tmp_path / "run" / "manifest" / "first.json"
     path.write_text(path.read_text().replace('"value": 2.0', '"value": 7.0', 1))
-    with pytest.raises(DamagedError, match="its digest is another one"):
+    with pytest.raises(errors.DamagedError, match="its digest is another one"):
         Run(tmp_path / "run").results("first")
 
 
@@ -151,11 +144,11 @@ def test_a_manifest_of_another_form_is_damaged(tmp_path: Path, change: dict[str,
     run_stages(Counter().stages(), Run(tmp_path / "run"))
     path = tmp_path / "run" / "manifest" / "first.json"
     path.write_text(json.dumps(sealed(json.loads(path.read_text()) | change)))
-    with pytest.raises(DamagedError, match=r"first\.json"):
+    with pytest.raises(errors.DamagedError, match=r"first\.json"):
         find(tmp_path / "run", "first")
     for text in (b"[]", b"", b"\xff\xfe", b"[" * 100_000):
         path.write_bytes(text)
-        with pytest.raises(DamagedError, match=r"first\.json"):
+        with pytest.raises(errors.DamagedError, match=r"first\.json"):
             find(tmp_path / "run", "first")
 
 
@@ -170,7 +163,7 @@ def test_what_was_compared_is_read_again_only_if_it_was_written(tmp_path: Path, 
         Run(tmp_path / "run").path("first", "x")
     assert len(read) == 1
     flip(tmp_path / "run" / "stages" / "first" / "x" / "c" / "0")
-    with pytest.raises(DamagedError):
+    with pytest.raises(errors.DamagedError):
         Run(tmp_path / "run").path("first", "x")
 
 
@@ -218,7 +211,7 @@ def test_a_stage_begins_anew_where_what_it_goes_on_from_is_damaged(tmp_path: Pat
         path.write_bytes(other.read_bytes())
     else:
         path.write_bytes(b"")
-    with warnings.catch_warnings(action="ignore", category=DamageWarning):
+    with warnings.catch_warnings(action="ignore", category=errors.DamageWarning):
         run_stages([resuming(seen)], Run(tmp_path / "run"))
     assert seen[-1] == []
     assert Run(tmp_path / "run").has("steps")
@@ -270,7 +263,7 @@ def test_two_swapped_files_are_noticed(tmp_path: Path) -> None:
 
 def test_a_run_is_held_by_one_at_a_time(tmp_path: Path) -> None:
     run = Run(tmp_path / "run")
-    with locked(run), pytest.raises(LockedError, match="process"):
+    with locked(run), pytest.raises(errors.LockedError, match="process"):
         run_stages(Counter().stages(), Run(tmp_path / "run"))
     run_stages(Counter().stages(), run)
 
@@ -291,7 +284,7 @@ def test_a_run_whose_making_was_killed_is_made(tmp_path):
     assert Run(root).published() == []
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "zarr.txt").write_text("mine")
-    with pytest.raises(ExistingOutputError, match="not a bigembed run"):
+    with pytest.raises(errors.ExistingOutputError, match="not a bigembed run"):
         Run(tmp_path / "other")
 
 
@@ -314,7 +307,7 @@ def test_of_two_that_think_they_hold_the_run_one_publishes(tmp_path: Path) -> No
         return {"by": "this one"}
 
     run = Run(tmp_path / "run.zarr")
-    with pytest.raises(LockedError, match="published this stage meanwhile"):
+    with pytest.raises(errors.LockedError, match="published this stage meanwhile"):
         run_stages([Stage("twice", (), {}, slow)], run)
     assert Run(tmp_path / "run.zarr").results("twice") == {"by": "the other"}
 
@@ -494,7 +487,7 @@ class TestDropping:
         assert arrays_there(place) == ["first/x", "first/z", "second/y"]
         assert made.run(place, factor=5.0) == []
         assert arrays_there(place) == ["first/z"]
-        with pytest.raises(DroppedError, match="'x' of stage 'first' was dropped"):
+        with pytest.raises(errors.DroppedError, match="'x' of stage 'first' was dropped"):
             Run(place).path("first", "x")
         assert not Run(place).holds("first")
         assert Run(place).has("first")
@@ -530,7 +523,7 @@ class TestDropping:
 
     def test_a_stage_that_opens_what_it_does_not_declare_is_told(self, tmp_path: Path) -> None:
         first, second, third = Dropping().listed()
-        with pytest.raises(UndeclaredInputError, match="opens x of 'first', and declares that it opens 'z'"):
+        with pytest.raises(errors.UndeclaredInputError, match="opens x of 'first', and declares that it opens 'z'"):
             run_stages([first, replace(second, opens={"first": ("z",)}), third], Run(tmp_path))
 
 

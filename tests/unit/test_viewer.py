@@ -15,13 +15,9 @@ import pytest
 from scipy.spatial.distance import cdist
 
 import bigembed as be
+from bigembed import errors
 from bigembed import viewer as scene
 from bigembed.datasets import dataset
-from bigembed.errors import (
-    ExistingOutputError,
-    InputError,
-    MissingPathError,
-)
 from bigembed.jobs.growth.extend import extend
 from bigembed.jobs.growth.refresh import refresh
 from bigembed.jobs.run import run_job
@@ -235,7 +231,7 @@ class TestRefusals:
     def test_other_folders_stay(self, tmp_path: Path) -> None:
         (tmp_path / "page").mkdir()
         (tmp_path / "page" / "thesis.tex").write_text("x")
-        with pytest.raises(ExistingOutputError, match="did not write it"):
+        with pytest.raises(errors.ExistingOutputError, match="did not write it"):
             be.view(cloud(10), tmp_path / "page")
         assert [path.name for path in (tmp_path / "page").iterdir()] == ["thesis.tex"]
 
@@ -249,16 +245,16 @@ class TestRefusals:
         ],
     )
     def test_what_does_not_fit(self, given: Any, message: str, tmp_path: Path) -> None:
-        with pytest.raises(InputError, match=message):
+        with pytest.raises(errors.InputError, match=message):
             be.view(cloud(10), tmp_path / "page", **given)
         assert list(tmp_path.iterdir()) == []
 
     def test_no_coordinates(self, tmp_path: Path) -> None:
-        with pytest.raises(MissingPathError):
+        with pytest.raises(errors.MissingPathError):
             be.view(tmp_path / "none.zarr", tmp_path / "page")
-        with pytest.raises(InputError, match="shape"):
+        with pytest.raises(errors.InputError, match="shape"):
             be.view(np.zeros(5), tmp_path / "page")
-        with pytest.raises(InputError, match="1e\\+301"):
+        with pytest.raises(errors.InputError, match="1e\\+301"):
             be.view(np.array([[1e301, 0.0], [0.0, 1.0]]), tmp_path / "page")
 
 
@@ -348,7 +344,7 @@ class TestRuns:
         assert folders[0].about["moved"]["rows"][0]["row"] == 11
         moved = [folder.leaf("")["moved"][np.argsort(folder.leaf("")["rows"])] for folder in folders]
         assert np.array_equal(*moved)
-        with pytest.raises(InputError, match="only maps of the same rows"):
+        with pytest.raises(errors.InputError, match="only maps of the same rows"):
             be.view(points, tmp_path / "page", beside=points[:-1])
 
     def test_points_name_rows_of_their_file(self, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -473,11 +469,11 @@ class TestRowsOfAMap:
         assert np.array_equal(some[known], every[known])
 
     def test_that_do_not_belong_to_it(self, tmp_path: Path) -> None:
-        with pytest.raises(InputError, match=r"rows: shape \(9, 3\); the map has 10 rows"):
+        with pytest.raises(errors.InputError, match=r"rows: shape \(9, 3\); the map has 10 rows"):
             be.view(np.eye(10)[:, :2], tmp_path / "page", rows=np.zeros((9, 3)))
-        with pytest.raises(InputError, match="NaN"):
+        with pytest.raises(errors.InputError, match="NaN"):
             be.view(np.eye(10)[:, :2], tmp_path / "page", rows=np.full((10, 3), np.nan))
-        with pytest.raises(InputError, match="metric"):
+        with pytest.raises(errors.InputError, match="metric"):
             be.view(np.eye(10)[:, :2], tmp_path / "page", rows=np.eye(10), metric="fancy")
 
     def test_are_those_that_an_estimator_was_fitted_to(self, tmp_path: Path) -> None:
@@ -570,5 +566,5 @@ def test_a_job_writes_it_at_its_end(tmp_path: Path) -> None:
     run_job(read_job(tmp_path / "job.toml"))
     assert contents(tmp_path / "page") == before
     (tmp_path / "job.toml").write_text(text.replace("run.zarr", "other.zarr"))
-    with pytest.raises(ExistingOutputError, match="this run did not write it"):
+    with pytest.raises(errors.ExistingOutputError, match="this run did not write it"):
         run_job(read_job(tmp_path / "job.toml"))

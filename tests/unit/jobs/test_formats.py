@@ -12,15 +12,7 @@ import numpy as np
 import pytest
 
 import bigembed as be
-from bigembed.errors import (
-    DamagedError,
-    DamageWarning,
-    ExistingOutputError,
-    InputError,
-    JobError,
-    MissingExtraError,
-    MissingPathError,
-)
+from bigembed import errors
 from bigembed.jobs.extend import extend
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.record import read_record
@@ -172,7 +164,7 @@ def test_ids_are_found_again_after_an_ingest_and_do_not_change_the_result(wanted
     chunk = next(path for path in (tmp_path / "job.zarr/stages/ids").rglob("*") if path.is_file() and "c" in path.parts)
     chunk.write_bytes(chunk.read_bytes()[:-1])
     assert any("ids" in problem for problem in verify(tmp_path / "job.zarr")["problems"])
-    with pytest.warns(DamageWarning, match="ids"):
+    with pytest.warns(errors.DamageWarning, match="ids"):
         run_job(spec)
     assert verify(tmp_path / "job.zarr")["problems"] == []
 
@@ -187,7 +179,7 @@ def test_ids_of_another_run_are_not_exported(wanted: Any, tmp_path: Path) -> Non
     for name in ("stages/ids", "manifest/ids.json"):
         (shutil.rmtree if (roots[0] / name).is_dir() else Path.unlink)(roots[0] / name)
         (roots[1] / name).rename(roots[0] / name)
-    with pytest.raises(DamagedError, match=r"stage 'ids' is not the one that job\.json names"):
+    with pytest.raises(errors.DamagedError, match=r"stage 'ids' is not the one that job\.json names"):
         export(roots[0], tmp_path / "t.csv")
     assert not (tmp_path / "t.csv").exists()
 
@@ -203,7 +195,7 @@ def test_ids_of_another_run_are_not_exported(wanted: Any, tmp_path: Path) -> Non
 def test_wrong_ids_are_refused_before_anything_is_computed(ids: Any, message: str, tmp_path: Path) -> None:
     np.save(tmp_path / "plain.npy", rows_of())
     np.save(tmp_path / "ids.npy", np.arange(N - 1) if ids is None else ids)
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(errors.InputError, match=message):
         run_job(job(tmp_path, 'path = "plain.npy"\nids = "ids.npy"'))
     assert not (tmp_path / "job.zarr" / "manifest").exists()
 
@@ -229,7 +221,7 @@ def test_extend_carries_names_and_reads_any_format(wanted: Any, tmp_path: Path) 
     np.testing.assert_array_equal(np.array([row[1:] for row in table[1:]], float), wanted[1])
     assert not list(tmp_path.glob("out-input*"))
     assert not list(tmp_path.glob("*.partial"))
-    with pytest.raises(ExistingOutputError):
+    with pytest.raises(errors.ExistingOutputError):
         extend(tmp_path / "model.zarr", tmp_path / "plain.npy", tmp_path / "out.zarr")
 
 
@@ -257,12 +249,12 @@ def test_tables_hold_names_and_coordinates(wanted: Any, tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), wanted[1])
     export(tmp_path / "x.npy", tmp_path / "y.csv")
     assert lines_of(tmp_path / "y.csv")[0] == ["coordinate0", "coordinate1"]
-    with pytest.raises(ExistingOutputError, match="--overwrite"):
+    with pytest.raises(errors.ExistingOutputError, match="--overwrite"):
         export(tmp_path / "job.zarr", tmp_path / "x.npy")
     export(tmp_path / "job.zarr", tmp_path / "x.npy", overwrite=True)
-    with pytest.raises(InputError, match=r"written as \.parquet, \.csv, \.npy"):
+    with pytest.raises(errors.InputError, match=r"written as \.parquet, \.csv, \.npy"):
         export(tmp_path / "job.zarr", tmp_path / "x.txt")
-    with pytest.raises(MissingPathError):
+    with pytest.raises(errors.MissingPathError):
         export(tmp_path / "none.zarr", tmp_path / "z.npy")
     assert not list(tmp_path.glob(".partial*"))
 
@@ -270,7 +262,7 @@ def test_tables_hold_names_and_coordinates(wanted: Any, tmp_path: Path) -> None:
 def test_a_table_of_somebody_else_is_untouched_and_a_lost_one_made_again(wanted: Any, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("mine")
     spec = job(tmp_path, 'path = "plain.npy"', output='table = "t.csv"')
-    with pytest.raises(ExistingOutputError, match="did not write it"):
+    with pytest.raises(errors.ExistingOutputError, match="did not write it"):
         run_job(spec)
     assert (tmp_path / "t.csv").read_text() == "mine"
     (tmp_path / "t.csv").unlink()
@@ -299,16 +291,16 @@ def test_coordinates_into_an_anndata_by_its_names(suffix: str, wanted: Any, tmp_
     assert found.uns["pca"]["parameters"] == {"n_components": 2}
     assert len(found.uns["pca"]["eigenvalues"]) == 2
     assert set(found.obsm) == {"X_pca", "X_two"}
-    with pytest.raises(ExistingOutputError, match="obsm/X_pca, uns/pca: there already"):
+    with pytest.raises(errors.ExistingOutputError, match="obsm/X_pca, uns/pca: there already"):
         export(tmp_path / "job.zarr", other)
     export(tmp_path / "job.zarr", other, overwrite=True)
     missing = tmp_path / f"missing.{suffix}"
     write_annotated(missing, rows_of(), ["new", *names_of()[1:]])
-    with pytest.raises(InputError, match="1 of its 517 names are not ids of the coordinates: new"):
+    with pytest.raises(errors.InputError, match="1 of its 517 names are not ids of the coordinates: new"):
         export(tmp_path / "job.zarr", missing)
-    with pytest.raises(InputError, match="have no ids"):
+    with pytest.raises(errors.InputError, match="have no ids"):
         export(wanted[2], other, overwrite=True)
-    with pytest.raises(InputError, match="no AnnData is there"):
+    with pytest.raises(errors.InputError, match="no AnnData is there"):
         export(tmp_path / "job.zarr", tmp_path / f"none.{suffix}")
 
 
@@ -322,14 +314,14 @@ def write_annotated(path: Path, rows: np.ndarray, names: list[str]) -> None:
 
 
 def test_keys_of_the_input_are_checked(tmp_path: Path) -> None:
-    with pytest.raises(JobError, match=r"\[input\] columns: chooses among what a file holds; a data set"):
+    with pytest.raises(errors.JobError, match=r"\[input\] columns: chooses among what a file holds; a data set"):
         job(tmp_path, 'dataset = "swiss_roll"\ncolumns = ["a"]')
-    with pytest.raises(JobError, match=r"\[input\] 'colums': unknown; did you mean 'columns'"):
+    with pytest.raises(errors.JobError, match=r"\[input\] 'colums': unknown; did you mean 'columns'"):
         job(tmp_path, 'path = "rows.csv"\ncolums = ["a"]')
-    with pytest.raises(JobError, match=r"\[output\] table: .*\.parquet, \.csv, \.npy"):
+    with pytest.raises(errors.JobError, match=r"\[output\] table: .*\.parquet, \.csv, \.npy"):
         job(tmp_path, 'path = "rows.csv"', output='table = "t.txt"')
     np.save(tmp_path / "rows.npy", rows_of())
-    with pytest.raises(InputError, match="array cannot be chosen in a file of one array"):
+    with pytest.raises(errors.InputError, match="array cannot be chosen in a file of one array"):
         run_job(job(tmp_path, 'path = "rows.npy"\narray = "X"'))
     assert not (tmp_path / "job.zarr").exists()
 
@@ -337,7 +329,7 @@ def test_keys_of_the_input_are_checked(tmp_path: Path) -> None:
 def test_a_table_that_cannot_be_written_is_refused_before_work(tmp_path: Path, monkeypatch: Any) -> None:
     np.save(tmp_path / "rows.npy", rows_of())
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
-    with pytest.raises(MissingExtraError, match=r"bigembed\[parquet\]"):
+    with pytest.raises(errors.MissingExtraError, match=r"bigembed\[parquet\]"):
         run_job(job(tmp_path, 'path = "rows.npy"', output='table = "t.parquet"'))
     assert not (tmp_path / "job.zarr").exists()
 
@@ -382,9 +374,9 @@ def test_a_growing_input_has_nothing_to_choose(tmp_path: Path) -> None:
 
     np.save(tmp_path / "rows.npy", rows_of())
     spec = job(tmp_path, 'path = "rows.npy"\nids = "x"\narray = "X"')
-    with pytest.raises(JobError, match=r"(?s)\[input\] ids: a growing input.*\[input\] array: a growing input"):
+    with pytest.raises(errors.JobError, match=r"(?s)\[input\] ids: a growing input.*\[input\] array: a growing input"):
         refresh(spec)
-    with pytest.raises(JobError, match=r"\[output\] model: each version keeps its own"):
+    with pytest.raises(errors.JobError, match=r"\[output\] model: each version keeps its own"):
         refresh(job(tmp_path, 'path = "rows.npy"', output='model = "m.zarr"'))
 
 
@@ -403,9 +395,9 @@ def test_a_growing_input_has_nothing_to_choose(tmp_path: Path) -> None:
 def test_a_plan_refuses_the_table_that_the_job_refuses_with_the_same_words(lines: list[str], tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     asked = job(tmp_path, 'path = "rows.csv"')
-    with pytest.raises(InputError) as planned:
+    with pytest.raises(errors.InputError) as planned:
         plan_job(asked)
-    with pytest.raises(InputError) as ran:
+    with pytest.raises(errors.InputError) as ran:
         run_job(asked)
     assert str(planned.value) == str(ran.value)
     assert not asked.output_path.exists()
@@ -417,5 +409,5 @@ def test_a_plan_reads_a_bounded_part_of_a_table(tmp_path: Path, monkeypatch: Any
     (tmp_path / "rows.csv").write_text("a,b\n" + "1,2\n" * 500 + "1,\n", encoding="utf-8")
     asked = job(tmp_path, 'path = "rows.csv"')
     assert plan_job(asked).shape == (501, 2)
-    with pytest.raises(InputError, match="500 \\(counted from 0\\)"):
+    with pytest.raises(errors.InputError, match="500 \\(counted from 0\\)"):
         run_job(asked)

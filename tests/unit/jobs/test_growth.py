@@ -13,18 +13,7 @@ import pytest
 import zarr
 
 import bigembed as be
-from bigembed.errors import (
-    ChangedInputError,
-    DamagedError,
-    DamageWarning,
-    ExistingOutputError,
-    InputError,
-    InterruptedRun,
-    JobError,
-    LockedError,
-    MissingPathError,
-    PlanError,
-)
+from bigembed import errors
 from bigembed.jobs.growth import extend as growth_extend
 from bigembed.jobs.growth import open_growth
 from bigembed.jobs.growth import refresh as growth_refresh
@@ -69,7 +58,7 @@ def files(folder):
 
 
 def stopped(*arguments):
-    raise InterruptedRun("stopped")
+    raise errors.InterruptedRun("stopped")
 
 
 def good():
@@ -160,9 +149,9 @@ class TestVersions:
         refresh(asked)
         append_rows(tmp_path / "x.zarr", rows[400:500])
         shutil.rmtree(current(tmp_path).model)
-        with pytest.raises(DamagedError, match=r"model.zarr: is gone\. .*; bigembed refresh"):
+        with pytest.raises(errors.DamagedError, match=r"model.zarr: is gone\. .*; bigembed refresh"):
             extend(asked)
-        with pytest.warns(DamageWarning):
+        with pytest.warns(errors.DamageWarning):
             assert refresh(asked)["fitted"] == 500
 
     def test_other_parameters_are_told_and_the_current_model_goes_on(self, job, rows, tmp_path):
@@ -198,7 +187,7 @@ class TestVersions:
 
         append_rows(tmp_path / "x.zarr", rows[400:500])
         monkeypatch.setattr(growth_refresh, "run_job", and_change)
-        with pytest.raises(ChangedInputError, match="0:"):
+        with pytest.raises(errors.ChangedInputError, match="0:"):
             refresh(asked)
         assert current(tmp_path).fitted == 400
         assert len(list((tmp_path / "out.zarr" / "versions").iterdir())) == 1
@@ -212,7 +201,7 @@ class TestVersions:
         before = current(tmp_path)
         for call in (extend, refresh):
             with pytest.raises(
-                ChangedInputError, match=r"(are gone|0:400 of 400).*bigembed refresh .*job\.toml --fresh"
+                errors.ChangedInputError, match=r"(are gone|0:400 of 400).*bigembed refresh .*job\.toml --fresh"
             ):
                 call(asked)
         assert current(tmp_path) == before
@@ -223,16 +212,16 @@ class TestVersions:
     def test_an_unfinished_version_is_gone_on_with_or_forgotten(self, job, rows, tmp_path, monkeypatch):
         asked = job()
         monkeypatch.setattr(growth_refresh, "_publish", stopped)
-        with pytest.raises(InterruptedRun):
+        with pytest.raises(errors.InterruptedRun):
             refresh(asked)
         monkeypatch.undo()
-        with pytest.raises(MissingPathError, match=r"Run bigembed refresh"):
+        with pytest.raises(errors.MissingPathError, match=r"Run bigembed refresh"):
             extend(asked)
         append_rows(tmp_path / "x.zarr", rows[400:500])
         found = refresh(asked)
         assert (found["fitted"], found["version"][:4]) == (400, "0001")  # on its own rows
         monkeypatch.setattr(growth_refresh, "_publish", stopped)
-        with pytest.raises(InterruptedRun):
+        with pytest.raises(errors.InterruptedRun):
             refresh(asked)
         monkeypatch.undo()
         append_rows(tmp_path / "x.zarr", rows[500:520])
@@ -245,7 +234,7 @@ class TestVersions:
         refresh(asked)
         append_rows(tmp_path / "x.zarr", rows[400:500])
         monkeypatch.setattr(growth_extend, "append_source", stopped)
-        with pytest.raises(InterruptedRun):
+        with pytest.raises(errors.InterruptedRun):
             extend(asked)
         monkeypatch.undo()
         assert current(tmp_path).covered == 400
@@ -274,39 +263,39 @@ class TestVersions:
         bad = rows[400:500].copy()
         bad[7, 1] = np.nan
         append_rows(tmp_path / "x.zarr", bad)
-        with pytest.raises(InputError, match=r"in rows 400:500 \(numbered from 400 as 0\).*\[7\]"):
+        with pytest.raises(errors.InputError, match=r"in rows 400:500 \(numbered from 400 as 0\).*\[7\]"):
             extend(asked)
         assert not list((current(tmp_path).root / "placing").iterdir())
         zarr.open_array(str(tmp_path / "x.zarr"))[407] = rows[407]  # not placed yet, so it may be mended
         assert extend(asked)["placed"] == 100
         zarr.open_array(str(tmp_path / "x.zarr"))[407] = 0
-        with pytest.raises(ChangedInputError):
+        with pytest.raises(errors.ChangedInputError):
             extend(asked)
 
     def test_what_cannot_grow_is_refused(self, job, tmp_path):
-        with pytest.raises(JobError, match=r"\[output\] model"):
+        with pytest.raises(errors.JobError, match=r"\[output\] model"):
             refresh(job(output={"model": "m.zarr"}))
         tables = {
             "input": {"path": "x.zarr", "weights": "w.npy"},
             "method": {"name": "pca"},
             "output": {"path": "out.zarr"},
         }
-        with pytest.raises(JobError, match=r"\[input\] weights"):
+        with pytest.raises(errors.JobError, match=r"\[input\] weights"):
             refresh(parse_job(tables, tmp_path / "job.toml"))
-        with pytest.raises(JobError, match=r"\[input\] dataset"):
+        with pytest.raises(errors.JobError, match=r"\[input\] dataset"):
             refresh(parse_job(tables | {"input": {"path": "x.zarr", "dataset": "plane"}}, tmp_path / "job.toml"))
         shutil.rmtree(tmp_path / "x.zarr")
-        with pytest.raises(MissingPathError):
+        with pytest.raises(errors.MissingPathError):
             refresh(parse_job(good(), tmp_path / "job.toml"))
         assert not (tmp_path / "out.zarr").exists()
         np.save(tmp_path / "x.npy", np.ones((3, 2)))
         (tmp_path / "out.zarr").mkdir()
         (tmp_path / "out.zarr" / "mine.txt").write_text("x")
-        with pytest.raises(ExistingOutputError):
+        with pytest.raises(errors.ExistingOutputError):
             refresh(parse_job(good() | {"input": {"path": "x.npy"}}, tmp_path / "job.toml"))
-        with pytest.raises(InputError, match="not a growing embedding"):
+        with pytest.raises(errors.InputError, match="not a growing embedding"):
             open_growth(tmp_path / "out.zarr")
-        with pytest.raises(MissingPathError):
+        with pytest.raises(errors.MissingPathError):
             open_growth(tmp_path / "none")
 
     def test_one_at_a_time(self, job, tmp_path):
@@ -314,7 +303,7 @@ class TestVersions:
         refresh(asked)
         with hold(tmp_path / "out.zarr"):
             for call in (refresh, extend):
-                with pytest.raises(LockedError, match=r"held by .*process \d+"):
+                with pytest.raises(errors.LockedError, match=r"held by .*process \d+"):
                     call(asked)
 
     def test_the_status_and_the_picture(self, job, tmp_path):
@@ -330,7 +319,7 @@ class TestVersions:
         refresh(asked)
         append_rows(tmp_path / "x.zarr", rows[400:500])
         cluster = asked.cluster.model_copy(update={"workers": 1, "memory": 1 << 20})
-        with pytest.raises(PlanError):
+        with pytest.raises(errors.PlanError):
             refresh(asked.model_copy(update={"cluster": cluster}))
         assert current(tmp_path).fitted == 400
 
@@ -360,7 +349,7 @@ class TestVersions:
         assert (report["due"], report["rows"]["new"]) == ([], 300)
         place = next(path for path in sorted((version.array / "c").rglob("*")) if path.is_file())
         place.write_bytes(place.read_bytes()[::-1])
-        with pytest.warns(DamageWarning, match="damaged"):
+        with pytest.warns(errors.DamageWarning, match="damaged"):
             extend(asked)
         np.testing.assert_array_equal(version.coordinates.compute(), found)
         far = MovementLimits(moved=1.0, drift=1.0)  # (few rows: the map of twice as many is another one)
@@ -406,17 +395,17 @@ class TestTable:
         refresh(self.job(tmp_path))
         (tmp_path / "mine.csv").write_text("mine")
         for work in (refresh, extend):
-            with pytest.raises(ExistingOutputError, match="did not write it"):
+            with pytest.raises(errors.ExistingOutputError, match="did not write it"):
                 work(self.job(tmp_path, table="mine.csv"))
         assert (tmp_path / "mine.csv").read_text() == "mine"
         for extra, name in (("picture", "mine.png"), ("report", "mine.html")):
             (tmp_path / name).write_text("mine")
-            with pytest.raises(ExistingOutputError, match="did not write it"):
+            with pytest.raises(errors.ExistingOutputError, match="did not write it"):
                 refresh(self.job(tmp_path, **{extra: name}))
             assert (tmp_path / name).read_text() == "mine"
         refresh(self.job(tmp_path, picture="ours.png"))  # (which makes the picture that is wanted now)
         assert (tmp_path / "ours.png").read_bytes()[:4] == b"\x89PNG"
-        with pytest.raises(ExistingOutputError, match=r"mine\.png: exists, and this store did not write it"):
+        with pytest.raises(errors.ExistingOutputError, match=r"mine\.png: exists, and this store did not write it"):
             refresh(self.job(tmp_path, picture="mine.png"))
         assert (tmp_path / "mine.png").read_text() == "mine"
         (tmp_path / "ours.png").write_bytes(b"half")
@@ -431,7 +420,7 @@ class TestTable:
         write_array(tmp_path / "x.zarr", rows[:600], chunk_rows=100)
         asked, table = self.job(tmp_path, table="all.parquet", report="map.html"), tmp_path / "all.parquet"
         table.write_text("a table of somebody else's")
-        with pytest.raises(ExistingOutputError, match="did not write it"):
+        with pytest.raises(errors.ExistingOutputError, match="did not write it"):
             refresh(asked)
         assert table.read_text() == "a table of somebody else's"
         table.unlink()
@@ -443,7 +432,7 @@ class TestTable:
             append_rows(tmp_path / "x.zarr", rows[first : first + 100])
             with monkeypatch.context() as patch:
                 patch.setattr(f"bigembed.jobs.growth.{work.__name__}.write_table_of", stopped)
-                with pytest.raises(InterruptedRun):
+                with pytest.raises(errors.InterruptedRun):
                     work(asked)
             (tmp_path / "map.html").unlink(missing_ok=True)
             assert work(asked)["unchanged"]  # all but the table was there
@@ -521,7 +510,7 @@ class TestLedger:
     def test_changed_and_missing_rows_are_named(self, path, damage, message):
         ledger = taken(path)
         damage(zarr.open_array(str(path)))
-        with pytest.raises(ChangedInputError, match=message):
+        with pytest.raises(errors.ChangedInputError, match=message):
             check(ledger, snapshot(path))
 
     def test_a_change_behind_unchanged_times_is_found_by_verify_alone(self, tmp_path, rows):
@@ -534,7 +523,7 @@ class TestLedger:
         os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
         there = snapshot(path)
         assert check(ledger, there).content == ledger.content  # by size and time all is as it was
-        with pytest.raises(ChangedInputError, match="100:200"):
+        with pytest.raises(errors.ChangedInputError, match="100:200"):
             check(ledger, there, verify=True)
 
     def test_other_columns_other_dtype_and_absent_chunks(self, path, rows, tmp_path):
@@ -544,10 +533,10 @@ class TestLedger:
             ("t", rows[:250].astype("f4"), "float32 now, and were float64"),
         ):
             np.save(tmp_path / f"{name}.npy", array)
-            with pytest.raises(ChangedInputError, match=message):
+            with pytest.raises(errors.ChangedInputError, match=message):
                 check(ledger, snapshot(tmp_path / f"{name}.npy"))
         (path / "c" / "1" / "0").unlink()
-        with pytest.raises(DamagedError, match="1 chunks are missing"):
+        with pytest.raises(errors.DamagedError, match="1 chunks are missing"):
             snapshot(path)
 
     def test_files_of_numpy_have_a_ledger_too(self, tmp_path, rows):
@@ -557,7 +546,7 @@ class TestLedger:
         there = snapshot(tmp_path / "x.npy")
         assert with_new_rows(check(ledger, there), there) == taken(tmp_path / "x.npy")
         np.save(tmp_path / "x.npy", rows + 1)
-        with pytest.raises(ChangedInputError, match=r"x\.npy"):
+        with pytest.raises(errors.ChangedInputError, match=r"x\.npy"):
             check(ledger, snapshot(tmp_path / "x.npy"))
 
 
@@ -668,22 +657,22 @@ class TestAudit:
 
     def test_what_cannot_be_audited(self, job, tmp_path):
         asked = job()
-        with pytest.raises(MissingPathError, match="no model is there yet"):
+        with pytest.raises(errors.MissingPathError, match="no model is there yet"):
             audit(asked)
         refresh(asked)
         bad = draw(150, 1)
         bad[3] = np.nan
         append_rows(tmp_path / "x.zarr", bad)
-        with pytest.raises(InputError, match=r"rows \[803\] hold NaN"):
+        with pytest.raises(errors.InputError, match=r"rows \[803\] hold NaN"):
             audit(asked)
-        with pytest.raises(InputError, match="sample=1"):
+        with pytest.raises(errors.InputError, match="sample=1"):
             audit(asked, sample=1)
         array = zarr.open_array(str(tmp_path / "x.zarr"))
         array[3] = 0
-        with pytest.raises(ChangedInputError, match="in rows 0:800 of 800"):
+        with pytest.raises(errors.ChangedInputError, match="in rows 0:800 of 800"):
             audit(asked)
         array[3] = draw(800, 0)[3]
-        with hold(tmp_path / "out.zarr" / "audit"), pytest.raises(LockedError):
+        with hold(tmp_path / "out.zarr" / "audit"), pytest.raises(errors.LockedError):
             audit(asked)
         with hold(tmp_path / "out.zarr"):  # a refresh at work is no obstacle
             assert audit(asked, limits=Limits(least=1000))["due"] == []

@@ -13,14 +13,7 @@ from pathlib import Path
 import dask
 import pytest
 
-from bigembed.errors import (
-    BigembedWarning,
-    ClusterError,
-    InterruptedRun,
-    JobError,
-    MissingExtraError,
-    OpenClusterWarning,
-)
+from bigembed import errors
 from bigembed.jobs.places import ClusterTable, parse_walltime
 from bigembed.jobs.places.cluster import choose, client_security, cluster, is_open, no_security
 from bigembed.jobs.places.slurm import lifetime
@@ -39,7 +32,7 @@ def table(**keys):
 
 
 def problems_of(**keys):
-    with pytest.raises(JobError) as caught:
+    with pytest.raises(errors.JobError) as caught:
         table(**keys)
     return str(caught.value)
 
@@ -99,14 +92,14 @@ class TestClusterTable:
         found = Machines(scheduler="tls://host:1").cluster(given)
         assert (found.manager, found.partition, found.address, found.workers) == (None, None, "tls://host:1", 4)
         assert Machines(workers=8).cluster(given).workers == 8
-        with pytest.raises(JobError, match="multiple"):
+        with pytest.raises(errors.JobError, match="multiple"):
             Machines(workers=7).cluster(given | {"workers_per_job": 2})
 
     @pytest.mark.parametrize("module", ["dask_jobqueue", "cryptography"])
     def test_what_is_not_installed_is_named_with_its_extra(self, module, monkeypatch):
         monkeypatch.setitem(sys.modules, module, None)
         with (
-            pytest.raises(MissingExtraError, match=r'pip install "bigembed\[slurm\]"'),
+            pytest.raises(errors.MissingExtraError, match=r'pip install "bigembed\[slurm\]"'),
             cluster(table(**QUEUE), "slurm"),
         ):
             pass
@@ -153,18 +146,18 @@ class TestSecurity:
 
     def test_an_open_cluster_is_a_warning_that_says_what_to_do(self):
         with pytest.warns(
-            OpenClusterWarning, match=r"can execute code.*make-certificates\.sh.*tls://.*--tls-ca"
+            errors.OpenClusterWarning, match=r"can execute code.*make-certificates\.sh.*tls://.*--tls-ca"
         ) as caught:
             client_security(ClusterTable(address="tcp://192.0.2.1:8786"))
         assert len(caught) == 1
-        assert issubclass(OpenClusterWarning, BigembedWarning)
+        assert issubclass(errors.OpenClusterWarning, errors.BigembedWarning)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             client_security(ClusterTable(address="tcp://127.0.0.1:8786"))
 
     def test_the_warning_comes_before_anything_is_sent(self):
         table = ClusterTable(address="tcp://192.0.2.1.invalid:8786", no_workers_timeout=0.5)
-        with pytest.warns(OpenClusterWarning), pytest.raises(ClusterError), cluster(table, "remote"):
+        with pytest.warns(errors.OpenClusterWarning), pytest.raises(errors.ClusterError), cluster(table, "remote"):
             pass
 
     def test_what_the_job_does_not_give_comes_from_dask(self, tmp_path):
@@ -191,11 +184,11 @@ class TestSecurity:
     def test_certificates_that_are_not_there_are_named_before_a_connection_is_tried(self, tmp_path):
         (tmp_path / "ca.pem").write_text("")
         with pytest.raises(
-            JobError, match=r"needs certificates: tls_ca is not given; tls_cert is not given\. Give"
+            errors.JobError, match=r"needs certificates: tls_ca is not given; tls_cert is not given\. Give"
         ) as raised:
             client_security(ClusterTable(address="tls://scheduler:8786"))
         assert "DASK_DISTRIBUTED__COMM__TLS__CLIENT__KEY" in str(raised.value)
-        with pytest.raises(JobError, match=r"tls_cert = .*nothing.pem: No such file.*"):
+        with pytest.raises(errors.JobError, match=r"tls_cert = .*nothing.pem: No such file.*"):
             client_security(
                 ClusterTable(
                     address="tls://scheduler:8786",
@@ -341,11 +334,11 @@ class TestWorkerMonitor:
         def look() -> None:
             looks.append(len(looks))
             if len(looks) == 3:
-                raise InterruptedRun("gone")
+                raise errors.InterruptedRun("gone")
 
         known = {"status": "running", "subscribe_topic": print, "loop": type("Loop", (), {"asyncio_loop": loop})}
         client = type("Client", (), known)
-        with pytest.raises(InterruptedRun, match="gone"):
+        with pytest.raises(errors.InterruptedRun, match="gone"):
             WorkerMonitor(client, 40.0).awaited(never, look)
         assert ended.wait(10)
         loop.call_soon_threadsafe(loop.stop)

@@ -16,20 +16,8 @@ import pytest
 from typer.testing import CliRunner
 
 import bigembed as be
+from bigembed import errors
 from bigembed.cli import app
-from bigembed.errors import (
-    BigembedWarning,
-    DamagedError,
-    DamageWarning,
-    ExistingOutputError,
-    InputError,
-    InterruptedRun,
-    JobError,
-    LockedError,
-    MissingExtraError,
-    PlanError,
-    StalledRun,
-)
 from bigembed.jobs import extend as extension
 from bigembed.jobs import planning as calibrate
 from bigembed.jobs.extend import extend
@@ -98,14 +86,14 @@ class TestRun:
         (tmp_path / "run.zarr").mkdir()
         (tmp_path / "run.zarr" / "mine.txt").write_text("mine")
         for fresh in (False, True):
-            with pytest.raises(ExistingOutputError, match="not a bigembed run"):
+            with pytest.raises(errors.ExistingOutputError, match="not a bigembed run"):
                 run_job(read_job(write_job()), fresh=fresh)
         assert (tmp_path / "run.zarr" / "mine.txt").read_text() == "mine"
 
     @pytest.mark.parametrize("name", ["picture", "model"])
     def test_a_picture_or_model_of_somebody_else_is_untouched(self, write_job, rows, tmp_path, name):
         (tmp_path / "mine").write_text("mine")
-        with pytest.raises(ExistingOutputError, match="did not write it"):
+        with pytest.raises(errors.ExistingOutputError, match="did not write it"):
             run_job(read_job(write_job(output=f'{name} = "mine"')))
         assert (tmp_path / "mine").read_text() == "mine"
 
@@ -115,18 +103,18 @@ class TestRun:
         before = read_status(tmp_path / "run.zarr")
         with (
             hold(tmp_path / "run.zarr"),
-            pytest.raises(LockedError, match=r"held by .* \(process \d+ on .*\) since 20"),
+            pytest.raises(errors.LockedError, match=r"held by .* \(process \d+ on .*\) since 20"),
         ):
             run_job(job)
         assert read_status(tmp_path / "run.zarr") == before
 
     def test_the_plan_is_asked_first(self, write_job, rows, tmp_path):
-        with pytest.raises(PlanError, match="larger machine"):
+        with pytest.raises(errors.PlanError, match="larger machine"):
             run_job(read_job(write_job(f"memory = {1 << 50}")))
         assert not (tmp_path / "run.zarr").exists()
         run_job(read_job(write_job()))
         before = read_record(tmp_path / "run.zarr")
-        with pytest.raises(PlanError, match="larger machine"):
+        with pytest.raises(errors.PlanError, match="larger machine"):
             run_job(read_job(write_job(f"n_components = 3\nmemory = {1 << 50}")))
         assert read_record(tmp_path / "run.zarr") == before
         run_job(read_job(write_job(f"memory = {1 << 50}")))  # (nothing is left to do that would not fit)
@@ -142,11 +130,11 @@ class TestRun:
         )
         named = f'path = "mine.zarr"\n{source}'
         run_job(read_job(write_job("n_components = 1", source=named)))
-        with pytest.raises(ExistingOutputError, match=said):
+        with pytest.raises(errors.ExistingOutputError, match=said):
             run_job(read_job(write_job(source=named.replace("3", "4"))))
 
     def test_warnings_are_shown_and_recorded(self, write_job, rows):
-        with pytest.warns(BigembedWarning, match="mind the gap"):
+        with pytest.warns(errors.BigembedWarning, match="mind the gap"):
             found = run_job(read_job(write_job('warns = "mind the gap"')))
         assert found["warnings"] == ["mind the gap"]
 
@@ -208,7 +196,7 @@ class TestRun:
             broken(root / name)
             if (name, how) not in {("job.json", "gone"), ("status.json", "gone")}:
                 assert any(Path(name).stem in problem for problem in verify(root)["problems"]), how
-            with warnings.catch_warnings(action="ignore", category=DamageWarning):
+            with warnings.catch_warnings(action="ignore", category=errors.DamageWarning):
                 run_job(job)
             found = verify(root)
             assert (found["problems"], found["finished"]) == ([], True), how
@@ -306,16 +294,16 @@ class TestFruitless:
         asked = job(tmp_path)
         kinds = []
         for _ in range(5):
-            with pytest.raises(InterruptedRun) as found:
+            with pytest.raises(errors.InterruptedRun) as found:
                 self.start(asked, "moments")
             kinds.append(type(found.value))
-        assert kinds == [InterruptedRun] * 3 + [StalledRun] * 2
+        assert kinds == [errors.InterruptedRun] * 3 + [errors.StalledRun] * 2
         assert "4 starts in a row have left nothing new" in str(found.value)
         assert "of stage 'moments'" in str(found.value)
         assert read_status(tmp_path / "run.zarr")["error"]["status"] == 8
-        with pytest.raises(InterruptedRun) as found:
+        with pytest.raises(errors.InterruptedRun) as found:
             self.start(asked, "rows-survey")  # (of a later stage)
-        assert type(found.value) is InterruptedRun
+        assert type(found.value) is errors.InterruptedRun
         assert self.start(asked)["finished"]
         assert read_status(tmp_path / "run.zarr")["fruitless"] is None
 
@@ -333,10 +321,10 @@ class TestOutputs:
     @a_few(1, "output", [{"model": "model.zarr"}, {"table": "table.csv"}, {"report": "page.html"}])
     def test_two_jobs_of_one_output(self, tmp_path, rows, output):
         [name] = output.values()
-        with elsewhere(tmp_path / name), pytest.raises(LockedError, match=rf"{name}.*held by"):
+        with elsewhere(tmp_path / name), pytest.raises(errors.LockedError, match=rf"{name}.*held by"):
             run_job(job(tmp_path, "one.zarr", **output))
         run_job(job(tmp_path, "one.zarr", **output))
-        with pytest.raises(ExistingOutputError, match="this run did not write it"):
+        with pytest.raises(errors.ExistingOutputError, match="this run did not write it"):
             run_job(job(tmp_path, "two.zarr", **output))
         assert not list(tmp_path.glob(".*making"))
 
@@ -354,26 +342,26 @@ class TestOutputs:
         monkeypatch.setattr(extension, "export", export_as_it_is)
         assert (tmp_path / "out.zarr").exists()
         assert not (tmp_path / "table.csv").exists()
-        with pytest.raises(ExistingOutputError):  # another extension
+        with pytest.raises(errors.ExistingOutputError):  # another extension
             extend(*call, results=tmp_path / "other.csv")
         extend(*call, results=tmp_path / "table.csv")
         assert len((tmp_path / "table.csv").read_text().splitlines()) == 61
         np.testing.assert_array_equal(read_array(tmp_path / "out.zarr"), be.load(call[0]).transform(rows))
         assert not (tmp_path / "out.zarr.partial").exists()
-        with pytest.raises(ExistingOutputError):
+        with pytest.raises(errors.ExistingOutputError):
             extend(*call, results=tmp_path / "table.csv")
 
     def test_an_output_inside_what_is_read_is_refused(self, tmp_path, rows):
         before = sorted(path.name for path in (tmp_path / "points.zarr").rglob("*"))
         for outputs in ({"path": "points.zarr/run.zarr"}, *({n: "points.zarr/x.csv"} for n in ("table", "model"))):
-            with pytest.raises(InputError, match=r"lies inside .*points\.zarr"):
+            with pytest.raises(errors.InputError, match=r"lies inside .*points\.zarr"):
                 run_job(job(tmp_path, **{"path": "run.zarr", **outputs}))
         (tmp_path / "link").symlink_to(tmp_path / "points.zarr")
-        with pytest.raises(InputError, match="lies inside"):
+        with pytest.raises(errors.InputError, match="lies inside"):
             run_job(job(tmp_path, "link/run.zarr"))
         run_job(job(tmp_path, model="model.zarr"))
         inside = tmp_path / "run.zarr" / "stages" / "coordinates" / "embedding"
-        with pytest.raises(InputError, match="lies inside the output"):
+        with pytest.raises(errors.InputError, match="lies inside the output"):
             run_job(job(tmp_path, source=str(inside)))
         calls = [
             lambda: extend(tmp_path / "model.zarr", tmp_path / "points.zarr", tmp_path / "points.zarr" / "out.zarr"),
@@ -383,7 +371,7 @@ class TestOutputs:
             lambda: certify_paths(tmp_path / "points.zarr", inside, tmp_path / "points.zarr" / "page.html"),
         ]
         for call in calls:
-            with pytest.raises(InputError, match="lies inside"):
+            with pytest.raises(errors.InputError, match="lies inside"):
                 call()
         assert sorted(path.name for path in (tmp_path / "points.zarr").rglob("*")) == before
 
@@ -418,7 +406,7 @@ class TestOlderRecord:
             lambda: export(run, tmp_path / "table.csv"),
             lambda: np.asarray(be.open_array(run / "stages" / "coordinates" / "embedding")),
         ):
-            with pytest.raises(DamagedError, match=r"'coordinates' is damaged .was made from another 'solve'"):
+            with pytest.raises(errors.DamagedError, match=r"'coordinates' is damaged .was made from another 'solve'"):
                 read()
         assert verify(run)["problems"]
         assert "was made from another &#39;solve&#39;" in page_of(tmp_path)
@@ -470,7 +458,7 @@ class TestStorageErrors:
             raise ImportError(name)
 
         monkeypatch.setattr("bigembed.errors.import_module", absent)
-        with pytest.raises(MissingExtraError, match="pyarrow"):
+        with pytest.raises(errors.MissingExtraError, match="pyarrow"):
             plan_job(read_job(job))
 
 
@@ -509,11 +497,11 @@ class TestSecrets:
     def test_one_that_no_job_file_has_seen_is_refused_too(self, job, address, tmp_path):
         asked = read_job(job)
         asked = asked.model_copy(update={"cluster": asked.cluster.model_copy(update={"address": address})})
-        with pytest.raises(JobError, match="carries credentials or options") as caught:
+        with pytest.raises(errors.JobError, match="carries credentials or options") as caught:
             run_job(asked)
         assert SECRET not in str(caught.value)
         assert SECRET.encode() not in written(tmp_path)
-        with pytest.raises(JobError), cluster(ClusterTable(address=address), "remote"):
+        with pytest.raises(errors.JobError), cluster(ClusterTable(address=address), "remote"):
             pass
 
     def test_what_others_quote_is_not_passed_on(self, job, tmp_path, monkeypatch):
@@ -521,7 +509,7 @@ class TestSecrets:
 
         def wrong(*_: object) -> None:
             logging.getLogger("distributed.core").warning("lost %s", ADDRESSES[0])
-            warnings.warn(f"slow: {ADDRESSES[2]}", BigembedWarning, stacklevel=1)
+            warnings.warn(f"slow: {ADDRESSES[2]}", errors.BigembedWarning, stacklevel=1)
             raise RuntimeError(
                 f"no answer from {ADDRESSES[0]} by way of http://me:{SECRET}@proxy:3128/, s3://b/k?sig={SECRET}"
             )

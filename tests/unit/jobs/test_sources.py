@@ -13,14 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 import bigembed as be
+from bigembed import errors
 from bigembed.cli import app
-from bigembed.errors import (
-    BigembedError,
-    ExistingOutputError,
-    InterruptedRun,
-    StaleError,
-    StaleWarning,
-)
 from bigembed.jobs.extend import extend
 from bigembed.jobs.report import RunSummary
 from bigembed.jobs.report.lines import verify_lines
@@ -110,7 +104,7 @@ class TestChangedSources:
             assert run_job(write(source))["n"] == n
         named = f'path = "mine.zarr"\n{mixture}'
         run_job(write(named))
-        with pytest.raises(ExistingOutputError, match="holds the data set mixture") as error:
+        with pytest.raises(errors.ExistingOutputError, match="holds the data set mixture") as error:
             run_job(write(named.replace("200", "300")))
         assert "{" not in str(error.value)
 
@@ -166,7 +160,7 @@ class TestRepairedSources:
 
     def test_a_file_that_was_repaired_after_a_failed_run(self, job, frame, tmp_path):
         with_gaps(frame).to_parquet(tmp_path / "rows.parquet")
-        with pytest.raises(BigembedError, match="missing"):
+        with pytest.raises(errors.BigembedError, match="missing"):
             run_job(job)
         repaired = with_gaps(frame).dropna()
         repaired.to_parquet(tmp_path / "rows.parquet")
@@ -189,7 +183,7 @@ class TestRepairedSources:
 
         write_array(tmp_path / "run-input-ids.zarr", np.arange(N))
         frame.to_parquet(tmp_path / "rows.parquet")
-        with pytest.raises(ExistingOutputError, match="not a copy of ids that this job made"):
+        with pytest.raises(errors.ExistingOutputError, match="not a copy of ids that this job made"):
             run_job(job)
         assert read_array(tmp_path / "run-input-ids.zarr").tolist() == list(range(N))
 
@@ -200,7 +194,7 @@ class TestRepairedSources:
         choice = Choice(columns=("a", "b", "c"))
         arguments = tmp_path / "model.zarr", tmp_path / "new.parquet", tmp_path / "out.zarr"
         with_gaps(new).to_parquet(tmp_path / "new.parquet")
-        with pytest.raises(BigembedError, match="missing"):
+        with pytest.raises(errors.BigembedError, match="missing"):
             extend(*arguments, aligned={"ids": "name"}, choice=choice)
         repaired = with_gaps(new).dropna()
         repaired.to_parquet(tmp_path / "new.parquet")
@@ -230,19 +224,19 @@ def stopped_after(job, stage, kind="done"):
 
     def stop(event):
         if (event.kind, event.stage) == (kind, stage):
-            raise InterruptedRun("stopped")
+            raise errors.InterruptedRun("stopped")
 
-    with pytest.raises(InterruptedRun):
+    with pytest.raises(errors.InterruptedRun):
         run_job(job, RunOptions(observer=stop))
 
 
 def refused_by_all(root, tmp_path, why):
     """No reader takes what is old; each says of what it is."""
     for out in ("out.csv", "out.npy"):
-        with pytest.raises(StaleError, match=rf"'coordinates' is superseded \({why}"):
+        with pytest.raises(errors.StaleError, match=rf"'coordinates' is superseded \({why}"):
             export(root, tmp_path / out)
         assert not (tmp_path / out).exists()
-    with pytest.raises(StaleError, match=why):
+    with pytest.raises(errors.StaleError, match=why):
         be.open_array(root / "stages" / "coordinates" / "embedding")
     found = verify(root)
     assert (found["problems"], found["finished"]) == ([], False)
@@ -283,7 +277,7 @@ class TestSuperseded:
         for stage in SOLVED[::2]:
             rmtree(root)
             copytree(tmp_path / "whole", root)
-            with warnings.catch_warnings(action="ignore", category=StaleWarning):
+            with warnings.catch_warnings(action="ignore", category=errors.StaleWarning):
                 stopped_after(job(k=12), stage)
             assert sorted(superseded(root)) == sorted(REST[REST.index(stage) + 1 :])
             refused_by_all(root, tmp_path, "made with n_neighbors=8, now 12")
@@ -292,7 +286,9 @@ class TestSuperseded:
         run_job(job())
         stopped_after(job(k=12), "survey", kind="reused")
         refused_by_all(tmp_path / "run.zarr", tmp_path, "made with n_neighbors=8, now 12")
-        with pytest.warns(StaleWarning, match="begun anew and not ended yet; it was made with n_neighbors=8, now 12"):
+        with pytest.warns(
+            errors.StaleWarning, match="begun anew and not ended yet; it was made with n_neighbors=8, now 12"
+        ):
             be.load(tmp_path / "model-run.zarr")
         paths = [str(tmp_path / name) for name in ("model-run.zarr", "rows.npy", "placed.zarr")]
         assert "warning: " in (told := CliRunner().invoke(app, ["extend", *paths]).stderr)
@@ -316,7 +312,7 @@ class TestSuperseded:
         before, lazy = opened.embedding_.compute(), opened.embedding_
         be.DiffusionMap(n_neighbors=8, t=2, workdir=place).fit(rows)
         for reads in (lazy.compute, lambda: opened.transform(rows), lambda: opened.save(tmp_path / "saved")):
-            with pytest.raises(StaleError, match="since it was opened"):
+            with pytest.raises(errors.StaleError, match="since it was opened"):
                 reads()
         be.DiffusionMap(n_neighbors=8, workdir=place).fit(rows)
         np.testing.assert_array_equal(lazy.compute(), before)
@@ -327,7 +323,7 @@ class TestSuperseded:
         be.PCA(n_components=2, workdir=root).fit(str(tmp_path / "rows.npy"))
         assert not verify(root)["finished"]
         assert verify(root)["problems"] == []
-        with pytest.raises((StaleError, ValueError)):
+        with pytest.raises((errors.StaleError, ValueError)):
             export(root, tmp_path / "out.csv")
 
     def test_a_plan_knows_what_will_be_used_again(self, job, tmp_path):
@@ -401,18 +397,18 @@ class TestSuperseded:
         def write(path, value):
             calls.append(path)
             if len(calls) == step + 1 and not half:
-                raise InterruptedRun("killed")
+                raise errors.InterruptedRun("killed")
             real(path, value)
             if len(calls) == step + 1:
-                raise InterruptedRun("killed")
+                raise errors.InterruptedRun("killed")
 
         monkeypatch.setattr(module, "write_json", write)
-        with pytest.raises(InterruptedRun):
+        with pytest.raises(errors.InterruptedRun):
             run_job(job(k=12))
         monkeypatch.setattr(module, "write_json", real)
         if step:
             assert [*superseded(root)] == sorted(REST[len(REST) - step :])
-            with pytest.raises(StaleError, match="n_neighbors=8, now 12"):
+            with pytest.raises(errors.StaleError, match="n_neighbors=8, now 12"):
                 export(root, tmp_path / "out.npy")
             assert not verify(root)["finished"]
         else:

@@ -10,15 +10,7 @@ import pytest
 import zarr
 
 import bigembed as be
-from bigembed.errors import (
-    ChangedInputError,
-    DamageWarning,
-    InputError,
-    InterruptedRun,
-    JobError,
-    MissingPathError,
-    MovedError,
-)
+from bigembed import errors
 from bigembed.jobs.growth import open_growth
 from bigembed.jobs.growth import refresh as growth_refresh
 from bigembed.jobs.growth.extend import export_any, extend
@@ -145,11 +137,11 @@ class TestStays:
         append_rows(home / "x.zarr", drawn(700)[400:440])
 
         def stopped(*arguments):
-            raise InterruptedRun("stopped")
+            raise errors.InterruptedRun("stopped")
 
         for name in ("_fit", "_publish"):
             monkeypatch.setattr(growth_refresh, name, stopped)
-            with pytest.raises(InterruptedRun):
+            with pytest.raises(errors.InterruptedRun):
                 refresh(job_in(home, method), limits=ANY)
             monkeypatch.undo()
         append_rows(home / "x.zarr", drawn(700)[440:450])
@@ -200,7 +192,7 @@ class TestChangedRows:
         near = [70, 71, 90]
         zarr.open_array(str(tmp_path / "x.zarr"))[near[0] : near[1] + 1] = rows[[300, 301]]
         zarr.open_array(str(tmp_path / "x.zarr"))[near[2]] = rows[302]
-        with pytest.raises(ChangedInputError, match=r"--changed, which leaves all other rows"):
+        with pytest.raises(errors.ChangedInputError, match=r"--changed, which leaves all other rows"):
             refresh(job)
         refresh(job, changed=True, limits=ANY)
         new = current(tmp_path).coordinates.compute()
@@ -275,10 +267,10 @@ class TestDeletedRows:
             ({"ids": ["a"]}, "have no ids"),
             ({}, "one of them is needed"),
         ):
-            with pytest.raises(InputError, match=message):
+            with pytest.raises(errors.InputError, match=message):
                 be.delete_rows(tmp_path / "x.zarr", **wrong)
         assert not (tmp_path / "x.zarr.deleted.npy").exists()
-        with pytest.raises(MissingPathError):
+        with pytest.raises(errors.MissingPathError):
             be.delete_rows(tmp_path / "none.zarr", rows=[0])
 
     def test_of_all_rows_none_is_left_and_put_back_they_are_there(self, tmp_path):
@@ -286,7 +278,7 @@ class TestDeletedRows:
         be.delete_rows(tmp_path / "x.zarr", rows=range(0, 400, 2))
         refresh(job_in(tmp_path), limits=ANY)
         be.delete_rows(tmp_path / "x.zarr", rows=range(400))
-        with pytest.raises(InputError, match=r"all of its 400 rows are deleted.*deleted\.npy"):
+        with pytest.raises(errors.InputError, match=r"all of its 400 rows are deleted.*deleted\.npy"):
             refresh(job_in(tmp_path))
         (tmp_path / "x.zarr.deleted.npy").unlink()
         refresh(job_in(tmp_path), limits=ANY)
@@ -298,7 +290,7 @@ class TestDeletedRows:
         refresh(job_in(tmp_path))
         write_array(current(tmp_path).root / "kept", np.ones(200, np.uint8))
         assert any("kept" in problem for problem in verify_growth(tmp_path / "out.zarr")["problems"])
-        with pytest.warns(DamageWarning, match="kept"):
+        with pytest.warns(errors.DamageWarning, match="kept"):
             assert refresh(job_in(tmp_path))["deleted"] == 1
         assert verify_growth(tmp_path / "out.zarr")["problems"] == []
 
@@ -317,14 +309,14 @@ class TestDecision:
     def test_the_version_before_stays_published(self, pending):
         before = current(pending)
         for _ in range(2):
-            with pytest.raises(MovedError, match=r"half of the rows moved .*--moved.*--new-frame") as found:
+            with pytest.raises(errors.MovedError, match=r"half of the rows moved .*--moved.*--new-frame") as found:
                 refresh(job_in(pending), limits=TIGHT)
             assert current(pending).root == before.root
         assert status_of(found.value) == 9
         assert extend(job_in(pending))["rows"] == 700  # (goes on with the model that is published)
 
     def test_a_higher_limit_publishes_what_is_there(self, pending, monkeypatch):
-        with pytest.raises(MovedError):
+        with pytest.raises(errors.MovedError):
             refresh(job_in(pending), limits=TIGHT)
         [waiting] = open_growth(pending / "out.zarr").unfinished()
         record = (waiting.run / "job.json").read_bytes()
@@ -334,7 +326,7 @@ class TestDecision:
         assert found["frame"]["moved"]["0.5"] > TIGHT.moved
 
     def test_a_new_frame_is_a_map_from_nothing(self, pending):
-        with pytest.raises(MovedError):
+        with pytest.raises(errors.MovedError):
             refresh(job_in(pending), limits=TIGHT)
         found = refresh(job_in(pending), new_frame=True)
         assert "frame" not in found
@@ -348,7 +340,7 @@ class TestDecision:
         grown(tmp_path, then=(500,))
         moved = be.load(current(tmp_path).model).certificate_["frame"]["moved"]["0.5"]
         append_rows(tmp_path / "x.zarr", drawn(700)[500:520])
-        with pytest.raises(MovedError, match=r"since the first version of its frame, 0001-400-.*--drift"):
+        with pytest.raises(errors.MovedError, match=r"since the first version of its frame, 0001-400-.*--drift"):
             refresh(job_in(tmp_path), limits=MovementLimits(moved=9, drift=moved / 10))
 
     @a_few(1, "joined", [True, False])
@@ -364,7 +356,7 @@ class TestDecision:
             [line] = [line for line in refresh_lines(refresh(job)) if "moved" in line]
             assert re.search(r"half of the rows moved at most .* %.*; 99 of 100 \S+ % and \S+ %$", line)
             return
-        with pytest.raises(MovedError, match=r"1 of 100 rows moved .* limit is 30 % \(--moved-99\)") as found:
+        with pytest.raises(errors.MovedError, match=r"1 of 100 rows moved .* limit is 30 % \(--moved-99\)") as found:
             refresh(job)
         assert "half of the rows" not in str(found.value)
         assert current(tmp_path).root == before.root
@@ -376,12 +368,12 @@ class TestDecision:
         write_array(tmp_path / "x.zarr", drawn(400))
         plain = job_in(tmp_path, "umap")
         condensed = plain.model_copy(update={"condense": CondenseTable(rows=50)})
-        with pytest.raises(JobError, match=r"\[condense\]: the rows of a growing store .*leave it out"):
+        with pytest.raises(errors.JobError, match=r"\[condense\]: the rows of a growing store .*leave it out"):
             refresh(condensed)
         assert not (tmp_path / "out.zarr").exists()
         refresh(plain)
         append_rows(tmp_path / "x.zarr", drawn(20, 1))
-        with pytest.raises(JobError, match=r"\[condense\]: the rows of a growing store"):
+        with pytest.raises(errors.JobError, match=r"\[condense\]: the rows of a growing store"):
             extend(condensed)
         assert current(tmp_path).covered == 400
 

@@ -22,15 +22,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import bigembed as be
-from bigembed.errors import (
-    BigembedWarning,
-    InputError,
-    InterruptedRun,
-    JobError,
-    LockedError,
-    MissingExtraError,
-    PlanError,
-)
+from bigembed import errors
 from bigembed.jobs import parse_deadline
 from bigembed.jobs.extend import extend, status_path
 from bigembed.jobs.places import ClusterTable
@@ -107,7 +99,7 @@ class TestConsole:
                 console.progress("pass", 1, 4)
                 console.event(Event("done", name, seconds))
             console.event(Event("reused", "graph"))
-            warnings.warn("careful", BigembedWarning, stacklevel=1)
+            warnings.warn("careful", errors.BigembedWarning, stacklevel=1)
             monkeypatch.setattr("bigembed.jobs.watching.console.PLAIN_SECONDS", 0.0)
             console.progress("pass", 2, 4)
         said = capsys.readouterr()
@@ -148,7 +140,7 @@ class TestLogs:
 
     def test_a_run_keeps_its_log_and_goes_on_with_it(self, write_job, rows, tmp_path):
         root = tmp_path / "run.zarr"
-        with pytest.warns(BigembedWarning, match="mind"):
+        with pytest.warns(errors.BigembedWarning, match="mind"):
             run_job(read_job(write_job('warns = "mind"')), RunOptions(log=str(tmp_path / "deep" / "copy.jsonl")))
         lines = lines_of(root / "log.jsonl")
         assert lines == lines_of(tmp_path / "deep" / "copy.jsonl")
@@ -160,10 +152,10 @@ class TestLogs:
         ]  # fmt: skip
         [warning] = [line for line in lines if line["level"] == "warning"]
         assert (warning["message"], warning["category"], warning["stage"]) == ("mind", "BigembedWarning", "center")
-        with pytest.raises(InterruptedRun):
+        with pytest.raises(errors.InterruptedRun):
             run_job(read_job(write_job("pause = 9.0\nn_components = 3")), RunOptions(deadline=time.time()), fresh=True)
         assert len(lines_of(root / "log.jsonl")) == len(lines)  # over before it began
-        with pytest.raises(InterruptedRun):
+        with pytest.raises(errors.InterruptedRun):
             run_job(read_job(write_job("pause = 9.0")), RunOptions(deadline=time.time() + 3), fresh=True)
         last = lines_of(root / "log.jsonl")[-1]
         assert (last["event"], last["exit_status"], last["stage"]) == ("interrupted", 5, "mean")
@@ -255,13 +247,13 @@ class TestMetrics:
     def test_the_last_success_outlives_failures(self, write_job, rows, tmp_path):
         path = tmp_path / "m.prom"
         options = RunOptions(metrics=path)
-        with pytest.raises(PlanError):
+        with pytest.raises(errors.PlanError):
             run_job(read_job(write_job(f"memory = {1 << 50}")), options)
         assert (samples(path)["run_exit_status",], samples(path)["run_state", "failed"]) == (3, 1)
         assert ("run_last_success_time_seconds",) not in samples(path)
         run_job(read_job(write_job()), options)
         success = samples(path)["run_last_success_time_seconds",]
-        with pytest.raises(InterruptedRun):
+        with pytest.raises(errors.InterruptedRun):
             run_job(
                 read_job(write_job("pause = 9.0")), RunOptions(metrics=path, deadline=time.time() + 0.7), fresh=True
             )
@@ -269,18 +261,18 @@ class TestMetrics:
         assert (found["run_exit_status",], found["run_state", "interrupted"]) == (5, 1)
         assert found["run_last_success_time_seconds",] == pytest.approx(success, abs=1.1)
         before = path.read_text()
-        with hold(tmp_path / "run.zarr"), pytest.raises(LockedError):
+        with hold(tmp_path / "run.zarr"), pytest.raises(errors.LockedError):
             run_job(read_job(write_job()), options)
         assert path.read_text() == before
 
     def test_a_performance_report_needs_a_cluster_and_bokeh(self, write_job, rows, tmp_path, monkeypatch):
         pytest.importorskip("bokeh")
         page = tmp_path / "report.html"
-        with pytest.warns(BigembedWarning, match="runs in this process"):
+        with pytest.warns(errors.BigembedWarning, match="runs in this process"):
             run_job(read_job(write_job()), RunOptions(performance_report=page))
         assert not page.exists()
         monkeypatch.setitem(sys.modules, "bokeh", None)
-        with pytest.raises(MissingExtraError, match=r"bigembed\[performance\]"):
+        with pytest.raises(errors.MissingExtraError, match=r"bigembed\[performance\]"):
             run_job(read_job(write_job()), RunOptions(performance_report=page))
 
     @pytest.mark.cluster
@@ -332,11 +324,11 @@ class TestStatus:
             raise ZeroDivisionError("oh")
 
         run_job(read_job(write_job()))
-        with pytest.raises(PlanError):
+        with pytest.raises(errors.PlanError):
             run_job(read_job(write_job(f"n_components = 1\nmemory = {1 << 50}")))
         found = read_status(root)
         assert (found["state"], found["error"]["status"], found["error"]["kind"]) == ("failed", 3, "PlanError")
-        with pytest.raises(InputError):
+        with pytest.raises(errors.InputError):
             run_job(read_job(write_job("n_components = 7")))
         assert read_status(root)["error"]["status"] == 2
         with monkeypatch.context() as patch:
@@ -348,7 +340,7 @@ class TestStatus:
         assert read_status(root)["state"] == "done"
 
     def test_a_deadline_leaves_a_resumable_run_and_says_so(self, write_job, rows, tmp_path):
-        with pytest.raises(InterruptedRun, match="stopped by its deadline"):
+        with pytest.raises(errors.InterruptedRun, match="stopped by its deadline"):
             run_job(read_job(write_job("pause = 9.0")), RunOptions(deadline=time.time() + 3.0))
         found = read_status(tmp_path / "run.zarr")
         assert (found["state"], found["stage"], found["error"]["status"]) == ("interrupted", "mean", 5)
@@ -385,7 +377,7 @@ class TestStatus:
         np.save(tmp_path / "new.npy", X)
         be.PCA(n_components=2).fit(X).save(tmp_path / "model.zarr")
         out = tmp_path / "out.zarr"
-        with pytest.raises(PlanError):
+        with pytest.raises(errors.PlanError):
             extend(tmp_path / "model.zarr", tmp_path / "new.npy", out, ClusterTable(workers=2, memory=1 << 20))
         assert not status_path(out).exists()
         with hold_of(out), pytest.raises(be.errors.LockedError, match="held by"):
@@ -428,12 +420,12 @@ class TestStopping:
 
     @pytest.mark.parametrize("text", ["", "6", "6x", "h", "25:00", "tomorrow", "-5m", "1h 30", "2026-13-01"])
     def test_what_is_no_deadline_is_refused(self, text):
-        with pytest.raises(JobError, match="a duration such as"):
+        with pytest.raises(errors.JobError, match="a duration such as"):
             parse_deadline(text, NOON)
 
     def test_a_deadline_stops_what_waits(self, tmp_path):
         before, began = signal.getsignal(signal.SIGTERM), time.time()
-        stopped = pytest.raises(InterruptedRun, match=r"stopped by its deadline, 20.*the same command goes on")
+        stopped = pytest.raises(errors.InterruptedRun, match=r"stopped by its deadline, 20.*the same command goes on")
         with stopped, stoppable(tmp_path, began + 0.3):
             threading.Event().wait(20)
         assert 0.2 < time.time() - began < 10
@@ -441,12 +433,12 @@ class TestStopping:
 
     def test_a_deadline_that_is_over_starts_nothing(self, tmp_path):
         ran = []
-        with pytest.raises(InterruptedRun, match="deadline"), stoppable(tmp_path, time.time() - 1):
+        with pytest.raises(errors.InterruptedRun, match="deadline"), stoppable(tmp_path, time.time() - 1):
             ran.append(1)
         assert not ran
 
     def test_a_signal_is_told_by_its_name_although_there_is_a_deadline(self, tmp_path):
-        with pytest.raises(InterruptedRun, match="stopped by SIGHUP"), stoppable(tmp_path, time.time() + 60):
+        with pytest.raises(errors.InterruptedRun, match="stopped by SIGHUP"), stoppable(tmp_path, time.time() + 60):
             signal.raise_signal(signal.SIGHUP)
 
     def test_a_signal_within_a_finalizer_is_not_lost(self, tmp_path, monkeypatch):
@@ -455,7 +447,7 @@ class TestStopping:
                 signal.raise_signal(signal.SIGTERM)
 
         monkeypatch.setattr("sys.unraisablehook", lambda lost: None)
-        stopped = pytest.raises(InterruptedRun, match="stopped by SIGTERM")
+        stopped = pytest.raises(errors.InterruptedRun, match="stopped by SIGTERM")
         with stopped, stoppable(tmp_path):
             Closed()
             check("out", None)
@@ -471,7 +463,7 @@ class TestStopping:
                     for _ in range(200):
                         time.sleep(0.01)
                         check(tmp_path, deadline)
-            except InterruptedRun as error:
+            except errors.InterruptedRun as error:
                 caught.append(str(error))
 
         thread = threading.Thread(target=work)
@@ -491,7 +483,7 @@ class TestStopping:
                 time.sleep(pause)
                 signal.raise_signal(signal.SIGINT)
 
-        with pytest.raises(InterruptedRun, match="stopped by SIGTERM"), stoppable(tmp_path), disturbed(0.0):
+        with pytest.raises(errors.InterruptedRun, match="stopped by SIGTERM"), stoppable(tmp_path), disturbed(0.0):
             signal.raise_signal(signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt), stoppable(tmp_path), disturbed(1.1):
             signal.raise_signal(signal.SIGTERM)

@@ -19,14 +19,7 @@ from sklearn.datasets import load_digits, make_blobs
 from sklearn.metrics import adjusted_rand_score
 
 import bigembed as be
-from bigembed.errors import (
-    ClustersWarning,
-    ExistingOutputError,
-    InputError,
-    InputTypeError,
-    MissingExtraError,
-    PlanError,
-)
+from bigembed import errors
 from bigembed.jobs.extend import extend
 from bigembed.jobs.report import RunSummary
 from bigembed.jobs.report.run_map import coloring_of
@@ -129,7 +122,7 @@ def test_a_cube_has_no_stable_clusters() -> None:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         found = be.cluster(CUBE, min_cluster_size=30)
-    assert any("not stable" in str(one.message) for one in said if one.category is ClustersWarning)
+    assert any("not stable" in str(one.message) for one in said if one.category is errors.ClustersWarning)
     assert found.rand is not None
     assert found.rand < 0.5
     assert [str(one.message) for one in said] == found.certificate["warnings"]["clusters"]
@@ -157,23 +150,23 @@ def test_the_same_labels_for_any_chunks_and_from_where_a_call_was_stopped(
 
 def test_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = be.build_neighbor_graph(ROWS, 10)
-    with pytest.raises(InputError, match=r"min_samples=0; a whole number ≥ 1.*n_clusters: belongs to kmeans"):
+    with pytest.raises(errors.InputError, match=r"min_samples=0; a whole number ≥ 1.*n_clusters: belongs to kmeans"):
         be.cluster(ROWS, n_clusters=3, min_samples=0)
-    with pytest.raises(InputError, match="allowed: hdbscan, kmeans, leiden, spectral"):
+    with pytest.raises(errors.InputError, match="allowed: hdbscan, kmeans, leiden, spectral"):
         be.cluster(ROWS, "dbscan")
-    with pytest.raises(InputTypeError, match="'leiden' needs a graph"):
+    with pytest.raises(errors.InputTypeError, match="'leiden' needs a graph"):
         be.cluster(ROWS, "leiden")
-    with pytest.raises(InputTypeError, match="'hdbscan' needs coordinates"):
+    with pytest.raises(errors.InputTypeError, match="'hdbscan' needs coordinates"):
         be.cluster(graph)
-    with pytest.raises(InputError, match="n_clusters=901 of 900 rows"):
+    with pytest.raises(errors.InputError, match="n_clusters=901 of 900 rows"):
         be.cluster(ROWS, "kmeans", n_clusters=901)
-    with pytest.raises(InputError, match=r"rows \[1\]"):
+    with pytest.raises(errors.InputError, match=r"rows \[1\]"):
         be.cluster(np.array([[1.0], [np.nan], [2.0]]))
     monkeypatch.setitem(sys.modules, "igraph", None)
-    with pytest.raises(MissingExtraError, match=r'pip install "bigembed\[leiden\]"'):
+    with pytest.raises(errors.MissingExtraError, match=r'pip install "bigembed\[leiden\]"'):
         be.cluster(graph, "leiden")
     monkeypatch.setattr(psutil, "virtual_memory", type("Memory", (), {"available": 1 << 16}))
-    with pytest.raises(PlanError, match="nothing was computed"):
+    with pytest.raises(errors.PlanError, match="nothing was computed"):
         be.cluster(ROWS)
 
 
@@ -271,7 +264,7 @@ def test_a_job_writes_clusters(clusters: str, write: Any, tmp_path: Path, monkey
     assert coloring_of(RunSummary.read(tmp_path / "run.zarr"), None, 900).name == "cluster"
     extend(tmp_path / "model", tmp_path / "rows.npy", tmp_path / "new.zarr", results=tmp_path / "new.csv")
     assert adjusted_rand_score(labels, column(tmp_path / "new.csv")) > 0.98
-    with pytest.raises(ExistingOutputError):
+    with pytest.raises(errors.ExistingOutputError):
         extend(tmp_path / "model", tmp_path / "rows.npy", tmp_path / "new.zarr")
 
 

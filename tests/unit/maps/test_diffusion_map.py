@@ -12,18 +12,9 @@ from scipy.linalg import eigh, subspace_angles
 from scipy.sparse import csr_array
 
 import bigembed as be
+from bigembed import errors
 from bigembed.datasets import complete_graph, ring_graph, ring_graphs
 from bigembed.distance import all_squared, every_squared
-from bigembed.errors import (
-    ComponentsWarning,
-    ConvergenceWarning,
-    DegenerateWarning,
-    DisconnectedGraphError,
-    InputError,
-    InputTypeError,
-    NotFittedError,
-    PlanError,
-)
 from bigembed.maps.walk import spectral
 from bigembed.rows.input import row_source
 from bigembed.runtime import blocks as canonical
@@ -70,7 +61,7 @@ class TestDiffusionMap:
 
     def test_two_disjoint_rings_are_told_apart_first(self) -> None:
         n1, n2 = 30, 20
-        with pytest.warns(ComponentsWarning, match="2 components"):
+        with pytest.warns(errors.ComponentsWarning, match="2 components"):
             dm = be.DiffusionMap(n_components=5, t=0).fit(ring_graphs(n1, n2))
         np.testing.assert_allclose(
             dm.eigenvalues_,
@@ -125,7 +116,7 @@ class TestDiffusionMap:
         assert cut.n_components_ == (powers > 0.3).sum() == cut.embedding_.shape[1]
 
     def test_equal_eigenvalues_leave_time_at_one_with_a_warning(self) -> None:
-        with pytest.warns(DegenerateWarning, match="0/0"):
+        with pytest.warns(errors.DegenerateWarning, match="0/0"):
             dm = be.DiffusionMap(n_components=2, t="auto").fit(complete_graph(6))
         assert dm.t_ == 1
 
@@ -158,9 +149,9 @@ class TestDiffusionMap:
     def test_a_scale_that_a_graph_cannot_hold_names_both_routes(self) -> None:
         X = np.random.default_rng(5).normal(size=(300, 2))
         for rule in ("ksum", "median"):
-            with pytest.raises(InputError, match=r"n_neighbors=None.*epsilon='auto'"):
+            with pytest.raises(errors.InputError, match=r"n_neighbors=None.*epsilon='auto'"):
                 be.DiffusionMap(epsilon=rule).fit(X)
-        with pytest.warns(DegenerateWarning, match="cuts the kernel off"):
+        with pytest.warns(errors.DegenerateWarning, match="cuts the kernel off"):
             be.DiffusionMap(epsilon=1e3).fit(X)
 
     def test_ksum_finds_the_dimension_of_a_sphere(self) -> None:
@@ -176,7 +167,7 @@ class TestDiffusionMap:
         X = np.concatenate([generator.normal(size=(200, 2)) * 0.05, generator.normal(size=(200, 2)) * 2])
         tuned = be.DiffusionMap(n_components=2, n_neighbors=12, bandwidth="self-tuned").fit(X)
         assert tuned.epsilon_ == 1.0
-        with pytest.warns(ComponentsWarning):
+        with pytest.warns(errors.ComponentsWarning):
             truncated = be.DiffusionMap(
                 n_components=2, n_neighbors=12, truncated=True, epsilon=0.02, components="joint"
             ).fit(X)
@@ -186,7 +177,7 @@ class TestDiffusionMap:
     def test_every_row_has_coordinates_under_every_policy(self, policy: str) -> None:
         X = blobs(120, 60, 12)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ComponentsWarning)
+            warnings.simplefilter("ignore", errors.ComponentsWarning)
             dm = be.DiffusionMap(n_components=3, n_neighbors=8, components=policy, bandwidth="fixed").fit(X)
         assert dm.embedding_.shape == (192, 3)
         assert np.isfinite(dm.embedding_).all()
@@ -206,18 +197,18 @@ class TestDiffusionMap:
             np.testing.assert_allclose(dm.eigenvalues_[0], values, atol=1e-6)
 
     def test_disconnected_rows_are_an_error_that_lists_the_sizes(self) -> None:
-        with pytest.raises(DisconnectedGraphError, match=r"2 connected components, of 100, 50 rows.*'largest'"):
+        with pytest.raises(errors.DisconnectedGraphError, match=r"2 connected components, of 100, 50 rows.*'largest'"):
             be.DiffusionMap(n_neighbors=6, components="error").fit(blobs(100, 50))
 
     def test_what_was_not_fitted_says_so(self) -> None:
-        with pytest.raises(NotFittedError):
+        with pytest.raises(errors.NotFittedError):
             be.DiffusionMap().transform(np.zeros((2, 2)))
         dm = be.DiffusionMap().fit(ring_graph(20))
-        with pytest.raises(InputTypeError, match="user's weights"):
+        with pytest.raises(errors.InputTypeError, match="user's weights"):
             dm.transform(np.zeros((2, 2)))
 
     def test_a_solver_that_runs_out_of_passes_warns_and_certifies(self) -> None:
-        with pytest.warns(ConvergenceWarning, match="max passes"):
+        with pytest.warns(errors.ConvergenceWarning, match="max passes"):
             dm = be.DiffusionMap(n_components=4, tol=1e-12, max_passes=6).fit(ring_graph(4_000))
         assert dm.certificate_["converged"] is False
         assert dm.residuals_.max() > 1e-12
@@ -225,7 +216,7 @@ class TestDiffusionMap:
     def test_symmetry_of_weights_is_judged_beside_their_neighbors(self) -> None:
         weights = uneven_ring().tolil()
         weights[5, 6] = 5e-10
-        with pytest.raises(InputError, match=r"not symmetric: w\[5, 6\] and w\[6, 5\] differ by 0\.8 of"):
+        with pytest.raises(errors.InputError, match=r"not symmetric: w\[5, 6\] and w\[6, 5\] differ by 0\.8 of"):
             be.DiffusionMap(2, alpha=0).fit(csr_array(weights))
         be.DiffusionMap(2, alpha=0).fit(uneven_ring())  # control
 
@@ -329,7 +320,7 @@ class TestRadiusMap:
     @a_few(1, "target", [None, "laplace-beltrami"])
     def test_rows_without_neighbors_are_islands(self, target: str | None) -> None:
         X = np.concatenate([cloud(), [[30.0, 0, 0], [0, -30.0, 0]]])
-        with pytest.warns(ComponentsWarning, match="2 rows in 2 islands"):
+        with pytest.warns(errors.ComponentsWarning, match="2 rows in 2 islands"):
             dm = be.DiffusionMap(2, radius=EDGE, epsilon=EPSILON, target=target).fit(X)
         assert dm.labels_.tolist() == [0] * 400 + [-1] * 2
         assert np.isfinite(dm.embedding_).all()
@@ -341,16 +332,18 @@ class TestRadiusMap:
         assert joined.certificate_["components"] == 1
 
     def test_a_kernel_cut_where_it_is_not_small_warns(self) -> None:
-        with pytest.warns(DegenerateWarning, match=r"radius=1 ends the kernel where it is 0\.14, .* at least 1\.414"):
+        with pytest.warns(
+            errors.DegenerateWarning, match=r"radius=1 ends the kernel where it is 0\.14, .* at least 1\.414"
+        ):
             be.DiffusionMap(2, radius=1.0, epsilon=0.5).fit(cloud())
 
     def test_refusals_of_a_graph_and_of_too_many_edges(self, monkeypatch: pytest.MonkeyPatch) -> None:
         graph = be.build_neighbor_graph(cloud(), radius=1.0)
         for asked in ({}, {"epsilon": 0.1, "bandwidth": "self-tuned"}, {"bandwidth": "fixed"}):
-            with pytest.raises(InputError, match="graph of a radius has one scale"):
+            with pytest.raises(errors.InputError, match="graph of a radius has one scale"):
                 be.DiffusionMap(2, **asked).fit(graph)
         monkeypatch.setattr("bigembed.neighbors.radius.BLOCK_EDGES", 1_000)
-        with pytest.raises(PlanError, match="would join"):
+        with pytest.raises(errors.PlanError, match="would join"):
             be.DiffusionMap(2, radius=1.0, epsilon=0.2).fit(cloud())
 
 
@@ -445,7 +438,7 @@ class TestEveryPair:
 
     @pytest.mark.parametrize("n", [1, 4097])
     def test_too_few_and_too_many_rows(self, n):
-        with pytest.raises(InputError, match=rf"2 ≤ n ≤ 4096; got n_samples = {n}"):
+        with pytest.raises(errors.InputError, match=rf"2 ≤ n ≤ 4096; got n_samples = {n}"):
             be.DiffusionMap(1, n_neighbors=None).fit(np.zeros((n, 1)))
 
     def test_one_graph_serves_several_methods(self, tmp_path):
@@ -459,7 +452,7 @@ class TestEveryPair:
         straight, other = be.Isomap(2).fit(graph), be.Isomap(2).fit(lists)
         np.testing.assert_allclose(straight.embedding_, other.embedding_, atol=1e-9)
         np.testing.assert_allclose(straight.transform(new), other.transform(new), atol=1e-9)
-        with pytest.raises(InputError, match="of every pair"):
+        with pytest.raises(errors.InputError, match="of every pair"):
             be.build_neighbor_graph(X, 5, candidates=graph)
 
     def test_the_memory_of_the_stages_follows_the_rows_that_are_there(self):
@@ -510,7 +503,7 @@ class TestScale:
         monkeypatch.setattr("bigembed.neighbors.radius.free_bytes", lambda path: 10)
         said = []
         for scale in (1.0, 2.0**k):
-            with pytest.raises(PlanError, match="would join") as caught:
+            with pytest.raises(errors.PlanError, match="would join") as caught:
                 be.build_neighbor_graph(ROWS * scale, radius=scale * 2)
             said.append(float(str(caught.value).split("radius=")[-1].split()[0]) / scale)
         assert said[0] == pytest.approx(said[1], rel=0.01)

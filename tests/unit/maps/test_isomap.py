@@ -13,14 +13,8 @@ from scipy.spatial import procrustes
 from sklearn.manifold import Isomap as Reference
 
 import bigembed as be
+from bigembed import errors
 from bigembed.datasets import dataset
-from bigembed.errors import (
-    ComponentsWarning,
-    DegenerateWarning,
-    DisconnectedGraphError,
-    InputTypeError,
-    PlanError,
-)
 from bigembed.estimator import graph_input as parts
 from bigembed.maps import isomap as geodesics
 from tests.blocks import blocks_of
@@ -124,15 +118,15 @@ def exact_part(apart: np.ndarray, mine: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("solver", SOLVERS, ids=["exact", "landmarks"])
 def test_an_error_lists_the_components(apart: np.ndarray, solver: dict[str, Any]) -> None:
-    with pytest.raises(DisconnectedGraphError, match="3 connected components, of 700, 300, 1 rows"):
+    with pytest.raises(errors.DisconnectedGraphError, match="3 connected components, of 700, 300, 1 rows"):
         be.Isomap(2, components="error", **APART, **solver).fit(apart)
 
 
 @a_few(1, "solver", SOLVERS, ids=["exact", "landmarks"])
 def test_by_default_parts_are_joined_and_islands_placed(apart: np.ndarray, solver: dict[str, Any]) -> None:
-    with pytest.warns(ComponentsWarning) as said:
+    with pytest.warns(errors.ComponentsWarning) as said:
         found = be.Isomap(2, **APART, **solver).fit(apart)
-    assert [str(one.message)[:60] for one in said if one.category is ComponentsWarning] == [
+    assert [str(one.message)[:60] for one in said if one.category is errors.ComponentsWarning] == [
         "the rows fall into 2 parts that no neighbors join, of 700, 3",
         "1 row in 1 island (components of fewer than 11 rows) has the",
     ]
@@ -149,7 +143,7 @@ def test_by_default_parts_are_joined_and_islands_placed(apart: np.ndarray, solve
 
 @a_few(1, "solver", SOLVERS, ids=["exact", "landmarks"])
 def test_the_largest_component_and_every_row_gets_a_place(apart: np.ndarray, solver: dict[str, Any]) -> None:
-    with pytest.warns(ComponentsWarning, match="3 components"):
+    with pytest.warns(errors.ComponentsWarning, match="3 components"):
         found = be.Isomap(2, components="largest", **APART, **solver).fit(apart)
     assert np.isfinite(found.embedding_).all()
     big = found.labels_ == 0
@@ -164,7 +158,7 @@ def test_the_largest_component_and_every_row_gets_a_place(apart: np.ndarray, sol
 
 @a_few(1, "solver", SOLVERS, ids=["exact", "landmarks"])
 def test_each_component_by_itself(apart: np.ndarray, solver: dict[str, Any]) -> None:
-    with pytest.warns(ComponentsWarning):
+    with pytest.warns(errors.ComponentsWarning):
         found = be.Isomap(2, components="per-component", **APART, **solver).fit(apart)
     assert found.eigenvalues_.shape == (2, 2)
     assert (found.embedding_[found.labels_ == 2] == 0).all()
@@ -190,7 +184,7 @@ def test_bridges_keep_their_true_length(apart: np.ndarray, solver: dict[str, Any
 def test_many_components_are_not_embedded_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "MAX_SOLVED", 3)
     X = np.concatenate([np.random.default_rng(k).normal(size=(20, 2)) + 100 * k for k in range(5)])
-    with pytest.raises(DisconnectedGraphError, match="at most 3"):
+    with pytest.raises(errors.DisconnectedGraphError, match="at most 3"):
         be.Isomap(1, n_neighbors=3, components="per-component").fit(X)
 
 
@@ -209,7 +203,7 @@ def test_identical_rows_get_one_place(solver: dict[str, Any]) -> None:
 @pytest.mark.parametrize("solver", SOLVERS, ids=["exact", "landmarks"])
 def test_dimensions_that_are_not_there_are_zero_and_said(solver: dict[str, Any]) -> None:
     line = np.linspace(0, 9, 200)[:, None] ** 1.1
-    with pytest.warns(DegenerateWarning, match="fewer than 2 eigenvalues are positive"):
+    with pytest.warns(errors.DegenerateWarning, match="fewer than 2 eigenvalues are positive"):
         found = be.Isomap(2, n_neighbors=2, **solver).fit(line)
     assert abs(np.corrcoef(found.embedding_[:, 0], line[:, 0])[0, 1]) > 0.9999999
     assert np.abs(found.embedding_[:, 1]).max() < 1e-2
@@ -217,19 +211,19 @@ def test_dimensions_that_are_not_there_are_zero_and_said(solver: dict[str, Any])
 
 def test_few_distinct_landmarks_are_said() -> None:
     X = np.repeat(np.random.default_rng(0).normal(size=(12, 2)), 20, axis=0)
-    with pytest.warns(DegenerateWarning, match="12 landmarks of 40"):
+    with pytest.warns(errors.DegenerateWarning, match="12 landmarks of 40"):
         be.Isomap(2, n_neighbors=30, solver="landmarks", n_landmarks=40, components="bridge").fit(X)
 
 
 def test_more_rows_than_pairs_can_be_kept_of_are_refused_with_a_proposal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(geodesics, "EXACT_ROWS", 100)
-    with pytest.raises(PlanError, match="solver='landmarks'"):
+    with pytest.raises(errors.PlanError, match="solver='landmarks'"):
         be.Isomap(solver="exact").fit(roll(200))
 
 
 def test_noise_that_makes_shortcuts_is_said() -> None:
     X = np.random.default_rng(0).normal(size=(400, 12))
-    with pytest.warns(DegenerateWarning, match="far from those of points in space"):
+    with pytest.warns(errors.DegenerateWarning, match="far from those of points in space"):
         be.Isomap(20, n_neighbors=3, components="bridge").fit(X)
 
 
@@ -238,5 +232,5 @@ def test_noise_that_makes_shortcuts_is_said() -> None:
 
 def test_paths_of_a_saved_model_are_those_of_its_graph(plain: np.ndarray, tmp_path: Path) -> None:
     be.Isomap(2).fit(plain[:300]).save(tmp_path / "model.zarr")
-    with pytest.raises(InputTypeError, match="saved model"):
+    with pytest.raises(errors.InputTypeError, match="saved model"):
         be.load(tmp_path / "model.zarr").shortest_path(0, 1)

@@ -20,14 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import bigembed as be
-from bigembed.errors import (
-    ConvergenceWarning,
-    DegenerateWarning,
-    InputError,
-    LocalizedWarning,
-    NotFittedError,
-    PlanError,
-)
+from bigembed import errors
 from bigembed.maps import kernel_pca as kernel_solve
 from bigembed.maps.kernel_pca import estimator as kernel_pca
 from bigembed.rows import RowSource
@@ -80,7 +73,7 @@ def test_landmarks_come_near_and_all_rows_as_landmarks_are_exact(given: dict) ->
     some = be.KernelPCA(3, solver="nystrom", n_landmarks=200, **given).fit(rows)
     assert aligned(some.embedding_, wanted) < 0.02
     assert some.certificate_["converged"]
-    with pytest.warns(ConvergenceWarning, match="Half of the landmarks give"):
+    with pytest.warns(errors.ConvergenceWarning, match="Half of the landmarks give"):
         few = be.KernelPCA(3, solver="nystrom", n_landmarks=4, landmarks="uniform", **given).fit(rows)
     assert given["kernel"] in ("linear", "cosine") or aligned(few.embedding_, wanted) > 1e-3  # a control
     np.testing.assert_allclose(some.embedding_.mean(axis=0), 0, atol=1e-10 * np.abs(wanted).max())
@@ -91,7 +84,10 @@ def test_landmarks_that_do_not_show_the_kernel_are_not_called_converged() -> Non
     """A kernel of so small a reach that its spectrum hardly falls: half of the eigenvalues are missed."""
     rows = np.random.default_rng(0).normal(size=(2_000, 10))
     exact = be.KernelPCA(3, gamma=0.5).fit(rows)
-    with pytest.warns(LocalizedWarning, match="carried"), pytest.warns(ConvergenceWarning, match="Raise n_landmarks"):
+    with (
+        pytest.warns(errors.LocalizedWarning, match="carried"),
+        pytest.warns(errors.ConvergenceWarning, match="Raise n_landmarks"),
+    ):
         found = be.KernelPCA(3, gamma=0.5, solver="nystrom").fit(rows)
     assert (found.eigenvalues_ < 0.7 * exact.eigenvalues_).all()
     assert not found.certificate_["converged"]
@@ -100,7 +96,7 @@ def test_landmarks_that_do_not_show_the_kernel_are_not_called_converged() -> Non
 
 @pytest.mark.parametrize("solver", ["exact", "nystrom"])
 def test_a_kernel_of_low_rank_gives_the_coordinates_it_has(solver: str) -> None:
-    with pytest.warns(DegenerateWarning, match="only 2 eigenvalues"):
+    with pytest.warns(errors.DegenerateWarning, match="only 2 eigenvalues"):
         found = be.KernelPCA(4, kernel="linear", solver=solver, n_landmarks=40).fit(points(100)[:, :2])
     assert found.n_components_ == 2 == found.embedding_.shape[1]
 
@@ -109,7 +105,7 @@ def test_too_many_rows_are_refused_with_a_proposal(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(kernel_pca, "EXACT_ROWS", 100)
     rows = points(101)
     source = RowSource(rows.shape, rows.dtype, array=rows)
-    with pytest.raises(PlanError, match=r"n ≤ 100; got n = 101.*solver='nystrom' with n_landmarks=500"):
+    with pytest.raises(errors.PlanError, match=r"n ≤ 100; got n = 101.*solver='nystrom' with n_landmarks=500"):
         be.KernelPCA(2).stages(source)
     assert be.KernelPCA(2, solver="nystrom").stages(source)
 
@@ -137,9 +133,9 @@ def test_a_kernel_that_is_given(kind, tmp_path, monkeypatch):
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).transform(k), fitted.transform(k))
     if kind == "numpy":
         for wrong, said in ((K[:, :50], r"is square \(n, n\)"), (K + np.eye(120, k=1), "is not symmetric")):
-            with pytest.raises(InputError, match=said):
+            with pytest.raises(errors.InputError, match=said):
                 be.KernelPCA(2, kernel="precomputed").fit(wrong)
-        with pytest.raises(InputError, match="allowed: 'exact'"):
+        with pytest.raises(errors.InputError, match="allowed: 'exact'"):
             be.KernelPCA(2, kernel="precomputed", solver="nystrom").fit(K)
         found = cross_val_score(make_pipeline(be.KernelPCA(2, kernel="precomputed"), Nearest()), K, X[:, 0] > 0, cv=3)
         expected = cross_val_score(make_pipeline(be.KernelPCA(2, gamma=0.2), Nearest()), X, X[:, 0] > 0, cv=3)
@@ -167,18 +163,18 @@ def test_the_way_back_is_there_only_where_it_was_learned():
     X = points(50)
     plain = be.KernelPCA(2).fit(X)
     assert not hasattr(plain, "inverse_transform")
-    with pytest.raises(NotFittedError, match="fit_inverse_transform=True"):
+    with pytest.raises(errors.NotFittedError, match="fit_inverse_transform=True"):
         plain.inverse_transform(X)
-    with pytest.raises(InputError, match="not with a given kernel"):
+    with pytest.raises(errors.InputError, match="not with a given kernel"):
         be.KernelPCA(2, kernel="precomputed", fit_inverse_transform=True).fit(X @ X.T)
-    with pytest.raises(InputError, match="alpha=0; allowed"):
+    with pytest.raises(errors.InputError, match="alpha=0; allowed"):
         be.KernelPCA(2, alpha=0).fit(X)
 
 
 @a_few(1, "solver", ["exact", "nystrom"])
 def test_coordinates_that_few_rows_carry_are_said(solver):
     rows = load_digits().data[:600]
-    with pytest.warns(LocalizedWarning, match=r"carried by few rows .* gamma below 0\.0156, or scale"):
+    with pytest.warns(errors.LocalizedWarning, match=r"carried by few rows .* gamma below 0\.0156, or scale"):
         raw = be.KernelPCA(2, solver=solver, n_landmarks=200).fit(rows)
     assert max(raw.certificate_["participation"]) < 0.02
     scaled = be.KernelPCA(2, solver=solver, n_landmarks=200).fit(StandardScaler().fit_transform(rows))

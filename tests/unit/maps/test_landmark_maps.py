@@ -8,15 +8,8 @@ from scipy.linalg import subspace_angles
 from scipy.spatial.distance import cdist
 
 import bigembed as be
+from bigembed import errors
 from bigembed.datasets import dataset
-from bigembed.errors import (
-    ComponentsWarning,
-    ConvergenceWarning,
-    DegenerateWarning,
-    DisconnectedGraphError,
-    InputError,
-    LocalizedWarning,
-)
 from bigembed.maps.landmark_rows import LandmarkChoice, max_min, uniform
 from bigembed.maps.walk.landmark_walk import Walk, change_of_half, gram_block, spectrum
 from tests.some import a_few
@@ -85,20 +78,20 @@ class TestLandmarkMaps:
         rows = roll(1_000)
         found = be.LandmarkDiffusionMap(2, n_landmarks=200, kernel=bump).fit(rows)
         assert found.epsilon_ is None
-        with pytest.raises(InputError, match="value 0 with every landmark"):
+        with pytest.raises(errors.InputError, match="value 0 with every landmark"):
             found.transform(np.full((1, 3), 1e3))
-        with pytest.raises(InputError, match="holed: gives NaN or infinity, first for row"):
+        with pytest.raises(errors.InputError, match="holed: gives NaN or infinity, first for row"):
             be.LandmarkDiffusionMap(2, n_landmarks=200, kernel=holed).fit(rows)
-        with pytest.raises(InputError, match=r"negative: gives -.*≥ 0"):
+        with pytest.raises(errors.InputError, match=r"negative: gives -.*≥ 0"):
             be.LandmarkDiffusionMap(2, n_landmarks=200, kernel=negative).fit(rows)
 
     def test_parts_that_no_walk_joins_are_refused_and_far_rows_are_told(self) -> None:
         generator = np.random.default_rng(0)
         two = np.concatenate([generator.normal(size=(200, 2)), generator.normal(size=(200, 2)) + 1e4])
-        with pytest.raises(DisconnectedGraphError, match="fall into 2 parts"):
+        with pytest.raises(errors.DisconnectedGraphError, match="fall into 2 parts"):
             be.LandmarkDiffusionMap(2, n_landmarks=40, epsilon=5.0).fit(two)
         one = np.concatenate([generator.normal(size=(4000, 2)), [[1e4, 0.0]]])
-        with pytest.warns(DegenerateWarning, match="1 of 4001 rows"):
+        with pytest.warns(errors.DegenerateWarning, match="1 of 4001 rows"):
             found = be.LandmarkDiffusionMap(2, n_landmarks=40, landmarks="uniform", epsilon=1.0).fit(one)
         assert np.isfinite(found.embedding_).all()
 
@@ -106,7 +99,7 @@ class TestLandmarkMaps:
         rows = roll(300)
         assert not be.LandmarkDiffusionMap(epsilon=9.0, n_landmarks=300).fit(rows).certificate_["warnings"]["localized"]
         rows[17] *= 2
-        with pytest.warns(LocalizedWarning, match=r"coordinate 1 is carried by few rows \(participation 0\.00"):
+        with pytest.warns(errors.LocalizedWarning, match=r"coordinate 1 is carried by few rows \(participation 0\.00"):
             fitted = be.LandmarkDiffusionMap(1, epsilon=9.0, n_landmarks=300).fit(rows)
         largest = np.abs(fitted.embedding_[:, 0])
         assert largest.argmax() == 17
@@ -138,9 +131,9 @@ class TestLandmarkMaps:
         self, policy: str, parts: tuple[np.ndarray, be.NeighborGraph]
     ) -> None:
         rows, graph = parts
-        with pytest.warns(ComponentsWarning):
+        with pytest.warns(errors.ComponentsWarning):
             found = be.DiffusionMap(4, solver="landmarks", n_landmarks=300, components=policy, t=0).fit(graph)
-        with pytest.warns(ComponentsWarning):
+        with pytest.warns(errors.ComponentsWarning):
             exact = be.DiffusionMap(4, components=policy, t=0).fit(graph)
         np.testing.assert_allclose(found.eigenvalues_, exact.eigenvalues_, atol=2e-3)
         assert np.array_equal(found.labels_, exact.labels_)
@@ -158,7 +151,7 @@ class TestLandmarkMaps:
 
     def test_what_cannot_be_solved_by_landmarks_says_why(self) -> None:
         rows = np.repeat(roll(4), 60, axis=0)
-        with pytest.raises(InputError, match="only 4 different rows"):
+        with pytest.raises(errors.InputError, match="only 4 different rows"):
             be.DiffusionMap(
                 4, n_neighbors=None, epsilon=100.0, solver="landmarks", n_landmarks=50, landmarks="uniform"
             ).fit(rows)
@@ -188,7 +181,7 @@ class TestLandmarkMaps:
         """Even rows in ten dimensions have no map that 50 landmarks could show; a curve has one."""
         even = np.random.default_rng(0).normal(size=(1_000, 10))
         with pytest.warns(
-            ConvergenceWarning, match=r"Half of the landmarks .* 50 landmarks do not show this walk. Raise"
+            errors.ConvergenceWarning, match=r"Half of the landmarks .* 50 landmarks do not show this walk. Raise"
         ):
             found = be.LandmarkDiffusionMap(3, n_landmarks=50).fit(even)
         assert not found.certificate_["converged"]

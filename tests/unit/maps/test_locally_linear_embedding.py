@@ -13,14 +13,7 @@ from sklearn.datasets import make_swiss_roll
 from sklearn.manifold import LocallyLinearEmbedding as Reference
 
 import bigembed as be
-from bigembed.errors import (
-    ComponentsWarning,
-    DegenerateWarning,
-    DisconnectedGraphError,
-    InputError,
-    InputTypeError,
-    PlanError,
-)
+from bigembed import errors
 from bigembed.linalg import smallest
 from bigembed.maps import lle as stages
 from bigembed.maps.lle import solve as exact
@@ -82,7 +75,9 @@ def test_graphs_without_lists_of_neighbors_are_refused() -> None:
         be.build_neighbor_graph(X, None, radius=9.0),
         be.build_neighbor_graph(X, None),
     ):
-        with pytest.raises(InputTypeError, match=r"k nearest rows|reads rows, and this is a graph \(open_graph\)"):
+        with pytest.raises(
+            errors.InputTypeError, match=r"k nearest rows|reads rows, and this is a graph \(open_graph\)"
+        ):
             be.LocallyLinearEmbedding().fit(given)
 
 
@@ -92,7 +87,7 @@ def test_parts_are_told_apart_and_islands_placed(solver: str) -> None:
     X, _ = roll(400)
     X = np.concatenate([X, X[:250] + 100, X[:6] - 100])
     X = np.column_stack([X, np.zeros(len(X))])  # (as many columns as coordinates)
-    with pytest.warns(ComponentsWarning, match="2 parts that no neighbors join"):
+    with pytest.warns(errors.ComponentsWarning, match="2 parts that no neighbors join"):
         found = be.LocallyLinearEmbedding(4, n_neighbors=5, solver=solver, n_landmarks=656).fit(X)
     Y = found.embedding_
     assert np.ptp(Y[:400, 0]) == np.ptp(Y[400:650, 0]) == 0 != Y[0, 0] - Y[400, 0]
@@ -100,7 +95,7 @@ def test_parts_are_told_apart_and_islands_placed(solver: str) -> None:
     nearest = np.argmin(((X[650:, None] - X[:650]) ** 2).sum(axis=2), axis=1)
     np.testing.assert_array_equal(Y[650:], Y[nearest])
     np.testing.assert_allclose((Y[:650] ** 2).mean(axis=0), 1)
-    with pytest.raises(DisconnectedGraphError, match="3 connected components"):
+    with pytest.raises(errors.DisconnectedGraphError, match="3 connected components"):
         be.LocallyLinearEmbedding(n_neighbors=5, solver=solver, n_landmarks=656, components="error").fit(X)
 
 
@@ -109,7 +104,7 @@ def test_rows_that_repeat_more_often_than_they_have_neighbors_are_named() -> Non
     X, _ = roll(300)
     X = np.concatenate([X, np.repeat(X[:2], 10, axis=0)])
     with pytest.warns(
-        DegenerateWarning, match=r"2 groups of rows whose neighbors .*one holds the rows (0, 300|1, 310), "
+        errors.DegenerateWarning, match=r"2 groups of rows whose neighbors .*one holds the rows (0, 300|1, 310), "
     ):
         found = be.LocallyLinearEmbedding(n_neighbors=8).fit(X)
     assert (found.embedding_[300:310] == found.embedding_[0]).all()
@@ -123,13 +118,13 @@ def test_rows_that_repeat_more_often_than_they_have_neighbors_are_named() -> Non
 def test_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     X, _ = roll(60)
     for solver in ("exact", "landmarks"):
-        with pytest.raises(InputError, match=r"n_components=4: .* these rows have 3\. Ask for at most 3"):
+        with pytest.raises(errors.InputError, match=r"n_components=4: .* these rows have 3\. Ask for at most 3"):
             be.LocallyLinearEmbedding(4, solver=solver, n_landmarks=40).fit(X)
-    with pytest.raises(InputError, match=r"n_components=4: .* these rows have 3"):
+    with pytest.raises(errors.InputError, match=r"n_components=4: .* these rows have 3"):
         be.LocallyLinearEmbedding(4).fit(be.build_neighbor_graph(X, n_neighbors=8))
     assert be.LocallyLinearEmbedding(3, solver="exact").fit(X).n_components_ == 3
     monkeypatch.setattr(exact, "EXACT_ROWS", 50)
-    with pytest.raises(PlanError, match=r"n ≤ 50; got n = 60. Use solver='landmarks'"):
+    with pytest.raises(errors.PlanError, match=r"n ≤ 50; got n = 60. Use solver='landmarks'"):
         be.LocallyLinearEmbedding(solver="exact").fit(X)
 
 
