@@ -21,12 +21,9 @@ from bigembed.plotting import thumbnails
 from bigembed.plotting.canvas import FEW, Grid, View, count_points, disc_radius, png, widen_points
 from bigembed.plotting.maps import PIXELS, rows_apart
 from bigembed.plotting.paint import (
-    CLASSES,
-    DARK,
     LIGHT,
     RAMP,
     SCHEMES,
-    Paint,
     interpolate_colors,
     lifted,
     limits_of,
@@ -126,13 +123,6 @@ class TestPlotting:
     def test_scatter_errors(self, given: dict[str, Any], said: str, tmp_path: Path) -> None:
         with pytest.raises(InputError, match=said):
             plotting.scatter(tmp_path / "a.png", **given)
-
-    def test_no_global_state_of_matplotlib(self, tmp_path: Path) -> None:
-        import sys
-
-        loaded = "matplotlib.pyplot" in sys.modules
-        plotting.scatter(tmp_path / "a.png", points(10))
-        assert ("matplotlib.pyplot" in sys.modules) == loaded
 
     def test_spectrum(self, tmp_path: Path) -> None:
         values = np.array([0.99, 0.9, 0.5, -0.1])
@@ -256,16 +246,6 @@ class TestRaster:
                 assert away[order] < 40 < away[1 - order]
         assert [rows for _, _, rows in paint.legend()] == [n // 2, n // 2]
 
-    def test_up_is_up(self) -> None:
-        X = np.concatenate([points_of_raster(1000) * 0.1, [[0.0, 10.0]]])
-        limits = limits_of(X, [0, 1])
-        wide = type(limits)(limits.count, 0, np.array([-1.0, -1.0]), np.array([1.0, 11.0]))
-        (grid,) = count_points(X, [0, 1], wide, [View(0, 1, 100)])
-        image = pixels(png(grid, Paint(), LIGHT))
-        plate = 255 * rgb(LIGHT.plate)
-        inked = np.abs(image - plate).max(axis=2) > 20
-        assert inked[60:].sum() > 10 * inked[:40].sum() > 0
-
     def test_a_curve_of_many_points_is_seen(self) -> None:
         """One pixel wide it would be faint; a full picture is left as it is."""
         count, layers = np.zeros((200, 200)), np.zeros((2, 200, 200))
@@ -296,26 +276,6 @@ class TestRaster:
     def test_what_values_are(self, values: Array, kind: str) -> None:
         assert paint_of(values).kind == kind
         assert paint_of(values, "classes").kind == "classes"
-
-    @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.name)
-    def test_points_stand_out_from_the_plate(self, scheme: Any) -> None:
-
-        def light(color: Array) -> float:
-            linear = np.where(color <= 0.04045, color / 12.92, ((color + 0.055) / 1.055) ** 2.4)
-            return float(linear @ [0.2126, 0.7152, 0.0722])
-
-        def contrast(one: Array, other: Array) -> float:
-            low, high = sorted((light(one), light(other)))
-            return (high + 0.05) / (low + 0.05)
-
-        plate = rgb(scheme.plate)
-        ramp = interpolate_colors(RAMP, np.linspace(*scheme.ramp, 20))
-        assert min(contrast(color, plate) for color in ramp) > 1.25
-        assert min(contrast(rgb(lifted(color, scheme)), plate) for color in CLASSES) > 1.6
-        dense = [contrast(rgb(color), plate) for color in scheme.density]
-        assert dense == sorted(dense)
-        assert dense[0] > 1.3
-        assert DARK.ramp != LIGHT.ramp
 
 
 SIDE = 20

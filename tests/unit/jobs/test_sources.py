@@ -28,7 +28,6 @@ from bigembed.maps import REGISTRY
 from bigembed.rows.reader import Choice
 from bigembed.stages.runs import Run
 from bigembed.store.superseded import superseded
-from tests.some import a_few
 
 TABLE = 'path = "rows.csv"\ncolumns = ["a", "b", "c"]'
 
@@ -170,14 +169,6 @@ class TestRepairedSources:
         for wrong in (frame["name"][: len(table)], np.roll(repaired["name"], 1)):
             assert not agrees(table.assign(id=np.asarray(wrong)), repaired)
 
-    def test_an_untouched_or_only_rewritten_file_is_not_copied_again(self, job, frame, tmp_path):
-        frame.to_parquet(tmp_path / "rows.parquet")
-        run_job(job)
-        assert run_job(job)["unchanged"]
-        frame.to_parquet(tmp_path / "rows.parquet")  # the same rows at another time
-        run_job(job)
-        assert agrees(exported(tmp_path), frame)
-
     def test_a_foreign_file_in_the_place_of_the_ids_is_left(self, job, frame, tmp_path):
         from bigembed.store.arrays import read_array, write_array
 
@@ -295,17 +286,6 @@ class TestSuperseded:
         assert "it was made with n_neighbors=8, now 12" in told
         assert verify(tmp_path / "model-run.zarr")["superseded"] == {"model": "made with n_neighbors=8, now 12"}
 
-    def test_the_way_back_takes_up_what_was_not_made_anew(self, job, tmp_path):
-        run_job(job())
-        stopped_after(job(k=12), "survey", kind="reused")
-        found = run_job(job())
-        assert all(stage["reused"] for stage in found["stages"] if stage["name"] in STAGES)
-        stopped_after(job(t=3), "solve", kind="reused")
-        stopped_after(job(k=12), "search")
-        found = run_job(job())
-        assert {stage["name"] for stage in found["stages"] if stage["reused"]} >= {"survey", "order", "coordinates"}
-        assert export(tmp_path / "run.zarr", tmp_path / "out.npy")["n"] == 300
-
     def test_what_is_open_is_old_too(self, job, tmp_path):
         rows, place = str(tmp_path / "rows.npy"), tmp_path / "work"
         opened = be.DiffusionMap(n_neighbors=8, workdir=place).fit(rows)
@@ -368,25 +348,7 @@ class TestSuperseded:
         assert find_input(job).written
         assert set(plan_job(job).published) == set(Run(tmp_path / "run.zarr").published())
 
-    @a_few(
-        2,
-        ("step", "half"),
-        [
-            pytest.param(
-                step, half, id=f"{'after' if half else 'before'}-{step}", marks=() if quick else pytest.mark.slow
-            )
-            for step, half, quick in [
-                (0, False, True),
-                (2, False, False),
-                (5, False, True),
-                (8, False, False),
-                (0, True, False),
-                (2, True, True),
-                (5, True, False),
-                (8, True, True),
-            ]
-        ],
-    )
+    @pytest.mark.parametrize(("step", "half"), [(0, False), (5, False), (8, True)])
     def test_killed_while_it_is_superseded(self, job, tmp_path, monkeypatch, step, half):
         """Before or after a mark is written, whose manifest is still there: the last stages go first."""
         from bigembed.store import superseded as module

@@ -97,19 +97,6 @@ class TestReplay:
         assert seconds == pytest.approx(5, abs=0.02)
         assert handing == pytest.approx(10 * HANDED_OUT)
 
-    @pytest.mark.parametrize(("bandwidth", "link", "seconds"), [(1e6, 1e9, 10), (1e7, 1e6, 5)])
-    def test_a_store_that_is_shared_and_links_that_are_not(self, replay, bandwidth, link, seconds):
-        tasks = [replay.Task(0.0, 1e6)] * 10
-        found = replay.map_seconds(tasks, replay.Machine(2, bandwidth=bandwidth, link=link))
-        assert found[0] == pytest.approx(seconds, abs=0.02)
-
-    def test_the_coordinator_binds_where_tasks_are_short(self, replay):
-        tasks = [replay.Task(0.1, 0.0)] * 1500
-        job = replay.Trace(10, 1.0, (replay.Map("solve", "update", 0.5, tuple(tasks)),), 2, 1)
-        found = replay.replay(job, replay.Machine(1024))
-        assert found["seconds"] == pytest.approx(0.5 + 1500 * HANDED_OUT + 0.1, abs=0.01)
-        assert found["binds"]["handing out"] > 0.8
-
     def test_counts_grow_by_their_exponents(self, replay):
         def trace(rows, count, compute, gap):
             made = replay.Map("search", "search", gap, (replay.Task(compute, 1e6),) * count)
