@@ -15,7 +15,6 @@ import numpy as np
 from bigembed.runtime.blocks import Array
 
 LEAF, SIDE = 4096, 256
-TYPES = {"<f4": 4, "<f8": 8, "<u2": 2}
 
 
 def payload(file: Path) -> bytes:

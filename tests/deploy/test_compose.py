@@ -7,7 +7,6 @@ import re
 import shutil
 import sys
 import tomllib
-from pathlib import Path
 
 import numpy as np
 import psutil
@@ -79,17 +78,6 @@ def test_credentials_come_from_a_file_that_need_not_be_there(tmp_path):
     theirs = {name: service["environment"].get("AWS_ACCESS_KEY_ID") for name, service in found.items()}
     assert theirs == {"scheduler": None, "worker": "somebody", "job": "somebody"}
     assert not [name for service in resolved(tmp_path).values() for name in service["environment"] if "AWS" in name]
-
-
-def test_the_folder_that_is_mounted_is_made_first(tmp_path):
-    """Compose does not make it, and a folder that Docker made would be root's."""
-    services = resolved(tmp_path)
-    [mount] = [volume for volume in services["job"]["volumes"] if volume["target"] == "/data"]
-    assert mount["bind"] == {"create_host_path": False}
-    assert Path(mount["source"]).relative_to(ROOT).as_posix() == "data"
-    for text in (FILE.read_text(), (DEPLOY / "README.md").read_text().split("## Compose")[1]):
-        assert text.index("mkdir -p data") < text.index("up --build")
-    assert "/data/" in (ROOT / ".gitignore").read_text().splitlines()
 
 
 def test_the_job_file_is_a_job():

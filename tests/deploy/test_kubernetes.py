@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 
 import pytest
@@ -11,10 +10,9 @@ import yaml
 
 from bigembed.jobs import parse_deadline
 from bigembed.jobs.places import parse_bytes
-from bigembed.jobs.spec import read_job
 from bigembed.jobs.watching.status import STATUS
 from tests.deploy.manifests import FOLDER, KINDS, built, jobs, pods, words
-from tests.deploy.processes import DEPLOY, command, run, started
+from tests.deploy.processes import DEPLOY, command, run
 from tests.deploy.words import commands, parse
 
 pytestmark = pytest.mark.skipif(not FOLDER.exists(), reason="needs the repository")
@@ -178,38 +176,7 @@ def test_schedules():
     assert hourly["jobTemplate"]["spec"]["activeDeadlineSeconds"] < 3600
 
 
-def test_the_command_of_the_page_starts_the_schedules(tmp_path):
-    [command] = re.findall(r"(?m)^sed -i .*?kustomization\.yaml", (DEPLOY / "README.md").read_text())
-    shutil.copytree(FOLDER, tmp_path / "deploy" / "kubernetes")
-    assert run(["sh", "-c", command], tmp_path).returncode == 0
-    things = built("growing", tmp_path / "deploy" / "kubernetes")
-    waiting = {thing["metadata"]["name"] for thing in things if thing.get("spec", {}).get("suspend")}
-    assert waiting == {"bigembed-refresh"}
-    assert [thing for thing in things if thing["kind"] != "CronJob"] == [
-        thing for thing in built("growing") if thing["kind"] != "CronJob"
-    ]
-
-
-def test_the_pod_that_holds_the_volume_stops_when_told(tmp_path):
-    [(_, pod)] = pods("load")
-    assert "/data" in [mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]]
-    with started(words(pod), tmp_path) as process:
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(0.5)
-        process.terminate()
-        process.wait(5)
-
-
 # --------------------------------------------------------------------------------------- memory
-
-
-def test_a_pod_holds_the_embedded_cluster_of_its_job():
-    job = read_job(FOLDER / "growing" / "growing.toml")
-    assert (FOLDER / "growing" / "growing.toml").read_text() == (DEPLOY / "growing.toml").read_text()
-    for name, pod in pods("growing"):
-        limits = pod["containers"][0]["resources"]["limits"]
-        assert size(limits["memory"]) == job.cluster.workers * job.cluster.memory + (2 << 30), name
-        assert int(limits["cpu"]) == job.cluster.workers
 
 
 @pytest.mark.parametrize("kind", ["cluster", "job"])

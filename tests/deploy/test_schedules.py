@@ -84,14 +84,6 @@ def test_timers(timer):
     assert found["Install", "WantedBy"] == ["timers.target"]
 
 
-@pytest.mark.skipif(shutil.which("systemd-sysusers") is None, reason="systemd-sysusers is not installed")
-def test_the_user_of_the_service_is_declared():
-    file = FOLDER / "bigembed.sysusers"
-    done = run(["systemd-sysusers", "--dry-run", file], FOLDER)
-    assert done.returncode == 0, done.stderr
-    assert f"u {instance('extend')['Service', 'User'][0]} " in file.read_text()
-
-
 @pytest.mark.parametrize("name", INSTANCES)
 def test_exit_statuses(name):
     found = instance(name)

@@ -20,7 +20,6 @@ SHELL = re.compile(r"^!(.*)$", re.MULTILINE)
 CALL = r"__import__('subprocess').run(['bash', '-c', r'''\1'''], check=True)"
 """A line of a notebook that is for the shell, and the same in Python."""
 OPTION = re.compile(r"^:(?P<name>[\w-]+): *(?P<value>.*)\n", re.MULTILINE)
-RUN = ("sh", "python")
 SECONDS = 240
 MARK = "----- end of the block, whole:"
 INTERPRETER = f"""
@@ -169,8 +168,3 @@ class Folder:
         )
         same = doctest.OutputChecker().check_output(shown, printed, doctest.ELLIPSIS)
         assert same, f"line {block.line}: the page shows\n{block.text}\nbut the command printed\n{self.printed}"
-
-
-def _ends(text: str) -> str:
-    """Lines without blanks at their ends."""
-    return "".join(line.rstrip() + "\n" for line in text.splitlines())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import pickle
 import signal
@@ -262,33 +261,6 @@ def ingest_rows(path, rows):
     write_dask(da.from_array(rows), path)
 
 
-def test_ingest(place, rows, tmp_path):
-    np.save(tmp_path / "x.npy", rows)
-    assert ingest(tmp_path / "x.npy", str(place / "x.zarr")) == rows.shape
-    assert ingest(str(place / "x.zarr"), tmp_path / "back.zarr") == rows.shape
-    np.testing.assert_array_equal(read_array(tmp_path / "back.zarr"), rows)
-    with pytest.raises(errors.ExistingOutputError):
-        ingest(tmp_path / "x.npy", str(place / "x.zarr"))
-    assert not [found.name for found in stored(place) if "partial" in found.name]
-
-
-def test_sparse_rows(place):
-    from scipy import sparse
-
-    from bigembed.rows.sparse import group_source, write_csr
-
-    matrix = sparse.random(300, 40, 0.1, "csr", "f4", random_state=0)
-    write_csr(place / "csr", matrix)
-    source = group_source(place / "csr")
-    np.testing.assert_array_equal(source.read(17, 200).toarray(), matrix[17:200].toarray())
-    plain = be.PCA(n_components=2, random_state=0).fit(matrix)
-    np.testing.assert_allclose(
-        be.PCA(n_components=2, random_state=0).fit(str(place / "csr")).singular_values_,
-        plain.singular_values_,
-        rtol=1e-6,
-    )
-
-
 # ----------------------------------------------------------------------------------- locks
 
 
@@ -300,36 +272,6 @@ def test_one_holds(place):
     assert holder(place) is None
     with hold(place) as again:
         assert again.number == lock.number + 1
-
-
-def _contend(url, environment, barrier, results):
-    import os
-
-    os.environ.update(environment)
-    barrier.wait()
-    try:
-        lock = take(at(url))
-    except errors.LockedError:
-        results.put(0)
-        return
-    time.sleep(2)
-    lock.check()
-    results.put(lock.number)
-    lock.release()
-
-
-def test_of_several_processes_one_holds(place, server):
-    context = multiprocessing.get_context("spawn")
-    barrier, results = context.Barrier(4), context.Queue()
-    arguments = (str(place), server.environment, barrier, results)
-    processes = [context.Process(target=_contend, args=arguments) for _ in range(4)]
-    for process in processes:
-        process.start()
-    found = [results.get(timeout=280) for _ in processes]
-    for process in processes:
-        process.join()
-    assert sorted(found)[:3] == [0, 0, 0]
-    assert max(found) >= 1
 
 
 def test_a_silent_owner_is_taken_over_and_notices(place, monkeypatch):

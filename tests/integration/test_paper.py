@@ -41,40 +41,6 @@ def test_swiss_roll(tmp_path: Path) -> None:
     assert 0.98 < first["LDM"] < 1 - 1e-6  # nearly the same picture, and not the same
 
 
-@pytest.mark.slow
-def test_hypersphere(tmp_path: Path) -> None:
-    tables = command(
-        "hypersphere.py", "quality", "--columns", "30", "--ratios", "2", "32", "--seeds", "3", out=tmp_path
-    )
-    assert {path.name for path in tmp_path.glob("*.png")} == {"hypersphere_10.png", "hypersphere_half.png"}
-    rows = tables["hypersphere"]
-    assert len(rows) == 2 * 2 * 3 * 9
-    for row in rows:
-        assert float(row["difference"]) == pytest.approx(float(row["recall_pca"]) - float(row["recall_ldm"]), abs=1e-4)
-        same = row["pca_scaling"] == row["ldm_scaling"]
-        if same and row["gamma"] == "32":
-            assert abs(float(row["difference"])) < 0.01
-            assert float(row["overlap"]) > 0.9
-    mixed = [
-        float(row["difference"])
-        for row in rows
-        if (row["latent"], row["gamma"], row["pca_scaling"]) == ("half", "2", "eigenvector")
-        and row["ldm_scaling"] != "eigenvector"
-    ]
-    assert max(mixed) < 0  # the sign of the paper, where the conventions differ
-
-
-@pytest.mark.slow
-def test_time_is_told_for_each_number_of_rows(tmp_path: Path) -> None:
-    tables = command(
-        "hypersphere.py", "time", "--rows", "500", "1000", "2000", "--folder", str(tmp_path / "rows"), out=tmp_path
-    )
-    assert (tmp_path / "hypersphere_time.png").exists()
-    assert [(row["N"], row["method"]) for row in tables["hypersphere_time"]] == [
-        (n, method) for n in ("500", "1000", "2000") for method in ("PCA", "LDM")
-    ]
-
-
 @pytest.mark.parametrize("name", ["mnist", "coil20"])
 def test_images(name: str, tmp_path: Path) -> None:
     words = (name, "--data", str(folder_of(name)), "--n", "1000", "--queries", "100")

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import bigembed as be
 from bigembed import runtime
 from bigembed.runtime import PARTS, StageClock, reads, run_timed, using, writes
 from bigembed.runtime.blocks import map_blocks
@@ -155,12 +154,3 @@ def test_a_stage_publishes_its_shares_and_says_them(tmp_path):
     assert shares["reading"] > 0
     assert shares["waiting"] > 0
     assert [event.shares for event in events if event.kind == "done"] == [shares]
-
-
-def test_a_fit_knows_what_its_stages_did(tmp_path):
-    rows = np.random.default_rng(0).normal(size=(400, 5))
-    fitted = be.DiffusionMap(n_components=2, workdir=str(tmp_path / "run")).fit(rows)
-    run = Run(tmp_path / "run")
-    assert fitted is not None
-    for name in run.published():
-        assert sum(run.manifest(name).measured["shares"].values()) == pytest.approx(1, abs=0.003), name

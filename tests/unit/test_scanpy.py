@@ -233,18 +233,6 @@ class TestForms:
         with pytest.raises(InputError, match="this is a part of an AnnData whose X stays in"):
             be.scanpy.neighbors(anndata.read_h5ad(tmp_path / "cells.h5ad", backed="r")[:50])
 
-    def test_fewer_cells_than_neighbors(self) -> None:
-        few = anndata.AnnData(drawn(9, 20))
-        be.scanpy.neighbors(few)
-        assert few.uns["neighbors"]["params"]["n_neighbors"] == 5
-
-    def test_repeated_cells(self, scanpy: Any) -> None:
-        mine, theirs = both(np.repeat(drawn(60, 20), 5, axis=0))
-        be.scanpy.neighbors(mine, 4)
-        scanpy.pp.neighbors(theirs, 4)
-        assert np.isfinite(mine.obsp["connectivities"].data).all()
-        assert mine.obsp["connectivities"].max() == theirs.obsp["connectivities"].max() == 1
-
 
 class TestWithScanpy:
     def test_its_plots_run(self, scanpy: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

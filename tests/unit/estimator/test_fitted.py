@@ -6,7 +6,6 @@ import pickle
 import re
 import signal
 import traceback
-import warnings
 
 import dask.array as da
 import numpy as np
@@ -21,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import bigembed as be
-from bigembed.errors import ChangedInputError, FeatureNamesWarning, InputError, LockedError
+from bigembed.errors import ChangedInputError, InputError, LockedError
 from bigembed.runtime import blocks as canonical
 from bigembed.store.locks import hold
 from tests.executors import executor
@@ -155,21 +154,6 @@ class TestFrames:
         fitted = be.PCA(2).set_output(transform="polars").fit(X)
         assert fitted.transform(X).columns == ["pca0", "pca1"]
         np.testing.assert_array_equal(fitted.transform(X).to_numpy(), fitted.embedding_)
-
-    @pytest.mark.parametrize("named", [True, False])
-    def test_the_warning_about_names_is_that_of_scikit_learn(self, named):
-        X = frame()
-        fit, new = (X, X.to_numpy()) if named else (X.to_numpy(), X)
-        with pytest.warns(UserWarning, match="feature names") as theirs:
-            PCA(2).fit(fit).transform(new)
-        fitted = be.PCA(2).fit(fit)
-        with pytest.warns(FeatureNamesWarning) as ours:
-            fitted.transform(new)
-        assert [str(one.message) for one in ours] == [str(one.message) for one in theirs]
-        assert ours[0].filename == __file__
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            fitted.transform(fit)
 
     def test_a_notebook_shows_parameters_and_the_fit(self):
         page = be.PCA(2, whiten=True)._repr_html_()

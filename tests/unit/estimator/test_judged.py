@@ -18,10 +18,9 @@ from sklearn.pipeline import make_pipeline
 import bigembed as be
 from bigembed.errors import BigembedWarning, MapWarning
 from bigembed.estimator import spec_of
-from bigembed.estimator.preprocessing import ROWS, drawn_numbers, with_judgement
+from bigembed.estimator.preprocessing import ROWS, with_judgement
 from bigembed.jobs.sweep import quality_stages
 from bigembed.rows import RowSource
-from bigembed.runtime import blocks as canonical
 from tests.some import a_few
 
 MAPS: dict[str, Callable[[], Any]] = {
@@ -155,16 +154,6 @@ def test_points_of_a_sweep_are_compared_by_all_rows() -> None:
         stages = with_judgement(spec_of(be.PCA(2)), be.PCA(2).stages(source), source)
         assert stages[-1].name == "judgement"
         assert len(quality_stages(stages, be.PCA(2), source)) == more
-
-
-def test_rows_of_few_blocks_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("MAX_BLOCK_ROWS", "MIN_BLOCK_ROWS"):
-        monkeypatch.setattr(canonical, name, 100)
-    for n, blocks in ((350, 4), (2_000, 4), (20_050, 10)):
-        numbers = drawn_numbers(RowSource((n, 8), np.dtype("f8")))
-        assert len(np.unique(numbers // 100)) == blocks
-        assert (np.diff(numbers) > 0).all()
-        assert numbers[-1] < n
 
 
 def test_repeated_rows_are_a_warning_where_they_are_many() -> None:

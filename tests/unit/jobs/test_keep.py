@@ -12,9 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import bigembed as be
-from bigembed.errors import JobError
-from bigembed.estimator import run_of
 from bigembed.jobs.extend import extend
 from bigembed.jobs.report.lines import verify_lines
 from bigembed.jobs.report.page import write_report
@@ -95,18 +92,6 @@ class TestWhatStays:
         run_job(job("all", "whole.zarr", t=2.0))
         assert published(tmp_path / "run.zarr") == published(tmp_path / "whole.zarr")
         assert {"graph", "search", "kernel"} <= dropped(tmp_path / "run.zarr")
-
-    def test_a_sweep_keeps_all(self, job: Any) -> None:
-        with pytest.raises(JobError, match="share their stages"):
-            job(more="[sweep]\nt = [0.0, 1.0]\n")
-
-    def test_in_python_the_graph_is_not_there(self, tmp_path: Path) -> None:
-        X = np.random.default_rng(1).normal(size=(N, 3))
-        fitted = be.DiffusionMap(n_components=2, n_neighbors=8, keep="map", workdir=tmp_path / "run").fit(X)
-        assert not hasattr(fitted, "graph_")
-        assert "squared" in run_of(fitted).manifest("graph").dropped
-        with pytest.raises(be.errors.InputError, match='allowed: "all" or "map"'):
-            be.DiffusionMap(keep="most").fit(X)
 
 
 def space(folder: Path) -> int:

@@ -152,14 +152,6 @@ class TestColumns:
                 refused(model, tmp_path / "new.parquet", tmp_path / "out.zarr", choice=Choice(columns=columns))
         assert not list(tmp_path.glob("out*"))
 
-    @a_few(1, "kind", ["csv", "parquet"])
-    def test_a_table_that_lacks_a_column_is_refused(self, kind: str, model: Path, tmp_path: Path) -> None:
-        write(tmp_path / f"new.{kind}", rows_of(1), ["x0", "x1", "x2", "y", "x4", "x5"])
-        with pytest.raises(InputError, match=r"no columns x3; there are x0.*The model was fitted with them"):
-            extend(model, tmp_path / f"new.{kind}", tmp_path / "out.zarr")
-        with pytest.raises(InputError, match=r"no columns z; there are [^.]*$"):
-            extend(model, tmp_path / f"new.{kind}", tmp_path / "out.zarr", choice=Choice(columns=("x4", "x0", "z")))
-
 
 def bigembed_command(*words):
     return CliRunner().invoke(app, [str(word) for word in words])

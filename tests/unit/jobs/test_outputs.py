@@ -15,7 +15,6 @@ from bigembed.jobs.run import run_job
 from bigembed.jobs.scene import export
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.watching import RunOptions
-from bigembed.rows.formats import ingest
 from bigembed.runtime import Event
 
 N = 300
@@ -154,14 +153,3 @@ def test_a_run_on_a_file_system_without_links(job, tmp_path, monkeypatch):
     run_job(job())
     found = outputs(tmp_path / "run.zarr")["coordinates"]
     assert np.array_equal(found[...], be.open_array(tmp_path / "run.zarr/stages/coordinates/embedding").compute())
-
-
-def test_rows_and_coordinates_that_are_written_name_their_dimensions(tmp_path):
-    np.save(tmp_path / "rows.npy", ROWS)
-    ingest(tmp_path / "rows.npy", tmp_path / "rows.zarr")
-    be.PCA(n_components=2).fit(ROWS).transform_to(ROWS, tmp_path / "placed.zarr")
-    names = [zarr.open_array(str(tmp_path / name)).metadata.dimension_names for name in ("rows.zarr", "placed.zarr")]
-    assert names == [("row", "column"), ("row", "coordinate")]
-    be.append_rows(tmp_path / "rows.zarr", ROWS[:5])
-    grown = zarr.open_array(str(tmp_path / "rows.zarr"))
-    assert (grown.shape, grown.metadata.dimension_names) == ((N + 5, 4), ("row", "column"))

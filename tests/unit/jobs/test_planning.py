@@ -298,33 +298,6 @@ class TestCalibrate:
         cache_file("rates").write_text(json.dumps({"compute": {"product": 1.0, "look": 7.0}}))
         assert rates(tmp_path).look == 3.0  # (nobody noted beside what)
 
-    def test_a_footprint_is_measured_again_only_where_it_may_be_another_one(self, monkeypatch):
-        measured = []
-
-        def measure():
-            measured.append(1)
-            return dict.fromkeys(("worker", "coordinator", "single", "picture", "helper"), 0) | {"task": len(measured)}
-
-        def found(*renew):
-            footprint.cache_clear()  # (as in another process)
-            return footprint(*renew).task
-
-        monkeypatch.setattr("bigembed.jobs.planning._measured", measure)
-        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-        assert [found(), found(), found(True), found()] == [1, 1, 2, 2]
-        monkeypatch.setenv("OMP_NUM_THREADS", "77")
-        assert [found(), found()] == [3, 3]
-        monkeypatch.delenv("OMP_NUM_THREADS")
-        assert found() == 2
-        for number in range(20):
-            monkeypatch.setenv("OMP_NUM_THREADS", f"{number}")
-            found()
-        assert len(json.loads(cache_file("footprint").read_text())) == 8
-        for number, damaged in enumerate(('{"a": 1}', "{", '{"a": {"measured": 1, "footprint": {"b": 2}}}')):
-            cache_file("footprint").write_text(damaged)
-            assert found() == 24 + number
-        footprint.cache_clear()
-
     def test_seconds_of_a_stage(self):
         pace = TimeModel(RATES, at_once=2, task=0.0, start=3.0)
         assert pace.seconds(Cost(), 1) == PUBLISH
@@ -419,18 +392,6 @@ class TestCalibrate:
         assert done.exit_code == 3
         assert proposal in done.stderr
         assert not Path(tmp_path / "run.zarr").exists()
-
-    def test_where_nn_descent_would_not_fit_on_the_disk_the_automatic_choice_is_proposed(self, tmp_path, monkeypatch):
-        np.save(tmp_path / "rows.npy", np.zeros((200_000, 4), "f4"))
-        job = tmp_path / "job.toml"
-        method = '[method]\nname = "diffusion_map"\nalgorithm = "nn-descent"\n'
-        job.write_text(f'[input]\npath = "rows.npy"\n{method}[output]\npath = "run.zarr"\n')
-        whole = plan_job(read_job(job))
-        assert not whole.problems()
-        monkeypatch.setattr("bigembed.jobs.planning.plan.free_bytes", lambda folder: whole.disk_peak - 1)
-        plan = plan_job(read_job(job))
-        assert "would be written at the most" in plan.problems()[0]
-        assert list(plan.advice) == ['[method] algorithm = "auto" would fit']
 
 
 PACKAGE = Path(bigembed.__file__).parent

@@ -9,15 +9,13 @@ import numpy as np
 import pytest
 
 from bigembed.jobs import watching as reporter
-from bigembed.jobs.planning import Rates
 from bigembed.jobs.planning import resources as module
-from bigembed.jobs.planning.resources import PlannedStage, RemainingTime, TimeModel
+from bigembed.jobs.planning.resources import PlannedStage, RemainingTime
 from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.watching import RunOptions
 from bigembed.jobs.watching.console import Console
 from bigembed.jobs.watching.status import read_status
-from bigembed.stages.cost import Cost
 from bigembed.store import arrays
 from bigembed.store.arrays import write_array
 
@@ -77,21 +75,6 @@ def test_stages_that_are_reused_are_left_out_and_say_nothing_of_the_speed():
     left.end("unknown", 3.0)
     assert left.seconds() == 190
     assert left.ratio("moving") == 1
-
-
-def test_a_stage_that_says_nothing_of_its_tasks_is_never_about_to_have_ended_before(monkeypatch):
-    told = Told(monkeypatch)
-    told.left.start("copy")
-    told.now = 1_000
-    assert told.left.seconds() > 290
-
-
-def test_the_kind_of_a_stage_is_what_takes_more_of_its_planned_time():
-    model = TimeModel(Rates(read=1e8, write=1e8, product=1e9, look=1e7), 2, 0.0, 1.0)
-    assert model.outline(Cost(passes=4, read=10**9, flops=1e9), 8).kind == "moving"
-    counted = model.outline(Cost(passes=4, read=10**8, flops=1e10), 8)
-    assert (counted.kind, counted.maps) == ("computing", 4)
-    assert counted.seconds == model.seconds(Cost(passes=4, read=10**8, flops=1e10), 8)
 
 
 JOB = """

@@ -150,34 +150,6 @@ class TestStays:
         assert current(home).fitted == 440
         assert current(home).coordinates.compute().tobytes() == expected.tobytes()
 
-    @pytest.mark.parametrize("copied", [pytest.param(False, marks=pytest.mark.slow), True])
-    def test_rows_that_a_step_left_out_stay_so(self, tmp_path, copied):
-        rows, steps = drawn(700), [{"name": "missing"}]
-        if copied:  # (of wide rows what the steps make is written, as passes over the rows take more)
-            rows = rows @ np.random.default_rng(1).normal(size=(4, 80)).astype("f4")
-            steps += [{"name": "pca", "n_components": 3}]
-        rows[5::50] = np.nan
-        write_array(tmp_path / "x.zarr", rows[:400], chunk_rows=128)
-        tables = {"input": {"path": "x.zarr"}, "output": {"path": "out.zarr", "table": "all.csv"}}
-        tables |= {"steps": steps, "method": {"name": "umap", **METHODS["umap"]}}
-        job, maps = parse_job(tables, tmp_path / "job.toml"), []
-        for start, stop in ((0, 400), (400, 440), (440, 480)):
-            if start:
-                append_rows(tmp_path / "x.zarr", rows[start:stop])
-            refresh(job, limits=ANY)
-            maps.append(current(tmp_path).coordinates.compute())
-        there = np.isfinite(maps[0]).all(axis=1)
-        assert not there[5::50].any()
-        assert (current(tmp_path).run / "stages" / "step2-pca-coordinates").exists() == copied
-        assert np.median(shares(maps[1][:400][there], maps[2][:400][there])) < 0.05
-        figures = be.load(current(tmp_path).model).certificate_["frame"]
-        assert (figures["shared"], figures["since"][:5]) == (431, "0001-")
-        lines = (tmp_path / "all.csv").read_text().splitlines()
-        moved = [line.split(",")[2] for line in lines[1:]]
-        assert lines[0] == "row,placed,moved,umap0,umap1"
-        assert [number for number, text in enumerate(moved[:440]) if text == "nan"] == list(range(5, 440, 50))
-        assert set(moved[440:]) == {"nan"}
-
 
 class TestChangedRows:
     """Rows that have changed are placed anew, and all others stay; what the command does without being told."""

@@ -17,7 +17,7 @@ from sklearn.datasets import make_blobs, make_moons, make_swiss_roll
 from sklearn.metrics import adjusted_rand_score
 
 import bigembed as be
-from bigembed.errors import ComponentsWarning, ConvergenceWarning, DegenerateWarning, InputError, InputTypeError
+from bigembed.errors import ComponentsWarning, ConvergenceWarning, InputError, InputTypeError
 from bigembed.maps import clusters
 from bigembed.maps.clusters import best_centers, directions, labels_block, lloyd_block, spread_centers
 from bigembed.rows import RowBlock
@@ -73,13 +73,6 @@ class TestLaplacianEigenmaps:
         assert np.abs(le.eigenvalues_ - wrong).max() > 1e-5  # a control
         assert apart(le.embedding_, others) > 1e-2
         assert le.epsilon_ == epsilon
-
-    def test_distances_that_are_given_are_weighed_as_those_of_rows(self) -> None:
-        given = be.open_graph(GRAPH.to_scipy(), values="distances")
-        for parameters in ({"bandwidth": "fixed", "epsilon": 3.0}, {"weights": "binary"}):
-            of_rows = be.LaplacianEigenmaps(2, **parameters).fit(GRAPH)
-            found = be.LaplacianEigenmaps(2, **parameters).fit(given)
-            assert apart(np.asarray(found.embedding_), of_rows.embedding_) < 1e-5
 
     def test_it_is_the_diffusion_map_without_density_and_time(self) -> None:
         le, dm = be.LaplacianEigenmaps(4).fit(GRAPH), be.DiffusionMap(4, alpha=0, t=0).fit(GRAPH)
@@ -179,12 +172,6 @@ class TestSpectralClustering:
         block = RowBlock(0, 0, np.array([[0.0], [0.0], [5.0]]))
         labels_block(block, np.array([[0.0], [5.0]]), False, str(tmp_path / "parts"), str(tmp_path / "out"))
         assert read_array(tmp_path / "out").tolist() == [0, -1, 1]
-
-    def test_fewer_different_rows_than_clusters(self) -> None:
-        rows = np.repeat(np.random.default_rng(0).normal(size=(10, 2)), 20, axis=0)
-        with pytest.warns(DegenerateWarning, match="5 of 15 clusters have no rows"):
-            sc = be.SpectralClustering(15, n_neighbors=45).fit(rows)
-        assert np.bincount(sc.labels_).tolist() == [20] * 10
 
     def test_k_means_that_stops_early_says_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(clusters, "STEPS", 1)

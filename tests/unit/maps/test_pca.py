@@ -209,14 +209,6 @@ class TestPCA:
             pickle.loads(pickle.dumps(batches)).partial_fit(X)
 
 
-METHODS = {
-    "pca": lambda: be.PCA(2),
-    "whitened": lambda: be.PCA(2, whiten=True),
-    "nmf": lambda: be.NMF(2),
-    "linearized kernel pca": lambda: be.LinearizedKernelPCA(2),
-}
-
-
 def rows(n: int = 300) -> np.ndarray:
     return np.abs(np.random.default_rng(0).normal(size=(n, 5))) + np.arange(5)
 

@@ -21,7 +21,7 @@ from bigembed.neighbors.query import index_of, join_rows
 from bigembed.neighbors.search import every_block as search
 from bigembed.neighbors.search import ground_truth
 from bigembed.neighbors.search.by_metric import ByMetric, take_tile
-from bigembed.neighbors.survey import prepare, sketched
+from bigembed.neighbors.survey import prepare
 from bigembed.rows.input import row_source
 from bigembed.rows.row_maps import inadmissible, mapped_rows
 from bigembed.store import at
@@ -304,16 +304,6 @@ def test_rejected_sparse_rows_would_not_have_entered_a_list(name: str) -> None:
     np.testing.assert_array_equal(found[1], wanted[1])
 
 
-def test_a_sketch_keeps_squared_distances_on_average() -> None:
-    random = np.random.default_rng(0)
-    x = random.random((200, 4000)) * (random.random((200, 4000)) < 0.01)
-    sketch = sketched(sparse.csr_array(x)).sketch
-    found, wanted = (np.square(rows[:100] - rows[100:]).sum(axis=1) for rows in (sketch, x))
-    assert abs(np.mean(found / wanted) - 1) < 0.1
-    assert np.std(found / wanted) < 0.35
-    assert not np.allclose(found, wanted, rtol=1e-3)  # a control: only on average
-
-
 def test_a_function_of_two_rows_is_compiled_and_kept_by_name(tmp_path: Path) -> None:
     x = rows_for("chebyshev")
     name = f"{distance_functions.__name__}:largest_step"
@@ -376,14 +366,3 @@ def test_rows_without_a_distance_are_named(metric: str, row: float, says: str) -
     fitted = be.LaplacianEigenmaps(metric=metric, n_neighbors=10).fit(np.delete(x, 7, axis=0))
     with pytest.raises(InputError, match="is not defined for rows"):
         fitted.transform(x[7:8])
-
-
-def test_what_needs_dense_euclidean_rows_says_so() -> None:
-    x = rows_for("manhattan", 60)
-    for given, metric in ((x, "manhattan"), (sparse.csr_array(x), "euclidean")):
-        with pytest.raises(InputError, match=r"a graph of a radius is for dense rows and the metrics euclidean"):
-            be.build_neighbor_graph(given, None, radius=1.0, metric=metric)
-        with pytest.raises(InputTypeError, match="solver='landmarks' interpolates"):
-            be.DiffusionMap(solver="landmarks", n_landmarks=10, metric=metric).fit(given)
-    with pytest.raises(InputTypeError, match="sparse"):
-        be.LocallyLinearEmbedding().fit(sparse.csr_array(x))

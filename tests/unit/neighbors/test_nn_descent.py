@@ -249,14 +249,6 @@ def test_pairs_have_the_bits_of_tiles(kind: Callable[..., Any], dtype: type) -> 
         assert not np.array_equal(by.of_pairs(mapped)(b[::-1], a, wanted), wanted)  # a control: other pairs
 
 
-def test_a_target_out_of_reach_is_a_warning_that_says_what_was_done(
-    few_cells: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(nn_descent, "ROUNDS", 1)
-    with pytest.warns(RecallWarning, match="NN-descent made 1 rounds with lists of up to 33 rows"):
-        build(recall=1.0, algorithm="nn-descent")
-
-
 @pytest.mark.parametrize(
     ("shrunk", "whole"), [(descent_rounds.shrunk_by(14, np.dtype(np.float32)), True), (1.2, False)]
 )

@@ -89,12 +89,6 @@ class TestHarmonics:
             assert np.isfinite(few.residual).all()
         assert harmonics(np.zeros((10, 0))).residual.shape == (0,)
 
-    def test_units_change_nothing(self) -> None:
-        functions, _ = rectangle(0.3, 6)
-        np.testing.assert_allclose(
-            harmonics(functions).residual, harmonics(functions * [1, 1e-3, 7, 1e4, 2, 1] + 5).residual, rtol=1e-6
-        )
-
     def test_the_sample_is_drawn_from_all_blocks_by_the_seed(self, tmp_path: Path) -> None:
         sizes = (1500, 10, 1490)
         every = np.column_stack([np.arange(3000.0), np.zeros(3000)])
@@ -159,13 +153,6 @@ class TestParticipation:
         np.testing.assert_allclose(one.share, many.share, rtol=1e-12)
         np.testing.assert_array_equal(one.rows, many.rows)
         np.testing.assert_array_equal(one.leading, many.leading)
-
-    @pytest.mark.parametrize(
-        ("n", "rows", "few"), [(1797, 14, True), (1797, 30, False), (150, 5, True), (40, 3, False)]
-    )
-    def test_few_is_a_share_and_a_number(self, n: int, rows: int, few: bool) -> None:
-        found = Participation(np.array([0.5]), np.array([rows]), np.zeros((1, 5)), np.zeros((1, 5)))
-        assert carried_by_few(found.share, found.rows, n).tolist() == [few]
 
 
 class TestSeparation:

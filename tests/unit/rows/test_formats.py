@@ -351,16 +351,6 @@ class TestEveryFormat:
         with pytest.raises(DamagedError, match="row 300 says that it has 7 entries"):
             ingest(path, tmp_path / "out.zarr")
 
-    @pytest.mark.parametrize(("suffix", "dtype"), [("bvecs", "u1"), ("ivecs", "i4")])
-    def test_vecs_of_bytes_and_integers(self, suffix, dtype, tmp_path):
-        rows = np.arange(60, dtype=dtype).reshape(20, 3)
-        body = np.zeros(20, np.dtype([("length", "<i4"), ("values", dtype, (3,))]))
-        body["length"], body["values"] = 3, rows
-        (tmp_path / f"rows.{suffix}").write_bytes(body.tobytes())
-        ingest(tmp_path / f"rows.{suffix}", tmp_path / "out.zarr")
-        np.testing.assert_array_equal(read_array(tmp_path / "out.zarr"), rows)
-        assert open_zarr(tmp_path / "out.zarr").dtype == dtype
-
     # ------------------------------------------------------------------------------------------ ids
 
     def test_ids_that_repeat_or_are_missing_are_an_error_before_the_rows(self, tmp_path):
@@ -453,22 +443,6 @@ class TestFormats:
         assert ingest(path, tmp_path / "rows.zarr") == (512, 12)
         np.testing.assert_array_equal(read_array(tmp_path / "rows.zarr"), images.reshape(512, 12))
         assert open_zarr(tmp_path / "rows.zarr").dtype == np.dtype(dtype)
-
-    def test_idx_refusals(self, tmp_path):
-        labels = tmp_path / "labels-idx1-ubyte"
-        labels.write_bytes(idx_bytes(np.arange(9, dtype="u1")))
-        with pytest.raises(InputError, match="labels"):
-            open_reader(labels)
-        short = tmp_path / "short-idx3-ubyte"
-        short.write_bytes(idx_bytes(np.zeros((500, 2, 2), "u1"))[:-7])
-        with pytest.raises(DamagedError, match=r"header promises|not as long as its header"):
-            ingest(short, tmp_path / "rows.zarr")
-        assert list(tmp_path.glob("rows*")) == []
-        whole = gzip.compress(idx_bytes(rows_of_formats("u1", 500, 4).reshape(500, 2, 2)))
-        cut = tmp_path / "cut-idx3-ubyte.gz"
-        cut.write_bytes(whole[: len(whole) // 2])
-        with pytest.raises(DamagedError):
-            ingest(cut, tmp_path / "rows.zarr")
 
     def test_refusals(self, tmp_path):
         with pytest.raises(MissingPathError, match="no such path"):

@@ -22,7 +22,7 @@ from bigembed import plotting
 from bigembed.errors import DamagedError, InputError, InputTypeError, MissingPathError, PlanError
 from bigembed.rows import labels as module
 from bigembed.rows.formats import copying
-from bigembed.rows.input import HDF5Rows, StreamedRows, row_source
+from bigembed.rows.input import StreamedRows, row_source
 from bigembed.rows.labels import read_labels
 from bigembed.rows.sparse import write_csr
 
@@ -99,14 +99,6 @@ KINDS_OF_NA = ("Int64", "Float32", "boolean", "int64[pyarrow]", "double[pyarrow]
 
 class TestInput:
     """Rows of every kind: stored ones are read where they lie, others by the tasks that need them."""
-
-    @pytest.mark.parametrize("kind", KINDS)
-    def test_a_stored_array_is_read_where_it_lies(self, places: dict[str, str], kind: str, tmp_path: Path) -> None:
-        source, in_memory = row_source(opened(places, kind), tmp_path)
-        assert not in_memory
-        assert source.path is not None
-        assert source.fingerprint() == row_source(source.path, tmp_path)[0].fingerprint()
-        assert not list(tmp_path.iterdir())
 
     @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(data=st.data(), kind=st.sampled_from(KINDS))
@@ -186,15 +178,6 @@ class TestInput:
         # The moments: two tasks take two canonical blocks each, and need the second chunk both. The judgement: each
         # of four blocks by itself, two of them in two chunks.
         assert len(seen) == 4 + 6
-
-    @pytest.mark.parametrize("chunks", [None, (60, 7), (50, 3)])
-    def test_datasets_of_open_files(self, chunks: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        with h5py.File(tmp_path / "rows.h5", "w") as file:
-            dataset = file.create_dataset("x", data=ROWS, chunks=chunks)
-            monkeypatch.setattr(h5py.Dataset, "__array__", None)  # (what reads all of it)
-            assert isinstance(row_source(dataset, tmp_path)[0], HDF5Rows)
-            assert np.array_equal(be.PCA(2).fit(dataset).components_, be.PCA(2).fit(ROWS).components_)
-            assert np.array_equal(be.open_array(dataset)[3:5].compute(), ROWS[3:5])
 
     @pytest.mark.skipif(xr is None, reason="xarray is not installed")
     def test_xarray_that_is_not_in_memory_stays_there(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ import google_crc32c
 import numpy as np
 import pytest
 
-import bigembed as be
 from bigembed.errors import DamagedError, InputError
 from bigembed.runtime.blocks import Array
 from bigembed.store import exchange as module
@@ -237,17 +236,3 @@ class TestParcels:
         path.unlink()
         with pytest.raises(DamagedError, match="gone"):
             left.to(0)
-
-    def test_a_graph_and_its_map_are_the_same_where_files_are_merged(
-        self, small_blocks: None, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        X = np.random.default_rng(0).uniform(size=(1_500, 2))
-
-        def fitted() -> tuple[Array, Array]:
-            graph = be.build_neighbor_graph(X, 8)
-            return graph.to_scipy().toarray(), be.LaplacianEigenmaps(2, tol=0.1).fit(graph).embedding_
-
-        plain = fitted()
-        monkeypatch.setattr(parcels, "SENDERS", 2)
-        for one, other in zip(plain, fitted(), strict=True):
-            assert one.tobytes() == other.tobytes()
