@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -302,24 +301,6 @@ def test_workers_that_are_cancelled_or_retire_are_replaced(there: Slurm, many, t
     assert "tried again" not in log
     there.until(lambda: there.listed() == "", "jobs of workers are left", tmp_path / "job.toml", 20)
     assert left(tmp_path) == []
-
-
-@pytest.mark.slow
-def test_a_signal_ends_the_jobs_of_workers_too_and_the_same_command_goes_on(there: Slurm, many, tmp_path):
-    path, wanted = many
-    job = write(tmp_path, path, queue(tmp_path), SLEEPY.replace("5.0", "0.5"))
-    with small(there, job) as process:
-        there.until(lambda: status_of(tmp_path).get("done", 0) >= 4, "no progress", job, 120)
-        process.send_signal(signal.SIGTERM)
-        said = process.communicate()[0]
-    assert process.returncode == 5, said
-    assert "stopped by SIGTERM" in said
-    there.until(lambda: there.listed() == "", "jobs of workers are left", job, 20)
-    assert left(tmp_path) == []
-    with small(there, job) as process:
-        said = process.communicate()[0]
-    assert process.returncode == 0, said
-    assert digest_of(tmp_path) == wanted
 
 
 def small(there: Slurm, job: Path) -> AbstractContextManager[subprocess.Popen[str]]:

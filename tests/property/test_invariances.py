@@ -66,12 +66,6 @@ class TestCertifyBytes:
             array[...] = part
         assert digest(tmp_path / "x", tmp_path / "y") == wanted
 
-    @pytest.mark.slow
-    @pytest.mark.cluster
-    def test_worker_processes(self, rows: Any, wanted: str, tmp_path: Path, client: Any) -> None:
-        np.save(tmp_path / "x.npy", rows[0])
-        assert digest(tmp_path / "x.npy", rows[1]) == wanted
-
 
 INPUTS_N, D = FEW + 3, 6
 CUT = (slice(123, FEW - 124), slice(1, 5))
@@ -121,13 +115,6 @@ class TestInputs:
 
     def test_slices(self, path: str, wanted_of_inputs: tuple[str, str]) -> None:
         assert {digest_of_inputs(X[CUT]) for X in lazy(path)[1:4]} == {wanted_of_inputs[1]}
-
-    @pytest.mark.slow
-    @pytest.mark.cluster
-    @pytest.mark.filterwarnings("ignore")
-    def test_workers(self, path: str, wanted_of_inputs: tuple[str, str], client: Any) -> None:
-        assert digest_of_inputs(lazy(path)[3][CUT]) == wanted_of_inputs[1]
-        assert digest_of_inputs(lazy(path)[3].persist()[CUT]) == wanted_of_inputs[1]
 
 
 def rows_of_mds(n: int, seed: int = 0) -> np.ndarray:

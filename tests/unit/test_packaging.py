@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
-import os
 import pickle
 import re
 import shutil
@@ -26,7 +25,6 @@ from bigembed.errors import MissingExtraError
 from bigembed.jobs.extend import extend
 from bigembed.jobs.growth import open_growth
 from bigembed.jobs.growth.audit import DUE
-from bigembed.jobs.parameters import points_of
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.scene import export
 from bigembed.jobs.spec import read_job
@@ -226,27 +224,6 @@ class TestPackaging:
         assert said == {name: bounds[name] for name in said}
         assert f"Python {', '.join(PYTHONS[:-1])} and {PYTHONS[-1]} " in text
 
-    @REPOSITORY
-    def test_what_people_look_for_in_a_repository_is_there_and_true(self) -> None:
-        from yaml import safe_load
-
-        cited = safe_load((ROOT / "CITATION.cff").read_text())
-        assert (cited["version"], cited["license"]) == (bigembed.__version__, metadata()["project"]["license"])
-        steps = safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]["ci"]["steps"]
-        assert steps[-1] == {"run": "bash .ci/run"}
-        for file in [
-            ".pre-commit-config.yaml",
-            ".github/dependabot.yml",
-            *(ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml"),
-        ]:
-            assert safe_load((ROOT / file).read_text())
-        guide, sessions = (ROOT / "CONTRIBUTING.md").read_text(), (ROOT / "noxfile.py").read_text()
-        told = re.findall(r"`nox -s (\w+)`", guide)
-        assert set(told) == set(re.findall(r"^def (\w+)\(session", sessions, flags=re.M))
-        linked = re.findall(r"\]\(([\w./]+)\)", guide + (ROOT / "SECURITY.md").read_text())
-        assert len(linked) > 5
-        assert [link for link in linked if not (ROOT / link).exists()] == []
-
 
 OPTIONAL = {
     "rows.csv": ("pyarrow", "csv"),
@@ -339,12 +316,6 @@ WORKFLOWS_ROOT = Path(__file__).parents[2]
 SCRIPTS = ["refresh", "extend", "audit", "sweep"]
 
 
-def called(*words):
-    environment = {**os.environ, "PYTHONPATH": str(WORKFLOWS_ROOT), "COLUMNS": "200", "TERM": "dumb", "NO_COLOR": "1"}
-    command = [sys.executable, *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-
-
 def bigembed_command(*words):
     done = CliRunner().invoke(app, [str(word) for word in words])
     return done.exit_code, done.stdout, done.stderr
@@ -362,10 +333,6 @@ class TestWorkflows:
         for word in ("--scheduler", "--deadline", "--json"):
             assert word in out, word
         assert ("7 refresh due" in " ".join(out.split())) == (script == "audit")
-
-    def test_a_script_runs(self):
-        done = called(WORKFLOWS_ROOT / "workflows" / "audit.py", "none.toml")
-        assert (done.returncode, "no such job file" in done.stderr) == (2, True)
 
     @pytest.fixture
     def job(self, tmp_path):
@@ -406,10 +373,6 @@ class TestWorkflows:
         assert example.output.model is None
         assert not example.aligned
         assert len(key_of_growth(example)) == 64
-
-    def test_the_example_of_a_sweep(self):
-        labels = [point.label for point in points_of(read_job(WORKFLOWS_ROOT / "workflows" / "sweep.toml"))]
-        assert labels == [*(f"diffusion_map, alpha={value}" for value in (0, 0.5, 1)), "isomap", "pca"]
 
     def test_the_two_ways_to_extend_are_not_mixed(self, job, tmp_path):
         for words in (

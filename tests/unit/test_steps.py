@@ -405,12 +405,6 @@ class TestSparse:
         with pytest.raises(error, match=message):
             model.transform(SPARSE_ROWS)
 
-    def test_a_square_matrix_is_rows_where_steps_go_before(self) -> None:
-        square = SPARSE_ROWS[:SPARSE_D]
-        found = be.Pipeline([be.Log1p(), be.DiffusionMap(n_components=2, n_neighbors=5)]).fit(square)
-        dense = be.Pipeline([be.Log1p(), be.DiffusionMap(n_components=2, n_neighbors=5)]).fit(square.toarray())
-        np.testing.assert_allclose(np.abs(found.embedding_), np.abs(dense.embedding_), atol=1e-4)
-
 
 PIPELINE_RANDOM = np.random.default_rng(3)
 PIPELINE_ROWS = (

@@ -476,17 +476,6 @@ class TestRowsOfAMap:
         with pytest.raises(errors.InputError, match="metric"):
             be.view(np.eye(10)[:, :2], tmp_path / "page", rows=np.eye(10), metric="fancy")
 
-    def test_are_those_that_an_estimator_was_fitted_to(self, tmp_path: Path) -> None:
-        rows = np.random.default_rng(0).normal(size=(200, 4))
-        fitted = be.PCA(n_components=2).fit(rows)
-        fitted.view(tmp_path / "page")
-        leaf = Folder(tmp_path / "page").leaf("")
-        expected = kept_rows(rows, fitted.embedding_)[leaf["rows"]]
-        assert np.mean(np.abs(leaf["neighbors kept"] - expected) < 0.01) > 0.95
-        rows[:100] = 0.0  # (they are others now)
-        fitted.view(tmp_path / "page")
-        assert Folder(tmp_path / "page").columns == []
-
 
 class TestPipelines:
     def test_columns_of_all_rows_or_of_those_left(self, tmp_path: Path) -> None:

@@ -313,19 +313,6 @@ def write_annotated(path: Path, rows: np.ndarray, names: list[str]) -> None:
 # ------------------------------------------------------------------------------------- job file
 
 
-def test_keys_of_the_input_are_checked(tmp_path: Path) -> None:
-    with pytest.raises(errors.JobError, match=r"\[input\] columns: chooses among what a file holds; a data set"):
-        job(tmp_path, 'dataset = "swiss_roll"\ncolumns = ["a"]')
-    with pytest.raises(errors.JobError, match=r"\[input\] 'colums': unknown; did you mean 'columns'"):
-        job(tmp_path, 'path = "rows.csv"\ncolums = ["a"]')
-    with pytest.raises(errors.JobError, match=r"\[output\] table: .*\.parquet, \.csv, \.npy"):
-        job(tmp_path, 'path = "rows.csv"', output='table = "t.txt"')
-    np.save(tmp_path / "rows.npy", rows_of())
-    with pytest.raises(errors.InputError, match="array cannot be chosen in a file of one array"):
-        run_job(job(tmp_path, 'path = "rows.npy"\narray = "X"'))
-    assert not (tmp_path / "job.zarr").exists()
-
-
 def test_a_table_that_cannot_be_written_is_refused_before_work(tmp_path: Path, monkeypatch: Any) -> None:
     np.save(tmp_path / "rows.npy", rows_of())
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)

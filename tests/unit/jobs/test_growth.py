@@ -144,16 +144,6 @@ class TestVersions:
         assert not refresh(job(whiten=True))["unchanged"]  # other parameters
         assert not refresh(job(whiten=True), fresh=True)["unchanged"]
 
-    def test_a_model_that_is_gone_is_said_to_be_gone_and_a_refresh_makes_another(self, job, rows, tmp_path):
-        asked = job()
-        refresh(asked)
-        append_rows(tmp_path / "x.zarr", rows[400:500])
-        shutil.rmtree(current(tmp_path).model)
-        with pytest.raises(errors.DamagedError, match=r"model.zarr: is gone\. .*; bigembed refresh"):
-            extend(asked)
-        with pytest.warns(errors.DamageWarning):
-            assert refresh(asked)["fitted"] == 500
-
     def test_other_parameters_are_told_and_the_current_model_goes_on(self, job, rows, tmp_path):
         refresh(job())
         append_rows(tmp_path / "x.zarr", rows[400:500])
@@ -415,30 +405,6 @@ class TestTable:
             assert refresh(self.job(tmp_path, table=name))["unchanged"]
         assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
 
-    def test_a_refresh_writes_all_rows_over_the_table_that_it_wrote_and_no_other(self, tmp_path, monkeypatch):
-        rows = np.random.default_rng(0).normal(size=(900, 4))
-        write_array(tmp_path / "x.zarr", rows[:600], chunk_rows=100)
-        asked, table = self.job(tmp_path, table="all.parquet", report="map.html"), tmp_path / "all.parquet"
-        table.write_text("a table of somebody else's")
-        with pytest.raises(errors.ExistingOutputError, match="did not write it"):
-            refresh(asked)
-        assert table.read_text() == "a table of somebody else's"
-        table.unlink()
-        refresh(asked)
-        append_rows(tmp_path / "x.zarr", rows[600:700])
-        refresh(asked)
-        assert pq.read_table(table)["placed"].to_pylist() == [0] * 700
-        for work, first in ((extend, 700), (refresh, 800)):
-            append_rows(tmp_path / "x.zarr", rows[first : first + 100])
-            with monkeypatch.context() as patch:
-                patch.setattr(f"bigembed.jobs.growth.{work.__name__}.write_table_of", stopped)
-                with pytest.raises(errors.InterruptedRun):
-                    work(asked)
-            (tmp_path / "map.html").unlink(missing_ok=True)
-            assert work(asked)["unchanged"]  # all but the table was there
-            assert pq.read_table(table).num_rows == first + 100
-        assert (tmp_path / "map.html").is_file()
-
 
 def taken(path):
     there = snapshot(path)
@@ -629,16 +595,6 @@ class TestAudit:
         assert misfit.function(new[:20]).shape == (20,)
         assert (misfit.function(new[:20] + 100) == 1.0).all()  # out of reach
         assert (np.sum(found_lists(new[:20], index) >= 0, axis=1) >= 8).all()
-
-    def test_misfit_of_a_linear_map_is_its_distance_to_the_row(self, tmp_path):
-        rows = draw(200, 0)
-        be.PCA(n_components=2).fit(rows).save(tmp_path / "m")
-        model = be.load(tmp_path / "m")
-        misfit = misfit_of(model)
-        rebuilt = model.inverse_transform(model.transform(rows))
-        np.testing.assert_allclose(misfit.function(rows), np.linalg.norm(rows - rebuilt, axis=1), atol=1e-6)
-        lifted = rows + np.array([0, 0, 0, 0, 1], "f4")
-        assert np.median(misfit.function(lifted)) > 10 * np.median(misfit.function(rows))
 
     def test_chance_is_no_drift(self):
         generator = np.random.default_rng(0)

@@ -262,14 +262,6 @@ class TestCalibrate:
         assert rates(tmp_path, renew=True).look == 7.0
         assert rates(tmp_path).look == 7.0
 
-    def test_storage_is_measured_for_each_file_system(self, tmp_path, monkeypatch):
-        first = rates(tmp_path)
-        cache_file("rates").write_text(json.dumps({"compute": {"product": 1.0, "look": 2.0, "load": 0.0}}))
-        assert rates(tmp_path).product == 1.0
-        assert rates(tmp_path).read != first.read  # measured again: this one was not known
-        cache_file("rates").write_text("{")
-        assert rates(tmp_path).product > 1.0
-
     @a_few(2, "more", [{"unheard": 5.0}, {"read": "fast"}, {"write": -1}, None, [3]])
     def test_what_another_version_remembers_is_no_hindrance(self, tmp_path, more):
         found = rates(tmp_path)

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bigembed.cli import app
-from bigembed.errors import BigembedWarning, ExistingOutputError, InputError, MissingPathError
+from bigembed.errors import ExistingOutputError, InputError, MissingPathError
 from bigembed.jobs.record import RECORD
 from bigembed.jobs.report import RunSummary, StageLine
 from bigembed.jobs.report.figures import HEADINGS, coordinate_lines, entries_of, map_figures
@@ -477,14 +477,6 @@ class TestJudgement:
         contents.record = record | {"warnings": []}
         assert any("amber cells" in message for one in warnings_of(contents) for message in one.messages)
 
-    def test_a_run_whose_coordinates_nobody_judged_does_not_say_that_they_are_good(self, good, tmp_path):
-        contents = RunSummary.read(good)
-        contents.record = contents.record | {"certificate": {"passes": 3}}
-        assert "is not among them" in contents.verdict()
-        contents = RunSummary.read(good)
-        contents.record = contents.record | {"certificate": {}}
-        assert "No certificate" in contents.verdict()
-
     def test_islands_parts_and_the_number_of_coordinates_are_said(self, maps):
         run = maps["islands"]
         page, _ = page_of(run)
@@ -506,14 +498,6 @@ class TestJudgement:
         )
         assert coordinate_lines({}, None, None) == []
         assert map_figures({"unmeasured": "distances beyond float64"}) == []
-
-    def test_warnings_of_the_job_reach_python_and_the_page_alike(self, tmp_path):
-        with pytest.warns(BigembedWarning) as said:
-            run_job(read_job(write(tmp_path, *MAPS["bad"])))
-        text = page_of(tmp_path / "run.zarr")[0].text
-        for one in said:
-            if issubclass(one.category, BigembedWarning):
-                assert re.sub(r"\s+", " ", str(one.message)) in text
 
     def test_the_page_of_a_map_that_descends_says_what_was_compared_and_shows_no_eigenvalues_of_its_start(
         self, tmp_path

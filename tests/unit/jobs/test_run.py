@@ -35,8 +35,6 @@ from bigembed.rows.formats import ingest
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.files import read_sealed
 from bigembed.store.locks import hold, output_lock
-from bigembed.store.manifests import find
-from bigembed.store.superseded import supersede
 from tests.some import a_few
 from tests.unit.jobs.small_method import mean_of
 
@@ -201,19 +199,6 @@ class TestRun:
             found = verify(root)
             assert (found["problems"], found["finished"]) == ([], True), how
 
-    def test_a_damaged_mark_of_a_superseded_stage_stops_nothing(self, write_job, rows, tmp_path):
-        root = tmp_path / "run.zarr"
-        run_job(read_job(write_job()))
-        supersede(root, find(root, "center"), "made with n_components=2, now 3")
-        for broken in BROKEN.values():
-            if (root / "superseded" / "center.json").is_file():
-                broken(root / "superseded" / "center.json")
-            found = verify(root)
-            assert found["problems"] or not found["finished"]
-        run_job(read_job(write_job()))
-        assert verify(root)["problems"] == []
-        assert verify(root)["finished"]
-
     def test_exchanges_lie_where_the_job_says(self, write_job, rows, tmp_path):
 
         plain = run_job(read_job(write_job("pause = 0.0")))
@@ -225,17 +210,6 @@ class TestRun:
         assert [path.name[:9] for path in (tmp_path / "fast" / "scratch").iterdir()] == ["exchange-"]
         assert not list((tmp_path / "fast" / "scratch").glob("*/*"))  # a finished stage leaves nothing
         assert not (tmp_path / "run.zarr" / "exchange").exists()
-
-    def test_a_folder_for_exchanges_that_is_full_is_refused(self, write_job, rows, monkeypatch):
-        from bigembed.jobs.planning import plan as plans
-
-        planned = plan_job(read_job(write_job("", 'scratch = "fast"')))
-        monkeypatch.setattr(plans, "free_bytes", lambda path: 10)
-        heavy = plans.replace(planned, stages=(("a", plans.Cost(scratch=100)),), free_disk=1000)
-        assert (heavy.disk_peak, heavy.scratch_peak) == (0, 100)
-        [problem] = heavy._disk_problems()
-        assert "[output] scratch on a larger disk" in problem
-        assert not plans.replace(heavy, scratch=None)._disk_problems()
 
     @a_few(1, "refused", ["memory", "scheduler"])
     def test_a_fresh_start_that_is_refused_takes_nothing_away(self, write_job, rows, tmp_path, refused):

@@ -301,13 +301,6 @@ class TestLabels:
         np.save(tmp_path / "labels.npy", np.roll(np.load(tmp_path / "labels.npy"), 1))
         assert run_job(spec)["unchanged"] == (name == "labels.zarr")  # other labels are another job
 
-    def test_a_job_without_labels_is_refused(self, labelled: tuple[Any, Any], tmp_path: Path) -> None:
-        with pytest.raises(JobError, match=r"\[input\] labels: linear_discriminant needs them"):
-            job(tmp_path, 'path = "rows.npy"')
-        np.save(tmp_path / "short.npy", np.arange(499) % 3)
-        with pytest.raises(InputError, match=r"\(499,\)"):
-            plan_job(job(tmp_path, 'path = "rows.npy"\nlabels = "short.npy"'))
-
 
 class TestPCAJob:
     """Jobs of methods other than diffusion maps, from plan to model, with their aligned vectors."""
@@ -340,15 +333,6 @@ class TestPCAJob:
         np.testing.assert_array_equal(be.load(tmp_path / "m.zarr").embedding_, wanted.embedding_)
         assert extend(tmp_path / "m.zarr", tmp_path / "rows.npy", tmp_path / "new.zarr")["n_components"] == 3
         np.testing.assert_array_equal(read_array(tmp_path / "new.zarr"), wanted.embedding_)
-
-    def test_weights_are_aligned_with_the_rows(self, job, rows, tmp_path):
-        run_job(job('weights = "weights.npy"'))
-        weights = np.load(tmp_path / "weights.npy")
-        wanted = be.PCA(3).fit(rows, sample_weight=weights)
-        np.testing.assert_array_equal(be.load(tmp_path / "m.zarr").components_, wanted.components_)
-        assert np.abs(wanted.components_ - be.PCA(3).fit(rows).components_).max() > 1e-3
-        np.save(tmp_path / "weights.npy", weights[::-1].copy())  # other weights are another job
-        assert not run_job(job('weights = "weights.npy"'))["unchanged"]
 
     def test_columns_of_a_table_weigh_its_rows(self, job, rows, tmp_path):
         """Counts and a wanted density; the model places the rows where they are."""

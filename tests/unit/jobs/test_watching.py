@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import pty
 import re
@@ -31,7 +30,7 @@ from bigembed.jobs.spec import read_job
 from bigembed.jobs.watching import Metrics, Reporter, RunOptions
 from bigembed.jobs.watching import logs as places
 from bigembed.jobs.watching.console import Console
-from bigembed.jobs.watching.logs import JsonLines, Logs, logs
+from bigembed.jobs.watching.logs import Logs, logs
 from bigembed.jobs.watching.status import Status, Stopped, check, read_status, stoppable
 from bigembed.runtime import Event, moment
 from bigembed.runtime.outages import Outage, stores
@@ -75,14 +74,6 @@ class TestConsole:
         done = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, "")
         assert read_status(tmp_path / "run.zarr")["state"] == "done"
-
-    @a_few(1, ("arguments", "status"), [(("methods",), 0), (("plan", "no"), 2)])
-    def test_a_command_whose_reader_left_keeps_its_exit_status(self, write_job, rows, tmp_path, arguments, status):
-        write_job()
-        script = f"{' '.join(command(*arguments))} 2>&1 | true; exit ${{PIPESTATUS[0]}}"
-        environment = os.environ | {"PYTHONPATH": str(ROOT)}
-        done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, env=environment, check=False)
-        assert (done.returncode, done.stderr) == (status, b"")
 
     def test_a_result_that_a_full_disk_loses_is_an_error_and_the_job_is_done(self, write_job, rows, tmp_path):
         with open("/dev/full", "w") as full:
@@ -167,15 +158,6 @@ class TestLogs:
             monkeypatch.setattr(places, "SECONDS", 0.0)
             told.progress("near", 2, 9)
         assert [(line["block"], line.get("total")) for line in lines_of(tmp_path / "log")] == [(None, None), (2, 9)]
-
-    def test_a_traceback_stays_in_its_line(self):
-        try:
-            raise ValueError("two\nlines")
-        except ValueError:
-            record = logging.LogRecord("bigembed", logging.ERROR, "f", 1, "bad %d", (3,), sys.exc_info())
-        line = JsonLines().format(record)
-        assert "\n" not in line
-        assert "ValueError: two" in json.loads(line)["traceback"]
 
     @pytest.mark.parametrize("place", ["disk", "objects"])
     def test_a_log_is_rotated_and_the_newest_lines_are_kept_in_their_order(self, place, tmp_path, monkeypatch):

@@ -22,7 +22,6 @@ import bigembed as be
 from bigembed.errors import InputError
 from bigembed.estimator import graph_input as given_weights
 from bigembed.linalg import SparseOperator, coarse, lobpcg, multigrid
-from bigembed.linalg import lobpcg as iteration
 from bigembed.linalg.coarse import Groups, Rows, aggregates, local_basis
 from bigembed.linalg.eigenpairs import rayleigh_ritz, solve_dense_matrix
 from bigembed.linalg.lanczos import solve_lanczos
@@ -206,14 +205,6 @@ class TestLOBPCG:
         assert result.passes <= 6
         np.testing.assert_allclose(result.residuals, graphs.residuals(operator, result), atol=1e-12)
         assert result.residuals.max() > 1e-6
-
-    def test_refresh_does_not_change_the_answer(self, graphs, monkeypatch):
-        """SX and SP made anew every third pass: the same pairs."""
-        weights = graphs.swiss_roll(2000)
-        _, plain = solved(graphs, weights, 4, tol=1e-9)
-        monkeypatch.setattr(iteration, "REFRESH", 3)
-        _, fresh = solved(graphs, weights, 4, tol=1e-9)
-        np.testing.assert_allclose(fresh.eigenvalues, plain.eigenvalues, atol=1e-12)
 
     def test_bad_arguments(self, graphs):
         operator = graphs.operator(graphs.ring(400))

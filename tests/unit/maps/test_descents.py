@@ -18,7 +18,6 @@ from sklearn.manifold import trustworthiness
 from sklearn.manifold._t_sne import _joint_probabilities
 
 import bigembed as be
-from bigembed.datasets import ring_graph
 from bigembed.errors import DegenerateWarning, InputError, InputTypeError, LocalizedWarning, MapWarning
 from bigembed.maps import box_of, descent
 from bigembed.maps.tsne.compiled import UNIT, field_at, precision, spread_charges
@@ -184,17 +183,6 @@ class TestDescendingMaps:
         start[5] = np.nan
         with pytest.raises(InputError, match=r"init holds NaN or infinity, first in rows \[5\]"):
             method.make(init=start).fit(X)
-
-    @umap_first
-    def test_a_users_weights_are_those_of_the_map(self, method: Method) -> None:
-        """A ring stays one: neighbors on it are nearest on the map."""
-        fitted = method.make().fit(ring_graph(120))
-        points = np.asarray(fitted.embedding_)
-        apart = np.linalg.norm(points[:, None] - points[None], axis=-1) + np.diag(np.full(len(points), inf))
-        near = np.abs(apart.argmin(axis=1) - np.arange(len(points)))
-        assert (np.minimum(near, len(points) - near) <= method.near).all()
-        with pytest.raises(InputTypeError, match="a user's weights"):
-            fitted.transform(points)
 
     @umap_first
     def test_eigenvectors_that_single_out_islands_are_no_start(self, method: Method) -> None:

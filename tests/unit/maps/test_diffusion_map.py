@@ -424,36 +424,10 @@ class TestEveryPair:
         assert found.certificate_["passes"] == 1
         np.testing.assert_allclose(found.transform(X[::50]), found.embedding_[::50], atol=1e-6)
 
-    @pytest.mark.parametrize("n", [2, 3, 4])
-    def test_few_rows(self, n):
-        X = np.arange(float(n))[:, None] ** 2
-        graph = be.build_neighbor_graph(X, None)
-        assert (graph.n_neighbors, graph.edges, graph.recall, graph.recall_in(X).recall) == (
-            n - 1,
-            n * (n - 1),
-            1.0,
-            1.0,
-        )
-        np.testing.assert_allclose(graph.to_scipy().toarray(), np.abs(X - X.T))
-
     @pytest.mark.parametrize("n", [1, 4097])
     def test_too_few_and_too_many_rows(self, n):
         with pytest.raises(errors.InputError, match=rf"2 ≤ n ≤ 4096; got n_samples = {n}"):
             be.DiffusionMap(1, n_neighbors=None).fit(np.zeros((n, 1)))
-
-    def test_one_graph_serves_several_methods(self, tmp_path):
-        X = rows(60, 2)
-        graph = be.build_neighbor_graph(X, None, workdir=tmp_path / "graph")
-        again = be.build_neighbor_graph(X, None, workdir=tmp_path / "graph")
-        whole = be.DiffusionMap(2, n_neighbors=None).fit(X)
-        for given in (graph, again):
-            np.testing.assert_array_equal(be.DiffusionMap(2).fit(given).embedding_, whole.embedding_)
-        new, lists = rows(5, 2, seed=1), be.build_neighbor_graph(X, 59)
-        straight, other = be.Isomap(2).fit(graph), be.Isomap(2).fit(lists)
-        np.testing.assert_allclose(straight.embedding_, other.embedding_, atol=1e-9)
-        np.testing.assert_allclose(straight.transform(new), other.transform(new), atol=1e-9)
-        with pytest.raises(errors.InputError, match="of every pair"):
-            be.build_neighbor_graph(X, 5, candidates=graph)
 
     def test_the_memory_of_the_stages_follows_the_rows_that_are_there(self):
         """640 MiB and twice that, not what a canonical block of 65 536 rows of all pairs would hold."""

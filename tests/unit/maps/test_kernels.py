@@ -385,13 +385,6 @@ class TestSubspaces:
         plain = landmarks[nearest(((rows[:, None] - landmarks) ** 2).sum(axis=2), 1)[:, 0]]
         assert np.abs(plain - rows).max() > 5 * error  # a control: the nearest landmark alone
 
-    def test_a_row_on_a_landmark_and_a_single_landmark(self) -> None:
-        landmarks = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-        on = barycentric_rows(landmarks[:1], landmarks).toarray()[0]
-        assert on[0] > 0.95
-        assert on.sum() == pytest.approx(1)
-        assert barycentric_rows(np.ones((2, 2)), landmarks[:1]).toarray().tolist() == [[1.0], [1.0]]
-
     @pytest.mark.parametrize("rule", ["adaptive", "self-tuned", "fixed", "binary"])
     def test_functions_of_landmarks_are_eigenvectors_there_and_finite_far_away(self, rule: str) -> None:
         landmarks = np.random.default_rng(3).normal(size=(60, 2))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,15 +15,10 @@ from sklearn.metrics import silhouette_score
 import bigembed as be
 from bigembed.errors import InputError, MapWarning
 from bigembed.estimator.pipeline import Pipeline
-from bigembed.jobs.report import RunSummary
-from bigembed.jobs.report.run_map import coloring_of
-from bigembed.jobs.run import plan_job, run_job
-from bigembed.jobs.spec import parse_job
 from bigembed.maps.umap.compiled import density_step, step
 from bigembed.maps.umap.density import PARTS, DensityOptions, pulls_of
 from bigembed.maps.umap.descent import SamplingOptions, curve, rows_in_pool
 from bigembed.maps.umap.forces import LEAST_WEIGHT, has_turn
-from bigembed.store.arrays import read_array
 from tests.blocks import blocks_for
 from tests.cases import FEW_EPOCHS
 from tests.unit.maps.digits import digits
@@ -137,36 +131,6 @@ class TestLabels:
             wrong = np.where(random.random(500) < share, (y[:500] + random.integers(1, 10, 500)) % 10, y[:500])
             told.append(be.UMAP(n_epochs=2, **FOLLOWS).fit(X[:500], wrong).certificate_["warnings"]["map"])
         assert ["many rows are among others" in " ".join(one) for one in told] == [False, True]
-
-    def test_a_job_follows_its_labels(self, tmp_path: Path) -> None:
-        X, y = digits(200)
-        np.save(tmp_path / "rows.npy", X)
-        np.save(tmp_path / "labels.npy", y)
-        rows, method = {"path": "rows.npy"}, {"name": "umap", "n_neighbors": 6, "n_epochs": 9, **FOLLOWS}
-
-        def job(out: str, **labels: str) -> Any:
-            return parse_job({"input": rows | labels, "method": method, "output": {"path": out}}, tmp_path / "job.toml")
-
-        def notes_on_labels(asked: Any) -> list[str]:
-            return [note for note in plan_job(asked).notes if note.startswith("[input] labels")]
-
-        assert not notes_on_labels(job("run.zarr", labels="labels.npy"))
-        run_job(job("run.zarr", labels="labels.npy"))
-        made = be.UMAP(**FEW_EPOCHS, **FOLLOWS).fit(X, y).embedding_
-        np.testing.assert_array_equal(read_array(tmp_path / "run.zarr" / "coordinates"), made)
-        with pytest.raises(InputError, match=r"needs a label for each row .* in a job \[input\] labels"):
-            run_job(job("other.zarr"))
-        assert not (tmp_path / "other.zarr").exists()
-        method = {name: value for name, value in method.items() if name not in FOLLOWS}
-        [note] = notes_on_labels(job("other.zarr", labels="labels.npy"))
-        assert 'target_metric = "categorical"' in note
-        method |= {"target_metric": "l2"}
-        np.save(tmp_path / "numbers.npy", X[:, 21] / 3)
-        asked = job("third.zarr", labels="numbers.npy")
-        assert not notes_on_labels(asked)
-        run_job(asked)
-        kinds = [coloring_of(RunSummary.read(tmp_path / f"{run}.zarr"), None, 200).kind for run in ("run", "third")]
-        assert kinds == ["classes", "numbers"]
 
 
 def gaussians(n: int, width: float = 8.0) -> tuple[np.ndarray, np.ndarray]:

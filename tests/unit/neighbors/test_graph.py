@@ -120,17 +120,6 @@ class TestGraph:
                 np.testing.assert_array_equal(joined.ids[theirs], column[mine][order])
                 np.testing.assert_array_equal(joined.squared[theirs], block.data[mine][order])
 
-    def test_a_new_row_is_joined_alike_in_any_batch(self, small_blocks: None) -> None:
-        generator = np.random.default_rng(2)
-        graph = be.build_neighbor_graph(generator.normal(size=(1000, 5)).astype(np.float32), 6)
-        new = generator.normal(size=(57, 5)).astype(np.float32)
-        together = join_rows(new, index_of(graph))
-        for i in (0, 13, 56):
-            alone = join_rows(new[i : i + 1], index_of(graph))
-            part = slice(together.indptr[i], together.indptr[i + 1])
-            np.testing.assert_array_equal(alone.ids, together.ids[part])
-            np.testing.assert_array_equal(alone.squared, together.squared[part])
-
     def test_components_agree_with_scipy(self, small_blocks: None, tmp_path: object) -> None:
         generator = np.random.default_rng(3)
         X = np.concatenate(

@@ -12,7 +12,6 @@ import dask
 import dask.array as da
 import h5py
 import numpy as np
-import pandas
 import pytest
 import zarr
 
@@ -265,16 +264,6 @@ class TestEveryFormat:
         assert error.value.args[0].count(".parquet") == {"rows.parquet": 1, "folder": 3}.get(name, 0)
         ingest(tmp_path / name, tmp_path / "out.zarr", Choice(columns=("x2",)))
 
-    def test_ids_of_a_parquet_that_are_categories_or_no_text(self, tmp_path):
-        pytest.importorskip("pyarrow")
-        rows = pandas.DataFrame({"a": [1.0, 2.0], "name": pandas.Categorical(["x", "y"]), "list": [[1], [2]]})
-        rows.assign(bytes=[b"\xff", b"b"]).to_parquet(tmp_path / "rows.parquet")
-        ingest(tmp_path / "rows.parquet", tmp_path / "rows.zarr", Choice(columns=("a",)), {"ids": "name"})
-        assert read_array(tmp_path / "rows-ids.zarr").tolist() == ["x", "y"]
-        for name in ("list", "bytes"):
-            with pytest.raises(InputError, match=f"column {name} .* cannot be made text"):
-                ingest(tmp_path / "rows.parquet", tmp_path / "out.zarr", Choice(columns=("a",)), {"ids": name})
-
     # --------------------------------------------------------------------------------------- netCDF
 
     @pytest.fixture(params=["NETCDF3_CLASSIC", "NETCDF4"])
@@ -512,15 +501,6 @@ class TestFormats:
         assert (path / "zarr.json").stat().st_mtime_ns == stamp
         with pytest.raises(ExistingOutputError, match="holds"):
             write_dask(da.ones((301, 2)), path)
-
-    def test_a_failing_dask_array_leaves_nothing(self, tmp_path):
-        def broken(block):
-            raise ValueError("broken")
-
-        array = da.ones((300, 2), chunks=50).map_blocks(broken, dtype="f8", meta=np.empty((0, 0)))
-        with pytest.raises(ValueError, match="broken"):
-            write_dask(array, tmp_path / "rows.zarr")
-        assert list(tmp_path.iterdir()) == []
 
 
 ROWS = np.random.default_rng(0).normal(size=(6, 3))

@@ -19,7 +19,7 @@ from scipy import sparse
 
 import bigembed as be
 from bigembed import plotting
-from bigembed.errors import DamagedError, InputError, InputTypeError, MissingPathError, PlanError
+from bigembed.errors import DamagedError, InputError, InputTypeError, PlanError
 from bigembed.rows import labels as module
 from bigembed.rows.formats import copying
 from bigembed.rows.input import StreamedRows, row_source
@@ -400,12 +400,3 @@ class TestLabels:
     def test_what_cannot_be_labels(self, y: object, error: type[Exception], said: str) -> None:
         with pytest.raises(error, match=said):
             read_labels(y)
-
-    def test_labels_that_are_not_there(self, tmp_path: Path) -> None:
-        for name in ("y.npy", "y.zarr"):
-            with pytest.raises(MissingPathError, match=name):
-                read_labels(tmp_path / name)
-        array = zarr.create_array(tmp_path / "half.zarr", shape=(10,), chunks=(5,), dtype=int)
-        array[:5] = 1
-        with pytest.raises(DamagedError, match="missing"):
-            read_labels(tmp_path / "half.zarr")
