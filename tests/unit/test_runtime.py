@@ -20,7 +20,10 @@ import bigembed as be
 from bigembed.errors import InputError, JobError
 from bigembed.jobs.extend import extend
 from bigembed.jobs.growth.refresh import refresh
+from bigembed.jobs.report.page import write_report
+from bigembed.jobs.run import run_job
 from bigembed.jobs.spec import parse_job, read_job
+from bigembed.jobs.sweep.run import sweep, varied
 from bigembed.rows import RowSource
 from bigembed.rows.formats import ingest
 from bigembed.runtime import arithmetic, using
@@ -74,6 +77,12 @@ class TestFunctions:
             read_job(file, ["somebody", "cProfiler", "stranger_kernel.below", "o"])
         assert not (stranger / "executed").exists()
 
+    def test_a_sweep_executes_nothing_that_was_not_allowed(self, stranger: Path) -> None:
+        job = varied(read_job(job_file(stranger, kernel="rbf")), ["kernel=rbf,stranger_kernel:kernel"])
+        with pytest.raises(JobError, match="--allow-functions"):
+            sweep(job)
+        assert not (stranger / "executed").exists()
+
     def test_a_saved_model_executes_nothing(self, stranger: Path) -> None:
         be.KernelPCA(2, kernel="stranger_kernel:kernel").fit(ROWS).save("model.zarr")
         (stranger / "executed").unlink()
@@ -90,6 +99,14 @@ class TestFunctions:
         assert np.array_equal(trusted.transform(ROWS), given.transform(ROWS))
         extend("model.zarr", "rows.npy", "out.zarr", functions=["stranger_kernel:kernel"])
         assert (stranger / "executed").exists()
+
+    def test_a_report_of_a_run_executes_nothing(self, stranger: Path) -> None:
+        run_job(read_job(job_file(stranger, kernel="stranger_kernel:kernel"), ["stranger_kernel"]))
+        (stranger / "executed").unlink()
+        del sys.modules["stranger_kernel"]
+        write_report("run.zarr", "page.html")
+        assert "stranger_kernel:kernel" in Path("page.html").read_text()
+        assert not (stranger / "executed").exists()
 
     def test_a_growing_embedding_calls_what_its_job_allows(self, stranger: Path) -> None:
         ingest("rows.npy", "rows.zarr")

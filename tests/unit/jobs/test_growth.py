@@ -19,7 +19,7 @@ from bigembed.jobs.growth import open_growth
 from bigembed.jobs.growth import refresh as growth_refresh
 from bigembed.jobs.growth.account import Ledger, check, doubted_entries, new_ledger, snapshot, with_new_rows
 from bigembed.jobs.growth.audit import Limits, audit, compared, found_lists, misfit_of, reasons, search_index
-from bigembed.jobs.growth.extend import extend
+from bigembed.jobs.growth.extend import export_any, extend
 from bigembed.jobs.growth.frames import MovementLimits
 from bigembed.jobs.growth.refresh import refresh
 from bigembed.jobs.growth.repair import verify_growth
@@ -404,6 +404,27 @@ class TestTable:
         for name in ("a.csv", "b.csv", "a.csv"):
             assert refresh(self.job(tmp_path, table=name))["unchanged"]
         assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
+
+    def test_a_part_is_not_written_in_silence(self, tmp_path):
+        rows = np.random.default_rng(0).normal(size=(900, 4))
+        write_array(tmp_path / "x.zarr", rows[:600], chunk_rows=100)
+        asked = self.job(tmp_path)
+        with pytest.raises(errors.MissingPathError):
+            export_any(tmp_path / "out.zarr", tmp_path / "t.csv")
+        refresh(asked)
+        run = open_growth(tmp_path / "out.zarr").current.run
+        assert export_any(run, tmp_path / "fitted.npy")["n"] == 600
+        append_rows(tmp_path / "x.zarr", rows[600:])
+        extend(asked)
+        with pytest.raises(errors.InputError, match="the 600 rows that were fitted, of 900"):
+            export_any(run, tmp_path / "part.npy")
+        assert not (tmp_path / "part.npy").exists()
+        assert export_any(tmp_path / "out.zarr", tmp_path / "t.csv") | {"output": ""} == {
+            "source": str(tmp_path / "out.zarr"), "output": "", "n": 900, "n_components": 2, "ids": False,
+        }  # fmt: skip
+        lines = (tmp_path / "t.csv").read_text().splitlines()
+        assert lines[0] == "row,placed,pca0,pca1"
+        assert [line.split(",")[:2] for line in (lines[600], lines[601])] == [["599", "0"], ["600", "1"]]
 
 
 def taken(path):

@@ -174,6 +174,13 @@ def test_new_rows_after_a_neighbors_transformer(method: Any, rows: np.ndarray, t
         of_lengths.transform(empty)
 
 
+@a_few(1, "scale", [1e200, 1e-200])
+@pytest.mark.parametrize("method", [be.ClassicalMDS(2), be.LandmarkMDS(2, n_landmarks=40), be.Isomap(2)])
+def test_distances_whose_squares_overflow_are_refused(method: Any, scale: float, apart: np.ndarray) -> None:
+    with pytest.raises(InputError, match=r"(over|under)flow.*Multiply all of them by 2\*\*"):
+        method.set_params(metric="precomputed").fit(apart[:100, :100] * scale)
+
+
 @pytest.fixture(scope="module")
 def rows() -> np.ndarray:
     return dataset("swiss_roll", n=500, noise=0.0, seed=0).rows(0, 500).astype(np.float64)

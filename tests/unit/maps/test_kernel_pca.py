@@ -39,6 +39,22 @@ def points(n: int = 400) -> np.ndarray:
     return np.random.default_rng(0).normal(size=(n, 5)) * np.array([3, 2, 1.5, 1, 0.7])
 
 
+def cityblock(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.exp(-np.abs(a[:, None] - b[None]).sum(axis=2) / 5)
+
+
+def lopsided(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return cityblock(a, b) * (1 + 0.1 * a[:, :1] ** 2)
+
+
+def holed(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.where(a[:, :1] > 6, np.nan, cityblock(a, b))
+
+
+def negative(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return -a @ b.T
+
+
 def aligned(found: np.ndarray, wanted: np.ndarray) -> float:
     """Largest deviation up to the sign of each column, as a share of the largest entry."""
     return float(np.abs(found * np.sign((found * wanted).sum(axis=0)) - wanted).max() / np.abs(wanted).max())
@@ -92,6 +108,17 @@ def test_landmarks_that_do_not_show_the_kernel_are_not_called_converged() -> Non
     assert (found.eigenvalues_ < 0.7 * exact.eigenvalues_).all()
     assert not found.certificate_["converged"]
     assert (found.residuals_ > 0.1 * found.eigenvalues_).any()
+
+
+@pytest.mark.parametrize("solver", ["exact", "nystrom"])
+def test_functions_that_are_no_kernels_are_refused(solver: str) -> None:
+    rows = points(300)
+    with pytest.raises(errors.InputError, match=r"holed: gives NaN or infinity, first for row \d+ with"):
+        be.KernelPCA(2, kernel=holed, solver=solver, n_landmarks=60).fit(rows)
+    with pytest.raises(errors.InputError, match="lopsided: is not symmetric"):
+        be.KernelPCA(2, kernel=lopsided, solver=solver, n_landmarks=60).fit(rows)
+    with pytest.raises(errors.InputError, match="no positive eigenvalue"):
+        be.KernelPCA(2, kernel=negative, solver=solver, n_landmarks=60).fit(rows)
 
 
 @pytest.mark.parametrize("solver", ["exact", "nystrom"])

@@ -187,6 +187,13 @@ class TestFunctions:
         for part in (slice(0, 1), slice(3, 9), slice(255, 600)):
             assert np.array_equal(in_tiles(lambda tile: kernel(tile, others), rows[part], len(others)), whole[part])
 
+    def test_functions_get_their_parameters_and_a_key_that_knows_their_text(self) -> None:
+        rows = np.array([[0.0], [1.0]])
+        kernel = checked_kernel(laplacian, {"scale": 2.0})
+        assert kernel(rows, rows)[0, 1] == pytest.approx(np.exp(-0.5))
+        assert "abs" in kernel.key()["source"]
+        assert kernel.key() != checked_kernel(laplacian, {"scale": 3.0}).key()
+
     def test_what_is_wrong_is_named(self) -> None:
         with pytest.raises(InputError, match=r"'rbff'.*did you mean 'rbf'"):
             checked_kernel("rbff")

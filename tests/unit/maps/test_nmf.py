@@ -105,6 +105,15 @@ def test_an_early_stop_is_said() -> None:
         be.NMF(5, tol=0.01).fit(rows_of())
 
 
+def test_sparse_rows_are_those_rows() -> None:
+    X = rows_of() * (np.random.default_rng(1).random((300, 20)) < 0.2)
+    dense, thin = be.NMF(3).fit(X), be.NMF(3).fit(sparse.csr_array(X))
+    np.testing.assert_allclose(thin.components_, dense.components_, atol=1e-6)
+    assert thin.reconstruction_err_ == pytest.approx(dense.reconstruction_err_, rel=1e-9)
+    np.testing.assert_allclose(thin.transform(sparse.csr_array(X[:9])), dense.embedding_[:9], atol=1e-6)
+    assert np.abs(thin.components_ - be.NMF(3).fit(X[:200]).components_).max() > 1e-3
+
+
 @a_few(1, "kind", [np.asarray, sparse.csr_array])
 def test_no_component_of_a_random_start_is_lost(kind):
     """A 6 × 4 matrix is W H exactly with 4 components (H = I): the error of every seed is near 0, never that of 3."""

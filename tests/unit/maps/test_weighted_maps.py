@@ -168,3 +168,25 @@ class TestOnAGraph:
         assert np.abs(y.T @ y / N - np.eye(2)).max() > 0.02
         again = method.fit(be.build_neighbor_graph(ROWS, n_neighbors=8), sample_weight=10.0 * COUNTS)
         np.testing.assert_allclose(np.abs(again.embedding_), np.abs(y), atol=1e-6)
+
+    @pytest.mark.parametrize(
+        "make",
+        [
+            lambda: be.UMAP(n_neighbors=8, n_epochs=3, init="pca"),
+            lambda: be.TSNE(perplexity=5, n_iter=5, early_exaggeration_iter=5, init="pca"),
+            lambda: be.Isomap(2, n_neighbors=8),
+            lambda: be.LocallyLinearEmbedding(2, n_neighbors=8),
+            lambda: be.LocallyLinearEmbedding(2, n_neighbors=8, solver="landmarks", n_landmarks=60),
+        ],
+    )
+    def test_figures_of_a_map_are_means_by_weight(self, make: Any) -> None:
+        rows = np.random.default_rng(6).normal(size=(70, 4))
+        counts = np.where(np.linalg.norm(rows, axis=1) < 2, 1, 20)
+        found = make().fit(rows, sample_weight=counts)
+        near = [
+            np.argsort(cdist(at, at) + np.diag(np.full(70, np.inf)), axis=1)[:, :15] for at in (rows, found.embedding_)
+        ]
+        kept = np.array([len(np.intersect1d(*pair)) / 15 for pair in zip(*near, strict=True)])
+        figure = found.certificate_["judgement"]["map"]["preservation"]
+        assert figure["value"] == pytest.approx(np.average(kept, weights=counts), rel=1e-9)
+        assert figure["value"] != pytest.approx(kept.mean(), rel=1e-3)  # a wrong answer

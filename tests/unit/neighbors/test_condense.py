@@ -185,6 +185,14 @@ def test_no_cell_is_empty(weighted: bool, waves: None) -> None:
         np.testing.assert_array_equal(np.asarray(getattr(chunked, name)), getattr(found, name))
 
 
+def test_cosine_condenses_directions(rows: np.ndarray) -> None:
+    length = np.random.default_rng(4).uniform(0.1, 9, N)[:, None]
+    found = be.condense(rows.astype(float), 100, metric="cosine", cell=True)
+    scaled = be.condense(rows * length, 100, metric="cosine", cell=True)
+    np.testing.assert_array_equal(found.cell, scaled.cell)
+    agrees(found, rows / np.linalg.norm(rows.astype(float), axis=1, keepdims=True))
+
+
 def test_compiled_leaders_are_the_same(rows: np.ndarray) -> None:
     for most in (5, 10_000):
         np.testing.assert_array_equal(leading(rows, 4.0, most), leading_rows(rows, 4.0, most))

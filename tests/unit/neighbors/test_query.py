@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import dask.array as da
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 import bigembed as be
 from bigembed.distance import paired_squared
-from bigembed.errors import InputError, RecallWarning
+from bigembed.errors import InputError, RecallWarning, StaleError
 from bigembed.neighbors import components as module
 from bigembed.neighbors import query
 from bigembed.neighbors.components import embedded_block, nearest_embedded
@@ -262,6 +264,22 @@ class TestRerank:
             be.build_neighbor_graph(X, 6, candidates=given, n_candidates=31)
         with pytest.raises(TypeError, match="candidates in another space"):
             dm.transform(X[:3])
+
+    def test_it_is_kept_and_resumed(self, tmp_path: Path) -> None:
+        X, Z = spaces(400)
+        first = be.build_neighbor_graph(X, 6, candidates=Z, n_candidates=30, workdir=tmp_path / "graph")
+        stamps = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("manifest/*.json")}
+        assert len(stamps) > 5
+        again = be.build_neighbor_graph(X, 6, candidates=Z, n_candidates=30, workdir=tmp_path / "graph")
+        assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("manifest/*.json")} == stamps
+        before, recall = dense(first), first.recall
+        np.testing.assert_array_equal(dense(again), before)
+        other = be.build_neighbor_graph(X, 6, candidates=2 * Z[:, ::-1], n_candidates=30, workdir=tmp_path / "graph")
+        np.testing.assert_allclose(dense(other), before)
+        with pytest.raises(StaleError, match="since it was opened"):
+            first.to_scipy()
+        wider = be.build_neighbor_graph(X, 6, candidates=Z, n_candidates=60, workdir=tmp_path / "graph")
+        assert wider.recall > recall
 
     def test_what_cannot_be(self) -> None:
         X, Z = spaces(100)

@@ -472,6 +472,14 @@ class TestFormats:
                 write(tmp_path / "a.npy", out)
         assert not out.exists()
 
+    def test_existing_destination_is_untouched(self, tmp_path):
+        np.save(tmp_path / "a.npy", np.ones((3, 2)))
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out" / "mine").write_text("x")
+        with pytest.raises(ExistingOutputError):
+            ingest(tmp_path / "a.npy", tmp_path / "out")
+        assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
+
     def test_damage_of_the_source_is_found_and_nothing_is_left(self, tmp_path):
         np.save(tmp_path / "a.npy", rows_of_formats("f4"))
         ingest(tmp_path / "a.npy", tmp_path / "a.zarr")

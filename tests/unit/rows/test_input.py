@@ -25,6 +25,7 @@ from bigembed.rows.formats import copying
 from bigembed.rows.input import StreamedRows, row_source
 from bigembed.rows.labels import read_labels
 from bigembed.rows.sparse import write_csr
+from bigembed.store.arrays import write_array
 
 try:
     import xarray as xr
@@ -209,6 +210,22 @@ class TestInput:
             be.PCA(2).fit(ROWS, sample_weight=np.ma.masked_equal(np.ones(401), 1))
         whole = np.ma.array(ROWS, mask=False)
         assert np.array_equal(be.PCA(2).fit(whole).components_, be.PCA(2).fit(ROWS).components_)
+
+    def test_masked_vectors_and_starts_are_no_data(self, tmp_path: Path) -> None:
+        labels = np.ma.masked_equal(np.arange(401) % 5, 4)
+        for y in (labels, da.from_array(labels, chunks=100)):
+            with pytest.raises(InputError, match=r"labels hold masked entries.*rows \[4, 9, 14"):
+                be.LinearDiscriminantAnalysis(1).fit(ROWS, y)
+        weights = da.from_array(np.ma.masked_equal(np.arange(401.0), 7), chunks=100)
+        with pytest.raises(InputError, match=r"weights hold masked entries.*rows \[7\]"):
+            be.PCA(2).fit(ROWS, sample_weight=weights)
+        start = np.ma.masked_less(np.arange(1.0, 15.0).reshape(2, 7), 2)
+        with pytest.raises(InputError, match=r"init: starting components hold masked entries.*rows \[0\]"):
+            be.NMF(2, init=start).fit(np.abs(ROWS))
+        write_array(tmp_path / "grown.zarr", np.zeros((3, 2)))
+        with pytest.raises(InputError, match=r"rows hold masked entries.*rows \[1\]"):
+            be.append_rows(tmp_path / "grown.zarr", np.ma.array(np.ones((2, 2)), mask=[[0, 0], [0, 1]]))
+        assert be.append_rows(tmp_path / "grown.zarr", np.ma.array(np.ones((2, 2)), mask=False)) == 5
 
     @pytest.mark.parametrize("reader", READERS)
     def test_an_object_that_is_no_array_is_refused_before_it_is_asked_for_entries(self, reader: str) -> None:

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,19 @@ class TestArrays:
         np.testing.assert_array_equal(read_rows(tmp_path / "a", np.array([39, 0, 8])), values[[39, 0, 8]])
         zarr.open_array(tmp_path / "a", mode="r+").attrs["more"] = 1
         np.testing.assert_array_equal(read_array(tmp_path / "a"), values)
+
+    def test_threads_that_write_zeros_lose_no_chunk(self, tmp_path: Path) -> None:
+        """zarr's switch for empty chunks is one for the whole process: one thread must not turn it back for another."""
+        create_rows(tmp_path / "a", (800, 2), np.float64, 2)
+        with ThreadPoolExecutor(16) as threads:
+            list(threads.map(lambda start: write_rows(tmp_path / "a", start, np.zeros((2, 2))), range(0, 800, 2)))
+        assert missing_shards(open_zarr(tmp_path / "a")) == 0
+
+    def test_rewriting_an_array_is_seen_at_once(self, tmp_path: Path) -> None:
+        write_array(tmp_path / "a", np.zeros(4))
+        read_array(tmp_path / "a")
+        write_array(tmp_path / "a", np.ones(6))
+        np.testing.assert_array_equal(read_array(tmp_path / "a"), np.ones(6))
 
     @pytest.mark.parametrize("shard_rows", [4096, 10])
     def test_a_missing_shard_is_counted_and_refused(self, tmp_path: Path, shard_rows: int) -> None:
