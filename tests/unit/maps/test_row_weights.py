@@ -16,6 +16,7 @@ from bigembed.errors import InputError
 from bigembed.maps.scales import pattern_counts, reach_in_mass, total, weighted_median
 from bigembed.quality import figure
 from bigembed.store.arrays import read_array
+from tests.blocks import blocks_of
 from tests.some import a_few
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -66,6 +67,17 @@ class TestCopies:
         if "bandwidth" not in given:  # (the farthest row but one is another one among copies)
             assert apart(weighed.transform(NEW), copied.transform(NEW)) < 1e-6
         assert apart(weighed.transform(ROWS), weighed.embedding_) < 1e-6
+
+    def test_several_blocks(self) -> None:
+        """As in one block: each has its own part of the weights."""
+        asked: dict[str, Any] = {"n_components": 3, "n_neighbors": 12, "recall": 0.999, "alpha": 0, "epsilon": 0.05}
+        whole, ignoring = (be.DiffusionMap(**asked).fit(ROWS, sample_weight=w) for w in (COUNTS, None))
+        with blocks_of(40, 20):
+            parts = be.DiffusionMap(**asked).fit(ROWS, sample_weight=COUNTS)
+        assert len(parts._run.results("kernel")["rows"]) > 2
+        away, ignored = (np.abs(one.eigenvalues_ / whole.eigenvalues_ - 1).max() for one in (parts, ignoring))
+        assert away < 1e-9
+        assert ignored > 1e-4
 
     def test_by_landmarks(self) -> None:
         """Every row a landmark, so that copies have the same; a weight of 0 is no row."""

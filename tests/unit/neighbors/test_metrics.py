@@ -344,6 +344,13 @@ def test_what_is_no_metric_is_refused(metric: object, says: str) -> None:
         be.build_neighbor_graph(x, 3, metric=metric)
 
 
+@pytest.mark.parametrize("name", ["braycurtis", "canberra", "dice", "jaccard"])
+def test_two_rows_without_an_entry_are_at_0(name: str) -> None:
+    """Where the formula says 0/0."""
+    found = RowMetric(name).squared(np.zeros((2, 3)), np.diag([1.0, 0.0, 0.0]))
+    np.testing.assert_array_equal(found > 0, [[True, False, False]] * 2)
+
+
 @pytest.mark.parametrize(
     ("metric", "row", "says"),
     [
