@@ -22,7 +22,7 @@ share of the processor time of the passes, 3·10⁵ rows of that mixture: 8 % be
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Protocol
@@ -366,29 +366,29 @@ def _assembled(space: VectorSpace, counts: Sequence[int], p: int, small: bool) -
     Where it is ``small`` the blocks are in double precision, elsewhere as :class:`BlockRows` holds them.
     """
     start = offsets(counts)
-    degrees = [np.bincount(_pairs(space, counts, b)[:, 0] - start[b], minlength=counts[b]) for b in range(len(counts))]
+    pairs, values = ("coarse.pairs", "coarse.cross"), ("coarse.values", "coarse.cross_values")
+    found = zip(_entries(space, *pairs, start), start, counts, strict=False)
+    degrees = [np.bincount(where[:, 0] - first, minlength=count) for where, first, count in found]
     pointer = offsets(np.concatenate(degrees))
     index = np.empty(pointer[-1], np.int32)
     blocks = np.empty((pointer[-1], p, p), np.float64 if small else np.float32)
-    for b in range(len(counts)):
-        where = _pairs(space, counts, b)
+    both = zip(_entries(space, *pairs, start), _entries(space, *values, start, numbered=False), strict=True)
+    for b, (where, entries) in enumerate(both):
         order = np.lexsort((where[:, 1], where[:, 0]))
-        where = where[order]
-        values = _entries_of_pairs(space, "coarse.values", "coarse.cross_values", b, counts[b])[order]
-        regularize_diagonal(values, np.flatnonzero(where[:, 0] == where[:, 1]), SHIFT)
+        where, entries = where[order], entries[order]
+        regularize_diagonal(entries, np.flatnonzero(where[:, 0] == where[:, 1]), SHIFT)
         part = slice(pointer[start[b]], pointer[start[b + 1]])
-        index[part], blocks[part] = where[:, 1], values if small else values.transpose(0, 2, 1)
+        index[part], blocks[part] = where[:, 1], entries if small else entries.transpose(0, 2, 1)
     return pointer, index, blocks
 
 
-def _pairs(space: VectorSpace, counts: Sequence[int], block: int) -> Array:
-    return _entries_of_pairs(space, "coarse.pairs", "coarse.cross", block, counts[block], int(offsets(counts)[block]))
+def _entries(space: VectorSpace, inner: str, cross: str, start: Array, numbered: bool = True) -> Iterator[Array]:
+    """What each block left of pairs inside it, of which one without aggregates has none, and across its border.
 
-
-def _entries_of_pairs(space: VectorSpace, inner: str, cross: str, block: int, count: int, start: int = 0) -> Array:
-    """What a block left of pairs inside it (one without aggregates has none) and across its border."""
-    across = space.read(cross, block)
-    return np.concatenate([space.read(inner, block) + start, across]) if count else across
+    ``start``: the first aggregate of each block, from which those inside it are numbered.
+    """
+    for b, (own, across) in enumerate(zip(space.read_each(inner), space.read_each(cross), strict=True)):
+        yield np.concatenate([own + (start[b] if numbered else 0), across]) if start[b + 1] > start[b] else across
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ block, which are summed in a fixed tree so that any number of workers gives the 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import add
@@ -68,9 +68,13 @@ class VectorSpace(ABC):
     def write(self, name: str, block: int, array: Array) -> None:
         """Write one block of a vector, without its boundary rows for other blocks."""
 
+    def read_each(self, name: str) -> Iterator[Array]:
+        """Yield all blocks of a vector, in their order, to the coordinating process."""
+        return (self.read(name, block) for block in range(len(self.rows)))
+
     def read_all(self, name: str) -> list[Array]:
         """Return all blocks of a vector to the coordinating process."""
-        return [self.read(name, block) for block in range(len(self.rows))]
+        return [*self.read_each(name)]
 
     def write_all(self, name: str, arrays: Sequence[Array]) -> None:
         """Write all blocks of a vector, without boundary rows for other blocks."""

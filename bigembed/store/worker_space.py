@@ -216,33 +216,32 @@ class WorkerSpace(VectorSpace):
     def read(self, name: str, block: int) -> Array:
         """Return one block of a vector, which from now on lies in files whenever it is written."""
         if name in self.vectors.together:
-            return self._collected(self.vectors.together[name])[block]
+            return self.vectors.exchange.piece(self.vectors.together[name], self.vectors.home[block], str(block))
         if name not in self.vectors.in_files:
             self._change(self.posted, in_files=[name])
             self._walk(Sweep(_post_block, reads=(name,), writes=(name,)))
         return self.vectors.exchange.piece(name, block, "own")
 
-    def read_all(self, name: str) -> list[Array]:
-        """Return all blocks of a vector, which each worker leaves in one file: there are far more blocks."""
+    def read_each(self, name: str) -> Iterator[Array]:
+        """Yield all blocks of a vector. Each worker leaves its own in one file: there are far more blocks."""
         if name in self.vectors.together:
-            return self._collected(self.vectors.together[name])
-        if name in self.vectors.in_files:
-            return super().read_all(name)
-        workers, files = tuple(range(len(self.executor.workers))), f"{name}-left"
-        with using(executor=replace(self.executor, home=workers), journal=None):
-            tasks = [(worker,) for worker in workers]
-            map_blocks(leave_together, tasks, name=name, into=files, space=self.vectors)
-        found = self._collected(files)
-        with using(journal=None):
-            self.vectors.exchange.drop(files)
-        return found
+            yield from self._collected(self.vectors.together[name])
+        elif name in self.vectors.in_files:
+            yield from super().read_each(name)
+        else:
+            workers, files = tuple(range(len(self.executor.workers))), f"{name}-left"
+            with using(executor=replace(self.executor, home=workers), journal=None):
+                tasks = [(worker,) for worker in workers]
+                map_blocks(leave_together, tasks, name=name, into=files, space=self.vectors)
+            yield from self._collected(files)
+            with using(journal=None):
+                self.vectors.exchange.drop(files)
 
-    def _collected(self, files: str) -> list[Array]:
-        """Return what lies in a file for each worker, in the order of the blocks."""
-        pieces: dict[str, Array] = {}
-        for worker in sorted(set(self.vectors.home)):
-            pieces.update(self.vectors.exchange.get_all(files, worker))
-        return [pieces[str(block)] for block in range(len(self.rows))]
+    def _collected(self, files: str) -> Iterator[Array]:
+        """Yield what lies in a file for each worker, in the order of the blocks."""
+        for worker, blocks in groupby(range(len(self.rows)), key=lambda block: self.vectors.home[block]):
+            pieces = self.vectors.exchange.get_all(files, worker)
+            yield from (pieces[str(block)] for block in blocks)
 
     def write_all(self, name: str, arrays: Sequence[Array]) -> None:
         """Write all blocks of a vector, a file for each worker."""

@@ -106,6 +106,7 @@ def test_vectors_are_read_and_written_as_a_whole_by_a_file_for_each_worker(place
     half = sparse.random_array((suite.N, suite.N), density=0.1, rng=np.random.default_rng(1)).tocsr()
     matrix, exchange = memory_matrix((half + half.T).tocsr(), suite.CUTS), Exchange(str(tmp_path / "held"))
     executor = ClientExecutor(place.client, 60)
+    place.client.wait_for_workers(2, timeout=60)
     with using(executor=executor):
         space = WorkerSpace.open(matrix, exchange, pinned(executor, matrix.rows))
         space.sweep(suite.fill, writes=["x"])
