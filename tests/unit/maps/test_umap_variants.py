@@ -220,6 +220,14 @@ class TestDensities:
             assert sum(has_turn(int(given[5]), 1 / given[4]) for given in sweeps) == int(10 * share + 1e-9)
         assert replace(asked, dens_lambda=0.0).iterations == 10
 
+    def test_a_map_that_does_not_show_densities_says_so(self) -> None:
+        X, _ = digits(400)
+        with pytest.warns(MapWarning, match="radii among the rows and on the map correlate by .*: do not read densities"):
+            be.UMAP(n_epochs=60, densmap=True, dens_lambda=1e-3).fit(X)
+        shown = be.UMAP(n_epochs=60, densmap=True).fit(X).certificate_
+        assert shown["density_correlation"] > 0.8
+        assert not shown["warnings"]["map"]
+
     def test_new_rows_come_to_lie_as_densely_as_theirs(self) -> None:
         X, _ = gaussians(700)
         fitted, new = X[:500], X[500:]
