@@ -205,16 +205,15 @@ class UMAP(DescendedEstimator, ViewsEstimator, registered="umap"):
 
     Notes
     -----
-    Every warning stands in the certificate, too.
-    Cost: 2 passes over the rows, some 3 over the ordered copy, 10–40 over the graph for the spectral start, then
-    ``n_epochs`` (four of an epoch of ``dens_frac``) times at most 2·n·n_neighbors edges, 8 bytes each, from memory or
-    disk. Memory: with ``in_memory`` 12 bytes an edge and 16 + 48·m a row; without, some blocks and 65 536 drawn rows.
+    Every warning stands in the certificate, too. Cost: 2 passes over the rows, some 3 over the ordered copy, 10–40 over
+    the graph for the spectral start, then ``n_epochs`` (four of an epoch of ``dens_frac``) times at most
+    2·n·n_neighbors edges, 8 bytes each, from memory or disk. Memory: with ``in_memory`` 12 bytes an edge and 16 + 48·m
+    a row; without, some blocks and 65 536 drawn rows.
 
     A row steps along the forces of its edges, over how many take part: their sum, of which umap-learn applies each
-    before it computes the next, could overshoot where all rows move at once. By labels it is their sum, of up to 16.
-
-    A new row starts among its nearest rows, and makes a third of the epochs while all fitted rows stay; each by itself,
-    whatever rows come with it. A row that equals a fitted one gets its coordinates.
+    before it computes the next, could overshoot where all rows move at once. By labels it is their sum, of up to 16. A
+    new row starts among its nearest rows, and makes a third of the epochs by itself, while all fitted rows stay; one
+    that equals a fitted row gets its coordinates.
 
     References
     ----------
