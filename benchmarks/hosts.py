@@ -174,10 +174,12 @@ EVENTS = {
 }
 UNSAID = (
     "the submitter away for a minute",
+    "the scheduler restarted",
     "every second request gets 503 for half a minute",
     "each GET takes 2 s longer for half a minute",
 )
-"""Of which a job need not say anything: workers go on with the tasks they have; requests are repeated, or late."""
+"""Of which a job need not say anything: workers go on with the tasks they have; a scheduler is back before a task is
+missed; requests are repeated, or late."""
 
 
 def every_event(
