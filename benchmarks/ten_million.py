@@ -26,7 +26,7 @@ from common import data_set, table
 
 from bigembed.datasets import Dataset
 from bigembed.plotting.canvas import View, count_points, png
-from bigembed.plotting.paint import SCHEMES, Paint, limits_of
+from bigembed.plotting.palette import SCHEMES, Paint, limits_of
 
 WINDOW, APART, STEPS, GRANULE = 16, 0.04, 5, 65_536
 """Values in a row, the time between them, steps of the integration in that time, and rows that are made together."""

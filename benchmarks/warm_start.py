@@ -22,7 +22,7 @@ from common import table
 from eigenpairs import DATA, NEIGHBORS, matrix, rows_of
 
 import bigembed as be
-from bigembed.linalg import SparseOperator, lobpcg
+from bigembed.linalg import SparseOperator, lobpcg, lobpcg_sweeps
 from bigembed.neighbors.order import Ordered
 from bigembed.runtime.blocks import Array, offsets, one_blas_thread
 from bigembed.stages.runs import Run
@@ -70,7 +70,7 @@ def earlier(operator: SparseOperator, new: Run, old: Run, n: int) -> Array:
 
 def passes_from(operator: SparseOperator, columns: Array | None, replace: bool) -> int:
     """Passes to the tolerance from the start of the solver, with these columns beside it or in place of it."""
-    start, first = offsets(operator.space.rows), lobpcg.start_block
+    start, first = offsets(operator.space.rows), lobpcg_sweeps.start_block
 
     def started(block: int, *given: Any) -> Any:
         (x, known), result = first(block, *given)
@@ -79,14 +79,14 @@ def passes_from(operator: SparseOperator, columns: Array | None, replace: bool) 
             x = np.concatenate([own, x[:, own.shape[1] :] if replace else x], axis=1)
         return (x, known), result
 
-    lobpcg.start_block = started
+    lobpcg_sweeps.start_block = started
     try:
         with one_blas_thread():
             state = lobpcg.init(operator, PAIRS, deflate="trivial")
             state = state.replaced(sizes=(len(state.gram), 0, 0))
             return lobpcg.solve(operator, state).passes
     finally:
-        lobpcg.start_block = first
+        lobpcg_sweeps.start_block = first
 
 
 def main() -> None:

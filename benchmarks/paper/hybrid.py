@@ -19,7 +19,7 @@ from compare import LDM, K, arguments, write_csv
 import bigembed as be
 from bigembed.datasets import dataset
 from bigembed.plotting.canvas import legend, new_figure, save
-from bigembed.plotting.paint import ACCENT, INK, PALE, WARM
+from bigembed.plotting.palette import ACCENT, INK, PALE, WARM
 
 CANDIDATES = (10, 20, 40, 80, 160)
 

@@ -21,7 +21,7 @@ from compare import LDM, Queries, all_pairs, arguments, compared, data_set, pane
 import bigembed as be
 from bigembed.datasets import dataset
 from bigembed.plotting.canvas import legend, new_figure, save
-from bigembed.plotting.paint import ACCENT, WARM
+from bigembed.plotting.palette import ACCENT, WARM
 
 COLUMNS = (50, 100, 200, 400)
 RATIOS = (0.5, 1, 2, 4, 8, 16, 32, 64)

@@ -17,7 +17,7 @@ from scipy.stats import spearmanr
 from bigembed.datasets import dataset
 from bigembed.neighbors.search import recall_at
 from bigembed.plotting.canvas import new_figure, save
-from bigembed.plotting.paint import COLORMAP
+from bigembed.plotting.palette import COLORMAP
 
 
 def explained(target: np.ndarray, by: np.ndarray) -> float:

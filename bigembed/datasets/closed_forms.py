@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import numpy as np
+from scipy.sparse import block_diag, csr_array
 
 from bigembed.datasets.synthetic import Dataset, Truth
 from bigembed.errors import InputError
@@ -119,8 +120,6 @@ def ring_graph(n: Annotated[int, at_least(3)] = 100, shortcut: bool = False) -> 
     >>> ring_graph(4).toarray().astype(int).tolist()
     [[0, 1, 0, 1], [1, 0, 1, 0], [0, 1, 0, 1], [1, 0, 1, 0]]
     """
-    from scipy.sparse import csr_array
-
     if shortcut and n % 2:
         raise InputError(f"ring_graph: n={n} with a shortcut; it leads to the opposite node, so n must be even")
     nodes = np.arange(n)
@@ -140,8 +139,6 @@ def complete_graph(n: Annotated[int, at_least(2)] = 10) -> Any:
     >>> complete_graph(3).toarray().astype(int).tolist()
     [[0, 1, 1], [1, 0, 1], [1, 1, 0]]
     """
-    from scipy.sparse import csr_array
-
     if n > COMPLETE:
         raise InputError(f"complete_graph: n={n}; it has n (n - 1) entries: at most {COMPLETE} nodes")
     return csr_array(np.ones((n, n)) - np.eye(n))
@@ -153,6 +150,4 @@ def ring_graphs(n: Annotated[int, at_least(3)] = 60, n2: Annotated[int, at_least
 
     The walk has the eigenvalue 1 twice, then those of the larger ring first: cos(2π/n) > cos(2π/n2) for n > n2.
     """
-    from scipy.sparse import block_diag, csr_array
-
     return csr_array(block_diag([ring_graph(n), ring_graph(n2)]))

@@ -17,10 +17,10 @@ from bigembed import errors
 from bigembed.errors import InputTypeError
 from bigembed.estimator import MethodSpec, RunParameters
 from bigembed.estimator.certificate import judged_certificate, versions
-from bigembed.estimator.extension import Extension, kind_of, leaves_out
+from bigembed.estimator.extension import Extension, consistent, kind_of, leaves_out
 from bigembed.estimator.frame import SHOWN, FrameReference, FrameRule, frame_figures, frame_in, place_of
 from bigembed.estimator.reporting import Shown, warn_of
-from bigembed.estimator.scikit_learn import DeclaredOrder, Framed, Parametrized, Routed, coordinate_names
+from bigembed.estimator.scikit_learn import DeclaredOrder, Framed, Parametrized, Routed, coordinate_names, html_of
 from bigembed.neighbors.search import AUTO, WITHOUT_DESCENT
 from bigembed.rows import RowSource, may_be_copied
 from bigembed.runtime.blocks import Array
@@ -174,7 +174,6 @@ class Estimator(Parametrized, RunParameters, Framed, Routed, Shown, ABC):
 
     def _map(self) -> Extension:
         """The extension of this fit: by the parameters of the fit, whatever ``set_params`` changed since."""
-        from bigembed.estimator.extension import consistent
         from bigembed.estimator.model_files import check_extension, saved_at
 
         self._check_fitted()
@@ -213,9 +212,7 @@ class Estimator(Parametrized, RunParameters, Framed, Routed, Shown, ABC):
         """What no annotation says: which parameters go together."""
 
     def _repr_html_(self) -> str:
-        from bigembed.estimator.extension import consistent
         from bigembed.estimator.model_files import saved_at
-        from bigembed.estimator.scikit_learn import html_of
 
         with consistent(saved_at(self._run, {}) if hasattr(self, "_run") else ""):
             return html_of(self)

@@ -9,29 +9,9 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from bigembed import estimator as estimators
 from bigembed.errors import InputError, InputTypeError
-from bigembed.estimator import (
-    MethodSpec,
-    fitted_in_memory,
-    read_fit,
-    retention_in,
-    retention_of,
-    rows_fitted,
-    run_of,
-    spec_of,
-    stages_on_demand,
-)
-from bigembed.estimator.preprocessing import (
-    all_stages,
-    computer_for,
-    passes_of,
-    prepare_steps,
-    row_passes,
-    stages_after,
-    takes_missing,
-)
-from bigembed.estimator.reporting import notify_callbacks
-from bigembed.estimator.scikit_learn import feature_names
+from bigembed.estimator import preprocessing, reporting, scikit_learn
 from bigembed.rows import RowSource, as_worked
 from bigembed.rows.graph_source import GraphSource
 from bigembed.rows.input import StreamedRows, column_source, row_source
@@ -58,19 +38,19 @@ class CodedRows(RowSource):
         return self.texts
 
 
-def encode_text(X: Any, estimators: Sequence[Any], known: Categories | None = None) -> tuple[Any, Categories]:
+def encode_text(X: Any, steps: Sequence[Any], known: Categories | None = None) -> tuple[Any, Categories]:
     """The numbers of a data frame, and the texts of its columns of categories; anything else as it is, without texts.
 
-    Columns of text must be among those that a one-hot step of ``estimators`` encodes. ``known``: the texts that were
+    Columns of text must be among those that a one-hot step of ``steps`` encodes. ``known``: the texts that were
     fitted; others get the number −1.
     """
-    if not is_frame(X) or not any(hasattr(one, "texts") for one in estimators):
+    if not is_frame(X) or not any(hasattr(one, "texts") for one in steps):
         return X, {}
     columns = dict(columns_of(X))
     text = [name for name, values in columns.items() if _is_text(values)]
     if not text or len(columns) < X.shape[1]:
         return X, {}
-    if strange := [name for name in text if name not in _encoded(estimators, list(columns))]:
+    if strange := [name for name in text if name not in _encoded(steps, list(columns))]:
         raise InputError(
             f"the columns {listed(map(str, strange))} hold text, and numbers are needed. Encode them, too "
             "(OneHotEncoder, by their names), or leave them out"
@@ -90,15 +70,15 @@ def with_texts(source: RowSource, texts: Categories) -> RowSource:
     return CodedRows(source.shape, source.dtype, path=source.path, array=source.array, texts=texts)
 
 
-def known_texts(estimators: Sequence[Any]) -> Categories:
+def known_texts(steps: Sequence[Any]) -> Categories:
     """The texts that fitted one-hot steps know, by the names of their columns."""
-    return {name: one for step in estimators if hasattr(step, "texts") for name, one in step.texts().items()}
+    return {name: one for step in steps if hasattr(step, "texts") for name, one in step.texts().items()}
 
 
-def _encoded(estimators: Sequence[Any], names: Sequence[Any]) -> set[Any]:
+def _encoded(steps: Sequence[Any], names: Sequence[Any]) -> set[Any]:
     """The columns that the one-hot steps encode; by their numbers where nothing goes before."""
     found: set[Any] = set()
-    for number, step in enumerate(estimators):
+    for number, step in enumerate(steps):
         if hasattr(step, "texts"):
             asked = range(len(names)) if step.columns is None else step.columns
             found |= {names[one] if not isinstance(one, str) and not number else one for one in asked}
@@ -170,7 +150,7 @@ def unchanged_if_stopped(estimator: Any) -> Iterator[None]:
         raise
 
 
-def prepare_fit(method: MethodSpec, X: Any, aligned: Mapping[str, Any]) -> PreparedFit:
+def prepare_fit(method: estimators.MethodSpec, X: Any, aligned: Mapping[str, Any]) -> PreparedFit:
     """Prepare a fit to rows of any kind, or to a user's graph.
 
     ``aligned`` names vectors that belong to the rows (``weights``, ``labels``); None is left out.
@@ -182,32 +162,32 @@ def prepare_fit(method: MethodSpec, X: Any, aligned: Mapping[str, Any]) -> Prepa
     if isinstance(X, GraphSource):
         columns = aligned_columns(aligned, X.n, scratch)
         return prepare_graph_fit(method, replace(X, aligned=columns) if columns else X, run)
-    taking = estimator.takes_nan or takes_missing(steps)
+    taking = estimator.takes_nan or preprocessing.takes_missing(steps)
     given, texts = encode_text(X, [*steps, estimator])
     sparse = bool(steps) or method.sparse or hasattr(estimator, "refuse_sparse")  # (a step says what to do)
     source, in_memory = row_source(given, scratch, sparse=sparse, missing=taking)
     source = with_texts(source, texts)
-    names = feature_names(X)
+    names = scikit_learn.feature_names(X)
     known = () if source.features or names is None else tuple(names)
     source = replace(source, aligned=aligned_columns(aligned, source.shape[0], scratch), named=known)
-    stages = all_stages(method, source, None)
+    stages = preprocessing.all_stages(method, source, None)
     if is_copied(source, stages, estimator.persist) and source.has_copy(scratch):
         source = source.stored_copy(scratch)
-        stages = all_stages(method, source, None)
+        stages = preprocessing.all_stages(method, source, None)
     require_worker_memory(stages, run, blocks_of(source))
     return PreparedFit(run, stages, source.shape[1], names, source, in_memory)
 
 
 def is_copied(source: RowSource | None, stages: Sequence[Stage], persist: str | None) -> TypeGuard[StreamedRows]:
     """Return whether a fit writes the rows once before it reads them; ``persist``: as the estimator has it."""
-    return isinstance(source, StreamedRows) and (persist == "store" or row_passes(stages) > STREAMED)
+    return isinstance(source, StreamedRows) and (persist == "store" or preprocessing.row_passes(stages) > STREAMED)
 
 
 def load_notes(source: RowSource | None, stages: Sequence[Stage], persist: str | None) -> list[str]:
     """Return a line on how often the chunks of a lazy array are computed; none for other rows."""
     if not isinstance(source, StreamedRows):
         return []
-    chunks, passes = source.lazy.npartitions, row_passes(stages)
+    chunks, passes = source.lazy.npartitions, preprocessing.row_passes(stages)
     if is_copied(source, stages, persist):
         return [f"the {chunks:,} lazy chunks are computed once: the rows are written, and read from there"]
     loads = int(passes * source.count_loads(runs_of_rows(source)))
@@ -227,7 +207,7 @@ def aligned_columns(given: Mapping[str, Any], n: int, scratch: Any) -> dict[str,
     return {name: column_source(values, n, scratch, name) for name, values in given.items() if values is not None}
 
 
-def prepare_graph_fit(method: MethodSpec, source: GraphSource, run: Run | None = None) -> PreparedFit:
+def prepare_graph_fit(method: estimators.MethodSpec, source: GraphSource, run: Run | None = None) -> PreparedFit:
     """Prepare a fit to a user's graph."""
     estimator = method.estimator
     if not estimator.takes_graphs:
@@ -244,36 +224,38 @@ def fit_listed(estimator: Any, stages: Sequence[Stage], run: Run, source: RowSou
 
     A job prepares both once; ``fit`` does so by itself.
     """
-    method = spec_of(estimator)
+    method = estimators.spec_of(estimator)
     if isinstance(source, GraphSource):
-        return read_fit(estimator, compute_fit(method, prepare_graph_fit(method, source, run)))
-    names = feature_names(source)
+        return estimators.read_fit(estimator, compute_fit(method, prepare_graph_fit(method, source, run)))
+    names = scikit_learn.feature_names(source)
     fit = PreparedFit(run, stages, source.shape[1], names, source, superseded=True)
-    return read_fit(estimator, compute_fit(method, fit))
+    return estimators.read_fit(estimator, compute_fit(method, fit))
 
 
-def compute_fit(method: MethodSpec, fit: PreparedFit) -> PreparedFit:
+def compute_fit(method: estimators.MethodSpec, fit: PreparedFit) -> PreparedFit:
     """Compute the steps before a method, one after the other, and its stages but those on demand."""
     estimator = method.estimator
     remember_features(estimator, fit.names, fit.n_features)
     run, stages, source, learned = fit.run, fit.stages, fit.source, None
     if is_copied(source, stages, estimator.persist):
         source = source.stored_copy(run.root / "exchange")
-        stages = [] if method.steps else stages_after(method, source)
+        stages = [] if method.steps else preprocessing.stages_after(method, source)
     read = source
     if source is not None and method.steps:
         if not (run.temporary or fit.superseded):
             with locked(run):
-                every = all_stages(method, source, run)
-                supersede(every, run, all_listed=True, retention=retention_of(estimator, every))
-        learned = prepare_steps(method.steps, source, run, passes_of(method), computer_for(estimator))
+                every = preprocessing.all_stages(method, source, run)
+                supersede(every, run, all_listed=True, retention=estimators.retention_of(estimator, every))
+        learned = preprocessing.prepare_steps(
+            method.steps, source, run, preprocessing.passes_of(method), preprocessing.computer_for(estimator)
+        )
         source = learned.source
-        stages = stages_after(method, source)
+        stages = preprocessing.stages_after(method, source)
     shared = any(parent.root == run.root for parent in run.parents)  # with the stages of a graph
     every = [] if shared else [*(learned.stages if learned else ()), *stages]
-    retention = retention_of(estimator, every or stages)
+    retention = estimators.retention_of(estimator, every or stages)
     require_worker_memory(stages, run, None if source is None else blocks_of(source))
-    with notify_callbacks(estimator, [stage for stage in stages if not stage.on_demand]) as todo:
+    with reporting.notify_callbacks(estimator, [stage for stage in stages if not stage.on_demand]) as todo:
         first = bool(learned) or not fit.superseded
         run_stages(todo, run, of=every, supersede_first=first, retention=retention)
     if read is not None and not (run.temporary or fit.superseded or shared):
@@ -292,10 +274,10 @@ def _remove_earlier_copies(run: Run, source: RowSource) -> None:
 
 def write_output(estimator: Any) -> None:
     """Run the stages that ``fit`` left out (coordinates of all rows, written), and take their results."""
-    if stages := stages_on_demand(estimator):
-        run = run_of(estimator)
-        run_stages(stages, run, retention=retention_in(estimator))
-        known = {"source": rows_fitted(estimator), "in_memory": fitted_in_memory(estimator)}
+    if stages := estimators.stages_on_demand(estimator):
+        run = estimators.run_of(estimator)
+        run_stages(stages, run, retention=estimators.retention_in(estimator))
+        known = {"source": estimators.rows_fitted(estimator), "in_memory": estimators.fitted_in_memory(estimator)}
         estimator.read_run(run, certificate=estimator.certificate_, **known)
 
 
@@ -308,7 +290,7 @@ def remember_features(estimator: Any, names: Any, d: int) -> None:
         del estimator.feature_names_in_
 
 
-def _need(method: MethodSpec, X: Any) -> None:
+def _need(method: estimators.MethodSpec, X: Any) -> None:
     if X is None:
         raise InputTypeError(
             "fit needs rows, a NeighborGraph or a sparse matrix of weights; got None. This "

@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import InputError
-from bigembed.rows import RowSource
-from bigembed.rows.derived import KeptRows, kept_on_the_way
+from bigembed.rows import RowSource, derived, row_maps
 from bigembed.rows.opening import as_array
-from bigembed.rows.row_maps import affine_block
 from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks
 from bigembed.runtime.parameters import declared
 from bigembed.stages import ArraySpec, Context, Cost, Run, Stage
@@ -62,7 +60,10 @@ class Alignment:
         ndarray of shape (k, m)
             The coordinates in the frame.
         """
-        return affine_block(np.asarray(coordinates, np.float64), np.zeros(len(self.shift)), self.matrix) + self.shift
+        return (
+            row_maps.affine_block(np.asarray(coordinates, np.float64), np.zeros(len(self.shift)), self.matrix)
+            + self.shift
+        )
 
     def undo(self, coordinates: Array) -> Array:
         """Map coordinates back out of the frame: (y − b) Aᵀ/s².
@@ -77,7 +78,7 @@ class Alignment:
         ndarray of shape (k, m)
             The coordinates as the method made them.
         """
-        return affine_block(np.asarray(coordinates, np.float64), self.shift, self.matrix.T / self.scale**2)
+        return row_maps.affine_block(np.asarray(coordinates, np.float64), self.shift, self.matrix.T / self.scale**2)
 
     @classmethod
     def none(cls, m: int) -> Alignment:
@@ -299,7 +300,7 @@ class FrameReference:
 
     def of(self, source: RowSource) -> FrameReference | None:
         """Return the reference of the rows of a source that a method reads; None where they are not known any more."""
-        kept = kept_on_the_way(source)
+        kept = derived.kept_on_the_way(source)
         published, first = _along(kept, self.published), _along(kept, self.first)
         if published.shape[0] != source.shape[0]:
             return None
@@ -309,7 +310,7 @@ class FrameReference:
         return FrameReference(published, first, self.since, shared, start)
 
 
-def _along(kept: Sequence[KeptRows], other: RowSource) -> RowSource:
+def _along(kept: Sequence[derived.KeptRows], other: RowSource) -> RowSource:
     for one in kept:
         other = one.of(other)
     return other

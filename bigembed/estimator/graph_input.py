@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from bigembed.errors import DisconnectedGraphError, InputError
 from bigembed.neighbors.given import edge_cost, merged_arrays, ordered_stages
@@ -333,8 +334,6 @@ def _by_nearness(
 
 
 def _checked(X: Any) -> Any:
-    from scipy.sparse import csr_array
-
     matrix = csr_array(X).astype(np.float64)
     matrix.sum_duplicates()
     matrix.eliminate_zeros()

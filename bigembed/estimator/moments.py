@@ -10,16 +10,7 @@ import numpy as np
 
 from bigembed.errors import InputError
 from bigembed.estimator.extension import complete
-from bigembed.linalg.moments import (
-    between,
-    count_block,
-    levels_of,
-    merge_moments,
-    moments_block,
-    next_bits,
-    numbers_of,
-    ranks_of,
-)
+from bigembed.linalg import moments
 from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.passes import Parts, checked_shape, infinite, map_row_blocks, not_finite, reduce_rows, refuse
 from bigembed.rows.row_maps import with_entries
@@ -62,7 +53,7 @@ def run_moments(
         source,
         moments_of_block,
         context.exchange,
-        combine=merge_moments,
+        combine=moments.merge_moments,
         partial_bytes=size,
         first=True,
         propagates=True,
@@ -72,7 +63,7 @@ def run_moments(
     known = 0
     if earlier is not None:
         known = earlier["n"]
-        found = merge_moments({name: np.array(earlier[name]) for name in found}, found)
+        found = moments.merge_moments({name: np.array(earlier[name]) for name in found}, found)
     if not found["count"]:
         raise InputError("weights must contain at least one that is not zero: all are zero")
     if not np.isfinite(found["scatter"]).all():
@@ -91,7 +82,7 @@ def run_moments(
 def moments_of_block(block: RowBlock, *, diagonal: bool) -> Parts:
     """Moments of one canonical block."""
     with np.errstate(invalid="ignore", over="ignore"):
-        return moments_block(block.rows, block.weights, diagonal=diagonal)
+        return moments.moments_block(block.rows, block.weights, diagonal=diagonal)
 
 
 # ------------------------------------------------------------------------------------------------------- quantiles
@@ -105,7 +96,7 @@ def quantiles_stage(source: RowSource, shares: Sequence[float], missing: bool = 
     """
     n, d = checked_shape(source)
     wanted = np.array(shares, np.float64)
-    levels = levels_of(source.work, d, 2 * len(wanted))
+    levels = moments.levels_of(source.work, d, 2 * len(wanted))
     size = 8 * d * 2 * len(wanted) << max(levels)
 
     parameters = {"source": source.fingerprint(), "shares": wanted.tolist(), "missing": missing}
@@ -141,18 +132,18 @@ def run_quantiles(
         if not level:
             counts = found[:, 0].sum(axis=-1)
             refuse_empty(counts)
-            ranks, weights = ranks_of(counts, wanted)
+            ranks, weights = moments.ranks_of(counts, wanted)
             known, found = np.repeat(known, ranks.shape[1], axis=1), np.repeat(found, ranks.shape[1], axis=1)
-        known, ranks = next_bits(found, known, ranks, bits)
+        known, ranks = moments.next_bits(found, known, ranks, bits)
         done += bits
-    write_array(context.path("values"), between(numbers_of(known, source.work), weights))
+    write_array(context.path("values"), moments.between(moments.numbers_of(known, source.work), weights))
     write_array(context.path("counts"), counts)
     return {"n": n, "d": d, "dtype": str(source.work), "passes": len(levels)}
 
 
 def counts_of_block(block: RowBlock, *, known: Array, done: int, bits: int) -> Parts:
     """Counts of one canonical block."""
-    return {"counts": count_block(block.rows, known, done, bits)}
+    return {"counts": moments.count_block(block.rows, known, done, bits)}
 
 
 def refuse_empty(counts: Array) -> None:

@@ -8,10 +8,8 @@ from dataclasses import astuple, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from bigembed.errors import InputError, InputTypeError
-from bigembed.estimator import run_of
-from bigembed.estimator.base import Estimator
+from bigembed.estimator import base, preprocessing, run_of
 from bigembed.estimator.graph_input import GraphShape, edge_weight_stages, is_weights, rows_of_block, weight_stages
-from bigembed.estimator.preprocessing import with_cost_of_mapping
 from bigembed.neighbors.given import GIVEN, edge_graph_stages, is_given, mean_neighbors
 from bigembed.neighbors.given.distances import Rule, distance_graph, distance_stages, length_graph
 from bigembed.neighbors.graph import NeighborGraph
@@ -23,9 +21,7 @@ from bigembed.neighbors.search import doubts
 from bigembed.neighbors.search.by_metric import by_metric
 from bigembed.neighbors.survey import shape_in, shape_of
 from bigembed.neighbors.views import MAPPED_IDS, SECOND, view_of
-from bigembed.rows import RowSource
-from bigembed.rows.graph_source import GraphSource, as_graph
-from bigembed.rows.passes import checked_shape
+from bigembed.rows import RowSource, graph_source, passes
 from bigembed.stages import Run, Stage, within
 
 if TYPE_CHECKING:
@@ -48,7 +44,7 @@ class StoredArray:
         return found
 
 
-class OnGraph(Estimator):
+class OnGraph(base.Estimator):
     """Base of the methods that may be fitted to a neighbor graph, or to a sparse matrix of its edges.
 
     A method says in :meth:`_after_graph` what follows a graph.
@@ -94,7 +90,7 @@ class OnGraph(Estimator):
             return self._prepare_neighbors(X, aligned)
         if is_weights(X) and not self._steps:
             return self._prepare_matrix(X, aligned)
-        return super()._prepare(as_graph(X), aligned)
+        return super()._prepare(graph_source.as_graph(X), aligned)
 
     def _prepare_neighbors(self, X: NeighborGraph, aligned: Mapping[str, Any]) -> PreparedFit:
         from bigembed.estimator.fitting import PreparedFit, aligned_columns
@@ -170,7 +166,7 @@ class GraphEstimator(OnGraph):
         self._check()
         seed, vectors = self._seed(), source.aligned
         source = replace(source, aligned={})  # (the graph is that of the rows, whatever they weigh)
-        if isinstance(source, GraphSource):
+        if isinstance(source, graph_source.GraphSource):
             stages, graph = self._of_edges(source)
         else:
             wider = self.wider if "weights" in vectors else 1
@@ -196,7 +192,7 @@ class GraphEstimator(OnGraph):
         graph = GraphShape(shape.n, block, shape.width, k, radius, dense, **known)
         return stages, replace(graph, asked=asked if widened else None)
 
-    def _of_edges(self, source: GraphSource) -> tuple[list[Stage], GraphShape]:
+    def _of_edges(self, source: graph_source.GraphSource) -> tuple[list[Stage], GraphShape]:
         """The stages of a user's graph: of distances by a kernel, of weights as they are."""
         block = min(source.block, source.n)
         if source.values == "weights" and not self.of_lengths:
@@ -225,7 +221,7 @@ class WeightedGraphEstimator(GraphEstimator):
     """Base of the methods on a graph that take weights of the rows: their stages read ``row_weights`` where
     ``graph.vectors`` names it."""
 
-    aligned = ("weights",)
+    aligned: ClassVar[tuple[str, ...]] = ("weights",)
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the map to rows, distances or a graph.
@@ -280,7 +276,7 @@ class ViewsEstimator(GraphEstimator):
         return None if self.view_columns is None else split_of(int(self.view_columns), d)
 
     def _of_rows(self, source: RowSource, seed: int, wider: int = 1) -> tuple[list[Stage], GraphShape]:
-        d = checked_shape(source)[1]
+        d = passes.checked_shape(source)[1]
         split = self._split(d)
         if split is None:
             return super()._of_rows(source, seed, wider)
@@ -293,8 +289,8 @@ class ViewsEstimator(GraphEstimator):
         for view in views:
             require_euclidean(shape_of(view, self.metric), "two views (view_columns) are")
         (stages, first), (others, second) = (GraphEstimator._of_rows(self, view, seed, wider) for view in views)
-        costly = [*(with_cost_of_mapping(stage, views[0]) for stage in stages)]
-        costly += [within(with_cost_of_mapping(stage, views[1]), SECOND) for stage in others]
+        costly = [*(preprocessing.with_cost_of_mapping(stage, views[0]) for stage in stages)]
+        costly += [within(preprocessing.with_cost_of_mapping(stage, views[1]), SECOND) for stage in others]
         neighbors = sum(first.n - 1 if one.k is None else one.k for one in (first, second))
         return costly, replace(first, k=neighbors, dense=False, views=(first, second))
 

@@ -9,11 +9,9 @@ from importlib import import_module
 from typing import Any, Literal, Self
 
 from bigembed import errors
+from bigembed import estimator as estimators
 from bigembed.errors import InputError, InputTypeError
-from bigembed.estimator import RUN_PARAMETERS, check_parameters, method_parameters, parameter_names, set_steps
-from bigembed.estimator.base import Estimator
-from bigembed.estimator.preprocessing import takes_missing
-from bigembed.estimator.rowwise import Step
+from bigembed.estimator import base, preprocessing, rowwise
 from bigembed.neighbors.graph import NeighborGraph
 
 # -------------------------------------------------------------------------------------------------------- pipeline
@@ -108,7 +106,7 @@ class Pipeline:
         if isinstance(X, NeighborGraph):
             raise InputTypeError("a Pipeline takes rows; a graph is given to the method itself, without steps")
         *steps, last = unnamed(self.steps)
-        method = copied(last, **{name: getattr(self, name) for name in RUN_PARAMETERS})
+        method = copied(last, **{name: getattr(self, name) for name in estimators.RUN_PARAMETERS})
         method_after([copied(counterpart_of(step)) for step in steps], method).fit(X, y, **aligned)
         self.method_ = method
         return self
@@ -193,7 +191,7 @@ class Pipeline:
     def __sklearn_tags__(self) -> Any:
         *steps, last = unnamed(self.steps)
         tags = last.__sklearn_tags__()
-        tags.input_tags.allow_nan = takes_missing(steps) or (not steps and last.takes_nan)
+        tags.input_tags.allow_nan = preprocessing.takes_missing(steps) or (not steps and last.takes_nan)
         return tags
 
     def __repr__(self) -> str:
@@ -212,7 +210,7 @@ class Pipeline:
         dict
             The parameters, by name.
         """
-        own = {name: getattr(self, name) for name in ("steps", *RUN_PARAMETERS)}
+        own = {name: getattr(self, name) for name in ("steps", *estimators.RUN_PARAMETERS)}
         if deep:
             for name, step in named(self.steps).items():
                 own |= {name: step, **{f"{name}__{key}": value for key, value in step.get_params().items()}}
@@ -236,7 +234,7 @@ class Pipeline:
             step, inside, key = name.partition("__")
             if inside and step in known:
                 known[step].set_params(**{key: value})
-            elif name in ("steps", *RUN_PARAMETERS):
+            elif name in ("steps", *estimators.RUN_PARAMETERS):
                 setattr(self, name, value)
             else:
                 valid = sorted(self.get_params())
@@ -253,12 +251,12 @@ def method_after(steps: Sequence[Any], method: Any) -> Any:
                 f"{type(step).__name__} is not a step that can go before a method: {known} is needed. What "
                 "scikit-learn has under that name takes arrays in memory"
             )
-        check_parameters(step)
-    if isinstance(method, Step) or not isinstance(method, Estimator):
+        estimators.check_parameters(step)
+    if isinstance(method, rowwise.Step) or not isinstance(method, base.Estimator):
         raise InputTypeError(f"the last of a Pipeline is a method, such as DiffusionMap or PCA; got {method!r}")
     if sum(bool(getattr(step, "drops", False)) for step in steps) > 1:
         raise InputError("missing: rows are left out by one step at the most, as none misses a value after it")
-    set_steps(method, steps)
+    estimators.set_steps(method, steps)
     return method
 
 
@@ -283,9 +281,9 @@ def named(steps: Any) -> dict[str, Any]:
 
 def copied(estimator: Any, **changes: Any) -> Any:
     """An unfitted estimator of the same class and parameters."""
-    if not isinstance(estimator, Estimator):
+    if not isinstance(estimator, base.Estimator):
         return estimator
-    return type(estimator)(**method_parameters(estimator), **changes)
+    return type(estimator)(**estimators.method_parameters(estimator), **changes)
 
 
 SAME = (
@@ -307,11 +305,11 @@ def counterpart_of(estimator: Any) -> Any:
         return estimator
     kind = getattr(import_module("bigembed"), name)
     given = {key: value for key, value in estimator.get_params().items() if key not in HOW}
-    own = {key: value for key, value in given.items() if key in parameter_names(kind)}
+    own = {key: value for key, value in given.items() if key in estimators.parameter_names(kind)}
     usual = type(estimator)().get_params()
     if other := [key for key, value in given.items() if key not in own and value != usual[key]]:
         raise InputTypeError(
             f"{name}({', '.join(f'{key}={given[key]!r}' for key in other)}): the class of that name here, which takes "
-            f"rows of any number, has no {other[0]}. It has: {', '.join(parameter_names(kind))}"
+            f"rows of any number, has no {other[0]}. It has: {', '.join(estimators.parameter_names(kind))}"
         )
     return kind(**own)

@@ -9,25 +9,13 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from bigembed import estimator as estimators
 from bigembed.errors import InputError, InputTypeError
-from bigembed.estimator import (
-    MethodSpec,
-    compares_rows,
-    extension_in,
-    extension_of,
-    mark_as_step,
-    method_parameters,
-    names_made,
-    names_planned,
-    run_of,
-)
 from bigembed.estimator.frame import with_frame
 from bigembed.estimator.reporting import notify_callbacks
 from bigembed.quality import NEIGHBORS, preserved
-from bigembed.rows import RowBlock, RowSource, as_worked
+from bigembed.rows import RowBlock, RowSource, as_worked, graph_source, reader
 from bigembed.rows.derived import MappedSource, PlannedRows, kept_on_the_way, written_rows
-from bigembed.rows.graph_source import GraphSource
-from bigembed.rows.reader import entries_of
 from bigembed.runtime.blocks import Array, is_sparse, map_blocks
 from bigembed.stages import (
     ArraySpec,
@@ -42,9 +30,7 @@ from bigembed.stages import (
     window_of,
     within,
 )
-from bigembed.store.arrays import read_rows
-from bigembed.store.files import digest_of
-from bigembed.store.parcels import stacked
+from bigembed.store import arrays, files, parcels
 
 # ----------------------------------------------------------------------------------------------------- mapped rows
 # Rows as a fitted step makes them, when they are read; new rows through all steps before a method.
@@ -52,12 +38,12 @@ from bigembed.store.parcels import stacked
 
 def mapped_rows(step: Any, source: RowSource) -> RowSource:
     """The rows of a source as a fitted step maps them, when they are read."""
-    extension, run = extension_of(step), run_of(step)
+    extension, run = estimators.extension_of(step), estimators.run_of(step)
     if source.sparse and not extension.sparse:
         step.refuse_sparse()
     stages = [name for name in type(step).saved_stages if name != "coordinates" and run.has(name)]
-    stamp = digest_of({name: [run.digest(name), run.asked(name)] for name in stages} | _set_by_hand(step))
-    names = names_made(step, source.features)
+    stamp = files.digest_of({name: [run.digest(name), run.asked(name)] for name in stages} | _set_by_hand(step))
+    names = estimators.names_made(step, source.features)
     shape, dtype = (source.shape[0], extension.width), np.dtype(extension.dtype)
     entries = entries_left(source, extension.width) if extension.keeps_sparse else None
     known: dict[str, Any] = {"function": extension.of_block, "stamp": stamp, "entries": entries}
@@ -74,7 +60,7 @@ def _set_by_hand(step: Any) -> dict[str, Any]:
 
 def entries_left(source: RowSource, width: int) -> int | None:
     """How many entries of sparse rows are left at the most in ``width`` columns; None of dense rows."""
-    entries = entries_of(source)
+    entries = reader.entries_of(source)
     return None if entries is None else min(entries, source.shape[0] * width)
 
 
@@ -138,13 +124,13 @@ def reading_rows(stages: Sequence[Stage]) -> Sequence[Stage]:
     return stages[: last + 1]
 
 
-def all_stages(method: MethodSpec, source: RowSource, run: Run | None) -> list[Stage]:
+def all_stages(method: estimators.MethodSpec, source: RowSource, run: Run | None) -> list[Stage]:
     """All stages of the steps and of the method. What is not known before a step has run is planned by its bound."""
     found = prepare_steps(method.steps, source, run, passes_of(method))
     return [*found.stages, *stages_after(method, found.source)]
 
 
-def stages_after(method: MethodSpec, source: RowSource) -> list[Stage]:
+def stages_after(method: estimators.MethodSpec, source: RowSource) -> list[Stage]:
     """The stages of the method for rows that steps make, their costs with what lies behind these rows."""
     if method.steps and source.sparse and not method.sparse:
         refuse_sparse(method.name)
@@ -156,7 +142,7 @@ def stages_after(method: MethodSpec, source: RowSource) -> list[Stage]:
     return [with_cost_of_mapping(stage, source) if stage.name in reading else stage for stage in stages]
 
 
-def passes_of(method: MethodSpec) -> Callable[[RowSource], float]:
+def passes_of(method: estimators.MethodSpec) -> Callable[[RowSource], float]:
     """How often a method reads the rows that it is fitted to."""
     return lambda source: row_passes(method.list_stages(source))
 
@@ -227,11 +213,11 @@ def described_steps(steps: Sequence[Any]) -> dict[str, str]:
 
 def _fitted(step: Any, run: Run, source: RowSource, quiet: bool) -> Any:
     """A step with what it learned; its warnings are given unless it is to be quiet."""
-    made = type(step)(**method_parameters(step))
+    made = type(step)(**estimators.method_parameters(step))
     made.n_features_in_ = source.width
     if source.features:
         made.feature_names_in_ = np.array(source.features, dtype=object)
-    mark_as_step(made)
+    estimators.mark_as_step(made)
     return made.read_run(run, source=source, certificate={} if quiet else None)
 
 
@@ -250,7 +236,7 @@ def _planned(step: Any, source: RowSource) -> RowSource:
             f"got n_components={width!r}"
         )
     dtype = source.work if step.follows_dtype else np.dtype(np.float64)
-    names = names_planned(step, source.features)
+    names = estimators.names_planned(step, source.features)
     shape = source.shape[0], width
     entries = entries_left(source, width) if getattr(step, "keeps_sparse", False) else None
     base = replace(source, aligned={})
@@ -284,7 +270,7 @@ STREAM = 13
 """Of the random numbers of the sample."""
 
 
-def with_judgement(method: MethodSpec, stages: Sequence[Stage], source: RowSource) -> list[Stage]:
+def with_judgement(method: estimators.MethodSpec, stages: Sequence[Stage], source: RowSource) -> list[Stage]:
     """The stages of a method and, where none of them judges the map of these rows, the one that does.
 
     Rows whose distances are functions of pairs, or are given, are not judged, nor are too few for neighborhoods.
@@ -292,11 +278,11 @@ def with_judgement(method: MethodSpec, stages: Sequence[Stage], source: RowSourc
     estimator = method.estimator
     metric = getattr(estimator, "metric", "euclidean")
     shown = next((stage for stage in stages if stage.name == "coordinates"), None)
-    there = any(stage.name == JUDGEMENT for stage in stages) or isinstance(source, GraphSource)
+    there = any(stage.name == JUDGEMENT for stage in stages) or isinstance(source, graph_source.GraphSource)
     if (
         shown is None
         or there
-        or not (compares_rows(method) and estimator.makes_maps)
+        or not (estimators.compares_rows(method) and estimator.makes_maps)
         or source.shape[0] <= 2 * NEIGHBORS
     ):
         return list(stages)
@@ -309,7 +295,7 @@ def sampled_rows(source: RowSource, numbers: Array) -> RowBlock:
     tasks = list(zip(block.tolist(), np.split(numbers, first[1:]), strict=True))
     parts = map_blocks(pick_block, tasks, label="sample", source=source)
     aligned = {name: np.concatenate([others[name] for _, others in parts]) for name in source.aligned}
-    return RowBlock(0, 0, stacked([rows for rows, _ in parts]), aligned)
+    return RowBlock(0, 0, parcels.stacked([rows for rows, _ in parts]), aligned)
 
 
 def pick_block(number: int, numbers: Array, *, source: RowSource) -> tuple[Any, dict[str, Array]]:
@@ -384,13 +370,13 @@ def run_judgement(
     context: Context, estimator: Any, source: RowSource, asked: dict[str, Any], mapped: Any, n: int
 ) -> dict[str, Any]:
     numbers = drawn_numbers(source)
-    extension = extension_in(estimator, context.home) if mapped else None
+    extension = estimators.extension_in(estimator, context.home) if mapped else None
     beside = {name: source.aligned[name] for name in (extension.aligned if extension else ())}
     sample = sampled_rows(replace(source, aligned=beside), numbers)
     if extension:
         coordinates = extension.of_block(sample)
     else:
-        coordinates = read_rows(context.of("coordinates", "embedding"), numbers)
+        coordinates = arrays.read_rows(context.of("coordinates", "embedding"), numbers)
     rows = sample.rows.toarray() if is_sparse(sample.rows) else sample.rows
     try:
         found = preserved(_in_memory(rows), _in_memory(coordinates), context.exchange, **asked)

@@ -16,19 +16,13 @@ from typing import Any, ClassVar, NoReturn, Self
 import numpy as np
 
 from bigembed import errors
+from bigembed import estimator as estimators
 from bigembed.errors import InputError
-from bigembed.estimator import check_parameters, extension_in, run_of, takes_sparse
-from bigembed.estimator.base import Estimator
+from bigembed.estimator import base, fitting, frame, reporting, scikit_learn, transform
 from bigembed.estimator.extension import Extension, in_one_array, stored_coordinates, write_extended
-from bigembed.estimator.fitting import aligned_columns, remember_features
-from bigembed.estimator.frame import place_of
-from bigembed.estimator.reporting import notify_callbacks
-from bigembed.estimator.scikit_learn import check_names, feature_names
-from bigembed.estimator.transform import check_width
-from bigembed.rows import RowSource
-from bigembed.rows.derived import MappedRows, refuse_changed
+from bigembed.estimator.transform import refuse_existing, write_coordinates
+from bigembed.rows import RowSource, derived, passes
 from bigembed.rows.input import row_source
-from bigembed.rows.passes import checked_shape
 from bigembed.runtime.blocks import Array
 from bigembed.stages import Context, Cost, Run, Stage, run_stages
 from bigembed.stages.cost import output_cost
@@ -38,7 +32,7 @@ from bigembed.store.arrays import read_array
 # --------------------------------------------------------------------------------------------------------- rowwise
 
 
-class RowwiseEstimator(Estimator):
+class RowwiseEstimator(base.Estimator):
     """Base of the methods whose coordinates are a function of the row: see ``_extension``."""
 
     goes_before: ClassVar = False
@@ -53,7 +47,7 @@ class RowwiseEstimator(Estimator):
         self._check_fitted()
         if "_embedding" not in self.__dict__:
             if self._in_memory and (stamp := self._stamp()):
-                refuse_changed(self._source, stamp)
+                derived.refuse_changed(self._source, stamp)
             self._embedding = self._followed(self._coordinates())
         return self._embedding
 
@@ -94,13 +88,11 @@ class RowwiseEstimator(Estimator):
         **aligned : array of shape (n,)
             Vectors aligned with the rows, which ``fit`` takes by name.
         """
-        from bigembed.estimator.transform import refuse_existing, write_coordinates
-
         require_array_name(out)
         refuse_existing(out)
         self.fit(X, y, **aligned)
         if self._run.has("coordinates"):
-            rows, extension = stored_coordinates(self._run.path(*place_of(self._run)))
+            rows, extension = stored_coordinates(self._run.path(*frame.place_of(self._run)))
         else:
             rows, extension = self._source, self._map()
         write_coordinates(rows, extension, out, self._run)
@@ -123,7 +115,7 @@ class RowwiseEstimator(Estimator):
 
     def _coordinates(self) -> Any:
         if self._run.has("coordinates"):
-            return self._run.array(*place_of(self._run), self._in_memory)
+            return self._run.array(*frame.place_of(self._run), self._in_memory)
         if self._source is None:
             raise errors.NotFittedError(
                 "this model does not hold the coordinates of the rows that were fitted; give them to transform, or "
@@ -134,7 +126,7 @@ class RowwiseEstimator(Estimator):
             return in_one_array(self._source, extension)
         origin = self._run, self._stamp(), self._run.marks()
         sparse = self._source.sparse and extension.keeps_sparse
-        return MappedRows(self._source, extension, extension.width, extension.dtype, *origin, sparse).lazy()
+        return derived.MappedRows(self._source, extension, extension.width, extension.dtype, *origin, sparse).lazy()
 
     def _stamp(self) -> str:
         """The fingerprint of the rows as they were fitted; empty where their coordinates are stored."""
@@ -155,7 +147,7 @@ class RowwiseEstimator(Estimator):
 
 def run_coordinates(context: Context, estimator: RowwiseEstimator, source: RowSource) -> dict[str, Any]:
     """Coordinates of the rows by the extension of the fitted map."""
-    extension = extension_in(estimator, context.home)
+    extension = estimators.extension_in(estimator, context.home)
     write_extended(source, extension, context.path("embedding"))
     return {"n_components": extension.width}
 
@@ -173,35 +165,35 @@ def add_rows(
     estimator: Any, X: Any, stages: Callable[[RowSource, Any], Sequence[Stage]], earlier: Any, **aligned: Any
 ) -> None:
     """Fit a batch of rows on top of ``earlier`` ones: run the stages that ``stages(source, earlier)`` lists."""
-    check_parameters(estimator)
+    estimators.check_parameters(estimator)
     fitted = estimator.__sklearn_is_fitted__()
     if fitted:
-        check_names(estimator, X)
+        scikit_learn.check_names(estimator, X)
     run = Run(estimator.workdir)
     scratch = run.root / "exchange"
-    source, in_memory = row_source(X, scratch, "batch", sparse=takes_sparse(estimator))
+    source, in_memory = row_source(X, scratch, "batch", sparse=estimators.takes_sparse(estimator))
     d = source.shape[-1]
     if fitted:
-        check_width(source, estimator.n_features_in_, estimator)
+        transform.check_width(source, estimator.n_features_in_, estimator)
     if d > MOST_COLUMNS:
         raise InputError(f"partial_fit holds d² sums, for at most {MOST_COLUMNS} columns; there are {d}. Use fit")
-    columns = aligned_columns(aligned, source.shape[0], scratch)
+    columns = fitting.aligned_columns(aligned, source.shape[0], scratch)
     listed = list(stages(replace(source, aligned=columns), earlier))
-    with notify_callbacks(estimator, listed) as todo:
+    with reporting.notify_callbacks(estimator, listed) as todo:
         run_stages(todo, run)
     if not fitted:
-        remember_features(estimator, feature_names(X), d)
+        fitting.remember_features(estimator, scikit_learn.feature_names(X), d)
     estimator.read_run(run, in_memory=in_memory, dtype=source.dtype)
 
 
-def sums_of(estimator: Estimator, stage: str, names: Sequence[str]) -> dict[str, Any] | None:
+def sums_of(estimator: base.Estimator, stage: str, names: Sequence[str]) -> dict[str, Any] | None:
     """The arrays of a published stage, the numbers that it returned, and its digest; None before the first batch.
 
     InputError for a model that was loaded, which does not hold them.
     """
     if not estimator.__sklearn_is_fitted__():
         return None
-    run = run_of(estimator)
+    run = estimators.run_of(estimator)
     if not all((at(run.path(stage)) / name).exists() for name in names):
         raise InputError(
             "this model was saved and loaded, and does not hold the sums that partial_fit adds to; go on with the "
@@ -275,7 +267,7 @@ class Step(RowwiseEstimator):
     def stages(self, source: RowSource) -> list[Stage]:
         """List what the step learns and, on demand, the rows as it maps them."""
         self._check()
-        checked_shape(source)
+        passes.checked_shape(source)
         if source.sparse and self.dense_only():
             self.refuse_sparse()
         stages = self._learning(source)
@@ -352,7 +344,7 @@ class FixedStep(Step):
 
 def looked_at_stage(name: str, source: RowSource, **parameters: Any) -> Stage:
     """The stage of a step that learns nothing: the shape of the rows and their dtype, without a pass."""
-    n, d = checked_shape(source)
+    n, d = passes.checked_shape(source)
 
     return Stage(
         name,

@@ -15,43 +15,16 @@ from typing import Any
 
 import numpy as np
 
+from bigembed import estimator as estimators
+from bigembed import store
 from bigembed.errors import ExistingOutputError, InputError, StaleWarning
-from bigembed.estimator import (
-    RUN_PARAMETERS,
-    STEP,
-    check_parameters,
-    dtype_fitted,
-    fitted_in_memory,
-    fitted_parameters,
-    is_step,
-    method_parameters,
-    parameter_names,
-    run_of,
-    set_steps,
-    steps_before,
-    with_parameters,
-)
-from bigembed.estimator.extension import consistent
+from bigembed.estimator import extension, model_files, transform
 from bigembed.estimator.frame import STAGE as FRAME
-from bigembed.estimator.model_files import (
-    FORMAT,
-    NAME,
-    STEPS,
-    check_extension,
-    check_stages,
-    described,
-    read_description,
-    saved_at,
-    steps_in,
-)
-from bigembed.estimator.transform import refuse_existing
 from bigembed.runtime.parameters import Functions, allowed_functions, importable, reference
 from bigembed.stages import Run, Stage
-from bigembed.store import AnyPath, PathLike, at, copy_files, is_path, manifests, move, remove, stored
+from bigembed.store import locks, manifests, superseded
 from bigembed.store.files import write_json
-from bigembed.store.locks import output_lock
 from bigembed.store.manifests import Manifest, digest_files
-from bigembed.store.superseded import superseded_model
 
 OUTPUT, CLUSTERS = "coordinates", "clusters"
 ANCHORS = "anchors", "anchor_labels", "centers"
@@ -68,24 +41,24 @@ KEPT = ("_sklearn_output_config", "_metadata_request")
 """What scikit-learn's protocols set on an estimator, fitted or not."""
 
 
-def save(estimator: Any, path: PathLike) -> None:
+def save(estimator: Any, path: store.PathLike) -> None:
     """Write a model aside, then give it its name in one step; an existing path is refused."""
-    target = at(path).absolute()
-    refuse_existing(target)
-    with consistent(saved_at(run_of(estimator), {})):
+    target = store.at(path).absolute()
+    transform.refuse_existing(target)
+    with extension.consistent(model_files.saved_at(estimators.run_of(estimator), {})):
         description = _description(estimator, _named_parameters(estimator))
         before = [_description(step, _named_parameters(step)) for step in _steps_of(estimator)]
-    with output_lock(target):
+    with locks.output_lock(target):
         partial = target.with_name(f"{target.name}.partial")
-        remove(partial)  # of a call that was killed
+        store.remove(partial)  # of a call that was killed
         manifests.prepare(partial, "model")
         for step, about in zip(_steps_of(estimator), before, strict=True):
             description = _with_step(description, step, about, partial)
         _write(estimator, partial, description)
         try:
-            move(partial, target)
+            store.move(partial, target)
         except OSError as error:
-            remove(partial)
+            store.remove(partial)
             raise ExistingOutputError(f"{target}: appeared while the model was written ({error})") from error
 
 
@@ -94,31 +67,31 @@ def _steps_of(estimator: Any) -> tuple[Any, ...]:
     return getattr(estimator, "steps_", ())
 
 
-def _with_step(description: dict[str, Any], step: Any, about: dict[str, Any], model: AnyPath) -> dict[str, Any]:
+def _with_step(description: dict[str, Any], step: Any, about: dict[str, Any], model: store.AnyPath) -> dict[str, Any]:
     """Write a step, a model of its own in the folder of the model; what the model then says of its steps."""
-    known = description.get(STEPS, [])
+    known = description.get(model_files.STEPS, [])
     name = f"{len(known) + 1}-{type(step).registered}"
-    _write(step, model / STEPS / name, about)
-    digest = dict(digest_files(str(model / STEPS / name), [NAME]))[NAME][1]
-    return {**description, STEPS: [*known, {"name": name, "digest": digest}]}
+    _write(step, model / model_files.STEPS / name, about)
+    digest = dict(digest_files(str(model / model_files.STEPS / name), [model_files.NAME]))[model_files.NAME][1]
+    return {**description, model_files.STEPS: [*known, {"name": name, "digest": digest}]}
 
 
-def _write(estimator: Any, target: AnyPath, description: dict[str, Any]) -> None:
+def _write(estimator: Any, target: store.AnyPath, description: dict[str, Any]) -> None:
     """The stages that are kept, and the description."""
     manifests.prepare(target, "model")
-    run: Run = run_of(estimator)
+    run: Run = estimators.run_of(estimator)
     for stage, manifest in _saved(estimator).items():
-        copy_files(run.path(stage), target / "stages" / stage, list(manifest.files))
+        store.copy_files(run.path(stage), target / "stages" / stage, list(manifest.files))
         write_json(target / "manifest" / f"{stage}.json", manifests.as_dict(manifest))
-    write_json(target / NAME, described(target, description))
+    write_json(target / model_files.NAME, model_files.described(target, description))
 
 
 def _saved(estimator: Any) -> dict[str, Manifest]:
     """The stages of a model, each with the files that are kept of it."""
-    run: Run = run_of(estimator)
+    run: Run = estimators.run_of(estimator)
     found = {}
     for stage, names in _kept(type(estimator)).items():
-        if run.has(stage) and not (stage == OUTPUT and is_step(estimator)):
+        if run.has(stage) and not (stage == OUTPUT and estimators.is_step(estimator)):
             manifest = run.manifest(stage)
             files = {name: entry for name, entry in manifest.files.items() if _is_among(name, names)}
             found[stage] = replace(manifest, files=files, dropped=())
@@ -141,7 +114,7 @@ def saved_bytes(kind: Any, stages: Sequence[Stage]) -> int:
     """
     total, kept = 0, _kept(kind)
     for stage in stages:
-        if STEP.match(stage.name) or (stage.name in kept and not stage.cost.arrays):
+        if estimators.STEP.match(stage.name) or (stage.name in kept and not stage.cost.arrays):
             total += int(stage.cost.disk)
         else:
             names = kept.get(stage.name, ())
@@ -159,7 +132,7 @@ def token(estimator: Any) -> tuple[Any, ...]:
         fitted = {stage: manifest.digest for stage, manifest in _saved(estimator).items()}
     return (
         f"{kind.__module__}:{kind.__qualname__}",
-        normalize_token(method_parameters(estimator)),
+        normalize_token(estimators.method_parameters(estimator)),
         sorted(fitted.items()),
     )
 
@@ -168,7 +141,7 @@ def _named_parameters(estimator: Any) -> dict[str, Any]:
     """The parameters of the fit as JSON, for the class that ``load`` finds."""
     known: Any = next(kind for kind in type(estimator).__mro__ if "registered" in vars(kind))
     given = estimator.as_fitted().get_params()
-    own = sorted(set(given) - set(parameter_names(known)))
+    own = sorted(set(given) - set(estimators.parameter_names(known)))
     if own:
         raise InputError(
             f"{type(estimator).__name__} has additional parameters ({', '.join(own)}), and load() makes a "
@@ -177,7 +150,8 @@ def _named_parameters(estimator: Any) -> dict[str, Any]:
     parameters = {
         name: _named(name, value)
         for name, value in given.items()
-        if name not in (*RUN_PARAMETERS, "random_state") and (name not in known.of_rows or is_path(value))
+        if name not in (*estimators.RUN_PARAMETERS, "random_state")
+        and (name not in known.of_rows or store.is_path(value))
     }
     if "random_state" in given:
         parameters["random_state"] = estimator.certificate_["seed"]
@@ -187,12 +161,12 @@ def _named_parameters(estimator: Any) -> dict[str, Any]:
 def _description(estimator: Any, parameters: dict[str, Any]) -> dict[str, Any]:
     names = getattr(estimator, "feature_names_in_", None)
     return {
-        "format": FORMAT,
+        "format": model_files.FORMAT,
         "method": type(estimator).registered,
         "parameters": parameters,
         "n_features_in": estimator.n_features_in_,
-        "in_memory": fitted_in_memory(estimator),
-        "dtype": dtype_fitted(estimator),
+        "in_memory": estimators.fitted_in_memory(estimator),
+        "dtype": estimators.dtype_fitted(estimator),
         "feature_names_in": None if names is None else list(names),
         "certificate": estimator.certificate_,
     }
@@ -210,7 +184,7 @@ def _named(name: str, value: Any) -> Any:
     return reference(value)
 
 
-def load(path: PathLike, method: Callable[[str], type[Any]], functions: Functions = ()) -> Any:
+def load(path: store.PathLike, method: Callable[[str], type[Any]], functions: Functions = ()) -> Any:
     """The fitted estimator of a saved model; every kind of input extends as before.
 
     ``method``: finds the class of a method by its name. ``functions``: what the model may call of those that it names;
@@ -219,15 +193,15 @@ def load(path: PathLike, method: Callable[[str], type[Any]], functions: Function
     Raises MissingPathError, InputError (not a model) or DamagedError (altered, incomplete, or another format). Gives a
     StaleWarning where the run that wrote the model has begun anew with other parameters or rows.
     """
-    description, run = _read(at(path).absolute(), method)
+    description, run = _read(store.at(path).absolute(), method)
     estimator = _loaded(description, run, method, functions)
-    if steps := steps_in(run.root, description):
-        found = [read_description(place, method)[0] for place in steps]
+    if steps := model_files.steps_in(run.root, description):
+        found = [model_files.read_description(place, method)[0] for place in steps]
         runs = [Run(place, kind="model") for place in steps]
         for one in runs:
-            check_stages(one)
+            model_files.check_stages(one)
         estimator.steps_ = tuple(_loaded(said, one, method, functions) for said, one in zip(found, runs, strict=True))
-        set_steps(estimator, estimator.steps_)
+        estimators.set_steps(estimator, estimator.steps_)
     return estimator
 
 
@@ -236,13 +210,13 @@ def _loaded(description: dict[str, Any], run: Run, method: Callable[[str], type[
     parameters, problems = allowed_functions(description["parameters"], functions, ALLOW)
     if problems:
         raise InputError(f"{run.root}: " + "; ".join(problems))
-    with consistent(str(run.root)):
+    with extension.consistent(str(run.root)):
         kind = method(description["method"])
         estimator = kind(**{name: _as_given(kind, name, value) for name, value in parameters.items()})
-        check_parameters(estimator)
+        estimators.check_parameters(estimator)
         _restore(estimator, description, run, estimator.get_params())
         columns = estimator.n_features_in_ if estimator.of_columns else None
-        check_extension(run, estimator.n_components_, columns=columns)
+        model_files.check_extension(run, estimator.n_components_, columns=columns)
     return estimator
 
 
@@ -251,20 +225,20 @@ def _as_given(kind: type[Any], name: str, value: Any) -> Any:
     return tuple(value) if isinstance(value, list) and isinstance(getattr(kind, name, None), tuple) else value
 
 
-def _read(root: AnyPath, method: Callable[[str], type[Any]]) -> tuple[dict[str, Any], Run]:
+def _read(root: store.AnyPath, method: Callable[[str], type[Any]]) -> tuple[dict[str, Any], Run]:
     """What model.json says, and the stages: all metadata as they were saved."""
-    description, _ = read_description(root, method)
-    if (why := superseded_model(root)) is not None:
+    description, _ = model_files.read_description(root, method)
+    if (why := superseded.superseded_model(root)) is not None:
         message = f"{root}: the run that wrote this model has begun anew and not ended yet; it was {why}"
         warnings.warn(message, StaleWarning, stacklevel=3)
     run = Run(root, kind="model")
-    check_stages(run)
+    model_files.check_stages(run)
     return description, run
 
 
 def _restore(estimator: Any, description: dict[str, Any], run: Run, parameters: dict[str, Any]) -> None:
     """Set the fitted attributes, of a fit with these parameters."""
-    fitted = with_parameters(estimator, parameters)
+    fitted = estimators.with_parameters(estimator, parameters)
     fitted.n_features_in_ = description["n_features_in"]
     if description["feature_names_in"] is not None:
         fitted.feature_names_in_ = np.array(description["feature_names_in"], dtype=object)
@@ -276,13 +250,17 @@ def _restore(estimator: Any, description: dict[str, Any], run: Run, parameters: 
 def to_state(estimator: Any) -> dict[str, Any]:
     """State for pickling: parameters, and, where fitted, those of the fit and the model as bytes."""
     kept = {name: value for name, value in estimator.__dict__.items() if name in KEPT}
-    state: dict[str, Any] = {"parameters": estimator.get_params(), "kept": kept, "steps": steps_before(estimator)}
+    state: dict[str, Any] = {
+        "parameters": estimator.get_params(),
+        "kept": kept,
+        "steps": estimators.steps_before(estimator),
+    }
     if not estimator.__sklearn_is_fitted__():
         return state
     scratch = Run(None)
     place = scratch.root / "model"
     _write(estimator, place, _description(estimator, {}))
-    size = sum(file.size for file in stored(place))
+    size = sum(file.size for file in store.stored(place))
     if size > LARGEST_PICKLE:
         raise InputError(
             f"the model holds {size >> 20} MiB, too much to pickle; use save(path) and bigembed.load(path)"
@@ -290,7 +268,11 @@ def to_state(estimator: Any) -> dict[str, Any]:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         archive.add(str(place), arcname="model", filter=_timeless)
-    return state | {"fitted": fitted_parameters(estimator), "model": buffer.getvalue(), "steps_": _steps_of(estimator)}
+    return state | {
+        "fitted": estimators.fitted_parameters(estimator),
+        "model": buffer.getvalue(),
+        "steps_": _steps_of(estimator),
+    }
 
 
 def _timeless(entry: tarfile.TarInfo) -> tarfile.TarInfo:
@@ -303,7 +285,7 @@ def from_state(estimator: Any, state: dict[str, Any]) -> None:
     for name, value in (state["parameters"] | state["kept"]).items():
         setattr(estimator, name, value)
     if state.get("steps"):
-        set_steps(estimator, state["steps"])
+        estimators.set_steps(estimator, state["steps"])
     if "model" not in state:
         return
     home = Run(None)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from functools import wraps
 from html import escape
 from typing import Any, Self
@@ -208,8 +209,6 @@ class Routed:
         MetadataRequest
             The requests, as scikit-learn has them.
         """
-        from copy import deepcopy
-
         from sklearn.utils.metadata_routing import MetadataRequest
 
         if hasattr(self, "_metadata_request"):

@@ -14,36 +14,21 @@ from typing import Any
 
 import numpy as np
 
+from bigembed import store
 from bigembed.errors import ExistingOutputError, InputError
-from bigembed.estimator import extension_of, run_of
-from bigembed.estimator.extension import (
-    Extension,
-    Grouping,
-    complete,
-    consistent,
-    in_one_array,
-    leave_rows,
-    restore,
-    write_extended,
-)
-from bigembed.estimator.fitting import encode_text, known_texts
+from bigembed.estimator import extension as extensions
+from bigembed.estimator import extension_of, fitting, run_of, scikit_learn
 from bigembed.estimator.preprocessing import mapped_new_rows, refuse_sparse, takes_missing, with_cost_of_mapping
-from bigembed.estimator.scikit_learn import check_names
-from bigembed.rows import RowSource
-from bigembed.rows.derived import MappedRows
+from bigembed.rows import RowSource, derived, opening, passes
 from bigembed.rows.input import column_source, row_source
-from bigembed.rows.opening import open_array
-from bigembed.rows.passes import checked_shape
 from bigembed.runtime import once
 from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks
 from bigembed.runtime.executors import executor_now
 from bigembed.stages import ArraySpec, Context, Cost, Run, Stage, buffer, largest, run_stages
 from bigembed.stages.cost import output_cost
-from bigembed.store import AnyPath, PathLike, at, manifests, move, published, remove, require_array_name
-from bigembed.store.arrays import create_rows
+from bigembed.store import arrays, manifests, parcels
 from bigembed.store.attributes import COORDINATES, describe, seal_rows
 from bigembed.store.exchange import Exchange
-from bigembed.store.parcels import by_receiver
 
 
 def transform(estimator: Any, X: Any, **aligned: Any) -> Any:
@@ -51,15 +36,17 @@ def transform(estimator: Any, X: Any, **aligned: Any) -> Any:
     return apply(estimator, X, extension_of(estimator), **aligned)
 
 
-def apply(estimator: Any, X: Any, extension: Extension, **aligned: Any) -> Any:
+def apply(estimator: Any, X: Any, extension: extensions.Extension, **aligned: Any) -> Any:
     """What a function of the row makes of new rows: NumPy for arrays in memory, a lazy Dask array otherwise."""
     source, in_memory = new_rows(estimator, X, extension, aligned)
     if in_memory and (extension.grouping is None or source.shape[0] <= extension.grouping.batch(source.shape[0])):
-        return in_one_array(source, extension)
+        return extensions.in_one_array(source, extension)
     if extension.cheap:
         run: Run = run_of(estimator)
         sparse = source.sparse and extension.keeps_sparse
-        found = MappedRows(source, extension, extension.width, extension.dtype, run, marks=run.marks(), sparse=sparse)
+        found = derived.MappedRows(
+            source, extension, extension.width, extension.dtype, run, marks=run.marks(), sparse=sparse
+        )
         return found.lazy()
     fitted, shared = run_of(estimator), not in_memory or not executor_now().in_this_process
     inside = shared and fitted.kind != "model"
@@ -69,19 +56,19 @@ def apply(estimator: Any, X: Any, extension: Extension, **aligned: Any) -> Any:
         out = scratch.root / "coordinates"
         write_coordinates(source, extension, out, fitted)
         kept = not in_memory
-        lazy = (fitted if inside else scratch).kept_by(open_array(out))
+        lazy = (fitted if inside else scratch).kept_by(opening.open_array(out))
         return lazy if kept else np.asarray(lazy)
     finally:
         if not kept:
-            remove(scratch.root)
+            store.remove(scratch.root)
 
 
-def transform_to(estimator: Any, X: Any, out: PathLike, **aligned: Any) -> None:
+def transform_to(estimator: Any, X: Any, out: store.PathLike, **aligned: Any) -> None:
     """Coordinates of new rows into a new Zarr array: written aside, renamed when whole.
 
     A stopped one is taken up by the same call: what is there already lies in ``OUT.partial``.
     """
-    require_array_name(out)
+    store.require_array_name(out)
     run_to(stage_for(estimator, X, **aligned), out, run_of(estimator))
 
 
@@ -91,22 +78,24 @@ def stage_for(estimator: Any, X: Any, **aligned: Any) -> Stage:
     return written_coordinates(new_rows(estimator, X, extension, aligned)[0], extension, run_of(estimator))
 
 
-def new_rows(estimator: Any, X: Any, extension: Extension, aligned: Mapping[str, Any]) -> tuple[RowSource, bool]:
+def new_rows(
+    estimator: Any, X: Any, extension: extensions.Extension, aligned: Mapping[str, Any]
+) -> tuple[RowSource, bool]:
     """New rows with their aligned vectors, and whether they are in memory; InputError if they do not fit."""
     given = {name: values for name, values in aligned.items() if values is not None}
     if set(given) != set(extension.aligned):
         raise InputError(_wrong_aligned(estimator, given, extension.aligned))
-    check_names(estimator, X)
+    scikit_learn.check_names(estimator, X)
     scratch = scratch_of(estimator)
     steps = getattr(estimator, "steps_", ())
     missing = takes_missing(steps) or extension.missing == "taken"
-    rows, _ = encode_text(X, [*steps, estimator], known_texts([*steps, estimator]))
+    rows, _ = fitting.encode_text(X, [*steps, estimator], fitting.known_texts([*steps, estimator]))
     source, in_memory = row_source(rows, scratch, "query", sparse=extension.sparse or bool(steps), missing=missing)
     columns = {name: column_source(values, source.shape[0], scratch, name) for name, values in given.items()}
     return through_steps(estimator, replace(source, aligned=columns), extension), in_memory
 
 
-def through_steps(estimator: Any, source: RowSource, extension: Extension) -> RowSource:
+def through_steps(estimator: Any, source: RowSource, extension: extensions.Extension) -> RowSource:
     """New rows as the steps before an estimator make them; InputError if they have another width than those fitted."""
     steps = getattr(estimator, "steps_", ())
     check_width(source, steps[0].n_features_in_ if steps else extension.n_features, estimator)
@@ -125,12 +114,12 @@ def _wrong_aligned(estimator: Any, given: Iterable[str], needed: Iterable[str]) 
     return f"this {name} was fitted without {what}; leave them out for new rows"
 
 
-def write_coordinates(source: RowSource, extension: Extension, out: PathLike, fitted: Run) -> None:
+def write_coordinates(source: RowSource, extension: extensions.Extension, out: store.PathLike, fitted: Run) -> None:
     """Coordinates of all rows of a source into a new Zarr array, by the map of a fitted run: aside and renamed."""
     run_to(written_coordinates(source, extension, fitted), out, fitted)
 
 
-def written_coordinates(source: RowSource, extension: Extension, fitted: Run) -> Stage:
+def written_coordinates(source: RowSource, extension: extensions.Extension, fitted: Run) -> Stage:
     """The stage that writes the coordinates of new rows; InputError where they would be sparse."""
     if source.sparse and extension.keeps_sparse:
         raise InputError(
@@ -141,50 +130,50 @@ def written_coordinates(source: RowSource, extension: Extension, fitted: Run) ->
 
 
 def run_to(
-    stage: Stage, out: PathLike, fitted: Run, attributes: Mapping[str, Any] | None = None, keep: bool = False
+    stage: Stage, out: store.PathLike, fitted: Run, attributes: Mapping[str, Any] | None = None, keep: bool = False
 ) -> None:
     """Run a stage of coordinates aside, and put its array, with these attributes, in its place when it is whole.
 
     ``keep``: the manifest of what was moved stays there, for a caller who has more to do (:func:`moved`).
     """
-    target, aside = at(out).absolute(), aside_of(out)
+    target, aside = store.at(out).absolute(), aside_of(out)
     refuse_existing(target)
     run = Run(aside, [fitted])
     try:
         run_stages([stage], run)
     except InputError:
-        remove(aside)
+        store.remove(aside)
         raise
     refuse_existing(target)
     if attributes:
         describe(run.path(STAGE, "coordinates"), attributes)
-    seal_rows(at(run.path(STAGE, "coordinates")), "transform", COORDINATES)
+    seal_rows(store.at(run.path(STAGE, "coordinates")), "transform", COORDINATES)
     try:
-        move(run.path(STAGE, "coordinates"), target)
+        store.move(run.path(STAGE, "coordinates"), target)
     except OSError:
         refuse_existing(target)
         raise
     if not keep:
-        remove(aside)
+        store.remove(aside)
 
 
-def is_in_place(out: PathLike) -> bool:
+def is_in_place(out: store.PathLike) -> bool:
     """Whether what is at the path are the coordinates that lay aside: a call was killed after it had moved them."""
     aside, place = aside_of(out), "coordinates/"
-    found = manifests.find(aside, STAGE) if published(out) else None
+    found = manifests.find(aside, STAGE) if store.published(out) else None
     if found is None:
         return False
     listed = {name.removeprefix(place): entry for name, entry in found.files.items() if name.startswith(place)}
-    there = manifests.digests(at(out).absolute(), list(listed))
+    there = manifests.digests(store.at(out).absolute(), list(listed))
     return all(there.get(name) == entry for name, entry in listed.items() if name != "zarr.json")  # (it has attributes)
 
 
-def aside_of(out: PathLike) -> AnyPath:
+def aside_of(out: store.PathLike) -> store.AnyPath:
     """Where coordinates are written before they are whole."""
-    return at(f"{at(out)}.partial").absolute()
+    return store.at(f"{store.at(out)}.partial").absolute()
 
 
-def coordinates_of(source: RowSource, extension: Extension, fitted: Run) -> Stage:
+def coordinates_of(source: RowSource, extension: extensions.Extension, fitted: Run) -> Stage:
     """The stage that writes the coordinates of new rows; it depends on all stages of the fitted run."""
     inputs = tuple(fitted.published())
     if extension.grouping is not None:
@@ -205,12 +194,12 @@ def coordinates_of(source: RowSource, extension: Extension, fitted: Run) -> Stag
     )
 
 
-def run_coordinates_of(context: Context, source: RowSource, extension: Extension) -> dict[str, Any]:
-    write_extended(source, extension, context.path("coordinates"))
+def run_coordinates_of(context: Context, source: RowSource, extension: extensions.Extension) -> dict[str, Any]:
+    extensions.write_extended(source, extension, context.path("coordinates"))
     return {"rows": source.shape[0]}
 
 
-def scratch_of(estimator: Any) -> AnyPath:
+def scratch_of(estimator: Any) -> store.AnyPath:
     """Where inputs are copied that tasks cannot read in place: with the run, but not with a saved model, which may be
     anybody's; then in a temporary folder."""
     run: Run = run_of(estimator)
@@ -221,15 +210,15 @@ def scratch_of(estimator: Any) -> AnyPath:
     return run.aside.root
 
 
-def refuse_existing(out: PathLike) -> None:
+def refuse_existing(out: store.PathLike) -> None:
     """ExistingOutputError if there is something at the path."""
-    if published(out):
+    if store.published(out):
         raise ExistingOutputError(f"{out}: exists already. Nothing was changed; choose another path")
 
 
 def check_width(source: RowSource, fitted: int, estimator: Any) -> None:
     """InputError unless the rows have the features of those that were fitted."""
-    d = checked_shape(source)[1]
+    d = passes.checked_shape(source)[1]
     if d != fitted:
         raise InputError(f"X has {d} features, but {type(estimator).__name__} is expecting {fitted} features as input.")
 
@@ -243,7 +232,9 @@ WAVE_ROWS = 1 << 25
 """New rows that are brought together at a time: what is on its way takes no more of the disk than these do."""
 
 
-def grouped_stage(source: RowSource, extension: Extension, grouping: Grouping, inputs: tuple[str, ...]) -> Stage:
+def grouped_stage(
+    source: RowSource, extension: extensions.Extension, grouping: extensions.Grouping, inputs: tuple[str, ...]
+) -> Stage:
     """``coordinates`` (n, width) of the rows of a source, in their order. Two passes over the new rows."""
     n = source.shape[0]
     block, width = source.block, extension.width
@@ -293,8 +284,8 @@ def grouped_stage(source: RowSource, extension: Extension, grouping: Grouping, i
 def run_grouped(
     context: Context,
     source: RowSource,
-    extension: Extension,
-    grouping: Grouping,
+    extension: extensions.Extension,
+    grouping: extensions.Grouping,
     batch: int,
     block: int,
     n: int,
@@ -314,8 +305,10 @@ def run_grouped(
         fixed = {"extension": extension, "batch": batch, "out_rows": out_rows, "exchange": exchange}
         map_blocks(extend_group, numbered, first_row=first, n=last - first, **fixed)
         if not first:
-            create_rows(context.path("coordinates"), (n, width), extension.dtype, out_rows, overwrite=True)
-        left = restore(exchange, len(tasks), ("coordinates",), last - first, out_rows, context.path(""), first)
+            arrays.create_rows(context.path("coordinates"), (n, width), extension.dtype, out_rows, overwrite=True)
+        left = extensions.restore(
+            exchange, len(tasks), ("coordinates",), last - first, out_rows, context.path(""), first
+        )
         made += len(tasks)
         if last < n:
             left.drop()
@@ -342,8 +335,8 @@ def sort_block(
     stop: int,
     *,
     source: RowSource,
-    extension: Extension,
-    grouping: Grouping,
+    extension: extensions.Extension,
+    grouping: extensions.Grouping,
     exchange: Exchange,
 ) -> str:
     """Leave the rows of one block of the input, by the block of fitted rows that each belongs to.
@@ -355,7 +348,7 @@ def sort_block(
         label = labels(rows, start, extension, grouping)
     except InputError as error:
         return str(error)
-    order, starts = by_receiver(label, grouping.blocks)
+    order, starts = parcels.by_receiver(label, grouping.blocks)
     pieces: dict[str, Array] = {"counts": np.diff(starts)}
     for b in np.flatnonzero(pieces["counts"]):
         members = order[starts[b] : starts[b + 1]]
@@ -364,12 +357,12 @@ def sort_block(
     return ""
 
 
-def labels(rows: Array, start: int, extension: Extension, grouping: Grouping) -> Array:
+def labels(rows: Array, start: int, extension: extensions.Extension, grouping: extensions.Grouping) -> Array:
     """The block (m,) of fitted rows that each new row belongs to; 0 for one that has no place."""
-    there = complete(rows) if extension.missing == "passed" else np.ones(len(rows), bool)
+    there = extensions.complete(rows) if extension.missing == "passed" else np.ones(len(rows), bool)
     label = np.zeros(len(rows), np.int64)
     if there.any():
-        with consistent(extension.saved):
+        with extensions.consistent(extension.saved):
             label[there] = grouping.block_of(rows if there.all() else rows[there], extension.model, start)
     return label
 
@@ -418,7 +411,7 @@ def extend_group(
     start: int,
     stop: int,
     *,
-    extension: Extension,
+    extension: extensions.Extension,
     batch: int,
     first_row: int,
     n: int,
@@ -432,13 +425,13 @@ def extend_group(
     parts = [part for source in range(start, stop) for part in _rows_of(source, first, last, exchange)]
     if not parts:
         empty = {"coordinates": np.empty((0, extension.width), extension.dtype)}
-        return leave_rows(exchange, number, np.zeros(0, np.int64), empty, n, out_rows)
+        return extensions.leave_rows(exchange, number, np.zeros(0, np.int64), empty, n, out_rows)
     rows, at = (np.concatenate(part) for part in zip(*parts, strict=True))
     del parts
     coordinates = np.empty((len(rows), extension.width), extension.dtype)
     for low, high in bounds(len(rows), batch):
         coordinates[low:high] = extension.of_rows(rows[low:high])
-    leave_rows(exchange, number, at - first_row, {"coordinates": coordinates}, n, out_rows)
+    extensions.leave_rows(exchange, number, at - first_row, {"coordinates": coordinates}, n, out_rows)
 
 
 def _rows_of(source: int, first: int, last: int, exchange: Exchange) -> Iterator[tuple[Array, Array]]:

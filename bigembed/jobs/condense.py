@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from bigembed import store
 from bigembed.errors import BigembedError, MapWarning
-from bigembed.estimator import extension_of, method_parameters
+from bigembed.estimator import extension_of, method_parameters, reporting, transform
 from bigembed.estimator.extension import Extension
-from bigembed.estimator.reporting import warn
-from bigembed.estimator.transform import run_to, through_steps, written_coordinates
 from bigembed.jobs.condensed_input import PLACED, CondensedInput
 from bigembed.jobs.inputs import Input, copy_ids, find_rows
 from bigembed.jobs.places import ClusterTable, Place
@@ -42,15 +41,12 @@ from bigembed.runtime.executors import LocalPool
 from bigembed.stages.reuse import outdated
 from bigembed.stages.runs import Run, run_at
 from bigembed.stages.stage import keeping, run_stages
-from bigembed.store import AnyPath, PathLike, at, free_bytes, nearest_folder, published, remove, require_apart
-from bigembed.store.arrays import read_array, read_rows
-from bigembed.store.attributes import attributes_of
-from bigembed.store.files import digest_of
+from bigembed.store import arrays, attributes, files
 
 
 def condense(
-    source: PathLike,
-    out: PathLike,
+    source: store.PathLike,
+    out: store.PathLike,
     asked: Mapping[str, Any],
     table: ClusterTable | None = None,
     options: RunOptions | None = None,
@@ -67,8 +63,8 @@ def condense(
     table, began, metric = table or ClusterTable(), time.perf_counter(), asked["metric"]
     what = checked_condensing(**asked)
     with session(out, options, "condense") as command:
-        root = at(out).absolute()
-        require_apart(source, root)
+        root = store.at(out).absolute()
+        store.require_apart(source, root)
         rows = _rows(source, root, choice, aligned)
         kind, prepared = choose(table, rows.shape, rows.nbytes), None
         if KINDS[kind].planned:
@@ -110,33 +106,35 @@ class _Planned:
 
 
 def plan_condensing(
-    source: PathLike,
-    out: PathLike,
+    source: store.PathLike,
+    out: store.PathLike,
     asked: Mapping[str, Any],
     table: ClusterTable | None = None,
     choice: Choice | None = None,
     aligned: Mapping[str, str] | None = None,
 ) -> Plan:
     """Return what :func:`condense` would read, hold and write. Nothing is written."""
-    table, root = table or ClusterTable(), at(out).absolute()
+    table, root = table or ClusterTable(), store.at(out).absolute()
     what = checked_condensing(**asked)
     rows = _rows(source, root, choice, aligned)
     with known_place(table) as place:
         return _prepared(rows, root, table, what, asked["metric"], place)
 
 
-def _rows(source: PathLike, root: AnyPath, choice: Choice | None, aligned: Mapping[str, str] | None) -> Input:
+def _rows(
+    source: store.PathLike, root: store.AnyPath, choice: Choice | None, aligned: Mapping[str, str] | None
+) -> Input:
     given = dict(aligned or {})
     chosen = replace(choice or Choice(), aligned=tuple(given.values()))
-    copy = at(f"{root.with_suffix('')}-input.zarr")
-    return find_rows(at(source).absolute(), copy, chosen, given, Path.cwd(), lambda: False)
+    copy = store.at(f"{root.with_suffix('')}-input.zarr")
+    return find_rows(store.at(source).absolute(), copy, chosen, given, Path.cwd(), lambda: False)
 
 
 def _prepared(
-    rows: Input, root: AnyPath, table: ClusterTable, what: Condensing, metric: str, place: Place | None = None
+    rows: Input, root: store.AnyPath, table: ClusterTable, what: Condensing, metric: str, place: Place | None = None
 ) -> Plan:
     """The plan of a condensation."""
-    stages, folder = condense_stages(rows.source, metric, what), nearest_folder(root.parent)
+    stages, folder = condense_stages(rows.source, metric, what), store.nearest_folder(root.parent)
     where = resources_of(table, rows.shape, rows.nbytes, place, False, True)
     run = run_at(root)
     why = outdated(stages, run)
@@ -144,7 +142,7 @@ def _prepared(
     costs = (*input_costs(rows), *((stage.name, stage.cost) for stage in stages))
     left = remains([] if run.temporary else [run], None)
     given = str(rows.path), str(root), rows.shape, str(rows.dtype), where, costs, there
-    return Plan(*given, free_bytes(folder), rates(folder), remains=left, folder="OUT")
+    return Plan(*given, store.free_bytes(folder), rates(folder), remains=left, folder="OUT")
 
 
 # ----------------------------------------------------------------------------------------------------------- placing
@@ -163,24 +161,24 @@ LOST = 0.75
 """Neighbors kept, as a share of those that a map of sampled rows keeps, below which the cells are too wide."""
 
 
-def place_rows(rows: CondensedInput, fitted: Any, run: Run, dtype: str) -> AnyPath:
+def place_rows(rows: CondensedInput, fitted: Any, run: Run, dtype: str) -> store.AnyPath:
     """Write the coordinates of all rows, unless they are there, placed by these cells on this map."""
     given, out = rows.all_rows, run.root / PLACED
     vectors = {} if given.ids is None else {"ids": given.ids}
-    key = digest_of([run.fingerprint(), given.source.fingerprint(), dtype, sorted(map(str, vectors.values()))])
-    if published(out):
-        if (attributes_of(out) or {}).get(KEY) == key:
+    key = files.digest_of([run.fingerprint(), given.source.fingerprint(), dtype, sorted(map(str, vectors.values()))])
+    if store.published(out):
+        if (attributes.attributes_of(out) or {}).get(KEY) == key:
             return out
-        remove(out)
+        store.remove(out)
     if "ids" in vectors:
         place = aligned_path(out, "ids")
-        remove(place)
+        store.remove(place)
         copy_ids(vectors["ids"], place, {"of": str(out)})
     extension = quick_extension(extension_of(fitted), run)
-    source = through_steps(fitted, replace(given.source, aligned={}), extension)
-    stage = written_coordinates(source, replace(extension, dtype=dtype), run)
+    source = transform.through_steps(fitted, replace(given.source, aligned={}), extension)
+    stage = transform.written_coordinates(source, replace(extension, dtype=dtype), run)
     made = made_by(type(fitted).registered, int(fitted.n_components_), method_parameters(fitted))
-    run_to(stage, out, run, {ABOUT: plain(made), KEY: key, **link(out, vectors)})
+    transform.run_to(stage, out, run, {ABOUT: plain(made), KEY: key, **link(out, vectors)})
     return out
 
 
@@ -198,7 +196,7 @@ def quick_extension(extension: Extension, run: Run) -> Extension:
 # ------------------------------------------------------------------------------------------------------- judgement
 
 
-def judge_condensing(rows: CondensedInput, fitted: Any, placed: AnyPath | None) -> dict[str, Any]:
+def judge_condensing(rows: CondensedInput, fitted: Any, placed: store.AnyPath | None) -> dict[str, Any]:
     """What condensing has done to a map: figures for the certificate, of which the doubtful ones are warnings there.
 
     The radius of the cells beside the scale of the kernel; and sampled rows, placed, beside a map of these alone.
@@ -213,7 +211,7 @@ def judge_condensing(rows: CondensedInput, fitted: Any, placed: AnyPath | None) 
         found |= compared_with_sample(rows, fitted, placed)
     found["warnings"] = doubts(found)
     for text in found["warnings"]:
-        warn(text, MapWarning)
+        reporting.warn(text, MapWarning)
     fitted.certificate_["condense"] = found
     fitted.certificate_.setdefault("warnings", {}).setdefault("map", []).extend(found["warnings"])
     return found
@@ -254,7 +252,7 @@ def doubts(found: Mapping[str, Any]) -> list[str]:
     return out
 
 
-def compared_with_sample(rows: CondensedInput, fitted: Any, placed: AnyPath) -> dict[str, Any]:
+def compared_with_sample(rows: CondensedInput, fitted: Any, placed: store.AnyPath) -> dict[str, Any]:
     """Sampled rows as they were placed, beside a map of these rows alone: neighbors kept by both, and how far the
     subspaces of their coordinates are apart, if these are eigenvectors: two descents end in others in any case.
 
@@ -262,9 +260,12 @@ def compared_with_sample(rows: CondensedInput, fitted: Any, placed: AnyPath) -> 
     """
     assert rows.home is not None
     stage = Run(rows.home)
-    sample, ids = read_array(stage.path("survey", "sample")), read_array(stage.path("survey", "sample_ids"))
+    sample, ids = (
+        arrays.read_array(stage.path("survey", "sample")),
+        arrays.read_array(stage.path("survey", "sample_ids")),
+    )
     chosen = np.unique(np.linspace(0, len(ids) - 1, COMPARED).astype(np.int64))
-    sample, there = sample[chosen], read_rows(placed, ids[chosen]).astype(np.float64)
+    sample, there = sample[chosen], arrays.read_rows(placed, ids[chosen]).astype(np.float64)
     parameters = {**method_parameters(fitted), "n_components": int(fitted.n_components_)}
     with (
         warnings.catch_warnings(),

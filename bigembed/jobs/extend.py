@@ -10,10 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bigembed import store
 from bigembed.errors import DamagedError
-from bigembed.estimator import extension_of, method_parameters, run_of, steps_before
-from bigembed.estimator.preprocessing import takes_missing
-from bigembed.estimator.scikit_learn import require_names
+from bigembed.estimator import extension_of, method_parameters, preprocessing, run_of, scikit_learn, steps_before
 from bigembed.estimator.transform import aside_of, is_in_place, refuse_existing, run_to, stage_for
 from bigembed.jobs.inputs import Input, copy_ids, find_rows
 from bigembed.jobs.places import ClusterTable, Place
@@ -34,20 +33,6 @@ from bigembed.rows.formats.tables import check_table
 from bigembed.rows.reader import Choice
 from bigembed.runtime.parameters import Functions
 from bigembed.stages import Run, Stage, keeping
-from bigembed.store import (
-    AnyPath,
-    PathLike,
-    absolute,
-    at,
-    free_bytes,
-    nearest_folder,
-    published,
-    remove,
-    require_apart,
-    require_array_name,
-    retire,
-    stored,
-)
 from bigembed.store.attributes import ABOUT as SOURCE
 from bigembed.store.attributes import source_of
 from bigembed.store.files import read_json, write_json
@@ -58,14 +43,14 @@ ASKED = "asked.json"
 
 
 def extend(
-    model: PathLike,
-    new: PathLike,
-    out: PathLike,
+    model: store.PathLike,
+    new: store.PathLike,
+    out: store.PathLike,
     table: ClusterTable | None = None,
     options: RunOptions | None = None,
     aligned: Mapping[str, str] | None = None,
     choice: Choice | None = None,
-    results: PathLike | None = None,
+    results: store.PathLike | None = None,
     functions: Functions = (),
 ) -> dict[str, Any]:
     """Write the coordinates (n, m) of the rows at ``new`` to ``out``. Returns what was done.
@@ -82,8 +67,8 @@ def extend(
     """
     table, began = table or ClusterTable(), time.perf_counter()
     with session(out, options, "extend") as command:
-        require_apart(new, out, results)
-        require_apart(model, out, results)
+        store.require_apart(new, out, results)
+        store.require_apart(model, out, results)
         if results is not None:
             check_table(results)
         if not _key_left(out):
@@ -91,7 +76,7 @@ def extend(
         fitted = load(model, functions)
         rows = _rows(fitted, new, out, choice, aligned)
         asked = key_of_extension(fitted, rows, results)
-        if not (published(out) and _key_left(out) == asked):
+        if not (store.published(out) and _key_left(out) == asked):
             _refuse_existing(out, results)
         _refuse_clusters(fitted, out, asked)
         kind, prepared = choose(table, rows.shape, rows.nbytes), None
@@ -104,14 +89,14 @@ def extend(
             command.reported(owner, status_path(out)) as reporter,
             working(table, kind, reporter, lambda place: prepared or make(place)) as (place, ours),
         ):
-            place.prove_access(nearest_folder(at(out).absolute().parent), None)
+            place.prove_access(store.nearest_folder(store.at(out).absolute().parent), None)
             if not placed:
                 rows = copied(rows, reporter)
-                place.prove_access(nearest_folder(at(out).absolute().parent), str(rows.path))
+                place.prove_access(store.nearest_folder(store.at(out).absolute().parent), str(rows.path))
                 if rows.ids is not None:
-                    copy_ids(rows.ids, aligned_path(at(out).absolute(), "ids"), {"of": absolute(out)})
+                    copy_ids(rows.ids, aligned_path(store.at(out).absolute(), "ids"), {"of": store.absolute(out)})
                 stage = ours.stage if rows is ours.rows else stage_of(fitted, rows)
-                run_to(stage, absolute(out), run_of(fitted), _about(model, fitted, out, rows), keep=True)
+                run_to(stage, store.absolute(out), run_of(fitted), _about(model, fitted, out, rows), keep=True)
             if has_clusters(fitted):
                 with reporter.stage("clusters"):
                     _write_clusters(fitted, out, asked)
@@ -134,28 +119,30 @@ def extend(
     }
 
 
-def _write_clusters(fitted: Any, out: PathLike, asked: str) -> None:
+def _write_clusters(fitted: Any, out: store.PathLike, asked: str) -> None:
     """Write the clusters of the new rows beside their coordinates, unless this very extension has done so."""
-    place, mine = aligned_path(at(out).absolute(), CLUSTER), {"of": absolute(out), "key": asked}
-    if not (published(place) and source_of(place) == mine):
-        remove(place)
-        labels = new_clusters(run_of(fitted), rows_at(at(out)))
+    place, mine = aligned_path(store.at(out).absolute(), CLUSTER), {"of": store.absolute(out), "key": asked}
+    if not (store.published(place) and source_of(place) == mine):
+        store.remove(place)
+        labels = new_clusters(run_of(fitted), rows_at(store.at(out)))
         copy_vector(labels, place, label=CLUSTER, attributes={SOURCE: mine})
 
 
-def _rows(fitted: Any, new: PathLike, out: PathLike, choice: Choice | None, aligned: Mapping[str, str] | None) -> Input:
+def _rows(
+    fitted: Any, new: store.PathLike, out: store.PathLike, choice: Choice | None, aligned: Mapping[str, str] | None
+) -> Input:
     """Return the new rows with their aligned vectors. Of a table the fitted columns are taken; others are refused."""
     given = dict(aligned or {})
     expected = tuple(getattr(fitted, "feature_names_in_", ()))
-    missing = takes_missing(steps_before(fitted))
+    missing = preprocessing.takes_missing(steps_before(fitted))
     encoders = [step for step in getattr(fitted, "steps_", ()) if hasattr(step, "texts")]
     categories = tuple((name, tuple(texts)) for step in encoders for name, texts in step.texts().items())
     chosen = replace(
         choice or Choice(), aligned=tuple(given.values()), expected=expected, missing=missing, categories=categories
     )
-    copy = at(f"{at(out).absolute().with_suffix('')}-input.zarr")
-    rows = find_rows(at(new).absolute(), copy, chosen, given, Path.cwd(), lambda: _takes_sparse(fitted))
-    require_names(fitted, rows.columns)
+    copy = store.at(f"{store.at(out).absolute().with_suffix('')}-input.zarr")
+    rows = find_rows(store.at(new).absolute(), copy, chosen, given, Path.cwd(), lambda: _takes_sparse(fitted))
+    scikit_learn.require_names(fitted, rows.columns)
     return rows
 
 
@@ -163,20 +150,20 @@ def _takes_sparse(fitted: Any) -> bool:
     return bool(extension_of(fitted).sparse) or bool(getattr(fitted, "steps_", ()))
 
 
-def _about(model: PathLike, fitted: Any, out: PathLike, rows: Input) -> dict[str, Any]:
+def _about(model: store.PathLike, fitted: Any, out: store.PathLike, rows: Input) -> dict[str, Any]:
     """Attributes of the output: what made it, and the vectors aligned with it."""
     names = [name for name in rows.aligned if name == "ids"] + [CLUSTER] * has_clusters(fitted)
     made = made_by(type(fitted).registered, int(fitted.n_components_), method_parameters(fitted))
-    return {ABOUT: plain({**made, "model": absolute(model)}), **link(at(out), dict.fromkeys(names))}
+    return {ABOUT: plain({**made, "model": store.absolute(model)}), **link(store.at(out), dict.fromkeys(names))}
 
 
-def status_path(out: PathLike) -> AnyPath:
+def status_path(out: store.PathLike) -> store.AnyPath:
     """Return where the status of an extension lies: beside its output, which is nothing but an array."""
-    return at(f"{absolute(out)}.{status.NAME}")
+    return store.at(f"{store.absolute(out)}.{status.NAME}")
 
 
 @contextmanager
-def _hold_output(out: PathLike, results: PathLike | None, asked: str) -> Iterator[tuple[Owner, bool]]:
+def _hold_output(out: store.PathLike, results: store.PathLike | None, asked: str) -> Iterator[tuple[Owner, bool]]:
     """Hold what the extension writes aside, and leave nothing of it if somebody else has finished it meanwhile.
 
     Also whether this very extension, killed before, has put its coordinates in their place.
@@ -184,15 +171,15 @@ def _hold_output(out: PathLike, results: PathLike | None, asked: str) -> Iterato
     aside = aside_of(out)
     with keeping(Run(aside)) as lock:
         placed = _key_left(out) == asked and is_in_place(out)
-        if published(out) and not placed:
-            remove(aside)
+        if store.published(out) and not placed:
+            store.remove(aside)
             refuse_existing(out)
         write_json(aside / ASKED, asked)
         with output_lock(*([] if results is None else [results])):
             yield lock.owner, placed
 
 
-def _key_left(out: PathLike) -> str | None:
+def _key_left(out: store.PathLike) -> str | None:
     """Return what the extension was of that has left something aside."""
     record = aside_of(out) / ASKED
     with suppress(DamagedError):
@@ -200,49 +187,49 @@ def _key_left(out: PathLike) -> str | None:
     return None
 
 
-def _refuse_existing(out: PathLike, results: PathLike | None) -> None:
+def _refuse_existing(out: store.PathLike, results: store.PathLike | None) -> None:
     """ExistingOutputError where the coordinates, or the table, are there."""
-    require_array_name(out)
+    store.require_array_name(out)
     aside = aside_of(out)
-    if published(out) and aside.is_dir() and _key_left(out) is None and holder(aside) is None:
-        remove(aside)  # of a call that was killed while it did so
+    if store.published(out) and aside.is_dir() and _key_left(out) is None and holder(aside) is None:
+        store.remove(aside)  # of a call that was killed while it did so
     refuse_existing(out)
     if results is not None:
         refuse_existing(results)
 
 
-def _refuse_clusters(fitted: Any, out: PathLike, asked: str) -> None:
+def _refuse_clusters(fitted: Any, out: store.PathLike, asked: str) -> None:
     """ExistingOutputError where clusters of something else lie in the place of those of this extension."""
-    place = aligned_path(at(out).absolute(), CLUSTER)
+    place = aligned_path(store.at(out).absolute(), CLUSTER)
     if has_clusters(fitted) and place.exists() and (source_of(place) or {}).get("key") != asked:
         refuse_existing(place)
 
 
-def _remove_leftovers(rows: Input, out: PathLike) -> None:
+def _remove_leftovers(rows: Input, out: store.PathLike) -> None:
     """Remove what has served: a copy of the rows; then what lies aside, the record of it last."""
     if rows.about:
-        retire(rows.path)
+        store.retire(rows.path)
         for name in rows.aligned:
-            retire(aligned_path(rows.path, name))
+            store.retire(aligned_path(rows.path, name))
     aside = aside_of(out)
-    for file in stored(aside):
+    for file in store.stored(aside):
         if file.name not in (ASKED, "zarr.json") and not file.name.startswith(FOLDER):
             (aside / file.name).unlink(missing_ok=True)
     (aside / ASKED).unlink(missing_ok=True)
-    remove(aside)
+    store.remove(aside)
 
 
 def plan_extension(
-    model: PathLike,
-    new: PathLike,
-    out: PathLike,
+    model: store.PathLike,
+    new: store.PathLike,
+    out: store.PathLike,
     table: ClusterTable | None = None,
     aligned: Mapping[str, str] | None = None,
     choice: Choice | None = None,
     functions: Functions = (),
 ) -> Plan:
     """Return what :func:`extend` would read, hold and write. Nothing is written."""
-    require_array_name(out)
+    store.require_array_name(out)
     refuse_existing(out)
     table, fitted = table or ClusterTable(), load(model, functions)
     rows = _rows(fitted, new, out, choice, aligned)
@@ -260,14 +247,14 @@ class PreparedExtension:
 
 
 def prepare_extension(
-    fitted: Any, rows: Input, new: PathLike, out: PathLike, table: ClusterTable, place: Place | None = None
+    fitted: Any, rows: Input, new: store.PathLike, out: store.PathLike, table: ClusterTable, place: Place | None = None
 ) -> PreparedExtension:
     """Prepare the extension of a model to new rows."""
-    stage, folder = stage_of(fitted, rows), nearest_folder(at(out).absolute().parent)
+    stage, folder = stage_of(fitted, rows), store.nearest_folder(store.at(out).absolute().parent)
     where = resources_of(table, rows.shape, rows.nbytes, place, False, is_compiled(fitted))
     costs, left = (*input_costs(rows), (stage.name, stage.cost)), remains(runs_at([aside_of(out)]), None)
     given = str(new), str(out), rows.shape, str(rows.dtype), where, costs, ()
-    plan = Plan(*given, free_bytes(folder), rates(folder), remains=left)
+    plan = Plan(*given, store.free_bytes(folder), rates(folder), remains=left)
     return PreparedExtension(rows, stage, plan)
 
 

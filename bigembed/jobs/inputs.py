@@ -18,19 +18,15 @@ from bigembed.estimator.frame import FrameReference
 from bigembed.jobs.job import GRAPH, JobSpec
 from bigembed.jobs.parameters import methods_of, single_jobs
 from bigembed.jobs.spec import needed_aligned, placed
-from bigembed.rows import RowSource, rows_at
-from bigembed.rows.derived import PlannedRows
+from bigembed.rows import RowSource, derived, graph_source, rows_at
 from bigembed.rows.formats import copy_aligned, copying, in_place, is_copy, open_reader, stays_sparse, write_copy
 from bigembed.rows.formats.copying import check_ids, copy_vector, require_length, vector_source
-from bigembed.rows.graph_source import GraphSource, open_graph
 from bigembed.rows.input import column_source
 from bigembed.rows.reader import Choice, Reader, entries_of, features_of, named, native
 from bigembed.rows.sparse import ENTRY_BYTES, SparseSource, group_source, is_csr_group
 from bigembed.stages import ArraySpec, Context, Cost, Run, Stage, locked, run_stages
-from bigembed.store import AnyPath, at, is_url, manifests, published, require_apart, retire, stored
+from bigembed.store import AnyPath, at, files, is_url, locks, manifests, published, require_apart, retire, stored
 from bigembed.store.attributes import ABOUT, source_of
-from bigembed.store.files import digest_of
-from bigembed.store.locks import in_turn
 
 # ---------------------------------------------------------------------------------------------------------- copied
 # What the rows of a run were copied from, and whether it was written since.
@@ -39,7 +35,9 @@ from bigembed.store.locks import in_turn
 def stamp_of(source: AnyPath) -> str:
     """Changes when the file, or one in the folder, is written anew, whatever time it is given; nothing where there is
     nothing."""
-    return digest_of([(file.name, file.size, file.identity) for file in stored(source)]) if source.exists() else ""
+    return (
+        files.digest_of([(file.name, file.size, file.identity) for file in stored(source)]) if source.exists() else ""
+    )
 
 
 def older_source(record: Mapping[str, Any]) -> str:
@@ -146,7 +144,7 @@ class Input:
         if self.written:
             return self
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with in_turn(self.path):
+        with locks.in_turn(self.path):
             for name in sorted(self.vectors, key=lambda name: name != IDS):
                 if not self.there(name):
                     self._copy_vector(name)
@@ -174,7 +172,7 @@ def unwritten(reader: Reader, path: AnyPath, choice: Choice | None = None) -> Ro
     if stays_sparse(reader, choice):
         return SparseSource(reader.shape, native(reader.dtype), entries=entries_of(reader) or 0)
     names, texts = features_of(reader), getattr(reader, "categories", {})
-    return PlannedRows(
+    return derived.PlannedRows(
         reader.shape, native(reader.dtype), path=str(path), stamp="not written yet", named=names, texts=texts
     )
 
@@ -206,12 +204,14 @@ def find_input(job: JobSpec) -> Input:
     return replace(found, named={name: found.named[name] for name in job.aligned})
 
 
-def find_graph(job: JobSpec) -> tuple[Input, GraphSource]:
+def find_graph(job: JobSpec) -> tuple[Input, graph_source.GraphSource]:
     """Return the graph of a job, which is read where it lies."""
     asked, choice = job.input, job.choice
     same = {name: getattr(asked, name) for name in GRAPH if name != "graph"}
     array = choice.array[0] if choice.array else None
-    found = open_graph(job.input_path, values=asked.graph, columns=choice.columns or None, array=array, **same)
+    found = graph_source.open_graph(
+        job.input_path, values=asked.graph, columns=choice.columns or None, array=array, **same
+    )
     return Input(job.input_path, found), found
 
 

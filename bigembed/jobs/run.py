@@ -18,16 +18,14 @@ from bigembed import __version__
 from bigembed.errors import BigembedWarning, DamagedError, ExistingOutputError, JobError
 from bigembed.estimator import retention_of, set_frame
 from bigembed.estimator.frame import place_of
+from bigembed.jobs import parameters, places, sweep
 from bigembed.jobs.condensed_input import PLACED, CondensedInput, find_job_input
 from bigembed.jobs.inputs import Input, keep_ids
 from bigembed.jobs.job import JobSpec
-from bigembed.jobs.parameters import require_single
-from bigembed.jobs.places import redacted
 from bigembed.jobs.places.cluster import KINDS, choose, is_planned, known_place
 from bigembed.jobs.planning.plan import Plan
 from bigembed.jobs.record import COORDINATES, RECORD, definition, key_of_run, key_there, known_record
 from bigembed.jobs.session import PreparedJob, copied, estimator, prepare, session, stages_of, working
-from bigembed.jobs.sweep import prepare_sweep
 from bigembed.jobs.watching import Reporter, RunOptions, logs, status
 from bigembed.jobs.watching.logs import warnings_changed
 from bigembed.jobs.watching.status import known_status
@@ -38,12 +36,9 @@ from bigembed.stages import Run, keeping, locked, supersede
 from bigembed.stages.runs import dropped_in, release
 from bigembed.stages.stage import exchange_home, left_behind
 from bigembed.steps.each_column import kept_of
-from bigembed.store import AnyPath, at, files, manifests, move, published, remove, retire
-from bigembed.store.arrays import write_array
+from bigembed.store import AnyPath, arrays, at, files, locks, manifests, move, published, remove, retire, superseded
 from bigembed.store.attributes import COORDINATES as DIMENSIONS
 from bigembed.store.attributes import is_dataset, publish_dataset, remove_arrays, remove_dataset, share_array
-from bigembed.store.locks import output_lock
-from bigembed.store.superseded import FOLDER, supersede_model
 
 ARRAYS = {ID: "ids"}
 """Names of arrays in the root of a run that are others than the columns of a table."""
@@ -62,7 +57,7 @@ def run_job(
     Raises what the method raises; :class:`InterruptedRun` on SIGTERM, SIGINT, SIGHUP or the deadline;
     :class:`LockedError`; :class:`ExistingOutputError`; :class:`PlanError`; :class:`WorkerAccessError`.
     """
-    require_single(job)
+    parameters.require_single(job)
     if job.output.align is not None:
         raise JobError(f"{job.file}: [output] align: only a growing store stays put (bigembed refresh); leave it out")
     root = job.output_path
@@ -86,7 +81,7 @@ def run_job(
                 files.write_json(root / RECORD, files.sealed(found))
             if found is not None and known_status(root).get("state") == "done":
                 return {**found, "unchanged": True}
-            stack.enter_context(output_lock(*_outputs(job)))
+            stack.enter_context(locks.output_lock(*_outputs(job)))
             _claim(job, root)  # (what another job made meanwhile)
             reporter = stack.enter_context(command.reported(lock.owner, root / status.NAME, root / logs.NAME))
             if found is not None:  # the last start ended otherwise: it is done all the same
@@ -102,7 +97,7 @@ def plan_job(job: JobSpec, calibrate: bool = False, window: float | None = None)
 
     ``window``: seconds that each start has, if it has a deadline.
     """
-    make: Any = prepare if job.sweep is None else prepare_sweep
+    make: Any = prepare if job.sweep is None else sweep.prepare_sweep
     with known_place(job.cluster) as place:
         found: Plan = make(job, place, calibrate=calibrate).plan
         return replace(found, window=window, walltime=job.cluster.walltime)
@@ -125,7 +120,10 @@ def remove_stages(run: Run) -> None:
     with locked(run):
         for name in run.published():
             manifests.discard(run.root, name)
-        for folder in (*(run.root / name for name in ("stages", "exchange", "manifest", FOLDER)), exchange_home(run)):
+        for folder in (
+            *(run.root / name for name in ("stages", "exchange", "manifest", superseded.FOLDER)),
+            exchange_home(run),
+        ):
             remove(folder)
 
 
@@ -200,7 +198,7 @@ def _begin(prepared: PreparedJob, reporter: Reporter) -> dict[str, Any]:
     model, claimed = job.output.model, known_record(root, quiet=False).get("claimed", [])
     gone = supersede(prepared.stages, prepared.run, all_listed=True, retention=prepared.retention)
     if gone and model is not None and model in claimed:
-        supersede_model(model, next(iter(gone.values())))
+        superseded.supersede_model(model, next(iter(gone.values())))
     record: dict[str, Any] = {
         "plan": prepared.plan.as_dict(),
         "job": definition(job, rows),
@@ -237,7 +235,7 @@ def _recording(record: dict[str, Any], root: AnyPath, observer: Observer) -> Obs
 def _kept(said: list[str], message: Any, category: type[Warning]) -> Any:
     """Return the warning, its text kept for the record."""
     if issubclass(category, BigembedWarning):
-        said.append(redacted(str(message)))
+        said.append(places.redacted(str(message)))
     return message
 
 
@@ -292,7 +290,7 @@ def publish_outputs(rows: Input, run: Run) -> None:
             remove(place)
             copy_vector(vector, place, "outputs")
     if len(values := table.about.get("eigenvalues", ())) == table.coordinates.width:
-        write_array(root / "eigenvalues", np.asarray(values))
+        arrays.write_array(root / "eigenvalues", np.asarray(values))
         dimensions["eigenvalues"] = ("coordinate",)
     about = {"names": list(table.names), **{key: table.about[key] for key in ("method", "parameters")}}
     publish_dataset(root, dimensions, about, [name for name in dimensions if dimensions[name] == ("row",)])

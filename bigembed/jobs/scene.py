@@ -12,20 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from bigembed import store
 from bigembed.datasets import dataset
 from bigembed.errors import BigembedError, InputError, MissingPathError, StaleError, StaleWarning
-from bigembed.estimator import compares_rows, spec_of
-from bigembed.estimator.frame import place_of
-from bigembed.estimator.preprocessing import passes_of, prepare_steps
-from bigembed.estimator.scikit_learn import coordinate_names
-from bigembed.jobs.condensed_input import find_job_input
+from bigembed.estimator import compares_rows, frame, preprocessing, scikit_learn, spec_of
+from bigembed.jobs import condensed_input, session, spec
 from bigembed.jobs.inputs import IDS
 from bigembed.jobs.job import ALIGNED
 from bigembed.jobs.record import ELSEWHERE, kind_of, made_here, read_record, require_recorded
 from bigembed.jobs.report import RunSummary, job_file, rows_of_stage
 from bigembed.jobs.report.page import warnings_of
-from bigembed.jobs.session import estimator
-from bigembed.jobs.spec import parse_job
 from bigembed.maps import REGISTRY, method
 from bigembed.rows import RowSource
 from bigembed.rows.derived import KeptRows
@@ -36,16 +32,7 @@ from bigembed.runtime.blocks import Array
 from bigembed.runtime.executors import chosen_executor
 from bigembed.stages import Run
 from bigembed.steps.each_column import kept_of
-from bigembed.store import (
-    AnyPath,
-    PathLike,
-    at,
-    attributes,
-    local,
-    locks,
-    manifests,
-    require_apart,
-)
+from bigembed.store import attributes, locks, manifests
 from bigembed.store.files import temporary
 from bigembed.store.superseded import explanation, superseded
 from bigembed.viewer import Warned
@@ -66,7 +53,7 @@ ABOUT = "bigembed_coordinates"
 """Attribute of an array of coordinates that says what made them."""
 
 
-def export(source: PathLike, out: PathLike, *, overwrite: bool = False) -> dict[str, Any]:
+def export(source: store.PathLike, out: store.PathLike, *, overwrite: bool = False) -> dict[str, Any]:
     """Write the coordinates at ``source`` (a run, or an array such as ``bigembed extend`` writes) to ``out``.
 
     ``.parquet`` and ``.csv`` hold a column ``id`` where the rows have ids, ``row``, the number of the row in the
@@ -78,14 +65,14 @@ def export(source: PathLike, out: PathLike, *, overwrite: bool = False) -> dict[
     ``uns["METHOD"]``; nothing else in it is touched. Raises :class:`ExistingOutputError` unless ``overwrite``,
     :class:`InputError`, :class:`MissingPathError`, :class:`MissingExtraError`.
     """
-    source, out = at(source), at(out)
+    source, out = store.at(source), store.at(out)
     if not source.exists():
         raise MissingPathError(f"{source}: no such run, and no array of coordinates")
-    require_apart(source / "stages" if (source / "stages").exists() else source, out)
+    store.require_apart(source / "stages" if (source / "stages").exists() else source, out)
     return write_out(table_of(source), source, out, overwrite)
 
 
-def write_out(table: Table, source: AnyPath, out: AnyPath, overwrite: bool) -> dict[str, Any]:
+def write_out(table: Table, source: store.AnyPath, out: store.AnyPath, overwrite: bool) -> dict[str, Any]:
     """Write a table to a file or into an AnnData; what was written."""
     if out.suffix in (".h5ad", ".zarr"):
         if not (out.exists() and is_anndata(out)):
@@ -100,7 +87,7 @@ def write_out(table: Table, source: AnyPath, out: AnyPath, overwrite: bool) -> d
     return {"source": str(source), "output": str(out), "n": n, "n_components": m, "ids": ID in table.aligned}
 
 
-def table_of(source: AnyPath) -> Table:
+def table_of(source: store.AnyPath) -> Table:
     """Return the coordinates that lie at a path, and what is known of their rows and columns."""
     if source.suffix != ".npy" and (
         (attributes.attributes_of(source) or {}).get("bigembed") or manifests.holds_run(source, "run")
@@ -119,7 +106,7 @@ def table_of(source: AnyPath) -> Table:
     return Table(coordinates, names, aligned, made)
 
 
-def _of_run(root: AnyPath) -> Table:
+def _of_run(root: store.AnyPath) -> Table:
     if kind_of(root) != "run":
         raise InputError(f"{root}: a model has no rows to export; give the run, or what bigembed extend wrote")
     run, record = Run(root), read_record(root)
@@ -127,7 +114,7 @@ def _of_run(root: AnyPath) -> Table:
         raise StaleError(f"{root}: {explanation(PLACE[0], why)}; run the job again to its end")
     if PLACE[0] not in run.published():
         raise InputError(f"{root}: its coordinates are not there yet; run the job again to its end")
-    coordinates = rows_of_stage(run, *place_of(run))
+    coordinates = rows_of_stage(run, *frame.place_of(run))
     aligned: dict[str, RowSource] = {}
     kept = kept_of(run)
     if run.has(IDS):
@@ -136,7 +123,7 @@ def _of_run(root: AnyPath) -> Table:
         aligned[ID] = ids if kept is None else kept.of(ids)
     if kept is not None:
         aligned[ROW] = kept
-    if at(run.path(PLACE[0], "labels")).exists():
+    if store.at(run.path(PLACE[0], "labels")).exists():
         aligned[COMPONENT] = rows_of_stage(run, PLACE[0], "labels")
     if run.has(CLUSTERS):
         aligned[CLUSTER] = rows_of_stage(run, CLUSTERS, "labels")
@@ -156,12 +143,16 @@ def _of_run(root: AnyPath) -> Table:
 
 def made_by(name: str, width: int, parameters: dict[str, Any]) -> dict[str, Any]:
     """Return what made coordinates: the method's name, its parameters, the names of the coordinates."""
-    names = coordinate_names(method(name), width) if name in REGISTRY else [f"coordinate{i}" for i in range(width)]
+    names = (
+        scikit_learn.coordinate_names(method(name), width)
+        if name in REGISTRY
+        else [f"coordinate{i}" for i in range(width)]
+    )
     given = {key: value for key, value in parameters.items() if key != "name"}
     return {"method": name or "coordinates", "parameters": given, "names": list(names)}
 
 
-def _eigenvalues(root: AnyPath) -> list[Any] | None:
+def _eigenvalues(root: store.AnyPath) -> list[Any] | None:
     """Eigenvalues, or the variances that are such."""
     contents = RunSummary.read(root)
     found = [contents.fitted(name) for name in ("eigenvalues_", "explained_variance_")]
@@ -175,14 +166,14 @@ Found = tuple[Any, dict[str, Any], list[tuple[str, RowSource]]]
 """Coordinates, what is known of them, and their own columns."""
 
 
-def view_run(root: AnyPath, out: PathLike) -> View:
+def view_run(root: store.AnyPath, out: store.PathLike) -> View:
     """Write the page of a run, as a job does at its end."""
     return write_view(shown_by_run(root), out)
 
 
-def write_view(found: Found, out: PathLike) -> View:
+def write_view(found: Found, out: store.PathLike) -> View:
     """Write the page of what is shown."""
-    place = local(out, "the folder of a page").absolute()
+    place = store.local(out, "the folder of a page").absolute()
     place.parent.mkdir(parents=True, exist_ok=True)
     source, known, columns = found
     with temporary("view", place.parent, hidden=True) as scratch, chosen_executor():
@@ -193,7 +184,7 @@ def names_of(coordinates: RowSource) -> tuple[str, ...]:
     return tuple(f"coordinate {number + 1}" for number in range(coordinates.width))
 
 
-def shown_by_run(place: AnyPath) -> Found:
+def shown_by_run(place: store.AnyPath) -> Found:
     """The coordinates of a run, its graph, its certificate, and what it knows of its rows."""
     table, summary = table_of(place), RunSummary.read(place)
     return shown_by(summary, table.coordinates, table.aligned.get(ID), kept_of(summary.run))
@@ -224,9 +215,9 @@ def rows_of_run(summary: RunSummary, n: int) -> dict[str, Any]:
     if graph_of(summary.run, n) is not None:
         return {}
     with suppress(BigembedError, OSError, ValueError, KeyError):
-        job = parse_job(tomllib.loads(job_file(summary.job)), Path(str(summary.root)) / "job.toml")
-        chosen, given = spec_of(estimator(job)), find_job_input(job).source
-        source = prepare_steps(chosen.steps, given, summary.run, passes_of(chosen)).source
+        job = spec.parse_job(tomllib.loads(job_file(summary.job)), Path(str(summary.root)) / "job.toml")
+        chosen, given = spec_of(session.estimator(job)), condensed_input.find_job_input(job).source
+        source = preprocessing.prepare_steps(chosen.steps, given, summary.run, preprocessing.passes_of(chosen)).source
         if compares_rows(chosen) and source.shape[0] == n and rows_behind(summary.run, source):
             return {"rows": source, "metric": getattr(chosen.estimator, "metric", "euclidean")}
     return {}
@@ -248,7 +239,7 @@ def _labels(summary: RunSummary, n: int, kept: KeptRows | None) -> list[tuple[st
     asked: Mapping[str, Any] = summary.job.get("input", {})
     every = n if kept is None else kept.source.shape[0]
     if given := asked.get("labels"):
-        found.append(("labels", vector_source(at(summary.record.get("beside", {}).get("labels", given)))))
+        found.append(("labels", vector_source(store.at(summary.record.get("beside", {}).get("labels", given)))))
     elif name := asked.get("dataset"):
         options = {key: value for key, value in asked.items() if key not in ("dataset", "path", *ALIGNED)}
         made = dataset(name, **options)

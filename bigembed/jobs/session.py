@@ -11,11 +11,10 @@ from typing import Any
 
 import tomli_w
 
+from bigembed import estimator as estimators
 from bigembed.errors import BigembedError, FullDiskError, needed
-from bigembed.estimator import follow_with, leave_out_descent, retention_of, set_frame, spec_of, steps_before
+from bigembed.estimator import pipeline, preprocessing
 from bigembed.estimator.fitting import fit_listed, write_output
-from bigembed.estimator.pipeline import method_after
-from bigembed.estimator.preprocessing import all_stages
 from bigembed.jobs.condensed_input import find_job_input
 from bigembed.jobs.inputs import IDS, Input, ids_stage
 from bigembed.jobs.job import JobSpec
@@ -32,9 +31,7 @@ from bigembed.maps.clustering.stages import stages_following
 from bigembed.rows.formats.copying import vector_source
 from bigembed.runtime import using
 from bigembed.runtime.outages import stores
-from bigembed.stages import Run, Stage, outdated, run_at
-from bigembed.stages.reuse import DAMAGED
-from bigembed.stages.runs import Retention, freed_bytes
+from bigembed.stages import Run, Stage, outdated, reuse, run_at, runs
 from bigembed.store import FULL, AnyPath
 from bigembed.store.locks import Lock, Owner, hold
 
@@ -160,7 +157,7 @@ class PreparedJob:
         found = (*search_notes(self.stages, reused, self.run), *pass_notes(self.stages, reused))
         notes = (*label_notes(self.rows.aligned, self.stages), *found)
         costs = tuple(costs_of(self.job, self.rows, self.stages))
-        freed = freed_bytes(self.run, self.retention, self.stages, reused)
+        freed = runs.freed_bytes(self.run, self.retention, self.stages, reused)
         known: dict[str, Any] = {"published": reused, "damaged": damaged, "notes": notes, "freed": freed}
         return replace(self, plan=replace(self.plan, stages=costs, **known))
 
@@ -169,7 +166,7 @@ class PreparedJob:
         any_search = self.planned()
         if not any_search.plan.problems() or not may_descend(self.stages):
             return any_search
-        leave_out_descent(self.estimator)
+        estimators.leave_out_descent(self.estimator)
         cells = replace(self, stages=stages_of(self.estimator, self.rows, self.run)).planned()
         fits = not cells.plan.problems()
         notes = tuple(f"with NN-descent {problem}" for problem in any_search.plan.problems()) if fits else ()
@@ -177,14 +174,14 @@ class PreparedJob:
 
     def would_fit(self, other: Any) -> bool:
         """Return whether the job with another estimator, after the same steps, fits."""
-        other = method_after(steps_before(self.estimator), other)
+        other = pipeline.method_after(estimators.steps_before(self.estimator), other)
         changed = replace(self, estimator=other, stages=stages_of(other, self.rows, self.run))
         return not changed.fitting().plan.problems()
 
     @property
-    def retention(self) -> Retention | None:
+    def retention(self) -> runs.Retention | None:
         """Return what stays of the stages, if not all of it."""
-        return retention_of(self.estimator, self.stages)
+        return estimators.retention_of(self.estimator, self.stages)
 
     def _reused(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return stages that the job will not compute again, and damage to others.
@@ -195,7 +192,7 @@ class PreparedJob:
         if ids is not None and self.rows.there(IDS):
             stages.insert(0, ids_stage(vector_source(ids)))
         why = outdated(stages, self.run, retention=self.retention)
-        damaged = tuple(reason for reason in why.values() if reason.startswith(DAMAGED))
+        damaged = tuple(reason for reason in why.values() if reason.startswith(reuse.DAMAGED))
         return tuple(stage.name for stage in stages if stage.name not in why), damaged
 
 
@@ -216,7 +213,7 @@ def prepare(
     rows = rows or find_job_input(job)
     run = run or run_at(job.output_path)
     chosen = estimator(job)
-    set_frame(chosen, rows.frame)
+    estimators.set_frame(chosen, rows.frame)
     stages = stages_of(chosen, rows, run)  # (whose modules are loaded by now)
     bare = bare_plan(job, rows, place, [] if run.temporary else [run], calibrate)
     found = PreparedJob(job, rows, run, chosen, stages, bare).fitting()
@@ -229,7 +226,7 @@ def prepare(
 
 def stages_of(chosen: Any, rows: Input, run: Run) -> tuple[Stage, ...]:
     """List the stages of an estimator and of its steps for the rows of a job."""
-    return tuple(all_stages(spec_of(chosen), rows.source, run))
+    return tuple(preprocessing.all_stages(estimators.spec_of(chosen), rows.source, run))
 
 
 def estimator(job: JobSpec) -> Any:
@@ -237,8 +234,8 @@ def estimator(job: JobSpec) -> Any:
     where = {"workdir": str(job.output_path)} | ({"keep": job.output.keep} if job.output.keep != "all" else {})
     chosen = method(job.method.name)(**job.method.parameters, **where)
     if (asked := clustering_of(job)) is not None:
-        follow_with(chosen, partial(stages_following, asked=asked))
-    return method_after(steps_of_job(job), chosen)
+        estimators.follow_with(chosen, partial(stages_following, asked=asked))
+    return pipeline.method_after(steps_of_job(job), chosen)
 
 
 def clustering_of(job: JobSpec) -> Clustering | None:

@@ -17,21 +17,11 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from bigembed.datasets import dataset
+from bigembed import datasets
 from bigembed.errors import BigembedError, ExistingOutputError, InputError, JobError
 from bigembed.estimator import RUN_PARAMETERS, check_parameters
+from bigembed.jobs import parameters
 from bigembed.jobs.job import ALIGNED, CHOICE, GRAPH, STEP_KEYS, STEPS, TABLES, JobSpec, StepTable
-from bigembed.jobs.parameters import (
-    LISTED,
-    SHOWN,
-    Point,
-    checked_parameters,
-    expanded,
-    reason_of,
-    shown,
-    typed_values,
-    unknown,
-)
 from bigembed.jobs.places import ClusterTable as ClusterTable
 from bigembed.jobs.places import Table, cluster_problems
 from bigembed.maps import REGISTRY, method, step
@@ -48,7 +38,7 @@ from bigembed.store.arrays import write_npy
 def step_tables(given: Any, problems: list[str]) -> tuple[StepTable, ...]:
     """Return the steps of ``[[steps]]``; what is wrong with them is added to ``problems``."""
     if not isinstance(given, list) or not all(isinstance(one, Mapping) for one in given):
-        problems.append(f"steps must be a list of tables, each headed [[steps]], not {shown(given)}")
+        problems.append(f"steps must be a list of tables, each headed [[steps]], not {parameters.shown(given)}")
         return ()
     found = (_step(f"[[steps]] {number}", dict(one), problems) for number, one in enumerate(given, 1))
     steps = tuple(one for one in found if one is not None)
@@ -71,9 +61,9 @@ def _step(where: str, given: dict[str, Any], problems: list[str]) -> StepTable |
     where = f"{where} {name}:"
     known = {key: one for key, one in inspect.signature(kind).parameters.items() if key not in RUN_PARAMETERS}
     names = {STEP_KEYS.get((name, key), key): key for key in known}
-    wrong = unknown(where, given, names)
+    wrong = parameters.unknown(where, given, names)
     inside = {names[key]: value for key, value in given.items() if key in names}
-    typed, mistyped = typed_values(kind, STEPS, inside, known, [])
+    typed, mistyped = parameters.typed_values(kind, STEPS, inside, known, [])
     wrong += [one.replace(f"[{STEPS}]", where, 1) for one in mistyped]
     if not mistyped:
         wrong += [f"{where} {one}" for one in _refused(kind, typed, {own: key for key, own in names.items()})]
@@ -125,7 +115,7 @@ def read_job(file: str | Path, functions: Collection[str] = ()) -> JobSpec:
 def _refuse_large(value: Any, key: str = "") -> None:
     """ValueError for an integer that TOML does not have: it may not even be printed."""
     if isinstance(value, int) and value.bit_length() > 64:
-        raise ValueError(f"{key[:SHOWN]}: {shown(value)}; integers have at most 64")
+        raise ValueError(f"{key[: parameters.SHOWN]}: {parameters.shown(value)}; integers have at most 64")
     for name, part in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
         _refuse_large(part, f"{key}.{name}".lstrip("."))
 
@@ -145,10 +135,10 @@ def _text(path: Path) -> str:
 
 def parse_job(value: Mapping[str, Any], file: Path, functions: Collection[str] = ()) -> JobSpec:
     """Return a job from the tables of a file (which need not exist: it names the job and roots its paths)."""
-    problems = unknown("a table", value, [*TABLES, STEPS])
+    problems = parameters.unknown("a table", value, [*TABLES, STEPS])
     problems += [f"[{name}] is missing" for name in ("input", "method", "output") if name not in value]
     problems += [
-        f"[{name}] must be a table, not {shown(value[name])}"
+        f"[{name}] must be a table, not {parameters.shown(value[name])}"
         for name in TABLES
         if name in value and not isinstance(value[name], Mapping)
     ]
@@ -159,16 +149,16 @@ def parse_job(value: Mapping[str, Any], file: Path, functions: Collection[str] =
             tables[name] = _table(name, model, dict(given), functions, problems)
     if STEPS in value:
         tables[STEPS] = step_tables(value[STEPS], problems)
-    points: list[Point] = []
+    points: list[parameters.Point] = []
     chosen = tables.get("method")
     if chosen is not None and tables.get("sweep") is not None:
-        points, wrong = expanded(chosen, tables["sweep"], functions)
+        points, wrong = parameters.expanded(chosen, tables["sweep"], functions)
         problems += wrong
     methods = [point.method for point in points] if points or chosen is None else [chosen.name]
     _check_places(tables, list(dict.fromkeys(methods)), problems)
     if problems:
-        more = [f"… and {len(problems) - LISTED} more"] if len(problems) > LISTED else []
-        raise JobError(f"{file}: " + "".join(f"\n  {problem}" for problem in problems[:LISTED] + more))
+        more = [f"… and {len(problems) - parameters.LISTED} more"] if len(problems) > parameters.LISTED else []
+        raise JobError(f"{file}: " + "".join(f"\n  {problem}" for problem in problems[: parameters.LISTED] + more))
     return _rooted(JobSpec(file=file, **tables, functions=tuple(functions)), file.parent)
 
 
@@ -177,18 +167,20 @@ def _table(
 ) -> Table | None:
     fields = [key for key in model.model_fields if key != "parameters"]
     own = {key: given.pop(key) for key in list(given) if key in fields}
-    parameters: dict[str, Any] = {}
+    typed: dict[str, Any] = {}
     named = own.get({"method": "name", "input": "dataset"}.get(name, ""))
     if name == "sweep":
-        parameters = given
+        typed = given
     elif isinstance(named, str):
-        parameters = _parameters(name, named, given, functions, problems)
+        typed = _parameters(name, named, given, functions, problems)
     else:
-        problems.extend(unknown(f"[{name}]", given, fields))
+        problems.extend(parameters.unknown(f"[{name}]", given, fields))
     try:
-        return model(**own, **({"parameters": parameters} if parameters else {}))
+        return model(**own, **({"parameters": typed} if typed else {}))
     except ValidationError as error:
-        problems.extend(f"[{name}] {'.'.join(map(str, item['loc']))}: {reason_of(item)}" for item in error.errors())
+        problems.extend(
+            f"[{name}] {'.'.join(map(str, item['loc']))}: {parameters.reason_of(item)}" for item in error.errors()
+        )
         return None
 
 
@@ -198,11 +190,11 @@ def _parameters(
     """Check the parameters of a method or of a data set."""
     try:
         if table == "method":
-            typed, wrong = checked_parameters(name, given, functions)
+            typed, wrong = parameters.checked_parameters(name, given, functions)
         else:
-            from bigembed.datasets import REGISTRY, parameters
-
-            typed, wrong = typed_values(REGISTRY.get(name), table, given, parameters(name), [])
+            typed, wrong = parameters.typed_values(
+                datasets.REGISTRY.get(name), table, given, datasets.parameters(name), []
+            )
     except BigembedError as error:
         problems.append(f"[{table}] {error}")
         return {}
@@ -257,7 +249,7 @@ def _check_places(tables: Mapping[str, Any], methods: Sequence[str], problems: l
                 problems.append("[output] keep: points of a sweep share their stages, which all stay; leave it out")
         places = [place for place in (*written, source and source.path) if place]
         twice = sorted({place for place in places if places.count(place) > 1})
-        problems.extend(f"[output] {shown(place)} is named twice" for place in twice)
+        problems.extend(f"[output] {parameters.shown(place)} is named twice" for place in twice)
 
 
 def _graph_problems(source: Any, methods: Sequence[str], steps: bool) -> list[str]:
@@ -307,7 +299,9 @@ def _condense_problems(tables: Mapping[str, Any], methods: Sequence[str]) -> lis
     ]
     metric = "euclidean" if chosen is None else chosen.parameters.get("metric", "euclidean")
     if metric not in ("euclidean", "cosine"):
-        problems.append(f"[condense]: metric {shown(metric)}; rows are condensed in 'euclidean' or 'cosine' distances")
+        problems.append(
+            f"[condense]: metric {parameters.shown(metric)}; rows are condensed in 'euclidean' or 'cosine' distances"
+        )
     return problems
 
 
@@ -320,16 +314,16 @@ def needed_aligned(name: str) -> tuple[str, ...]:
 def placed(path: str, root: Path) -> Path:
     """Return a path that is given relative to a folder, absolute; JobError for one that no file can have."""
     if not path or CONTROL.search(path):
-        raise JobError(f"path {shown(path)}: {'it holds control characters' if path else 'empty'}")
+        raise JobError(f"path {parameters.shown(path)}: {'it holds control characters' if path else 'empty'}")
     try:
         found = (root / Path(path).expanduser()).resolve()
         found.lstat()
     except (FileNotFoundError, NotADirectoryError):
         return found
     except (OSError, ValueError, RuntimeError) as error:  # (too long, a loop of links, nobody's home)
-        raise JobError(f"path {shown(path)}: {getattr(error, 'strerror', None) or error}") from error
+        raise JobError(f"path {parameters.shown(path)}: {getattr(error, 'strerror', None) or error}") from error
     if found == found.parent:
-        raise JobError(f"path {shown(path)}: the root of the file system. Give a path below it")
+        raise JobError(f"path {parameters.shown(path)}: the root of the file system. Give a path below it")
     return found
 
 
@@ -365,7 +359,7 @@ SUFFIX = ".toml"
 
 def rolled_sheet() -> dict[str, Array]:
     """Rows of a rolled-up sheet, and their ids."""
-    rows, _ = dataset("swiss_roll", n=2000).draw()
+    rows, _ = datasets.dataset("swiss_roll", n=2000).draw()
     return {"rows.npy": rows, "ids.npy": np.array([f"point {number}" for number in range(len(rows))])}
 
 

@@ -13,12 +13,8 @@ import numpy as np
 from bigembed.distance.metrics import checked_metric
 from bigembed.errors import BigembedError, InputError, InputTypeError, MissingPathError
 from bigembed.estimator.reporting import scene_of_fitted
-from bigembed.jobs import size
-from bigembed.jobs.growth import Growth
-from bigembed.jobs.growth.extend import PLACED, growing_table
-from bigembed.jobs.growth.repair import is_growth
-from bigembed.jobs.record import kind_of
-from bigembed.jobs.report import RunSummary
+from bigembed.jobs import growth, record, report, size
+from bigembed.jobs.growth import extend, repair
 from bigembed.jobs.scene import Found, facts_of, names_of, shown_by_run, table_of, warned_in
 from bigembed.maps import load
 from bigembed.rows import RowSource
@@ -26,9 +22,7 @@ from bigembed.rows.formats.tables import ID
 from bigembed.runtime.blocks import Array, bounds, map_blocks
 from bigembed.runtime.executors import chosen_executor
 from bigembed.runtime.parameters import declared
-from bigembed.store import AnyPath, PathLike, at, is_path, local, manifests, require_apart
-from bigembed.store.attributes import attributes_of
-from bigembed.store.files import temporary
+from bigembed.store import AnyPath, PathLike, at, attributes, files, is_path, local, manifests, require_apart
 from bigembed.viewer import BLOCK, Scene, encoded
 from bigembed.viewer.building import View, build_view
 from bigembed.viewer.points import ATLAS, FILE, atlas_command, scatter_call
@@ -126,7 +120,7 @@ def view(
     home = place.absolute().parent
     home.mkdir(parents=True, exist_ok=True)
     asked = {"columns": columns, "ids": ids, "rows": rows, "metric": metric, "pairs": pairs, "out": place}
-    with temporary("view", home, hidden=True) as scratch, chosen_executor():
+    with files.temporary("view", home, hidden=True) as scratch, chosen_executor():
         scenes = [scene_at(source, scratch, title=title, **asked)]
         more: dict[str, Any] = {}
         if beside is not None:
@@ -200,7 +194,7 @@ def scene_at(
         if not place.exists():
             raise MissingPathError(f"{place}: no such run, and no coordinates")
         require_apart(place / "stages" if (place / "stages").exists() else place, out)
-        if is_growth(place):
+        if repair.is_growth(place):
             source, known, own = _growing(place)
         elif (kind := _kind(place)) == "model":
             asked = {"columns": columns, "ids": ids, "rows": rows, "pairs": pairs}
@@ -225,16 +219,16 @@ def scene_at(
 
 def _kind(place: AnyPath) -> str:
     """``"run"`` or ``"model"``, as the path itself says, or nothing."""
-    known = (attributes_of(place) or {}).get("bigembed") or manifests.holds_run(place, "run")
-    return "" if place.suffix == ".npy" or not known else kind_of(place)
+    known = (attributes.attributes_of(place) or {}).get("bigembed") or manifests.holds_run(place, "run")
+    return "" if place.suffix == ".npy" or not known else record.kind_of(place)
 
 
 def _growing(place: AnyPath) -> Found:
     """The coordinates of the current version of a growing embedding: rows that were fitted, and rows placed since."""
-    current = Growth(place).current
+    current = growth.Growth(place).current
     if current is None:
         raise InputError(f"{place}: no version is whole yet; run bigembed refresh")
-    table, summary = growing_table(current), RunSummary.read(current.run)
+    table, summary = extend.growing_table(current), report.RunSummary.read(current.run)
     known = {
         "title": place.name,
         "names": names_of(table.coordinates),
@@ -242,7 +236,11 @@ def _growing(place: AnyPath) -> Found:
         "warnings": warned_in(summary),
         "facts": facts_of(summary),
     }
-    return table.coordinates, known, [(PLACED, table.aligned[PLACED])] if current.fitted < table.rows else []
+    return (
+        table.coordinates,
+        known,
+        [(extend.PLACED, table.aligned[extend.PLACED])] if current.fitted < table.rows else [],
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------- two maps

@@ -11,25 +11,10 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import InputError
-from bigembed.linalg import BlockOperator
+from bigembed.linalg import BlockOperator, lobpcg_sweeps
 from bigembed.linalg.coarse import KEPT, NAMES, build, entries, shape_of
 from bigembed.linalg.eigenpairs import ADVICE, EigenResult, Reason, gaps_of, rayleigh_ritz, solve_dense, turn_vectors
-from bigembed.linalg.lobpcg_sweeps import (
-    REFRESH,
-    State,
-    active_block,
-    away_of,
-    certified,
-    certify_block,
-    final_block,
-    first_block,
-    open_columns,
-    product_block_grams,
-    reason_of,
-    restricted_block,
-    start_block,
-    update_block,
-)
+from bigembed.linalg.lobpcg_sweeps import State
 from bigembed.linalg.multigrid import Coarse
 from bigembed.runtime.blocks import Array, one_blas_thread
 from bigembed.store.vector_space import tree_sum
@@ -53,20 +38,20 @@ def coarse_of(operator: BlockOperator, state: State) -> Coarse:
 def update(operator: BlockOperator, state: State) -> State:
     """The next X, P, SX, SP by Rayleigh–Ritz in [X P W], and W of its residuals; no pass."""
     g, sizes = state.generation, state.sizes
-    open_ = open_columns(state)
+    open_ = lobpcg_sweeps.open_columns(state)
     gram = (state.gram - state.overlap.T @ state.overlap) * np.outer(open_, open_)
     form = state.form - state.overlap.T @ (state.known[:, None] * state.overlap)
     values, mix = rayleigh_ritz(gram, form, sizes[0])
     width = min(state.width, mix.shape[1])
     values, mix = values[:width], mix[:, :width]
     inverse = _directions(mix, gram, sizes[0])
-    both = np.concatenate([mix, away_of(mix, inverse, sizes[0])], axis=1)
+    both = np.concatenate([mix, lobpcg_sweeps.away_of(mix, inverse, sizes[0])], axis=1)
     names = _basis(sizes)
     restricted = [f"G.{g}", *([f"H.{g}"] if "W" in names else [])]
     _correct(operator, state, restricted, mix, values)
     vectors = [*(f"{a}.{g}" for a in names), *(f"A{a}.{g}" for a in names)]
     parts = operator.space.sweep(
-        update_block,
+        lobpcg_sweeps.update_block,
         reads=[operator.scale, *NAMES, "T", f"Y.{g + 1}", "coarse.known", *restricted, *vectors],
         spends=vectors,
         writes=[f"{name}.{g + 1}" for name in ("X", "P", "W", "AX", "AP", "G")],
@@ -93,13 +78,13 @@ def update(operator: BlockOperator, state: State) -> State:
 def multiply(operator: BlockOperator, state: State) -> State:
     """The pass: S W, and every :data:`~bigembed.linalg.lobpcg_sweeps.REFRESH` iterations S X and S P as well."""
     g, names = state.generation, ["W"]
-    if state.iteration % REFRESH == 0:
+    if state.iteration % lobpcg_sweeps.REFRESH == 0:
         names = _basis(state.sizes)
         operator.space.drop(f"AX.{g}", f"AP.{g}")
     parts = operator.product(
         [f"{name}.{g}" for name in names],
         [f"A{name}.{g}" for name in names],
-        then=product_block_grams,
+        then=lobpcg_sweeps.product_block_grams,
         reads=[*NAMES[:2]],
         writes=[f"H.{g}"],
         arguments=(len(names),),
@@ -119,14 +104,14 @@ def certify(operator: BlockOperator, state: State, reason: Reason) -> State:
     parts = operator.product(
         [f"X.{g + 1}"],
         [f"AX.{g + 1}"],
-        then=certify_block,
+        then=lobpcg_sweeps.certify_block,
         reads=[*NAMES[:2], "T"],
         writes=[f"G.{g + 1}"],
         arguments=(state.values,),
     )
     gram, form, overlap, squares = (tree_sum([part[k] for part in parts]) for k in range(4))
     residuals = np.sqrt(squares)
-    end = certified(state, reason, residuals)
+    end = lobpcg_sweeps.certified(state, reason, residuals)
     return state.replaced(
         generation=g + 1,
         updated=False,
@@ -165,7 +150,9 @@ def _bordered(inner: Array, beside: Array) -> Array:
 def _correct(operator: BlockOperator, state: State, restricted: list[str], mix: Array, values: Array) -> None:
     """Y = L_c^{-1} Pᵀ R for the next X, from the restricted basis."""
     coarse = coarse_of(operator, state)
-    operator.space.sweep(restricted_block, reads=restricted, writes=["coarse.right"], arguments=(mix, values))
+    operator.space.sweep(
+        lobpcg_sweeps.restricted_block, reads=restricted, writes=["coarse.right"], arguments=(mix, values)
+    )
     coarse.scatter(f"Y.{state.generation + 1}", coarse.correction("coarse.right"))
 
 
@@ -265,7 +252,7 @@ def init(
             "n_components ≥ 1, tol > 0, max_passes ≥ 4 and guards ≥ 0 are needed"
         )
     space = operator.space
-    active = int(sum(space.sweep(active_block, reads=[operator.scale])))
+    active = int(sum(space.sweep(lobpcg_sweeps.active_block, reads=[operator.scale])))
     known = space.read(deflate, 0).shape[1] if deflate else 0
     if n_components > active - known:
         raise InputError(
@@ -287,7 +274,7 @@ def step(operator: BlockOperator, state: State) -> State:
         return state
     if not state.updated:
         return _counted(operator, state, lambda: update(operator, state))
-    reason = reason_of(state)
+    reason = lobpcg_sweeps.reason_of(state)
     if reason is None:
         return _counted(operator, state, lambda: multiply(operator, state))
     return _counted(operator, state, lambda: certify(operator, state, reason))
@@ -301,7 +288,7 @@ def finish(operator: BlockOperator, state: State) -> EigenResult:
     if state.reason is None:
         raise InputError("the solver has not stopped yet; call step until state.reason is set")
     m, space = state.n_components, operator.space
-    parts = space.sweep(final_block, reads=[f"X.{state.generation}"], writes=["V"], arguments=(m,))
+    parts = space.sweep(lobpcg_sweeps.final_block, reads=[f"X.{state.generation}"], writes=["V"], arguments=(m,))
     gram = tree_sum(parts)
     values = np.asarray(state.values)
     left = values[m:]
@@ -379,14 +366,14 @@ def _start(operator: BlockOperator, state: State, active: int, known: int) -> St
     coarse.scatter("Y.0", modes)
     deflate = [state.deflate] if state.deflate else []
     space.sweep(
-        start_block,
+        lobpcg_sweeps.start_block,
         reads=[operator.scale, *NAMES[:2], "Y.0", *deflate],
         writes=["X.0", "T"],
         spends=["Y.0"],
         arguments=(width, state.seed, float(np.clip(10 * state.tol, *NOISE)) * active**-0.5),
     )
     parts = operator.product(
-        ["X.0", "T"], ["AX.0", "AT"], then=first_block, reads=[*NAMES[:2]], writes=["G.0", "coarse.known"]
+        ["X.0", "T"], ["AX.0", "AT"], then=lobpcg_sweeps.first_block, reads=[*NAMES[:2]], writes=["G.0", "coarse.known"]
     )
     space.drop("AT")
     gram, form, overlap, theta, error = (tree_sum([part[k] for part in parts]) for k in range(5))

@@ -31,19 +31,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import linalg as sparse_linalg
 
-from bigembed.linalg.coarse import (
-    EXACT,
-    FACTOR,
-    LANES,
-    TOGETHER,
-    Groups,
-    Rows,
-    affordable,
-    aggregates,
-    level_kernels,
-    local,
-    start_of,
-)
+from bigembed.linalg import coarse
 from bigembed.linalg.eigenpairs import rayleigh_ritz
 from bigembed.runtime.blocks import Array, bounds, offsets, stripes
 from bigembed.runtime.executors import chosen_executor, run_on_idle_threads
@@ -66,7 +54,7 @@ STEPS = 4
 
 def filled(x: Array, dtype: Any) -> Array:
     """In a precision, with columns of zeros up to a multiple of what a processor takes at a time."""
-    out = np.zeros((len(x), -(-x.shape[1] // LANES) * LANES), dtype)
+    out = np.zeros((len(x), -(-x.shape[1] // coarse.LANES) * coarse.LANES), dtype)
     out[:, : x.shape[1]] = x
     return out
 
@@ -97,7 +85,7 @@ class BlockRows:
         """L x."""
         whole = filled(x, x.dtype)
         out = np.empty_like(whole)
-        level_kernels().product(self.pointer, self.index, self.blocks, whole, out)
+        coarse.level_kernels().product(self.pointer, self.index, self.blocks, whole, out)
         return np.ascontiguousarray(out[:, : x.shape[1]])
 
 
@@ -127,7 +115,7 @@ class Multigrid:
 
         Both halves of the columns are gone through by themselves, at the same time where another thread is idle.
         """
-        half = -(-right.shape[1] // (2 * LANES)) * LANES
+        half = -(-right.shape[1] // (2 * coarse.LANES)) * coarse.LANES
         parts = [right[:, start:stop] for start, stop in bounds(right.shape[1], half)]
         return np.concatenate(run_on_idle_threads([partial(self._filled_cycle, part, 0) for part in parts]), axis=1)
 
@@ -141,7 +129,7 @@ class Multigrid:
             last = np.zeros_like(right)
             last[:, :width] = self.vectors @ part
             return last
-        run, level = level_kernels(), self.levels[depth]
+        run, level = coarse.level_kernels(), self.levels[depth]
         matrix = (level.rows.pointer, level.rows.index, level.rows.blocks)
         x, left = np.empty_like(right), np.empty_like(right)
         run.forward(*matrix, level.inverse, right, x)
@@ -174,7 +162,7 @@ class Multigrid:
             level = self.levels[depth]
             below = filled(x, np.float64)
             fine = np.zeros((level.rows.size, below.shape[1]))
-            level_kernels().prolong(level.label, level.functions, below, fine)
+            coarse.level_kernels().prolong(level.label, level.functions, below, fine)
             x = fine[:, : x.shape[1]]
             x = self._improved(x, depth) if depth else x
         return x
@@ -212,16 +200,17 @@ def multigrid(rows: BlockRows) -> Multigrid:
 
 def _coarsened(rows: BlockRows) -> tuple[Level, BlockRows]:
     """A level, and the next one: of as many entries at most, by fewer functions where aggregates touch many others."""
-    groups = Groups.of(_joined(rows))
-    pointer, index = level_kernels().touched(groups.starts, groups.order, groups.label, rows.pointer, rows.index)
-    width = affordable(len(index), max(FUNCTIONS, rows.constant.shape[1]), rows.blocks.size)
+    groups = coarse.Groups.of(_joined(rows))
+    pointer, index = coarse.level_kernels().touched(groups.starts, groups.order, groups.label, rows.pointer, rows.index)
+    width = coarse.affordable(len(index), max(FUNCTIONS, rows.constant.shape[1]), rows.blocks.size)
     functions, constant = _functions(rows, groups, width)
     wide, blocks = filled(functions.reshape(-1, width), np.float64), np.empty((len(index), width, width), np.float32)
     run = partial(
-        level_kernels().galerkin, starts=groups.starts, order=groups.order, label=groups.label, pointer=rows.pointer,
-        index=rows.index, blocks=rows.blocks, functions=functions, wide=wide, below=pointer, columns=index, out=blocks,
+        coarse.level_kernels().galerkin, starts=groups.starts, order=groups.order, label=groups.label,
+        pointer=rows.pointer, index=rows.index, blocks=rows.blocks, functions=functions, wide=wide, below=pointer,
+        columns=index, out=blocks,
     )  # fmt: skip
-    run_on_idle_threads([partial(run, *part) for part in bounds(groups.count, TOGETHER)])
+    run_on_idle_threads([partial(run, *part) for part in bounds(groups.count, coarse.TOGETHER)])
     below = BlockRows(pointer, index, blocks, constant)
     regularize_diagonal(blocks, below.diagonal)
     diagonal = rows.blocks[rows.diagonal].astype(np.float64)
@@ -244,7 +233,7 @@ def regularize_diagonal(blocks: Array, diagonal: Array, shift: float = 0.0) -> N
 def _joined(rows: BlockRows) -> Array:
     """The larger aggregate of each aggregate: matched along heavy edges, or consecutive where few match."""
     count = len(rows.constant)
-    label = aggregates(Rows(rows.pointer, rows.index, _edges(rows)), np.ones(count, np.bool_), JOINED)
+    label = coarse.aggregates(coarse.Rows(rows.pointer, rows.index, _edges(rows)), np.ones(count, np.bool_), JOINED)
     return np.arange(count) // JOINED if 2 * (int(label.max()) + 1) > count else label
 
 
@@ -259,17 +248,17 @@ def _edges(rows: BlockRows) -> Array:
     return weight
 
 
-def _functions(rows: BlockRows, groups: Groups, width: int) -> tuple[Array, Array]:
+def _functions(rows: BlockRows, groups: coarse.Groups, width: int) -> tuple[Array, Array]:
     """Q as (aggregates, p, functions), and the constant of the larger aggregates."""
     label, p = groups.label, rows.constant.shape[1]
     most = int(np.diff(groups.starts).max()) * p
     functions, constant = np.zeros((len(label), p, width), np.float32), np.zeros((groups.count, width))
     run = partial(
-        local().fill_joined, bounds=groups.starts, order=groups.order, place=groups.place, label=label,
+        coarse.local().fill_joined, bounds=groups.starts, order=groups.order, place=groups.place, label=label,
         pointer=rows.pointer, index=rows.index, blocks=rows.blocks, constant=rows.constant,
-        start=start_of(most, width), functions=functions, joined=constant,
+        start=coarse.start_of(most, width), functions=functions, joined=constant,
     )  # fmt: skip
-    run_on_idle_threads([partial(run, *part) for part in bounds(groups.count, TOGETHER)])
+    run_on_idle_threads([partial(run, *part) for part in bounds(groups.count, coarse.TOGETHER)])
     return functions, constant
 
 
@@ -344,12 +333,12 @@ class Coarse:
 
 def solver_of(space: VectorSpace, counts: Sequence[int], functions: int) -> CoarseSolver:
     """A factor of L_c where it is small, else the levels of a multigrid cycle."""
-    small = sum(counts) * functions <= EXACT
+    small = sum(counts) * functions <= coarse.EXACT
     pointer, index, blocks = _assembled(space, counts, functions, small)
     if small:
         size = sum(counts) * functions
         matrix = sparse.bsr_array((blocks, index, pointer), shape=(size, size)).tocsr().T
-        if factor_entries(matrix, functions) <= FACTOR:
+        if factor_entries(matrix, functions) <= coarse.FACTOR:
             factor = sparse_linalg.splu(
                 matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
             )

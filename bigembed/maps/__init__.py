@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from typing import Any, Protocol
@@ -81,8 +82,6 @@ def step(name: str) -> type[Any]:
 
 def _known(kind: str, name: str, names: Sequence[str]) -> str:
     if name not in names:
-        from difflib import get_close_matches
-
         near = get_close_matches(name, names, 1, 0.5)
         hint = f"; did you mean {near[0]!r}?" if near else "."
         raise JobError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}")

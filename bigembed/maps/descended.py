@@ -11,11 +11,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from bigembed.errors import InputError, InputTypeError
-from bigembed.estimator import seed_of
+from bigembed.estimator import frame, on_graph, seed_of
 from bigembed.estimator.certificate import REPEATED, input_of, map_warnings, recall_warnings, spike_warnings
-from bigembed.estimator.frame import FrameRule
 from bigembed.estimator.graph_input import GraphShape, row_sums
-from bigembed.estimator.on_graph import GraphEstimator
 from bigembed.maps.descent import rows_of_block
 from bigembed.maps.start import RULES, SMALL, Scale, not_followed, start_of, start_stage
 from bigembed.maps.walk.spectral import Spectrum, components_stage, solve_stage
@@ -45,13 +43,13 @@ map may be far.
 """
 
 
-class DescendedEstimator(GraphEstimator):
+class DescendedEstimator(on_graph.GraphEstimator):
     """Base of the methods that take rows, a neighbor graph or weights, and move the points of a map step by step.
 
     They have the parameters below, and say in :meth:`_rule` how many neighbors they need.
     """
 
-    frame_rule: ClassVar = FrameRule("whole", shift=True, scale=True)
+    frame_rule: ClassVar = frame.FrameRule("whole", shift=True, scale=True)
     of_rows: ClassVar = ("init",)
 
     init: Any

@@ -20,10 +20,7 @@ from bigembed.neighbors.survey import Shape
 from bigembed.neighbors.views import VIEWS
 from bigembed.quality import cost_of, preserved
 from bigembed.quality.passes import EUCLIDEAN, DistancesToSample, Space, distances_block
-from bigembed.rows import RowBlock, RowSource, rows_at
-from bigembed.rows.derived import KeptRows, MappedSource
-from bigembed.rows.opening import open_zarr
-from bigembed.rows.row_maps import mapped_rows
+from bigembed.rows import RowBlock, RowSource, derived, opening, row_maps, rows_at
 from bigembed.runtime.blocks import Array, bounds, map_blocks
 from bigembed.stages import Context, Cost, Stage
 from bigembed.store import at
@@ -92,7 +89,7 @@ def _ranks(context: Context, ordered: Ordered, d: int, by: ByMetric | None, ends
 
 
 @dataclass(frozen=True)
-class OwnRows(KeptRows):
+class OwnRows(derived.KeptRows):
     """Those rows of a source in the order of the graph, in blocks as large as its own."""
 
     @property
@@ -149,7 +146,7 @@ Harmonics of manifolds leave .17 and less. Groups of rows differ from them in wh
 def preserved_given(context: Context, n: int, m: int, seed: int) -> dict[str, Any]:
     """Figures of the coordinates against the given distances of sampled rows to all rows."""
     sample, kept = read_array(context.of("survey", "sample")), context.of("survey", "sampled")
-    rows = DistancesToSample((n, len(sample)), open_zarr(kept).dtype, path=kept, sample=sample)
+    rows = DistancesToSample((n, len(sample)), opening.open_zarr(kept).dtype, path=kept, sample=sample)
     shown = RowSource((n, m), np.dtype(np.float64), path=context.of("coordinates", "embedding"))
     weights = rows_at(at(context.of(WEIGHTS, "given"))) if context.home.has(WEIGHTS) else None
     return preserved(rows, shown, context.exchange, n_neighbors=NEIGHBORS, seed=seed, weights=weights)
@@ -305,7 +302,7 @@ def run_views_judgement(
 ) -> dict[str, Any]:
     first, second = (1.0 / float(np.sqrt(size)) if size > 0 else 1.0 for size in context.results(VIEWS)["spread"])
     function = partial(side_by_side, split=split, metric=metric, factors=(first, second))
-    rows = MappedSource(source.shape, np.dtype(np.float64), base=source, function=function)
+    rows = derived.MappedSource(source.shape, np.dtype(np.float64), base=source, function=function)
     shown = replace(shown, path=context.of("coordinates", "embedding"))
     mass = {"weights": rows_at(at(context.of(WEIGHTS, "given")))} if context.home.has(WEIGHTS) else {}
     found = preserved_rows(context, rows, shown, seed, **mass)
@@ -315,5 +312,5 @@ def run_views_judgement(
 def side_by_side(block: RowBlock, *, split: int, metric: Any, factors: tuple[float, float]) -> Array:
     """Both views of the rows of a block as they are compared, each times its factor."""
     views = np.split(np.asarray(block.rows, np.float64), [split], axis=1)
-    mapped = (mapped_rows(view, metric, "float64") for view in views)
+    mapped = (row_maps.mapped_rows(view, metric, "float64") for view in views)
     return np.hstack([factor * view for view, factor in zip(mapped, factors, strict=True)])

@@ -14,17 +14,7 @@ from scipy.spatial.distance import cdist
 from bigembed.distance import rounding
 from bigembed.errors import InputError
 from bigembed.maps.landmark_maps import classical, triangulated
-from bigembed.rows import RowBlock, RowSource
-from bigembed.rows.passes import (
-    LARGEST,
-    checked_shape,
-    map_row_blocks,
-    offenders,
-    refuse,
-    refuse_size,
-    usable,
-    write_mapped,
-)
+from bigembed.rows import RowBlock, RowSource, passes
 from bigembed.runtime.blocks import Array
 from bigembed.stages import ArraySpec, Context, Cost, Stage, rows_of, window_of
 from bigembed.store.arrays import write_array
@@ -179,7 +169,7 @@ ENOUGH = 0.98
 
 def all_rows_stage(source: RowSource) -> Stage:
     """``landmarks/rows`` (n, d): every row, checked. One pass."""
-    n, d = checked_shape(source, at_least=2)
+    n, d = passes.checked_shape(source, at_least=2)
 
     rows = ArraySpec("rows", n, d, source.work)
     cost = Cost.of(reads=[rows], writes=[rows], task=window_of(source), passes=1)
@@ -193,7 +183,7 @@ def all_rows_stage(source: RowSource) -> Stage:
 
 
 def run_all_rows(context: Context, source: RowSource, d: int, n: int) -> dict[str, Any]:
-    write_mapped(source, same_block, context.path("rows"), d, source.work, first=True)
+    passes.write_mapped(source, same_block, context.path("rows"), d, source.work, first=True)
     return {"n": n, "d": d, "dtype": str(source.work), "landmarks": n, "wanted": n}
 
 
@@ -207,7 +197,7 @@ def landmark_rows_stage(source: RowSource, wanted: int, selection: str, at_least
 
     "max-min" looks at 30 rows for each landmark (de Silva & Tenenbaum 2004). Reads the blocks that the sample is of.
     """
-    n, d = checked_shape(source, at_least=2)
+    n, d = passes.checked_shape(source, at_least=2)
     choice = LandmarkChoice(wanted, selection, (seed, 5))
     size = choice.sample_size(n, source.row_bytes)
 
@@ -242,23 +232,23 @@ def picked_rows(source: RowSource, numbers: Array, exchange: Exchange) -> Array:
     """Rows of the given ascending numbers, to this process; the blocks they are in are checked as a whole."""
     block, first = np.unique(numbers // source.block, return_index=True)
     wanted = dict(zip(block.tolist(), np.split(numbers, first[1:]), strict=True))
-    found = map_row_blocks(source, pick_block, given=wanted, label="pick", exchange=exchange)
-    refuse([part for part in found if part], source)
+    found = passes.map_row_blocks(source, pick_block, given=wanted, label="pick", exchange=exchange)
+    passes.refuse([part for part in found if part], source)
     return np.concatenate([exchange.get_many("picked", number, ["rows"])[0] for number in wanted])
 
 
 def pick_block(block: RowBlock, numbers: Array, *, exchange: Exchange) -> dict[str, Any]:
     """Leave some rows of one block in the exchange; return what is wrong with the block."""
     exchange.put("picked", block.number, {"rows": block.rows[numbers - block.start]})
-    found = offenders(block)
-    return {} if usable(found) else found
+    found = passes.offenders(block)
+    return {} if passes.usable(found) else found
 
 
 def chosen(sample: Array, choice: LandmarkChoice, at_least: int, place: str = "") -> Array:
     """The landmarks (L, d) of a sample of rows; InputError where too few of them (in ``place``) differ."""
     rows = sample[choice.among(sample)]
-    if len(rows) < at_least and 0 < np.abs(sample).max() < 1 / LARGEST and sample.dtype == np.float64:
-        refuse_size(float(np.abs(sample).max()), LARGEST, 1 / LARGEST)
+    if len(rows) < at_least and 0 < np.abs(sample).max() < 1 / passes.LARGEST and sample.dtype == np.float64:
+        passes.refuse_size(float(np.abs(sample).max()), passes.LARGEST, 1 / passes.LARGEST)
     if len(rows) < at_least:
         raise InputError(
             f"n_landmarks={choice.count}: only {len(rows)} different rows are among the {len(sample)} looked at{place},"

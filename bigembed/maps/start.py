@@ -12,18 +12,14 @@ import numpy as np
 from bigembed.errors import BigembedError, InputError
 from bigembed.estimator.graph_input import GraphShape
 from bigembed.estimator.moments import moments_of_block
-from bigembed.linalg import CovarianceOperator
-from bigembed.linalg.eigenpairs import extremes
-from bigembed.linalg.lanczos import solve_lanczos
+from bigembed.linalg import CovarianceOperator, eigenpairs, lanczos
 from bigembed.linalg.moments import merge_moments
 from bigembed.maps.graph_rows import OrderedRows, OrderedValues
 from bigembed.maps.linear import GRAM_COLUMNS, principal_directions
 from bigembed.neighbors.order import Ordered, input_rows
 from bigembed.neighbors.row_weights import values_path
-from bigembed.rows import RowSource
+from bigembed.rows import RowSource, passes, row_maps
 from bigembed.rows.input import in_memory, row_source
-from bigembed.rows.passes import reduce_rows
-from bigembed.rows.row_maps import affine_block
 from bigembed.runtime.blocks import Array, bounds, map_blocks, offsets
 from bigembed.stages import ArraySpec, Context, Cost, Stage, buffer, largest, rows_of, window_of
 from bigembed.stages.cost import sums_of_groups
@@ -175,7 +171,7 @@ def leading(
     )
     diagonal = d > GRAM_COLUMNS
     size = 8 * d * (1 if diagonal else d)
-    found = reduce_rows(
+    found = passes.reduce_rows(
         source,
         moments_of_block,
         exchange,
@@ -187,12 +183,14 @@ def leading(
     mean, count = found["mean"], min(m, n, d)
     if diagonal:
         operator = CovarianceOperator(source, mean, float(n), exchange)
-        result = solve_lanczos(operator, count, tol=1e-3, seed=seed, max_passes=60, block=count + 8, relative=True)
+        result = lanczos.solve_lanczos(
+            operator, count, tol=1e-3, seed=seed, max_passes=60, block=count + 8, relative=True
+        )
         values, vectors = result.eigenvalues, operator.space.read("V", 0)[:, :count]
     else:
         values, vectors = principal_directions(found["scatter"] / n)
     kept = int(np.count_nonzero(values[:count] > 1e-12 * values[0]))
-    vectors = vectors[:, :kept] * extremes(vectors[:, :kept])[1]
+    vectors = vectors[:, :kept] * eigenpairs.extremes(vectors[:, :kept])[1]
     return mean, vectors * (SIZE / np.sqrt(values[0]) if kept else 1.0)
 
 
@@ -202,7 +200,7 @@ def principal_block(
     """Write principal coordinates of a block; random where there are fewer than m."""
     points = random_points(b, ordered.rows_of[b], m, seed)
     if matrix.shape[1]:
-        points[:, : matrix.shape[1]] = affine_block(ordered.rows(b), mean, matrix)
+        points[:, : matrix.shape[1]] = row_maps.affine_block(ordered.rows(b), mean, matrix)
     write_array(f"{out}/{b}", scale.apply(points))
 
 

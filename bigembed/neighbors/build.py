@@ -17,11 +17,9 @@ from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import neighbor_stages, rerank_stages, search_stages
 from bigembed.neighbors.outside_lists import ByLists, checked_parameters, outside_by
 from bigembed.neighbors.search import checked_algorithm, doubts
-from bigembed.rows import may_be_copied
-from bigembed.rows.edges import NeighborLists
+from bigembed.rows import edges, may_be_copied, opening
 from bigembed.rows.graph_source import GraphSource, as_graph
 from bigembed.rows.input import row_source
-from bigembed.rows.opening import found_lists
 from bigembed.runtime.executors import executor_now
 from bigembed.runtime.parameters import declared
 from bigembed.stages import Run, require_worker_memory, run_stages
@@ -210,7 +208,7 @@ def _check(
         wrong.append(f"recall={recall!r}; allowed: a number in (0, 1]")
     if random_state < 0:
         wrong.append(f"random_state={random_state!r}; allowed: an integer ≥ 0")
-    if n_candidates is not None and (candidates is None or found_lists(candidates) is not None):
+    if n_candidates is not None and (candidates is None or opening.found_lists(candidates) is not None):
         wrong.append(f"n_candidates={n_candidates!r}; it goes with candidates of rows, which were not given")
     if wrong:
         raise InputError(f"build_neighbor_graph: {'; '.join(wrong)}")
@@ -221,7 +219,7 @@ def _given_lists(candidates: Any) -> ByLists | None:
     graph = as_graph(candidates)
     if not isinstance(graph, GraphSource):
         return None
-    if not isinstance(graph.edges, NeighborLists):
+    if not isinstance(graph.edges, edges.NeighborLists):
         raise InputError(
             "candidates: this graph is one of edges, and lists of neighbors, rows or a NeighborGraph are needed. Give "
             "lists: open_graph(indices, distances=distances)"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.sparse import coo_array
 
 from bigembed.errors import InputError
 from bigembed.neighbors.given import GIVEN
@@ -15,7 +16,7 @@ from bigembed.neighbors.query import Fitted, index_of, locate
 from bigembed.neighbors.search import Recall, Truth, exact_neighbors, internal_ids, share_found
 from bigembed.neighbors.survey import Shape, prepare, refuse_inadmissible, shape_in
 from bigembed.plotting.canvas import new_axes
-from bigembed.plotting.paint import ACCENT
+from bigembed.plotting.palette import ACCENT
 from bigembed.rows.formats.tables import write_columns
 from bigembed.rows.input import row_source
 from bigembed.runtime.blocks import Array, bounds, map_blocks
@@ -196,8 +197,6 @@ class NeighborGraph:
         csr_array of shape (n, n)
             The distances, in the order of the input.
         """
-        from scipy.sparse import coo_array
-
         parts = [edges_of(b, self._view()) for b in range(len(self.matrix.rows))]
         row, column, data = (np.concatenate(part) for part in zip(*parts, strict=True))
         return coo_array((data, (row, column)), shape=(self.n, self.n)).tocsr()

@@ -10,31 +10,10 @@ import numpy as np
 
 from bigembed.distance import MAPPED, named
 from bigembed.errors import InputError
-from bigembed.neighbors import joined_to_all
+from bigembed.neighbors import joined_to_all, order, search
 from bigembed.neighbors.nn_descent import descend, descent_cost, lacking_room
-from bigembed.neighbors.order import (
-    concatenated,
-    csr_block,
-    finish_graph,
-    graph_arrays,
-    id_type,
-    listed_entries,
-    order_stage,
-    partition_stage,
-    senders_of,
-    write_block,
-)
 from bigembed.neighbors.outside_lists import ByLists, ByPynndescent, Outside, outside_cost, outside_search
 from bigembed.neighbors.radius import density_stage, every_pair_stage, is_dense, radius_graph_stage, recalled_stage
-from bigembed.neighbors.search import (
-    AUTO,
-    CELLS,
-    GIVEN_LISTS,
-    NN_DESCENT,
-    PYNNDESCENT,
-    WITHOUT_DESCENT,
-    checked_algorithm,
-)
 from bigembed.neighbors.search.every_block import search_stage
 from bigembed.neighbors.search.ground_truth import EXACT_ROWS, recall_stage, truth_stage
 from bigembed.neighbors.search.probes import SHORTLIST, shortlist_stage
@@ -58,11 +37,11 @@ from bigembed.store.matrix import CSRBlock, halo_of
 def graph_stage(shape: Shape, n_neighbors: int) -> Stage:
     """The symmetric graph by row blocks: structure, squared distances, outboxes."""
 
-    edges, listed = listed_entries(shape.n, n_neighbors), shape.largest_block * n_neighbors
-    number, value = np.dtype(id_type(shape.n)).itemsize, np.dtype(shape.dtype).itemsize
+    edges, listed = order.listed_entries(shape.n, n_neighbors), shape.largest_block * n_neighbors
+    number, value = np.dtype(order.id_type(shape.n)).itemsize, np.dtype(shape.dtype).itemsize
     cost = Cost.of(
         reads=[ArraySpec("lists", shape.n * n_neighbors, 4)],
-        writes=graph_arrays(shape.n, edges, dtype=shape.dtype),
+        writes=order.graph_arrays(shape.n, edges, dtype=shape.dtype),
         leaves=[
             ArraySpec("entries turned round", shape.n * n_neighbors, 4 + number + value, "u1"),
             ArraySpec("rows asked for", shape.n, dtype="i4"),
@@ -80,8 +59,8 @@ def run_graph(context: Context) -> dict[str, Any]:
     blocks = range(len(starts) - 1)
     shared: dict[str, Any] = {"lists": context.of("search"), "starts": starts, "exchange": context.exchange}
     sent = map_blocks(reverse_block, [(b,) for b in blocks], **shared)
-    found = map_blocks(join_block, list(enumerate(senders_of(sent))), **shared, out=context.path(""))
-    counted = finish_graph(context, found, starts)
+    found = map_blocks(join_block, list(enumerate(order.senders_of(sent))), **shared, out=context.path(""))
+    counted = order.finish_graph(context, found, starts)
     return {name: counted[name] for name in ("blocks", "edges", "halo_rows", "zero_edges")}
 
 
@@ -91,7 +70,7 @@ def reverse_block(b: int, *, lists: str, starts: list[int], exchange: Exchange) 
     outside, k = np.flatnonzero((ids < starts[b]) | (ids >= starts[b + 1])), ids.shape[1]
     near, values = ids.ravel()[outside], squared.ravel()[outside]
     del ids, squared
-    sources = (starts[b] + outside // k).astype(id_type(starts[-1]))
+    sources = (starts[b] + outside // k).astype(order.id_type(starts[-1]))
     pieces: dict[str, Array] = {}
     for block, at, rows in by_owner(starts, near):  # (sources stay ascending)
         pieces |= {f"row{block}": rows.astype(np.int32), f"source{block}": sources[at], f"squared{block}": values[at]}
@@ -104,16 +83,16 @@ def join_block(
 ) -> dict[str, Any]:
     """Union of own and received edges, with the diagonal, as a CSR block; ask other blocks for the halo rows."""
     squared, names = read_array(f"{lists}/squared/{b}"), (f"row{b}", f"source{b}", f"squared{b}")
-    ids = read_array(f"{lists}/neighbors/{b}").astype(id_type(starts[-1]))
+    ids = read_array(f"{lists}/neighbors/{b}").astype(order.id_type(starts[-1]))
     parts = [[np.zeros(0, np.int32), ids[:0, 0], squared[:0, 0]]]
     parts += [exchange.get_many("reversed", sender, names) for sender in senders]
-    received = concatenated(parts)
+    received = order.concatenated(parts)
     if starts[b + 1] - starts[b] == starts[-1] == ids.shape[1] + 1 and ids.min() >= 0:
         block = joined_to_all(ids, squared)
     else:
         union = union_block if starts[-1] <= EXACT_ROWS else union_compiled
         block = union(b, ids, squared, received, starts)
-    return write_block(b, block, exchange, out)
+    return order.write_block(b, block, exchange, out)
 
 
 def union_block(b: int, ids: Array, squared: Array, received: Sequence[Array], starts: list[int]) -> CSRBlock:
@@ -125,7 +104,7 @@ def union_block(b: int, ids: Array, squared: Array, received: Sequence[Array], s
     row, column, value = np.repeat(own, ids.shape[1]), ids.ravel(), squared.ravel()
     inside = (column >= starts[b]) & (column < starts[b + 1])
     rows = np.concatenate([row, column[inside], own]) - starts[b]
-    return csr_block(
+    return order.csr_block(
         b,
         np.concatenate([rows.astype(np.int32), received[0]]),
         np.concatenate([column, row[inside], own, received[1]]),
@@ -204,30 +183,30 @@ def neighbor_stages(
     *,
     radius: float | None = None,
     most: int | None = None,
-    algorithm: str = AUTO,
+    algorithm: str = search.AUTO,
     outside: Outside | None = None,
 ) -> list[Stage]:
     """Stages from rows to the symmetric graph of k nearest neighbors, recall measured, of all within a radius, or of
     every pair. ``most``: rows of a block, at most; ``algorithm``: how lists of k are searched; ``outside``: what finds
     candidates for them instead."""
     shape = replace(shape_of(source, metric), most=most)
-    if algorithm != WITHOUT_DESCENT:
-        checked_algorithm(algorithm)
+    if algorithm != search.WITHOUT_DESCENT:
+        search.checked_algorithm(algorithm)
     if radius is not None:
         require_euclidean(shape, "a graph of a radius is")
         refuse_few_rows(None, shape.n)
         return [
             survey_stage(source, shape, seed),
-            partition_stage(shape, seed),
-            order_stage(source, shape, CELL_ROWS, seed),
+            order.partition_stage(shape, seed),
+            order.order_stage(source, shape, CELL_ROWS, seed),
             density_stage(shape, float(radius), seed),
             radius_graph_stage(shape, float(radius)),
         ]
     if is_dense(n_neighbors, shape):
         return [
             survey_stage(source, shape, seed),
-            partition_stage(shape, seed),
-            order_stage(source, shape, CELL_ROWS, seed),
+            order.partition_stage(shape, seed),
+            order.order_stage(source, shape, CELL_ROWS, seed),
             every_pair_stage(shape, seed),
             recalled_stage(shape.n, recall),
         ]
@@ -246,21 +225,21 @@ def search_stages(
     recall: float,
     seed: int,
     most: int | None = None,
-    algorithm: str = AUTO,
+    algorithm: str = search.AUTO,
     outside: Outside | None = None,
 ) -> list[Stage]:
     """Stages from rows to the lists of their nearest neighbors."""
-    if algorithm == PYNNDESCENT and outside is None:
+    if algorithm == search.PYNNDESCENT and outside is None:
         outside = ByPynndescent(seed)
     if isinstance(outside, ByLists):
-        algorithm = GIVEN_LISTS
+        algorithm = search.GIVEN_LISTS
     shape = replace(shape_of(source, metric), most=most)
     k = n_neighbors if n_neighbors is not None else shape.n - 1
     refuse_few_rows(k, shape.n)
     return [
         survey_stage(source, shape, seed),
-        partition_stage(shape, seed),
-        order_stage(source, shape, CELL_ROWS, seed),
+        order.partition_stage(shape, seed),
+        order.order_stage(source, shape, CELL_ROWS, seed),
         shortlist_stage(shape.n, shape.ordered_bytes, CELL_ROWS),
         truth_stage(shape, k, recall, seed, algorithm, lacking_room),
         _search(shape, k, algorithm) if outside is None else _search_outside(shape, k, outside),
@@ -271,9 +250,9 @@ def _search(shape: Shape, k: int, algorithm: str) -> Stage:
     """The search, its cost with that of NN-descent wherever it may come to that."""
     stage = search_stage(shape, k, descend)
     every_cell = shape.n <= SHORTLIST * CELL_ROWS  # (on every shortlist)
-    if algorithm in (CELLS, WITHOUT_DESCENT) or (algorithm == AUTO and every_cell):
+    if algorithm in (search.CELLS, search.WITHOUT_DESCENT) or (algorithm == search.AUTO and every_cell):
         return stage
-    return replace(stage, cost=descent_cost(stage.cost, shape, k, algorithm == NN_DESCENT))
+    return replace(stage, cost=descent_cost(stage.cost, shape, k, algorithm == search.NN_DESCENT))
 
 
 def _search_outside(shape: Shape, k: int, outside: Outside) -> Stage:

@@ -16,29 +16,12 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import PlanError
-from bigembed.neighbors.descent_rounds import (
-    ROWS_BYTES,
-    SEEN,
-    SEEN_BY_PRODUCTS,
-    Lists,
-    found_at_once,
-    most_candidates,
-    recall_now,
-    reverse_block,
-    run_round,
-)
+from bigembed.neighbors import descent_rounds
 from bigembed.neighbors.descent_walk import link_block, walk_memory
 from bigembed.neighbors.order import Ordered, id_type, senders_of
 from bigembed.neighbors.query import Fitted, Index
-from bigembed.neighbors.search import CELLS, NN_DESCENT, TRUTH, Truth, recall_at
+from bigembed.neighbors.search import CELLS, NN_DESCENT, TRUTH, Truth, every_block, recall_at
 from bigembed.neighbors.search.by_metric import by_metric
-from bigembed.neighbors.search.every_block import (
-    leave_cells_block,
-    search_block,
-    search_by_metric,
-    write_asked,
-    write_lists,
-)
 from bigembed.neighbors.search.ground_truth import SAMPLE_ROWS
 from bigembed.neighbors.survey import Shape
 from bigembed.runtime.blocks import Array, map_blocks, owner_of
@@ -92,16 +75,16 @@ def descend(context: Context, ordered: Ordered, shape: Shape, k: int, target: fl
     length = first_length(shape, k, expected / target)
     width = min(length, k + MORE_BY_PAIRS)
     pairs = nearest_cells(context, ordered, shape, width, seeds)
-    lists = Lists(ordered, exchange, 0, shape.row_bytes, by)
+    lists = descent_rounds.Lists(ordered, exchange, 0, shape.row_bytes, by)
     map_blocks(begin_block, blocks, lists=lists, length=length, out=out)
     truth = Truth(read_array(context.of(TRUTH, "ids")), read_array(context.of(TRUTH, "neighbors")))
-    recall = recall_now(truth, lists)
+    recall = descent_rounds.recall_now(truth, lists)
     context.note(f"NN-descent: recall {recall:.4f} of {seeds} cells")
     rounds, measured = 0, [(0, recall)]
     while recall < target and rounds < ROUNDS:
-        changed = run_round(lists, width)
+        changed = descent_rounds.run_round(lists, width)
         lists, rounds = lists.next, rounds + 1
-        recall = recall_now(truth, lists)
+        recall = descent_rounds.recall_now(truth, lists)
         measured.append((width, recall))
         context.note(
             f"NN-descent: recall {recall:.4f} after round {rounds}, {width} of lists of {length}, "
@@ -131,25 +114,31 @@ def nearest_cells(context: Context, ordered: Ordered, shape: Shape, k: int, prob
     shared: dict[str, Any] = {"ordered": ordered, "exchange": context.exchange, "out": context.path("")}
     probed: dict[str, Any] = {"k": k, "shortlist": context.of("shortlist"), "n_probes": probes, **shared}
     if by is None:
-        map_blocks(leave_cells_block, blocks, ordered=ordered, exchange=context.exchange)
-        found = map_blocks(search_block, blocks, **probed)
+        map_blocks(every_block.leave_cells_block, blocks, ordered=ordered, exchange=context.exchange)
+        found = map_blocks(every_block.search_block, blocks, **probed)
     else:
-        found = map_blocks(search_by_metric, blocks, by=by, **probed)
-    pairs = write_asked(found, **shared)
+        found = map_blocks(every_block.search_by_metric, blocks, by=by, **probed)
+    pairs = every_block.write_asked(found, **shared)
     context.exchange.drop("cells", "asking")
     return pairs
 
 
 def link_lists(
-    context: Context, ordered: Ordered, shape: Shape, k: int, truth: Truth, target: float, lists: Lists | None = None
+    context: Context,
+    ordered: Ordered,
+    shape: Shape,
+    k: int,
+    truth: Truth,
+    target: float,
+    lists: descent_rounds.Lists | None = None,
 ) -> dict[str, Any]:
     """Link the rows of the finished lists, which are in the exchange or else those that are written, and find how long
     the lists of new rows are that walk along them."""
     out, by, blocks = context.path(""), by_metric(shape), [(b,) for b in range(len(ordered.blocks))]
     if lists is None:
-        lists = Lists(ordered, context.exchange, 0, shape.row_bytes, by)
+        lists = descent_rounds.Lists(ordered, context.exchange, 0, shape.row_bytes, by)
         map_blocks(begin_block, blocks, lists=lists, length=k, out=out)
-    sent = map_blocks(reverse_block, blocks, lists=lists, width=k)
+    sent = map_blocks(descent_rounds.reverse_block, blocks, lists=lists, width=k)
     map_blocks(link_block, list(enumerate(senders_of(sent))), lists=lists, out=out)
     probes = SEEDS_BY_PAIRS if by else WALK_PROBES
     index = Index(ordered.path, out.rstrip("/"), context.of("shortlist"), "", k, probes, by)
@@ -172,28 +161,28 @@ def next_width(measured: Sequence[tuple[int, float]], target: float, most: int) 
     return min(most, width + max(1, more))
 
 
-def begin_block(b: int, *, lists: Lists, length: int, out: str) -> None:
+def begin_block(b: int, *, lists: descent_rounds.Lists, length: int, out: str) -> None:
     """The first lists of a block, as they were found in the cells, with room up to a length."""
     put_longer(b, read_array(f"{out}neighbors/{b}"), read_array(f"{out}squared/{b}"), lists, length)
 
 
-def lengthen_block(b: int, *, lists: Lists, length: int) -> None:
+def lengthen_block(b: int, *, lists: descent_rounds.Lists, length: int) -> None:
     """Make room on the lists of a block; all that is on them counts as new."""
     ids, squared = lists.get(b, "ids", "squared")
     put_longer(b, ids, squared, lists, length)
 
 
-def put_longer(b: int, ids: Array, squared: Array, lists: Lists, length: int) -> None:
+def put_longer(b: int, ids: Array, squared: Array, lists: descent_rounds.Lists, length: int) -> None:
     """Leave the lists of a block with room up to a length, all on them as new."""
     more = ((0, 0), (0, length - ids.shape[1]))
     ids = np.pad(ids.astype(lists.ids, copy=False), more, constant_values=-1)
     lists.put(b, ids, np.pad(squared, more, constant_values=np.inf), (ids >= 0).astype(np.uint8))
 
 
-def finish_block(b: int, *, lists: Lists, k: int, out: str) -> None:
+def finish_block(b: int, *, lists: descent_rounds.Lists, k: int, out: str) -> None:
     """Keep the k first of the lists of a block."""
     ids, squared = (np.ascontiguousarray(part[:, :k]) for part in lists.get(b, "ids", "squared"))
-    write_lists(out, b, ids.astype(np.int64), squared)
+    every_block.write_lists(out, b, ids.astype(np.int64), squared)
     lists.next.put(b, ids, squared, np.zeros(ids.shape, np.uint8))
 
 
@@ -218,15 +207,16 @@ def walk_length(*, index: Index, ordered: Ordered, truth: Truth, target: float) 
 def bytes_held(shape: Shape, k: int) -> int:
     """Bytes that a task holds: lists and who has its rows; or candidates, as ids and as places, with the rows, sparse
     ones twice, and what it found; or lists, with what was found for them; or those of the walk that is measured."""
-    width, rows, by = longest_list(shape.n, k), min(shape.n * shape.row_bytes, ROWS_BYTES), by_metric(shape)
+    width, by = longest_list(shape.n, k), by_metric(shape)
+    rows = min(shape.n * shape.row_bytes, descent_rounds.ROWS_BYTES)
     value = np.dtype(by.dtype if by else shape.dtype).itemsize
     number = np.dtype(id_type(shape.n)).itemsize
-    entries, found = width * shape.largest_block, found_at_once(most_candidates(width))
+    entries, found = width * shape.largest_block, descent_rounds.found_at_once(descent_rounds.most_candidates(width))
     sent = (2 * number + 9 + 2 * value) * entries  # (lists; places, and what goes to whom)
     received = (3 * number + 9 + value) * entries  # (lists; rows, sources and distances, order, and chosen ones)
     compared = (2 * number + 8) * entries + 5 * shape.n + (2.25 if shape.sparse else 1.25) * rows
     compared += (3 * number + 12 + (4 if shape.euclidean else 6) * value) * found
-    compared += 8 * (SEEN_BY_PRODUCTS if shape.euclidean else SEEN)
+    compared += 8 * (descent_rounds.SEEN_BY_PRODUCTS if shape.euclidean else descent_rounds.SEEN)
     merged = (number + 2 + value) * entries + (8 + 2 * number + 2 * value) * 3 * found // 2
     walked = walk_memory(shape.n, shape.row_bytes, k, WALKS[-1] * (k + 1), SAMPLE_ROWS)
     walked += shape.largest_block * shape.row_bytes
@@ -280,7 +270,7 @@ def descent_cost(cells: Cost, shape: Shape, k: int, asked: bool) -> Cost:
         cells,
         disk=cells.disk + 12 * n * k,
         scratch=max(cells.scratch, bytes_exchanged(n, longest_list(n, k))),
-        read=cells.read + rounds * (blocks * min(n * row_bytes, ROWS_BYTES) + travels),
+        read=cells.read + rounds * (blocks * min(n * row_bytes, descent_rounds.ROWS_BYTES) + travels),
         write=cells.write + rounds * travels,
         flops=cells.flops + rounds * n * 4 * width**2 * row_bytes / 4,
         scalar_ops=cells.scalar_ops + rounds * n * 2 * width**2,

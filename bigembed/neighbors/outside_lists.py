@@ -12,20 +12,20 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from inspect import signature
 from types import NoneType
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_matrix
 
 from bigembed.distance import CENTERED, FUNCTIONS, known
 from bigembed.errors import InputError
 from bigembed.neighbors import empty_lists, merge_pairs
 from bigembed.neighbors.nn_descent import MORE_BY_PAIRS, bytes_held, link_lists, nearest_cells
 from bigembed.neighbors.order import Ordered
-from bigembed.neighbors.search import GIVEN_LISTS, PYNNDESCENT, TRUTH, Truth
+from bigembed.neighbors.search import GIVEN_LISTS, PYNNDESCENT, TRUTH, Truth, every_block, rerank
 from bigembed.neighbors.search.by_metric import ByMetric, by_metric
-from bigembed.neighbors.search.every_block import write_lists
-from bigembed.neighbors.search.rerank import compiled_pair_distances
 from bigembed.neighbors.survey import Shape
 from bigembed.rows.edges import fingerprint_of, read_range
 from bigembed.runtime.blocks import Array, bounds, is_sparse, map_blocks
@@ -138,8 +138,6 @@ def checked_parameters(parameters: Mapping[str, Any] | None, algorithm: str) -> 
     if odd := sorted(name for name, value in given.items() if not isinstance(value, (bool, int, float, NoneType))):
         raise InputError(f"algorithm_params: {', '.join(odd)}; allowed: a number, True, False or None")
     if given:
-        from inspect import signature
-
         from pynndescent import NNDescent
 
         there = [name for name in signature(NNDescent).parameters if name not in RESERVED]
@@ -201,7 +199,7 @@ def join_outside_block(
         if len(at):
             found = _squared_of_pairs(rows[low:high], own[low:high], at, wanted, ordered, by, squared.dtype)
             merge_pairs(ids, kept, at + low, wanted, found)
-    write_lists(out, b, ids, kept)
+    every_block.write_lists(out, b, ids, kept)
     return int(fresh.sum())
 
 
@@ -212,7 +210,7 @@ def _squared_of_pairs(
     every, place = np.unique(wanted, return_inverse=True)
     others = ordered.compared_rows(every)
     if by is None:
-        return compiled_pair_distances(rows, others, at, place)
+        return rerank.compiled_pair_distances(rows, others, at, place)
     together = np.concatenate([numbers, every])
     order = np.argsort(together, kind="stable")  # (a pair is compared with the row of the lower number first)
     rank = np.empty(len(order), np.int64)
@@ -259,8 +257,6 @@ def as_pynndescent_has_them(rows: Any, shape: Shape) -> tuple[Any, Any]:
 def _plain(rows: Any) -> Any:
     if not is_sparse(rows):
         return np.ascontiguousarray(rows, np.float32)
-    from scipy.sparse import csr_matrix
-
     found = csr_matrix((rows.data.astype(np.float32), rows.indices, rows.indptr), shape=rows.shape)
     found.sort_indices()
     return found

@@ -23,17 +23,8 @@ from bigembed.neighbors import empty_lists, update_lists
 from bigembed.neighbors.descent_walk import NOBODY, Edges, Walk, of_rows, walk_memory
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.partition import FEW_ROWS, assign_block
-from bigembed.neighbors.search.by_metric import (
-    ByMetric,
-    Cells,
-    by_metric,
-    joined_pairs,
-    reverse_cells,
-    reverse_every,
-    search_cells,
-)
-from bigembed.neighbors.search.every_block import CellSpan, StoredCells
-from bigembed.neighbors.search.ground_truth import EXACT_ROWS
+from bigembed.neighbors.search import by_metric as metric_search
+from bigembed.neighbors.search import every_block, ground_truth
 from bigembed.neighbors.search.probes import group_probes, probe_rows, unpack_probes
 from bigembed.neighbors.survey import Shape, compared_of, ordered_of
 from bigembed.runtime.blocks import Array, bounds
@@ -89,7 +80,7 @@ def in_row_order(parts: Sequence[tuple[Array, Joined]], dtype: np.dtype[Any]) ->
     return Joined(indptr, ids[edges], squared[edges], rho[place], block[place], cell[place])
 
 
-def join_all(rows: Any, fitted: Any, block: Array, cell: Array, by: ByMetric | None = None) -> Joined:
+def join_all(rows: Any, fitted: Any, block: Array, cell: Array, by: metric_search.ByMetric | None = None) -> Joined:
     """Every fitted row joined to each new row; ρ is the distance to the k-th that is not the row itself."""
     n, k = fitted.shape[0], fitted.shape[0] - 1
     with np.errstate(over="ignore"):
@@ -149,7 +140,7 @@ class Index:
     centers: str
     n_neighbors: int
     n_probes: int
-    by: ByMetric | None = None
+    by: metric_search.ByMetric | None = None
     walk: int = 0
     """Length of the lists of rows that walk from the cells along the fitted lists; 0 where cells are enough."""
     along: Along | None = None
@@ -171,7 +162,7 @@ def index_of(run: Run, shape: Shape) -> Index:
         run.path("partition", "centers"),
         search["n_neighbors"],
         search["n_probes"],
-        by_metric(shape),
+        metric_search.by_metric(shape),
         search.get("walk", 0),
     )
 
@@ -245,7 +236,7 @@ class Fitted:
 
     def __init__(self, index: Index) -> None:
         self.index = index
-        self.cells = StoredCells(Ordered.open(index.order))
+        self.cells = every_block.StoredCells(Ordered.open(index.order))
 
     def search(self, given: Any, home: Array) -> Found:
         """Candidates of the edges of rows (n, d) that lie in the cells ``home`` (n,), ascending."""
@@ -295,7 +286,7 @@ class Fitted:
 
     def _every_pair(self) -> bool:
         """Whether the training set was one small block, each row compared with all others."""
-        small = len(self.cells.block_starts) == 2 and self.cells.starts[-1] <= EXACT_ROWS
+        small = len(self.cells.block_starts) == 2 and self.cells.starts[-1] <= ground_truth.EXACT_ROWS
         return bool(small and self.index.n_probes >= len(self.cells.sizes) and not self.index.walk)
 
     def _search_every(self, rows: Any, ids: Array, squared: Array) -> Edges:
@@ -307,7 +298,7 @@ class Fitted:
             part = slice(start, start + _TILE)
             update(ids[part], squared[part], rows[part], nobody[part], whole, numbers)
         limits, kappa = (read_array(f"{self.index.search}/{name}/0") for name in ("rho_squared", "kappa"))
-        row, found, pair_squared = (by.reverse_every if by else reverse_every)(whole, limits, rows)
+        row, found, pair_squared = (by.reverse_every if by else metric_search.reverse_every)(whole, limits, rows)
         return found, row.astype(np.int64), pair_squared, np.where(pair_squared == limits[row], kappa[row], NOBODY)
 
     def _search_probed(
@@ -316,14 +307,14 @@ class Fitted:
     ) -> Edges:  # fmt: skip
         """The cells that each row probes, and the rows that probe its cell: block after block."""
         nobody = np.full(len(home), -1, np.int64) if nobody is None else nobody
-        search = self.index.by.search_cells if self.index.by else search_cells
+        search = self.index.by.search_cells if self.index.by else metric_search.search_cells
         own = probes == home[:, None]
         stray = np.flatnonzero(~own.any(axis=1))  # rows that do not probe their own cell, where equal rows would be
         at_home = group_probes(np.where(own, probes, -1))
         elsewhere = group_probes(np.where(own, -1, probes))
         straying = group_probes(home[stray, None].astype(np.int32))
         homes, first = np.unique(home, return_index=True)
-        new = Cells(homes, np.append(first, len(home)), rows, nobody, self.cells.centers[homes])
+        new = metric_search.Cells(homes, np.append(first, len(home)), rows, nobody, self.cells.centers[homes])
         wanted = np.zeros(len(self.cells.sizes) + 1, bool)
         for cells in (at_home.cells, elsewhere.cells, straying.cells, self._asking(homes)):
             wanted[cells] = True
@@ -342,7 +333,7 @@ class Fitted:
                 raise _Crowded
         return _concatenated(found, squared.dtype)
 
-    def _reverse(self, span: CellSpan, is_home: Array, new: Cells) -> Edges:
+    def _reverse(self, span: every_block.CellSpan, is_home: Array, new: metric_search.Cells) -> Edges:
         """Pairs of a row of the span and a new row within its reach in a cell that it probes."""
         lists = read_array(f"{self.index.shortlist}/shortlist/{span.block}")
         first = int(span.cells.numbers[0] - self.cells.block_starts[span.block])
@@ -350,7 +341,7 @@ class Fitted:
         probed = unpack_probes(span.read(f"{self.index.search}/probed"), span.cells.offsets, lists)
         probed[~is_home[probed]] = -1
         limits = span.read(f"{self.index.search}/rho_squared")
-        reverse = self.index.by.reverse_cells if self.index.by else reverse_cells
+        reverse = self.index.by.reverse_cells if self.index.by else metric_search.reverse_cells
         row, found, squared = reverse(span.cells.rows, limits, group_probes(probed), new)
         largest = np.full(len(row), NOBODY)
         if len(ties := np.flatnonzero(squared == limits[row])):
@@ -389,5 +380,5 @@ class Fitted:
 
 
 def _concatenated(found: list[Edges], dtype: np.dtype[np.generic]) -> Edges:
-    new, ids, squared = joined_pairs([part[:3] for part in found], dtype)
+    new, ids, squared = metric_search.joined_pairs([part[:3] for part in found], dtype)
     return new, ids, squared, np.concatenate([np.zeros(0, np.int64), *(part[3] for part in found)])

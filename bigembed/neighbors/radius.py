@@ -20,16 +20,9 @@ from bigembed.errors import InputError, PlanError
 from bigembed.neighbors import approximate_squared, dense_block
 from bigembed.neighbors.order import ListedCells, Ordered, csr_block, finish_graph, graph_arrays, write_block
 from bigembed.neighbors.query import MAX_PAIRS, Joined, join_all, locate
+from bigembed.neighbors.search import ground_truth
 from bigembed.neighbors.search.by_metric import ByMetric, Cells, by_metric
 from bigembed.neighbors.search.every_block import foreign_pieces, leave_cells_block
-from bigembed.neighbors.search.ground_truth import (
-    BINS,
-    choose_block,
-    distance_counts,
-    sample_size,
-    spread_rows,
-    unit_of,
-)
 from bigembed.neighbors.survey import Shape, compared_of
 from bigembed.runtime.blocks import Array, bounds, map_blocks
 from bigembed.stages import ArraySpec, Context, Cost, Stage, buffer
@@ -60,11 +53,11 @@ def density_stage(shape: Shape, radius: float, seed: int) -> Stage:
     ``histogram``: squared distances of the sampled rows to all, counted, then e of the unit 2ᵉ.
     """
 
-    size = sample_size(shape.n)
+    size = ground_truth.sample_size(shape.n)
     rows = [ArraySpec("rows", size, shape.width, shape.dtype), ArraySpec("ids", size, dtype="i8")]
     cost = Cost.of(
         reads=[ArraySpec("rows", shape.n, shape.row_bytes, "u1")],
-        writes=[*rows, ArraySpec("histogram", BINS, dtype="i8"), ArraySpec("cell_radii", shape.n // 100)],
+        writes=[*rows, ArraySpec("histogram", ground_truth.BINS, dtype="i8"), ArraySpec("cell_radii", shape.n // 100)],
         task=[
             ArraySpec("rows", shape.largest_block, shape.row_bytes, "u1", 2),
             ArraySpec("tiles of distances", size, _TILE_ROWS, times=3),
@@ -84,7 +77,7 @@ def density_stage(shape: Shape, radius: float, seed: int) -> Stage:
 def run_density(context: Context, shape: Shape, radius: float, seed: int) -> dict[str, Any]:
     ordered = Ordered.open(context.of("order"))
     blocks = [(b,) for b in range(len(ordered.blocks))]
-    map_blocks(choose_block, blocks, ordered=ordered, k=1, seed=seed, exchange=context.exchange)
+    map_blocks(ground_truth.choose_block, blocks, ordered=ordered, k=1, seed=seed, exchange=context.exchange)
     chosen = [context.exchange.get_many("chosen", b, ["rows", "ids"]) for (b,) in blocks]
     write_array(context.path("rows"), np.concatenate([rows for rows, _ in chosen]))
     write_array(context.path("ids"), np.concatenate([ids for _, ids in chosen]))
@@ -116,14 +109,14 @@ def density_block(b: int, *, ordered: Ordered, radius: float, sample: str, unit:
     for c, (start, stop) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
         part = rows[start:stop]
         radii[c] = np.sqrt(paired_squared(part, np.broadcast_to(centers[c], part.shape)).max(initial=0.0))
-    within, counts = np.zeros(len(queries), np.int64), np.zeros(BINS, np.int64)
+    within, counts = np.zeros(len(queries), np.int64), np.zeros(ground_truth.BINS, np.int64)
     for start, stop in bounds(len(rows), _TILE_ROWS):
         squared = np.maximum(approximate_squared(queries, rows[start:stop])[0], 0)
         here = np.flatnonzero((places >= start) & (places < stop))
         squared[here, places[here] - start] = 0.0  # of itself, without rounding
         within += np.count_nonzero(squared <= radius**2, axis=1)
         scaled = np.ldexp(squared, -2 * unit).astype(np.float32)
-        counts += np.bincount(scaled.ravel().view(np.uint32) >> 16, minlength=BINS)
+        counts += np.bincount(scaled.ravel().view(np.uint32) >> 16, minlength=ground_truth.BINS)
     return radii, within, counts
 
 
@@ -288,7 +281,7 @@ def every_pair_stage(shape: Shape, seed: int) -> Stage:
     writes = [
         ArraySpec("nearest/*", n, 2, shape.dtype),
         ArraySpec("rho_squared/*", n, dtype=shape.dtype),
-        ArraySpec("histogram", BINS, dtype="i8"),
+        ArraySpec("histogram", ground_truth.BINS, dtype="i8"),
     ]
     cost = Cost.of(
         reads=[ArraySpec("rows", n, shape.row_bytes, "u1")],
@@ -308,7 +301,7 @@ def every_pair_stage(shape: Shape, seed: int) -> Stage:
 
 
 def run_every_pair(context: Context, shape: Shape, seed: int, by: Any) -> dict[str, Any]:
-    ordered, unit = Ordered.open(context.of("order")), unit_of(context.results("survey"))
+    ordered, unit = Ordered.open(context.of("order")), ground_truth.unit_of(context.results("survey"))
     fixed: dict[str, Any] = {"ordered": ordered, "seed": seed, "unit": unit, "out": context.path("")}
     fixed["by"] = by
     [zeros] = map_blocks(every_pair_block, [(0,)], **fixed)
@@ -321,15 +314,15 @@ def every_pair_block(b: int, *, ordered: Ordered, seed: int, unit: int, by: ByMe
     """The only block; how many pairs of rows are equal, each counted from both."""
     rows = ordered.rows(b)
     n = len(rows)
-    sampled = spread_rows(n, seed)
+    sampled = ground_truth.spread_rows(n, seed)
     numbers = np.arange(n)
     if by is None:
-        counts = distance_counts(rows[sampled], sampled, rows, numbers, unit)
+        counts = ground_truth.distance_counts(rows[sampled], sampled, rows, numbers, unit)
         with np.errstate(over="ignore"):
             squared = all_squared(rows).astype(rows.dtype, copy=False)
     else:
         compared = ordered.compared(b)
-        counts = by.counts(compared[sampled], sampled, compared, numbers, unit, BINS)
+        counts = by.counts(compared[sampled], sampled, compared, numbers, unit, ground_truth.BINS)
         squared = by.squared(compared, compared, numbers, numbers)
     write_array(f"{out}histogram", np.append(counts, unit))
     np.fill_diagonal(squared, np.inf)

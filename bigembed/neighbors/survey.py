@@ -14,17 +14,7 @@ from scipy import sparse
 from bigembed.distance import known
 from bigembed.distance.metrics import RowMetric, checked_metric, refuse_function, require_columns
 from bigembed.errors import InputError
-from bigembed.rows import RowBlock, RowSource, work_dtype
-from bigembed.rows.passes import (
-    LARGEST,
-    LEAST_32,
-    MOST_32,
-    checked_shape,
-    infinite,
-    map_row_blocks,
-    not_finite,
-    refuse_size,
-)
+from bigembed.rows import RowBlock, RowSource, passes, work_dtype
 from bigembed.rows.row_maps import inadmissible, mapped_rows
 from bigembed.rows.sparse import ENTRY_BYTES
 from bigembed.runtime.blocks import Array, block_rows, is_sparse
@@ -202,7 +192,7 @@ def refuse_few_rows(n_neighbors: int | None, n: int) -> None:
 
 def shape_of(source: RowSource, metric: Any) -> Shape:
     """Shape of a source, checked: two dimensions, numbers, at least one row and column, and a metric for them."""
-    n, d = checked_shape(source)
+    n, d = passes.checked_shape(source)
     found = checked_metric(metric)
     require_columns(found, d, source.sparse)
     filled = -(-int(source.row_bytes) // ENTRY_BYTES) - 1 if source.sparse else None
@@ -234,7 +224,7 @@ def survey_stage(source: RowSource, shape: Shape, seed: int) -> Stage:
 
 
 def run_survey(context: Context, source: RowSource, shape: Shape, seed: int) -> dict[str, Any]:
-    found = map_row_blocks(source, survey_block, shape=shape, seed=seed, exchange=context.exchange)
+    found = passes.map_row_blocks(source, survey_block, shape=shape, seed=seed, exchange=context.exchange)
     _refuse(found, shape)
     sample = [context.exchange.get("sample", number, "rows") for number in range(len(found))]
     ids = [context.exchange.get("sample", number, "ids") for number in range(len(found))]
@@ -265,7 +255,7 @@ def survey_block(block: RowBlock, *, shape: Shape, seed: int, exchange: Exchange
     share = round(stop * shape.sample / shape.n) - round(start * shape.sample / shape.n)
     chosen = np.sort(generator.choice(stop - start, share, replace=False))
     exchange.put("sample", number, {"rows": ordered_of(prepare(rows[chosen], shape)), "ids": chosen + start})
-    found = infinite(rows, start)
+    found = passes.infinite(rows, start)
     if shape.compare.own and number == 0 and not found:
         tried = chosen[:: max(1, len(chosen) // TRIED)][:TRIED]
         refuse_function(shape.compare, compared_of(prepare(rows[tried], shape)), tried + start)
@@ -308,7 +298,7 @@ def refuse_inadmissible(rows: Any, shape: Shape) -> None:
 
 def _refuse(found: list[dict[str, Any]], shape: Shape) -> None:
     if any("nan" in part for part in found):
-        raise InputError(f"Input X contains {not_finite(found, f'{shape.n} rows')}")
+        raise InputError(f"Input X contains {passes.not_finite(found, f'{shape.n} rows')}")
     if wrong := sum(part["wrongs"] for part in found):
         first = [row for part in found for row in part["wrong"]][:10]
         _, what, advice = inadmissible(np.zeros((1, 2)), shape.compare.text)
@@ -324,10 +314,12 @@ def refuse_extent(low: Array, high: Array, shape: Shape) -> None:
     Where the longest one is below 2⁻⁴⁰ in float32, the squares of those within the rounding of rows are not normal
     numbers.
     """
-    least, most = (1 / LARGEST, LARGEST) if shape.dtype == "float64" else (LEAST_32, MOST_32)
+    least, most = 1 / passes.LARGEST, passes.LARGEST
+    if shape.dtype != "float64":
+        least, most = passes.LEAST_32, passes.MOST_32
     with np.errstate(over="ignore"):
         if shape.metric in SCALED:  # (rows are scaled in float64)
-            size, least, most = float(np.maximum(np.abs(low), np.abs(high)).max()), 1 / LARGEST, LARGEST
+            size, least, most = float(np.maximum(np.abs(low), np.abs(high)).max()), 1 / passes.LARGEST, passes.LARGEST
         else:
             sides = high.astype(np.float64) - low
             longest = float(sides.max())
@@ -336,4 +328,4 @@ def refuse_extent(low: Array, high: Array, shape: Shape) -> None:
         size **= known(shape.metric).degree
     if size and not least <= size <= most and (shape.metric in SCALED or not shape.compare.bounded):
         of = "rows" if shape.metric in SCALED else "distances between rows"
-        refuse_size(size, most, least, f"the squares of the {of}")
+        passes.refuse_size(size, most, least, f"the squares of the {of}")

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
+from scipy.sparse import csr_matrix
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -144,7 +145,5 @@ class NeighborTransformer(TransformerMixin, BaseEstimator):
 
 
 def _matrix(indices: Array, distances: Array, n: int) -> Any:
-    from scipy.sparse import csr_matrix
-
     m, k = indices.shape
     return csr_matrix((distances.ravel(), indices.ravel(), np.arange(0, m * k + 1, k)), shape=(m, n))

@@ -20,12 +20,10 @@ from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.derived import MappedSource
 from bigembed.runtime.blocks import Array, bounds, map_blocks, owner_of
 from bigembed.stages import ArraySpec, Context, Cost, Stage
-from bigembed.store.arrays import write_array
+from bigembed.store import arrays, spaces, vector_space
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import CSRBlock, StoredMatrix, halo_of, write_structure, write_values
 from bigembed.store.parcels import Delivery, by_receiver, merge_parcels, send
-from bigembed.store.spaces import StoredSpace
-from bigembed.store.vector_space import tree_sum
 
 SECOND = "second-"
 """Before the names of the stages of the second view."""
@@ -102,7 +100,7 @@ def ids_block(b: int, translated: Delivery, out: str) -> tuple[tuple[Array], Non
     found = translated.to(b)
     numbers = np.empty(len(found["at"]), np.int64)
     numbers[found["at"]] = found["number"]
-    write_array(f"{out}ids/{b}", numbers)
+    arrays.write_array(f"{out}ids/{b}", numbers)
     return (numbers[:, None],), None
 
 
@@ -258,7 +256,7 @@ def run_views(context: Context, span: int, weighs: tuple[str, str], prefix: str)
     spans = [(number, stop - start) for number, (start, stop) in enumerate(bounds(n, span))]
     map_blocks(translate_block, spans, first=told[0], second=told[1], starts=theirs, exchange=exchange)
     translated = merge_parcels(exchange, "translated", len(spans))
-    space = StoredSpace(second.weights, exchange)
+    space = spaces.StoredSpace(second.weights, exchange)
     space.sweep(ids_block, writes=["ids"], posts=["ids"], arguments=(translated, out))
     sent = space.sweep(leave_edges_block, reads=["ids"], halos=["ids"], arguments=(second, starts, exchange))
     tasks = list(enumerate(senders_of(sent, len(starts) - 1)))
@@ -266,7 +264,9 @@ def run_views(context: Context, span: int, weighs: tuple[str, str], prefix: str)
     found = map_blocks(join_block, tasks, graph=first, starts=starts, exchange=exchange, out=out, views=views)
     counted: dict[str, Any] = finish_graph(context, found, list(starts))
     counted |= {name: sum(part[name] for part in found) for name in ("first", "second", "shared")}
-    spread = tree_sum([part["spread"] for part in found]) / np.maximum(1, [counted["first"], counted["second"]])
+    spread = vector_space.tree_sum([part["spread"] for part in found]) / np.maximum(
+        1, [counted["first"], counted["second"]]
+    )
     rows = tuple(int(size) for size in np.diff(starts))
     version = " ".join([first.weights.version, first.squared.version, second.weights.version, second.squared.version])
     merged = StoredMatrix(out.rstrip("/"), f"{out}first", rows, version)

@@ -14,21 +14,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import InputError
-from bigembed.plotting.paint import (
-    ACCENT,
-    INK,
-    PALE,
-    WARM,
-    Aligned,
-    Limits,
-    Paint,
-    Rows,
-    Scheme,
-    interpolate_colors,
-    numbered,
-    padded,
-    rgb,
-)
+from bigembed.plotting import palette
 from bigembed.runtime.blocks import Array
 from bigembed.store import PICTURES, PathLike, put, require_suffix
 
@@ -60,24 +46,24 @@ def style(axes: Any) -> None:
     """Few lines, small letters."""
     for axis in np.ravel(axes):
         axis.spines[["top", "right"]].set_visible(False)
-        axis.spines[["left", "bottom"]].set_color(PALE)
-        axis.tick_params(colors=INK, labelsize=8.5, color=PALE)
-        axis.xaxis.label.set(color=INK, fontsize=9.5)
-        axis.yaxis.label.set(color=INK, fontsize=9.5)
-        axis.title.set(color=INK, fontsize=11.5)
+        axis.spines[["left", "bottom"]].set_color(palette.PALE)
+        axis.tick_params(colors=palette.INK, labelsize=8.5, color=palette.PALE)
+        axis.xaxis.label.set(color=palette.INK, fontsize=9.5)
+        axis.yaxis.label.set(color=palette.INK, fontsize=9.5)
+        axis.title.set(color=palette.INK, fontsize=11.5)
         axis.set_axisbelow(True)
 
 
 def colorbar(figure: Any, drawn: Any, axis: Any) -> None:
     bar = figure.colorbar(drawn, ax=axis, shrink=0.75, aspect=32, pad=0.015)
     bar.outline.set_visible(False)
-    bar.ax.tick_params(labelsize=8.5, color=PALE)
+    bar.ax.tick_params(labelsize=8.5, color=palette.PALE)
     if bar.solids is not None:
         bar.solids.set_alpha(1.0)
 
 
 def legend(axis: Any) -> None:
-    axis.legend(frameon=False, fontsize=9, labelcolor=INK)
+    axis.legend(frameon=False, fontsize=9, labelcolor=palette.INK)
 
 
 def require_picture(path: PathLike) -> None:
@@ -127,14 +113,14 @@ def spectrum(
         raise InputError("spectrum: no eigenvalues were given")
     number = np.arange(1, len(values) + 1)
     figure, (upper, lower) = new_figure(6.8, 6.2, rows=2)
-    upper.vlines(number, min(0.0, values.min()), values, color=ACCENT, alpha=0.25, linewidth=2)
-    upper.plot(number, values, "o", color=ACCENT, markersize=5)
+    upper.vlines(number, min(0.0, values.min()), values, color=palette.ACCENT, alpha=0.25, linewidth=2)
+    upper.plot(number, values, "o", color=palette.ACCENT, markersize=5)
     upper.set(ylabel="eigenvalue λ", title=title)
-    upper.set_ylim(padded(float(values.min()), float(values.max())))
+    upper.set_ylim(palette.padded(float(values.min()), float(values.max())))
     for given, label, color, marker in (
-        (1.0 - values, "1 − λ", ACCENT, "o"),
-        (gaps, "gap to the next", PALE, "s"),
-        (residuals, "residual ‖Av − λv‖", WARM, "D"),
+        (1.0 - values, "1 − λ", palette.ACCENT, "o"),
+        (gaps, "gap to the next", palette.PALE, "s"),
+        (residuals, "residual ‖Av − λv‖", palette.WARM, "D"),
     ):
         if given is not None:
             shown = np.asarray(given, dtype=np.float64).ravel()
@@ -183,11 +169,11 @@ def bandwidth(
         raise InputError(f"bandwidth: {len(grid)} scales and {len(sums)} sums; equally many, at least 3, all positive")
     slope = np.gradient(np.log(sums), np.log(grid))
     figure, (upper, lower) = new_figure(6.8, 6.2, rows=2, sharex=True)
-    upper.loglog(grid, sums, color=ACCENT, linewidth=1.8)
+    upper.loglog(grid, sums, color=palette.ACCENT, linewidth=1.8)
     upper.set(ylabel="kernel sum S(ε)", title=title)
-    lower.semilogx(grid, slope, color=ACCENT, linewidth=1.8)
+    lower.semilogx(grid, slope, color=palette.ACCENT, linewidth=1.8)
     peak = int(np.argmax(slope))
-    lower.plot(grid[peak], slope[peak], "o", color=WARM, markersize=6)
+    lower.plot(grid[peak], slope[peak], "o", color=palette.WARM, markersize=6)
     found = 2.0 * float(slope[peak]) if dimension is None else dimension
     lower.annotate(
         f"steepest at ε = {grid[peak]:.3g}, dimension {found:.2f}",
@@ -196,13 +182,13 @@ def bandwidth(
         textcoords="offset points",
         ha="right" if peak > len(grid) // 2 else "left",
         fontsize=9,
-        color=WARM,
+        color=palette.WARM,
     )
     lower.set(xlabel="ε", ylabel="d log S / d log ε", ylim=(0.0, 1.25 * float(slope[peak])))
     for axis in (upper, lower):
         axis.grid(color="#e7e9ec")
         if chosen is not None:
-            axis.axvline(chosen, color=INK, linewidth=1.1, linestyle="--", label=f"ε = {chosen:.4g}")
+            axis.axvline(chosen, color=palette.INK, linewidth=1.1, linestyle="--", label=f"ε = {chosen:.4g}")
     if chosen is not None:
         legend(upper)
     save(figure, path)
@@ -255,22 +241,22 @@ class Grid:
 
 
 def count_points(
-    rows: Rows, columns: Sequence[int], limits: Limits, views: Sequence[View], values: Rows = None,
-    paint: Paint | None = None,
+    rows: palette.Rows, columns: Sequence[int], limits: palette.Limits, views: Sequence[View],
+    values: palette.Rows = None, paint: palette.Paint | None = None,
 ) -> list[Grid]:  # fmt: skip
     """Walk over the rows once; a grid for each view. ``values``: a number or a label for each row.
 
     Rows that are not finite in all ``columns`` are left out. Raises InputError if values and rows are not equally many.
     """
-    paint = paint or Paint()
+    paint = paint or palette.Paint()
     low, high = limits.padded()
     drawn = limits.count - limits.missing
     grids = [
         Grid(view, np.zeros(view.size**2), np.zeros((paint.layers, view.size**2)), disc_radius(drawn, view.size))
         for view in views
     ]
-    stream = None if values is None else Aligned(values)
-    for _, block in numbered(rows):
+    stream = None if values is None else palette.Aligned(values)
+    for _, block in palette.numbered(rows):
         part = block[:, list(columns)].astype(np.float64)
         there = np.isfinite(part).all(axis=1)
         weights = [] if stream is None else paint.weights(stream.take(len(part))[there])
@@ -329,7 +315,7 @@ def _discs(at: Array, radius: float, size: int) -> tuple[Array, Array, Array]:
     return cells, cover[kept], np.nonzero(kept)[0]
 
 
-def pixels_of(grid: Grid, paint: Paint, scheme: Scheme) -> Array:
+def pixels_of(grid: Grid, paint: palette.Paint, scheme: palette.Scheme) -> Array:
     """The picture on the plate of a scheme, (size, size, 3) of bytes, the lowest row of pixels first."""
     few, size = bool(grid.radius), grid.view.size
     count, layers = (grid.count, grid.layers) if few else widen_points(grid.count, grid.layers)
@@ -341,7 +327,7 @@ def pixels_of(grid: Grid, paint: Paint, scheme: Scheme) -> Array:
     return pixels
 
 
-def png(grid: Grid, paint: Paint, scheme: Scheme) -> bytes:
+def png(grid: Grid, paint: palette.Paint, scheme: palette.Scheme) -> bytes:
     """The picture of :func:`pixels_of` as a small file, upwards as the coordinates grow."""
     from PIL import Image
 
@@ -352,18 +338,20 @@ def png(grid: Grid, paint: Paint, scheme: Scheme) -> bytes:
     return out.getvalue()
 
 
-def _blend(count: Array, layers: Array, strength: Array, few: bool, paint: Paint, scheme: Scheme) -> Array:
+def _blend(
+    count: Array, layers: Array, strength: Array, few: bool, paint: palette.Paint, scheme: palette.Scheme
+) -> Array:
     """Some rows of pixels: discs let others shine through, counted points are the stronger the more there are."""
     if paint.kind != "density":
         colors = paint.colors(count, layers, scheme)
     else:
-        colors = interpolate_colors(scheme.density, np.full(count.shape, DISC) if few else strength)
+        colors = palette.interpolate_colors(scheme.density, np.full(count.shape, DISC) if few else strength)
     alpha: Array
     if few:
         alpha = 1.0 - (1.0 - OPACITY) ** count
     else:
         alpha = (count > 0) * (1.0 if paint.kind == "density" else 0.35 + 0.65 * strength)
-    blended = rgb(scheme.plate) * (1.0 - alpha[..., None]) + colors * alpha[..., None]
+    blended = palette.rgb(scheme.plate) * (1.0 - alpha[..., None]) + colors * alpha[..., None]
     return np.round(255 * blended).astype(np.uint8)
 
 

@@ -11,37 +11,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import InputError
-from bigembed.plotting.canvas import (
-    View,
-    colorbar,
-    count_points,
-    new_axes,
-    new_figure,
-    pixels_of,
-    require_picture,
-    save,
-)
-from bigembed.plotting.paint import (
-    ACCENT,
-    CLASSES,
-    INK,
-    LIGHT,
-    PALE,
-    RAMP,
-    Aligned,
-    Limits,
-    Paint,
-    Rows,
-    as_labels,
-    class_numbers,
-    interpolate_colors,
-    limits_of,
-    numbered,
-    padded,
-    paint_of,
-    pair_of,
-    rgb,
-)
+from bigembed.plotting import canvas, palette
 from bigembed.runtime.blocks import Array
 
 # ------------------------------------------------------------------------------------------------------------ maps
@@ -54,9 +24,9 @@ NOTE = 95
 
 def scatter(
     path: str | os.PathLike[str],
-    coordinates: Rows,
-    color: Rows = None,
-    labels: Rows = None,
+    coordinates: palette.Rows,
+    color: palette.Rows = None,
+    labels: palette.Rows = None,
     title: str = "",
     axes: tuple[int, int] = (0, 1),
     names: Sequence[str] | None = None,
@@ -88,35 +58,35 @@ def scatter(
     note : str
         What stands below in small letters.
     """
-    require_picture(path)
-    figure, axis = new_figure(7.6, 6.2)
+    canvas.require_picture(path)
+    figure, axis = canvas.new_figure(7.6, 6.2)
     draw_points(axis, coordinates, color, labels, axes, names, title)
     if note:
         lines = textwrap.fill(note, NOTE)
-        axis.text(0.0, -0.12, lines, transform=axis.transAxes, ha="left", va="top", fontsize=8, color=PALE)
-    save(figure, path)
+        axis.text(0.0, -0.12, lines, transform=axis.transAxes, ha="left", va="top", fontsize=8, color=palette.PALE)
+    canvas.save(figure, path)
 
 
 def plot_points(
-    coordinates: Rows,
-    color: Rows = None,
-    labels: Rows = None,
+    coordinates: palette.Rows,
+    color: palette.Rows = None,
+    labels: palette.Rows = None,
     axes: tuple[int, int] = (0, 1),
     *,
     ax: Any = None,
     title: str = "",
 ) -> Any:
     """Draw the map of :func:`scatter` into Matplotlib's axes, by default those of a new figure; they are returned."""
-    axis = new_axes() if ax is None else ax
+    axis = canvas.new_axes() if ax is None else ax
     draw_points(axis, coordinates, color, labels, axes, None, title)
     return axis
 
 
 def draw_points(
     axis: Any,
-    coordinates: Rows,
-    color: Rows,
-    labels: Rows,
+    coordinates: palette.Rows,
+    color: palette.Rows,
+    labels: palette.Rows,
     axes: tuple[int, int],
     names: Sequence[str] | None,
     title: str,
@@ -128,45 +98,46 @@ def draw_points(
 
     def pairs() -> Any:
         nonlocal columns
-        for first, block in numbered(coordinates):
+        for first, block in palette.numbered(coordinates):
             columns = block.shape[1]
-            yield pair_of(block, first, axes)
+            yield palette.pair_of(block, first, axes)
 
-    limits = limits_of(pairs, [0, 1])
+    limits = palette.limits_of(pairs, [0, 1])
     if limits.count == 0:
         raise InputError("scatter: there are no rows to draw")
     if limits.missing:
         raise InputError("scatter: the coordinates hold NaN or infinite values")
-    paint = paint_of(color, "numbers") if labels is None else paint_of(labels, "classes", most=inf).frequent()
-    values = color if labels is None else labels
-    grid = count_points(pairs, [0, 1], limits, [View(0, 1, PIXELS)], values, paint)[0]
+    values, paint = color, palette.paint_of(color, "numbers")
+    if labels is not None:
+        values, paint = labels, palette.paint_of(labels, "classes", most=inf).frequent()
+    grid = canvas.count_points(pairs, [0, 1], limits, [canvas.View(0, 1, PIXELS)], values, paint)[0]
     names = names or (f"coordinate {axes[0] + 1}", f"coordinate {axes[1] + 1}")
     axis.set(xlabel=names[0], ylabel=names[1] if columns > 1 else "row", title=title)
     (left, low), (right, high) = limits.padded()
-    picture = pixels_of(grid, paint, LIGHT)
+    picture = canvas.pixels_of(grid, paint, palette.LIGHT)
     axis.imshow(picture, origin="lower", extent=(left, right, low, high), aspect="auto", interpolation="antialiased")
     axis.set_box_aspect(1)
     explain(axis.figure, axis, paint, limits.count)
     outside = f", {grid.outside} outside the frame" if grid.outside else ""
     axis.text(
         1.0, 1.01, f"{limits.count:,} points{outside}", transform=axis.transAxes,
-        ha="right", va="bottom", fontsize=8, color=PALE,
+        ha="right", va="bottom", fontsize=8, color=palette.PALE,
     )  # fmt: skip
 
 
-def explain(figure: Any, axis: Any, paint: Paint, count: int) -> None:
+def explain(figure: Any, axis: Any, paint: palette.Paint, count: int) -> None:
     """What the colours say: a bar of numbers, or a legend of classes."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import ListedColormap, Normalize
     from matplotlib.lines import Line2D
 
     if paint.kind == "numbers":
-        colors = ListedColormap(interpolate_colors(RAMP, np.linspace(*LIGHT.ramp, 256)))
+        colors = ListedColormap(palette.interpolate_colors(palette.RAMP, np.linspace(*palette.LIGHT.ramp, 256)))
         high = paint.high if paint.high > paint.low else paint.low + 1.0
-        colorbar(figure, ScalarMappable(Normalize(paint.low, high), colors), axis)
+        canvas.colorbar(figure, ScalarMappable(Normalize(paint.low, high), colors), axis)
     elif paint.kind == "classes":
         others = count > sum(paint.counts)
-        shown = [*((name, color) for color, name, _ in paint.legend()), *([("other", PALE)] if others else [])]
+        shown = [*((name, color) for color, name, _ in paint.legend()), *([("other", palette.PALE)] if others else [])]
         handles = [
             Line2D([], [], marker="o", linestyle="", markersize=6, markeredgewidth=0, color=color, label=name)
             for name, color in shown
@@ -190,14 +161,14 @@ def named(path: str | os.PathLike[str], x: Array, y: Array, names: Sequence[str]
     """
     if not len(x) == len(y) == len(names):
         raise InputError(f"named: {len(x)} and {len(y)} coordinates for {len(names)} names")
-    figure, axis = new_figure(8.4, 5.4)
+    figure, axis = canvas.new_figure(8.4, 5.4)
     axis.set(title=title, xlabel="coordinate 1", ylabel="coordinate 2", aspect="equal")
-    low, high = padded(float(min(x)), float(max(x)))
-    axis.set(xlim=(low, high + 0.12 * (high - low)), ylim=padded(float(min(y)), float(max(y))))
-    axis.scatter(x, y, s=20, color=ACCENT, linewidths=0)
+    low, high = palette.padded(float(min(x)), float(max(x)))
+    axis.set(xlim=(low, high + 0.12 * (high - low)), ylim=palette.padded(float(min(y)), float(max(y))))
+    axis.scatter(x, y, s=20, color=palette.ACCENT, linewidths=0)
     for across, up, name in zip(x, y, names, strict=True):
-        axis.annotate(name, (across, up), xytext=(5, 3), textcoords="offset points", fontsize=8.5, color=INK)
-    save(figure, path)
+        axis.annotate(name, (across, up), xytext=(5, 3), textcoords="offset points", fontsize=8.5, color=palette.INK)
+    canvas.save(figure, path)
 
 
 # ------------------------------------------------------------------------------------------------------ thumbnails
@@ -218,10 +189,10 @@ TOGETHER = 4096
 
 def thumbnails(
     path: str | os.PathLike[str],
-    coordinates: Rows,
-    images: Rows,
+    coordinates: palette.Rows,
+    images: palette.Rows,
     shape: tuple[int, int] | None = None,
-    labels: Rows = None,
+    labels: palette.Rows = None,
     title: str = "",
     axes: tuple[int, int] = (0, 1),
     names: Sequence[str] | None = None,
@@ -262,26 +233,28 @@ def thumbnails(
     InputError
         If the shape is not that of the images, coordinates are NaN or infinite, or lengths differ.
     """
-    require_picture(path)
+    canvas.require_picture(path)
     if not (isinstance(side, int) and 8 <= side <= THUMBNAIL_PIXELS // 4):
         raise InputError(f"thumbnails: side={side!r}; an integer from 8 to {THUMBNAIL_PIXELS // 4} (pixels) is needed")
 
     def pairs() -> Any:
-        for first, block in numbered(coordinates):
-            yield pair_of(block, first, axes)
+        for first, block in palette.numbered(coordinates):
+            yield palette.pair_of(block, first, axes)
 
-    limits = limits_of(pairs, [0, 1])
+    limits = palette.limits_of(pairs, [0, 1])
     if limits.count == 0 or limits.missing:
         raise InputError(f"thumbnails: {limits.count} rows, {limits.missing} of them NaN or infinite; drop those")
-    paint = Paint() if labels is None else paint_of(labels, "classes", most=inf).frequent()
-    grid = count_points(pairs, [0, 1], limits, [View(0, 1, THUMBNAIL_PIXELS)], labels, paint)[0]
-    picture = np.round(255 - (255 - pixels_of(grid, paint, LIGHT).astype(np.float64)) * (1 - FADED)).astype(np.uint8)
+    paint = palette.Paint() if labels is None else palette.paint_of(labels, "classes", most=inf).frequent()
+    grid = canvas.count_points(pairs, [0, 1], limits, [canvas.View(0, 1, THUMBNAIL_PIXELS)], labels, paint)[0]
+    picture = np.round(
+        255 - (255 - canvas.pixels_of(grid, paint, palette.LIGHT).astype(np.float64)) * (1 - FADED)
+    ).astype(np.uint8)
     chosen, places = rows_apart(pairs, limits, THUMBNAIL_PIXELS, side)
     drawn = _images(images, chosen, limits.count)
     frames = _frames(labels, chosen, paint)
     for values, (x, y), frame in zip(_scaled(drawn, invert), places, frames, strict=True):
         _paste(picture, values.reshape(_shape(shape, drawn.shape[1])), int(x), int(y), side, frame)
-    figure, axis = new_figure(9.4, 8.6)
+    figure, axis = canvas.new_figure(9.4, 8.6)
     across, up = names or (f"coordinate {axes[0] + 1}", f"coordinate {axes[1] + 1}")
     (left, low), (right, high) = limits.padded()
     axis.set(xlabel=across, ylabel=up, title=title)
@@ -290,12 +263,12 @@ def thumbnails(
     explain(figure, axis, paint, limits.count)
     axis.text(
         1.0, 1.01, f"{len(chosen):,} of {limits.count:,} images", transform=axis.transAxes,
-        ha="right", va="bottom", fontsize=8, color=PALE,
+        ha="right", va="bottom", fontsize=8, color=palette.PALE,
     )  # fmt: skip
-    save(figure, path)
+    canvas.save(figure, path)
 
 
-def rows_apart(rows: Rows, limits: Limits, size: int, side: int) -> tuple[Array, Array]:
+def rows_apart(rows: palette.Rows, limits: palette.Limits, size: int, side: int) -> tuple[Array, Array]:
     """Numbers (c,) ascending of rows whose squares of ``side`` pixels do not touch on a map of ``size``, and their
     centers (c, 2).
 
@@ -303,7 +276,7 @@ def rows_apart(rows: Rows, limits: Limits, size: int, side: int) -> tuple[Array,
     or not; one pass. The same rows for any blocks.
 
     >>> points = np.array([[0.0, 0.0], [0.5, 0.5], [0.51, 0.5], [1.0, 1.0]])
-    >>> rows_apart(points, limits_of(points, [0, 1]), 400, 10)[0].tolist()
+    >>> rows_apart(points, palette.limits_of(points, [0, 1]), 400, 10)[0].tolist()
     [0, 2, 3]
     """
     turns = _first_turns(rows, limits, size, side // 2 + 1)
@@ -323,11 +296,11 @@ def rows_apart(rows: Rows, limits: Limits, size: int, side: int) -> tuple[Array,
     return numbers[order], np.stack([x, y], axis=1)
 
 
-def _first_turns(rows: Rows, limits: Limits, size: int, edge: int) -> Array:
+def _first_turns(rows: palette.Rows, limits: palette.Limits, size: int, edge: int) -> Array:
     """Of each pixel the turn of the row in it that comes first, (size²,); those on the edge belong to nobody."""
     low, high = limits.padded()
     turns = np.full(size * size, NOBODY)
-    for first, block in numbered(rows):
+    for first, block in palette.numbered(rows):
         at = np.floor((block - low) / (high - low) * size).astype(np.int64)
         inside = ((at >= edge) & (at < size - edge)).all(axis=1)
         mine = np.arange(first, first + len(block), dtype=np.uint64)[inside] * GOLDEN
@@ -335,10 +308,10 @@ def _first_turns(rows: Rows, limits: Limits, size: int, edge: int) -> Array:
     return turns
 
 
-def _images(images: Rows, chosen: Array, count: int) -> Array:
+def _images(images: palette.Rows, chosen: Array, count: int) -> Array:
     """The rows of the images chosen, (c, h·w)."""
     parts, end = [], 0
-    for first, block in numbered(images):
+    for first, block in palette.numbered(images):
         end = first + len(block)
         here = chosen[(chosen >= first) & (chosen < end)] - first
         parts.append(np.asarray(block[here], dtype=np.float64))
@@ -365,22 +338,24 @@ def _scaled(images: Array, invert: bool) -> Array:
     return 255.0 * (1.0 - grey if invert else grey)
 
 
-def _frames(labels: Rows, chosen: Array, paint: Paint) -> list[Array]:
+def _frames(labels: palette.Rows, chosen: Array, paint: palette.Paint) -> list[Array]:
     """The colour of the frame of each image, bytes."""
     if labels is None:
-        return [_bytes(PALE)] * len(chosen)
-    values = Aligned(labels)
+        return [_bytes(palette.PALE)] * len(chosen)
+    values = palette.Aligned(labels)
     found, done = [], 0
     for row in chosen.tolist():
         found.append(values.take(row + 1 - done)[-1:])
         done = row + 1
-    order = class_numbers(as_labels(np.concatenate(found)), paint.classes) if found else np.empty(0, np.int64)
-    known = not paint.repeats
-    return [_bytes(CLASSES[i % len(CLASSES)] if known and i < len(paint.classes) else PALE) for i in order.tolist()]
+    if not found:
+        return []
+    order = palette.class_numbers(palette.as_labels(np.concatenate(found)), paint.classes)
+    known, colors = 0 if paint.repeats else len(paint.classes), palette.CLASSES
+    return [_bytes(colors[i % len(colors)] if i < known else palette.PALE) for i in order.tolist()]
 
 
 def _bytes(color: str) -> Array:
-    return np.round(255 * np.asarray(rgb(color))).astype(np.uint8)
+    return np.round(255 * np.asarray(palette.rgb(color))).astype(np.uint8)
 
 
 def _paste(picture: Array, image: Array, x: int, y: int, side: int, frame: Array) -> None:

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from bigembed.plotting.canvas import legend, new_axes
-from bigembed.plotting.paint import ACCENT, PALE
+from bigembed.plotting.palette import ACCENT, PALE
 from bigembed.quality import FIGURES, NEIGHBORS, SAMPLES, judged, preserved, with_error
 from bigembed.rows.input import row_source
 from bigembed.runtime.parameters import declared
-from bigembed.store import PathLike, at, remove
-from bigembed.store.exchange import Exchange
-from bigembed.store.files import temporary
+from bigembed.store import PathLike, at, exchange, files, remove
 
 
 @dataclass(frozen=True)
@@ -189,8 +187,8 @@ def certify(
         rows, _ = row_source(X, at(folder), "rows", sparse=True)
         coordinates, _ = row_source(Y, at(folder), "coordinates")
         figures = preserved(
-            rows, coordinates, Exchange(f"{folder}/exchange"), n_neighbors=n_neighbors, samples=samples, seed=seed,
-            metric=metric,
+            rows, coordinates, exchange.Exchange(f"{folder}/exchange"), n_neighbors=n_neighbors, samples=samples,
+            seed=seed, metric=metric,
         )  # fmt: skip
     warnings, notes = judged(figures)
     return MapQuality(figures, tuple(warnings), tuple(notes))
@@ -200,7 +198,7 @@ def certify(
 def _scratch(workdir: PathLike | None) -> Iterator[str]:
     """A new folder, in ``workdir`` or that for temporary files, removed at the end."""
     if workdir is None:
-        with temporary("certify") as made:
+        with files.temporary("certify") as made:
             yield str(made)
         return
     folder = at(workdir).absolute() / f"certify-{uuid.uuid4().hex[:12]}"

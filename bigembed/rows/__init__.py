@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from itertools import product
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,10 +19,8 @@ from bigembed.rows.reader import EXACT, TEXT, is_text, read_ranges
 from bigembed.runtime import reads
 from bigembed.runtime.blocks import Array, align_arrays, block_rows, bounds, is_sparse
 from bigembed.runtime.executors import executor_now
-from bigembed.store import AnyPath, stored
+from bigembed.store import AnyPath, attributes, stored, superseded
 from bigembed.store.arrays import cached, npy_rows, read_array, read_window
-from bigembed.store.attributes import categories_at, columns_of
-from bigembed.store.superseded import Mark
 
 # ---------------------------------------------------------------------------------------------------------- source
 # Rows that a block task can read by range, wherever they lie.
@@ -106,12 +105,12 @@ class RowSource:
         """Names of the columns, where the rows are the copy of a table."""
         if self.named or self.path is None or self.path.endswith(".npy"):
             return self.named
-        return columns_of(self.path)
+        return attributes.columns_of(self.path)
 
     @property
     def categories(self) -> Mapping[str, Sequence[str]]:
         """The texts of the columns of categories, by their names, where the rows are the copy of a table."""
-        return {} if self.path is None or self.path.endswith(".npy") else categories_at(self.path)
+        return {} if self.path is None or self.path.endswith(".npy") else attributes.categories_at(self.path)
 
     @property
     def width(self) -> int:
@@ -165,8 +164,6 @@ class RowSource:
 
     def fingerprint(self) -> str:
         """What says that the input is the one of the last run: names, sizes and times of its files, or its bytes."""
-        from hashlib import sha256
-
         digest = sha256(repr((self.shape, str(self.dtype))).encode())
         if self.array is not None:
             digest.update(np.ascontiguousarray(self.array).tobytes())
@@ -199,7 +196,7 @@ def rows_at(path: AnyPath) -> RowSource:
 class MarkedRows(RowSource):
     """Rows of a stage, read only as long as it is what is published."""
 
-    marks: tuple[Mark, ...] = ()
+    marks: tuple[superseded.Mark, ...] = ()
 
     def read(self, start: int, stop: int) -> Any:
         """Rows ``start:stop``; :class:`StaleError` if they may be of something else."""

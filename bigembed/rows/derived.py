@@ -13,15 +13,10 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bigembed.errors import ChangedInputError
-from bigembed.rows import RowBlock, RowSource, row_block, rows_at
-from bigembed.rows.reader import entries_of
-from bigembed.rows.row_maps import as_typed
+from bigembed.rows import RowBlock, RowSource, reader, row_block, row_maps, rows_at
 from bigembed.rows.sparse import csr_block_rows, csr_row_bytes
 from bigembed.runtime.blocks import Array, bounds, one_blas_thread
-from bigembed.store import at
-from bigembed.store.arrays import read_array
-from bigembed.store.parcels import stacked
-from bigembed.store.superseded import Mark
+from bigembed.store import arrays, at, parcels, superseded
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -115,7 +110,7 @@ class KeptRows(DerivedRows):
             chosen = kept[start - before : end - before] + first
             parts.append(self.source.read(int(chosen[0]), int(chosen[-1]) + 1)[chosen - chosen[0]])
             start = end
-        return stacked(parts) if parts else self.nothing
+        return parcels.stacked(parts) if parts else self.nothing
 
     @cached_property
     def _ends(self) -> Array:
@@ -134,7 +129,7 @@ class KeptRows(DerivedRows):
 
     def mask_of(self, start: int, stop: int) -> Array:
         """Which of the rows ``start:stop`` of the other source are kept, bool."""
-        return read_array(self.mask, start, stop).astype(bool)
+        return arrays.read_array(self.mask, start, stop).astype(bool)
 
     def count_before(self, row: int) -> int:
         """How many of the rows before one of the other source are kept."""
@@ -153,7 +148,7 @@ class KeptRows(DerivedRows):
             shape,
             other.dtype,
             base=other,
-            entries=entries_of(other),
+            entries=reader.entries_of(other),
             mask=self.mask,
             counts=self.counts,
             mask_block=self.mask_block,
@@ -222,8 +217,8 @@ class MappedSource(DerivedRows):
         assert self.function is not None
         spans = [(start + low, start + high) for low, high in bounds(stop - start, self.source.block)]
         blocks = (RowBlock(low // self.block, low, self.source.matrix(low, high)) for low, high in spans)
-        parts = [as_typed(self.function(block), self.dtype) for block in blocks]
-        return stacked(parts) if parts else self.nothing
+        parts = [row_maps.as_typed(self.function(block), self.dtype) for block in blocks]
+        return parcels.stacked(parts) if parts else self.nothing
 
     def part(self, start: int, stop: int) -> RowSource:
         return replace(self, base=self.source.part(start, stop))
@@ -331,7 +326,7 @@ class MappedRows:
         dtype: Any,
         keep: Any = None,
         stamp: str = "",
-        marks: Sequence[Mark] = (),
+        marks: Sequence[superseded.Mark] = (),
         sparse: bool = False,
     ) -> None:
         self.source, self.function, self._keep, self.stamp, self.marks = source, function, keep, stamp, marks
@@ -354,7 +349,7 @@ class MappedRows:
             ]
         for mark in self.marks:
             mark.check()
-        found = stacked(parts).astype(self.dtype, copy=False)[chosen - first]
+        found = parcels.stacked(parts).astype(self.dtype, copy=False)[chosen - first]
         return found[:, columns] if self.sparse else found[..., columns]
 
     def _look(self) -> None:

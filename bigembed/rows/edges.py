@@ -280,8 +280,6 @@ class NpzMatrix:
                 yield (row, near, value) if self.format == "csr" else (near, row, value)
 
     def fingerprint(self) -> str:
-        from hashlib import sha256
-
         return sha256(repr([(file.name, file.size, file.stamp) for file in stored(self.path)]).encode()).hexdigest()
 
 

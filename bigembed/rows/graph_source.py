@@ -11,31 +11,16 @@ from typing import Annotated, Any
 import numpy as np
 
 from bigembed.errors import InputError, MissingPathError
-from bigembed.rows import RowSource, rows_at
-from bigembed.rows.edges import (
-    EdgeColumns,
-    EdgeMatrix,
-    Edges,
-    EdgeTable,
-    NeighborLists,
-    Piece,
-    open_npz,
-    refuse_shapes,
-    spans_of,
-)
-from bigembed.rows.formats import open_reader
+from bigembed.rows import RowSource, edges, rows_at
+from bigembed.rows.edges import Piece
+from bigembed.rows.formats import delimited, hdf5, open_reader, tables
 from bigembed.rows.formats.anndata import EXTRA, csr_in, is_anndata
-from bigembed.rows.formats.delimited import is_delimited
-from bigembed.rows.formats.hdf5 import array_in, opened
-from bigembed.rows.formats.tables import largest_in, parquet_files
 from bigembed.rows.opening import as_array, checked_measure, found_lists, lengths_of
 from bigembed.rows.reader import Choice, listed
 from bigembed.rows.sparse import NAMES, is_csr_group
 from bigembed.runtime.blocks import Array, block_rows, is_scipy_sparse, map_blocks
 from bigembed.runtime.parameters import Count, declared, one_of
-from bigembed.store import AnyPath, at, is_path
-from bigembed.store.arrays import write_npy
-from bigembed.store.files import reading_foreign
+from bigembed.store import AnyPath, arrays, at, files, is_path
 
 # --------------------------------------------------------------------------------------------------- graph formats
 # Where the edges of a graph lie, and what reads them there: tables, sparse matrices, lists of neighbors.
@@ -46,7 +31,7 @@ ARRAYS = {"weights": "obsp/connectivities", "distances": "obsp/distances"}
 
 def edges_of(
     source: Any, values: str, distances: Any, columns: Sequence[str] | None, array: str | None, squared: bool
-) -> Edges:
+) -> edges.Edges:
     """What streams the edges of a source; see :func:`bigembed.open_graph`."""
     if columns is not None and not (_names(columns) and len(columns) in (2, 3)):
         raise InputError(f"columns={columns!r}; two or three names are needed: source, target and the value")
@@ -55,16 +40,16 @@ def edges_of(
         _only("lists of neighbors", given)
         return _lists(source, distances, squared)
     if is_path(source):
-        with reading_foreign(source):
+        with files.reading_foreign(source):
             return _stored(at(source).absolute(), values, columns, array)
     if is_scipy_sparse(source):
         _only("a sparse matrix", given)
         return _matrix(source)
     if hasattr(source, "columns") and hasattr(source, "to_numpy"):
         _only("a data frame", given, "columns")
-        return EdgeTable(_in_memory(_of_frame(source, columns or COLUMNS[values])))
+        return edges.EdgeTable(_in_memory(_of_frame(source, columns or COLUMNS[values])))
     _only("an array", given)
-    return EdgeTable(_pairs("the array", _in_memory(as_array(source, "the graph"))))
+    return edges.EdgeTable(_pairs("the array", _in_memory(as_array(source, "the graph"))))
 
 
 def _names(columns: Any) -> bool:
@@ -77,17 +62,17 @@ def _only(what: str, given: dict[str, Any], known: str = "") -> None:
         raise InputError(f"{', '.join(wrong)}: {what} has nothing of that kind to choose; leave it out")
 
 
-def _stored(path: AnyPath, values: str, columns: Sequence[str] | None, array: str | None) -> Edges:
+def _stored(path: AnyPath, values: str, columns: Sequence[str] | None, array: str | None) -> edges.Edges:
     if not path.exists():
         raise MissingPathError(f"{path}: no such path. Give an edge list, a sparse matrix, or lists of neighbors")
     wanted = tuple(columns or COLUMNS[values])
     given = {name: value for name, value in (("columns", columns), ("array", array)) if value is not None}
     if path.suffix == ".npz":
         _only("a file of one matrix", given)
-        return open_npz(path)
-    if parquet_files(path) or is_delimited(path):
+        return edges.open_npz(path)
+    if tables.parquet_files(path) or delimited.is_delimited(path):
         _only("a table", given, "columns")
-        return EdgeTable(_pairs(path, open_reader(path, Choice(columns=wanted))))
+        return edges.EdgeTable(_pairs(path, open_reader(path, Choice(columns=wanted))))
     if is_anndata(path):
         _only("an AnnData", given, "array")
         return _anndata(path, array or ARRAYS[values])
@@ -98,41 +83,41 @@ def _stored(path: AnyPath, values: str, columns: Sequence[str] | None, array: st
         _only("a group of columns", given, "columns")
         held = wanted if columns or (path / wanted[2]).is_dir() else wanted[:2]
         vectors = {name: rows_at(path / name) for name in held}
-        refuse_shapes(path, {name: vector.shape for name, vector in vectors.items()})
-        return EdgeColumns(tuple(vectors.values()))
+        edges.refuse_shapes(path, {name: vector.shape for name, vector in vectors.items()})
+        return edges.EdgeColumns(tuple(vectors.values()))
     _only("a file of one array", given, "array")
-    return EdgeTable(_pairs(path, open_reader(path, Choice(array=(array,) if array else ()))))
+    return edges.EdgeTable(_pairs(path, open_reader(path, Choice(array=(array,) if array else ()))))
 
 
-def _anndata(path: AnyPath, array: str) -> Edges:
-    with opened(str(path), EXTRA) as root:
+def _anndata(path: AnyPath, array: str) -> edges.Edges:
+    with hdf5.opened(str(path), EXTRA) as root:
         there = [f"obsp/{one}" for one in root.get("obsp", ())]
         if array not in there:
             raise InputError(f"{path}: no graph {array}; there are {listed(there) or 'none (obsp is empty)'}")
     return _group(path, array)
 
 
-def _group(path: AnyPath, array: str) -> Edges:
+def _group(path: AnyPath, array: str) -> edges.Edges:
     """A CSR matrix in a group of an HDF5 file or of Zarr."""
-    with opened(str(path), EXTRA) as root:
+    with hdf5.opened(str(path), EXTRA) as root:
         found = csr_in(root, str(path), array)
-        indptr, indices, data = (array_in(root, str(path), f"{array}/{name}".lstrip("/"), EXTRA) for name in NAMES)
+        indptr, indices, data = (hdf5.array_in(root, str(path), f"{array}/{name}".lstrip("/"), EXTRA) for name in NAMES)
     if found.shape[0] != found.shape[1]:
         raise InputError(f"{path}: shape {found.shape}; the matrix of a graph is square, (n, n)")
-    return EdgeMatrix(indptr, indices, data, f"{path}: {array}".rstrip(": "))
+    return edges.EdgeMatrix(indptr, indices, data, f"{path}: {array}".rstrip(": "))
 
 
-def _matrix(matrix: Any) -> Edges:
+def _matrix(matrix: Any) -> edges.Edges:
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise InputError(f"a sparse matrix of shape {matrix.shape}; the matrix of a graph is square, (n, n)")
     rows = matrix.tocsr()
-    return EdgeMatrix(_in_memory(rows.indptr), _in_memory(rows.indices), _in_memory(rows.data))
+    return edges.EdgeMatrix(_in_memory(rows.indptr), _in_memory(rows.indices), _in_memory(rows.data))
 
 
-def _lists(indices: Any, distances: Any, squared: bool) -> Edges:
+def _lists(indices: Any, distances: Any, squared: bool) -> edges.Edges:
     near, apart = _list(indices, "indices"), _list(distances, "distances")
-    refuse_shapes("lists of neighbors", {"indices": near.shape, "distances": apart.shape})
-    return NeighborLists(near, apart, squared)
+    edges.refuse_shapes("lists of neighbors", {"indices": near.shape, "distances": apart.shape})
+    return edges.NeighborLists(near, apart, squared)
 
 
 def _list(source: Any, name: str) -> Any:
@@ -224,7 +209,7 @@ class GraphSource(RowSource):
     @property
     def listed(self) -> int | None:
         """Neighbors of a row, where there are lists of them; a row itself may be one."""
-        return self.edges.indices.shape[1] if isinstance(self.edges, NeighborLists) else None
+        return self.edges.indices.shape[1] if isinstance(self.edges, edges.NeighborLists) else None
 
     def read(self, start: int, stop: int) -> Any:
         """A graph is not read by rows."""
@@ -245,7 +230,7 @@ class GraphSource(RowSource):
 
     def stream(self, start: int, stop: int) -> Iterator[Piece]:
         """Edges of some units, in pieces; what cannot be read is :class:`DamagedError`."""
-        with reading_foreign(self.path or "the graph", f"edges {start}:{stop}"):
+        with files.reading_foreign(self.path or "the graph", f"edges {start}:{stop}"):
             for source, target, value in self.edges.stream(start, stop):
                 yield source, target, lengths_of(value, self.measured)
 
@@ -270,7 +255,7 @@ class GraphSource(RowSource):
 def _stored_beside(value: Any, path: AnyPath) -> Any:
     if not isinstance(value, RowSource) or value.array is None:
         return value
-    write_npy(path, value.array)
+    arrays.write_npy(path, value.array)
     return RowSource(value.shape, value.dtype, path=str(path))
 
 
@@ -369,13 +354,13 @@ def open_graph(
     rule = _rule(kind, symmetrize, duplicates, squared) | {"measured": measured}
     if measured and kind == "weights":
         raise InputError(f"open_graph: metric={metric!r}; it is of distances, and these are weights")
-    edges = edges_of(source, kind, distances, columns, array, squared)
-    if edges.entries < 1:
+    listed = edges_of(source, kind, distances, columns, array, squared)
+    if listed.entries < 1:
         raise InputError(f"{_name_of(source)}: a graph without edges. Give at least one")
     path = str(at(source)) if is_path(source) else None
-    with reading_foreign(_name_of(source), "its ids"):
-        n = _nodes(edges, nodes, _name_of(source))
-    return GraphSource((n, n), np.dtype(np.float64), path=path, edges=edges, values=kind, **rule)
+    with files.reading_foreign(_name_of(source), "its ids"):
+        n = _nodes(listed, nodes, _name_of(source))
+    return GraphSource((n, n), np.dtype(np.float64), path=path, edges=listed, values=kind, **rule)
 
 
 # --- what was asked ------------------------------------------------------------------------------
@@ -399,31 +384,31 @@ def _rule(values: str, symmetrize: str | None, duplicates: str, squared: bool) -
     return {"symmetrize": symmetrize or known[0], "duplicates": duplicates, "squared": bool(squared)}
 
 
-def _nodes(edges: Edges, nodes: int | None, name: str) -> int:
+def _nodes(listed: edges.Edges, nodes: int | None, name: str) -> int:
     """n: said by the format or the user, or the largest id + 1."""
-    if edges.nodes is not None and nodes not in (None, edges.nodes):
-        raise InputError(f"nodes={nodes}, and {name} has {edges.nodes}. Leave nodes out")
-    n = edges.nodes or (int(nodes) if nodes is not None else _largest(edges) + 1)
-    if n > 2 * edges.entries:
+    if listed.nodes is not None and nodes not in (None, listed.nodes):
+        raise InputError(f"nodes={nodes}, and {name} has {listed.nodes}. Leave nodes out")
+    n = listed.nodes or (int(nodes) if nodes is not None else _largest(listed) + 1)
+    if n > 2 * listed.entries:
         raise InputError(
-            f"{name}: {edges.entries:,} edges join {2 * edges.entries:,} nodes at the most, and there are {n:,} "
-            f"({'as many as were said' if nodes or edges.nodes else 'by the largest id'}). Number the nodes that have "
+            f"{name}: {listed.entries:,} edges join {2 * listed.entries:,} nodes at the most, and there are {n:,} "
+            f"({'as many as were said' if nodes or listed.nodes else 'by the largest id'}). Number the nodes that have "
             "edges 0 … n − 1"
         )
     return n
 
 
-def _largest(edges: Edges) -> int:
-    known = largest_in(edges.rows) if isinstance(edges, EdgeTable) else None
+def _largest(listed: edges.Edges) -> int:
+    known = tables.largest_in(listed.rows) if isinstance(listed, edges.EdgeTable) else None
     if known is None:
-        known = max(map_blocks(largest_id, [(edges, *span) for span in spans_of(edges, SCANNED)]), default=-1.0)
+        known = max(map_blocks(largest_id, [(listed, *span) for span in edges.spans_of(listed, SCANNED)]), default=-1.0)
     return max(0, floor(known)) if np.isfinite(known) else 0
 
 
-def largest_id(edges: Edges, start: int, stop: int) -> float:
+def largest_id(listed: edges.Edges, start: int, stop: int) -> float:
     """The largest id of some edges; −1 where there are none that are numbers."""
     found = [-1.0]
-    for source, target, _ in edges.stream(start, stop):
+    for source, target, _ in listed.stream(start, stop):
         found += [float(np.max(ids, initial=-1, where=np.isfinite(ids))) for ids in (source, target)]
     return max(found)
 

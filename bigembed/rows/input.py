@@ -14,21 +14,10 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import InputError, InputTypeError, needed
-from bigembed.rows import RowSource, rows_at, work_dtype
+from bigembed.rows import RowSource, opening, rows_at, work_dtype
 from bigembed.rows.formats.binary import is_idx, read_idx
 from bigembed.rows.formats.copying import write_dask
 from bigembed.rows.formats.hdf5 import opened, require_held
-from bigembed.rows.opening import (
-    StoredRows,
-    as_array,
-    chunked,
-    is_zarr,
-    missing_shards,
-    nan_dtype,
-    open_array,
-    unmasked,
-    without_mask,
-)
 from bigembed.rows.passes import check_vector
 from bigembed.rows.reader import columns_of, is_frame, lazy_numbers, numbers_of, two_dimensional
 from bigembed.rows.sparse import dask_source, group_source, held_source, is_csr_group, keep_npy, stored
@@ -92,12 +81,12 @@ def window_of(X: Any) -> Window | None:
         return None
     if place_of(found.stored) is None:
         return None
-    return None if is_zarr(found.stored) and missing_shards(found.stored) else found
+    return None if opening.is_zarr(found.stored) and opening.missing_shards(found.stored) else found
 
 
 def place_of(stored: Any) -> AnyPath | None:
     """Where a zarr array lies, if any process can open it there."""
-    if isinstance(stored, StoredRows):
+    if isinstance(stored, opening.StoredRows):
         return at(stored.path)
     store = stored.store
     root = getattr(store, "root", None)
@@ -161,7 +150,7 @@ def _of_value(stored: Any) -> Window | None:
             return None
         found = _of_value(stored.array)
         return found.cut(stored.key.tuple) if found is not None and hasattr(stored, "key") else found
-    if not (is_zarr(stored) or isinstance(stored, StoredRows)) or len(stored.shape) != 2:
+    if not (opening.is_zarr(stored) or isinstance(stored, opening.StoredRows)) or len(stored.shape) != 2:
         return None
     n, d = map(int, stored.shape)
     return Window(stored, ((0, n), (0, d)))
@@ -190,7 +179,7 @@ class StreamedRows(RowSource):
     def window(self, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
         first, last = rows[0] + self.offset, rows[1] + self.offset
         part = self.lazy[first:last] if columns == (0, self.width) else self.lazy[first:last, slice(*columns)]
-        return np.asarray(unmasked(part.compute(scheduler="synchronous"), rows[0]))
+        return np.asarray(opening.unmasked(part.compute(scheduler="synchronous"), rows[0]))
 
     def part(self, start: int, stop: int) -> RowSource:
         """With the graph of these rows only, where it goes to another process."""
@@ -305,9 +294,9 @@ def row_source(
         return X, False
     if is_path(X):
         return _path_source(at(X), sparse), False
-    if is_zarr(X):
+    if opening.is_zarr(X):
         place = place_of(X)
-        return (_path_source(place, sparse) if place is not None else _lazy_source(open_array(X))), False
+        return (_path_source(place, sparse) if place is not None else _lazy_source(opening.open_array(X))), False
     if type(X).__module__.startswith("xarray.") and hasattr(X, "variable") and not X.variable._in_memory:
         return _xarray_source(X, scratch, name, sparse, missing), False
     if type(X).__module__.startswith("anndata.") and hasattr(X, "group"):  # (sparse X that stays in its file)
@@ -319,7 +308,7 @@ def row_source(
     if sparse and is_scipy_sparse(X):
         held = held_source(X)
         return (held if executor_now().in_this_process else stored(held, scratch / f"{name}-csr")), True
-    return _array_source(_numpy(without_mask(X) if missing else X), scratch, name), True
+    return _array_source(_numpy(opening.without_mask(X) if missing else X), scratch, name), True
 
 
 def _array_source(array: Array, scratch: AnyPath, name: str) -> RowSource:
@@ -333,7 +322,7 @@ def _array_source(array: Array, scratch: AnyPath, name: str) -> RowSource:
 
 def in_memory(X: Any) -> bool:
     """Whether rows lie in this process: neither a path nor a source, nor a zarr or Dask array."""
-    return not (is_path(X) or isinstance(X, RowSource) or is_zarr(X) or hasattr(X, "dask"))
+    return not (is_path(X) or isinstance(X, RowSource) or opening.is_zarr(X) or hasattr(X, "dask"))
 
 
 def column_source(values: Any, n: int, scratch: AnyPath, name: str) -> RowSource:
@@ -344,10 +333,12 @@ def column_source(values: Any, n: int, scratch: AnyPath, name: str) -> RowSource
         return column_source(read_idx(str(values)), n, scratch, name)
     elif is_path(values):
         source = _path_source(at(values), numbers=name not in ("labels", "ids"))
-    elif is_zarr(values):
+    elif opening.is_zarr(values):
         source, _ = row_source(values, scratch, name)
     else:
-        source = _array_source(as_array(values.compute() if hasattr(values, "dask") else values, name), scratch, name)
+        source = _array_source(
+            opening.as_array(values.compute() if hasattr(values, "dask") else values, name), scratch, name
+        )
     check_vector(name, source, n)
     return source
 
@@ -368,7 +359,7 @@ def _xarray_source(X: Any, scratch: AnyPath, name: str, sparse: bool, missing: b
     """Rows of an xarray array that is not in memory."""
     if X.chunks is None and (window := window_of(X)) is not None:
         return _window_source(window)
-    return _dask_source(X.data if X.chunks is not None else chunked(X).data, scratch, name, sparse, missing)
+    return _dask_source(X.data if X.chunks is not None else opening.chunked(X).data, scratch, name, sparse, missing)
 
 
 def _window_source(window: Window) -> RowSource:
@@ -383,8 +374,8 @@ def _lazy_source(X: Any, missing: bool = False) -> RowSource:
     """The rows of a Dask array of dense blocks."""
     work_dtype(X.dtype)
     if missing and X.dtype.kind != "f" and isinstance(X._meta, np.ma.MaskedArray):
-        X = X.astype(nan_dtype(X.dtype))
-    return StreamedRows(tuple(map(int, X.shape)), np.dtype(X.dtype), lazy=without_mask(X) if missing else X)
+        X = X.astype(opening.nan_dtype(X.dtype))
+    return StreamedRows(tuple(map(int, X.shape)), np.dtype(X.dtype), lazy=opening.without_mask(X) if missing else X)
 
 
 def _dask_source(X: Any, scratch: AnyPath, name: str, sparse: bool, missing: bool) -> RowSource:
@@ -400,7 +391,7 @@ def _dask_source(X: Any, scratch: AnyPath, name: str, sparse: bool, missing: boo
     if (window := window_of(X)) is not None:
         return _window_source(window)
     if not executor_now().in_this_process and is_persisted(X):  # (a task cannot ask the cluster for its chunks)
-        write_dask(without_mask(X) if missing else X, path)
+        write_dask(opening.without_mask(X) if missing else X, path)
         return RowSource(tuple(X.shape), np.dtype(X.dtype), path=str(path))
     return _lazy_source(X, missing)
 
@@ -411,7 +402,7 @@ def _numpy(X: Any) -> Array:
             "rows as a sparse matrix are not supported by this method: use X.toarray() for rows, or "
             "give a square symmetric sparse matrix of weights (sparse data was passed)"
         )
-    array = _of_frame(X) if is_frame(X) else as_array(X)
+    array = _of_frame(X) if is_frame(X) else opening.as_array(X)
     if array.dtype.kind == "c":
         raise InputError("Complex data not supported: rows must be real numbers")
     if array.dtype == object and array.ndim == 2:
@@ -430,4 +421,4 @@ def _of_frame(X: Any) -> Array:
     """A data frame as NumPy makes an array of it where all columns are numbers without gaps; else column by column."""
     columns = columns_of(X)
     kinds = {values.dtype.kind for _, values in columns}
-    return as_array(X) if kinds <= {*"iuf"} or kinds == {"b"} else numbers_of(columns)
+    return opening.as_array(X) if kinds <= {*"iuf"} or kinds == {"b"} else numbers_of(columns)

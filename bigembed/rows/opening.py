@@ -11,12 +11,8 @@ import numpy as np
 
 from bigembed.errors import BigembedError, DamagedError, InputError, InputTypeError, MissingPathError
 from bigembed.runtime.blocks import Array, block_rows
-from bigembed.store import AnyPath, PathLike, at, is_path, manifests
+from bigembed.store import AnyPath, PathLike, at, files, is_path, manifests, objects, requests, superseded
 from bigembed.store.arrays import npy_rows, read_part, reading, refuse_unsealed, zarr_array
-from bigembed.store.files import CHUNKS, refuse_unpacked, require_files
-from bigembed.store.objects import ObjectPath
-from bigembed.store.requests import asking
-from bigembed.store.superseded import refuse_superseded
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -144,7 +140,7 @@ def missing_shards(array: Any) -> int:
         return 0
     unit = array.shards or array.chunks
     expected: int = prod(-(-n // c) for n, c in zip(array.shape, unit, strict=True))
-    if expected > CHUNKS and expected > (there := int(array.nbytes_stored())):
+    if expected > files.CHUNKS and expected > (there := int(array.nbytes_stored())):
         return expected - there  # (not one byte for each: their names need not be listed)
     per_unit: int = prod(u // c for u, c in zip(unit, array.chunks, strict=True))
     return expected - int(array.nchunks_initialized) // per_unit
@@ -192,9 +188,9 @@ def open_array(source: Any) -> da.Array:
         return da.from_array(source, chunks=_block_of(source))  # type: ignore[no-any-return]
     if is_path(source):
         place = at(source)
-        refuse_superseded(place.absolute())
+        superseded.refuse_superseded(place.absolute())
         source = npy_rows(place) if place.suffix == ".npy" else open_zarr(place)
-        if isinstance(place, ObjectPath):
+        if isinstance(place, objects.ObjectPath):
             source = StoredRows(source.shape, source.dtype, str(place), getattr(source, "shards", None))
         elif is_zarr(source):
             source = StoredRows(source.shape, source.dtype, str(place), source.shards or source.chunks)
@@ -231,11 +227,11 @@ def open_zarr(path: PathLike) -> Any:
         )
     refuse_damaged(place)
     try:
-        with asking(place):
-            require_files(place)
+        with requests.asking(place):
+            files.require_files(place)
             array = zarr_array(place)
             refuse_unsealed(place)
-            refuse_unpacked(place, "chunks", array.chunks, np.dtype(array.dtype).itemsize)
+            files.refuse_unpacked(place, "chunks", array.chunks, np.dtype(array.dtype).itemsize)
             missing = missing_shards(array)
     except BigembedError:
         raise

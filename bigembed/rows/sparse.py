@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,10 @@ from bigembed.rows import RowSource, as_worked, work_dtype
 from bigembed.rows.opening import open_zarr
 from bigembed.runtime.blocks import BLOCK_BYTES, MAX_BLOCK_ROWS, Array, bounds, offsets
 from bigembed.runtime.executors import compute_together
-from bigembed.store import AnyPath, at, remove
+from bigembed.store import AnyPath, at, metadata, remove, requests
 from bigembed.store.arrays import cached, read_array, reading, write_array, write_npy, zarr_group
 from bigembed.store.attributes import columns_of, prove_group
 from bigembed.store.files import read_sealed, reading_foreign, require_files, sealed, write_json
-from bigembed.store.metadata import make_group
-from bigembed.store.requests import asking
 
 ENTRY_BYTES = 12
 """A stored entry as it is worked on: a value and a column, with a share of the row pointers."""
@@ -85,8 +84,6 @@ class SparseSource(RowSource):
         return csr_block_rows(self.row_bytes)
 
     def fingerprint(self) -> str:
-        from hashlib import sha256
-
         digest = sha256(repr((self.shape, str(self.dtype), self.entries)).encode())
         if self.held is not None:
             for name in NAMES:
@@ -122,7 +119,7 @@ def held_source(matrix: Any) -> SparseSource:
 
 def group_source(path: AnyPath) -> SparseSource:
     """The rows of a CSR group in Zarr."""
-    with asking(path), reading_foreign(path):
+    with requests.asking(path), reading_foreign(path):
         return _group_source(path)
 
 
@@ -175,7 +172,7 @@ def read_csr(path: str, start: int, stop: int, columns: int, dtype: Any) -> Any:
 def write_csr(path: AnyPath, matrix: Any) -> int:
     """Write a CSR group, checksummed; the number of its entries."""
     rows = sparse.csr_array(matrix)
-    make_group(path, {"encoding-type": "csr_matrix", "shape": list(rows.shape)}, overwrite=True)
+    metadata.make_group(path, {"encoding-type": "csr_matrix", "shape": list(rows.shape)}, overwrite=True)
     write_array(path / "indptr", rows.indptr.astype(np.int64))
     write_array(path / "indices", rows.indices)
     write_array(path / "data", rows.data)

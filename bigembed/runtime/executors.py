@@ -17,33 +17,24 @@ from threading import Lock, local
 from typing import Any, Self
 from weakref import ref
 
+from bigembed import runtime
 from bigembed.errors import ClusterError, InputError
-from bigembed.runtime import (
-    Calls,
-    Executor,
-    KeepResult,
-    Progress,
-    no_progress,
-    run_with_helpers,
-    runtime_now,
-    using,
-)
 from bigembed.runtime.client_executor import AHEAD, ATTEMPTS, QUEUED, RUNNING, Advice, ClientExecutor, TaskMap
 from bigembed.runtime.worker_monitor import FROZEN, WorkerMonitor
 
 
-def executor_now() -> Executor:
+def executor_now() -> runtime.Executor:
     """Return the executor of this context: the one of the run, or before a run begins that of Dask."""
-    return runtime_now().executor or _executor_of_dask()
+    return runtime.runtime_now().executor or _executor_of_dask()
 
 
 @contextmanager
-def chosen_executor() -> Iterator[Executor]:
+def chosen_executor() -> Iterator[runtime.Executor]:
     """Choose the executor of this context, if a run around it has not done so."""
-    if (executor := runtime_now().executor) is not None:
+    if (executor := runtime.runtime_now().executor) is not None:
         yield executor
         return
-    with _executor_of_dask(lends_threads=True) as chosen, using(executor=chosen):
+    with _executor_of_dask(lends_threads=True) as chosen, runtime.using(executor=chosen):
         yield chosen
 
 
@@ -53,12 +44,12 @@ def _executor_of_dask(lends_threads: bool = False) -> CurrentClient | DaskSchedu
     return DaskScheduler(lends_threads) if client is None else CurrentClient(client)
 
 
-def run_on_idle_threads(calls: Calls) -> list[Any]:
+def run_on_idle_threads(calls: runtime.Calls) -> list[Any]:
     """Return the results of the calls, in their order, from the thread of this task and from those that are idle."""
     pool = _idle_pool() if len(calls) > 1 else None
     if pool is None:
         return [call() for call in calls]
-    return run_with_helpers(calls, lambda timed: pool.run(timed, ""))
+    return runtime.run_with_helpers(calls, lambda timed: pool.run(timed, ""))
 
 
 def idle_threads() -> int:
@@ -66,8 +57,8 @@ def idle_threads() -> int:
     return getattr(_idle_pool(), "count", 1)
 
 
-def _idle_pool() -> Executor | None:
-    executor = runtime_now().executor
+def _idle_pool() -> runtime.Executor | None:
+    executor = runtime.runtime_now().executor
     return executor.pool if executor is not None and executor.in_this_process else None
 
 
@@ -120,13 +111,17 @@ class LocalPool:
         """Do nothing: no other process has tasks."""
 
     def run(
-        self, calls: Calls, label: str, progress: Progress | None = None, keep: KeepResult | None = None
+        self,
+        calls: runtime.Calls,
+        label: str,
+        progress: runtime.Progress | None = None,
+        keep: runtime.KeepResult | None = None,
     ) -> list[Any]:
         """Return the results of the calls, in their order. ``progress`` hears of them in this thread.
 
         After an error, of ``progress`` too, no call is begun; those at work are awaited.
         """
-        report, batch = progress or no_progress, _Batch(calls, keep)
+        report, batch = progress or runtime.no_progress, _Batch(calls, keep)
         takes_part = self.count == 1 or len(calls) == 1 or hasattr(self._here, "in_pool")
         others = min(self.count, len(calls)) - takes_part
         helpers = [self._threads.submit(self._help, ref(batch)) for _ in range(others)]
@@ -149,7 +144,7 @@ class LocalPool:
     def _help(self, given: ref[_Batch]) -> None:
         """Take calls of a batch, if it is still there: what waits for a thread must not keep its arrays in memory."""
         self._here.in_pool = True
-        with using(executor=self):
+        with runtime.using(executor=self):
             while (batch := given()) is not None and batch.take():
                 pass
 
@@ -157,7 +152,7 @@ class LocalPool:
 class _Batch:
     """Calls of one :meth:`LocalPool.run`: those that no thread has taken, and what the others gave."""
 
-    def __init__(self, calls: Calls, keep: KeepResult | None) -> None:
+    def __init__(self, calls: runtime.Calls, keep: runtime.KeepResult | None) -> None:
         self.calls, self.keep = calls, keep
         self.left = deque(range(len(calls)))
         self.results: list[Any] = [None] * len(calls)
@@ -235,12 +230,16 @@ class DaskScheduler:
         return LocalPool(self._threads) if self.in_this_process and self._threads > 1 else None
 
     def run(
-        self, calls: Calls, label: str, progress: Progress | None = None, keep: KeepResult | None = None
+        self,
+        calls: runtime.Calls,
+        label: str,
+        progress: runtime.Progress | None = None,
+        keep: runtime.KeepResult | None = None,
     ) -> list[Any]:
         """Return the results of the calls, in their order. ``progress`` hears of tasks of this process."""
         local = self.in_this_process
         if local and (progress is not None or keep is not None):
-            calls = _reported(calls, label, progress or no_progress, keep)
+            calls = _reported(calls, label, progress or runtime.no_progress, keep)
         if local and len(calls) <= 1:
             return list(map(operator.call, calls))
         if local and self.lends_threads and self.pool is not None:
@@ -358,7 +357,7 @@ class CurrentClient(ClientExecutor):
         ready = type(getattr(client, "cluster", None)).__name__ in ("NoneType", "LocalCluster")
         defaults = RUNNING if ready else QUEUED, FROZEN
         patience, frozen = map(_seconds_set, SETTINGS, defaults)
-        super().__init__(client, patience, ADVICE, WorkerMonitor(client, frozen, runtime_now().observer))
+        super().__init__(client, patience, ADVICE, WorkerMonitor(client, frozen, runtime.runtime_now().observer))
         self._left = ExitStack()
         """Ends the absence of this thread from the tasks of its worker."""
         self._entered = False
@@ -385,8 +384,8 @@ class CurrentClient(ClientExecutor):
         return dict(self.client.scheduler_info(n_workers=-1)["workers"])
 
     def run(
-        self, calls: Calls, label: str, progress: Progress | None = None, keep: KeepResult | None = None,
-        kind: Callable[..., TaskMap] = TaskMap,
+        self, calls: runtime.Calls, label: str, progress: runtime.Progress | None = None,
+        keep: runtime.KeepResult | None = None, kind: Callable[..., TaskMap] = TaskMap,
     ) -> list[Any]:  # fmt: skip
         """Return the results of the calls, in their order; ``kind``: of map that hands them out."""
         self._leave_the_tasks()
@@ -401,7 +400,7 @@ class CurrentClient(ClientExecutor):
         self._leave_the_tasks()
         futures = self.client.compute(list(values), retries=ATTEMPTS - 1)
         try:
-            watched = TaskMap(self.client, [], label, self.timeout, no_progress, self.advice, self.monitor)
+            watched = TaskMap(self.client, [], label, self.timeout, runtime.no_progress, self.advice, self.monitor)
             return watched.gather(futures)
         finally:
             if self.client.status == "running":
@@ -419,7 +418,9 @@ class CurrentClient(ClientExecutor):
         self._left.callback(rejoin)
 
 
-def _reported(calls: Calls, label: str, progress: Progress, keep: KeepResult | None) -> Calls:
+def _reported(
+    calls: runtime.Calls, label: str, progress: runtime.Progress, keep: runtime.KeepResult | None
+) -> runtime.Calls:
     lock, done = Lock(), count(1)
 
     def reported(place: int, call: Callable[[], Any]) -> Any:

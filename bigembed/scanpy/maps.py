@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import numpy as np
+from scipy.sparse.csgraph import connected_components
 
 from bigembed.errors import InputError
 from bigembed.maps.tsne.estimator import TSNE
@@ -128,8 +129,6 @@ def dpt(
     InputError
         If there is no root, no neighbor graph, or fewer columns than ``n_dcs``.
     """
-    from scipy.sparse.csgraph import connected_components
-
     if n_branchings != 0:
         raise InputError(
             f"n_branchings={n_branchings!r}; allowed: 0. scanpy.tl.dpt looks for branches on the same keys: call it "

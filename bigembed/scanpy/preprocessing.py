@@ -7,6 +7,7 @@ import warnings
 from typing import Annotated, Any
 
 import numpy as np
+from scipy.sparse import csr_matrix
 
 from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator.pipeline import Pipeline
@@ -305,7 +306,5 @@ def gauss_weights(indices: Array, distances: Array) -> Any:
 
 def _matrix(indices: Array, values: Array) -> Any:
     """Return lists as a sparse matrix, nearest first in each row."""
-    from scipy.sparse import csr_matrix
-
     n, k = indices.shape
     return csr_matrix((values.ravel(), indices.ravel(), np.arange(0, n * k + 1, k)), shape=(n, n))

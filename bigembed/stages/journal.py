@@ -28,13 +28,12 @@ from typing import Any, Self
 
 import google_crc32c
 import numpy as np
+from scipy.sparse import csr_array
 
 from bigembed.runtime import Calls, KeepResult, runtime_now, using
 from bigembed.runtime.blocks import is_sparse
-from bigembed.store import AnyPath, at, put, remove, remove_file
+from bigembed.store import AnyPath, at, manifests, objects, put, remove, remove_file
 from bigembed.store.files import digest_of, jsonable
-from bigembed.store.manifests import IN_WORK
-from bigembed.store.objects import ObjectPath
 
 PATIENCE = 0.5
 """Seconds between two writes."""
@@ -48,7 +47,7 @@ class StageJournal:
     """Keep the results of the maps of one stage, or of one step from a state, and give them to a later start of it."""
 
     def __init__(self, exchange: str, stage: AnyPath | None, state: str = "", new: bool = False) -> None:
-        self.folder, self._mark = at(f"{exchange}/journal"), None if stage is None else stage / IN_WORK
+        self.folder, self._mark = at(f"{exchange}/journal"), None if stage is None else stage / manifests.IN_WORK
         self._state = state
         self._token, self._known = ("", defaultdict(dict)) if new else _read(self.folder, self._mark, state)
         self.found = bool(self._token)
@@ -119,7 +118,7 @@ class StageJournal:
 
     @property
     def _due(self) -> bool:
-        patience = PATIENCE_OF_OBJECTS if isinstance(self.folder, ObjectPath) else PATIENCE
+        patience = PATIENCE_OF_OBJECTS if isinstance(self.folder, objects.ObjectPath) else PATIENCE
         return time.monotonic() - self._written > patience
 
     def _write(self) -> None:
@@ -133,7 +132,7 @@ class StageJournal:
                 put(self._mark, self._token.encode())
             self._lines.insert(0, _line(self._token))
         lines, self._lines = b"".join(self._lines), []
-        if isinstance(self.folder, ObjectPath):
+        if isinstance(self.folder, objects.ObjectPath):
             put(self.folder / f"{time.time_ns()}", lines)
             return
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -224,8 +223,6 @@ def _decoded(value: Any) -> Any:
     if kind == "dict":
         return {_decoded(key): _decoded(one) for key, one in rest}
     if kind == "csr":
-        from scipy.sparse import csr_array
-
         *parts, shape = map(_decoded, rest)
         return csr_array(tuple(parts), shape=shape)
     name, shape, data = rest

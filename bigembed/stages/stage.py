@@ -15,21 +15,10 @@ from bigembed.runtime import Event, Observer, StageClock, runtime_now, using
 from bigembed.runtime.blocks import one_blas_thread
 from bigembed.runtime.client_executor import TERMINATE
 from bigembed.runtime.executors import CurrentClient, chosen_executor, executor_now
+from bigembed.stages import runs
 from bigembed.stages.cost import Cost
 from bigembed.stages.journal import StageJournal
 from bigembed.stages.reuse import Identity, Prints, identity_of, outdated, supersede, usable
-from bigembed.stages.runs import (
-    DROPPED,
-    DeclaredInputs,
-    Opened,
-    PartOfRun,
-    Retention,
-    Run,
-    dropped_in,
-    inside,
-    lacks,
-    release,
-)
 from bigembed.store import AnyPath, PathLike, at, files, manifests, remove, remove_file, stored, superseded
 from bigembed.store.exchange import FORMAT, Exchange
 from bigembed.store.files import digest_of
@@ -63,7 +52,7 @@ class Stage:
     """Whether what an earlier version published with the same key, and these results, is what this one would make."""
     parameters_of: tuple[str, ...] = ()
     """Those of its inputs whose parameters it reads, too: content alone need not tell them."""
-    opens: Mapping[str, Opened] = field(default_factory=dict)
+    opens: Mapping[str, runs.Opened] = field(default_factory=dict)
     """Of inputs of which it opens some arrays only, their names (none where it reads results alone); of others all."""
 
 
@@ -72,7 +61,7 @@ class Context:
     """Give the function of a stage what it works with: the inputs that the stage declares, and folders of its own."""
 
     stage: Stage
-    home: DeclaredInputs | PartOfRun
+    home: runs.DeclaredInputs | runs.PartOfRun
     exchange: Exchange
     observer: Observer
 
@@ -89,7 +78,7 @@ class Context:
         str
             The path.
         """
-        return inside(self.home.root, self.stage.name, array)
+        return runs.inside(self.home.root, self.stage.name, array)
 
     def of(self, stage: str, array: str = "") -> str:
         """Return where an array of an earlier stage lies.
@@ -136,10 +125,10 @@ class Context:
 
 def run_stages(
     stages: Sequence[Stage],
-    run: Run,
+    run: runs.Run,
     of: Sequence[Stage] = (),
     supersede_first: bool = True,
-    retention: Retention | None = None,
+    retention: runs.Retention | None = None,
 ) -> None:
     """Compute and publish every stage that is not published already with the same key.
 
@@ -157,7 +146,7 @@ def run_stages(
         others = () if retention is None else retention.stages
         done = [one.name for one in others if one.name not in here and run.has(one.name)]
         if retention is not None:
-            release(run, retention, done, again=True)
+            runs.release(run, retention, done, again=True)
         for stage in stages:
             try:
                 _run_stage(stage, run, observer, lock, prints, readers, retention)
@@ -165,7 +154,7 @@ def run_stages(
                 if retention is not None:
                     if lock is not None:
                         lock.check()
-                    release(run, retention, done)
+                    runs.release(run, retention, done)
             except KeyboardInterrupt:  # (where exactly it came helps nobody)
                 kept = "" if run.temporary else f"; what is finished is kept in {run.root}, and the same call goes on"
                 raise KeyboardInterrupt(f"stopped in stage {stage.name!r}{kept}") from None
@@ -173,9 +162,11 @@ def run_stages(
             superseded.clear(run.root, keep=[stage.name for stage in of])
 
 
-def _to_compute(stages: Sequence[Stage], run: Run, prints: Prints, retention: Retention | None) -> list[Stage]:
+def _to_compute(
+    stages: Sequence[Stage], run: runs.Run, prints: Prints, retention: runs.Retention | None
+) -> list[Stage]:
     """The stages that may be computed, where something of the run was dropped that they may open."""
-    if not any(dropped_in(run)):
+    if not any(runs.dropped_in(run)):
         return []
     why = outdated(stages, run, prints, retention)
     return [stage for stage in stages if stage.name in why]
@@ -183,19 +174,19 @@ def _to_compute(stages: Sequence[Stage], run: Run, prints: Prints, retention: Re
 
 def _run_stage(
     stage: Stage,
-    run: Run,
+    run: runs.Run,
     observer: Observer,
     lock: Lock | None,
     prints: Prints,
     readers: Sequence[Stage],
-    retention: Retention | None,
+    retention: runs.Retention | None,
 ) -> None:
     identity = identity_of(stage, run, prints=prints)
     if not run.temporary:
         superseded.restore(run.root, stage.name, identity.key)
     found, _ = usable(stage, identity, run)
-    if found is not None and lacks(found, readers, retention):
-        superseded.supersede(run.root, found, DROPPED)  # (its digest is known as long as it is not there)
+    if found is not None and runs.lacks(found, readers, retention):
+        superseded.supersede(run.root, found, runs.DROPPED)  # (its digest is known as long as it is not there)
         found = None
     if found is not None:
         run.forget(stage.name)
@@ -227,11 +218,17 @@ def _run_stage(
 
 
 def _made(
-    stage: Stage, run: Run, identity: Identity, observer: Observer, lock: Lock | None, exchange: Exchange, resumed: bool
+    stage: Stage,
+    run: runs.Run,
+    identity: Identity,
+    observer: Observer,
+    lock: Lock | None,
+    exchange: Exchange,
+    resumed: bool,
 ) -> Manifest:
     """Compute and publish a stage; where the journal of a start that was stopped is not there, it begins anew."""
     folder = run.root / "stages" / stage.name
-    home = DeclaredInputs(run, stage.name, stage.inputs, stage.parameters_of, stage.opens)
+    home = runs.DeclaredInputs(run, stage.name, stage.inputs, stage.parameters_of, stage.opens)
     context = Context(stage, home, exchange, observer)
     journal = None if run.temporary else StageJournal(exchange.root, folder)
     if journal is None or not (resumed and journal.found):
@@ -249,7 +246,7 @@ def _made(
         return manifests.publish(run.root, stage.name, *known)
 
 
-def _exchange(run: Run, stage: Stage, identity: Identity, observer: Observer) -> tuple[Exchange, bool]:
+def _exchange(run: runs.Run, stage: Stage, identity: Identity, observer: Observer) -> tuple[Exchange, bool]:
     """The exchange of the stage, and whether it is what a stopped run left of it, to go on from."""
     root = exchange_home(run) / stage.name
     key = identity.key
@@ -268,7 +265,7 @@ def _exchange(run: Run, stage: Stage, identity: Identity, observer: Observer) ->
     return Exchange(str(root)), False
 
 
-def exchange_home(run: Run) -> AnyPath:
+def exchange_home(run: runs.Run) -> AnyPath:
     """Where the exchanges of a run lie: in it, or in the scratch folder of the runtime, under its own name."""
     scratch = runtime_now().scratch
     if scratch is None or run.temporary:
@@ -276,7 +273,7 @@ def exchange_home(run: Run) -> AnyPath:
     return at(scratch) / f"exchange-{digest_of(str(run.root))[:16]}"
 
 
-def left_behind(run: Run) -> str:
+def left_behind(run: runs.Run) -> str:
     """Return a digest of what a run that was stopped has for the next start: stages, journals, states, pieces.
 
     Journals grow, states are written anew, and pieces are told by their names.
@@ -289,7 +286,7 @@ def left_behind(run: Run) -> str:
 
 
 @contextmanager
-def locked(run: Run) -> Iterator[Lock | None]:
+def locked(run: runs.Run) -> Iterator[Lock | None]:
     """Hold the run: one writes at a time. What :func:`keeping` holds is held; nobody else knows a temporary run."""
     if run.temporary:
         yield None
@@ -308,11 +305,11 @@ def keeping_copies(workdir: PathLike | None, copied: bool) -> AbstractContextMan
     """
     if workdir is None or not copied or str(at(workdir).absolute()) in runtime_now().locks:
         return nullcontext()
-    return keeping(Run(workdir))
+    return keeping(runs.Run(workdir))
 
 
 @contextmanager
-def keeping(run: Run) -> Iterator[Lock]:
+def keeping(run: runs.Run) -> Iterator[Lock]:
     """Hold the run over several :func:`run_stages`, for a job that does more than those."""
     with hold(run.root) as lock, using(locks={**runtime_now().locks, str(run.root): lock}):
         manifests.repair_group(run.root, run.kind)
@@ -332,7 +329,7 @@ def within(stage: Stage, prefix: str) -> Stage:
 
 def run_within(context: Context, stage: Stage, prefix: str) -> Any:
     """Run the function of a stage, which knows the stages of its part by their own names."""
-    return stage.run(replace(context, home=PartOfRun(context.home, prefix)))
+    return stage.run(replace(context, home=runs.PartOfRun(context.home, prefix)))
 
 
 # ------------------------------------------------------------------------------------------------- memory of workers
@@ -341,7 +338,7 @@ MARGIN = 0.1
 """Share added to what processes are planned to hold: fragments that the allocator does not give back."""
 
 
-def require_worker_memory(stages: Sequence[Stage], run: Run, blocks: int | None = None) -> None:
+def require_worker_memory(stages: Sequence[Stage], run: runs.Run, blocks: int | None = None) -> None:
     """Raise PlanError where tasks of a stage that is not published cannot fit into a worker of the current client.
 
     Of a job, its own plan has seen to that. ``blocks``: how many tasks a map has; None if that is not known.

@@ -12,10 +12,8 @@ from bigembed.errors import InputError
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.moments import STAGE, as_given, filled, missing_stage, moments_stage, quantiles_stage, sentence
 from bigembed.estimator.rowwise import Step
-from bigembed.rows import RowSource
+from bigembed.rows import RowSource, reader, row_maps
 from bigembed.rows.derived import KeptRows, RowNumbers
-from bigembed.rows.reader import entries_of
-from bigembed.rows.row_maps import shift_and_scale
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Finite, Kind, Requirements, is_number, one_of
 from bigembed.stages import PartOfRun, Run, Stage
@@ -111,7 +109,7 @@ class StandardScaler(Step, registered="standardize"):
 
     def _block(self, run: Run) -> tuple[Any, Any]:
         mean, _, scale = _learned(run)
-        return shift_and_scale, (mean if self.with_mean else None, scale if self.with_std else None)
+        return row_maps.shift_and_scale, (mean if self.with_mean else None, scale if self.with_std else None)
 
 
 def _learned(run: Run) -> tuple[Array, Array, Array]:
@@ -225,7 +223,7 @@ class RobustScaler(Step, registered="robust_standardize"):
 
     def _block(self, run: Run) -> tuple[Any, Any]:
         center, scale = _learned_robustly(run)
-        return shift_and_scale, (center if self.with_centering else None, scale if self.with_scaling else None)
+        return row_maps.shift_and_scale, (center if self.with_centering else None, scale if self.with_scaling else None)
 
 
 def _learned_robustly(run: Run) -> tuple[Array, Array]:
@@ -250,7 +248,7 @@ def kept_rows(source: RowSource, run: Run) -> KeptRows:
     shape = (found["kept"], *source.shape[1:])
     mask, counts = run.path(STAGE, "mask"), tuple(read_array(run.path(STAGE, "kept")).tolist())
     known = {"mask": mask, "counts": counts, "mask_block": found["block"], "stamp": digest_of(manifest.digest)}
-    known["entries"] = entries_of(source)
+    known["entries"] = reader.entries_of(source)
     plain = replace(source, aligned={})
     kept = KeptRows(shape, source.dtype, base=plain, named=source.features, **known)
     return replace(kept, aligned={name: kept.of(other) for name, other in source.aligned.items()})

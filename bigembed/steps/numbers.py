@@ -8,9 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from bigembed.estimator.extension import Extension
-from bigembed.estimator.moments import quantiles_stage
-from bigembed.estimator.preprocessing import with_cost_of_mapping
+from bigembed.estimator import extension, moments, preprocessing
 from bigembed.estimator.rowwise import FixedStep, Step, looked_at_stage
 from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.derived import MappedSource
@@ -166,7 +164,7 @@ class Log1p(FixedStep, registered="log1p"):
     def _block(self, run: Run) -> tuple[Any, Any]:
         return log1p_block, None
 
-    def _extension(self, run: Run) -> Extension:
+    def _extension(self, run: Run) -> extension.Extension:
         return replace(super()._extension(run), numbered=True)
 
 
@@ -260,7 +258,7 @@ class Normalizer(Step, registered="normalize"):
         totals = MappedSource(
             (source.shape[0], 1), np.dtype(np.float64), base=source, function=totals_of_block, stamp="totals above 0"
         )
-        learned = with_cost_of_mapping(quantiles_stage(totals, (0.5,), missing=True), totals)
+        learned = preprocessing.with_cost_of_mapping(moments.quantiles_stage(totals, (0.5,), missing=True), totals)
         return [learned, replace(found, inputs=("quantiles",))]
 
     def _set_fitted(self, run: Run) -> None:
@@ -270,7 +268,7 @@ class Normalizer(Step, registered="normalize"):
     def _block(self, run: Run) -> tuple[Any, Any]:
         return normalized, (run.parameters("target")["norm"], _target(run))
 
-    def _extension(self, run: Run) -> Extension:
+    def _extension(self, run: Run) -> extension.Extension:
         return replace(super()._extension(run), numbered=True)
 
 

@@ -16,10 +16,8 @@ import numpy as np
 
 from bigembed.errors import DamagedError, InputError
 from bigembed.runtime.blocks import Array
-from bigembed.store import AnyPath, PathLike, at, put, remove, remove_file, stamp
+from bigembed.store import AnyPath, PathLike, at, files, objects, put, remove, remove_file, stamp
 from bigembed.store.chunks import CHECKSUM, RowChunks, copied
-from bigembed.store.files import digest_of
-from bigembed.store.objects import ObjectPath
 
 # -------------------------------------------------------------------------------------------------------- metadata
 # What zarr says of an array with a CRC-32C behind each chunk, for those that are written here.
@@ -75,7 +73,7 @@ def make_group(path: PathLike, attributes: Mapping[str, Any], *, overwrite: bool
     import zarr
 
     place = at(path)
-    if not isinstance(place, ObjectPath):
+    if not isinstance(place, objects.ObjectPath):
         zarr.create_group(str(place), attributes=dict(attributes), overwrite=overwrite)
         return
     if overwrite:
@@ -304,7 +302,7 @@ def text_of(checksums: Array) -> str:
 
 def _digest(metadata: Mapping[str, Any], body: Mapping[str, Any]) -> str:
     attributes = {k: v for k, v in metadata.get("attributes", {}).items() if k.startswith(OURS) and k != SEAL}
-    return digest_of([{name: metadata.get(name) for name in LAYOUT}, attributes, body])
+    return files.digest_of([{name: metadata.get(name) for name in LAYOUT}, attributes, body])
 
 
 # ----------------------------------------------------------------------------------------------------------- whole

@@ -14,6 +14,7 @@ from itertools import accumulate, count, pairwise
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import numpy as np
 from scipy import sparse
 
@@ -187,14 +188,10 @@ def _entries(columns: int) -> np.dtype[Any]:
 
 def _place(name: str, sender: int, head: bytes) -> int:
     """A checksum of who sends what, which goes into that of every parcel: no two can be swapped."""
-    import google_crc32c
-
     return int(google_crc32c.value(f"{name}/{sender}/".encode() + head))
 
 
 def _crc(place: int, receiver: int, sizes: list[int], data: bytes) -> int:
-    import google_crc32c
-
     return int(google_crc32c.extend(google_crc32c.extend(place, f"{receiver}/{sizes}".encode()), data))
 
 

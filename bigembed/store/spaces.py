@@ -9,10 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bigembed.errors import DamagedError, InputError
-from bigembed.runtime import Executor, runtime_now, using
+from bigembed.runtime import Executor, client_executor, executors, runtime_now, using
 from bigembed.runtime.blocks import Array, map_blocks, pinned
-from bigembed.runtime.client_executor import ClientExecutor
-from bigembed.runtime.executors import chosen_executor
 from bigembed.store import is_url
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import BlockMatrix, CSRBlock, MappedMatrix, MemoryMatrix, StoredMatrix, decoded, take_halo
@@ -147,7 +145,7 @@ class Room:
     """In words, and why."""
     here: bool = False
     """Whether in the memory of this process."""
-    workers: ClientExecutor | None = None
+    workers: client_executor.ClientExecutor | None = None
     """Whose workers may hold them."""
 
     @property
@@ -184,7 +182,7 @@ def claim_memory(need: int, by_workers: bool = False) -> Iterator[Room]:
     send each other the vectors through files. ``by_workers``: whether workers on other machines may hold them together,
     each those of its blocks, if what each may hold is enough.
     """
-    with chosen_executor() as executor:
+    with executors.chosen_executor() as executor:
         limit, alone = _limit(), executor.in_this_process
         if not alone and executor.pool is None:
             yield _of_workers(executor, need) if by_workers else Room("in files, since tasks run in other processes")
@@ -201,7 +199,7 @@ def claim_memory(need: int, by_workers: bool = False) -> Iterator[Room]:
 
 def _of_workers(executor: Executor, need: int) -> Room:
     """Return the room that the workers of other machines have together."""
-    if not isinstance(executor, ClientExecutor):
+    if not isinstance(executor, client_executor.ClientExecutor):
         return Room("in files, since tasks run in other processes")
     count, most = len(executor.running()), runtime_now().worker_memory
     if most is None:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bigembed.errors import InputError
-from bigembed.plotting.paint import FAR, pair_of
+from bigembed.plotting.palette import FAR, pair_of
 from bigembed.rows import RowSource
 from bigembed.rows.labels import no_label
 from bigembed.runtime.blocks import Array, bounds, map_blocks

@@ -22,21 +22,9 @@ from bigembed.runtime.blocks import Array, bounds, map_blocks
 from bigembed.store import AnyPath, PathLike, local, move, remove, retire
 from bigembed.store.files import read_sealed, sealed, write_json
 from bigembed.store.locks import output_lock
-from bigembed.viewer import KEPT, NOWHERE, Column, Scene, Survey, survey_scene
+from bigembed.viewer import KEPT, NOWHERE, Column, Scene, Survey, sorting, survey_scene
 from bigembed.viewer.cells import Cell
 from bigembed.viewer.points import FILE, atlas_pages, put_atlas, require_arrow, write_points
-from bigembed.viewer.sorting import (
-    DRAWN,
-    Layout,
-    gather_rows,
-    layout_of,
-    neighbors_of,
-    once,
-    place_neighbors,
-    put_at,
-    scatter_rows,
-    sized,
-)
 from bigembed.viewer.tiles import DEPTH, Pixels, Pyramid, Rows, Summary, added, call, write_script
 
 ABOUT = "view.json"
@@ -195,13 +183,13 @@ def draw_pair(scene: Scene, survey: Survey, pair: int, target: Path, filed: Path
     """Draw one pair of coordinates, in passes over the rows; ``filed``: where its points are written, too."""
     work = target / WORK
     work.mkdir(parents=True, exist_ok=True)
-    layout, graph = layout_of(survey, pair, work), scene.graph is not None
+    layout, graph = sorting.layout_of(survey, pair, work), scene.graph is not None
     some = scene.graph.listed if scene.graph is not None else None
-    counts = scatter_rows(scene, survey, pair, layout)
-    starts = gather_rows(layout, counts, scene.rows, graph, some)
+    counts = sorting.scatter_rows(scene, survey, pair, layout)
+    starts = sorting.gather_rows(layout, counts, scene.rows, graph, some)
     listed = None
     if scene.graph is not None:
-        listed = place_neighbors(scene.graph, layout, int(starts[-1]), filed is not None)
+        listed = sorting.place_neighbors(scene.graph, layout, int(starts[-1]), filed is not None)
     found = draw_map(survey, layout, starts, target, scene.rows, listed)
     if filed is not None:
         found["points"] = write_points(survey, survey.frames[pair], layout, starts, filed, graph and some is None)
@@ -230,7 +218,7 @@ class Drawing:
     """Where a map is drawn, and what of its rows."""
 
     folder: str
-    layout: Layout
+    layout: sorting.Layout
     columns: tuple[Column, ...]
     ids: Column | None
     unlisted: int | None
@@ -250,14 +238,14 @@ class Drawing:
 
 
 def draw_map(
-    survey: Survey, layout: Layout, starts: Array, folder: Path, rows: int, listed: int | None
+    survey: Survey, layout: sorting.Layout, starts: Array, folder: Path, rows: int, listed: int | None
 ) -> dict[str, Any]:
     """Draw all nodes and the files that find rows; what the page is told of them. ``listed``: rows with a list of
     nearest rows, None where there are no lists."""
     unlisted = None if listed is None else int(starts[-1]) - listed
     drawing = Drawing(str(folder), layout, survey.columns, survey.ids, unlisted)
     if survey.ids is not None:
-        sized(layout.path("hash.bin"), 4 * int(starts[-1]))
+        sorting.sized(layout.path("hash.bin"), 4 * int(starts[-1]))
     tasks = [(b, int(starts[b])) for b in range(layout.buckets)]
     drawn = map_blocks(draw_bucket, tasks, "draw", drawing=drawing)
     cells = {
@@ -280,7 +268,7 @@ def draw_map(
         "ids": survey.ids is not None,
         "hashed": files,
         "indexed": INDEXED,
-        "near": 0 if listed is None else DRAWN,
+        "near": 0 if listed is None else sorting.DRAWN,
         "rows": rows,
         "shown": int(starts[-1]),
         "bytes": written,
@@ -289,7 +277,7 @@ def draw_map(
 
 def draw_bucket(b: int, start: int, *, drawing: Drawing) -> dict[str, Any]:
     """Draw the cells of a bucket, and leave their pixels to what is above."""
-    return dict(once(drawing.layout.path(f"drawn-{b}.json"), lambda: _draw(b, start, drawing)))
+    return dict(sorting.once(drawing.layout.path(f"drawn-{b}.json"), lambda: _draw(b, start, drawing)))
 
 
 def _draw(b: int, start: int, drawing: Drawing) -> dict[str, Any]:
@@ -297,7 +285,7 @@ def _draw(b: int, start: int, drawing: Drawing) -> dict[str, Any]:
     sorted_rows = layout.sorted_rows(b)
     rows = rows_of(sorted_rows, start, drawing)
     if rows.ids is not None:
-        put_at(layout.path("hash.bin"), 4 * start, hashes(rows.ids))
+        sorting.put_at(layout.path("hash.bin"), 4 * start, hashes(rows.ids))
     cells = layout.of_bucket(b)
     cuts = np.searchsorted(rows.keys, np.array([cell.start for cell in cells], np.uint64))
     found = []
@@ -313,7 +301,7 @@ def _draw(b: int, start: int, drawing: Drawing) -> dict[str, Any]:
     return {"cells": summaries, "bytes": pyramid.bytes, "strengths": pyramid.strengths}
 
 
-def pixels_path(layout: Layout, cell: Cell) -> Path:
+def pixels_path(layout: sorting.Layout, cell: Cell) -> Path:
     """Where the pixels of a coarse cell are left."""
     return layout.path(f"cell-{cell.level}-{cell.number}.npz")
 
@@ -324,7 +312,7 @@ def rows_of(found: Array, start: int, drawing: Drawing) -> Rows:
     near = None
     if drawing.unlisted is not None:
         stored.append(np.fromfile(drawing.layout.path("kept.bin"), "<f4", len(found), offset=4 * start))
-        near = neighbors_of(drawing.layout, start, len(found))
+        near = sorting.neighbors_of(drawing.layout, start, len(found))
         own = np.arange(start, start + len(found))[:, None]
         near = np.where(near == NOWHERE, 0, near.astype(np.int64) - own)
     ids = None if drawing.ids is None else np.ascontiguousarray(found["id"])

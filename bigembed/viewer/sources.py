@@ -15,20 +15,15 @@ from bigembed.distance.metrics import checked_metric, require_columns
 from bigembed.errors import InputError, MissingPathError
 from bigembed.neighbors.order import Ordered
 from bigembed.quality.passes import Space
-from bigembed.rows import RowSource, rows_at
-from bigembed.rows.derived import KeptRows
-from bigembed.rows.formats import open_reader
-from bigembed.rows.formats.copying import copy_vector
-from bigembed.rows.formats.delimited import is_delimited, open_delimited
+from bigembed.rows import RowSource, derived, formats, rows_at
+from bigembed.rows.formats import copying, delimited
 from bigembed.rows.formats.tables import open_parquet, parquet_files
 from bigembed.rows.input import row_source
 from bigembed.rows.reader import Choice, Reader, described
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import is_integer
 from bigembed.stages import Run
-from bigembed.store import AnyPath, at, is_path, stamp
-from bigembed.store.arrays import read_array
-from bigembed.store.exchange import Exchange
+from bigembed.store import AnyPath, arrays, at, exchange, is_path, stamp
 from bigembed.viewer import BLOCK, Scene, in_memory
 from bigembed.viewer.sorting import NEAREST
 
@@ -75,7 +70,9 @@ class RunGraph:
     def lists(self, block: int, k: int) -> tuple[Array, Array]:
         """Numbers of the nearest rows, nearest first, −1 where there are fewer; and their distances."""
         if self.run.holds("search"):
-            ids, squared = (read_array(self.run.path("search", f"{name}/{block}")) for name in ("neighbors", "squared"))
+            ids, squared = (
+                arrays.read_array(self.run.path("search", f"{name}/{block}")) for name in ("neighbors", "squared")
+            )
             return ids[:, :k].astype(np.int64), np.sqrt(squared[:, :k].astype(np.float32))
         found, starts = self.run.matrix(self.stage).block(block), self.starts
         own, column = np.arange(starts[block], starts[block + 1]), found.ids(block, starts)[found.indices]
@@ -147,7 +144,7 @@ class SampledNeighbors:
         sample, metric = self._sample, checked_metric(self.metric)
         try:
             require_columns(metric, self.source.width, self.source.sparse)
-            space = Space("rows", self.source, Exchange(self.folder), sample, metric)
+            space = Space("rows", self.source, exchange.Exchange(self.folder), sample, metric)
             space.ask(space.survey())
             found = space.look(min(NEAREST, self.source.shape[0] - 1), np.zeros((len(sample), 0), np.int64))
         except InputError:
@@ -268,7 +265,7 @@ def table_columns(path: AnyPath, wanted: Sequence[str], scratch: Path) -> list[t
     """Columns of a Parquet or CSV file, numbers or text; all of them if none are wanted."""
     files = parquet_files(path)
     everything = Choice(aligned=_All())
-    table: Any = open_parquet(files, everything) if files else open_delimited(path, everything)
+    table: Any = open_parquet(files, everything) if files else delimited.open_delimited(path, everything)
     if unknown := [name for name in wanted if name not in table.names]:
         raise InputError(f"{path}: no columns {', '.join(unknown)}; there are {described(table.names)}")
     stamps = [stamp(file) for file in (files or [path])]
@@ -286,9 +283,11 @@ def table_columns(path: AnyPath, wanted: Sequence[str], scratch: Path) -> list[t
 def _copy_column(path: AnyPath, table: Any, name: str, place: Path) -> None:
     """As numbers, NaN where one is missing, if it holds numbers; as text, if it does not."""
     try:
-        copy_vector(_OneColumn(open_reader(path, Choice(columns=(name,), missing=True))), place, "columns")
+        copying.copy_vector(
+            _OneColumn(formats.open_reader(path, Choice(columns=(name,), missing=True))), place, "columns"
+        )
     except InputError:
-        copy_vector(replace(table.vector(name), missing=True), place, "columns")
+        copying.copy_vector(replace(table.vector(name), missing=True), place, "columns")
 
 
 def column_at(given: str, scratch: Path) -> list[tuple[str, RowSource]]:
@@ -301,7 +300,7 @@ def column_at(given: str, scratch: Path) -> list[tuple[str, RowSource]]:
         advice = "Give a vector (Zarr, .npy), or a table and names: FILE:A,B"
         raise MissingPathError(f"columns or ids {given}: no such path. {advice}")
     place = place.absolute()
-    if parquet_files(place) or is_delimited(place):
+    if parquet_files(place) or delimited.is_delimited(place):
         return table_columns(place, [name.strip() for name in names.split(",") if name.strip()], scratch)
     if names:
         raise InputError(f"{given}: names choose columns of Parquet and CSV; {place} is neither")
@@ -353,7 +352,7 @@ def scene_of(
     *,
     rows: Any = None,
     metric: Any = "euclidean",
-    kept: KeptRows | None = None,
+    kept: derived.KeptRows | None = None,
     **known: Any,
 ) -> Scene:
     """The scene of coordinates of any kind, with what else is ``known``, by the fields of :class:`Scene`.

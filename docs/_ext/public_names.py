@@ -30,7 +30,7 @@ def kinds() -> dict[str, list[str]]:
         elif callable(value):
             found["functions"].append(f"bigembed.{name}")
     found["objects"] += ["bigembed.jobs.growth.Growth", "bigembed.jobs.growth.Version"]
-    found["objects"] += ["bigembed.jobs.growth.Range", "bigembed.quality.certify.MapQuality"]
+    found["objects"] += ["bigembed.jobs.growth.account.Range", "bigembed.quality.certify.MapQuality"]
     found["objects"] += [
         "bigembed.maps.walk.geometric_harmonics.GeometricHarmonics",
         "bigembed.jobs.planning.fit.FitPlan",

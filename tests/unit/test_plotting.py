@@ -20,7 +20,7 @@ from bigembed.errors import InputError
 from bigembed.plotting import thumbnails
 from bigembed.plotting.canvas import FEW, Grid, View, count_points, disc_radius, png, widen_points
 from bigembed.plotting.maps import PIXELS, rows_apart
-from bigembed.plotting.paint import (
+from bigembed.plotting.palette import (
     LIGHT,
     RAMP,
     SCHEMES,

@@ -27,16 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from bigembed import __version__
 from bigembed.errors import ChangedInputError, DamagedError, ExistingOutputError, InputError, JobError, MissingPathError
-from bigembed.jobs.growth.account import (
-    Ledger,
-    Range,
-    Snapshot,
-    check,
-    doubted_entries,
-    read_account,
-    require_published,
-    snapshot,
-)
+from bigembed.jobs.growth import account
 from bigembed.jobs.job import CHOICE, GRAPH, JobSpec
 from bigembed.jobs.parameters import require_single
 from bigembed.jobs.places import Place
@@ -101,13 +92,13 @@ class Version:
 
         Read once in a process, as long as no file changes, to be those that were published; :class:`DamagedError`.
         """
-        require_published(self.array, self.ranges)
+        account.require_published(self.array, self.ranges)
         return open_array(self.array)
 
     @property
-    def ranges(self) -> tuple[Range, ...]:
+    def ranges(self) -> tuple[account.Range, ...]:
         """Say which rows were fitted, which placed, by which model: 0:n without gap or overlap."""
-        found = read_account(self.array)
+        found = account.read_account(self.array)
         models = {part.model for part in found}
         if (found[0].stop, found[0].rows) != (self.fitted, self.content) or models != {
             self.published or found[0].model
@@ -121,11 +112,11 @@ class Version:
         return self.ranges[-1].stop
 
     @property
-    def ledger(self) -> Ledger:
+    def ledger(self) -> account.Ledger:
         """Return the rows that were there when they were last looked at."""
         file = self.root / LEDGER
         with misread_is_damage(file):
-            return Ledger.from_dict(files.read_sealed(file))
+            return account.Ledger.from_dict(files.read_sealed(file))
 
     def describe(self) -> None:
         """Write what the version says of itself."""
@@ -133,7 +124,7 @@ class Version:
         about |= {name: value for name in ("follows", "deleted", "mask") if (value := getattr(self, name))}
         files.write_json(self.root / ABOUT, files.sealed(about | {"bigembed": __version__}))
 
-    def keep(self, ledger: Ledger) -> None:
+    def keep(self, ledger: account.Ledger) -> None:
         """Write the ledger."""
         files.write_json(self.root / LEDGER, files.sealed(ledger.as_dict()), indent=None)
 
@@ -206,7 +197,7 @@ class Growth:
                 found.append(self.version(name))
         return found
 
-    def begin(self, asked: str, ledger: Ledger, **known: Any) -> Version:
+    def begin(self, asked: str, ledger: account.Ledger, **known: Any) -> Version:
         """Begin a new version on the rows of the ledger; ``known``: what else is known of it from the beginning."""
         names = [path.name for path in self.root.glob("versions/*-*")]
         last = max(map(_number, filter(_NAME.fullmatch, names)), default=0)
@@ -379,7 +370,7 @@ def growing(job: JobSpec, options: RunOptions | None) -> Iterator[tuple[Growth, 
     """Around a job on a growing embedding, which it holds."""
     with session(job.output_path, options, job.method.name, job.output.scratch) as command:
         require_growing(job)
-        snapshot(job.input_path)  # so that nothing is made beside an input that cannot be read
+        account.snapshot(job.input_path)  # so that nothing is made beside an input that cannot be read
         growth = prepared(job)
         with command.hold_folder(growth.root) as (reporter, lock):
             yield growth, reporter, lock
@@ -392,12 +383,14 @@ def refuse_unfitted(job: JobSpec) -> None:
             raise MissingPathError(f"{job.output_path}: no model is there yet. Run bigembed refresh {job.file} first")
 
 
-def unchanged(job: JobSpec, ledger: Ledger, there: Snapshot, verify: bool, reporter: Reporter) -> Ledger:
+def unchanged(
+    job: JobSpec, ledger: account.Ledger, there: account.Snapshot, verify: bool, reporter: Reporter
+) -> account.Ledger:
     """Return the ledger with the present times; ChangedInputError, with the remedy, if it does not hold any more."""
-    doubted = sum(entry.stop - entry.start for entry in doubted_entries(ledger, there, verify))
+    doubted = sum(entry.stop - entry.start for entry in account.doubted_entries(ledger, there, verify))
     try:
         with reading(job, there, reporter, doubted):
-            return check(ledger, there, verify)
+            return account.check(ledger, there, verify)
     except ChangedInputError as error:
         raise ChangedInputError(
             f"{error}. Nothing was changed. Put the rows back; or, if they are meant to be so, fit them as they are: "
@@ -405,14 +398,14 @@ def unchanged(job: JobSpec, ledger: Ledger, there: Snapshot, verify: bool, repor
         ) from error
 
 
-def reading(job: JobSpec, there: Snapshot, reporter: Reporter, rows: int) -> AbstractContextManager[Place]:
+def reading(job: JobSpec, there: account.Snapshot, reporter: Reporter, rows: int) -> AbstractContextManager[Place]:
     """Return a place to read ``rows`` rows for their digests: the running cluster if the job names one, else this
     process."""
     return place_for(job, there, reporter, rows, choose_running(job.cluster) if rows else PROCESS.name)
 
 
 @contextmanager
-def place_for(job: JobSpec, there: Snapshot, reporter: Reporter, rows: int, kind: str = "") -> Iterator[Place]:
+def place_for(job: JobSpec, there: account.Snapshot, reporter: Reporter, rows: int, kind: str = "") -> Iterator[Place]:
     """A place for tasks on ``rows`` rows: by default this process if they are few and the job names no cluster."""
     nbytes = rows * there.shape[1] * there.dtype.itemsize
     kind = kind or choose(job.cluster, (rows, there.shape[1]), nbytes)

@@ -15,10 +15,8 @@ import numpy as np
 from bigembed.errors import BigembedError, ChangedInputError, DamagedError, InputError, MissingPathError
 from bigembed.rows.growing import Unit, rows_digest, stored_units
 from bigembed.runtime.blocks import block_rows, bounds, map_blocks
-from bigembed.store import AnyPath, PathLike, stored
-from bigembed.store.arrays import npy_rows, read_array
+from bigembed.store import AnyPath, PathLike, arrays, manifests, stored
 from bigembed.store.files import digest_of, read_json, sealed, unsealed
-from bigembed.store.manifests import FORMAT
 
 # ---------------------------------------------------------------------------------------------------------- ledger
 # The ledger of a growing input: which rows were there, and whether they still are.
@@ -228,7 +226,7 @@ class Range:
 def attributes(ranges: Sequence[Range]) -> dict[str, Any]:
     """Return the attributes of the array of coordinates: which rows were fitted and placed, by which model."""
     known = [{name: value for name, value in asdict(part).items() if name != "left_out" or value} for part in ranges]
-    return sealed({"bigembed": KIND, "format": FORMAT, "ranges": known})
+    return sealed({"bigembed": KIND, "format": manifests.FORMAT, "ranges": known})
 
 
 def read_account(array: AnyPath) -> tuple[Range, ...]:
@@ -286,7 +284,7 @@ def without_coordinates(path: str, start: int, stop: int) -> int:
 
 
 def _empty_rows(path: str, start: int, stop: int) -> int:
-    return int(np.isnan(read_array(path, start, stop)).all(axis=1).sum())
+    return int(np.isnan(arrays.read_array(path, start, stop)).all(axis=1).sum())
 
 
 def span_digest(path: str, start: int, stop: int) -> str:
@@ -296,6 +294,6 @@ def span_digest(path: str, start: int, stop: int) -> str:
 
 def _blocks(path: str, start: int, stop: int) -> list[tuple[str, int, int]]:
     """Return the canonical blocks of rows ``start:stop``."""
-    like = npy_rows(path) if path.endswith(".npy") else read_array(path, 0, 0)
+    like = arrays.npy_rows(path) if path.endswith(".npy") else arrays.read_array(path, 0, 0)
     spans = bounds(stop - start, block_rows(like.shape[1], like.dtype.itemsize))
     return [(path, start + a, start + b) for a, b in spans]

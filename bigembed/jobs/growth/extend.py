@@ -17,32 +17,17 @@ from bigembed.errors import DamagedError, ExistingOutputError, InputError, Missi
 from bigembed.estimator import extension_of, run_of
 from bigembed.estimator.extension import leaves_out
 from bigembed.estimator.transform import coordinates_of, through_steps
+from bigembed.jobs import growth, inputs, places, watching
 from bigembed.jobs.extend import is_compiled
-from bigembed.jobs.growth import (
-    Growth,
-    Version,
-    about,
-    account,
-    growing,
-    model_digest,
-    open_growth,
-    place_for,
-    reading,
-    refuse_unfitted,
-    unchanged,
-)
-from bigembed.jobs.growth.account import Range, require_published
+from bigembed.jobs.growth import account
 from bigembed.jobs.growth.frames import in_places, lasting_clusters, longer, movement_of, undeleted
 from bigembed.jobs.growth.repair import is_growth, ledger_of, repair, restore, with_remedy
-from bigembed.jobs.inputs import IDS
 from bigembed.jobs.job import JobSpec
-from bigembed.jobs.places import Place
 from bigembed.jobs.places.cluster import is_planned
 from bigembed.jobs.planning.plan import Plan
 from bigembed.jobs.planning.resources import remains, resources_of, runs_at
 from bigembed.jobs.record import key_of_growth, read_record
 from bigembed.jobs.scene import CLUSTER, ROW, export, made_by, write_out
-from bigembed.jobs.watching import Reporter, RunOptions
 from bigembed.maps import load
 from bigembed.rows import RowSource
 from bigembed.rows.formats.copying import aligned_of, vector_source
@@ -50,16 +35,13 @@ from bigembed.rows.formats.tables import ID, Table
 from bigembed.rows.growing import StoreRows, append_source
 from bigembed.runtime.blocks import Array
 from bigembed.stages import Run, Stage, run_stages
-from bigembed.store import AnyPath, PathLike, at, free_bytes, nearest_folder, remove
-from bigembed.store.arrays import read_array
-from bigembed.store.files import read_sealed, sealed, write_json
-from bigembed.store.locks import Lock
+from bigembed.store import AnyPath, PathLike, arrays, at, files, free_bytes, locks, nearest_folder, remove
 
 RANGE_ROWS = 1 << 20
 """New rows that are placed and published together at the most: what a kill can cost."""
 
 
-def extend(job: JobSpec, options: RunOptions | None = None, *, verify: bool = False) -> dict[str, Any]:
+def extend(job: JobSpec, options: watching.RunOptions | None = None, *, verify: bool = False) -> dict[str, Any]:
     """Return coordinates, by the current model, of the rows appended since the last call: each row exactly once.
 
     They are placed in ranges. A range becomes visible whole, in one step with its account (digest of its rows and of
@@ -68,19 +50,19 @@ def extend(job: JobSpec, options: RunOptions | None = None, *, verify: bool = Fa
     :class:`PlanError`.
     """
     began = time.perf_counter()
-    refuse_unfitted(job)
-    with growing(job, options) as (growth, reporter, lock):
+    growth.refuse_unfitted(job)
+    with growth.growing(job, options) as (grown, reporter, lock):
         there = account.snapshot(job.input_path)
-        refuse_foreign(job, growth)
-        with with_remedy(job), reading(job, there, reporter, 0):
-            restore(growth)
-            version = growth.current
+        refuse_foreign(job, grown)
+        with with_remedy(job), growth.reading(job, there, reporter, 0):
+            restore(grown)
+            version = grown.current
             assert version is not None  # (once there is one, there always is)
-            version = growth.mark_published(version)
+            version = grown.mark_published(version)
             known = ledger_of(version, there)
-        known = unchanged(job, known, there, verify, reporter)
+        known = growth.unchanged(job, known, there, verify, reporter)
         version.keep(known)
-        with with_remedy(job), reading(job, there, reporter, version.fitted):
+        with with_remedy(job), growth.reading(job, there, reporter, version.fitted):
             repair(version, job.functions)
         covered, n = version.covered, there.shape[0]
         if covered < n:
@@ -89,7 +71,7 @@ def extend(job: JobSpec, options: RunOptions | None = None, *, verify: bool = Fa
             NewRows(job, version, there, fitted).place_all(known, reporter, lock)
         remove(version.root / "placing")
         write_table_of(job, version)
-        return about(growth, version, unchanged=covered == n) | {
+        return growth.about(grown, version, unchanged=covered == n) | {
             "placed": n - covered,
             "other_parameters": version.asked != key_of_growth(job),
             "seconds": round(time.perf_counter() - began, 3),
@@ -101,16 +83,16 @@ class NewRows:
     """The rows of a growing store that have no coordinates yet, with the version and its model, which places them."""
 
     job: JobSpec
-    version: Version
+    version: growth.Version
     there: account.Snapshot
     fitted: Any
 
-    def place_all(self, known: account.Ledger, reporter: Reporter, lock: Lock) -> None:
+    def place_all(self, known: account.Ledger, reporter: watching.Reporter, lock: locks.Lock) -> None:
         """Place them, range after range."""
         version, n = self.version, self.there.shape[0]
         if is_planned(self.job.cluster):  # before a cluster is started
             self.plan(self.stage(version.covered, min(n, version.covered + RANGE_ROWS), ""), None).refuse()
-        with place_for(self.job, self.there, reporter, n - version.covered) as place:
+        with growth.place_for(self.job, self.there, reporter, n - version.covered) as place:
             for stop in [*self._unfinished(), *range(version.covered + RANGE_ROWS, n, RANGE_ROWS), n]:
                 start = version.covered
                 if start < stop:
@@ -124,21 +106,21 @@ class NewRows:
                             version.keep(earlier)  # so that rows that cannot be placed may be mended
                             raise
 
-    def place(self, start: int, stop: int, place: Place, lock: Lock) -> None:
+    def place(self, start: int, stop: int, place: places.Place, lock: locks.Lock) -> None:
         """Place rows ``start:stop`` aside, then append them to the coordinates in one step with their account."""
         version, n = self.version, stop - start
         aside = version.root / "placing" / f"{start}-{stop}"
         array, content = self.compute(start, stop, place, aside)
-        like, digest = read_array(array, 0, 0), account.span_digest(array, 0, n)
+        like, digest = arrays.read_array(array, 0, 0), account.span_digest(array, 0, n)
         left_out = account.without_coordinates(array, 0, n) if leaves_out(getattr(self.fitted, "steps_", ())) else 0
-        model = model_digest(version.model)
+        model = growth.model_digest(version.model)
         added = account.Range(start, stop, "placed", content, model, digest, left_out)
         lock.check()
         rows = RowSource((n, *like.shape[1:]), like.dtype, path=array)
         append_source(version.array, rows, account.attributes([*version.ranges, added]))
         remove(aside)
 
-    def compute(self, start: int, stop: int, place: Place, aside: AnyPath) -> tuple[str, str]:
+    def compute(self, start: int, stop: int, place: places.Place, aside: AnyPath) -> tuple[str, str]:
         """Place rows ``start:stop`` in a folder aside; the path of their coordinates, and the digest of the rows."""
         path = self.there.path
         content = account.span_digest(path, start, stop)
@@ -163,7 +145,7 @@ class NewRows:
         extension = extension_of(self.fitted)
         return coordinates_of(through_steps(self.fitted, source, extension), extension, run_of(self.fitted))
 
-    def plan(self, stage: Stage, place: Place | None) -> Plan:
+    def plan(self, stage: Stage, place: places.Place | None) -> Plan:
         """Return what the stage that places a range takes; ``place``: where the cluster is running already."""
         job, there, root = self.job, self.there, self.version.root
         shape = there.shape[0] - self.version.covered, there.shape[1]
@@ -208,24 +190,24 @@ def export_growth(growing: PathLike, out: PathLike, *, overwrite: bool = False) 
     have ids, else ``row``, the number of the row in the store. Rows that a step left out have no coordinates (NaN), and
     rows that were deleted when the version began are not there.
     """
-    growth = open_growth(growing)
-    version = growth.current
+    grown = growth.open_growth(growing)
+    version = grown.current
     if version is None:
         raise InputError(f"{growing}: nothing is fitted yet; bigembed refresh with the job file does that")
     return write_out(growing_table(version), at(growing), at(out), overwrite)
 
 
-def growing_table(version: Version) -> Table:
+def growing_table(version: growth.Version) -> Table:
     """Return the coordinates of a version, with what is known of their rows and columns."""
     ranges, record = version.ranges, read_record(version.run)
-    require_published(version.array, ranges)
+    account.require_published(version.array, ranges)
     coordinates = vector_source(version.array)
     job = record.get("job", {})
     method = job.get("method", {})
     made = made_by(method.get("name", ""), coordinates.width, method)
     n = coordinates.shape[0]
     source = job.get("input", {}).get("path")
-    names = aligned_of(at(source)).get(IDS) if source is not None else None
+    names = aligned_of(at(source)).get(inputs.IDS) if source is not None else None
     first = {ROW: RowNumbers((n,), np.dtype(np.int64))} if names is None else {ID: _first(vector_source(names), n)}
     aligned = {**first, PLACED: PlacedMarks((n,), np.dtype(np.int8), ranges=ranges)}
     if movement_of(version):
@@ -236,7 +218,7 @@ def growing_table(version: Version) -> Table:
     return Table(undeleted(version, coordinates), tuple(made["names"]), aligned, made)
 
 
-def write_table_of(job: JobSpec, version: Version) -> None:
+def write_table_of(job: JobSpec, version: growth.Version) -> None:
     """Write the table that the job wants, unless it is there and holds what it would hold."""
     out = job.output.table
     if out is None:
@@ -267,19 +249,19 @@ def note_extra(root: AnyPath, place: PathLike, name: str) -> None:
 
 def _written(root: AnyPath) -> dict[str, Any]:
     with suppress(DamagedError, MissingPathError):
-        return dict(read_sealed(root / WRITTEN))
+        return dict(files.read_sealed(root / WRITTEN))
     return {}
 
 
 def _note(root: AnyPath, kind: str, entries: dict[str, Any]) -> None:
     known = {name: value for name, value in _written(root).items() if name in ("tables", "extras")}
-    write_json(root / WRITTEN, sealed({"tables": {}} | known | {kind: known.get(kind, {}) | entries}))
+    files.write_json(root / WRITTEN, files.sealed({"tables": {}} | known | {kind: known.get(kind, {}) | entries}))
 
 
-def refuse_foreign(job: JobSpec, growth: Growth) -> None:
+def refuse_foreign(job: JobSpec, grown: growth.Growth) -> None:
     """:class:`ExistingOutputError` where there is a table that this store has not written."""
     out = job.output.table
-    if out is not None and at(out).exists() and str(out) not in tables_of(growth.root):
+    if out is not None and at(out).exists() and str(out) not in tables_of(grown.root):
         raise foreign_output(out)
 
 
@@ -295,7 +277,7 @@ def refuse_part(run: PathLike) -> None:
     versions = at(run).absolute().parent.parent
     if versions.name != "versions":
         return
-    current = Growth(versions.parent).current
+    current = growth.Growth(versions.parent).current
     if current is not None and current.run == at(run).absolute() and current.covered > current.fitted:
         raise InputError(
             f"{run}: holds the {current.fitted} rows that were fitted, of {current.covered}. "
@@ -323,7 +305,7 @@ class RowNumbers(RowSource):
 class PlacedMarks(RowSource):
     """For each row 1 where the model placed it, and 0 where it was fitted."""
 
-    ranges: Sequence[Range] = ()
+    ranges: Sequence[account.Range] = ()
     features: ClassVar = ()
 
     def read(self, start: int, stop: int) -> Array:

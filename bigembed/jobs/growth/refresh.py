@@ -21,39 +21,12 @@ import numpy as np
 
 from bigembed.errors import ChangedInputError, DamagedError, InputError, InputTypeError
 from bigembed.estimator.frame import STAGE, FrameReference, frame_in
-from bigembed.jobs.growth import CURRENT, Growth, Version, about, growing, place_for, reading, unchanged
-from bigembed.jobs.growth.account import (
-    Ledger,
-    Snapshot,
-    doubted_entries,
-    first_rows,
-    new_ledger,
-    rows_in,
-    snapshot,
-    span_digest,
-    with_new_rows,
-    without_changed,
-)
+from bigembed.jobs import growth, inputs, record
+from bigembed.jobs.growth import account, frames
 from bigembed.jobs.growth.extend import NewRows, extras_of, foreign_output, note_extra, refuse_foreign, write_table_of
-from bigembed.jobs.growth.frames import (
-    MovementLimits,
-    can_follow,
-    digest_of_mask,
-    in_places,
-    longer,
-    movement_of,
-    number_clusters,
-    refuse_moved,
-    require_mask,
-    taken_out_of,
-    undeleted,
-    write_mask,
-)
 from bigembed.jobs.growth.repair import ledger_of, restore, version_problems, warn, write_fitted
-from bigembed.jobs.inputs import Input
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places.cluster import is_planned
-from bigembed.jobs.record import key_of_growth
 from bigembed.jobs.run import run_job
 from bigembed.jobs.watching import Reporter, RunOptions
 from bigembed.maps import load
@@ -61,10 +34,8 @@ from bigembed.rows import RowSource, rows_at
 from bigembed.rows.growing import StoreRows, deleted_rows, mask_path
 from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks
 from bigembed.stages import Run
-from bigembed.store import AnyPath, at, put, remove
+from bigembed.store import AnyPath, at, files, locks, put, remove
 from bigembed.store.arrays import create_rows, read_array, write_rows
-from bigembed.store.files import read_sealed, sealed, write_json
-from bigembed.store.locks import Lock
 
 EXTRAS = {"picture": "map.png", "report": "report.html"}
 """What else a job may want: made for the version, then copied to where it is wanted."""
@@ -72,7 +43,7 @@ EXTRAS = {"picture": "map.png", "report": "report.html"}
 
 def refresh(
     job: JobSpec, options: RunOptions | None = None, *, fresh: bool = False, verify: bool = False, keep: int = 1,
-    new_frame: bool = False, changed: bool = False, limits: MovementLimits | None = None,
+    new_frame: bool = False, changed: bool = False, limits: frames.MovementLimits | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Fit all rows that are there now, and make run, model and coordinates the current ones in one step.
 
@@ -92,11 +63,11 @@ def refresh(
     else what :func:`bigembed.jobs.run.run_job` raises.
     """
     began = time.perf_counter()
-    with growing(job, options) as (growth, reporter, lock):
-        there, asked = snapshot(job.input_path), key_of_growth(job)
-        refuse_foreign(job, growth)
-        _refuse_foreign_extras(job, growth)
-        current, known = _current(growth), new_ledger(there)
+    with growth.growing(job, options) as (grown, reporter, lock):
+        there, asked = account.snapshot(job.input_path), record.key_of_growth(job)
+        refuse_foreign(job, grown)
+        _refuse_foreign_extras(job, grown)
+        current, known = _current(grown), account.new_ledger(there)
         spans: list[tuple[int, int]] = []
         deleted = deleted_rows(job.input_path, there.shape[0])
         if len(deleted) and deleted.all():
@@ -104,7 +75,7 @@ def refresh(
                 f"{job.input_path}: all of its {len(deleted):,} rows are deleted, and none is left to map. What is "
                 f"published stays. Append rows, or delete {mask_path(job.input_path)}, which marks them"
             )
-        mask = digest_of_mask(deleted)
+        mask = frames.digest_of_mask(deleted)
         undamaged = current is not None
         if current is not None and not fresh:
             known, spans = _known(job, current, there, verify, reporter, changed)
@@ -112,74 +83,74 @@ def refresh(
             same = (current.asked, current.fitted, current.mask) == (asked, there.shape[0], mask) and not spans
             if undamaged and same and not new_frame and not _lacking_extras(job, current):
                 current.keep(known)
-                growth.mark_published(current)
+                grown.mark_published(current)
                 forget(current)
-                growth.clear()
+                grown.clear()
                 _copy_extras(job, current)
                 write_table_of(job, current)
-                return about(growth, current, unchanged=True)
+                return growth.about(grown, current, unchanged=True)
         before = None if fresh or new_frame or not undamaged else _followed(job, current)
         follows = "" if before is None else before.root.name
-        version = None if fresh else _unfinished(job, growth, asked, follows, there, deleted, verify, reporter)
+        version = None if fresh else _unfinished(job, grown, asked, follows, there, deleted, verify, reporter)
         if version is None:
-            growth.clear()
-            with reading(job, there, reporter, there.shape[0] - rows_in(known.entries)):
+            grown.clear()
+            with growth.reading(job, there, reporter, there.shape[0] - account.rows_in(known.entries)):
                 gone: dict[str, Any] = {"deleted": int(deleted.sum()), "mask": mask}
-                version = growth.begin(asked, with_new_rows(known, there), follows=follows, **gone)
+                version = grown.begin(asked, account.with_new_rows(known, there), follows=follows, **gone)
             if mask:
-                write_mask(version, deleted)
+                frames.write_mask(version, deleted)
         frame = None if before is None else reference_for(job, before, version, there, reporter, spans)
         _fit(job, version, there, reporter, frame)
-        number_clusters(version, current if undamaged else None)
-        refuse_moved(job, version, limits or MovementLimits())
-        _publish(job, growth, version, keep if undamaged else 0, reporter, lock)
+        frames.number_clusters(version, current if undamaged else None)
+        frames.refuse_moved(job, version, limits or frames.MovementLimits())
+        _publish(job, grown, version, keep if undamaged else 0, reporter, lock)
         write_table_of(job, version)
-        found = about(growth, version, unchanged=False) | {"seconds": round(time.perf_counter() - began, 3)}
-        return found | ({"frame": frame_of} if (frame_of := movement_of(version)) else {})
+        found = growth.about(grown, version, unchanged=False) | {"seconds": round(time.perf_counter() - began, 3)}
+        return found | ({"frame": frame_of} if (frame_of := frames.movement_of(version)) else {})
 
 
-def _current(growth: Growth) -> Version | None:
+def _current(grown: growth.Growth) -> growth.Version | None:
     """Return the current version; None where it is damaged, too: it is made anew."""
     try:
-        restore(growth)
+        restore(grown)
     except DamagedError as error:
         warn(error)
-        remove(growth.root / "versions")
-        remove(growth.root / CURRENT)
+        remove(grown.root / "versions")
+        remove(grown.root / growth.CURRENT)
     try:
-        return growth.current
+        return grown.current
     except DamagedError as error:
         warn(error)
         return None
 
 
-def _followed(job: JobSpec, current: Version | None) -> Version | None:
+def _followed(job: JobSpec, current: growth.Version | None) -> growth.Version | None:
     """Return the version that the new one is laid over, where the job wants that and it was made in the same way."""
     wanted = current is not None and job.output.align is not False
-    return current if wanted and current is not None and can_follow(job, current) else None
+    return current if wanted and current is not None and frames.can_follow(job, current) else None
 
 
 def _known(
-    job: JobSpec, current: Version, there: Snapshot, verify: bool, reporter: Reporter, changed: bool
-) -> tuple[Ledger, list[tuple[int, int]]]:
+    job: JobSpec, current: growth.Version, there: account.Snapshot, verify: bool, reporter: Reporter, changed: bool
+) -> tuple[account.Ledger, list[tuple[int, int]]]:
     """Return the rows that are as they were, and the spans of those that are not where these may have ``changed``."""
     ledger = _ledger(current, there)
     if not changed:
-        return unchanged(job, ledger, there, verify, reporter), []
-    with reading(job, there, reporter, rows_in(doubted_entries(ledger, there, verify))):
-        return without_changed(ledger, there, verify)
+        return growth.unchanged(job, ledger, there, verify, reporter), []
+    with growth.reading(job, there, reporter, account.rows_in(account.doubted_entries(ledger, there, verify))):
+        return account.without_changed(ledger, there, verify)
 
 
-def _ledger(version: Version, there: Snapshot) -> Ledger:
+def _ledger(version: growth.Version, there: account.Snapshot) -> account.Ledger:
     """Return the rows that were there; none are known where that cannot be known any more."""
     try:
         return ledger_of(version, there)
     except DamagedError as error:
         warn(error)
-        return new_ledger(there)
+        return account.new_ledger(there)
 
 
-def _is_undamaged(version: Version) -> bool:
+def _is_undamaged(version: growth.Version) -> bool:
     """Return whether the version is what was published: every byte is read."""
     problems = version_problems(version)
     for problem in problems:
@@ -188,22 +159,26 @@ def _is_undamaged(version: Version) -> bool:
 
 
 def _unfinished(
-    job: JobSpec, growth: Growth, asked: str, follows: str, there: Snapshot, deleted: Array, verify: bool,
+    job: JobSpec, grown: growth.Growth, asked: str, follows: str, there: account.Snapshot, deleted: Array, verify: bool,
     reporter: Reporter,
-) -> Version | None:  # fmt: skip
+) -> growth.Version | None:  # fmt: skip
     """Return the version to go on with: of the same parameters and frame, its rows as they were, the same deleted."""
-    for version in growth.unfinished():
+    for version in grown.unfinished():
         known = version.asked, version.follows, version.mask
-        if known == (asked, follows, digest_of_mask(deleted[: version.fitted])):
+        if known == (asked, follows, frames.digest_of_mask(deleted[: version.fitted])):
             with suppress(ChangedInputError, DamagedError):
-                require_mask(version)  # (a killed start may not have written it)
-                version.keep(unchanged(job, version.ledger, there, verify, reporter))
+                frames.require_mask(version)  # (a killed start may not have written it)
+                version.keep(growth.unchanged(job, version.ledger, there, verify, reporter))
                 return version
     return None
 
 
 def _fit(
-    job: JobSpec, version: Version, there: Snapshot, reporter: Reporter, frame: FrameReference | None = None
+    job: JobSpec,
+    version: growth.Version,
+    there: account.Snapshot,
+    reporter: Reporter,
+    frame: FrameReference | None = None,
 ) -> None:
     """Run the job on the rows of the version, over the ``frame``; they must still be the same afterwards."""
     output = {"path": str(version.run), "model": str(version.model), "align": None}
@@ -212,43 +187,45 @@ def _fit(
     mine = job.model_copy(update={"output": job.output.model_copy(update=output)})
     shape = (version.fitted, there.shape[1])
     first = StoreRows(shape, there.dtype, path=str(job.input_path), content=version.content)
-    rows = Input(job.input_path, undeleted(version, first), frame=frame)
+    rows = inputs.Input(job.input_path, frames.undeleted(version, first), frame=frame)
     told = RunOptions(reporter, reporter.progress, reporter.options.deadline, remaining=reporter.remaining)
     run_job(mine, told, rows=rows)
     try:
-        version.keep(unchanged(job, version.ledger, snapshot(job.input_path), False, reporter))
+        version.keep(growth.unchanged(job, version.ledger, account.snapshot(job.input_path), False, reporter))
     except ChangedInputError:
         remove(version.root)
         raise
 
 
-def _publish(job: JobSpec, growth: Growth, version: Version, keep: int, reporter: Reporter, lock: Lock) -> None:
+def _publish(
+    job: JobSpec, grown: growth.Growth, version: growth.Version, keep: int, reporter: Reporter, lock: locks.Lock
+) -> None:
     """The coordinates of the rows fitted into the array that grows; then the version is the current one."""
     with reporter.stage("publish"):
         write_fitted(version, job.functions)
         lock.check()
-        growth.publish(version, keep)
+        grown.publish(version, keep)
         forget(version)
     _copy_extras(job, version)
 
 
-def _refuse_foreign_extras(job: JobSpec, growth: Growth) -> None:
+def _refuse_foreign_extras(job: JobSpec, grown: growth.Growth) -> None:
     """:class:`ExistingOutputError` where a picture or a page is there that this store has not written."""
-    known = extras_of(growth.root)
+    known = extras_of(grown.root)
     for name, file in EXTRAS.items():
         place = getattr(job.output, name)
         if place and at(place).exists() and str(place) not in known:
-            made: list[AnyPath] = list((growth.root / "versions").glob(f"*/{file}"))
+            made: list[AnyPath] = list((grown.root / "versions").glob(f"*/{file}"))
             if not any(one.read_bytes() == at(place).read_bytes() for one in made):  # (0.2.0 noted none)
                 raise foreign_output(place)
 
 
-def _lacking_extras(job: JobSpec, version: Version) -> bool:
+def _lacking_extras(job: JobSpec, version: growth.Version) -> bool:
     """Return whether the job wants a picture or a page that was not made with the version."""
     return any(getattr(job.output, name) and not (version.root / file).is_file() for name, file in EXTRAS.items())
 
 
-def _copy_extras(job: JobSpec, version: Version) -> None:
+def _copy_extras(job: JobSpec, version: growth.Version) -> None:
     """Copy what else the job wants, if a start that was killed has not."""
     for name, file in EXTRAS.items():
         if (place := getattr(job.output, name)) and (version.root / file).is_file():
@@ -277,7 +254,7 @@ class Placed:
 
 
 def reference_for(
-    job: JobSpec, current: Version, version: Version, there: Snapshot, reporter: Reporter,
+    job: JobSpec, current: growth.Version, version: growth.Version, there: account.Snapshot, reporter: Reporter,
     changed: Sequence[tuple[int, int]] = (),
 ) -> FrameReference:  # fmt: skip
     """Return the published map of the current version as what the new one is laid over, and starts from.
@@ -291,21 +268,21 @@ def reference_for(
             spans = [*((low, min(high, shown)) for low, high in changed if low < shown), (shown, n)]
             placed = list(_placed(job, current, version, there, reporter, spans))
             _write(folder, current, shown, n, placed)
-    about = read_sealed(folder / ABOUT)
+    about = files.read_sealed(folder / ABOUT)
     published, start = (_rows(folder / name, about[name]) for name in ("published", "start"))
     run, since, first = Run(current.run), current.root.name, published
     if run.has(STAGE) and run.results(STAGE)["shared"]:
-        since, first = str(run.results(STAGE)["since"]), longer(in_places(current, "first"), n)
-    return FrameReference(published, first, since, min(n, current.fitted), taken_out_of(frame_in(run), start))
+        since, first = str(run.results(STAGE)["since"]), frames.longer(frames.in_places(current, "first"), n)
+    return FrameReference(published, first, since, min(n, current.fitted), frames.taken_out_of(frame_in(run), start))
 
 
-def forget(version: Version) -> None:
+def forget(version: growth.Version) -> None:
     """Remove what only a refresh needed."""
     remove(version.root / FOLDER)
 
 
 def _placed(
-    job: JobSpec, current: Version, version: Version, there: Snapshot, reporter: Reporter,
+    job: JobSpec, current: growth.Version, version: growth.Version, there: account.Snapshot, reporter: Reporter,
     spans: Sequence[tuple[int, int]],
 ) -> Iterator[Placed]:  # fmt: skip
     """Place rows aside by the current model. Rows that have no place there begin without one: what is wrong with them
@@ -313,10 +290,10 @@ def _placed(
     todo = [span for span in spans if span[0] < span[1]]
     if not todo:
         return
-    rows = NewRows(job, current, first_rows(there, version.fitted), load(current.model, job.functions))
+    rows = NewRows(job, current, account.first_rows(there, version.fitted), load(current.model, job.functions))
     if is_planned(job.cluster):  # before a cluster is started
         rows.plan(rows.stage(*max(todo, key=lambda span: span[1] - span[0]), ""), None).refuse()
-    with place_for(job, there, reporter, sum(stop - start for start, stop in todo)) as place:
+    with growth.place_for(job, there, reporter, sum(stop - start for start, stop in todo)) as place:
         for start, stop in todo:
             found = ""
             with suppress(InputError, InputTypeError):
@@ -324,7 +301,7 @@ def _placed(
             yield Placed(start, stop, found)
 
 
-def _write(folder: AnyPath, current: Version, shown: int, n: int, placed: Sequence[Placed]) -> None:
+def _write(folder: AnyPath, current: growth.Version, shown: int, n: int, placed: Sequence[Placed]) -> None:
     """Write both arrays, and then that they are whole."""
     path, like = str(current.array), read_array(current.array, 0, 0)
     m, about = like.shape[1], {}
@@ -335,8 +312,8 @@ def _write(folder: AnyPath, current: Version, shown: int, n: int, placed: Sequen
     known: dict[str, Any] = {"path": path, "shown": shown, "placed": tuple(placed), "out": str(folder)}
     map_blocks(write_block, bounds(n, rows), label="before", nearest=SAME_PLACE * extent, **known)
     for name in ("published", "start"):
-        about[name] = span_digest(str(folder / name), 0, n)
-    write_json(folder / ABOUT, sealed(about))
+        about[name] = account.span_digest(str(folder / name), 0, n)
+    files.write_json(folder / ABOUT, files.sealed(about))
     for one in placed:
         remove(folder / f"{one.start}-{one.stop}")
 

@@ -21,17 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from bigembed.errors import ClusterError, JobError, OpenClusterWarning
-from bigembed.jobs.places import (
-    MMAPPED,
-    START_TIMEOUT,
-    TRIMMED,
-    ClusterTable,
-    Place,
-    PlaceKind,
-    address_problems,
-    close_quietly,
-    settings,
-)
+from bigembed.jobs import places
 from bigembed.jobs.places.slurm import SLURM
 from bigembed.runtime import runtime_now, use_one_heap
 from bigembed.runtime.client_executor import Advice, ClientExecutor
@@ -49,7 +39,7 @@ SETTINGS = "DASK_DISTRIBUTED__COMM__TLS__"
 """What Dask's settings on TLS begin with in the environment."""
 
 
-def client_security(table: ClusterTable) -> Any:
+def client_security(table: places.ClusterTable) -> Any:
     """Return the certificates that a client of ``table.address`` shows, and those that it asks for.
 
     Authority, certificate and key are those of the job or of the command line; what is given by neither comes from
@@ -144,7 +134,7 @@ PRINTED_MAX = 16 << 10
 """Bytes of it that are logged, the last ones."""
 
 
-def embedded(table: ClusterTable, stack: ExitStack) -> Place:
+def embedded(table: places.ClusterTable, stack: ExitStack) -> places.Place:
     """Worker processes on this machine, one thread each; the scheduler in this process, on 127.0.0.1 only."""
     import dask
     from distributed import Client
@@ -152,7 +142,8 @@ def embedded(table: ClusterTable, stack: ExitStack) -> Place:
 
     _keep_memory()
     scratch = stack.enter_context(temporary("workers"))
-    stack.enter_context(dask.config.set({**settings(table), "temporary-directory": str(scratch)}))  # (the scheduler's)
+    of_scheduler = {**places.settings(table), "temporary-directory": str(scratch)}
+    stack.enter_context(dask.config.set(of_scheduler))
     stack.enter_context(silence_logging_cmgr(SILENT))  # (one that did not close would leave it so)
     stack.callback(_log_printed, scratch / PRINTED)
     loop = LoopRunner(asynchronous=False)
@@ -160,14 +151,14 @@ def embedded(table: ClusterTable, stack: ExitStack) -> Place:
         loop.start()
     stack.callback(loop.stop)
     local = _started(table, scratch, loop.loop)
-    stack.callback(close_quietly, local, 10)
+    stack.callback(places.close_quietly, local, 10)
     client = Client(local, set_as_default=True)
-    stack.callback(close_quietly, client, 10)
+    stack.callback(places.close_quietly, client, 10)
     monitor = WorkerMonitor(client, table.frozen_timeout, runtime_now().observer)
     count = worker_count(table)
     pool = stack.enter_context(LocalPool(coordinator_threads(count)))
     executor = ClientExecutor(client, table.patience, Advice(_no_workers), monitor, pool)
-    return Place(EMBEDDED.name, executor, count, embedded_memory(table), client, monitor=monitor)
+    return places.Place(EMBEDDED.name, executor, count, embedded_memory(table), client, monitor=monitor)
 
 
 def _no_workers() -> str:
@@ -179,7 +170,7 @@ def _no_workers() -> str:
     )
 
 
-EMBEDDED = PlaceKind("embedded", "{workers} workers on this machine", embedded, local=True)
+EMBEDDED = places.PlaceKind("embedded", "{workers} workers on this machine", embedded, local=True)
 
 
 def _keep_memory() -> None:
@@ -187,17 +178,17 @@ def _keep_memory() -> None:
     use_one_heap()
     with suppress(AttributeError, OSError):
         mallopt = ctypes.CDLL(None).mallopt
-        for name, value in ((MMAP_THRESHOLD, MMAPPED), (TRIM_THRESHOLD, TRIMMED)):
+        for name, value in ((MMAP_THRESHOLD, places.MMAPPED), (TRIM_THRESHOLD, places.TRIMMED)):
             mallopt(name, value)
 
 
-def _started(table: ClusterTable, scratch: Path, loop: Any) -> Any:
+def _started(table: places.ClusterTable, scratch: Path, loop: Any) -> Any:
     """Return the embedded cluster; one whose workers die or freeze while they start is tried again."""
     from distributed import LocalCluster
 
     before, others = set(multiprocessing.active_children()), set(LocalCluster._instances)
     for left in reversed(range(STARTS)):
-        late = threading.Timer(max(START_TIMEOUT, table.frozen_timeout), _kill_others, [before])
+        late = threading.Timer(max(places.START_TIMEOUT, table.frozen_timeout), _kill_others, [before])
         late.daemon = True
         late.start()
         try:
@@ -226,7 +217,7 @@ def _started(table: ClusterTable, scratch: Path, loop: Any) -> Any:
         except BaseException:  # a signal: what is half started says nothing as it ends
             _kill_others(before)
             for half in set(LocalCluster._instances) - others:
-                close_quietly(half, 10)
+                places.close_quietly(half, 10)
             raise
         finally:
             late.cancel()
@@ -268,7 +259,7 @@ def _deepest(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def worker_count(table: ClusterTable) -> int:
+def worker_count(table: places.ClusterTable) -> int:
     """Workers of an embedded cluster: the number given, else one a processor that this process may use."""
     return table.workers or len(os.sched_getaffinity(0))
 
@@ -289,7 +280,7 @@ def machine_memory() -> int:
     return total
 
 
-def embedded_memory(table: ClusterTable) -> int:
+def embedded_memory(table: places.ClusterTable) -> int:
     """Memory limit of an embedded worker: the size given, else an equal part of the machine's, a tenth left."""
     return table.memory or int(0.9 * machine_memory()) // worker_count(table)
 
@@ -298,18 +289,18 @@ def embedded_memory(table: ClusterTable) -> int:
 # A Dask cluster that runs already; its own limits hold.
 
 
-def remote(table: ClusterTable, stack: ExitStack) -> Place:
+def remote(table: places.ClusterTable, stack: ExitStack) -> places.Place:
     """Connect to a cluster that runs already; its own limits hold."""
     import dask
     from distributed import Client
     from distributed.utils import silence_logging_cmgr
 
-    if problems := address_problems(table.address):
+    if problems := places.address_problems(table.address):
         raise JobError("; ".join(problems))
-    stack.enter_context(dask.config.set(settings(table)))
+    stack.enter_context(dask.config.set(places.settings(table)))
     stack.enter_context(silence_logging_cmgr(logging.CRITICAL))  # (on streams: what it says is in the job's own log)
     security = client_security(table)
-    timeout = min(table.patience, START_TIMEOUT)
+    timeout = min(table.patience, places.START_TIMEOUT)
     try:
         client = Client(table.address, security=security, timeout=timeout, set_as_default=True)
     except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
@@ -317,20 +308,20 @@ def remote(table: ClusterTable, stack: ExitStack) -> Place:
             f"no scheduler answers at {table.address} ({error}). Start one (dask scheduler, dask worker), "
             "correct the address, or leave it out for an embedded cluster"
         ) from error
-    stack.callback(close_quietly, client, 10)
+    stack.callback(places.close_quietly, client, 10)
     _await_workers(client, table.workers or 1, table.patience)
     count, limit = threads_of(client, table.memory)
     monitor = WorkerMonitor(client, table.frozen_timeout, runtime_now().observer)
     run = ClientExecutor(client, table.patience, monitor=monitor)
     pids = _local_pids(client, monitor)
-    return Place(REMOTE.name, run, count, limit, client, pids, monitor)
+    return places.Place(REMOTE.name, run, count, limit, client, pids, monitor)
 
 
-def _names_running(table: ClusterTable) -> bool:
+def _names_running(table: places.ClusterTable) -> bool:
     return table.address is not None
 
 
-REMOTE = PlaceKind(
+REMOTE = places.PlaceKind(
     "remote",
     "{workers} workers of a running cluster",
     remote,
@@ -380,17 +371,17 @@ def _who() -> tuple[int, str, str]:
 
 SMALL_BYTES, SMALL_ROWS = 64 << 20, 20_000
 """Input below both of which a job that names no cluster runs in this process."""
-PROCESS = PlaceKind("process", "in this process", inside=True, more="A larger machine is needed")
-KINDS: Mapping[str, PlaceKind] = {kind.name: kind for kind in (PROCESS, EMBEDDED, REMOTE, SLURM)}
+PROCESS = places.PlaceKind("process", "in this process", inside=True, more="A larger machine is needed")
+KINDS: Mapping[str, places.PlaceKind] = {kind.name: kind for kind in (PROCESS, EMBEDDED, REMOTE, SLURM)}
 """The kinds of places, by the name that records have."""
 
 
-def named_kind(table: ClusterTable) -> PlaceKind | None:
+def named_kind(table: places.ClusterTable) -> places.PlaceKind | None:
     """Return the kind of place that the table names, whatever the size of the job; None where it names none."""
     return next((kind for kind in KINDS.values() if kind.named_by(table)), None)
 
 
-def choose(table: ClusterTable, shape: tuple[int, int], nbytes: int) -> str:
+def choose(table: places.ClusterTable, shape: tuple[int, int], nbytes: int) -> str:
     """Return which kind of place a job on rows of this shape gets."""
     if named := named_kind(table):
         return named.name
@@ -398,31 +389,31 @@ def choose(table: ClusterTable, shape: tuple[int, int], nbytes: int) -> str:
     return PROCESS.name if small and not table.given else EMBEDDED.name
 
 
-def is_planned(table: ClusterTable) -> bool:
+def is_planned(table: places.ClusterTable) -> bool:
     """Return whether workers and their memory are known before the place stands."""
     named = named_kind(table)
     return named is None or named.planned
 
 
-def choose_running(table: ClusterTable) -> str:
+def choose_running(table: places.ClusterTable) -> str:
     """Return the kind of place where nothing has to be started: the running cluster of the table, or this process."""
     return PROCESS.name if is_planned(table) else choose(table, (0, 0), 0)
 
 
 @contextmanager
-def cluster(table: ClusterTable, kind: str) -> Iterator[Place]:
+def cluster(table: places.ClusterTable, kind: str) -> Iterator[places.Place]:
     """The place of this kind, closed at the end. The observer of the runtime hears of workers that are frozen."""
     start = KINDS[kind].start
     if start is None:
         with LocalPool(for_stripes=len(os.sched_getaffinity(0))) as pool:
-            yield Place(kind, pool, 1, machine_memory())
+            yield places.Place(kind, pool, 1, machine_memory())
         return
     with ExitStack() as stack:
         yield start(table, stack)
 
 
 @contextmanager
-def known_place(table: ClusterTable) -> Iterator[Place | None]:
+def known_place(table: places.ClusterTable) -> Iterator[places.Place | None]:
     """The running cluster, where a plan has to ask it for its workers; None where the table says all of a place."""
     if is_planned(table) or (table.workers and table.memory):
         yield None

@@ -23,9 +23,7 @@ from typing import Any
 
 from bigembed.errors import ClusterError, JobError, needed
 from bigembed.jobs.places import ClusterTable, Place, PlaceKind, close_quietly, settings
-from bigembed.runtime import no_progress, runtime_now
-from bigembed.runtime.client_executor import Advice, ClientExecutor
-from bigembed.runtime.worker_monitor import WorkerMonitor
+from bigembed.runtime import client_executor, no_progress, runtime_now, worker_monitor
 from bigembed.store.files import temporary
 
 logger = logging.getLogger(__name__)
@@ -63,8 +61,8 @@ def slurm(table: ClusterTable, stack: ExitStack) -> Place:
     queue.fill()
     stack.enter_context(queue.kept_full())
     _await_first(client, queue, table)
-    monitor = WorkerMonitor(client, table.frozen_timeout, runtime_now().observer)
-    executor = ClientExecutor(client, table.patience, Advice(queue.standing), monitor)
+    monitor = worker_monitor.WorkerMonitor(client, table.frozen_timeout, runtime_now().observer)
+    executor = client_executor.ClientExecutor(client, table.patience, client_executor.Advice(queue.standing), monitor)
     return Place(SLURM.name, executor, table.workers or 1, table.memory, client, monitor=monitor)
 
 

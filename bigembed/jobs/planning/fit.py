@@ -11,13 +11,10 @@ import numpy as np
 import psutil
 
 from bigembed.errors import InputTypeError, PlanError
-from bigembed.estimator import prepare_by_fit, retention_of, spec_of, steps_before
-from bigembed.estimator.base import Estimator
-from bigembed.estimator.fitting import PreparedFit, is_copied, load_notes
+from bigembed.estimator import base, fitting, prepare_by_fit, preprocessing, retention_of, spec_of, steps_before
 from bigembed.estimator.pipeline import Pipeline, copied, counterpart_of, method_after, unnamed
-from bigembed.estimator.preprocessing import all_stages
 from bigembed.jobs import duration, size, text_columns
-from bigembed.jobs.places.cluster import machine_memory
+from bigembed.jobs.places.cluster import machine_memory, threads_of
 from bigembed.jobs.planning import footprint, imported_here, rates, resident
 from bigembed.jobs.planning.notes import alternatives, pass_notes, search_notes
 from bigembed.jobs.planning.plan import Plan, is_bare
@@ -210,7 +207,7 @@ def _unfitted(estimator: Any) -> Any:
     Its stages are those of the ``workdir`` if there is a run; nothing is written into one that is not there yet.
     """
     *steps, last = unnamed(estimator.steps) if isinstance(estimator, Pipeline) else [estimator]
-    if not isinstance(last, Estimator):
+    if not isinstance(last, base.Estimator):
         raise InputTypeError(f"plan: an estimator of bigembed, or a Pipeline of such, is needed; got {last!r}")
     run = run_at(estimator.workdir)
     where = {"workdir": None if run.temporary else str(run.root), "persist": estimator.persist}
@@ -219,11 +216,11 @@ def _unfitted(estimator: Any) -> Any:
     return method_after([copied(counterpart_of(step)) for step in before], found) if before else found
 
 
-def _plan(estimator: Any, X: Any, fit: PreparedFit) -> Plan:
+def _plan(estimator: Any, X: Any, fit: fitting.PreparedFit) -> Plan:
     """Return the plan of a prepared fit, as jobs have it."""
     source, run, steps = _as_left(fit), fit.run, steps_before(estimator)
     again = steps or source is not fit.source
-    listed = fit.stages if source is None or not again else all_stages(spec_of(estimator), source, run)
+    listed = fit.stages if source is None or not again else preprocessing.all_stages(spec_of(estimator), source, run)
     stages = [stage for stage in listed if not stage.on_demand]
     n, d = (getattr(X, "n", fit.n_features), fit.n_features) if source is None else source.shape
     dtype = np.dtype(fit.dtype or np.float64) if source is None else source.dtype
@@ -235,7 +232,7 @@ def _plan(estimator: Any, X: Any, fit: PreparedFit) -> Plan:
         blocks = -(-n // block_rows(d, dtype.itemsize))
         costs = [(stage.name, _cost_here(stage.cost, where, executor, blocks)) for stage in stages]
         sent = fit.in_memory and source is fit.source and source is not None and not where.of.inside
-        written = sent or is_copied(source, stages, estimator.persist)
+        written = sent or fitting.is_copied(source, stages, estimator.persist)
     if written and source is not None:
         nbytes = n * source.row_bytes
         costs.insert(0, ("input", Cost(write=nbytes, disk=nbytes, memory=2 * source.largest_block * source.row_bytes)))
@@ -243,14 +240,14 @@ def _plan(estimator: Any, X: Any, fit: PreparedFit) -> Plan:
     why = outdated(stages, run, retention=retention)
     reused = tuple(stage.name for stage in stages if stage.name not in why)
     freed = freed_bytes(run, retention, stages, reused)
-    lazy = load_notes(source, stages, estimator.persist)
+    lazy = fitting.load_notes(source, stages, estimator.persist)
     notes = (*lazy, *search_notes(stages, reused, run), *pass_notes(stages, reused))
     name, output = type(estimator).__name__, str(estimator.workdir or f"a temporary folder in {folder}")
     known = name, output, (n, d), str(dtype), where, tuple(costs), reused, free_bytes(folder), rates(folder)
     return Plan(*known, notes=notes, method=estimator.registered, bare=bare, folder="workdir", freed=freed)
 
 
-def _as_left(fit: PreparedFit) -> RowSource | None:
+def _as_left(fit: fitting.PreparedFit) -> RowSource | None:
     """Return the rows as an earlier fit in the run has left them for tasks in other processes; else as they are."""
     source, scratch = fit.source, fit.run.root / "exchange"
     if source is None or executor_now().in_this_process:
@@ -289,8 +286,6 @@ def _workers() -> tuple[int, int | None]:
     """Return the threads of all workers of Dask's client, and the memory of a thread; of processes, their number."""
     from dask.system import CPU_COUNT
     from distributed import default_client
-
-    from bigembed.jobs.places.cluster import threads_of
 
     try:
         return threads_of(default_client())

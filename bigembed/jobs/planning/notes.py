@@ -18,17 +18,7 @@ import bigembed
 from bigembed.errors import BigembedError
 from bigembed.jobs import duration, size
 from bigembed.maps.umap.views import TARGET
-from bigembed.neighbors.graph_stages import CELL_ROWS
-from bigembed.neighbors.nn_descent import bytes_on_disk
-from bigembed.neighbors.search import (
-    AUTO,
-    NN_DESCENT,
-    PYNNDESCENT,
-    TRUTH,
-    WITHOUT_DESCENT,
-    WORTH,
-    describe_search,
-)
+from bigembed.neighbors import graph_stages, nn_descent, search
 from bigembed.neighbors.search.probes import SHORTLIST
 from bigembed.stages import Cost, Run, Stage
 
@@ -54,7 +44,7 @@ def alternatives(given: Any, fits: Callable[[Any], bool]) -> list[dict[str, Any]
 
     solvers = SOLVERS if "solver" in inspect.signature(type(given)).parameters else ()
     # The automatic choice takes NN-descent only where there is room for its lists.
-    algorithms = (AUTO,) if getattr(given, "algorithm", "") in (NN_DESCENT, PYNNDESCENT) else ()
+    algorithms = (search.AUTO,) if getattr(given, "algorithm", "") in (search.NN_DESCENT, search.PYNNDESCENT) else ()
     without = {"algorithm_params": None} if getattr(given, "algorithm_params", None) else {}
     count = getattr(given, "n_landmarks", None)
     fewer = [count >> halved for halved in range(1, count.bit_length())] if isinstance(count, int) else []
@@ -77,35 +67,37 @@ LABELS = "labels"
 
 def search_notes(stages: Sequence[Stage], reused: Sequence[str], run: Run) -> list[str]:
     """At most one line; none where every cell is on a shortlist, so that cells are certain."""
-    truth = next((stage for stage in stages if stage.name == TRUTH and "target" in stage.parameters), None)
+    truth = next((stage for stage in stages if stage.name == search.TRUTH and "target" in stage.parameters), None)
     if truth is None:
         return []
-    if TRUTH in reused and run.has(TRUTH):  # (not one that is superseded, and taken up again)
-        return [describe_search(run.results(TRUTH))]
-    asked = truth.parameters.get("algorithm", AUTO)
-    if asked == WITHOUT_DESCENT:
+    if search.TRUTH in reused and run.has(search.TRUTH):  # (not one that is superseded, and taken up again)
+        return [search.describe_search(run.results(search.TRUTH))]
+    asked = truth.parameters.get("algorithm", search.AUTO)
+    if asked == search.WITHOUT_DESCENT:
         return [
-            f"neighbors by cells: NN-descent, which algorithm={AUTO!r} takes if sampled rows show that {WORTH} cells "
-            f"for each row would miss recall {truth.parameters['target']:g}, does not fit here. Where it would have "
-            "been taken, the certificate and a warning say so; on a larger machine the job then finds other neighbors"
+            f"neighbors by cells: NN-descent, which algorithm={search.AUTO!r} takes if sampled rows show that "
+            f"{search.WORTH} cells for each row would miss recall {truth.parameters['target']:g}, does not fit here. "
+            "Where it would have been taken, the certificate and a warning say so; on a larger machine the job then "
+            "finds other neighbors"
         ]
-    if asked != AUTO:
+    if asked != search.AUTO:
         return [f"neighbors by {asked}: asked for"]
     rows = next((stage.parameters["shape"][0] for stage in stages if stage.name == "survey"), 0)
-    if rows <= SHORTLIST * CELL_ROWS:
+    if rows <= SHORTLIST * graph_stages.CELL_ROWS:
         return []
-    more = size(bytes_on_disk(rows, truth.parameters["n_neighbors"]))
+    more = size(nn_descent.bytes_on_disk(rows, truth.parameters["n_neighbors"]))
     return [
         f"neighbors by cells, or by NN-descent (then search takes twice as long, or more, and {more} more of the disk) "
-        f"if sampled rows show that {WORTH} cells for each row would miss recall {truth.parameters['target']:g}; "
-        "by cells in any case if the disk has less room than that"
+        f"if sampled rows show that {search.WORTH} cells for each row would miss recall "
+        f"{truth.parameters['target']:g}; by cells in any case if the disk has less room than that"
     ]
 
 
 def may_descend(stages: Sequence[Stage]) -> bool:
     """Return whether it is left to sampled rows if neighbors are searched by NN-descent."""
     return any(
-        stage.name == TRUTH and "target" in stage.parameters and "algorithm" not in stage.parameters for stage in stages
+        stage.name == search.TRUTH and "target" in stage.parameters and "algorithm" not in stage.parameters
+        for stage in stages
     )
 
 
@@ -157,7 +149,7 @@ STAGES = {
     "kernel": "store.matrix_compiled",
     "order": "neighbors.compiled",
     "search": "neighbors.search.compiled",
-    TRUTH: "neighbors.search.compiled",
+    search.TRUTH: "neighbors.search.compiled",
 }
 """The module of each of the other stages, by their names."""
 METHODS = {"tsne": "maps.tsne.compiled", "umap": "maps.umap.compiled"}

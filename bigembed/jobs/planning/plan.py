@@ -12,11 +12,9 @@ import numpy as np
 from bigembed.errors import PlanError
 from bigembed.estimator.preprocessing import ROWS, SAMPLES
 from bigembed.estimator.saving import saved_bytes
-from bigembed.jobs import size
-from bigembed.jobs.condensed_input import PLACED, CondensedInput
+from bigembed.jobs import condensed_input, parameters, size
 from bigembed.jobs.inputs import Input, ids_cost
 from bigembed.jobs.job import JobSpec
-from bigembed.jobs.parameters import single_jobs
 from bigembed.jobs.places import Place
 from bigembed.jobs.places.cluster import machine_memory, named_kind
 from bigembed.jobs.planning import Rates, rates, shared_bandwidth
@@ -308,7 +306,7 @@ def bare_plan(job: JobSpec, rows: Input, place: Place | None, runs: Iterable[Run
     """
     folder, picture = nearest_folder(job.output_path), job.output.picture is not None
     speed = rates(folder, calibrate)
-    asked = [(one.method.name, one.method.parameters) for one in single_jobs(job)]
+    asked = [(one.method.name, one.method.parameters) for one in parameters.single_jobs(job)]
     bare = is_bare(asked, bool(job.steps) or rows.rows.sparse, rows.shape[1])
     compiled = rows.shape[0] > UNCOMPILED_ROWS and not bare
     where = resources_of(job.cluster, rows.shape, rows.nbytes, place, picture, compiled, calibrate, bare)
@@ -345,9 +343,9 @@ def need_libraries(job: JobSpec) -> None:
 def costs_of(job: JobSpec, rows: Input, stages: Sequence[Stage]) -> list[tuple[str, Cost]]:
     """Of the stages of the method, and of what the job does before and after them."""
     costs = [*input_costs(rows), *((stage.name, stage.cost) for stage in stages)]
-    if isinstance(rows, CondensedInput) and job.condense is not None and job.condense.place:
+    if isinstance(rows, condensed_input.CondensedInput) and job.condense is not None and job.condense.place:
         width = job.method.parameters.get("n_components", method(job.method.name)().n_components)
-        costs.append((PLACED, rows.placing(width, job.condense.dtype)))
+        costs.append((condensed_input.PLACED, rows.placing(width, job.condense.dtype)))
     if job.output.model is not None:
         kept = [buffer("arrays of stages", saved_bytes(method(job.method.name), stages))]
         costs.append(("model", Cost.of(kept, kept)))
@@ -374,7 +372,7 @@ def costs_of(job: JobSpec, rows: Input, stages: Sequence[Stage]) -> list[tuple[s
 def input_costs(rows: Input) -> list[tuple[str, Cost]]:
     """Of the copy of the rows, where they are copied, and of their ids, where they have some."""
     costs = [] if rows.ids is None else [("ids", ids_cost(rows.shape[0]))]
-    if isinstance(rows, CondensedInput):
+    if isinstance(rows, condensed_input.CondensedInput):
         return [*input_costs(rows.all_rows), ("condense", rows.cost)]
     if rows.reader is not None:
         task = [buffer("libraries of the format", rows.loading), buffer("block", 2 * min(rows.nbytes, 64 << 20))]

@@ -12,23 +12,14 @@ from math import ceil
 
 from bigembed.errors import DamagedError, ExistingOutputError, uses_scikit_learn
 from bigembed.jobs import size
-from bigembed.jobs.places import TRIMMED, ClusterTable, Place, PlaceKind
-from bigembed.jobs.places.cluster import (
-    KINDS,
-    choose,
-    coordinator_threads,
-    embedded_memory,
-    machine_memory,
-    worker_count,
-)
+from bigembed.jobs.places import TRIMMED, ClusterTable, Place, PlaceKind, cluster
+from bigembed.jobs.places.cluster import machine_memory
 from bigembed.jobs.planning import SCIKIT_LEARN, Rates, footprint, imported_here
 from bigembed.runtime import using
 from bigembed.runtime.client_executor import HANDED_OUT, calls_of_task
 from bigembed.stages import Cost, Run
 from bigembed.stages.stage import MARGIN, exchange_home
-from bigembed.store import AnyPath, PathLike
-from bigembed.store.objects import ObjectPath
-from bigembed.store.spaces import UNEVEN
+from bigembed.store import AnyPath, PathLike, objects, spaces
 
 # ------------------------------------------------------------------------------------------------------- resources
 # The processes of a job, and what they hold before any data: for its plan.
@@ -135,7 +126,7 @@ class Resources:
     @property
     def of(self) -> PlaceKind:
         """Return what is known of this kind of place."""
-        return KINDS[self.kind]
+        return cluster.KINDS[self.kind]
 
 
 def resources_of(
@@ -153,8 +144,8 @@ def resources_of(
     ``picture``: whether it draws one; ``compiled``: whether a job in this process compiles functions; ``renew``:
     whether to measure them again; ``bare``: whether workers never load numba, whatever the rows are.
     """
-    kind = place.kind if place else choose(table, shape, nbytes)
-    if KINDS[kind].inside:
+    kind = place.kind if place else cluster.choose(table, shape, nbytes)
+    if cluster.KINDS[kind].inside:
         if not compiled:
             here = imported_here(picture) + FIRST_USE
             return Resources(kind, 1, machine_memory(), here, here, 0, TASK_HERE)
@@ -167,8 +158,8 @@ def resources_of(
     worker = feet.worker - (feet.compiler - FIRST_USE if bare else 0)
     coordinator = feet.coordinator + FIRST_USE + (feet.picture if picture else 0) + compiler
     coordinator += SCIKIT_LEARN if uses_scikit_learn() else 0
-    if KINDS[kind].local:
-        workers, limit = worker_count(table), embedded_memory(table)
+    if cluster.KINDS[kind].local:
+        workers, limit = cluster.worker_count(table), cluster.embedded_memory(table)
         return Resources(kind, workers, limit, worker, coordinator, feet.helper, feet.task, feet.start, later)
     workers = place.workers if place else table.workers or 1
     remote_limit = place.memory_limit if place else table.memory
@@ -247,7 +238,7 @@ class Peaks:
         where = self.resources
         if where.of.inside or where.of.local or not cost.crossing or where.memory_limit is None:
             return 0
-        share = int(UNEVEN * cost.held / where.workers)
+        share = int(spaces.UNEVEN * cost.held / where.workers)
         whole = where.worker + int((1 + MARGIN) * (cost.memory + share))
         return share if whole <= where.memory_limit else 0
 
@@ -280,7 +271,7 @@ class Peaks:
     @property
     def threads(self) -> int:
         """Threads that compute in the coordinating process."""
-        return coordinator_threads(self.resources.workers)
+        return cluster.coordinator_threads(self.resources.workers)
 
     @property
     def vectors(self) -> str:
@@ -346,7 +337,7 @@ def runs_at(roots: Iterable[AnyPath]) -> Iterator[Run]:
 def space(folder: AnyPath) -> int:
     """Count the bytes that the files below a folder take on the disk."""
     total = 0
-    for place, _, files in () if isinstance(folder, ObjectPath) else os.walk(folder):
+    for place, _, files in () if isinstance(folder, objects.ObjectPath) else os.walk(folder):
         for name in files:
             with suppress(FileNotFoundError):  # (another process may clear it away)
                 total += 512 * os.lstat(os.path.join(place, name)).st_blocks

@@ -6,20 +6,10 @@ from typing import Any
 
 from bigembed.errors import BigembedError
 from bigembed.jobs import duration, size, text_columns
-from bigembed.jobs.report.figures import (
-    CATEGORIES,
-    coordinate_lines,
-    entries_of,
-    figures_of,
-    map_figures,
-    measured_in,
-    text_table,
-)
+from bigembed.jobs.report import figures
 from bigembed.quality import FIGURES
 from bigembed.stages import Run
-from bigembed.store import UNLIMITED, at
-from bigembed.store.arrays import read_array
-from bigembed.store.superseded import explanation
+from bigembed.store import UNLIMITED, arrays, at, superseded
 
 
 def plan_lines(plan: Any) -> list[str]:
@@ -137,7 +127,7 @@ def verify_lines(found: dict[str, Any]) -> list[str]:
     return [
         f"{found['path']}: {len(found['stages'])} stages, {files} files, {size(count)}: {state}",
         *_dropped_lines(found["stages"]),
-        *(f"  {explanation(name, why)}" for name, why in found["superseded"].items()),
+        *(f"  {superseded.explanation(name, why)}" for name, why in found["superseded"].items()),
         *([f"  {found['older']}"] if found.get("older") else []),
         *(f"  {line}; nobody reads it" for line in found["unlisted"]),
         *([] if found["digest"] else ["  model.json has no digest (saved by an earlier version): it is not compared"]),
@@ -164,18 +154,21 @@ def certificate_lines(found: dict[str, Any], in_full: bool = False) -> list[str]
     figure."""
     certificate = found.get("certificate", {})
     kinds = {kind: messages for kind, messages in certificate.get("warnings", {}).items() if messages}
-    titles = [CATEGORIES.get(kind, CATEGORIES["other"])[0] for kind in kinds]
+    titles = [figures.CATEGORIES.get(kind, figures.CATEGORIES["other"])[0] for kind in kinds]
     if not in_full:
         single = {key: value for key, value in certificate.items() if not isinstance(value, (dict, list))}
         single |= {key: value for key, value in certificate.items() if key == "steps"}
         single |= {key: value for key, value in certificate.items() if key == "clusters" and "method" in value}
-        return [*(f"  {one.name}: {one.value}" for one in entries_of(single)), *(f"  amber: {one}" for one in titles)]
+        return [
+            *(f"  {one.name}: {one.value}" for one in figures.entries_of(single)),
+            *(f"  amber: {one}" for one in titles),
+        ]
     lines = []
     for title, messages in zip(titles, kinds.values(), strict=True):
         lines += [f"  amber: {title}", *(f"    {message}" for message in messages)]
-    lines += [f"  {one.name}: {one.value}{_amber(one.flagged)}" for one in entries_of(certificate)]
-    lines += [f"  {line}" for line in text_table(coordinate_lines(certificate, *_spectrum(found)))]
-    judged = map_figures(certificate.get("judgement", {}).get("map", {}))
+    lines += [f"  {one.name}: {one.value}{_amber(one.flagged)}" for one in figures.entries_of(certificate)]
+    lines += [f"  {line}" for line in figures.text_table(figures.coordinate_lines(certificate, *_spectrum(found)))]
+    judged = figures.map_figures(certificate.get("judgement", {}).get("map", {}))
     lines += [f"  {one.name}: {one.value} (shuffled {one.chance}){_amber(one.flagged)}" for one in judged]
     return lines
 
@@ -186,7 +179,7 @@ def _spectrum(found: dict[str, Any]) -> tuple[Any, Any]:
         return None, None
     try:
         run = Run(at(found["path"]))
-        values, residuals = (read_array(run.path("solve", name)) for name in ("eigenvalues", "residuals"))
+        values, residuals = (arrays.read_array(run.path("solve", name)) for name in ("eigenvalues", "residuals"))
     except (BigembedError, KeyError, OSError):  # (damage is said elsewhere)
         return None, None
     return values, residuals
@@ -247,22 +240,22 @@ def audit_lines(found: dict[str, Any]) -> list[str]:
     lines.append(
         f"{found['output']}: {rows['new']:,} rows since the fit of {rows['fitted']:,}; judged by {rows['judged']:,}"
     )
-    for name, figures in found["figures"].items():
-        shown = ", ".join(f"{key} {value:.4g}" for key, value in figures.items() if isinstance(value, (int, float)))
+    for name, values in found["figures"].items():
+        shown = ", ".join(f"{key} {value:.4g}" for key, value in values.items() if isinstance(value, (int, float)))
         lines.append(f"  {name}: {shown}")
     return [*lines, *([f"refresh due: {reason}" for reason in found["due"]] or ["the model fits"])]
 
 
 def sweep_lines(found: dict[str, Any]) -> list[str]:
     """Write the outcome of a sweep in lines to print, one for each point."""
-    measured = measured_in(found["rows"])
+    measured = figures.measured_in(found["rows"])
     table = [("point", *(FIGURES[key][0] for key in measured), "stages", "time", "coordinates")]
     for row in found["rows"]:
-        own = dict(figures_of(row))
-        figures = [own.get(FIGURES[key][0], "–") for key in measured]
+        own = dict(figures.figures_of(row))
+        shown = [own.get(FIGURES[key][0], "–") for key in measured]
         stages = f"{row['stages_computed']} of {row['stages']}"
         end = f"refused: {row['error']}" if row["error"] else row["coordinates"]
-        table.append((row["point"], *figures, stages, duration(row["seconds"]), end))
+        table.append((row["point"], *shown, stages, duration(row["seconds"]), end))
     return [
         *text_columns(table, range(len(table[0]))),
         *([f"These are {found['compare']}."] if found["compare"] else []),

@@ -18,27 +18,11 @@ from bigembed.estimator.graph_input import ISLAND
 from bigembed.jobs.job import ALIGNED
 from bigembed.jobs.report import RunSummary, rows_of_stage
 from bigembed.maps.umap.views import NUMERIC
+from bigembed.plotting import palette
 from bigembed.plotting.canvas import Grid, View, count_points, png
-from bigembed.plotting.paint import (
-    DARK,
-    LIGHT,
-    SCHEMES,
-    Aligned,
-    Limits,
-    Paint,
-    Rows,
-    gradient,
-    lifted,
-    limits_of,
-    numbered,
-    paint_of,
-)
 from bigembed.plotting.vector import Series, chart, ends, number
-from bigembed.rows import RowSource
-from bigembed.rows.derived import KeptRows
-from bigembed.rows.formats import open_reader
+from bigembed.rows import RowSource, derived, formats, opening
 from bigembed.rows.formats.copying import rows_of_reader
-from bigembed.rows.opening import open_zarr
 from bigembed.runtime.blocks import Array, block_rows, bounds
 from bigembed.steps.each_column import kept_of
 from bigembed.store import at
@@ -57,7 +41,7 @@ class Coloring:
     """Values of the rows, what they are called, and how they are read."""
 
     name: str = ""
-    values: Rows = None
+    values: palette.Rows = None
     kind: str = "auto"
 
 
@@ -87,7 +71,7 @@ def coloring_of(summary: RunSummary, color: str | None, n: int) -> Coloring:
     return _clusters(summary, n) or _components(summary, n) or Coloring()
 
 
-def _of_kept(coloring: Coloring, kept: KeptRows | None) -> Coloring:
+def _of_kept(coloring: Coloring, kept: derived.KeptRows | None) -> Coloring:
     """Return the colours of the rows that a step has left of all of them."""
     if kept is None:
         return coloring
@@ -104,7 +88,7 @@ def _of_kept(coloring: Coloring, kept: KeptRows | None) -> Coloring:
 
 def _array(path: str, n: int) -> Coloring:
     """Return an array with an entry for each row."""
-    found: Any = npy_rows(path) if path.endswith(".npy") else open_zarr(path)
+    found: Any = npy_rows(path) if path.endswith(".npy") else opening.open_zarr(path)
     if tuple(found.shape) != (n,):
         raise InputError(f"color: {path} has shape {found.shape}; it needs an entry for each of the {n} rows: ({n},)")
     if found.dtype.kind == "c":
@@ -117,7 +101,7 @@ def _column(summary: RunSummary, color: str, n: int) -> Coloring:
     place = summary.record.get("plan", {}).get("input")
     if not text.isdigit() or place is None:
         raise InputError(f"color: {color!r}; column:J takes column J of the input of a job, counted from 0")
-    rows = open_reader(place)
+    rows = formats.open_reader(place)
     j = int(text)
     if j >= rows.shape[1] or rows.shape[0] != n:
         raise InputError(f"color: {color!r}; the input {place} has shape {rows.shape}, and the run has {n} rows")
@@ -241,7 +225,7 @@ def draw_map(summary: RunSummary, color: str | None, side: int = 0) -> Map | Non
     try:
         source = rows_of_stage(summary.run, *place_of(summary.run))
         columns = drawn_columns(source.width, summary.drawn.get("pair"), 2 if side else DRAWN)
-        limits = limits_of(blocks(source), columns)
+        limits = palette.limits_of(blocks(source), columns)
     except (BigembedError, OSError) as error:
         summary.warn("damaged", f"The coordinates cannot be read: {error}. bigembed verify says what is damaged")
         return None
@@ -260,7 +244,7 @@ def draw_map(summary: RunSummary, color: str | None, side: int = 0) -> Map | Non
 def draw_coordinates(source: RowSource) -> Map:
     """Return the map of coordinates of which nothing else is known: two passes over them."""
     columns = drawn_columns(source.width, None, DRAWN)
-    limits = limits_of(blocks(source), columns)
+    limits = palette.limits_of(blocks(source), columns)
     names = [f"coordinate {number + 1}" for number in range(source.width)]
     return _drawn(source, columns, limits, Coloring(), names)
 
@@ -288,9 +272,14 @@ def why_first(drawn: Mapping[str, Any]) -> str:
 
 
 def _drawn(
-    source: RowSource, columns: Sequence[int], limits: Limits, coloring: Coloring, names: Sequence[str], side: int = 0
+    source: RowSource,
+    columns: Sequence[int],
+    limits: palette.Limits,
+    coloring: Coloring,
+    names: Sequence[str],
+    side: int = 0,
 ) -> Map:
-    n, m, rows, paint = source.shape[0], source.width, blocks(source), paint_of(coloring.values, coloring.kind)
+    n, m, rows, paint = source.shape[0], source.width, blocks(source), palette.paint_of(coloring.values, coloring.kind)
     legend = _legend(coloring, paint)
     if m == 1:
         return Map(n, m, limits.missing, histogram=_histogram(rows, limits, coloring, paint), legend=legend)
@@ -322,10 +311,12 @@ def near_one(value: float) -> str:
     return f"1 − {number(float(f'{left:.3g}'))}" if 0 < left < CLOSE else number(value)
 
 
-def _picture(grid: Grid, paint: Paint, limits: Limits, columns: Sequence[int], names: Sequence[str]) -> Picture:
+def _picture(
+    grid: Grid, paint: palette.Paint, limits: palette.Limits, columns: Sequence[int], names: Sequence[str]
+) -> Picture:
     low, high = limits.padded()
     view = grid.view
-    pictures = (base64.b64encode(png(grid, paint, scheme)).decode("ascii") for scheme in SCHEMES)
+    pictures = (base64.b64encode(png(grid, paint, scheme)).decode("ascii") for scheme in palette.SCHEMES)
     light, dark = (f"data:image/png;base64,{picture}" for picture in pictures)
     x, y = (ends(float(low[axis]), float(high[axis])) for axis in (view.x, view.y))
     across, upwards = columns[view.x], columns[view.y]
@@ -333,26 +324,33 @@ def _picture(grid: Grid, paint: Paint, limits: Limits, columns: Sequence[int], n
     return Picture((names[across], names[upwards]), short, x, y, grid.outside, light, dark)
 
 
-def _legend(coloring: Coloring, paint: Paint) -> Legend | None:
+def _legend(coloring: Coloring, paint: palette.Paint) -> Legend | None:
     if paint.kind == "numbers":
         reach = ends(paint.low, paint.high)
-        return Legend(coloring.name, (*reach, gradient(LIGHT), gradient(DARK)), missing=paint.missing)
+        return Legend(
+            coloring.name,
+            (*reach, palette.gradient(palette.LIGHT), palette.gradient(palette.DARK)),
+            missing=paint.missing,
+        )
     if paint.kind == "classes":
         repeated = len(paint.classes) if paint.repeats else 0
         called = {str(ISLAND): "islands"} if coloring.name == COMPONENT else {}
-        colors = [(lifted(c, LIGHT), lifted(c, DARK), called.get(name, name), rows) for c, name, rows in paint.legend()]
+        colors = [
+            (palette.lifted(c, palette.LIGHT), palette.lifted(c, palette.DARK), called.get(name, name), rows)
+            for c, name, rows in paint.legend()
+        ]
         return Legend(coloring.name, classes=tuple(colors), repeated=repeated, missing=paint.missing)
     return None
 
 
-def _histogram(rows: Rows, limits: Limits, coloring: Coloring, paint: Paint) -> str:
+def _histogram(rows: palette.Rows, limits: palette.Limits, coloring: Coloring, paint: palette.Paint) -> str:
     """Return how the rows lie along the only coordinate; of at most six classes, a line each."""
     low, high = (float(end[0]) for end in limits.padded())
     edges = np.linspace(low, high, BINS + 1)
     several = paint.kind == "classes" and 1 < len(paint.classes) <= 6
     counts = np.zeros((len(paint.classes) if several else 1, BINS))
-    stream = Aligned(coloring.values) if several else None
-    for _, block in numbered(rows):
+    stream = palette.Aligned(coloring.values) if several else None
+    for _, block in palette.numbered(rows):
         part = block[:, 0].astype(np.float64)
         finite = np.isfinite(part)
         if stream is None:

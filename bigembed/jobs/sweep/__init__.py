@@ -17,16 +17,8 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import BigembedError, DamagedError, InputError, InputTypeError, PlanError
-from bigembed.estimator import leave_out_descent, leaves_out_descent, spec_of
+from bigembed.estimator import leave_out_descent, leaves_out_descent, preprocessing, spec_of
 from bigembed.estimator.pipeline import method_after
-from bigembed.estimator.preprocessing import (
-    JUDGEMENT,
-    Prepared,
-    prepare_steps,
-    reading_rows,
-    stages_after,
-    with_cost_of_mapping,
-)
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.parameters import Point, points_of
@@ -57,14 +49,18 @@ def quality_stages(stages: Sequence[Stage], estimator: Any, source: RowSource) -
     Cost: that of :func:`bigembed.quality.preserved`.
     """
     n, metric = int(source.shape[0]), getattr(estimator, "metric", "euclidean")
-    if all(stage.name != JUDGEMENT or stage.parameters.get("rows", n) == n for stage in stages):
+    if all(stage.name != preprocessing.JUDGEMENT or stage.parameters.get("rows", n) == n for stage in stages):
         return []
     asked: dict[str, Any] = {"n_neighbors": NEIGHBORS, "samples": SAMPLES, "seed": 0}
     width = getattr(estimator, "n_components", None) or source.width
     shown = RowSource((n, int(width)), np.dtype(np.float64))
     cost = cost_of(source, shown, n_neighbors=NEIGHBORS, samples=SAMPLES)
     run = partial(run_quality, source=source, asked=asked, metric=metric)
-    return [with_cost_of_mapping(Stage(NAME, ("coordinates",), {"metric": metric, **asked}, run, cost), source)]
+    return [
+        preprocessing.with_cost_of_mapping(
+            Stage(NAME, ("coordinates",), {"metric": metric, **asked}, run, cost), source
+        )
+    ]
 
 
 def run_quality(context: Context, source: RowSource, asked: dict[str, Any], metric: Any) -> dict[str, Any]:
@@ -124,7 +120,7 @@ class PreparedSweep:
     points: Sequence[PreparedPoint]
     plan: Plan
 
-    def points_for(self, rows: Input, after_steps: Prepared) -> Sequence[PreparedPoint]:
+    def points_for(self, rows: Input, after_steps: preprocessing.Prepared) -> Sequence[PreparedPoint]:
         """Return the points for the rows and the fitted steps as they are now."""
         if rows is self.rows and not after_steps.steps:
             return self.points
@@ -183,7 +179,7 @@ def prepare_point(point: Point, job: JobSpec, source: RowSource, cells_only: boo
         leave_out_descent(chosen)
     prepared = PreparedPoint(point, chosen, replace(source, aligned=taken))
     try:
-        stages = stages_after(spec_of(chosen), prepared.source)
+        stages = preprocessing.stages_after(spec_of(chosen), prepared.source)
         stages += quality_stages(stages, chosen, prepared.source)
     except (InputError, InputTypeError) as error:
         return replace(prepared, refused=error)
@@ -269,28 +265,28 @@ def passes_over(job: JobSpec) -> Callable[[RowSource], float]:
     def passes(source: RowSource) -> float:
         reading: dict[AnyPath, float] = {}
         for point in list_points(job, source):
-            names = {stage.name for stage in reading_rows([one.stage for one in point.stages])}
+            names = {stage.name for stage in preprocessing.reading_rows([one.stage for one in point.stages])}
             reading |= {one.folder: one.stage.cost.passes for one in point.stages if one.stage.name in names}
         return sum(reading.values())
 
     return passes
 
 
-def find_steps(job: JobSpec, rows: Input) -> tuple[Prepared, Run | None]:
+def find_steps(job: JobSpec, rows: Input) -> tuple[preprocessing.Prepared, Run | None]:
     """Return the steps as far as they are published, and their run if it is there."""
     root = job.output_path / FOLDER
     run = Run(root) if job.steps and root.exists() else None
-    return prepare_steps(steps_of_job(job), rows.source, run, passes_over(job)), run
+    return preprocessing.prepare_steps(steps_of_job(job), rows.source, run, passes_over(job)), run
 
 
-def fit_steps(job: JobSpec, rows: Input, observer: Callable[[Any], None]) -> Prepared:
+def fit_steps(job: JobSpec, rows: Input, observer: Callable[[Any], None]) -> preprocessing.Prepared:
     """Fit the steps before all points, as far as they are not published."""
     if not job.steps:
-        return Prepared((), rows.source)
+        return preprocessing.Prepared((), rows.source)
     run, passes = Run(job.output_path / FOLDER), passes_over(job)
     with locked(run):
-        supersede(prepare_steps(steps_of_job(job), rows.source, run, passes).stages, run, all_listed=True)
+        supersede(preprocessing.prepare_steps(steps_of_job(job), rows.source, run, passes).stages, run, all_listed=True)
     with using(observer=observer):
-        found = prepare_steps(steps_of_job(job), rows.source, run, passes, run_stages)
+        found = preprocessing.prepare_steps(steps_of_job(job), rows.source, run, passes, run_stages)
         run_stages((), run, of=found.stages)
     return found

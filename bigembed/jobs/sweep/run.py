@@ -25,9 +25,7 @@ import numpy as np
 
 from bigembed import __version__
 from bigembed.errors import BigembedError, BigembedWarning, ClusterError, InterruptedRun, JobError, LockedError
-from bigembed.estimator import run_of
-from bigembed.estimator.preprocessing import Prepared, described_steps
-from bigembed.estimator.reporting import without_numbers
+from bigembed.estimator import preprocessing, reporting, run_of
 from bigembed.jobs import duration
 from bigembed.jobs.inputs import Input, find_input
 from bigembed.jobs.job import JobSpec, SweepTable
@@ -125,7 +123,12 @@ def sweep(job: JobSpec, options: RunOptions | None = None) -> dict[str, Any]:
 
 
 def _fit(
-    prepared: PreparedPoint, rows: Input, after_steps: Prepared, seen: set[AnyPath], shown: set[str], reporter: Reporter
+    prepared: PreparedPoint,
+    rows: Input,
+    after_steps: preprocessing.Prepared,
+    seen: set[AnyPath],
+    shown: set[str],
+    reporter: Reporter,
 ) -> FittedPoint:
     """Fit one point: its stages, each in its folder, see those before it.
 
@@ -138,7 +141,7 @@ def _fit(
     def named(message: Any, category: type[Warning]) -> Any:
         if not issubclass(category, BigembedWarning):
             return message
-        known = (sentence := without_numbers(str(message))) in shown
+        known = (sentence := reporting.without_numbers(str(message))) in shown
         shown.add(sentence)
         return None if known else f"{prepared.point.label}: {message}"
 
@@ -149,7 +152,7 @@ def _fit(
             prepared.estimator.n_features_in_, prepared.estimator.steps_ = rows.shape[1], after_steps.steps
             fit.estimator = prepared.estimator.read_run(fit.runs[-1], source=prepared.source)
             if after_steps.steps:
-                fit.estimator.certificate_["steps"] = described_steps(after_steps.steps)
+                fit.estimator.certificate_["steps"] = preprocessing.described_steps(after_steps.steps)
     except (BigembedError, ArithmeticError, MemoryError, ValueError) as error:
         if isinstance(error, STOPS):
             raise

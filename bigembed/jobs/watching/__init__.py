@@ -17,9 +17,7 @@ from threading import Lock
 from typing import Any, Self
 
 from bigembed.errors import BigembedWarning, LockedError
-from bigembed.jobs import size
-from bigembed.jobs.places import Place
-from bigembed.jobs.planning import resident
+from bigembed.jobs import places, planning, size
 from bigembed.jobs.planning.plan import Plan
 from bigembed.jobs.planning.resources import RemainingTime
 from bigembed.jobs.watching.logs import Logs
@@ -92,7 +90,7 @@ class MemoryPeak:
         for process in processes:
             with suppress(psutil.Error):
                 sizes.append(int(process.memory_info().rss))
-        own = resident()
+        own = planning.resident()
         now = {"total": own + sum(sizes), "coordinator": own, "worker": max(sizes)}
         for peaks in (self.peaks, self._lap):
             peaks |= {name: max(peaks[name], value) for name, value in now.items()}
@@ -190,7 +188,7 @@ class Metrics:
 
 
 @contextmanager
-def performance(place: Place, path: Path | None) -> Iterator[None]:
+def performance(place: places.Place, path: Path | None) -> Iterator[None]:
     """Record what the workers do, and write the page at the end, also of what fails."""
     if path is None:
         yield

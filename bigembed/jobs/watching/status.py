@@ -15,9 +15,7 @@ from bigembed.errors import BigembedError, DamagedError, InterruptedRun, LockedE
 from bigembed.jobs.places import redacted
 from bigembed.runtime import Event, moment
 from bigembed.runtime.outages import stores
-from bigembed.store import FULL, AnyPath, files
-from bigembed.store.locks import Owner, holder
-from bigembed.store.objects import ObjectPath
+from bigembed.store import FULL, AnyPath, files, locks, objects
 
 # -------------------------------------------------------------------------------------------------------- stopping
 # What stops a job before its end, in good order: a signal, or its deadline.
@@ -172,7 +170,7 @@ def outcome(error: BaseException | None) -> str:
 class Status:
     """Around a job that holds its output: keeps ``status.json`` true, also of how it ended."""
 
-    def __init__(self, path: AnyPath, owner: Owner, deadline: float | None = None) -> None:
+    def __init__(self, path: AnyPath, owner: locks.Owner, deadline: float | None = None) -> None:
         self.path = path
         self.value: dict[str, Any] = {
             "state": "planned",
@@ -258,7 +256,7 @@ class Status:
     def write_soon(self, **changes: Any) -> None:
         """Write the file as :meth:`write`, but wait for no store that is away: it gets these entries with the next."""
         self.value |= changes
-        away = isinstance(self.path, ObjectPath) and self.path.root in stores.away
+        away = isinstance(self.path, objects.ObjectPath) and self.path.root in stores.away
         if away or not self._turn.acquire(blocking=False):  # (or it is being written, maybe since long)
             return
         try:
@@ -299,7 +297,7 @@ def read_status(root: AnyPath) -> dict[str, Any]:
     found = files.read_sealed(path) if path.exists() else {}
     if path.exists() and not isinstance(found.get("state"), str):
         raise DamagedError(f"{path}: damaged: not the status of a job")
-    if found.get("state") in ("planned", "running") and holder(root) is None:
+    if found.get("state") in ("planned", "running") and locks.holder(root) is None:
         message = "its process ended unexpectedly (killed, or the machine went down); the same command goes on"
         return found | {"state": "interrupted", "error": {"status": 5, "kind": "InterruptedRun", "message": message}}
     return found

@@ -20,11 +20,9 @@ from bigembed.maps.walk.spectral_clustering import SpectralClustering
 from bigembed.neighbors.given import edge_graph_stages
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.row_weights import WEIGHTS
-from bigembed.rows import RowBlock, RowSource
+from bigembed.rows import RowBlock, RowSource, opening, passes
 from bigembed.rows.graph_source import GraphSource, as_graph
 from bigembed.rows.input import in_memory, row_source
-from bigembed.rows.opening import as_array, open_array
-from bigembed.rows.passes import checked_shape, write_mapped
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.executors import executor_now
 from bigembed.runtime.parameters import declared
@@ -224,7 +222,7 @@ def _of_coordinates(X: Any, asked: Clustering, workdir: Any) -> Clusters:
     """Copy coordinates into the run, in one pass, and cluster them."""
     run = Run(workdir)
     source, held = row_source(X, run.root / "exchange", "coordinates")
-    n, width = checked_shape(source)
+    n, width = passes.checked_shape(source)
     stages = [_copy_stage(source), *cluster_stages(n, width, None, asked)]
     _compute(stages, run, -(-n // source.block))
     return _found(run, asked, held, partial(_place, run=run, width=width))
@@ -299,7 +297,7 @@ def _copy_stage(source: RowSource) -> Stage:
 
 
 def run_copy(context: Context, source: RowSource) -> dict[str, Any]:
-    write_mapped(source, as_float, context.path("embedding"), source.shape[1], np.float64, first=True)
+    passes.write_mapped(source, as_float, context.path("embedding"), source.shape[1], np.float64, first=True)
     return {"n": source.shape[0]}
 
 
@@ -313,7 +311,7 @@ def as_float(block: RowBlock) -> Array:
 def _place(rows: Any, run: Run, width: int) -> Any:
     """Return the clusters of new coordinates, by the nearest anchor."""
     held = in_memory(rows)
-    given: Any = as_array(rows, "coordinates") if held else open_array(rows)
+    given: Any = opening.as_array(rows, "coordinates") if held else opening.open_array(rows)
     if given.ndim != 2 or given.shape[1] != width:
         raise InputError(f"coordinates have shape {given.shape}; (k, {width}) is needed, as they were clustered")
     anchors = Anchors.of(run)

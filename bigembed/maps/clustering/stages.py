@@ -14,21 +14,7 @@ from bigembed.errors import InputError
 from bigembed.estimator import run_of
 from bigembed.estimator.extension import stored_coordinates
 from bigembed.estimator.frame import Alignment, frame_in
-from bigembed.maps.clustering import (
-    NOISE,
-    Clustering,
-    best_jaccard,
-    hdbscan_labels,
-    igraph,
-    k_means_labels,
-    largest_first,
-    leiden_labels,
-    local_weights,
-    nearest_labels,
-    rand_index,
-    smallest_cluster,
-    valleys,
-)
+from bigembed.maps import clustering
 from bigembed.maps.clusters import ClusterOptions, clusters_stage
 from bigembed.maps.landmark_rows import uniform
 from bigembed.neighbors.order import Ordered
@@ -78,7 +64,7 @@ def graph_in(stages: Sequence[Stage]) -> Graph | None:
     return None
 
 
-def stages_following(stages: Sequence[Stage], asked: Clustering) -> list[Stage]:
+def stages_following(stages: Sequence[Stage], asked: clustering.Clustering) -> list[Stage]:
     """List the stages of clusters that follow those of a fit, on demand: InputError where these have not what is asked
     for."""
     there = {stage.name: stage for stage in stages}
@@ -93,7 +79,7 @@ def stages_following(stages: Sequence[Stage], asked: Clustering) -> list[Stage]:
 
 
 def cluster_stages(
-    n: int, width: int, graph: Graph | None, asked: Clustering, vectors: tuple[str, ...] = ()
+    n: int, width: int, graph: Graph | None, asked: clustering.Clustering, vectors: tuple[str, ...] = ()
 ) -> list[Stage]:
     """List the stages of clusters of n rows. ``width``: of the stored coordinates; 0 where there is a graph alone;
     ``vectors``: the stage with the weights of the rows, which k-means counts by."""
@@ -108,7 +94,9 @@ def cluster_stages(
     return [first, _stability_stage(n, width, graph, asked, vectors)] if asked.n_subsets else [first]
 
 
-def _clusters_stage(n: int, width: int, graph: Graph | None, asked: Clustering, vectors: tuple[str, ...]) -> Stage:
+def _clusters_stage(
+    n: int, width: int, graph: Graph | None, asked: clustering.Clustering, vectors: tuple[str, ...]
+) -> Stage:
     if asked.method == "kmeans":
         return clusters_stage(n, width, ClusterOptions(asked.n_clusters, False, asked.n_init), asked.seed, vectors)
     inputs, parameters = (COORDINATES,), asked.of_method()
@@ -128,7 +116,7 @@ def _clusters_stage(n: int, width: int, graph: Graph | None, asked: Clustering, 
         )
         return Stage(CLUSTERS, inputs, parameters, partial(run_hdbscan, n=n, asked=asked), cost)
     assert graph is not None
-    igraph()  # (before work starts)
+    clustering.igraph()  # (before work starts)
     cost = Cost.of(
         reads=[ArraySpec("edges", graph.entries, 3)],
         writes=writes,
@@ -158,7 +146,9 @@ def _held_graph(n: int, graph: Graph) -> list[ArraySpec]:
     return [edges, ArraySpec("nodes", n, 30)]
 
 
-def _stability_stage(n: int, width: int, graph: Graph | None, asked: Clustering, vectors: tuple[str, ...]) -> Stage:
+def _stability_stage(
+    n: int, width: int, graph: Graph | None, asked: clustering.Clustering, vectors: tuple[str, ...]
+) -> Stage:
     size, times = subset_size(n, asked), asked.n_subsets
     writes = [ArraySpec("jaccard", 0), ArraySpec("rand", times)]
     parameters = {**asked.of_method(), "n_subsets": times}
@@ -191,7 +181,7 @@ def _stability_stage(n: int, width: int, graph: Graph | None, asked: Clustering,
 # --------------------------------------------------------------------------------------------------------- HDBSCAN
 
 
-def run_hdbscan(context: Context, n: int, asked: Clustering) -> dict[str, Any]:
+def run_hdbscan(context: Context, n: int, asked: clustering.Clustering) -> dict[str, Any]:
     """Cluster all rows, or a sample whose rows are the anchors of the others: one task, then one pass."""
     embedding, placed = context.of(COORDINATES, "embedding"), _placed(context)
     source, _ = stored_coordinates(embedding)
@@ -203,14 +193,16 @@ def run_hdbscan(context: Context, n: int, asked: Clustering) -> dict[str, Any]:
     return _counted(found) | {"sampled": len(sampled)}
 
 
-def sampled_block(sampled: Array, *, embedding: str, placed: str, n: int, asked: Clustering, out: str) -> None:
+def sampled_block(
+    sampled: Array, *, embedding: str, placed: str, n: int, asked: clustering.Clustering, out: str
+) -> None:
     """Cluster the sampled rows that have a place; write them as anchors with their labels."""
     if placed:
         sampled = sampled[read_rows(placed, sampled) >= 0]
     points = np.asarray(read_rows(embedding, sampled), np.float64)
-    least = smallest_cluster(asked.min_cluster_size, n, len(points))
+    least = clustering.smallest_cluster(asked.min_cluster_size, n, len(points))
     write_array(f"{out}anchors", points)
-    write_array(f"{out}anchor_labels", hdbscan_labels(points, least, asked.min_samples))
+    write_array(f"{out}anchor_labels", clustering.hdbscan_labels(points, least, asked.min_samples))
 
 
 def placed_block(block: RowBlock, *, out: str, placed: str, sampled: Array | None) -> Array:
@@ -219,11 +211,11 @@ def placed_block(block: RowBlock, *, out: str, placed: str, sampled: Array | Non
     if sampled is not None and not placed:
         found = labels[block.start : block.stop]
     else:
-        found = nearest_labels(np.asarray(block.rows, np.float64), read_array(f"{out}anchors"), labels)
+        found = clustering.nearest_labels(np.asarray(block.rows, np.float64), read_array(f"{out}anchors"), labels)
     if placed:
-        found[read_array(placed, block.start, block.stop) < 0] = NOISE
+        found[read_array(placed, block.start, block.stop) < 0] = clustering.NOISE
     write_rows(f"{out}labels", block.start, found)
-    count = int(labels.max(initial=NOISE)) + 1
+    count = int(labels.max(initial=clustering.NOISE)) + 1
     return np.bincount(np.where(found < 0, count, found), minlength=count + 1)
 
 
@@ -240,7 +232,7 @@ def _counted(found: Sequence[Array]) -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------------------------- Leiden
 
 
-def run_leiden(context: Context, n: int, width: int, graph: Graph, asked: Clustering) -> dict[str, Any]:
+def run_leiden(context: Context, n: int, width: int, graph: Graph, asked: clustering.Clustering) -> dict[str, Any]:
     """Cluster the whole graph in one task."""
     out = context.path("")
     order, matrix = context.of("order") if graph.ordered else "", graph.matrix(context)
@@ -253,12 +245,14 @@ def run_leiden(context: Context, n: int, width: int, graph: Graph, asked: Cluste
     return {"sizes": sizes, "noise": 0}
 
 
-def leiden_block(*, matrix: StoredMatrix, order: str, graph: Graph, rows: int, asked: Clustering, out: str) -> Any:
+def leiden_block(
+    *, matrix: StoredMatrix, order: str, graph: Graph, rows: int, asked: clustering.Clustering, out: str
+) -> Any:
     """Write the clusters of all rows in the order of the input; their sizes."""
     weights, ids = whole_graph(matrix, order, graph.values == "given")
     labels = np.empty(len(ids), np.int32)
-    labels[ids] = leiden_labels(weights, asked.resolution, asked.seed)
-    labels = largest_first(labels)
+    labels[ids] = clustering.leiden_labels(weights, asked.resolution, asked.seed)
+    labels = clustering.largest_first(labels)
     write_array(f"{out}labels", labels, chunk_rows=rows)
     return np.bincount(labels).tolist()
 
@@ -278,22 +272,23 @@ def whole_graph(matrix: StoredMatrix, order: str, weighted: bool) -> tuple[csr_a
     n = int(starts[-1])
     found = csr_array((np.concatenate(values), np.concatenate(columns), np.concatenate(ends)), shape=(n, n))
     found.sort_indices()
-    return found if weighted else local_weights(found), np.concatenate(ids)
+    return found if weighted else clustering.local_weights(found), np.concatenate(ids)
 
 
 # ------------------------------------------------------------------------------------------------------- stability
 
 
-def subset_size(n: int, asked: Clustering) -> int:
+def subset_size(n: int, asked: clustering.Clustering) -> int:
     """Return how many rows a subset has: half of those that are clustered.
 
-    >>> subset_size(1_000, Clustering()), subset_size(10**6, Clustering()), subset_size(10**6, Clustering("leiden"))
+    >>> hdbscan, leiden = clustering.Clustering(), clustering.Clustering("leiden")
+    >>> subset_size(1_000, hdbscan), subset_size(10**6, hdbscan), subset_size(10**6, leiden)
     (500, 10000, 500000)
     """
     return max(1, (n if asked.method == "leiden" else min(n, asked.sample)) // 2)
 
 
-def run_stability(context: Context, n: int, asked: Clustering) -> dict[str, Any]:
+def run_stability(context: Context, n: int, asked: clustering.Clustering) -> dict[str, Any]:
     """Look for the clusters again in subsets of the rows, each a task."""
     tasks = [(number,) for number in range(asked.n_subsets)]
     where = {"embedding": context.of(COORDINATES, "embedding"), "labels": context.of(CLUSTERS, "labels")}
@@ -308,7 +303,7 @@ def run_stability(context: Context, n: int, asked: Clustering) -> dict[str, Any]
     return judged | {"borders": [None if np.isnan(one) else float(one) for one in full]}
 
 
-def run_graph_stability(context: Context, n: int, graph: Graph, asked: Clustering) -> dict[str, Any]:
+def run_graph_stability(context: Context, n: int, graph: Graph, asked: clustering.Clustering) -> dict[str, Any]:
     """Look for the clusters again in the graph of subsets of the rows, one after the other in one task."""
     order, matrix = context.of("order") if graph.ordered else "", graph.matrix(context)
     (found,) = map_blocks(
@@ -319,7 +314,7 @@ def run_graph_stability(context: Context, n: int, graph: Graph, asked: Clusterin
 
 
 def subset_block(
-    number: int, *, n: int, embedding: str, labels: str, placed: str, weights: str, asked: Clustering
+    number: int, *, n: int, embedding: str, labels: str, placed: str, weights: str, asked: clustering.Clustering
 ) -> Any:
     """Of a subset of the rows: for each cluster how much of it is found again, and the Rand index."""
     rows = uniform(n, subset_size(n, asked), [asked.seed, 13, number])
@@ -328,28 +323,32 @@ def subset_block(
     points, before = np.asarray(read_rows(embedding, rows), np.float64), read_rows(labels, rows)
     if asked.method == "kmeans":
         mass, seed = read_rows(weights, rows) if weights else None, asked.seed + number + 1
-        again = k_means_labels(points, min(asked.n_clusters, len(points)), asked.n_init, seed, mass)
+        again = clustering.k_means_labels(points, min(asked.n_clusters, len(points)), asked.n_init, seed, mass)
     else:
-        again = hdbscan_labels(points, smallest_cluster(asked.min_cluster_size, n, len(points)), asked.min_samples)
-    return best_jaccard(before, again), rand_index(before, again)
+        again = clustering.hdbscan_labels(
+            points, clustering.smallest_cluster(asked.min_cluster_size, n, len(points)), asked.min_samples
+        )
+    return clustering.best_jaccard(before, again), clustering.rand_index(before, again)
 
 
-def borders_block(*, n: int, embedding: str, centers: str, asked: Clustering) -> Array:
+def borders_block(*, n: int, embedding: str, centers: str, asked: clustering.Clustering) -> Array:
     """How full the borders of the clusters of k-means are, by a sample."""
     rows = uniform(n, asked.sample, [asked.seed, 14])
     points = np.asarray(read_rows(embedding, rows), np.float64)
-    return valleys(points[np.isfinite(points).all(axis=1)], read_array(centers))
+    return clustering.valleys(points[np.isfinite(points).all(axis=1)], read_array(centers))
 
 
-def graph_subsets_block(*, matrix: StoredMatrix, order: str, graph: Graph, labels: str, asked: Clustering) -> Any:
+def graph_subsets_block(
+    *, matrix: StoredMatrix, order: str, graph: Graph, labels: str, asked: clustering.Clustering
+) -> Any:
     """Of the graph of each subset: for each cluster how much of it is found again, and the Rand index."""
     weights, ids = whole_graph(matrix, order, graph.values == "given")
     before, found = read_array(labels)[ids], []
     for number in range(asked.n_subsets):
         rows = uniform(len(ids), subset_size(len(ids), asked), [asked.seed, 13, number])
         part = csr_array(weights[rows][:, rows])
-        again = leiden_labels(part, asked.resolution, asked.seed + number + 1)
-        found.append((best_jaccard(before[rows], again), rand_index(before[rows], again)))
+        again = clustering.leiden_labels(part, asked.resolution, asked.seed + number + 1)
+        found.append((clustering.best_jaccard(before[rows], again), clustering.rand_index(before[rows], again)))
     return found
 
 
@@ -396,9 +395,9 @@ class Anchors:
         labels = read_array(self.labels) if self.labels else np.arange(len(anchors), dtype=np.int32)
         there = np.isfinite(points).all(axis=1)
         points = points if self.frame is None else self.frame.undo(points)
-        found = np.full(len(points), NOISE, np.int32)
+        found = np.full(len(points), clustering.NOISE, np.int32)
         if len(anchors):
-            found[there] = nearest_labels(np.asarray(points[there], np.float64), anchors, labels)
+            found[there] = clustering.nearest_labels(np.asarray(points[there], np.float64), anchors, labels)
         return found
 
 

@@ -8,49 +8,17 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from bigembed.errors import InputError, InputTypeError
-from bigembed.estimator import seed_of
-from bigembed.estimator.certificate import (
-    components_warnings,
-    input_of,
-    island_warnings,
-    joining_advice,
-    map_warnings,
-    recall_warnings,
-    spike_warnings,
-)
+from bigembed.estimator import certificate, frame, on_graph, seed_of
 from bigembed.estimator.extension import Extension
-from bigembed.estimator.frame import FrameRule
 from bigembed.estimator.graph_input import ISLANDS, GraphShape, parts_from
-from bigembed.estimator.on_graph import WeightedGraphEstimator
-from bigembed.maps.graph_judgement import map_judgement_stages
-from bigembed.maps.isomap import (
-    POLICIES,
-    all_distances_stage,
-    graph_components_stage,
-    landmark_distances_stage,
-    landmarks_stage,
-)
-from bigembed.maps.isomap.extension import degenerate, parts_warnings, unconverged
+from bigembed.maps import graph_judgement, isomap, landmark_rows
+from bigembed.maps.isomap.extension import degenerate, extend_rows, grouping, model_of, parts_warnings, unconverged
 from bigembed.maps.isomap.scaling import coordinates_stage, exact_solve_stage, landmark_solve_stage
-from bigembed.maps.landmark_rows import SELECTIONS
-from bigembed.neighbors import shortest_paths
+from bigembed.neighbors import given, graph_stages, search, shortest_paths
 from bigembed.neighbors.components import bridge_stage
-from bigembed.neighbors.given import GraphMetric
 from bigembed.neighbors.graph import NeighborGraph
-from bigembed.neighbors.graph_stages import QUERY_ARRAYS
-from bigembed.neighbors.search import ALGORITHMS
+from bigembed.runtime import parameters
 from bigembed.runtime.blocks import Array
-from bigembed.runtime.parameters import (
-    Count,
-    Fraction,
-    Positive,
-    Requirements,
-    Seed,
-    at_least,
-    interval,
-    is_integer,
-    one_of,
-)
 from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
 
@@ -76,11 +44,11 @@ def geodesic_stages(asked: Any, graph: GraphShape, seed: int) -> list[Stage]:
         )
     lengths, first = _components(policy, graph, edges, block)
     parts = "bridge" if policy == ISLANDS and not graph.given else "components"
-    judgement = map_judgement_stages(graph, m, seed, parts="" if policy == "bridge" else parts)
+    judgement = graph_judgement.map_judgement_stages(graph, m, seed, parts="" if policy == "bridge" else parts)
     if asked.solver == "exact" or (asked.solver == "auto" and n <= AUTO_ROWS):
         return [
             *first,
-            all_distances_stage(lengths, policy, m, n, edges),
+            isomap.all_distances_stage(lengths, policy, m, n, edges),
             exact_solve_stage(policy, m, n, asked.tol, asked.max_passes, seed, graph.vectors),
             coordinates_stage(policy, m, n, block, by=by, parts=parts),
             *judgement,
@@ -88,8 +56,8 @@ def geodesic_stages(asked: Any, graph: GraphShape, seed: int) -> list[Stage]:
     count, rule = min(n, int(asked.n_landmarks)), "uniform" if graph.given else asked.landmarks
     return [
         *first,
-        landmarks_stage(policy, m, count, rule, graph.row_bytes, n, seed, graph.vectors),
-        landmark_distances_stage(lengths, n, edges, count, block),
+        isomap.landmarks_stage(policy, m, count, rule, graph.row_bytes, n, seed, graph.vectors),
+        isomap.landmark_distances_stage(lengths, n, edges, count, block),
         landmark_solve_stage(policy, m, n, count, block, graph.vectors),
         coordinates_stage(policy, m, n, block, count, by, parts),
         *judgement,
@@ -106,7 +74,7 @@ def _components(policy: str, graph: GraphShape, edges: int, block: int) -> tuple
         lengths, bridges = ("bridge",), [bridge_stage(n, k, graph.dtype, graph.by)]
     if policy == ISLANDS and not graph.given:
         lengths, bridges = ("bridge", "graph"), [bridge_stage(n, k, graph.dtype, graph.by, joined_parts)]
-    return lengths, [*bridges, graph_components_stage(lengths, edges, n, block)]
+    return lengths, [*bridges, isomap.graph_components_stage(lengths, edges, n, block)]
 
 
 def joined_parts(found: dict[str, Any]) -> int:
@@ -124,7 +92,7 @@ def is_bridged(run: Run) -> bool:
 
 
 @dataclass(eq=False, repr=False)
-class Isomap(WeightedGraphEstimator, registered="isomap"):
+class Isomap(on_graph.WeightedGraphEstimator, registered="isomap"):
     """Embed rows or a neighbor graph by Isomap: distances between coordinates are those along the data (seed 000 §6).
 
     The graph joins each row to its k nearest rows or to all within a radius, an edge being as long as its rows are
@@ -248,9 +216,9 @@ class Isomap(WeightedGraphEstimator, registered="isomap"):
     """
 
     of_lengths = True
-    frame_rule: ClassVar = FrameRule("whole", shift=True)
+    frame_rule: ClassVar = frame.FrameRule("whole", shift=True)
     saved_stages: ClassVar = {
-        **QUERY_ARRAYS,
+        **graph_stages.QUERY_ARRAYS,
         "components": ("labels",),
         "landmarks": ("rows", "component"),
         "geodesics": ("distances", "starts", "pairs", "positions"),
@@ -258,21 +226,21 @@ class Isomap(WeightedGraphEstimator, registered="isomap"):
         "coordinates": ("embedding", "labels"),
     }
 
-    n_components: Count = 2
+    n_components: parameters.Count = 2
     _: KW_ONLY
-    n_neighbors: Count | None = 15
-    radius: Positive | None = None
-    solver: Annotated[str, one_of("auto", "exact", "landmarks")] = "auto"
+    n_neighbors: parameters.Count | None = 15
+    radius: parameters.Positive | None = None
+    solver: Annotated[str, parameters.one_of("auto", "exact", "landmarks")] = "auto"
     n_landmarks: int = 200
-    landmarks: Annotated[str, one_of(*SELECTIONS)] = "max-min"
-    metric: GraphMetric = "euclidean"
-    components: Annotated[str, one_of("auto", *POLICIES)] = "auto"
-    recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
-    algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
+    landmarks: Annotated[str, parameters.one_of(*landmark_rows.SELECTIONS)] = "max-min"
+    metric: given.GraphMetric = "euclidean"
+    components: Annotated[str, parameters.one_of("auto", *isomap.POLICIES)] = "auto"
+    recall: Annotated[float, parameters.interval(0, 1, closed="right")] = 0.99
+    algorithm: Annotated[str, parameters.one_of(*search.ALGORITHMS)] = "auto"
     algorithm_params: dict[str, Any] | None = None
-    tol: Fraction = 1e-8
-    max_passes: Annotated[int, at_least(3)] = 300
-    random_state: Seed = 0
+    tol: parameters.Fraction = 1e-8
+    max_passes: Annotated[int, parameters.at_least(3)] = 300
+    random_state: parameters.Seed = 0
 
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
         return geodesic_stages(self, graph, seed)
@@ -328,15 +296,15 @@ class Isomap(WeightedGraphEstimator, registered="isomap"):
             )
         return self.graph_
 
-    def _require(self, need: Requirements) -> None:
+    def _require(self, need: parameters.Requirements) -> None:
         both = self.radius is not None and self.n_neighbors is not None
         need(not both, "radius", "None, or a number > 0, and then n_neighbors=None")
         need(
             self.radius is not None or self.n_neighbors is not None, "n_neighbors", "an integer ≥ 1; None with a radius"
         )
-        least = self.n_components + 1 if is_integer(self.n_components) else 2
+        least = self.n_components + 1 if parameters.is_integer(self.n_components) else 2
         need(
-            is_integer(self.n_landmarks) and self.n_landmarks >= least,
+            parameters.is_integer(self.n_landmarks) and self.n_landmarks >= least,
             "n_landmarks",
             "an integer > n_components (fewer landmarks do not span the coordinates)",
         )
@@ -368,7 +336,7 @@ class Isomap(WeightedGraphEstimator, registered="isomap"):
             "component_sizes": components["sizes"][:20],
             "parts": coordinates.get("parts", components["components"]),
             "filled_rows": coordinates["filled_rows"],
-            **input_of(run),
+            **certificate.input_of(run),
             "seed": seed_of(self, run, "solve", "landmarks"),
         }
         for stage in ("recall", "landmarks", "density", "judgement", *(("bridge",) if bridged else ())):
@@ -377,14 +345,16 @@ class Isomap(WeightedGraphEstimator, registered="isomap"):
         seen, apart = out.get("judgement", {}), self.components == "per-component" and components["components"] > 1
         out["warnings"] = {
             "convergence": unconverged(out["eigenpairs"]),
-            "recall": recall_warnings(out),
+            "recall": certificate.recall_warnings(out),
             "components": (
-                parts_warnings(out, joining_advice(out, "")) if policy == ISLANDS else components_warnings(out, policy)
+                parts_warnings(out, certificate.joining_advice(out, ""))
+                if policy == ISLANDS
+                else certificate.components_warnings(out, policy)
             )
-            + island_warnings(out, run),
+            + certificate.island_warnings(out, run),
             "degenerate": degenerate(out, self.n_components_),
-            "localized": [] if apart else spike_warnings(seen),
-            "map": map_warnings(seen, apart),
+            "localized": [] if apart else certificate.spike_warnings(seen),
+            "map": certificate.map_warnings(seen, apart),
         }
         return out
 
@@ -393,8 +363,6 @@ class Isomap(WeightedGraphEstimator, registered="isomap"):
 
         The exact solver's formula is the same with all rows as landmarks. A row that was fitted gets its own distances.
         """
-        from bigembed.maps.isomap.extension import extend_rows, grouping, model_of
-
         model = model_of(run, self.metric)
         d, near = model.shape.d, grouping(model)
         return Extension(extend_rows, model, model.width, d, grouping=near, cheap=False, sparse=True)

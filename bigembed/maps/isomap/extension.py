@@ -16,16 +16,7 @@ from bigembed.maps.landmark_maps import triangulated
 from bigembed.maps.landmark_rows import ENOUGH
 from bigembed.neighbors.components import nearest_embedded
 from bigembed.neighbors.geodesic import KeptDistances
-from bigembed.neighbors.given import GIVEN
-from bigembed.neighbors.given.query import (
-    AnyIndex,
-    GivenIndex,
-    any_index_of,
-    given_index_of,
-    join_parts,
-    joining_memory,
-    nearest_given,
-)
+from bigembed.neighbors.given import GIVEN, query
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import Joined
 from bigembed.neighbors.search.by_metric import by_metric
@@ -46,7 +37,7 @@ HELD_BYTES = 64 << 20
 class GeodesicModel:
     """What a task needs to extend: paths into the run or the saved model, and small numbers."""
 
-    index: AnyIndex
+    index: query.AnyIndex
     shape: Shape
     labels: str
     geodesics: str
@@ -61,7 +52,7 @@ class GeodesicModel:
     @property
     def single(self) -> bool:
         """Whether the largest component is all that has coordinates of its own, and rows say what is near it."""
-        given = isinstance(self.index, GivenIndex)
+        given = isinstance(self.index, query.GivenIndex)
         return not given and self.policy in ("largest", ISLANDS) and self.targets == (0,)
 
     def columns(self, c: int) -> int:
@@ -95,15 +86,15 @@ def model_of(run: Run, metric: Any = None) -> GeodesicModel:
     )
 
 
-def _index(run: Run, shape: Shape) -> AnyIndex:
+def _index(run: Run, shape: Shape) -> query.AnyIndex:
     if shape.metric == GIVEN:
-        return given_index_of(run, both=False)
-    return any_index_of(run, shape)
+        return query.given_index_of(run, both=False)
+    return query.any_index_of(run, shape)
 
 
 def grouping(model: GeodesicModel) -> Grouping | None:
     """How new rows are brought to the blocks of fitted rows that they belong to; rows of distances need not be."""
-    if isinstance(model.index, GivenIndex) or model.shape.sparse:
+    if isinstance(model.index, query.GivenIndex) or model.shape.sparse:
         return None
     blocks = len(Ordered.open(model.index.order).blocks)
     return Grouping(block_of_rows, blocks, model.shape.row_bytes, BATCH_ROWS, partial(extension_memory, model))
@@ -111,14 +102,14 @@ def grouping(model: GeodesicModel) -> Grouping | None:
 
 def extension_memory(model: GeodesicModel, rows: int) -> int:
     """Bytes that :func:`extend_rows` holds at most for that number of rows, without the rows themselves."""
-    return joining_memory(model.index, model.shape, rows) + 3 * HELD_BYTES + 16 * rows * model.width
+    return query.joining_memory(model.index, model.shape, rows) + 3 * HELD_BYTES + 16 * rows * model.width
 
 
 def extend_rows(rows: Any, model: GeodesicModel) -> Array:
     """Coordinates of finite new rows (n, m), each the same whatever the others."""
     rows = ready_rows(rows, model.shape)
     coordinates = np.zeros((rows.shape[0], model.width))
-    for members, joined in join_parts(rows, model.index):
+    for members, joined in query.join_parts(rows, model.index):
         coordinates[members] = _place_joined(rows[members], joined, model)
     return coordinates
 
@@ -149,9 +140,9 @@ def _place_joined(rows: Any, joined: Joined, model: GeodesicModel) -> Array:
 def _nearest(rows: Any, joined: Joined, outside: Array, model: GeodesicModel) -> Array:
     """The row of the largest component that is nearest to each row that no edge leads to."""
     ordered = Ordered.open(model.index.order)
-    if isinstance(model.index, GivenIndex):
+    if isinstance(model.index, query.GivenIndex):
         whole = np.concatenate([read_array(f"{model.labels}/{b}") for b in range(len(ordered.blocks))])
-        return nearest_given(rows, model.index, whole, 1)
+        return query.nearest_given(rows, model.index, whole, 1)
     where, by = (joined.block[outside], joined.cell[outside]), by_metric(model.shape)
     return nearest_embedded(ordered, model.labels, rows, *where, by=by)
 

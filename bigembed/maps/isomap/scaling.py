@@ -11,11 +11,9 @@ import numpy as np
 from bigembed.estimator.graph_input import ISLAND, ISLANDS, parts_from
 from bigembed.linalg.eigenpairs import extremes, signs_of
 from bigembed.linalg.pairs import CenteredOperator, vector_blocks
-from bigembed.maps import GraphCoordinates, write_coordinates
-from bigembed.maps.graph_rows import find_replaced, first_replaced
+from bigembed.maps import GraphCoordinates, graph_rows, mds, write_coordinates
 from bigembed.maps.isomap import targets
 from bigembed.maps.landmark_maps import FLOOR, classical, principal_axes, scaled, triangulated
-from bigembed.maps.mds import largest_pairs, rounding
 from bigembed.neighbors.geodesic import KeptDistances
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.row_weights import all_weights, values_path
@@ -24,10 +22,8 @@ from bigembed.rows import RowSource
 from bigembed.rows.row_maps import Affine, AffineMap
 from bigembed.runtime.blocks import Array, bounds, map_blocks
 from bigembed.stages import Arrays, ArraySpec, Context, Cost, Stage, buffer
+from bigembed.store import exchange, spaces, vector_space
 from bigembed.store.arrays import read_array, read_by_id, read_rows, write_array
-from bigembed.store.exchange import Exchange
-from bigembed.store.spaces import StoredSpace
-from bigembed.store.vector_space import tree_sum
 
 TILE_ROWS = 4_096
 """Rows placed at a time."""
@@ -123,7 +119,7 @@ def run_landmark_solve(context: Context, policy: str, m: int) -> dict[str, Any]:
     parts = map_blocks(moments_block, blocks, found=landmarks)
     variances = {}
     for c in maps:
-        turn, offset, variances[c] = principal_axes(*tree_sum([_Moments(part[c]) for part in parts]))
+        turn, offset, variances[c] = principal_axes(*vector_space.tree_sum([_Moments(part[c]) for part in parts]))
         maps[c] = maps[c].then(turn, offset)
     found = map_blocks(extremes_block, blocks, found=landmarks)
     for c in maps:
@@ -229,7 +225,7 @@ def _classical_rows(
 ) -> dict[str, Any]:
     """Eigenpairs of one component, as coordinates V √λ and as the map of its rows."""
     source = RowSource((rows, rows), np.dtype(np.float32), path=context.of("geodesics", f"pairs/{c}"))
-    space = StoredSpace(None, Exchange(f"{context.exchange.root}/component{c}"), vector_blocks(rows))
+    space = spaces.StoredSpace(None, exchange.Exchange(f"{context.exchange.root}/component{c}"), vector_blocks(rows))
     weights: Array | None = None
     if path := values_path(context):
         every = all_weights(path, Ordered.open(context.of("order")).rows_of)
@@ -240,7 +236,7 @@ def _classical_rows(
     out = {"residuals": [0.0] * m, "passes": operator.passes, "converged": True, "reason": "", "advice": ""}
     lowest, wanted = 0.0, min(m, rows - 1)
     if operator.trace > 0 and wanted:
-        values[:wanted], vectors[:, :wanted], result = largest_pairs(operator, wanted, tol, max_passes, seed)
+        values[:wanted], vectors[:, :wanted], result = mds.largest_pairs(operator, wanted, tol, max_passes, seed)
         lowest = min(0.0, result.lowest * operator.trace)
         out |= {
             "residuals": (result.residuals * operator.trace).tolist() + [0.0] * (m - wanted),
@@ -250,7 +246,7 @@ def _classical_rows(
             "advice": result.advice,
             "gap": float(result.gap * operator.trace),
         }
-    floor = rounding(operator, source)
+    floor = mds.rounding(operator, source)
     positive = np.where(values > floor, values, 0.0)
     AffineMap.within(context.path(""), c).write(scaled(operator.means, values, vectors * roots, m, floor))
     write_array(context.path(f"rows/{c}"), vectors / roots * np.sqrt(positive))
@@ -344,8 +340,8 @@ def run_coordinates(
     joined, shown = context.results("components"), context.results(parts)
     rows = policy == "largest" or parts != "components"
     outside = rows and joined["components"] > 1
-    filled = find_replaced(context, order, by=by) if outside else []
-    first = first_replaced(filled, Ordered.open(order), context.exchange) if outside else []
+    filled = graph_rows.find_replaced(context, order, by=by) if outside else []
+    first = graph_rows.first_replaced(filled, Ordered.open(order), context.exchange) if outside else []
     known: dict[str, Any] = {}
     if policy == ISLANDS:
         count = parts_from(policy, shown).count

@@ -16,10 +16,8 @@ from bigembed.linalg.eigenpairs import extremes, solve_dense_matrix
 from bigembed.linalg.lanczos import solve_lanczos
 from bigembed.linalg.moments import merge_moments, moments_block, require_weight
 from bigembed.linalg.pairs import VECTOR_ROWS, KernelOperator, vector_blocks
-from bigembed.maps import positive_weights
+from bigembed.maps import landmark_maps, landmark_rows, positive_weights
 from bigembed.maps.kernels import TILE, Kernel, in_tiles, refuse_values, wrong_values
-from bigembed.maps.landmark_maps import NYSTROM_FLOOR, centered_map
-from bigembed.maps.landmark_rows import every_row
 from bigembed.quality.coordinates import carried_by_few, participation_of
 from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.passes import Parts, reduce_rows
@@ -194,7 +192,7 @@ def run_exact_solve(
         solved = _summary(solve_lanczos(operator, m, tol=tol, seed=seed, max_passes=max_passes))
     values = np.array(solved["eigenvalues"]) * operator.norm
     largest = max(float(np.abs(values).max()), abs(solved["lowest"]) * operator.norm)
-    kept = int(np.sum(values > NYSTROM_FLOOR * largest))
+    kept = int(np.sum(values > landmark_maps.NYSTROM_FLOOR * largest))
     if not kept:
         raise InputError(
             f"kernel={kernel.text}: the centered kernel has no positive eigenvalue among the leading {m}, so "
@@ -361,7 +359,7 @@ def run_nystrom_solve(context: Context, kernel: Kernel, m: int, n: int) -> dict[
     between = between_landmarks(kernel, rows)
     mean = read_array(context.of("moments", "mean"))
     scatter = read_array(context.of("moments", "scatter"))
-    found = centered_map(between, mean, scatter, m)
+    found = landmark_maps.centered_map(between, mean, scatter, m)
     if not len(found.values):
         raise InputError(
             f"kernel={kernel.text}: all {n} rows are the same to the kernel, or it has no positive eigenvalue: "
@@ -373,9 +371,9 @@ def run_nystrom_solve(context: Context, kernel: Kernel, m: int, n: int) -> dict[
     write_array(context.path("mean"), mean)
     write_array(context.path("eigenvalues"), found.values)
     half = slice(None, None, 2)
-    fewer = centered_map(between[half, half], mean[half], scatter[half, half], len(found.values)).values
+    fewer = landmark_maps.centered_map(between[half, half], mean[half], scatter[half, half], len(found.values)).values
     change = np.abs(found.values - np.pad(fewer, (0, len(found.values) - len(fewer))))
-    every = every_row(context)
+    every = landmark_rows.every_row(context)
     moved = 0.0 if every else float((change / found.values).max())
     write_array(context.path("residuals"), np.zeros_like(change) if every else change)
     return {

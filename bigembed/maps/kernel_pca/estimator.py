@@ -15,35 +15,12 @@ from bigembed.errors import InputError, PlanError
 from bigembed.estimator.certificate import carried_warnings
 from bigembed.estimator.extension import Extension, rows_of
 from bigembed.estimator.rowwise import RowwiseEstimator
-from bigembed.maps import fitted_stage
-from bigembed.maps.kernel_pca import (
-    ByKernel,
-    GivenKernel,
-    exact_solve_stage,
-    map_of,
-    numbers_of,
-    numbers_stage,
-    nystrom_stages,
-    project_by_kernel,
-)
+from bigembed.maps import fitted_stage, kernel_pca
 from bigembed.maps.kernels import KERNELS, Kernel, checked_kernel, in_tiles
 from bigembed.maps.landmark_rows import MAX_LANDMARKS, SELECTIONS, all_rows_stage, duplicates_note, landmark_rows_stage
-from bigembed.rows import RowSource
-from bigembed.rows.derived import densified
-from bigembed.rows.passes import checked_shape
-from bigembed.rows.row_maps import project
+from bigembed.rows import RowSource, derived, passes, row_maps
+from bigembed.runtime import parameters
 from bigembed.runtime.blocks import Array
-from bigembed.runtime.parameters import (
-    Count,
-    Finite,
-    Fraction,
-    Positive,
-    Requirements,
-    Seed,
-    at_least,
-    is_integer,
-    one_of,
-)
 from bigembed.stages import ArraySpec, Context, Cost, Run, Stage
 from bigembed.store.arrays import read_array, write_array
 
@@ -173,21 +150,21 @@ class KernelPCA(RowwiseEstimator, registered="kernel_pca"):
         "inverse": ("",),
     }
 
-    n_components: Count = 2
+    n_components: parameters.Count = 2
     _: KW_ONLY
     kernel: Any = "rbf"
-    gamma: Positive | None = None
-    degree: Positive = 3
-    coef0: Finite = 1
+    gamma: parameters.Positive | None = None
+    degree: parameters.Positive = 3
+    coef0: parameters.Finite = 1
     kernel_params: dict[str, Any] | None = None
     solver: str = "exact"
     n_landmarks: int = 500
-    landmarks: Annotated[str, one_of(*SELECTIONS)] = "max-min"
+    landmarks: Annotated[str, parameters.one_of(*SELECTIONS)] = "max-min"
     fit_inverse_transform: bool = False
-    alpha: Positive = 1.0
-    tol: Fraction = 1e-8
-    max_passes: Annotated[int, at_least(3)] = 200
-    random_state: Seed = 0
+    alpha: parameters.Positive = 1.0
+    tol: parameters.Fraction = 1e-8
+    max_passes: Annotated[int, parameters.at_least(3)] = 200
+    random_state: parameters.Seed = 0
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the map to rows, or to kernel values.
@@ -212,21 +189,21 @@ class KernelPCA(RowwiseEstimator, registered="kernel_pca"):
     def stages(self, source: RowSource) -> list[Stage]:
         """List the stages: landmarks (or all rows), the map of kernel values to coordinates, coordinates."""
         self._check()
-        n, d = checked_shape(source, at_least=2)
+        n, d = passes.checked_shape(source, at_least=2)
         m, seed, weights = int(self.n_components), self._seed(), source.aligned.get("weights")
         if m >= n:
             raise InputError(f"n_components={m}: {n} rows have at most {n - 1} centered components; ask for fewer")
         if self._pairwise():
-            first, pairs = numbers_stage(source), GivenKernel(source)
-            shape = replace(numbers_of(source), aligned=source.aligned)
-            solve = exact_solve_stage(shape, pairs, m, float(self.tol), int(self.max_passes), seed)
+            first, pairs = kernel_pca.numbers_stage(source), kernel_pca.GivenKernel(source)
+            shape = replace(kernel_pca.numbers_of(source), aligned=source.aligned)
+            solve = kernel_pca.exact_solve_stage(shape, pairs, m, float(self.tol), int(self.max_passes), seed)
             return [first, solve, fitted_stage(n, m, source.work, weights=weights)]
-        kernel, given, source = self._kernel(d), source, densified(source)
+        kernel, given, source = self._kernel(d), source, derived.densified(source)
         if self.solver == "nystrom":
             wanted = min(int(self.n_landmarks), n)
             stages = [
                 landmark_rows_stage(source, wanted, self.landmarks, m + 1, seed),
-                *nystrom_stages(source, kernel, wanted, m),
+                *kernel_pca.nystrom_stages(source, kernel, wanted, m),
                 *self._back(kernel, wanted, d),
             ]
             return [*stages, self._output_stage(given, stages, m, against=wanted)]
@@ -237,7 +214,7 @@ class KernelPCA(RowwiseEstimator, registered="kernel_pca"):
             )
         return [
             all_rows_stage(source),
-            exact_solve_stage(source, kernel, m, float(self.tol), int(self.max_passes), seed),
+            kernel_pca.exact_solve_stage(source, kernel, m, float(self.tol), int(self.max_passes), seed),
             fitted_stage(n, m, source.work, weights=weights),
             *self._back(kernel, n, d),
         ]
@@ -248,8 +225,9 @@ class KernelPCA(RowwiseEstimator, registered="kernel_pca"):
             return []
 
         def coordinates(rows: Array, context: Context) -> Array:
-            return project_by_kernel(
-                rows, ByKernel(kernel, context.of("landmarks", "rows"), map_of(context.of("solve")))
+            return kernel_pca.project_by_kernel(
+                rows,
+                kernel_pca.ByKernel(kernel, context.of("landmarks", "rows"), kernel_pca.map_of(context.of("solve"))),
             )
 
         return [inverse_stage(kernel, float(self.alpha), landmarks, d, int(self.n_components), coordinates)]
@@ -275,7 +253,7 @@ class KernelPCA(RowwiseEstimator, registered="kernel_pca"):
         numbers = {"gamma": gamma, "degree": float(self.degree), "coef0": float(self.coef0)}
         return checked_kernel(self.kernel, self.kernel_params, **numbers)
 
-    def _require(self, need: Requirements) -> None:
+    def _require(self, need: parameters.Requirements) -> None:
         need(
             self.kernel_params is None or self.kernel not in KERNELS,
             "kernel_params",
@@ -285,8 +263,8 @@ class KernelPCA(RowwiseEstimator, registered="kernel_pca"):
         need(able, "fit_inverse_transform", "True or False; not with a given kernel, which does not hold the rows")
         solvers = ("exact",) if self._pairwise() else ("exact", "nystrom")
         need(self.solver in solvers, "solver", " or ".join(map(repr, solvers)))
-        most = is_integer(self.n_landmarks) and self.n_landmarks <= MAX_LANDMARKS
-        enough = most and is_integer(self.n_components) and self.n_landmarks > self.n_components
+        most = parameters.is_integer(self.n_landmarks) and self.n_landmarks <= MAX_LANDMARKS
+        enough = most and parameters.is_integer(self.n_components) and self.n_landmarks > self.n_components
         need(enough or self.solver == "exact", "n_landmarks", f"an integer > n_components, at most {MAX_LANDMARKS}")
 
     def _check(self) -> None:
@@ -323,12 +301,12 @@ class KernelPCA(RowwiseEstimator, registered="kernel_pca"):
 
     def _extension(self, run: Run) -> Extension:
         landmarks, width = run.results("landmarks"), run.results("solve")["n_components"]
-        found = map_of(run.path("solve"))
+        found = kernel_pca.map_of(run.path("solve"))
         if self._pairwise():  # (rows are their kernel values)
-            return Extension(project, found, width, landmarks["d"], dtype=landmarks["dtype"])
-        model = ByKernel(self._kernel(landmarks["d"]), run.path("landmarks", "rows"), found)
+            return Extension(row_maps.project, found, width, landmarks["d"], dtype=landmarks["dtype"])
+        model = kernel_pca.ByKernel(self._kernel(landmarks["d"]), run.path("landmarks", "rows"), found)
         known = {"dtype": landmarks["dtype"], "cheap": False, "sparse": True}
-        return Extension(project_by_kernel, model, width, landmarks["d"], **known)
+        return Extension(kernel_pca.project_by_kernel, model, width, landmarks["d"], **known)
 
 
 # --------------------------------------------------------------------------------------------------------- inverse

@@ -12,14 +12,13 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import linalg
+from scipy.special import gammaln
 
 from bigembed.errors import InputError
-from bigembed.estimator.extension import Extension
+from bigembed.estimator.extension import Extension, inverse
 from bigembed.estimator.moments import moments_stage
-from bigembed.estimator.rowwise import RowwiseEstimator
-from bigembed.linalg import CovarianceOperator
-from bigembed.linalg.eigenpairs import extremes
-from bigembed.linalg.lanczos import solve_lanczos
+from bigembed.estimator.rowwise import RowwiseEstimator, add_rows, sums_of
+from bigembed.linalg import CovarianceOperator, eigenpairs, lanczos
 from bigembed.rows import RowSource
 from bigembed.rows.passes import checked_shape
 from bigembed.rows.row_maps import AffineMap, project
@@ -61,8 +60,6 @@ def minka(values: Array, n: int) -> int:
 
 def evidence(values: Array, n: int) -> Array:
     """log p(D | q) up to a constant for q = 1 … d − 1; −∞ where λ_q = 0."""
-    from scipy.special import gammaln
-
     d = len(values)
     q = np.arange(1, d)
     floor = float(np.finfo(float).eps * max(values[0], np.finfo(float).tiny))
@@ -180,7 +177,7 @@ def direct(context: Context, source: RowSource, asked: PrincipalOptions, freedom
     covariance = _scatter(context, asked) / freedom
     values, vectors = principal_directions(covariance)
     kept = chosen_components(asked.n_components, values[:most], int(context.results("moments")["weight"]), len(values))
-    directions = vectors[:, :kept] * extremes(vectors[:, :kept])[1]
+    directions = vectors[:, :kept] * eigenpairs.extremes(vectors[:, :kept])[1]
     residual = np.linalg.norm(covariance @ directions - directions * values[:kept], axis=0)
     details = {
         "solver": "covariance",
@@ -200,7 +197,7 @@ def iterated(context: Context, source: RowSource, asked: PrincipalOptions, freed
     operator = CovarianceOperator(source, mean, freedom, context.exchange)
     wanted = min(most, asked.width or START)
     while True:
-        result = solve_lanczos(
+        result = lanczos.solve_lanczos(
             operator,
             wanted,
             tol=asked.tol,
@@ -352,7 +349,6 @@ class PrincipalEstimator(RowwiseEstimator):
         Estimator
             The estimator itself.
         """
-        from bigembed.estimator.rowwise import add_rows, sums_of
 
         def stages(source: RowSource, earlier: Any) -> list[Stage]:
             checked_shape(source)
@@ -374,8 +370,6 @@ class PrincipalEstimator(RowwiseEstimator):
         array of shape (k, d)
             The rows: NumPy for arrays in memory, else a lazy Dask array.
         """
-        from bigembed.estimator.extension import inverse
-
         self._check_fitted()
         mean, components, variance = self._solved()
         scale = np.sqrt(variance)[:, None] if self._run.parameters("solve")["whiten"] else 1.0

@@ -10,16 +10,7 @@ import numpy as np
 from scipy.special import softmax
 
 from bigembed.errors import InputError
-from bigembed.maps.linear.class_scatter import (
-    ClassScatter,
-    class_scatter_block,
-    covariances,
-    decision,
-    discriminants,
-    fisher_direction,
-    fourth_moments_block,
-    scales_of,
-)
+from bigembed.maps.linear import class_scatter
 from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.labels import Labels
 from bigembed.rows.passes import Parts, checked_shape, reduce_rows
@@ -75,7 +66,7 @@ def run_scatter(
     n: int,
     size: int,
 ) -> dict[str, Any]:
-    found = ClassScatter(
+    found = class_scatter.ClassScatter(
         **reduce_rows(
             labelled(source, context),
             scatter_of_block,
@@ -90,7 +81,8 @@ def run_scatter(
     )
     known = 0
     if earlier is not None:
-        known, found = earlier["n"], ClassScatter(earlier["counts"], earlier["means"], earlier["scatter"]) + found
+        known = earlier["n"]
+        found = class_scatter.ClassScatter(earlier["counts"], earlier["means"], earlier["scatter"]) + found
     if not np.isfinite(found.scatter).all():
         raise InputError("the squares of the rows overflow float64: scale the columns down")
     write_array(context.path("counts"), found.counts)
@@ -101,12 +93,12 @@ def run_scatter(
 
 def scatter_of_block(block: RowBlock, *, n_classes: int, by_class: bool) -> Parts:
     """Class counts, means and scatters of one canonical block."""
-    return vars(class_scatter_block(block.rows, block.aligned["labels"], n_classes, by_class))
+    return vars(class_scatter.class_scatter_block(block.rows, block.aligned["labels"], n_classes, by_class))
 
 
 def add_scatters(left: Parts, right: Parts) -> Parts:
     """The scatters of the rows of both."""
-    return vars(ClassScatter(**left) + ClassScatter(**right))
+    return vars(class_scatter.ClassScatter(**left) + class_scatter.ClassScatter(**right))
 
 
 def fourth_stage(source: RowSource, labels: Labels) -> Stage:
@@ -127,7 +119,7 @@ def run_fourth(context: Context, source: RowSource) -> dict[str, Any]:
     covariance = [scatter / count for scatter, count in zip(found.scatter, found.counts, strict=True)]
     covariance.append((found.scatter.sum(axis=0) + found.between()) / found.counts.sum())
     write_array(context.path("means"), np.vstack([found.means, found.mean]))
-    write_array(context.path("scales"), np.array([scales_of(part) for part in covariance]))
+    write_array(context.path("scales"), np.array([class_scatter.scales_of(part) for part in covariance]))
     moments = reduce_rows(
         labelled(source, context), fourth_of_block, context.exchange, label="fourth", folder=context.path("")
     )
@@ -138,7 +130,7 @@ def run_fourth(context: Context, source: RowSource) -> dict[str, Any]:
 def fourth_of_block(block: RowBlock, *, folder: str) -> Parts:
     """Fourth moments of one canonical block."""
     means, scales = read_array(f"{folder}means"), read_array(f"{folder}scales")
-    return {"moments": fourth_moments_block(block.rows, block.aligned["labels"], means, scales)}
+    return {"moments": class_scatter.fourth_moments_block(block.rows, block.aligned["labels"], means, scales)}
 
 
 def solve_stage(
@@ -177,10 +169,10 @@ def run_solve(
     found = stored_scatter(context)
     share, renormalized = _shares(priors, found.counts)
     fourth = read_array(context.of("fourth", "moments")) if shrinkage == "auto" else None
-    estimated = covariances(found, share, shrinkage, fourth)
-    solved = discriminants(estimated, n_components, tol)
-    coefficients, intercepts = decision(solved.inverse, found.means, share)
-    inner_coefficients, inner_intercepts = decision(solved.inverse, found.means - found.mean, share)
+    estimated = class_scatter.covariances(found, share, shrinkage, fourth)
+    solved = class_scatter.discriminants(estimated, n_components, tol)
+    coefficients, intercepts = class_scatter.decision(solved.inverse, found.means, share)
+    inner_coefficients, inner_intercepts = class_scatter.decision(solved.inverse, found.means - found.mean, share)
     for name, array in {
         "scalings": solved.scalings,
         "explained_variance_ratio": solved.ratios,
@@ -191,15 +183,17 @@ def run_solve(
         "center": found.mean,
         "inner_coefficients": inner_coefficients,
         "inner_intercepts": inner_intercepts,
-        "direction": fisher_direction(solved.inverse, found.means) if classes == 2 else np.zeros(0),
+        "direction": class_scatter.fisher_direction(solved.inverse, found.means) if classes == 2 else np.zeros(0),
     }.items():
         write_array(context.path(name), array)
     return {"rank": solved.rank, "shrinkage": estimated.shrinkages.tolist(), "renormalized": renormalized}
 
 
-def stored_scatter(context: Context) -> ClassScatter:
+def stored_scatter(context: Context) -> class_scatter.ClassScatter:
     """What the scatter stage published."""
-    return ClassScatter(*(read_array(context.of("scatter", name)) for name in ("counts", "means", "scatter")))
+    return class_scatter.ClassScatter(
+        *(read_array(context.of("scatter", name)) for name in ("counts", "means", "scatter"))
+    )
 
 
 def _shares(priors: list[float] | None, counts: Array) -> tuple[Array, bool]:

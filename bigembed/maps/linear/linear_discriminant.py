@@ -12,24 +12,12 @@ import numpy as np
 from bigembed import errors
 from bigembed.errors import InputError
 from bigembed.estimator.extension import Extension
-from bigembed.estimator.rowwise import RowwiseEstimator
+from bigembed.estimator.rowwise import RowwiseEstimator, add_rows, sums_of
+from bigembed.estimator.transform import apply
 from bigembed.maps import labels_stage
-from bigembed.maps.linear.discriminants import (
-    SUMS,
-    among_classes,
-    codes_of_rows,
-    fourth_stage,
-    kept_by_class,
-    linear_scores,
-    probabilities_of_rows,
-    scatter_stage,
-    score_difference,
-    solve_stage,
-)
-from bigembed.rows import RowSource
+from bigembed.maps.linear import discriminants
+from bigembed.rows import RowSource, passes, row_maps
 from bigembed.rows.labels import Labels, classes_from_json, read_labels, with_classes
-from bigembed.rows.passes import checked_shape
-from bigembed.rows.row_maps import AffineMap, project
 from bigembed.runtime.parameters import Auto, Count, Requirements, interval, is_number, one_of
 from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
@@ -180,7 +168,7 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
     def stages(self, source: RowSource) -> list[Stage]:
         """List the stages: labels, scatters (with "auto" fourth moments), directions and, on demand, coordinates."""
         self._check()
-        n, d = checked_shape(source)
+        n, d = passes.checked_shape(source)
         labels = read_labels(source.aligned.get("labels"))
         bare = replace(source, aligned={})
         most = self._most(labels, n, d)
@@ -189,9 +177,9 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
         by_class = self.shrinkage == "auto" or priors is not None
         stages = [
             labels_stage(labels),
-            scatter_stage(bare, labels, by_class),
-            *([fourth_stage(bare, labels)] if self.shrinkage == "auto" else []),
-            solve_stage(width, self._shrinkage(), priors, float(self.tol), d, len(labels.classes)),
+            discriminants.scatter_stage(bare, labels, by_class),
+            *([discriminants.fourth_stage(bare, labels)] if self.shrinkage == "auto" else []),
+            discriminants.solve_stage(width, self._shrinkage(), priors, float(self.tol), d, len(labels.classes)),
         ]
         return [*stages, self._output_stage(bare, stages, width)]
 
@@ -216,8 +204,6 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
         Estimator
             The estimator itself.
         """
-        from bigembed.estimator.rowwise import add_rows, sums_of
-
         if self.shrinkage == "auto":
             raise InputError(
                 "shrinkage='auto' needs fourth moments about the means of all rows, which batches do not have: use "
@@ -227,25 +213,25 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
         unknown = set() if classes is None else set(given.classes.tolist()) - set(np.asarray(classes).tolist())
         if unknown:
             raise InputError(f"y holds labels that are not in classes: {sorted(unknown)[:10]}")
-        earlier = sums_of(self, "scatter", SUMS)
+        earlier = sums_of(self, "scatter", discriminants.SUMS)
         labels = given if earlier is None else with_classes(given, self.classes_)
         add_rows(self, X, lambda source, earlier: self._batch_stages(source, labels, earlier), earlier)
         return self
 
     def _batch_stages(self, source: RowSource, labels: Labels, earlier: Any) -> list[Stage]:
         """Labels, scatters added to ``earlier`` ones, directions."""
-        n, d = checked_shape(source)
+        n, d = passes.checked_shape(source)
         by_class = self.priors is not None
         if earlier is not None:
-            by_class = kept_by_class(earlier, by_class)
-            earlier = among_classes(earlier, self.classes_, labels.classes)
+            by_class = discriminants.kept_by_class(earlier, by_class)
+            earlier = discriminants.among_classes(earlier, self.classes_, labels.classes)
         most = self._most(labels, n, d, known=0 if earlier is None else int(earlier["counts"].sum()))
         width = most if self.n_components is None else int(self.n_components)
         priors = None if self.priors is None else self._priors(len(labels.classes))
         return [
             labels_stage(labels),
-            scatter_stage(source, labels, by_class, earlier),
-            solve_stage(width, self._shrinkage(), priors, float(self.tol), d, len(labels.classes)),
+            discriminants.scatter_stage(source, labels, by_class, earlier),
+            discriminants.solve_stage(width, self._shrinkage(), priors, float(self.tol), d, len(labels.classes)),
         ]
 
     def decision_function(self, X: Any) -> Any:
@@ -263,8 +249,8 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
         """
         self._check_fitted()
         if len(self.classes_) == 2:
-            return self._apply(X, score_difference, 1)[:, 0]
-        return self._apply(X, linear_scores, len(self.classes_))
+            return self._apply(X, discriminants.score_difference, 1)[:, 0]
+        return self._apply(X, discriminants.linear_scores, len(self.classes_))
 
     def predict(self, X: Any) -> Any:
         """Predict the class of largest decision function.
@@ -280,7 +266,7 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
             The classes, in the form of ``classes_``.
         """
         self._check_fitted()
-        codes = self._apply(X, codes_of_rows, 1, "int64")[:, 0]
+        codes = self._apply(X, discriminants.codes_of_rows, 1, "int64")[:, 0]
         classes = self.classes_
         return classes[codes] if isinstance(codes, np.ndarray) else codes.map_blocks(classes.take, dtype=classes.dtype)
 
@@ -298,7 +284,7 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
             The probabilities.
         """
         self._check_fitted()
-        return self._apply(X, probabilities_of_rows, len(self.classes_))
+        return self._apply(X, discriminants.probabilities_of_rows, len(self.classes_))
 
     def predict_log_proba(self, X: Any) -> Any:
         """Compute the logarithms of :meth:`predict_proba`.
@@ -334,7 +320,7 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
             The share.
         """
         self._check_fitted()
-        codes = np.asarray(self._apply(X, codes_of_rows, 1, "int64")[:, 0])
+        codes = np.asarray(self._apply(X, discriminants.codes_of_rows, 1, "int64")[:, 0])
         given = read_labels(y)
         known = {label: code for code, label in enumerate(self.classes_.tolist())}
         own = np.array([*(known.get(label, -2) for label in given.classes.tolist()), -2])[given.codes]
@@ -344,8 +330,6 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
 
     def _apply(self, X: Any, function: Any, width: int, dtype: str = "float64") -> Any:
         """A function of the rows of X and the classifier: NumPy for NumPy, else a lazy Dask array."""
-        from bigembed.estimator.transform import apply
-
         return apply(self, X, Extension(function, self._run.path("solve"), width, self._columns, dtype=dtype))
 
     def _most(self, labels: Labels, n: int, d: int, known: int = 0) -> int:
@@ -426,7 +410,13 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
 
     def _extension(self, run: Run) -> Extension:
         width, scatter = read_array(run.path("solve", "scalings")).shape[1], run.results("scatter")
-        return Extension(project, AffineMap(run.path("solve", "scalings")), width, scatter["d"], dtype=scatter["dtype"])
+        return Extension(
+            row_maps.project,
+            row_maps.AffineMap(run.path("solve", "scalings")),
+            width,
+            scatter["d"],
+            dtype=scatter["dtype"],
+        )
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import ClassifierTags

@@ -10,6 +10,7 @@ import numpy as np
 from bigembed.errors import InputError
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.frame import FrameRule
+from bigembed.estimator.transform import apply
 from bigembed.maps.linear import PrincipalEstimator, PrincipalOptions
 from bigembed.rows.row_maps import affine_block
 from bigembed.runtime.blocks import Array, bounds, is_sparse
@@ -243,8 +244,6 @@ class PCA(PrincipalEstimator, registered="pca"):
         InputError
             If the covariance is singular.
         """
-        from bigembed.estimator.transform import apply
-
         self._check_fitted()
         density, d = self._density(), len(self.mean_)
         density.refuse_singular()

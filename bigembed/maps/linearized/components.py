@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Self
 import numpy as np
 
 from bigembed.errors import InputError
-from bigembed.estimator.extension import Extension
+from bigembed.estimator.extension import Extension, inverse
 from bigembed.estimator.frame import FrameRule
 from bigembed.estimator.moments import moments_stage
 from bigembed.estimator.rowwise import RowwiseEstimator
@@ -176,8 +176,6 @@ class LinearizedKernelPCA(RowwiseEstimator, registered="linearized_kernel_pca"):
         array of shape (k, d)
             The rows: NumPy for arrays in memory, else a lazy Dask array.
         """
-        from bigembed.estimator.extension import inverse
-
         self._check_fitted()
         scale = read_array(self._run.path("map", "scale"))
         return inverse(self, X, self.components_ / np.where(scale > 0, scale, 1.0)[:, None], self.mean_)

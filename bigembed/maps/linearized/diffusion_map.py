@@ -9,9 +9,7 @@ from typing import Annotated, Any, ClassVar, Self
 import numpy as np
 
 from bigembed.errors import InputError
-from bigembed.estimator.extension import Extension
-from bigembed.estimator.frame import FrameRule
-from bigembed.estimator.rowwise import RowwiseEstimator
+from bigembed.estimator import extension, frame, rowwise
 from bigembed.linalg.lanczos import ORDERS
 from bigembed.maps.linearized import EPSILONS
 from bigembed.maps.linearized.passes import RULES, KernelChoice, SolverOptions, StoredKernel, kernel_stages
@@ -27,7 +25,7 @@ GRAM_COLUMNS = 4096
 
 
 @dataclass(eq=False, repr=False)
-class LinearizedDiffusionMap(RowwiseEstimator, registered="linearized_diffusion_map"):
+class LinearizedDiffusionMap(rowwise.RowwiseEstimator, registered="linearized_diffusion_map"):
     """Embed rows by a diffusion map of all pairs, with the kernel 1 − ‖x − y‖²/ε (LDM and LDM-A, seed 004 §3.2).
 
     The kernel is K = U M Uᵀ with d + 2 features a row (seed 004 eq. 7), so degrees, eigenvalues and coordinates
@@ -139,7 +137,7 @@ class LinearizedDiffusionMap(RowwiseEstimator, registered="linearized_diffusion_
     follows_dtype = True
     aligned = ("weights", EPSILONS)
     compiles: ClassVar = False
-    frame_rule: ClassVar = FrameRule(top=1.0)
+    frame_rule: ClassVar = frame.FrameRule(top=1.0)
     saved_stages: ClassVar = {
         "center": (),
         "scale": (),
@@ -287,9 +285,9 @@ class LinearizedDiffusionMap(RowwiseEstimator, registered="linearized_diffusion_
             "warnings": {"degenerate": degenerate, "convergence": [] if converged else [solve["advice"]]},
         }
 
-    def _extension(self, run: Run) -> Extension:
+    def _extension(self, run: Run) -> extension.Extension:
         shape = run.results("map")
-        return Extension(
+        return extension.Extension(
             map_rows,
             StoredKernel.of(run, "map", self.outside),
             shape["n_components"],

@@ -15,17 +15,7 @@ from bigembed.linalg.lanczos import solve_factored
 from bigembed.linalg.nonnegative import nonnegative_rows
 from bigembed.maps import write_finished
 from bigembed.maps.descent import RowDescent
-from bigembed.maps.linearized import LinearizedKernel, Normalization
-from bigembed.maps.linearized.passes import (
-    KERNEL,
-    StoredKernel,
-    keep_kernel,
-    kernel_arrays,
-    kernel_of,
-    normalization_of,
-    refuse_lost,
-    refuse_sign,
-)
+from bigembed.maps.linearized import LinearizedKernel, Normalization, passes
 from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.passes import Parts
 from bigembed.runtime.blocks import Array
@@ -181,22 +171,22 @@ def factors_stage(source: RowSource, asked: FactorOptions) -> Stage:
     """The iteration; its state is in the exchange after every pass. Writes H and what new rows need."""
 
     n, d, m = *source.shape, asked.n_components
-    vectors, passes = ArraySpec("vectors", n, m), min(asked.max_iter, PLANNED) + 2
+    vectors, count = ArraySpec("vectors", n, m), min(asked.max_iter, PLANNED) + 2
     of_features = [ArraySpec("middle", d + 3, m), ArraySpec("gram", m, m), ArraySpec("objectives", 0)]
-    cost = summing_cost(source, 8 * (d + 3) ** 2, passes) + Cost.of(
-        writes=[ArraySpec("embedding", n, m), *of_features, *kernel_arrays(d)],
+    cost = summing_cost(source, 8 * (d + 3) ** 2, count) + Cost.of(
+        writes=[ArraySpec("embedding", n, m), *of_features, *passes.kernel_arrays(d)],
         vectors=[replace(vectors, times=4)],
-        posts=[replace(vectors, times=passes)],
-        reads=[replace(vectors, times=passes)],
+        posts=[replace(vectors, times=count)],
+        reads=[replace(vectors, times=count)],
         task=[ArraySpec("vectors", source.largest_block, m, times=6), buffer("features of a tile", 16 << 20)],
         coordinator=[ArraySpec("products", d + 3, m, times=10)],
-        flops=6 * passes * n * d * m,
-        scalar_ops=2 * passes * n * m * m,
-        maps=2 * passes,
+        flops=6 * count * n * d * m,
+        scalar_ops=2 * count * n * m * m,
+        maps=2 * count,
     )
     parameters = asdict(asked) | {"source": source.fingerprint()}
     return Stage(
-        "coordinates", KERNEL, parameters, partial(run_factors, source=source, asked=asked), cost, resumes=True
+        "coordinates", passes.KERNEL, parameters, partial(run_factors, source=source, asked=asked), cost, resumes=True
     )
 
 
@@ -211,8 +201,8 @@ class KernelDescent(RowDescent):
 
     def __init__(self, source: RowSource, asked: FactorOptions, context: Context) -> None:
         self.asked, self.stuck = asked, False
-        given = normalization_of(context.home) if asked.symmetric else None
-        self.factors = KernelFactors(kernel_of(context.home), given)
+        given = passes.normalization_of(context.home) if asked.symmetric else None
+        self.factors = KernelFactors(passes.kernel_of(context.home), given)
         self.core = self.factors.kernel.core
         super().__init__(source, context, asked.tol, asked.max_iter)
 
@@ -230,7 +220,7 @@ class KernelDescent(RowDescent):
         """G and ‖K‖², both candidates of each starting column, the better ones, and their best common size."""
         second = self._pass(gram_block, "gram")["gram"]
         if not np.isfinite(second).all():
-            refuse_sign(self.context.results("scale"), "row sum", 0.0)
+            passes.refuse_sign(self.context.results("scale"), "row sum", 0.0)
         turned = self.core @ second
         m, n = self.asked.n_components, self.source.shape[0]
         loads = self._loads(second, n)
@@ -293,7 +283,7 @@ class KernelDescent(RowDescent):
         context, m = self.context, self.asked.n_components
         finish = partial(scaled_columns, columns=self.columns, size=self.size)
         write_finished(self.source, self.exchange, self.rows, finish, context.path("embedding"), m, np.float64)
-        numbers = keep_kernel(context)
+        numbers = passes.keep_kernel(context)
         arrays = {"gram": self.gram, "middle": self.core @ self.cross, "objectives": np.array(self.objectives)}
         for name, array in arrays.items():
             write_array(context.path(name), array)
@@ -320,14 +310,14 @@ def scaled_columns(rows: Array, columns: Array, size: float) -> Array:
 
 
 @lru_cache(maxsize=2)
-def open_factors(stored: StoredKernel) -> tuple[KernelFactors, Array, Array]:
+def open_factors(stored: passes.StoredKernel) -> tuple[KernelFactors, Array, Array]:
     """The kernel, M A and B."""
     kernel, given, numbers = stored.read()
     middle, gram = (read_array(f"{stored.path}/{name}") for name in ("middle", "gram"))
     return KernelFactors(kernel, given if numbers["symmetric"] else None), middle, gram
 
 
-def factor_rows(rows: Array, stored: StoredKernel) -> Array:
+def factor_rows(rows: Array, stored: passes.StoredKernel) -> Array:
     """h ≥ 0 of least ‖k(x, ·) − H h‖: nonnegative least squares with HᵀH = B and Hᵀk(x, ·) = Aᵀ M z(x)."""
     factors, middle, gram = open_factors(stored)
     cross = np.empty((len(rows), len(gram)))
@@ -338,7 +328,7 @@ def factor_rows(rows: Array, stored: StoredKernel) -> Array:
         cross[start : start + TILE] = (factors.scaled(factors.kernel.features(tile)) @ middle)[: len(part)]
     lost = np.asarray(np.isnan(cross).any(axis=1))
     if stored.outside == "error":
-        refuse_lost(lost)
+        passes.refuse_lost(lost)
     found = nonnegative_rows(np.where(lost[:, None], 0.0, cross), gram)
     found[lost] = np.nan
     return found

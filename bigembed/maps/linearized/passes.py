@@ -16,15 +16,7 @@ import numpy as np
 from bigembed.errors import InputError, KernelSignError, OutOfReachError
 from bigembed.estimator.moments import moments_of_block
 from bigembed.linalg.moments import merge_moments
-from bigembed.maps.linearized import (
-    EPSILONS,
-    DensityScales,
-    LinearizedKernel,
-    Normalization,
-    combine_sums,
-    spread_block,
-    total_block,
-)
+from bigembed.maps import linearized
 from bigembed.rows import RowSource
 from bigembed.rows.passes import Parts, reduce_rows
 from bigembed.runtime.blocks import Array
@@ -117,7 +109,7 @@ def run_center(context: Context, source: RowSource, center: bool, d: int) -> dic
 def scale_stage(source: RowSource, epsilon: str | float, beta: float) -> Stage:
     """ε and t₀: one pass, and one more where every row has its own scale."""
     d = source.shape[1]
-    given = EPSILONS in source.aligned
+    given = linearized.EPSILONS in source.aligned
     own = given or epsilon == "density"
 
     parameters = {"epsilon": epsilon, "beta": beta}
@@ -137,7 +129,7 @@ def run_scale(
     center = read_array(context.of("center", "center"))
     centered = context.results("center")["centered"]
     asked: dict[str, Any] = {"first": not centered, "center": center}
-    found = reduce_rows(source, spread_block, context.exchange, combine=combine_sums, **asked)
+    found = reduce_rows(source, linearized.spread_block, context.exchange, combine=linearized.combine_sums, **asked)
     results = _scale(found, epsilon, beta, centered, given)
     step = np.sqrt(2 / results["epsilon"])
     mean_z = step * found["shift"] / found["mass"]
@@ -145,10 +137,15 @@ def run_scale(
     write_array(context.path("farthest"), found["farthest"])
     if own:
         kernel = linearized_kernel(center, results, mean_z)
-        plain = Normalization(0.0, None, None)
-        total = reduce_rows(source, total_block, context.exchange, combine=combine_sums, kernel=kernel, given=plain)[
-            "total"
-        ]
+        plain = linearized.Normalization(0.0, None, None)
+        total = reduce_rows(
+            source,
+            linearized.total_block,
+            context.exchange,
+            combine=linearized.combine_sums,
+            kernel=kernel,
+            given=plain,
+        )["total"]
     else:
         total = np.concatenate([[found["mass"], results["mean_s"] * found["mass"]], mean_z * found["mass"]])
     write_array(context.path("first"), total)
@@ -204,8 +201,15 @@ def run_degrees(context: Context, source: RowSource, alpha: float) -> dict[str, 
     second = kernel.core @ first
     lowest = np.inf
     if alpha:
-        given = Normalization(alpha, second, None)
-        found = reduce_rows(source, total_block, context.exchange, combine=combine_sums, kernel=kernel, given=given)
+        given = linearized.Normalization(alpha, second, None)
+        found = reduce_rows(
+            source,
+            linearized.total_block,
+            context.exchange,
+            combine=linearized.combine_sums,
+            kernel=kernel,
+            given=given,
+        )
         lowest = float(found["lowest q"])
         if lowest <= 0:
             refuse_sign(context.results("scale"), "row sum", lowest)
@@ -215,7 +219,7 @@ def run_degrees(context: Context, source: RowSource, alpha: float) -> dict[str, 
     return {"alpha": alpha, "passes": int(alpha != 0)}
 
 
-def farthest(context: Context, kernel: LinearizedKernel) -> Array:
+def farthest(context: Context, kernel: linearized.LinearizedKernel) -> Array:
     """M u* of the row farthest from the center, which shows a negative entry first; zero where its ε_i is not known."""
     if context.results("scale")["kind"] == "given":
         return np.zeros(kernel.size)
@@ -239,22 +243,22 @@ def refuse_sign(scale: dict[str, Any], what: str, value: float) -> None:
     )
 
 
-def kernel_of(run: Run) -> LinearizedKernel:
+def kernel_of(run: Run) -> linearized.LinearizedKernel:
     """The kernel that the stages of a run (or of a saved model) fixed."""
     mean_z = read_array(run.path("scale", "mean_z"))
     return linearized_kernel(read_array(run.path("center", "center")), run.results("scale"), mean_z)
 
 
-def linearized_kernel(center: Array, scale: dict[str, Any], mean_z: Array) -> LinearizedKernel:
+def linearized_kernel(center: Array, scale: dict[str, Any], mean_z: Array) -> linearized.LinearizedKernel:
     """The kernel from its numbers (kind, epsilon, mean_s, beta) and vectors."""
-    own = DensityScales(scale["mean_s"], mean_z, scale["beta"]) if scale["kind"] == "density" else None
-    return LinearizedKernel(center, scale["epsilon"], scale["kind"], own)
+    own = linearized.DensityScales(scale["mean_s"], mean_z, scale["beta"]) if scale["kind"] == "density" else None
+    return linearized.LinearizedKernel(center, scale["epsilon"], scale["kind"], own)
 
 
-def normalization_of(run: Run) -> Normalization:
+def normalization_of(run: Run) -> linearized.Normalization:
     """α, M t₀ and M t of a run or a saved model."""
     first, second = (read_array(run.path("degrees", name)) for name in ("first", "second"))
-    return Normalization(run.results("degrees")["alpha"], first, second)
+    return linearized.Normalization(run.results("degrees")["alpha"], first, second)
 
 
 def keep_kernel(context: Context) -> dict[str, Any]:
@@ -288,12 +292,16 @@ class StoredKernel:
         """That of a stage of a run or of a saved model."""
         return cls(run.path(stage), run.digest(stage), json.dumps(run.results(stage)), outside)
 
-    def read(self) -> tuple[LinearizedKernel, Normalization, dict[str, Any]]:
+    def read(self) -> tuple[linearized.LinearizedKernel, linearized.Normalization, dict[str, Any]]:
         """The kernel, its normalization and the results of the stage."""
         numbers = json.loads(self.numbers)
         names = ("center", "mean_z", "first", "second")
         center, mean_z, first, second = (read_array(f"{self.path}/{name}") for name in names)
-        return linearized_kernel(center, numbers, mean_z), Normalization(numbers["alpha"], first, second), numbers
+        return (
+            linearized_kernel(center, numbers, mean_z),
+            linearized.Normalization(numbers["alpha"], first, second),
+            numbers,
+        )
 
 
 def refuse_lost(lost: Array) -> None:

@@ -12,35 +12,14 @@ import numpy as np
 from bigembed.errors import InputError
 from bigembed.linalg import FactoredOperator
 from bigembed.linalg.lanczos import ZERO, signed, solve_factored, solve_lanczos
-from bigembed.maps.linearized import (
-    EPSILONS,
-    LinearizedKernel,
-    LinearizedMap,
-    Normalization,
-    combine_sums,
-    gram_block,
-)
-from bigembed.maps.linearized.passes import (
-    KERNEL,
-    SolverOptions,
-    StoredKernel,
-    farthest,
-    keep_kernel,
-    kernel_arrays,
-    kernel_of,
-    normalization_of,
-    pass_cost,
-    refuse_lost,
-    refuse_negative,
-)
+from bigembed.maps import linearized
+from bigembed.maps.linearized import passes
 from bigembed.rows import RowSource
 from bigembed.rows.passes import reduce_rows
 from bigembed.runtime.blocks import Array, bounds
 from bigembed.stages import Arrays, ArraySpec, Context, Cost, Stage
+from bigembed.store import matrix, spaces, vector_space
 from bigembed.store.arrays import read_array, write_array
-from bigembed.store.matrix import CSRBlock
-from bigembed.store.spaces import StoredSpace
-from bigembed.store.vector_space import tree_sum
 
 # --------------------------------------------------------------------------------------------------------- lanczos
 # Block Lanczos on the matrix-free operator of the linearized diffusion map (seed 004 eqs. 9–13).
@@ -56,11 +35,11 @@ class RowBlocks:
 
     rows: tuple[int, ...]
 
-    def block(self, b: int) -> CSRBlock:
+    def block(self, b: int) -> matrix.CSRBlock:
         """No entries."""
         none = np.zeros(0, np.int32)
         indptr = np.zeros(self.rows[b] + 1, np.int64)
-        return CSRBlock(indptr, none, np.zeros(0), none, np.zeros(1, np.int64), none)
+        return matrix.CSRBlock(indptr, none, np.zeros(0), none, np.zeros(1, np.int64), none)
 
     def outbox(self, b: int) -> list[tuple[int, Array]]:
         """Nothing is sent."""
@@ -72,7 +51,7 @@ class RowFeatures:
     """The features of rows, made from the source when they are needed."""
 
     source: RowSource
-    kernel: LinearizedKernel
+    kernel: linearized.LinearizedKernel
 
     @property
     def size(self) -> int:
@@ -92,18 +71,19 @@ class RowFeatures:
     def tiles(self, block: int) -> Iterator[tuple[slice, Array]]:
         """(which rows of the block, their features)."""
         rows = self.source.matrix(*self.spans[block])
-        return self.kernel.tiles(rows, self.aligned(block, EPSILONS))
+        return self.kernel.tiles(rows, self.aligned(block, linearized.EPSILONS))
 
 
-def solve_by_lanczos(source: RowSource, asked: SolverOptions, context: Context) -> dict[str, Any]:
+def solve_by_lanczos(source: RowSource, asked: passes.SolverOptions, context: Context) -> dict[str, Any]:
     """The largest eigenpairs besides the trivial one, and B = M UᵀN V Λ^{−1}, so that V = N U B."""
-    kernel, given, scale = kernel_of(context.home), normalization_of(context.home), context.results("scale")
+    kernel, given = passes.kernel_of(context.home), passes.normalization_of(context.home)
+    scale = context.results("scale")
     features = RowFeatures(source, kernel)
-    space = StoredSpace(RowBlocks(tuple(stop - start for start, stop in features.spans)), context.exchange)
-    arguments = (features, given, farthest(context, kernel))
+    space = spaces.StoredSpace(RowBlocks(tuple(stop - start for start, stop in features.spans)), context.exchange)
+    arguments = (features, given, passes.farthest(context, kernel))
     parts = space.sweep(degree_block, writes=["scale", "root"], posts=["scale"], arguments=arguments)
-    refuse_negative(scale, min(part[1] for part in parts), min(part[2] for part in parts))
-    degrees = float(tree_sum([part[0] for part in parts]))
+    passes.refuse_negative(scale, min(part[1] for part in parts), min(part[2] for part in parts))
+    degrees = float(vector_space.tree_sum([part[0] for part in parts]))
     space.sweep(divide_block, reads=["root"], writes=["trivial"], arguments=(np.sqrt(degrees),))
     operator = FactoredOperator(features, kernel.core, space)
     result = solve_lanczos(
@@ -138,7 +118,7 @@ def lanczos_cost(source: RowSource, m: int) -> Cost:
     """Passes over the rows, and the vectors of the basis in the exchange."""
     (n, d), width = source.shape, max(2, m)
     sums = ArraySpec("sums", d + 3, width)
-    return pass_cost(source, solution_arrays(d + 3, m), EXPECTED, 0) + Cost.of(
+    return passes.pass_cost(source, solution_arrays(d + 3, m), EXPECTED, 0) + Cost.of(
         reads=[ArraySpec("basis", n, width, times=EXPECTED * MAX_BLOCKS)],
         vectors=[ArraySpec("basis and vectors of a step", n, width, times=MAX_BLOCKS + 6)],
         posts=[ArraySpec("vectors of a step", n, width, times=3 * EXPECTED)],
@@ -154,7 +134,7 @@ def solution_arrays(size: int, m: int) -> Arrays:
 
 
 def degree_block(
-    block: int, features: RowFeatures, given: Normalization, far: Array
+    block: int, features: RowFeatures, given: linearized.Normalization, far: Array
 ) -> tuple[tuple[Array, Array], tuple[float, float, float]]:
     """N = √m w/√d and √(m d) of each row; Σ m d, the smallest u·M t and u·far of a row with mass. One pass."""
     mass = features.aligned(block, "weights")
@@ -186,28 +166,28 @@ POWERS = {"eigenvector": 0.0, "sqrt": 0.5, "eigenvalue": 1.0}
 """Power of λ on the coordinates, by the name of their scaling."""
 
 
-def solve_stage(source: RowSource, asked: SolverOptions) -> Stage:
+def solve_stage(source: RowSource, asked: passes.SolverOptions) -> Stage:
     """Eigenvalues and B: one pass for G (factored), or the passes of block Lanczos."""
     size = source.shape[1] + 3
 
     if asked.solver == "lanczos":
         return Stage(
             "solve",
-            KERNEL,
+            passes.KERNEL,
             asdict(asked),
             partial(run_solve_, source=source, asked=asked),
             lanczos_cost(source, asked.n_components),
         )
     return Stage(
         "solve",
-        KERNEL,
+        passes.KERNEL,
         asdict(asked),
         partial(run_solve, source=source, asked=asked),
-        pass_cost(source, solution_arrays(size, asked.n_components), 1, 8 * size * size),
+        passes.pass_cost(source, solution_arrays(size, asked.n_components), 1, 8 * size * size),
     )
 
 
-def run_solve(context: Context, source: RowSource, asked: SolverOptions) -> dict[str, Any]:
+def run_solve(context: Context, source: RowSource, asked: passes.SolverOptions) -> dict[str, Any]:
     solve = solve_by_lanczos if asked.solver == "lanczos" else _solve_factored
     found = solve(source, asked, context)
     for name in ("eigenvalues", "coefficients", "residuals"):
@@ -215,7 +195,7 @@ def run_solve(context: Context, source: RowSource, asked: SolverOptions) -> dict
     return found | {"solver": asked.solver, "seed": asked.seed, "n_components": asked.n_components}
 
 
-def run_solve_(context: Context, source: RowSource, asked: SolverOptions) -> dict[str, Any]:
+def run_solve_(context: Context, source: RowSource, asked: passes.SolverOptions) -> dict[str, Any]:
     solve = solve_by_lanczos if asked.solver == "lanczos" else _solve_factored
     found = solve(source, asked, context)
     for name in ("eigenvalues", "coefficients", "residuals"):
@@ -223,19 +203,20 @@ def run_solve_(context: Context, source: RowSource, asked: SolverOptions) -> dic
     return found | {"solver": asked.solver, "seed": asked.seed, "n_components": asked.n_components}
 
 
-def _solve_factored(source: RowSource, asked: SolverOptions, context: Context) -> dict[str, Any]:
-    kernel, given, scale = kernel_of(context.home), normalization_of(context.home), context.results("scale")
+def _solve_factored(source: RowSource, asked: passes.SolverOptions, context: Context) -> dict[str, Any]:
+    kernel, given = passes.kernel_of(context.home), passes.normalization_of(context.home)
+    scale = context.results("scale")
     found = reduce_rows(
         source,
-        gram_block,
+        linearized.gram_block,
         context.exchange,
-        combine=combine_sums,
+        combine=linearized.combine_sums,
         partial_bytes=8 * kernel.size**2,
         kernel=kernel,
         given=given,
-        far=farthest(context, kernel),
+        far=passes.farthest(context, kernel),
     )
-    refuse_negative(scale, float(found["lowest degree"]), float(found["lowest entry"]))
+    passes.refuse_negative(scale, float(found["lowest degree"]), float(found["lowest entry"]))
     degrees = float(found["degrees"])
     trivial = None if given.second is None else given.second / np.sqrt(degrees)
     result = solve_factored(
@@ -260,10 +241,10 @@ def map_stage(source: RowSource, m: int, normalization: str, scaling: str) -> St
     d = source.shape[1]
 
     parameters = {"normalization": normalization, "scaling": scaling}
-    writes = [ArraySpec("loads", d + 3, m), ArraySpec("linear", m, d), ArraySpec("offset", m), *kernel_arrays(d)]
+    writes = [ArraySpec("loads", d + 3, m), ArraySpec("linear", m, d), ArraySpec("offset", m), *passes.kernel_arrays(d)]
     return Stage(
         "map",
-        (*KERNEL, "solve"),
+        (*passes.KERNEL, "solve"),
         parameters,
         partial(run_map, source=source, m=m, normalization=normalization, scaling=scaling, d=d),
         Cost.of(writes=writes, coordinator=[ArraySpec("loads", d, m, times=8)]),
@@ -271,14 +252,15 @@ def map_stage(source: RowSource, m: int, normalization: str, scaling: str) -> St
 
 
 def run_map(context: Context, source: RowSource, m: int, normalization: str, scaling: str, d: int) -> dict[str, Any]:
-    kernel, given, solve = kernel_of(context.home), normalization_of(context.home), context.results("solve")
+    kernel, given = passes.kernel_of(context.home), passes.normalization_of(context.home)
+    solve = context.results("solve")
     eigenvalues = read_array(context.of("solve", "eigenvalues"))
     loads = read_array(context.of("solve", "coefficients")) * np.abs(eigenvalues) ** POWERS[scaling]
     if scaling == "eigenvalue":
         loads = loads * np.where(eigenvalues < 0, -1.0, 1.0)
     symmetric = normalization == "symmetric"
-    linear, offset = LinearizedMap(kernel, given, loads, solve["degrees"], symmetric).linear_part()
-    numbers = keep_kernel(context)
+    linear, offset = linearized.LinearizedMap(kernel, given, loads, solve["degrees"], symmetric).linear_part()
+    numbers = passes.keep_kernel(context)
     for name, array in {"loads": loads, "linear": linear, "offset": offset}.items():
         write_array(context.path(name), array)
     return numbers | {
@@ -291,17 +273,19 @@ def run_map(context: Context, source: RowSource, m: int, normalization: str, sca
 
 
 @lru_cache(maxsize=2)
-def open_map(stored: StoredKernel) -> LinearizedMap:
+def open_map(stored: passes.StoredKernel) -> linearized.LinearizedMap:
     """The map, read."""
     kernel, given, numbers = stored.read()
-    return LinearizedMap(kernel, given, read_array(f"{stored.path}/loads"), numbers["degrees"], numbers["symmetric"])
+    return linearized.LinearizedMap(
+        kernel, given, read_array(f"{stored.path}/loads"), numbers["degrees"], numbers["symmetric"]
+    )
 
 
-def map_rows(rows: Array, stored: StoredKernel, epsilons: Array | None = None) -> Array:
+def map_rows(rows: Array, stored: passes.StoredKernel, epsilons: Array | None = None) -> Array:
     """Coordinates of rows; OutOfReachError, or NaN where that was asked for, beyond the reach of the kernel."""
     if epsilons is not None and not (np.isfinite(epsilons).all() and (epsilons > 0).all()):
         raise InputError(f"epsilons must be positive and finite numbers; the smallest is {np.min(epsilons):g}")
     coordinates = open_map(stored).coordinates(rows, epsilons)
     if stored.outside == "error":
-        refuse_lost(np.isnan(coordinates[:, 0]))
+        passes.refuse_lost(np.isnan(coordinates[:, 0]))
     return coordinates

@@ -10,35 +10,13 @@ from typing import Annotated, Any, ClassVar, Self
 import numpy as np
 
 from bigembed.errors import InputError, InputTypeError
-from bigembed.estimator import search_of, seed_of
-from bigembed.estimator.certificate import (
-    carried_warnings,
-    components_warnings,
-    harmonic_warnings,
-    island_warnings,
-    map_warnings,
-    recall_warnings,
-)
+from bigembed.estimator import certificate, search_of, seed_of
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.graph_input import ISLAND, ISLANDS, GraphShape
 from bigembed.estimator.on_graph import OnGraph, StoredArray
-from bigembed.maps import write_coordinates
-from bigembed.maps.graph_judgement import judgement_stage
+from bigembed.maps import graph_judgement, isomap, landmark_rows, write_coordinates
 from bigembed.maps.graph_rows import OrderedRows, find_replaced, first_replaced, repeated_matrix
-from bigembed.maps.isomap import graph_components_stage
-from bigembed.maps.landmark_rows import SELECTIONS, duplicates_note
-from bigembed.maps.lle.landmarks import (
-    MAX_LANDMARKS,
-    extend_graph,
-    extend_landmarks,
-    graph_model,
-    grouping,
-    landmark_coordinates_stage,
-    landmark_masses_stage,
-    landmark_model,
-    landmark_solve_stage,
-    landmarks_stage,
-)
+from bigembed.maps.lle import landmarks as on_landmarks
 from bigembed.maps.lle.solve import POLICIES, Conditions, alignment_stage, solve_stage
 from bigembed.neighbors.graph import NeighborGraph
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS, neighbor_stages
@@ -206,11 +184,11 @@ def _exact_stages(
     n, m, near, policy = shape.n, int(asked.n_components), k or int(asked.n_neighbors), policy_of(asked)
     block = shape.largest_block
     return [
-        graph_components_stage(("graph",), 2 * n * near, n, block),
+        isomap.graph_components_stage(("graph",), 2 * n * near, n, block),
         alignment_stage(conditions, shape, near),
         solve_stage(conditions, policy, n, near, m, vectors),
         coordinates_stage(policy, n, m, block),
-        judgement_stage(source, shape, m, seed, ordered=True, parts="components", vectors=vectors),
+        graph_judgement.judgement_stage(source, shape, m, seed, ordered=True, parts="components", vectors=vectors),
     ]
 
 
@@ -218,14 +196,16 @@ def _landmark_stages(
     asked: Any, conditions: Conditions, source: RowSource, shape: Shape, seed: int, vectors: tuple[str, ...] = ()
 ) -> list[Stage]:
     m, k, count = int(asked.n_components), int(asked.n_neighbors), min(shape.n, int(asked.n_landmarks))
-    weighted = [landmark_masses_stage(source, shape, count, vectors)] if vectors or source.aligned else []
+    weighted = [on_landmarks.landmark_masses_stage(source, shape, count, vectors)] if vectors or source.aligned else []
     judged, source = source, replace(source, aligned={})
     return [
-        landmarks_stage(source, count, asked.landmarks, max(k, m) + 1, seed),
+        on_landmarks.landmarks_stage(source, count, asked.landmarks, max(k, m) + 1, seed),
         *weighted,
-        landmark_solve_stage(conditions, policy_of(asked), count, k, m, shape.d, bool(weighted)),
-        landmark_coordinates_stage(source, shape, count, k, m, float(asked.reg)),
-        judgement_stage(judged, shape, m, seed, ordered=isinstance(source, OrderedRows), vectors=vectors),
+        on_landmarks.landmark_solve_stage(conditions, policy_of(asked), count, k, m, shape.d, bool(weighted)),
+        on_landmarks.landmark_coordinates_stage(source, shape, count, k, m, float(asked.reg)),
+        graph_judgement.judgement_stage(
+            judged, shape, m, seed, ordered=isinstance(source, OrderedRows), vectors=vectors
+        ),
     ]
 
 
@@ -254,7 +234,7 @@ class AlignedEstimator(OnGraph):
     reg: Positive = 1e-3
     solver: Annotated[str, one_of("auto", "exact", "landmarks")] = "auto"
     n_landmarks: int = 3_000
-    landmarks: Annotated[str, one_of(*SELECTIONS)] = "max-min"
+    landmarks: Annotated[str, one_of(*landmark_rows.SELECTIONS)] = "max-min"
     components: Annotated[str, one_of("error", *POLICIES)] = "auto"
     recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
     algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
@@ -309,9 +289,9 @@ class AlignedEstimator(OnGraph):
         known = all(is_integer(value) for value in (self.n_landmarks, self.n_neighbors, self.n_components))
         least = max(self.n_neighbors, self.n_components) if known else 0
         need(
-            self.solver == "exact" or (known and least < self.n_landmarks <= MAX_LANDMARKS),
+            self.solver == "exact" or (known and least < self.n_landmarks <= on_landmarks.MAX_LANDMARKS),
             "n_landmarks",
-            f"an integer > n_neighbors and n_components, at most {MAX_LANDMARKS}",
+            f"an integer > n_neighbors and n_components, at most {on_landmarks.MAX_LANDMARKS}",
         )
 
     def _set_fitted(self, run: Run) -> None:
@@ -353,16 +333,17 @@ class AlignedEstimator(OnGraph):
         policy = run.parameters("solve")["policy"]
         carried = _carried(solve, out["judgement"].get("map", {}))
         remedy, apart = "raise n_neighbors or reg", policy == "per-component" and solve["parts"] > 1
-        repeated = [] if exact else duplicates_note(run.results("landmarks"))
+        repeated = [] if exact else landmark_rows.duplicates_note(run.results("landmarks"))
         out["warnings"] = {
             "convergence": unconverged(solve),
-            "recall": recall_warnings(out),
-            "components": components_warnings(out, policy) + (island_warnings(out, run) if exact else []),
+            "recall": certificate.recall_warnings(out),
+            "components": certificate.components_warnings(out, policy)
+            + (certificate.island_warnings(out, run) if exact else []),
             "degenerate": degenerate(solve) + left_open(solve) + repeated,
-            "localized": carried_warnings(carried, remedy),
+            "localized": certificate.carried_warnings(carried, remedy),
             "separation": undetermined(solve),
-            "harmonic": harmonic_warnings(solve),
-            "map": map_warnings(out["judgement"], apart, solve["parts"]),
+            "harmonic": certificate.harmonic_warnings(solve),
+            "map": certificate.map_warnings(out["judgement"], apart, solve["parts"]),
         }
         return out
 
@@ -371,10 +352,17 @@ class AlignedEstimator(OnGraph):
         if run.results("solve")["solver"] == "landmarks":
             found = run.results("landmarks")
             shape = Shape(found["n"], found["d"], found["dtype"], found.get("metric", "euclidean"))
-            model = landmark_model(run, shape, float(self.reg))
-            return Extension(extend_landmarks, model, model.width, shape.d, cheap=False)
-        fitted = graph_model(run, float(self.reg))
-        return Extension(extend_graph, fitted, fitted.width, fitted.shape.d, grouping=grouping(fitted), cheap=False)
+            model = on_landmarks.landmark_model(run, shape, float(self.reg))
+            return Extension(on_landmarks.extend_landmarks, model, model.width, shape.d, cheap=False)
+        fitted = on_landmarks.graph_model(run, float(self.reg))
+        return Extension(
+            on_landmarks.extend_graph,
+            fitted,
+            fitted.width,
+            fitted.shape.d,
+            grouping=on_landmarks.grouping(fitted),
+            cheap=False,
+        )
 
 
 def _carried(solve: dict[str, Any], figures: dict[str, Any]) -> dict[str, Any]:

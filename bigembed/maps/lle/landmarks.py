@@ -23,11 +23,10 @@ from bigembed.maps.graph_rows import OrderedRows, OrderedValues, block_of_rows, 
 from bigembed.maps.landmark_maps import affine_weights
 from bigembed.maps.landmark_rows import landmark_rows_stage
 from bigembed.maps.lle.solve import POLICIES, TILE_BYTES, Conditions, solve_flops, solve_memory, solve_parts
-from bigembed.neighbors import empty_lists
-from bigembed.neighbors.components import nearest_embedded
+from bigembed.neighbors import components, empty_lists, row_weights
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import MAX_PAIRS, Index, Joined, index_of, join_batches, join_memory
-from bigembed.neighbors.row_weights import values_path
+from bigembed.neighbors.search.by_metric import search_rows
 from bigembed.neighbors.survey import Shape, shape_in
 from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.passes import Parts as Sums
@@ -123,8 +122,6 @@ def extend_landmarks(rows: Array, model: LandmarkModel) -> Array:
 
     The nearest landmark says to which part a row belongs; where it is of none, a row has the landmark's coordinates.
     """
-    from bigembed.neighbors.search.by_metric import search_rows
-
     points, known = read_array(model.points), read_array(f"{model.solve}/coordinates/0")
     label, numbers = read_array(f"{model.solve}/labels/0"), np.arange(len(points))
     out = np.empty((len(rows), model.width))
@@ -169,7 +166,7 @@ def _place(rows: Array, joined: Joined, model: GraphModel) -> Array:
         out[tile] = combined(rows[tile], ordered.take(wanted)[place], known[place], usable[tile], model.ridge)
     if len(outside):
         where = joined.block[outside], joined.cell[outside]
-        nearest = nearest_embedded(ordered, model.labels, rows[outside], *where, model.parts)
+        nearest = components.nearest_embedded(ordered, model.labels, rows[outside], *where, model.parts)
         out[outside] = read_by_id(f"{model.solve}/coordinates", model.starts, nearest)
     return out
 
@@ -262,7 +259,7 @@ def run_masses(context: Context, source: RowSource) -> dict[str, Any]:
     rows = source
     if isinstance(source, OrderedRows):
         ordered = Ordered.open(context.of("order"))
-        n, path = source.shape[0], values_path(context)
+        n, path = source.shape[0], row_weights.values_path(context)
         weights = OrderedValues((n,), np.dtype(np.float64), path=path, starts=ordered.starts)
         rows = replace(source, ordered=ordered, aligned={"weights": weights})
     place = context.of("landmarks", "rows")
@@ -342,8 +339,6 @@ def solve_landmarks(
 def nearest_landmarks(rows: Array, points: Array, own: Array, q: int) -> tuple[Array, Array]:
     """Numbers (n, q) and squared distances of the landmarks nearest to each row, but that of number ``own`` (−1: none),
     by distance and number."""
-    from bigembed.neighbors.search.by_metric import search_rows
-
     ids, squared = empty_lists(len(rows), q, points.dtype)
     search_rows(ids, squared, np.asarray(rows, points.dtype), own, points, np.arange(len(points)))
     return ids, squared

@@ -10,11 +10,8 @@ import numpy as np
 
 from bigembed.distance import Metric, checked_metric
 from bigembed.errors import InputError
-from bigembed.estimator import seed_of
-from bigembed.estimator.extension import Extension
-from bigembed.estimator.frame import FrameRule
+from bigembed.estimator import extension, frame, rowwise, seed_of
 from bigembed.estimator.moments import moments_stage
-from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.linalg.eigenpairs import extremes
 from bigembed.maps import fitted_stage
 from bigembed.maps.linear import GRAM_COLUMNS, principal_directions
@@ -29,7 +26,7 @@ from bigembed.store.arrays import create_grid, create_rows, read_array, write_ar
 
 
 @dataclass(eq=False, repr=False)
-class ClassicalMDS(RowwiseEstimator, registered="classical_mds"):
+class ClassicalMDS(rowwise.RowwiseEstimator, registered="classical_mds"):
     """Embed distances of any kind, from an array larger than memory, or rows, by classical MDS (seed 000 §3).
 
     With Δ the squared distances and H = I − 11ᵀ/n, B = −½ H Δ H = V Λ Vᵀ, and the coordinates are V₊ Λ₊^{1/2} of the
@@ -124,7 +121,7 @@ class ClassicalMDS(RowwiseEstimator, registered="classical_mds"):
     follows_dtype = True
     aligned = ("weights",)
     compiles: ClassVar = False
-    frame_rule: ClassVar = FrameRule("whole", shift=True)
+    frame_rule: ClassVar = frame.FrameRule("whole", shift=True)
     saved_stages: ClassVar = {
         "moments": ("mean",),
         "distances": ("rows",),
@@ -212,19 +209,19 @@ class ClassicalMDS(RowwiseEstimator, registered="classical_mds"):
             "warnings": _warnings(solve, self),
         }
 
-    def _extension(self, run: Run) -> Extension:
+    def _extension(self, run: Run) -> extension.Extension:
         solve = run.results("solve")
         m = solve["n_components"]
         if run.has("moments"):
             moments = run.results("moments")
             model = AffineMap(run.path("solve", "components"), run.path("moments", "mean"), transposed=True)
-            return Extension(project, model, m, moments["d"], dtype=moments["dtype"])
+            return extension.Extension(project, model, m, moments["d"], dtype=moments["dtype"])
         metric = self._metric()
         known = run.path("distances", "rows") if metric is not None else ""
         d = solve["n"] if metric is None else run.results("distances")["d"]
         by_distance = ByDistance(metric, known, AffineMap.within(run.path("solve")), bool(self.squared))
         dtype = run.parameters("coordinates").get("dtype", "float64")
-        return Extension(coordinates_by_distance, by_distance, m, d, dtype=dtype, cheap=False)
+        return extension.Extension(coordinates_by_distance, by_distance, m, d, dtype=dtype, cheap=False)
 
 
 def _warnings(solve: dict[str, Any], estimator: ClassicalMDS) -> dict[str, list[str]]:

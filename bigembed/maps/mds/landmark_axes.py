@@ -15,20 +15,10 @@ from bigembed.errors import InputError
 from bigembed.linalg.eigenpairs import extremes
 from bigembed.linalg.moments import merge_moments, moments_block, require_weight
 from bigembed.linalg.pairs import refuse_entries
-from bigembed.maps import write_finished
+from bigembed.maps import mds, write_finished
 from bigembed.maps.landmark_maps import FLOOR, classical, triangulated
 from bigembed.maps.landmark_rows import SAMPLE_BYTES, change, far_apart, max_min_by, stress, uniform
 from bigembed.maps.linear import FLAT, principal_directions
-from bigembed.maps.mds import (
-    PROBES,
-    SCATTER_COLUMNS,
-    ByDistance,
-    LandmarkOptions,
-    coordinates_by_distance,
-    kept_of,
-    landmark_arrays,
-    write_landmarks,
-)
 from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.passes import Parts, reduce_rows
 from bigembed.rows.row_maps import Affine, AffineMap, affine_block
@@ -54,14 +44,14 @@ def affine_solve_stage(source: RowSource, m: int, count: int) -> Stage:
     With Z the centered landmarks, B = ZZᵀ = V Λ Vᵀ, so L^# Z (x − z̄) is the projection on the axes Zᵀ v_i/√λ_i.
     """
     d = source.shape[1]
-    wide = d > SCATTER_COLUMNS
+    wide = d > mds.SCATTER_COLUMNS
 
     writes = [ArraySpec("components", m, d), ArraySpec("mean", d), ArraySpec("eigenvalues", m)]
     cost = Cost.of(
         reads=[rows_of(source)] if wide else (),
         writes=[*writes, ArraySpec("landmark_eigenvalues", count)],
         task=window_of(source) if wide else (),
-        coordinator=[*squares(min(count, d)), *squares(count), *probed(count), ArraySpec("probes", PROBES, d)],
+        coordinator=[*squares(min(count, d)), *squares(count), *probed(count), ArraySpec("probes", mds.PROBES, d)],
         passes=1 if wide else 0,
         serial_flops=10 * min(count, d) ** 3,
     )
@@ -77,13 +67,13 @@ def squares(count: int) -> Arrays:
 
 def probed(count: int) -> Arrays:
     """Distances of the probes, to each other and to the landmarks."""
-    return [ArraySpec("distances of probes", PROBES, PROBES + 4 * count)]
+    return [ArraySpec("distances of probes", mds.PROBES, mds.PROBES + 4 * count)]
 
 
 def run_affine_solve(context: Context, source: RowSource, m: int, wide: int) -> dict[str, Any]:
     landmarks, mean = read_array(context.of("landmarks", "rows")), read_array(context.of("sample", "mean"))
     values, axes = landmark_axes(landmarks)
-    kept = kept_of(values, 0.0, m)
+    kept = mds.kept_of(values, 0.0, m)
     axes = axes[:, :kept]
     if wide:
         found = reduce_rows(source, projected_moments, context.exchange, combine=merge_moments, mean=mean, axes=axes)
@@ -142,7 +132,7 @@ def run_distance_solve(context: Context, metric: Metric, m: int) -> dict[str, An
     between = metric.within(context).between(landmarks, landmarks)
     refuse_square(between, f"metric={metric.text}", "landmarks")
     found, values = classical(np.square(between), m)
-    kept = kept_of(values, FLOOR * max(float(values[0]), 0.0), m)
+    kept = mds.kept_of(values, FLOOR * max(float(values[0]), 0.0), m)
     AffineMap.within(context.path("")).write(Affine(found.mean, found.matrix[:, :kept], np.zeros(kept)))
     write_array(context.path("landmark_eigenvalues"), values)
     return {
@@ -188,7 +178,7 @@ def distance_coordinates_stage(source: RowSource, metric: Metric, m: int, count:
 
 def run_distance_coordinates(context: Context, source: RowSource, metric: Metric) -> dict[str, Any]:
     by, known = metric.within(context), context.of("landmarks", "rows")
-    model = ByDistance(by, known, AffineMap.within(context.of("solve")))
+    model = mds.ByDistance(by, known, AffineMap.within(context.of("solve")))
     total = reduce_rows(
         source,
         triangulate_block,
@@ -211,9 +201,9 @@ def run_distance_coordinates(context: Context, source: RowSource, metric: Metric
     return {"n_components": len(mean)}
 
 
-def triangulate_block(block: RowBlock, *, model: ByDistance, to: Exchange) -> Parts:
+def triangulate_block(block: RowBlock, *, model: mds.ByDistance, to: Exchange) -> Parts:
     """Leave the coordinates of one block in the exchange; their moments."""
-    coordinates = coordinates_by_distance(block.rows, model, block.start)
+    coordinates = mds.coordinates_by_distance(block.rows, model, block.start)
     to.put("coordinates", block.number, {"own": coordinates})
     return moments_block(coordinates, block.weights)
 
@@ -305,7 +295,7 @@ def numbers_of(source: RowSource) -> Numbers:
     return Numbers((n, 1), np.dtype(np.float64), given=source)
 
 
-def drawn_stage(numbers: Numbers, asked: LandmarkOptions) -> Stage:
+def drawn_stage(numbers: Numbers, asked: mds.LandmarkOptions) -> Stage:
     """Numbers of the rows that landmarks are chosen among (``candidates``, ``ids``), and of ``probes``."""
     n = numbers.shape[0]
 
@@ -315,14 +305,14 @@ def drawn_stage(numbers: Numbers, asked: LandmarkOptions) -> Stage:
     return Stage("sample", (), parameters, partial(run_drawn, asked=asked, n=n), cost)
 
 
-def run_drawn(context: Context, asked: LandmarkOptions, n: int) -> dict[str, Any]:
+def run_drawn(context: Context, asked: mds.LandmarkOptions, n: int) -> dict[str, Any]:
     ids, probes = asked.candidates(n, SAMPLE_BYTES // CANDIDATES), uniform(n, min(n, GIVEN_PROBES), [asked.seed, 2])
     write_array(context.path("ids"), ids)
     write_array(context.path("probes"), probes.astype(np.float64)[:, None])
     return {"n": n, "d": n, "dtype": "float64", "candidates": len(ids), "probes": len(probes)}
 
 
-def kept_stage(numbers: Numbers, asked: LandmarkOptions) -> Stage:
+def kept_stage(numbers: Numbers, asked: mds.LandmarkOptions) -> Stage:
     """The landmarks, and for each of them and each probe a row of the array, ``distances/NUMBER`` (n,).
 
     Which landmark is the farthest from those before it, their rows say. Where chunks hold so many rows that reading
@@ -337,7 +327,7 @@ def kept_stage(numbers: Numbers, asked: LandmarkOptions) -> Stage:
     among = ArraySpec("distances of candidates", drawn, drawn)
     cost = Cost.of(
         reads=[ArraySpec("distances", (1 + every) * touched, n, item)],
-        writes=[ArraySpec("distances/*", most * n, dtype=source.work), *landmark_arrays(asked.count, 1, "f8")],
+        writes=[ArraySpec("distances/*", most * n, dtype=source.work), *mds.landmark_arrays(asked.count, 1, "f8")],
         leaves=[among],
         task=[
             buffer("chunks that are read", 64 << 20),
@@ -352,7 +342,7 @@ def kept_stage(numbers: Numbers, asked: LandmarkOptions) -> Stage:
     )
 
 
-def run_kept(context: Context, asked: LandmarkOptions, high: int, n: int, source: Any) -> dict[str, Any]:
+def run_kept(context: Context, asked: mds.LandmarkOptions, high: int, n: int, source: Any) -> dict[str, Any]:
     ids, probes = read_array(context.of("sample", "ids")), read_array(context.of("sample", "probes"))[:, 0]
     kept, out = np.zeros(0, np.int64), context.path("distances")
 
@@ -374,7 +364,7 @@ def run_kept(context: Context, asked: LandmarkOptions, high: int, n: int, source
         apart = to_candidates if asked.count * high <= n else distances_among(source, ids, context.exchange).__getitem__
         numbers = ids[max_min_by(apart, asked.count)]
     read(np.concatenate([numbers, probes.astype(np.int64), ids[:1]]))
-    return write_landmarks(context, asked, numbers.astype(np.float64)[:, None], numbers, len(ids))
+    return mds.write_landmarks(context, asked, numbers.astype(np.float64)[:, None], numbers, len(ids))
 
 
 def in_chunks(rows: Array, high: int) -> list[Array]:

@@ -13,28 +13,11 @@ from bigembed.errors import InputError
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.frame import FrameRule
 from bigembed.estimator.rowwise import RowwiseEstimator
+from bigembed.maps import mds
 from bigembed.maps.landmark_rows import ENOUGH
-from bigembed.maps.mds import (
-    SELECTIONS,
-    ByDistance,
-    LandmarkOptions,
-    coordinates_by_distance,
-    landmarks_stage,
-    sample_stage,
-)
-from bigembed.maps.mds.landmark_axes import (
-    GivenDistances,
-    affine_solve_stage,
-    distance_coordinates_stage,
-    distance_solve_stage,
-    drawn_stage,
-    kept_stage,
-    numbers_of,
-)
+from bigembed.maps.mds import landmark_axes
 from bigembed.neighbors.given import GIVEN, is_given
-from bigembed.rows import RowSource
-from bigembed.rows.passes import checked_shape
-from bigembed.rows.row_maps import AffineMap, project
+from bigembed.rows import RowSource, passes, row_maps
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Count, Requirements, Seed, at_least
 from bigembed.stages import Run, Stage
@@ -209,36 +192,36 @@ class LandmarkMDS(RowwiseEstimator, registered="landmark_mds"):
     def stages(self, source: RowSource) -> list[Stage]:
         """List the stages: the sample, landmarks, their scaling, coordinates."""
         self._check()
-        n, d = checked_shape(source, at_least=2)
+        n, d = passes.checked_shape(source, at_least=2)
         asked, metric, m = self._asked(n, d), self._metric(), int(self.n_components)
-        if isinstance(metric, GivenDistances):
-            numbers, width = numbers_of(source), min(m, asked.count - 1)
-            solve = distance_solve_stage(numbers, metric, width, asked.count)
-            last = distance_coordinates_stage(numbers, metric, width, asked.count)
-            return [drawn_stage(numbers, asked), kept_stage(numbers, asked), solve, last]
+        if isinstance(metric, landmark_axes.GivenDistances):
+            numbers, width = landmark_axes.numbers_of(source), min(m, asked.count - 1)
+            solve = landmark_axes.distance_solve_stage(numbers, metric, width, asked.count)
+            last = landmark_axes.distance_coordinates_stage(numbers, metric, width, asked.count)
+            return [landmark_axes.drawn_stage(numbers, asked), landmark_axes.kept_stage(numbers, asked), solve, last]
         affine = metric.euclidean
-        first = [sample_stage(source, asked, affine), landmarks_stage(source, asked, metric)]
+        first = [mds.sample_stage(source, asked, affine), mds.landmarks_stage(source, asked, metric)]
         if affine:
             width = min(m, d, asked.count - 1)
-            stages = [*first, affine_solve_stage(source, m, asked.count)]
+            stages = [*first, landmark_axes.affine_solve_stage(source, m, asked.count)]
             return [*stages, self._output_stage(source, stages, width)]
         width = min(m, asked.count - 1)
-        solve = distance_solve_stage(source, metric, width, asked.count)
-        return [*first, solve, distance_coordinates_stage(source, metric, width, asked.count)]
+        solve = landmark_axes.distance_solve_stage(source, metric, width, asked.count)
+        return [*first, solve, landmark_axes.distance_coordinates_stage(source, metric, width, asked.count)]
 
     def _pairwise(self) -> bool:
         return is_given(self.metric)
 
     def _metric(self) -> Metric:
         if self._pairwise():
-            return GivenDistances(GIVEN)
+            return landmark_axes.GivenDistances(GIVEN)
         return checked_metric(self.metric, self.metric_params, bool(self.ids))
 
-    def _asked(self, n: int, d: int) -> LandmarkOptions:
+    def _asked(self, n: int, d: int) -> mds.LandmarkOptions:
         """Which landmarks, for rows of this shape."""
         seed = self._seed()
         if isinstance(self.landmarks, str):
-            return LandmarkOptions(self.landmarks, min(n, int(self.n_landmarks)), seed)
+            return mds.LandmarkOptions(self.landmarks, min(n, int(self.n_landmarks)), seed)
         given = np.asarray(self.landmarks)
         if given.ndim == 1:
             outside = given[(given < 0) | (given >= n)]
@@ -248,11 +231,15 @@ class LandmarkMDS(RowwiseEstimator, registered="landmark_mds"):
             raise InputError(f"landmarks are rows of {given.shape[1]} columns; those of X have {d}")
         if len(given) <= self.n_components:
             raise InputError(_too_few(len(given), self.n_components))
-        return LandmarkOptions("rows" if given.ndim == 2 else "ids", len(given), seed, given)
+        return mds.LandmarkOptions("rows" if given.ndim == 2 else "ids", len(given), seed, given)
 
     def _require(self, need: Requirements) -> None:
         if isinstance(self.landmarks, str):
-            need(self.landmarks in SELECTIONS, "landmarks", f"one of {', '.join(SELECTIONS)}, numbers of rows, or rows")
+            need(
+                self.landmarks in mds.SELECTIONS,
+                "landmarks",
+                f"one of {', '.join(mds.SELECTIONS)}, numbers of rows, or rows",
+            )
         else:
             given = np.asarray(self.landmarks)
             numbers = given.dtype.kind in ("iu" if given.ndim == 1 else "iuf") and bool(np.isfinite(given).all())
@@ -294,14 +281,14 @@ class LandmarkMDS(RowwiseEstimator, registered="landmark_mds"):
         solve, sample = run.results("solve"), run.results("sample")
         m, d = solve["n_components"], sample["d"]
         if solve["affine"]:
-            model = AffineMap(run.path("solve", "components"), run.path("solve", "mean"), transposed=True)
-            return Extension(project, model, m, d, dtype=sample["dtype"])
-        found = AffineMap.within(run.path("coordinates"))
+            model = row_maps.AffineMap(run.path("solve", "components"), run.path("solve", "mean"), transposed=True)
+            return Extension(row_maps.project, model, m, d, dtype=sample["dtype"])
+        found = row_maps.AffineMap.within(run.path("coordinates"))
         if self._pairwise():
-            by_distance = ByDistance(None, "", found, columns=run.path("landmarks", "ids"))
-            return Extension(coordinates_by_distance, by_distance, m, d, dtype=sample["dtype"], cheap=False)
-        by_distance = ByDistance(self._metric(), run.path("landmarks", "rows"), found)
-        return Extension(coordinates_by_distance, by_distance, m, d, dtype=sample["dtype"], cheap=False)
+            by_distance = mds.ByDistance(None, "", found, columns=run.path("landmarks", "ids"))
+            return Extension(mds.coordinates_by_distance, by_distance, m, d, dtype=sample["dtype"], cheap=False)
+        by_distance = mds.ByDistance(self._metric(), run.path("landmarks", "rows"), found)
+        return Extension(mds.coordinates_by_distance, by_distance, m, d, dtype=sample["dtype"], cheap=False)
 
 
 def _one_column(X: Any) -> Any:

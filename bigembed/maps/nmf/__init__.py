@@ -15,10 +15,8 @@ from scipy import linalg
 from bigembed.errors import InputError
 from bigembed.linalg.nonnegative import nonnegative_rows
 from bigembed.maps.descent import RowDescent
-from bigembed.rows import RowBlock, RowSource
-from bigembed.rows.opening import unmasked
+from bigembed.rows import RowBlock, RowSource, opening, row_maps
 from bigembed.rows.passes import Parts, reduce_rows
-from bigembed.rows.row_maps import affine_block
 from bigembed.runtime.blocks import Array, is_sparse
 from bigembed.stages import Arrays, ArraySpec, Context, Cost, Stage, summing_cost
 from bigembed.store.arrays import read_array, write_array
@@ -69,7 +67,7 @@ def combine_totals(left: Parts, right: Parts) -> Parts:
 
 def parts_block(block: RowBlock, vectors: Array) -> Parts:
     """Σ m max(u, 0)² and Σ m min(u, 0)² for u = X v, (2, m)."""
-    u = affine_block(block.rows, np.zeros(len(vectors)), vectors)
+    u = row_maps.affine_block(block.rows, np.zeros(len(vectors)), vectors)
     m = np.ones(len(u)) if block.weights is None else block.weights
     return {"masses": np.stack([m @ np.maximum(u, 0.0) ** 2, m @ np.minimum(u, 0.0) ** 2])}
 
@@ -110,7 +108,7 @@ def random_start(m: int, d: int, mean: float, seed: int) -> Array:
 
 def given_start(start: Any, m: int, d: int) -> Array:
     """The user's H, checked."""
-    start = unmasked(start, what="init: starting components")
+    start = opening.unmasked(start, what="init: starting components")
     try:
         given = np.asarray(start, np.float64)
     except (TypeError, ValueError) as error:
@@ -148,7 +146,7 @@ def weight_rows(rows: Any, model: str) -> Array:
 
 
 def _products(rows: Any, components: Array) -> Array:
-    return affine_block(rows, np.zeros(components.shape[1]), np.ascontiguousarray(components.T))
+    return row_maps.affine_block(rows, np.zeros(components.shape[1]), np.ascontiguousarray(components.T))
 
 
 def factor_block(

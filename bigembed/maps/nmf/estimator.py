@@ -8,18 +8,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from bigembed.errors import InputError
-from bigembed.estimator.extension import Extension
-from bigembed.estimator.frame import FrameRule
-from bigembed.estimator.rowwise import RowwiseEstimator
-from bigembed.maps.nmf import (
-    GRAM_COLUMNS,
-    RULES,
-    factors_stage,
-    given_start,
-    start_stage,
-    survey_stage,
-    weight_rows,
-)
+from bigembed.estimator import extension, frame, rowwise
+from bigembed.estimator.extension import inverse
+from bigembed.maps import nmf
 from bigembed.rows import RowSource
 from bigembed.rows.passes import checked_shape
 from bigembed.runtime.parameters import Count, Nonnegative, Requirements, Seed
@@ -31,7 +22,7 @@ EMPTY = 1e-6
 
 
 @dataclass(eq=False, repr=False)
-class NMF(RowwiseEstimator, registered="nmf"):
+class NMF(rowwise.RowwiseEstimator, registered="nmf"):
     """Factorize nonnegative rows as X ≈ W H, W, H ≥ 0, by alternating descent on the Frobenius norm ‖X − W H‖.
 
     One pass an iteration: each block improves its rows of W for the H at hand, and adds up WᵀX and WᵀW, from which
@@ -110,7 +101,7 @@ class NMF(RowwiseEstimator, registered="nmf"):
     follows_dtype = takes_sparse = True
     like_rows = ("components_",)
     aligned = ("weights",)
-    frame_rule: ClassVar = FrameRule("none")
+    frame_rule: ClassVar = frame.FrameRule("none")
     saved_stages: ClassVar = {"survey": (), "factors": ("",), "coordinates": ("embedding",)}
 
     n_components: Count = 2
@@ -146,18 +137,18 @@ class NMF(RowwiseEstimator, registered="nmf"):
         m, seed = int(self.n_components), self._seed()
         start = self.init
         if start is None:
-            start = "nndsvda" if m <= min(n, d) and d <= GRAM_COLUMNS else "random"
+            start = "nndsvda" if m <= min(n, d) and d <= nmf.GRAM_COLUMNS else "random"
         if not isinstance(start, str):
-            start = given_start(start, m, d).tolist()
-        elif start != "random" and (m > min(n, d) or d > GRAM_COLUMNS):
+            start = nmf.given_start(start, m, d).tolist()
+        elif start != "random" and (m > min(n, d) or d > nmf.GRAM_COLUMNS):
             raise InputError(
                 f"init={start!r} takes singular vectors: it needs n_components ≤ min(n, d) = {min(n, d)} and at most "
-                f"{GRAM_COLUMNS} columns; there are {d}. Use init='random'"
+                f"{nmf.GRAM_COLUMNS} columns; there are {d}. Use init='random'"
             )
         stages = [
-            survey_stage(source, isinstance(start, str) and start != "random"),
-            start_stage(source, m, start, seed),
-            factors_stage(source, m, float(self.tol), int(self.max_iter)),
+            nmf.survey_stage(source, isinstance(start, str) and start != "random"),
+            nmf.start_stage(source, m, start, seed),
+            nmf.factors_stage(source, m, float(self.tol), int(self.max_iter)),
         ]
         return [*stages, self._output_stage(source, stages, m)]
 
@@ -174,8 +165,6 @@ class NMF(RowwiseEstimator, registered="nmf"):
         array of shape (k, d)
             The rows: NumPy for arrays in memory, else a lazy Dask array.
         """
-        from bigembed.estimator.extension import inverse
-
         self._check_fitted()
         return inverse(self, X, read_array(self._run.path("factors", "components")))
 
@@ -186,7 +175,7 @@ class NMF(RowwiseEstimator, registered="nmf"):
 
     def _require(self, need: Requirements) -> None:
         text = self.init is None or isinstance(self.init, str)
-        need(not text or self.init in (None, *RULES), "init", f"None, an array, or one of {', '.join(RULES)}")
+        need(not text or self.init in (None, *nmf.RULES), "init", f"None, an array, or one of {', '.join(nmf.RULES)}")
 
     def _set_fitted(self, run: Run) -> None:
         self.components_ = read_array(run.path("factors", "components"))
@@ -221,9 +210,14 @@ class NMF(RowwiseEstimator, registered="nmf"):
             "warnings": {"convergence": lost, "degenerate": unused if empty and error > EMPTY else []},
         }
 
-    def _extension(self, run: Run) -> Extension:
+    def _extension(self, run: Run) -> extension.Extension:
         survey = run.results("survey")
         model = run.path("factors", "components")
-        return Extension(
-            weight_rows, model, run.results("factors")["n_components"], survey["d"], dtype=survey["dtype"], sparse=True
+        return extension.Extension(
+            nmf.weight_rows,
+            model,
+            run.results("factors")["n_components"],
+            survey["d"],
+            dtype=survey["dtype"],
+            sparse=True,
         )

@@ -10,18 +10,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from bigembed.estimator.graph_input import GraphShape
-from bigembed.maps import write_map
+from bigembed.maps import descent, write_map
 from bigembed.maps.descended import coordinates_stage
-from bigembed.maps.descent import (
-    REPORT,
-    MapDescent,
-    Placement,
-    descend,
-    descent_stage,
-    fields_of_placement,
-    kept_array,
-    run_by_rows,
-)
 from bigembed.maps.pacmap import PLACED, POOL, key_of, pool_rows
 from bigembed.maps.umap.descent import join_shares
 from bigembed.neighbors.query import Joined
@@ -104,7 +94,7 @@ class PairOptions:
         """
         first, second, _ = self.phases
         last = self.iterations
-        found = {*range(REPORT, last + 1, REPORT), first, first + second, last - RESTING, last}
+        found = {*range(descent.REPORT, last + 1, descent.REPORT), first, first + second, last - RESTING, last}
         return sorted(one for one in found if 0 < one <= last)
 
 
@@ -139,7 +129,7 @@ def move_block(
 
     out = np.empty_like(points), np.empty_like(points), np.empty_like(points)
     read = _read_by_kernels(b, points, halo, weights, space, pool)
-    run_by_rows(step, len(points), *read, first, second, asked.at(iteration), *out)
+    descent.run_by_rows(step, len(points), *read, first, second, asked.at(iteration), *out)
     return (*out, out[0][pool_rows(b, weights.rows, asked.seed)]), None
 
 
@@ -151,7 +141,7 @@ def loss_block(
     from bigembed.maps.pacmap.compiled import loss
 
     read = _read_by_kernels(b, points, halo, weights, space, pool)
-    return (), sum(run_by_rows(loss, len(points), *read, asked.at(iteration)))
+    return (), sum(descent.run_by_rows(loss, len(points), *read, asked.at(iteration)))
 
 
 def _read_by_kernels(
@@ -171,7 +161,7 @@ def pair_descent_stage(graph: GraphShape, edges: int, draws: int, asked: PairOpt
     """Describe the stage of the descent; ``edges``: near pairs, and ``draws`` of a row, at both ends."""
     n, m = graph.n, asked.n_components
     pool = 8 * m * min(n, POOL)
-    return descent_stage(
+    return descent.descent_stage(
         run_descent,
         graph,
         edges,
@@ -187,10 +177,10 @@ def pair_descent_stage(graph: GraphShape, edges: int, draws: int, asked: PairOpt
 
 
 def run_descent(context: Context, asked: PairOptions, memory: Immaterial) -> dict[str, Any]:
-    return descend(context, PairDescent, asked, memory.value, "kernel")
+    return descent.descend(context, PairDescent, asked, memory.value, "kernel")
 
 
-class PairDescent(MapDescent):
+class PairDescent(descent.MapDescent):
     """The loss of PaCMAP over pairs that stay the same."""
 
     vectors: ClassVar = ("points", "first", "second")
@@ -262,7 +252,7 @@ def write_pool(*, points: str, out: str, rows: tuple[int, ...], seed: int) -> No
 
 
 @dataclass(frozen=True)
-class PairPlacement(Placement):
+class PairPlacement(descent.Placement):
     """The pool of the map, and what was asked of it."""
 
     pool: str
@@ -276,7 +266,7 @@ class PairPlacement(Placement):
 
         turns = max(1, self.asked.phases[2])
         options = [np.array([1.0, 0.0, 1.0, self.asked.rate(turn)]) for turn in range(turns)]
-        pool, key = kept_array(self.pool, self.version), key_of(self.asked.seed, PLACED)
+        pool, key = descent.kept_array(self.pool, self.version), key_of(self.asked.seed, PLACED)
         return place(joined.indptr, squared, points, self.near, pool, self.draws, key, np.array(options))
 
 
@@ -284,4 +274,4 @@ def placement_of(run: Run, draws: int, metric: Any = None) -> PairPlacement:
     """Return how new rows are placed on the map of a fitted run; ``metric``: as the caller gave it."""
     pool, near = run.path("coordinates", "pool"), run.results("kernel")["n_neighbors"]
     asked = PairOptions.of(run.parameters("descent"))
-    return PairPlacement(*fields_of_placement(run, metric), pool, asked, near, draws)
+    return PairPlacement(*descent.fields_of_placement(run, metric), pool, asked, near, draws)

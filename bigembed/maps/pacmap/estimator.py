@@ -22,18 +22,7 @@ from bigembed.neighbors.given.distances import Rule
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS
 from bigembed.neighbors.search import ALGORITHMS
 from bigembed.quality import with_error
-from bigembed.runtime.parameters import (
-    Auto,
-    Count,
-    Kind,
-    Nonnegative,
-    Positive,
-    Requirements,
-    Seed,
-    interval,
-    is_integer,
-    one_of,
-)
+from bigembed.runtime import parameters
 from bigembed.stages import Run, Stage
 
 BESIDE = 50
@@ -58,11 +47,11 @@ PHASES = "an integer ≥ 0 (of the last phase), or three integers ≥ 0, not all
 
 
 def _are_phases(value: Any) -> bool:
-    if is_integer(value):
+    if parameters.is_integer(value):
         return bool(value >= 0)
     if not isinstance(value, (tuple, list)) or len(value) != 3:
         return False
-    return all(is_integer(one) and one >= 0 for one in value) and sum(value) > 0
+    return all(parameters.is_integer(one) and one >= 0 for one in value) and sum(value) > 0
 
 
 @dataclass(eq=False, repr=False)
@@ -214,20 +203,20 @@ class PaCMAP(DescendedEstimator, registered="pacmap"):
     }
     takes_graphs: ClassVar = False
 
-    n_components: Count = 2
+    n_components: parameters.Count = 2
     _: KW_ONLY
-    n_neighbors: Count | None = 10
-    MN_ratio: Nonnegative = 0.5
-    FP_ratio: Positive = 2.0
+    n_neighbors: parameters.Count | None = 10
+    MN_ratio: parameters.Nonnegative = 0.5
+    FP_ratio: parameters.Positive = 2.0
     metric: MetricName = "euclidean"
-    num_iters: Annotated[Any, Kind(PHASES, _are_phases)] = (100, 100, 250)
-    learning_rate: Positive = 1.0
+    num_iters: Annotated[Any, parameters.Kind(PHASES, _are_phases)] = (100, 100, 250)
+    learning_rate: parameters.Positive = 1.0
     init: Any = "pca"
-    recall: Annotated[float, interval(0, 1, closed="right")] = 0.95
-    algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
+    recall: Annotated[float, parameters.interval(0, 1, closed="right")] = 0.95
+    algorithm: Annotated[str, parameters.one_of(*ALGORITHMS)] = "auto"
     algorithm_params: dict[str, Any] | None = None
-    in_memory: bool | Auto = "auto"
-    random_state: Seed = 0
+    in_memory: bool | parameters.Auto = "auto"
+    random_state: parameters.Seed = 0
 
     def _rule(self, n: int) -> Rule:
         return Rule(max(1, min(self._pairs(n)[0] + BESIDE, n - 1)))
@@ -242,7 +231,7 @@ class PaCMAP(DescendedEstimator, registered="pacmap"):
         return int(near), int(mid), int(far)
 
     def _phases(self) -> tuple[int, int, int]:
-        if is_integer(self.num_iters):
+        if parameters.is_integer(self.num_iters):
             return 100, 100, int(self.num_iters)
         first, second, third = map(int, self.num_iters)
         return first, second, third
@@ -270,7 +259,7 @@ class PaCMAP(DescendedEstimator, registered="pacmap"):
             *map_judgement_stages(graph, m, seed),
         ]
 
-    def _require(self, need: Requirements) -> None:
+    def _require(self, need: parameters.Requirements) -> None:
         need(
             self.init is not None and not (isinstance(self.init, str) and self.init == "spectral"),
             "init",

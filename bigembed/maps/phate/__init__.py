@@ -16,10 +16,8 @@ from scipy.sparse import csr_array
 
 from bigembed.estimator.extension import leave_rows, restore
 from bigembed.estimator.graph_input import GraphShape
+from bigembed.maps import descent, graph_judgement, graph_rows
 from bigembed.maps.descended import EdgeWeights, mass_block, masses_of, pairs_of, planned_edges, weights_stage
-from bigembed.maps.descent import Placement, fields_of_placement
-from bigembed.maps.graph_judgement import map_judgement_stages
-from bigembed.maps.graph_rows import repeated_block
 from bigembed.maps.phate.landmarks import averages, landmark_count, landmarks_stage
 from bigembed.maps.phate.potential import PhateOptions, potential_stage
 from bigembed.maps.scales import ROUNDING, least_neighbors
@@ -50,7 +48,7 @@ def phate_stages(graph: GraphShape, asked: PhateOptions) -> list[Stage]:
         operator_stage(graph, edges, asked.n_landmarks),
         potential_stage(graph, asked),
         coordinates_stage(graph, edges, asked),
-        *map_judgement_stages(graph, m, asked.seed, parts=parts),
+        *graph_judgement.map_judgement_stages(graph, m, asked.seed, parts=parts),
     ]
 
 
@@ -320,7 +318,7 @@ def leave_block(
     """
     starts = offsets(rows).tolist()
     found = np.array(space.read("place", b))
-    again, firsts = repeated_block(b, equal, starts)
+    again, firsts = graph_rows.repeated_block(b, equal, starts)
     for source in np.unique(np.searchsorted(starts, firsts, side="right") - 1):
         mine = np.flatnonzero(np.searchsorted(starts, firsts, side="right") - 1 == source)
         found[again[mine]] = space.read("place", int(source))[firsts[mine] - starts[source]]
@@ -334,7 +332,7 @@ def leave_block(
 
 
 @dataclass(frozen=True)
-class LandmarkPlacement(Placement):
+class LandmarkPlacement(descent.Placement):
     """The kernel of a fitted map, and whether every row is a landmark."""
 
     k: int
@@ -368,5 +366,5 @@ class LandmarkPlacement(Placement):
 def placement_of(run: Run, asked: dict[str, Any], metric: Any = None) -> LandmarkPlacement:
     """Return how new rows are placed on the map of a fitted run; ``metric``: as the caller gave it."""
     every = bool(run.results("landmarks")["every_row"])
-    fields = fields_of_placement(run, metric)
+    fields = descent.fields_of_placement(run, metric)
     return LandmarkPlacement(*fields, asked["n_neighbors"], asked["decay"], every, values_path(run))

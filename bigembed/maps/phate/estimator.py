@@ -6,35 +6,13 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar, Self
 
 from bigembed.errors import InputTypeError
-from bigembed.estimator import seed_of
-from bigembed.estimator.certificate import input_of, joining_advice, map_warnings, recall_warnings, spike_warnings
-from bigembed.estimator.extension import Extension
-from bigembed.estimator.frame import FrameRule
-from bigembed.estimator.graph_input import GraphShape
-from bigembed.estimator.on_graph import WeightedGraphEstimator
-from bigembed.maps.descended import TRUSTED, repeated_rows
-from bigembed.maps.descent import extension_of
-from bigembed.maps.landmark_rows import MAX_LANDMARKS
-from bigembed.maps.phate import phate_stages, placement_of
+from bigembed.estimator import certificate, extension, frame, graph_input, on_graph, seed_of
+from bigembed.maps import descended, descent, landmark_rows, phate, scales
 from bigembed.maps.phate.potential import PhateOptions
-from bigembed.maps.scales import weights_in
-from bigembed.neighbors.given import GraphMetric
+from bigembed.neighbors import given, graph_stages, row_weights, search
 from bigembed.neighbors.given.distances import Rule
 from bigembed.neighbors.graph import NeighborGraph
-from bigembed.neighbors.graph_stages import QUERY_ARRAYS
-from bigembed.neighbors.row_weights import WEIGHTS
-from bigembed.neighbors.search import ALGORITHMS
-from bigembed.runtime.parameters import (
-    Auto,
-    Count,
-    Positive,
-    Requirements,
-    Seed,
-    at_least,
-    interval,
-    is_integer,
-    one_of,
-)
+from bigembed.runtime import parameters
 from bigembed.stages import Run, Stage
 from bigembed.store.arrays import read_array
 
@@ -60,7 +38,7 @@ iris .19 and .05, wine and diabetes .001 and less, the mammoth 4.6 and .72.
 
 
 @dataclass(eq=False, repr=False)
-class PHATE(WeightedGraphEstimator, registered="phate"):
+class PHATE(on_graph.WeightedGraphEstimator, registered="phate"):
     """Map rows by PHATE: trajectories, branches and clusters of a diffusion, in few dimensions.
 
     The kernel decays with the power ``decay`` of the distance over ε_i, that to the k-th neighbor: K_ij =
@@ -192,31 +170,31 @@ class PHATE(WeightedGraphEstimator, registered="phate"):
     """
 
     of_lengths = True
-    frame_rule: ClassVar = FrameRule("whole", shift=True, scale=True)
+    frame_rule: ClassVar = frame.FrameRule("whole", shift=True, scale=True)
     saved_stages: ClassVar = {
-        **QUERY_ARRAYS,
+        **graph_stages.QUERY_ARRAYS,
         "kernel": ("",),
         "landmarks": ("",),
         "potential": ("points", "entropy"),
         "coordinates": ("embedding", "labels", "points"),
-        WEIGHTS: ("values",),
+        row_weights.WEIGHTS: ("values",),
     }
 
-    n_components: Count = 2
+    n_components: parameters.Count = 2
     _: KW_ONLY
-    n_neighbors: Count = 5
-    decay: Positive = 40.0
-    n_candidates: Count | Auto = "auto"
+    n_neighbors: parameters.Count = 5
+    decay: parameters.Positive = 40.0
+    n_candidates: parameters.Count | parameters.Auto = "auto"
     n_landmarks: int = 2000
-    t: Count | Auto = "auto"
-    t_max: Annotated[int, at_least(5)] = 100
-    gamma: Annotated[float, interval(-1, 1, closed="both")] = 1.0
-    mds: Annotated[str, one_of("metric", "classical")] = "metric"
-    metric: GraphMetric = "euclidean"
-    recall: Annotated[float, interval(0, 1, closed="right")] = 0.95
-    algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
+    t: parameters.Count | parameters.Auto = "auto"
+    t_max: Annotated[int, parameters.at_least(5)] = 100
+    gamma: Annotated[float, parameters.interval(-1, 1, closed="both")] = 1.0
+    mds: Annotated[str, parameters.one_of("metric", "classical")] = "metric"
+    metric: given.GraphMetric = "euclidean"
+    recall: Annotated[float, parameters.interval(0, 1, closed="right")] = 0.95
+    algorithm: Annotated[str, parameters.one_of(*search.ALGORITHMS)] = "auto"
     algorithm_params: dict[str, Any] | None = None
-    random_state: Seed = 0
+    random_state: parameters.Seed = 0
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the map to rows, distances or a graph.
@@ -248,8 +226,8 @@ class PHATE(WeightedGraphEstimator, registered="phate"):
         asked = LISTED * self.n_neighbors if isinstance(self.n_candidates, str) else int(self.n_candidates)
         return Rule(max(1, min(asked, n - 1)))
 
-    def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
-        return phate_stages(graph, self._asked(seed))
+    def _after_graph(self, graph: graph_input.GraphShape, seed: int) -> list[Stage]:
+        return phate.phate_stages(graph, self._asked(seed))
 
     def _asked(self, seed: int) -> PhateOptions:
         return PhateOptions(
@@ -264,12 +242,12 @@ class PHATE(WeightedGraphEstimator, registered="phate"):
             seed,
         )
 
-    def _require(self, need: Requirements) -> None:
-        least = self.n_components + 1 if is_integer(self.n_components) else 2
-        enough = is_integer(self.n_landmarks) and least <= self.n_landmarks <= MAX_LANDMARKS
-        need(enough, "n_landmarks", f"an integer > n_components, at most {MAX_LANDMARKS}")
+    def _require(self, need: parameters.Requirements) -> None:
+        least = self.n_components + 1 if parameters.is_integer(self.n_components) else 2
+        enough = parameters.is_integer(self.n_landmarks) and least <= self.n_landmarks <= landmark_rows.MAX_LANDMARKS
+        need(enough, "n_landmarks", f"an integer > n_components, at most {landmark_rows.MAX_LANDMARKS}")
         asked: Any = self.n_candidates
-        if is_integer(asked) and is_integer(self.n_neighbors):
+        if parameters.is_integer(asked) and parameters.is_integer(self.n_neighbors):
             need(asked >= self.n_neighbors, "n_candidates", "at least n_neighbors, or 'auto'")
 
     def _set_fitted(self, run: Run) -> None:
@@ -302,18 +280,18 @@ class PHATE(WeightedGraphEstimator, registered="phate"):
             "component_sizes": parts["sizes"][:20],
             "repeated_rows": run.results("coordinates")["repeated_rows"],
             "seed": seed_of(self, run, "judgement", "survey"),
-            **input_of(run),
-            **(weights_in(run) if run.has(f"{WEIGHTS}_sum") else {}),
+            **certificate.input_of(run),
+            **(scales.weights_in(run) if run.has(f"{row_weights.WEIGHTS}_sum") else {}),
         }
         out |= {stage: run.results(stage) for stage in ("recall", "judgement") if run.has(stage)}
         seen = out.get("judgement", {})
         out["warnings"] = {
             "convergence": [] if found["converged"] else [_unrested(found)],
-            "recall": recall_warnings(out),
+            "recall": certificate.recall_warnings(out),
             "components": _apart(out, n),
-            "degenerate": repeated_rows(out["repeated_rows"], run) + _cut(out) + self._unclear(found),
-            "localized": spike_warnings(seen),
-            "map": _forgotten(found) + _stressed(found, self.n_components_, seen) + map_warnings(seen),
+            "degenerate": descended.repeated_rows(out["repeated_rows"], run) + _cut(out) + self._unclear(found),
+            "localized": certificate.spike_warnings(seen),
+            "map": _forgotten(found) + _stressed(found, self.n_components_, seen) + certificate.map_warnings(seen),
         }
         return out
 
@@ -333,10 +311,10 @@ class PHATE(WeightedGraphEstimator, registered="phate"):
             f"t={at}, which was taken. Look at entropy_, and compare maps of a few t"
         ]
 
-    def _extension(self, run: Run) -> Extension:
+    def _extension(self, run: Run) -> extension.Extension:
         """The mean over the neighbors of a new row of the places of their landmarks, by the kernel; a row that was
         fitted gets its ``embedding_``."""
-        return extension_of(placement_of(run, run.parameters("kernel"), self.metric))
+        return descent.extension_of(phate.placement_of(run, run.parameters("kernel"), self.metric))
 
 
 def _unrested(found: dict[str, Any]) -> str:
@@ -354,7 +332,7 @@ def _apart(out: dict[str, Any], n: int) -> list[str]:
     return [
         f"the graph has {out['components']} components of {sizes}{', …' if out['components'] > 10 else ''} rows "
         "(labels_ names them), between which nobody walks: all potential distances between two of them are about the "
-        f"same, and how they lie to each other on the map says nothing. {joining_advice(out, '')}"
+        f"same, and how they lie to each other on the map says nothing. {certificate.joining_advice(out, '')}"
     ]
 
 
@@ -382,7 +360,7 @@ def _forgotten(found: dict[str, Any]) -> list[str]:
 
 
 def _stressed(found: dict[str, Any], m: int, seen: dict[str, Any]) -> list[str]:
-    trusted = seen.get("map", {}).get("trustworthiness", {"value": 0.0})["value"] >= TRUSTED
+    trusted = seen.get("map", {}).get("trustworthiness", {"value": 0.0})["value"] >= descended.TRUSTED
     if found["stress"] <= STRESSED or trusted:
         return []
     return [

@@ -11,9 +11,7 @@ from scipy.sparse import csr_array
 
 from bigembed.estimator.graph_input import GraphShape
 from bigembed.maps.walk.spectral import weights_of
-from bigembed.neighbors import nearest_centers
-from bigembed.neighbors.order import Ordered
-from bigembed.neighbors.partition import kmeans
+from bigembed.neighbors import nearest_centers, order, partition
 from bigembed.runtime.blocks import Array, map_blocks, offsets
 from bigembed.stages import ArraySpec, Context, Cost, Stage, buffer
 from bigembed.store.arrays import read_array, write_array
@@ -100,7 +98,7 @@ def run_landmarks(context: Context, wanted: int, seed: int, few: bool, walks: bo
     if walks:
         columns = _walked(context, weights, degree, steps, random_block, (degree, seed))
     else:
-        columns = _walked(context, weights, degree, steps, rows_block, (Ordered.open(context.of("order")), seed))
+        columns = _walked(context, weights, degree, steps, rows_block, (order.Ordered.open(context.of("order")), seed))
     blocks = [(b,) for b in range(len(weights.rows))]
     divided: dict[str, Any] = {"shares": shares_of(starts, wanted), "seed": seed, "exchange": context.exchange}
     found = map_blocks(group_block, blocks, space=columns, name=f"columns{steps}", **divided)
@@ -145,7 +143,7 @@ def random_block(b: int, degree: str, seed: int) -> tuple[tuple[Array], None]:
     return (random / np.sqrt(d)[:, None].astype(np.float32),), None
 
 
-def rows_block(b: int, ordered: Ordered, seed: int) -> tuple[tuple[Array], None]:
+def rows_block(b: int, ordered: order.Ordered, seed: int) -> tuple[tuple[Array], None]:
     """Return the rows of one block, the sketches of sparse ones; of many columns a projection to :data:`WIDE`."""
     rows = ordered.rows(b)
     if rows.shape[1] > WIDE:
@@ -180,7 +178,7 @@ def grouped(points: Array, count: int, seed: list[int]) -> Array:
     [0, 1]
     """
     count = min(count, len(points))
-    coarse = kmeans(points, max(1, round(count**0.5)), [*seed, 0], GROUP_STEPS)
+    coarse = partition.kmeans(points, max(1, round(count**0.5)), [*seed, 0], GROUP_STEPS)
     home = nearest_centers(points, coarse)
     sizes = np.bincount(home, minlength=len(coarse))
     ends = np.rint(np.cumsum(sizes) * (count / len(points))).astype(np.int64)
@@ -190,7 +188,7 @@ def grouped(points: Array, count: int, seed: list[int]) -> Array:
     for group in np.flatnonzero(sizes):
         members = np.flatnonzero(home == group)
         inside = points[members]
-        centers = kmeans(inside, int(wanted[group]), [*seed, 1, int(group)], GROUP_STEPS)
+        centers = partition.kmeans(inside, int(wanted[group]), [*seed, 1, int(group)], GROUP_STEPS)
         labels[members] = used + nearest_centers(inside, centers)
         used += int(wanted[group])
     return np.unique(labels, return_inverse=True)[1].astype(np.int32)

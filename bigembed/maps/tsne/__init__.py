@@ -14,17 +14,7 @@ from bigembed.estimator.graph_input import GraphShape
 from bigembed.maps import write_map
 from bigembed.maps.descended import EdgeWeights, coordinates_stage, planned_edges, start_stages, weights_stage
 from bigembed.maps.graph_judgement import map_judgement_stages
-from bigembed.maps.tsne.descent import (
-    STEP,
-    DescentOptions,
-    Lattice,
-    charge_block,
-    force_descent_stage,
-    join_charges,
-    lattice_bytes,
-    single_in,
-    spacing_for,
-)
+from bigembed.maps.tsne import descent
 from bigembed.neighbors.row_weights import values_path
 from bigembed.rows import RowSource
 from bigembed.runtime.blocks import Array, map_blocks
@@ -51,7 +41,7 @@ class Affinities(EdgeWeights):
 
     def of(self, context: Context) -> Affinities:
         """Return these, or those of rows that count, if those of the run do."""
-        return CountedAffinities(self.perplexity, self.n, single_in(context)) if values_path(context) else self
+        return CountedAffinities(self.perplexity, self.n, descent.single_in(context)) if values_path(context) else self
 
     def scales(
         self, block: CSRBlock, ids: Array, reach: Array, last: Array, k: int, mass: Array | None = None
@@ -100,7 +90,7 @@ class CountedAffinities(Affinities):
 
 def field_stage(graph: GraphShape, m: int, dof: float) -> Stage:
     """Return the stage of the coordinates and the ``field`` of the map."""
-    kept, transform = lattice_bytes(graph.n, m)
+    kept, transform = descent.lattice_bytes(graph.n, m)
     field = ArraySpec("field", 1, transform // 32)
     stage = coordinates_stage(graph, m, {"dof": dof}, run_coordinates, field, kept + transform)
     return replace(stage, inputs=(*stage.inputs, *graph.vectors))
@@ -110,10 +100,10 @@ def run_coordinates(context: Context, graph: GraphShape, m: int, dof: float) -> 
     mapped, mass = write_map(context, graph, m), values_path(context)
     space = StoredSpace(None, context.exchange, tuple(context.results("kernel")["rows"]))
     box = np.stack([mapped.low, mapped.high])
-    spacing = spacing_for(box, dof)
-    lattice = Lattice.covering(box, spacing, STEP)
+    spacing = descent.spacing_for(box, dof)
+    lattice = descent.Lattice.covering(box, spacing, descent.STEP)
     boxes = space.sweep(charge_map_block, writes=["charges"], arguments=(context.path("points"), spacing, mass))
-    field, single = context.path("field"), single_in(context)
+    field, single = context.path("field"), descent.single_in(context)
     [total] = map_blocks(
         write_field, [()], space=space, boxes=boxes, lattice=lattice, dof=dof, single=single, out=field
     )
@@ -129,14 +119,14 @@ def run_coordinates(context: Context, graph: GraphShape, m: int, dof: float) -> 
 
 def charge_map_block(b: int, points: str, spacing: float, mass: str) -> tuple[tuple[Array], Array]:
     """Return the charges of a block of the map, and its box."""
-    return charge_block(b, read_array(f"{points}/{b}"), spacing, mass=mass)
+    return descent.charge_block(b, read_array(f"{points}/{b}"), spacing, mass=mass)
 
 
 def write_field(
-    *, space: StoredSpace, boxes: list[Array], lattice: Lattice, dof: float, single: float, out: str
+    *, space: StoredSpace, boxes: list[Array], lattice: descent.Lattice, dof: float, single: float, out: str
 ) -> float:
     """Write the field of the map, and return its Z."""
-    total = join_charges("charges", "field", space=space, boxes=boxes, lattice=lattice, dof=dof, single=single)
+    total = descent.join_charges("charges", "field", space=space, boxes=boxes, lattice=lattice, dof=dof, single=single)
     write_array(out, space.read("field", 0))
     return total
 
@@ -165,7 +155,7 @@ def perplexity_of(asked: float, neighbors: int) -> float:
 def force_stages(
     graph: GraphShape,
     perplexity: float,
-    asked: DescentOptions,
+    asked: descent.DescentOptions,
     start: str | RowSource,
     in_memory: bool | None,
     seed: int,
@@ -176,7 +166,7 @@ def force_stages(
     return [
         weights_stage(graph, edges, affinities, {"perplexity": affinities.perplexity}),
         *start_stages(graph, m, start, seed),
-        force_descent_stage(graph, edges, asked, in_memory),
+        descent.force_descent_stage(graph, edges, asked, in_memory),
         field_stage(graph, m, asked.dof),
         *map_judgement_stages(graph, m, seed),
     ]

@@ -16,16 +16,7 @@ import numpy as np
 from scipy import fft
 
 from bigembed.estimator.graph_input import GraphShape
-from bigembed.maps import box_of
-from bigembed.maps.descent import (
-    MapDescent,
-    Placement,
-    descend,
-    descent_stage,
-    fields_of_placement,
-    kept_array,
-    run_by_rows,
-)
+from bigembed.maps import box_of, descent
 from bigembed.neighbors.query import Joined
 from bigembed.neighbors.row_weights import WEIGHTS, values_path, weights_at
 from bigembed.runtime.blocks import Array, map_blocks
@@ -153,7 +144,7 @@ def move_block(
     moved, velocity, gains = np.empty_like(points), velocity.copy(), gains.copy()
     values, masses = space.read(field, 0), weights_at(mass, b, len(points))
     values.setflags(write=False)  # (as in memory: one type for the compiler)
-    run_by_rows(
+    descent.run_by_rows(
         step, len(points), 0, *entries_of(affinities, b), np.concatenate([points, halo]), (0,) * points.shape[1],
         1.0 / dof, lattice.spacing, np.array(lattice.low), values, total, options, masses, velocity, gains, moved,
     )  # fmt: skip
@@ -166,7 +157,7 @@ def energy_block(b: int, points: Array, halo: Array, affinities: BlockMatrix, do
     from bigembed.maps.tsne.compiled import energy
 
     every = np.concatenate([points, halo])
-    return (), sum(run_by_rows(energy, len(points), 0, *entries_of(affinities, b), every, dof))
+    return (), sum(descent.run_by_rows(energy, len(points), 0, *entries_of(affinities, b), every, dof))
 
 
 # --------------------------------------------------------------------------------------------------------- descent
@@ -175,7 +166,7 @@ def energy_block(b: int, points: Array, halo: Array, affinities: BlockMatrix, do
 def force_descent_stage(graph: GraphShape, edges: int, asked: DescentOptions, in_memory: bool | None) -> Stage:
     """Describe the stage of the descent of t-SNE: attraction along edges, repulsion on a lattice."""
     kept, transform = lattice_bytes(graph.n, asked.n_components)
-    return descent_stage(
+    return descent.descent_stage(
         run_descent,
         graph,
         edges,
@@ -198,10 +189,10 @@ def single_in(home: Context | Run) -> float:
 
 
 def run_descent(context: Context, asked: DescentOptions, memory: Immaterial) -> dict[str, Any]:
-    return descend(context, ForceDescent, asked, memory.value)
+    return descent.descend(context, ForceDescent, asked, memory.value)
 
 
-class ForceDescent(MapDescent):
+class ForceDescent(descent.MapDescent):
     """The divergence by attraction and repulsion; the spacing of the lattice is state, too."""
 
     state: ClassVar = ("iteration", "spacing")
@@ -262,7 +253,7 @@ class ForceDescent(MapDescent):
 
 
 @dataclass(frozen=True)
-class ForcePlacement(Placement):
+class ForcePlacement(descent.Placement):
     """The field of the map, and what it is read with."""
 
     field: str
@@ -291,7 +282,7 @@ class ForcePlacement(Placement):
             1.0 / self.dof,
             self.spacing,
             np.array(self.low),
-            kept_array(self.field, self.version),
+            descent.kept_array(self.field, self.version),
             self.shape.n / self.total,
             np.array(self.box),
             (0,) * self.width,
@@ -302,7 +293,7 @@ def placement_of(run: Run, dof: float, metric: Any = None) -> ForcePlacement:
     """Return how new rows are placed on the map of a fitted run; ``metric``: as the caller gave it."""
     found = run.results("coordinates")
     return ForcePlacement(
-        *fields_of_placement(run, metric),
+        *descent.fields_of_placement(run, metric),
         run.path("coordinates", "field"),
         found["spacing"],
         tuple(found["low"]),

@@ -13,22 +13,9 @@ from bigembed.maps.descended import DescendedEstimator
 from bigembed.maps.descent import extension_of
 from bigembed.maps.tsne import force_stages, neighbors_for
 from bigembed.maps.tsne.descent import GOING_ON, DescentOptions, placement_of
-from bigembed.neighbors.given import GraphMetric
+from bigembed.neighbors import given, graph_stages, row_weights, search
 from bigembed.neighbors.given.distances import Rule
-from bigembed.neighbors.graph_stages import QUERY_ARRAYS
-from bigembed.neighbors.row_weights import WEIGHTS
-from bigembed.neighbors.search import ALGORITHMS
-from bigembed.runtime.parameters import (
-    Auto,
-    Kind,
-    Nonnegative,
-    Positive,
-    Requirements,
-    Seed,
-    at_least,
-    interval,
-    one_of,
-)
+from bigembed.runtime import parameters
 from bigembed.stages import Run, Stage
 
 
@@ -37,7 +24,7 @@ def _is_tail(value: Any) -> bool:
     return bool(number and value > 0)
 
 
-Tail = Annotated[float, Kind("a number > 0, or infinity", _is_tail)]
+Tail = Annotated[float, parameters.Kind("a number > 0, or infinity", _is_tail)]
 
 
 @dataclass(eq=False, repr=False)
@@ -194,35 +181,35 @@ class TSNE(DescendedEstimator, registered="tsne"):
 
     aligned = ("weights",)
     saved_stages: ClassVar = {
-        **QUERY_ARRAYS,
+        **graph_stages.QUERY_ARRAYS,
         "kernel": ("",),
         "start": ("",),
-        WEIGHTS: ("values",),
+        row_weights.WEIGHTS: ("values",),
         "descent": ("objectives",),
         "coordinates": ("embedding", "points", "field"),
     }
 
-    n_components: Annotated[int, at_least(1)] = 2
+    n_components: Annotated[int, parameters.at_least(1)] = 2
     _: KW_ONLY
-    perplexity: Positive = 30.0
-    metric: GraphMetric = "euclidean"
+    perplexity: parameters.Positive = 30.0
+    metric: given.GraphMetric = "euclidean"
     init: Any = "auto"
     dof: Tail = 1.0
-    early_exaggeration: Positive = 12.0
-    early_exaggeration_iter: Annotated[int, at_least(0)] = 250
-    exaggeration: Positive = 1.0
-    n_iter: Annotated[int, at_least(1)] = 500
-    learning_rate: Positive | Auto = "auto"
-    early_momentum: Annotated[float, interval(0, 1, closed="left")] = 0.5
-    momentum: Annotated[float, interval(0, 1, closed="left")] = 0.8
-    early_compression: Nonnegative = 0.0
+    early_exaggeration: parameters.Positive = 12.0
+    early_exaggeration_iter: Annotated[int, parameters.at_least(0)] = 250
+    exaggeration: parameters.Positive = 1.0
+    n_iter: Annotated[int, parameters.at_least(1)] = 500
+    learning_rate: parameters.Positive | parameters.Auto = "auto"
+    early_momentum: Annotated[float, parameters.interval(0, 1, closed="left")] = 0.5
+    momentum: Annotated[float, parameters.interval(0, 1, closed="left")] = 0.8
+    early_compression: parameters.Nonnegative = 0.0
     gains: bool = True
-    max_step: Positive = 5.0
-    recall: Annotated[float, interval(0, 1, closed="right")] = 0.95
-    algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
+    max_step: parameters.Positive = 5.0
+    recall: Annotated[float, parameters.interval(0, 1, closed="right")] = 0.95
+    algorithm: Annotated[str, parameters.one_of(*search.ALGORITHMS)] = "auto"
     algorithm_params: dict[str, Any] | None = None
-    in_memory: bool | Auto = "auto"
-    random_state: Seed = 0
+    in_memory: bool | parameters.Auto = "auto"
+    random_state: parameters.Seed = 0
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the map to rows, distances or a graph.
@@ -271,7 +258,7 @@ class TSNE(DescendedEstimator, registered="tsne"):
             float(self.max_step),
         )
 
-    def _require(self, need: Requirements) -> None:
+    def _require(self, need: parameters.Requirements) -> None:
         need(self.n_components in (1, 2, 3), "n_components", "1, 2 or 3: repulsion is computed on a lattice")
         super()._require(need)
 

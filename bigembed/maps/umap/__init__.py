@@ -15,15 +15,7 @@ import numpy as np
 
 from bigembed.errors import InputError
 from bigembed.estimator.graph_input import GraphShape
-from bigembed.maps import labels_stage, write_map
-from bigembed.maps.descended import (
-    EdgeWeights,
-    coordinates_stage,
-    planned_edges,
-    start_stages,
-    weights_stage,
-    write_weights,
-)
+from bigembed.maps import descended, labels_stage, write_map
 from bigembed.maps.graph_judgement import map_judgement_stages
 from bigembed.maps.start import Scale
 from bigembed.maps.umap.density import DensityOptions, density_descent_stage, density_stage, radii_stage
@@ -159,7 +151,11 @@ def labelled_block(
     block = weights.block(b)
     values = labelled_weights(block, np.concatenate([codes, halo])[:, 0], asked)
     made = reconnected(block, values, np.concatenate([largest, halo_largest])[:, 0])
-    return (), (write_weights(b, block, made, out), float(made.sum(dtype=np.float64)), float(made.max(initial=0.0)))
+    return (), (
+        descended.write_weights(b, block, made, out),
+        float(made.sum(dtype=np.float64)),
+        float(made.max(initial=0.0)),
+    )
 
 
 # ----------------------------------------------------------------------------------------------------------- stage
@@ -249,7 +245,7 @@ def unrelated(found: dict[str, Any]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Memberships(EdgeWeights):
+class Memberships(descended.EdgeWeights):
     """The fuzzy weights w_ij of UMAP; of a user's weights W/max W."""
 
     connectivity: float
@@ -293,7 +289,7 @@ def pool_stage(graph: GraphShape, m: int, seed: int, n_epochs: int) -> Stage:
     block = min(graph.n, graph.block)
     pool = ArraySpec("pool", rows_of_pool(graph), m)
     parameters = {"seed": seed, "n_epochs": n_epochs}
-    stage = coordinates_stage(graph, m, parameters, run_coordinates, pool, 8 * block * m + 2 * pool.nbytes)
+    stage = descended.coordinates_stage(graph, m, parameters, run_coordinates, pool, 8 * block * m + 2 * pool.nbytes)
     return replace(stage, inputs=(*stage.inputs, *graph.vectors))
 
 
@@ -337,7 +333,7 @@ def sampling_stages(
     ``target``: labels that the weights follow, and how much; ``density``: what is asked of densities; ``how``: two
     views become one map.
     """
-    m, seed, edges = asked.n_components, asked.seed, planned_edges(graph)[1]
+    m, seed, edges = asked.n_components, asked.seed, descended.planned_edges(graph)[1]
     if start in ("auto", "spectral"):
         start = "pca" if not graph.rowless and graph.n <= m else "spectral"  # (fewer eigenvectors than coordinates)
     if target is not None:
@@ -352,7 +348,7 @@ def sampling_stages(
         weights = _of_views(graph, edges, fuzzy, memberships, how, name)
         first = graph.views[0] if how.target else graph
     else:
-        weights = [weights_stage(graph, edges, fuzzy, memberships, name)]
+        weights = [descended.weights_stage(graph, edges, fuzzy, memberships, name)]
     if target is not None:
         labels, weight = target
         weights += [labels_stage(labels), labelled_stage(graph, edges, weight)]
@@ -362,7 +358,7 @@ def sampling_stages(
         descent = sampled_descent_stage(graph, edges, asked, in_memory)
     return [
         *weights,
-        *start_stages(graph, m, start, seed, policy, scale),
+        *descended.start_stages(graph, m, start, seed, policy, scale),
         *([density_stage(graph, edges)] if density else []),
         descent,
         pool_stage(graph, m, seed, asked.n_epochs),
@@ -380,14 +376,14 @@ def _of_views(
     """
     assert graph.views is not None
     first, prefix = "first-memberships", TARGET if how.target else SECOND
-    views, own = graph.views, [planned_edges(view)[1] for view in graph.views]
+    views, own = graph.views, [descended.planned_edges(view)[1] for view in graph.views]
     second, of_second = fuzzy, memberships
     if how.target:
         second, of_second = Memberships(1.0, 1.0), {"local_connectivity": 1.0, "set_op_mix_ratio": 1.0}
     blocks = [min(view.n, view.block) for view in views]
     return [
-        weights_stage(views[0], own[0], fuzzy, memberships, first),
-        within(weights_stage(views[1], own[1], second, of_second, "memberships"), prefix),
+        descended.weights_stage(views[0], own[0], fuzzy, memberships, first),
+        within(descended.weights_stage(views[1], own[1], second, of_second, "memberships"), prefix),
         views_stage(graph.n, (blocks[0], blocks[1]), (own[0], own[1]), (first, f"{prefix}memberships"), prefix),
         combined_stage(graph, edges, how, first, name),
     ]

@@ -19,19 +19,7 @@ from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator.extension import leave_rows, restore
 from bigembed.estimator.graph_input import GraphShape
 from bigembed.maps.descent import REPORT, descend, descent_stage, run_by_rows
-from bigembed.maps.umap.descent import (
-    DIVIDED,
-    EPOCH,
-    NO_MASSES,
-    SampledPlacement,
-    SamplingOptions,
-    WeightedDescent,
-    begin_block,
-    pool_bytes,
-    read_by_kernels,
-    rows_in_pool,
-    weight_block,
-)
+from bigembed.maps.umap import descent
 from bigembed.neighbors.order import input_rows
 from bigembed.neighbors.query import Joined
 from bigembed.neighbors.row_weights import values_path, weights_at
@@ -56,7 +44,7 @@ KEPT = 0.7
 
 
 @dataclass(frozen=True)
-class DensityOptions(SamplingOptions):
+class DensityOptions(descent.SamplingOptions):
     """The parameters of a descent with a term of densities, ``dens_lambda`` 0 where they are only measured."""
 
     dens_lambda: float
@@ -90,9 +78,9 @@ class DensityOptions(SamplingOptions):
         """Return what is given to a sweep: an edge has its turns among the parts of all epochs, a row its mean step."""
         epoch, part, parts = self.place(epoch)
         found = super().at(epoch, parts * largest)
-        found[EPOCH] = parts * epoch + part
+        found[descent.EPOCH] = parts * epoch + part
         if parts > 1:
-            found[DIVIDED] = 1.0
+            found[descent.DIVIDED] = 1.0
         return found
 
     def measures(self, sweep: int) -> bool:
@@ -112,7 +100,7 @@ class DensityOptions(SamplingOptions):
 
 
 def density_options(
-    asked: SamplingOptions, graph: GraphShape, dens_lambda: float, dens_frac: float, dens_var_shift: float
+    asked: descent.SamplingOptions, graph: GraphShape, dens_lambda: float, dens_frac: float, dens_var_shift: float
 ) -> DensityOptions:
     """Return what is asked of densities.
 
@@ -209,7 +197,7 @@ def standardized(path: str, b: int, original: Array) -> Array:
 
 def begin_with_radii(b: int, start: str, radii: str, original: Array, masses: str) -> tuple[tuple[Array, Array], None]:
     """Return the points of the start, and (r, Σφ, R, mass) of its rows, of which the last two are known."""
-    (points,), _ = begin_block(b, start)
+    (points,), _ = descent.begin_block(b, start)
     known = np.zeros((len(points), 4))
     known[:, 1], known[:, 2] = 1.0, standardized(radii, b, original)
     known[:, 3] = weights_at(masses, b, len(points))
@@ -227,7 +215,9 @@ def move_by_density(
     from bigembed.maps.umap.compiled import density_step, step  # imports numba: only here
 
     moved, known = np.empty_like(points), np.concatenate([radii, halo_radii])
-    read = read_by_kernels(b, points, halo, weights, space, pool, known[:, 3].copy() if before else NO_MASSES)
+    read = descent.read_by_kernels(
+        b, points, halo, weights, space, pool, known[:, 3].copy() if before else descent.NO_MASSES
+    )
     common = (*read, asked.key(sweep), asked.at(sweep, largest))
     sums, measures, acts = None, asked.measures(sweep), sweep >= asked.first
     if acts or measures:
@@ -240,7 +230,7 @@ def move_by_density(
             sums = sums_of(radii)
     else:
         run_by_rows(step, len(points), *common, moved)
-    drawn = rows_in_pool(b, weights.rows, asked.seed, sweep + 1, radii[:, 3], before)
+    drawn = descent.rows_in_pool(b, weights.rows, asked.seed, sweep + 1, radii[:, 3], before)
     return (moved, radii, moved[drawn]), sums
 
 
@@ -276,7 +266,7 @@ def moments_of(sums: Array, n: int) -> Array:
 
 def density_descent_stage(graph: GraphShape, edges: int, asked: DensityOptions, in_memory: bool | None) -> Stage:
     """Describe the stage of the descent of UMAP with a term of densities in its last epochs."""
-    pool = pool_bytes(graph, asked)
+    pool = descent.pool_bytes(graph, asked)
     operations = asked.n_epochs * edges * (1 + asked.negative_sample_rate + 2 * asked.dens_frac)
     return descent_stage(
         run_density_descent, graph, edges, asked, in_memory, kept=2 * pool, joining=0, shared=4 * pool,
@@ -288,10 +278,10 @@ def run_density_descent(context: Context, asked: DensityOptions, memory: Immater
     return descend(context, DensityDescent, asked, memory.value)
 
 
-class DensityDescent(WeightedDescent):
+class DensityDescent(descent.WeightedDescent):
     """The cross-entropy of an edge, and in the last epochs the correlation of the radii."""
 
-    state: ClassVar[tuple[str, ...]] = (*WeightedDescent.state, "moments")
+    state: ClassVar[tuple[str, ...]] = (*descent.WeightedDescent.state, "moments")
     vectors, measured = ("points", "radii"), ("points", "radii")
     begin_block, move_block = staticmethod(begin_with_radii), staticmethod(move_by_density)
     asked: DensityOptions
@@ -367,7 +357,9 @@ def run_radii(context: Context, graph: GraphShape, asked: DensityOptions) -> dic
     )  # fmt: skip
     mass = float(kernel["mass"])
     if masses:
-        mass = float(tree_sum(space.sweep(weight_block, reads=["radii"], halos=["radii"], arguments=(weights,))))
+        mass = float(
+            tree_sum(space.sweep(descent.weight_block, reads=["radii"], halos=["radii"], arguments=(weights,)))
+        )
     moments = moments_of(tree_sum(seen), n)
     numbers = asked.numbers(float(kernel["largest"]), mass, n, moments, original)
     space.sweep(pull_block, reads=["found"], arguments=(numbers, context.path("pulls")))
@@ -389,7 +381,7 @@ def radii_block(
     """
     from bigembed.maps.umap.compiled import map_radii  # imports numba: only here
 
-    seen, masses = known.copy(), NO_MASSES
+    seen, masses = known.copy(), descent.NO_MASSES
     if weighs:
         masses = np.concatenate([known, halo_known])[:, 3].copy()
     arguments = *entries_of(weights, b), np.concatenate([points, halo]), a, b_, least, masses
@@ -424,7 +416,7 @@ def not_shown(correlation: float, asked: bool) -> list[str]:
 
 
 @dataclass(frozen=True)
-class DensityPlacement(SampledPlacement):
+class DensityPlacement(descent.SampledPlacement):
     """The pulls of fitted rows, too, and the numbers of the term."""
 
     pulls: str
@@ -435,7 +427,7 @@ class DensityPlacement(SampledPlacement):
         return read_by_id(self.pulls, self.starts, joined.ids), np.array(self.numbers)
 
 
-def density_placement_of(run: Run, plain: SampledPlacement) -> DensityPlacement:
+def density_placement_of(run: Run, plain: descent.SampledPlacement) -> DensityPlacement:
     """Return how new rows are placed on a map with a term of densities."""
     known = {one.name: getattr(plain, one.name) for one in fields(plain)}
     numbers = tuple(run.results("map_radii")["numbers"])

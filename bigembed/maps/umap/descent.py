@@ -14,15 +14,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from bigembed.estimator.graph_input import GraphShape
-from bigembed.maps.descent import (
-    MapDescent,
-    Placement,
-    descend,
-    descent_stage,
-    fields_of_placement,
-    kept_array,
-    run_by_rows,
-)
+from bigembed.maps import descent
 from bigembed.neighbors.query import Joined
 from bigembed.neighbors.row_weights import values_path
 from bigembed.runtime import using
@@ -201,7 +193,7 @@ def move_block(
 
     moved = np.empty_like(points)
     read = read_by_kernels(b, points, halo, weights, space, pool)
-    run_by_rows(step, len(points), *read, asked.key(epoch), asked.at(epoch, largest), moved)
+    descent.run_by_rows(step, len(points), *read, asked.key(epoch), asked.at(epoch, largest), moved)
     return (moved, moved[rows_in_pool(b, weights.rows, asked.seed, epoch + 1)]), None
 
 
@@ -213,7 +205,7 @@ def cross_entropy_block(
     from bigembed.maps.umap.compiled import cross_entropy
 
     read = read_by_kernels(b, points, halo, weights, space, pool)
-    return (), sum(run_by_rows(cross_entropy, len(points), *read, asked.key(epoch), asked.at(epoch, largest)))
+    return (), sum(descent.run_by_rows(cross_entropy, len(points), *read, asked.key(epoch), asked.at(epoch, largest)))
 
 
 def read_by_kernels(
@@ -243,7 +235,7 @@ def rows_of_pool(graph: GraphShape) -> int:
 def sampled_descent_stage(graph: GraphShape, edges: int, asked: SamplingOptions, in_memory: bool | None) -> Stage:
     """Describe the stage of the descent of UMAP: attraction along sampled edges, repulsion of sampled rows."""
     pool = pool_bytes(graph, asked)
-    return descent_stage(
+    return descent.descent_stage(
         run_descent,
         graph,
         edges,
@@ -260,10 +252,10 @@ def sampled_descent_stage(graph: GraphShape, edges: int, asked: SamplingOptions,
 
 def run_descent(context: Context, asked: SamplingOptions, memory: Immaterial) -> dict[str, Any]:
     kind = WeightedDescent if values_path(context) else SampledDescent
-    return descend(context, kind, asked, memory.value)
+    return descent.descend(context, kind, asked, memory.value)
 
 
-class SampledDescent(MapDescent):
+class SampledDescent(descent.MapDescent):
     """The cross-entropy of an edge, on average, by sampled edges and rows."""
 
     share, joined, objective = "shares", "pool", "cross-entropy"
@@ -343,7 +335,7 @@ def move_by_mass(
 
     moved, mass = np.empty_like(points), np.concatenate([masses, halo_masses])[:, 0]
     read = read_by_kernels(b, points, halo, weights, space, pool, mass)
-    run_by_rows(step, len(points), *read, asked.key(epoch), asked.at(epoch, largest), moved)
+    descent.run_by_rows(step, len(points), *read, asked.key(epoch), asked.at(epoch, largest), moved)
     drawn = rows_in_pool(b, weights.rows, asked.seed, epoch + 1, masses[:, 0], before)
     return (moved, masses, moved[drawn]), None
 
@@ -357,7 +349,7 @@ def cross_entropy_by_mass(
 
     mass = np.concatenate([masses, halo_masses])[:, -1].copy() if before else NO_MASSES
     read = read_by_kernels(b, points, halo, weights, space, pool, mass)
-    return (), sum(run_by_rows(cross_entropy, len(points), *read, asked.key(epoch), asked.at(epoch, largest)))
+    return (), sum(descent.run_by_rows(cross_entropy, len(points), *read, asked.key(epoch), asked.at(epoch, largest)))
 
 
 class WeightedDescent(SampledDescent):
@@ -407,7 +399,7 @@ RATE = 0.25
 
 
 @dataclass(frozen=True)
-class SampledPlacement(Placement):
+class SampledPlacement(descent.Placement):
     """The pool of the map, and what was asked of it."""
 
     pool: str
@@ -430,7 +422,7 @@ class SampledPlacement(Placement):
             self.n_neighbors,
             self.k,
             self.connectivity,
-            kept_array(self.pool, self.version),
+            descent.kept_array(self.pool, self.version),
             np.array(keys),
             self.asked.at(0, 1.0),
             RATE * self.asked.learning_rate,
@@ -446,4 +438,4 @@ class SampledPlacement(Placement):
 def placement_of(run: Run, asked: SamplingOptions, connectivity: float, metric: Any = None) -> SampledPlacement:
     """Return how new rows are placed on the map of a fitted run; ``metric``: as the caller gave it."""
     pool, k = run.path("coordinates", "pool"), run.results("kernel")["n_neighbors"]
-    return SampledPlacement(*fields_of_placement(run, metric), pool, asked, k, connectivity, values_path(run))
+    return SampledPlacement(*descent.fields_of_placement(run, metric), pool, asked, k, connectivity, values_path(run))

@@ -14,40 +14,17 @@ from bigembed.maps.descended import DescendedEstimator
 from bigembed.maps.descent import extension_of, rows_of_block
 from bigembed.maps.graph_judgement import views_judgement_stage
 from bigembed.maps.umap import sampling_stages, unrelated, without_unknown
+from bigembed.maps.umap import views as two_views
 from bigembed.maps.umap.density import MORE_EPOCHS, density_options, density_placement_of, not_shown
 from bigembed.maps.umap.descent import GOING_ON, SamplingOptions, curve, epochs_for, placement_of
-from bigembed.maps.umap.views import (
-    INTERSECTION,
-    NUMERIC,
-    TARGETS,
-    WAYS,
-    Combination,
-    target_view,
-    unrelated_target,
-    views_extension_of,
-    views_placement_of,
-)
+from bigembed.neighbors import graph_stages, row_weights, search
 from bigembed.neighbors.given import GraphMetric
 from bigembed.neighbors.given.distances import Rule
-from bigembed.neighbors.graph_stages import QUERY_ARRAYS
-from bigembed.neighbors.row_weights import WEIGHTS
-from bigembed.neighbors.search import ALGORITHMS
 from bigembed.neighbors.views import VIEWS, parted_views, unrelated_views, views_figures
 from bigembed.rows import RowSource
 from bigembed.rows.graph_source import GraphSource
 from bigembed.rows.labels import read_labels
-from bigembed.runtime.parameters import (
-    Auto,
-    Count,
-    Nonnegative,
-    Positive,
-    Requirements,
-    Seed,
-    at_least,
-    interval,
-    is_number,
-    one_of,
-)
+from bigembed.runtime import parameters
 from bigembed.stages import Run, Stage
 
 
@@ -236,46 +213,46 @@ class UMAP(DescendedEstimator, ViewsEstimator, registered="umap"):
 
     aligned = ("labels", "weights")
     saved_stages: ClassVar = {
-        **QUERY_ARRAYS,
+        **graph_stages.QUERY_ARRAYS,
         **VIEW_QUERY_ARRAYS,
         "kernel": ("",),
         "start": ("",),
         "descent": ("objectives",),
         "coordinates": ("embedding", "points", "pool"),
         "map_radii": ("",),
-        WEIGHTS: ("values",),
+        row_weights.WEIGHTS: ("values",),
     }
 
     _rad_orig, _rad_emb = StoredArray(), StoredArray()
 
-    n_components: Count = 2
+    n_components: parameters.Count = 2
     _: KW_ONLY
-    n_neighbors: Annotated[int, at_least(2)] = 15
-    min_dist: Nonnegative = 0.1
-    spread: Positive = 1.0
+    n_neighbors: Annotated[int, parameters.at_least(2)] = 15
+    min_dist: parameters.Nonnegative = 0.1
+    spread: parameters.Positive = 1.0
     metric: GraphMetric = "euclidean"
-    n_epochs: Count | None = None
-    learning_rate: Positive = 1.0
+    n_epochs: parameters.Count | None = None
+    learning_rate: parameters.Positive = 1.0
     init: Any = "auto"
-    local_connectivity: Annotated[float, interval(1, closed="left")] = 1.0
-    set_op_mix_ratio: Annotated[float, interval(0, 1, closed="both")] = 1.0
-    view_columns: Count | None = None
-    views: Annotated[str, one_of(*WAYS)] = INTERSECTION
-    view_weight: Annotated[float, interval(0, 1, closed="both")] = 0.5
-    target_metric: Annotated[str, one_of(*TARGETS)] | None = None
-    target_weight: Annotated[float, interval(0, 1, closed="both")] = 0.5
-    repulsion_strength: Nonnegative = 1.0
-    negative_sample_rate: Count = 5
+    local_connectivity: Annotated[float, parameters.interval(1, closed="left")] = 1.0
+    set_op_mix_ratio: Annotated[float, parameters.interval(0, 1, closed="both")] = 1.0
+    view_columns: parameters.Count | None = None
+    views: Annotated[str, parameters.one_of(*two_views.WAYS)] = two_views.INTERSECTION
+    view_weight: Annotated[float, parameters.interval(0, 1, closed="both")] = 0.5
+    target_metric: Annotated[str, parameters.one_of(*two_views.TARGETS)] | None = None
+    target_weight: Annotated[float, parameters.interval(0, 1, closed="both")] = 0.5
+    repulsion_strength: parameters.Nonnegative = 1.0
+    negative_sample_rate: parameters.Count = 5
     densmap: bool = False
-    dens_lambda: Nonnegative = 2.0
-    dens_frac: Annotated[float, interval(0, 1, closed="both")] = 0.3
-    dens_var_shift: Nonnegative = 0.1
+    dens_lambda: parameters.Nonnegative = 2.0
+    dens_frac: Annotated[float, parameters.interval(0, 1, closed="both")] = 0.3
+    dens_var_shift: parameters.Nonnegative = 0.1
     output_dens: bool = False
-    recall: Annotated[float, interval(0, 1, closed="right")] = 0.95
-    algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
+    recall: Annotated[float, parameters.interval(0, 1, closed="right")] = 0.95
+    algorithm: Annotated[str, parameters.one_of(*search.ALGORITHMS)] = "auto"
     algorithm_params: dict[str, Any] | None = None
-    in_memory: bool | Auto = "auto"
-    random_state: Seed = 0
+    in_memory: bool | parameters.Auto = "auto"
+    random_state: parameters.Seed = 0
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the map to rows, distances or a graph, with ``target_metric`` to labels, too.
@@ -337,8 +314,8 @@ class UMAP(DescendedEstimator, ViewsEstimator, registered="umap"):
         graph = replace(graph, aligned={})
         if self._numeric:
             k = self._rule(graph.n).n_neighbors or 1
-            first, graph = target_view(given["labels"], graph, k, self.recall, seed, self._block_rows(k))
-            how = Combination(INTERSECTION, float(self.target_weight), target=True)
+            first, graph = two_views.target_view(given["labels"], graph, k, self.recall, seed, self._block_rows(k))
+            how = two_views.Combination(two_views.INTERSECTION, float(self.target_weight), target=True)
         elif self.target_metric is not None:
             target = without_unknown(read_labels(given["labels"])), float(self.target_weight)
         density, strength = None, self.dens_lambda if self.densmap else 0.0
@@ -349,14 +326,14 @@ class UMAP(DescendedEstimator, ViewsEstimator, registered="umap"):
     @property
     def _numeric(self) -> bool:
         """Whether y is a number of each row, not its class."""
-        return self.target_metric in NUMERIC
+        return self.target_metric in two_views.NUMERIC
 
     def _wanted(self) -> str:
         return "a number for each row" if self._numeric else "a label for each row (−1 where there is none)"
 
-    def _how(self) -> Combination | None:
+    def _how(self) -> two_views.Combination | None:
         """Return how two views become one map; None where the rows are one."""
-        return None if self.view_columns is None else Combination(self.views, float(self.view_weight))
+        return None if self.view_columns is None else two_views.Combination(self.views, float(self.view_weight))
 
     def _asked(self, n: int, seed: int) -> SamplingOptions:
         return SamplingOptions(
@@ -369,10 +346,10 @@ class UMAP(DescendedEstimator, ViewsEstimator, registered="umap"):
             seed,
         )
 
-    def _require(self, need: Requirements) -> None:
+    def _require(self, need: parameters.Requirements) -> None:
         super()._require(need)
         need(self.view_columns is None or not self._numeric, "view_columns", "None, where a target is numeric")
-        if is_number(self.min_dist) and is_number(self.spread):
+        if parameters.is_number(self.min_dist) and parameters.is_number(self.spread):
             need(self.min_dist <= self.spread, "min_dist", f"at most spread, which is {self.spread:g}")
 
     def _set_fitted(self, run: Run) -> None:
@@ -419,7 +396,7 @@ class UMAP(DescendedEstimator, ViewsEstimator, registered="umap"):
         parted: list[str] = []
         if run.has(VIEWS) and self._numeric:
             figures["target"] = views_figures(run.results(VIEWS))
-            doubts = unrelated_target(figures["target"])
+            doubts = two_views.unrelated_target(figures["target"])
         elif run.has(VIEWS):
             found = run.results(VIEWS)
             figures["views"] = views_figures(found)
@@ -448,6 +425,6 @@ class UMAP(DescendedEstimator, ViewsEstimator, registered="umap"):
             asked = replace(asked, n_epochs=whole.n_epochs, learning_rate=whole.learning_rate)
         placement = placement_of(run, asked, float(self.local_connectivity), self.metric)
         if how := self._how():
-            return views_extension_of(views_placement_of(run, placement, how, self.metric))
+            return two_views.views_extension_of(two_views.views_placement_of(run, placement, how, self.metric))
         follows = run.parameters("descent").get("dens_lambda", 0) > 0
         return extension_of(density_placement_of(run, placement) if follows else placement)

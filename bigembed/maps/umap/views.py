@@ -22,15 +22,9 @@ from bigembed.estimator.preprocessing import with_cost_of_mapping
 from bigembed.maps.descended import write_weights
 from bigembed.maps.graph_rows import View, block_of_first, split_rows, views_of
 from bigembed.maps.umap.descent import NO_MASSES, RATE, SHARE, SampledPlacement
-from bigembed.neighbors.graph_stages import neighbor_stages
-from bigembed.neighbors.order import Ordered
-from bigembed.neighbors.query import MAX_PAIRS
-from bigembed.neighbors.radius import is_dense
-from bigembed.neighbors.survey import shape_of
+from bigembed.neighbors import graph_stages, order, query, radius, survey
 from bigembed.neighbors.views import ERRORS, VIEWS
-from bigembed.rows import RowBlock, RowSource
-from bigembed.rows.derived import MappedSource
-from bigembed.rows.passes import NAMED
+from bigembed.rows import RowBlock, RowSource, derived, passes
 from bigembed.runtime.blocks import Array, bounds, map_blocks
 from bigembed.stages import ArraySpec, Context, Cost, Run, Stage, within
 from bigembed.store.arrays import read_array, read_by_id
@@ -57,7 +51,7 @@ RELATED = 1.15
 
 
 @dataclass(frozen=True)
-class TargetColumn(MappedSource):
+class TargetColumn(derived.MappedSource):
     """The targets of the rows as one column, known by what they are, wherever they lie."""
 
     content: str = ""
@@ -94,10 +88,10 @@ def target_view(
             "are for target_metric='categorical'"
         )
     column = TargetColumn.of(target)
-    shape = shape_of(column, "euclidean")
-    stages = neighbor_stages(column, k, "euclidean", recall, seed, most=most)
+    shape = survey.shape_of(column, "euclidean")
+    stages = graph_stages.neighbor_stages(column, k, "euclidean", recall, seed, most=most)
     known: dict[str, Any] = {"row_bytes": shape.ordered_bytes, "dtype": shape.dtype}
-    second = GraphShape(graph.n, min(most, shape.block), 1, k, dense=is_dense(k, shape), **known)
+    second = GraphShape(graph.n, min(most, shape.block), 1, k, dense=radius.is_dense(k, shape), **known)
     both = replace(graph, k=k + (graph.n - 1 if graph.k is None else graph.k), dense=False, views=(graph, second))
     return [within(with_cost_of_mapping(stage, column), TARGET) for stage in stages], both
 
@@ -109,8 +103,8 @@ def target_block(block: RowBlock) -> Array:
     if len(wrong):
         raise InputError(
             f"UMAP: a numeric target (y) is a finite number of every row, and {len(wrong)} of rows {block.start} to "
-            f"{block.start + len(found) - 1} have none, the first of rows {(wrong[:NAMED] + block.start).tolist()}. "
-            "Leave these rows out, and place them as new ones"
+            f"{block.start + len(found) - 1} have none, the first of rows "
+            f"{(wrong[: passes.NAMED] + block.start).tolist()}. Leave these rows out, and place them as new ones"
         )
     return found
 
@@ -370,8 +364,8 @@ class ViewsPlacement(SampledPlacement):
 
 def views_extension_of(model: ViewsPlacement) -> Extension:
     """Return how new rows, of both views side by side, are brought to the blocks of the first, and placed."""
-    blocks, d = len(Ordered.open(model.index.order).blocks), sum(view.shape.d for view in model.views)
-    most = MAX_PAIRS // (4 * model.n_neighbors)
+    blocks, d = len(order.Ordered.open(model.index.order).blocks), sum(view.shape.d for view in model.views)
+    most = query.MAX_PAIRS // (4 * model.n_neighbors)
     row_bytes = sum(view.shape.row_bytes for view in model.views)
     grouping = Grouping(block_of_first, blocks, row_bytes, most, partial(placing_memory, model))
     return Extension(place_rows, model, model.width, d, grouping=grouping, cheap=False)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
 from bigembed.errors import InputError, InputTypeError
+from bigembed.estimator.certificate import certificate
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.frame import FrameRule
 from bigembed.estimator.graph_input import ISLANDS, GraphShape, weighted_kernel_stage
@@ -18,11 +19,8 @@ from bigembed.estimator.on_graph import WeightedGraphEstimator
 from bigembed.maps.bandwidth import EDGES, LISTS, PAIRS, Bandwidth, bandwidth_stage, bandwidth_within_stage
 from bigembed.maps.kernels import BINARY, Target
 from bigembed.maps.scales import SCALES, WIDER, mass_scales_stage, scale_warnings, weights_in
+from bigembed.maps.walk import coordinates, judgement, landmark_solve, spectral
 from bigembed.maps.walk.affinity import ALPHA, BISTOCHASTIC, kernel_stage
-from bigembed.maps.walk.coordinates import coordinates_stage
-from bigembed.maps.walk.judgement import judgement_stage
-from bigembed.maps.walk.landmark_solve import Landmarks
-from bigembed.maps.walk.spectral import Spectrum, components_stage, solve_stage
 from bigembed.neighbors.components import bridge_stage
 from bigembed.neighbors.given.distances import Rule
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS
@@ -87,7 +85,7 @@ def walk_stages(asked: WalkOptions, graph: GraphShape, seed: int) -> list[Stage]
     policy = asked.components if asked.components != "auto" else ISLANDS if rows else "joint"
     landmarks = None
     if asked.solver == "landmarks":
-        landmarks = Landmarks(int(asked.n_landmarks), asked.landmarks, asked.extension)
+        landmarks = landmark_solve.Landmarks(int(asked.n_landmarks), asked.landmarks, asked.extension)
     if not rows and (landmarks or (asked.target and graph.weighted)):
         asks = "target_density" if DENSITY in graph.vectors else f"target={asked.target!r}"
         what = "solver='landmarks' interpolates" if landmarks else f"{asks} measures distances"
@@ -112,7 +110,7 @@ def walk_stages(asked: WalkOptions, graph: GraphShape, seed: int) -> list[Stage]
         )
     auto = isinstance(asked.n_components, str)
     wanted = max(1, min(AUTO, n - 2)) if auto else int(asked.n_components)
-    spectrum = Spectrum(wanted, policy, asked.tol, asked.max_passes, seed, landmarks)
+    spectrum = spectral.Spectrum(wanted, policy, asked.tol, asked.max_passes, seed, landmarks)
     kernel = (
         [weighted_kernel_stage(asked.alpha, n, 2 * n * k, graph.vectors)]
         if graph.weighted
@@ -123,10 +121,10 @@ def walk_stages(asked: WalkOptions, graph: GraphShape, seed: int) -> list[Stage]
     lists = graph.radius is None and not graph.dense
     return [
         *kernel,
-        components_stage(edges, n, k, block),
-        solve_stage(spectrum, edges, n, k, block),
-        coordinates_stage(policy, wanted, scaling, graph, auto=auto, rows=rows),
-        judgement_stage(graph, wanted, asked.tol, seed, rows=rows, lists=lists),
+        spectral.components_stage(edges, n, k, block),
+        spectral.solve_stage(spectrum, edges, n, k, block),
+        coordinates.coordinates_stage(policy, wanted, scaling, graph, auto=auto, rows=rows),
+        judgement.judgement_stage(graph, wanted, asked.tol, seed, rows=rows, lists=lists),
     ]
 
 
@@ -243,8 +241,6 @@ class SpectralEstimator(WeightedGraphEstimator):
         self._set_graph(run)
 
     def _certificate(self, run: Run) -> dict[str, Any]:
-        from bigembed.estimator.certificate import certificate
-
         found = certificate(run, self.tol)
         if run.kind != "model" and run.results("kernel").get(WEIGHTS):
             found |= weights_in(run)

@@ -19,10 +19,7 @@ import numpy as np
 from bigembed.estimator.graph_input import GraphShape
 from bigembed.linalg import Multiply, SymmetricOperator, Then, compiled_product
 from bigembed.linalg.lanczos import solve_lanczos
-from bigembed.maps.walk import WalkOptions, kernel_stages
-from bigembed.maps.walk.coordinates import coordinates_stage, solution_arrays
-from bigembed.maps.walk.judgement import judgement_stage
-from bigembed.maps.walk.spectral import summary_of
+from bigembed.maps.walk import WalkOptions, coordinates, judgement, kernel_stages, spectral
 from bigembed.neighbors.components import component_arrays, find_components
 from bigembed.neighbors.views import SECOND, VIEWS, views_stage
 from bigembed.runtime.blocks import Array, stripes
@@ -172,8 +169,8 @@ def alternating_stages(asked: WalkOptions, graph: GraphShape, seed: int) -> list
         degrees_stage(graph, edges),
         parts_stage(graph, edges),
         solve_stage(graph, edges, solver),
-        coordinates_stage("joint", m, scaling, graph, rows=False),
-        judgement_stage(graph, m, asked.tol, seed, rows=False, lists=False, ordering=True),
+        coordinates.coordinates_stage("joint", m, scaling, graph, rows=False),
+        judgement.judgement_stage(graph, m, asked.tol, seed, rows=False, lists=False, ordering=True),
     ]
 
 
@@ -257,7 +254,7 @@ def solve_stage(graph: GraphShape, edges: int, asked: Alternation) -> Stage:
             ArraySpec("edges and walks of both views", edges, 2, times=PRODUCTS),
             replace(vectors, times=PRODUCTS * MAX_BLOCKS / 2),  # (the basis grows to MAX_BLOCKS)
         ],
-        writes=[*solution_arrays(n, m), ArraySpec("first/*", n, m), ArraySpec("second/*", n, m)],
+        writes=[*coordinates.solution_arrays(n, m), ArraySpec("first/*", n, m), ArraySpec("second/*", n, m)],
         vectors=[vectors],
         posts=[replace(vectors, times=4 * PRODUCTS)],
         task=[
@@ -288,7 +285,7 @@ def run_solve(context: Context, asked: Alternation) -> dict[str, Any]:
     write_array(context.path("eigenvalues"), np.asarray(result.eigenvalues, np.float64))
     write_array(context.path("residuals"), np.asarray(result.residuals, np.float64))
     return {
-        "solved": {"0": summary_of(result)},
+        "solved": {"0": spectral.summary_of(result)},
         "averaged": False,
         "columns": [[0, k] for k in range(asked.n_components)],
         "converged": bool(result.converged),

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from bigembed.errors import InputError
+from bigembed.estimator.certificate import certificate
 from bigembed.estimator.extension import Extension, Grouping
 from bigembed.estimator.frame import FrameRule
 from bigembed.estimator.graph_input import GraphShape, least_rows
@@ -22,10 +23,8 @@ from bigembed.maps.walk.affinity import BISTOCHASTIC, unbalanced
 from bigembed.maps.walk.alternating import FIRST, alternating_stages
 from bigembed.maps.walk.coordinates import Scaling, WalkCoordinates
 from bigembed.maps.walk.extension import Neighborhood, kernel_of_edges
+from bigembed.neighbors import graph_stages, order, query
 from bigembed.neighbors.given.distances import Rule
-from bigembed.neighbors.graph_stages import QUERY_ARRAYS
-from bigembed.neighbors.order import Ordered
-from bigembed.neighbors.query import MAX_PAIRS
 from bigembed.neighbors.search import ALGORITHMS
 from bigembed.neighbors.views import SECOND, VIEWS, parted_views, unrelated_views, views_figures
 from bigembed.runtime.blocks import Array
@@ -182,7 +181,7 @@ class AlternatingDiffusionMap(ViewsEstimator, registered="alternating_diffusion_
     takes_graphs = False
     takes_sparse = False
     saved_stages: ClassVar = {
-        **QUERY_ARRAYS,
+        **graph_stages.QUERY_ARRAYS,
         **VIEW_QUERY_ARRAYS,
         "bandwidth": ("",),
         f"{SECOND}bandwidth": ("",),
@@ -237,8 +236,6 @@ class AlternatingDiffusionMap(ViewsEstimator, registered="alternating_diffusion_
         self._set_graph(run)
 
     def _certificate(self, run: Run) -> dict[str, Any]:
-        from bigembed.estimator.certificate import certificate
-
         out, found = certificate(run, self.tol), run.results(VIEWS)
         agreement = np.array(run.results("solve")["agreement"])
         balance = [run.results(stage)["balance"] for stage in (FIRST, f"{SECOND}kernel")]
@@ -263,8 +260,8 @@ class AlternatingDiffusionMap(ViewsEstimator, registered="alternating_diffusion_
         """ψ(x) = λ⁻¹ ½ (Σ_j p₁(x, j) (P₂ψ)(j) + Σ_j p₂(x, j) (P₁ψ)(j)), over the fitted rows j near x in each view."""
         model = model_of(run, self.metric)
         d = sum(view.shape.d for view in model.views)
-        blocks = len(Ordered.open(run.path("order")).blocks)
-        row_bytes, most = sum(view.shape.row_bytes for view in model.views), MAX_PAIRS // (4 * self.n_neighbors)
+        blocks = len(order.Ordered.open(run.path("order")).blocks)
+        row_bytes, most = sum(view.shape.row_bytes for view in model.views), query.MAX_PAIRS // (4 * self.n_neighbors)
         near = Grouping(block_of_first, blocks, row_bytes, most, partial(extension_memory, model))
         return Extension(extend_rows, model, model.fitted.width, d, grouping=near, cheap=False)
 
@@ -347,7 +344,7 @@ def model_of(run: Run, metric: Any = None) -> AlternatingModel:
     fitted = WalkCoordinates(
         run.path("solve", "right"),
         run.path("components", "labels"),
-        tuple(Ordered.open(run.path("order")).starts),
+        tuple(order.Ordered.open(run.path("order")).starts),
         read_array(run.path("solve", "eigenvalues")),
         Scaling(found["t"], found["n_components"], columns=tuple(found.get("columns", ()))),
     )

@@ -18,21 +18,8 @@ from bigembed.maps.walk.landmark_solve import EXTENSIONS
 from bigembed.neighbors.given import GraphMetric
 from bigembed.neighbors.row_weights import DENSITY
 from bigembed.neighbors.search import ALGORITHMS
+from bigembed.runtime import parameters
 from bigembed.runtime.blocks import Array
-from bigembed.runtime.parameters import (
-    Auto,
-    Count,
-    Finite,
-    Fraction,
-    Nonnegative,
-    Positive,
-    Requirements,
-    Seed,
-    at_least,
-    interval,
-    is_integer,
-    one_of,
-)
 from bigembed.stages import Run
 from bigembed.store.arrays import read_array
 
@@ -234,33 +221,33 @@ class DiffusionMap(SpectralEstimator, registered="diffusion_map"):
     True
     """
 
-    n_components: Count | Auto = 2
+    n_components: parameters.Count | parameters.Auto = 2
     _: KW_ONLY
-    n_neighbors: Count | None = 15
-    radius: Positive | None = None
-    alpha: Finite = 1.0
-    normalization: Annotated[str, one_of(*NORMALIZATIONS)] = ALPHA
-    epsilon: Positive | Annotated[str, one_of(*RULES)] = "auto"
-    sigma: Positive | None = None
-    t: Nonnegative | Auto = 1
-    delta: Fraction | None = None
-    truncation: Annotated[str, one_of("relative", "absolute")] = "relative"
-    bandwidth: Annotated[str, one_of("auto", "fixed", *LOCAL)] = "auto"
-    target: Annotated[str, one_of(*DRIFT)] | None = None
-    dimension: Positive | Auto = "auto"
+    n_neighbors: parameters.Count | None = 15
+    radius: parameters.Positive | None = None
+    alpha: parameters.Finite = 1.0
+    normalization: Annotated[str, parameters.one_of(*NORMALIZATIONS)] = ALPHA
+    epsilon: parameters.Positive | Annotated[str, parameters.one_of(*RULES)] = "auto"
+    sigma: parameters.Positive | None = None
+    t: parameters.Nonnegative | parameters.Auto = 1
+    delta: parameters.Fraction | None = None
+    truncation: Annotated[str, parameters.one_of("relative", "absolute")] = "relative"
+    bandwidth: Annotated[str, parameters.one_of("auto", "fixed", *LOCAL)] = "auto"
+    target: Annotated[str, parameters.one_of(*DRIFT)] | None = None
+    dimension: parameters.Positive | parameters.Auto = "auto"
     truncated: bool = False
     metric: GraphMetric = "euclidean"
-    components: Annotated[str, one_of("auto", *POLICIES)] = "auto"
-    recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
-    algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
+    components: Annotated[str, parameters.one_of("auto", *POLICIES)] = "auto"
+    recall: Annotated[float, parameters.interval(0, 1, closed="right")] = 0.99
+    algorithm: Annotated[str, parameters.one_of(*ALGORITHMS)] = "auto"
     algorithm_params: dict[str, Any] | None = None
-    solver: Annotated[str, one_of("exact", "landmarks")] = "exact"
+    solver: Annotated[str, parameters.one_of("exact", "landmarks")] = "exact"
     n_landmarks: int = 500
-    landmarks: Annotated[str, one_of(*SELECTIONS)] = "max-min"
-    extension: Annotated[str, one_of(*EXTENSIONS)] = "galerkin"
-    tol: Fraction = 1e-6
-    max_passes: Annotated[int, at_least(4)] = 300
-    random_state: Seed = 0
+    landmarks: Annotated[str, parameters.one_of(*SELECTIONS)] = "max-min"
+    extension: Annotated[str, parameters.one_of(*EXTENSIONS)] = "galerkin"
+    tol: parameters.Fraction = 1e-6
+    max_passes: Annotated[int, parameters.at_least(4)] = 300
+    random_state: parameters.Seed = 0
 
     aligned = ("weights", DENSITY)
 
@@ -299,7 +286,7 @@ class DiffusionMap(SpectralEstimator, registered="diffusion_map"):
             raise InputError(f"solver={self.solver!r} with target_density: that walk is held back. Take solver='exact'")
         return WalkOptions.of(self)
 
-    def _require(self, need: Requirements) -> None:
+    def _require(self, need: parameters.Requirements) -> None:
         need(
             self.radius is None or self.sigma is not None or not isinstance(self.epsilon, str),
             "epsilon",
@@ -326,9 +313,9 @@ class DiffusionMap(SpectralEstimator, registered="diffusion_map"):
             need(self.alpha == 1.0, "alpha", "left at 1 where normalization='bistochastic', which takes its place")
             need(self.target is None, "target", "None where normalization='bistochastic': each has its own limit")
             need(self.solver == "exact", "solver", "'exact' where normalization='bistochastic'")
-        whole = is_integer(self.n_landmarks) and self.n_landmarks <= MAX_LANDMARKS
+        whole = parameters.is_integer(self.n_landmarks) and self.n_landmarks <= MAX_LANDMARKS
         most = AUTO if isinstance(self.n_components, str) else self.n_components
-        enough = whole and is_integer(most) and self.n_landmarks > most
+        enough = whole and parameters.is_integer(most) and self.n_landmarks > most
         need(enough or self.solver == "exact", "n_landmarks", f"an integer > n_components, at most {MAX_LANDMARKS}")
 
     def _set_fitted(self, run: Run) -> None:

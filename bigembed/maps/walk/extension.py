@@ -11,10 +11,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bigembed.errors import InputError, InputTypeError
-from bigembed.estimator import check_fitted
+from bigembed.estimator import base, check_fitted, extension
 from bigembed.estimator import run_of as fitted_run
-from bigembed.estimator.base import Estimator
-from bigembed.estimator.extension import Grouping
 from bigembed.maps.bandwidth import Bandwidth, kernel_in, own_scales
 from bigembed.maps.graph_rows import block_of_rows, fitted_shape, ready_rows
 from bigembed.maps.kernels import local_squared
@@ -22,22 +20,12 @@ from bigembed.maps.landmark_maps import divided
 from bigembed.maps.scales import EQUAL, SCALES, in_mass, twins_of
 from bigembed.maps.walk.along import TOGETHER, Averaged, Averages, averages_along, averages_memory
 from bigembed.maps.walk.coordinates import Scaling, WalkCoordinates
-from bigembed.neighbors.components import nearest_embedded
-from bigembed.neighbors.given.query import (
-    AnyIndex,
-    GivenIndex,
-    RadiusIndex,
-    any_index_of,
-    join_parts,
-    joining_memory,
-    nearest_given,
-)
+from bigembed.neighbors import components, radius, survey
+from bigembed.neighbors.given import query
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import MAX_PAIRS, Index, Joined
-from bigembed.neighbors.radius import EDGES_PLANNED
 from bigembed.neighbors.row_weights import DENSITY, WEIGHTS, InputOrder, values_path
 from bigembed.neighbors.search.by_metric import by_metric
-from bigembed.neighbors.survey import Shape
 from bigembed.rows import RowSource, rows_at
 from bigembed.rows.input import column_source, row_source
 from bigembed.rows.sparse import is_csr_group
@@ -53,7 +41,7 @@ from bigembed.store.arrays import read_array, read_by_id
 
 def run_of(fitted: Any, what: str) -> Run:
     """The run of a map whose walk is there; InputTypeError for another one, and for a saved model."""
-    if not isinstance(fitted, Estimator):
+    if not isinstance(fitted, base.Estimator):
         raise InputTypeError(f"{what} takes a fitted map of a walk, such as DiffusionMap; got {type(fitted).__name__}")
     check_fitted(fitted)
     run = fitted_run(fitted)
@@ -152,8 +140,8 @@ def columns_source(columns: Any, n: int, scratch: AnyPath) -> tuple[RowSource, b
 class WalkModel:
     """What a task needs to extend: paths into the run or the saved model, and small numbers."""
 
-    index: AnyIndex
-    shape: Shape
+    index: query.AnyIndex
+    shape: survey.Shape
     fitted: WalkCoordinates
     averaged: str
     """What the walk averages to the eigenvectors themselves; empty where that is λ times them."""
@@ -187,7 +175,7 @@ def model_of(run: Run, metric: Any = None) -> WalkModel:
     by_mass = bool(kernel.get(WEIGHTS)) and run.has(SCALES)
     scales = SCALES if by_mass else "search" if run.has("search") else "graph"
     return WalkModel(
-        any_index_of(run, shape),
+        query.any_index_of(run, shape),
         shape,
         WalkCoordinates(
             run.path("solve", "right"),
@@ -235,20 +223,20 @@ def extend_rows(rows: Any, model: WalkModel) -> Array:
     return nystrom_rows(ready_rows(rows, model.shape), model)
 
 
-def grouping(model: WalkModel) -> Grouping | None:
+def grouping(model: WalkModel) -> extension.Grouping | None:
     """How new rows are brought to the blocks of fitted rows that they belong to; sparse rows are not."""
-    if model.shape.sparse or isinstance(model.index, GivenIndex):
+    if model.shape.sparse or isinstance(model.index, query.GivenIndex):
         return None
     blocks, shape = len(Ordered.open(model.index.order).blocks), model.shape
     most, large = MAX_PAIRS // edges_planned(model), 0  # so that batches need not be divided, mostly
     if is_along(model):
         most = large = TOGETHER
-    return Grouping(block_of_rows, blocks, shape.row_bytes, most, partial(extension_memory, model), large)
+    return extension.Grouping(block_of_rows, blocks, shape.row_bytes, most, partial(extension_memory, model), large)
 
 
 def edges_planned(model: WalkModel) -> int:
     """Edges of a row that a plan counts with."""
-    return EDGES_PLANNED if isinstance(model.index, RadiusIndex) else 2 * model.index.n_neighbors
+    return radius.EDGES_PLANNED if isinstance(model.index, query.RadiusIndex) else 2 * model.index.n_neighbors
 
 
 def is_along(model: WalkModel) -> bool:
@@ -265,7 +253,7 @@ def extension_memory(model: WalkModel, rows: int) -> int:
     width = int(model.fitted.eigenvalues.shape[-1])
     if is_along(model):
         return averages_memory(rows, width, model.shape.row_bytes, edges_planned(model), model.fitted.starts)
-    return joining_memory(model.index, model.shape, rows) + rows * 24 * width
+    return query.joining_memory(model.index, model.shape, rows) + rows * 24 * width
 
 
 def nystrom_rows(rows: Any, model: WalkModel) -> Array:
@@ -280,7 +268,7 @@ def _averages(rows: Any, model: WalkModel) -> Iterator[tuple[Array, Averages]]:
     """What the walk averages for new rows, in parts: numbers of some rows, and theirs."""
     if isinstance(model.index, Index) and is_along(model):
         return averages_along(rows, model.index, averaged(model), model.bandwidth, model.epsilon, model.by_mass)
-    return ((members, _average(joined, model)) for members, joined in join_parts(rows, model.index))
+    return ((members, _average(joined, model)) for members, joined in query.join_parts(rows, model.index))
 
 
 def averaged(model: WalkModel) -> Averaged:
@@ -332,10 +320,10 @@ def _of_averages(rows: Any, members: Array, found: Averages, model: WalkModel) -
 def _nearest(rows: Any, block: Array, cell: Array, model: WalkModel) -> Array:
     """The fitted row with coordinates of its own that is nearest to each row that no edge leads to."""
     ordered, labels = Ordered.open(model.index.order), model.fitted.labels
-    if isinstance(model.index, GivenIndex):
+    if isinstance(model.index, query.GivenIndex):
         whole = np.concatenate([read_array(f"{labels}/{b}") for b in range(len(ordered.blocks))])
-        return nearest_given(rows, model.index, whole, model.parts)
-    return nearest_embedded(ordered, labels, rows, block, cell, model.parts, by_metric(model.shape))
+        return query.nearest_given(rows, model.index, whole, model.parts)
+    return components.nearest_embedded(ordered, labels, rows, block, cell, model.parts, by_metric(model.shape))
 
 
 def self_weight(rows: Any, model: WalkModel) -> Array:
@@ -346,7 +334,7 @@ def self_weight(rows: Any, model: WalkModel) -> Array:
     """
     mass = np.zeros(len(rows))
     starts = np.array(model.fitted.starts)
-    for members, joined in join_parts(rows, model.index):
+    for members, joined in query.join_parts(rows, model.index):
         near = Neighborhood(joined.ids, starts)
         kernel = kernel_of_edges(joined, near, model, theirs=True)
         kernel = kernel * near.read(model.weights) if model.weights else kernel

@@ -12,18 +12,7 @@ from scipy.sparse.csgraph import connected_components
 
 from bigembed.estimator.graph_input import GraphShape
 from bigembed.linalg.eigenpairs import leading_pairs
-from bigembed.maps.bandwidth import Bandwidth, own_scales
-from bigembed.maps.graph_judgement import (
-    AGAIN,
-    NEIGHBORS,
-    SAMPLES,
-    given_cost,
-    joined_at,
-    preserved_given,
-    preserved_in_order,
-)
-from bigembed.maps.graph_rows import spans_of
-from bigembed.maps.kernels import local_squared
+from bigembed.maps import bandwidth, graph_judgement, graph_rows, kernels
 from bigembed.maps.walk.coordinates import Scaling, WalkCoordinates
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.row_weights import all_weights, values_path
@@ -51,7 +40,7 @@ LEAST_NEIGHBORS = 8
 def half_map(
     ids: Array,
     squared: Array,
-    choice: Bandwidth,
+    choice: bandwidth.Bandwidth,
     epsilon: float,
     floor: float,
     alpha: float,
@@ -67,9 +56,9 @@ def half_map(
     n, k = ids.shape
     half = k // 2
     row, column = np.repeat(np.arange(n), half), ids[:, :half].ravel()
-    rho = own_scales(np.sqrt(squared[:, half - 1].astype(np.float64)), floor)
+    rho = bandwidth.own_scales(np.sqrt(squared[:, half - 1].astype(np.float64)), floor)
     r2 = squared[:, :half].ravel().astype(np.float64)
-    scaled = local_squared(r2, rho[row], rho[column], choice.kernel) if choice.local else r2
+    scaled = kernels.local_squared(r2, rho[row], rho[column], choice.kernel) if choice.local else r2
     one_way = sparse.csr_array((choice.weights(scaled, epsilon), (row, column)), shape=(n, n))
     kernel = one_way.maximum(one_way.T) + sparse.eye_array(n)
     if connected_components(kernel, directed=False)[0] > 1:
@@ -124,7 +113,9 @@ class OrderedCoordinates(RowSource):
     def read(self, start: int, stop: int) -> Array:
         """Coordinates of rows ``start:stop``."""
         assert self.found is not None
-        return np.concatenate([self._part(self.found, *span) for span in spans_of(self.found.starts, start, stop)])
+        return np.concatenate(
+            [self._part(self.found, *span) for span in graph_rows.spans_of(self.found.starts, start, stop)]
+        )
 
     def _part(self, found: WalkCoordinates, b: int, low: int, high: int) -> Array:
         out = found.block(b, low, high)
@@ -157,18 +148,18 @@ def judgement_stage(
     of_rows = ("survey", *of_rows) if graph.sampled else of_rows
     vectors = graph.vectors if rows or graph.sampled else ()
     inputs = ("kernel", "components", "solve", "coordinates", *(("bandwidth",) if rows else ()), *of_rows, *vectors)
-    samples, few = min(n, SAMPLES) if rows else 0, min(n, ROWS)
+    samples, few = min(n, graph_judgement.SAMPLES) if rows else 0, min(n, ROWS)
     double = np.dtype(np.float64)
     compared = (
         cost_of(
             RowSource((n, d), double),
             RowSource((n, width), double),
-            n_neighbors=NEIGHBORS,
-            samples=SAMPLES,
+            n_neighbors=graph_judgement.NEIGHBORS,
+            samples=graph_judgement.SAMPLES,
             terms=graph.by.listed if graph.by else 0.0,
         )
         if rows
-        else given_cost(n, width)
+        else graph_judgement.given_cost(n, width)
         if graph.sampled
         else Cost()
     )
@@ -205,7 +196,7 @@ def run_judgement(
     right, degree = context.of("solve", "right"), context.of("kernel", "degree")
     ordered = Ordered.open(context.of("order")) if ordering else None
     carried = participation(right, degree, blocks)
-    harmonic = harmonics(sampled(right, tuple(kernel["rows"]), seed)[:, :kept], AGAIN)
+    harmonic = harmonics(sampled(right, tuple(kernel["rows"]), seed)[:, :kept], graph_judgement.AGAIN)
     out: dict[str, Any] = {
         "participation": carried.share[:kept].tolist(),
         "rows_above_a_tenth": carried.rows[:kept].tolist(),
@@ -226,12 +217,12 @@ def run_judgement(
         if not ordered.columns:
             out |= {"column": _column(read_array(context.of("survey", "sample")))}
         out |= _stability(context, blocks, kept, graph.asked) if lists else {}
-        if joined := joined_at(context, "components", d, graph.by):
+        if joined := graph_judgement.joined_at(context, "components", d, graph.by):
             out["joined"] = joined
-        if n - found["filled_rows"] > 2 * NEIGHBORS:
+        if n - found["filled_rows"] > 2 * graph_judgement.NEIGHBORS:
             out["map"] = _preserved(context, ordered, Scaling(found["t"], kept), d, seed, graph.by)
-    elif graph.sampled and n > 2 * NEIGHBORS:
-        out["map"] = preserved_given(context, n, kept, seed)
+    elif graph.sampled and n > 2 * graph_judgement.NEIGHBORS:
+        out["map"] = graph_judgement.preserved_given(context, n, kept, seed)
     return out
 
 
@@ -247,7 +238,7 @@ def _preserved(
     )
     walk = WalkCoordinates(*paths, ordered.starts, read_array(eigenvalues), scaling)
     coordinates = OrderedCoordinates((n, scaling.count), np.dtype(np.float64), found=walk, replaced=replaced)
-    return preserved_in_order(context, ordered, d, coordinates, seed, by)
+    return graph_judgement.preserved_in_order(context, ordered, d, coordinates, seed, by)
 
 
 def _stability(context: Context, blocks: int, kept: int, asked_k: int | None) -> dict[str, Any]:
@@ -265,7 +256,7 @@ def _stability(context: Context, blocks: int, kept: int, asked_k: int | None) ->
         np.concatenate([read_array(f"{context.of(stage, name)}/{b}") for b in range(blocks)])
         for stage, name in (("search", "neighbors"), ("search", "squared"), ("solve", "right"), ("kernel", "degree"))
     )
-    choice = Bandwidth(scale["epsilon"], scale["kernel"], asked["truncated"])
+    choice = bandwidth.Bandwidth(scale["epsilon"], scale["kernel"], asked["truncated"])
     mass = all_weights(values_path(context), context.results("kernel")["rows"])
     if asked_k:
         ids, squared = (lists[:, : max(LEAST_NEIGHBORS, asked_k)] for lists in (ids, squared))

@@ -6,21 +6,10 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar, Self
 
 from bigembed.errors import InputError
-from bigembed.estimator.certificate import carried_warnings
-from bigembed.estimator.extension import Extension
-from bigembed.estimator.frame import FrameRule
-from bigembed.estimator.rowwise import RowwiseEstimator
+from bigembed.estimator import certificate, extension, frame, rowwise
 from bigembed.maps.kernels import Kernel, checked_kernel
 from bigembed.maps.landmark_rows import MAX_LANDMARKS, SELECTIONS, duplicates_note, landmark_rows_stage
-from bigembed.maps.walk.landmark_walk import (
-    RANK,
-    LandmarkWalkModel,
-    extend,
-    gram_stage,
-    solve_stage,
-    sums_stage,
-    walk_of,
-)
+from bigembed.maps.walk import landmark_walk
 from bigembed.rows import RowSource
 from bigembed.rows.passes import checked_shape
 from bigembed.runtime.parameters import Auto, Count, Nonnegative, Positive, Requirements, Seed, is_integer, one_of
@@ -29,7 +18,7 @@ from bigembed.store.arrays import read_array
 
 
 @dataclass(eq=False, repr=False)
-class LandmarkDiffusionMap(RowwiseEstimator, registered="landmark_diffusion_map"):
+class LandmarkDiffusionMap(rowwise.RowwiseEstimator, registered="landmark_diffusion_map"):
     """Embed rows by a diffusion map by way of landmarks (Roseland).
 
     The walk is D⁻¹ W Wᵀ, with W = k(X, landmarks) and D = diag(W Wᵀ 1).
@@ -120,7 +109,7 @@ class LandmarkDiffusionMap(RowwiseEstimator, registered="landmark_diffusion_map"
     aligned = ("weights",)
     follows_dtype = True
     compiles: ClassVar = False
-    frame_rule: ClassVar = FrameRule(top=1.0)
+    frame_rule: ClassVar = frame.FrameRule(top=1.0)
     saved_stages: ClassVar = {
         "landmarks": ("rows",),
         "sums": ("sums",),
@@ -173,9 +162,9 @@ class LandmarkDiffusionMap(RowwiseEstimator, registered="landmark_diffusion_map"
         epsilon = self.epsilon if isinstance(self.epsilon, str) else float(self.epsilon)
         stages = [
             landmark_rows_stage(source, wanted, self.landmarks, m + 1, self._seed()),
-            sums_stage(source, function, epsilon, wanted),
-            gram_stage(source, function, wanted),
-            solve_stage(m, float(self.t), wanted, function),
+            landmark_walk.sums_stage(source, function, epsilon, wanted),
+            landmark_walk.gram_stage(source, function, wanted),
+            landmark_walk.solve_stage(m, float(self.t), wanted, function),
         ]
         return [*stages, self._output_stage(source, stages, m, against=wanted)]
 
@@ -212,8 +201,8 @@ class LandmarkDiffusionMap(RowwiseEstimator, registered="landmark_diffusion_map"
             )
         if self.n_components_ < self.n_components:
             degenerate.append(
-                f"n_components={self.n_components}: only {self.n_components_} eigenvalues of it are above {RANK}, so "
-                "there are as many coordinates. Lower epsilon or raise n_landmarks"
+                f"n_components={self.n_components}: only {self.n_components_} eigenvalues of it are above "
+                f"{landmark_walk.RANK}, so there are as many coordinates. Lower epsilon or raise n_landmarks"
             )
         return {
             **solve,
@@ -227,17 +216,19 @@ class LandmarkDiffusionMap(RowwiseEstimator, registered="landmark_diffusion_map"
             "warnings": {
                 "convergence": [solve["advice"]] if solve["advice"] else [],
                 "degenerate": degenerate,
-                "localized": carried_warnings(solve, "raise epsilon"),
+                "localized": certificate.carried_warnings(solve, "raise epsilon"),
             },
         }
 
-    def _extension(self, run: Run) -> Extension:
+    def _extension(self, run: Run) -> extension.Extension:
         landmarks, solve = run.results("landmarks"), run.results("solve")
-        model = LandmarkWalkModel(
+        model = landmark_walk.LandmarkWalkModel(
             run.path("landmarks", "rows"),
             run.path("sums", "sums"),
             run.path("solve"),
-            walk_of(self._function(), run.results("sums")["epsilon"]),
+            landmark_walk.walk_of(self._function(), run.results("sums")["epsilon"]),
             run.parameters("solve")["t"],
         )
-        return Extension(extend, model, solve["n_components"], landmarks["d"], dtype=landmarks["dtype"], cheap=False)
+        return extension.Extension(
+            landmark_walk.extend, model, solve["n_components"], landmarks["d"], dtype=landmarks["dtype"], cheap=False
+        )

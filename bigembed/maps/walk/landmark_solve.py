@@ -26,9 +26,7 @@ import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from bigembed.errors import InputError
-from bigembed.linalg import SparseOperator
-from bigembed.linalg.eigenpairs import gaps_of, rayleigh_ritz
-from bigembed.linalg.lanczos import residual_block
+from bigembed.linalg import SparseOperator, eigenpairs, lanczos
 from bigembed.maps.bandwidth import kernel_in
 from bigembed.maps.graph_rows import component_sample
 from bigembed.maps.landmark_maps import NEIGHBORS, LandmarkFunctions, LandmarkKernel, WithHalf, barycentric_rows
@@ -39,12 +37,10 @@ from bigembed.runtime import once
 from bigembed.runtime.blocks import Array, bounds, map_blocks
 from bigembed.stages import ArraySpec, Context, Cost
 from bigembed.stages.journal import own_steps
-from bigembed.store import at
+from bigembed.store import at, files, spaces
 from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
-from bigembed.store.files import read_sealed, sealed, write_json
 from bigembed.store.matrix import StoredMatrix
-from bigembed.store.spaces import StoredSpace
 from bigembed.store.vector_space import tree_fold, tree_sum
 
 EXTENSIONS = ("galerkin", "nystrom")
@@ -119,11 +115,11 @@ def landmark_component(
     exchange = Exchange(f"{context.exchange.root}/component{c}")
     done = at(exchange.root) / "done.json"
     if done.exists():
-        return read_sealed(done)
+        return files.read_sealed(done)
     with own_steps(f"{exchange.root}-steps") as step:
         with step("landmarks"):
             found = _solved_by_landmarks(context, weights, c, wanted, asked, seed, n_neighbors, exchange)
-        write_json(done, sealed(found))
+        files.write_json(done, files.sealed(found))
         exchange.drop("landmark.u", "landmark.w", "basis", "averaged", "pencil")
     return found
 
@@ -161,11 +157,11 @@ def _solved_by_landmarks(
     changed = 0.0
     if asked.extension == "nystrom":
         changed = change_of_half(values[:wanted], form[width:, width:], mass[width:, width:])
-    space = StoredSpace(weights, exchange)
+    space = spaces.StoredSpace(weights, exchange)
     space.sweep(vectors_block, writes=["V", "F", "scale"], posts=["V", "scale"], arguments=(component, mix[:, :wanted]))
     operator = SparseOperator(weights, space, "scale")
     parts = operator.product(
-        ["V"], ["landmark.u"], then=residual_block, posts=["landmark.u"], arguments=(values[:wanted],)
+        ["V"], ["landmark.u"], then=lanczos.residual_block, posts=["landmark.u"], arguments=(values[:wanted],)
     )
     gram, squares = (tree_sum([part[k] for part in parts]) for k in range(2))
     parts = operator.product(["landmark.u"], ["landmark.w"], then=further_block, reads=["V"])
@@ -176,7 +172,7 @@ def _solved_by_landmarks(
         "eigenvalues": values[:wanted].tolist(),
         "residuals": residuals.tolist(),
         "gap": float(values[wanted - 1] - values[wanted]) if len(values) > wanted else 0.0,
-        "gaps": gaps_of(values[:wanted], np.concatenate([values[wanted:], [1.0]])).tolist(),
+        "gaps": eigenpairs.gaps_of(values[:wanted], np.concatenate([values[wanted:], [1.0]])).tolist(),
         "orthogonality": float(np.abs(gram - np.eye(wanted)).max()),
         "passes": 4,
         "bytes_moved": int(operator.bytes_moved),
@@ -287,7 +283,7 @@ def gained_shares(values: Array, first: Array, second: Array, third: Array, four
     [0.719]
     """
     gram, form = np.block([[first, second], [second.T, third]]), np.block([[second, third], [third.T, fourth]])
-    better = rayleigh_ritz(gram, form, len(values))[0][: len(values)]
+    better = eigenpairs.rayleigh_ritz(gram, form, len(values))[0][: len(values)]
     return np.asarray(np.maximum(better - values, 0.0) / np.maximum(1 - values, np.finfo(np.float64).tiny))
 
 
@@ -320,7 +316,7 @@ def pencil(component: Component, blocks: int) -> tuple[Array, Array]:
 def solved_pencil(form: Array, mass: Array, constant: Array) -> tuple[Array, Array]:
     """Ritz values besides that of the ``constant``, descending, and coefficients C with Cᵀ(ZᵀDZ)C = I."""
     image = mass @ constant / np.sqrt(constant @ mass @ constant)
-    return rayleigh_ritz(mass, form - 2.0 * np.outer(image, image), 0, DROPPED)
+    return eigenpairs.rayleigh_ritz(mass, form - 2.0 * np.outer(image, image), 0, DROPPED)
 
 
 def change_of_half(values: Array, form: Array, mass: Array) -> float:

@@ -18,19 +18,8 @@ from bigembed.maps.start import localized
 from bigembed.maps.walk import SpectralEstimator, WalkOptions
 from bigembed.neighbors.given import GraphMetric
 from bigembed.neighbors.search import ALGORITHMS
+from bigembed.runtime import parameters
 from bigembed.runtime.blocks import Array
-from bigembed.runtime.parameters import (
-    Auto,
-    Count,
-    Fraction,
-    Positive,
-    Requirements,
-    Seed,
-    at_least,
-    declared,
-    interval,
-    one_of,
-)
 from bigembed.stages import Run
 from bigembed.store.arrays import read_array
 
@@ -43,7 +32,7 @@ REACH = 0.25
 """ε of a graph of a radius, over the squared radius: e⁻⁴ at its end, as the adaptive kernel has at least."""
 
 
-def require_heat(asked: Any, need: Requirements) -> None:
+def require_heat(asked: Any, need: parameters.Requirements) -> None:
     """What the parameters of the graph and of the weights need to go together."""
     need(
         asked.radius is None or asked.bandwidth not in LOCAL,
@@ -224,23 +213,23 @@ class LaplacianEigenmaps(SpectralEstimator, registered="laplacian_eigenmaps"):
     True
     """
 
-    n_components: Count | Auto = 2
+    n_components: parameters.Count | parameters.Auto = 2
     _: KW_ONLY
-    n_neighbors: Count | None = 15
-    radius: Positive | None = None
-    weights: Annotated[str, one_of(*EDGES)] = "heat"
-    epsilon: Positive | Auto = "auto"
-    bandwidth: Annotated[str, one_of("auto", "fixed", *LOCAL)] = "auto"
+    n_neighbors: parameters.Count | None = 15
+    radius: parameters.Positive | None = None
+    weights: Annotated[str, parameters.one_of(*EDGES)] = "heat"
+    epsilon: parameters.Positive | parameters.Auto = "auto"
+    bandwidth: Annotated[str, parameters.one_of("auto", "fixed", *LOCAL)] = "auto"
     metric: GraphMetric = "euclidean"
-    components: Annotated[str, one_of("auto", *POLICIES)] = "auto"
-    recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
-    algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
+    components: Annotated[str, parameters.one_of("auto", *POLICIES)] = "auto"
+    recall: Annotated[float, parameters.interval(0, 1, closed="right")] = 0.99
+    algorithm: Annotated[str, parameters.one_of(*ALGORITHMS)] = "auto"
     algorithm_params: dict[str, Any] | None = None
-    tol: Fraction = 1e-6
-    max_passes: Annotated[int, at_least(4)] = 300
-    random_state: Seed = 0
+    tol: parameters.Fraction = 1e-6
+    max_passes: Annotated[int, parameters.at_least(4)] = 300
+    random_state: parameters.Seed = 0
 
-    def _require(self, need: Requirements) -> None:
+    def _require(self, need: parameters.Requirements) -> None:
         require_heat(self, need)
 
     def _walk(self, graph: GraphShape) -> WalkOptions:
@@ -268,15 +257,15 @@ OF_MAPS = (errors.HarmonicWarning, errors.LocalizedWarning, errors.MapWarning, e
 """Warnings of a map that is to be looked at, not of one that another one starts from."""
 
 
-@declared
+@parameters.declared
 def spectral_start(
     graph: Any,
-    n_components: Count = 2,
+    n_components: parameters.Count = 2,
     *,
-    scale: Annotated[str, one_of(*SCALES)] | None = None,
-    tol: Fraction = 1e-4,
-    max_passes: Annotated[int, at_least(4)] = 300,
-    random_state: Seed = 0,
+    scale: Annotated[str, parameters.one_of(*SCALES)] | None = None,
+    tol: parameters.Fraction = 1e-4,
+    max_passes: Annotated[int, parameters.at_least(4)] = 300,
+    random_state: parameters.Seed = 0,
     workdir: str | os.PathLike[str] | None = None,
 ) -> Array:
     """Compute spectral coordinates of a graph as an array, from which UMAP, t-SNE or a layout may start.

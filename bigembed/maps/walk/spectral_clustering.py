@@ -10,16 +10,14 @@ from typing import Annotated, Any, ClassVar
 from bigembed.errors import InputError
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.graph_input import POLICIES, SEPARATED, GraphShape
+from bigembed.estimator.transform import apply
 from bigembed.maps.clusters import ClusterOptions, clusters_stage, points_of
 from bigembed.maps.kernels import LOCAL
 from bigembed.maps.walk import SpectralEstimator, WalkOptions
 from bigembed.maps.walk.extension import WalkModel, extend_rows, grouping, model_of
 from bigembed.maps.walk.laplacian_eigenmaps import EDGES, heat_walk, require_heat
-from bigembed.neighbors import nearest_centers
-from bigembed.neighbors.given import GraphMetric
+from bigembed.neighbors import given, nearest_centers, search, survey
 from bigembed.neighbors.given.query import AnyIndex
-from bigembed.neighbors.search import ALGORITHMS
-from bigembed.neighbors.survey import Shape
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Auto, Count, Fraction, Positive, Requirements, Seed, at_least, interval, one_of
 from bigembed.stages import Run, Stage
@@ -43,7 +41,7 @@ class ClusterModel:
         return self.walk.index
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> survey.Shape:
         """What the fitted rows were like."""
         return self.walk.shape
 
@@ -231,10 +229,10 @@ class SpectralClustering(SpectralEstimator, registered="spectral_clustering"):
     bandwidth: Annotated[str, one_of("auto", "fixed", *LOCAL)] = "auto"
     normalize_rows: bool = True
     n_init: Count = 10
-    metric: GraphMetric = "euclidean"
+    metric: given.GraphMetric = "euclidean"
     components: Annotated[str, one_of("auto", *TOGETHER)] = "auto"
     recall: Annotated[float, interval(0, 1, closed="right")] = 0.99
-    algorithm: Annotated[str, one_of(*ALGORITHMS)] = "auto"
+    algorithm: Annotated[str, one_of(*search.ALGORITHMS)] = "auto"
     algorithm_params: dict[str, Any] | None = None
     tol: Fraction = 1e-6
     max_passes: Annotated[int, at_least(4)] = 300
@@ -272,8 +270,6 @@ class SpectralClustering(SpectralEstimator, registered="spectral_clustering"):
         array of shape (k,), int32
             The clusters: NumPy for NumPy, else a lazy Dask array.
         """
-        from bigembed.estimator.transform import apply
-
         self._check_fitted()
         self._map()
         return apply(self, X, prediction(self._run, self.as_fitted().metric))[:, 0]

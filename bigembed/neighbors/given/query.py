@@ -11,22 +11,9 @@ import numpy as np
 
 from bigembed.distance import paired_squared, refuse_distances
 from bigembed.errors import InputError
-from bigembed.neighbors.descent_walk import NOBODY
-from bigembed.neighbors.given import GIVEN
+from bigembed.neighbors import descent_walk, given, query
 from bigembed.neighbors.given.distances import TASK_ROWS, Rule
 from bigembed.neighbors.order import KEPT_BYTES, CellReader, Ordered
-from bigembed.neighbors.query import (
-    MAX_PAIRS,
-    Along,
-    Found,
-    Index,
-    Joined,
-    index_of,
-    join_batches,
-    join_memory,
-    joined_of,
-    locate,
-)
 from bigembed.neighbors.radius import EDGES_PLANNED, DenseIndex, join_every, near_cells, pairs_within
 from bigembed.neighbors.search.by_metric import Cells, by_metric
 from bigembed.neighbors.survey import Shape
@@ -47,7 +34,7 @@ SLACK = 1.4
 shorter than the one of the row near it."""
 
 
-def along_graph(index: Index, run: Run, within: str = "") -> Index:
+def along_graph(index: query.Index, run: Run, within: str = "") -> query.Index:
     """The index with the graph of a run, along which new rows then get their edges; itself where that cannot be.
 
     ``within``: where the scales of the rows are, if edges longer than those of both ends weigh nothing.
@@ -56,22 +43,22 @@ def along_graph(index: Index, run: Run, within: str = "") -> Index:
     """
     if index.by is not None or run.kind == "model" or run.has("bridge") or not run.holds("graph"):
         return index
-    return replace(index, along=Along(run.matrix("graph"), within, run.fingerprint()))
+    return replace(index, along=query.Along(run.matrix("graph"), within, run.fingerprint()))
 
 
-def join_along(rows: Array, index: Index, along: Along) -> Iterator[tuple[Array, Joined]]:
+def join_along(rows: Array, index: query.Index, along: query.Along) -> Iterator[tuple[Array, query.Joined]]:
     """Edges of prepared new rows (n, d), in parts of bounded size: numbers of some rows, and their edges."""
     ordered = Ordered.open(index.order)
     for b, members, cell in near_parts(rows, ordered, index):
         near = read_near(b, ordered, along)
-        for low, high in bounds(len(members), max(1, MAX_PAIRS // near.degree)):
+        for low, high in bounds(len(members), max(1, query.MAX_PAIRS // near.degree)):
             part = members[low:high]
             yield part, near.joined(rows[part], b, cell[low:high], index.n_neighbors)
 
 
-def near_parts(rows: Array, ordered: Ordered, index: Index) -> Iterator[tuple[int, Array, Array]]:
+def near_parts(rows: Array, ordered: Ordered, index: query.Index) -> Iterator[tuple[int, Array, Array]]:
     """Numbers of the new rows that belong to each block, by their cells, and these: block after block."""
-    block, cell = locate(rows, ordered, index.centers)
+    block, cell = query.locate(rows, ordered, index.centers)
     order = np.lexsort((cell, block))
     for members in np.split(order, np.flatnonzero(np.diff(block[order])) + 1) if len(order) else []:
         yield int(block[members[0]]), members, cell[members]
@@ -98,7 +85,7 @@ class _Near:
 
         return nearest_rows(rows, cell, self.offsets, self.indptr, self.indices, self.table)
 
-    def joined(self, rows: Array, b: int, cell: Array, k: int) -> Joined:
+    def joined(self, rows: Array, b: int, cell: Array, k: int) -> query.Joined:
         """Edges of new rows in these cells of the block."""
         from bigembed.neighbors.descent_compiled import edge_lengths  # imports numba: only here
 
@@ -106,11 +93,11 @@ class _Near:
         starts = np.concatenate([[0], np.cumsum(np.diff(self.indptr)[nearest])]).astype(np.int64)
         columns, squared, rho = np.empty(starts[-1], np.int64), np.empty(starts[-1], rows.dtype), np.empty(len(rows))
         edge_lengths(rows, nearest, self.indptr, self.indices, self.table, starts, columns, squared, k, rho)
-        return Joined(starts, self.ids[columns], squared, rho, np.full(len(rows), b), cell)
+        return query.Joined(starts, self.ids[columns], squared, rho, np.full(len(rows), b), cell)
 
 
 @lru_cache(maxsize=2)
-def read_near(b: int, ordered: Ordered, along: Along) -> _Near:
+def read_near(b: int, ordered: Ordered, along: query.Along) -> _Near:
     """Read the rows and edges of block b; the last ones that a process has read are kept."""
     matrix, own = along.graph.block(b), ordered.rows(b)
     ids, indptr, indices = matrix.ids(b, ordered.starts), matrix.indptr, matrix.indices
@@ -175,20 +162,20 @@ def given_index_of(run: Run, both: bool) -> GivenIndex:
     return GivenIndex(run.path("order"), rule, order.get("placed", 0), lists, pieces)
 
 
-def join_given_parts(rows: Any, index: GivenIndex) -> Iterator[tuple[Array, Joined]]:
+def join_given_parts(rows: Any, index: GivenIndex) -> Iterator[tuple[Array, query.Joined]]:
     """Edges of new rows of distances (m, n), some rows at a time: their numbers, and their edges."""
     for start, stop in bounds(rows.shape[0], max(1, HELD_BYTES // (40 * rows.shape[1]))):
         yield np.arange(start, stop), join_given(rows[start:stop], index, start)
 
 
-def join_given(rows: Any, index: GivenIndex, first: int = 0) -> Joined:
+def join_given(rows: Any, index: GivenIndex, first: int = 0) -> query.Joined:
     """Edges of new rows, of which ``rows`` (m, n) holds the distances to all fitted rows, or, sparse, to some of them.
 
     ``first`` is the number of the first one.
     """
     values, none = _lengths(rows, first), np.zeros(rows.shape[0], np.int64)
     if index.lists:
-        found = joined_of(_both(values, index), index.n_neighbors, none, none)
+        found = query.joined_of(_both(values, index), index.n_neighbors, none, none)
         row, column, squared = np.repeat(np.arange(len(values)), np.diff(found.indptr)), found.ids, found.squared
         indptr, rho = found.indptr, found.rho
     else:
@@ -199,7 +186,7 @@ def join_given(rows: Any, index: GivenIndex, first: int = 0) -> Joined:
     if index.placed:
         order = np.lexsort((ids, row))
         ids, squared = ids[order], squared[order]
-    return Joined(indptr, ids, squared, rho, none, none)
+    return query.Joined(indptr, ids, squared, rho, none, none)
 
 
 def _lengths(rows: Any, first: int) -> Array:
@@ -232,7 +219,7 @@ def _own(values: Array, rule: Rule) -> tuple[Array, Array, Array]:
     return row, column, np.square(length)
 
 
-def _both(values: Array, index: GivenIndex) -> Found:
+def _both(values: Array, index: GivenIndex) -> query.Found:
     """Candidates of the edges of new rows: their nearest fitted rows, and those to which they are near enough."""
     k = min(index.n_neighbors + 1, values.shape[1])
     limits, kappa = index.reach()
@@ -243,10 +230,10 @@ def _both(values: Array, index: GivenIndex) -> Found:
         ids[i] = near[np.argsort(row[near], kind="stable")[:k]]
     new, column = np.nonzero(squared <= limits)
     tied = squared[new, column] == limits[column]
-    reverse = new, column, squared[new, column], np.where(tied, kappa[column], NOBODY)
+    reverse = new, column, squared[new, column], np.where(tied, kappa[column], descent_walk.NOBODY)
     nearest = np.take_along_axis(squared, ids, axis=1)
-    twin = np.where(nearest[:, 0] == 0, ids[:, 0], NOBODY)
-    return Found(np.where(np.isfinite(nearest), ids, -1), nearest, reverse, twin)
+    twin = np.where(nearest[:, 0] == 0, ids[:, 0], descent_walk.NOBODY)
+    return query.Found(np.where(np.isfinite(nearest), ids, -1), nearest, reverse, twin)
 
 
 def nearest_given(rows: Any, index: GivenIndex, labels: Array, parts: int) -> Array:
@@ -285,17 +272,17 @@ class RadiusIndex:
     radius: float
 
 
-AnyIndex = Index | RadiusIndex | DenseIndex | GivenIndex
+AnyIndex = query.Index | RadiusIndex | DenseIndex | GivenIndex
 
 
 def any_index_of(run: Run, shape: Shape) -> AnyIndex:
     """The index of a graph of any kind, from its run or a saved model."""
-    if shape.metric == GIVEN:
+    if shape.metric == given.GIVEN:
         return given_index_of(run, both=True)
     if run.has("density"):
         return radius_index_of(run)
     if run.has("search"):
-        return index_of(run, shape)
+        return query.index_of(run, shape)
     return DenseIndex(run.path("order"), run.path("partition", "centers"), shape.n - 1, by_metric(shape))
 
 
@@ -311,16 +298,20 @@ def radius_index_of(run: Run) -> RadiusIndex:
 
 def joining_memory(index: AnyIndex, shape: Shape, rows: int) -> int:
     """Bytes that :func:`join_parts` holds for a number of new rows, in addition to them."""
-    if isinstance(index, Index):
-        return join_memory(index, shape, rows)
+    if isinstance(index, query.Index):
+        return query.join_memory(index, shape, rows)
     if isinstance(index, GivenIndex):
         return query_memory(shape.n, rows)
     if isinstance(index, DenseIndex):
-        return 3 * shape.n * shape.row_bytes + 64 * min(shape.n * rows, MAX_PAIRS)
-    return KEPT_BYTES + shape.largest_block * shape.row_bytes + 64 * min(min(shape.n, EDGES_PLANNED) * rows, MAX_PAIRS)
+        return 3 * shape.n * shape.row_bytes + 64 * min(shape.n * rows, query.MAX_PAIRS)
+    return (
+        KEPT_BYTES
+        + shape.largest_block * shape.row_bytes
+        + 64 * min(min(shape.n, EDGES_PLANNED) * rows, query.MAX_PAIRS)
+    )
 
 
-def join_parts(rows: Any, index: AnyIndex) -> Iterator[tuple[Array, Joined]]:
+def join_parts(rows: Any, index: AnyIndex) -> Iterator[tuple[Array, query.Joined]]:
     """Edges of prepared new rows (n, d) to the fitted ones, in parts: numbers of some rows, and their edges."""
     if isinstance(index, DenseIndex):
         return join_every(rows, index)
@@ -328,14 +319,14 @@ def join_parts(rows: Any, index: AnyIndex) -> Iterator[tuple[Array, Joined]]:
         return join_given_parts(rows, index)
     if isinstance(index, RadiusIndex):
         return join_within(rows, index)
-    return join_batches(rows, index) if index.along is None else join_along(rows, index, index.along)
+    return query.join_batches(rows, index) if index.along is None else join_along(rows, index, index.along)
 
 
-def join_within(rows: Array, index: RadiusIndex) -> Iterator[tuple[Array, Joined]]:
+def join_within(rows: Array, index: RadiusIndex) -> Iterator[tuple[Array, query.Joined]]:
     """Edges of new rows to all fitted rows within ε of each, by id, in parts of about :data:`MAX_PAIRS` edges."""
     ordered = Ordered.open(index.order)
     cells, radii = CellReader(ordered), read_array(index.radii)
-    block, cell = locate(rows, ordered, index.centers)
+    block, cell = query.locate(rows, ordered, index.centers)
     home = cells.block_starts[block] + cell
     order = np.argsort(home, kind="stable")
     first = np.searchsorted(home[order], home[order])
@@ -349,7 +340,7 @@ def join_within(rows: Array, index: RadiusIndex) -> Iterator[tuple[Array, Joined
             pairs += len(ids)
         members.append(group)
         count += len(group)
-        if pairs > MAX_PAIRS:
+        if pairs > query.MAX_PAIRS:
             yield _joined(members, found, rows.dtype, block, cell)
             members, found, pairs, count = [], [], 0, 0
     if members:
@@ -372,7 +363,7 @@ def _edges_of(
 
 def _joined(
     members: list[Array], found: list[tuple[Array, Array, Array]], dtype: np.dtype[Any], block: Array, cell: Array
-) -> tuple[Array, Joined]:
+) -> tuple[Array, query.Joined]:
     """The rows of a part, and their edges by row and id."""
     numbers = np.concatenate(members)
     empty = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, dtype))
@@ -380,4 +371,4 @@ def _joined(
     by_row = np.lexsort((ids, row))
     indptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(numbers)))]).astype(np.int64)
     rho = np.zeros(len(numbers))
-    return numbers, Joined(indptr, ids[by_row], squared[by_row], rho, block[numbers], cell[numbers])
+    return numbers, query.Joined(indptr, ids[by_row], squared[by_row], rho, block[numbers], cell[numbers])

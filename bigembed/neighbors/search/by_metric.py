@@ -11,13 +11,12 @@ import numpy as np
 from bigembed.distance import paired_squared, rounding
 from bigembed.distance.metrics import RowMetric
 from bigembed.neighbors import approximate_squared, merge_pairs
+from bigembed.neighbors.survey import Shape
 from bigembed.runtime.blocks import Array, is_sparse
 
 if TYPE_CHECKING:
     from bigembed.neighbors.search.pair_join import PairDistances
     from bigembed.neighbors.search.probes import Probing
-    from bigembed.neighbors.survey import Shape
-
 # ------------------------------------------------------------------------------------------------------- exact lists
 # Nearest neighbors of the rows of one block.
 #

@@ -12,19 +12,9 @@ import numpy as np
 from bigembed.distance import PAIRS, named
 from bigembed.neighbors import empty_lists, exact_block
 from bigembed.neighbors.order import CellIndex, ListedCells, Ordered, senders_of
-from bigembed.neighbors.search import LINKED, TRUTH, describe_search
+from bigembed.neighbors.search import LINKED, TRUTH, describe_search, probes
 from bigembed.neighbors.search.by_metric import ByMetric, Cells, by_metric, search_cells, search_own
 from bigembed.neighbors.search.ground_truth import EXACT_ROWS
-from bigembed.neighbors.search.probes import (
-    SHORTLIST,
-    Probing,
-    asking_cells,
-    group_probes,
-    leave_near_blocks,
-    pack_probes,
-    probe_block,
-    write_shortlists,
-)
 from bigembed.neighbors.survey import Shape
 from bigembed.runtime.blocks import Array, by_owner, map_blocks, offsets
 from bigembed.stages import Arrays, ArraySpec, Context, Cost, Stage, buffer
@@ -140,30 +130,30 @@ def run_search(context: Context, shape: Shape, n_neighbors: int, descend: Descen
     ordered = Ordered.open(context.of("order"))
     blocks = [(b,) for b in range(len(ordered.blocks))]
     decided = context.results(TRUTH)
-    probes = decided["n_probes"]
+    n_probes = decided["n_probes"]
     context.note(describe_search(decided))
     if decided.get("algorithm") in LINKED:
         return descend(context, ordered, shape, n_neighbors, decided["target"])
     shortlist, longer = context.of("shortlist"), {}
     if "shortlist" in decided:
-        leave_near_blocks(ordered, context.exchange)
-        write_shortlists(ordered, context.exchange, decided["shortlist"], context.path(""))
+        probes.leave_near_blocks(ordered, context.exchange)
+        probes.write_shortlists(ordered, context.exchange, decided["shortlist"], context.path(""))
         shortlist, longer = context.path("").rstrip("/"), {"shortlist": decided["shortlist"]}
     compute: Callable[..., Found]
     shared: dict[str, Any]
     if n <= EXACT_ROWS and len(blocks) == 1:
         compute, shared = all_pairs_block, {"by": by}
-        probes = context.results("order")["cells"]  # a query then compares every pair too
+        n_probes = context.results("order")["cells"]  # a query then compares every pair too
     elif by is not None:
-        compute, shared = search_by_metric, {"shortlist": shortlist, "n_probes": probes, "by": by}
+        compute, shared = search_by_metric, {"shortlist": shortlist, "n_probes": n_probes, "by": by}
     else:
-        compute, shared = search_block, {"shortlist": shortlist, "n_probes": probes}
+        compute, shared = search_block, {"shortlist": shortlist, "n_probes": n_probes}
         map_blocks(leave_cells_block, blocks, ordered=ordered, exchange=context.exchange)
     found = map_blocks(
         compute, blocks, ordered=ordered, k=n_neighbors, exchange=context.exchange, out=context.path(""), **shared
     )
     pairs = write_asked(found, ordered=ordered, exchange=context.exchange, out=context.path(""))
-    return {"n_neighbors": n_neighbors, "n_probes": probes, "compared_per_row": pairs / n, **longer}
+    return {"n_neighbors": n_neighbors, "n_probes": n_probes, "compared_per_row": pairs / n, **longer}
 
 
 def compared_by(by: ByMetric, n: int) -> int:
@@ -173,7 +163,7 @@ def compared_by(by: ByMetric, n: int) -> int:
         return n
     dense = by.every == by.listed
     ordered = dense and by.metric.name in named(PAIRS) and by.metric.name != "hamming"
-    return COMPARED if ordered else SHORTLIST * 192
+    return COMPARED if ordered else probes.SHORTLIST * 192
 
 
 def all_pairs_block(b: int, *, ordered: Ordered, k: int, by: ByMetric | None, exchange: Exchange, out: str) -> Found:
@@ -205,20 +195,20 @@ def search_block(
     probed = listed.some(np.searchsorted(listed.numbers, probing.cells))
     for piece in foreign_pieces(b, probed, ordered, exchange):
         pairs += search_cells(ids, squared, rows, row_ids, probing, piece)
-    asking = asking_cells(probing, cell_offsets) + np.array([first, 0])
+    asking = probes.asking_cells(probing, cell_offsets) + np.array([first, 0])
     return pairs, _finish(b, ids, squared, asking, ordered, exchange, out)
 
 
 def probed_block(
     b: int, rows: Array, cell_offsets: Array, ordered: Ordered, k: int, shortlist: str, n_probes: int, out: str
-) -> tuple[Probing, ListedCells]:
+) -> tuple[probes.Probing, ListedCells]:
     """Which cells the rows of a block probe, which is written, too; and the cells on its shortlists."""
     lists = read_array(f"{shortlist}/shortlist/{b}")
     cells = ListedCells.read(ordered, np.unique(lists[lists >= 0]))
     short = cells.places(lists)
-    probes = probe_block(rows, cell_offsets, short, cells.centers, n_probes, sizes=cells.sizes, least=k + 1)
-    write_array(f"{out}probed/{b}", pack_probes(probes, cell_offsets, short))
-    return group_probes(np.where(probes >= 0, cells.numbers.astype(np.int32)[probes], np.int32(-1))), cells
+    probed = probes.probe_block(rows, cell_offsets, short, cells.centers, n_probes, sizes=cells.sizes, least=k + 1)
+    write_array(f"{out}probed/{b}", probes.pack_probes(probed, cell_offsets, short))
+    return probes.group_probes(np.where(probed >= 0, cells.numbers.astype(np.int32)[probed], np.int32(-1))), cells
 
 
 def search_by_metric(
@@ -232,7 +222,7 @@ def search_by_metric(
     compared = ordered.compared(b)
     for span in cells.spans(probing.cells, np.array([b])):
         pairs += by.search_cells(ids, squared, compared, row_ids, probing, span.cells)
-    asking = asking_cells(probing, cell_offsets) + np.array([int(cells.block_starts[b]), 0])
+    asking = probes.asking_cells(probing, cell_offsets) + np.array([int(cells.block_starts[b]), 0])
     return pairs, _finish(b, ids, squared, asking, ordered, exchange, out)
 
 

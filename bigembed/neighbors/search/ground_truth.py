@@ -14,22 +14,8 @@ from typing import Any
 import numpy as np
 
 from bigembed.distance.metrics import RowMetric
-from bigembed.neighbors import approximate_squared, empty_lists, update_lists
+from bigembed.neighbors import approximate_squared, empty_lists, search, update_lists
 from bigembed.neighbors.order import ListedCells, Ordered
-from bigembed.neighbors.search import (
-    AUTO,
-    GIVEN_LISTS,
-    LINKED,
-    NN_DESCENT,
-    PYNNDESCENT,
-    TRUTH,
-    Truth,
-    chosen,
-    lists_found,
-    merged,
-    share_found,
-    stored_lists,
-)
 from bigembed.neighbors.search.by_metric import TILE_ENTRIES, ByMetric, Cells, by_metric, search_every
 from bigembed.neighbors.search.probes import leave_near_blocks, listed_cells, probe_ranks
 from bigembed.neighbors.survey import Shape
@@ -175,7 +161,7 @@ def truth_stage(
     k: int,
     target: float,
     seed: int,
-    algorithm: str = AUTO,
+    algorithm: str = search.AUTO,
     lacking: Callable[[int, int, str], str] = lambda n, k, place: "",
 ) -> Stage:
     """Exact neighbors of sampled rows, the distance histogram; how to search, and in how many cells.
@@ -200,10 +186,10 @@ def truth_stage(
         maps=4,
     )
     parameters: dict[str, Any] = {"n_neighbors": k, "target": target, "seed": seed}
-    if algorithm != AUTO:
+    if algorithm != search.AUTO:
         parameters["algorithm"] = algorithm
     return Stage(
-        TRUTH,
+        search.TRUTH,
         ("survey", "order", "shortlist"),
         parameters,
         partial(run_truth, shape=shape, k=k, target=target, seed=seed, algorithm=algorithm, lacking=lacking),
@@ -225,17 +211,17 @@ def run_truth(
     ordered = Ordered.open(context.of("order"))
     length, cells = context.results("shortlist")["length"], context.results("order")["cells"]
     given = context.path(""), ordered, context.of("shortlist"), length, target, context.exchange
-    curve = best_curve(*given, longer=algorithm not in LINKED)
+    curve = best_curve(*given, longer=algorithm not in search.LINKED)
     write_array(context.path("recall_by_probes"), curve)
     probes = choose_probes(curve, target, truth.neighbors.size)
-    lacks = lacking(shape.n, k, context.exchange.root) if algorithm == AUTO else ""
-    decided = chosen(algorithm, curve, target, probes, shape.n, cells, lacks)
-    if len(curve) > length and decided.get("algorithm") not in LINKED:
+    lacks = lacking(shape.n, k, context.exchange.root) if algorithm == search.AUTO else ""
+    decided = search.chosen(algorithm, curve, target, probes, shape.n, cells, lacks)
+    if len(curve) > length and decided.get("algorithm") not in search.LINKED:
         decided["shortlist"] = len(curve)
     return {"n_probes": probes, "expected_recall": float(curve[probes - 1]), "witnesses": len(truth.ids), **decided}
 
 
-def exact_truth(context: Context, k: int, seed: int, by: ByMetric | None = None) -> Truth:
+def exact_truth(context: Context, k: int, seed: int, by: ByMetric | None = None) -> search.Truth:
     """Choose the sampled rows, compare them with all rows, and keep what was found: by internal ids."""
     ordered, exchange = Ordered.open(context.of("order")), context.exchange
     blocks = [(b,) for b in range(len(ordered.blocks))]
@@ -249,15 +235,15 @@ def exact_truth(context: Context, k: int, seed: int, by: ByMetric | None = None)
     unit = unit_of(context.results("survey"))
     fixed: dict[str, Any] = {"ordered": ordered, "k": k, "out": context.path(""), "seed": seed, "unit": unit, "by": by}
     map_blocks(truth_block, blocks, exchange=exchange, **fixed)
-    near, squared = merged(stored_lists(TRUTH, len(blocks), exchange), len(ids), k)
+    near, squared = search.merged(search.stored_lists(search.TRUTH, len(blocks), exchange), len(ids), k)
     counts = np.zeros(BINS, np.int64)
     for (b,) in blocks:
-        bins, inside = exchange.get_many(TRUTH, b, ["bins", "inside"])
+        bins, inside = exchange.get_many(search.TRUTH, b, ["bins", "inside"])
         counts[bins] += inside
     write_array(context.path("neighbors"), near)
     write_array(context.path("squared"), squared)
     write_array(context.path("histogram"), np.append(counts, unit))
-    return Truth(ids, near)
+    return search.Truth(ids, near)
 
 
 def unit_of(survey: Mapping[str, Any]) -> int:
@@ -344,7 +330,7 @@ def truth_block(
 def _leave(b: int, ids: Array, squared: Array, counts: Array, exchange: Exchange) -> None:
     """Leave the lists of a block that hold a row, and the bins of the histogram that do."""
     bins = np.flatnonzero(counts)
-    exchange.put(TRUTH, b, lists_found(ids, squared) | {"bins": bins, "inside": counts[bins]})
+    exchange.put(search.TRUTH, b, search.lists_found(ids, squared) | {"bins": bins, "inside": counts[bins]})
 
 
 def _truth_by_metric(
@@ -376,16 +362,16 @@ def recall_stage(target: float) -> Stage:
     """Measured share of the true neighbors of the sampled rows that the lists hold."""
 
     run, opens = partial(run_recall, target=target), {"search": ("neighbors",)}
-    return Stage("recall", ("order", "search", TRUTH), {"target": target}, run, opens=opens)
+    return Stage("recall", ("order", "search", search.TRUTH), {"target": target}, run, opens=opens)
 
 
 def run_recall(context: Context, target: float) -> dict[str, Any]:
-    truth = Truth(read_array(context.of(TRUTH, "ids")), read_array(context.of(TRUTH, "neighbors")))
+    truth = search.Truth(read_array(context.of(search.TRUTH, "ids")), read_array(context.of(search.TRUTH, "neighbors")))
     ordered, k = Ordered.open(context.of("order")), truth.neighbors.shape[1]
-    found = share_found(truth, context.of("search"), ordered, k)
-    said = context.results(TRUTH)
+    found = search.share_found(truth, context.of("search"), ordered, k)
+    said = context.results(search.TRUTH)
     searched: dict[str, Any] = {name: said[name] for name in ("algorithm", "why", "forced") if name in said}
-    if searched.get("algorithm") in LINKED:
+    if searched.get("algorithm") in search.LINKED:
         searched["recall_of_new_rows"] = context.results("search")["recall_of_new_rows"]
     advice = "" if found.recall >= target else _advice(context)
     return {
@@ -400,18 +386,19 @@ def run_recall(context: Context, target: float) -> dict[str, Any]:
 
 def _advice(context: Context) -> str:
     """What to do where the target was missed."""
-    if (decided := context.results(TRUTH)).get("forced"):
+    if (decided := context.results(search.TRUTH)).get("forced"):
         return (
             f"{decided['why']}. Give workers more memory, or what tasks exchange a larger disk (bigembed plan says "
             "what it takes); reduce the dimension first (PCA), or lower the target"
         )
-    search, listed = context.results("search"), len(read_array(context.of(TRUTH, "recall_by_probes")))
-    done = f"{search['n_probes']} cells were searched for each row; all {listed} on a shortlist would find hardly more"
-    if search.get("algorithm") == NN_DESCENT:
-        done = f"NN-descent made {search['rounds']} rounds with lists of up to {search['list_length']} rows"
-    if decided.get("algorithm") == GIVEN_LISTS:
+    searched, listed = context.results("search"), len(read_array(context.of(search.TRUTH, "recall_by_probes")))
+    probed = searched["n_probes"]
+    done = f"{probed} cells were searched for each row; all {listed} on a shortlist would find hardly more"
+    if searched.get("algorithm") == search.NN_DESCENT:
+        done = f"NN-descent made {searched['rounds']} rounds with lists of up to {searched['list_length']} rows"
+    if decided.get("algorithm") == search.GIVEN_LISTS:
         return "The lists that were given hold no more true neighbors: give longer ones, or leave them out"
-    if decided.get("algorithm") == PYNNDESCENT:
+    if decided.get("algorithm") == search.PYNNDESCENT:
         done = "pynndescent found no more: give it more iterations and trees (algorithm_params), or take 'nn-descent'"
     return (
         f"{done}. Such data have no near neighbors to speak of (high intrinsic dimension): reduce the dimension first "

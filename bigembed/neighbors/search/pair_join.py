@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 from numba import njit
+from scipy.sparse import csr_array
 
 from bigembed.distance.metrics import RowMetric
-from bigembed.distance.pair_compiled import compiled
+from bigembed.distance.pair_compiled import compiled, squared_pairs
 from bigembed.distance.sparse_compiled import CODES, interval, pair, parts_of, signed_column, sums, term_shared
 from bigembed.runtime.blocks import Array, is_sparse
 
@@ -83,8 +84,6 @@ class PairDistances:
             if wrong >= 0:
                 self._refuse(int(a[wrong]), int(b[wrong]))
         elif self.metric.function_of_two:
-            from bigembed.distance.pair_compiled import squared_pairs
-
             squared_pairs(self.rows, a, b, self.metric.text, self.width, out)
         else:
             kernel = _sparse if self.rejecting else _dense
@@ -113,8 +112,6 @@ def _part(rows: tuple[Array, ...], i: int, width: int) -> Any:
     """One row, as rows are given."""
     if len(rows) == 1:
         return rows[0][i : i + 1]
-    from scipy.sparse import csr_array
-
     indptr, indices, data = rows
     own = slice(int(indptr[i]), int(indptr[i + 1]))
     return csr_array((data[own], indices[own], np.array([0, own.stop - own.start])), shape=(1, width))

@@ -14,29 +14,16 @@ import numpy as np
 
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
 from bigembed.rows import RowSource, rows_at, work_dtype
-from bigembed.rows.formats import anndata, binary, delimited, hdf5, netcdf
+from bigembed.rows.formats import anndata, binary, copying, delimited, hdf5, netcdf
 from bigembed.rows.formats.anndata import CsrReader
 from bigembed.rows.formats.binary import is_idx, open_idx
-from bigembed.rows.formats.copying import (
-    aligned_path,
-    check_ids,
-    copy_rows,
-    copy_sparse,
-    copy_vector,
-    link,
-    named_vector,
-    same_rows,
-    vector_source,
-)
 from bigembed.rows.formats.tables import open_parquet, parquet_files
 from bigembed.rows.opening import missing_shards
 from bigembed.rows.reader import Choice, Reader, entries_of, features_of, named, two_dimensional
 from bigembed.rows.sparse import WIDEST, group_source, is_csr_group
-from bigembed.store import AnyPath, PathLike, at, published, require_apart, require_array_name
-from bigembed.store.arrays import cached, zarr_array
+from bigembed.store import AnyPath, PathLike, arrays, at, locks, published, require_apart, require_array_name
 from bigembed.store.attributes import CATEGORIES, categories_at, columns_of, named_columns
 from bigembed.store.files import CHUNKS, reading_foreign, refuse_rows, refuse_unpacked, require_files, require_regular
-from bigembed.store.locks import output_lock
 
 KNOWN = (
     "a Zarr array or a CSR group, .npy, Parquet (a file or a folder of them), CSV, HDF5, AnnData (.h5ad, .zarr), "
@@ -60,9 +47,9 @@ def ingest(
     reader = open_reader(source, choice)
     if (source_of_names := named(reader)) is not None and source_of_names.row_ids is not None:
         aligned.setdefault("ids", source_of_names.row_ids)
-    vectors = {name: named_vector(reader, source, given, name) for name, given in aligned.items()}
-    with output_lock(dest):
-        places = {name: aligned_path(dest, name) for name in vectors}
+    vectors = {name: copying.named_vector(reader, source, given, name) for name, given in aligned.items()}
+    with locks.output_lock(dest):
+        places = {name: copying.aligned_path(dest, name) for name in vectors}
         there = [name for name, place in places.items() if published(place)]
         # A killed call leaves vectors without their rows.
         wrong = [places[name] for name in there if published(dest) or not _is_vector(vectors[name], places[name])]
@@ -74,14 +61,14 @@ def ingest(
         for name, vector in vectors.items():
             if name not in there:
                 copy_aligned(vector, places[name], name)
-        write_copy(reader, dest, choice, attributes=link(dest, vectors))
+        write_copy(reader, dest, choice, attributes=copying.link(dest, vectors))
     return reader.shape
 
 
 def _is_vector(vector: Reader, place: AnyPath) -> bool:
     """Whether what lies there is a copy of the vector: one pass over both."""
     try:
-        return same_rows(vector, place)
+        return copying.same_rows(vector, place)
     except (DamagedError, InputError):
         return False
 
@@ -90,11 +77,11 @@ def copy_aligned(
     vector: Reader, dest: AnyPath, name: str, label: str = "ingest", attributes: Mapping[str, Any] | None = None
 ) -> None:
     """Copy a vector aligned with the rows; ids only if each names one row."""
-    copy_vector(vector, dest, f"{label} {name}", _unique if name == "ids" else None, attributes)
+    copying.copy_vector(vector, dest, f"{label} {name}", _unique if name == "ids" else None, attributes)
 
 
 def _unique(ids: AnyPath) -> None:
-    check_ids(vector_source(ids))
+    copying.check_ids(copying.vector_source(ids))
 
 
 def open_reader(source: PathLike, choice: Choice | None = None) -> Reader:
@@ -149,9 +136,9 @@ def write_copy(
     known = _categories(reader)
     attributes = {**(attributes or {}), **named_columns(features_of(reader)), **({CATEGORIES: known} if known else {})}
     if stays_sparse(reader, choice):
-        copy_sparse(_parts(reader), reader.shape, dest, attributes, label)
+        copying.copy_sparse(_parts(reader), reader.shape, dest, attributes, label)
     else:
-        copy_rows(reader, dest, attributes, label)
+        copying.copy_rows(reader, dest, attributes, label)
 
 
 def is_copy(reader: Reader, path: AnyPath, choice: Choice | None = None) -> bool:
@@ -160,9 +147,9 @@ def is_copy(reader: Reader, path: AnyPath, choice: Choice | None = None) -> bool
     if there != (features_of(reader), {name: list(texts) for name, texts in _categories(reader).items()}):
         return False
     if stays_sparse(reader, choice):
-        same = all(same_rows(part, path / name) for name, part in _parts(reader).items())
+        same = all(copying.same_rows(part, path / name) for name, part in _parts(reader).items())
         return same and group_source(path).shape == tuple(reader.shape)
-    return same_rows(reader, path)
+    return copying.same_rows(reader, path)
 
 
 def _categories(reader: Any) -> Mapping[str, Sequence[str]]:
@@ -185,7 +172,7 @@ def in_place(path: AnyPath, reader: Reader, choice: Choice) -> RowSource | None:
         return group_source(path)
     if not isinstance(reader, RowSource) or not (path.suffix == ".npy" or (path / "zarr.json").is_file()):
         return None
-    absent = choice.fill_absent and missing_shards(cached(path))
+    absent = choice.fill_absent and missing_shards(arrays.cached(path))
     return None if absent else reader
 
 
@@ -201,7 +188,7 @@ def open_raw_zarr(path: AnyPath, fill_absent: bool = False) -> RowSource:
             raise DamagedError(
                 f"{error}. If its writer left out chunks that are all fill value, say so (--fill-absent)"
             ) from error
-        array = zarr_array(path)
+        array = arrays.zarr_array(path)
         refuse_unpacked(path, "chunks", array.chunks, np.dtype(array.dtype).itemsize)
         if (absent := missing_shards(array)) > CHUNKS and absent > CHUNKS * array.nbytes_stored():
             raise InputError(

@@ -8,21 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, needed
+from bigembed.rows.formats import hdf5
 from bigembed.rows.formats.copying import positions, rows_of
-from bigembed.rows.formats.hdf5 import (
-    Field,
-    GroupArrayReader,
-    about,
-    array_in,
-    external_links,
-    fields_of,
-    found_in,
-    loaded,
-    opened,
-    require_held,
-)
 from bigembed.rows.formats.tables import ID, Table
 from bigembed.rows.opening import open_zarr
 from bigembed.rows.reader import TEXT, Choice, Reader, as_text, described, listed, read_ranges, two_dimensional
@@ -43,7 +33,7 @@ ROW_NAMES = "obs_names"
 
 
 @dataclass(frozen=True)
-class DenseReader(GroupArrayReader):
+class DenseReader(hdf5.GroupArrayReader):
     """Dense rows of an AnnData."""
 
     extra: str = EXTRA
@@ -82,16 +72,16 @@ class CsrReader:
         """``obs_names``, or a column of ``obs``."""
         return obs_vector(self.path, name, self.shape[0])
 
-    def parts(self) -> dict[str, GroupArrayReader]:
+    def parts(self) -> dict[str, hdf5.GroupArrayReader]:
         """Readers of the three vectors that the rows are made of."""
-        with opened(self.path, self.extra) as group:
-            return {name: array_in(group, self.path, f"{self.array}/{name}".lstrip("/"), self.extra) for name in NAMES}
+        with hdf5.opened(self.path, self.extra) as group:
+            return {
+                name: hdf5.array_in(group, self.path, f"{self.array}/{name}".lstrip("/"), self.extra) for name in NAMES
+            }
 
     def stream(self, start: int, stop: int) -> Iterator[Array]:
-        from scipy.sparse import csr_array
-
         row_bytes = self.shape[1] * self.dtype.itemsize + ENTRY_BYTES * (1 + self.entries // self.shape[0])
-        with opened(self.path, self.extra) as root:
+        with hdf5.opened(self.path, self.extra) as root:
             indptr, indices, data = (root[f"{self.array}/{name}".lstrip("/")] for name in NAMES)
             for low, high in read_ranges(start, stop, 1, row_bytes):
                 try:
@@ -115,7 +105,7 @@ class CsrReader:
 class CategoryReader:
     """A categorical column: the category of each row's code."""
 
-    codes: GroupArrayReader
+    codes: hdf5.GroupArrayReader
     categories: tuple[Any, ...]
 
     @property
@@ -159,14 +149,14 @@ def is_anndata(path: AnyPath) -> bool:
 def open_anndata(path: AnyPath, choice: Choice) -> Reader:
     """X, or the chosen ``layers/NAME`` or ``obsm/NAME``."""
     choice.only(path, "AnnData", "array", "fill_absent")
-    with opened(str(path), EXTRA) as root:
-        if not path.is_dir() and (links := external_links(root)):
+    with hdf5.opened(str(path), EXTRA) as root:
+        if not path.is_dir() and (links := hdf5.external_links(root)):
             raise InputError(f"{path}: holds links to other files ({listed(links)}), which are not followed")
         there = _matrices(root)
         name = choice.array[0] if choice.array else "X"
         if len(choice.array) > 1 or name not in there:
             raise InputError(f"{path}: no array {', '.join(choice.array) or name}; there are {described(there)}")
-        stored = found_in(root, name)
+        stored = hdf5.found_in(root, name)
         names = _obs_names(root)
         own = ROW_NAMES if names else None
         if path.is_dir():
@@ -175,7 +165,7 @@ def open_anndata(path: AnyPath, choice: Choice) -> Reader:
             )
         if not hasattr(stored, "shape"):
             return replace(csr_in(root, str(path), name), names=names, row_ids=own, extra=EXTRA)
-        found = array_in(root, str(path), name, EXTRA, choice.fill_absent)
+        found = hdf5.array_in(root, str(path), name, EXTRA, choice.fill_absent)
     two_dimensional(f"{path}: {name}", found.shape)
     return DenseReader(found.path, found.array, found.shape, found.dtype, found.grain, names=names, row_ids=own)
 
@@ -194,24 +184,24 @@ def csr_in(root: Any, path: str, name: str) -> CsrReader:
     if int(group["indptr"].shape[0]) != n + 1 or group["indices"].shape != group["data"].shape:
         raise DamagedError(f"{path}: {name}: indptr, indices and data do not fit its shape {(n, d)}")
     for one in NAMES:
-        require_held(path, f"{name}/{one}", group[one])
+        hdf5.require_held(path, f"{name}/{one}", group[one])
     return CsrReader(path, name, (n, d), np.dtype(group["data"].dtype), int(group["data"].shape[0]))
 
 
 def obs_vector(path: str, name: str, n: int) -> Reader:
     """A column of ``obs``, or the index."""
-    with opened(path, EXTRA) as root:
+    with hdf5.opened(path, EXTRA) as root:
         obs = root["obs"]
         key = f"obs/{_index(obs) if name == ROW_NAMES else name}"
-        column = found_in(root, key)
+        column = hdf5.found_in(root, key)
         if hasattr(column, "shape"):
-            categories = root.get(f"uns/{name}_categories") if fields_of(obs) else None
-            codes = array_in(root, path, key, EXTRA)
+            categories = root.get(f"uns/{name}_categories") if hdf5.fields_of(obs) else None
+            codes = hdf5.array_in(root, path, key, EXTRA)
             return codes if categories is None else CategoryReader(codes, _plain(path, categories))
         if "codes" in column:
-            return CategoryReader(array_in(root, path, f"{key}/codes", EXTRA), _plain(path, column["categories"]))
-        if "values" in column and not np.asarray(loaded(path, f"{key}/mask", column["mask"])).any():
-            return array_in(root, path, f"{key}/values", EXTRA)
+            return CategoryReader(hdf5.array_in(root, path, f"{key}/codes", EXTRA), _plain(path, column["categories"]))
+        if "values" in column and not np.asarray(hdf5.loaded(path, f"{key}/mask", column["mask"])).any():
+            return hdf5.array_in(root, path, f"{key}/values", EXTRA)
     raise InputError(f"{path}: {key} has missing values, or is of a kind that is not known; it has {n} rows")
 
 
@@ -219,17 +209,17 @@ def var_names(path: str, array: str) -> tuple[str, ...]:
     """Names of the columns of X and of layers; not of ``obsm``, nor where they only number the columns."""
     if not array:
         return columns_of(path)
-    with opened(path, EXTRA) as root:
+    with hdf5.opened(path, EXTRA) as root:
         var: Any = root.get("raw/var" if array == "raw/X" else "var") if array.split("/")[0] != "obsm" else None
         own = _index(var)
         if not own:
             return ()
-        index: Any = Field(var, own) if own in fields_of(var) else var[own]
+        index: Any = hdf5.Field(var, own) if own in hdf5.fields_of(var) else var[own]
         if not hasattr(index, "shape"):  # (text of pandas 3: values, and which of them are missing)
-            if "values" not in index or np.asarray(loaded(path, "the names of its columns", index["mask"])).any():
+            if "values" not in index or np.asarray(hdf5.loaded(path, "the names of its columns", index["mask"])).any():
                 return ()
             index = index["values"]
-        names = tuple(as_text(loaded(path, "the names of its columns", index)).tolist())
+        names = tuple(as_text(hdf5.loaded(path, "the names of its columns", index)).tolist())
     return () if names == tuple(map(str, range(len(names)))) else names
 
 
@@ -237,14 +227,14 @@ def _matrices(root: Any) -> dict[str, str]:
     """What can be rows: X, layers and obsm."""
     found = {name: root[name] for name in ("X", "raw/X") if name in root}
     for group in ("layers", "obsm"):
-        there = fields_of(root.get(group)) or root.get(group, ())
-        found |= {f"{group}/{name}": found_in(root, f"{group}/{name}") for name in there}
+        there = hdf5.fields_of(root.get(group)) or root.get(group, ())
+        found |= {f"{group}/{name}": hdf5.found_in(root, f"{group}/{name}") for name in there}
     return {name: _about(one) for name, one in found.items() if _about(one)}
 
 
 def _about(one: Any) -> str:
     if hasattr(one, "shape"):
-        return "" if one.shape is None or not one.shape else about(one)
+        return "" if one.shape is None or not one.shape else hdf5.about(one)
     shape = _shape_of(one)
     return f"{shape} {_encoding(one)}" if shape else ""
 
@@ -262,13 +252,13 @@ def _shape_of(group: Any) -> tuple[int, ...]:
 
 
 def _plain(path: str, categories: Any) -> tuple[Any, ...]:
-    found = np.asarray(loaded(path, "categories", categories))
+    found = np.asarray(hdf5.loaded(path, "categories", categories))
     return tuple((as_text(found) if found.dtype.kind in "OSTU" else found).tolist())
 
 
 def _index(table: Any) -> str:
     """What holds the names of the rows of ``obs`` or ``var``: by its attribute, or (a compound one) by its name."""
-    if fields := fields_of(table):
+    if fields := hdf5.fields_of(table):
         return next((name for name in ("index", "_index") if name in fields), "")
     return str(table.attrs["_index"]) if hasattr(table, "keys") and "_index" in table.attrs else ""
 
@@ -278,7 +268,7 @@ def _obs_names(root: Any) -> dict[str, str]:
     index = _index(obs)
     if not index:
         return {}  # (files of somebody else)
-    return {ROW_NAMES: "", **{name: "" for name in fields_of(obs) or obs if name != index}}
+    return {ROW_NAMES: "", **{name: "" for name in hdf5.fields_of(obs) or obs if name != index}}
 
 
 def _require_chunks(arrays: Sequence[AnyPath], choice: Choice) -> None:
@@ -311,7 +301,7 @@ def write_obsm(table: Table, path: AnyPath, *, overwrite: bool = False) -> None:
     name = str(table.about.get("method", "coordinates"))
     key = f"X_{name}"
     order = _order(table, path)
-    with opened(str(path), EXTRA, "r+") as root:
+    with hdf5.opened(str(path), EXTRA, "r+") as root:
         there = [f"{group}/{one}" for group, one in (("obsm", key), ("uns", name)) if one in root.get(group, ())]
         mark = path.with_name(f".{path.name}.{PARTIAL}-{key}")  # of a call that was killed while it gave the names
         if there and not overwrite and not (path.is_dir() and mark.exists()):

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from bigembed import store
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError, PlanError
 from bigembed.rows import RowSource, rows_at, work_dtype
 from bigembed.rows.formats.binary import is_idx, read_idx
@@ -19,20 +20,8 @@ from bigembed.rows.opening import missing_shards, open_zarr, unmasked
 from bigembed.rows.reader import Reader, as_text, described, is_text, listed, named, native
 from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks
 from bigembed.runtime.executors import compute_together
-from bigembed.store import AnyPath, PathLike, at, free_bytes, is_url, move, nearest_folder, published, remove
-from bigembed.store.arrays import (
-    create_grid,
-    create_rows,
-    npy_rows,
-    read_array,
-    read_rows,
-    write_rows,
-    write_window,
-    zarr_array,
-)
+from bigembed.store import arrays, files, metadata
 from bigembed.store.attributes import attributes_of, describe, seal_group, seal_rows
-from bigembed.store.files import reading_foreign, refuse_memory
-from bigembed.store.metadata import make_group
 
 # --------------------------------------------------------------------------------------------------------- copying
 # The copy of rows, sparse rows and vectors of any reader into checksummed Zarr arrays.
@@ -46,15 +35,15 @@ VECTOR_ROWS = 1 << 18
 
 
 def copy_rows(
-    reader: Reader, dest: PathLike, attributes: Mapping[str, Any] | None = None, label: str = "ingest"
+    reader: Reader, dest: store.PathLike, attributes: Mapping[str, Any] | None = None, label: str = "ingest"
 ) -> None:
     """Copy all rows into a new Zarr array: aside, checked, renamed."""
     n, d = reader.shape
     dtype = native(reader.dtype)
     rows = block_rows(d, dtype.itemsize)
-    refuse_memory(getattr(reader, "path", dest), 2 * min(n, rows) * d * dtype.itemsize)
-    with _aside(at(dest)) as partial:
-        create_rows(partial, (n, d), dtype, rows, overwrite=True)
+    files.refuse_memory(getattr(reader, "path", dest), 2 * min(n, rows) * d * dtype.itemsize)
+    with _aside(store.at(dest)) as partial:
+        arrays.create_rows(partial, (n, d), dtype, rows, overwrite=True)
         tasks = [(reader, str(partial), part) for part in _parts(bounds(n, rows), reader.grain)]
         map_blocks(_copy_part, tasks, label=label)
         if attributes:
@@ -65,13 +54,13 @@ def copy_rows(
 
 def copy_vector(
     reader: Reader,
-    dest: PathLike,
+    dest: store.PathLike,
     label: str = "ingest",
-    check: Callable[[AnyPath], None] | None = None,
+    check: Callable[[store.AnyPath], None] | None = None,
     attributes: Mapping[str, Any] | None = None,
 ) -> None:
     """Copy a vector (n,) of numbers or of text into a new Zarr array: aside, checked, renamed."""
-    with _aside(at(dest)) as partial:
+    with _aside(store.at(dest)) as partial:
         _copy_vector(reader, partial, label)
         if attributes:
             describe(partial, attributes)
@@ -83,21 +72,21 @@ def copy_vector(
 def copy_sparse(
     parts: Mapping[str, Reader],
     shape: Sequence[int],
-    dest: PathLike,
+    dest: store.PathLike,
     attributes: Mapping[str, Any] | None = None,
     label: str = "ingest",
 ) -> None:
     """Copy the three vectors of CSR rows into a new group: each by blocks of entries, whatever rows they are of."""
-    with _aside(at(dest)) as partial:
+    with _aside(store.at(dest)) as partial:
         about = {"encoding-type": "csr_matrix", "shape": [int(size) for size in shape]}
-        make_group(partial, {**about, **(attributes or {})})
+        metadata.make_group(partial, {**about, **(attributes or {})})
         for name, reader in parts.items():
             _copy_vector(reader, partial / name, f"{label} {name}")
             seal_rows(partial / name, label, ["pointer" if name == "indptr" else "entry"])
         seal_group(partial, list(parts))
 
 
-def same_rows(reader: Reader, path: PathLike) -> bool:
+def same_rows(reader: Reader, path: store.PathLike) -> bool:
     """Whether the rows (or the vector) at a path are those of the reader: as many, of its dtype, in one pass."""
     n, found = reader.shape[0], open_zarr(path)
     kinds = [np.dtype(str) if is_text(dtype) else native(dtype) for dtype in (reader.dtype, found.dtype)]
@@ -108,7 +97,7 @@ def same_rows(reader: Reader, path: PathLike) -> bool:
     return all(map_blocks(_same_part, tasks, label="compare"))
 
 
-def write_dask(X: Any, path: PathLike) -> None:
+def write_dask(X: Any, path: store.PathLike) -> None:
     """Write a Dask array (n, d), whatever its chunks, into a new Zarr array by canonical blocks.
 
     Where these would be larger than 128 MiB, its own chunks are kept.
@@ -118,8 +107,8 @@ def write_dask(X: Any, path: PathLike) -> None:
     from dask.delayed import delayed
 
     n, d = X.shape
-    dest = at(path)
-    if published(dest):
+    dest = store.at(path)
+    if store.published(dest):
         found = open_zarr(dest)
         if tuple(found.shape) == (n, d) and found.dtype == X.dtype:
             return
@@ -130,7 +119,7 @@ def write_dask(X: Any, path: PathLike) -> None:
     if min(rows, n) * d * X.dtype.itemsize > WIDE_BYTES:
         return _write_grid(X, dest)
     with _aside(dest) as partial:
-        create_rows(partial, (n, d), X.dtype, rows, overwrite=True)
+        arrays.create_rows(partial, (n, d), X.dtype, rows, overwrite=True)
         write = delayed(_write_unmasked, pure=False)
         # (slices of X would each compute the chunks that they share)
         blocks = X.rechunk({0: rows, 1: -1}).to_delayed().ravel() if n else ()
@@ -138,9 +127,9 @@ def write_dask(X: Any, path: PathLike) -> None:
         _require_complete(partial)
 
 
-def _require_room(dest: AnyPath, size: int) -> None:
+def _require_room(dest: store.AnyPath, size: int) -> None:
     """PlanError where rows of this size do not fit."""
-    free = free_bytes(nearest_folder(dest))
+    free = store.free_bytes(store.nearest_folder(dest))
     if size > free:
         raise PlanError(
             f"these rows are read several times, so they are written once: this takes {size:,} bytes in {dest.parent}, "
@@ -150,21 +139,21 @@ def _require_room(dest: AnyPath, size: int) -> None:
 
 
 def _write_unmasked(path: str, start: int, rows: Array) -> None:
-    write_rows(path, start, unmasked(rows, start))
+    arrays.write_rows(path, start, unmasked(rows, start))
 
 
 def _write_window(path: str, row: int, column: int, values: Array) -> None:
-    write_window(path, row, column, unmasked(values, row))
+    arrays.write_window(path, row, column, unmasked(values, row))
 
 
-def _write_grid(X: Any, dest: AnyPath) -> None:
+def _write_grid(X: Any, dest: store.AnyPath) -> None:
     """Write a Dask array of very wide rows (distances between all rows, say) in its own chunks, one a task."""
     from dask.delayed import delayed
 
     high, wide = (max(sizes) for sizes in X.chunks)
     regular = X.rechunk((high, wide))
     with _aside(dest) as partial:
-        create_grid(partial, X.shape, X.dtype, (high, wide))
+        arrays.create_grid(partial, X.shape, X.dtype, (high, wide))
         write = delayed(_write_window, pure=False)
         blocks = regular.to_delayed()
         parts = [write(str(partial), i * high, j * wide, block) for (i, j), block in np.ndenumerate(blocks)]
@@ -173,18 +162,18 @@ def _write_grid(X: Any, dest: AnyPath) -> None:
 
 
 @contextmanager
-def _aside(dest: AnyPath) -> Iterator[AnyPath]:
+def _aside(dest: store.AnyPath) -> Iterator[store.AnyPath]:
     """A path beside ``dest`` to write to; renamed to it at the end, removed where the writing failed."""
     partial = dest.with_name(dest.name + ".partial")
     dest.parent.mkdir(parents=True, exist_ok=True)
-    remove(partial)
+    store.remove(partial)
     try:
         yield partial
     except BaseException:
-        remove(partial)
+        store.remove(partial)
         raise
     try:
-        move(partial, dest)
+        store.move(partial, dest)
     except OSError as failure:
         raise ExistingOutputError(f"{dest}: appeared while {partial} was written ({failure})") from failure
 
@@ -214,7 +203,7 @@ def _copy_part(reader: Reader, dest: str, blocks: Sequence[tuple[int, int]]) -> 
 
 def rows_of_reader(reader: Reader, start: int, stop: int) -> Iterator[Array]:
     """Rows start to stop in pieces; what a library raises at bytes that it does not expect is DamagedError."""
-    with reading_foreign(getattr(reader, "path", "the source"), f"rows {start}:{stop}"):
+    with files.reading_foreign(getattr(reader, "path", "the source"), f"rows {start}:{stop}"):
         yield from reader.stream(start, stop)
 
 
@@ -222,7 +211,7 @@ def _same_part(reader: Reader, path: str, blocks: Sequence[tuple[int, int]]) -> 
     """Whether consecutive blocks are the same."""
     at_row = blocks[0][0]
     for piece in rows_of_reader(reader, at_row, blocks[-1][1]):
-        there = read_array(path, at_row, at_row + len(piece))
+        there = arrays.read_array(path, at_row, at_row + len(piece))
         if not np.array_equal(piece, there, equal_nan=there.dtype.kind == "f"):
             return False
         at_row += len(piece)
@@ -241,19 +230,19 @@ def _copy_block(reader: Reader, pieces: Iterator[Array], dest: str, start: int, 
         rows[filled : filled + take] = piece[:take]
         filled += take
         rest = piece[take:]
-    write_rows(dest, start, rows)
+    arrays.write_rows(dest, start, rows)
     return rest
 
 
-def _require_complete(path: AnyPath) -> None:
-    missing = missing_shards(zarr_array(path))
+def _require_complete(path: store.AnyPath) -> None:
+    missing = missing_shards(arrays.zarr_array(path))
     if missing:
         raise DamagedError(f"{path}: {missing} chunks were not written; nothing was published")
 
 
-def _copy_vector(reader: Reader, dest: AnyPath, label: str) -> None:
+def _copy_vector(reader: Reader, dest: store.AnyPath, label: str) -> None:
     dtype: Any = str if is_text(reader.dtype) else native(reader.dtype)
-    create_rows(dest, reader.shape, dtype, VECTOR_ROWS, overwrite=True)
+    arrays.create_rows(dest, reader.shape, dtype, VECTOR_ROWS, overwrite=True)
     tasks = [(reader, str(dest), part) for part in _parts(bounds(reader.shape[0], VECTOR_ROWS), reader.grain)]
     map_blocks(_copy_part, tasks, label=label)
     _require_complete(dest)
@@ -268,23 +257,23 @@ def _copy_vector(reader: Reader, dest: AnyPath, label: str) -> None:
 LINK = "bigembed_beside"
 
 
-def aligned_path(rows: AnyPath, name: str) -> AnyPath:
+def aligned_path(rows: store.AnyPath, name: str) -> store.AnyPath:
     """Where a vector of this name lies for rows at the path."""
-    return at(f"{rows.with_suffix('')}-{name}.zarr")
+    return store.at(f"{rows.with_suffix('')}-{name}.zarr")
 
 
-def link(rows: AnyPath, names: Mapping[str, Any]) -> dict[str, Any]:
+def link(rows: store.AnyPath, names: Mapping[str, Any]) -> dict[str, Any]:
     """The attribute of rows that names the vectors aligned with them."""
     return {LINK: {name: aligned_path(rows, name).name for name in names}} if names else {}
 
 
-def aligned_of(rows: AnyPath) -> dict[str, AnyPath]:
+def aligned_of(rows: store.AnyPath) -> dict[str, store.AnyPath]:
     """Vectors that were copied with the rows at a path; {} without such."""
     found: Any = (attributes_of(rows) or {}).get(LINK, {}) if (rows / "zarr.json").is_file() else {}
     return {name: rows.with_name(file) for name, file in found.items()}
 
 
-def vector_source(path: AnyPath) -> RowSource:
+def vector_source(path: store.AnyPath) -> RowSource:
     """The vector at a path: a Zarr array or .npy."""
     if not path.exists():
         raise MissingPathError(f"{path}: no such path")
@@ -298,17 +287,17 @@ NUMBERS = ("weights", "epsilons", "target_density")
 """What vectors are called that are numbers, also where a table has text; ids and labels are read as they stand."""
 
 
-def named_vector(reader: Reader, source: PathLike, given: str, what: str) -> Reader:
+def named_vector(reader: Reader, source: store.PathLike, given: str, what: str) -> Reader:
     """The vector that ``given`` names in the source of the rows, or the one at that path; as long as the rows."""
     source_of_names = named(reader)
     names = {} if source_of_names is None else source_of_names.names
     if source_of_names is not None and given in names:
-        with reading_foreign(source, given):
+        with files.reading_foreign(source, given):
             found: Reader = source_of_names.vector(given)
         if what in NUMBERS and hasattr(found, "as_numbers"):
             found = found.as_numbers()
-    elif at(given).exists():
-        found = vector_source(at(given))
+    elif store.at(given).exists():
+        found = vector_source(store.at(given))
     else:
         inside = f", and no vector in {source}, where there are {described(names)}" if names else ""
         raise MissingPathError(f"{what} {given!r}: no such path{inside}")
@@ -416,9 +405,9 @@ def positions(ids: RowSource, wanted: Reader, where: str) -> Array | None:
 def rows_of(source: RowSource, rows: Array) -> Array:
     """Some rows of a source, in any order."""
     if source.path is not None and not source.path.endswith(".npy"):
-        return read_rows(source.path, rows + source.offset)
-    whole = source.path is None or is_url(source.path)
-    held = source.read(0, source.shape[0]) if whole else npy_rows(str(source.path))
+        return arrays.read_rows(source.path, rows + source.offset)
+    whole = source.path is None or store.is_url(source.path)
+    held = source.read(0, source.shape[0]) if whole else arrays.npy_rows(str(source.path))
     return np.asarray(held[rows])
 
 

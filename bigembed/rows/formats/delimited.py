@@ -18,18 +18,8 @@ from zipfile import BadZipFile, ZipFile
 import numpy as np
 
 from bigembed.errors import InputError, needed
+from bigembed.rows import reader
 from bigembed.rows.formats.tables import FORMULA, batch_rows_of
-from bigembed.rows.reader import (
-    EXACT,
-    TEXT,
-    Categories,
-    Choice,
-    described,
-    listed,
-    missing_values,
-    texts_of,
-    wanted_categories,
-)
 from bigembed.runtime.blocks import Array
 from bigembed.store import AnyPath, at
 
@@ -144,7 +134,7 @@ def _unzipped(raw: Any) -> Iterator[Any]:
     with ZipFile(raw) as archive:
         inside = [one for one in archive.namelist() if not one.endswith("/")]
         if len(inside) != 1:
-            raise InputError(f"{raw.name}: holds {listed(inside) or 'nothing'}; one table is needed. Unpack it")
+            raise InputError(f"{raw.name}: holds {reader.listed(inside) or 'nothing'}; one table is needed. Unpack it")
         with archive.open(inside[0]) as file:
             yield file
 
@@ -179,7 +169,7 @@ class DelimitedReader:
     row_ids: None = None
     missing: bool = False
     """Whether empty cells come as NaN; they are refused otherwise."""
-    categories: Categories = field(default_factory=dict, repr=False)
+    categories: reader.Categories = field(default_factory=dict, repr=False)
     """Columns of categories, which come as their places among these texts."""
 
     @property
@@ -199,7 +189,7 @@ class DelimitedReader:
 
     def vector(self, name: str) -> DelimitedReader:
         """One column as text, as it stands there (see :func:`unguarded`)."""
-        return replace(self, columns=(name,), shape=self.shape[:1], dtype=TEXT, missing=False, categories={})
+        return replace(self, columns=(name,), shape=self.shape[:1], dtype=reader.TEXT, missing=False, categories={})
 
     def as_numbers(self) -> DelimitedReader:
         """The same column as numbers."""
@@ -212,9 +202,9 @@ class DelimitedReader:
             if low < high:
                 part = batch.slice(low, high - low)
                 if not self.missing and any(column.null_count for column in part.columns):
-                    raise missing_values(self._numbered())
+                    raise reader.missing_values(self._numbered())
                 rows = batch_rows_of(part, self.columns, self.dtype, self.categories)
-                if not looked and rows.dtype.kind == "f" and (np.abs(rows) >= EXACT).any():
+                if not looked and rows.dtype.kind == "f" and (np.abs(rows) >= reader.EXACT).any():
                     self._refuse_rounded()
                     looked = True
                 yield rows if len(self.shape) == 2 else unguarded(rows[:, 0])
@@ -237,7 +227,7 @@ class DelimitedReader:
     def _numbered(self) -> Iterator[tuple[str, int, Any]]:
         """All batches, each with the file and the number of its first row."""
         first = 0
-        for batch in self.batches("string" if self.dtype == TEXT else "float64"):
+        for batch in self.batches("string" if self.dtype == reader.TEXT else "float64"):
             yield self.path, first, batch
             first += batch.num_rows
 
@@ -300,7 +290,7 @@ def is_delimited(path: AnyPath) -> bool:
     return plain.suffix in SUFFIXES and path.is_file()
 
 
-def open_delimited(path: AnyPath, choice: Choice) -> DelimitedReader:
+def open_delimited(path: AnyPath, choice: reader.Choice) -> DelimitedReader:
     """The chosen columns (by default all but those ``aligned``); reads the file once to count its rows."""
     choice.only(path, "CSV", "columns")
     _pyarrow()
@@ -316,20 +306,20 @@ def open_delimited(path: AnyPath, choice: Choice) -> DelimitedReader:
     _refuse_names(path, there, [*chosen, *choice.aligned] if chosen else there)
     wanted = choice.of_table(path, dict.fromkeys(there, ""))
     names = {name or f"column {number}": "" for number, name in enumerate(there)}
-    coded = wanted_categories(choice.categories, wanted)
-    reader = DelimitedReader(
+    coded = reader.wanted_categories(choice.categories, wanted)
+    opened = DelimitedReader(
         str(path), separator, decimal, head, wanted, names, missing=choice.missing, categories=coded
     )
     todo, rows = tuple(name for name, texts in coded.items() if not texts), 0
 
     def counted() -> Iterator[Any]:
         nonlocal rows
-        for batch in replace(reader, columns=todo or wanted[:1]).batches("string"):
+        for batch in replace(opened, columns=todo or wanted[:1]).batches("string"):
             rows += batch.num_rows
             yield batch
 
-    found = texts_of(path, counted(), todo)
-    return replace(reader, shape=(rows, len(wanted)), categories={**coded, **found})
+    found = reader.texts_of(path, counted(), todo)
+    return replace(opened, shape=(rows, len(wanted)), categories={**coded, **found})
 
 
 @contextmanager
@@ -381,11 +371,11 @@ def _by_comma(records: Iterable[Sequence[str]]) -> bool:
 def _refuse_names(path: AnyPath, there: Sequence[str], needed: Sequence[str]) -> None:
     twice = sorted({name for name in needed if name and there.count(name) > 1})
     if twice:
-        raise InputError(f"{path}: several columns are called {listed(twice)}. Give each column its own name")
+        raise InputError(f"{path}: several columns are called {reader.listed(twice)}. Give each column its own name")
     if "" in needed:
         raise InputError(
-            f"{path}: column {there.index('') + 1} has no name; columns are {described(dict.fromkeys(there, ''))}. "
-            "Name it in the first line, or choose others (columns)"
+            f"{path}: column {there.index('') + 1} has no name; columns are "
+            f"{reader.described(dict.fromkeys(there, ''))}. Name it in the first line, or choose others (columns)"
         )
 
 
@@ -405,10 +395,10 @@ def unguarded(texts: Array) -> Array:
     """Text as it was before :func:`bigembed.rows.formats.tables.guarded` put an apostrophe before what looks like a
     formula.
 
-    >>> unguarded(np.array(["'=1", "''@x", "'a", "b"], TEXT)).tolist()
+    >>> unguarded(np.array(["'=1", "''@x", "'a", "b"], reader.TEXT)).tolist()
     ['=1', "'@x", "'a", 'b']
     """
-    if texts.dtype != TEXT:
+    if texts.dtype != reader.TEXT:
         return texts
     out = texts.copy()
     for row in np.flatnonzero(np.strings.startswith(texts, "'")).tolist():

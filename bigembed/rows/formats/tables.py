@@ -13,24 +13,11 @@ from typing import Any, TextIO
 import numpy as np
 
 from bigembed.errors import ExistingOutputError, InputError, needed
-from bigembed.rows import RowSource, as_worked
+from bigembed.rows import RowSource, as_worked, reader
 from bigembed.rows.opening import nan_dtype
-from bigembed.rows.reader import (
-    TEXT,
-    Categories,
-    Choice,
-    as_text,
-    codes_of,
-    handle,
-    missing_values,
-    texts_of,
-    wanted_categories,
-)
 from bigembed.runtime.blocks import Array, block_rows, bounds
-from bigembed.store import AnyPath, PathLike, at, copy_file, stored
+from bigembed.store import AnyPath, PathLike, at, copy_file, locks, objects, stored
 from bigembed.store.files import temporary
-from bigembed.store.locks import output_lock
-from bigembed.store.objects import MARKS, ObjectPath
 
 # ----------------------------------------------------------------------------------------------------------- parquet
 
@@ -39,7 +26,7 @@ def parquet_files(path: AnyPath) -> list[AnyPath]:
     """The Parquet files that a path names: itself, or those in a folder."""
     if path.suffix in (".parquet", ".pq") and path.is_file():
         return [path]
-    if not path.is_dir() or any((path / mark).is_file() for mark in MARKS):
+    if not path.is_dir() or any((path / mark).is_file() for mark in objects.MARKS):
         return []
     return [path / file.name for file in stored(path) if file.name.endswith(".parquet")]
 
@@ -59,7 +46,7 @@ class ParquetReader:
     row_ids: None = None
     missing: bool = False
     """Whether nulls come as NaN; they are refused otherwise."""
-    categories: Categories = field(default_factory=dict, repr=False)
+    categories: reader.Categories = field(default_factory=dict, repr=False)
     """Columns of categories, which come as their places among these texts."""
 
     @property
@@ -75,7 +62,7 @@ class ParquetReader:
     def stream(self, start: int, stop: int) -> Iterator[Array]:
         for _, _, batch in self._batches(start, stop):
             if not self.missing and any(column.null_count for column in batch.columns):
-                raise missing_values(self._batches(0, self.shape[0]))
+                raise reader.missing_values(self._batches(0, self.shape[0]))
             rows = batch_rows_of(batch, self.columns, self.dtype, self.categories)
             yield rows if len(self.shape) == 2 else rows[:, 0]
 
@@ -87,7 +74,7 @@ class ParquetReader:
         for (file, group, first), end in zip(self.groups, ends, strict=True):
             if end <= start or first >= stop:
                 continue
-            with pq.ParquetFile(handle(self.paths[file]), pre_buffer=False) as parquet:
+            with pq.ParquetFile(reader.handle(self.paths[file]), pre_buffer=False) as parquet:
                 for batch in parquet.iter_batches(batch_rows, row_groups=[group], columns=list(self.columns)):
                     low, high = max(start - first, 0), min(stop - first, batch.num_rows)
                     if low < high:
@@ -96,32 +83,34 @@ class ParquetReader:
 
 
 def batch_rows_of(
-    batch: Any, columns: Sequence[str], dtype: np.dtype[Any], categories: Categories | None = None
+    batch: Any, columns: Sequence[str], dtype: np.dtype[Any], categories: reader.Categories | None = None
 ) -> Array:
     """Columns of a batch of Arrow as rows; what is missing is NaN, and of categories their places among the texts."""
     out = np.empty((batch.num_rows, len(columns)), dtype)
     for position, name in enumerate(columns):
         column = batch.column(name)
         if categories and name in categories:
-            out[:, position] = codes_of(column, categories[name])
+            out[:, position] = reader.codes_of(column, categories[name])
             continue
-        if dtype == TEXT:
+        if dtype == reader.TEXT:
             column = _as_text(name, column)
         values = column.to_numpy(zero_copy_only=False)
-        if column.null_count and values.dtype == object and dtype != TEXT:  # (of booleans)
+        if column.null_count and values.dtype == object and dtype != reader.TEXT:  # (of booleans)
             values = np.array([np.nan if one is None else one for one in values], np.float64)
-        out[:, position] = as_text(values) if dtype == TEXT else as_worked(values, dtype, what=f"column {name}")
+        out[:, position] = (
+            reader.as_text(values) if dtype == reader.TEXT else as_worked(values, dtype, what=f"column {name}")
+        )
     return out
 
 
-def open_parquet(paths: Sequence[AnyPath], choice: Choice) -> ParquetReader:
+def open_parquet(paths: Sequence[AnyPath], choice: reader.Choice) -> ParquetReader:
     """The chosen columns of Parquet files of one schema, all numeric; by default all but the ``aligned`` ones."""
     choice.only(paths[0], "Parquet", "columns")
     pq = _pyarrow("parquet")
     schema, groups, total, largest = None, [], 0, 1
     for number, path in enumerate(paths):
         try:
-            with pq.ParquetFile(handle(str(path))) as file:
+            with pq.ParquetFile(reader.handle(str(path))) as file:
                 found, meta = file.schema_arrow.remove_metadata(), file.metadata
         except (ValueError, OSError) as error:
             raise InputError(f"{path}: not readable as Parquet ({error})") from error
@@ -137,7 +126,7 @@ def open_parquet(paths: Sequence[AnyPath], choice: Choice) -> ParquetReader:
             largest = max(largest, meta.row_group(group).num_rows)
     there = {one.name: str(one.type) for one in schema}  # type: ignore[union-attr]
     wanted = choice.of_table(paths[0], there)
-    categories = wanted_categories(choice.categories, wanted)
+    categories = reader.wanted_categories(choice.categories, wanted)
     dtype = _rows_dtype(paths[0], schema, wanted, categories)
     dtype = nan_dtype(dtype) if choice.missing else dtype
     shape = (total, len(wanted))
@@ -145,20 +134,20 @@ def open_parquet(paths: Sequence[AnyPath], choice: Choice) -> ParquetReader:
     found = ParquetReader(files, wanted, tuple(groups), shape, dtype, grain, there, missing=choice.missing)
     if todo := [name for name, texts in categories.items() if not texts]:
         batches = (batch for _, _, batch in replace(found, columns=tuple(todo))._batches(0, total))
-        categories = {**categories, **texts_of(paths[0], batches, todo)}
+        categories = {**categories, **reader.texts_of(paths[0], batches, todo)}
     return replace(found, categories=categories)
 
 
-def largest_in(reader: Any) -> float | None:
+def largest_in(source: Any) -> float | None:
     """The largest number of the first two columns of Parquet files, if the statistics in their footers say it."""
-    if not isinstance(reader, ParquetReader):
+    if not isinstance(source, ParquetReader):
         return None
     pq, largest = _pyarrow("parquet"), -1.0
-    for path in reader.paths:
-        with pq.ParquetFile(handle(path)) as file:
+    for path in source.paths:
+        with pq.ParquetFile(reader.handle(path)) as file:
             place = {file.metadata.schema.column(number).path: number for number in range(len(file.metadata.schema))}
             for group in range(file.metadata.num_row_groups):
-                for name in reader.columns[:2]:
+                for name in source.columns[:2]:
                     known = file.metadata.row_group(group).column(place[name]).statistics
                     if known is None or not known.has_min_max:
                         return None
@@ -166,7 +155,7 @@ def largest_in(reader: Any) -> float | None:
     return largest
 
 
-def _rows_dtype(path: AnyPath, schema: Any, names: Sequence[str], categories: Categories) -> np.dtype[Any]:
+def _rows_dtype(path: AnyPath, schema: Any, names: Sequence[str], categories: reader.Categories) -> np.dtype[Any]:
     types = _pyarrow("types")
     twice = sorted({name for name in names if schema.names.count(name) + list(names).count(name) > 2})
     if twice:
@@ -200,8 +189,8 @@ def _vector_dtype(kind: str) -> np.dtype[Any]:
     try:
         found = np.dtype({"halffloat": "f2", "float": "f4", "double": "f8"}.get(kind, kind))
     except (TypeError, ValueError):  # (of dictionary<values=string, …>: categories)
-        return TEXT
-    return found if found.kind in "buif" else TEXT
+        return reader.TEXT
+    return found if found.kind in "buif" else reader.TEXT
 
 
 def _pyarrow(module: str) -> Any:
@@ -265,13 +254,13 @@ def _write_aside(out: PathLike, overwrite: bool, write: Callable[[Path], None]) 
     place = at(out)
     if place.exists() and not overwrite:
         raise ExistingOutputError(f"{out}: exists already. Nothing was changed; choose another path, or --overwrite")
-    with output_lock(place), temporary("table") as scratch:
-        partial = scratch if isinstance(place, ObjectPath) else place.parent
+    with locks.output_lock(place), temporary("table") as scratch:
+        partial = scratch if isinstance(place, objects.ObjectPath) else place.parent
         partial /= f".partial-{place.name}"
         partial.parent.mkdir(parents=True, exist_ok=True)
         try:
             write(partial)
-            if isinstance(place, ObjectPath):
+            if isinstance(place, objects.ObjectPath):
                 copy_file(partial, place)
             else:
                 os.replace(partial, place)

@@ -28,7 +28,6 @@ from bigembed.jobs.planning.resources import (
     FIRST_USE,
     MESSAGES,
     PUBLISH,
-    UNEVEN,
     Peaks,
     Resources,
     TimeModel,
@@ -49,6 +48,7 @@ from bigembed.runtime.client_executor import TERMINATE
 from bigembed.stages.cost import Cost
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import MARGIN, exchange_home
+from bigembed.store.spaces import UNEVEN
 from tests.some import a_few
 
 MIB = 1 << 20

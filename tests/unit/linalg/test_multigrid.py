@@ -19,7 +19,7 @@ from bigembed.runtime.executors import LocalPool
 def levels(graphs: Any) -> multigrid.Multigrid:
     """Two levels and a dense one over the coarse matrix of a Swiss roll of 1000 rows."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(multigrid, "EXACT", 0)
+        patch.setattr(coarse, "EXACT", 0)
         patch.setattr(multigrid, "DENSE", 50)
         operator = graphs.operator(graphs.swiss_roll(1000), 500)
         plan = coarse.build(operator, 16, 4)
@@ -128,7 +128,7 @@ class TestMultigrid:
             return operator, result, states
 
         _, exact, _ = solved()
-        monkeypatch.setattr(multigrid, "EXACT", 0)
+        monkeypatch.setattr(coarse, "EXACT", 0)
         monkeypatch.setattr(multigrid, "DENSE", 100)
         operator, result, states = solved()
         assert result.converged

@@ -143,7 +143,7 @@ def test_the_same_labels_for_any_chunks_and_from_where_a_call_was_stopped(
     np.testing.assert_array_equal(lazy.labels.compute(), expected.labels)
     np.testing.assert_array_equal(lazy.predict(da.from_array(ROWS, chunks=(77, 3))).compute(), expected.labels)
     assert lazy.certificate == expected.certificate
-    monkeypatch.setattr("bigembed.maps.clustering.stages.hdbscan_labels", None)
+    monkeypatch.setattr("bigembed.maps.clustering.hdbscan_labels", None)
     again = be.cluster(da.from_array(ROWS, chunks=(130, 2)), sample=400, workdir=tmp_path)
     np.testing.assert_array_equal(again.labels.compute(), expected.labels)
 

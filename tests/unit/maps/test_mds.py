@@ -20,7 +20,6 @@ from bigembed.maps import mds as classical_scaling
 from bigembed.maps import mds as landmark_sample
 from bigembed.maps.landmark_maps import classical, triangulated
 from bigembed.maps.landmark_rows import max_min_by, procrustes_residual
-from bigembed.maps.mds import landmark_axes
 from bigembed.maps.mds.landmark_axes import GIVEN_PROBES as PROBES
 from tests.some import a_few
 from tests.unit.block_functions import WORDS, manhattan, word_distance
@@ -209,7 +208,6 @@ class TestLandmarkMDS:
         landmarks."""
         if wide:
             monkeypatch.setattr(landmark_sample, "SCATTER_COLUMNS", 2)
-            monkeypatch.setattr(landmark_axes, "SCATTER_COLUMNS", 2)
         x = rows_of_landmark_mds(LANDMARK_MDS_N, d)
         affine = be.LandmarkMDS(2, n_landmarks=25, landmarks=np.arange(0, LANDMARK_MDS_N, 20)).fit(x)
         distances = be.LandmarkMDS(2, n_landmarks=25, landmarks=np.arange(0, LANDMARK_MDS_N, 20), metric=cdist).fit(x)

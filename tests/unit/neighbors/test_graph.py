@@ -19,7 +19,6 @@ from bigembed.distance import paired_squared
 from bigembed.errors import InputError, PlanError, RecallWarning
 from bigembed.neighbors import components, query, radius
 from bigembed.neighbors.components import RESOLVED, find_components
-from bigembed.neighbors.given import query as radius_query
 from bigembed.neighbors.given.query import join_within, radius_index_of
 from bigembed.neighbors.graph_stages import join_block, reverse_block, union_block, union_compiled
 from bigembed.neighbors.order import outbox_block, senders_of
@@ -342,7 +341,7 @@ class TestRadius:
         assert (np.diff(together.indptr) == 0).any()  # far rows are joined to none
         [(order, own)] = join_within(X[ids[:50]], index)
         assert (own.squared[own.ids == np.repeat(order, np.diff(own.indptr))] == 0).all()
-        monkeypatch.setattr(radius_query, "MAX_PAIRS", 100)
+        monkeypatch.setattr(query, "MAX_PAIRS", 100)
         parts = list(join_within(new, index))
         assert len(parts) > 1
         np.testing.assert_array_equal(np.concatenate([part.ids for _, part in parts]), together.ids)

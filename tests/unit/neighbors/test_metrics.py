@@ -16,7 +16,7 @@ from bigembed.distance import FUNCTIONS, every_squared, named, pair_compiled
 from bigembed.distance.metrics import NAMES, RowMetric
 from bigembed.distance.pair_compiled import every_pair
 from bigembed.errors import InputError, InputTypeError
-from bigembed.neighbors import empty_lists, query
+from bigembed.neighbors import empty_lists
 from bigembed.neighbors.query import index_of, join_rows
 from bigembed.neighbors.search import every_block as search
 from bigembed.neighbors.search import ground_truth
@@ -166,7 +166,7 @@ def test_a_graph_by_every_metric_holds_the_nearest_rows_and_their_distances(name
 def test_across_blocks_a_query_finds_what_the_search_found(
     name: str, kind: str, small_blocks: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (ground_truth, search, query):
+    for module in (ground_truth, search):
         monkeypatch.setattr(module, "EXACT_ROWS", 0)
     x = rows_for(name, 700) * 7
     rows = x if kind == "dense" else sparse.csr_array(x)

@@ -21,10 +21,10 @@ import bigembed as be
 from bigembed import plotting
 from bigembed.errors import DamagedError, InputError, InputTypeError, PlanError
 from bigembed.rows import labels as module
-from bigembed.rows.formats import copying
 from bigembed.rows.input import StreamedRows, row_source
 from bigembed.rows.labels import read_labels
 from bigembed.rows.sparse import write_csr
+from bigembed.store import arrays
 from bigembed.store.arrays import write_array
 
 try:
@@ -146,7 +146,7 @@ class TestInput:
         assert row_source(da.from_zarr(stored), tmp_path)[0].read(2, 5).tolist() == [[1, 1], [7, 7], [7, 7]]
 
     def test_an_array_of_one_pass_is_not_written(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(copying, "create_rows", None)
+        monkeypatch.setattr(arrays, "create_rows", None)
         X = da.from_array(ROWS, chunks=(70, 4)) * 2
         found = be.PCA(2).fit(X)
         assert np.array_equal(found.components_, be.PCA(2).fit(ROWS * 2).components_)
@@ -155,13 +155,13 @@ class TestInput:
 
     def test_an_array_of_many_passes_is_written_once_where_there_is_room(self, monkeypatch: pytest.MonkeyPatch) -> None:
         X, calls = da.from_array(np.abs(ROWS), chunks=(70, 4)) + 1, []
-        write = copying.write_rows
-        monkeypatch.setattr(copying, "write_rows", lambda *given: calls.append(given[1]) or write(*given))
+        write = arrays.write_rows
+        monkeypatch.setattr(arrays, "write_rows", lambda *given: calls.append(given[1]) or write(*given))
         found = be.NMF(2, random_state=0, max_iter=3, tol=0.9).fit(X)
         assert calls == [0]
         held = be.NMF(2, random_state=0, max_iter=3, tol=0.9).fit(np.abs(ROWS) + 1)
         assert np.array_equal(found.components_, held.components_)
-        monkeypatch.setattr(copying, "free_bytes", lambda path: 100)
+        monkeypatch.setattr("bigembed.store.free_bytes", lambda path: 100)
         with pytest.raises(PlanError, match=r"takes 11,228 bytes in .*, where 100 are free. Give workdir"):
             be.NMF(2, random_state=0, max_iter=3, tol=0.9).fit(X)
 
