@@ -337,7 +337,7 @@ def sampling_stages(
     if start in ("auto", "spectral"):
         start = "pca" if not graph.rowless and graph.n <= m else "spectral"  # (fewer eigenvectors than coordinates)
     if target is not None:
-        asked, density = replace(asked, sums=True), replace(density, sums=True) if density else None
+        asked, density = replace(asked, sums=1.0), replace(density, sums=1.0) if density else None
     memberships = {"local_connectivity": connectivity, "set_op_mix_ratio": mix}
     policy = "joint" if graph.rowless else "largest"
     scale = Scale(SCALE.deviation, SCALE.farthest) if graph.rowless else SCALE

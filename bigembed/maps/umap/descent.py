@@ -55,8 +55,9 @@ class SamplingOptions:
     negative_sample_rate: int
     seed: int
     _: KW_ONLY
-    sums: bool = False
-    """Whether rows step along the sum of forces, not the mean over their edges: groups of labels have far to go."""
+    sums: float = 0.0
+    """0 where rows step along the mean of the forces of their edges; by labels the share of rows that have one: where
+    all do, rows step along the sum, since groups have far to go, and where few do nearly along the mean."""
 
     @property
     def iterations(self) -> int:
@@ -66,7 +67,7 @@ class SamplingOptions:
     def parameters(self) -> dict[str, Any]:
         """Return the parameters for the key of the stage, with what a step is (before: half of that)."""
         known = asdict(self)
-        return known | {"step": "sum of edges" if known.pop("sums") else "mean of edges"}
+        return known | {"step": "by the share of labels" if known.pop("sums") else "mean of edges"}
 
     def going_on(self, share: float) -> Self:
         """Return what is asked of a map that goes on from the one before, for a share of the epochs."""
@@ -82,7 +83,7 @@ class SamplingOptions:
         """Return what :func:`bigembed.maps.umap.compiled.step` is given in an epoch: the learning rate falls to 0."""
         rate = self.learning_rate * (1.0 - epoch / self.n_epochs)
         strength, draws = self.repulsion_strength, self.negative_sample_rate
-        return np.array([self.a, self.b, strength, draws, largest, epoch, rate, 1.0 / AT_ONCE if self.sums else 1.0])
+        return np.array([self.a, self.b, strength, draws, largest, epoch, rate, AT_ONCE**-self.sums])
 
     def key(self, epoch: int) -> int:
         """Return what the random numbers of the rows follow from in an epoch: 63 bits."""
@@ -280,8 +281,11 @@ class SampledDescent(descent.MapDescent):
 
     def moving(self) -> tuple[Any, ...]:
         """Return the arguments of ``move_block``: what an epoch reads besides the points."""
-        [pool], largest = self.names((self.joined,)), float(self.context.results("kernel")["largest"])
-        return self.weights, self.space, pool, self.asked, largest, self.iteration
+        [pool], found = self.names((self.joined,)), self.context.results("kernel")
+        asked = self.asked
+        if asked.sums:
+            asked = replace(asked, sums=min(1.0, found["labels"]["labelled_rows"] / sum(found["rows"])))
+        return self.weights, self.space, pool, asked, float(found["largest"]), self.iteration
 
     measuring = moving
 
