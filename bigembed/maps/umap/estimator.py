@@ -188,9 +188,9 @@ class UMAP(DescendedEstimator, ViewsEstimator, registered="umap"):
     a row; without, some blocks and 65 536 drawn rows.
 
     A row steps along the forces of its edges, over how many take part: their sum, of which umap-learn applies each
-    before it computes the next, could overshoot where all rows move at once. By labels it is their sum, of up to 16. A
-    new row starts among its nearest rows, and makes a third of the epochs by itself, while all fitted rows stay; one
-    that equals a fitted row gets its coordinates.
+    before it computes the next, could overshoot where all rows move at once. By labels of all rows it is their sum, of
+    up to 16; of few labels nearly the mean. A new row starts among its nearest rows, and makes a third of the epochs by
+    itself, while all fitted rows stay; one that equals a fitted row gets its coordinates.
 
     References
     ----------
