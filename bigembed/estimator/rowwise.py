@@ -145,6 +145,32 @@ class RowwiseEstimator(base.Estimator):
         return Stage("coordinates", inputs, parameters, run, cost, on_demand=True, parameters_of=inputs)
 
 
+class WeightedRowwiseEstimator(RowwiseEstimator):
+    """Base of those that take weights of the rows."""
+
+    aligned: ClassVar[tuple[str, ...]] = ("weights",)
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the map to rows, with nonnegative weights or without.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            The rows, of any kind that :func:`bigembed.open_array` takes; where the method takes sparse rows, also
+            SciPy, a Dask array of SciPy CSR blocks, or the path of a CSR group in Zarr (AnnData's layout).
+        y : None
+            Not used; scikit-learn's protocol has it.
+        sample_weight : array of shape (n,), or None
+            How often each row counts.
+
+        Returns
+        -------
+        Estimator
+            The estimator itself.
+        """
+        return self._fit_rows(X, weights=sample_weight)
+
+
 def run_coordinates(context: Context, estimator: RowwiseEstimator, source: RowSource) -> dict[str, Any]:
     """Coordinates of the rows by the extension of the fitted map."""
     extension = estimators.extension_in(estimator, context.home)

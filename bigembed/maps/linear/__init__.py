@@ -17,7 +17,7 @@ from scipy.special import gammaln
 from bigembed.errors import InputError
 from bigembed.estimator.extension import Extension, inverse
 from bigembed.estimator.moments import moments_stage
-from bigembed.estimator.rowwise import RowwiseEstimator, add_rows, sums_of
+from bigembed.estimator.rowwise import WeightedRowwiseEstimator, add_rows, sums_of
 from bigembed.linalg import CovarianceOperator, eigenpairs, lanczos
 from bigembed.rows import RowSource
 from bigembed.rows.passes import checked_shape
@@ -280,11 +280,10 @@ def principal_directions(covariance: Array) -> tuple[Array, Array]:
 # ------------------------------------------------------------------------------------------------------- estimator
 
 
-class PrincipalEstimator(RowwiseEstimator):
+class PrincipalEstimator(WeightedRowwiseEstimator):
     """Base of the methods whose coordinates are products of a row with principal directions."""
 
     follows_dtype = takes_sparse = True
-    aligned = ("weights",)
     compiles: ClassVar = False
     goes_before: ClassVar = True
     explained_variance_ratio_: Array
@@ -292,26 +291,6 @@ class PrincipalEstimator(RowwiseEstimator):
     @abstractmethod
     def _asked(self) -> PrincipalOptions:
         """Return what is asked of the solver."""
-
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit the components to rows, with nonnegative weights or without.
-
-        Parameters
-        ----------
-        X : array of shape (n, d)
-            The rows, of any kind that :func:`bigembed.open_array` takes, or sparse: SciPy, a Dask array of SciPy CSR
-            blocks, or the path of a CSR group in Zarr (AnnData's layout).
-        y : None
-            Not used; scikit-learn's protocol has it.
-        sample_weight : array of shape (n,), or None
-            How often each row counts.
-
-        Returns
-        -------
-        Estimator
-            The estimator itself.
-        """
-        return self._fit_rows(X, weights=sample_weight)
 
     def stages(self, source: RowSource) -> list[Stage]:
         """List the stages: moments, components and, on demand, coordinates."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from bigembed.errors import InputError
 from bigembed.estimator.extension import Extension, inverse
 from bigembed.estimator.frame import FrameRule
 from bigembed.estimator.moments import moments_stage
-from bigembed.estimator.rowwise import RowwiseEstimator
+from bigembed.estimator.rowwise import RowwiseEstimator, WeightedRowwiseEstimator
 from bigembed.maps.linear import GRAM_COLUMNS, PrincipalOptions, solve_stage
 from bigembed.maps.linearized import combine_sums, spread_block
 from bigembed.maps.linearized.factors import STEPS, FactorOptions, factor_rows, factors_stage
@@ -30,7 +30,7 @@ POWERS = {"eigenvector": -0.5, "sqrt": 0.0, "eigenvalue": 0.5}
 
 
 @dataclass(eq=False, repr=False)
-class LinearizedKernelPCA(RowwiseEstimator, registered="linearized_kernel_pca"):
+class LinearizedKernelPCA(WeightedRowwiseEstimator, registered="linearized_kernel_pca"):
     """Find the principal components of the linearized kernel 1 − ‖x − y‖²/ε of all pairs of rows.
 
     The kernel exp(−‖x − y‖²/ε) ≈ 1 − ‖x − y‖²/ε is double centered: K = (2/ε) C Cᵀ, C the centered rows.
@@ -109,7 +109,6 @@ class LinearizedKernelPCA(RowwiseEstimator, registered="linearized_kernel_pca"):
     """
 
     follows_dtype = True
-    aligned = ("weights",)
     compiles: ClassVar = False
     frame_rule: ClassVar = FrameRule(values=("map", "eigenvalues"))
     saved_stages: ClassVar = {"moments": ("mean",), "solve": ("",), "map": ("",), "coordinates": ("embedding",)}
@@ -121,25 +120,6 @@ class LinearizedKernelPCA(RowwiseEstimator, registered="linearized_kernel_pca"):
     tol: Fraction = 1e-7
     max_passes: Annotated[int, at_least(3)] = 200
     random_state: Seed = 0
-
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit the components to rows, dense or (unless epsilon="auto") sparse.
-
-        Parameters
-        ----------
-        X : array of shape (n, d)
-            The rows, of any kind that :func:`bigembed.open_array` takes.
-        y : None
-            Not used; scikit-learn's protocol has it.
-        sample_weight : array of shape (n,), or None
-            How often each row counts.
-
-        Returns
-        -------
-        Estimator
-            The estimator itself.
-        """
-        return self._fit_rows(X, weights=sample_weight)
 
     def stages(self, source: RowSource) -> list[Stage]:
         """List the stages: moments, components, the map, and, on demand, coordinates."""

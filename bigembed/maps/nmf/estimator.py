@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,7 +22,7 @@ EMPTY = 1e-6
 
 
 @dataclass(eq=False, repr=False)
-class NMF(rowwise.RowwiseEstimator, registered="nmf"):
+class NMF(rowwise.WeightedRowwiseEstimator, registered="nmf"):
     """Factorize nonnegative rows as X ≈ W H, W, H ≥ 0, by alternating descent on the Frobenius norm ‖X − W H‖.
 
     One pass an iteration: each block improves its rows of W for the H at hand, and adds up WᵀX and WᵀW, from which
@@ -100,7 +100,6 @@ class NMF(rowwise.RowwiseEstimator, registered="nmf"):
 
     follows_dtype = takes_sparse = True
     like_rows = ("components_",)
-    aligned = ("weights",)
     frame_rule: ClassVar = frame.FrameRule("none")
     saved_stages: ClassVar = {"survey": (), "factors": ("",), "coordinates": ("embedding",)}
 
@@ -110,25 +109,6 @@ class NMF(rowwise.RowwiseEstimator, registered="nmf"):
     tol: Nonnegative = 1e-4
     max_iter: Count = 200
     random_state: Seed = 0
-
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit the factors to nonnegative rows, dense or sparse.
-
-        Parameters
-        ----------
-        X : array of shape (n, d)
-            The rows, of any kind that :func:`bigembed.open_array` takes.
-        y : None
-            Not used; scikit-learn's protocol has it.
-        sample_weight : array of shape (n,), or None
-            How often each row counts.
-
-        Returns
-        -------
-        Estimator
-            The estimator itself.
-        """
-        return self._fit_rows(X, weights=sample_weight)
 
     def stages(self, source: RowSource) -> list[Stage]:
         """List the stages: sums, start, factors and, on demand, coordinates."""
