@@ -313,24 +313,24 @@ def harmonic_warnings(seen: dict[str, Any]) -> list[str]:
     ]
 
 
-def carried_warnings(seen: dict[str, Any], remedy: str, what: str = "rows") -> list[str]:
+def carried_warnings(seen: dict[str, Any], remedy: str) -> list[str]:
     """Coordinates that few rows (or landmarks) carry, with the largest of these where they were looked for."""
     few = _set(seen.get("carried_by_few", ()))
     if not few:
         return []
     shares = ", ".join(f"{seen['participation'][l]:.2g}" for l in few)
-    head = f"{_coordinates([l + 1 for l in few])} {_is(few)} carried by few {what}"
+    head = f"{_coordinates([l + 1 for l in few])} {_is(few)} carried by few rows"
     if "leading_rows" not in seen:
         return [
-            f"{head} (participation {shares}): what is seen is these against all the others. Look at the {what} with "
+            f"{head} (participation {shares}): what is seen is these against all the others. Look at the rows with "
             f"the largest entries, and leave them out; or {remedy}"
         ]
     named = (seen["leading_rows"][l][: min(2, seen["rows_above_a_tenth"][l])] for l in few)
     leading = dict.fromkeys(row for rows in named for row in rows if row >= 0)
     counts = ", ".join(str(seen["rows_above_a_tenth"][l]) for l in few)
     return [
-        f"{head}: {counts} above a tenth of the largest entry, participation {shares} of all {what}. What is seen is "
-        f"{_list(list(leading)[:6], what)} against all the others. Look at these {what}, and leave them out, or "
+        f"{head}: {counts} above a tenth of the largest entry, participation {shares} of all rows. What is seen is "
+        f"{_list(list(leading)[:6], "rows")} against all the others. Look at these rows, and leave them out, or "
         f"{remedy}"
     ]
 

@@ -140,7 +140,7 @@ def in_tiles(function: Callable[[Any], Array], rows: Any, width: int) -> Array:
     return out
 
 
-def wrong_values(values: Array, first_row: int = 0, first_column: int = 0) -> list[tuple[int, int]]:
+def wrong_values(values: Array, first_row: int = 0) -> list[tuple[int, int]]:
     """Row and column of the first entries that are NaN or infinite.
 
     >>> wrong_values(np.array([[1.0, np.nan]]), first_row=7)
@@ -150,7 +150,7 @@ def wrong_values(values: Array, first_row: int = 0, first_column: int = 0) -> li
         if np.isfinite(values.sum()) or np.isfinite(values).all():
             return []
     row, column = np.nonzero(~np.isfinite(values))
-    return [(int(i) + first_row, int(j) + first_column) for i, j in zip(row[:NAMED], column[:NAMED], strict=True)]
+    return [(int(i) + first_row, int(j)) for i, j in zip(row[:NAMED], column[:NAMED], strict=True)]
 
 
 def refuse_values(text: str, found: list[tuple[int, int]], against: str = "row") -> None:

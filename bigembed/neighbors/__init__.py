@@ -176,12 +176,12 @@ def merge_pairs(ids: Array, squared: Array, query: Array, new_ids: Array, new_sq
     squared[owner[nearest], place[nearest]] = every[nearest]
 
 
-def exact_block(rows: Array, k: int, row_ids: Array | None = None) -> tuple[Array, Array]:
+def exact_block(rows: Array, k: int) -> tuple[Array, Array]:
     """The k nearest other rows of every row: ids (n, k) int64, squared distances (n, k).
 
     All pairs, O(n² d), in bounded tiles; NumPy only. Fewer than k other rows leave −1 and inf.
     """
-    numbers = np.arange(len(rows), dtype=np.int64) if row_ids is None else row_ids
+    numbers = np.arange(len(rows), dtype=np.int64)
     ids, squared = empty_lists(len(rows), k, rows.dtype)
     for start in range(0, len(rows), 512):
         part = slice(start, start + 512)

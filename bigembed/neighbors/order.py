@@ -221,10 +221,10 @@ class Ordered:
         with reading(place, f"rows {start}:{stop}"):
             return csr_array((data, indices, indptr - low), shape=(stop - start, self.columns))
 
-    def located(self, block: int, start: int = 0, stop: int | None = None) -> Any:
-        """Rows ``start:stop`` of a block, sparse ones with their sketches."""
-        rows = self.rows(block, start, stop)
-        return Sketched(self.compared(block, start, stop), rows) if self.columns else rows
+    def located(self, block: int) -> Any:
+        """The rows of a block, sparse ones with their sketches."""
+        rows = self.rows(block)
+        return Sketched(self.compared(block), rows) if self.columns else rows
 
     def compared_rows(self, ids: Array) -> Any:
         """Rows of ascending internal ids as distances are taken of them."""

@@ -317,12 +317,12 @@ class Choice:
     reason: str
 
 
-def chosen_by_spectrum(eigenvalues: Array, one: float = ONE) -> Choice:
+def chosen_by_spectrum(eigenvalues: Array) -> Choice:
     """How many of M nontrivial eigenvalues λ_1 ≥ … ≥ λ_M to keep: m from 1 to M − 1, and why.
 
     The steps of log(1 − λ) say how much faster each coordinate decays than the one before. Eigenvalues with 1 − λ ≤
-    ``one`` (separate parts) are always kept. Of the steps among the others the largest, a share g of their sum, is a
-    gap if the rate grows there by half at least, and if among as many random steps (exponential: levels without order)
+    :data:`ONE` (separate parts) are always kept. Of the steps among the others the largest, a share g of their sum, is
+    a gap if the rate grows there by half at least, and if among as many random steps (exponential: levels without order)
     one is as large with probability ≤ K(1 − g)^(K − 1) ≤ .05 (K steps; Fisher 1929, first term, an upper bound). Then
     m is where it lies. Otherwise m ends at the separate parts, if there are any; or with the coordinates that keep a
     fifth of the first when that has fallen to 1/e, (λ_l/λ_1)^t > .2 with t = 1/(1 − λ_1): 1 − λ_l < 2.61 (1 − λ_1),
@@ -340,8 +340,8 @@ def chosen_by_spectrum(eigenvalues: Array, one: float = ONE) -> Choice:
     count = len(eigenvalues)
     if count < 2:
         raise InputError(f"choosing by the spectrum needs at least 2 eigenvalues besides the trivial one; got {count}")
-    rates = np.maximum(1 - np.asarray(eigenvalues, np.float64), one)
-    parts = min(int((rates <= one).sum()), count - 1)
+    rates = np.maximum(1 - np.asarray(eigenvalues, np.float64), ONE)
+    parts = min(int((rates <= ONE).sum()), count - 1)
     steps = np.maximum(np.diff(np.log(rates[parts:])), 0.0)
     if len(steps) and steps.sum() > 0:
         where = int(np.argmax(steps))
@@ -352,7 +352,7 @@ def chosen_by_spectrum(eigenvalues: Array, one: float = ONE) -> Choice:
             why = f"after coordinate {m} the rate 1 - λ grows {ratio:.3g} times, the largest gap of {count} eigenvalues"
             return Choice(m, True, ratio, f"{why} (by chance: p ≤ {chance:.2g})")
     if parts:
-        ratio = float(rates[parts] / one)
+        ratio = float(rates[parts] / ONE)
         return Choice(parts, True, ratio, f"{parts} eigenvalues are 1: separate parts, and no clear gap beyond them")
     m = min(int((rates < (1 + np.log(1 / SHARE)) * rates[0]).sum()), count - 1)
     kept = "coordinate keeps" if m == 1 else "coordinates keep"

@@ -28,10 +28,10 @@ GRID = 10
 """Level of the cells, of equal area, that are thinned."""
 
 
-def require_arrow(what: str = f"writing {FILE}") -> Any:
+def require_arrow() -> Any:
     """pyarrow, or the error that names the extra."""
-    needed("pyarrow.parquet", "parquet", what)
-    return needed("pyarrow", "parquet", what)
+    needed("pyarrow.parquet", "parquet", f"writing {FILE}")
+    return needed("pyarrow", "parquet", f"writing {FILE}")
 
 
 def write_points(
