@@ -330,7 +330,7 @@ def carried_warnings(seen: dict[str, Any], remedy: str) -> list[str]:
     counts = ", ".join(str(seen["rows_above_a_tenth"][l]) for l in few)
     return [
         f"{head}: {counts} above a tenth of the largest entry, participation {shares} of all rows. What is seen is "
-        f"{_list(list(leading)[:6], "rows")} against all the others. Look at these rows, and leave them out, or "
+        f"{_list(list(leading)[:6], 'rows')} against all the others. Look at these rows, and leave them out, or "
         f"{remedy}"
     ]
 
