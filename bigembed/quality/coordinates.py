@@ -323,9 +323,9 @@ def chosen_by_spectrum(eigenvalues: Array) -> Choice:
     The steps of log(1 − λ) say how much faster each coordinate decays than the one before. Eigenvalues with 1 − λ ≤
     :data:`ONE` (separate parts) are always kept. Of the steps among the others the largest, a share g of their sum, is
     a gap if the rate grows there by half at least, and if among as many random steps (exponential: levels without
-    order) one is as large with probability ≤ K(1 − g)^(K − 1) ≤ .05 (K steps; Fisher 1929, first term, an upper bound). Then
-    m is where it lies. Otherwise m ends at the separate parts, if there are any; or with the coordinates that keep a
-    fifth of the first when that has fallen to 1/e, (λ_l/λ_1)^t > .2 with t = 1/(1 − λ_1): 1 − λ_l < 2.61 (1 − λ_1),
+    order) one is as large with probability ≤ K(1 − g)^(K − 1) ≤ .05 (K steps; Fisher 1929, first term, an upper bound).
+    Then m is where it lies. Otherwise m ends at the separate parts, if there are any; or with the coordinates that keep
+    a fifth of the first when that has fallen to 1/e, (λ_l/λ_1)^t > .2 with t = 1/(1 − λ_1): 1 − λ_l < 2.61 (1 − λ_1),
     the rule of ``delta`` at the time scale of the map.
 
     Found: k clusters k − 1; sphere 3 by gap; circle 2, interval and long swiss roll 1, square 3 by the rule, since a
