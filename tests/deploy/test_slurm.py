@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -207,10 +208,26 @@ def test_a_queue_that_never_serves_is_an_error_that_says_why(there: Slurm, tmp_p
     assert left(tmp_path) == []
 
 
+@pytest.fixture(scope="module")
+def queued(there: Slurm, tmp_path_factory):
+    """A worker in a job of the queue, in the environment of who uses Slurm here."""
+    folder = tmp_path_factory.mktemp("queued")
+    table = read_job(write(folder, "dataset = 'digits'", queue(folder).replace("workers = 2", "workers = 1"))).cluster
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("SLURM_CONF", "PATH", "PYTHONPATH"):
+            patch.setenv(name, there.variables[name])
+        with cluster(table, "slurm") as found:
+            yield found
+
+
 class TestQueuedWorkers(PlaceContract):
     """Workers in jobs of Slurm."""
 
     kind = "slurm"
+
+    @pytest.fixture
+    def place(self, queued):
+        return queued
 
 
 # ------------------------------------------------------------------------------- what takes minutes
@@ -251,6 +268,21 @@ def test_a_job_that_was_signalled_goes_on_in_the_next_allocation(there: Slurm, r
         == 1
     )
     assert digest_of(tmp_path) == rolled
+    assert left(tmp_path) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_a_job_longer_than_its_wall_time_takes_several_allocations(there: Slurm, tmp_path):
+    job, out = write(tmp_path, ROLL.replace("60000", "800000"), method=MAP), tmp_path / "out"
+    number = submit(there, job, "--time=2", "--signal=B:USR1@30")
+    found = there.end_of(number, out, 1140)
+    said = out.read_text()
+    assert (found["JobState"], found["ExitCode"]) == ("COMPLETED", "0:0"), said
+    assert int(found["Restarts"]) == said.count("requeued before its wall time") >= 1
+    assert begun(tmp_path, "survey", "reused")
+    done = CliRunner().invoke(app, ["verify", str(tmp_path / "run.zarr")])
+    assert done.exit_code == 0, done.output
     assert left(tmp_path) == []
 
 
@@ -301,6 +333,33 @@ def test_workers_that_are_cancelled_or_retire_are_replaced(there: Slurm, many, t
     assert "tried again" not in log
     there.until(lambda: there.listed() == "", "jobs of workers are left", tmp_path / "job.toml", 20)
     assert left(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_a_signal_ends_the_jobs_of_workers_too_and_the_same_command_goes_on(there: Slurm, many, tmp_path):
+    path, wanted = many
+    job = write(tmp_path, path, queue(tmp_path), SLEEPY.replace("5.0", "0.5"))
+    with small(there, job) as process:
+        there.until(lambda: status_of(tmp_path).get("done", 0) >= 4, "no progress", job, 120)
+        process.send_signal(signal.SIGTERM)
+        said = process.communicate()[0]
+    assert process.returncode == 5, said
+    assert "stopped by SIGTERM" in said
+    there.until(lambda: there.listed() == "", "jobs of workers are left", job, 20)
+    assert left(tmp_path) == []
+    with small(there, job) as process:
+        said = process.communicate()[0]
+    assert process.returncode == 0, said
+    assert digest_of(tmp_path) == wanted
+
+
+@pytest.mark.slow
+def test_workers_do_not_outlive_a_job_that_was_killed(there: Slurm, many, tmp_path):
+    job = write(tmp_path, many[0], queue(tmp_path), SLEEPY)
+    with small(there, job):
+        there.until(lambda: status_of(tmp_path).get("done", 0) >= 1, "no progress", job, 120)
+    there.until(lambda: there.listed() == "", "jobs of workers are left", job, 120)
+    assert list((tmp_path / "scratch").iterdir()) == []
 
 
 def small(there: Slurm, job: Path) -> AbstractContextManager[subprocess.Popen[str]]:
