@@ -21,7 +21,7 @@ from bigembed.errors import ExistingOutputError, InputError, StaleWarning
 from bigembed.estimator import extension, model_files, transform
 from bigembed.estimator.frame import STAGE as FRAME
 from bigembed.runtime.parameters import Functions, allowed_functions, importable, reference
-from bigembed.stages import Run, Stage
+from bigembed.stages import Arrays, Run, Stage
 from bigembed.store import locks, manifests, superseded
 from bigembed.store.files import write_json
 from bigembed.store.manifests import Manifest, digest_files
@@ -107,19 +107,15 @@ def _is_among(name: str, names: tuple[str, ...]) -> bool:
     return any(not chosen or name == chosen or name.startswith(f"{chosen}/") for chosen in names)
 
 
-def saved_bytes(kind: Any, stages: Sequence[Stage]) -> int:
-    """Return the bytes that a model of this class takes, whose stages are these: what they publish is in their costs.
-
-    Stages of the steps before the method, and those that do not declare what they publish, count as a whole.
-    """
-    total, kept = 0, _kept(kind)
-    for stage in stages:
-        if estimators.STEP.match(stage.name) or (stage.name in kept and not stage.cost.arrays):
-            total += int(stage.cost.disk)
-        else:
-            names = kept.get(stage.name, ())
-            total += sum(array.nbytes for array in stage.cost.arrays if _is_among(array.name, names))
-    return total
+def saved_arrays(kind: Any, stages: Sequence[Stage]) -> Arrays:
+    """Return what a model of this class keeps of these stages, as they declare it, and all of the steps before it."""
+    kept = _kept(kind)
+    return [
+        array
+        for stage in stages
+        for array in stage.cost.arrays
+        if estimators.STEP.match(stage.name) or _is_among(array.name, kept.get(stage.name, ()))
+    ]
 
 
 def token(estimator: Any) -> tuple[Any, ...]:

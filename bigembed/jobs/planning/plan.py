@@ -11,7 +11,7 @@ import numpy as np
 
 from bigembed.errors import PlanError
 from bigembed.estimator.preprocessing import ROWS, SAMPLES
-from bigembed.estimator.saving import saved_bytes
+from bigembed.estimator.saving import saved_arrays
 from bigembed.jobs import condensed_input, parameters, size
 from bigembed.jobs.inputs import Input, ids_cost
 from bigembed.jobs.job import JobSpec
@@ -347,7 +347,7 @@ def costs_of(job: JobSpec, rows: Input, stages: Sequence[Stage]) -> list[tuple[s
         width = job.method.parameters.get("n_components", method(job.method.name)().n_components)
         costs.append((condensed_input.PLACED, rows.placing(width, job.condense.dtype)))
     if job.output.model is not None:
-        kept = [buffer("arrays of stages", saved_bytes(method(job.method.name), stages))]
+        kept = saved_arrays(method(job.method.name), stages)
         costs.append(("model", Cost.of(kept, kept)))
     n, loading = rows.shape[0], buffer("libraries of the format", rows.loading)
     plane = [ArraySpec("two coordinates", n, 2)]

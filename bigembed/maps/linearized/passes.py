@@ -138,14 +138,7 @@ def run_scale(
     if own:
         kernel = linearized_kernel(center, results, mean_z)
         plain = linearized.Normalization(0.0, None, None)
-        total = reduce_rows(
-            source,
-            linearized.total_block,
-            context.exchange,
-            combine=linearized.combine_sums,
-            kernel=kernel,
-            given=plain,
-        )["total"]
+        total = _totals(context, source, kernel, plain)["total"]
     else:
         total = np.concatenate([[found["mass"], results["mean_s"] * found["mass"]], mean_z * found["mass"]])
     write_array(context.path("first"), total)
@@ -202,14 +195,7 @@ def run_degrees(context: Context, source: RowSource, alpha: float) -> dict[str, 
     lowest = np.inf
     if alpha:
         given = linearized.Normalization(alpha, second, None)
-        found = reduce_rows(
-            source,
-            linearized.total_block,
-            context.exchange,
-            combine=linearized.combine_sums,
-            kernel=kernel,
-            given=given,
-        )
+        found = _totals(context, source, kernel, given)
         lowest = float(found["lowest q"])
         if lowest <= 0:
             refuse_sign(context.results("scale"), "row sum", lowest)
@@ -217,6 +203,14 @@ def run_degrees(context: Context, source: RowSource, alpha: float) -> dict[str, 
     write_array(context.path("first"), kernel.core @ first)
     write_array(context.path("second"), second)
     return {"alpha": alpha, "passes": int(alpha != 0)}
+
+
+def _totals(
+    context: Context, source: RowSource, kernel: linearized.LinearizedKernel, given: linearized.Normalization
+) -> Parts:
+    """Sums over all rows by a normalization: one pass."""
+    asked: dict[str, Any] = {"kernel": kernel, "given": given}
+    return reduce_rows(source, linearized.total_block, context.exchange, combine=linearized.combine_sums, **asked)
 
 
 def farthest(context: Context, kernel: linearized.LinearizedKernel) -> Array:
