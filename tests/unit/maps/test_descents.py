@@ -257,6 +257,14 @@ class TestTSNE:
         near = ((ours.embedding_[:, None] - ours.embedding_[None]) ** 2).sum(axis=-1) + np.diag(np.full(len(y), inf))
         assert (y[near.argmin(axis=1)] == y).mean() > 0.93
 
+    def test_a_map_that_goes_on_is_exaggerated_a_little_so_that_rows_pass_each_other(self) -> None:
+        asked = be.TSNE(n_iter=500)._asked()
+        on = asked.going_on(0.5)
+        assert (on.iterations, on.early_exaggeration_iter, on.early_exaggeration) == (250, 100, 2.0)
+        assert [float(on.at(iteration, 1000)[0]) for iteration in (0, 99, 100)] == [2.0, 2.0, 1.0]
+        never = be.TSNE(n_iter=500, early_exaggeration_iter=0)._asked().going_on(0.5)
+        assert (never.iterations, never.early_exaggeration_iter) == (250, 0)
+
     def test_a_start_is_in_the_order_of_the_input(self, tmp_path: Path) -> None:
         X, start = digits(300)[0], np.random.default_rng(0).normal(size=(300, 2))
         np.save(tmp_path / "start.npy", start)

@@ -17,7 +17,7 @@ from bigembed.errors import InputError, MapWarning
 from bigembed.estimator.pipeline import Pipeline
 from bigembed.maps.umap.compiled import density_step, step
 from bigembed.maps.umap.density import PARTS, DensityOptions, pulls_of
-from bigembed.maps.umap.descent import SamplingOptions, curve, rows_in_pool
+from bigembed.maps.umap.descent import DIVIDED, SamplingOptions, curve, rows_in_pool
 from bigembed.maps.umap.forces import LEAST_WEIGHT, has_turn
 from tests.blocks import blocks_for
 from tests.cases import FEW_EPOCHS
@@ -111,6 +111,21 @@ class TestLabels:
             be.UMAP(**FOLLOWS).fit(X, np.full(200, -1))
         with pytest.raises(InputError, match="target_weight=2; allowed: a number in \\[0, 1\\]"):
             be.UMAP(target_weight=2, **FOLLOWS).fit(X, y)
+
+    @pytest.mark.parametrize(("known", "divided"), [(0, 1.0), (50, 16**-0.25), (200, 1 / 16)])
+    def test_rows_step_along_the_sum_of_forces_as_far_as_they_have_labels(
+        self, known: int, divided: float, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (X, y), seen, given_to_a_step = digits(200), [], SamplingOptions.at
+
+        def heard(self: SamplingOptions, epoch: int, largest: float) -> Any:
+            seen.append(given_to_a_step(self, epoch, largest))
+            return seen[-1]
+
+        monkeypatch.setattr(SamplingOptions, "at", heard)
+        be.UMAP(n_epochs=2, **(FOLLOWS if known else {})).fit(X, np.where(np.arange(200) < known, y, -1))
+        assert seen
+        np.testing.assert_allclose([numbers[DIVIDED] for numbers in seen], divided)
 
     def test_classes_part_new_rows_find_theirs_and_labels_that_say_nothing_are_told(self) -> None:
         X, y = digits(700)
