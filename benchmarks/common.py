@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import platform
+import resource
 import shutil
 import subprocess
+import sys
 import threading
 import time
 from collections import Counter, defaultdict
@@ -155,6 +157,19 @@ def watched(*command: str) -> dict[str, Any]:
     output, _ = process.communicate()
     found = {"failed": process.returncode} if process.returncode else json.loads(output.strip().splitlines()[-1])
     return {**found, "peak_gib": round(peak() / 2**30, 2)}
+
+
+def finished_job(text: str, out: Path) -> tuple[dict[str, Any], float]:
+    """Run a job that writes to ``out``, anew; its record, and the processor seconds of all its processes."""
+    for place in (out, Path(f"{out}-model")):
+        shutil.rmtree(place, ignore_errors=True)
+    file = out.with_suffix(".toml")
+    file.write_text(text)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-m", "bigembed.cli", "run", str(file)], stdout=subprocess.DEVNULL, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    record: dict[str, Any] = json.loads((out / "job.json").read_text())
+    return record, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 class TaskCounts:

@@ -15,8 +15,6 @@ it, is not: with a noise of .002 the angle of 10⁵ cells to 10⁶ rows is .11.
 from __future__ import annotations
 
 import argparse
-import json
-import resource
 import shutil
 import subprocess
 import sys
@@ -26,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import zarr
-from common import BLOCK, data_set, table
+from common import BLOCK, data_set, finished_job, table
 
 from bigembed.datasets import Dataset
 
@@ -66,17 +64,10 @@ def torus_block(
 
 def run(job: str, out: Path) -> dict[str, Any]:
     """What a job took, and its record."""
-    for place in (out, Path(f"{out}-model")):
-        shutil.rmtree(place, ignore_errors=True)
-    file = out.with_suffix(".toml")
-    file.write_text(job)
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, "-m", "bigembed.cli", "run", str(file)], stdout=subprocess.DEVNULL, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    record = json.loads((out / "job.json").read_text())
+    record, processor = finished_job(job, out)
     return {
         "seconds": record["seconds"],
-        "processor": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+        "processor": processor,
         "measured_gib": record["measured"]["total"] / 2**30,
         "planned_gib": record["predicted"]["total"] / 2**30,
         "disk_gib": sum(path.stat().st_size for path in out.rglob("*") if path.is_file()) / 2**30,

@@ -11,16 +11,12 @@ of the map are those of its certificate, and so is the number of warnings.
 from __future__ import annotations
 
 import argparse
-import json
-import resource
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import BLOCK, table
+from common import BLOCK, finished_job, table
 
 from bigembed.datasets import dataset
 from bigembed.store.arrays import create_rows, write_rows
@@ -69,21 +65,16 @@ def written(n: int, folder: Path) -> tuple[str, str]:
 
 def run(method: str, rows: str, labels: str, out: Path) -> dict[str, Any]:
     """What a job took, and what its certificate says."""
-    shutil.rmtree(out, ignore_errors=True)
-    file = out.with_suffix(".toml")
     more = {
         "labels": f'labels = "{labels}"' if method == "umap_labels" else "",
         "steps": STEP if "proj" in method else "",
     }
-    file.write_text(JOB.format(rows=rows, method=METHODS[method], out=out, **more))
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, "-m", "bigembed.cli", "run", str(file)], stdout=subprocess.DEVNULL, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    record = json.loads((out / "job.json").read_text())
+    job = JOB.format(rows=rows, method=METHODS[method], out=out, **more)
+    record, processor = finished_job(job, out)
     judged = record["certificate"].get("judgement", {}).get("map", {})
     found = {
         "seconds": record["seconds"],
-        "processor": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+        "processor": processor,
         "measured_gib": record["measured"]["total"] / 2**30,
         "planned_gib": record["predicted"]["total"] / 2**30,
         "planned_seconds": record["plan"].get("seconds"),

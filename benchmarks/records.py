@@ -13,15 +13,11 @@ generators of TorchDR's benchmark: ``nn_descent.py``.)
 from __future__ import annotations
 
 import argparse
-import json
-import resource
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-from common import data_set, table
+from common import data_set, finished_job, table
 
 PUBLISHED = {("diffusion_map", 6_600_000): {"seconds": 200.0, "processor": 700.0, "on": "24 cores, annembed, HIGGS"}}
 SIZES = {"diffusion_map": (6_600_000, 28), "umap": (10_000_000, 16), "tsne": (10_000_000, 16)}
@@ -43,16 +39,12 @@ memory = "1.5 GiB"
 
 def job_record(method: str, rows: str, out: Path, parameters: str) -> dict[str, Any]:
     """A job from Zarr to Zarr."""
-    shutil.rmtree(out, ignore_errors=True)
-    file = out.with_suffix(".toml")
-    file.write_text(JOB.format(rows=rows, method=method, parameters=parameters, out=out))
-    subprocess.run([sys.executable, "-m", "bigembed.cli", "run", str(file)], stdout=subprocess.DEVNULL, check=True)
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    record = json.loads((out / "job.json").read_text())
+    job = JOB.format(rows=rows, method=method, parameters=parameters, out=out)
+    record, processor = finished_job(job, out)
     shutil.rmtree(out)
     return {
         "seconds": record["seconds"],
-        "processor": used.ru_utime + used.ru_stime,
+        "processor": processor,
         "recall": record["certificate"]["recall"]["recall"],
         "measured_gib": record["measured"]["total"] / 2**30,
         "planned_gib": record["predicted"]["total"] / 2**30,
