@@ -102,13 +102,13 @@ def main() -> None:
     draw(output, given.pictures or folder)
 
 
-def draw(output: Path, folder: Path) -> None:
+def draw(output: Path, folder: Path, name: str = "ten_million", axes: tuple[int, int] = AXES) -> None:
     """Count the points of the map on a grid, and write it in light and in dark colours."""
     coordinates = zarr.open_array(output / "stages" / "coordinates" / "embedding", mode="r")
-    limits = limits_of(coordinates, AXES)
-    [grid] = count_points(coordinates, AXES, limits, [View(0, 1, SIZE)])
+    limits = limits_of(coordinates, axes)
+    [grid] = count_points(coordinates, axes, limits, [View(0, 1, SIZE)])
     for scheme in SCHEMES:
-        (folder / f"ten_million_{scheme.name}.png").write_bytes(png(grid, Paint(), scheme))
+        (folder / f"{name}_{scheme.name}.png").write_bytes(png(grid, Paint(), scheme))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
 from bigembed.distance.metrics import NAMES
@@ -32,7 +33,7 @@ class RunParameters:
 
     workdir: str | os.PathLike[str] | None = None
     persist: Literal["store"] | None = None
-    keep: Literal["all", "map"] = "all"
+    keep: Literal["all", "map", "coordinates"] = "all"
     verbose: bool = False
     callbacks: Any = None
 
@@ -161,16 +162,32 @@ def retention_in(fitted: Any) -> Retention | None:
 
 
 def retention_of(estimator: Any, stages: Sequence[Stage]) -> Retention | None:
-    """Return what stays of the stages of a fit: with ``keep="map"`` what a model keeps, the coordinates with what is
-    known of the rows, and the steps before the method; None where everything does."""
-    if estimator.keep != "map":
+    """Return what stays of the stages of a fit, besides the coordinates with what is known of the rows and the steps
+    before the method: with ``keep="map"`` what a model keeps, with ``keep="coordinates"`` of that no array with numbers
+    for each row (where coordinates are a stage of their own). None where everything stays."""
+    if estimator.keep == "all":
         return None
     kind: Any = type(estimator)
     names = {*kind.saved_stages, *kind.kept_stages}
     saved = {name: (*kind.saved_stages.get(name, ()), *kind.kept_stages.get(name, ())) for name in names}
     own = [stage.name for stage in stages if not STEP.match(stage.name) and stage.name not in WHOLE]
     some = {name: saved.get(name, ()) for name in own}
+    if estimator.keep == "coordinates":
+        large = _of_each_row(stages)
+        some = {name: tuple(array for array in arrays if array not in large[name]) for name, arrays in some.items()}
     return Retention(stages, {name: arrays for name, arrays in some.items() if "" not in arrays})
+
+
+def _of_each_row(stages: Sequence[Stage]) -> dict[str, set[str]]:
+    """Return the arrays of each stage with as many numbers as there are coordinates of a column, or more; none where
+    the coordinates are no stage."""
+    n = max((array.rows for stage in stages if stage.name == WHOLE[0] for array in stage.cost.arrays), default=inf)
+    return {
+        stage.name: {
+            array.name.partition("/")[0] for array in stage.cost.arrays if array.rows * (array.width or 1) >= n
+        }
+        for stage in stages
+    }
 
 
 def rows_fitted(fitted: Any) -> RowSource | None:

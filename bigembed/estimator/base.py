@@ -178,6 +178,7 @@ class Estimator(Parametrized, RunParameters, Framed, Routed, Shown, ABC):
 
         self._check_fitted()
         self._run.check()
+        self._run.check_kept(self.saved_stages)
         saved = saved_at(self._run, getattr(self, "_parameters", {}))
         with consistent(saved):
             found = self.as_fitted()._extension(self._run)

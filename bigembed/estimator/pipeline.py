@@ -39,9 +39,9 @@ class Pipeline:
     persist : "store" or None
         Whether rows of a lazy array are written once and read from there: "store" says so; None does so only for rows
         that are read more than twice.
-    keep : "all" or "map"
-        What stays in ``workdir`` of the stages: all of it; or what the map, new rows and a saved model need, the rest
-        deleted as soon as no stage is left to read it.
+    keep : "all", "map" or "coordinates"
+        What stays in ``workdir`` of the stages: all of it; what the map, new rows and a saved model need; or the map
+        alone, which then places no new rows. The rest is deleted as soon as no stage is left to read it.
     verbose : bool
         Whether ``fit`` shows its progress.
     callbacks : sequence of functions, or None
@@ -82,7 +82,7 @@ class Pipeline:
     steps: Any
     workdir: str | os.PathLike[str] | None = None
     persist: Literal["store"] | None = None
-    keep: Literal["all", "map"] = "all"
+    keep: Literal["all", "map", "coordinates"] = "all"
     verbose: bool = False
     callbacks: Any = None
 

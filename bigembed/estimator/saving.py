@@ -45,6 +45,7 @@ def save(estimator: Any, path: store.PathLike) -> None:
     """Write a model aside, then give it its name in one step; an existing path is refused."""
     target = store.at(path).absolute()
     transform.refuse_existing(target)
+    estimators.run_of(estimator).check_kept(_kept(type(estimator)))
     with extension.consistent(model_files.saved_at(estimators.run_of(estimator), {})):
         description = _description(estimator, _named_parameters(estimator))
         before = [_description(step, _named_parameters(step)) for step in _steps_of(estimator)]

@@ -123,9 +123,10 @@ class OutputTable(Table):
     scratch: str | None = None
     """A folder that all workers see for what blocks leave for each other while a stage runs; by default in the run.
     Where that lies in an object store, a file system is quicker."""
-    keep: Literal["all", "map"] = "all"
+    keep: Literal["all", "map", "coordinates"] = "all"
     """What stays of the stages in the run: "all" of it; or with "map" what the coordinates, the report, new rows and a
-    saved model need: the rest is deleted as soon as no stage is left to read it, and made anew where it is needed."""
+    saved model need; or with "coordinates" what the coordinates and the report need, and new rows cannot be placed. The
+    rest is deleted as soon as no stage is left to read it, and made anew where it is needed."""
     report: Annotated[str, AfterValidator(_known_page)] | None = None
     """The HTML page of the finished run; ``bigembed report`` writes one of any run."""
     align: bool | None = None

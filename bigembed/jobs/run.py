@@ -33,7 +33,7 @@ from bigembed.rows.formats.copying import copy_vector, vector_source
 from bigembed.rows.formats.tables import ID, check_table
 from bigembed.runtime import Event, Observer, using
 from bigembed.stages import Run, keeping, locked, supersede
-from bigembed.stages.runs import dropped_in, release
+from bigembed.stages.runs import Retention, dropped_in, lacks, release
 from bigembed.stages.stage import exchange_home, left_behind
 from bigembed.steps.each_column import kept_of
 from bigembed.store import AnyPath, arrays, at, files, locks, manifests, move, published, remove, retire, superseded
@@ -74,7 +74,7 @@ def run_job(
         with keeping(run) as lock, ExitStack() as stack:
             _claim(job, root)
             found = None if fresh else _finished(job, rows, run)
-            if found is not None and job.output.keep == "map":
+            if found is not None:
                 _drop_rest(job, rows, run)
             if found is not None and found.get("source") != copied_source(rows):  # (written anew, as it was)
                 found = found | {"source": copied_source(rows)}
@@ -105,14 +105,20 @@ def plan_job(job: JobSpec, calibrate: bool = False, window: float | None = None)
 
 def _drop_rest(job: JobSpec, rows: Input, run: Run) -> None:
     """Drop what a finished run has kept and the job does not ask for; its outputs are put there again."""
-    chosen = estimator(job)
-    set_frame(chosen, rows.frame)
-    stages = stages_of(chosen, rows, run)
-    retention = retention_of(chosen, stages)
+    retention = _retention(job, rows, run)
     if retention is not None:
-        release(run, retention, [stage.name for stage in stages if run.has(stage.name)], again=True)
+        release(run, retention, [stage.name for stage in retention.stages if run.has(stage.name)], again=True)
         if not is_dataset(run.root):
             publish_outputs(rows, run)
+
+
+def _retention(job: JobSpec, rows: Input, run: Run) -> Retention | None:
+    """Return what is to stay of the stages of a job that is done."""
+    if job.output.keep == "all":
+        return None
+    chosen = estimator(job)
+    set_frame(chosen, rows.frame)
+    return retention_of(chosen, stages_of(chosen, rows, run))
 
 
 def remove_stages(run: Run) -> None:
@@ -351,8 +357,10 @@ def _finished(job: JobSpec, rows: Input, run: Run) -> dict[str, Any] | None:
         return None
     keys = record.get("keys", {})
     whole = bool(keys) and all(_sound(run, name) for name in keys)
-    if job.output.keep == "all" and any(dropped_in(run)):
-        return None
+    if dropped := [*dropped_in(run)]:
+        retention = _retention(job, rows, run)
+        if any(lacks(stage, (), retention) for stage in dropped):
+            return None
     return record if whole and all(published(path) for path in record["outputs"]) else None
 
 

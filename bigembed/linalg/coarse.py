@@ -230,7 +230,7 @@ def held_by_levels(entries: float, unknowns: int) -> float:
 def held_on_disk(n: int, width: int) -> int:
     """Bytes of what is of the coarse space in files: functions, L_c, and restrictions of two generations."""
     size, functions = unknowns(n), shape_of(n)[1]
-    return int((4 * functions + 56) * n + 12 * min(entries(n), size**2) + 104 * width * size)
+    return int((4 * functions + 48) * n + 12 * min(entries(n), size**2) + 104 * width * size)
 
 
 def held_by_block(n: int, rows: int, n_neighbors: int) -> int:

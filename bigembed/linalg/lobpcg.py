@@ -243,7 +243,8 @@ def init(
     """Coarse space, X₀ = P · lowest eigenvectors of L_c and a little noise, S X₀: two passes.
 
     ``guards`` (default half as many as wanted, at least 5) are pairs carried along in addition to the wanted
-    ones. ``deflate`` names orthonormal eigenvectors (rows, c) in the space, which are left out.
+    ones. ``deflate`` names orthonormal eigenvectors (rows, c) in the space, which are left out; unless the problem is
+    solved densely they are there no more at the end.
     A problem of few rows is marked to be solved densely by :func:`finish`.
     """
     if n_components < 1 or not tol > 0 or max_passes < 4 or (guards is not None and guards < 0):
@@ -341,8 +342,8 @@ def solve(
 def vectors_of(state: State, scale: str) -> list[str]:
     """Names of the vectors that a step from this state reads, as far as they are there."""
     own = ("X", "P", "W", "AX", "AP", "G") if state.updated else ("X", "P", "W", "AX", "AP", "AW", "G", "H")
-    known = [state.deflate] if state.deflate else []
-    return [scale, *known, "T", *KEPT, *(f"{name}.{state.generation}" for name in own)]
+    known = [state.deflate or ""] if state.dense else ["T"]
+    return [scale, *known, *KEPT, *(f"{name}.{state.generation}" for name in own)]
 
 
 VECTORS = ("X", "P", "W", "AX", "AP", "AW", "G", "H", "Y")
@@ -369,7 +370,7 @@ def _start(operator: BlockOperator, state: State, active: int, known: int) -> St
         lobpcg_sweeps.start_block,
         reads=[operator.scale, *NAMES[:2], "Y.0", *deflate],
         writes=["X.0", "T"],
-        spends=["Y.0"],
+        spends=["Y.0", *deflate],
         arguments=(width, state.seed, float(np.clip(10 * state.tol, *NOISE)) * active**-0.5),
     )
     parts = operator.product(

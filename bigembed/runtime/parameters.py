@@ -179,7 +179,8 @@ class Requirements:
         self(verbose is None or isinstance(verbose, (int, np.bool_)), "verbose", "True or False")
         persist = getattr(self.estimator, "persist", None)
         self(persist is None or persist == "store", "persist", '"store" or None')
-        self(getattr(self.estimator, "keep", "all") in ("all", "map"), "keep", '"all" or "map"')
+        kept = ("all", "map", "coordinates")
+        self(getattr(self.estimator, "keep", "all") in kept, "keep", '"all", "map" or "coordinates"')
         several = isinstance(callbacks, (list, tuple)) and all(callable(one) for one in callbacks)
         self(callbacks is None or several, "callbacks", "None, or a list of functions of an event")
         for name, allowed in undeclared(type(self.estimator), vars(self.estimator)).items():

@@ -146,6 +146,14 @@ def _planned(stage: Stage) -> dict[str, int]:
     return sizes
 
 
+def _dropped(root: AnyPath, stage: str, array: str) -> DroppedError:
+    return DroppedError(
+        f'{root}: {array!r} of stage {stage!r} was dropped: with keep = "map" only what the map and new rows need '
+        'stays, with keep = "coordinates" the map alone. Run again with keep = "all" (or "map", for new rows) to make '
+        "it anew"
+    )
+
+
 # -------------------------------------------------------------------------------------------------------------- runs
 
 
@@ -197,11 +205,15 @@ class Run:
         """Where an array of a stage lies, all files of which are as they were published (read once in a process)."""
         owner = self._sound(stage)
         if array.partition("/")[0] in owner._found[stage][1].dropped:
-            raise DroppedError(
-                f'{owner.root}: {array!r} of stage {stage!r} was dropped, since with keep = "map" only what the map '
-                'and new rows need stays. Run again with keep = "all" to make it anew'
-            )
+            raise _dropped(owner.root, stage, array)
         return inside(owner.root, stage, array).rstrip("/")
+
+    def check_kept(self, arrays: Mapping[str, tuple[str, ...]]) -> None:
+        """DroppedError if one of these arrays was dropped (of a stage with an empty name, any)."""
+        for stage in filter(self.has, arrays):
+            for name in self.manifest(stage).dropped:
+                if name in arrays[stage] or "" in arrays[stage]:
+                    raise _dropped(self.root, stage, name)
 
     def has(self, stage: str) -> bool:
         """Whether the stage is published here or in a parent."""

@@ -252,9 +252,9 @@ class MixedScaler(MixedStep, registered="mixed"):
     persist : "store" or None
         Whether rows of a lazy array are written once and read from there: "store" says so; None does so only for rows
         that are read more than twice.
-    keep : "all" or "map"
-        What stays in ``workdir`` of the stages: all of it; or what the map, new rows and a saved model need, the rest
-        deleted as soon as no stage is left to read it.
+    keep : "all", "map" or "coordinates"
+        What stays in ``workdir`` of the stages: all of it; what the map, new rows and a saved model need; or the map
+        alone, which then places no new rows. The rest is deleted as soon as no stage is left to read it.
     verbose : bool
         Whether ``fit`` shows its progress.
     callbacks : sequence of functions, or None
@@ -345,9 +345,9 @@ class GowerEncoder(MixedStep, registered="gower"):
     persist : "store" or None
         Whether rows of a lazy array are written once and read from there: "store" says so; None does so only for rows
         that are read more than twice.
-    keep : "all" or "map"
-        What stays in ``workdir`` of the stages: all of it; or what the map, new rows and a saved model need, the rest
-        deleted as soon as no stage is left to read it.
+    keep : "all", "map" or "coordinates"
+        What stays in ``workdir`` of the stages: all of it; what the map, new rows and a saved model need; or the map
+        alone, which then places no new rows. The rest is deleted as soon as no stage is left to read it.
     verbose : bool
         Whether ``fit`` shows its progress.
     callbacks : sequence of functions, or None

@@ -38,9 +38,9 @@ class Clip(FixedStep, registered="clip"):
     persist : "store" or None
         Whether rows of a lazy array are written once and read from there: "store" says so; None does so only for rows
         that are read more than twice.
-    keep : "all" or "map"
-        What stays in ``workdir`` of the stages: all of it; or what the map, new rows and a saved model need, the rest
-        deleted as soon as no stage is left to read it.
+    keep : "all", "map" or "coordinates"
+        What stays in ``workdir`` of the stages: all of it; what the map, new rows and a saved model need; or the map
+        alone, which then places no new rows. The rest is deleted as soon as no stage is left to read it.
     verbose : bool
         Whether ``fit`` shows its progress.
     callbacks : sequence of functions, or None
@@ -119,9 +119,9 @@ class Log1p(FixedStep, registered="log1p"):
     persist : "store" or None
         Whether rows of a lazy array are written once and read from there: "store" says so; None does so only for rows
         that are read more than twice.
-    keep : "all" or "map"
-        What stays in ``workdir`` of the stages: all of it; or what the map, new rows and a saved model need, the rest
-        deleted as soon as no stage is left to read it.
+    keep : "all", "map" or "coordinates"
+        What stays in ``workdir`` of the stages: all of it; what the map, new rows and a saved model need; or the map
+        alone, which then places no new rows. The rest is deleted as soon as no stage is left to read it.
     verbose : bool
         Whether ``fit`` shows its progress.
     callbacks : sequence of functions, or None
@@ -193,9 +193,9 @@ class Normalizer(Step, registered="normalize"):
     persist : "store" or None
         Whether rows of a lazy array are written once and read from there: "store" says so; None does so only for rows
         that are read more than twice.
-    keep : "all" or "map"
-        What stays in ``workdir`` of the stages: all of it; or what the map, new rows and a saved model need, the rest
-        deleted as soon as no stage is left to read it.
+    keep : "all", "map" or "coordinates"
+        What stays in ``workdir`` of the stages: all of it; what the map, new rows and a saved model need; or the map
+        alone, which then places no new rows. The rest is deleted as soon as no stage is left to read it.
     verbose : bool
         Whether ``fit`` shows its progress.
     callbacks : sequence of functions, or None

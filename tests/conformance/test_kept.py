@@ -25,7 +25,7 @@ QUICK = ("diffusion_map", "isomap", "pca", "umap")
 NAMES = by_default(CASES, only=QUICK)
 
 
-def kept(case: Case, X: Any, folder: Path, **more: Any) -> tuple[Any, list[str]]:
+def kept(case: Case, X: Any, folder: Path, keep: str = "map", **more: Any) -> tuple[Any, list[str]]:
     """A fit of which only the map stays, and the stages that were computed for it."""
     heard: list[str] = []
 
@@ -33,7 +33,7 @@ def kept(case: Case, X: Any, folder: Path, **more: Any) -> tuple[Any, list[str]]
         heard.extend([event.stage] if event.kind == "done" else [])
 
     with using(observer=hear):
-        fitted = case.fit(X, workdir=str(folder), keep="map", **more)
+        fitted = case.fit(X, workdir=str(folder), keep=keep, **more)
         write_output(fitted)
     return fitted, heard
 
@@ -61,6 +61,27 @@ def test_the_map_and_new_rows_are_those_of_a_whole_run(name: str, tmp_path: Path
     assert kept(case, X, tmp_path / "run")[1] == []
     case.fit(X, workdir=str(tmp_path / "run"))  # (what was dropped is made anew)
     assert published(tmp_path / "run") == published(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("name", by_default(CASES, only=(*QUICK, "tsne")))
+def test_the_map_alone_is_that_of_a_whole_run(name: str, tmp_path: Path) -> None:
+    case, X, new = CASES[name], CASES[name].X(N), CASES[name].new(N)
+    whole = case.fit(X, workdir=str(tmp_path / "whole"))
+    write_output(whole)
+    fitted, _ = kept(case, X, tmp_path / "run", "coordinates")
+    assert (np.asarray(fitted.embedding_) == np.asarray(whole.embedding_)).all()
+    assert str(fitted.certificate_) == str(whole.certificate_)
+    if name == "pca":  # (places new rows by a few vectors, which are no arrays of each row)
+        assert placed(fitted) == placed(whole)
+    else:
+        with pytest.raises(DroppedError, match="for new rows"):
+            fitted.transform(new)
+        with pytest.raises(DroppedError, match="was dropped"):
+            fitted.save(tmp_path / "model")
+        assert not (tmp_path / "model").exists()
+    assert kept(case, X, tmp_path / "run", "coordinates")[1] == []
+    again, _ = kept(case, X, tmp_path / "run")  # (what new rows need is made anew)
+    assert placed(again) == placed(whole)
 
 
 @pytest.mark.parametrize("name", NAMES)

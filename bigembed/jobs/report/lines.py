@@ -138,7 +138,7 @@ def verify_lines(found: dict[str, Any]) -> list[str]:
 def _dropped_lines(stages: list[dict[str, Any]]) -> list[str]:
     """Return what was dropped on purpose, which is no damage."""
     gone = [f"{stage['name']} ({', '.join(stage['dropped'])})" for stage in stages if stage.get("dropped")]
-    return [f'  dropped, as keep = "map" has it: {"; ".join(gone)}'] if gone else []
+    return [f"  dropped, as [output] keep has it: {'; '.join(gone)}"] if gone else []
 
 
 def _readable(found: dict[str, Any]) -> list[str]:

@@ -58,7 +58,10 @@ class TestWhatStays:
         assert {"graph", "search", "kernel"} <= dropped(run)
         found = verify(run)
         assert (found["problems"], found["unlisted"], found["finished"]) == ([], [], True)
-        assert any("dropped, as keep" in line and "search (neighbors, squared)" in line for line in verify_lines(found))
+        assert any(
+            "dropped, as [output] keep" in line and "search (neighbors, squared)" in line
+            for line in verify_lines(found)
+        )
         assert published(run) == published(tmp_path / "whole.zarr")
         for name in ("run.zarr", "whole.zarr"):
             export(tmp_path / name, tmp_path / f"{name}.npy")
