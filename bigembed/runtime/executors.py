@@ -59,7 +59,7 @@ def idle_threads() -> int:
 
 def _idle_pool() -> runtime.Executor | None:
     executor = runtime.runtime_now().executor
-    return executor.pool if executor is not None and executor.in_this_process else None
+    return None if executor is None else executor.pool
 
 
 # ---------------------------------------------------------------------------------------------------------- threads
