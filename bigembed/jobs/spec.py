@@ -247,8 +247,9 @@ def _check_places(tables: Mapping[str, Any], methods: Sequence[str], problems: l
             ]
             if output.keep != "all":
                 problems.append("[output] keep: points of a sweep share their stages, which all stay; leave it out")
-        elif output.keep == "coordinates" and output.model is not None:
-            problems.append('[output] model: with keep = "coordinates" what a model needs is deleted; say keep = "map"')
+        elif output.keep == "coordinates" and (output.model is not None or tables.get("condense") is not None):
+            needs = "[output] model" if output.model is not None else "[condense]"
+            problems.append(f'{needs}: with keep = "coordinates" what places other rows is deleted; say keep = "map"')
         places = [place for place in (*written, source and source.path) if place]
         twice = sorted({place for place in places if places.count(place) > 1})
         problems.extend(f"[output] {parameters.shown(place)} is named twice" for place in twice)

@@ -333,6 +333,8 @@ def require_growing(job: JobSpec) -> None:
         problems.append("[output] view: of a growing embedding it would be old at once; bigembed view writes one")
     if job.input.dataset is not None:
         problems.append("[input] dataset: a growing input is a store that is there; give its path")
+    if job.output.keep == "coordinates":
+        problems.append('[output] keep: with "coordinates" what places new rows is deleted; say "map"')
     if job.output.model is not None:
         problems.append("[output] model: each version keeps its own in [output] path; leave it out")
     if problems:

@@ -365,6 +365,8 @@ def test_a_growing_input_has_nothing_to_choose(tmp_path: Path) -> None:
         refresh(spec)
     with pytest.raises(errors.JobError, match=r"\[output\] model: each version keeps its own"):
         refresh(job(tmp_path, 'path = "rows.npy"', output='model = "m.zarr"'))
+    with pytest.raises(errors.JobError, match=r"\[output\] keep: with \"coordinates\" what places new rows is deleted"):
+        refresh(job(tmp_path, 'path = "rows.npy"', output='keep = "coordinates"'))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bigembed.errors import JobError
 from bigembed.jobs.extend import extend
 from bigembed.jobs.report.lines import verify_lines
 from bigembed.jobs.report.page import write_report
@@ -37,7 +38,8 @@ def job(tmp_path: Path) -> Callable[..., Any]:
 
     def write(keep: str = "map", path: str = "run.zarr", t: float = 0.0, more: str = "") -> Any:
         text = '[input]\npath = "rows.npy"\n[method]\nname = "diffusion_map"\nn_components = 2\nn_neighbors = 8\n'
-        text += f't = {t}\n[output]\npath = "{path}"\nkeep = "{keep}"\nmodel = "{path}-model"\n{more}'
+        model = "" if "[condense]" in more else f'model = "{path}-model"\n'
+        text += f't = {t}\n[output]\npath = "{path}"\nkeep = "{keep}"\n{model}{more}'
         (tmp_path / "job.toml").write_text(text)
         return read_job(tmp_path / "job.toml")
 
@@ -50,6 +52,11 @@ def dropped(run: Path) -> set[str]:
 
 
 class TestWhatStays:
+    @pytest.mark.parametrize("more", ["", "[condense]\nrows = 20\n"])
+    def test_what_places_other_rows_is_not_given_up_where_it_is_needed(self, job: Any, more: str) -> None:
+        with pytest.raises(JobError, match=r': with keep = "coordinates" what places'):
+            job("coordinates", more=more)
+
     def test_it_is_enough_for_all_that_is_made_of_a_run(self, job: Any, tmp_path: Path) -> None:
         with blocks_for(N):
             run_job(job("all", "whole.zarr"))
