@@ -210,11 +210,21 @@ def keep(name: str, parameters: Mapping[str, Any], rows: Mapping[str, Mapping[st
         "parameters": dict(parameters),
         "rows": {key: dict(row) for key, row in rows.items()},
     }
-    folder = Path(__file__).parent / "results"
-    folder.mkdir(exist_ok=True)
-    label = "-".join([name, *(f"{key}{value}" for key, value in parameters.items())])
-    (folder / f"{label}.json").write_text(json.dumps(record, indent=1) + "\n")
+    file = _kept_in(name, parameters)
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps(record, indent=1) + "\n")
     return record
+
+
+def kept(name: str, parameters: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The results that were kept of an earlier start with these parameters, if there was one."""
+    file = _kept_in(name, parameters)
+    return json.loads(file.read_text())["rows"] if file.exists() else {}
+
+
+def _kept_in(name: str, parameters: Mapping[str, Any]) -> Path:
+    label = "-".join([name, *(f"{key}{value}" for key, value in parameters.items())])
+    return Path(__file__).parent / "results" / f"{label}.json"
 
 
 def table(name: str, parameters: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]]) -> None:

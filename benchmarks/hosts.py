@@ -30,7 +30,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from common import keep, table
+from common import keep, kept, table
 
 from bigembed.maps import REGISTRY
 from tests.fault.deployment import Deployment, Job, Reference, deployed
@@ -255,7 +255,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rows", type=int, default=2_400)
     parser.add_argument("--block", type=int, default=400, help="rows of a block")
-    parser.add_argument("--only", nargs="*", help="of the methods or events")
+    parser.add_argument("--only", nargs="*", help="of the methods or events; what was kept of others stays")
     parser.add_argument("--method", default="diffusion_map", help="of the events")
     parser.add_argument("--stage", default="search", help="at whose start events happen")
     parser.add_argument("--link", choices=list(LINKS), default=next(iter(LINKS)))
@@ -265,25 +265,26 @@ def main() -> None:
     if why := lacking() or (None if weed() else ABSENT):
         raise SystemExit(why)
     parameters = {"rows": given.rows, "block": given.block, "workers": given.workers, "link": given.link}
-    found: dict[str, Row] = {}
-    with tempfile.TemporaryDirectory(prefix="bigembed-hosts-") as name:
-        folder = Path(name)
+    name = f"hosts_{given.what}"
+    parameters |= {"method": given.method} if given.what == "events" else {}
+    found: dict[str, Row] = dict(kept(name, parameters)) if given.only else {}
+    with tempfile.TemporaryDirectory(prefix="bigembed-hosts-") as place:
+        folder = Path(place)
         reference = Reference(folder / "reference", given.rows, given.block, given.compiled)
         shared = folder, reference, given.workers
         if given.what == "methods":
             names = given.only or [one for one in REGISTRY if one not in CANNOT]
             rows = every_method(names, *shared, given.link)
         else:
-            parameters["method"] = given.method
             names = [one for one in EVENTS if not given.only or any(word in one for word in given.only)]
             rows = every_event(names, *shared, given.method, given.stage, given.link)
         for label, row in rows:
             found[label] = row
             print(label, row, flush=True)
             if not given.check:
-                keep(f"hosts_{given.what}", parameters, found)
+                keep(name, parameters, found)
     if not given.check:
-        table(f"hosts_{given.what}", parameters, found)
+        table(name, parameters, found)
     if wrong := [label for label, row in found.items() if "wrong" in row]:
         raise SystemExit(f"no message names the culprit of: {', '.join(wrong)}")
 
