@@ -16,14 +16,9 @@ from tests.cases import CASES, FEW_ROWS, Case
 NUMBERS = (1, 2, 3, 7, 25, 0.25, 0.9, 12.5)
 """Tried where a parameter takes a number."""
 OWN: dict[str, list[Any]] = {
-    "metric": ["cityblock", "cosine"],
-    "kernel": ["rbf", "linear", "laplacian"],
-    "metric_params": [{"p": 4}],
-    "init": ["random", "pca"],
-    "random_state": [5],
-    "priors": [[0.4, 0.3, 0.1, 0.1, 0.1]],
-    "max_passes": [150],
-}
+    "metric": ["cityblock", "cosine"], "kernel": ["rbf", "linear", "laplacian"], "metric_params": [{"p": 4}],
+    "init": ["random", "pca"], "random_state": [5], "priors": [[0.4, 0.3, 0.1, 0.1, 0.1]], "max_passes": [150],
+}  # fmt: skip
 """Values of the parameters whose annotation does not tell them."""
 
 

@@ -28,8 +28,8 @@ from bigembed.stages import reuse as reads
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Context, Stage, run_stages
 from bigembed.store.arrays import read_array, write_array
-from tests.cases import CASES, Case, by_default
-from tests.changes import changes, function_of, stages_of, with_own_stages
+from tests.cases import CASES, WAYS, Case, by_default
+from tests.changes import changes, function_of, stages_of
 from tests.digests import of, placed, published
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
@@ -160,7 +160,7 @@ def other_rows(X: Any) -> Any:
 OF_OTHER_ROWS = ["isomap lists", "kernel_pca nystrom sparse", "laplacian_eigenmaps weights", "phate precomputed"]
 
 
-@pytest.mark.parametrize("name", by_default(CASES, only=[*with_own_stages(), *OF_OTHER_ROWS]))
+@pytest.mark.parametrize("name", by_default(CASES, only=[*WAYS, *OF_OTHER_ROWS]))
 def test_other_rows_in_one_folder(name: str, tmp_path: Path) -> None:
     places = Places(CASES[name], CASES[name].X(N), tmp_path)
     assert places.changed(other_rows(places.X))

@@ -16,6 +16,7 @@ from bigembed.errors import BigembedError, ChangedInputError, ExistingOutputErro
 from bigembed.estimator.rowwise import RowwiseEstimator
 from bigembed.store.arrays import read_array
 from tests.cases import CASES, EACH, FEW_ROWS, WAYS, by_default, fitted, plain, twin
+from tests.some import these
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
 N = FEW_ROWS
@@ -141,16 +142,7 @@ def test_coordinates_in_memory_have_the_dtype_of_the_rows(name: str) -> None:
         assert found.__sklearn_tags__().transformer_tags.preserves_dtype == ["float64", "float32"]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        name
-        if name in ("pca", "diffusion_map", "linear_discriminant", "umap")
-        else pytest.param(name, marks=pytest.mark.slow)
-        for name in TABLES
-        if CASES[name].plain
-    ],
-)
+@these(("pca", "diffusion_map", "linear_discriminant", "umap"), "name", [name for name in TABLES if CASES[name].plain])
 def test_frames_come_out_where_they_are_asked_for(name: str) -> None:
     case = CASES[name]
     X = pd.DataFrame(case.X(N), columns=[f"c{i}" for i in range(20)], index=[f"row {i}" for i in range(N)])

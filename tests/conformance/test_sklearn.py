@@ -67,6 +67,17 @@ ELSEWHERE = {
 }  # fmt: skip
 """Checks of which suites of this folder prove more, of every method."""
 
+OF_A_FAMILY = {
+    "hessian_lle", "laplacian_eigenmaps", "local_tangent_space_alignment", "modified_lle", "spectral_clustering"
+}  # fmt: skip
+"""Methods that are fitted as another one of their family is, of which all but :data:`SHARED` and so on is checked."""
+OF_A_CLASS = {
+    "check_do_not_raise_errors_in_init_or_set_param", "check_estimator_cloneable", "check_estimator_repr",
+    "check_get_params_invariance", "check_no_attributes_set_in_init", "check_parameters_default_constructible",
+    "check_set_params", "check_valid_tag_types",
+}  # fmt: skip
+"""Checks of what each class says of itself, which fit nothing."""
+
 COPIES = {"check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data"}
 """Checks that rows of weight m give, to the last digits, what m copies do, and rows of weight 0 what none does. Methods
 on a graph, and kernel PCA, refuse weights of 0, and lists of neighbors end among copies; other landmarks are drawn of
@@ -86,6 +97,7 @@ def checks() -> list[Any]:
                 if sampled and check.func.__name__ in COPIES:
                     continue
                 repeated = check.keywords.get("readonly_memmap") or check.func.__name__ in SHARED | KINDS | ELSEWHERE
+                repeated = repeated or (name in OF_A_FAMILY and check.func.__name__ not in OF_A_CLASS)
                 slow = (name, parameters) in OTHERS or (repeated and name not in SAMPLE)
                 marks = pytest.mark.slow if slow else ()
                 found.append(pytest.param(one, check, id=f"{estimator}-{check.func.__name__}", marks=marks))

@@ -14,6 +14,7 @@ from bigembed import append_rows, open_growth
 from bigembed.store.arrays import write_array
 from tests.deploy.processes import DEPLOY, ROOT, environment
 from tests.deploy.venvs import venv
+from tests.job_files import job_file
 
 pytestmark = [
     pytest.mark.slow,
@@ -34,9 +35,7 @@ def growing(tmp_path):
     )
     (home / "bin" / "bigembed").chmod(0o755)
     write_array(tmp_path / "points.zarr", np.random.default_rng(0).normal(size=(300, 4)).astype("f4"))
-    (tmp_path / "job.toml").write_text(
-        '[input]\npath = "points.zarr"\n[method]\nname = "pca"\nn_components = 2\n[output]\npath = "out.zarr"\n'
-    )
+    job_file(tmp_path, source='path = "points.zarr"', path="out.zarr")
     return tmp_path
 
 

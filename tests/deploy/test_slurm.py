@@ -33,6 +33,7 @@ from bigembed.runtime.blocks import MAX_BLOCK_ROWS
 from tests.conformance.test_places import PlaceContract
 from tests.deploy.processes import DEPLOY, command, run
 from tests.deploy.slurm_here import Slurm, slurm
+from tests.job_files import job_file
 from tests.unit.jobs.small_method import Small
 
 SCRIPT = DEPLOY / "slurm" / "bigembed.sbatch"
@@ -59,12 +60,9 @@ def rows(tmp_path_factory):
 
 
 def write(folder: Path, rows: Path | str, cluster: str = "", method: str = 'name = "pca"\nn_components = 4') -> Path:
-    job = folder / "job.toml"
     (folder / "scratch").mkdir(exist_ok=True)
     source = rows if isinstance(rows, str) else f'path = "{rows}"'
-    text = f'[input]\n{source}\n[method]\n{method}\n[output]\npath = "run.zarr"\n'
-    job.write_text(text + (f"[cluster]\n{cluster}\n" if cluster else ""))
-    return job
+    return job_file(folder, method, source, more=f"[cluster]\n{cluster}" if cluster else "")
 
 
 def digest(coordinates) -> str:

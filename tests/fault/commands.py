@@ -193,6 +193,10 @@ def _view_seen(folder: Path) -> Seen:
     return {"page": sha256(b"".join(pieces)).hexdigest() if (home / "index.html").is_file() else ABSENT}
 
 
+def _grown_map(folder: Path) -> None:
+    _grown(folder, 30, "diffusion_map", "n_neighbors = 6")
+
+
 COMMANDS = {
     "run": Command(
         lambda folder: write_csv(folder / "rows.csv", 60), lambda f: run_job(the_job(f, **OUTPUTS)), _job_seen
@@ -232,16 +236,8 @@ COMMANDS = {
     ),
     "refresh": Command(_grown, lambda f: refresh(read_job(f / "grow.toml")), _growth_seen),
     "extend": Command(_grown, lambda f: extend(read_job(f / "grow.toml")), _growth_seen),
-    "refresh of a diffusion map": Command(
-        lambda folder: _grown(folder, 30, "diffusion_map", "n_neighbors = 6"),
-        lambda f: refresh(read_job(f / "grow.toml")),
-        _growth_seen,
-    ),
-    "extend of a diffusion map": Command(
-        lambda folder: _grown(folder, 30, "diffusion_map", "n_neighbors = 6"),
-        lambda f: extend(read_job(f / "grow.toml")),
-        _growth_seen,
-    ),
+    "refresh of a diffusion map": Command(_grown_map, lambda f: refresh(read_job(f / "grow.toml")), _growth_seen),
+    "extend of a diffusion map": Command(_grown_map, lambda f: extend(read_job(f / "grow.toml")), _growth_seen),
     "audit": Command(
         lambda folder: _grown(folder, 110),
         lambda f: audit(read_job(f / "grow.toml")),

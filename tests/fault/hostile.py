@@ -328,14 +328,8 @@ def data_bases(folder: Path) -> dict[str, Path]:
 
     write_csr(folder / "csr.zarr", sparse.csr_array(rows))
     others = [
-        "rows.npy",
-        "rows.npz",
-        "rows-idx2-ubyte",
-        "packed-idx2-ubyte.gz",
-        "rows.bvecs",
-        "csr.zarr",
-        "sharded.zarr",
-    ]
+        "rows.npy", "rows.npz", "rows-idx2-ubyte", "packed-idx2-ubyte.gz", "rows.bvecs", "csr.zarr", "sharded.zarr",
+    ]  # fmt: skip
     return found | {name: folder / name for name in (*others, "plain2.zarr", "plain3.zarr")}
 
 

@@ -82,14 +82,9 @@ def model_of(name: str) -> Target:
         return found["certificate"]
 
     readers = {
-        "load": loaded,
-        "transform": placed,
-        "transform of a path": lazily,
-        "transform_to": written,
-        "pickle": pickled,
-        "save": saved_again,
-        "verify": verified,
-    }
+        "load": loaded, "transform": placed, "transform of a path": lazily, "transform_to": written,
+        "pickle": pickled, "save": saved_again, "verify": verified,
+    }  # fmt: skip
     if hasattr(method(name), "inverse_transform") and name not in ("linearized_kernel_pca",):
         readers["inverse_transform"] = back
     return Target(

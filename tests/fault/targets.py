@@ -134,16 +134,9 @@ def run_of(method: str) -> Target:
         return certify_paths(folder / "rows.npy", folder / "run.zarr", samples=30)[0].figures
 
     readers = {
-        "array": coordinates,
-        "export npy": fitted,
-        "export csv": table,
-        "open_array": opened,
-        "report": page,
-        "verify": verified,
-        "status": status,
-        "plan": planned,
-        "certify": certified,
-    }
+        "array": coordinates, "export npy": fitted, "export csv": table, "open_array": opened, "report": page,
+        "verify": verified, "status": status, "plan": planned, "certify": certified,
+    }  # fmt: skip
     return Target(
         f"run of {method}",
         lambda folder: run_job(job(folder)),

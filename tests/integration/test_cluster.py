@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 import pytest
 
-from bigembed.errors import ClusterError, InputError, InterruptedRun, WorkerAccessError
+from bigembed.errors import ClusterError, InterruptedRun, WorkerAccessError
 from bigembed.jobs import planning as machine
 from bigembed.jobs.places import ClusterTable, prove_access
 from bigembed.jobs.places.cluster import choose, cluster
@@ -136,14 +136,6 @@ def test_tasks_that_kill_their_worker_once_are_repeated(place, tmp_path, size):
     given = {"folder": str(tmp_path), "table": np.zeros(size)}
     with executor(place.executor):
         assert map_blocks(tasks.die_once, [(i,) for i in range(6)], **given) == list(range(6))
-
-
-def test_passing_trouble_is_tried_again_and_ours_is_not(place, tmp_path):
-    with executor(place.executor):
-        assert map_blocks(tasks.fail_twice, [(i,) for i in range(3)], folder=str(tmp_path)) == [0, 1, 2]
-        with pytest.raises(InputError, match="holds NaN"):
-            map_blocks(tasks.wrong, [(i,) for i in range(20)])
-        assert map_blocks(tasks.square, [(3,)]) == [9]
 
 
 def test_a_worker_that_sees_another_file_system_is_named(place, tmp_path, monkeypatch):

@@ -16,8 +16,8 @@ import pytest
 from typer.testing import CliRunner
 
 from bigembed.cli import app
-from bigembed.jobs.watching.status import read_status
 from bigembed.maps import REGISTRY
+from tests.job_files import job_file
 from tests.unit.jobs.small_method import NAME, PLACE
 
 ROOT = Path(__file__).parents[2]
@@ -30,12 +30,8 @@ def write(folder, pause, cluster="workers = 2\nmemory = '1 GiB'", n=14_000):
     """A job; without workers this process ends what others began."""
     if not (folder / "rows.npy").exists():
         np.save(folder / "rows.npy", np.random.default_rng(0).standard_normal((n, 1000), dtype="f4"))
-    (folder / "job.toml").write_text(
-        f'[input]\npath = "rows.npy"\n[method]\nname = "small"\npause = {pause}\n[output]\n'
-        'path = "run.zarr"\n'
-        f'model = "model.zarr"\n[cluster]\n{cluster}\n'
-    )
-    return folder / "job.toml"
+    method = f'name = "small"\npause = {pause}'
+    return job_file(folder, method, output='model = "model.zarr"', more=f"[cluster]\n{cluster}")
 
 
 def command(*arguments):
@@ -120,25 +116,3 @@ def test_a_killed_job_leaves_no_workers_and_is_resumed(tmp_path):
     assert 0 < record["measured"]["total"] <= record["predicted"]["total"]
     assert record["measured"]["worker"] <= record["predicted"]["worker"]
     assert record["measured"]["coordinator"] <= record["predicted"]["coordinator"]
-
-
-def test_too_little_memory_is_refused_before_anything_starts(tmp_path):
-    done = here("run", write(tmp_path, 0.0, "workers = 2\nmemory = '100 MiB'", n=200))
-    assert done.exit_code == 3
-    assert "memory = " in done.stderr
-    assert not (tmp_path / "run.zarr").exists()
-
-
-@pytest.mark.slow
-def test_overlapping_starts_leave_one_run(tmp_path):
-    job = write(tmp_path, 1.0)
-    processes = [start("run", job, "--log", tmp_path / f"{number}.jsonl") for number in range(3)]
-    ended = [(process, process.communicate(timeout=LONG)) for process in processes]
-    codes = sorted(process.returncode for process, _ in ended)
-    assert codes == [0, 4, 4], [problems for _, (_, problems) in ended]
-    [winner] = [process for process in processes if process.returncode == 0]
-    for process, (_, problems) in ended:
-        if process is not winner:
-            assert f"process {winner.pid} on " in problems
-    assert read_status(tmp_path / "run.zarr")["owner"]["pid"] == winner.pid
-    assert here("verify", tmp_path / "run.zarr").exit_code == 0

@@ -13,33 +13,18 @@ import pytest
 from bigembed.jobs.planning.plan import REPORT_BYTES
 from bigembed.maps import REGISTRY
 from tests.cases import sizes, write_job
+from tests.job_files import job_file
 from tests.unit.rows.written import FORMATS, NAMED, TABLES, libraries, rows_of
 
-JOB = """
-[input]
-dataset = "swiss_roll"
-n = {n}
-noise = 0.05
-path = "rows.zarr"
-[method]
-name = "diffusion_map"
-n_components = 2
-n_neighbors = 10
-tol = 1e-4
-components = "largest"
-[output]
-path = "run.zarr"
-[cluster]
-workers = 2
-memory = "1 GiB"
-"""
+METHOD = 'name = "diffusion_map"\nn_components = 2\nn_neighbors = 10\ntol = 1e-4\ncomponents = "largest"'
 
 
 def peaks(folder: Path, n: int) -> tuple[dict[str, int], dict[str, int], int]:
     """Planned and measured resident peaks of a whole job, and the vectors that the coordinating process holds."""
     folder.mkdir()
-    (folder / "job.toml").write_text(JOB.format(n=n))
-    subprocess.run([sys.executable, "-m", "bigembed.cli", "run", str(folder / "job.toml")], check=True, timeout=280)
+    source = f'dataset = "swiss_roll"\nn = {n}\nnoise = 0.05\npath = "rows.zarr"'
+    job = job_file(folder, METHOD, source, more='[cluster]\nworkers = 2\nmemory = "1 GiB"')
+    subprocess.run([sys.executable, "-m", "bigembed.cli", "run", str(job)], check=True, timeout=280)
     record = json.loads((folder / "run.zarr" / "job.json").read_text())
     assert "while the workers idle" in record["plan"]["vectors"]
     return record["predicted"], record["measured"], max(stage["held"] for stage in record["plan"]["stages"])
@@ -128,46 +113,6 @@ class TestFormatMemory:
                 int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
             )
         assert held[1] - held[0] > 1.5 * ALLOWED
-
-
-KERNEL_MEMORY_JOB = """
-[input]
-dataset = "swiss_roll"
-n = 20000
-noise = 0.05
-path = "rows.zarr"
-[method]
-name = "kernel_pca"
-n_components = 3
-gamma = 0.02
-tol = 1e-4
-[output]
-path = "run.zarr"
-model = "model.zarr"
-[cluster]
-workers = 1
-memory = "900 MiB"
-"""
-
-
-class TestKernelMemory:
-    """Kernel PCA of more rows than the memory holds the kernel of: planned, and measured."""
-
-    @pytest.mark.cluster
-    @pytest.mark.slow
-    def test_the_kernel_of_20_000_rows_is_never_held(self, tmp_path: Path) -> None:
-        (tmp_path / "job.toml").write_text(KERNEL_MEMORY_JOB)
-        subprocess.run(
-            [sys.executable, "-m", "bigembed.cli", "run", str(tmp_path / "job.toml")], check=True, timeout=280
-        )
-        record = json.loads((tmp_path / "run.zarr" / "job.json").read_text())
-        planned, measured = record["predicted"], record["measured"]
-        kernel = 8 * 20_000**2
-        assert measured["worker"] <= planned["worker"] < 900 << 20 < kernel
-        assert measured["total"] <= planned["total"] < kernel
-        assert record["certificate"]["converged"]
-        assert record["certificate"]["passes"] <= 30
-        assert (tmp_path / "model.zarr" / "model.json").exists()
 
 
 PEAK = """

@@ -13,32 +13,18 @@ import numpy as np
 import pytest
 
 import bigembed as be
-from bigembed import errors
+from bigembed import errors, store
 from bigembed.rows import RowSource
 from bigembed.rows.formats import ingest
 from bigembed.rows.formats.copying import write_dask
 from bigembed.rows.growing import append_rows, stored_units
 from bigembed.rows.reader import Choice
 from bigembed.runtime import outages
-from bigembed.store import (
-    at,
-    copy_files,
-    create,
-    manifests,
-    move,
-    published,
-    put,
-    remove,
-    requests,
-    rewrite,
-    stored,
-    touch,
-)
 from bigembed.store.arrays import create_rows, npy_rows, read_array, read_rows, write_array, write_npy, write_rows
 from bigembed.store.exchange import Exchange
 from bigembed.store.locks import hold, holder, take
 from bigembed.store.objects import ObjectPath
-from tests.s3 import ABSENT, KEY, SECRET, serving, weed
+from tests.s3 import ABSENT, KEY, SECRET, weed
 from tests.unit.rows.written import BARE, COLUMNS, FORMATS, NAMED, TABLES, libraries, names_of, rows_of
 
 pytestmark = pytest.mark.skipif(weed() is None, reason=ABSENT)
@@ -46,19 +32,13 @@ pytestmark = pytest.mark.skipif(weed() is None, reason=ABSENT)
 
 def digests(path):
     """Size and SHA-256 of every file of a folder."""
-    return manifests.digests(path, [file.name for file in stored(path)])
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with serving(tmp_path_factory.mktemp("s3")) as found:
-        yield found
+    return store.manifests.digests(path, [file.name for file in store.stored(path)])
 
 
 @pytest.fixture
 def place(server, request):
     """A folder of its own."""
-    return at(f"{server.url}/{request.node.name}".replace("[", "-").replace("]", ""))
+    return store.at(f"{server.url}/{request.node.name}".replace("[", "-").replace("]", ""))
 
 
 @pytest.fixture
@@ -78,21 +58,21 @@ def test_the_words_of_a_path(place):
     with pytest.raises(FileNotFoundError):
         file.unlink()
     file.unlink(missing_ok=True)
-    put(file, b"one")
-    put(place / "a" / "c.txt", b"two")
+    store.put(file, b"one")
+    store.put(place / "a" / "c.txt", b"two")
     assert (file.read_text(), file.stat().st_size, file.is_file(), file.is_dir()) == ("one", 3, True, False)
     assert (place.exists(), place.is_dir(), place.is_file()) == (True, True, False)
     assert sorted(path.name for path in (place / "a").iterdir()) == ["b.json", "c.txt"]
     assert [path.name for path in place.glob("*/*.json")] == ["b.json"]
-    assert [(found.name, found.size) for found in stored(place)] == [("a/b.json", 3), ("a/c.txt", 3)]
-    remove(place)
+    assert [(found.name, found.size) for found in store.stored(place)] == [("a/b.json", 3), ("a/c.txt", 3)]
+    store.remove(place)
     assert not place.exists()
 
 
 def test_only_one_creates(place):
     def attempt(number):
         try:
-            create(place / "one", f"by {number}".encode())
+            store.create(place / "one", f"by {number}".encode())
         except FileExistsError:
             return None
         return number
@@ -104,22 +84,22 @@ def test_only_one_creates(place):
 
 
 def test_a_repeated_request_that_won_has_won(place):
-    create(place / "one", b"mine")
-    create(place / "one", b"mine")  # as the library does when the first answer was lost
+    store.create(place / "one", b"mine")
+    store.create(place / "one", b"mine")  # as the library does when the first answer was lost
     with pytest.raises(FileExistsError):
-        create(place / "one", b"yours")
+        store.create(place / "one", b"yours")
 
 
 def test_what_is_gone_is_not_brought_back(place):
-    put(place / "file", b"old")
+    store.put(place / "file", b"old")
     before = (place / "file").stat()
     time.sleep(1.1)  # (times of objects are whole seconds)
-    touch(place / "file")
+    store.touch(place / "file")
     assert (place / "file").stat().st_mtime > before.st_mtime
-    rewrite(place / "file", b"new")
+    store.rewrite(place / "file", b"new")
     assert (place / "file").read_bytes() == b"new"
     (place / "file").unlink()
-    for act in (lambda: touch(place / "file"), lambda: rewrite(place / "file", b"")):
+    for act in (lambda: store.touch(place / "file"), lambda: store.rewrite(place / "file", b"")):
         with pytest.raises(OSError):
             act()
     assert not (place / "file").exists()
@@ -129,25 +109,25 @@ def test_a_folder_appears_with_its_mark(place, monkeypatch):
     source, target = place / "made", place / "out.zarr"
     write_array(source, np.arange(10.0))
     copied = []
-    monkeypatch.setattr("bigembed.store.copy_files", lambda *given: copied.append(published(target)))
+    monkeypatch.setattr("bigembed.store.copy_files", lambda *given: copied.append(store.published(target)))
     monkeypatch.setattr("bigembed.store.create", lambda *_: pytest.fail("killed here"))
     with pytest.raises(pytest.fail.Exception):
-        move(source, target)
-    assert (copied, published(target), published(source)) == ([False], False, True)
+        store.move(source, target)
+    assert (copied, store.published(target), store.published(source)) == ([False], False, True)
     monkeypatch.undo()
-    copy_files(source, target, ["c/0"])  # what a killed one left
-    move(source, target)
-    assert (published(target), published(source)) == (True, False)
+    store.copy_files(source, target, ["c/0"])  # what a killed one left
+    store.move(source, target)
+    assert (store.published(target), store.published(source)) == (True, False)
     assert read_array(target).tolist() == list(range(10))
     write_array(source, np.arange(3.0))
     with pytest.raises(FileExistsError):
-        move(source, target)
+        store.move(source, target)
     assert read_array(target).tolist() == list(range(10))
 
 
 def test_ranges(place):
     data = np.random.default_rng(0).integers(0, 256, 300_000, dtype=np.uint8).tobytes()
-    put(place / "file", data)
+    store.put(place / "file", data)
     with (place / "file").open("rb") as file:
         for start, count in ((0, 10), (299_990, 10), (299_990, 100), (200_000, 70_000), (17, 1), (300_000, 5)):
             file.seek(start)
@@ -174,7 +154,7 @@ def test_arrays_of_any_layout(place, rows):
         np.testing.assert_array_equal(lazy[5:900, 1:3].compute(scheduler="synchronous"), rows[5:900, 1:3])
     assert (read_array(place / "none").shape, read_array(place / "scalar")) == ((0, 4), 3)
     assert not (place / "zarr.json").exists()  # nothing above an array becomes a group
-    assert not (at(place.root) / "zarr.json").exists()
+    assert not (store.at(place.root) / "zarr.json").exists()
 
 
 def test_the_chunks_of_a_shard_are_one_request(place, monkeypatch):
@@ -205,10 +185,10 @@ def test_lost_and_damaged_bytes_are_noticed(place, rows):
     shard = place / "x" / "c" / "1" / "0"
     good = shard.read_bytes()
     for position in (10, len(good) // 2, len(good) - 20):
-        put(shard, bytes(byte ^ (i == position) for i, byte in enumerate(good)))
+        store.put(shard, bytes(byte ^ (i == position) for i, byte in enumerate(good)))
         with pytest.raises(errors.DamagedError):
             read_array(place / "x", 400, 800)
-    put(shard, good)
+    store.put(shard, good)
     np.testing.assert_array_equal(read_array(place / "x"), rows)
 
 
@@ -222,7 +202,7 @@ def test_npy_by_ranges(place, rows, tmp_path):
     write_npy(place / "f.npy", np.asfortranarray(rows))
     with pytest.raises(errors.InputError, match="by columns"):
         npy_rows(place / "f.npy")
-    put(place / "cut.npy", (place / "x.npy").read_bytes()[:-1])
+    store.put(place / "cut.npy", (place / "x.npy").read_bytes()[:-1])
     with pytest.raises(errors.InputError, match="shorter"):
         npy_rows(place / "cut.npy")
     with pytest.raises(errors.MissingPathError):
@@ -326,7 +306,7 @@ def test_the_same_bytes_as_on_a_disk(place, rows, tmp_path, estimator):
         )
     assert found[tmp_path][:2] == found[place][:2]
     assert found[tmp_path][2] == found[place][2]
-    assert not [name.name for name in stored(place) if "partial" in name.name]
+    assert not [name.name for name in store.stored(place) if "partial" in name.name]
 
 
 # --------------------------------------------------------------------- access and absence
@@ -334,7 +314,7 @@ def test_the_same_bytes_as_on_a_disk(place, rows, tmp_path, estimator):
 
 def test_what_was_fitted_anew_is_superseded(place, rows):
     rows_at = str(place / "rows.zarr")
-    ingest_rows(at(rows_at), rows)
+    ingest_rows(store.at(rows_at), rows)
     opened = be.PCA(n_components=2, workdir=str(place / "work")).fit(rows_at)
     before, lazy = np.asarray(opened.embedding_), opened.embedding_
     be.PCA(n_components=2, whiten=True, workdir=str(place / "work")).fit(rows_at)
@@ -346,16 +326,16 @@ def test_what_was_fitted_anew_is_superseded(place, rows):
 
 
 def test_wrong_credentials(place, monkeypatch):
-    put(place / "x", b"1")
+    store.put(place / "x", b"1")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another-secret")
-    requests.client_of.cache_clear()
+    store.requests.client_of.cache_clear()
     try:
         with pytest.raises(errors.StoreAccessError, match="environment") as caught:
             (place / "x").read_bytes()
         with pytest.raises(errors.StoreAccessError, match="environment"):
             (place / "y").is_dir()
     finally:
-        requests.client_of.cache_clear()
+        store.requests.client_of.cache_clear()
     assert "another-secret" not in str(caught.value)
     assert KEY not in str(caught.value)
     assert caught.value.__cause__ is None
@@ -368,14 +348,14 @@ def test_a_store_that_is_away(tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    requests.client_of.cache_clear()
+    store.requests.client_of.cache_clear()
     try:
         with pytest.raises(errors.UnreachableError, match="does not answer") as caught:
-            at("s3://bucket/x").read_bytes()
+            store.at("s3://bucket/x").read_bytes()
         with pytest.raises(errors.UnreachableError):
             be.open_array("s3://bucket/x.zarr")
     finally:
-        requests.client_of.cache_clear()
+        store.requests.client_of.cache_clear()
         outages.stores.away.clear()
     assert SECRET not in str(caught.value)
     assert pickle.loads(pickle.dumps(caught.value)).args == caught.value.args
@@ -399,7 +379,7 @@ def test_files_of_other_formats_are_read_where_they_lie(place, tmp_path, name):
     libraries(name)
     rows, names = rows_of(), names_of()
     FORMATS[name](tmp_path / name, rows, names)
-    copy_files(tmp_path / name, place / name, [file.name for file in stored(tmp_path / name)])
+    store.copy_files(tmp_path / name, place / name, [file.name for file in store.stored(tmp_path / name)])
     choice = Choice(columns=COLUMNS if name in TABLES else (), array=("group/rows",) if name == "rows.h5" else ())
     for home in (tmp_path, place):
         ingest(home / name, home / "made.zarr", choice, {"ids": "cell"} if name in NAMED else None)
@@ -422,6 +402,6 @@ def test_tables_are_written_there(place, rows, tmp_path, suffix):
 
 
 def test_what_needs_a_file_system_says_so(place, rows, tmp_path):
-    put(place / "x.nc", b"CDF\x01")
+    store.put(place / "x.nc", b"CDF\x01")
     with pytest.raises(errors.InputError, match="must lie in a file system"):
         ingest(place / "x.nc", place / "rows.zarr")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -18,37 +17,18 @@ from bigembed.cli import app
 from bigembed.jobs.watching.status import read_status
 from bigembed.store import at, stored
 from tests.fault.night import Cluster
-from tests.s3 import ABSENT, KEY, SECRET, serving, weed
+from tests.job_files import job_file
+from tests.s3 import ABSENT, KEY, SECRET, weed
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.cluster, pytest.mark.skipif(weed() is None, reason=ABSENT)]
-JOB = """
-[input]
-dataset = "swiss_roll"
-n = {n}
-path = "{home}/points.zarr"
-[method]
-{method}
-n_components = 2
-[output]
-path = "{home}/run.zarr"
-model = "{home}/model.zarr"
-picture = "{home}/map.png"
-report = "{home}/report.html"
-{cluster}
-"""
 WORKERS = '[cluster]\nworkers = 2\nmemory = "1 GiB"'
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with serving(tmp_path_factory.mktemp("s3")) as found:
-        yield found
-
-
 def write(folder, home, method='name = "pca"', n=30_000, cluster=WORKERS):
-    (folder / "job.toml").write_text(JOB.format(home=home, method=method, n=n, cluster=cluster))
-    return folder / "job.toml"
+    source = f'dataset = "swiss_roll"\nn = {n}\npath = "{home}/points.zarr"'
+    output = f'model = "{home}/model.zarr"\npicture = "{home}/map.png"\nreport = "{home}/report.html"'
+    return job_file(folder, f"{method}\nn_components = 2", source, output, cluster, f"{home}/run.zarr")
 
 
 def start(*arguments):
@@ -136,26 +116,3 @@ def test_workers_without_credentials_are_named(tmp_path, server):
         problems = run("run", job, status=2)
     assert "nothing was started" in problems
     assert problems.count("no credentials were found") == 2
-
-
-@pytest.mark.slow
-def test_a_killed_job_goes_on_with_the_same_bytes(tmp_path, server):
-    method = 'name = "diffusion_map"\nn_neighbors = 10'
-    undisturbed, home = f"{server.url}/undisturbed", f"{server.url}/killed"
-    run("run", write(tmp_path, undisturbed, method))
-    job, statuses = write(tmp_path, home, method), []
-    for stage in ("search", "solve", "coordinates"):
-        process = start("run", job, "--json")
-        for line in process.stdout:
-            if json.loads(line).get("stage") == stage:
-                break
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        statuses.append(read_status(at(home) / "run.zarr")["state"])
-    assert statuses == ["interrupted"] * 3
-    run("run", job)
-    there, here = (
-        be.open_array(f"{place}/run.zarr/stages/coordinates/embedding").compute(scheduler="synchronous")
-        for place in (undisturbed, home)
-    )
-    assert there.tobytes() == here.tobytes()

@@ -13,7 +13,6 @@ import pytest
 
 from bigembed.errors import InterruptedRun, UnreachableError
 from bigembed.jobs.run import run_job
-from bigembed.jobs.spec import read_job
 from bigembed.jobs.watching import RunOptions
 from bigembed.jobs.watching.console import Console
 from bigembed.jobs.watching.status import read_status
@@ -25,16 +24,11 @@ from bigembed.runtime.outages import stores
 from bigembed.runtime.worker_monitor import WorkerMonitor
 from bigembed.store import at, create, put, remove, requests, rewrite, stored
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
-from tests.s3 import ABSENT, proxied, serving, weed
+from tests.job_files import job_in
+from tests.s3 import ABSENT, proxied, weed
 
 pytestmark = [pytest.mark.cluster, pytest.mark.skipif(weed() is None, reason=ABSENT)]
 ROWS = np.arange(40_000.0).reshape(-1, 8)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with serving(tmp_path_factory.mktemp("s3")) as found:
-        yield found
 
 
 @pytest.fixture
@@ -188,23 +182,12 @@ def test_an_outage_that_only_a_worker_meets_is_told_by_it(server, proxy):
     assert [event.results["ended"] is None for event in events] == [True, False]
 
 
-JOB = """
-[input]
-path = "{rows}"
-[method]
-name = "pca"
-n_components = 2
-[output]
-path = "{home}/run.zarr"
-"""
-
-
 @pytest.mark.parametrize("home", ["disk", "store"])
 def test_a_job_that_is_stopped_while_it_waits_stops(server, proxy, tmp_path, home):
     rows = f"{server.url}/stopped-{home}.zarr"
     write_array(rows, ROWS)
     run = at(f"{server.url}/stopped-{home}") if home == "store" else tmp_path
-    (tmp_path / "job.toml").write_text(JOB.format(rows=rows, home=run))
+    job = job_in(tmp_path, source=f'path = "{rows}"', path=f"{run}/run.zarr")
 
     def observe(event):
         if event.kind == "start" and event.stage == "moments":
@@ -214,14 +197,14 @@ def test_a_job_that_is_stopped_while_it_waits_stops(server, proxy, tmp_path, hom
 
     began = time.monotonic()
     with pytest.raises(InterruptedRun, match="stopped by SIGTERM"):
-        run_job(read_job(tmp_path / "job.toml"), RunOptions(observe, log=str(tmp_path / "copy.jsonl")))
+        run_job(job, RunOptions(observe, log=str(tmp_path / "copy.jsonl")))
     assert time.monotonic() - began < 60
     assert stores.patient
     proxy.listen()
     if home == "disk":  # (in the store nothing could be written; who looks finds that the process has ended)
         assert read_status(run / "run.zarr")["state"] == "interrupted"
         assert read_status(run / "run.zarr")["error"]["status"] == 5
-        assert not run_job(read_job(tmp_path / "job.toml"), RunOptions())["unchanged"]
+        assert not run_job(job, RunOptions())["unchanged"]
 
 
 @pytest.mark.parametrize("home", ["disk", "store"])
@@ -229,7 +212,7 @@ def test_a_job_says_that_it_waits_while_it_waits(server, proxy, tmp_path, capsys
     rows = f"{server.url}/rows-{home}.zarr"
     write_array(rows, ROWS)
     run = at(f"{server.url}/home-{home}") if home == "store" else tmp_path
-    (tmp_path / "job.toml").write_text(JOB.format(rows=rows, home=run))
+    job = job_in(tmp_path, source=f'path = "{rows}"', path=f"{run}/run.zarr")
     events, standing, metrics, quiet = [], [], [], tmp_path / "job.prom"
 
     def both(event):
@@ -248,7 +231,7 @@ def test_a_job_says_that_it_waits_while_it_waits(server, proxy, tmp_path, capsys
 
     console = Console()
     options = RunOptions(both, metrics=quiet, log=str(tmp_path / "copy.jsonl"))
-    run_job(read_job(tmp_path / "job.toml"), options)
+    run_job(job, options)
     assert capsys.readouterr().out.count("has not answered since") == 1
     away, back = [event for event in events if event.kind == "store"]
     assert away.message.startswith(f"{server.url} has not answered since ")

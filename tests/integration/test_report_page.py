@@ -11,8 +11,8 @@ from PIL import Image
 from bigembed.errors import ComponentsWarning
 from bigembed.jobs.report.page import write_report
 from bigembed.jobs.run import run_job
-from bigembed.jobs.spec import read_job
-from tests.integration.browser import Browser, find_browser
+from tests.integration.browser import find_browser
+from tests.job_files import job_in
 
 pytestmark = [
     pytest.mark.skipif(find_browser() is None, reason="no Chromium on this machine (Debian: apt-get install chromium)")
@@ -56,22 +56,10 @@ def page(tmp_path_factory):
         folder / "kind.npy",
         np.array(["<script>bad()</script>", "a rather long name of a class", "c"])[np.arange(430) % 3],
     )
-    (folder / "job.toml").write_text(
-        '[input]\npath = "rows.npy"\n[method]\nname = "diffusion_map"\nn_components = 4\ncomponents = "largest"\n'
-        '[output]\npath = "run.zarr"\n'
-    )
     with pytest.warns(ComponentsWarning):
-        run_job(read_job(folder / "job.toml"))
+        run_job(job_in(folder, 'name = "diffusion_map"\nn_components = 4\ncomponents = "largest"'))
     write_report(folder / "run.zarr", folder / "page.html", color=folder / "kind.npy")
     return folder / "page.html"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    """A browser for all tests."""
-    found = Browser(str(find_browser()), tmp_path_factory.mktemp("profile"))
-    yield found
-    found.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -62,13 +62,6 @@ def graph_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    found = Browser(str(find_browser()), tmp_path_factory.mktemp("profile"))
-    yield found
-    found.close()
-
-
-@pytest.fixture(scope="module")
 def server(page: Path) -> Iterator[str]:
     """A plain web server of the folder."""
 

@@ -68,21 +68,15 @@ class TestDataset:
     @pytest.mark.parametrize(
         ("name", "given", "said"),
         [
-            ("swis_roll", {}, "did you mean 'swiss_roll'"),
-            ("swiss_roll", {"nois": 1}, "did you mean 'noise'"),
-            ("swiss_roll", {"noise": -1.0}, "not negative"),
-            ("swiss_roll", {"noise": float("nan")}, "finite"),
-            ("swiss_roll", {"n": 0}, "at least 1"),
-            ("swiss_roll", {"seed": -1}, "seed -1"),
-            ("swiss_roll", {"dtype": "int32"}, "floating-point"),
-            ("hypersphere", {"d": 1}, "at least 2"),
-            ("circle", {"radius": 0.0}, "positive"),
-            ("mixture", {"d": 8}, "between 1 and d = 8"),
-            ("mixture", {"n_clusters": 0}, "at least 1"),
-            ("mixture", {"noise": -0.1}, "negative"),
+            ("swis_roll", {}, "did you mean 'swiss_roll'"), ("swiss_roll", {"nois": 1}, "did you mean 'noise'"),
+            ("swiss_roll", {"noise": -1.0}, "not negative"), ("swiss_roll", {"noise": float("nan")}, "finite"),
+            ("swiss_roll", {"n": 0}, "at least 1"), ("swiss_roll", {"seed": -1}, "seed -1"),
+            ("swiss_roll", {"dtype": "int32"}, "floating-point"), ("hypersphere", {"d": 1}, "at least 2"),
+            ("circle", {"radius": 0.0}, "positive"), ("mixture", {"d": 8}, "between 1 and d = 8"),
+            ("mixture", {"n_clusters": 0}, "at least 1"), ("mixture", {"noise": -0.1}, "negative"),
             ("mnist", {}, "folder must be given"),
         ],
-    )
+    )  # fmt: skip
     def test_errors_say_what_is_wrong(self, name: str, given: dict[str, Any], said: str) -> None:
         with pytest.raises(InputError, match=said):
             datasets.dataset(name, **given)

@@ -16,7 +16,7 @@ import bigembed as be
 from bigembed.errors import InputError, LocalizedWarning, MapWarning
 from bigembed.jobs.extend import extend
 from bigembed.jobs.run import run_job
-from bigembed.jobs.spec import read_job
+from tests.job_files import job_in
 from tests.some import a_few
 
 N = 400
@@ -160,11 +160,8 @@ def test_a_table_with_text_and_holes_in_a_job(step: str, method: str, tmp_path: 
     frame.to_csv(tmp_path / "people.csv", index=False)
     more = 'missing = "mean"' if step == "mixed" else ""
     metric = 'metric = "gower"\nn_neighbors = 10\nn_epochs = 40' if step == "gower" else ""
-    (tmp_path / "job.toml").write_text(
-        f'[input]\npath = "people.csv"\n[[steps]]\nname = "{step}"\ncolumns = ["job", "sex"]\n{more}\n'
-        f'[method]\n{method}\n{metric}\n[output]\npath = "run.zarr"\nmodel = "model"\ntable = "map.csv"\n'
-    )
-    run_job(read_job(tmp_path / "job.toml"))
+    source = f'path = "people.csv"\n[[steps]]\nname = "{step}"\ncolumns = ["job", "sex"]\n{more}'
+    run_job(job_in(tmp_path, f"{method}\n{metric}", source, 'model = "model"\ntable = "map.csv"'))
     extend(tmp_path / "model", tmp_path / "people.csv", tmp_path / "new.zarr", results=tmp_path / "new.csv")
     tables = []
     for name in ("map.csv", "new.csv"):

@@ -31,6 +31,7 @@ from bigembed.jobs.spec import read_job
 from bigembed.rows.formats import open_reader
 from bigembed.rows.growing import append_rows
 from bigembed.store.arrays import write_array
+from tests.job_files import job_file, job_in
 from tests.some import a_few
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -244,9 +245,7 @@ def hide(monkeypatch: Any, library: str) -> None:
 
 def rows_and_job(folder: Path, output: str = "") -> Any:
     np.save(folder / "rows.npy", np.random.default_rng(0).normal(size=(50, 3)))
-    method = '[method]\nname = "pca"\nn_components = 2\n'
-    (folder / "job.toml").write_text(f'[input]\npath = "rows.npy"\n{method}[output]\npath = "run.zarr"\n{output}\n')
-    return read_job(folder / "job.toml")
+    return job_in(folder, output=output)
 
 
 class TestExtras:
@@ -338,10 +337,7 @@ class TestWorkflows:
     def job(self, tmp_path):
         rows = np.random.default_rng(0).normal(size=(300, 4)).astype("f4")
         write_array(tmp_path / "points.zarr", rows)
-        (tmp_path / "job.toml").write_text(
-            '[input]\npath = "points.zarr"\n[method]\nname = "pca"\nn_components = 2\n[output]\npath = "out.zarr"\n'
-        )
-        return tmp_path / "job.toml"
+        return job_file(tmp_path, source='path = "points.zarr"', path="out.zarr")
 
     def test_a_day_of_the_commands(self, job, tmp_path):
         code, _, problems = bigembed_command("extend", job)

@@ -17,19 +17,9 @@ from PIL import Image
 
 from bigembed import plotting
 from bigembed.errors import InputError
-from bigembed.plotting import thumbnails
+from bigembed.plotting import palette, thumbnails
 from bigembed.plotting.canvas import FEW, Grid, View, count_points, disc_radius, png, widen_points
 from bigembed.plotting.maps import PIXELS, rows_apart
-from bigembed.plotting.palette import (
-    LIGHT,
-    RAMP,
-    SCHEMES,
-    interpolate_colors,
-    lifted,
-    limits_of,
-    paint_of,
-    rgb,
-)
 from bigembed.plotting.vector import Scale, Series, chart
 from bigembed.runtime.blocks import Array
 from tests.some import a_few
@@ -49,7 +39,7 @@ def counted(X: Array, values: Any = None, kind: str = "auto") -> Grid:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bigembed.plotting.canvas.FEW", 0)
         view = View(0, 1, PIXELS)
-        return count_points(X, [0, 1], limits_of(X, [0, 1]), [view], values, paint_of(values, kind))[0]
+        return count_points(X, [0, 1], palette.limits_of(X, [0, 1]), [view], values, palette.paint_of(values, kind))[0]
 
 
 class TestPlotting:
@@ -97,14 +87,14 @@ class TestPlotting:
     def test_few_far_points_do_not_hide_the_rest(self) -> None:
         X = points(20_000)
         X[7] = 1e6
-        assert limits_of(X, [0, 1]).padded()[1][0] < 10
+        assert palette.limits_of(X, [0, 1]).padded()[1][0] < 10
         grid = counted(X)
         assert grid.outside >= 1
         assert grid.count.sum() == 20_000 - grid.outside
 
     def test_many_classes_keep_the_frequent_ones(self, tmp_path: Path) -> None:
         labels = np.concatenate([np.arange(100), np.repeat(np.arange(5), 50)])
-        kept = paint_of(labels, "classes").frequent().classes
+        kept = palette.paint_of(labels, "classes").frequent().classes
         assert len(kept) == 19
         assert set(range(5)) <= set(kept.tolist())
         plotting.scatter(tmp_path / "more.png", points(5000), labels=np.arange(5000))
@@ -144,7 +134,7 @@ class TestPlotting:
         series[series.index[:3]] = None
         plotting.scatter(tmp_path / "some.png", X, labels=series)
         plotting.scatter(tmp_path / "color.png", X, color=pandas.Series(range(90), dtype=object))
-        assert paint_of(series, "classes").classes.tolist() == ["both", "left", "right"]
+        assert palette.paint_of(series, "classes").classes.tolist() == ["both", "left", "right"]
 
 
 MANY = FEW + 50_000
@@ -155,9 +145,9 @@ def points_of_raster(n: int, m: int = 2) -> Array:
 
 
 def counted_of_raster(X: Array, size: int = 64, values: Any = None, kind: str = "auto", m: int = 2) -> Any:
-    limits = limits_of(X, list(range(m)))
+    limits = palette.limits_of(X, list(range(m)))
     views = [View(x, y, size) for x, y in combinations(range(m), 2)]
-    return count_points(X, list(range(m)), limits, views, values, paint_of(values, kind)), limits
+    return count_points(X, list(range(m)), limits, views, values, palette.paint_of(values, kind)), limits
 
 
 def pixels(data: bytes) -> Array:
@@ -185,19 +175,19 @@ class TestRaster:
     def test_any_cut_into_blocks_makes_the_same_bytes(self, n: int, kind: str) -> None:
         X = points_of_raster(n)
         values: Any = {"density": None, "numbers": np.round(X[:, 0], 1), "classes": np.arange(n) % 3}[kind]
-        paint = paint_of(values)
+        paint = palette.paint_of(values)
         assert paint.kind == kind
 
         def cut() -> Iterator[Array]:
             return iter(np.split(X, [1, n // 3, n // 2]))
 
-        limits = limits_of(X, [0, 1])
-        again = limits_of(cut, [0, 1])
+        limits = palette.limits_of(X, [0, 1])
+        again = palette.limits_of(cut, [0, 1])
         np.testing.assert_array_equal(limits.low, again.low)
         pages = []
         for rows in (X, cut):
             (grid,) = count_points(rows, [0, 1], limits, [View(0, 1, 100)], values, paint)
-            pages.append(png(grid, paint, LIGHT))
+            pages.append(png(grid, paint, palette.LIGHT))
         assert pages[0] == pages[1]
 
     @pytest.mark.parametrize("n", [1, 40, 2000])
@@ -217,18 +207,22 @@ class TestRaster:
         assert limits.missing == np.sum(~good)
         assert grid.count.sum() + grid.outside == good.sum()
         assert grid.layers[0].sum() == grid.count.sum()  # only ones were added
-        assert limits_of(np.full((5, 2), np.nan), [0, 1]).missing == 5
+        assert palette.limits_of(np.full((5, 2), np.nan), [0, 1]).missing == 5
 
     def test_the_mean_value_colors_a_pixel(self) -> None:
         X = np.repeat([[0.0, 0.0], [1.0, 1.0]], MANY // 2, axis=0)
         values = np.concatenate([np.zeros(MANY // 2), np.tile([0.0, 2.0, np.nan, 1.0], MANY // 8)])
         (grid,), _ = counted_of_raster(X, 50, values)
-        paint = paint_of(values)
-        colors = paint.colors(grid.count, grid.layers, LIGHT)
+        paint = palette.paint_of(values)
+        colors = paint.colors(grid.count, grid.layers, palette.LIGHT)
         held = np.argwhere(grid.count)
         first, last = (colors[tuple(place)] for place in held)
-        np.testing.assert_allclose(first, interpolate_colors(RAMP, np.array(LIGHT.ramp[0])), atol=1e-9)
-        np.testing.assert_allclose(last, interpolate_colors(RAMP, np.array(np.mean(LIGHT.ramp))), atol=1e-9)
+        np.testing.assert_allclose(
+            first, palette.interpolate_colors(palette.RAMP, np.array(palette.LIGHT.ramp[0])), atol=1e-9
+        )
+        np.testing.assert_allclose(
+            last, palette.interpolate_colors(palette.RAMP, np.array(np.mean(palette.LIGHT.ramp))), atol=1e-9
+        )
         assert paint.missing == MANY // 8
 
     def test_classes_are_told_apart_in_both_schemes(self) -> None:
@@ -236,11 +230,11 @@ class TestRaster:
         X = np.concatenate([points_of_raster(n // 2) - 9, points_of_raster(n // 2) + 9])
         values = np.array(["a", "b"])[np.arange(n) // (n // 2)]
         (grid,), _ = counted_of_raster(X, 200, values)
-        paint = paint_of(values)
+        paint = palette.paint_of(values)
         corners = (slice(150, 200), slice(0, 50)), (slice(0, 50), slice(150, 200))  # a lies below left, b above right
-        for scheme in SCHEMES:
+        for scheme in palette.SCHEMES:
             image = pixels(png(grid, paint, scheme))
-            wanted = [255 * rgb(lifted(color, scheme)) for color, _, _ in paint.legend()]
+            wanted = [255 * palette.rgb(palette.lifted(color, scheme)) for color, _, _ in paint.legend()]
             for order, corner in enumerate(corners):
                 away = [np.abs(image[corner] - color).max(axis=2).min() for color in wanted]
                 assert away[order] < 40 < away[1 - order]
@@ -274,15 +268,15 @@ class TestRaster:
         ],
     )
     def test_what_values_are(self, values: Array, kind: str) -> None:
-        assert paint_of(values).kind == kind
-        assert paint_of(values, "classes").kind == "classes"
+        assert palette.paint_of(values).kind == kind
+        assert palette.paint_of(values, "classes").kind == "classes"
 
 
 SIDE = 20
 
 
 def chosen_of(rows, points):
-    return rows_apart(rows, limits_of(points, [0, 1]), 400, SIDE)
+    return rows_apart(rows, palette.limits_of(points, [0, 1]), 400, SIDE)
 
 
 class TestThumbnails:
@@ -296,7 +290,7 @@ class TestThumbnails:
         rows, centers = chosen_of(points, points)
         apart_by = np.abs(centers[:, None] - centers[None]).max(axis=2) + 1000 * np.eye(len(centers), dtype=int)
         assert apart_by.min() > SIDE
-        low, high = limits_of(points, [0, 1]).padded()
+        low, high = palette.limits_of(points, [0, 1]).padded()
         at = np.floor((points - low) / (high - low) * 400)
         np.testing.assert_array_equal(centers, at[rows])
         inside = ((at > SIDE) & (at < 400 - SIDE)).all(axis=1)

@@ -14,6 +14,7 @@ from scipy.stats import spearmanr
 
 import bigembed as be
 from bigembed.errors import InputError, InputTypeError
+from tests.some import a_few
 
 anndata = pytest.importorskip("anndata")
 pytestmark = [
@@ -195,16 +196,7 @@ class TestForms:
             whole.X = lazy.map_blocks(sparse.csr_matrix) if form.startswith("sparse") else lazy
         return anndata.concat([whole, whole], merge="same")[:300] if "view" in form else whole
 
-    @pytest.mark.parametrize(
-        "form",
-        [
-            "sparse backed",
-            *(
-                pytest.param(form, marks=pytest.mark.slow)
-                for form in ("sparse", "backed", "lazy", "dask", "sparse dask", "view", "sparse view")
-            ),
-        ],
-    )
+    @a_few(1, "form", ["sparse backed", "sparse", "backed", "lazy", "dask", "sparse dask", "view", "sparse view"])
     def test_all_give_the_same(self, form: str, wanted: Any, tmp_path: Path) -> None:
         found = self.computed(self.opened(form, tmp_path))
         for name in ("X_pca", "X_diffmap"):

@@ -19,7 +19,7 @@ from bigembed.runtime.blocks import map_blocks
 from bigembed.runtime.executors import LocalPool
 from bigembed.stages.journal import StageJournal
 from bigembed.stages.runs import Retention, Run
-from bigembed.stages.stage import Context, Stage, locked, run_stages
+from bigembed.stages.stage import Context, Stage, run_stages
 from bigembed.store import manifests as manifest
 from bigembed.store import manifests as roots
 from bigembed.store.arrays import read_array, write_array
@@ -62,16 +62,6 @@ def test_a_second_run_computes_nothing(tmp_path: Path) -> None:
     assert counter.runs == ["first", "second"]
     assert [(event.kind, event.stage) for event in heard] == [("reused", "first"), ("reused", "second")]
     assert run.results("second") == {"sum": 24.0}
-
-
-def test_a_changed_parameter_runs_its_stage_and_what_follows_only(tmp_path: Path) -> None:
-    counter, run = Counter(), Run(tmp_path / "run")
-    run_stages(counter.stages(), run)
-    run_stages(counter.stages(factor=5.0), run)
-    assert counter.runs == ["first", "second", "second"]
-    run_stages(counter.stages(value=1.0, factor=5.0), run)
-    assert counter.runs == ["first", "second", "second", "first", "second"]
-    np.testing.assert_array_equal(read_array(run.path("second", "y")), np.full(4, 5.0))
 
 
 def test_a_stage_that_was_not_published_does_not_exist(tmp_path: Path) -> None:
@@ -130,16 +120,10 @@ def test_a_manifest_without_a_digest_is_still_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"files": []},
-        {"files": {"x": [1]}},
-        {"files": {"../../x": [1, "0"]}},
-        {"key": None},
-        {"results": 3},
-        {"more": 1},
-        {"stage": "second"},
-        {"format": 9},
+        {"files": []}, {"files": {"x": [1]}}, {"files": {"../../x": [1, "0"]}}, {"key": None}, {"results": 3},
+        {"more": 1}, {"stage": "second"}, {"format": 9},
     ],
-)
+)  # fmt: skip
 def test_a_manifest_of_another_form_is_damaged(tmp_path: Path, change: dict[str, Any]) -> None:
     run_stages(Counter().stages(), Run(tmp_path / "run"))
     path = tmp_path / "run" / "manifest" / "first.json"
@@ -244,28 +228,6 @@ def test_verify_lists_every_damaged_missing_and_foreign_file(tmp_path: Path) -> 
     problems = verify(run.root, manifest)
     assert len(problems) == 2
     assert any("not in the manifest" in problem for problem in problems)
-
-
-def test_two_swapped_files_are_noticed(tmp_path: Path) -> None:
-    def swap(context: Context) -> dict[str, Any]:
-        write_array(context.path("a"), np.zeros(4))
-        write_array(context.path("b"), np.ones(4))
-        return {}
-
-    run = Run(tmp_path / "run")
-    run_stages([Stage("pair", (), {}, swap)], run)
-    a, b = (Path(run.path("pair", name)) / "c" / "0" for name in "ab")
-    first, second = a.read_bytes(), b.read_bytes()
-    a.write_bytes(second)
-    b.write_bytes(first)
-    assert len(verify(run.root, run.manifest("pair"))) == 2
-
-
-def test_a_run_is_held_by_one_at_a_time(tmp_path: Path) -> None:
-    run = Run(tmp_path / "run")
-    with locked(run), pytest.raises(errors.LockedError, match="process"):
-        run_stages(Counter().stages(), Run(tmp_path / "run"))
-    run_stages(Counter().stages(), run)
 
 
 def test_a_temporary_run_is_removed_with_its_owner() -> None:

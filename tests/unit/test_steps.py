@@ -80,14 +80,10 @@ WRONG = {
 
 
 GIVEN: dict[str, dict[str, Any]] = {
-    "clip": {"high": 3.0},
-    "columns": {"columns": [1, 3]},
-    "columns, chosen": {"most_variable": 2},
-    "gaussian_projection": {"n_components": 3},
-    "missing, filled": {"action": "fill"},
-    "pca": {"n_components": 2},
+    "clip": {"high": 3.0}, "columns": {"columns": [1, 3]}, "columns, chosen": {"most_variable": 2},
+    "gaussian_projection": {"n_components": 3}, "missing, filled": {"action": "fill"}, "pca": {"n_components": 2},
     "sparse_projection": {"n_components": 3},
-}
+}  # fmt: skip
 """Parameters of steps that need some, for few columns."""
 
 
@@ -271,25 +267,15 @@ SPARSE_ROWS = sparse.csr_array(SPARSE_COUNTS)
 SPARSE_HOLES = sparse.csr_array(SPARSE_ROWS, copy=True)
 SPARSE_HOLES.data[[3, 700, 701]] = np.nan
 SPARSE_STEPS: dict[str, Any] = {
-    "normalize": be.Normalizer("total"),
-    "lengths": be.Normalizer(),
-    "sums": be.Normalizer("l1"),
-    "largest": be.Normalizer("max"),
-    "log1p": be.Log1p(),
-    "some": be.Columns([7, 2, 30]),
-    "variance": be.Columns(most_variable=20),
-    "dispersion": be.Columns(most_variable=20, by="dispersion"),
-    "scale": be.StandardScaler(with_mean=False),
-    "clip": be.Clip(low=-1, high=2),
-}
+    "normalize": be.Normalizer("total"), "lengths": be.Normalizer(), "sums": be.Normalizer("l1"),
+    "largest": be.Normalizer("max"), "log1p": be.Log1p(), "some": be.Columns([7, 2, 30]),
+    "variance": be.Columns(most_variable=20), "dispersion": be.Columns(most_variable=20, by="dispersion"),
+    "scale": be.StandardScaler(with_mean=False), "clip": be.Clip(low=-1, high=2),
+}  # fmt: skip
 RECIPE = [
-    be.Normalizer("total", target=1e4),
-    be.Columns(most_variable=40, by="dispersion"),
-    be.Log1p(),
-    be.StandardScaler(with_mean=False),
-    be.Clip(high=10),
-    be.PCA(n_components=6),
-]
+    be.Normalizer("total", target=1e4), be.Columns(most_variable=40, by="dispersion"), be.Log1p(),
+    be.StandardScaler(with_mean=False), be.Clip(high=10), be.PCA(n_components=6),
+]  # fmt: skip
 TABLES = [
     {"name": "normalize", "norm": "total", "target": 1e4},
     {"name": "columns", "most_variable": 40, "by": "dispersion"},

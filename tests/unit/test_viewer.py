@@ -21,7 +21,6 @@ from bigembed.datasets import dataset
 from bigembed.jobs.growth.extend import extend
 from bigembed.jobs.growth.refresh import refresh
 from bigembed.jobs.run import run_job
-from bigembed.jobs.spec import read_job
 from bigembed.jobs.view import view_lines
 from bigembed.runtime import using
 from bigembed.runtime.blocks import Array
@@ -29,19 +28,25 @@ from bigembed.runtime.executors import LocalPool
 from bigembed.store.arrays import write_array
 from bigembed.viewer import sorting, sources
 from bigembed.viewer.cells import interleave
+from tests.job_files import job_in
 from tests.view_folder import Folder, contents
 
 N = 30_000
+DIGITS = 'dataset = "digits"'
+
+
+def make_small(patch: pytest.MonkeyPatch) -> None:
+    """Blocks, cells and buckets so small that few rows make many."""
+    for home, name, value in (
+        (scene, "BLOCK", 4000), (sorting, "BLOCK", 4000), (scene, "SAMPLE", 2000), (sorting, "CELL_ROWS", 6000),
+        (sorting, "BUCKET_ROWS", 9000),
+    ):  # fmt: skip
+        patch.setattr(home, name, value)
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks, cells and buckets so small that few rows make many."""
-    monkeypatch.setattr(scene, "BLOCK", 4000)
-    monkeypatch.setattr(sorting, "BLOCK", 4000)
-    monkeypatch.setattr(scene, "SAMPLE", 2000)
-    monkeypatch.setattr(sorting, "CELL_ROWS", 6000)
-    monkeypatch.setattr(sorting, "BUCKET_ROWS", 9000)
+    make_small(monkeypatch)
 
 
 def cloud(n: int = N) -> Array:
@@ -85,11 +90,7 @@ def read_back(folder: Folder) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     with pytest.MonkeyPatch.context() as patch:
-        for home, name, value in (
-            (scene, "BLOCK", 4000), (sorting, "BLOCK", 4000), (scene, "SAMPLE", 2000), (sorting, "CELL_ROWS", 6000),
-            (sorting, "BUCKET_ROWS", 9000),
-        ):  # fmt: skip
-            patch.setattr(home, name, value)
+        make_small(patch)
         out = tmp_path_factory.mktemp("view") / "page"
         be.view(cloud(), out, columns=table(), ids=[f"id {i}" for i in range(N)])
     return Folder(out)
@@ -98,10 +99,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
-    (folder / "job.toml").write_text(
-        '[input]\ndataset = "digits"\n[method]\nname = "diffusion_map"\nn_components = 3\n[output]\npath = "run.zarr"\n'
-    )
-    run_job(read_job(folder / "job.toml"))
+    run_job(job_in(folder, 'name = "diffusion_map"\nn_components = 3', DIGITS))
     return folder / "run.zarr"
 
 
@@ -308,9 +306,7 @@ class TestRuns:
 
     def test_a_run_without_a_graph_has_the_nearest_of_its_rows(self, tmp_path: Path) -> None:
         rows, _ = dataset("digits").draw()
-        text = '[input]\ndataset = "digits"\n[method]\nname = "pca"\nn_components = 2\n[output]\npath = "run.zarr"\n'
-        (tmp_path / "job.toml").write_text(text)
-        run_job(read_job(tmp_path / "job.toml"))
+        run_job(job_in(tmp_path, source=DIGITS))
         be.view(tmp_path / "run.zarr", tmp_path / "page")
         folder, shown = Folder(tmp_path / "page"), be.PCA(n_components=2).fit(rows).embedding_
         leaf, kept = folder.leaf(""), kept_rows(rows, shown)
@@ -374,11 +370,7 @@ def test_islands_parts_and_clusters_are_columns(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(504, 3)) + np.repeat([[0, 0, 0], [400, 0, 0], [0, 4000, 0]], [300, 200, 4], axis=0)
     np.save(tmp_path / "x.npy", rows)
-    (tmp_path / "job.toml").write_text(
-        '[input]\npath = "x.npy"\n[method]\nname = "diffusion_map"\nn_components = 3\nn_neighbors = 3\n'
-        '[output]\npath = "run.zarr"\n'
-    )
-    run_job(read_job(tmp_path / "job.toml"))
+    run_job(job_in(tmp_path, 'name = "diffusion_map"\nn_components = 3\nn_neighbors = 3', 'path = "x.npy"'))
     fitted = be.DiffusionMap(n_components=3, n_neighbors=3).fit(rows)
     for source in (tmp_path / "run.zarr", fitted):
         be.view(source, tmp_path / "page")
@@ -425,12 +417,10 @@ class TestOtherViewers:
 def test_a_growing_store_says_which_rows_were_placed(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).normal(size=(300, 4))
     write_array(tmp_path / "rows.zarr", rows[:200])
-    (tmp_path / "job.toml").write_text(
-        '[input]\npath = "rows.zarr"\n[method]\nname = "pca"\nn_components = 2\n[output]\npath = "map.zarr"\n'
-    )
-    refresh(read_job(tmp_path / "job.toml"))
+    job = job_in(tmp_path, source='path = "rows.zarr"', path="map.zarr")
+    refresh(job)
     be.append_rows(tmp_path / "rows.zarr", rows[200:])
-    extend(read_job(tmp_path / "job.toml"))
+    extend(job)
     be.view(tmp_path / "map.zarr", tmp_path / "page")
     leaf = Folder(tmp_path / "page").leaf("")
     order = np.argsort(leaf["rows"])
@@ -499,11 +489,7 @@ class TestPipelines:
 def test_a_model_shows_its_coordinates(method: str, tmp_path: Path) -> None:
     rows = np.random.default_rng(0).normal(size=(120, 4))
     np.save(tmp_path / "x.npy", rows)
-    (tmp_path / "job.toml").write_text(
-        f'[input]\npath = "x.npy"\n[method]\nname = "{method}"\nn_components = 2\n'
-        '[output]\npath = "run.zarr"\nmodel = "model.zarr"\n'
-    )
-    run_job(read_job(tmp_path / "job.toml"))
+    run_job(job_in(tmp_path, f'name = "{method}"\nn_components = 2', 'path = "x.npy"', 'model = "model.zarr"'))
     expected = be.load(tmp_path / "model.zarr").embedding_
     for source in (tmp_path / "model.zarr", be.load(tmp_path / "model.zarr")):
         be.view(source, tmp_path / "page", columns={"value": rows[:, 0]})
@@ -542,18 +528,13 @@ def test_pictures_in_axes_of_matplotlib() -> None:
 
 
 def test_a_job_writes_it_at_its_end(tmp_path: Path) -> None:
-    text = (
-        '[input]\ndataset = "digits"\n[method]\nname = "pca"\nn_components = 2\n[output]\npath = "run.zarr"\n'
-        'view = "page"\n'
-    )
-    (tmp_path / "job.toml").write_text(text)
-    run_job(read_job(tmp_path / "job.toml"))
+    job = job_in(tmp_path, source=DIGITS, output='view = "page"')
+    run_job(job)
     assert Folder(tmp_path / "page").map["rows"] == 1797
     before = contents(tmp_path / "page")
-    assert run_job(read_job(tmp_path / "job.toml"))["unchanged"]
+    assert run_job(job)["unchanged"]
     shutil.rmtree(tmp_path / "page")
-    run_job(read_job(tmp_path / "job.toml"))
+    run_job(job)
     assert contents(tmp_path / "page") == before
-    (tmp_path / "job.toml").write_text(text.replace("run.zarr", "other.zarr"))
     with pytest.raises(errors.ExistingOutputError, match="this run did not write it"):
-        run_job(read_job(tmp_path / "job.toml"))
+        run_job(job_in(tmp_path, source=DIGITS, output='view = "page"', path="other.zarr"))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bigembed.maps import REGISTRY
+from tests.job_files import job_file
 from tests.unit.jobs.small_method import NAME, PLACE
 
 
@@ -27,9 +28,7 @@ def rows(tmp_path):
 def job(tmp_path):
     """A job of PCA on 200 × 3 rows."""
     np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(200, 3)))
-    method = '[method]\nname = "pca"\nn_components = 2\n'
-    (tmp_path / "job.toml").write_text(f'[input]\npath = "rows.npy"\n{method}[output]\npath = "run.zarr"\n')
-    return tmp_path / "job.toml"
+    return job_file(tmp_path)
 
 
 @pytest.fixture
@@ -37,8 +36,7 @@ def write_job(tmp_path):
     """Write a job file with the small method, and what follows it."""
 
     def write(method="", output="", cluster="", source='path = "rows.npy"', name="job.toml"):
-        text = f'[input]\n{source}\n[method]\nname = "small"\n{method}\n[output]\npath = "run.zarr"\n{output}\n'
-        (tmp_path / name).write_text(text + (f"[cluster]\n{cluster}\n" if cluster else ""))
-        return tmp_path / name
+        more = f"[cluster]\n{cluster}" if cluster else ""
+        return job_file(tmp_path, f'name = "small"\n{method}', source, output, more, name=name)
 
     return write

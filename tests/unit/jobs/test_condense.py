@@ -19,6 +19,7 @@ from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify
 from bigembed.neighbors.condensed import Condensed
 from bigembed.store.arrays import read_array
+from tests.job_files import job_file, job_in
 
 N = 3_000
 
@@ -39,9 +40,7 @@ def job(tmp_path: Path, rows: np.ndarray) -> Any:
     np.save(tmp_path / "ids.npy", np.arange(N) + 7)
 
     def write(condense: str = "rows = 300", method: str = 'name = "pca"\nn_components = 2', more: str = "") -> Path:
-        text = f'[input]\npath = "rows.npy"\nids = "ids.npy"\n[condense]\n{condense}\n[method]\n{method}\n'
-        (tmp_path / "job.toml").write_text(f'{text}[output]\npath = "run.zarr"\n{more}')
-        return tmp_path / "job.toml"
+        return job_file(tmp_path, method, f'path = "rows.npy"\nids = "ids.npy"\n[condense]\n{condense}', more)
 
     return write
 
@@ -98,17 +97,14 @@ def test_the_command(job: Any, tmp_path: Path) -> None:
     assert (found["n"], found["weight"]) == (N, N)
     assert runner.invoke(app, ["verify", out]).exit_code == 0
     of_cells = tmp_path / "of-cells.zarr"
-    text = f'[input]\npath = "{out}"\n[method]\nname = "pca"\nn_components = 2\n[output]\npath = "{of_cells}"\n'
-    (tmp_path / "cells.toml").write_text(text)
-    run_job(read_job(tmp_path / "cells.toml"))
+    run_job(job_in(tmp_path, source=f'path = "{out}"', path=str(of_cells)))
     cells = Condensed.open(out)
     weighted = be.PCA(2).fit(np.asarray(cells.rows), sample_weight=np.asarray(cells.counts))
     stored = read_array(tmp_path / "of-cells.zarr" / "coordinates")
     np.testing.assert_allclose(stored, weighted.embedding_, atol=1e-6)
     assert not np.allclose(stored, be.PCA(2).fit(np.asarray(cells.rows)).embedding_, atol=1e-3)
-    (tmp_path / "cells.toml").write_text(text.replace('"pca"', '"pacmap"'))
     with pytest.raises(InputError, match="takes no weights"):
-        run_job(read_job(tmp_path / "cells.toml"))
+        run_job(job_in(tmp_path, 'name = "pacmap"\nn_components = 2', f'path = "{out}"', path=str(of_cells)))
 
 
 @pytest.mark.parametrize(

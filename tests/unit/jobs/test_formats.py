@@ -18,35 +18,21 @@ from bigembed.jobs.job import JobSpec
 from bigembed.jobs.record import read_record
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.scene import export
-from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify
 from bigembed.rows.formats import ingest
 from bigembed.rows.formats.copying import aligned_of
 from bigembed.store.arrays import read_array
+from tests.job_files import job_in
 from tests.some import a_few
-from tests.unit.rows.written import (
-    BARE,
-    COLUMNS,
-    FORMATS,
-    NAMED,
-    TABLES,
-    N,
-    csv_file,
-    h5ad_file,
-    libraries,
-    names_of,
-    quiet,
-    rows_of,
-)
+from tests.unit.rows import written
 
 EMBEDDING = "stages/coordinates/embedding"
 Plain = tuple[dict[str, bytes], np.ndarray, Path]
 
 
 def job(folder: Path, source: str, method: str = "pca", output: str = "", name: str = "job") -> JobSpec:
-    text = f'[input]\n{source}\n[method]\nname = "{method}"\nn_components = 2\n'
-    (folder / f"{name}.toml").write_text(f'{text}[output]\npath = "{name}.zarr"\n{output}\n')
-    return read_job(folder / f"{name}.toml")
+    asked = f'name = "{method}"\nn_components = 2'
+    return job_in(folder, asked, source, output, path=f"{name}.zarr", name=f"{name}.toml")
 
 
 def lines_of(path: Path) -> list[list[str]]:
@@ -59,9 +45,9 @@ def records_of(path: Path) -> list[dict[str, str]]:
 
 def source_of(name: str, ids: bool = True) -> str:
     lines = [f'path = "{name}"']
-    if name in TABLES:
-        lines.append(f"columns = {list(COLUMNS)}")
-    if ids and name in NAMED:
+    if name in written.TABLES:
+        lines.append(f"columns = {list(written.COLUMNS)}")
+    if ids and name in written.NAMED:
         lines.append('ids = "cell"')
     return "\n".join(lines)
 
@@ -75,7 +61,7 @@ def stored_bytes(root: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def once(tmp_path_factory: pytest.TempPathFactory) -> Plain:
     folder = tmp_path_factory.mktemp("plain")
-    np.save(folder / "plain.npy", rows_of())
+    np.save(folder / "plain.npy", written.rows_of())
     run_job(job(folder, 'path = "plain.npy"', name="plain"))
     root = folder / "plain.zarr"
     return stored_bytes(root), read_array(root / EMBEDDING), root
@@ -84,46 +70,36 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Plain:
 @pytest.fixture
 def wanted(once: Plain, tmp_path: Path) -> Plain:
     """The bytes of the run on .npy, which lies in the folder; its coordinates; where it is."""
-    np.save(tmp_path / "plain.npy", rows_of())
+    np.save(tmp_path / "plain.npy", written.rows_of())
     return once
 
 
-@a_few(
-    1,
-    "name",
-    [
-        name if name in ("rows.csv", "rows.parquet", "rows.fvecs") else pytest.param(name, marks=pytest.mark.slow)
-        for name in FORMATS
-        if name not in ("rows.h5ad", "rows.zarr", "rows2.zarr")
-    ],
-)
+@a_few(1, "name", [name for name in written.FORMATS if name not in ("rows.h5ad", "rows.zarr", "rows2.zarr")])
 def test_any_format_gives_the_bytes_of_npy(name: str, wanted: Any, tmp_path: Path) -> None:
-    libraries(name)
-    rows = rows_of()
-    FORMATS[name](tmp_path / name, rows, names_of())
-    if name in BARE:
+    written.libraries(name)
+    rows = written.rows_of()
+    written.FORMATS[name](tmp_path / name, rows, written.names_of())
+    if name in written.BARE:
         np.save(tmp_path / "plain.npy", rows.astype("f4"))
         run_job(job(tmp_path, 'path = "plain.npy"', name="plain"))
         wanted = stored_bytes(tmp_path / "plain.zarr"), None
     spec = job(tmp_path, source_of(name))
     planned = [stage for stage, _ in plan_job(spec).stages]
-    assert planned[: len(planned) - 4] == ["input"] if name in BARE else ["ids", "input"]
+    assert planned[: len(planned) - 4] == ["input"] if name in written.BARE else ["ids", "input"]
     run_job(spec)
     assert stored_bytes(tmp_path / "job.zarr") == wanted[0]
     assert run_job(spec)["unchanged"]
-    other = rows_of()
+    other = written.rows_of()
     other[-1, -1] += 1
-    FORMATS[name](tmp_path / f"other-{name}", other, names_of())
+    written.FORMATS[name](tmp_path / f"other-{name}", other, written.names_of())
     run_job(job(tmp_path, source_of(name).replace(name, f"other-{name}"), name="other"))
     assert stored_bytes(tmp_path / "other.zarr") != wanted[0]
 
 
-@pytest.mark.parametrize(
-    "name", ["rows.h5ad", *(pytest.param(name, marks=pytest.mark.slow) for name in ("rows.zarr", "rows2.zarr"))]
-)
+@a_few(1, "name", ["rows.h5ad", "rows.zarr", "rows2.zarr"])
 def test_sparse_rows_of_an_anndata(name: str, tmp_path: Path) -> None:
-    libraries(name)
-    FORMATS[name](tmp_path / name, rows_of(), names_of())
+    written.libraries(name)
+    written.FORMATS[name](tmp_path / name, written.rows_of(), written.names_of())
     spec = job(tmp_path, f'path = "{name}"', output='table = "table.csv"')
     run_job(spec)
     assert (tmp_path / "job-input.zarr" / "indptr").exists()
@@ -132,18 +108,20 @@ def test_sparse_rows_of_an_anndata(name: str, tmp_path: Path) -> None:
     assert stored_bytes(tmp_path / "again.zarr") == stored_bytes(tmp_path / "job.zarr")
     table = lines_of(tmp_path / "table.csv")
     assert table[0] == ["id", "pca0", "pca1"]
-    assert [row[0] for row in table[1:]] == names_of()
+    assert [row[0] for row in table[1:]] == written.names_of()
     assert run_job(spec)["unchanged"]
 
 
 def test_labels_and_weights_by_their_names_in_the_source(tmp_path: Path) -> None:
-    libraries("rows.h5ad")
-    h5ad_file(tmp_path / "a.h5ad", rows_of(), names_of(), "dense")
+    written.libraries("rows.h5ad")
+    written.h5ad_file(tmp_path / "a.h5ad", written.rows_of(), written.names_of(), "dense")
     run_job(job(tmp_path, 'path = "a.h5ad"\nlabels = "kind"', "linear_discriminant"))
-    fitted = be.LinearDiscriminantAnalysis().fit(rows_of(), np.array([f"kind {i % 3}" for i in range(N)]))
+    fitted = be.LinearDiscriminantAnalysis().fit(
+        written.rows_of(), np.array([f"kind {i % 3}" for i in range(written.N)])
+    )
     np.testing.assert_array_equal(read_array(tmp_path / "job.zarr" / EMBEDDING), fitted.embedding_)
     run_job(job(tmp_path, 'path = "a.h5ad"\nweights = "depth"', name="weighted"))
-    weighted = be.PCA(2).fit(rows_of(), sample_weight=np.arange(N))
+    weighted = be.PCA(2).fit(written.rows_of(), sample_weight=np.arange(written.N))
     np.testing.assert_array_equal(read_array(tmp_path / "weighted.zarr" / EMBEDDING), weighted.embedding_)
     record = read_record(tmp_path / "weighted.zarr")
     assert record["job"]["input"]["weights"] == "depth"
@@ -154,12 +132,12 @@ def test_labels_and_weights_by_their_names_in_the_source(tmp_path: Path) -> None
 
 
 def test_ids_are_found_again_after_an_ingest_and_do_not_change_the_result(wanted: Any, tmp_path: Path) -> None:
-    np.save(tmp_path / "ids.npy", np.array(names_of()))
+    np.save(tmp_path / "ids.npy", np.array(written.names_of()))
     ingest(tmp_path / "plain.npy", tmp_path / "points.zarr", aligned={"ids": str(tmp_path / "ids.npy")})
     spec = job(tmp_path, 'path = "points.zarr"', output='table = "t.csv"')
     run_job(spec)
     assert stored_bytes(tmp_path / "job.zarr") == wanted[0]
-    assert [row["id"] for row in records_of(tmp_path / "t.csv")] == names_of()
+    assert [row["id"] for row in records_of(tmp_path / "t.csv")] == written.names_of()
     assert verify(tmp_path / "job.zarr")["problems"] == []
     chunk = next(path for path in (tmp_path / "job.zarr/stages/ids").rglob("*") if path.is_file() and "c" in path.parts)
     chunk.write_bytes(chunk.read_bytes()[:-1])
@@ -171,7 +149,7 @@ def test_ids_are_found_again_after_an_ingest_and_do_not_change_the_result(wanted
 
 def test_ids_of_another_run_are_not_exported(wanted: Any, tmp_path: Path) -> None:
     roots = [tmp_path / "one.zarr", tmp_path / "other.zarr"]
-    for root, ids in zip(roots, (np.arange(N), np.arange(N)[::-1]), strict=True):
+    for root, ids in zip(roots, (np.arange(written.N), np.arange(written.N)[::-1]), strict=True):
         np.save(tmp_path / "ids.npy", ids)
         spec = job(tmp_path, 'path = "plain.npy"\nids = "ids.npy"')
         run_job(spec)
@@ -184,32 +162,16 @@ def test_ids_of_another_run_are_not_exported(wanted: Any, tmp_path: Path) -> Non
     assert not (tmp_path / "t.csv").exists()
 
 
-@pytest.mark.parametrize(
-    ("ids", "message"),
-    [
-        (np.zeros(N, int), "1 of them name several rows: 0"),
-        (np.array([*names_of()[1:], ""]), "missing"),
-        (None, "516,"),
-    ],
-)
-def test_wrong_ids_are_refused_before_anything_is_computed(ids: Any, message: str, tmp_path: Path) -> None:
-    np.save(tmp_path / "plain.npy", rows_of())
-    np.save(tmp_path / "ids.npy", np.arange(N - 1) if ids is None else ids)
-    with pytest.raises(errors.InputError, match=message):
-        run_job(job(tmp_path, 'path = "plain.npy"\nids = "ids.npy"'))
-    assert not (tmp_path / "job.zarr" / "manifest").exists()
-
-
 def test_extend_carries_names_and_reads_any_format(wanted: Any, tmp_path: Path) -> None:
-    libraries("rows.csv")
+    written.libraries("rows.csv")
     run_job(job(tmp_path, 'path = "plain.npy"', output='model = "model.zarr"', name="fitted"))
-    csv_file(tmp_path / "new.csv", rows_of(), names_of())
+    written.csv_file(tmp_path / "new.csv", written.rows_of(), written.names_of())
     found = extend(
         tmp_path / "model.zarr",
         tmp_path / "new.csv",
         tmp_path / "out.zarr",
         aligned={"ids": "cell"},
-        choice=be_choice(COLUMNS),
+        choice=be_choice(written.COLUMNS),
         results=tmp_path / "out.csv",
     )
     assert found["table"] == str(tmp_path / "out.csv")
@@ -217,7 +179,7 @@ def test_extend_carries_names_and_reads_any_format(wanted: Any, tmp_path: Path) 
     assert aligned_of(tmp_path / "out.zarr") == {"ids": tmp_path / "out-ids.zarr"}
     table = lines_of(tmp_path / "out.csv")
     assert table[0] == ["id", "pca0", "pca1"]
-    assert [row[0] for row in table[1:]] == names_of()
+    assert [row[0] for row in table[1:]] == written.names_of()
     np.testing.assert_array_equal(np.array([row[1:] for row in table[1:]], float), wanted[1])
     assert not list(tmp_path.glob("out-input*"))
     assert not list(tmp_path.glob("*.partial"))
@@ -235,13 +197,13 @@ def be_choice(columns: tuple[str, ...]) -> Any:
 
 
 def test_tables_hold_names_and_coordinates(wanted: Any, tmp_path: Path) -> None:
-    libraries("rows.parquet")
+    written.libraries("rows.parquet")
     parquet = pytest.importorskip("pyarrow.parquet")
-    np.save(tmp_path / "ids.npy", np.arange(N) + 7)
+    np.save(tmp_path / "ids.npy", np.arange(written.N) + 7)
     run_job(job(tmp_path, 'path = "plain.npy"\nids = "ids.npy"', output='table = "t.parquet"'))
     table = parquet.read_table(tmp_path / "t.parquet")
     assert table.column_names == ["id", "pca0", "pca1"]
-    assert table["id"].to_pylist() == list(range(7, N + 7))
+    assert table["id"].to_pylist() == list(range(7, written.N + 7))
     np.testing.assert_array_equal(np.stack([table["pca0"], table["pca1"]], axis=1), wanted[1])
     made = json.loads(table.schema.metadata[b"bigembed"])
     assert (made["method"], made["parameters"]) == ("pca", {"n_components": 2})
@@ -259,35 +221,21 @@ def test_tables_hold_names_and_coordinates(wanted: Any, tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".partial*"))
 
 
-def test_a_table_of_somebody_else_is_untouched_and_a_lost_one_made_again(wanted: Any, tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("mine")
-    spec = job(tmp_path, 'path = "plain.npy"', output='table = "t.csv"')
-    with pytest.raises(errors.ExistingOutputError, match="did not write it"):
-        run_job(spec)
-    assert (tmp_path / "t.csv").read_text() == "mine"
-    (tmp_path / "t.csv").unlink()
-    run_job(spec)
-    (tmp_path / "t.csv").unlink()
-    again = run_job(spec)
-    assert not again["unchanged"]
-    assert (tmp_path / "t.csv").exists()
-
-
 @a_few(1, "suffix", ["h5ad", "zarr"])
 def test_coordinates_into_an_anndata_by_its_names(suffix: str, wanted: Any, tmp_path: Path) -> None:
     ad = pytest.importorskip("anndata")
-    libraries("rows.h5ad")
-    np.save(tmp_path / "ids.npy", np.array(names_of()))
+    written.libraries("rows.h5ad")
+    np.save(tmp_path / "ids.npy", np.array(written.names_of()))
     run_job(job(tmp_path, 'path = "plain.npy"\nids = "ids.npy"'))
-    order = np.random.default_rng(1).permutation(N)
+    order = np.random.default_rng(1).permutation(written.N)
     other = tmp_path / f"other.{suffix}"
-    write_annotated(other, rows_of()[order], [names_of()[row] for row in order])
+    write_annotated(other, written.rows_of()[order], [written.names_of()[row] for row in order])
     export(tmp_path / "job.zarr", other)
-    with quiet():
+    with written.quiet():
         found = ad.read_h5ad(other) if suffix == "h5ad" else ad.read_zarr(other)
     np.testing.assert_array_equal(found.obsm["X_pca"], wanted[1][order])
     assert not np.array_equal(found.obsm["X_pca"], wanted[1])
-    np.testing.assert_array_equal(found.X.toarray(), rows_of()[order])
+    np.testing.assert_array_equal(found.X.toarray(), written.rows_of()[order])
     assert found.uns["pca"]["parameters"] == {"n_components": 2}
     assert len(found.uns["pca"]["eigenvalues"]) == 2
     assert set(found.obsm) == {"X_pca", "X_two"}
@@ -295,7 +243,7 @@ def test_coordinates_into_an_anndata_by_its_names(suffix: str, wanted: Any, tmp_
         export(tmp_path / "job.zarr", other)
     export(tmp_path / "job.zarr", other, overwrite=True)
     missing = tmp_path / f"missing.{suffix}"
-    write_annotated(missing, rows_of(), ["new", *names_of()[1:]])
+    write_annotated(missing, written.rows_of(), ["new", *written.names_of()[1:]])
     with pytest.raises(errors.InputError, match="1 of its 517 names are not ids of the coordinates: new"):
         export(tmp_path / "job.zarr", missing)
     with pytest.raises(errors.InputError, match="have no ids"):
@@ -307,25 +255,17 @@ def test_coordinates_into_an_anndata_by_its_names(suffix: str, wanted: Any, tmp_
 def write_annotated(path: Path, rows: np.ndarray, names: list[str]) -> None:
     from tests.unit.rows.written import anndata_zarr
 
-    (h5ad_file if path.suffix == ".h5ad" else anndata_zarr)(path, rows, names)
+    (written.h5ad_file if path.suffix == ".h5ad" else anndata_zarr)(path, rows, names)
 
 
 # ------------------------------------------------------------------------------------- job file
 
 
-def test_a_table_that_cannot_be_written_is_refused_before_work(tmp_path: Path, monkeypatch: Any) -> None:
-    np.save(tmp_path / "rows.npy", rows_of())
-    monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
-    with pytest.raises(errors.MissingExtraError, match=r"bigembed\[parquet\]"):
-        run_job(job(tmp_path, 'path = "rows.npy"', output='table = "t.parquet"'))
-    assert not (tmp_path / "job.zarr").exists()
-
-
 def test_a_copy_that_is_there_is_found_without_another_look_at_its_source(
     wanted: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    libraries("rows.csv")
-    csv_file(tmp_path / "rows.csv", rows_of(), names_of())
+    written.libraries("rows.csv")
+    written.csv_file(tmp_path / "rows.csv", written.rows_of(), written.names_of())
     spec = job(tmp_path, source_of("rows.csv"), output='table = "t.csv"')
     run_job(spec)
     looks: list[Any] = []
@@ -333,7 +273,7 @@ def test_a_copy_that_is_there_is_found_without_another_look_at_its_source(
     assert run_job(spec)["unchanged"]
     (tmp_path / "t.csv").unlink()
     run_job(spec)
-    assert [row["id"] for row in records_of(tmp_path / "t.csv")] == names_of()
+    assert [row["id"] for row in records_of(tmp_path / "t.csv")] == written.names_of()
     assert not looks
     (tmp_path / "rows.csv").touch()
     with pytest.raises(AttributeError):  # (the reader is asked, and this is none)
@@ -342,12 +282,12 @@ def test_a_copy_that_is_there_is_found_without_another_look_at_its_source(
 
 
 def test_what_a_killed_export_left_is_swept(wanted: Any, tmp_path: Path) -> None:
-    libraries("rows.h5ad")
+    written.libraries("rows.h5ad")
     h5py = pytest.importorskip("h5py")
-    h5ad_file(tmp_path / "a.h5ad", rows_of(), names_of())
+    written.h5ad_file(tmp_path / "a.h5ad", written.rows_of(), written.names_of())
     run_job(job(tmp_path, 'path = "a.h5ad"'))
     with h5py.File(tmp_path / "a.h5ad", "r+") as file:
-        file["obsm/bigembed-partial-X_pca"] = np.zeros((N, 1))
+        file["obsm/bigembed-partial-X_pca"] = np.zeros((written.N, 1))
         file["uns/bigembed-partial-pca"] = 1
     export(tmp_path / "job.zarr", tmp_path / "a.h5ad")
     with h5py.File(tmp_path / "a.h5ad") as file:
@@ -359,12 +299,10 @@ def test_a_growing_input_has_nothing_to_choose(tmp_path: Path) -> None:
     """It says so before it looks whether the input can grow."""
     from bigembed.jobs.growth.refresh import refresh
 
-    np.save(tmp_path / "rows.npy", rows_of())
+    np.save(tmp_path / "rows.npy", written.rows_of())
     spec = job(tmp_path, 'path = "rows.npy"\nids = "x"\narray = "X"')
     with pytest.raises(errors.JobError, match=r"(?s)\[input\] ids: a growing input.*\[input\] array: a growing input"):
         refresh(spec)
-    with pytest.raises(errors.JobError, match=r"\[output\] model: each version keeps its own"):
-        refresh(job(tmp_path, 'path = "rows.npy"', output='model = "m.zarr"'))
     with pytest.raises(errors.JobError, match=r"\[output\] keep: with \"coordinates\" what places new rows is deleted"):
         refresh(job(tmp_path, 'path = "rows.npy"', output='keep = "coordinates"'))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,24 +30,13 @@ from bigembed.rows.growing import append_rows
 from bigembed.store.arrays import write_array
 from bigembed.store.locks import hold
 from tests.executors import executor
+from tests.some import a_few
+from tests.unit.jobs.test_staying import current, job_in
 
-METHODS = {
-    "pca": {},
-    "diffusion_map": {"n_neighbors": 8},
-    "isomap": {"n_neighbors": 8},
-    "kernel_pca": {},
-    "landmark_diffusion_map": {},
-    "landmark_mds": {},
-    "classical_mds": {},
-    "linearized_diffusion_map": {},
-    "linearized_kernel_pca": {},
-    "linearized_diffusion_nmf": {},
-    "nmf": {},
-}
-
-
-def current(tmp_path):
-    return open_growth(tmp_path / "out.zarr").current
+METHODS = (
+    "pca", "isomap", "landmark_mds", "diffusion_map", "kernel_pca", "landmark_diffusion_map", "classical_mds",
+    "linearized_diffusion_map", "linearized_kernel_pca", "linearized_diffusion_nmf", "nmf",
+)  # fmt: skip
 
 
 def files(folder):
@@ -76,24 +66,9 @@ class TestVersions:
     def job(self, tmp_path, rows):
         """A job of a method on the first 400 rows in ``x.zarr``."""
         write_array(tmp_path / "x.zarr", rows[:400], chunk_rows=128)
+        return partial(job_in, tmp_path)
 
-        def make(method="pca", output=None, **parameters):
-            tables = {
-                "input": {"path": "x.zarr"},
-                "method": {"name": method, "n_components": 2, **METHODS[method], **parameters},
-                "output": {"path": "out.zarr", **(output or {})},
-            }
-            return parse_job(tables, tmp_path / "job.toml")
-
-        return make
-
-    @pytest.mark.parametrize(
-        "method",
-        [
-            name if name in ("pca", "isomap", "landmark_mds") else pytest.param(name, marks=pytest.mark.slow)
-            for name in METHODS
-        ],
-    )
+    @a_few(3, "method", METHODS)
     def test_every_row_has_the_coordinates_of_the_one_model(self, job, rows, tmp_path, method):
         asked = job(method)
         assert refresh(asked)["fitted"] == 400
@@ -265,15 +240,9 @@ class TestVersions:
     def test_what_cannot_grow_is_refused(self, job, tmp_path):
         with pytest.raises(errors.JobError, match=r"\[output\] model"):
             refresh(job(output={"model": "m.zarr"}))
-        tables = {
-            "input": {"path": "x.zarr", "weights": "w.npy"},
-            "method": {"name": "pca"},
-            "output": {"path": "out.zarr"},
-        }
-        with pytest.raises(errors.JobError, match=r"\[input\] weights"):
-            refresh(parse_job(tables, tmp_path / "job.toml"))
-        with pytest.raises(errors.JobError, match=r"\[input\] dataset"):
-            refresh(parse_job(tables | {"input": {"path": "x.zarr", "dataset": "plane"}}, tmp_path / "job.toml"))
+        for key, given in (("weights", "w.npy"), ("dataset", "plane")):
+            with pytest.raises(errors.JobError, match=rf"\[input\] {key}"):
+                refresh(parse_job(good() | {"input": {"path": "x.zarr", key: given}}, tmp_path / "job.toml"))
         shutil.rmtree(tmp_path / "x.zarr")
         with pytest.raises(errors.MissingPathError):
             refresh(parse_job(good(), tmp_path / "job.toml"))
@@ -303,15 +272,6 @@ class TestVersions:
         status = json.loads((tmp_path / "out.zarr" / "status.json").read_text())
         assert status["state"] == "done"
         assert "publish" in status["finished_stages"]
-
-    def test_too_little_memory_is_refused(self, job, rows, tmp_path):
-        asked = job()
-        refresh(asked)
-        append_rows(tmp_path / "x.zarr", rows[400:500])
-        cluster = asked.cluster.model_copy(update={"workers": 1, "memory": 1 << 20})
-        with pytest.raises(errors.PlanError):
-            refresh(asked.model_copy(update={"cluster": cluster}))
-        assert current(tmp_path).fitted == 400
 
     @pytest.mark.parametrize("method", ["pca", pytest.param("diffusion_map", marks=pytest.mark.slow)])
     def test_rows_with_missing_values_keep_their_places_and_are_said(self, job, rows, tmp_path, method):
@@ -353,12 +313,7 @@ class TestTable:
     """All coordinates of a growing store in one file."""
 
     def job(self, tmp_path, **output):
-        tables = {
-            "input": {"path": "x.zarr"},
-            "method": {"name": "pca", "n_components": 2},
-            "output": {"path": "out.zarr", **output},
-        }
-        return parse_job(tables, tmp_path / "job.toml")
+        return job_in(tmp_path, output=output)
 
     def test_fitted_and_placed_rows_are_written_and_marked(self, tmp_path):
         rows = np.random.default_rng(0).normal(size=(900, 4))
@@ -537,14 +492,6 @@ class TestLedger:
             check(ledger, snapshot(tmp_path / "x.npy"))
 
 
-AUDIT_METHODS = {
-    "diffusion_map": {"n_neighbors": 8},
-    "pca": {},
-    "isomap": {"n_neighbors": 8},
-    "linearized_diffusion_map": {},
-}
-
-
 def draw(n, seed, shift=0.0):
     """A plane in five dimensions, with noise; shifted out of it."""
     generator = np.random.default_rng(seed)
@@ -559,20 +506,9 @@ class TestAudit:
     @pytest.fixture
     def job(self, tmp_path):
         write_array(tmp_path / "x.zarr", draw(800, 0), chunk_rows=128)
+        return partial(job_in, tmp_path)
 
-        def make(method="pca"):
-            tables = {
-                "input": {"path": "x.zarr"},
-                "method": {"name": method, "n_components": 2, **AUDIT_METHODS[method]},
-                "output": {"path": "out.zarr"},
-            }
-            return parse_job(tables, tmp_path / "job.toml")
-
-        return make
-
-    @pytest.mark.parametrize(
-        "method", ["pca", *(pytest.param(name, marks=pytest.mark.slow) for name in AUDIT_METHODS if name != "pca")]
-    )
+    @a_few(1, "method", ["pca", "diffusion_map", "isomap", "linearized_diffusion_map"])
     def test_rows_of_the_same_kind_fit_and_others_do_not(self, job, tmp_path, method):
         asked = job(method)
         refresh(asked)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
 import numpy as np
@@ -18,13 +15,13 @@ from bigembed.jobs.report.lines import verify_lines
 from bigembed.jobs.report.page import write_report
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.scene import export, view_run
-from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify
 from bigembed.stages.runs import Run
 from bigembed.store.arrays import read_array
 from bigembed.store.attributes import is_dataset
 from tests.blocks import blocks_for
 from tests.digests import published
+from tests.job_files import job_in
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
 N = 600
@@ -36,12 +33,10 @@ def job(tmp_path: Path) -> Callable[..., Any]:
     rows = np.random.default_rng(0).normal(size=(N, 3)) * [4, 2, 1]
     np.save(tmp_path / "rows.npy", rows.astype(np.float32))
 
-    def write(keep: str = "map", path: str = "run.zarr", t: float = 0.0, more: str = "") -> Any:
-        text = '[input]\npath = "rows.npy"\n[method]\nname = "diffusion_map"\nn_components = 2\nn_neighbors = 8\n'
+    def write(keep: str = "map", path: str = "run.zarr", more: str = "") -> Any:
+        method = 'name = "diffusion_map"\nn_components = 2\nn_neighbors = 8'
         model = "" if "[condense]" in more else f'model = "{path}-model"\n'
-        text += f't = {t}\n[output]\npath = "{path}"\nkeep = "{keep}"\n{model}{more}'
-        (tmp_path / "job.toml").write_text(text)
-        return read_job(tmp_path / "job.toml")
+        return job_in(tmp_path, method, output=f'keep = "{keep}"\n{model}{more}', path=path)
 
     return write
 
@@ -96,54 +91,8 @@ class TestWhatStays:
         assert published(run) == before
         assert run_job(job("all"))["unchanged"]
 
-    def test_another_parameter_makes_anew_what_it_reads(self, job: Any, tmp_path: Path) -> None:
-        run_job(job())
-        run_job(job(t=2.0))
-        run_job(job("all", "whole.zarr", t=2.0))
-        assert published(tmp_path / "run.zarr") == published(tmp_path / "whole.zarr")
-        assert {"graph", "search", "kernel"} <= dropped(tmp_path / "run.zarr")
 
-
-def space(folder: Path) -> int:
-    """Bytes of the files of arrays and exchanges, which come and go."""
-    total = 0
-    for place, _, files in os.walk(folder):
-        for name in files:
-            if not name.endswith((".json", ".jsonl")):
-                with suppress(FileNotFoundError):
-                    total += (Path(place) / name).stat().st_size
-    return total
-
-
-@contextmanager
-def watched(folder: Path, most: list[int]) -> Iterator[None]:
-    """Look at the space all the time."""
-    ended = Event()
-
-    def look() -> None:
-        while not ended.is_set():
-            most[0] = max(most[0], space(folder))
-
-    thread = Thread(target=look)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
-def figures(job: Any, tmp_path: Path, keep: str) -> tuple[int, int]:
-    """Planned and measured space of a job."""
-    asked, most = job(keep, f"{keep}.zarr"), [0]
-    planned = plan_job(asked).disk_peak
-    with watched(tmp_path / f"{keep}.zarr", most):
-        run_job(asked)
-    return planned, most[0]
-
-
-def test_less_is_planned_and_less_is_there(job: Any, tmp_path: Path) -> None:
+def test_less_is_planned(job: Any) -> None:
+    """That it goes as soon as nothing is left to read it: ``tests/unit/test_stages.py``."""
     with blocks_for(N):
-        whole, less = (figures(job, tmp_path, keep) for keep in ("all", "map"))
-    assert less[0] < whole[0]
-    assert 0 < less[1] < whole[1]
+        assert plan_job(job()).disk_peak < plan_job(job("all", "whole.zarr")).disk_peak

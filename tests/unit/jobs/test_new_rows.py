@@ -16,10 +16,10 @@ from bigembed.errors import InputError, PlanError
 from bigembed.jobs.extend import extend, plan_extension
 from bigembed.jobs.places import ClusterTable
 from bigembed.jobs.run import run_job
-from bigembed.jobs.spec import read_job
 from bigembed.jobs.watching import RunOptions
 from bigembed.rows.reader import Choice
 from bigembed.store.arrays import read_array
+from tests.job_files import job_in
 from tests.some import a_few
 from tests.unit.jobs.test_report import Page, check_closed
 
@@ -104,9 +104,7 @@ def write(path: Path, rows: np.ndarray, names: Any = tuple(f"x{j}" for j in rang
 
 
 def fit(folder: Path, source: str) -> Path:
-    text = f'[input]\n{source}\n[method]\nname = "pca"\nn_components = 2\n[output]\npath = "job.zarr"\n'
-    (folder / "job.toml").write_text(text + 'model = "model.zarr"\n')
-    run_job(read_job(folder / "job.toml"))
+    run_job(job_in(folder, source=source, output='model = "model.zarr"'))
     return folder / "model.zarr"
 
 
@@ -220,10 +218,7 @@ class TestCertify:
         done = bigembed_command("certify", stored / "rows.npy", stored / "pca.zarr", "--json")
         assert done.exit_code == 0
         of_array = json.loads(done.stdout.splitlines()[-1])
-        (stored / "job.toml").write_text(
-            '[input]\npath = "rows.npy"\n[method]\nname = "pca"\nn_components = 2\n[output]\npath = "job.zarr"\n'
-        )
-        assert bigembed_command("run", stored / "job.toml").exit_code == 0
+        run_job(job_in(stored, path="job.zarr"))
         of_run = json.loads(
             bigembed_command("certify", stored / "rows.npy", stored / "job.zarr", "--json").stdout.splitlines()[-1]
         )

@@ -13,25 +13,13 @@ import bigembed as be
 from bigembed.errors import InterruptedRun
 from bigembed.jobs.run import run_job
 from bigembed.jobs.scene import export
-from bigembed.jobs.spec import read_job
 from bigembed.jobs.watching import RunOptions
 from bigembed.runtime import Event
+from tests.job_files import job_in
 
 N = 300
 ROWS = np.random.default_rng(0).normal(size=(N, 4)) * [4, 3, 2, 1]
 IDS = np.array([f"row {number}" for number in range(N)])
-JOB = """
-[input]
-path = "rows.npy"
-ids = "ids.npy"
-{labels}
-{steps}
-[method]
-name = "{method}"
-n_components = {count}
-[output]
-path = "run.zarr"
-"""
 
 
 @pytest.fixture
@@ -42,8 +30,8 @@ def job(tmp_path):
     np.save(tmp_path / "labels.npy", np.arange(N) % 3)
 
     def write(method="pca", count=2, labels="", steps=""):
-        (tmp_path / "job.toml").write_text(JOB.format(method=method, count=count, labels=labels, steps=steps))
-        return read_job(tmp_path / "job.toml")
+        source = f'path = "rows.npy"\nids = "ids.npy"\n{labels}\n{steps}'
+        return job_in(tmp_path, f'name = "{method}"\nn_components = {count}', source)
 
     return write
 

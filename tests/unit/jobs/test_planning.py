@@ -49,6 +49,7 @@ from bigembed.stages.cost import Cost
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import MARGIN, exchange_home
 from bigembed.store.spaces import UNEVEN
+from tests.job_files import job_file, job_in
 from tests.some import a_few
 
 MIB = 1 << 20
@@ -368,9 +369,7 @@ class TestCalibrate:
     def test_a_refusal_proposes_what_fits(self, tmp_path):
         np.save(tmp_path / "rows.npy", np.zeros((40_000, 4), "f4"))
         method, proposal = 'name = "landmark_diffusion_map"\nn_landmarks = 8000', "[method] n_landmarks = "
-        job = tmp_path / "job.toml"
-        cluster = '[cluster]\nworkers = 1\nmemory = "600 MiB"'
-        job.write_text(f'[input]\npath = "rows.npy"\n[method]\n{method}\n[output]\npath = "run.zarr"\n{cluster}\n')
+        job = job_file(tmp_path, method, more='[cluster]\nworkers = 1\nmemory = "600 MiB"')
         plan = plan_job(read_job(job))
         assert plan.problems()
         [advice] = plan.advice
@@ -404,9 +403,7 @@ class TestCompilation:
 
         def write(name="diffusion_map", n=20_000, cluster="", d=5):
             np.save(tmp_path / "rows.npy", np.zeros((n, d), "f4"))
-            text = f'[input]\npath = "rows.npy"\n[method]\nname = "{name}"\n[output]\npath = "run.zarr"\n{cluster}\n'
-            (tmp_path / "job.toml").write_text(text)
-            return read_job(tmp_path / "job.toml")
+            return job_in(tmp_path, f'name = "{name}"', more=cluster)
 
         return write
 
@@ -482,10 +479,8 @@ class TestWhatFits:
         np.save(tmp_path / "rows.npy", ROWS)
 
         def write(name: str, algorithm: str = AUTO, recall: float = 0.95, more: str = "") -> JobSpec:
-            file = tmp_path / f"{name}.toml"
-            method = f'name = "diffusion_map"\nn_neighbors = 8\nrecall = {recall}\nalgorithm = "{algorithm}"\n'
-            file.write_text(f'[input]\npath = "rows.npy"\n[method]\n{method}{more}[output]\npath = "{name}.zarr"\n')
-            return read_job(file)
+            method = f'name = "diffusion_map"\nn_neighbors = 8\nrecall = {recall}\nalgorithm = "{algorithm}"\n{more}'
+            return job_in(tmp_path, method, path=f"{name}.zarr", name=f"{name}.toml")
 
         return write
 

@@ -12,12 +12,12 @@ from bigembed.jobs import watching as reporter
 from bigembed.jobs.planning import resources as module
 from bigembed.jobs.planning.resources import PlannedStage, RemainingTime
 from bigembed.jobs.run import run_job
-from bigembed.jobs.spec import read_job
 from bigembed.jobs.watching import RunOptions
 from bigembed.jobs.watching.console import Console
 from bigembed.jobs.watching.status import read_status
 from bigembed.store import arrays
 from bigembed.store.arrays import write_array
+from tests.job_files import job_in
 
 STAGES = {
     "copy": PlannedStage(100, "moving"),
@@ -77,20 +77,8 @@ def test_stages_that_are_reused_are_left_out_and_say_nothing_of_the_speed():
     assert left.ratio("moving") == 1
 
 
-JOB = """
-[input]
-path = "{folder}/rows.zarr"
-[method]
-name = "pca"
-n_components = 2
-[output]
-path = "{folder}/run.zarr"
-"""
-
-
 def test_a_job_on_a_slow_store_says_how_long_is_left(tmp_path, monkeypatch, capsys):
     write_array(tmp_path / "rows.zarr", np.random.default_rng(0).normal(size=(20_000, 16)))
-    (tmp_path / "job.toml").write_text(JOB.format(folder=tmp_path))
     read = arrays.RowChunks.read
     monkeypatch.setattr(arrays.RowChunks, "read", lambda *asked: time.sleep(0.15) or read(*asked))
     monkeypatch.setattr(reporter, "SECONDS", 0.0)
@@ -102,7 +90,7 @@ def test_a_job_on_a_slow_store_says_how_long_is_left(tmp_path, monkeypatch, caps
         standing.append((tmp_path / "job.prom").read_text())
 
     options = RunOptions(console.event, console.progress, remaining=hear, metrics=tmp_path / "job.prom")
-    found = run_job(read_job(tmp_path / "job.toml"), options)
+    found = run_job(job_in(tmp_path, source='path = "rows.zarr"'), options)
     end = time.monotonic()
     assert found["plan"]["seconds"] < (end - events[0][0])  # (the store is slower than was planned)
     wrong = [abs(said - (end - at)) for at, said in events]

@@ -21,16 +21,17 @@ from bigembed.jobs.report import RunSummary, StageLine
 from bigembed.jobs.report.figures import HEADINGS, coordinate_lines, entries_of, map_figures
 from bigembed.jobs.report.page import slow_stages, warnings_of, write_report
 from bigembed.jobs.run import plan_job, run_job
-from bigembed.jobs.spec import needed_aligned, read_job
+from bigembed.jobs.spec import needed_aligned
 from bigembed.maps import REGISTRY
 from bigembed.runtime import PARTS
 from bigembed.store import manifests
 from bigembed.store.arrays import create_rows, write_rows
 from bigembed.store.files import sealed
-from tests.some import a_few
+from tests.job_files import job_file, job_in
+from tests.some import a_few, these
 
 METHODS = sorted(REGISTRY)
-OWN = {"diffusion_map", "linear_discriminant", "nmf", "pca"}
+OWN = ("diffusion_map", "linear_discriminant", "nmf", "pca")
 """Methods whose pages have sections or figures of their own."""
 SPECTRAL = {"diffusion_map", "linearized_diffusion_map", "linearized_kernel_pca"}
 
@@ -70,9 +71,8 @@ def job_of(folder, name, n=240, method="", output="", width=2):
     np.save(folder / "rows.npy", rng.uniform(0.1, 1, (n, 6)) + 2 * (np.arange(n) % 3 == 0)[:, None])
     np.save(folder / "labels.npy", np.arange(n) % 3)
     column = 'labels = "labels.npy"\n' if "labels" in needed_aligned(name) else ""
-    text = f'[input]\npath = "rows.npy"\n{column}[method]\nname = "{name}"\nn_components = {width}\n{method}\n'
-    (folder / "job.toml").write_text(text + f'[output]\npath = "run.zarr"\n{output}\n')
-    return read_job(folder / "job.toml")
+    asked = f'name = "{name}"\nn_components = {width}\n{method}'
+    return job_in(folder, asked, f'path = "rows.npy"\n{column}', output)
 
 
 @pytest.fixture(scope="module")
@@ -126,9 +126,7 @@ class TestPage:
         return tmp_path / "run.zarr"
 
     @pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
-    @pytest.mark.parametrize(
-        "name", [name if name in OWN else pytest.param(name, marks=pytest.mark.slow) for name in METHODS]
-    )
+    @these(OWN, "name", METHODS)
     def test_every_method_has_its_page(self, name, tmp_path):
         method = 'components = "largest"' if name in ("diffusion_map", "isomap") else ""
         run_job(job_of(tmp_path, name, method=method))
@@ -365,9 +363,7 @@ def ring(n=300, outlier=False):
 def write(folder, rows, method="", count="n_components = 2"):
     folder.mkdir(exist_ok=True)
     np.save(folder / "rows.npy", rows)
-    text = f'[input]\npath = "rows.npy"\n[method]\nname = "diffusion_map"\n{count}\n{method}\n'
-    (folder / "job.toml").write_text(text + '[output]\npath = "run.zarr"\n')
-    return folder / "job.toml"
+    return job_file(folder, f'name = "diffusion_map"\n{count}\n{method}')
 
 
 MAPS = {
@@ -408,25 +404,17 @@ def verified(run):
 
 
 JUDGED = {
-    "participation": [0.5, 0.4, 0.3],
-    "rows_above_a_tenth": [900, 800, 700],
-    "leading_rows": [[1, 2], [3, -1], [4, 5]],
-    "carried_by_few": [False, False, False],
-    "near_one": [False, False, True],
-    "harmonic": [False, True, False],
-    "harmonic_residual": [1.0, 0.123, 0.9],
-    "sin_theta": [1e-6, 0.5, 0.5],
-    "groups": [[1, 2]],
-    "cut": True,
-}
+    "participation": [0.5, 0.4, 0.3], "rows_above_a_tenth": [900, 800, 700],
+    "leading_rows": [[1, 2], [3, -1], [4, 5]], "carried_by_few": [False, False, False],
+    "near_one": [False, False, True], "harmonic": [False, True, False], "harmonic_residual": [1.0, 0.123, 0.9],
+    "sin_theta": [1e-6, 0.5, 0.5], "groups": [[1, 2]], "cut": True,
+}  # fmt: skip
 
 
 def made(folder, rows, method):
     folder.mkdir()
     np.save(folder / "rows.npy", rows)
-    text = f'[input]\npath = "rows.npy"\n[method]\n{method}\n'
-    (folder / "job.toml").write_text(text + '[output]\npath = "run.zarr"\npicture = "map.png"\nreport = "page.html"\n')
-    run_job(read_job(folder / "job.toml"))
+    run_job(job_in(folder, method, output='picture = "map.png"\nreport = "page.html"'))
     return folder
 
 

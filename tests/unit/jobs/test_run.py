@@ -35,6 +35,7 @@ from bigembed.rows.formats import ingest
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.files import read_sealed
 from bigembed.store.locks import hold, output_lock
+from tests.job_files import job_in
 from tests.some import a_few
 from tests.unit.jobs.small_method import mean_of
 
@@ -88,12 +89,12 @@ class TestRun:
                 run_job(read_job(write_job()), fresh=fresh)
         assert (tmp_path / "run.zarr" / "mine.txt").read_text() == "mine"
 
-    @pytest.mark.parametrize("name", ["picture", "model"])
-    def test_a_picture_or_model_of_somebody_else_is_untouched(self, write_job, rows, tmp_path, name):
-        (tmp_path / "mine").write_text("mine")
+    @pytest.mark.parametrize(("name", "file"), [("picture", "mine"), ("model", "mine"), ("table", "mine.csv")])
+    def test_an_output_of_somebody_else_is_untouched(self, write_job, rows, tmp_path, name, file):
+        (tmp_path / file).write_text("mine")
         with pytest.raises(errors.ExistingOutputError, match="did not write it"):
-            run_job(read_job(write_job(output=f'{name} = "mine"')))
-        assert (tmp_path / "mine").read_text() == "mine"
+            run_job(read_job(write_job(output=f'{name} = "{file}"')))
+        assert (tmp_path / file).read_text() == "mine"
 
     def test_a_run_in_use_is_locked(self, write_job, rows, tmp_path):
         job = read_job(write_job())
@@ -179,13 +180,7 @@ class TestRun:
         assert name.startswith(("manifest", "job")) or path.read_bytes() == before
         assert run_job(job)["unchanged"]
 
-    @pytest.mark.parametrize(
-        "name",
-        [
-            "manifest/mean.json",
-            *(pytest.param(name, marks=pytest.mark.slow) for name in ("job.json", "status.json", "zarr.json")),
-        ],
-    )
+    @a_few(1, "name", ["manifest/mean.json", "job.json", "status.json", "zarr.json"])
     def test_broken_metadata_stop_nothing_for_good(self, write_job, rows, tmp_path, name):
         """Broken in one way after the other: each time the same job mends it."""
         job, root = read_job(write_job(output='picture = "map.png"')), tmp_path / "run.zarr"
@@ -235,11 +230,8 @@ class Stopped(BaseException):
 
 
 def job(home, path="run.zarr", source="points.zarr", **outputs):
-    tables = {
-        "input": {"path": source},
-        "method": {"name": "pca", "n_components": 2},
-        "output": {"path": path, **outputs},
-    }
+    outputs = {"path": path, **outputs}
+    tables = {"input": {"path": source}, "method": {"name": "pca", "n_components": 2}, "output": outputs}
     return parse_job(tables, home / "job.toml")
 
 
@@ -350,11 +342,6 @@ class TestOutputs:
         assert sorted(path.name for path in (tmp_path / "points.zarr").rglob("*")) == before
 
 
-def job_of(home, **method):
-    tables = {"input": {"path": "rows.npy"}, "method": {"n_components": 2, **method}, "output": {"path": "run.zarr"}}
-    return parse_job(tables, home / "job.toml")
-
-
 def page_of(home):
     write_report(home / "run.zarr", home / "page.html")
     return (home / "page.html").read_text()
@@ -368,8 +355,8 @@ class TestOlderRecord:
     def test_a_whole_older_stage_is_not_taken(self, tmp_path, stage):
         """With its own manifest, so that every digest fits its file."""
         np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(60, 4)) * [4, 3, 2, 1])
-        run, older, job = tmp_path / "run.zarr", tmp_path / "older", job_of(tmp_path, name="pca")
-        run_job(job_of(tmp_path, name="pca", n_components=3))
+        run, older, job = tmp_path / "run.zarr", tmp_path / "older", job_in(tmp_path)
+        run_job(job_in(tmp_path, 'name = "pca"\nn_components = 3'))
         shutil.copytree(run, older)
         run_job(job)
         whole = read_array(run / "stages" / "coordinates" / "embedding")

@@ -21,13 +21,13 @@ from bigembed.jobs.report.lines import verify_lines
 from bigembed.jobs.report.page import write_report
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.scene import export
-from bigembed.jobs.spec import read_job
 from bigembed.jobs.verify import verify
 from bigembed.jobs.watching import RunOptions
 from bigembed.maps import REGISTRY
 from bigembed.rows.reader import Choice
 from bigembed.stages.runs import Run
 from bigembed.store.superseded import superseded
+from tests.job_files import job_in
 
 TABLE = 'path = "rows.csv"\ncolumns = ["a", "b", "c"]'
 
@@ -47,9 +47,7 @@ class TestChangedSources:
         """Write a job on some input; a table of rows beside it."""
 
         def job(source: str = TABLE) -> Any:
-            text = f'[input]\n{source}\n[method]\nname = "pca"\nn_components = 2\n[output]\npath = "run.zarr"\n'
-            (tmp_path / "job.toml").write_text(text)
-            return read_job(tmp_path / "job.toml")
+            return job_in(tmp_path, source=source)
 
         return job
 
@@ -111,18 +109,7 @@ class TestChangedSources:
 pd = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
 N = 400
-JOB = """
-[input]
-path = "rows.parquet"
-columns = ["a", "b", "c"]
-ids = "name"
-[method]
-name = "pca"
-n_components = 2
-[output]
-path = "run.zarr"
-model = "model.zarr"
-"""
+JOB = 'path = "rows.parquet"\ncolumns = ["a", "b", "c"]\nids = "name"'
 
 
 def agrees(table, source):
@@ -154,8 +141,7 @@ class TestRepairedSources:
 
     @pytest.fixture
     def job(self, tmp_path):
-        (tmp_path / "job.toml").write_text(JOB)
-        return read_job(tmp_path / "job.toml")
+        return job_in(tmp_path, source=JOB, output='model = "model.zarr"')
 
     def test_a_file_that_was_repaired_after_a_failed_run(self, job, frame, tmp_path):
         with_gaps(frame).to_parquet(tmp_path / "rows.parquet")
@@ -251,12 +237,8 @@ class TestSuperseded:
         np.save(tmp_path / "rows.npy", flat(0))
 
         def write(k=8, t=1, name="run.zarr"):
-            file = tmp_path / f"job-{name}.toml"
-            file.write_text(
-                f'[input]\npath = "rows.npy"\n[method]\nname = "diffusion_map"\nn_neighbors = {k}\nt = {t}\n'
-                f'[output]\npath = "{name}"\nmodel = "model-{name}"\n'
-            )
-            return read_job(file)
+            asked = f'name = "diffusion_map"\nn_neighbors = {k}\nt = {t}'
+            return job_in(tmp_path, asked, output=f'model = "model-{name}"', path=name, name=f"job-{name}.toml")
 
         return write
 
@@ -339,10 +321,7 @@ class TestSuperseded:
         for what in kind.aligned:
             np.save(tmp_path / f"{what}.npy", aligned[what])
         given = "".join(f'{what} = "{what}.npy"\n' for what in kind.aligned)
-        (tmp_path / "job.toml").write_text(
-            f'[input]\npath = "rows.npy"\n{given}[method]\nname = "{name}"\n[output]\npath = "run.zarr"\n'
-        )
-        job = read_job(tmp_path / "job.toml")
+        job = job_in(tmp_path, f'name = "{name}"', f'path = "rows.npy"\n{given}')
         with warnings.catch_warnings(action="ignore"):
             run_job(job)
         assert find_input(job).written

@@ -17,7 +17,6 @@ import bigembed as be
 from bigembed.cli import app
 from bigembed.errors import InputError, JobError
 from bigembed.jobs.extend import extend
-from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places import ClusterTable, parse_bytes
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.scene import export
@@ -29,6 +28,7 @@ from bigembed.rows.formats.delimited import open_delimited
 from bigembed.rows.formats.tables import Table, write_table
 from bigembed.rows.reader import Choice
 from bigembed.store.arrays import read_array
+from tests.job_files import job_in
 from tests.some import a_few
 
 FILE = Path("/jobs/job.toml")
@@ -116,16 +116,10 @@ class TestSpec:
     @pytest.mark.parametrize(
         ("text", "count"),
         [
-            ("1 GiB", 2**30),
-            ("2gb", 2 * 10**9),
-            ("0.5 MiB", 2**19),
-            ("7", 7),
-            ("8 B", 8),
-            (9, 9),
-            ("1e9", 10**9),
+            ("1 GiB", 2**30), ("2gb", 2 * 10**9), ("0.5 MiB", 2**19), ("7", 7), ("8 B", 8), (9, 9), ("1e9", 10**9),
             ("2 Gi", 2**31),
         ],
-    )
+    )  # fmt: skip
     def test_sizes(self, text, count):
         assert parse_bytes(text) == count
 
@@ -260,14 +254,6 @@ class TestOddJobs:
         assert (tmp_path / "a.csv").read_text() == "id,x\nab,0.0\nc,0.0\n"
 
 
-def job(folder: Path, source: str, method: str = "", output: str = "", cluster: str = "") -> JobSpec:
-    text = (
-        f'[input]\n{source}\n[method]\nname = "linear_discriminant"\n{method}\n[output]\npath = "run.zarr"\n{output}\n'
-    )
-    (folder / "job.toml").write_text(text + (f"[cluster]\n{cluster}\n" if cluster else ""))
-    return read_job(folder / "job.toml")
-
-
 class TestLabels:
     """Labels in job files: given by path, or brought by a data set."""
 
@@ -286,7 +272,8 @@ class TestLabels:
     @a_few(1, "name", ["labels.npy", "labels.zarr"])
     def test_labels_by_path(self, name: str, labelled: tuple[Any, Any], tmp_path: Path) -> None:
         X, words = labelled
-        spec = job(tmp_path, f'path = "rows.npy"\nlabels = "{name}"', output='model = "model.zarr"')
+        source = f'path = "rows.npy"\nlabels = "{name}"'
+        spec = job_in(tmp_path, 'name = "linear_discriminant"', source, 'model = "model.zarr"')
         plan = plan_job(spec)
         assert [stage for stage, _ in plan.stages][:4] == ["labels", "scatter", "solve", "coordinates"]
         found = run_job(spec)
@@ -311,10 +298,7 @@ class TestPCAJob:
         np.save(tmp_path / "weights.npy", np.random.default_rng(1).integers(0, 3, len(rows)).astype("f8"))
 
         def write(source="", method='name = "pca"\nn_components = 3'):
-            text = f'[input]\npath = "rows.npy"\n{source}\n[method]\n{method}\n'
-            text += '[output]\npath = "run.zarr"\nmodel = "m.zarr"\n'
-            (tmp_path / "pca.toml").write_text(text)
-            return read_job(tmp_path / "pca.toml")
+            return job_in(tmp_path, method, f'path = "rows.npy"\n{source}', 'model = "m.zarr"')
 
         return write
 

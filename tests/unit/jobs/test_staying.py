@@ -23,17 +23,13 @@ from bigembed.jobs.spec import parse_job
 from bigembed.jobs.watching.status import status_of
 from bigembed.rows.growing import append_rows
 from bigembed.store.arrays import read_array, write_array
-from tests.some import a_few
+from tests.some import a_few, these
 
 METHODS = {
-    "pca": {},
-    "diffusion_map": {"n_neighbors": 8},
-    "isomap": {"n_neighbors": 8},
-    "umap": {"n_neighbors": 8, "n_epochs": 60},
-    "tsne": {"perplexity": 10, "n_iter": 60},
-    "pacmap": {},
+    "pca": {}, "diffusion_map": {"n_neighbors": 8}, "isomap": {"n_neighbors": 8},
+    "umap": {"n_neighbors": 8, "n_epochs": 60}, "tsne": {"perplexity": 10, "n_iter": 60}, "pacmap": {},
     "phate": {"n_landmarks": 100},
-}
+}  # fmt: skip
 ANY, TIGHT = MovementLimits(moved=9, drift=9), MovementLimits(moved=0.1)
 
 
@@ -62,7 +58,7 @@ def strip(places, seed):
 def job_in(home, method="pca", output=None, **parameters):
     tables = {
         "input": {"path": "x.zarr"},
-        "method": {"name": method, "n_components": 2, **METHODS[method], **parameters},
+        "method": {"name": method, "n_components": 2, **METHODS.get(method, {}), **parameters},
         "output": {"path": "out.zarr", **(output or {})},
     }
     return parse_job(tables, home / "job.toml")
@@ -95,10 +91,7 @@ def shares(old, new):
 class TestStays:
     """What is published of a version lies over the one before, and its model places rows there."""
 
-    @pytest.mark.parametrize(
-        "method",
-        [name if name in ("pca", "umap") else pytest.param(name, marks=pytest.mark.slow) for name in METHODS],
-    )
+    @these(("pca", "umap"), "method", METHODS)
     def test_rows_stay_where_they_were_and_new_ones_are_placed_in_the_frame(self, tmp_path, method):
         first, second, third = grown(tmp_path, method, then=(440, 484))
         version = current(tmp_path)

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from bigembed.jobs.run import run_job
-from bigembed.jobs.spec import parse_job
 from bigembed.jobs.watching import RunOptions
 from bigembed.runtime.client_executor import HANDED_OUT
 from bigembed.stages.runs import Run
+from tests.job_files import job_in
 
 
 def script(name):
@@ -36,12 +36,7 @@ def replay():
 @pytest.fixture
 def job(tmp_path):
     np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(500, 6)).astype("f4"))
-
-    def made(output):
-        tables = {"input": {"path": "rows.npy"}, "method": {"name": "pca"}, "output": {"path": output}}
-        return parse_job(tables, tmp_path / "job.toml")
-
-    return made
+    return lambda output: job_in(tmp_path, 'name = "pca"', path=output)
 
 
 class TestTrace:

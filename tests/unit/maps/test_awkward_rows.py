@@ -159,15 +159,9 @@ def fitted(X: Any, **asked: Any) -> be.DiffusionMap:
 
 
 ASKED = [
-    {},
-    {"bandwidth": "fixed"},
-    {"target": "laplace-beltrami"},
-    {"metric": "cosine"},
-    {"components": "largest"},
-    {"n_neighbors": None},
-    {"radius": 0.3, "epsilon": 0.02},
-    {"solver": "landmarks", "n_landmarks": 100},
-]
+    {}, {"bandwidth": "fixed"}, {"target": "laplace-beltrami"}, {"metric": "cosine"}, {"components": "largest"},
+    {"n_neighbors": None}, {"radius": 0.3, "epsilon": 0.02}, {"solver": "landmarks", "n_landmarks": 100},
+]  # fmt: skip
 
 
 def earlier_stage(*args: Any, **rest: Any) -> Stage:

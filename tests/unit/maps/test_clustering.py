@@ -25,19 +25,11 @@ from bigembed.jobs.report import RunSummary
 from bigembed.jobs.report.run_map import coloring_of
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import read_job
-from bigembed.maps.clustering import (
-    best_jaccard,
-    hdbscan_labels,
-    kept_numbers,
-    largest_first,
-    leiden_labels,
-    local_weights,
-    nearest_labels,
-    voted_labels,
-)
+from bigembed.maps import clustering
 from bigembed.stages import stage as stages
 from bigembed.store.arrays import read_array
 from tests.conformance.test_declared_arrays import differences
+from tests.job_files import job_in
 from tests.some import a_few
 
 ROWS, TRUTH = make_blobs(900, 3, centers=4, random_state=3)
@@ -49,7 +41,7 @@ CUBE = np.random.default_rng(0).random((1500, 3))
 
 def test_clusters_by_density_are_those_of_scikit_learn() -> None:
     expected = HDBSCAN(min_cluster_size=12, min_samples=7, copy=True).fit(ROWS).labels_
-    found = hdbscan_labels(ROWS, 12, 7)
+    found = clustering.hdbscan_labels(ROWS, 12, 7)
     assert adjusted_rand_score(expected, found) == 1.0
     np.testing.assert_array_equal(found < 0, expected < 0)
     sizes = np.bincount(found[found >= 0])
@@ -66,9 +58,9 @@ def test_jaccard_of_a_cluster_is_its_best_match() -> None:
         return len(first & second) / len(first | second)
 
     expected = [max(jaccard(a, b) for b in range(5)) for a in range(4)]
-    np.testing.assert_allclose(best_jaccard(one, two), expected, rtol=1e-15)
+    np.testing.assert_allclose(clustering.best_jaccard(one, two), expected, rtol=1e-15)
     assert not np.allclose([max(jaccard(a, b) for b in range(-1, 5)) for a in range(4)], expected)
-    assert best_jaccard(one, np.full(300, -1)).tolist() == [0.0] * 4
+    assert clustering.best_jaccard(one, np.full(300, -1)).tolist() == [0.0] * 4
 
 
 def test_numbers_stay_where_clusters_have_most_rows_in_common() -> None:
@@ -77,34 +69,34 @@ def test_numbers_stay_where_clusters_have_most_rows_in_common() -> None:
     moved = random.random(1000) < 0.05
     new = np.array([2, 0, 3, 1])[old]
     new[moved] = 4
-    numbers = kept_numbers(old, new)
+    numbers = clustering.kept_numbers(old, new)
     assert numbers.tolist() == [1, 3, 0, 2, 4]
     assert (numbers[new] == old)[~moved].all()
     merged = np.where(old == 1, 0, old)  # the larger part keeps its number
-    assert kept_numbers(old, merged)[[0, 2, 3]].tolist() == [0, 2, 3]
+    assert clustering.kept_numbers(old, merged)[[0, 2, 3]].tolist() == [0, 2, 3]
 
 
 def test_the_weights_of_edges_are_local() -> None:
     squared = cdist(ROWS[:60], ROWS[:60], "sqeuclidean")
     near = squared <= np.sort(squared, axis=1)[:, [6]]
     squared = np.where((near | near.T) & ~np.eye(60, dtype=bool), squared, 0.0)
-    found = local_weights(csr_array(squared)).toarray()
+    found = clustering.local_weights(csr_array(squared)).toarray()
     for i, j in ((0, int(squared[0].argmax())), (5, int(squared[5].argmax()))):
         scales = [np.sort(squared[row][squared[row] > 0]) for row in (i, j)]
         rho = [np.sqrt(one[(len(one) - 1) // 2]) for one in scales]
         np.testing.assert_allclose(found[i, j], np.exp(-squared[i, j] / np.prod(rho)), rtol=1e-12)
     np.testing.assert_array_equal(found, found.T)
-    np.testing.assert_allclose(local_weights(csr_array(1e6 * squared)).toarray(), found, rtol=1e-12)
+    np.testing.assert_allclose(clustering.local_weights(csr_array(1e6 * squared)).toarray(), found, rtol=1e-12)
 
 
 def test_new_points_get_the_cluster_of_the_nearest_one() -> None:
     anchors, labels = ROWS[:50], np.arange(50, dtype=np.int32) % 7 - 1
-    found = nearest_labels(ROWS, anchors, labels)
+    found = clustering.nearest_labels(ROWS, anchors, labels)
     np.testing.assert_array_equal(found, labels[cdist(ROWS, anchors).argmin(axis=1)])
     for size in (1, 7):
-        np.testing.assert_array_equal(nearest_labels(ROWS[:size], anchors, labels), found[:size])
+        np.testing.assert_array_equal(clustering.nearest_labels(ROWS[:size], anchors, labels), found[:size])
     twice = np.array([[0.0], [0.0], [1.0]])
-    assert nearest_labels(np.array([[0.1]]), twice, np.array([5, 6, 7])).tolist() == [5]
+    assert clustering.nearest_labels(np.array([[0.1]]), twice, np.array([5, 6, 7])).tolist() == [5]
 
 
 # ---------------------------------------------------------------------------------------------------------- calls
@@ -184,7 +176,7 @@ class TestLeiden:
     def test_two_cliques_are_two_clusters(self, igraph: Any) -> None:
         weights = np.kron(np.eye(2), np.ones((6, 6))) - np.eye(12)
         weights[5, 6] = weights[6, 5] = 0.5
-        found = leiden_labels(csr_array(weights), 1.0, 0)
+        found = clustering.leiden_labels(csr_array(weights), 1.0, 0)
         assert found.tolist() == [0] * 6 + [1] * 6
         graph = igraph.Graph.Weighted_Adjacency(weights.tolist(), mode="undirected")
         best, one = (graph.modularity(labels, weights="weight") for labels in (found.tolist(), [0] * 12))
@@ -197,13 +189,13 @@ class TestLeiden:
         found = be.cluster(graph, "leiden", resolution=0.2)
         assert adjusted_rand_score(TRUTH, found.labels) > 0.98
         assert adjusted_rand_score(found.labels, found.predict(ROWS)) > 0.98
-        assert voted_labels(np.array([[2, 1, 1], [3, 2, 2]])).tolist() == [1, 2]
+        assert clustering.voted_labels(np.array([[2, 1, 1], [3, 2, 2]])).tolist() == [1, 2]
 
     def test_weights_and_edges_of_others(self) -> None:
         squared = be.build_neighbor_graph(ROWS, 10).to_scipy() ** 2
         squared.sort_indices()
-        weights = local_weights(csr_array(squared))
-        expected = largest_first(leiden_labels(weights, 0.2, 0))
+        weights = clustering.local_weights(csr_array(squared))
+        expected = clustering.largest_first(clustering.leiden_labels(weights, 0.2, 0))
         np.testing.assert_array_equal(be.cluster(weights, "leiden", resolution=0.2, n_subsets=0).labels, expected)
 
 
@@ -215,18 +207,9 @@ def write(tmp_path: Path) -> Any:
     """Write rows and a job with clusters on them."""
     np.save(tmp_path / "rows.npy", ROWS)
 
-    def job(
-        clusters: str = "",
-        method: str = "pca",
-        output: str = 'table = "map.csv"\nmodel = "model"',
-        rows: str = "rows.npy",
-    ) -> Any:
-        more = "n_components = 2\n" if method == "pca" else ""
-        (tmp_path / "job.toml").write_text(
-            f'[input]\npath = "{rows}"\n[method]\nname = "{method}"\n{more}[clusters]\n{clusters}\n'
-            f'[output]\npath = "run.zarr"\n{output}\n'
-        )
-        return read_job(tmp_path / "job.toml")
+    def job(clusters: str = "", method: str = "pca") -> Any:
+        asked = f'name = "{method}"\n' + ("n_components = 2" if method == "pca" else "")
+        return job_in(tmp_path, asked, output='table = "map.csv"\nmodel = "model"', more=f"[clusters]\n{clusters}")
 
     return job
 

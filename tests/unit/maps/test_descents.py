@@ -33,6 +33,7 @@ from tests.cases import FEW_EPOCHS, FEW_STEPS
 from tests.executors import executor
 from tests.some import a_few
 from tests.unit.maps.digits import digits
+from tests.unit.maps.stored import dense
 
 
 @dataclass(frozen=True)
@@ -201,17 +202,6 @@ class TestDescendingMaps:
         assert (np.asarray(chosen.embedding_) == fitted.embedding_).all()
 
 
-def dense_affinities(tsne: Any) -> np.ndarray:
-    """P in the order of the input."""
-    weights, out = tsne._run.matrix("graph", "weights", "kernel"), np.zeros((len(tsne.embedding_),) * 2)
-    starts, ids = np.concatenate([[0], np.cumsum(weights.rows)]), tsne.graph_.original_ids()
-    for b in range(len(weights.rows)):
-        block = weights.block(b)
-        row = starts[b] + np.repeat(np.arange(weights.rows[b]), np.diff(block.indptr))
-        out[ids[row], ids[block.ids(b, starts)[block.indices]]] = block.data
-    return out
-
-
 def kernel(points: np.ndarray, dof: float) -> tuple[np.ndarray, np.ndarray]:
     """w of all pairs, and 1/(1 + r²/ν)."""
     squared = ((points[:, None] - points[None]) ** 2).sum(axis=-1)
@@ -234,7 +224,7 @@ class TestTSNE:
         X, start = digits(200)[0], 3 * np.random.default_rng(0).normal(size=(200, 2))
         plain = {"early_exaggeration_iter": 0, "n_iter": 1, "momentum": 0.0, "gains": False, "max_step": 1e9}
         tsne = be.TSNE(perplexity=10, init=start, dof=dof, learning_rate=1.0, **plain).fit(X)  # type: ignore[arg-type]
-        p, (w, pull) = dense_affinities(tsne), kernel(start, dof)
+        p, (w, pull) = dense(tsne), kernel(start, dof)
         apart = start[:, None] - start[None]
         gradient = (((p - w / w.sum()) * pull)[..., None] * apart).sum(axis=1)
         step = tsne.embedding_ - (start - start.mean(axis=0))
@@ -248,7 +238,7 @@ class TestTSNE:
         X, y = digits()
         ours = be.TSNE(perplexity=20).fit(X)
         theirs = InMemory(perplexity=20, init="pca", random_state=0, max_iter=750, method="exact").fit(X)
-        p = dense_affinities(ours)
+        p = dense(ours)
         assert divergence(p, ours.embedding_, 1.0) < 1.02 * divergence(p, theirs.embedding_, 1.0)
         assert divergence(p, be.PCA(2).fit_transform(X), 1.0) > 2 * ours.kl_divergence_
         kept = trustworthiness(X, ours.embedding_, n_neighbors=15)
@@ -310,12 +300,7 @@ class TestPerplexity:
         X = np.random.default_rng(1).normal(size=(80, 4)) * [3, 1, 1, 0.1]
         graph = be.build_neighbor_graph(X, n_neighbors=79)
         tsne = be.TSNE(perplexity=20, early_exaggeration_iter=1, n_iter=1).fit(graph)
-        weights = tsne._run.matrix("graph", "weights", "kernel").block(0)
-        ids = graph.original_ids()
-        ours = np.zeros((80, 80))
-        row = np.repeat(np.arange(80), np.diff(weights.indptr))
-        ours[ids[row], ids[weights.indices]] = weights.data
-        theirs = np.zeros((80, 80))
+        ours, theirs = dense(tsne), np.zeros((80, 80))
         theirs[np.triu_indices(80, 1)] = _joint_probabilities(cdist(X, X, "sqeuclidean"), 20, 0)
         theirs += theirs.T
         assert (ours == ours.T).all()
@@ -324,11 +309,8 @@ class TestPerplexity:
 
 
 def direct(points: np.ndarray, dof: float) -> tuple[np.ndarray, float]:
-    apart = points[:, None] - points[None]
-    squared = (apart**2).sum(axis=-1)
-    w = np.exp(-squared) if dof == inf else (1 + squared / dof) ** -dof
-    force = w / (1 + squared / dof)
-    return (force[..., None] * apart).sum(axis=1), float(w.sum()) - len(points)
+    w, pull = kernel(points, dof)
+    return ((w * pull)[..., None] * (points[:, None] - points[None])).sum(axis=1), float(w.sum())
 
 
 def on_lattice(points: np.ndarray, dof: float) -> tuple[np.ndarray, float]:
@@ -349,16 +331,10 @@ class TestField:
     @pytest.mark.parametrize(
         ("m", "size", "dof"),
         [
-            (1, 30, 0.5),
-            (1, 30, 1.0),
-            (2, 5, 0.5),
-            (2, 30, 1.0),
-            (2, 30, inf),
-            (2, 1e-4, inf),
-            (3, 4, 1.0),
+            (1, 30, 0.5), (1, 30, 1.0), (2, 5, 0.5), (2, 30, 1.0), (2, 30, inf), (2, 1e-4, inf), (3, 4, 1.0),
             pytest.param(3, 4, 0.5, marks=pytest.mark.slow),
         ],
-    )
+    )  # fmt: skip
     def test_forces_are_the_sums_over_all_pairs(self, m: int, size: float, dof: float) -> None:
         points = size * np.random.default_rng(m).normal(size=(700, m))
         (found, total), (forces, whole) = on_lattice(points, dof), direct(points, dof)
@@ -477,17 +453,6 @@ UMAP_LEARN = {
 
 def rows(n: int = 40) -> np.ndarray:
     return np.random.default_rng(7).normal(size=(n, 3)) * [3.0, 1.0, 0.3]
-
-
-def dense(umap: Any) -> np.ndarray:
-    """W in the order of the input."""
-    weights, out = umap._run.matrix("graph", "weights", "kernel"), np.zeros((len(umap.embedding_),) * 2)
-    starts, ids = np.concatenate([[0], np.cumsum(weights.rows)]), umap.graph_.original_ids()
-    for b in range(len(weights.rows)):
-        block = weights.block(b)
-        row = starts[b] + np.repeat(np.arange(weights.rows[b]), np.diff(block.indptr))
-        out[ids[row], ids[block.ids(b, starts)[block.indices]]] = block.data
-    return out
 
 
 def by_formula(X: np.ndarray, k: int, connectivity: float, mix: float) -> np.ndarray:

@@ -25,10 +25,10 @@ from bigembed import rows as tiles
 from bigembed.datasets import dataset
 from bigembed.errors import ComponentsWarning, DisconnectedGraphError, InputError, InputTypeError
 from bigembed.jobs.run import run_job
-from bigembed.jobs.spec import read_job
 from bigembed.neighbors.given import distances as given_distances
 from bigembed.store.arrays import read_array, read_window
 from tests.blocks import blocks_of
+from tests.job_files import job_in
 from tests.some import a_few
 
 RULES = [{"n_neighbors": 14}, {"n_neighbors": None, "radius": 8.0}]
@@ -140,16 +140,7 @@ def test_components_of_a_graph_of_lengths(apart: np.ndarray) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
-@a_few(
-    1,
-    "method",
-    [
-        be.DiffusionMap(3, tol=1e-9),
-        be.Isomap(2),
-        be.UMAP(2, n_neighbors=14, n_epochs=15),
-    ],
-    ids=lambda method: type(method).__name__,
-)
+@a_few(1, "method", [be.DiffusionMap(3, tol=1e-9), be.Isomap(2), be.UMAP(2, n_neighbors=14, n_epochs=15)])
 def test_new_rows_after_a_neighbors_transformer(method: Any, rows: np.ndarray, tmp_path: Path) -> None:
     """Of sparse lengths that were fitted: by all distances as after a dense fit, and by those a transformer stores."""
     known, new = rows[:450], rows[450:]
@@ -186,13 +177,7 @@ def rows() -> np.ndarray:
     return dataset("swiss_roll", n=500, noise=0.0, seed=0).rows(0, 500).astype(np.float64)
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        be.DiffusionMap(3),
-        *(pytest.param(one, marks=pytest.mark.slow) for one in (be.LaplacianEigenmaps(3), be.SpectralClustering(4))),
-    ],
-)
+@a_few(1, "method", [be.DiffusionMap(3), be.LaplacianEigenmaps(3), be.SpectralClustering(4)])
 def test_distances_of_rows_give_the_map_of_the_rows(method: Any, rows: np.ndarray) -> None:
     """In several blocks in the order that the graph has, and new rows by their distances to the fitted ones."""
     known, new, between = rows[:450], rows[450:], cdist(rows, rows[:450])
@@ -274,10 +259,6 @@ def test_each_chunk_is_read_once(apart: np.ndarray, tmp_path: Path, monkeypatch:
 
 def test_a_job_of_distances(apart: np.ndarray, tmp_path: Path) -> None:
     zarr.create_array(str(tmp_path / "apart.zarr"), data=apart[:300, :300], chunks=(100, 300))
-    (tmp_path / "job.toml").write_text(
-        '[input]\npath = "apart.zarr"\n[method]\nname = "diffusion_map"\nmetric = "precomputed"\n'
-        '[output]\npath = "run.zarr"\n'
-    )
-    run_job(read_job(tmp_path / "job.toml"))
+    run_job(job_in(tmp_path, 'name = "diffusion_map"\nmetric = "precomputed"', 'path = "apart.zarr"'))
     wanted = be.DiffusionMap(metric="precomputed").fit(apart[:300, :300]).embedding_
     np.testing.assert_array_equal(read_array(tmp_path / "run.zarr/stages/coordinates/embedding"), wanted)

@@ -27,12 +27,9 @@ from bigembed.rows import RowSource
 from tests.some import a_few
 
 KERNELS = [
-    {"kernel": "rbf", "gamma": 0.1},
-    {"kernel": "poly", "degree": 3},
-    {"kernel": "sigmoid", "gamma": 0.01},
-    {"kernel": "cosine"},
-    {"kernel": "linear"},
-]
+    {"kernel": "rbf", "gamma": 0.1}, {"kernel": "poly", "degree": 3}, {"kernel": "sigmoid", "gamma": 0.01},
+    {"kernel": "cosine"}, {"kernel": "linear"},
+]  # fmt: skip
 
 
 def points(n: int = 400) -> np.ndarray:
@@ -222,3 +219,11 @@ def test_sparse_rows_have_the_map_of_dense_ones(kernel: str, solver: str) -> Non
     if solver == "exact":
         peer = Reference(3, kernel=kernel).fit_transform(X)
         np.testing.assert_allclose(np.abs(found.embedding_), np.abs(peer), atol=1e-10)
+
+
+def test_no_task_holds_the_kernel_of_many_rows() -> None:
+    """That a process holds no more than is planned: ``tests/integration/test_memory.py``."""
+    rows = np.zeros((20_000, 3), "f4")
+    stages = be.KernelPCA(3, gamma=0.02).stages(RowSource(rows.shape, rows.dtype, array=rows))
+    costs = [stage.cost for stage in stages]
+    assert max(max(cost.memory, cost.coordinator) for cost in costs) < 900 << 20 < 8 * 20_000**2

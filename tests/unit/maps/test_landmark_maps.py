@@ -122,11 +122,7 @@ class TestLandmarkMaps:
         assert (found.residuals_ > 1e-6).any()
 
     @pytest.mark.filterwarnings("ignore::bigembed.errors.LocalizedWarning", "ignore::bigembed.errors.MapWarning")
-    @a_few(
-        1,
-        "policy",
-        ["joint", "bridge", *(pytest.param(one, marks=pytest.mark.slow) for one in ("largest", "per-component"))],
-    )
+    @a_few(1, "policy", ["joint", "bridge", "largest", "per-component"])
     def test_disconnected_graphs_follow_the_policy(
         self, policy: str, parts: tuple[np.ndarray, be.NeighborGraph]
     ) -> None:
@@ -159,11 +155,7 @@ class TestLandmarkMaps:
     @a_few(
         1,
         ("extension", "count", "parameters"),
-        [
-            ("galerkin", 50, {}),
-            ("nystrom", 100, {}),
-            pytest.param("nystrom", 500, {"gaussian": True}, marks=pytest.mark.slow),
-        ],
+        [("galerkin", 50, {}), ("nystrom", 100, {}), ("nystrom", 500, {"gaussian": True})],
     )
     @pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
     def test_too_few_landmarks_are_not_called_converged(self, extension: str, count: int, parameters: dict) -> None:

@@ -18,15 +18,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis as Peer
 
 import bigembed as be
 from bigembed.errors import DegenerateWarning, InputError, InputTypeError
-from bigembed.maps.linear.class_scatter import (
-    ClassScatter,
-    Covariances,
-    class_scatter_block,
-    covariances,
-    discriminants,
-    fourth_moments_block,
-    scales_of,
-)
+from bigembed.maps.linear import class_scatter
 from bigembed.rows import RowSource
 from bigembed.runtime import blocks as canonical
 from bigembed.runtime.blocks import Array
@@ -230,17 +222,21 @@ def by_definition(rows: Array, codes: Array, c: int) -> tuple[Array, Array]:
     return means, np.array([(rows[codes == k] - means[k]).T @ (rows[codes == k] - means[k]) for k in range(c)])
 
 
-def solved(rows: Array, codes: Array, shrinkage: float | str | None, priors: Array | None = None) -> Covariances:
+def solved(
+    rows: Array, codes: Array, shrinkage: float | str | None, priors: Array | None = None
+) -> class_scatter.Covariances:
     c = int(codes.max()) + 1
     by_class = shrinkage == "auto" or priors is not None
-    found = class_scatter_block(rows, codes, c, by_class)
+    found = class_scatter.class_scatter_block(rows, codes, c, by_class)
     fourth = None
     if shrinkage == "auto":
         spread = [s / k for s, k in zip(found.scatter, found.counts, strict=True)]
         spread.append((found.scatter.sum(axis=0) + found.between()) / len(rows))
         means = np.vstack([found.means, found.mean])
-        fourth = fourth_moments_block(rows, codes, means, np.array([scales_of(part) for part in spread]))
-    return covariances(found, found.counts / len(rows) if priors is None else priors, shrinkage, fourth)
+        fourth = class_scatter.fourth_moments_block(
+            rows, codes, means, np.array([class_scatter.scales_of(part) for part in spread])
+        )
+    return class_scatter.covariances(found, found.counts / len(rows) if priors is None else priors, shrinkage, fourth)
 
 
 class TestClassScatter:
@@ -252,10 +248,10 @@ class TestClassScatter:
         rows, codes = sample_of_class_scatter()
         means, scatters = by_definition(rows, codes, 4)
         parts = [
-            class_scatter_block(part, code, 4, by_class)
+            class_scatter.class_scatter_block(part, code, 4, by_class)
             for part, code in zip(np.split(rows, cuts), np.split(codes, cuts), strict=True)
         ]
-        found: ClassScatter = reduce(add, parts)
+        found: class_scatter.ClassScatter = reduce(add, parts)
         np.testing.assert_allclose(found.means, means, rtol=1e-12)
         np.testing.assert_array_equal(found.counts, np.bincount(codes))
         np.testing.assert_allclose(found.scatter, scatters if by_class else scatters.sum(axis=0)[None], rtol=1e-11)
@@ -266,9 +262,9 @@ class TestClassScatter:
     @given(cuts=st.lists(st.integers(0, 300), max_size=6), offset=st.sampled_from([0.0, 1e6]))
     def test_any_cut_gives_the_same_however_far_the_rows_lie_from_zero(self, cuts: list[int], offset: float) -> None:
         rows, codes = sample_of_class_scatter()
-        whole = class_scatter_block(rows, codes, 4)
+        whole = class_scatter.class_scatter_block(rows, codes, 4)
         parts = zip(np.split(rows + offset, sorted(cuts)), np.split(codes, sorted(cuts)), strict=True)
-        found = reduce(add, [class_scatter_block(part, code, 4) for part, code in parts])
+        found = reduce(add, [class_scatter.class_scatter_block(part, code, 4) for part, code in parts])
         np.testing.assert_allclose(found.scatter, whole.scatter, rtol=1e-6 if offset else 1e-10)
         if offset:  # a control: the textbook one-pass formula Σxxᵀ − n m mᵀ does lose the scatter here
             raw = (rows + offset).T @ (rows + offset) - (found.counts[:, None] * found.means).T @ found.means
@@ -281,7 +277,7 @@ class TestClassScatter:
         apart = means - rows.mean(axis=0)
         between = (counts[:, None] * apart).T @ apart
         values, vectors = eigh(between, within)
-        found = discriminants(solved(rows, codes, None), 3, 1e-12).scalings
+        found = class_scatter.discriminants(solved(rows, codes, None), 3, 1e-12).scalings
         wanted = vectors[:, ::-1][:, :3] * np.sqrt(len(rows))
         np.testing.assert_allclose(np.abs(found), np.abs(wanted), rtol=1e-8)
         assert values[::-1][3:].max() < 1e-12 * values[-1]  # no more than c − 1 of them
@@ -289,10 +285,10 @@ class TestClassScatter:
     def test_a_singular_scatter_has_directions_in_its_range_only(self) -> None:
         rows, codes = sample_of_class_scatter()
         flat = np.column_stack([rows, rows[:, 0] + rows[:, 1], np.full(len(rows), 3.0)])
-        found = discriminants(solved(flat, codes, None), 3, 1e-12)
+        found = class_scatter.discriminants(solved(flat, codes, None), 3, 1e-12)
         assert found.rank == 5
         np.testing.assert_array_equal(found.scalings[-1], 0)
         spread = np.cov((flat @ found.scalings).T, bias=True)
-        whole = discriminants(solved(rows, codes, None), 3, 1e-12)
+        whole = class_scatter.discriminants(solved(rows, codes, None), 3, 1e-12)
         np.testing.assert_allclose(spread, np.cov((rows @ whole.scalings).T, bias=True), atol=1e-8)
-        assert discriminants(solved(flat, codes, 0.1), 3, 1e-12).rank == 7
+        assert class_scatter.discriminants(solved(flat, codes, 0.1), 3, 1e-12).rank == 7

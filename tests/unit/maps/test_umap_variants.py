@@ -22,20 +22,7 @@ from bigembed.maps.umap.forces import LEAST_WEIGHT, has_turn
 from tests.blocks import blocks_for
 from tests.cases import FEW_EPOCHS
 from tests.unit.maps.digits import digits
-
-
-def dense(umap: Any, stage: str = "kernel") -> np.ndarray:
-    """The weights of a stage in the order of the input."""
-    run = umap._run
-    name = "weights" if run.has("weights") else "graph"
-    weights, out = run.matrix(name, "weights", stage), np.zeros((len(umap.embedding_),) * 2)
-    starts = np.concatenate([[0], np.cumsum(weights.rows)])
-    ids = umap.graph_.original_ids() if name == "graph" else np.arange(starts[-1])
-    for b in range(len(weights.rows)):
-        block = weights.block(b)
-        row = starts[b] + np.repeat(np.arange(weights.rows[b]), np.diff(block.indptr))
-        out[ids[row], ids[block.ids(b, starts)[block.indices]]] = block.data
-    return out
+from tests.unit.maps.stored import dense
 
 
 def by_formula(w: np.ndarray, y: np.ndarray, far: float) -> np.ndarray:

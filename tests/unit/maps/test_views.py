@@ -18,6 +18,7 @@ from bigembed.neighbors.views import parted_views
 from bigembed.store.arrays import read_array
 from tests.blocks import blocks_of
 from tests.cases import FEW_EPOCHS
+from tests.unit.maps.stored import dense
 
 
 def both_views() -> np.ndarray:
@@ -26,18 +27,6 @@ def both_views() -> np.ndarray:
     hidden = random.normal(size=(120, 3))
     first = hidden + 0.2 * random.normal(size=hidden.shape)
     return np.hstack([first, hidden @ random.normal(size=(3, 2)) + 0.2 * random.normal(size=(120, 2))])
-
-
-def dense(fitted: Any, values: str = "weights", stage: str = "kernel", graph: str = "views") -> np.ndarray:
-    """Values of the edges that either view has, in the order of the input."""
-    run = fitted._run
-    matrix, n = run.matrix(graph, values, stage), run.results("survey")["n"]
-    starts, out = np.concatenate([[0], np.cumsum(matrix.rows)]), np.zeros((n, n))
-    ids = fitted.graph_.original_ids()
-    for b in range(len(matrix.rows)):
-        block = matrix.block(b)
-        out[ids[starts[b] + block.row], ids[block.ids(b, starts)[block.indices]]] = block.data
-    return out
 
 
 def sensors(n: int, related: bool = True) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
@@ -84,8 +73,10 @@ class TestUMAP:
     @pytest.mark.parametrize(("how", "weight"), list(UMAP_LEARN))
     def test_weights_are_umap_learns(self, how: str, weight: float) -> None:
         known = {"n_neighbors": 14, "n_epochs": 2, "view_columns": 3}
-        found = dense(be.UMAP(**known, views=how, view_weight=weight).fit(both_views()))
-        other = dense(be.UMAP(**known, views="union" if how != "union" else "intersection").fit(both_views()))
+        found = dense(be.UMAP(**known, views=how, view_weight=weight).fit(both_views()), edges="views")
+        other = dense(
+            be.UMAP(**known, views="union" if how != "union" else "intersection").fit(both_views()), edges="views"
+        )
         assert np.array_equal(found, found.T)
         for row, entries in UMAP_LEARN[how, weight].items():
             wanted = np.array(list(entries.values()))
@@ -102,9 +93,9 @@ class TestUMAP:
             )
         assert len(both._run.matrix("views", "first").rows) > 1
         for name, one in zip(("first", "second"), alone, strict=True):
-            wanted = dense(one, graph="graph")
-            assert np.array_equal(dense(both, name, ""), wanted)
-            assert not np.allclose(dense(both, name, ""), np.roll(wanted, 1, axis=0), atol=0.1)
+            wanted = dense(one, edges="graph")
+            assert np.array_equal(dense(both, "", name, "views"), wanted)
+            assert not np.allclose(dense(both, "", name, "views"), np.roll(wanted, 1, axis=0), atol=0.1)
 
     def test_a_row_has_its_place_by_both_views(self) -> None:
         """One that equals a fitted row in one view alone is not that row."""
@@ -157,9 +148,9 @@ class TestTarget:
     def test_weights_are_umap_learns(self) -> None:
         rows = both_views()
         known: dict[str, Any] = {"n_neighbors": 14, "n_epochs": 2}
-        found = dense(be.UMAP(**known, target_metric="l2").fit(rows[:, :3], rows[:, 3]))
+        found = dense(be.UMAP(**known, target_metric="l2").fit(rows[:, :3], rows[:, 3]), edges="views")
         assert np.array_equal(found, found.T)
-        views = dense(be.UMAP(**known, view_columns=3).fit(rows[:, :4]))
+        views = dense(be.UMAP(**known, view_columns=3).fit(rows[:, :4]), edges="views")
         for row, entries in TARGET_UMAP_LEARN.items():
             wanted = np.array(list(entries.values()))
             assert np.allclose(found[row, list(entries)], wanted, atol=1e-5)
@@ -242,7 +233,7 @@ class TestAlternatingDiffusion:
         """½(P₁P₂ + P₂P₁) of both walks; with P₁P₂ alone other numbers come out."""
         rows, _ = sensors(240)
         found = be.AlternatingDiffusionMap(n_components=3, view_columns=4, n_neighbors=12, t=0, tol=1e-9).fit(rows)
-        first, second = (dense(found, name, "") for name in ("first", "second"))
+        first, second = (dense(found, "", name, "views") for name in ("first", "second"))
         assert np.allclose(first.sum(axis=1), 1, atol=1e-5)
         values, vectors = np.linalg.eigh((first @ second + second @ first) / 2)
         assert np.allclose(found.eigenvalues_, values[-2:-5:-1], atol=1e-5)

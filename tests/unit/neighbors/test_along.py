@@ -16,6 +16,7 @@ from bigembed.maps.walk.extension import _average, averaged, model_of
 from bigembed.neighbors.given.query import along_graph, join_parts
 from bigembed.neighbors.query import Index, Joined, in_row_order
 from tests.blocks import graph_blocks
+from tests.some import a_few
 from tests.unit.neighbors.test_graph import index_of
 from tests.unit.neighbors.test_query import edges_of
 
@@ -56,23 +57,16 @@ def test_new_rows_have_nearly_those_that_are_found(built: tuple[np.ndarray, be.N
     assert {key[1]: value for key, value in edges_of(alone).items()} == own
 
 
-@pytest.mark.parametrize(
+@a_few(
+    2,
     "given",
     [
-        {"weights": True},
-        {"target": "laplace-beltrami"},
-        *(
-            pytest.param(one, marks=pytest.mark.slow)
-            for one in (
-                {"bandwidth": "self-tuned", "components": "largest"},
-                {"epsilon": 0.05, "bandwidth": "fixed", "truncated": True},
-                {"normalization": "bistochastic"},
-                {"weights": True, "bandwidth": "fixed", "alpha": 0.5},
-            )
-        ),
+        {"weights": True}, {"target": "laplace-beltrami"}, {"bandwidth": "self-tuned", "components": "largest"},
+        {"epsilon": 0.05, "bandwidth": "fixed", "truncated": True}, {"normalization": "bistochastic"},
+        {"weights": True, "bandwidth": "fixed", "alpha": 0.5},
     ],
     ids=lambda given: "-".join(map(str, given)),
-)
+)  # fmt: skip
 def test_compiled_averages_are_those_of_arrays_of_edges(given: dict[str, Any]) -> None:
     draw = np.random.default_rng(3)
     rows = draw.uniform(size=(900, 3)).astype(np.float32) + 4 * (np.arange(900) % 3 == 0)[:, None].astype(np.float32)

@@ -134,15 +134,11 @@ class TestGraph:
     @pytest.mark.parametrize(
         ("X", "message"),
         [
-            (np.zeros((0, 3)), "0 sample"),
-            (np.zeros((5, 0)), "0 feature"),
-            (np.zeros(5), "2D array"),
-            (np.full((50, 2), np.nan), "NaN"),
-            (np.full((50, 2), np.inf), "infinity"),
-            (np.zeros((5, 2)), "n_neighbors=15"),
-            (np.zeros((1, 2)), "n_samples = 1"),
+            (np.zeros((0, 3)), "0 sample"), (np.zeros((5, 0)), "0 feature"), (np.zeros(5), "2D array"),
+            (np.full((50, 2), np.nan), "NaN"), (np.full((50, 2), np.inf), "infinity"),
+            (np.zeros((5, 2)), "n_neighbors=15"), (np.zeros((1, 2)), "n_samples = 1"),
         ],
-    )
+    )  # fmt: skip
     def test_bad_rows_are_named(self, X: np.ndarray, message: str) -> None:
         with pytest.raises(InputError, match=message):
             be.build_neighbor_graph(X, 15)

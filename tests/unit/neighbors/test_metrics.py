@@ -25,7 +25,7 @@ from bigembed.neighbors.survey import prepare
 from bigembed.rows.input import row_source
 from bigembed.rows.row_maps import inadmissible, mapped_rows
 from bigembed.store import at
-from tests.some import a_few
+from tests.some import a_few, these
 
 from . import distance_functions
 
@@ -235,14 +235,7 @@ def test_a_pair_has_the_same_bits_whichever_comes_first_and_whatever_stands_near
     assert not any(part.targetoptions.get("fastmath") for part in compiled)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if name in ("euclidean", "cosine", "jaccard", "gower") else pytest.param(name, marks=pytest.mark.slow)
-        for name in NAMES
-        if name not in ("haversine",)
-    ],
-)
+@these(("euclidean", "cosine", "jaccard", "gower"), "name", [name for name in NAMES if name != "haversine"])
 def test_nn_descent_and_a_certificate_have_every_metric(name: str) -> None:
     x = rows_for(name, 260)
     for rows in (x, sparse.csr_array(x)):

@@ -8,14 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigembed as be
+from bigembed import neighbors
 from bigembed.distance import every_squared, paired_squared
-from bigembed.neighbors import (
-    approximate_squared,
-    empty_lists,
-    exact_block,
-    merge_pairs,
-    update_lists,
-)
 from bigembed.neighbors import compiled as nearest
 from bigembed.neighbors.partition import assign_block, cells_block
 from bigembed.neighbors.search import ground_truth as expected_recall
@@ -79,7 +73,7 @@ class TestExact:
     @given(st.integers(0, 99), st.integers(1, 40), st.integers(1, 20), KINDS, DTYPES, st.floats(-6, 6))
     def test_approximate_squared_is_within_its_bound(self, seed, n, d, kind, dtype, log_scale):
         rows = (draw_rows(seed, n, d, kind) * 10**log_scale).astype(dtype)
-        approximate, slack = approximate_squared(rows[:3], rows)
+        approximate, slack = neighbors.approximate_squared(rows[:3], rows)
         for i in range(min(3, n)):
             exact = paired_squared(np.repeat(rows[i : i + 1], n, axis=0), rows)
             assert (np.abs(approximate[i] - exact) <= slack[i]).all()
@@ -88,7 +82,7 @@ class TestExact:
     @given(st.integers(0, 99), st.integers(1, 60), st.integers(1, 12), st.integers(1, 8), KINDS, DTYPES)
     def test_exact_block_is_the_definition(self, seed, n, d, k, kind, dtype):
         rows = draw_rows(seed, n, d, kind, dtype)
-        for got, expected in zip(exact_block(rows, k), by_definition(rows, k)):
+        for got, expected in zip(neighbors.exact_block(rows, k), by_definition(rows, k)):
             np.testing.assert_array_equal(got, expected)
 
     @settings(max_examples=15)
@@ -97,26 +91,26 @@ class TestExact:
         rows = draw_rows(seed, 200, 3, kind)
         numbers = np.arange(200)
         generator = np.random.default_rng(seed)
-        ids, squared = empty_lists(200, k, rows.dtype)
+        ids, squared = neighbors.empty_lists(200, k, rows.dtype)
         for part in np.array_split(generator.permutation(200), generator.integers(1, 9)):
-            update_lists(ids, squared, rows, numbers, rows[part], part)
-            update_lists(ids, squared, rows, numbers, rows[part[:5]], part[:5])  # given twice, taken once
-        expected = exact_block(rows, k)
+            neighbors.update_lists(ids, squared, rows, numbers, rows[part], part)
+            neighbors.update_lists(ids, squared, rows, numbers, rows[part[:5]], part[:5])  # given twice, taken once
+        expected = neighbors.exact_block(rows, k)
         np.testing.assert_array_equal(ids, expected[0])
         np.testing.assert_array_equal(squared, expected[1])
 
     def test_fewer_rows_than_neighbors_leave_places_empty(self):
-        ids, squared = exact_block(np.arange(3.0)[:, None], 4)
+        ids, squared = neighbors.exact_block(np.arange(3.0)[:, None], 4)
         np.testing.assert_array_equal(ids, [[1, 2, -1, -1], [0, 2, -1, -1], [1, 0, -1, -1]])
         np.testing.assert_array_equal(squared[0], [1, 4, np.inf, np.inf])
 
 
 def merged_lists(rows, k):
     """Lists of all pairs by merging: what is left where nothing is known to be complete."""
-    ids, squared = empty_lists(len(rows), k, rows.dtype)
+    ids, squared = neighbors.empty_lists(len(rows), k, rows.dtype)
     i, j = np.nonzero(~np.eye(len(rows), dtype=bool))
     with np.errstate(over="ignore"):
-        merge_pairs(ids, squared, i, j, paired_squared(rows[i], rows[j]).astype(rows.dtype))
+        neighbors.merge_pairs(ids, squared, i, j, paired_squared(rows[i], rows[j]).astype(rows.dtype))
     return ids, squared
 
 
@@ -143,7 +137,7 @@ class TestComplete:
             "two": rng.normal(size=(2, 2)),
         }[rows]
         k = max(1, len(values) - 1 + more)
-        for found, wanted in zip(exact_block(values, k), merged_lists(values, k), strict=True):
+        for found, wanted in zip(neighbors.exact_block(values, k), merged_lists(values, k), strict=True):
             np.testing.assert_array_equal(found, wanted)
 
 
@@ -161,12 +155,12 @@ def probes_of(rows, cells, n_probes, length):
 
 def reference(rows, cells, probes, k):
     """Row by row, the candidates of its probed cells through the NumPy lists."""
-    ids, squared = empty_lists(len(rows), k, rows.dtype)
+    ids, squared = neighbors.empty_lists(len(rows), k, rows.dtype)
     home = np.repeat(np.arange(len(cells.numbers)), np.diff(cells.offsets))
     for i in range(len(rows)):
         chosen = np.flatnonzero(np.isin(home, probes[i]))
         part = slice(i, i + 1)
-        update_lists(ids[part], squared[part], rows[part], np.array([i]), rows[chosen], chosen)
+        neighbors.update_lists(ids[part], squared[part], rows[part], np.array([i]), rows[chosen], chosen)
     return ids, squared
 
 
@@ -181,9 +175,9 @@ class TestLocal:
         probing = group_probes(probes)
         expected = reference(rows, cells, probes, k)
         row_ids = np.arange(n)
-        own = empty_lists(n, k, rows.dtype)
+        own = neighbors.empty_lists(n, k, rows.dtype)
         search_own(*own, rows, row_ids, probing, cells)
-        pieces = empty_lists(n, k, rows.dtype)
+        pieces = neighbors.empty_lists(n, k, rows.dtype)
         generator = np.random.default_rng(seed)
         for part in np.array_split(generator.permutation(len(cells.numbers)), 3):
             spans = [np.arange(cells.offsets[c], cells.offsets[c + 1]) for c in part]
@@ -200,10 +194,10 @@ class TestLocal:
         """Where squares leave the range of float32 the lists are still ordered by (distance, id)."""
         rows, cells = ordered_cells((draw_rows(1, 200, 4, "normal") * np.float32(scale)).astype(np.float32), 16)
         probes = np.tile(np.arange(len(cells.numbers), dtype=np.int32), (200, 1))
-        ids, squared = empty_lists(200, 5, rows.dtype)
+        ids, squared = neighbors.empty_lists(200, 5, rows.dtype)
         search_own(ids, squared, rows, np.arange(200), group_probes(probes), cells)
         with np.errstate(over="ignore"):
-            expected = exact_block(rows, 5)
+            expected = neighbors.exact_block(rows, 5)
         np.testing.assert_array_equal(ids, expected[0])
         np.testing.assert_array_equal(squared, expected[1])
 
@@ -255,8 +249,8 @@ def near_a_plane(seed, n=600, d=64, inside=6, noise=1e-3, dtype=np.float32, outl
 def test_lists_of_rows_near_a_plane_are_those_of_all_pairs(seed, noise, dtype, scale):
     rows, cells = ordered_cells(near_a_plane(seed, noise=noise, dtype=dtype) * dtype(scale), 48)
     everywhere = np.tile(np.arange(len(cells.numbers), dtype=np.int32), (len(rows), 1))
-    expected = exact_block(rows, 9)
-    own, foreign = empty_lists(len(rows), 9, rows.dtype), empty_lists(len(rows), 9, rows.dtype)
+    expected = neighbors.exact_block(rows, 9)
+    own, foreign = neighbors.empty_lists(len(rows), 9, rows.dtype), neighbors.empty_lists(len(rows), 9, rows.dtype)
     search_own(*own, rows, np.arange(len(rows)), group_probes(everywhere), cells)
     search_cells(*foreign, rows, np.arange(len(rows)), group_probes(everywhere), cells)
     for got in (own, foreign):
@@ -290,8 +284,8 @@ class TestNearest:
         rows = draw_rows(seed, n + c, d, kind, dtype)
         rows, centers = rows[:n], rows[n:]
         for k in {1, c, max(1, c // 3)}:
-            expected, squared = empty_lists(n, k, dtype)
-            update_lists(expected, squared, rows, np.full(n, -1), centers, np.arange(c))
+            expected, squared = neighbors.empty_lists(n, k, dtype)
+            neighbors.update_lists(expected, squared, rows, np.full(n, -1), centers, np.arange(c))
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(nearest, "_LIST_TILE_ENTRIES", tile)
                 np.testing.assert_array_equal(nearest.nearest_lists(rows, centers, k), expected)

@@ -29,28 +29,11 @@ from bigembed.rows.sparse import group_source
 from bigembed.store.arrays import read_array
 from bigembed.store.attributes import source_of
 from tests.some import a_few
-from tests.unit.rows.written import (
-    COLUMNS,
-    FORMATS,
-    TABLES,
-    D,
-    N,
-    anndata_zarr,
-    annotated,
-    csv_file,
-    frame,
-    h5ad_file,
-    hdf5_file,
-    libraries,
-    names_of,
-    quiet,
-    rows_of,
-    vecs_file,
-)
+from tests.unit.rows import written
 
 
 def choice_of(name, **more):
-    return Choice(columns=COLUMNS if name in TABLES else (), **more)
+    return Choice(columns=written.COLUMNS if name in written.TABLES else (), **more)
 
 
 class TestEveryFormat:
@@ -62,51 +45,57 @@ class TestEveryFormat:
         for module in (copying, tables):
             monkeypatch.setattr(module, "block_rows", lambda d, itemsize: 100)
         monkeypatch.setattr(copying, "VECTOR_ROWS", 70)
-        monkeypatch.setattr(reader, "BLOCK_BYTES", 60 * D * 8)
+        monkeypatch.setattr(reader, "BLOCK_BYTES", 60 * written.D * 8)
         with dask.config.set(scheduler="synchronous"):
             yield
 
-    @a_few(1, "writer", [h5ad_file, anndata_zarr])
+    @a_few(1, "writer", [written.h5ad_file, written.anndata_zarr])
     def test_anndata_arrays_are_chosen(self, writer, tmp_path):
-        libraries("rows.h5ad")
-        path = tmp_path / ("a.h5ad" if writer is h5ad_file else "a.zarr")
-        writer(path, rows_of(), names_of(), "dense")
-        for name, wanted in {"X": rows_of(), "layers/twice": 2 * rows_of(), "obsm/X_two": rows_of()[:, :2]}.items():
+        written.libraries("rows.h5ad")
+        path = tmp_path / ("a.h5ad" if writer is written.h5ad_file else "a.zarr")
+        writer(path, written.rows_of(), written.names_of(), "dense")
+        for name, wanted in {
+            "X": written.rows_of(),
+            "layers/twice": 2 * written.rows_of(),
+            "obsm/X_two": written.rows_of()[:, :2],
+        }.items():
             found = open_reader(path, Choice(array=(name,), fill_absent=True))
-            np.testing.assert_array_equal(np.concatenate(list(found.stream(0, N))), wanted)
+            np.testing.assert_array_equal(np.concatenate(list(found.stream(0, written.N))), wanted)
         with pytest.raises(InputError, match=r"no array layers/none; there are X \(517, 6\) float64, layers/twice"):
             open_reader(path, Choice(array=("layers/none",)))
         with pytest.raises(InputError, match="columns cannot be chosen in AnnData; in it can be chosen: array"):
             open_reader(path, Choice(columns=("a",)))
 
-    @a_few(1, "writer", [h5ad_file, anndata_zarr])
+    @a_few(1, "writer", [written.h5ad_file, written.anndata_zarr])
     def test_sparse_rows_stay_sparse_unless_dense_is_asked(self, writer, tmp_path):
-        libraries("rows.h5ad")
-        path = tmp_path / ("a.h5ad" if writer is h5ad_file else "a.zarr")
-        writer(path, rows_of(), names_of())
+        written.libraries("rows.h5ad")
+        path = tmp_path / ("a.h5ad" if writer is written.h5ad_file else "a.zarr")
+        writer(path, written.rows_of(), written.names_of())
         ingest(path, tmp_path / "sparse.zarr")
         source = group_source(tmp_path / "sparse.zarr")
-        assert source.entries == np.count_nonzero(rows_of())
+        assert source.entries == np.count_nonzero(written.rows_of())
         ingest(path, tmp_path / "dense.zarr", Choice(dense=True))
-        np.testing.assert_array_equal(read_array(tmp_path / "dense.zarr"), rows_of())
+        np.testing.assert_array_equal(read_array(tmp_path / "dense.zarr"), written.rows_of())
         ingest(tmp_path / "sparse.zarr", tmp_path / "again.zarr", Choice(dense=True))
-        np.testing.assert_array_equal(read_array(tmp_path / "again.zarr"), rows_of())
+        np.testing.assert_array_equal(read_array(tmp_path / "again.zarr"), written.rows_of())
 
     def test_rows_by_columns_are_refused_with_what_to_do(self, tmp_path):
-        libraries("rows.h5ad")
-        h5ad_file(tmp_path / "a.h5ad", rows_of(), names_of(), "csc")
+        written.libraries("rows.h5ad")
+        written.h5ad_file(tmp_path / "a.h5ad", written.rows_of(), written.names_of(), "csc")
         with pytest.raises(InputError, match=r"csc_matrix.*tocsr\(\)"):
             open_reader(tmp_path / "a.h5ad")
 
     def test_obs_columns_are_vectors(self, tmp_path):
-        libraries("rows.h5ad")
-        h5ad_file(tmp_path / "a.h5ad", rows_of(), names_of())
+        written.libraries("rows.h5ad")
+        written.h5ad_file(tmp_path / "a.h5ad", written.rows_of(), written.names_of())
         ingest(tmp_path / "a.h5ad", tmp_path / "out.zarr", aligned={"labels": "kind", "weights": "depth"})
-        assert read_array(tmp_path / "out-labels.zarr").tolist() == [f"kind {number % 3}" for number in range(N)]
-        assert read_array(tmp_path / "out-weights.zarr").tolist() == list(range(N))
-        found = annotated(rows_of(), names_of())
-        found.obs["kind"] = found.obs["kind"].where(np.arange(N) != 5)
-        with quiet():
+        assert read_array(tmp_path / "out-labels.zarr").tolist() == [
+            f"kind {number % 3}" for number in range(written.N)
+        ]
+        assert read_array(tmp_path / "out-weights.zarr").tolist() == list(range(written.N))
+        found = written.annotated(written.rows_of(), written.names_of())
+        found.obs["kind"] = found.obs["kind"].where(np.arange(written.N) != 5)
+        with written.quiet():
             found.write_h5ad(tmp_path / "b.h5ad")
         with pytest.raises(InputError, match="obs/kind has no value in 1"):
             ingest(tmp_path / "b.h5ad", tmp_path / "b.zarr", aligned={"labels": "kind"})
@@ -134,7 +123,7 @@ class TestEveryFormat:
         with pytest.raises(InputError, match="at least one row"):
             open_reader(path, Choice(array=("none",)))
         whole = tmp_path / "whole.h5"
-        hdf5_file(whole, rows_of(), names_of())
+        written.hdf5_file(whole, written.rows_of(), written.names_of())
         content = whole.read_bytes()
         (tmp_path / "short.h5").write_bytes(content[: len(content) // 2])
         with pytest.raises(DamagedError, match="truncated or damaged HDF5"):
@@ -154,9 +143,9 @@ class TestEveryFormat:
     def test_an_h5ad_of_somebody_else(self, tmp_path):
         h5py = pytest.importorskip("h5py")
         with h5py.File(tmp_path / "a.h5ad", "w") as file:
-            file["X"] = rows_of()
+            file["X"] = written.rows_of()
         found = open_reader(tmp_path / "a.h5ad")
-        assert (found.shape, found.row_ids) == ((N, D), None)
+        assert (found.shape, found.row_ids) == ((written.N, written.D), None)
 
     # ------------------------------------------------------------------------------------------ CSV
 
@@ -247,17 +236,17 @@ class TestEveryFormat:
         """Of every batch and every file, not of the one in which it is met; only in the columns that are wanted."""
         pytest.importorskip("pyarrow")
         monkeypatch.setattr(delimited, "PIECE_BYTES", 1 << 10)
-        rows = rows_of()
+        rows = written.rows_of()
         rows[[150, 151, *range(200, 255)], 3] = np.nan
         rows[[7, 151, 400], 1] = np.nan
         rows[:, 0] = np.nan
         if name == "folder":
             (tmp_path / name).mkdir()
-            for number, part in enumerate(np.array_split(np.arange(N), 3)):
-                table = frame(rows[part], list(np.array(names_of())[part]))
+            for number, part in enumerate(np.array_split(np.arange(written.N), 3)):
+                table = written.frame(rows[part], list(np.array(written.names_of())[part]))
                 table.to_parquet(tmp_path / name / f"{number}.parquet", row_group_size=50)
         else:
-            FORMATS[name](tmp_path / name, rows, names_of())
+            written.FORMATS[name](tmp_path / name, rows, written.names_of())
         said = r"x1 \(3\), x3 \(57\): in 59 of 517 rows, which are 7, 150, 151, 200, 201, … \(counted from 0\)"
         with pytest.raises(InputError, match=said) as error:
             ingest(tmp_path / name, tmp_path / "out.zarr", Choice(columns=("x1", "x2", "x3")))
@@ -326,7 +315,7 @@ class TestEveryFormat:
 
     def test_vecs_refusals(self, tmp_path):
         path = tmp_path / "rows.fvecs"
-        vecs_file(path, rows_of(), names_of())
+        written.vecs_file(path, written.rows_of(), written.names_of())
         content = path.read_bytes()
         path.write_bytes(content[:-3])
         with pytest.raises(DamagedError, match="not a whole number of rows of 6"):
@@ -346,34 +335,37 @@ class TestEveryFormat:
         pytest.importorskip("pyarrow")
         for number, (names, message) in enumerate(
             [
-                ([*names_of()[:-1], names_of()[3]], rf"1 of them name several rows: '{names_of()[3]}' \(rows 3, 516\)"),
-                ([*names_of()[:-1], ""], "missing"),
+                (
+                    [*written.names_of()[:-1], written.names_of()[3]],
+                    rf"1 of them name several rows: '{written.names_of()[3]}' \(rows 3, 516\)",
+                ),
+                ([*written.names_of()[:-1], ""], "missing"),
             ]
         ):
-            csv_file(tmp_path / f"{number}.csv", rows_of(), names)
+            written.csv_file(tmp_path / f"{number}.csv", written.rows_of(), names)
             with pytest.raises(InputError, match=message):
                 ingest(tmp_path / f"{number}.csv", tmp_path / "out.zarr", choice_of("rows.csv"), {"ids": "cell"})
             assert sorted(path.name for path in tmp_path.glob("out*")) == []
 
     def test_ids_of_numbers_and_from_a_file_of_their_own(self, tmp_path):
-        np.save(tmp_path / "rows.npy", rows_of())
-        np.save(tmp_path / "ids.npy", np.arange(N)[::-1])
+        np.save(tmp_path / "rows.npy", written.rows_of())
+        np.save(tmp_path / "ids.npy", np.arange(written.N)[::-1])
         ingest(tmp_path / "rows.npy", tmp_path / "out.zarr", aligned={"ids": str(tmp_path / "ids.npy")})
-        assert read_array(tmp_path / "out-ids.zarr").tolist() == list(range(N))[::-1]
-        np.save(tmp_path / "short.npy", np.arange(N - 1))
+        assert read_array(tmp_path / "out-ids.zarr").tolist() == list(range(written.N))[::-1]
+        np.save(tmp_path / "short.npy", np.arange(written.N - 1))
         with pytest.raises(InputError, match=r"one entry for each of the 517 rows"):
             ingest(tmp_path / "rows.npy", tmp_path / "two.zarr", aligned={"ids": str(tmp_path / "short.npy")})
         with pytest.raises(MissingPathError, match="no such path"):
             ingest(tmp_path / "rows.npy", tmp_path / "two.zarr", aligned={"ids": str(tmp_path / "none.npy")})
-        np.save(tmp_path / "halves.npy", np.arange(N) / 2)
+        np.save(tmp_path / "halves.npy", np.arange(written.N) / 2)
         with pytest.raises(InputError, match="text or whole numbers"):
             ingest(tmp_path / "rows.npy", tmp_path / "two.zarr", aligned={"ids": str(tmp_path / "halves.npy")})
         with pytest.raises(ExistingOutputError, match=r"out-ids\.zarr"):
             ingest(tmp_path / "rows.npy", tmp_path / "out.zarr", aligned={"ids": str(tmp_path / "ids.npy")})
 
     def test_a_name_that_is_not_there_lists_those_that_are(self, tmp_path):
-        libraries("rows.parquet")
-        frame(rows_of(), names_of()).to_parquet(tmp_path / "rows.parquet")
+        written.libraries("rows.parquet")
+        written.frame(written.rows_of(), written.names_of()).to_parquet(tmp_path / "rows.parquet")
         with pytest.raises(MissingPathError, match=r"ids 'nme': no such path.*cell .*string, x0 double"):
             ingest(tmp_path / "rows.parquet", tmp_path / "out.zarr", choice_of("rows.parquet"), {"ids": "nme"})
 

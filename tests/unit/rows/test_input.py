@@ -121,18 +121,11 @@ class TestInput:
     @pytest.mark.parametrize(
         "other",
         [
-            lambda X: X + 0,
-            lambda X: X[::2],
-            lambda X: X[::-1],
-            lambda X: X[[3, 1, 2]],
-            lambda X: X.T,
-            lambda X: X.astype("f8"),
-            lambda X: da.concatenate([X[200:], X[:200]]),
-            lambda X: da.concatenate([X, X]),
-            lambda X: X.map_blocks(np.negative),
-            lambda X: X[:, [0, 2]],
+            lambda X: X + 0, lambda X: X[::2], lambda X: X[::-1], lambda X: X[[3, 1, 2]], lambda X: X.T,
+            lambda X: X.astype("f8"), lambda X: da.concatenate([X[200:], X[:200]]), lambda X: da.concatenate([X, X]),
+            lambda X: X.map_blocks(np.negative), lambda X: X[:, [0, 2]],
         ],
-    )
+    )  # fmt: skip
     def test_what_is_no_window_is_computed(self, places: dict[str, str], other: Any, tmp_path: Path) -> None:
         for kind in ("open_array", "tiles"):
             X = other(opened(places, kind))

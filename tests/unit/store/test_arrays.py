@@ -14,8 +14,6 @@ import numpy as np
 import pytest
 import scipy.sparse
 import zarr
-from hypothesis import given
-from hypothesis import strategies as st
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ZstdCodec
 from zarr.errors import ContainsArrayError
 
@@ -205,14 +203,6 @@ class TestChunks:
         for start, stop in [(0, shape[0]), (3, 9), (0, 4), (4, 8), (shape[0] - 1, shape[0]), (7, 7), (20, 10)]:
             found = read_array(tmp_path / "a.zarr", start, stop)
             np.testing.assert_array_equal(found, read[start:stop], strict=True)
-
-    @given(start=st.integers(0, 40), stop=st.integers(0, 40))
-    def test_any_range(self, tmp_path_factory, start, stop):
-        values = np.arange(111.0).reshape(37, 3)
-        path = tmp_path_factory.getbasetemp() / "range.zarr"
-        if not path.exists():
-            stored(path, values, 12, READ_HERE["blosc"])
-        np.testing.assert_array_equal(read_array(path, start, stop), values[start:stop])
 
     @pytest.mark.parametrize("shard", SHARDS.values(), ids=SHARDS)
     def test_chunks_of_the_fill_value_that_were_not_written(self, tmp_path, shard):

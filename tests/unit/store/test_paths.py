@@ -8,39 +8,26 @@ import pickle
 
 import pytest
 
+from bigembed import store
 from bigembed.errors import InputError, StoreAccessError, UnreachableError
 from bigembed.runtime import outages
-from bigembed.store import (
-    at,
-    copy_files,
-    create,
-    move,
-    objects,
-    published,
-    put,
-    remove,
-    requests,
-    rewrite,
-    stored,
-    touch,
-)
 from bigembed.store import requests as credentials
 from bigembed.store.objects import ObjectPath
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/a/b.tar.zarr", "gs://bucket/a/b.tar.zarr", "az://box/a/b.tar.zarr"])
 def test_the_words_of_a_url(url):
-    path = at(url)
+    path = store.at(url)
     assert str(path) == url
     assert (path.name, path.stem, path.suffix) == ("b.tar.zarr", "b.tar", ".zarr")
-    assert path.parent / "b.tar.zarr" == path == path.absolute() == at(path)
+    assert path.parent / "b.tar.zarr" == path == path.absolute() == store.at(path)
     assert str(path.parent.parent.parent) == url.partition("/a")[0]
     assert path.with_name("c").name == "c"
     assert str(path.with_suffix(".png")).endswith("a/b.tar.png")
     assert str(path / "x//y/" / "z") == f"{url}/x/y/z"
     assert pickle.loads(pickle.dumps(path)) == path
-    assert at(f"{url}//").key == path.key
-    assert at(f"{url}#1").name == "b.tar.zarr#1"
+    assert store.at(f"{url}//").key == path.key
+    assert store.at(f"{url}#1").name == "b.tar.zarr#1"
 
 
 @pytest.mark.parametrize(
@@ -57,34 +44,34 @@ def test_the_words_of_a_url(url):
 )
 def test_what_is_no_place(url, said):
     with pytest.raises(InputError, match=said) as caught:
-        at(url)
+        store.at(url)
     assert "hidden" not in str(caught.value)
 
 
 def test_files(tmp_path):
-    put(tmp_path / "a" / "x", b"one")
-    create(tmp_path / "a" / "y", b"two")
+    store.put(tmp_path / "a" / "x", b"one")
+    store.create(tmp_path / "a" / "y", b"two")
     with pytest.raises(FileExistsError):
-        create(tmp_path / "a" / "y", b"three")
-    assert [(file.name, file.size) for file in stored(tmp_path)] == [("a/x", 3), ("a/y", 3)]
-    assert [file.name for file in stored(tmp_path / "a" / "x")] == ["."]
-    before = stored(tmp_path / "a" / "x")[0].stamp
+        store.create(tmp_path / "a" / "y", b"three")
+    assert [(file.name, file.size) for file in store.stored(tmp_path)] == [("a/x", 3), ("a/y", 3)]
+    assert [file.name for file in store.stored(tmp_path / "a" / "x")] == ["."]
+    before = store.stored(tmp_path / "a" / "x")[0].stamp
     os.utime(tmp_path / "a" / "x", (0, 0))
-    touch(tmp_path / "a" / "x")
-    assert stored(tmp_path / "a" / "x")[0].stamp != before
-    rewrite(tmp_path / "a" / "x", b"four")
-    copy_files(tmp_path / "a", tmp_path / "b", ["x"])
+    store.touch(tmp_path / "a" / "x")
+    assert store.stored(tmp_path / "a" / "x")[0].stamp != before
+    store.rewrite(tmp_path / "a" / "x", b"four")
+    store.copy_files(tmp_path / "a", tmp_path / "b", ["x"])
     assert (tmp_path / "b" / "x").read_bytes() == b"four"
-    assert not published(tmp_path / "c")
-    move(tmp_path / "a", tmp_path / "c")
-    assert (published(tmp_path / "a"), published(tmp_path / "c")) == (False, True)
+    assert not store.published(tmp_path / "c")
+    store.move(tmp_path / "a", tmp_path / "c")
+    assert (store.published(tmp_path / "a"), store.published(tmp_path / "c")) == (False, True)
     with pytest.raises(OSError):
-        move(tmp_path / "b", tmp_path / "c")  # (not empty)
+        store.move(tmp_path / "b", tmp_path / "c")  # (not empty)
     for path in (tmp_path / "c", tmp_path / "b" / "x", tmp_path / "none"):
-        remove(path)
+        store.remove(path)
         assert not path.exists()
     with pytest.raises(OSError):
-        touch(tmp_path / "none")
+        store.touch(tmp_path / "none")
 
 
 # ---------------------------------------------------------------------------- credentials
@@ -153,7 +140,7 @@ def test_what_the_library_says_is_cut():
         pass
 
     said = "Error performing GET https://host/box/x?sig=hidden&se=1 in 1s: <?xml hidden\n\nDebug source: hidden"
-    message = str(requests.translated(ObjectPath("az://box", "x"), GenericError(said)))
+    message = str(store.requests.translated(ObjectPath("az://box", "x"), GenericError(said)))
     assert "https://host/box/x" in message
     assert "hidden" not in message
 
@@ -176,14 +163,14 @@ def test_what_a_busy_store_did_not_delete_is_asked_for_again(monkeypatch):
                 raise answer
 
     monkeypatch.setattr(outages, "SHORTEST", 0.0)
-    monkeypatch.setattr(objects, "library", lambda: Library)
+    monkeypatch.setattr(store.objects, "library", lambda: Library)
     monkeypatch.setattr(ObjectPath, "client", None)
-    at("s3://bucket/x").unlink(missing_ok=True)
+    store.at("s3://bucket/x").unlink(missing_ok=True)
     assert asked == ["x", "x"]
     answers[:] = [Told("something else")]
     asked.clear()
     with pytest.raises(UnreachableError):
-        at("s3://bucket/x").unlink(missing_ok=True)
+        store.at("s3://bucket/x").unlink(missing_ok=True)
     assert asked == ["x"]
 
 
@@ -209,7 +196,7 @@ def test_an_outage_ends_with_an_answer_where_a_request_was_cancelled_in_its_paus
 
 def test_a_bucket_that_is_not_there_is_no_outage():
     said = "Error performing PUT http://host/none/x in 1ms - Server returned non-2xx status code: 404 Not Found"
-    error = requests.translated(ObjectPath("s3://none", "x"), Told(said))
+    error = store.requests.translated(ObjectPath("s3://none", "x"), Told(said))
     assert isinstance(error, StoreAccessError)
     assert "no such bucket" in str(error)
 
@@ -217,10 +204,10 @@ def test_a_bucket_that_is_not_there_is_no_outage():
 @pytest.mark.parametrize("url", ["gs://bucket/x", "az://box/x", "abfss://box@account.dfs.core.windows.net/x"])
 def test_the_other_stores_are_made_by_the_same_library(home, monkeypatch, url):
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
-    requests.client_of.cache_clear()
+    store.requests.client_of.cache_clear()
     try:
-        client = at(url).client
+        client = store.at(url).client
     finally:
-        requests.client_of.cache_clear()
+        store.requests.client_of.cache_clear()
     assert type(client).__name__ == {"g": "GCSStore", "a": "AzureStore"}[url[0]]
     assert client.prefix in (None, "")
