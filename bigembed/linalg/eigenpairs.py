@@ -298,11 +298,10 @@ def solve_dense(
     space = operator.space
     passes, moved = operator.passes, operator.bytes_moved
     operator.walk(entries_block, writes=["dense.entries"])
-    blocks = range(len(space.rows))
     start = offsets(space.rows)
     n = int(start[-1])
     inside = assembled(space, operator.scale)[:, 0] != 0
-    parts = [space.read("dense.entries", b) for b in blocks]
+    parts = space.read_all("dense.entries")
     space.drop("dense.entries")
     row = np.concatenate([part[:, 0] + start[b] for b, part in enumerate(parts)]).astype(int)
     _, value, block, inner = np.concatenate(parts).T
@@ -311,8 +310,7 @@ def solve_dense(
     result, chosen = solve_dense_matrix(whole.tocsr()[inside][:, inside], n_components, deflate=known)
     vectors = np.zeros((n, n_components))
     vectors[inside] = chosen
-    for b in blocks:
-        space.write(into, b, vectors[start[b] : start[b + 1]])
+    space.write_all(into, np.split(vectors, start[1:-1]))
     counted = {"passes": operator.passes - passes, "bytes_moved": operator.bytes_moved - moved, "vectors": into}
     return EigenResult(**{**_fields(result), **counted})
 

@@ -253,8 +253,8 @@ def init(
             "n_components ≥ 1, tol > 0, max_passes ≥ 4 and guards ≥ 0 are needed"
         )
     space = operator.space
-    active = int(sum(space.sweep(lobpcg_sweeps.active_block, reads=[operator.scale])))
-    known = space.read(deflate, 0).shape[1] if deflate else 0
+    sizes = space.sweep(lobpcg_sweeps.sizes_block, reads=[operator.scale, *([deflate] if deflate else [])])
+    active, known = sum(rows for rows, _ in sizes), sizes[0][1]
     if n_components > active - known:
         raise InputError(
             f"n_components={n_components}: the operator has {active} rows and {known} known eigenvectors; "

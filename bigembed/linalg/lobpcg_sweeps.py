@@ -155,9 +155,9 @@ def open_columns(state: State) -> Array:
 # What LOBPCG does on one block of rows: the mathematics of :mod:`bigembed.linalg.lobpcg`.
 
 
-def active_block(block: int, scale: Array) -> tuple[tuple[()], int]:
-    """Rows of the solved component."""
-    return (), int(np.count_nonzero(scale))
+def sizes_block(block: int, scale: Array, *known: Array) -> tuple[tuple[()], tuple[int, int]]:
+    """Rows of the solved component, and how many known vectors there are."""
+    return (), (int(np.count_nonzero(scale)), sum(vectors.shape[1] for vectors in known))
 
 
 def start_block(

@@ -11,7 +11,7 @@ last checkpoint.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -67,8 +67,6 @@ class WorkerVectors:
     exchange: Exchange
     home: tuple[int, ...]
     """The number of the worker of each block."""
-    in_files: frozenset[str] = frozenset()
-    """Vectors that the coordinating process reads, or has written."""
     posted: frozenset[str] = frozenset()
     """Vectors of which boundary rows lie in files."""
     dropped: frozenset[str] = frozenset()
@@ -87,11 +85,11 @@ class WorkerVectors:
         return found
 
     def read(self, name: str, block: int) -> Array:
-        """Return one block of a vector whose home is this process, or that is in files."""
+        """Return one block of a vector whose home is this process, or that the coordinating process has written."""
         if (files := self.together.get(name)) is not None:
             return self._given(files, block)
         if name in self.dropped or (found := self.held.get((name, block))) is None:
-            return self.exchange.mapped(name, block, ["own"])[0]
+            raise LostVectorsError(f"block {block} of {name!r} is not where it was")
         return found  # type: ignore[no-any-return]
 
     def _given(self, files: str, block: int) -> Array:
@@ -110,18 +108,14 @@ class WorkerVectors:
         """Return the rows of a block that another one needs."""
         if name not in self.dropped and (found := self.held.get((name, source))) is not None:
             return np.asarray(found[rows])
-        piece = self.exchange.look(name, source, [str(block)])[0]
-        return self.exchange.mapped(name, source, ["own"])[0][rows] if piece is None else piece
+        return self.exchange.mapped(name, source, [str(block)])[0]
 
-    def leave(self, name: str, block: int, array: Array, posted: bool) -> None:
-        """Leave in files what blocks of other workers need of a vector that is ``posted``, and all of one that the
-        coordinating process reads."""
-        outbox = self.matrix.outbox(block) if posted else []
+    def post(self, name: str, block: int, array: Array) -> None:
+        """Leave in files what blocks of other workers need of a vector."""
+        outbox = self.matrix.outbox(block)
         pieces = {
             str(destination): array[rows] for destination, rows in outbox if self.home[destination] != self.home[block]
         }
-        if name in self.in_files:
-            pieces["own"] = array
         if pieces:
             self.exchange.put(name, block, pieces)
 
@@ -154,7 +148,8 @@ def held_block(block: int, *, sweep: Sweep, space: WorkerVectors) -> Any:
     written, result = sweep.function(block, *own, *far, *sweep.arguments)
     for name, array in zip(sweep.writes, written, strict=True):
         array = align_arrays(array)
-        space.leave(name, block, array, name in sweep.posts)
+        if name in sweep.posts:
+            space.post(name, block, array)
         array.setflags(write=False)
         held[name, block] = array
     if sweep.spends:
@@ -169,11 +164,7 @@ def held_block(block: int, *, sweep: Sweep, space: WorkerVectors) -> Any:
 def leave_together(worker: int, *, name: str, into: str, space: WorkerVectors) -> None:
     """Leave the blocks of a vector that one worker holds in one file for the coordinating process."""
     blocks = [block for block, home in enumerate(space.home) if home == worker]
-    try:
-        pieces = {str(block): space.read(name, block) for block in blocks}
-    except DamagedError as error:
-        raise LostVectorsError(f"{name!r} is not where it was: {error}") from error
-    space.exchange.put(into, worker, pieces)
+    space.exchange.put(into, worker, {str(block): space.read(name, block) for block in blocks})
 
 
 def _post_block(block: int, *vectors: Any) -> tuple[list[Array], None]:
@@ -214,28 +205,21 @@ class WorkerSpace(VectorSpace):
         return self.vectors.posted
 
     def read(self, name: str, block: int) -> Array:
-        """Return one block of a vector, which from now on lies in files whenever it is written."""
-        if name in self.vectors.together:
-            return self.vectors.exchange.piece(self.vectors.together[name], self.vectors.home[block], str(block))
-        if name not in self.vectors.in_files:
-            self._change(self.posted, in_files=[name])
-            self._walk(Sweep(_post_block, reads=(name,), writes=(name,)))
-        return self.vectors.exchange.piece(name, block, "own")
+        """Return one block of a vector: as :meth:`read_each` does, of all blocks."""
+        return self.read_all(name)[block]
 
     def read_each(self, name: str) -> Iterator[Array]:
         """Yield all blocks of a vector. Each worker leaves its own in one file: there are far more blocks."""
         if name in self.vectors.together:
             yield from self._collected(self.vectors.together[name])
-        elif name in self.vectors.in_files:
-            yield from super().read_each(name)
-        else:
-            workers, files = tuple(range(len(self.executor.workers))), f"{name}-left"
-            with using(executor=replace(self.executor, home=workers), journal=None):
-                tasks = [(worker,) for worker in workers]
-                map_blocks(leave_together, tasks, name=name, into=files, space=self.vectors)
-            yield from self._collected(files)
-            with using(journal=None):
-                self.vectors.exchange.drop(files)
+            return
+        workers, files = tuple(range(len(self.executor.workers))), f"{name}-left"
+        with using(executor=replace(self.executor, home=workers), journal=None):
+            tasks = [(worker,) for worker in workers]
+            map_blocks(leave_together, tasks, name=name, into=files, space=self.vectors)
+        yield from self._collected(files)
+        with using(journal=None):
+            self.vectors.exchange.drop(files)
 
     def _collected(self, files: str) -> Iterator[Array]:
         """Yield what lies in a file for each worker, in the order of the blocks."""
@@ -248,9 +232,14 @@ class WorkerSpace(VectorSpace):
         files = f"{name}-{uuid.uuid4().hex[:8]}"
         for worker, blocks in groupby(range(len(arrays)), key=lambda block: self.vectors.home[block]):
             self.vectors.exchange.put(files, worker, {str(block): arrays[block] for block in blocks})
-        self._forget_files(name)
-        self._change(self.posted - {name}, dropped=[name], together={name: files})
+        self.drop(name)
+        self.vectors = replace(self.vectors, together={**self.vectors.together, name: files})
         self.names.add(name)
+
+    def write(self, name: str, block: int, array: Array) -> None:
+        """Write one block of a vector that is there."""
+        arrays = self.read_all(name)
+        self.write_all(name, [*arrays[:block], array, *arrays[block + 1 :]])
 
     def _forget_files(self, *names: str) -> None:
         """Delete the files of vectors that lay in one for each worker."""
@@ -261,23 +250,13 @@ class WorkerSpace(VectorSpace):
             with using(journal=None):
                 self.vectors.exchange.drop(*files)
 
-    def write(self, name: str, block: int, array: Array) -> None:
-        """Write one block of a vector."""
-        if name in self.vectors.together:
-            arrays = self.read_all(name)
-            self._forget_files(name)
-            super().write_all(name, arrays)
-        self._change(self.posted | {name}, in_files=[name], dropped=[name])
-        self.vectors.exchange.put(name, block, {"own": array})
-        self.names.add(name)
-
     def drop(self, *names: str) -> None:
         """Forget vectors."""
         self._forget_files(*names)
-        files = [name for name in names if name in self.vectors.in_files or name in self.posted]
-        self._change(self.posted - set(names), dropped=names)
+        known, files = self.vectors, [name for name in names if name in self.posted]
+        self.vectors = replace(known, posted=self.posted - set(names), dropped=known.dropped.union(names))
         with using(journal=None):
-            self.vectors.exchange.drop(*files)
+            known.exchange.drop(*files)
         self.names.difference_update(names)
 
     def walk(self, sweep: Sweep) -> list[Any]:
@@ -312,19 +291,6 @@ class WorkerSpace(VectorSpace):
         self.executor.on_workers(forget, self.vectors.key)
         with using(journal=None):
             self.vectors.exchange.clear()
-
-    def _change(
-        self, posted: frozenset[str], in_files: Iterable[str] = (), dropped: Iterable[str] = (),
-        together: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
-        known = self.vectors
-        self.vectors = replace(
-            known,
-            posted=posted,
-            in_files=known.in_files.union(in_files),
-            dropped=known.dropped.union(dropped),
-            together={**known.together, **(together or {})},
-        )
 
 
 def forget(key: str) -> None:
