@@ -162,14 +162,13 @@ def update(
         _scale(q, masses, count)
         _scale(sq, masses, count)
         _add_squares(sums, residual, rows, width)
-        at = begin * m
-        move(new_x, at, m, tiles, 0, width, rows, m)
-        move(new_ax, at, m, tiles, 2 * size, width, rows, m)
-        move(new_w, at, m, tiles, 5 * size, width, rows, m)
-        move(tiles, 5 * size, width, new_w, at, m, rows, m)
+        move(new_x, begin, 0, tiles, 0, rows, m)
+        move(new_ax, begin, 0, tiles, 2 * TILE, rows, m)
+        move(new_w, begin, 0, tiles, 5 * TILE, rows, m)
+        move(tiles, 5 * TILE, 0, new_w, begin, rows, m)
         if moved:
-            move(new_p, at, m, tiles, size, width, rows, m)
-            move(new_ap, at, m, tiles, 3 * size, width, rows, m)
+            move(new_p, begin, 0, tiles, TILE, rows, m)
+            move(new_ap, begin, 0, tiles, 3 * TILE, rows, m)
         for k in range(5):
             if moved or k % 2 == 0:
                 part = (5 if k == 4 else k) * TILE
@@ -195,11 +194,11 @@ def restrict(starts: Array, order: Array, basis: Array, x: Array, out: Array) ->
             rows = min(TILE, starts[a + 1] - begin)
             for r in range(rows):
                 i = order[begin + r]
-                move(near, r * width, width, x, i * columns, columns, 1, columns)
+                move(near, r, 0, x, i, 1, columns)
                 for f in range(functions):
                     own[r, f] = basis[i, f]
             add_inner(sums, 0, own, 0, rows, near, 0)
-        move(out, a * functions * columns, columns, sums, 0, width, functions, columns)
+        move(out, a * functions, 0, sums, 0, functions, columns)
 
 
 @njit([types.void(types.intp, types.intp, x, _read, _write) for x in (_read, _read_single)], cache=True, nogil=True)
@@ -212,8 +211,8 @@ def inner(start: int, stop: int, x: Array, y: Array, out: Array) -> None:
     left, right = np.zeros((TILE, width)), np.zeros((TILE, width))
     for begin in range(start, stop, TILE):
         rows = min(TILE, stop - begin)
-        move(left, 0, width, x, begin * columns, columns, rows, columns)
-        move(right, 0, width, y, begin * columns, columns, rows, columns)
+        move(left, 0, 0, x, begin, rows, columns)
+        move(right, 0, 0, y, begin, rows, columns)
         add_inner(out, 0, left, 0, rows, right, 0)
 
 
@@ -239,7 +238,7 @@ def combine(
 
     c and drift have columns of zeros up to a multiple of what a processor takes at a time.
     """
-    width, here, whole = c.shape[1], a.shape[1], out.shape[1]
+    width, here = c.shape[1], a.shape[1]
     count, beyond = len(c) - rest.shape[1], rest.shape[1]
     tile = np.empty((TILE, width))
     for begin in range(0, len(out), TILE):
@@ -250,7 +249,7 @@ def combine(
         add_product(tile, 0, a, begin * here + first, here, 1, rows, count, c, 0, width)
         add_product(tile, 0, rest, begin * beyond, beyond, 1, rows, beyond, c, count * width, width)
         add_rows(tile, 0, t, begin, rows, drift)
-        move(out, begin * whole + at, whole, tile, 0, width, rows, columns)
+        move(out, begin, at, tile, 0, rows, columns)
 
 
 # -------------------------------------------------------------------------------------------------------- galerkin

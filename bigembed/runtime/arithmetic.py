@@ -1,14 +1,12 @@
 """Arithmetic of the compiled kernels: products of small dense matrices and sums, each in one order on any machine.
 
-Those of rows that are picked by number are taken in registers, without a call of BLAS and without copies; products by
-fused multiplication and addition where the processor has it (as BLAS does). Importing this imports numba.
+Products are taken in registers, without a call of BLAS and without copies, by fused multiplication and addition where
+the processor has it (as BLAS does). Importing this imports numba.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -196,149 +194,12 @@ def add_inner(_typing: Any, out: Any, at: Any, a: Any, begin: Any, rows: Any, b:
     return signature, generate
 
 
-def _converted(builder: Any, value: Any, kind: Any) -> Any:
-    if value.type == kind:
-        return value
-    single = isinstance(getattr(kind, "element", kind), ir.FloatType)
-    return (builder.fptrunc if single else builder.fpext)(value, kind)
-
-
-def _move_of(module: Any, out: Any, x: Any) -> Any:
-    """The function of a module that moves rows from one precision to another."""
-    intp = ir.IntType(64)
-    function, builder, fresh = _function(module, "move", (out, x), (out, x), 6)
-    if not fresh:
-        return function
-    to, of, at, width, of_at, of_width, rows, columns = function.args
-    zero, lanes = ir.Constant(intp, 0), ir.Constant(intp, LANES)
-
-    def moved(r: Any, c: Any, kind: Any, of_kind: Any) -> None:
-        place = builder.gep(to, [builder.add(builder.add(at, builder.mul(r, width)), c)])
-        of_place = builder.gep(of, [builder.add(builder.add(of_at, builder.mul(r, of_width)), c)])
-        value = builder.load(builder.bitcast(of_place, of_kind.as_pointer()), align=4)
-        builder.store(_converted(builder, value, kind), builder.bitcast(place, kind.as_pointer()), align=4)
-
-    each = partial(cgutils.for_range, builder, intp=intp)
-    with builder.if_else(builder.icmp_signed("<", columns, lanes)) as (few, many):
-        with few, each(rows) as row, each(columns) as column:
-            moved(row.index, column.index, out, x)
-        with many, each(rows) as row, cgutils.for_range_slice(builder, zero, columns, lanes, intp) as (column, _):
-            last = builder.sub(columns, lanes)
-            first = builder.select(builder.icmp_signed("<", column, last), column, last)
-            moved(row.index, first, ir.VectorType(out, LANES), ir.VectorType(x, LANES))
-    builder.ret_void()
-    return function
-
-
-@intrinsic
-def move(
-    _typing: Any, out: Any, at: Any, width: Any, x: Any, x_at: Any, x_width: Any, rows: Any, columns: Any
-) -> Any:  # fmt: skip
-    """out[at + r · width + c] ← x[x_at + r · x_width + c] for r < ``rows``, c < ``columns``, in the precision of
-    ``out``; places are counted flat in contiguous arrays."""
-    signature = types.void(out, types.intp, types.intp, x, *[types.intp] * 4)
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kinds = [signature.args[place] for place in (0, 3)]
-        data = [make_array(kind)(context, builder, args[place]).data for kind, place in zip(kinds, (0, 3), strict=True)]
-        function = _move_of(builder.module, *(context.get_value_type(kind.dtype) for kind in kinds))
-        builder.call(function, [*data, *args[1:3], *args[4:]])
-        return context.get_dummy_value()
-
-    return signature, generate
-
-
-@dataclass(frozen=True)
-class _Picked:
-    """A sum of picked rows: flat arrays, and numbers in the processor."""
-
-    out: Any
-    weight: Any
-    index: Any
-    x: Any
-    far: Any
-    out_at: Any
-    start: Any
-    stop: Any
-    shift: Any
-    count: Any
-    width: Any
-
-
-def _add_picked(builder: Any, places: Sequence[Any], lanes: int, given: _Picked) -> None:
-    """out[c] ← Σ_e weight[e] x[index[e + shift], c] for as many columns from each of the places on."""
-    intp, double = given.width.type, ir.DoubleType()
-    kind, of_kind = ir.VectorType(double, lanes), ir.VectorType(given.x.type.pointee, lanes)
-    sums = [allocate(builder, kind) for _ in places]
-    for one in sums:
-        builder.store(ir.Constant(kind, None), one)
-    with cgutils.for_range_slice(builder, given.start, given.stop, ir.Constant(intp, 1), intp) as (e, _):
-        number = builder.load(builder.gep(given.index, [builder.add(e, given.shift)]))
-        number = number if number.type == intp else builder.sext(number, intp)
-        near = builder.icmp_signed("<", number, given.count)
-        number = builder.select(near, number, builder.sub(number, given.count))
-        row = builder.gep(builder.select(near, given.x, given.far), [builder.mul(number, given.width)])
-        value = _broadcast(builder, builder.load(builder.gep(given.weight, [e])), kind)
-        for place, one in zip(places, sums, strict=True):
-            found = builder.load(builder.bitcast(builder.gep(row, [place]), of_kind.as_pointer()), align=4)
-            builder.store(builder.fadd(builder.load(one), builder.fmul(value, _converted(builder, found, kind))), one)
-    for place, one in zip(places, sums, strict=True):
-        to = builder.gep(given.out, [builder.add(given.out_at, place)])
-        builder.store(builder.load(one), builder.bitcast(to, kind.as_pointer()), align=4)
-
-
-def _weighted_rows_of(module: Any, weight: Any, index: Any, x: Any) -> Any:
-    """The function of a module that sums picked rows of these kinds of numbers."""
-    intp, kinds = ir.IntType(64), (weight, index, x)
-    function, builder, fresh = _function(module, "weighted_rows", kinds, (ir.DoubleType(), *kinds, x), 7)
-    if not fresh:
-        return function
-    *given, column = function.args
-    picked = _Picked(*given)
-    one, lanes, both = (ir.Constant(intp, value) for value in (1, LANES, 2 * LANES))
-    last = builder.sub(picked.width, lanes)
-    with builder.if_else(builder.icmp_signed("<", last, ir.Constant(intp, 0))) as (few, many):
-        with few, cgutils.for_range_slice(builder, column, picked.width, one, intp) as (place, _):
-            _add_picked(builder, [place], 1, picked)
-        with many, cgutils.for_range_slice(builder, column, picked.width, both, intp) as (place, _):
-            first, second = (
-                builder.select(builder.icmp_signed("<", place, last), place, last)
-                for place in (place, builder.add(place, lanes))
-            )
-            with builder.if_else(builder.icmp_signed("<", place, last)) as (two, alone):
-                with two:
-                    _add_picked(builder, [first, second], LANES, picked)
-                with alone:
-                    _add_picked(builder, [first], LANES, picked)
-    builder.ret_void()
-    return function
-
-
-@intrinsic
-def weighted_rows(
-    _typing: Any, out: Any, at: Any, weight: Any, start: Any, stop: Any, index: Any, shift: Any, x: Any, far: Any,
-    column: Any,
-) -> Any:  # fmt: skip
-    """Row ``at`` of out ← Σ_e weight[e] x[index[e + shift]] for e = start … stop − 1, in this order, in float64.
-
-    Rows from len(x) on are those of ``far``. All three have as many columns. Those before ``column`` are not asked for:
-    what stands in them afterwards means nothing. (Rounded after each product and after each sum: a row of 15 columns
-    and 20 entries takes half as long as in loops over its columns.)
-    """
-    signature = types.void(out, types.intp, weight, types.intp, types.intp, index, types.intp, x, far, types.intp)
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        picks = (0, 2, 5, 7, 8)
-        arrays = [make_array(signature.args[place])(context, builder, args[place]) for place in picks]
-        function = _weighted_rows_of(
-            builder.module, *(context.get_value_type(signature.args[place].dtype) for place in (2, 5, 7))
-        )
-        count, width = (builder.extract_value(arrays[3].shape, axis) for axis in (0, 1))
-        numbers = [builder.mul(args[1], width), args[3], args[4], args[6], count, width, args[9]]
-        builder.call(function, [*(array.data for array in arrays), *numbers])
-        return context.get_dummy_value()
-
-    return signature, generate
+@njit(nogil=True)
+def move(out: Any, at: Any, first: Any, x: Any, begin: Any, rows: Any, columns: Any) -> None:
+    """out[at + r, first + c] ← x[begin + r, c] for r < ``rows``, c < ``columns``, in the precision of ``out``."""
+    for r in range(rows):
+        for c in range(columns):
+            out[at + r, first + c] = x[begin + r, c]
 
 
 # -------------------------------------------------------------------------------------------------------------- sums
@@ -374,6 +235,25 @@ def squared_distance(a: Array, i: int, b: Array, j: int) -> float:
     s5 += _square(a, i, b, j, whole + 5) if rest > 5 else 0.0
     s6 += _square(a, i, b, j, whole + 6) if rest > 6 else 0.0
     return ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7))
+
+
+@njit(nogil=True)
+def weighted_rows(
+    out: Any, at: Any, weight: Any, start: Any, stop: Any, index: Any, shift: Any, x: Any, far: Any, column: Any
+) -> None:
+    """Row ``at`` of out ← Σ_e weight[e] x[index[e + shift]] for e = start … stop − 1, in this order, in float64.
+
+    Rows from len(x) on are those of ``far``. All three have as many columns. Those before ``column`` are not asked for:
+    what stands in them afterwards means nothing.
+    """
+    count, width = x.shape
+    for c in range(column, width):
+        out[at, c] = 0.0
+    for e in range(start, stop):
+        number = index[e + shift]
+        row = x[number] if number < count else far[number - count]
+        for c in range(column, width):
+            out[at, c] += np.float64(weight[e]) * row[c]
 
 
 @njit(nogil=True)

@@ -372,8 +372,8 @@ def add_inner(out, at, a, begin, rows, b, b_begin):  # type: ignore[no-untyped-d
 
 
 @njit
-def move(out, at, width, x, x_at, x_width, rows, columns):  # type: ignore[no-untyped-def]
-    arithmetic.move(out, at, width, x, x_at, x_width, rows, columns)
+def move(out, at, first, x, begin, rows, columns):  # type: ignore[no-untyped-def]
+    arithmetic.move(out, at, first, x, begin, rows, columns)
 
 
 @njit
@@ -412,8 +412,8 @@ class TestTileProduct:
     )
     def test_move_takes_these_columns_and_no_others(self, columns: int, source: type, target: type) -> None:
         x, out = np.random.default_rng(0).random((3, 40)).astype(source), np.full((3, 30), -1, target)
-        move(out, 32, 30, x, 3, 40, 2, columns)
-        np.testing.assert_array_equal(out[1:, 2 : 2 + columns], x[:2, 3 : 3 + columns].astype(target))
+        move(out, 1, 2, x, 1, 2, columns)
+        np.testing.assert_array_equal(out[1:, 2 : 2 + columns], x[1:, :columns].astype(target))
         out[1:, 2 : 2 + columns] = -1
         assert (out == -1).all()
 
