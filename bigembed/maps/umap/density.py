@@ -215,9 +215,7 @@ def move_by_density(
     from bigembed.maps.umap.compiled import density_step, step  # imports numba: only here
 
     moved, known = np.empty_like(points), np.concatenate([radii, halo_radii])
-    read = descent.read_by_kernels(
-        b, points, halo, weights, space, pool, known[:, 3].copy() if before else descent.NO_MASSES
-    )
+    read = descent.read_by_kernels(b, [points, radii, halo, halo_radii], weights, space, pool, before)
     common = (*read, asked.key(sweep), asked.at(sweep, largest))
     sums, measures, acts = None, asked.measures(sweep), sweep >= asked.first
     if acts or measures:

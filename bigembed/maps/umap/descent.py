@@ -167,9 +167,10 @@ def curve(min_dist: float, spread: float) -> tuple[float, float]:
 # the weights than one block, is in a process.
 
 
-def begin_block(b: int, start: str) -> tuple[tuple[Array], None]:
-    """Return the points of the start."""
-    return (read_array(f"{start}/{b}").astype(np.float64),), None
+def begin_block(b: int, start: str, masses: str = "") -> tuple[tuple[Array, ...], None]:
+    """Return the points of the start and, where they lie, the masses of their rows."""
+    points = read_array(f"{start}/{b}").astype(np.float64)
+    return (points, read_array(f"{masses}/{b}")[:, None]) if masses else (points,), None
 
 
 def share_block(
@@ -185,38 +186,45 @@ def join_shares(shares: str, pool: str, *, space: VectorSpace) -> None:
     space.write(pool, 0, np.concatenate([space.read(shares, b) for b in range(len(space.rows))]))
 
 
-def move_block(
-    b: int, points: Array, halo: Array, weights: BlockMatrix, space: VectorSpace, pool: str, asked: SamplingOptions,
-    largest: float, epoch: int,
-) -> tuple[tuple[Array, Array], None]:  # fmt: skip
-    """Return a block after one epoch, and what may be drawn of it in the next."""
+def move_block(b: int, *given: Any) -> tuple[tuple[Array, ...], None]:
+    """Return a block after one epoch, its masses, and what may be drawn of it in the next.
+
+    ``given``: points (and masses) of the rows and of the halo; weights, space, pool, options, largest weight, epoch,
+    and the mass before each block.
+    """
     from bigembed.maps.umap.compiled import step  # imports numba: only here
 
+    *found, weights, space, pool, asked, largest, epoch, before = given
+    points, *masses = found[: len(found) // 2]
     moved = np.empty_like(points)
-    read = read_by_kernels(b, points, halo, weights, space, pool)
+    read = read_by_kernels(b, found, weights, space, pool, before)
     descent.run_by_rows(step, len(points), *read, asked.key(epoch), asked.at(epoch, largest), moved)
-    return (moved, moved[rows_in_pool(b, weights.rows, asked.seed, epoch + 1)]), None
+    own = masses[0][:, 0] if masses else NO_MASSES
+    return (moved, *masses, moved[rows_in_pool(b, weights.rows, asked.seed, epoch + 1, own, before)]), None
 
 
-def cross_entropy_block(
-    b: int, points: Array, halo: Array, weights: BlockMatrix, space: VectorSpace, pool: str, asked: SamplingOptions,
-    largest: float, epoch: int,
-) -> tuple[tuple[()], int]:  # fmt: skip
-    """Return the cross-entropy of the rows of a block, as an integer."""
+def cross_entropy_block(b: int, *given: Any) -> tuple[tuple[()], int]:
+    """Return the cross-entropy of the rows of a block, as an integer; ``given`` as to :func:`move_block`."""
     from bigembed.maps.umap.compiled import cross_entropy
 
-    read = read_by_kernels(b, points, halo, weights, space, pool)
-    return (), sum(descent.run_by_rows(cross_entropy, len(points), *read, asked.key(epoch), asked.at(epoch, largest)))
+    *found, weights, space, pool, asked, largest, epoch, before = given
+    read = read_by_kernels(b, found, weights, space, pool, before)
+    return (), sum(descent.run_by_rows(cross_entropy, len(found[0]), *read, asked.key(epoch), asked.at(epoch, largest)))
 
 
 def read_by_kernels(
-    b: int, points: Array, halo: Array, weights: BlockMatrix, space: VectorSpace, pool: str, masses: Array = NO_MASSES
+    b: int, found: Sequence[Array], weights: BlockMatrix, space: VectorSpace, pool: str, before: Sequence[float]
 ) -> tuple[Any, ...]:
-    """Return numbers of the first row, entries of the block, points of their columns, the pool, masses of columns."""
+    """Return numbers of the first row, entries of the block, points of their columns, the pool, masses of columns.
+
+    ``found``: the points of the rows and of the halo, each before a vector whose last column are masses, if there are
+    masses at all (``before``).
+    """
     drawn = space.read(pool, 0)
     drawn.setflags(write=False)  # (as in memory: one type for the compiler)
-    first = offsets(weights.rows)[b]
-    return 0, first, *entries_of(weights, b), np.concatenate([points, halo]), drawn, masses
+    first, half = offsets(weights.rows)[b], len(found) // 2
+    masses = np.concatenate([found[half - 1], found[-1]])[:, -1].copy() if before else NO_MASSES
+    return 0, first, *entries_of(weights, b), np.concatenate([found[0], found[half]]), drawn, masses
 
 
 # --------------------------------------------------------------------------------------------------------- descent
@@ -271,6 +279,10 @@ class SampledDescent(descent.MapDescent):
         self.before = mass_before(self.masses_at, weights.rows)
         super().__init__(context, weights, *others)
 
+    def beginning(self) -> tuple[Any, ...]:
+        """Return the arguments of ``begin_block``."""
+        return *super().beginning(), self.masses_at
+
     def sharing(self) -> tuple[Any, ...]:
         """Return the arguments of ``share_block``, which tell what rows may be drawn."""
         return self.space.rows, self.asked.seed, self.iteration, self.masses_at, self.before
@@ -285,7 +297,7 @@ class SampledDescent(descent.MapDescent):
         asked = self.asked
         if asked.sums:
             asked = replace(asked, sums=min(1.0, found["labels"]["labelled_rows"] / sum(found["rows"])))
-        return self.weights, self.space, pool, asked, float(found["largest"]), self.iteration
+        return self.weights, self.space, pool, asked, float(found["largest"]), self.iteration, self.before
 
     measuring = moving
 
@@ -318,42 +330,10 @@ def mass_of_block(b: int, *, masses: str) -> float:
     return float(read_array(f"{masses}/{b}").sum())
 
 
-def begin_with_masses(b: int, start: str, masses: str) -> tuple[tuple[Array, Array], None]:
-    """Return the points of the start, and the masses of their rows."""
-    (points,), _ = begin_block(b, start)
-    return (points, read_array(f"{masses}/{b}")[:, None]), None
-
-
 def weight_block(b: int, masses: Array, halo: Array, weights: BlockMatrix) -> tuple[tuple[()], float]:
     """Return Σ m_i m_j w_ij of the rows of a block; the mass is the last column."""
     block = weights.block(b)
     return (), float((block.data * products(block, masses[:, -1], halo[:, -1])).sum())
-
-
-def move_by_mass(
-    b: int, points: Array, masses: Array, halo: Array, halo_masses: Array, weights: BlockMatrix, space: VectorSpace,
-    pool: str, asked: SamplingOptions, largest: float, epoch: int, before: Sequence[float],
-) -> tuple[tuple[Array, Array, Array], None]:  # fmt: skip
-    """Return a block after one epoch, its masses, and what may be drawn of it in the next."""
-    from bigembed.maps.umap.compiled import step  # imports numba: only here
-
-    moved, mass = np.empty_like(points), np.concatenate([masses, halo_masses])[:, 0]
-    read = read_by_kernels(b, points, halo, weights, space, pool, mass)
-    descent.run_by_rows(step, len(points), *read, asked.key(epoch), asked.at(epoch, largest), moved)
-    drawn = rows_in_pool(b, weights.rows, asked.seed, epoch + 1, masses[:, 0], before)
-    return (moved, masses, moved[drawn]), None
-
-
-def cross_entropy_by_mass(
-    b: int, points: Array, masses: Array, halo: Array, halo_masses: Array, weights: BlockMatrix, space: VectorSpace,
-    pool: str, asked: SamplingOptions, largest: float, epoch: int, before: Sequence[float], *others: Any,
-) -> tuple[tuple[()], int]:  # fmt: skip
-    """Return the cross-entropy of the rows of a block, as an integer; the mass is the last column."""
-    from bigembed.maps.umap.compiled import cross_entropy
-
-    mass = np.concatenate([masses, halo_masses])[:, -1].copy() if before else NO_MASSES
-    read = read_by_kernels(b, points, halo, weights, space, pool, mass)
-    return (), sum(descent.run_by_rows(cross_entropy, len(points), *read, asked.key(epoch), asked.at(epoch, largest)))
 
 
 class WeightedDescent(SampledDescent):
@@ -361,9 +341,6 @@ class WeightedDescent(SampledDescent):
 
     state: ClassVar[tuple[str, ...]] = (*SampledDescent.state, "mass")
     vectors, measured, read_by_others = ("points", "masses"), ("points", "masses"), 2
-    begin_block: ClassVar[Callable[..., Any]] = staticmethod(begin_with_masses)
-    move_block: ClassVar[Callable[..., Any]] = staticmethod(move_by_mass)
-    measure_block: ClassVar[Callable[..., Any]] = staticmethod(cross_entropy_by_mass)
     mass: float
 
     def begin(self) -> None:
@@ -375,18 +352,6 @@ class WeightedDescent(SampledDescent):
             return
         parts = self.stored.sweep(weight_block, reads=names, halos=names, arguments=(self.weights,))
         self.mass = float(tree_sum(parts))
-
-    def beginning(self) -> tuple[Any, ...]:
-        """Return the arguments of ``begin_block``."""
-        return *super().beginning(), self.masses_at
-
-    def moving(self) -> tuple[Any, ...]:
-        """Return the arguments of ``move_block``."""
-        return *super().moving(), self.before
-
-    def measuring(self) -> tuple[Any, ...]:
-        """Return the arguments of ``measure_block``."""
-        return self.moving()
 
     def weight_of_all(self) -> float:
         """Return Σ m_i m_j w_ij."""
