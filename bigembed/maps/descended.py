@@ -140,19 +140,27 @@ class DescendedEstimator(on_graph.GraphEstimator):
         return out
 
 
+def one_sided(seen: dict[str, Any], poor: str, good: str, enough: float, times: float, what: str) -> list[str]:
+    """Say of a judgement that one of trustworthiness and continuity is ``poor``, and the other one good.
+
+    It is where it is below ``enough``, and so many ``times`` farther from 1. ``what``: what that shows, and may help.
+    """
+    found = seen.get("map", {})
+    if poor not in found:
+        return []
+    low, high = found[poor]["value"], found[good]["value"]
+    if low >= enough or 1.0 - low <= times * (1.0 - high):
+        return []
+    return [f"{poor} is {with_error(found[poor])}, and {good} {with_error(found[good])}: {what}"]
+
+
 def folded(seen: dict[str, Any], remedy: str) -> list[str]:
     """Say of a judgement that parts of the rows lie on top of each other, each well drawn, and what may help."""
-    found = seen.get("map", {})
-    if "trustworthiness" not in found:
-        return []
-    trust, continuity = (found[name]["value"] for name in ("trustworthiness", "continuity"))
-    if trust >= TRUSTED or 1.0 - trust <= FOLDED * (1.0 - continuity):
-        return []
-    return [
-        f"trustworthiness is {with_error(found['trustworthiness'])}, and continuity {with_error(found['continuity'])}: "
+    what = (
         "neighbors are together, but lie on top of rows from elsewhere (a fold). Do not read groups or closeness from "
         f"it; {remedy}"
-    ]
+    )
+    return one_sided(seen, "trustworthiness", "continuity", TRUSTED, FOLDED, what)
 
 
 def repeated_rows(repeated: int, run: Run) -> list[str]:

@@ -12,7 +12,7 @@ from bigembed.distance.metrics import MetricName
 from bigembed.errors import InputTypeError
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.graph_input import GraphShape
-from bigembed.maps.descended import DescendedEstimator, planned_edges, start_stages
+from bigembed.maps.descended import DescendedEstimator, one_sided, planned_edges, start_stages
 from bigembed.maps.descent import extension_of
 from bigembed.maps.graph_judgement import map_judgement_stages
 from bigembed.maps.pacmap import Drawing, drawn_stage, near_stage
@@ -21,7 +21,6 @@ from bigembed.maps.start import Scale
 from bigembed.neighbors.given.distances import Rule
 from bigembed.neighbors.graph_stages import QUERY_ARRAYS
 from bigembed.neighbors.search import ALGORITHMS
-from bigembed.quality import with_error
 from bigembed.runtime import parameters
 from bigembed.stages import Run, Stage
 
@@ -303,17 +302,11 @@ class PaCMAP(DescendedEstimator, registered="pacmap"):
 
 def torn(seen: dict[str, Any]) -> list[str]:
     """Say of a judgement that what belongs together lies in several places, each of them well drawn."""
-    found = seen.get("map", {})
-    if "trustworthiness" not in found:
-        return []
-    trust, continuity = (found[name]["value"] for name in ("trustworthiness", "continuity"))
-    if continuity >= CONNECTED or 1.0 - continuity <= TORN * (1.0 - trust):
-        return []
-    return [
-        f"continuity is {with_error(found['continuity'])}, and trustworthiness {with_error(found['trustworthiness'])}: "
+    what = (
         "neighbors on the map are neighbors, but many neighbors lie in other places (a tear). Do not read gaps or "
         "separate groups from it; take init='pca', and the iterations of the first two phases, (100, 100, 250)"
-    ]
+    )
+    return one_sided(seen, "continuity", "trustworthiness", CONNECTED, TORN, what)
 
 
 def unrested(
