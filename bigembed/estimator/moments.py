@@ -37,17 +37,12 @@ def moments_stage(source: RowSource, diagonal: bool = False, earlier: dict[str, 
     parameters = {"source": source.fingerprint(), "diagonal": diagonal}
     if earlier is not None:
         parameters["before"] = earlier["digest"]
-    return Stage(
-        "moments",
-        (),
-        parameters,
-        partial(run_moments, source=source, diagonal=diagonal, earlier=earlier, d=d, n=n, size=size),
-        cost,
-    )
+    run = partial(run_moments, source=source, diagonal=diagonal, earlier=earlier, size=size)
+    return Stage("moments", (), parameters, run, cost)
 
 
 def run_moments(
-    context: Context, source: RowSource, diagonal: bool, earlier: dict[str, Any] | None, d: int, n: int, size: int
+    context: Context, source: RowSource, diagonal: bool, earlier: dict[str, Any] | None, size: int
 ) -> dict[str, Any]:
     found = reduce_rows(
         source,
@@ -60,9 +55,9 @@ def run_moments(
         label="moments",
         diagonal=diagonal,
     )
-    known = 0
+    n, d = source.shape
     if earlier is not None:
-        known = earlier["n"]
+        n += earlier["n"]
         found = moments.merge_moments({name: np.array(earlier[name]) for name in found}, found)
     if not found["count"]:
         raise InputError("weights must contain at least one that is not zero: all are zero")
@@ -70,13 +65,8 @@ def run_moments(
         raise InputError("the squares of the rows overflow float64: scale the columns down")
     write_array(context.path("mean"), found["mean"])
     write_array(context.path("scatter"), found["scatter"])
-    return {
-        "n": known + n,
-        "d": d,
-        "dtype": str(source.work),
-        "weight": float(found["weight"]),
-        "count": int(found["count"]),
-    }
+    sums = {"weight": float(found["weight"]), "count": int(found["count"])}
+    return {"n": n, "d": d, "dtype": str(source.work), **sums}
 
 
 def moments_of_block(block: RowBlock, *, diagonal: bool) -> Parts:
@@ -102,19 +92,14 @@ def quantiles_stage(source: RowSource, shares: Sequence[float], missing: bool = 
     parameters = {"source": source.fingerprint(), "shares": wanted.tolist(), "missing": missing}
     writes = [ArraySpec("values", d, len(wanted)), ArraySpec("counts", d, dtype="i8")]
     cost = summing_cost(source, size, len(levels)) + Cost.of(writes=writes, scalar_ops=n * d * len(levels))
-    return Stage(
-        "quantiles",
-        (),
-        parameters,
-        partial(run_quantiles, source=source, missing=missing, d=d, levels=levels, n=n, size=size, wanted=wanted),
-        cost,
-    )
+    run = partial(run_quantiles, source=source, missing=missing, levels=levels, size=size, wanted=wanted)
+    return Stage("quantiles", (), parameters, run, cost)
 
 
 def run_quantiles(
-    context: Context, source: RowSource, missing: bool, d: int, levels: Any, n: int, size: int, wanted: Any
+    context: Context, source: RowSource, missing: bool, levels: Sequence[int], size: int, wanted: Array
 ) -> dict[str, Any]:
-    kind = np.dtype(f"u{source.work.itemsize}")
+    (n, d), kind = source.shape, np.dtype(f"u{source.work.itemsize}")
     known, ranks = np.zeros((d, 1), kind), np.zeros((d, 1), np.int64)
     counts, weights, done = np.zeros(d, np.int64), np.zeros(0), 0
     for level, bits in enumerate(levels):
@@ -172,17 +157,12 @@ def missing_stage(source: RowSource, action: str, fill: Any) -> Stage:
     writes = [ArraySpec("values", d), ArraySpec("counts", d, dtype="i8")]
     if action == "drop":
         writes += [ArraySpec("mask", n, dtype="u1"), ArraySpec("kept", -(-n // source.block), dtype="i8")]
-    return Stage(
-        STAGE,
-        (),
-        parameters,
-        partial(run_missing, source=source, action=action, fill=fill, d=d, n=n),
-        summing_cost(source, 0) + Cost.of(writes=writes, coordinator=[ArraySpec("counts and means", d, 8)]),
-    )
+    cost = summing_cost(source, 0) + Cost.of(writes=writes, coordinator=[ArraySpec("counts and means", d, 8)])
+    return Stage(STAGE, (), parameters, partial(run_missing, source=source, action=action, fill=fill), cost)
 
 
-def run_missing(context: Context, source: RowSource, action: str, fill: Any, d: int, n: int) -> dict[str, Any]:
-    mask = context.path("mask") if action == "drop" else ""
+def run_missing(context: Context, source: RowSource, action: str, fill: Any) -> dict[str, Any]:
+    (n, d), mask = source.shape, context.path("mask") if action == "drop" else ""
     if mask:
         create_rows(mask, (n,), np.uint8, source.block, overwrite=True)
     found = map_row_blocks(source, missing_of_block, label="missing", mask=mask)

@@ -24,7 +24,7 @@ from bigembed.estimator.transform import refuse_existing, write_coordinates
 from bigembed.rows import RowSource, derived, passes
 from bigembed.rows.input import row_source
 from bigembed.runtime.blocks import Array
-from bigembed.stages import Context, Cost, Run, Stage, run_stages
+from bigembed.stages import Context, Run, Stage, run_stages
 from bigembed.stages.cost import output_cost
 from bigembed.store import at, require_array_name
 from bigembed.store.arrays import read_array
@@ -370,16 +370,11 @@ class FixedStep(Step):
 
 def looked_at_stage(name: str, source: RowSource, **parameters: Any) -> Stage:
     """The stage of a step that learns nothing: the shape of the rows and their dtype, without a pass."""
-    n, d = passes.checked_shape(source)
-
-    return Stage(
-        name,
-        (),
-        {"source": source.fingerprint(), **parameters},
-        partial(run_looked_at, source=source, d=d, n=n),
-        Cost(),
-    )
+    passes.checked_shape(source)
+    parameters["source"] = source.fingerprint()
+    return Stage(name, (), parameters, partial(run_looked_at, source=source))
 
 
-def run_looked_at(context: Context, source: RowSource, d: int, n: int) -> dict[str, Any]:
+def run_looked_at(context: Context, source: RowSource) -> dict[str, Any]:
+    n, d = source.shape
     return {"n": n, "d": d, "dtype": str(source.work)}

@@ -261,42 +261,19 @@ def grouped_stage(
         passes=2,
     )
     parameters = {"source": source.fingerprint(), "batch": batch, "width": width}
-    return Stage(
-        STAGE,
-        inputs,
-        parameters,
-        partial(
-            run_grouped,
-            source=source,
-            extension=extension,
-            grouping=grouping,
-            batch=batch,
-            block=block,
-            n=n,
-            out_rows=out_rows,
-            width=width,
-        ),
-        cost,
-        parameters_of=inputs,
-    )
+    run = partial(run_grouped, source=source, extension=extension, grouping=grouping)
+    return Stage(STAGE, inputs, parameters, run, cost, parameters_of=inputs)
 
 
 def run_grouped(
-    context: Context,
-    source: RowSource,
-    extension: extensions.Extension,
-    grouping: extensions.Grouping,
-    batch: int,
-    block: int,
-    n: int,
-    out_rows: Any,
-    width: int,
+    context: Context, source: RowSource, extension: extensions.Extension, grouping: extensions.Grouping
 ) -> dict[str, Any]:
+    n, width = source.shape[0], extension.width
+    batch, out_rows = grouping.batch(n), block_rows(width, 8)
     exchange, made = context.exchange, 0
     for first, last in bounds(n, wave_rows(out_rows)):
-        new = [
-            (number, first + start, first + stop) for number, (start, stop) in enumerate(bounds(last - first, block))
-        ]
+        spans = bounds(last - first, source.block)
+        new = [(number, first + start, first + stop) for number, (start, stop) in enumerate(spans)]
         wrong = map_blocks(sort_block, new, source=source, extension=extension, grouping=grouping, exchange=exchange)
         if any(wrong):  # not raised in the tasks: when it reaches the caller, none of them writes any more
             raise InputError("; ".join(message for message in wrong if message))

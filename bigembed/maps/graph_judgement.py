@@ -235,45 +235,21 @@ def judgement_stage(
     inputs = ("order", *((parts,) if parts else ()), "coordinates", *weights_among(vectors))
     cost = cost_of(rows, coordinates, n_neighbors=NEIGHBORS, samples=SAMPLES, terms=by.listed if by else 0.0)
     parameters = {"seed": seed, "samples": SAMPLES, "source": "" if ordered else source.fingerprint()}
-    return Stage(
-        "judgement",
-        inputs if ordered else ("coordinates",),
-        parameters,
-        partial(
-            run_judgement,
-            source=source,
-            shape=shape,
-            m=m,
-            seed=seed,
-            ordered=ordered,
-            by=by,
-            parts=parts,
-            coordinates=coordinates,
-            n=n,
-        ),
-        cost,
-    )
+    run = partial(run_judgement, source=source, shape=shape, m=m, seed=seed, ordered=ordered, by=by, parts=parts)
+    return Stage("judgement", inputs if ordered else ("coordinates",), parameters, run, cost)
 
 
 def run_judgement(
-    context: Context,
-    source: RowSource,
-    shape: Shape,
-    m: int,
-    seed: int,
-    ordered: bool,
-    by: ByMetric | None,
-    parts: str,
-    coordinates: Any,
-    n: int,
+    context: Context, source: RowSource, shape: Shape, m: int, seed: int, ordered: bool, by: ByMetric | None, parts: str
 ) -> dict[str, Any]:
-    shown: RowSource = replace(coordinates, path=context.of("coordinates", "embedding"))
+    place = (shape.n, m), np.dtype(np.float64)
+    shown = RowSource(*place, path=context.of("coordinates", "embedding"))
     if not ordered:
         mass = {name: one for name, one in source.aligned.items() if name == "weights"}
         found = preserved_rows(context, replace(source, aligned={}), shown, seed, **mass)
     else:
         lies = Ordered.open(context.of("order"))
-        shown = InOrder((n, m), shown.dtype, path=shown.path, ordered=lies)
+        shown = InOrder(*place, path=shown.path, ordered=lies)
         found = preserved_in_order(context, lies, shape.d, shown, seed, by)
     joined = joined_at(context, parts, shape.d, by) if parts else {}
     return ({"map": found} if found else {}) | ({"joined": joined} if joined else {})

@@ -173,16 +173,12 @@ def all_rows_stage(source: RowSource) -> Stage:
 
     rows = ArraySpec("rows", n, d, source.work)
     cost = Cost.of(reads=[rows], writes=[rows], task=window_of(source), passes=1)
-    return Stage(
-        "landmarks",
-        (),
-        {"source": source.fingerprint(), "selection": "all"},
-        partial(run_all_rows, source=source, d=d, n=n),
-        cost,
-    )
+    parameters = {"source": source.fingerprint(), "selection": "all"}
+    return Stage("landmarks", (), parameters, partial(run_all_rows, source=source), cost)
 
 
-def run_all_rows(context: Context, source: RowSource, d: int, n: int) -> dict[str, Any]:
+def run_all_rows(context: Context, source: RowSource) -> dict[str, Any]:
+    n, d = source.shape
     passes.write_mapped(source, same_block, context.path("rows"), d, source.work, first=True)
     return {"n": n, "d": d, "dtype": str(source.work), "landmarks": n, "wanted": n}
 
@@ -202,6 +198,7 @@ def landmark_rows_stage(source: RowSource, wanted: int, selection: str, at_least
     size = choice.sample_size(n, source.row_bytes)
 
     parameters = {"source": source.fingerprint(), "n_landmarks": wanted, "selection": selection, "seed": seed}
+    parameters["at_least"] = at_least
     cost = Cost.of(
         reads=[rows_of(source)],
         writes=[ArraySpec("rows", min(n, wanted), d, source.work)],
@@ -211,21 +208,15 @@ def landmark_rows_stage(source: RowSource, wanted: int, selection: str, at_least
         passes=1,
         serial_flops=2 * size * wanted * d if selection == "max-min" else 0,
     )
-    return Stage(
-        "landmarks",
-        (),
-        parameters | {"at_least": at_least},
-        partial(run_landmark_rows, source=source, wanted=wanted, at_least=at_least, choice=choice, d=d, n=n),
-        cost,
-    )
+    run = partial(run_landmark_rows, source=source, at_least=at_least, choice=choice)
+    return Stage("landmarks", (), parameters, run, cost)
 
 
-def run_landmark_rows(
-    context: Context, source: RowSource, wanted: int, at_least: int, choice: Any, d: int, n: int
-) -> dict[str, Any]:
+def run_landmark_rows(context: Context, source: RowSource, at_least: int, choice: LandmarkChoice) -> dict[str, Any]:
+    n, d = source.shape
     rows = chosen(picked_rows(source, choice.sample(n, source.row_bytes), context.exchange), choice, at_least)
     write_array(context.path("rows"), rows)
-    return {"n": n, "d": d, "dtype": str(source.work), "landmarks": len(rows), "wanted": min(n, wanted)}
+    return {"n": n, "d": d, "dtype": str(source.work), "landmarks": len(rows), "wanted": min(n, choice.count)}
 
 
 def picked_rows(source: RowSource, numbers: Array, exchange: Exchange) -> Array:

@@ -157,25 +157,14 @@ def exact_solve_stage(
         blocks=blocks,
     )
     parameters = {**kernel.key(), "n_components": m, "tol": tol, "max_passes": max_passes, "seed": seed}
-    return Stage(
-        "solve",
-        ("landmarks",),
-        parameters,
-        partial(run_exact_solve, source=source, kernel=kernel, m=m, tol=tol, max_passes=max_passes, seed=seed, n=n),
-        cost,
-    )
+    run = partial(run_exact_solve, source=source, kernel=kernel, m=m, tol=tol, max_passes=max_passes, seed=seed)
+    return Stage("solve", ("landmarks",), parameters, run, cost)
 
 
 def run_exact_solve(
-    context: Context,
-    source: RowSource,
-    kernel: Kernel | GivenKernel,
-    m: int,
-    tol: float,
-    max_passes: int,
-    seed: int,
-    n: int,
+    context: Context, source: RowSource, kernel: Kernel | GivenKernel, m: int, tol: float, max_passes: int, seed: int
 ) -> dict[str, Any]:
+    n = source.shape[0]
     rows = RowSource((n, source.shape[1]), source.work, path=context.of("landmarks", "rows"))
     space = StoredSpace(None, Exchange(f"{context.exchange.root}/space"), vector_blocks(n))
     weights = positive_weights(source)

@@ -47,24 +47,12 @@ def scatter_stage(source: RowSource, labels: Labels, by_class: bool, earlier: di
     parameters = {"source": source.fingerprint(), "by_class": by_class}
     if earlier is not None:
         parameters["before"] = earlier["digest"]
-    return Stage(
-        "scatter",
-        ("labels",),
-        parameters,
-        partial(run_scatter, source=source, by_class=by_class, earlier=earlier, classes=classes, d=d, n=n, size=size),
-        cost,
-    )
+    run = partial(run_scatter, source=source, by_class=by_class, earlier=earlier, classes=classes, size=size)
+    return Stage("scatter", ("labels",), parameters, run, cost)
 
 
 def run_scatter(
-    context: Context,
-    source: RowSource,
-    by_class: bool,
-    earlier: dict[str, Any] | None,
-    classes: Any,
-    d: int,
-    n: int,
-    size: int,
+    context: Context, source: RowSource, by_class: bool, earlier: dict[str, Any] | None, classes: int, size: int
 ) -> dict[str, Any]:
     found = class_scatter.ClassScatter(
         **reduce_rows(
@@ -79,16 +67,16 @@ def run_scatter(
             by_class=by_class,
         )
     )
-    known = 0
+    n, d = source.shape
     if earlier is not None:
-        known = earlier["n"]
+        n += earlier["n"]
         found = class_scatter.ClassScatter(earlier["counts"], earlier["means"], earlier["scatter"]) + found
     if not np.isfinite(found.scatter).all():
         raise InputError("the squares of the rows overflow float64: scale the columns down")
     write_array(context.path("counts"), found.counts)
     write_array(context.path("means"), found.means)
     write_array(context.path("scatter"), found.scatter)
-    return {"n": known + n, "d": d, "dtype": str(source.work)}
+    return {"n": n, "d": d, "dtype": str(source.work)}
 
 
 def scatter_of_block(block: RowBlock, *, n_classes: int, by_class: bool) -> Parts:

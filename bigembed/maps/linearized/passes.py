@@ -87,17 +87,12 @@ def center_stage(source: RowSource, center: bool) -> Stage:
     d = source.shape[1]
 
     parameters = {"source": source.fingerprint(), "center": center}
-    return Stage(
-        "center",
-        (),
-        parameters,
-        partial(run_center, source=source, center=center, d=d),
-        pass_cost(source, [ArraySpec("center", d)], int(center), 16 * d),
-    )
+    cost = pass_cost(source, [ArraySpec("center", d)], int(center), 16 * d)
+    return Stage("center", (), parameters, partial(run_center, source=source, center=center), cost)
 
 
-def run_center(context: Context, source: RowSource, center: bool, d: int) -> dict[str, Any]:
-    found = np.zeros(d)
+def run_center(context: Context, source: RowSource, center: bool) -> dict[str, Any]:
+    found = np.zeros(source.shape[1])
     if center:
         found = reduce_rows(
             source, moments_of_block, context.exchange, combine=merge_moments, first=True, diagonal=True

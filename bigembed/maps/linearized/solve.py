@@ -242,16 +242,12 @@ def map_stage(source: RowSource, m: int, normalization: str, scaling: str) -> St
 
     parameters = {"normalization": normalization, "scaling": scaling}
     writes = [ArraySpec("loads", d + 3, m), ArraySpec("linear", m, d), ArraySpec("offset", m), *passes.kernel_arrays(d)]
-    return Stage(
-        "map",
-        (*passes.KERNEL, "solve"),
-        parameters,
-        partial(run_map, source=source, m=m, normalization=normalization, scaling=scaling, d=d),
-        Cost.of(writes=writes, coordinator=[ArraySpec("loads", d, m, times=8)]),
-    )
+    cost = Cost.of(writes=writes, coordinator=[ArraySpec("loads", d, m, times=8)])
+    run = partial(run_map, source=source, m=m, **parameters)
+    return Stage("map", (*passes.KERNEL, "solve"), parameters, run, cost)
 
 
-def run_map(context: Context, source: RowSource, m: int, normalization: str, scaling: str, d: int) -> dict[str, Any]:
+def run_map(context: Context, source: RowSource, m: int, normalization: str, scaling: str) -> dict[str, Any]:
     kernel, given = passes.kernel_of(context.home), passes.normalization_of(context.home)
     solve = context.results("solve")
     eigenvalues = read_array(context.of("solve", "eigenvalues"))
@@ -267,7 +263,7 @@ def run_map(context: Context, source: RowSource, m: int, normalization: str, sca
         "degrees": solve["degrees"],
         "symmetric": symmetric,
         "n_components": m,
-        "n_features": d,
+        "n_features": source.shape[1],
         "dtype": str(source.work),
     }
 

@@ -367,7 +367,7 @@ def _placed(points: Array, coordinates: Array, label: Array, parts: Parts) -> Ar
 
 def landmark_coordinates_stage(source: RowSource, shape: Shape, count: int, k: int, m: int, ridge: float) -> Stage:
     """``embedding`` (n, m) in the order of the input: each row among its nearest landmarks. One pass."""
-    n, graph = shape.n, isinstance(source, OrderedRows)
+    n = shape.n
 
     cost = Cost.of(
         reads=[ArraySpec("rows", n, shape.row_bytes, "u1")],
@@ -381,21 +381,14 @@ def landmark_coordinates_stage(source: RowSource, shape: Shape, count: int, k: i
         scalar_ops=float(n) * count,
     )
     parameters = {"source": source.fingerprint(), "reg": ridge}
-    inputs = ("order", "landmarks", "solve") if graph else ("landmarks", "solve")
-    return Stage(
-        "coordinates",
-        inputs,
-        parameters,
-        partial(run_landmark_coordinates, source=source, shape=shape, m=m, ridge=ridge, graph=graph, n=n),
-        cost,
-    )
+    inputs = ("order", "landmarks", "solve") if isinstance(source, OrderedRows) else ("landmarks", "solve")
+    run = partial(run_landmark_coordinates, source=source, shape=shape, m=m, ridge=ridge)
+    return Stage("coordinates", inputs, parameters, run, cost)
 
 
-def run_landmark_coordinates(
-    context: Context, source: RowSource, shape: Shape, m: int, ridge: float, graph: Any, n: int
-) -> dict[str, Any]:
-    model = landmark_model(context.home, shape, ridge)
-    if graph:
+def run_landmark_coordinates(context: Context, source: RowSource, shape: Shape, m: int, ridge: float) -> dict[str, Any]:
+    n, model = shape.n, landmark_model(context.home, shape, ridge)
+    if isinstance(source, OrderedRows):
         ordered, out_rows = Ordered.open(context.of("order")), block_rows(m, 8)
         blocks = [(b,) for b in range(len(ordered.blocks))]
         fixed: dict[str, Any] = {"ordered": ordered, "out_rows": out_rows}

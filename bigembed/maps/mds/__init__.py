@@ -133,18 +133,12 @@ def sample_stage(source: RowSource, asked: LandmarkOptions, moments: bool) -> St
         flops=2 * n * size / 8,
     )
     parameters = {"source": source.fingerprint(), "moments": moments, **asked.key()}
-    return Stage(
-        "sample",
-        (),
-        parameters,
-        partial(run_sample, source=source, asked=asked, moments=moments, d=d, n=n, size=size),
-        cost,
-    )
+    run = partial(run_sample, source=source, asked=asked, moments=moments, size=size)
+    return Stage("sample", (), parameters, run, cost)
 
 
-def run_sample(
-    context: Context, source: RowSource, asked: LandmarkOptions, moments: bool, d: int, n: int, size: int
-) -> dict[str, Any]:
+def run_sample(context: Context, source: RowSource, asked: LandmarkOptions, moments: bool, size: int) -> dict[str, Any]:
+    n, d = source.shape
     ids = asked.candidates(n, source.row_bytes)
     probes = uniform(n, min(n, PROBES), [asked.seed, 2])
     both = np.union1d(ids, probes)
@@ -285,6 +279,7 @@ def distance_solve_stage(
     n, dtype = source.shape[0], source.work if made else source.dtype
 
     parameters: dict[str, Any] = {"m": m, "squared": squared, "tol": tol, "max_passes": max_passes, "seed": seed}
+    run = partial(run_distance_solve, source=source, made=made, **parameters)
     if not made:
         parameters["source"] = source.fingerprint()
     width, dense = width_of(m), n <= DENSE_ROWS
@@ -305,39 +300,14 @@ def distance_solve_stage(
         maps=2 * PASSES,
         blocks=-(-n // VECTOR_ROWS),
     )
-    return Stage(
-        "solve",
-        ("distances",) if made else (),
-        parameters,
-        partial(
-            run_distance_solve,
-            source=source,
-            m=m,
-            made=made,
-            squared=squared,
-            tol=tol,
-            max_passes=max_passes,
-            seed=seed,
-            dtype=dtype,
-            n=n,
-        ),
-        cost,
-    )
+    return Stage("solve", ("distances",) if made else (), parameters, run, cost)
 
 
 def run_distance_solve(
-    context: Context,
-    source: RowSource,
-    m: int,
-    made: bool,
-    squared: bool,
-    tol: float,
-    max_passes: int,
-    seed: int,
-    dtype: Any,
-    n: int,
+    context: Context, source: RowSource, made: bool, m: int, squared: bool, tol: float, max_passes: int, seed: int
 ) -> dict[str, Any]:
-    given = RowSource((n, n), dtype, path=context.of("distances", "distances")) if made else source
+    n = source.shape[0]
+    given = RowSource((n, n), source.work, path=context.of("distances", "distances")) if made else source
     weights, space = positive_weights(source), StoredSpace(None, context.exchange, vector_blocks(n))
     operator = CenteredOperator(given, space, squared=squared, weights=weights)
     context.note(f"{n} × {n} distances are finite, symmetric and zero on the diagonal")

@@ -312,16 +312,12 @@ def distances_stage(source: RowSource, metric: Metric) -> Stage:
         scalar_ops=n * n,
         blocks=tasks,
     )
-    return Stage(
-        "distances",
-        (),
-        {"source": source.fingerprint(), **metric.key()},
-        partial(run_distances, source=source, metric=metric, d=d, n=n),
-        cost,
-    )
+    parameters = {"source": source.fingerprint(), **metric.key()}
+    return Stage("distances", (), parameters, partial(run_distances, source=source, metric=metric), cost)
 
 
-def run_distances(context: Context, source: RowSource, metric: Metric, d: int, n: int) -> dict[str, Any]:
+def run_distances(context: Context, source: RowSource, metric: Metric) -> dict[str, Any]:
+    n, d = source.shape
     rows, out = context.path("rows"), context.path("distances")
     create_rows(rows, (n, d), source.work, TASK_ROWS, overwrite=True)
     create_grid(out, (n, n), source.work, (TILE, TILE))

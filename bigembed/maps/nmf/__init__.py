@@ -226,19 +226,15 @@ def error_block(block: RowBlock, components: Array) -> Parts:
 
 def survey_stage(source: RowSource, gram: bool) -> Stage:
     """Σ x, ‖X‖², the sign of the entries and, for singular vectors, XᵀX: one pass."""
-    n, d = source.shape
+    d = source.shape[1]
 
     writes = [ArraySpec("sum", d), ArraySpec("gram", d * gram, d * gram)]
-    return Stage(
-        "survey",
-        (),
-        {"source": source.fingerprint(), "gram": gram},
-        partial(run_survey, source=source, gram=gram, d=d, n=n),
-        _cost(source, 1, 1, writes, writes[1].nbytes),
-    )
+    cost, parameters = _cost(source, 1, 1, writes, writes[1].nbytes), {"source": source.fingerprint(), "gram": gram}
+    return Stage("survey", (), parameters, partial(run_survey, source=source, gram=gram), cost)
 
 
-def run_survey(context: Context, source: RowSource, gram: bool, d: int, n: int) -> dict[str, Any]:
+def run_survey(context: Context, source: RowSource, gram: bool) -> dict[str, Any]:
+    n, d = source.shape
     found = reduce_rows(
         source,
         total_block,
@@ -264,28 +260,20 @@ def run_survey(context: Context, source: RowSource, gram: bool, d: int, n: int) 
 
 def start_stage(source: RowSource, m: int, start: Any, seed: int) -> Stage:
     """H at the start: at most one pass."""
-    d = source.shape[1]
-    singular = isinstance(start, str) and start != "random"
-
-    return Stage(
-        "start",
-        ("survey",),
-        {"m": m, "start": start, "seed": seed},
-        partial(run_start, source=source, m=m, start=start, seed=seed, d=d, singular=singular),
-        _cost(source, int(singular), m, [ArraySpec("components", m, d)]),
-    )
+    singular, parameters = isinstance(start, str) and start != "random", {"m": m, "start": start, "seed": seed}
+    cost = _cost(source, int(singular), m, [ArraySpec("components", m, source.shape[1])])
+    run = partial(run_start, source=source, singular=singular, **parameters)
+    return Stage("start", ("survey",), parameters, run, cost)
 
 
-def run_start(
-    context: Context, source: RowSource, m: int, start: Any, seed: int, d: int, singular: Any
-) -> dict[str, Any]:
+def run_start(context: Context, source: RowSource, singular: bool, m: int, start: Any, seed: int) -> dict[str, Any]:
     mean = context.results("survey")["mean"]
     if singular:
         vectors, sigma = singular_vectors(read_array(context.of("survey", "gram")), m)
         masses = reduce_rows(source, parts_block, context.exchange, label="start", vectors=vectors)["masses"]
         components = filled(nndsvd(vectors, sigma, masses), start, mean, seed)
     else:
-        components = random_start(m, d, mean, seed) if start == "random" else np.asarray(start)
+        components = random_start(m, source.shape[1], mean, seed) if start == "random" else np.asarray(start)
     write_array(context.path("components"), components)
     return {"passes": int(singular), "seed": seed}
 

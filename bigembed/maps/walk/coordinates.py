@@ -311,14 +311,14 @@ def coordinates_stage(
         "coordinates",
         inputs,
         parameters,
-        partial(run_coordinates, policy=policy, scaling=scaling, graph=graph, auto=auto, rows=rows, n=n),
+        partial(run_coordinates, policy=policy, scaling=scaling, graph=graph, auto=auto, rows=rows),
         cost,
         opens={"kernel": ("degree",) if auto else (), "components": ("labels",), graph.stage: repeats_opened},
     )
 
 
 def run_coordinates(
-    context: Context, policy: str, scaling: dict[str, Any], graph: GraphShape, auto: bool, rows: bool, n: int
+    context: Context, policy: str, scaling: dict[str, Any], graph: GraphShape, auto: bool, rows: bool
 ) -> dict[str, Any]:
     eigenvalues = read_array(context.of("solve", "eigenvalues"))
     sizes = context.results("kernel")["rows"]
@@ -359,7 +359,7 @@ def run_coordinates(
         "filled_rows": sum(count for count, _ in filled),
         "repeated_rows": sum(count for _, count in filled),
         "first_filled": first_replaced(filled, Ordered.open(order), context.exchange) if order and placed else [],
-        **({"unplaced_rows": n - sum(found["sizes"][: parts.count])} if outside and not placed else {}),
+        **({"unplaced_rows": graph.n - sum(found["sizes"][: parts.count])} if outside and not placed else {}),
     }
 
 

@@ -144,19 +144,13 @@ def smooth_stage(fitted: Run, columns: RowSource, t: int) -> Stage:
         scalar_ops=float(nonzero) * t * width,
         maps=4 + (t + 2) * panels,
     )
-    return Stage(
-        "smooth",
-        inputs_of(fitted),
-        {"columns": columns.fingerprint(), "t": t},
-        partial(run_smooth, columns=columns, t=t, n=n, out_rows=out_rows, panel=panel, width=width),
-        cost,
-    )
+    parameters = {"columns": columns.fingerprint(), "t": t}
+    return Stage("smooth", inputs_of(fitted), parameters, partial(run_smooth, columns=columns, t=t, panel=panel), cost)
 
 
-def run_smooth(
-    context: Context, columns: RowSource, t: int, n: int, out_rows: Any, panel: int, width: int
-) -> dict[str, Any]:
-    order, exchange = order_of(context), context.exchange
+def run_smooth(context: Context, columns: RowSource, t: int, panel: int) -> dict[str, Any]:
+    order, exchange, (n, width) = order_of(context), context.exchange, columns.shape
+    out_rows = block_rows(width, 8)
     panels = [slice(*span) for span in bounds(width, panel)]
     carried = carry(columns, order, panels, exchange)
     matrix, degree = weights_of(context), context.of("kernel", "degree")
@@ -256,18 +250,8 @@ def diffusion_pseudotime(
     )
     home = Run(workdir, parents=[source])
     parameters = {"root": int(root), "eigenvectors": eigenvectors}
-    run_stages(
-        [
-            Stage(
-                "pseudotime",
-                inputs_of(source),
-                parameters,
-                partial(run_diffusion_pseudotime, root=root, eigenvectors=eigenvectors, n=n),
-                cost,
-            )
-        ],
-        home,
-    )
+    run = partial(run_diffusion_pseudotime, root=root, eigenvectors=eigenvectors, n=n)
+    run_stages([Stage("pseudotime", inputs_of(source), parameters, run, cost)], home)
     return home.array("pseudotime", "pseudotime", fitted_in_memory(fitted))
 
 

@@ -117,16 +117,13 @@ def search_stage(shape: Shape, n_neighbors: int, descend: Descend) -> Stage:
         terms=n * min(n, compared_by(by, n)) * by.listed if by else 0.0,
         maps=3,
     )
-    return Stage(
-        "search",
-        ("order", "shortlist", TRUTH),
-        {"n_neighbors": n_neighbors, "probed": True},
-        partial(run_search, shape=shape, n_neighbors=n_neighbors, descend=descend, by=by, n=n),
-        cost,
-    )
+    parameters = {"n_neighbors": n_neighbors, "probed": True}
+    run = partial(run_search, shape=shape, n_neighbors=n_neighbors, descend=descend)
+    return Stage("search", ("order", "shortlist", TRUTH), parameters, run, cost)
 
 
-def run_search(context: Context, shape: Shape, n_neighbors: int, descend: Descend, by: Any, n: int) -> dict[str, Any]:
+def run_search(context: Context, shape: Shape, n_neighbors: int, descend: Descend) -> dict[str, Any]:
+    n, by = shape.n, by_metric(shape)
     ordered = Ordered.open(context.of("order"))
     blocks = [(b,) for b in range(len(ordered.blocks))]
     decided = context.results(TRUTH)
