@@ -339,8 +339,6 @@ def _dense_bytes(source: RowSource) -> int:
 def _judgement_stage(estimator: Any, shown: Stage, source: RowSource, metric: str) -> Stage:
     source = replace(source, aligned={name: one for name, one in source.aligned.items() if name not in FITTED_TO})
     n, mapped = source.shape[0], shown.on_demand
-    asked: dict[str, Any] = {"n_neighbors": NEIGHBORS, "samples": SAMPLES, "seed": 0, "metric": metric}
-
     share, drawn = _blocks(source) / -(-n // source.block), _rows(source)
     pairs = min(SAMPLES, drawn) * drawn
     sample = drawn, source.width, source.work
@@ -356,19 +354,11 @@ def _judgement_stage(estimator: Any, shown: Stage, source: RowSource, metric: st
     inputs = shown.inputs if mapped else (shown.name,)
     parameters = {"n_neighbors": NEIGHBORS, "samples": SAMPLES, "metric": metric, "rows": drawn}
     parameters |= {"source": source.fingerprint()}
-    return Stage(
-        JUDGEMENT,
-        inputs,
-        parameters,
-        partial(run_judgement, estimator=estimator, source=source, asked=asked, mapped=mapped, n=n),
-        cost,
-        parameters_of=shown.parameters_of if mapped else (),
-    )
+    run = partial(run_judgement, estimator=estimator, source=source, metric=metric, mapped=mapped)
+    return Stage(JUDGEMENT, inputs, parameters, run, cost, parameters_of=shown.parameters_of if mapped else ())
 
 
-def run_judgement(
-    context: Context, estimator: Any, source: RowSource, asked: dict[str, Any], mapped: Any, n: int
-) -> dict[str, Any]:
+def run_judgement(context: Context, estimator: Any, source: RowSource, metric: Any, mapped: bool) -> dict[str, Any]:
     numbers = drawn_numbers(source)
     extension = estimators.extension_in(estimator, context.home) if mapped else None
     beside = {name: source.aligned[name] for name in (extension.aligned if extension else ())}
@@ -378,11 +368,12 @@ def run_judgement(
     else:
         coordinates = arrays.read_rows(context.of("coordinates", "embedding"), numbers)
     rows = sample.rows.toarray() if is_sparse(sample.rows) else sample.rows
+    asked: dict[str, Any] = {"n_neighbors": NEIGHBORS, "samples": SAMPLES, "seed": 0, "metric": metric}
     try:
         found = preserved(_in_memory(rows), _in_memory(coordinates), context.exchange, **asked)
     except InputError as error:  # (distances beyond float64, zeros by cosine)
         found = {"unmeasured": str(error)}
-    return {"map": found | ({"of": n} if len(numbers) < n else {})}
+    return {"map": found | ({"of": source.shape[0]} if len(numbers) < source.shape[0] else {})}
 
 
 def _in_memory(rows: Any) -> RowSource:

@@ -163,19 +163,14 @@ def fitted_stage(n: int, m: int, dtype: Any, factor: float = 1.0, weights: RowSo
     With ``weights`` w of the rows, A = w v/(factor √λ).
     """
 
-    written, run = ArraySpec("embedding", n, m, dtype), partial(run_fitted, n=n, m=m, dtype=dtype, factor=factor)
+    written = ArraySpec("embedding", n, m, dtype)
     cost = Cost.of([ArraySpec("matrix", n, m)], [written], task=[ArraySpec("coordinates", n, m, times=3)])
-    return Stage(
-        "coordinates",
-        ("solve",),
-        {"dtype": str(dtype)},
-        run if weights is None else partial(run, weights=weights),
-        cost,
-    )
+    run = partial(run_fitted, n=n, m=m, dtype=dtype, factor=factor, weights=weights)
+    return Stage("coordinates", ("solve",), {"dtype": str(dtype)}, run, cost)
 
 
 def run_fitted(
-    context: Context, n: int, m: int, dtype: Any, factor: float, weights: RowSource | None = None
+    context: Context, n: int, m: int, dtype: Any, factor: float, weights: RowSource | None
 ) -> dict[str, Any]:
     width, rows = context.results("solve")["n_components"], block_rows(m, 8)
     create_rows(context.path("embedding"), (n, width), dtype, rows)

@@ -291,19 +291,14 @@ def every_pair_stage(shape: Shape, seed: int) -> Stage:
         scalar_ops=pairs,
         terms=2 * pairs * by.every if by else 0.0,
     )
-    return Stage(
-        "graph",
-        ("survey", "order"),
-        {"n_neighbors": shape.n - 1, "seed": seed},
-        partial(run_every_pair, shape=shape, seed=seed, by=by),
-        cost,
-    )
+    parameters = {"n_neighbors": shape.n - 1, "seed": seed}
+    return Stage("graph", ("survey", "order"), parameters, partial(run_every_pair, shape=shape, seed=seed), cost)
 
 
-def run_every_pair(context: Context, shape: Shape, seed: int, by: Any) -> dict[str, Any]:
+def run_every_pair(context: Context, shape: Shape, seed: int) -> dict[str, Any]:
     ordered, unit = Ordered.open(context.of("order")), ground_truth.unit_of(context.results("survey"))
     fixed: dict[str, Any] = {"ordered": ordered, "seed": seed, "unit": unit, "out": context.path("")}
-    fixed["by"] = by
+    fixed["by"] = by_metric(shape)
     [zeros] = map_blocks(every_pair_block, [(0,)], **fixed)
     n = shape.n
     write_array(context.path("starts"), np.array([0, n], np.int64))

@@ -102,21 +102,8 @@ def landmarks_stage(
         writes=[ArraySpec(name, n_landmarks, dtype="i8") for name in ("ids", "rows", "component")],
         coordinator=[ArraySpec("sampled rows and their numbers", sampled, row_bytes + 24, "u1", 3)],
     )
-    return Stage(
-        "landmarks",
-        ("order", "components", *vectors),
-        parameters,
-        partial(
-            run_landmarks,
-            policy=policy,
-            n_components=n_components,
-            n_landmarks=n_landmarks,
-            selection=selection,
-            row_bytes=row_bytes,
-            seed=seed,
-        ),
-        cost,
-    )
+    run = partial(run_landmarks, row_bytes=row_bytes, **parameters)
+    return Stage("landmarks", ("order", "components", *vectors), parameters, run, cost)
 
 
 def run_landmarks(
@@ -203,19 +190,12 @@ def all_distances_stage(graphs: Sequence[str], policy: str, n_components: int, n
         scalar_ops=n * (edges + 4 * n),  # a heap for each row
         blocks=-(-4 * n * n // (PAIR_MIB << 20)),
     )
-    parameters = {"policy": policy, "n_components": n_components}
-    return Stage(
-        "geodesics",
-        ("order", "components", *graphs),
-        parameters,
-        partial(run_all_distances, graphs=graphs, policy=policy, n_components=n_components, n=n),
-        cost,
-    )
+    parameters: dict[str, Any] = {"policy": policy, "n_components": n_components}
+    run = partial(run_all_distances, graphs=graphs, **parameters)
+    return Stage("geodesics", ("order", "components", *graphs), parameters, run, cost)
 
 
-def run_all_distances(
-    context: Context, graphs: Sequence[str], policy: str, n_components: int, n: int
-) -> dict[str, Any]:
+def run_all_distances(context: Context, graphs: Sequence[str], policy: str, n_components: int) -> dict[str, Any]:
     chosen = targets(context.results("components"), policy, n_components)
     need = sum(4 * t.rows**2 for t in chosen)
     free = free_bytes(context.home.root)
@@ -228,7 +208,7 @@ def run_all_distances(
     ordered = Ordered.open(context.of("order"))
     ids = np.concatenate([ordered.ids(b) for b in range(len(ordered.blocks))])
     label = np.concatenate([read_array(context.of("components", f"labels/{b}")) for b in range(len(ordered.blocks))])
-    position = np.full(n, -1, np.int64)
+    position = np.full(len(ids), -1, np.int64)
     for target in chosen:
         internal = np.flatnonzero(label == target.number)
         internal = internal[np.argsort(ids[internal])]

@@ -306,26 +306,16 @@ def nystrom_stages(source: RowSource, kernel: Kernel, n_landmarks: int, m: int) 
         coordinator=[ArraySpec("kernels of the landmarks", n_landmarks, n_landmarks, times=10)],
         serial_flops=20 * n_landmarks**3,
     )
+    sums = partial(run_nystrom_moments, source=source, kernel=kernel, size=size)
+    solve = partial(run_nystrom_solve, kernel=kernel, m=m)
+    inputs, parameters = ("landmarks", "moments"), {**kernel.key(), "n_components": m}
     return [
-        Stage(
-            "moments",
-            ("landmarks",),
-            kernel.key(),
-            partial(run_nystrom_moments, source=source, kernel=kernel, n=n, size=size),
-            pass_cost,
-        ),
-        Stage(
-            "solve",
-            ("landmarks", "moments"),
-            {**kernel.key(), "n_components": m},
-            partial(run_nystrom_solve, kernel=kernel, m=m, n=n),
-            solve_cost,
-            parameters_of=("landmarks",),
-        ),
+        Stage("moments", ("landmarks",), kernel.key(), sums, pass_cost),
+        Stage("solve", inputs, parameters, solve, solve_cost, parameters_of=("landmarks",)),
     ]
 
 
-def run_nystrom_moments(context: Context, source: RowSource, kernel: Kernel, n: int, size: int) -> dict[str, Any]:
+def run_nystrom_moments(context: Context, source: RowSource, kernel: Kernel, size: int) -> dict[str, Any]:
     path = context.of("landmarks", "rows")
     found = reduce_rows(
         source,
@@ -340,10 +330,10 @@ def run_nystrom_moments(context: Context, source: RowSource, kernel: Kernel, n: 
     require_weight(found)
     write_array(context.path("mean"), found["mean"])
     write_array(context.path("scatter"), found["scatter"])
-    return {"n": n}
+    return {"n": source.shape[0]}
 
 
-def run_nystrom_solve(context: Context, kernel: Kernel, m: int, n: int) -> dict[str, Any]:
+def run_nystrom_solve(context: Context, kernel: Kernel, m: int) -> dict[str, Any]:
     rows = read_array(context.of("landmarks", "rows"))
     between = between_landmarks(kernel, rows)
     mean = read_array(context.of("moments", "mean"))
@@ -351,7 +341,8 @@ def run_nystrom_solve(context: Context, kernel: Kernel, m: int, n: int) -> dict[
     found = landmark_maps.centered_map(between, mean, scatter, m)
     if not len(found.values):
         raise InputError(
-            f"kernel={kernel.text}: all {n} rows are the same to the kernel, or it has no positive eigenvalue: "
+            f"kernel={kernel.text}: all {context.results('moments')['n']} rows are the same to the kernel, or it has "
+            "no positive eigenvalue: "
             "nothing to map. Take another gamma, or look at the rows"
         )
     coordinates = (between - mean) @ found.matrix

@@ -168,34 +168,15 @@ POWERS = {"eigenvector": 0.0, "sqrt": 0.5, "eigenvalue": 1.0}
 
 def solve_stage(source: RowSource, asked: passes.SolverOptions) -> Stage:
     """Eigenvalues and B: one pass for G (factored), or the passes of block Lanczos."""
-    size = source.shape[1] + 3
-
+    size, m = source.shape[1] + 3, asked.n_components
     if asked.solver == "lanczos":
-        return Stage(
-            "solve",
-            passes.KERNEL,
-            asdict(asked),
-            partial(run_solve_, source=source, asked=asked),
-            lanczos_cost(source, asked.n_components),
-        )
-    return Stage(
-        "solve",
-        passes.KERNEL,
-        asdict(asked),
-        partial(run_solve, source=source, asked=asked),
-        passes.pass_cost(source, solution_arrays(size, asked.n_components), 1, 8 * size * size),
-    )
+        cost = lanczos_cost(source, m)
+    else:
+        cost = passes.pass_cost(source, solution_arrays(size, m), 1, 8 * size * size)
+    return Stage("solve", passes.KERNEL, asdict(asked), partial(run_solve, source=source, asked=asked), cost)
 
 
 def run_solve(context: Context, source: RowSource, asked: passes.SolverOptions) -> dict[str, Any]:
-    solve = solve_by_lanczos if asked.solver == "lanczos" else _solve_factored
-    found = solve(source, asked, context)
-    for name in ("eigenvalues", "coefficients", "residuals"):
-        write_array(context.path(name), found.pop(name))
-    return found | {"solver": asked.solver, "seed": asked.seed, "n_components": asked.n_components}
-
-
-def run_solve_(context: Context, source: RowSource, asked: passes.SolverOptions) -> dict[str, Any]:
     solve = solve_by_lanczos if asked.solver == "lanczos" else _solve_factored
     found = solve(source, asked, context)
     for name in ("eigenvalues", "coefficients", "residuals"):

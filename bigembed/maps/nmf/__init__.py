@@ -281,17 +281,11 @@ def run_start(context: Context, source: RowSource, singular: bool, m: int, start
 def factors_stage(source: RowSource, m: int, tol: float, max_iter: int) -> Stage:
     """Alternating descent; its state is in the exchange after every pass."""
 
-    parameters = {"tol": tol, "max_iter": max_iter}
+    parameters: dict[str, Any] = {"tol": tol, "max_iter": max_iter}
     writes = [ArraySpec("components", m, source.shape[1]), ArraySpec("objectives", 0)]
     cost = _cost(source, min(max_iter, PLANNED) + 1, m, writes)
-    return Stage(
-        "factors",
-        ("survey", "start"),
-        parameters,
-        partial(run_factors, source=source, tol=tol, max_iter=max_iter),
-        cost,
-        resumes=True,
-    )
+    run = partial(run_factors, source=source, **parameters)
+    return Stage("factors", ("survey", "start"), parameters, run, cost, resumes=True)
 
 
 def run_factors(context: Context, source: RowSource, tol: float, max_iter: int) -> dict[str, Any]:

@@ -46,25 +46,18 @@ def sums_stage(columns: RowSource, powers: Array, folds: int, seed: int, vectors
         passes=1,
     )
     parameters = {"columns": columns.fingerprint(), "folds": folds, "seed": seed, "width": of_each}
-    return Stage(
-        "harmonics",
-        ("solve", "coordinates", *vectors),
-        parameters,
-        partial(run_sums, columns=columns, powers=powers, folds=folds, seed=seed, n=n, size=size, width=width),
-        cost,
-    )
+    run = partial(run_sums, columns=columns, powers=powers, folds=folds, seed=seed, size=size)
+    return Stage("harmonics", ("solve", "coordinates", *vectors), parameters, run, cost)
 
 
-def run_sums(
-    context: Context, columns: RowSource, powers: Array, folds: int, seed: int, n: int, size: int, width: int
-) -> dict[str, Any]:
+def run_sums(context: Context, columns: RowSource, powers: Array, folds: int, seed: int, size: int) -> dict[str, Any]:
     fixed: dict[str, Any] = {"embedding": context.of("coordinates", "embedding"), "powers": powers}
     if context.home.has(WEIGHTS):
         columns = replace(columns, aligned={"weights": rows_at(at(context.of(WEIGHTS, "given")))})
     fixed |= {"folds": folds, "seed": seed, "first": True, "partial_bytes": size}
     for name, total in reduce_rows(columns, sums_block, context.exchange, **fixed).items():
         write_array(context.path(name), total)
-    return {"rows": n, "columns": width}
+    return {"rows": columns.shape[0], "columns": columns.shape[1]}
 
 
 def sums_block(block: RowBlock, *, embedding: str, powers: Array, folds: int, seed: int) -> Parts:

@@ -170,9 +170,7 @@ def pick_stage(source: RowSource, rule: Rule, shape: Shape) -> Stage:
     rows, by (row, length, column); of k neighbors ``reach/b`` and ``last/b``, the squared length and the column of the
     last edge. ``sampled`` (n, s) are the distances of all rows to those of the numbers ``sample``."""
     n, rows = shape.n, task_rows(source)
-    pieces, sample = bounds(n, TASK_ROWS), sampled_rows(n)
-
-    per_row, looks = min(n, rule.per_row), len(sample)
+    per_row, looks = min(n, rule.per_row), len(sampled_rows(n))
     edges = n * per_row
     kept = [ArraySpec("column/*", edges, dtype="i8"), ArraySpec("length/*", edges)]
     kept += [ArraySpec("indptr/*", n, dtype="i8")]
@@ -195,25 +193,20 @@ def pick_stage(source: RowSource, rule: Rule, shape: Shape) -> Stage:
         maps=2,
     )
     parameters = {"source": source.fingerprint(), "metric": GIVEN, "sampled": SAMPLED, **asdict(rule)}
-    return Stage(
-        "survey",
-        (),
-        parameters,
-        partial(run_pick, source=source, rule=rule, shape=shape, n=n, pieces=pieces, rows=rows, sample=sample),
-        cost,
-    )
+    return Stage("survey", (), parameters, partial(run_pick, source=source, rule=rule, shape=shape), cost)
 
 
-def run_pick(
-    context: Context, source: RowSource, rule: Rule, shape: Shape, n: int, pieces: Any, rows: Any, sample: Any
-) -> dict[str, Any]:
+def run_pick(context: Context, source: RowSource, rule: Rule, shape: Shape) -> dict[str, Any]:
+    n, rows, sample = shape.n, task_rows(source), sampled_rows(shape.n)
     spans = [(number, *span) for number, span in enumerate(bounds(n, rows))]
     shared: dict[str, Any] = {"rule": rule, "exchange": context.exchange}
     kept = context.path("sampled")
     create_rows(kept, (n, len(sample)), source.work, rows, overwrite=True)
     write_array(context.path("sample"), sample)
     refuse_wrong(map_blocks(pick_block, spans, source=source, kept=kept, **shared), n, context.exchange)
-    tasks = [(b, start, stop, start // rows, (stop - 1) // rows) for b, (start, stop) in enumerate(pieces)]
+    tasks = [
+        (b, start, stop, start // rows, (stop - 1) // rows) for b, (start, stop) in enumerate(bounds(n, TASK_ROWS))
+    ]
     map_blocks(list_block, tasks, out=context.path(""), **shared)
     context.note(f"{n} × {n} distances are finite, symmetric and zero on the diagonal")
     return {"n": n, "d": n, "dtype": shape.dtype, "metric": GIVEN, "all_pairs": True, "sampled": len(sample)}
