@@ -231,10 +231,6 @@ class Separation:
     """(m,) distance to the nearest other eigenvalue."""
     sin: Array
     """(m,) bound on the sine of the angle between the vector and the true one, at most 1."""
-    group_gap: Array
-    """(m,) distance of its group to the nearest eigenvalue outside; 0 where the group goes on beyond the last."""
-    group_sin: Array
-    """(m,) bound on the sine of the largest angle between the span of its group and the true one, at most 1."""
     groups: tuple[tuple[int, int], ...]
     """First and last (counted from 0) of the coordinates that may be rotated among each other."""
     cut: bool
@@ -247,8 +243,8 @@ def separation(eigenvalues: Array, residuals: Array, left_out: float | None = No
     ``eigenvalues`` (m,) descending with ``residuals`` ‖Sv − λv‖, and the largest one ``left_out`` (None if there is no
     other). The residual counts as at least 2⁻²⁴ (1 − λ): rounding the weights to float32 changes the Dirichlet form
     Σ w_ij (f_i − f_j)² by this share, so not even an exact solve separates closer eigenvalues. Neighbors whose gap
-    is at most ten residuals form a group, in which the basis is one of many; its span has its own gap and bound,
-    (Σ r²)^½ / gap. The trivial eigenvalue 1 is known exactly and no neighbor. Cost: O(m).
+    is at most ten residuals form a group, in which the basis is one of many. The trivial eigenvalue 1 is known exactly
+    and no neighbor. Cost: O(m).
 
     >>> separation(np.array([0.9, 0.5, 0.5]), np.full(3, 1e-8), 0.2).groups
     ((1, 2),)
@@ -260,20 +256,16 @@ def separation(eigenvalues: Array, residuals: Array, left_out: float | None = No
     above = np.append(np.inf, below[:-1])
     larger = np.maximum(error, np.append(error[1:], 0.0))
     joined = below <= CLOSE * larger
-    group_gap, group_sin, groups = np.zeros(m), np.ones(m), []
-    first = 0
+    groups, first = [], 0
     for last in range(m):
         if joined[last] and last < m - 1:
             continue
-        members = slice(first, last + 1)
-        group_gap[members] = min(above[first], 0.0 if joined[last] else below[last])
-        group_sin[members] = _bound(np.linalg.norm(error[members]), group_gap[first])
         if last > first:
             groups.append((first, last))
         first = last + 1
     gap = np.minimum(above, below)
     sin = np.array([_bound(e, g) for e, g in zip(error, gap, strict=True)])
-    return Separation(gap, sin, group_gap, group_sin, tuple(groups), bool(m and joined[-1]))
+    return Separation(gap, sin, tuple(groups), bool(m and joined[-1]))
 
 
 def _bound(error: float | np.floating, gap: float | np.floating) -> float:
