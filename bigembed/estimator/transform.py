@@ -279,7 +279,7 @@ def run_grouped(
             raise InputError("; ".join(message for message in wrong if message))
         tasks = once(partial(_tasks_of, exchange, len(new), batch))
         numbered = [(number, *task) for number, task in enumerate(tasks)]
-        fixed = {"extension": extension, "batch": batch, "out_rows": out_rows, "exchange": exchange}
+        fixed: dict[str, Any] = {"extension": extension, "batch": batch, "out_rows": out_rows, "exchange": exchange}
         map_blocks(extend_group, numbered, first_row=first, n=last - first, **fixed)
         if not first:
             arrays.create_rows(context.path("coordinates"), (n, width), extension.dtype, out_rows, overwrite=True)

@@ -88,28 +88,20 @@ def _add_tile(builder: Any, rows: int, groups: int, place: _Place) -> None:
         builder.store(builder.load(sums[one]), places[one], align=4)
 
 
-def _function(module: Any, name: str, kinds: Any, pointers: Any, numbers: int) -> tuple[Any, Any, bool]:
-    """A function of a module for these kinds of numbers, what writes it, and whether it is still to be written.
+def _add_product_of(module: Any, out: Any, a: Any) -> Any:
+    """The function of a module that adds products of these kinds of numbers.
 
     It stands once in what is compiled, and is called there: copies of it in place of the calls took most of the time
     in which its callers are compiled.
     """
-    arguments = [*(kind.as_pointer() for kind in pointers), *[ir.IntType(64)] * numbers]
-    whole = ".".join(["bigembed", name, *map(str, kinds)])
-    function = declared(module, ir.FunctionType(ir.VoidType(), arguments), whole)
+    intp = ir.IntType(64)
+    kind = ir.FunctionType(ir.VoidType(), [*(one.as_pointer() for one in (out, a, out)), *[intp] * 8])
+    function = declared(module, kind, f"bigembed.add_product.{out}.{a}")
     if function.blocks:
-        return function, None, False
+        return function
     function.linkage = "linkonce_odr"
     function.attributes.add("noinline")
-    return function, ir.IRBuilder(function.append_basic_block("entry")), True
-
-
-def _add_product_of(module: Any, out: Any, a: Any) -> Any:
-    """The function of a module that adds products of these kinds of numbers."""
-    intp = ir.IntType(64)
-    function, builder, fresh = _function(module, "add_product", (out, a), (out, a, out), 8)
-    if not fresh:
-        return function
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
     to, of, by, out_at, a_at, a_row, a_step, rows, count, b_at, width = function.args
     zero, lanes, both, four = (ir.Constant(intp, value) for value in (0, LANES, 2 * LANES, ROWS))
     whole = builder.sub(rows, builder.urem(rows, four))
@@ -131,18 +123,6 @@ def _add_product_of(module: Any, out: Any, a: Any) -> Any:
     return function
 
 
-def _call(context: Any, builder: Any, kinds: Any, arrays: Any, numbers: Any) -> Any:
-    """Of out, a and b, and what follows their data in the arguments of the function."""
-    data = [make_array(kind)(context, builder, array).data for kind, array in zip(kinds, arrays, strict=True)]
-    function = _add_product_of(builder.module, *(context.get_value_type(kind.dtype) for kind in kinds[:2]))
-    builder.call(function, [*data, *numbers])
-    return context.get_dummy_value()
-
-
-def _columns(context: Any, builder: Any, kind: Any, array: Any) -> Any:
-    return builder.extract_value(make_array(kind)(context, builder, array).shape, 1)
-
-
 @intrinsic
 def add_product(
     _typing: Any, out: Any, out_at: Any, a: Any, a_at: Any, a_row: Any, a_step: Any, rows: Any, count: Any, b: Any,
@@ -157,41 +137,30 @@ def add_product(
     signature = types.void(out, types.intp, a, *[types.intp] * 5, b, types.intp, types.intp)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kinds, arrays = ([every[place] for place in (0, 2, 8)] for every in (signature.args, args))
-        return _call(context, builder, kinds, arrays, [args[1], *args[3:8], *args[9:]])
+        kinds = [signature.args[place] for place in (0, 2, 8)]
+        data = [
+            make_array(kind)(context, builder, args[place]).data for kind, place in zip(kinds, (0, 2, 8), strict=True)
+        ]
+        function = _add_product_of(builder.module, *(context.get_value_type(kind.dtype) for kind in kinds[:2]))
+        builder.call(function, [*data, args[1], *args[3:8], *args[9:]])
+        return context.get_dummy_value()
 
     return signature, generate
 
 
-@intrinsic
-def add_rows(_typing: Any, out: Any, at: Any, a: Any, begin: Any, rows: Any, b: Any) -> Any:
+@njit(nogil=True)
+def add_rows(out: Any, at: Any, a: Any, begin: Any, rows: Any, b: Any) -> None:
     """Rows of out from ``at`` on ← themselves + a b for ``rows`` rows of a from ``begin`` on: :func:`add_product`."""
-    signature = types.void(out, types.intp, a, types.intp, types.intp, b)
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kinds, arrays = ([every[place] for place in (0, 2, 5)] for every in (signature.args, args))
-        inner, width = (_columns(context, builder, kinds[place], arrays[place]) for place in (1, 2))
-        zero, one = (ir.Constant(inner.type, value) for value in (0, 1))
-        places = [builder.mul(args[1], width), builder.mul(args[3], inner)]
-        return _call(context, builder, kinds, arrays, [*places, inner, one, args[4], inner, zero, width])
-
-    return signature, generate
+    inner, width = a.shape[1], b.shape[1]
+    add_product(out, at * width, a, begin * inner, inner, 1, rows, inner, b, 0, width)
 
 
-@intrinsic
-def add_inner(_typing: Any, out: Any, at: Any, a: Any, begin: Any, rows: Any, b: Any, b_begin: Any) -> Any:
+@njit(nogil=True)
+def add_inner(out: Any, at: Any, a: Any, begin: Any, rows: Any, b: Any, b_begin: Any) -> None:
     """Rows of out from ``at`` on ← themselves + aᵀb for ``rows`` rows of each, from where they begin on:
     :func:`add_product`."""
-    signature = types.void(out, types.intp, a, types.intp, types.intp, b, types.intp)
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kinds, arrays = ([every[place] for place in (0, 2, 5)] for every in (signature.args, args))
-        inner, width = (_columns(context, builder, kinds[place], arrays[place]) for place in (1, 2))
-        one, first = ir.Constant(inner.type, 1), builder.mul(args[3], inner)
-        numbers = [builder.mul(args[1], width), first, one, inner, inner, args[4], builder.mul(args[6], width), width]
-        return _call(context, builder, kinds, arrays, numbers)
-
-    return signature, generate
+    inner, width = a.shape[1], b.shape[1]
+    add_product(out, at * width, a, begin * inner, 1, inner, inner, rows, b, b_begin * width, width)
 
 
 @njit(nogil=True)

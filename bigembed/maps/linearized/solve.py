@@ -221,7 +221,7 @@ def map_stage(source: RowSource, m: int, normalization: str, scaling: str) -> St
     """Everything that coordinates need, in one place, and the linear part of the map. No pass."""
     d = source.shape[1]
 
-    parameters = {"normalization": normalization, "scaling": scaling}
+    parameters: dict[str, Any] = {"normalization": normalization, "scaling": scaling}
     writes = [ArraySpec("loads", d + 3, m), ArraySpec("linear", m, d), ArraySpec("offset", m), *passes.kernel_arrays(d)]
     cost = Cost.of(writes=writes, coordinator=[ArraySpec("loads", d, m, times=8)])
     run = partial(run_map, source=source, m=m, **parameters)
