@@ -182,11 +182,7 @@ def join_batches(rows: Any, index: Index) -> Iterator[tuple[Array, Joined]]:
     fitted = Fitted(index)
     block, cell = locate(rows, fitted.cells.ordered, index.centers)
     if fitted.complete:
-        whole = fitted.cells.ordered.compared(0)
-        for start, stop in bounds(len(rows), max(1, MAX_PAIRS // whole.shape[0])):
-            part = slice(start, stop)
-            joined = join_all(compared_of(rows[part]), whole, block[part], cell[part], index.by)
-            yield np.arange(start, stop), joined
+        yield from join_whole(rows, fitted.cells.ordered.compared(0), block, cell, index.by)
         return
     waiting = [np.lexsort((cell, block))] if len(rows) else []
     while waiting:
@@ -198,6 +194,15 @@ def join_batches(rows: Any, index: Index) -> Iterator[tuple[Array, Joined]]:
             waiting += [members[len(members) // 2 :], members[: len(members) // 2]]
             continue
         yield members, joined
+
+
+def join_whole(
+    rows: Any, whole: Any, block: Array, cell: Array, by: metric_search.ByMetric | None
+) -> Iterator[tuple[Array, Joined]]:
+    """Join rows to all fitted ones, in parts of about :data:`MAX_PAIRS` pairs."""
+    for start, stop in bounds(len(rows), max(1, MAX_PAIRS // whole.shape[0])):
+        part = slice(start, stop)
+        yield np.arange(start, stop), join_all(compared_of(rows[part]), whole, block[part], cell[part], by)
 
 
 def locate(given: Any, ordered: Ordered, centers: str) -> tuple[Array, Array]:

@@ -19,11 +19,11 @@ from bigembed.distance import all_squared, paired_squared
 from bigembed.errors import InputError, PlanError
 from bigembed.neighbors import approximate_squared, dense_block
 from bigembed.neighbors.order import ListedCells, Ordered, csr_block, finish_graph, graph_arrays, write_block
-from bigembed.neighbors.query import MAX_PAIRS, Joined, join_all, locate
+from bigembed.neighbors.query import Joined, join_whole, locate
 from bigembed.neighbors.search import ground_truth
 from bigembed.neighbors.search.by_metric import ByMetric, Cells, by_metric
 from bigembed.neighbors.search.every_block import foreign_pieces, leave_cells_block
-from bigembed.neighbors.survey import Shape, compared_of
+from bigembed.neighbors.survey import Shape
 from bigembed.runtime.blocks import Array, bounds, map_blocks
 from bigembed.stages import ArraySpec, Context, Cost, Stage, buffer
 from bigembed.store import free_bytes
@@ -363,9 +363,4 @@ class DenseIndex:
 def join_every(rows: Any, index: DenseIndex) -> Iterator[tuple[Array, Joined]]:
     """Edges of prepared new rows (n, d) in parts of about :data:`~bigembed.neighbors.query.MAX_PAIRS`."""
     ordered = Ordered.open(index.order)
-    block, cell = locate(rows, ordered, index.centers)
-    whole = ordered.compared(0)
-    for start, stop in bounds(len(rows), max(1, MAX_PAIRS // whole.shape[0])):
-        part = slice(start, stop)
-        joined = join_all(compared_of(rows[part]), whole, block[part], cell[part], index.by)
-        yield np.arange(start, stop), joined
+    return join_whole(rows, ordered.compared(0), *locate(rows, ordered, index.centers), index.by)

@@ -16,7 +16,7 @@ import numpy as np
 
 from bigembed.errors import DamagedError, InputError
 from bigembed.runtime.blocks import Array
-from bigembed.store import AnyPath, PathLike, at, files, objects, put, remove, remove_file, stamp
+from bigembed.store import AnyPath, PathLike, at, files, objects, put, remove, remove_file, replacing, stamp
 from bigembed.store.chunks import CHECKSUM, RowChunks, copied
 
 # -------------------------------------------------------------------------------------------------------- metadata
@@ -351,15 +351,9 @@ def _new_folders(place: Path, ndim: int) -> str:
 @contextmanager
 def whole_file(file: str) -> Iterator[Any]:
     """A new file that gets its name when it is whole; on an error (a full disk) it is removed."""
-    new = f"{file}.{os.getpid()}.partial"
-    try:
-        with open(new, "wb") as content:
-            yield content
-        os.replace(new, file)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            os.unlink(new)
-        raise
+    place = Path(file)
+    with replacing(place, f"{place.name}.{os.getpid()}.partial") as new, open(new, "wb") as content:
+        yield content
 
 
 def _only(file: str, number: int) -> str:
