@@ -11,12 +11,14 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
+from scipy.spatial import procrustes
 from scipy.spatial.distance import cdist
 
 import bigembed as be
 from bigembed.errors import DegenerateWarning, InputError
 from bigembed.maps import mds as classical_scaling
 from bigembed.maps import mds as landmark_sample
+from bigembed.maps.landmark_maps import classical, triangulated
 from bigembed.maps.landmark_rows import max_min_by, procrustes_residual
 from bigembed.maps.mds.landmark_axes import GIVEN_PROBES as PROBES
 from tests.some import a_few
@@ -391,3 +393,20 @@ class TestLandmarkMDS:
             mds = be.LandmarkMDS(n_landmarks=20, metric=metric).fit(path)
         assert sum(seen) == (reads + (metric == "euclidean")) * 70_000  # drawn rows, to judge the map: two blocks
         assert mds.embedding_.shape == (70_000, 2)
+
+
+class TestTriangulate:
+    """Landmark MDS against the points that the distances come from."""
+
+    def test_euclidean_points_are_placed_where_they_are(self) -> None:
+        rows = np.random.default_rng(0).normal(size=(300, 3)) * [5.0, 2.0, 1.0]
+        landmarks = rows[:12]
+        found, values = classical(cdist(landmarks, landmarks) ** 2, 3)
+        placed = triangulated(cdist(rows, landmarks), found)
+        assert procrustes(rows, placed)[2] < 1e-20
+        assert (values[3:] < 1e-10 * values[0]).all()
+        assert (
+            procrustes(rows, triangulated(cdist(rows, landmarks) ** 2, found))[2] > 1e-2
+        )  # a control: squares of squares
+        alone = triangulated(cdist(rows[17:18], landmarks), found)
+        np.testing.assert_array_equal(placed[17:18], alone)

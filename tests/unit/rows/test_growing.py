@@ -53,6 +53,16 @@ def test_appended_rows_are_there_in_any_layout(tmp_path, rows, layout):
     np.testing.assert_array_equal(read_array(path, 1000), rows[:7])
 
 
+@pytest.mark.parametrize("step", range(6))
+def test_a_stopped_append_changes_nothing_for_readers(tmp_path, rows, stopped_at, step):
+    path = store(tmp_path / "x.zarr", rows[:100])
+    with stopped_at(step):
+        append_rows(path, rows[100:300])
+    np.testing.assert_array_equal(be.open_array(path), rows[:100])
+    assert append_rows(path, rows[100:300]) == 300
+    np.testing.assert_array_equal(read_array(path), rows[:300])
+
+
 def test_attributes_and_shape_change_together(tmp_path, rows):
     path = store(tmp_path / "x.zarr", rows[:100])
     append_source(path, RowSource((50, 3), rows.dtype, array=rows[100:150]), {"ranges": [150]})
