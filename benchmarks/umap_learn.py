@@ -7,7 +7,7 @@
 
 Both sides start from the same rows on disk (50 principal components of the pixels), with default parameters, and find
 their own neighbors. Time is from rows to coordinates, in a process of its own, compiled before. ``kept`` is the share
-of 15 nearest neighbors kept, of 1 000 rows (``certify``). umap-learn runs twice: with ``random_state``, by one thread,
+of 15 nearest neighbors kept, of 10 000 rows (``certify``). umap-learn runs twice: with ``random_state``, by one thread,
 as its results are only then the same again, and as it comes, by all threads (``--threaded 0``: not so). The peer runs
 in the environment given by ``--peer-python`` (umap-learn installed), by default this one; ``--peer 0``: without it.
 ``--images`` is the folder of the IDX files of MNIST, by default $BIGEMBED_DATA/mnist.
@@ -29,6 +29,8 @@ import numpy as np
 from common import MNIST, clear, mnist_components, peak_of, said, table
 
 FIGURES = ("kept", "trustworthiness")
+SAMPLES = 10_000
+"""Rows that are compared with all: of as many the share of neighbors kept has a standard error of .001."""
 
 
 def ours(path: str, out: str, seed: int, out_of_core: bool, memory: int) -> dict[str, Any]:
@@ -81,7 +83,7 @@ def judged(path: str, out: str) -> dict[str, float]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        figures = be.certify(path, np.load(f"{out}.npy")).figures
+        figures = be.certify(path, np.load(f"{out}.npy"), samples=SAMPLES).figures
     return {"kept": figures["preservation"]["value"], "trustworthiness": figures["trustworthiness"]["value"]}
 
 

@@ -18,10 +18,10 @@ import numpy as np
 from bigembed.errors import BigembedError, DamagedError, InputError, MissingPathError
 from bigembed.runtime import once, reads, writes
 from bigembed.runtime.blocks import Array, Starts, by_owner
-from bigembed.store import PathLike, at, replacing, stamp
+from bigembed.store import PathLike, at, is_url, replacing, stamp
 from bigembed.store.chunks import RowChunks, checksummed, row_chunks
 from bigembed.store.files import is_exhausted, read_json, require_regular
-from bigembed.store.metadata import put_metadata, refuse_codecs, sealed_checksums, simple, write_whole
+from bigembed.store.metadata import put_metadata, refuse_codecs, sealed_checksums, simple, write_whole, written_whole
 from bigembed.store.objects import ObjectPath
 from bigembed.store.requests import asking
 
@@ -284,8 +284,13 @@ def _keep(path: PathLike, chunks: RowChunks) -> None:
 def _opened(path: PathLike) -> tuple[Any, RowChunks | None, RowChunks | None]:
     """As :func:`_open_cached`; of what is as written here, its rows stand for the array, too, which nobody asks for."""
     written = _stamped(path)
-    made = _made.get(written)
+    made = _made.get(written) or _as_written(*written)
     return (made, made, None) if made is not None else _open_cached(*written)
+
+
+@lru_cache(maxsize=KEPT_OPEN)
+def _as_written(path: str, written: str) -> RowChunks | None:
+    return None if is_url(path) else written_whole(path)
 
 
 @lru_cache(maxsize=KEPT_OPEN)

@@ -10,7 +10,7 @@ import os
 import stat
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, BinaryIO
@@ -179,6 +179,18 @@ class Exchange:
     def get(self, name: str, block: int, key: str) -> Array | None:
         """Return the piece under ``key``, or None where this block left none."""
         return self.find(name, block, [key])[0]
+
+    def expect(self, name: str, block: int) -> None:
+        """Let the system read the file of a block ahead, if there is one, while something else is computed."""
+        path = self._path(name, block)
+        if is_url(path) or not hasattr(os, "posix_fadvise"):
+            return
+        with suppress(OSError):
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                os.posix_fadvise(file, 0, 0, os.POSIX_FADV_WILLNEED)
+            finally:
+                os.close(file)
 
     def piece(self, name: str, block: int, key: str) -> Array:
         """Return the piece under ``key``, which the block must have left."""

@@ -35,6 +35,10 @@ from bigembed.store.worker_space import WorkerSpace
 # for all that a task writes (a file more costs 30 µs); writing into mapped files (six times the time).
 
 
+AHEAD = 2
+"""Blocks between the one at work and that whose files the system reads meanwhile: two workers take them in turn."""
+
+
 @dataclass(frozen=True)
 class StoredSpace(VectorSpace):
     """The space of block vectors over the rows of a stored matrix, or (without one) over given blocks, no halos."""
@@ -80,6 +84,8 @@ def sweep_block(block: int, *, sweep: Sweep, space: StoredSpace) -> Any:
     matrix, exchange = space.matrix, space.exchange
     if matrix is None and sweep.halos:
         raise InputError("this space was made without a matrix, so it has no halos")
+    for name in sweep.reads:
+        exchange.expect(name, block + (-AHEAD if sweep.descending else AHEAD))
     try:
         own = [exchange.mapped(name, block, ["own"])[0] for name in sweep.reads]
     except DamagedError:

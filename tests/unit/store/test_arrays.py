@@ -27,7 +27,7 @@ from bigembed.store import arrays
 from bigembed.store.arrays import create_rows, read_array, read_rows, read_window, write_array, write_rows
 from bigembed.store.chunks import row_chunks
 from bigembed.store.files import read_json, reading_foreign
-from bigembed.store.metadata import SEAL
+from bigembed.store.metadata import SEAL, written_whole
 
 
 class TestArrays:
@@ -40,6 +40,8 @@ class TestArrays:
         got = read_array(tmp_path / "a")
         assert got.dtype == array.dtype
         np.testing.assert_array_equal(got, array)
+        arrays._made.clear()
+        np.testing.assert_array_equal(read_array(tmp_path / "a"), array)
         if len(array) > 10:
             np.testing.assert_array_equal(read_array(tmp_path / "a", 5, 9), array[5:9])
 
@@ -58,9 +60,11 @@ class TestArrays:
         values = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
         write_array(tmp_path / "a", values, chunk_rows=chunk_rows)
         arrays._made.clear()
+        assert written_whole(str(tmp_path / "a")) is not None  # (zarr need not open it)
         np.testing.assert_array_equal(read_array(tmp_path / "a", 5, 31), values[5:31])
         np.testing.assert_array_equal(read_rows(tmp_path / "a", np.array([39, 0, 8])), values[[39, 0, 8]])
         zarr.open_array(tmp_path / "a", mode="r+").attrs["more"] = 1
+        assert written_whole(str(tmp_path / "a")) is None
         np.testing.assert_array_equal(read_array(tmp_path / "a"), values)
 
     def test_threads_that_write_zeros_lose_no_chunk(self, tmp_path: Path) -> None:
