@@ -10,7 +10,7 @@ import os
 import stat
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, BinaryIO
@@ -22,6 +22,7 @@ from bigembed.errors import BigembedError, DamagedError, InputError
 from bigembed.runtime import once, reads, writes
 from bigembed.runtime.blocks import Array
 from bigembed.store import at, is_url, opened, put, remove
+from bigembed.store.files import read_ahead
 
 # ---------------------------------------------------------------------------------------------------------- pieces
 # A file of pieces: arrays one behind the other, and at the end a line for each, which says where it lies.
@@ -181,16 +182,8 @@ class Exchange:
         return self.find(name, block, [key])[0]
 
     def expect(self, name: str, block: int) -> None:
-        """Let the system read the file of a block ahead, if there is one, while something else is computed."""
-        path = self._path(name, block)
-        if is_url(path) or not hasattr(os, "posix_fadvise"):
-            return
-        with suppress(OSError):
-            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            try:
-                os.posix_fadvise(file, 0, 0, os.POSIX_FADV_WILLNEED)
-            finally:
-                os.close(file)
+        """Let the system read what a block left ahead, if it is there, while something else is computed."""
+        read_ahead(self._path(name, block))
 
     def piece(self, name: str, block: int, key: str) -> Array:
         """Return the piece under ``key``, which the block must have left."""

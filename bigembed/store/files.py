@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bigembed.errors import BigembedError, DamagedError, InputError, MissingPathError, PlanError
-from bigembed.store import AnyPath, PathLike, at, put, remove, stored
+from bigembed.store import AnyPath, PathLike, at, is_url, put, remove, stored
 from bigembed.store.locks import machine, process_start
 
 # ------------------------------------------------------------------------------------------------------- documents
@@ -140,6 +140,18 @@ def refuse_memory(what: Any, size: int) -> None:
             f"{what}: a task would hold {size:,} bytes (a block of rows, or what is unpacked together), and there are "
             f"{total:,}. Write it with fewer columns, or in smaller chunks or row groups"
         )
+
+
+def read_ahead(path: str) -> None:
+    """Let the system read a local file ahead, if it is there, while something else is computed."""
+    if is_url(path) or not hasattr(os, "posix_fadvise"):
+        return
+    with suppress(OSError):
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_WILLNEED)
+        finally:
+            os.close(file)
 
 
 def require_regular(path: AnyPath) -> None:

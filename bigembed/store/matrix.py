@@ -15,6 +15,7 @@ from bigembed.errors import DamagedError
 from bigembed.runtime.blocks import Array, Starts, offsets, owner_of
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
+from bigembed.store.files import read_ahead
 
 # ------------------------------------------------------------------------------------------------------------- csr
 # Sparse rows by block: local columns, and a halo list of the rows of other blocks that they name.
@@ -176,6 +177,11 @@ class StoredMatrix:
     def outbox(self, b: int) -> list[tuple[int, Array]]:
         """Return, for each block that needs rows of this one, its number and those rows."""
         return _outbox(self.structure, b, self.version)
+
+    def expect(self, b: int) -> None:
+        """Let the system read the columns and values of a block ahead, while something else is computed."""
+        for array in (f"{self.structure}/indices", self.values):
+            read_ahead(f"{array}/{b}/c/0")
 
 
 @dataclass(frozen=True)

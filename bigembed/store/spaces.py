@@ -68,6 +68,13 @@ class StoredSpace(VectorSpace):
         """Forget vectors."""
         self.exchange.drop(*names)
 
+    def expect(self, sweep: Sweep, block: int) -> None:
+        """Let the system read the files of a block of a sweep ahead, while another is computed."""
+        for name in sweep.reads:
+            self.exchange.expect(name, block)
+        if sweep.halos and isinstance(self.matrix, StoredMatrix):
+            self.matrix.expect(block)
+
     def walk(self, sweep: Sweep) -> list[Any]:
         """Walk over all blocks once and return the results in block order.
 
@@ -84,8 +91,7 @@ def sweep_block(block: int, *, sweep: Sweep, space: StoredSpace) -> Any:
     matrix, exchange = space.matrix, space.exchange
     if matrix is None and sweep.halos:
         raise InputError("this space was made without a matrix, so it has no halos")
-    for name in sweep.reads:
-        exchange.expect(name, block + (-AHEAD if sweep.descending else AHEAD))
+    space.expect(sweep, block + (-AHEAD if sweep.descending else AHEAD))
     try:
         own = [exchange.mapped(name, block, ["own"])[0] for name in sweep.reads]
     except DamagedError:
