@@ -87,24 +87,30 @@ class Start:
         """Listen to the job, and kill it where that is due."""
         thread = threading.Thread(target=self.watch, args=(note,), daemon=True)
         thread.start()
-        for line in self.process.stdout or ():
-            said = json.loads(line)
-            text, stage = said.get("message") or "", said.get("stage") or ""
-            if said["event"] in ("start", "done"):
-                self.stages[stage] = time.monotonic() - self.began - self.stages.get(stage, 0.0)
-            print(f"{time.monotonic() - self.began:7.0f} s", said["event"], stage, text, flush=True)
-            due = self.kill and ((said["event"], stage) == ("start", self.kill) or self.kill in text.partition(": ")[2])
-            if due and not self.killed:
-                self.killed = True
-                os.killpg(self.process.pid, signal.SIGKILL)
-        status = self.process.wait()
-        self._over.set()
-        thread.join()
+        try:
+            for line in self.process.stdout or ():
+                self.hear(json.loads(line))
+            status = self.process.wait()
+        finally:
+            self._over.set()
+            thread.join()
         if status and not self.killed:
             raise SystemExit(f"the job ended with status {status}")
-        if self.killed:  # (a stage that it was killed in took as long until then)
-            self.stages[stage] = time.monotonic() - self.began - self.stages.get(stage, 0.0)
         return {**self.found(), "memory": self.peak(), "killed": self.killed, "stages": self.stages}
+
+    def hear(self, said: dict[str, Any]) -> None:
+        """Note when stages begin and end; the one in which the job is killed takes until then."""
+        event, text, stage = said["event"], said.get("message") or "", said.get("stage") or ""
+        now = time.monotonic() - self.began
+        if event in ("start", "done"):
+            self.stages[stage] = now - self.stages.get(stage, 0.0)
+        if event not in ("progress", "remaining"):
+            print(f"{now:7.0f} s", event, stage, text, flush=True)
+        due = self.kill and ((event, stage) == ("start", self.kill) or self.kill in text.partition(": ")[2])
+        if due and not self.killed:
+            self.killed = True
+            self.stages[stage] = now - self.stages.get(stage, 0.0)
+            os.killpg(self.process.pid, signal.SIGKILL)
 
 
 def main() -> None:

@@ -56,6 +56,7 @@ SMALL = {
     "certify": "--n 3000 --exact 500",
     "extend": "--n 3000 --new 500",
     "hosts": "--only pca --rows 1200 --check",
+    "hundred_million": "--n 3000",
     "graph_sparse": "--n 2000 --d 500 --density 0.02",
     "isomap": "--n 2000 --peer 500 --rows-exact 600 --sizes 500 1000",
     "limits": "--n 3000 --bytes 1048576",

@@ -74,6 +74,12 @@ def fail_twice(number: int, folder: str) -> int:
     return number
 
 
+def wrong(number: int) -> int:
+    from bigembed.errors import InputError
+
+    raise InputError(f"block {number} holds NaN")
+
+
 def threads() -> tuple[str | None, str | None]:
     return os.environ.get("NUMBA_NUM_THREADS"), os.environ.get("OPENBLAS_NUM_THREADS")
 
