@@ -148,15 +148,19 @@ def start_of(rows: int, functions: int) -> Array:
 # (:mod:`bigembed.linalg.multigrid`), and a few coarse vectors.
 #
 # Size. Aggregates have up to 64 rows with 16 functions (n ≤ 2e4) or 8 (n ≤ 2e5), then 128 with 8: some 12 rows an
-# unknown, so that the number of passes holds as n grows (it goes as the diameter of what an unknown stands for). At
-# most 1e6 unknowns: from 1.2e7 rows on functions become fewer, then aggregates larger.
+# unknown, so that the number of passes holds as n grows (it goes as the diameter of what an unknown stands for). From
+# 1.2e7 rows on functions become fewer, down to 4 (24 rows an unknown, a third more passes on a surface), and from
+# 1.4e8 on aggregates larger, of which 6e6 unknowns are left.
 
-UNKNOWNS = 1_000_000
+UNKNOWNS = (1_000_000, 6_000_000)
+"""Unknowns up to which aggregates have 8 functions, and at most."""
+FEWEST = 4
+"""Functions on an aggregate at least, but for those left out for their entries."""
 MOST = 16
 """Functions on an aggregate at most."""
-ENTRIES = (1.0e6, 6.0e6, 5.0e7)
-"""Entries of L_c at most: 20 n from the first to the second, then 12 n up to the third; fewer functions are kept where
-aggregates touch very many others."""
+ENTRIES = (1.0e6, 6.0e6, 5.0e7, 2.0e8)
+"""Entries of L_c at most: 20 n from the first to the second, then 12 n up to the third, and 1.5 n up to the last; fewer
+functions are kept where aggregates touch very many others."""
 EXACT = 20_000
 """Unknowns up to which a sparse factor of L_c is tried; beyond, it is solved by multigrid cycles."""
 FACTOR = 4.0e6
@@ -180,30 +184,32 @@ KEPT = (
 def shape_of(n: int) -> tuple[int, int]:
     """Rows of an aggregate and functions on it, from n alone (aggregates come out at about ¾ of the limit).
 
-    >>> shape_of(10_000), shape_of(100_000), shape_of(1_000_000), shape_of(30_000_000)
-    ((64, 16), (64, 8), (128, 8), (256, 6))
+    >>> shape_of(10_000), shape_of(100_000), shape_of(1_000_000), shape_of(30_000_000), shape_of(1_000_000_000)
+    ((64, 16), (64, 8), (128, 8), (128, 4), (1024, 4))
     """
     if n <= 200_000:
         return 64, 16 if n <= 20_000 else 8
     size = 128
-    while size < 1024 and n / (0.75 * size) * 4 > UNKNOWNS:
+    few, most = UNKNOWNS
+    while size < 1024 and n / (0.75 * size) * FEWEST > most:
         size *= 2
-    return size, int(np.clip(UNKNOWNS * 0.75 * size / n, 2, 8))
+    return size, int(np.clip(few * 0.75 * size / n, FEWEST, 8))
 
 
 def entries(n: int) -> float:
     """Entries of L_c at most, for n rows."""
-    least, much, most = ENTRIES
-    return float(np.clip(12.0 * n, np.clip(20.0 * n, least, much), most))
+    least, much, many, most = ENTRIES
+    return float(max(np.clip(12.0 * n, np.clip(20.0 * n, least, much), many), min(1.5 * n, most)))
 
 
 def unknowns(n: int) -> int:
     """Unknowns at most, of a component of n rows or of a smaller one (which may have more functions a row).
 
-    >>> unknowns(15_000), unknowns(29_500), unknowns(1_000_000)
-    (5000, 6666, 83333)
+    >>> unknowns(15_000), unknowns(29_500), unknowns(1_000_000), unknowns(100_000_000)
+    (5000, 6666, 83333, 4166666)
     """
-    return min(UNKNOWNS, max(min(n, 20_000) // 3, min(n, 200_000) // 6, n // 12))
+    few, most = UNKNOWNS
+    return max(min(n, 20_000) // 3, min(n, 200_000) // 6, min(n // 12, few), min(n // 24, most))
 
 
 def held_here(n: int, width: int) -> int:
