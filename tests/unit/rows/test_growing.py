@@ -53,10 +53,10 @@ def test_appended_rows_are_there_in_any_layout(tmp_path, rows, layout):
     np.testing.assert_array_equal(read_array(path, 1000), rows[:7])
 
 
-@pytest.mark.parametrize("step", range(6))
+@pytest.mark.parametrize("step", [0, 4, 6, 9])
 def test_a_stopped_append_changes_nothing_for_readers(tmp_path, rows, stopped_at, step):
     path = store(tmp_path / "x.zarr", rows[:100])
-    with stopped_at(step):
+    with stopped_at(step):  # (metadata and four chunks aside, four chunks in their places, metadata last)
         append_rows(path, rows[100:300])
     np.testing.assert_array_equal(be.open_array(path), rows[:100])
     assert append_rows(path, rows[100:300]) == 300
