@@ -163,8 +163,9 @@ def retention_in(fitted: Any) -> Retention | None:
 
 def retention_of(estimator: Any, stages: Sequence[Stage]) -> Retention | None:
     """Return what stays of the stages of a fit, besides the coordinates with what is known of the rows and the steps
-    before the method: with ``keep="map"`` what a model keeps, with ``keep="coordinates"`` of that no array with numbers
-    for each row (where coordinates are a stage of their own). None where everything stays."""
+    before the method: with ``keep="map"`` what a model keeps, with ``keep="coordinates"`` of that what fitted attributes
+    show, and no array with numbers for each row (where coordinates are a stage of their own). None where everything
+    stays."""
     if estimator.keep == "all":
         return None
     kind: Any = type(estimator)
@@ -173,8 +174,11 @@ def retention_of(estimator: Any, stages: Sequence[Stage]) -> Retention | None:
     own = [stage.name for stage in stages if not STEP.match(stage.name) and stage.name not in WHOLE]
     some = {name: saved.get(name, ()) for name in own}
     if estimator.keep == "coordinates":
-        large = _of_each_row(stages)
-        some = {name: tuple(array for array in arrays if array not in large[name]) for name, arrays in some.items()}
+        large, shown = _of_each_row(stages), kind.shown_arrays
+        some = {
+            name: tuple(array for array in arrays if array not in large[name] or array in shown.get(name, ()))
+            for name, arrays in some.items()
+        }
     return Retention(stages, {name: arrays for name, arrays in some.items() if "" not in arrays})
 
 

@@ -46,6 +46,9 @@ class Estimator(Parametrized, RunParameters, Framed, Routed, Shown, ABC):
     """Stages of a saved model, and the arrays kept of each (all of them where the name is empty)."""
     kept_stages: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Arrays that stay with ``keep="map"`` besides those of a saved model: few bytes that a changed parameter reads."""
+    shown_arrays: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Of the arrays of a saved model those that fitted attributes are read from: of few rows they are as many numbers
+    as there are rows, and stay with ``keep="coordinates"`` all the same."""
     aligned: ClassVar[tuple[str, ...]] = ()
     """Vectors that a job may align with the rows: ``"weights"``, ``"labels"``, ``"epsilons"``."""
     of_rows: ClassVar[tuple[str, ...]] = ()

@@ -131,7 +131,7 @@ class RowChunks:
             if self.sealed is not None:
                 raise ValueError(f"chunk {chunk} is absent")
             return None
-        size = length - CHECKSUM if self.checked else length
+        size = max(0, length - CHECKSUM) if self.checked else length
         body = file.read(at, size)
         if self.checked:
             checksum = file.read(at + size, CHECKSUM)

@@ -225,6 +225,7 @@ class Isomap(on_graph.WeightedGraphEstimator, registered="isomap"):
         "solve": ("mean", "matrix", "offset", "eigenvalues", "residuals"),
         "coordinates": ("embedding", "labels"),
     }
+    shown_arrays: ClassVar = {"landmarks": ("rows",), "solve": ("eigenvalues", "residuals")}
 
     n_components: parameters.Count = 2
     _: KW_ONLY

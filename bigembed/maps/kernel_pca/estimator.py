@@ -149,6 +149,7 @@ class KernelPCA(RowwiseEstimator, registered="kernel_pca"):
         "coordinates": ("embedding",),
         "inverse": ("",),
     }
+    shown_arrays: ClassVar = {"solve": ("eigenvalues", "residuals")}
 
     n_components: parameters.Count = 2
     _: KW_ONLY

@@ -131,6 +131,7 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
     compiles: ClassVar = False
     saved_stages: ClassVar = {"labels": ("",), "scatter": ("means",), "solve": ("",), "coordinates": ("embedding",)}
     kept_stages: ClassVar = {"scatter": ("counts",)}
+    shown_arrays: ClassVar = {"scatter": ("means", "counts")}
 
     n_components: Count | None = None
     _: KW_ONLY

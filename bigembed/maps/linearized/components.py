@@ -112,6 +112,7 @@ class LinearizedKernelPCA(WeightedRowwiseEstimator, registered="linearized_kerne
     compiles: ClassVar = False
     frame_rule: ClassVar = FrameRule(values=("map", "eigenvalues"))
     saved_stages: ClassVar = {"moments": ("mean",), "solve": ("",), "map": ("",), "coordinates": ("embedding",)}
+    shown_arrays: ClassVar = {"moments": ("mean",)}
 
     n_components: Count | None = 2
     _: KW_ONLY

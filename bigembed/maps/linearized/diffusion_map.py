@@ -146,6 +146,7 @@ class LinearizedDiffusionMap(rowwise.RowwiseEstimator, registered="linearized_di
         "map": ("",),
         "coordinates": ("embedding",),
     }
+    shown_arrays: ClassVar = {"solve": ("eigenvalues", "residuals")}
 
     n_components: Count = 2
     _: KW_ONLY

@@ -227,6 +227,7 @@ class AlignedEstimator(OnGraph):
         "solve": ("coordinates", "labels", "eigenvalues", "residuals"),
         "coordinates": ("embedding", "labels"),
     }
+    shown_arrays: ClassVar = {"landmarks": ("rows",), "solve": ("labels", "eigenvalues", "residuals")}
 
     n_components: Count = 2
     _: KW_ONLY

@@ -145,6 +145,7 @@ class LandmarkMDS(RowwiseEstimator, registered="landmark_mds"):
         "solve": ("",),
         "coordinates": ("embedding", "mean", "matrix", "offset", "eigenvalues"),
     }
+    shown_arrays: ClassVar = {"landmarks": ("rows", "ids")}
 
     n_components: Count = 2
     _: KW_ONLY

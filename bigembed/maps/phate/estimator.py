@@ -179,6 +179,7 @@ class PHATE(on_graph.WeightedGraphEstimator, registered="phate"):
         "coordinates": ("embedding", "labels", "points"),
         row_weights.WEIGHTS: ("values",),
     }
+    shown_arrays: ClassVar = {"potential": ("entropy",)}
 
     n_components: parameters.Count = 2
     _: KW_ONLY

@@ -208,6 +208,7 @@ class SpectralEstimator(WeightedGraphEstimator):
         "coordinates": ("embedding", "labels"),
         "weights": ("starts",),
     }
+    shown_arrays: ClassVar = {"solve": ("eigenvalues", "residuals")}
 
     kept_stages: ClassVar = {"kernel": ("degree", "mass"), "survey": ("sample",)}
 

@@ -192,6 +192,7 @@ class AlternatingDiffusionMap(ViewsEstimator, registered="alternating_diffusion_
         "solve": ("right", "first", "second", "eigenvalues", "residuals"),
         "coordinates": ("embedding", "labels"),
     }
+    shown_arrays: ClassVar = {"solve": ("eigenvalues", "residuals")}
 
     n_components: Count = 2
     _: KW_ONLY

@@ -116,6 +116,7 @@ class LandmarkDiffusionMap(rowwise.RowwiseEstimator, registered="landmark_diffus
         "solve": ("matrix", "eigenvalues", "residuals"),
         "coordinates": ("embedding",),
     }
+    shown_arrays: ClassVar = {"solve": ("eigenvalues", "residuals")}
 
     n_components: Count = 2
     _: KW_ONLY
