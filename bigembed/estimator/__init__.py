@@ -163,9 +163,9 @@ def retention_in(fitted: Any) -> Retention | None:
 
 def retention_of(estimator: Any, stages: Sequence[Stage]) -> Retention | None:
     """Return what stays of the stages of a fit, besides the coordinates with what is known of the rows and the steps
-    before the method: with ``keep="map"`` what a model keeps, with ``keep="coordinates"`` of that what fitted attributes
-    show, and no array with numbers for each row (where coordinates are a stage of their own). None where everything
-    stays."""
+    before the method: with ``keep="map"`` what a model keeps; with ``keep="coordinates"`` what fitted attributes show,
+    and of the rest of a model no array with numbers for each row (where coordinates are a stage of their own). None
+    where everything stays."""
     if estimator.keep == "all":
         return None
     kind: Any = type(estimator)

@@ -226,14 +226,14 @@ class TestChunks:
             np.testing.assert_array_equal(read_array(tmp_path / "a.zarr", 2, 9), values[2:9])
 
     @pytest.mark.parametrize("shard", SHARDS.values(), ids=SHARDS)
-    @pytest.mark.parametrize("harm", ["flip", "cut"])
+    @pytest.mark.parametrize("harm", ["flip", "cut", "empty"])
     def test_damage_is_noticed(self, tmp_path, shard, harm):
         path = tmp_path / "a.zarr"
         stored(path, np.arange(72.0).reshape(24, 3), shard, READ_HERE["blosc"])
         file = next(part for part in sorted((path / "c").rglob("*")) if part.is_file())
         content = bytearray(file.read_bytes())
         content[10] ^= 1
-        file.write_bytes(content if harm == "flip" else content[:-7])
+        file.write_bytes({"flip": content, "cut": content[:-7], "empty": b""}[harm])
         with pytest.raises(DamagedError, match=r"checksum|cut off"):
             read_array(path, 0, 4)
         np.testing.assert_array_equal(read_array(path, 12, 24), np.arange(72.0).reshape(24, 3)[12:])
