@@ -39,14 +39,17 @@ from bigembed.store.arrays import read_array, read_by_id
 # What functions of a fitted walk need of it: its stages, the order of the input, columns that belong to its rows.
 
 
-def run_of(fitted: Any, what: str) -> Run:
-    """The run of a map whose walk is there; InputTypeError for another one, and for a saved model."""
+def run_of(fitted: Any, what: str, one: bool = True) -> Run:
+    """The run of a map whose walk is there; InputTypeError for another one (UMAP only starts from a spectrum), and for
+    a saved model. ``one``: it is that on one graph."""
     if not isinstance(fitted, base.Estimator):
         raise InputTypeError(f"{what} takes a fitted map of a walk, such as DiffusionMap; got {type(fitted).__name__}")
     check_fitted(fitted)
     run = fitted_run(fitted)
     run.check()
-    if run.kind == "model" or not all(run.has(stage) for stage in ("kernel", "components", "solve", "coordinates")):
+    there = all(run.has(stage) for stage in ("kernel", "components", "solve", "coordinates"))
+    walks = there and "t" in run.results("coordinates") and (not one or "degree_sums" in run.results("solve"))
+    if run.kind == "model" or not walks:
         why = "a saved model does not hold its walk" if run.kind == "model" else f"{type(fitted).__name__} has none"
         raise InputTypeError(f"{what} needs the walk of a fitted map, and {why}. Fit a DiffusionMap")
     return run

@@ -236,7 +236,7 @@ def geometric_harmonics(
     >>> bool(found.error[0] < 1e-3)
     True
     """
-    run = run_of(fitted, "geometric_harmonics")
+    run = run_of(fitted, "geometric_harmonics", one=False)
     values = read_array(run.path("solve", "eigenvalues"))
     coordinates = run.results("coordinates")
     if values.ndim == 2 and len(values) > 1:

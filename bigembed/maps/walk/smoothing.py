@@ -149,11 +149,11 @@ def smooth_stage(fitted: Run, columns: RowSource, t: int) -> Stage:
 
 
 def run_smooth(context: Context, columns: RowSource, t: int, panel: int) -> dict[str, Any]:
+    matrix, degree = weights_of(context), context.of("kernel", "degree")
     order, exchange, (n, width) = order_of(context), context.exchange, columns.shape
     out_rows = block_rows(width, 8)
     panels = [slice(*span) for span in bounds(width, panel)]
     carried = carry(columns, order, panels, exchange)
-    matrix, degree = weights_of(context), context.of("kernel", "degree")
     asides = [Exchange(f"{exchange.root}/panel{number}") for number in range(len(panels))]
     for number, aside in enumerate(asides):
         space = StoredSpace(matrix, aside)

@@ -17,7 +17,7 @@ from sklearn.datasets import make_blobs, make_moons, make_swiss_roll
 from sklearn.metrics import adjusted_rand_score
 
 import bigembed as be
-from bigembed.errors import ComponentsWarning, ConvergenceWarning, InputError, InputTypeError
+from bigembed.errors import ComponentsWarning, ConvergenceWarning, DroppedError, InputError, InputTypeError
 from bigembed.maps import clusters
 from bigembed.maps.clusters import best_centers, directions, labels_block, lloyd_block, spread_centers
 from bigembed.rows import RowBlock
@@ -315,11 +315,18 @@ class TestWalkFunctions:
         with pytest.raises(InputTypeError, match="t=-1"):
             be.smooth(fitted, np.ones(N), -1)
         fitted.save(tmp_path / "model")
+        begun = be.UMAP(n_epochs=1).fit(rows)  # (with the spectrum of its own graph)
+        alone = be.DiffusionMap(workdir=tmp_path / "run", keep="coordinates").fit(rows)
         for use in (lambda one: be.smooth(one, np.ones(N)), lambda one: be.diffusion_pseudotime(one, 0)):
             with pytest.raises(InputTypeError, match="a saved model does not hold its walk"):
                 use(be.load(tmp_path / "model"))
-            with pytest.raises(InputTypeError, match="PCA has none"):
-                use(be.PCA(n_components=1).fit(rows))
+            for other in (be.PCA(n_components=1).fit(rows), begun):
+                with pytest.raises(InputTypeError, match=f"{type(other).__name__} has none"):
+                    use(other)
+            with pytest.raises(DroppedError, match="was dropped"):
+                use(alone)
+        with pytest.raises(InputTypeError, match="UMAP has none"):
+            be.geometric_harmonics(begun, np.ones(N))
 
     def test_other_components_and_islands(self) -> None:
         apart = np.concatenate([np.arange(40.0), 1e3 + np.arange(50.0), [1e6, 1e6 + 1, 1e6 + 2]])[:, None]
