@@ -305,8 +305,8 @@ class Run:
     def _search(self, stage: str) -> Run | None:
         """The run that has the stage, its manifest noted; what was noted before must still be what is published."""
         if stage in self._found:
-            if not self.temporary:
-                self._found[stage][0].check()
+            if not self.temporary and (now := self._found[stage][0].check()) is not None:
+                self.note(now)
             return self
         found = manifests.find(self.root, stage)
         if found is not None:

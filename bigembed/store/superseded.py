@@ -130,14 +130,15 @@ class Mark:
         """Of a stage that is published."""
         return cls(str(root), found.stage, found.address, _stamp(root, found.stage))
 
-    def check(self) -> None:
-        """:class:`StaleError` unless it is still the one that is published."""
+    def check(self) -> Manifest | None:
+        """:class:`StaleError` unless it is still the one that is published. Its manifest where that was written anew,
+        as when something was dropped of it."""
         root = at(self.root)
         if _stamp(root, self.stage) == self.written:
-            return
+            return None
         now = manifests.find(root, self.stage)
         if now is not None and now.address == self.address:
-            return
+            return now
         why = superseded(root).get(self.stage) if now is None else "another run has made it anew, of something else"
         if why is None:
             raise DamagedError(f"{root}: stage {self.stage!r} is gone; run the job again to make it")

@@ -24,7 +24,7 @@ from bigembed.store import manifests as manifest
 from bigembed.store import manifests as roots
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.files import sealed
-from bigembed.store.manifests import digest_files, find, publish, verify
+from bigembed.store.manifests import digest_files, find, publish, quick_damage, verify
 from bigembed.store.metadata import make_group
 
 
@@ -221,13 +221,17 @@ def test_verify_lists_every_damaged_missing_and_foreign_file(tmp_path: Path) -> 
     run = Run(tmp_path / "run")
     run_stages(Counter().stages(), run)
     manifest = run.manifest("first")
-    assert verify(run.root, manifest) == []
+    assert verify(run.root, manifest) == quick_damage(run.root, manifest) == []
     data = next(path for path in Path(run.path("first")).rglob("*") if path.name != "zarr.json" and path.is_file())
     data.write_bytes(data.read_bytes()[::-1])
     (Path(run.path("first")) / "stranger").write_text("?")
     problems = verify(run.root, manifest)
     assert len(problems) == 2
     assert any("not in the manifest" in problem for problem in problems)
+    assert quick_damage(run.root, manifest) == []  # (names, sizes and metadata alone)
+    said = Path(run.path("first", "x"), "zarr.json")
+    said.write_bytes(said.read_bytes().replace(b"float64", b"uint64 "))
+    assert [problem.partition(":")[0] for problem in quick_damage(run.root, manifest)] == ["first/x/zarr.json"]
 
 
 def test_a_temporary_run_is_removed_with_its_owner() -> None:
@@ -447,10 +451,13 @@ class TestDropping:
         assert made.run(place, factor=5.0) == ["first", "second", "third"]
         assert made.run(place, keep=False, factor=5.0) == ["first", "second"]
         assert arrays_there(place) == ["first/x", "first/z", "second/y"]
+        before = Run(place)
+        assert read_array(before.path("first", "x")).size
         assert made.run(place, factor=5.0) == []
         assert arrays_there(place) == ["first/z"]
-        with pytest.raises(errors.DroppedError, match="'x' of stage 'first' was dropped"):
-            Run(place).path("first", "x")
+        for reader in (Run(place), before):
+            with pytest.raises(errors.DroppedError, match="'x' of stage 'first' was dropped"):
+                reader.path("first", "x")
         assert not Run(place).holds("first")
         assert Run(place).has("first")
         assert not verify(Run(place).root, Run(place).manifest("first"))
