@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ from scipy import sparse
 
 from bigembed.errors import BigembedError, InputError
 from bigembed.runtime.blocks import bounds
+from bigembed.store.arrays import write_array
 from bigembed.store.exchange import Exchange
+from bigembed.store.matrix import StoredMatrix
 from bigembed.store.spaces import StoredSpace
-from bigembed.store.vector_space import MemorySpace
+from bigembed.store.vector_space import MemorySpace, Sweep
 from tests.operator_views import memory_matrix
 
 N, CUTS = 50, bounds(50, 20)
@@ -100,3 +103,26 @@ def test_halos_are_the_rows_that_other_blocks_posted(spaces: tuple[Any, Any]) ->
     apart.sweep(fill, writes=["x"])
     with pytest.raises(InputError, match="without a matrix"):
         apart.sweep(far, reads=["x"], halos=["x"])
+
+
+def test_files_of_blocks_to_come_are_read_ahead_and_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also on a system that cannot be asked to."""
+    files, asked = {f"x/{b}" for b in range(3)} | {"indices/1/c/0", "squared/1/c/0"}, []
+    space = StoredSpace(None, Exchange(str(tmp_path)), (20, 20, 10))
+    space.sweep(fill, writes=["x"])
+    for array in ("indices", "squared"):
+        write_array(tmp_path / array / "1", np.arange(6))
+    numbers = {(tmp_path / name).stat().st_ino: name for name in files}
+    monkeypatch.setattr(
+        os, "posix_fadvise", lambda file, *_: asked.append(numbers[os.fstat(file).st_ino]), raising=False
+    )
+    before = len(os.listdir("/dev/fd"))
+    for descending in (False, True):
+        space.sweep(double, reads=["x"], writes=["y"], arguments=(1.0,), descending=descending)
+    matrix = StoredMatrix(str(tmp_path), str(tmp_path / "squared"), (20, 20, 10), "")
+    for block in (1, 7):
+        StoredSpace(matrix, space.exchange).expect(Sweep(far, reads=("x",), halos=("x",)), block)
+    assert asked == ["x/2", "x/0", "x/1", "indices/1/c/0", "squared/1/c/0"]
+    monkeypatch.delattr(os, "posix_fadvise")
+    space.sweep(double, reads=["x"], writes=["y"], arguments=(1.0,))
+    assert len(os.listdir("/dev/fd")) == before
