@@ -26,6 +26,8 @@ from bigembed.jobs.report.run_map import coloring_of
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import read_job
 from bigembed.maps import clustering
+from bigembed.maps.clustering.cluster import clusters_found
+from bigembed.stages import Run
 from bigembed.stages import stage as stages
 from bigembed.store.arrays import read_array
 from tests.conformance.test_declared_arrays import differences
@@ -138,6 +140,8 @@ def test_the_same_labels_for_any_chunks_and_from_where_a_call_was_stopped(
     monkeypatch.setattr("bigembed.maps.clustering.hdbscan_labels", None)
     again = be.cluster(da.from_array(ROWS, chunks=(130, 2)), sample=400, workdir=tmp_path)
     np.testing.assert_array_equal(again.labels.compute(), expected.labels)
+    said = clusters_found(Run(tmp_path), clustering.Clustering(), weighed=True)["warnings"]["clusters"]
+    assert any("hdbscan counts all rows alike" in one for one in said)
 
 
 def test_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
