@@ -254,6 +254,7 @@ def to_state(estimator: Any) -> dict[str, Any]:
     }
     if not estimator.__sklearn_is_fitted__():
         return state
+    estimators.run_of(estimator).check_kept(_kept(type(estimator)))
     scratch = Run(None)
     place = scratch.root / "model"
     _write(estimator, place, _description(estimator, {}))

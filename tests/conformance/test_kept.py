@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +78,9 @@ def test_the_map_alone_is_that_of_a_whole_run(name: str, tmp_path: Path) -> None
     assert placing in ("DroppedError", placed(whole))  # (as where a few vectors place new rows)
     assert name not in QUICK or (placing == "DroppedError") == (name != "pca")
     if placing == "DroppedError":
-        with pytest.raises(DroppedError, match="for new rows"):
-            fitted.save(tmp_path / "model")
+        for keep in (lambda: fitted.save(tmp_path / "model"), lambda: pickle.dumps(fitted)):
+            with pytest.raises(DroppedError, match="for new rows"):
+                keep()
         assert not (tmp_path / "model").exists()
     assert kept(case, X, tmp_path / "run", "coordinates")[1] == []
     again, _ = kept(case, X, tmp_path / "run")  # (what new rows need is made anew)
