@@ -122,6 +122,10 @@ class TestStays:
         np.testing.assert_allclose(model.inverse_transform(model.transform(rows)), expected, atol=1e-5)
         assert np.abs(anew.inverse_transform(model.transform(rows)) - expected).max() > 0.1  # (it is another frame)
 
+    def test_a_map_that_shall_not_stay_is_that_of_its_rows_alone(self, tmp_path):
+        found = grown(tmp_path, output={"align": False})[-1]
+        np.testing.assert_allclose(found, be.PCA(n_components=2).fit_transform(drawn(700)[:440]), atol=1e-6)
+
     @pytest.mark.parametrize("method", ["pca", pytest.param("umap", marks=pytest.mark.slow)])
     def test_the_same_bytes_again_and_after_a_kill(self, tmp_path, method, monkeypatch):
         expected = grown(tmp_path / "a", method)[-1]
