@@ -122,6 +122,25 @@ def test_each_parameter_changed_in_one_folder(method: str, tmp_path: Path) -> No
     assert any(taken) or not taken
 
 
+UNTOLD = {
+    "hessian_lle": {"landmarks", "n_components", "n_landmarks", "reg"}, "landmark_diffusion_map": {"kernel"},
+    "landmark_mds": {"metric_params"}, "local_tangent_space_alignment": {"landmarks", "n_landmarks", "reg"},
+    "modified_lle": {"landmarks", "n_landmarks"}, "phate": {"n_candidates"}, "umap": {"min_dist"},
+}  # fmt: skip
+"""Parameters whose values here are refused, or mean nothing beside the others of the cases."""
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_each_parameter_is_told_to_a_stage(method: str) -> None:
+    silent = {}
+    for name in (name for name, case in CASES.items() if case.method == method):
+        before = what_is_told(name)
+        for parameter, value in changes(CASES[name]):
+            if silent.setdefault(parameter, True):
+                silent[parameter] = what_is_told(name, **{parameter: value}) in ("", before)
+    assert {one for one in silent if silent[one]} - {"ids", "in_memory"} <= UNTOLD.get(method, set())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_every_parameter_of_every_case_changed_to_every_value(name: str, tmp_path: Path) -> None:
