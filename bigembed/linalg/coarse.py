@@ -214,13 +214,13 @@ def unknowns(n: int) -> int:
 
 def held_here(n: int, width: int) -> int:
     """Bytes that the coordinating process holds: L_c, what its factor is made from and the factor; or the levels above
-    L_c while they are made, or these and the vectors of a cycle, which take 48 bytes for each unknown and column.
+    L_c while they are made, or these and the vectors of a cycle, which take 64 bytes for each unknown and column.
     """
     size = unknowns(n)
     few, most = min(size, EXACT), entries(n)
     exact = 28 * min(most, ENTRIES[1], few**2) + 20 * min(FACTOR, few**2) + 64 * width * few
     own = min(most, size**2)
-    levels = max(held_by_levels(own, size), 13 * own + (100 + 48 * width) * size)
+    levels = max(held_by_levels(own, size), 13 * own + (100 + 64 * width) * size)
     return int(exact if size <= EXACT else max(exact, levels))
 
 

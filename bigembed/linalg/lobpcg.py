@@ -212,8 +212,9 @@ def _correct(operator: BlockOperator, state: State, restricted: list[str], mix: 
 # smoother (2–3 fewer), smoothed P (2–3 fewer, but L_c fills up in 12 dimensions). Of the coarse space (sphere, 3·10⁵
 # rows, 20 passes with aggregates of 128 rows and 8 functions): 64 with 4 (27), 256 with 16 (21, and twice the
 # entries). Of the cycle (mixture of 10⁵ rows, 64 with 4 functions, 20 passes with a factor): the next level once (26,
-# on 16 aggregates joined) or twice (23), two whole cycles (22), 8 joined (21). The first eigenvectors of L_c improved
-# on its first level too: one pass fewer on the sphere, one more on the mixture.
+# on 16 aggregates joined) or twice (23), two whole cycles (22), 8 joined (21); of a closed curve of 10⁵ rows: one 21,
+# two 17, four 14, a factor 13; of a surface of 10⁶ rows one 20, two 18, two steps of conjugate gradients 18. The first
+# eigenvectors of L_c improved on its first level too: one pass fewer on the sphere, one more on the mixture.
 #
 # Other starts (``benchmarks/warm_start.py``) save little: residuals of X₀ are some 3e-3 already, and an iteration
 # makes them 2.2 times smaller, so that to halve the passes a start would have to come within 4e-5. Eigenvectors of

@@ -48,6 +48,9 @@ JOINED = 8
 FUNCTIONS = 8
 """Functions on an aggregate of the levels that follow the first, or as many as there where those are more; fewer where
 a level would have more entries than the one before."""
+MANY = 400_000
+"""Unknowns beyond which a solve is two cycles: of a surface of 10⁶ rows that saves two passes of 20, and with more rows
+a cycle takes ever less of an iteration than a pass does."""
 STEPS = 4
 """Steps of LOBPCG with which the first eigenvectors are improved on a level."""
 
@@ -111,7 +114,8 @@ class Multigrid:
     vectors: Array
 
     def solve(self, right: Array) -> Array:
-        """One cycle from zero for all columns of ``right``, in single precision: an approximation of L⁻¹ right.
+        """One cycle from zero for all columns of ``right``, two where unknowns are many, in single precision: an
+        approximation of L⁻¹ right.
 
         Both halves of the columns are gone through by themselves, at the same time where another thread is idle.
         """
@@ -120,8 +124,9 @@ class Multigrid:
         return np.concatenate(run_on_idle_threads([partial(self._filled_cycle, part, 0) for part in parts]), axis=1)
 
     def _filled_cycle(self, right: Array, depth: int) -> Array:
-        width = right.shape[1]
-        return np.ascontiguousarray(self._cycle(filled(right, np.float32), depth, width)[:, :width])
+        width, several = right.shape[1], self._size(0) > MANY and not depth
+        run = self._twice if several else self._cycle
+        return np.ascontiguousarray(run(filled(right, np.float32), depth, width)[:, :width])
 
     def _cycle(self, right: Array, depth: int, width: int) -> Array:
         if depth == len(self.levels):

@@ -72,19 +72,23 @@ class TestMultigrid:
         run.forward(*stored[:2], turned, level.inverse, right, x)
         assert np.abs(lower @ x - right).max() > 1e-2  # control: blocks not transposed
 
-    def test_cycle_is_linear_symmetric_and_positive(self, levels):
-        """B = Bᵀ > 0, and the eigenvalues of B L_c besides the constant's lie between .3 and 1."""
-        matrix = dense(levels.levels[0].rows)
+    def test_one_and_two_cycles_are_linear_symmetric_and_positive(self, levels, monkeypatch):
+        """B = Bᵀ > 0, and eigenvalues of B L_c besides the constant's lie between .3 and 1; two leave its square."""
+        matrix, left = dense(levels.levels[0].rows), []
         root = levels.levels[0].rows.constant.ravel() / np.linalg.norm(levels.levels[0].rows.constant)
         away = np.eye(len(matrix)) - np.outer(root, root)
-        cycle = away @ levels.solve(away)
-        assert np.abs(cycle - cycle.T).max() < 1e-4 * np.abs(cycle).max()
-        values, vectors = np.linalg.eigh((cycle + cycle.T) / 2)
-        assert values[0] > -1e-4 * values[-1]
-        half = vectors * np.sqrt(np.maximum(values, 0))
-        spread = np.linalg.eigvalsh(half.T @ matrix @ half)[1:]
-        assert spread[0] > 0.3
-        assert spread[-1] < 1.05
+        for many in (multigrid.MANY, 0):
+            monkeypatch.setattr(multigrid, "MANY", many)
+            cycle = away @ levels.solve(away)
+            assert np.abs(cycle - cycle.T).max() < 1e-4 * np.abs(cycle).max()
+            values, vectors = np.linalg.eigh((cycle + cycle.T) / 2)
+            assert values[0] > -1e-4 * values[-1]
+            half = vectors * np.sqrt(np.maximum(values, 0))
+            spread = np.linalg.eigvalsh(half.T @ matrix @ half)[1:]
+            assert spread[0] > 0.3
+            assert spread[-1] < 1.05
+            left.append(1 - spread[0])
+        assert left[1] == pytest.approx(left[0] ** 2, rel=1e-2)
         smoothed = np.linalg.eigvalsh(matrix / np.sqrt(np.outer(np.diag(matrix), np.diag(matrix))))
         assert smoothed[1] < 0.02  # control: the diagonal alone
 
