@@ -36,8 +36,8 @@ def points(n: int = 400) -> np.ndarray:
     return np.random.default_rng(0).normal(size=(n, 5)) * np.array([3, 2, 1.5, 1, 0.7])
 
 
-def cityblock(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return np.exp(-np.abs(a[:, None] - b[None]).sum(axis=2) / 5)
+def cityblock(a: np.ndarray, b: np.ndarray, scale: float = 5.0) -> np.ndarray:
+    return np.exp(-np.abs(a[:, None] - b[None]).sum(axis=2) / scale)
 
 
 def lopsided(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -75,6 +75,13 @@ def test_equals_scikit_learn(given: dict, monkeypatch: pytest.MonkeyPatch) -> No
     values, vectors = eigh(ours._kernel(5)(rows, rows), subset_by_index=[n - 4, n - 1])
     other = vectors[:, ::-1] * np.sqrt(np.abs(values[::-1]))
     assert given["kernel"] == "linear" or aligned(ours.embedding_, other) > 1e-3
+
+
+def test_a_function_gets_its_parameters() -> None:
+    rows = points(80)
+    found = be.KernelPCA(2, kernel=cityblock, kernel_params={"scale": 1.0}).fit(rows)
+    theirs = Reference(2, kernel="precomputed", eigen_solver="dense").fit(cityblock(rows, rows, 1.0))
+    np.testing.assert_allclose(found.eigenvalues_, theirs.eigenvalues_, rtol=1e-8)
 
 
 @a_few(2, "given", KERNELS, ids=lambda given: given["kernel"])
