@@ -12,6 +12,9 @@ from typer.testing import CliRunner
 
 from bigembed import errors
 from bigembed.cli import app
+from bigembed.jobs.arguments import Auditing, Movement
+from bigembed.jobs.growth.audit import Limits
+from bigembed.jobs.growth.frames import MovementLimits
 from bigembed.jobs.watching.status import status_of
 from bigembed.store.files import read_sealed, sealed, write_json
 from tests.unit.jobs.conftest import rows, small, write_job
@@ -149,3 +152,12 @@ def test_small_jobs_load_no_cluster(write_job, rows, tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
     assert np.load(tmp_path / "rows.npy").shape == (3000, 6)
+
+
+def test_limits_of_a_growing_store_are_those_asked_for() -> None:
+    moved = Movement(moved=0.1, drift=0.2, moved_99=0.3, drift_99=0.4).limits
+    assert moved == MovementLimits(moved=0.1, drift=0.2, moved_99=0.3, drift_99=0.4)
+    asked = Auditing(growth=0.1, ratio=0.2, beyond=0.3, recall=0.4, least=5, sample=6, seed=7).options
+    limits = Limits(growth=0.1, ratio=0.2, beyond=0.3, recall=0.4, least=5)
+    assert asked == {"limits": limits, "sample": 6, "seed": 7}
+    assert (Movement().limits, Auditing().options["limits"]) == (MovementLimits(), Limits())
