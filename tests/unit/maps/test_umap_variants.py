@@ -25,6 +25,17 @@ from tests.unit.maps.digits import digits
 from tests.unit.maps.stored import dense
 
 
+def test_rows_are_pushed_as_strongly_and_as_often_as_asked() -> None:
+    rows = np.random.default_rng(0).normal(size=(200, 4)).astype("f4")
+
+    def size(**asked: float) -> float:
+        made: Any = be.UMAP(n_epochs=40, init="pca", **asked)  # type: ignore[arg-type]
+        return float(np.median(np.linalg.norm(made.fit(rows).embedding_, axis=1)))
+
+    assert size(repulsion_strength=0.0) < 0.1 < 1.4 * size() < size(repulsion_strength=4.0)
+    assert size(negative_sample_rate=1) < 0.7 * size()
+
+
 def by_formula(w: np.ndarray, y: np.ndarray, far: float) -> np.ndarray:
     """Weights that follow labels, of all pairs."""
     distance = np.where(y[:, None] == y, 0.0, far)
