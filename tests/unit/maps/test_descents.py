@@ -21,7 +21,7 @@ import bigembed as be
 from bigembed.errors import DegenerateWarning, InputError, InputTypeError, LocalizedWarning, MapWarning
 from bigembed.maps import box_of, descent
 from bigembed.maps.tsne.compiled import UNIT, field_at, precision, spread_charges
-from bigembed.maps.tsne.descent import STEP, Lattice, field_of, spacing_for
+from bigembed.maps.tsne.descent import STEP, DescentOptions, Lattice, field_of, spacing_for
 from bigembed.maps.umap import descent as options
 from bigembed.maps.umap.compiled import bandwidth, has_turn, number_of, step
 from bigembed.maps.umap.descent import AT_ONCE, DIVIDED, curve
@@ -217,6 +217,11 @@ def divergence(p: np.ndarray, points: np.ndarray, dof: float) -> float:
 
 class TestTSNE:
     """t-SNE: the gradient of KL, as good as scikit-learn's, its start. What UMAP has, too: TestDescendingMaps."""
+
+    def test_each_phase_has_what_it_was_asked_for(self) -> None:
+        asked = DescentOptions(2, 1.0, 6.0, 5, 2.0, 9, None, 0.3, 0.7, 0.1, True, 4.0)
+        assert asked.at(4, 60).tolist() == [6.0, 10.0, 0.3, 0.1, 4.0, 1.0]
+        assert asked.at(5, 60).tolist() == [2.0, 30.0, 0.7, 0.0, 4.0, 1.0]
 
     @pytest.mark.parametrize("dof", [0.5, 1.0, inf])
     def test_a_step_is_along_the_gradient_and_the_divergence_is_that_of_all_pairs(self, dof: float) -> None:
