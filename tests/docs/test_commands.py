@@ -24,30 +24,14 @@ from bigembed.jobs.places import ClusterTable
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import read_job
 from bigembed.jobs.sweep.run import sweep
-from tests.docs.commands import (
-    ANY_SIZE,
-    BENCHMARKS,
-    ROOT,
-    SCRIPT,
-    Command,
-    Parsed,
-    commands,
-    copied,
-    flags_of,
-    in_script,
-    job_files,
-    jobs_of_pages,
-    rehearse,
-    scripts,
-    without_rows,
-)
+from tests.docs import commands
 from tests.docs.fences import Block, Folder, blocks
 from tests.fault.hosts import lacking
 from tests.s3 import ABSENT, serving, weed
 
-FILES = job_files() if BENCHMARKS.exists() else []
-PAGES = jobs_of_pages() if BENCHMARKS.exists() else []
-COMMANDS = commands() if BENCHMARKS.exists() else []
+FILES = commands.job_files() if commands.BENCHMARKS.exists() else []
+PAGES = commands.jobs_of_pages() if commands.BENCHMARKS.exists() else []
+COMMANDS = commands.commands() if commands.BENCHMARKS.exists() else []
 FEW = 1_500
 """Rows of a data set in a small run."""
 LONG = ("larger_than_memory", "single_cell", "sweep")
@@ -84,7 +68,7 @@ DATA = "BIGEMBED_DATA"
 
 
 def named(path: Path) -> str:
-    return str(path.relative_to(ROOT))
+    return str(path.relative_to(commands.ROOT))
 
 
 def small(job: JobSpec) -> JobSpec:
@@ -94,7 +78,7 @@ def small(job: JobSpec) -> JobSpec:
     return job.model_copy(update={"input": given, "cluster": ClusterTable()})
 
 
-def called(command: Command, words: list[str], folder: Path) -> None:
+def called(command: commands.Command, words: list[str], folder: Path) -> None:
     """Run a command small, in a copy of the scripts; a test is left out where a peer, or its data, are not here."""
     data = os.environ.get(DATA)
     if {"FOLDER", "PYTHON"} & {*words} and data is None:
@@ -108,7 +92,7 @@ def called(command: Command, words: list[str], folder: Path) -> None:
     default = "--n 3000" if '"--n"' in script.read_text(encoding="utf-8") else ""
     small = SMALL.get(script.stem, default).split()
     where = ["--folder", str(folder / "data")] if '"--folder", ' in script.read_text(encoding="utf-8") else []
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"PYTHONPATH": str(commands.ROOT)}
     line = [sys.executable, str(script), *given, *small, *where]
     done = subprocess.run(line, capture_output=True, text=True, check=False, env=environment, cwd=folder)
     if "ModuleNotFoundError" in done.stderr:
@@ -121,7 +105,7 @@ def data_of(words: list[str], data: str) -> str:
     return f"{data}/coil20" if "coil20" in words else data if "default_maps" in words[0] else f"{data}/mnist"
 
 
-@pytest.mark.skipif(not BENCHMARKS.exists(), reason="needs the repository, not only the package")
+@pytest.mark.skipif(not commands.BENCHMARKS.exists(), reason="needs the repository, not only the package")
 class TestCommands:
     """Every job file and every command that the project shows: planned at its full size, understood, and run small."""
 
@@ -129,8 +113,8 @@ class TestCommands:
     def test_a_job_file_fits_at_its_full_size(
         self, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        without_rows(monkeypatch)
-        plan = plan_job(read_job(copied(file, tmp_path, ANY_SIZE)))
+        commands.without_rows(monkeypatch)
+        plan = plan_job(read_job(commands.copied(file, tmp_path, commands.ANY_SIZE)))
         assert plan.problems() == [], plan.advice
         assert not [line for line in plan.notes if "refused" in line]
 
@@ -140,7 +124,7 @@ class TestCommands:
         ids=named,
     )
     def test_a_job_file_runs_small(self, file: Path, tmp_path: Path) -> None:
-        job = small(read_job(copied(file, tmp_path, None)))
+        job = small(read_job(commands.copied(file, tmp_path, None)))
         with warnings.catch_warnings(action="ignore"):
             found = run_job(job) if job.sweep is None else sweep(job)
         assert not found.get("refused")
@@ -152,7 +136,7 @@ class TestCommands:
     def test_a_job_of_a_page_is_planned_as_the_page_says(
         self, page: Path, name: str, text: str, refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        without_rows(monkeypatch)
+        commands.without_rows(monkeypatch)
         (tmp_path / name).write_text(text, encoding="utf-8")
         plan = plan_job(read_job(tmp_path / name))
         if refused:
@@ -165,40 +149,43 @@ class TestCommands:
 
     def test_every_script_is_shown_with_a_command(self) -> None:
         shown = {command.script for command in COMMANDS if command.page.endswith(".md")}
-        assert [named(script) for script in scripts() if script not in shown] == []
+        assert [named(script) for script in commands.scripts() if script not in shown] == []
         assert [str(command) for command in COMMANDS if not command.script.exists()] == []
 
     @pytest.mark.parametrize("command", COMMANDS, ids=str)
-    def test_the_words_of_a_command_are_understood(self, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_words_of_a_command_are_understood(
+        self, command: commands.Command, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         parse = argparse.ArgumentParser.parse_args
 
         def parsed(self: argparse.ArgumentParser, *words: object) -> None:
             parse(self, *words)  # type: ignore[call-overload]
-            raise Parsed
+            raise commands.Parsed
 
         monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parsed)
         while True:
             try:
-                in_script(command, command.words[1:], monkeypatch)
-            except Parsed:
+                commands.in_script(command, command.words[1:], monkeypatch)
+            except commands.Parsed:
                 return
             except ModuleNotFoundError as error:  # (a peer that is not here)
                 monkeypatch.setitem(sys.modules, str(error.name), MagicMock())
 
     def test_flags_beside_a_command_are_those_of_its_script(self) -> None:
-        for line in (BENCHMARKS / "README.md").read_text(encoding="utf-8").partition("## Results")[0].splitlines():
-            for script in SCRIPT.findall(line)[:1]:
-                text = (ROOT / script.split()[0]).read_text(encoding="utf-8")
-                assert [flag for flag in flags_of(line) if f'"{flag}"' not in text] == [], line
+        page = (commands.BENCHMARKS / "README.md").read_text(encoding="utf-8")
+        for line in page.partition("## Results")[0].splitlines():
+            for script in commands.SCRIPT.findall(line)[:1]:
+                text = (commands.ROOT / script.split()[0]).read_text(encoding="utf-8")
+                assert [flag for flag in commands.flags_of(line) if f'"{flag}"' not in text] == [], line
 
     @pytest.mark.parametrize(
         "command", [command for command in COMMANDS if command.runs_jobs and command.takes_data_sets], ids=str
     )
     def test_the_jobs_of_a_command_fit_at_its_full_size(
-        self, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, command: commands.Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        without_rows(monkeypatch)
-        plans = rehearse(command, tmp_path, monkeypatch)
+        commands.without_rows(monkeypatch)
+        plans = commands.rehearse(command, tmp_path, monkeypatch)
         assert plans
         for plan in plans:
             assert plan.problems() == [], plan.advice
@@ -206,9 +193,9 @@ class TestCommands:
     @pytest.mark.slow
     @pytest.mark.timeout(900)
     @pytest.mark.parametrize("command", [one for one in COMMANDS if one.page.endswith(".md")], ids=str)
-    def test_a_command_runs_small(self, command: Command, tmp_path: Path) -> None:
+    def test_a_command_runs_small(self, command: commands.Command, tmp_path: Path) -> None:
         copy = tmp_path / "benchmarks"  # (where the results are written)
-        shutil.copytree(BENCHMARKS, copy, ignore=shutil.ignore_patterns("results", "__pycache__"))
+        shutil.copytree(commands.BENCHMARKS, copy, ignore=shutil.ignore_patterns("results", "__pycache__"))
         for words in (BEFORE.get(command.script.stem, "").split(), list(command.words)):
             if words:
                 called(command, words, tmp_path)

@@ -11,16 +11,7 @@ import pytest
 
 import bigembed as be
 from bigembed.linalg.lanczos import FactoredResult, solve_factored
-from bigembed.maps.linearized import (
-    DensityScales,
-    LinearizedKernel,
-    LinearizedMap,
-    Normalization,
-    combine_sums,
-    gram_block,
-    spread_block,
-    total_block,
-)
+from bigembed.maps import linearized
 from bigembed.rows import RowBlock
 from bigembed.rows.passes import Parts
 from bigembed.runtime.blocks import bounds
@@ -56,7 +47,7 @@ class Small:
     """The passes over rows in memory, block by block."""
 
     X: np.ndarray
-    kernel: LinearizedKernel
+    kernel: linearized.LinearizedKernel
     alpha: float
     mass: np.ndarray | None = None
     epsilons: np.ndarray | None = None
@@ -70,16 +61,17 @@ class Small:
         ]
 
     def summed(self, function: Any, **fixed: Any) -> Parts:
-        return reduce(combine_sums, [function(block, **fixed) for block in self.blocks()])
+        return reduce(linearized.combine_sums, [function(block, **fixed) for block in self.blocks()])
 
-    def solve(self, m: int, order: str = "algebraic") -> tuple[FactoredResult, Normalization, float]:
+    def solve(self, m: int, order: str = "algebraic") -> tuple[FactoredResult, linearized.Normalization, float]:
         kernel, core = self.kernel, self.kernel.core
-        plain = Normalization(self.alpha, None, None)
-        first = core @ self.summed(total_block, kernel=kernel, given=plain)["total"]
-        given = Normalization(self.alpha, first, first)
+        plain = linearized.Normalization(self.alpha, None, None)
+        first = core @ self.summed(linearized.total_block, kernel=kernel, given=plain)["total"]
+        given = linearized.Normalization(self.alpha, first, first)
         if self.alpha:
-            given = replace(given, second=core @ self.summed(total_block, kernel=kernel, given=given)["total"])
-        found = self.summed(gram_block, kernel=kernel, given=given, far=np.zeros(kernel.size))
+            total = self.summed(linearized.total_block, kernel=kernel, given=given)["total"]
+            given = replace(given, second=core @ total)
+        found = self.summed(linearized.gram_block, kernel=kernel, given=given, far=np.zeros(kernel.size))
         degrees = float(found["degrees"])
         n = len(self.X) if self.mass is None else int((self.mass > 0).sum())
         trivial = given.second / np.sqrt(degrees)
@@ -87,17 +79,17 @@ class Small:
 
     def coordinates(self, m: int, symmetric: bool) -> tuple[np.ndarray, np.ndarray]:
         result, given, degrees = self.solve(m)
-        found = LinearizedMap(self.kernel, given, result.coefficients, degrees, symmetric)
+        found = linearized.LinearizedMap(self.kernel, given, result.coefficients, degrees, symmetric)
         return result.eigenvalues, found.coordinates(self.X, self.epsilons)
 
 
 def spread(X: np.ndarray, center: np.ndarray, mass: np.ndarray | None = None) -> Parts:
-    return spread_block(RowBlock(0, 0, X, {} if mass is None else {"weights": mass}), center)
+    return linearized.spread_block(RowBlock(0, 0, X, {} if mass is None else {"weights": mass}), center)
 
 
-def automatic(X: np.ndarray, mass: np.ndarray | None = None) -> LinearizedKernel:
+def automatic(X: np.ndarray, mass: np.ndarray | None = None) -> linearized.LinearizedKernel:
     center = np.average(X, axis=0, weights=mass)
-    return LinearizedKernel(center, 4 * float(spread(X, center, mass)["radius"]))
+    return linearized.LinearizedKernel(center, 4 * float(spread(X, center, mass)["radius"]))
 
 
 def same_up_to_sign(a: np.ndarray, b: np.ndarray, tol: float) -> bool:
@@ -153,7 +145,8 @@ class TestLinearized:
         epsilon = 4 * float(spread(X, center)["radius"])
         z = np.sqrt(2 / epsilon) * (X - center)
         s = 0.5 * (z**2).sum(axis=1)
-        kernel = LinearizedKernel(center, epsilon, "density", DensityScales(s.mean(), z.mean(axis=0), 1.5))
+        scales = linearized.DensityScales(s.mean(), z.mean(axis=0), 1.5)
+        kernel = linearized.LinearizedKernel(center, epsilon, "density", scales)
         q = dense_kernel(X, epsilon).sum(axis=1)
         # The largest row sum that any point could have is at the mean of the rows.
         at_mean = (1 - ((X - X.mean(axis=0)) ** 2).sum(axis=1) / epsilon).sum()
@@ -180,7 +173,7 @@ class TestLinearized:
 
     def test_equal_rows_have_the_trivial_pair_alone(self) -> None:
         X = np.full((40, 3), 2.0)
-        kernel = LinearizedKernel(np.zeros(3), 4 * 12.0)
+        kernel = linearized.LinearizedKernel(np.zeros(3), 4 * 12.0)
         result, *_ = Small(X, kernel, 1.0).solve(2)
         assert result.rank == 1
         assert result.eigenvalues.tolist() == [0.0, 0.0]
@@ -190,7 +183,7 @@ class TestLinearized:
         X = rows_of(100, 3)
         kernel = automatic(X)
         result, given, degrees = Small(X, kernel, 0.5).solve(2)
-        found = LinearizedMap(kernel, given, result.coefficients, degrees, symmetric)
+        found = linearized.LinearizedMap(kernel, given, result.coefficients, degrees, symmetric)
         assert np.isnan(found.coordinates(X.mean(axis=0) + 3 * np.sqrt(kernel.epsilon) * np.eye(3))).all()
         assert np.isfinite(found.coordinates(X)).all()
 
@@ -203,12 +196,13 @@ class TestLinearized:
         epsilon = 4 * float(spread(X, center)["radius"])
         z = np.sqrt(2 / epsilon) * (X - center)
         scales = (
-            DensityScales(0.5 * float((z**2).sum(axis=1).mean()), z.mean(axis=0), 1.0) if kind == "density" else None
+            None if kind != "density"
+            else linearized.DensityScales(0.5 * float((z**2).sum(axis=1).mean()), z.mean(axis=0), 1.0)
         )
-        kernel = LinearizedKernel(center, epsilon, kind, scales)
+        kernel = linearized.LinearizedKernel(center, epsilon, kind, scales)
         epsilons = np.full(300, epsilon) if kind == "given" else None
         result, given, degrees = Small(X, kernel, alpha, epsilons=epsilons).solve(3)
-        found = LinearizedMap(kernel, given, result.coefficients, degrees, symmetric)
+        found = linearized.LinearizedMap(kernel, given, result.coefficients, degrees, symmetric)
         linear, offset = found.linear_part()
         step = 1e-4 * np.sqrt(epsilon)
         at = np.full(9, epsilon) if kind == "given" else None

@@ -8,14 +8,7 @@ import numpy as np
 import pytest
 
 from bigembed.errors import InputError
-from bigembed.quality.coordinates import (
-    Participation,
-    carried_by_few,
-    chosen_by_spectrum,
-    near_one,
-    participation,
-    separation,
-)
+from bigembed.quality import coordinates
 from bigembed.quality.dimension import ROWS, harmonics, sampled
 from bigembed.store.arrays import write_array
 
@@ -108,11 +101,11 @@ class TestHarmonics:
         np.testing.assert_array_equal(sampled(path, sizes, 0, wanted=5000), every)
 
 
-def stored(home: Path, psi: np.ndarray, degree: np.ndarray, blocks: int) -> Participation:
+def stored(home: Path, psi: np.ndarray, degree: np.ndarray, blocks: int) -> coordinates.Participation:
     for b, (rows, d) in enumerate(zip(np.array_split(psi, blocks), np.array_split(degree, blocks), strict=True)):
         write_array(home / f"right/{b}", rows)
         write_array(home / f"degree/{b}", d)
-    return participation(str(home / "right"), str(home / "degree"), blocks)
+    return coordinates.participation(str(home / "right"), str(home / "degree"), blocks)
 
 
 class TestParticipation:
@@ -135,7 +128,8 @@ class TestParticipation:
         assert found.share[5] == 0
         assert found.rows[:3].tolist() == [n, 500, 1]
         assert found.rows[5] == 0
-        assert carried_by_few(found.share, found.rows, n).tolist() == [False, False, True, False, False, True]
+        few = coordinates.carried_by_few(found.share, found.rows, n)
+        assert few.tolist() == [False, False, True, False, False, True]
 
     def test_the_leading_rows_are_named_over_blocks(self, tmp_path: Path) -> None:
         psi, degree = np.zeros((30, 2)), np.ones(30)
@@ -165,20 +159,20 @@ class TestSeparation:
             vectors = np.linalg.qr(np.eye(5)[:, :3] + size * rng.normal(size=(5, 3)))[0]
             values = np.einsum("il,i,il->l", vectors, truth, vectors)
             residuals = np.linalg.norm(truth[:, None] * vectors - vectors * values, axis=0)
-            found = separation(values, residuals, 0.3)
+            found = coordinates.separation(values, residuals, 0.3)
             sine = np.sqrt(1 - np.minimum(1, vectors[np.arange(3), np.arange(3)] ** 2))
             assert (sine <= found.sin * 1.05).all()
 
     def test_what_lies_close_together_is_a_group(self) -> None:
-        found = separation(np.array([0.9, 0.5, 0.5 - 1e-8, 0.4]), np.full(4, 1e-6), 0.2)
+        found = coordinates.separation(np.array([0.9, 0.5, 0.5 - 1e-8, 0.4]), np.full(4, 1e-6), 0.2)
         assert found.groups == ((1, 2),)
         assert found.sin[1] == found.sin[2] == 1
         assert not found.cut
 
     def test_a_gap_far_below_the_residual_is_seen(self) -> None:
         """A gap of 2.6e-8 beside a residual of 8e-7, between coordinates and at the end of them."""
-        assert separation(np.array([0.9, 0.9 - 2.6e-8]), np.full(2, 8e-7), 0.5).groups == ((0, 1),)
-        last = separation(np.array([0.95, 0.9]), np.full(2, 8e-7), 0.9 - 2.6e-8)
+        assert coordinates.separation(np.array([0.9, 0.9 - 2.6e-8]), np.full(2, 8e-7), 0.5).groups == ((0, 1),)
+        last = coordinates.separation(np.array([0.95, 0.9]), np.full(2, 8e-7), 0.9 - 2.6e-8)
         assert last.cut
         assert last.groups == ()
 
@@ -186,15 +180,15 @@ class TestSeparation:
         """An exact solve of a multiple eigenvalue, split by 1e-10: a group; the same split of 1 − λ = 1e-6 is
         resolved."""
         exact = np.full(2, 1e-16)
-        assert separation(np.array([0.5, 0.5 - 1e-10]), exact, 0.1).groups == ((0, 1),)
-        assert separation(1 - np.array([1e-6, 1e-6 + 1e-10]), exact, 0.1).groups == ()
+        assert coordinates.separation(np.array([0.5, 0.5 - 1e-10]), exact, 0.1).groups == ((0, 1),)
+        assert coordinates.separation(1 - np.array([1e-6, 1e-6 + 1e-10]), exact, 0.1).groups == ()
 
     def test_limits(self) -> None:
-        alone = separation(np.array([0.5]), np.array([1e-8]))
+        alone = coordinates.separation(np.array([0.5]), np.array([1e-8]))
         assert (alone.sin.tolist(), alone.groups, alone.cut) == ([0.0], (), False)
-        none = separation(np.zeros(0), np.zeros(0), 0.5)
+        none = coordinates.separation(np.zeros(0), np.zeros(0), 0.5)
         assert (none.sin.shape, none.groups, none.cut) == ((0,), (), False)
-        unsolved = separation(np.array([0.9, 0.8]), np.array([0.5, 0.5]), 0.7)
+        unsolved = coordinates.separation(np.array([0.9, 0.8]), np.array([0.5, 0.5]), 0.7)
         assert unsolved.sin.tolist() == [1, 1]
         assert unsolved.cut
 
@@ -211,14 +205,14 @@ class TestSeparation:
         ],
     )
     def test_near_one(self, one_minus: float, residual: float, n: int, near: bool) -> None:
-        assert near_one(np.array([1 - one_minus]), np.array([residual]), 1e-6, n).tolist() == [near]
+        assert coordinates.near_one(np.array([1 - one_minus]), np.array([residual]), 1e-6, n).tolist() == [near]
 
 
 FLAT = np.linspace(0.2, 0.3, 20)
 
 
 def chosen(rates: list[float] | np.ndarray, count: int = 15) -> tuple[int, bool]:
-    found = chosen_by_spectrum(1 - np.sort(rates)[:count])
+    found = coordinates.chosen_by_spectrum(1 - np.sort(rates)[:count])
     return found.n_components, found.by_gap
 
 
@@ -247,7 +241,7 @@ class TestSpectrum:
         assert chosen(np.concatenate([np.zeros(2), 1e-3 * np.arange(1, 15) ** 2])) == (2, True)
 
     def test_a_flat_spectrum_asks_for_more(self) -> None:
-        found = chosen_by_spectrum(1 - FLAT[:8])
+        found = coordinates.chosen_by_spectrum(1 - FLAT[:8])
         assert (found.n_components, found.by_gap) == (7, False)
         assert "compute more" in found.reason
 
@@ -256,4 +250,4 @@ class TestSpectrum:
         assert chosen([0.5, 0.5], 2) == (1, False)
         assert chosen([0.5, 1.2], 2) == (1, False)  # a negative eigenvalue
         with pytest.raises(InputError, match="at least 2"):
-            chosen_by_spectrum(np.array([0.5]))
+            coordinates.chosen_by_spectrum(np.array([0.5]))
