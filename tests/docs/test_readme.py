@@ -27,6 +27,7 @@ SOURCES = {
     "neighbor graph": [("neighbors-n4000000-k15", "ours"), ("neighbors-n4000000-k15", "peer")],
     "PCA": [("linear-n4000000-d256", "ours"), ("linear-n4000000-d256", "randomized")],
     "diffusion map": [("end_to_end-n10000000-d16-workers2", "bigembed")],
+    "diffusion map of 10⁸ × 16": [("hundred_million-n100000000", "bigembed")],
     "the same of 10⁸ × 16": [("condense-n100000000-cells1000000-noise0.002", "condensed")],
     "Isomap": [("isomap-landmarks-n1000000-k30-landmarks200", side) for side in ("ours", "peer")],
     "t-SNE": [("tsne-n70000-perplexity30-out_of_coreFalse", side) for side in ("ours", "openTSNE")],
