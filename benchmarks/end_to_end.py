@@ -22,6 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,8 @@ def run(job: Path, output: Path, kill: str) -> int:
     stage, _, lines = kill.partition(":")
     most, log = 0, output / "log.jsonl"
     while process.poll() is None:
-        time.sleep(5)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(5)
         most = max(most, space(output))
         if kill and log.exists() and log.read_text().count(f'"stage": "{stage}"') >= int(lines):
             os.killpg(process.pid, signal.SIGKILL)
