@@ -47,8 +47,8 @@ class Estimator(Parametrized, RunParameters, Framed, Routed, Shown, ABC):
     kept_stages: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Arrays that stay with ``keep="map"`` besides those of a saved model: few bytes that a changed parameter reads."""
     shown_arrays: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """Of the arrays of a saved model those that fitted attributes are read from: of few rows they are as many numbers
-    as there are rows, and stay with ``keep="coordinates"`` all the same."""
+    """Arrays of a saved model that fitted attributes are read from. They stay with ``keep="coordinates"``, even where
+    rows are so few that an array of this length might be one with a number for each row."""
     aligned: ClassVar[tuple[str, ...]] = ()
     """Vectors that a job may align with the rows: ``"weights"``, ``"labels"``, ``"epsilons"``."""
     of_rows: ClassVar[tuple[str, ...]] = ()

@@ -149,13 +149,13 @@ def start_of(rows: int, functions: int) -> Array:
 #
 # Size. Aggregates have up to 64 rows with 16 functions (n ≤ 2e4) or 8 (n ≤ 2e5), then 128 with 8: some 12 rows an
 # unknown, so that the number of passes holds as n grows (it goes as the diameter of what an unknown stands for). From
-# 1.2e7 rows on functions become fewer, down to 4 (24 rows an unknown, a third more passes on a surface), and from
-# 1.4e8 on aggregates larger, of which 6e6 unknowns are left.
+# 1.2e7 rows on functions become fewer, down to 4 (24 rows an unknown, a quarter more passes on a surface of 1e6 rows),
+# and from 1.4e8 rows on aggregates become larger, so that unknowns are at most 6e6.
 
 UNKNOWNS = (1_000_000, 6_000_000)
 """Unknowns up to which aggregates have 8 functions, and at most."""
 FEWEST = 4
-"""Functions on an aggregate at least, but for those left out for their entries."""
+"""Functions on an aggregate at least, before some are left out because L_c would have too many entries."""
 MOST = 16
 """Functions on an aggregate at most."""
 ENTRIES = (1.0e6, 6.0e6, 5.0e7, 2.0e8)

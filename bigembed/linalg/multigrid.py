@@ -49,8 +49,8 @@ FUNCTIONS = 8
 """Functions on an aggregate of the levels that follow the first, or as many as there where those are more; fewer where
 a level would have more entries than the one before."""
 MANY = 400_000
-"""Unknowns beyond which a solve is two cycles: of a surface of 10⁶ rows that saves two passes of 20, and with more rows
-a cycle takes ever less of an iteration than a pass does."""
+"""Unknowns beyond which a solve is two cycles. Tried with 10⁶ rows of a surface they save two passes of 20; with more
+rows, whose vectors are in files, a second cycle takes a small part of what a pass does."""
 STEPS = 4
 """Steps of LOBPCG with which the first eigenvectors are improved on a level."""
 
