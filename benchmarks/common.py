@@ -202,11 +202,11 @@ class TaskCounts:
 
 def keep(name: str, parameters: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Keep the results, or those that are there so far, with machine and date under ``results/``; what is kept."""
-    machine = f"{platform.machine()}, {psutil.cpu_count()} cores, {psutil.virtual_memory().total >> 30} GiB"
     record = {
         "benchmark": name,
         "date": date.today().isoformat(),
-        "machine": machine,
+        "machine": f"{platform.machine()}, {psutil.cpu_count()} cores, {psutil.virtual_memory().total >> 30} GiB",
+        "processor": processor(),
         "parameters": dict(parameters),
         "rows": {key: dict(row) for key, row in rows.items()},
     }
@@ -214,6 +214,17 @@ def keep(name: str, parameters: Mapping[str, Any], rows: Mapping[str, Mapping[st
     file.parent.mkdir(exist_ok=True)
     file.write_text(json.dumps(record, indent=1) + "\n")
     return record
+
+
+def processor() -> str:
+    """Name of the processor and its widest vectors, by which the same work may differ by a factor of two."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    found = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    widest = [name for name in ("avx512f", "avx2", "asimd") if name in found.get("flags", "").split()]
+    return ", ".join([found.get("model name", platform.processor()), *widest[:1]])
 
 
 def kept(name: str, parameters: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

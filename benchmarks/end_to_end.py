@@ -7,8 +7,9 @@
 
 The data are the Gaussian mixture (``--components``, by default 10; k = 15, the largest component). Memory is the
 peak of the resident memory of all processes together, client and scheduler included; disk is what the run's folder
-takes at most, looked at every five seconds. ``--kill STAGE:N`` kills all processes of the job when it has logged N
-lines in that stage, and runs the same command again; seconds are those of all runs together.
+takes at most, looked at every five seconds, and less often where looking takes long. ``--kill STAGE:N`` kills all
+processes of the job when it has logged N lines in that stage, and runs the same command again; seconds are those of
+all runs together.
 """
 
 from __future__ import annotations
@@ -114,11 +115,12 @@ def run(job: Path, output: Path, kill: str) -> int:
     command = [sys.executable, "-m", "bigembed.cli", "run", str(job)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
     stage, _, lines = kill.partition(":")
-    most, log = 0, output / "log.jsonl"
+    most, log, took = 0, output / "log.jsonl", 0.0
     while process.poll() is None:
         with suppress(subprocess.TimeoutExpired):
-            process.wait(5)
-        most = max(most, space(output))
+            process.wait(max(5.0, 50 * took))
+        began = time.perf_counter()
+        most, took = max(most, space(output)), time.perf_counter() - began
         if kill and log.exists() and log.read_text().count(f'"stage": "{stage}"') >= int(lines):
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()

@@ -75,7 +75,7 @@ def residuals(weights: Any, coordinates: np.ndarray) -> tuple[np.ndarray, np.nda
 def ours(weights: Any, limit: int | None = None) -> tuple[np.ndarray, dict[str, Any]]:
     """``limit``: bytes of vectors in memory; 0 sends all through files."""
     import bigembed as be
-    from bigembed.maps.walk.spectral import block_width
+    from bigembed.linalg.lobpcg import block_width
     from bigembed.runtime import using
 
     marks: list[float] = []

@@ -29,7 +29,7 @@ from matplotlib.figure import Figure
 from numba import njit
 from threadpoolctl import threadpool_limits
 
-from bigembed.maps.walk.spectral import block_width
+from bigembed.linalg.lobpcg import block_width
 
 HERE = Path(__file__).resolve().parent
 PAIRS = 10

@@ -224,10 +224,22 @@ def _correct(operator: BlockOperator, state: State, restricted: list[str], mix: 
 # for 13 (swiss roll). In place of X₀: 18 for 14 on the mixture. Ten guards for five: as many passes. So a fit depends
 # on its rows alone, not on the runs before it.
 
-__all__ = ["State", "finish", "init", "solve", "step", "vectors_of"]
+__all__ = ["State", "block_width", "finish", "init", "solve", "step", "vectors_of"]
 
+GUARDS = 3
+"""Pairs carried along in addition to the wanted ones, at least: with five, two or three coordinates take as many passes
+or one less (2 or 3 coordinates of seven sets, real and made), and two fifths more vectors to read and write in each."""
 NOISE = (3e-4, 3e-2)
 """Size of the noise in a starting vector of length one: ten times tol, within these."""
+
+
+def block_width(n_components: int) -> int:
+    """Columns of the block of vectors: those wanted, and half as many to guard them.
+
+    >>> block_width(2), block_width(10)
+    (5, 15)
+    """
+    return n_components + max(GUARDS, (n_components + 1) // 2)
 
 
 @one_blas_thread()
@@ -243,7 +255,7 @@ def init(
 ) -> State:
     """Coarse space, X₀ = P · lowest eigenvectors of L_c and a little noise, S X₀: two passes.
 
-    ``guards`` (default half as many as wanted, at least 5) are pairs carried along in addition to the wanted
+    ``guards`` (default half as many as wanted, at least 3) are pairs carried along in addition to the wanted
     ones. ``deflate`` names orthonormal eigenvectors (rows, c) in the space, which are left out; unless the problem is
     solved densely they are there no more at the end.
     A problem of few rows is marked to be solved densely by :func:`finish`.
@@ -261,7 +273,7 @@ def init(
             f"n_components={n_components}: the operator has {active} rows and {known} known eigenvectors; "
             f"ask for at most {active - known}"
         )
-    width = n_components + (max(5, (n_components + 1) // 2) if guards is None else guards)
+    width = block_width(n_components) if guards is None else n_components + guards
     state = State(n_components=n_components, width=width, tol=tol, seed=seed, max_passes=max_passes, deflate=deflate)
     if active < max(5 * (width + known), 300):
         return state.replaced(dense=True)

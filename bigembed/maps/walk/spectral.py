@@ -163,7 +163,7 @@ def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
     """
     if asked.landmarks is not None and asked.by_landmarks(n):
         return landmark_cost(asked.landmarks, asked.n_components, n, n_neighbors, block)
-    width = block_width(asked.n_components)
+    width = lobpcg.block_width(asked.n_components)
     edges, rows = 2 * n * n_neighbors, min(block, n)
     writes = solution_arrays(n, asked.n_components)
     if n <= (COMPLETE_ROWS if n_neighbors >= n - 1 and n <= block else DENSE_ROWS):
@@ -298,7 +298,7 @@ def _large_component(context: Context, weights: StoredMatrix, c: int, wanted: in
     done_file = at(stored.exchange.root) / "done.json"
     if done_file.exists():
         return read_sealed(done_file)
-    edges, width = context.results("kernel")["edges"], block_width(asked.n_components)
+    edges, width = context.results("kernel")["edges"], lobpcg.block_width(asked.n_components)
     need = nbytes(solve_memory(sum(weights.rows), edges, width))
     result = None
     for again in range(LOSSES):
@@ -370,11 +370,6 @@ def _first_state(context: Context, operator: SparseOperator, c: int, wanted: int
     given = labels, degree, c, float(np.sum(totals))
     space.sweep(scale_block, writes=["scale", "trivial"], posts=["scale"], arguments=given)
     return lobpcg.init(operator, wanted, tol=asked.tol, seed=asked.seed, max_passes=asked.max_passes, deflate="trivial")
-
-
-def block_width(n_components: int) -> int:
-    """Columns of the block of vectors: those wanted, and half as many to guard them."""
-    return n_components + max(5, (n_components + 1) // 2)
 
 
 def solve_memory(n: int, edges: int, width: int) -> Arrays:

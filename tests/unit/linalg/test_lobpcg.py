@@ -486,7 +486,7 @@ class TestPlacesOfVectors:
         with blocks_of(500), using(observer=look, vector_memory=FILES):
             be.LaplacianEigenmaps(10, random_state=0, tol=1e-4, workdir=str(tmp_path)).fit(graphs.swiss_roll(n))
         planned = spectral.solve_cost(asked, n, 15, 500).scratch
-        generation = 5.5 * 8 * n * spectral.block_width(10)
+        generation = 5.5 * 8 * n * lobpcg.block_width(10)
         assert 1.1 * generation < max(sizes) < min(planned, 2.4 * generation)
 
     def test_nothing_can_be_written_into_what_a_space_holds(self, graphs: Any) -> None:
