@@ -211,8 +211,8 @@ def _started(table: places.ClusterTable, scratch: Path, loop: Any) -> Any:
             if not left:
                 raise ClusterError(
                     f"the worker processes did not start ({why}). A script that starts them has to do so below "
-                    "'if __name__ == \"__main__\":', since each of them reads it again. Otherwise see whether memory and "
-                    "processes of this machine are used up by others, and run again; finished stages are kept"
+                    "'if __name__ == \"__main__\":', since each of them reads it again. Otherwise see whether memory "
+                    "and processes of this machine are used up by others, and run again; finished stages are kept"
                 ) from error
             logger.warning("the worker processes did not start (%s); tried again", why)
         except BaseException:  # a signal: what is half started says nothing as it ends

@@ -186,7 +186,8 @@ def open_raw_zarr(path: AnyPath, fill_absent: bool = False) -> RowSource:
     except DamagedError as error:
         if not fill_absent:
             raise DamagedError(
-                f"{error}. If its writer left out chunks that are all fill value, say so (--fill-absent)"
+                f"{error}. If its writer left out chunks that are all fill value, say so (fill_absent = true under "
+                "[input], or --fill-absent)"
             ) from error
         array = arrays.zarr_array(path)
         refuse_unpacked(path, "chunks", array.chunks, np.dtype(array.dtype).itemsize)

@@ -278,7 +278,8 @@ def _require_chunks(arrays: Sequence[AnyPath], choice: Choice) -> None:
             open_zarr(path)
         except DamagedError as error:
             raise DamagedError(
-                f"{error}. AnnData leaves out chunks of nothing but zeros; if it ended well, say so (fill_absent)"
+                f"{error}. AnnData leaves out chunks of nothing but zeros; if it ended well, say so (fill_absent = "
+                "true under [input], or --fill-absent)"
             ) from error
 
 

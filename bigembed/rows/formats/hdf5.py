@@ -44,7 +44,7 @@ def require_held(path: str, name: str, stored: Any, fill_absent: bool = False) -
     elif not fill_absent and (absent := _absent(stored)):
         raise DamagedError(
             f"{path}: {name}: {absent} were never written and would read as fill values. Write it again; or, if that "
-            "is meant, say so (fill_absent)"
+            "is meant, say so (fill_absent = true under [input], or --fill-absent)"
         )
 
 
