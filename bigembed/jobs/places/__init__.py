@@ -236,7 +236,7 @@ def settings(table: ClusterTable) -> dict[str, Any]:
         "distributed.worker.memory.terminate": TERMINATE,
         "distributed.comm.timeouts.connect": "30s",
         "distributed.admin.tick.interval": TICK,
-        "distributed.worker.profile.enabled": False,  # (a twenty-fifth of a worker's time, and nobody asks for it)
+        "distributed.worker.profile.enabled": False,  # (3 % of a worker's time, and nobody asks for it)
         "distributed.nanny.pre-spawn-environ.NUMBA_NUM_THREADS": 1,
         # Freed arrays stay with the process: returned, they would be faulted in again, page by page, by every task.
         "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": TRIMMED,
