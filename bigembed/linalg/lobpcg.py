@@ -205,16 +205,20 @@ def _correct(operator: BlockOperator, state: State, restricted: list[str], mix: 
 # Tried and left out: of the images S X − X Λ, P − S P and W − S W in single precision (a quarter less memory traffic,
 # and .34 s for an iteration of 10⁶ rows and 15 columns instead of .41; as many passes on the mixture and the swiss
 # roll, but where directions of [X P W] nearly depend on each other their images are off by 6e-8 of what cancels, and
-# Ritz values above 1 come up), three guards for five (2 passes more on the mixture of 10⁶ rows, none on the swiss
-# roll: 2 and 13 %), twice as many coarse eigenvectors carried up (the same passes), files in shared memory instead of
-# on disk (the same processor time), R / diag and P y as separate columns (one pass fewer, twice the vectors), a
-# second P (no fewer), weights .5 … 1 and 1 … 1.5 of the two parts (±1), exact solves of blocks of 200 or 6000 rows as
-# smoother (2–3 fewer), smoothed P (2–3 fewer, but L_c fills up in 12 dimensions). Of the coarse space (sphere, 3·10⁵
-# rows, 20 passes with aggregates of 128 rows and 8 functions): 64 with 4 (27), 256 with 16 (21, and twice the
-# entries). Of the cycle (mixture of 10⁵ rows, 64 with 4 functions, 20 passes with a factor): the next level once (26,
-# on 16 aggregates joined) or twice (23), two whole cycles (22), 8 joined (21); of a closed curve of 10⁵ rows: one 21,
-# two 17, four 14, a factor 13; of a surface of 10⁶ rows one 20, two 18, two steps of conjugate gradients 18. The first
-# eigenvectors of L_c improved on its first level too: one pass fewer on the sphere, one more on the mixture.
+# Ritz values above 1 come up), of S X alone as X Λ + R with R in single precision (safe, since what is rounded is R,
+# but a tenth fewer bytes only), P from X and the X before, whose S-images are written anyway (half of the bytes
+# written; as many passes to 1e-6, on the way to 1e-9 Ritz values above 1 on the mixture, unless directions of mass
+# below 1e-5 go, which takes 22 passes for 15 on a closed curve), three guards for five where ten pairs are wanted (43
+# passes for 23 on the sphere, whose eigenvalues come in groups; 2 more on the mixture of 10⁶ rows), twice as many
+# coarse eigenvectors carried up (the same passes), files in shared memory instead of on disk (the same processor
+# time), R / diag and P y as separate columns (one pass fewer, twice the vectors), a second P (no fewer), weights .5 …
+# 1 and 1 … 1.5 of the two parts (±1), exact solves of blocks of 200 or 6000 rows as smoother (2–3 fewer), smoothed P
+# (2–3 fewer, but L_c fills up in 12 dimensions). Of the coarse space (sphere, 3·10⁵ rows, 20 passes with aggregates
+# of 128 rows and 8 functions): 64 with 4 (27), 256 with 16 (21, and twice the entries). Of the cycle (mixture of 10⁵
+# rows, 64 with 4 functions, 20 passes with a factor): the next level once (26, on 16 aggregates joined) or twice
+# (23), two whole cycles (22), 8 joined (21); of a closed curve of 10⁵ rows: one 21, two 17, four 14, a factor 13; of
+# a surface of 10⁶ rows one 20, two 18, two steps of conjugate gradients 18. The first eigenvectors of L_c improved on
+# its first level too: one pass fewer on the sphere, one more on the mixture.
 #
 # Other starts (``benchmarks/warm_start.py``) save little: residuals of X₀ are some 3e-3 already, and an iteration
 # makes them 2.2 times smaller, so that to halve the passes a start would have to come within 4e-5. Eigenvectors of
@@ -226,20 +230,21 @@ def _correct(operator: BlockOperator, state: State, restricted: list[str], mix: 
 
 __all__ = ["State", "block_width", "finish", "init", "solve", "step", "vectors_of"]
 
-GUARDS = 3
-"""Pairs carried along in addition to the wanted ones, at least: with five, two or three coordinates take as many passes
-or one less (2 or 3 coordinates of seven sets, real and made), and two fifths more vectors to read and write in each."""
+FEW, FEW_GUARDS, GUARDS = 3, 3, 5
+"""Pairs that are few, those carried along in addition to them, and at least in addition to more. Five in addition to
+two or three take as many passes or one less (seven sets, real and made), and two fifths more vectors to read and write
+in each; three in addition to four took 32 passes for 22 on a sphere, whose eigenvalues come in groups."""
 NOISE = (3e-4, 3e-2)
 """Size of the noise in a starting vector of length one: ten times tol, within these."""
 
 
 def block_width(n_components: int) -> int:
-    """Columns of the block of vectors: those wanted, and half as many to guard them.
+    """Columns of the block of vectors: those wanted, and others that guard them.
 
-    >>> block_width(2), block_width(10)
-    (5, 15)
+    >>> block_width(2), block_width(4), block_width(20)
+    (5, 9, 30)
     """
-    return n_components + max(GUARDS, (n_components + 1) // 2)
+    return n_components + (FEW_GUARDS if n_components <= FEW else max(GUARDS, (n_components + 1) // 2))
 
 
 @one_blas_thread()
@@ -255,8 +260,8 @@ def init(
 ) -> State:
     """Coarse space, X₀ = P · lowest eigenvectors of L_c and a little noise, S X₀: two passes.
 
-    ``guards`` (default half as many as wanted, at least 3) are pairs carried along in addition to the wanted
-    ones. ``deflate`` names orthonormal eigenvectors (rows, c) in the space, which are left out; unless the problem is
+    ``guards`` (default half as many as wanted, at least 5; 3 where at most 3 are wanted) are pairs carried along in
+    addition to the wanted ones. ``deflate`` names orthonormal eigenvectors (rows, c) in the space, which are left out; unless the problem is
     solved densely they are there no more at the end.
     A problem of few rows is marked to be solved densely by :func:`finish`.
     """
