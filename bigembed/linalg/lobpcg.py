@@ -261,8 +261,8 @@ def init(
     """Coarse space, X₀ = P · lowest eigenvectors of L_c and a little noise, S X₀: two passes.
 
     ``guards`` (default half as many as wanted, at least 5; 3 where at most 3 are wanted) are pairs carried along in
-    addition to the wanted ones. ``deflate`` names orthonormal eigenvectors (rows, c) in the space, which are left out; unless the problem is
-    solved densely they are there no more at the end.
+    addition to the wanted ones. ``deflate`` names orthonormal eigenvectors (rows, c) in the space, which are left out;
+    unless the problem is solved densely they are there no more at the end.
     A problem of few rows is marked to be solved densely by :func:`finish`.
     """
     if n_components < 1 or not tol > 0 or max_passes < 4 or (guards is not None and guards < 0):
