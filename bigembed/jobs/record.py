@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from bigembed import __version__
-from bigembed.errors import BigembedError, DamagedError, DamageWarning, InputError
+from bigembed.errors import BigembedError, DamagedError, DamageWarning, InputError, MissingPathError
 from bigembed.estimator import run_of, steps_before
 from bigembed.estimator.model_files import check_stages, read_description, steps_in
 from bigembed.jobs.inputs import Input, older_source
@@ -110,8 +110,11 @@ def read_record(root: AnyPath) -> dict[str, Any]:
 def _written(root: AnyPath) -> dict[str, Any]:
     """``job.json`` as it was written, or nothing."""
     path = root / RECORD
-    record = files.read_sealed(path) if path.exists() else {}
-    if path.exists() and not (isinstance(record.get("job"), dict) and isinstance(record.get("claimed"), list)):
+    try:
+        record = files.read_sealed(path)
+    except MissingPathError:
+        return {}
+    if not (isinstance(record.get("job"), dict) and isinstance(record.get("claimed"), list)):
         raise DamagedError(f"{path}: damaged: not the record of a job")
     return record
 

@@ -113,7 +113,10 @@ def publish(
 def find(root: AnyPath, stage: str) -> Manifest | None:
     """The manifest of a published stage, or None; :class:`DamagedError` if it is not as it was written."""
     path = path_of(root, stage)
-    return parsed(read_json(path), path, stage) if path.exists() else None
+    try:
+        return parsed(read_json(path), path, stage)
+    except MissingPathError:
+        return None
 
 
 def as_dict(manifest: Manifest) -> dict[str, Any]:

@@ -27,6 +27,8 @@ META = ("e_tag", "version")
 """What tells one content of an object from another."""
 TAIL_BYTES = 64 << 10
 """Read with the end of an object: the index of most files of pieces, and the footer of most formats."""
+EMPTY = "status code: 416"
+"""What an error says of the end of an object that has no bytes."""
 PIECE_BYTES = 8 << 20
 """Read at a time where an object is read from its start to its end."""
 
@@ -199,13 +201,23 @@ class ObjectPath:
 
     def tail(self, length: int) -> bytes:
         """The last bytes."""
+        return self.end(length)[0]
 
-        def last(store: Any, client: Any) -> bytes:
+    def end(self, length: int) -> tuple[bytes, int]:
+        """The last bytes, and how many there are in all, by one request."""
+        if not self.key:
+            raise FileNotFoundError(f"{self}: a bucket")
+
+        def last(store: Any, client: Any) -> tuple[bytes, int]:
             try:
-                return bytes(store.get(client, self.key, options={"range": {"suffix": length}}).bytes())
-            except store.exceptions.NotSupportedError:  # (Azure)
+                found = store.get(client, self.key, options={"range": {"suffix": length}})
+                return bytes(found.bytes()), int(found.meta["size"])
+            except (store.exceptions.NotSupportedError, store.exceptions.GenericError) as error:
+                if not isinstance(error, store.exceptions.NotSupportedError) and EMPTY not in str(error):  # (Azure)
+                    raise
                 size = self.stat().st_size
-                return bytes(store.get_range(client, self.key, start=max(0, size - length), end=size))
+                start = max(0, size - length)
+                return bytes(store.get_range(client, self.key, start=start, end=size)) if size else b"", size
 
         return self._ask(last)
 
@@ -261,11 +273,12 @@ class ObjectPath:
 
     def remove_tree(self) -> None:
         """Delete the object and everything beneath; the marks first, so that it is nothing for readers."""
-        for mark in MARKS:
-            (self / mark).unlink(missing_ok=True)
         keys = [key for key, _ in self._listed()]
-        for start in range(0, len(keys), 1000):
-            self._delete(keys[start : start + 1000])
+        marks = [mark.key for mark in (self / name for name in MARKS) if mark.key in keys]
+        rest = [key for key in keys if key not in marks]
+        for batch in (marks, *(rest[start : start + 1000] for start in range(0, len(rest), 1000))):
+            if batch:
+                self._delete(batch)
         self.unlink(missing_ok=True)
 
     def _delete(self, keys: str | list[str]) -> None:
@@ -300,11 +313,11 @@ class ObjectPath:
 
 
 class Ranges(io.RawIOBase):
-    """An object as a raw file; the end is read once, since indexes and footers lie there."""
+    """An object as a raw file; the end is read when it is opened, since indexes and footers lie there."""
 
     def __init__(self, path: ObjectPath) -> None:
-        self.path, self.size, self.position = path, path.stat().st_size, 0
-        self._tail = b""
+        self.path, self.position = path, 0
+        self._tail, self.size = path.end(TAIL_BYTES)
 
     def readable(self) -> bool:
         return True
@@ -331,9 +344,5 @@ class Ranges(io.RawIOBase):
         return count
 
     def _range(self, start: int, count: int) -> bytes:
-        tail = max(0, self.size - TAIL_BYTES)
-        if start < tail:
-            return self.path.range(start, count)
-        if not self._tail:
-            self._tail = self.path.range(tail, self.size - tail)
-        return self._tail[start - tail : start - tail + count]
+        tail = self.size - len(self._tail)
+        return self.path.range(start, count) if start < tail else self._tail[start - tail : start - tail + count]

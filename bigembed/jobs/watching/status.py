@@ -294,8 +294,11 @@ def read_status(root: AnyPath) -> dict[str, Any]:
     :class:`DamagedError` if it does not say what was written.
     """
     path = root / NAME
-    found = files.read_sealed(path) if path.exists() else {}
-    if path.exists() and not isinstance(found.get("state"), str):
+    try:
+        found = files.read_sealed(path)
+    except MissingPathError:
+        return {}
+    if not isinstance(found.get("state"), str):
         raise DamagedError(f"{path}: damaged: not the status of a job")
     if found.get("state") in ("planned", "running") and locks.holder(root) is None:
         message = "its process ended unexpectedly (killed, or the machine went down); the same command goes on"
