@@ -1,7 +1,7 @@
 """A job on a disk, in an object store, and there with its exchanges on the disk: time and requests' cost.
 
     python benchmarks/objects.py --folder bench-data                 # a server on this machine
-    python benchmarks/objects.py --folder bench-data --delay 20      # … that is 20 ms away
+    python benchmarks/objects.py --folder bench-data --delay 20      # … that is 20 ms away; requests are counted
 
 The server is SeaweedFS (extra `test`). PCA of n × 256 rows reads them once and writes nothing large; the diffusion map
 of n / 10 × 64 rows exchanges many small pieces in every pass. Coordinates are compared byte for byte.
@@ -35,6 +35,8 @@ from tests.s3 import serving  # noqa: E402
 
 METHODS = {"pca": "n_components = 10", "diffusion_map": 'n_components = 10\nn_neighbors = 15\ncomponents = "largest"'}
 
+VERBS = {b"GET", b"HEAD", b"PUT", b"POST", b"DELETE"}
+"""What a request begins with."""
 
 JOB = """
 [input]
@@ -63,7 +65,7 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory(dir=folder) as scratch,
         serving(Path(scratch)) as server,
-        delayed(server.endpoint, given.delay / 1000) as endpoint,
+        delayed(server.endpoint, given.delay / 1000) as (endpoint, asked),
     ):
         for name, (n, d) in {"pca": (given.n, 256), "diffusion_map": (given.n // 10, 64)}.items():
             rows, url = data_set("mixture", folder, n=n, d=d), server.url
@@ -74,7 +76,12 @@ def main() -> None:
                 "store": (f"{url}/rows.zarr", f"{url}/run.zarr", ""),
                 "store, scratch on the disk": (f"{url}/rows.zarr", f"{url}/run.zarr", f"{scratch}/exchange"),
             }
-            found = {side: run(Path(scratch), name, *places) for side, places in sides.items()}
+            found = {}
+            for side, places in sides.items():
+                before = asked[0]
+                found[side] = run(Path(scratch), name, *places)
+                if given.delay:
+                    found[side]["requests"] = asked[0] - before
             os.environ["AWS_ENDPOINT_URL"] = server.endpoint
             assert len({row.pop("bytes") for row in found.values()}) == 1
             results |= {f"{name}, {side}": row for side, row in found.items()}
@@ -104,16 +111,18 @@ def run(folder: Path, method: str, rows: str, out: str, scratch: str) -> dict[st
 
 
 @contextmanager
-def delayed(endpoint: str, seconds: float) -> Iterator[str]:
-    """The endpoint as if it were farther away: whatever is sent to it waits so long on the way."""
+def delayed(endpoint: str, seconds: float) -> Iterator[tuple[str, list[int]]]:
+    """The endpoint as if it were farther away: whatever is sent to it waits so long on the way; requests so far."""
+    asked = [0]
     if not seconds:
-        yield endpoint
+        yield endpoint, asked
         return
     loop, port = asyncio.new_event_loop(), urlsplit(endpoint).port
 
     async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, wait: float) -> None:
         try:
             while data := await reader.read(1 << 20):
+                asked[0] += bool(wait) and data.split(b" ", 1)[0] in VERBS
                 if wait:
                     await asyncio.sleep(wait)
                 writer.write(data)
@@ -131,7 +140,7 @@ def delayed(endpoint: str, seconds: float) -> Iterator[str]:
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", asked
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()

@@ -25,7 +25,7 @@ from scipy.spatial.distance import cdist
 
 import bigembed
 from bigembed import __version__
-from bigembed.errors import DamagedError
+from bigembed.errors import DamagedError, InterruptedRun
 from bigembed.runtime import trim_heap, use_one_heap
 from bigembed.runtime.blocks import one_blas_thread
 from bigembed.store import AnyPath, at, remove
@@ -268,6 +268,8 @@ SCIKIT_LEARN = 105 << 20
 """Bytes of scikit-learn, with pandas, in the coordinating process, unless a command runs in it
 (:func:`bigembed.errors.uses_scikit_learn`). Not measured with the rest: the process that measures would be larger than
 a small job."""
+PATIENCE = 600
+"""Seconds that measuring may take: a machine with very much other work needs a hundred times as long."""
 PACKAGES = ("dask", "distributed", "matplotlib", "numba", "numpy", "psutil", "scipy", "zarr")
 
 
@@ -315,7 +317,13 @@ def footprint(renew: bool = False) -> Footprint:
 def _measured() -> dict[str, Any]:
     began = time.perf_counter()
     command, own = [sys.executable, "-m", "bigembed.jobs.idle"], {**os.environ, "NUMBA_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=own)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE, env=own)
+    except subprocess.TimeoutExpired as error:
+        raise InterruptedRun(
+            f"what a worker holds before any data was not measured within {PATIENCE} s, where some five are enough: "
+            "other processes take this machine. Run again when it is idle; it is measured once, and remembered"
+        ) from error
     if done.returncode:
         raise RuntimeError(f"the footprint of a worker could not be measured: {done.stderr[-2000:]}")
     return {**json.loads(done.stdout.splitlines()[-1]), "start": time.perf_counter() - began}

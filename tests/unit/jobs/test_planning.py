@@ -435,6 +435,11 @@ class TestCompilation:
         os.utime(index, (0, source.stat().st_mtime - 1))
         assert not compilation.is_kept("quality.compiled")
 
+    def test_a_machine_too_busy_to_measure_a_worker_is_said(self, monkeypatch):
+        monkeypatch.setattr(calibrate, "PATIENCE", 0.01)
+        with pytest.raises(InterruptedRun, match=r"not measured within 0.01 s.*Run again when it is idle"):
+            calibrate._measured()
+
     def test_workers_of_a_method_that_compiles_nothing_are_planned_without_numba(self, job):
         cluster = '[cluster]\nworkers = 2\nmemory = "1 GiB"'
         feet = footprint(False)
