@@ -232,8 +232,8 @@ __all__ = ["State", "block_width", "finish", "init", "solve", "step", "vectors_o
 
 FEW, FEW_GUARDS, GUARDS = 3, 3, 5
 """Pairs that are few, those carried along in addition to them, and at least in addition to more. Five in addition to
-two or three take as many passes or one less (seven sets, real and made), and two fifths more vectors to read and write
-in each; three in addition to four took 32 passes for 22 on a sphere, whose eigenvalues come in groups."""
+two take as many passes as three, or one or two less (eight sets, real and made), and two fifths more vectors to read
+and write in each; three in addition to four took 32 passes for 22 on a sphere, whose eigenvalues come in groups."""
 NOISE = (3e-4, 3e-2)
 """Size of the noise in a starting vector of length one: ten times tol, within these."""
 

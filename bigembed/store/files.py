@@ -81,11 +81,11 @@ def read_json(path: PathLike) -> Any:
     """The JSON value in a file; :class:`DamagedError` if the file holds something else."""
     try:
         return json.loads(at(path).read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:  # (or below what is a file itself)
         raise MissingPathError(f"{path}: no such file") from error
     except (ValueError, RecursionError) as error:
         raise DamagedError(f"{path}: damaged: not valid JSON ({error})") from error
-    except (IsADirectoryError, NotADirectoryError) as error:
+    except IsADirectoryError as error:
         raise DamagedError(f"{path}: damaged: a folder where a file was written") from error
 
 
