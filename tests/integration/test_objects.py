@@ -69,6 +69,22 @@ def test_the_words_of_a_path(place):
     assert not place.exists()
 
 
+def test_an_object_is_opened_by_one_request_and_a_folder_deleted_by_four(place, monkeypatch):
+    for name in ("zarr.json", "c/0", "c/1"):
+        store.put(place / name, b"x" * 10)
+    store.put(place / "empty", b"")
+    asked, ask = [], ObjectPath._ask
+    monkeypatch.setattr(ObjectPath, "_ask", lambda self, request: asked.append(str(self)) or ask(self, request))
+    with (place / "c" / "0").open() as file:
+        assert (file.seek(-3, 2), file.read(), len(asked)) == (7, b"xxx", 1)
+    with (place / "empty").open() as file:
+        assert file.read() == b""
+    asked.clear()
+    store.remove(place)
+    assert len(asked) == 4
+    assert not place.exists()
+
+
 def test_only_one_creates(place):
     def attempt(number):
         try:

@@ -64,6 +64,11 @@ def in_terminal(*arguments: object, stop: bool = False) -> tuple[str, int]:
     return said.decode(), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
+def test_below_a_file_there_is_no_status(tmp_path):
+    (tmp_path / "file").write_text("text")
+    assert read_status(tmp_path / "file") == {}
+
+
 class TestConsole:
     """What a command prints: on a terminal, into a pipe, and where nobody reads it."""
 
