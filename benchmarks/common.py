@@ -29,8 +29,9 @@ MNIST = 70_000
 """Images."""
 
 
-def data_set(name: str, folder: Path, made: Dataset | None = None, **parameters: Any) -> str:
-    """Path of a Zarr array of a synthetic set, written once: ``made``, or the one of that name."""
+def data_set(name: str, folder: Path, made: Dataset | None = None, dtype: Any = None, **parameters: Any) -> str:
+    """Path of a Zarr array of a synthetic set, written once: ``made``, or the one of that name; in its dtype, or one
+    that holds its numbers exactly."""
     label = "-".join([name, *(f"{key}{value}" for key, value in parameters.items())])
     path = folder / f"{label}.zarr"
     if not path.exists():
@@ -38,7 +39,7 @@ def data_set(name: str, folder: Path, made: Dataset | None = None, **parameters:
         rows = made or dataset(name, **parameters)
         partial = path.with_suffix(".partial")
         first = rows.rows(0, 1)
-        create_rows(partial, (len(rows), first.shape[1]), first.dtype, BLOCK, overwrite=True)
+        create_rows(partial, (len(rows), first.shape[1]), dtype or first.dtype, BLOCK, overwrite=True)
         for start in range(0, len(rows), BLOCK):
             write_rows(partial, start, rows.rows(start, min(start + BLOCK, len(rows))))
         partial.rename(path)

@@ -52,7 +52,7 @@ memory = "1.5 GiB"
 def digitized(start: int, stop: int, rng: np.random.Generator, n: int) -> tuple[np.ndarray, dict[str, Any]]:
     """Windows of the signal in whole steps of the digitizer."""
     rows, truth = window_block(start, stop, rng, n)
-    return np.round(FINENESS * rows).astype(np.int16), truth
+    return np.round(FINENESS * rows), truth
 
 
 class Start:
@@ -123,7 +123,7 @@ def main() -> None:
     given = parser.parse_args()
     folder = Path(given.folder).absolute()
     made = Dataset("lorenz", (given.n, WINDOW), digitized, granule=GRANULE)
-    rows = data_set("lorenz-int16", folder, made, n=given.n)
+    rows = data_set("lorenz-int16", folder, made, np.int16, n=given.n)
     job, output, ledger = folder / "hundred-million.toml", folder / "hundred-million.zarr", folder / "starts.json"
     job.write_text(JOB.format(rows=rows))
     starts = json.loads(ledger.read_text()) if ledger.exists() else []

@@ -303,7 +303,7 @@ def run_weights(context: Context, matrix: Any, block: int) -> dict[str, Any]:
     for b, (start, stop) in enumerate(spans):
         part = matrix[start:stop].tocoo()
         csr = csr_block(b, part.row.astype(np.int32), part.col.astype(np.int64), part.data, starts)
-        found.append(write_block(b, csr, context.exchange, context.path(""), "given"))
+        found.append(write_block(b, csr, starts, context.exchange, context.path(""), "given"))
     finish_graph(context, found, starts)
     return {"n": matrix.shape[0], "edges": int(matrix.nnz), "blocks": len(spans)}
 

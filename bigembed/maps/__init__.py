@@ -19,7 +19,7 @@ from bigembed import _homes
 from bigembed.errors import InputError, JobError
 from bigembed.estimator.extension import leave_rows, restore
 from bigembed.estimator.graph_input import GraphShape
-from bigembed.maps.graph_rows import repeated_block, repeated_matrix
+from bigembed.maps.graph_rows import Repeats, repeats_of
 from bigembed.neighbors.order import input_rows
 from bigembed.rows import RowSource
 from bigembed.rows.labels import Labels, classes_as_json
@@ -30,7 +30,6 @@ from bigembed.steps import REGISTRY as OWN_STEPS
 from bigembed.steps import step as own_step
 from bigembed.store.arrays import create_rows, read_array, read_by_id, write_array, write_rows
 from bigembed.store.exchange import Exchange
-from bigembed.store.matrix import StoredMatrix
 from bigembed.store.vector_space import tree_sum
 
 CLASSES = {
@@ -232,9 +231,9 @@ def write_map(context: Context, graph: GraphShape, m: int) -> Mapped:
     out_rows = block_rows(m, 8)
     shared: dict[str, Any] = {"points": points, "mean": mean, "rows": rows, "exchange": exchange}
     order = context.of("order") if graph.ordered else ""
-    equal = repeated_matrix(context) if not graph.weighted else None
+    repeats = repeats_of(context) if not graph.weighted else None
     found = map_blocks(
-        points_block, blocks, order=order, equal=equal, out=context.path("points"), out_rows=out_rows, **shared
+        points_block, blocks, order=order, repeats=repeats, out=context.path("points"), out_rows=out_rows, **shared
     )
     create_rows(context.path("embedding"), (graph.n, m), np.float64, out_rows)
     restore(exchange, len(rows), ("embedding",), graph.n, out_rows, context.path(""))
@@ -254,14 +253,14 @@ def sum_block(b: int, *, points: str) -> Array:
 
 
 def points_block(
-    b: int, *, points: str, mean: Array, rows: tuple[int, ...], order: str, equal: StoredMatrix | None, out: str,
+    b: int, *, points: str, mean: Array, rows: tuple[int, ...], order: str, repeats: Repeats | None, out: str,
     out_rows: int, exchange: Exchange,
 ) -> tuple[Array, int]:  # fmt: skip
     """Write the points of a block about the mean, and leave them for the output; their box, and how many repeat."""
     starts = offsets(rows)
     found, repeated = read_array(f"{points}/{b}"), 0
-    if equal is not None:
-        again, firsts = repeated_block(b, equal, starts.tolist())
+    if repeats is not None:
+        again, firsts = repeats.block(b)
         found[again] = read_by_id(points, starts.tolist(), firsts)
         repeated = len(again)
     found = found - mean

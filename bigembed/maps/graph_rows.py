@@ -14,7 +14,7 @@ from bigembed.maps.landmark_rows import LandmarkChoice
 from bigembed.neighbors.components import embedded_block, nearest_embedded
 from bigembed.neighbors.given import GIVEN
 from bigembed.neighbors.given.query import AnyIndex, GivenIndex, any_index_of, join_parts, joining_memory
-from bigembed.neighbors.order import Ordered
+from bigembed.neighbors.order import Ordered, repeats_in
 from bigembed.neighbors.query import Joined, in_row_order, locate_blocks
 from bigembed.neighbors.row_weights import values_path
 from bigembed.neighbors.search.by_metric import ByMetric
@@ -221,7 +221,7 @@ NAMED = 5
 
 
 def find_replaced(
-    context: Context, order: str, parts: int = 1, graph: StoredMatrix | None = None, by: ByMetric | None = None
+    context: Context, order: str, parts: int = 1, repeats: Repeats | None = None, by: ByMetric | None = None
 ) -> list[tuple[int, int]]:
     """Find the rows that take the coordinates of another one: how many of each block are outside, and repeated."""
     ordered, labels = Ordered.open(order), context.of("components", "labels")
@@ -229,7 +229,7 @@ def find_replaced(
     fixed: dict[str, Any] = {"ordered": ordered, "labels": labels, "parts": parts}
     outside = parts < context.results("components")["components"]
     embedded = np.concatenate(map_blocks(embedded_block, blocks, **fixed)) if outside else None
-    return map_blocks(fill_block, blocks, exchange=context.exchange, graph=graph, by=by, embedded=embedded, **fixed)
+    return map_blocks(fill_block, blocks, exchange=context.exchange, repeats=repeats, by=by, embedded=embedded, **fixed)
 
 
 def first_replaced(filled: list[tuple[int, int]], ordered: Ordered, exchange: Exchange) -> list[int]:
@@ -245,14 +245,14 @@ def fill_block(
     labels: str,
     exchange: Exchange,
     parts: int,
-    graph: StoredMatrix | None,
+    repeats: Repeats | None,
     by: ByMetric | None,
     embedded: Array | None,
 ) -> tuple[int, int]:
     """Leave the rows of block b that take the coordinates of another one, and the internal ids of these; how many.
 
-    Rows outside the first ``parts`` components take those of their nearest row in these; then, with the ``graph``,
-    rows that repeat another one those of the first such row.
+    Rows outside the first ``parts`` components take those of their nearest row in these; rows that repeat another one
+    take those of the first such row.
     """
     label = read_array(f"{labels}/{b}")
     outside = np.flatnonzero(label >= parts)
@@ -262,7 +262,7 @@ def fill_block(
         cell = owner_of(offsets, outside)
         rows = ordered.located(b)[outside]
         nearest = nearest_embedded(ordered, labels, rows, np.full(len(cell), b), cell, parts, by, embedded)
-    repeated, firsts = repeated_block(b, graph, ordered.starts) if graph else (outside[:0], nearest[:0])
+    repeated, firsts = repeats.block(b) if repeats else (outside[:0], nearest[:0])
     inside = label[repeated] < parts
     repeated, firsts = repeated[inside], firsts[inside]
     pieces = {"rows": np.concatenate([outside, repeated]), "ids": np.concatenate([nearest, firsts])}
@@ -272,29 +272,42 @@ def fill_block(
 
 def repeats_opened(graph: Manifest | None) -> tuple[str, ...]:
     """Return the arrays of a graph that tell which rows repeat others: none where no two are equal."""
-    return (*STRUCTURE, "squared", APART) if graph is not None and graph.results.get("zero_edges") else ()
+    if graph is None or not graph.results.get("zero_edges"):
+        return ()
+    return (REPEATS,) if REPEATS in graph.arrays else (*STRUCTURE, "squared", APART)  # (of an earlier version)
 
 
-def repeated_matrix(context: Context) -> StoredMatrix | None:
-    """The squared distances between neighbors, or of two views whether rows are apart, if any are 0; else None."""
+REPEATS = "repeats"
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """Where a task finds which rows of a graph equal others."""
+
+    path: str
+    starts: tuple[int, ...]
+    lengths: StoredMatrix | None = None
+    """Lengths of the edges, if the graph is of a version that did not write down which rows repeat others."""
+
+    def block(self, b: int) -> tuple[Array, Array]:
+        """Return rows of block b that repeat another one, and the first of the rows that equal each."""
+        if self.lengths is None:
+            found = read_array(f"{self.path}/{b}")
+        else:
+            found = repeats_in(b, self.lengths.block(b), self.starts)
+        return found[:, 0], found[:, 1]
+
+
+def repeats_of(context: Context) -> Repeats | None:
+    """Return which rows repeat others, by the edges of length 0; None if there are none."""
     name, values = (VIEWS, APART) if context.home.has(VIEWS) else ("graph", "squared")
-    return context.home.matrix(name, values) if context.results(name)["zero_edges"] else None
-
-
-def repeated_block(b: int, graph: StoredMatrix, starts: Sequence[int]) -> tuple[Array, Array]:
-    """Rows of block b that an edge of length 0 joins to a row of lower internal id, and the lowest such id.
-
-    Ties among neighbors go to the lower id, so that of rows that are equal each is joined to the first, however many
-    they are: the row that a new row that equals them is taken for, too.
-    """
-    block = graph.block(b)
-    own = np.arange(starts[b], starts[b + 1])
-    zeros = np.flatnonzero(block.data == 0)
-    column = block.ids(b, starts)[block.indices[zeros]]
-    first = np.searchsorted(zeros, block.indptr[:-1])  # the diagonal is one of them, in every row
-    lowest = np.minimum.reduceat(column, first)
-    repeated = np.flatnonzero(lowest < own)
-    return repeated, lowest[repeated]
+    found = context.home.manifest(name)
+    if not found.results["zero_edges"]:
+        return None
+    if REPEATS not in found.arrays:
+        lengths = context.home.matrix(name, values)
+        return Repeats("", tuple(offsets(lengths.rows).tolist()), lengths)
+    return Repeats(context.of(name, REPEATS), ())
 
 
 def keep_block(b: int, *, exchange: Exchange, out: str) -> None:

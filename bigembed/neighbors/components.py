@@ -432,4 +432,4 @@ def bridged_block(
         np.concatenate([block.data, mine[:, 2].astype(block.data.dtype)]),
         starts,
     )
-    return write_block(b, new, exchange, out)
+    return write_block(b, new, starts, exchange, out)

@@ -92,7 +92,7 @@ def join_block(
     else:
         union = union_block if starts[-1] <= EXACT_ROWS else union_compiled
         block = union(b, ids, squared, received, starts)
-    return order.write_block(b, block, exchange, out)
+    return order.write_block(b, block, starts, exchange, out)
 
 
 def union_block(b: int, ids: Array, squared: Array, received: Sequence[Array], starts: list[int]) -> CSRBlock:

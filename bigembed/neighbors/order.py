@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 from bigembed.distance import CENTERED
 from bigembed.neighbors.partition import FEW_ROWS, assign_block, balanced_centers, cells_block
 from bigembed.neighbors.survey import Shape, Sketched, ordered_of, prepare
-from bigembed.rows import RowBlock, RowSource
+from bigembed.rows import RowBlock, RowSource, work_dtype
 from bigembed.rows.passes import map_row_blocks
 from bigembed.runtime.blocks import Array, by_owner, is_sparse, map_blocks, offsets, owner_of
 from bigembed.stages import Arrays, ArraySpec, Context, Cost, Stage
@@ -66,10 +66,17 @@ def run_partition(context: Context, shape: Shape, seed: int) -> dict[str, Any]:
     return {"partitions": len(centers)}
 
 
-def order_arrays(shape: Shape, cells: int) -> Arrays:
-    """Declare rows in the order of a graph, and their cells."""
+def dtype_in_order(source: RowSource, shape: Shape) -> np.dtype[Any]:
+    """Return what ordered rows are written as: as they were given, if that is narrower and the metric changes none."""
+    worked = np.dtype(shape.dtype)
+    plain = shape.compare.text == "euclidean" and not shape.sparse and source.dtype.kind in "buif"
+    return source.dtype.newbyteorder("=") if plain and source.dtype.itemsize < worked.itemsize else worked
+
+
+def order_arrays(shape: Shape, cells: int, dtype: Any = None) -> Arrays:
+    """Declare rows in the order of a graph, and their cells; ``dtype`` of the rows, if not the one of all else."""
     n, filled = shape.n, shape.filled
-    rows = [ArraySpec("rows/*", n, shape.width, shape.dtype), ArraySpec("ids/*", n, dtype="i8")]
+    rows = [ArraySpec("rows/*", n, shape.width, dtype or shape.dtype), ArraySpec("ids/*", n, dtype="i8")]
     centers = [ArraySpec(name, cells, shape.width, shape.dtype) for name in ("cell_centers", "cell_centers_of/*")]
     numbers = [ArraySpec(name, cells, dtype="i8") for name in ("cell_offsets/*", "cell_starts")]
     few = [ArraySpec(name, 0, dtype="i8") for name in ("blocks", "starts", "cell_block_starts")]
@@ -84,11 +91,12 @@ def order_stage(source: RowSource, shape: Shape, cell_size: int, seed: int) -> S
     """Rows in (partition, cell) order, their ids, and the cells. One pass over the input."""
 
     cells = -(-shape.n // cell_size)
-    rows = ArraySpec("rows", shape.n, shape.row_bytes, "u1")
+    rows, dtype = ArraySpec("rows", shape.n, shape.row_bytes, "u1"), dtype_in_order(source, shape)
+    scattered = rows if shape.sparse else ArraySpec("rows", shape.n, shape.width, dtype)
     cost = Cost.of(
         reads=[rows],
-        writes=order_arrays(shape, cells),
-        leaves=[rows, ArraySpec("numbers", shape.n)],
+        writes=order_arrays(shape, cells, dtype),
+        leaves=[scattered, ArraySpec("numbers", shape.n)],
         task=[ArraySpec("rows", shape.largest_block, shape.row_bytes, "u1", 6)],
         coordinator=[ArraySpec("centers of cells", cells, shape.row_bytes, "u1", 4)],
         passes=1,
@@ -108,7 +116,8 @@ def order_stage(source: RowSource, shape: Shape, cell_size: int, seed: int) -> S
 def run_order(context: Context, source: RowSource, shape: Shape, cell_size: int, seed: int) -> dict[str, Any]:
     centers = context.of("partition", "centers")
     columns = shape.d + int(shape.metric in CENTERED) if shape.sparse else 0
-    spans = map_row_blocks(source, scatter_block, shape=shape, exchange=context.exchange, centers=centers)
+    fixed: dict[str, Any] = {"shape": shape, "dtype": dtype_in_order(source, shape), "exchange": context.exchange}
+    spans = map_row_blocks(source, scatter_block, centers=centers, **fixed)
     partitions = context.results("partition")["partitions"]
     scattered = merge_parcels(context.exchange, "scatter", len(spans))
     found = map_blocks(
@@ -139,7 +148,7 @@ def run_order(context: Context, source: RowSource, shape: Shape, cell_size: int,
     return {"blocks": len(kept), "largest": int(np.diff(starts).max()), "cells": sum(len(c) - 1 for c in cells)}
 
 
-def scatter_block(block: RowBlock, *, shape: Shape, centers: str, exchange: Exchange) -> None:
+def scatter_block(block: RowBlock, *, shape: Shape, dtype: np.dtype[Any], centers: str, exchange: Exchange) -> None:
     """Assign the rows of one block of the input, and leave each partition its rows and ids."""
     given = prepare(block.rows, shape)
     rows = ordered_of(given)
@@ -147,7 +156,7 @@ def scatter_block(block: RowBlock, *, shape: Shape, centers: str, exchange: Exch
     partitions = read_array(centers)
     labels = assign_block(rows, ids, partitions, compiled=len(rows) > FEW_ROWS)
     order, starts = by_receiver(labels, len(partitions))
-    columns = {"rows": (rows[order], starts), "ids": (ids[order], starts)}
+    columns = {"rows": (rows[order].astype(dtype, copy=False), starts), "ids": (ids[order], starts)}
     if shape.sparse:
         compared = given.rows[order]
         entries = compared.indptr[starts]
@@ -164,7 +173,7 @@ def order_block(
     rows, ids = found["rows"], found["ids"]
     if not len(rows):
         return {"rows": 0, "cells": 0}
-    order, cell_offsets, centers = cells_block(rows, cell_size, seed + partition)
+    order, cell_offsets, centers = cells_block(in_work(rows), cell_size, seed + partition)
     chunk_rows = max(1, CHUNK_BYTES // (rows.shape[1] * rows.itemsize))
     write_array(f"{out}rows/{partition}", rows[order], chunk_rows=chunk_rows)
     write_array(f"{out}ids/{partition}", ids[order])
@@ -173,6 +182,11 @@ def order_block(
     write_array(f"{out}cell_offsets/{partition}", cell_offsets)
     write_array(f"{out}cell_centers_of/{partition}", centers)
     return {"rows": len(rows), "cells": len(cell_offsets) - 1}
+
+
+def in_work(rows: Array) -> Array:
+    """Return ordered rows as they are worked on, whatever they were written as."""
+    return rows.astype(work_dtype(rows.dtype), copy=False)
 
 
 def write_points(out: str, partition: int, rows: Any) -> None:
@@ -207,7 +221,7 @@ class Ordered:
 
     def rows(self, block: int, start: int = 0, stop: int | None = None) -> Array:
         """Rows ``start:stop`` of a block; the sketches of sparse rows."""
-        return read_array(f"{self.path}/rows/{self.blocks[block]}", start, stop)
+        return in_work(read_array(f"{self.path}/rows/{self.blocks[block]}", start, stop))
 
     def compared(self, block: int, start: int = 0, stop: int | None = None) -> Any:
         """Rows ``start:stop`` of a block as distances are taken of them: CSR where they are sparse."""
@@ -242,9 +256,10 @@ class Ordered:
         out: Array | None = None
         for b, place, inside in by_owner(self.starts, ids):
             many = len(inside) * FEW_OF >= self.rows_of[b]
-            rows = self.rows(b)[inside] if many else read_rows(f"{self.path}/rows/{self.blocks[b]}", inside)
+            path = f"{self.path}/rows/{self.blocks[b]}"
+            rows = read_array(path)[inside] if many else read_rows(path, inside)
             if out is None:
-                out = np.empty((len(ids), rows.shape[1]), rows.dtype)
+                out = np.empty((len(ids), rows.shape[1]), work_dtype(rows.dtype))
             out[place] = rows
         return self.rows(0, 0, 0) if out is None else out
 
@@ -350,6 +365,7 @@ def graph_arrays(n: int, entries: int, values: str = "squared", dtype: Any = "f4
     halos = [ArraySpec(f"{name}/*", n, dtype="i4") for name in ("halo_rows", "halo_sources")]
     halos += [ArraySpec(f"{name}/*", n, dtype="i4") for name in ("outbox_rows", "outbox_destinations")]
     few = [ArraySpec(name, 0, dtype="i8") for name in ("halo_offsets/*", "outbox_sizes/*", "starts")]
+    few += [ArraySpec("repeats/*", 0, 2, "i8")] if values == "squared" else []
     rows = [ArraySpec("indptr/*", n, dtype="i8"), ArraySpec("indices/*", entries, dtype="i4")]
     return [*rows, ArraySpec(f"{values}/*", entries, dtype=dtype), *halos, *few]
 
@@ -380,10 +396,32 @@ def csr_block(b: int, rows: Array, columns: Array, values: Array, starts: Sequen
     return CSRBlock(indptr, local, values, *halo_of(starts, far))
 
 
-def write_block(b: int, block: CSRBlock, exchange: Exchange, out: str, values: str = "squared") -> dict[str, Any]:
-    """Write one block with its diagonal, and ask other blocks for its halo; counts, of edges without the diagonal."""
+def repeats_in(b: int, block: CSRBlock, starts: Sequence[int]) -> Array:
+    """Return rows of block b that an edge of length 0 joins to a row of lower internal id, and the lowest such id.
+
+    Ties among neighbors go to the lower id, so that of rows that are equal each is joined to the first, however many
+    they are: the row that a new row that equals them is taken for, too. Of shape (rows that repeat, 2).
+    """
+    zeros = np.flatnonzero(block.data == 0)
+    if len(zeros) < len(block.indptr):  # (the diagonal alone)
+        return np.zeros((0, 2), np.int64)
+    first = np.searchsorted(zeros, block.indptr[:-1])  # the diagonal is one of them, in every row
+    lowest = np.minimum.reduceat(block.ids(b, starts)[block.indices[zeros]], first)
+    repeated = np.flatnonzero(lowest < np.arange(starts[b], starts[b + 1]))
+    return np.stack([repeated, lowest[repeated]], axis=1)
+
+
+def write_block(
+    b: int, block: CSRBlock, starts: Sequence[int], exchange: Exchange, out: str, values: str = "squared"
+) -> dict[str, Any]:
+    """Write one block with its diagonal, and ask other blocks for its halo; counts, of edges without the diagonal.
+
+    Of squared lengths it says, too, which rows repeat others: ``repeats``.
+    """
     write_structure(out, b, block)
     write_values(f"{out}{values}", b, block.data)
+    if values == "squared":
+        write_array(f"{out}repeats/{b}", repeats_in(b, block, starts))
     exchange.put("wanted", b, {str(source): rows for source, rows in block.segments()})
     degrees = np.diff(block.indptr)
     return {

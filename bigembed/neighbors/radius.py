@@ -18,7 +18,15 @@ import numpy as np
 from bigembed.distance import all_squared, paired_squared
 from bigembed.errors import InputError, PlanError
 from bigembed.neighbors import approximate_squared, dense_block
-from bigembed.neighbors.order import ListedCells, Ordered, csr_block, finish_graph, graph_arrays, write_block
+from bigembed.neighbors.order import (
+    ListedCells,
+    Ordered,
+    csr_block,
+    finish_graph,
+    graph_arrays,
+    repeats_in,
+    write_block,
+)
 from bigembed.neighbors.query import Joined, join_whole, locate
 from bigembed.neighbors.search import ground_truth
 from bigembed.neighbors.search.by_metric import ByMetric, Cells, by_metric
@@ -219,7 +227,7 @@ def radius_block(
                 "data are densest). Take a smaller radius, or n_neighbors, which is the same everywhere"
             )
     row_of, column_of, value_of = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return write_block(b, csr_block(b, row_of, column_of, value_of, ordered.starts), exchange, out)
+    return write_block(b, csr_block(b, row_of, column_of, value_of, ordered.starts), ordered.starts, exchange, out)
 
 
 def near_cells(center: Array, reach: float, centers: Array, radii: Array, radius: float) -> Array:
@@ -329,6 +337,7 @@ def every_pair_block(b: int, *, ordered: Ordered, seed: int, unit: int, by: ByMe
     block = dense_block(squared)
     write_structure(out, b, block)
     write_values(f"{out}squared", b, block.data)
+    write_array(f"{out}repeats/{b}", repeats_in(b, block, ordered.starts))
     write_outbox(out, b, [])
     return n * (n - 1) - int(np.count_nonzero(squared))
 

@@ -239,7 +239,13 @@ def entries_of(matrix: BlockMatrix, b: int) -> tuple[Array, Array, Array]:
 def write_structure(path: str, b: int, block: CSRBlock) -> None:
     """Write the structure of one block."""
     for name in _STRUCTURE:
-        write_array(f"{path}/{name}/{b}", getattr(block, name))
+        write_array(f"{path}/{name}/{b}", narrow(block) if name == "indices" else getattr(block, name))
+
+
+def narrow(block: CSRBlock) -> Array:
+    """Return the columns of a block as they are written: in 16 bits, where there are few enough of them."""
+    few = len(block.indptr) - 1 + len(block.halo_rows) <= 1 << 16
+    return block.indices.astype(np.uint16) if few else block.indices
 
 
 def write_outbox(path: str, b: int, outbox: list[tuple[int, Array]]) -> None:
@@ -270,6 +276,7 @@ def _block(structure: str, values: str, b: int, version: str) -> CSRBlock:
     key = (structure, values, b, version)
     if (block := _kept.get(key)) is None:
         parts = {name: read_array(f"{structure}/{name}/{b}") for name in _STRUCTURE}
+        parts["indices"] = parts["indices"].astype(np.int32, copy=False)
         block = CSRBlock(data=read_array(f"{values}/{b}"), **parts)
         _kept.put(key, block)
     return block

@@ -15,7 +15,7 @@ from bigembed.estimator.extension import Extension
 from bigembed.estimator.graph_input import ISLAND, ISLANDS, GraphShape
 from bigembed.estimator.on_graph import OnGraph, StoredArray
 from bigembed.maps import graph_judgement, isomap, landmark_rows, write_coordinates
-from bigembed.maps.graph_rows import OrderedRows, find_replaced, first_replaced, repeated_matrix
+from bigembed.maps.graph_rows import OrderedRows, find_replaced, first_replaced, repeats_of
 from bigembed.maps.lle import landmarks as on_landmarks
 from bigembed.maps.lle.solve import POLICIES, Conditions, alignment_stage, solve_stage
 from bigembed.neighbors.graph import NeighborGraph
@@ -423,9 +423,9 @@ def run_coordinates(context: Context, policy: str, m: int) -> dict[str, Any]:
     count = context.results("solve")["parts"]
     starts = Ordered.open(order).starts
     paths = context.of("solve", "coordinates"), context.of("components", "labels")
-    equal = repeated_matrix(context)
-    replaced = count < components["components"] or equal is not None
-    filled = find_replaced(context, order, count, equal) if replaced else []
+    repeats = repeats_of(context)
+    replaced = count < components["components"] or repeats is not None
+    filled = find_replaced(context, order, count, repeats) if replaced else []
     island = ISLAND if policy == ISLANDS else None
     write_coordinates(context, SolvedCoordinates(*paths, starts, m), order, replaced, count, island)
     outside = sum(rows for rows, _ in filled)

@@ -25,7 +25,7 @@ from bigembed.maps.walk.spectral import components_stage, weights_of
 from bigembed.neighbors.order import input_rows
 from bigembed.neighbors.query import Joined
 from bigembed.neighbors.row_weights import values_path
-from bigembed.runtime.blocks import Array, block_rows, map_blocks, offsets
+from bigembed.runtime.blocks import Array, block_rows, by_owner, map_blocks, offsets
 from bigembed.stages import ArraySpec, Context, Cost, Run, Stage
 from bigembed.store.arrays import create_rows, read_array, read_by_id, write_array
 from bigembed.store.exchange import Exchange
@@ -261,8 +261,8 @@ def coordinates_stage(graph: GraphShape, edges: int, asked: PhateOptions) -> Sta
 def run_coordinates(context: Context, graph: GraphShape, m: int, k: int) -> dict[str, Any]:
     weights, every = weights_of(context), context.results("landmarks")["every_row"]
     space, rows, exchange = StoredSpace(weights, context.exchange), tuple(weights.rows), context.exchange
-    equal = context.home.matrix(graph.stage)
-    anchors = context.of("landmarks", "cluster"), context.of("potential", "points"), equal, k, context.path("points")
+    lengths, repeats = context.home.matrix(graph.stage), graph_rows.repeats_of(context)
+    anchors = context.of("landmarks", "cluster"), context.of("potential", "points"), lengths, k, context.path("points")
     mass = ["mass"] if values_path(context) else []
     if mass:
         space.sweep(mass_block, writes=mass, posts=mass, arguments=(values_path(context),))
@@ -271,7 +271,7 @@ def run_coordinates(context: Context, graph: GraphShape, m: int, k: int) -> dict
     space.sweep(place_block, reads=["anchor"], halos=["anchor"], writes=["place"], arguments=averaged)
     out_rows, labels = block_rows(m, 8), context.of("components", "labels")
     order = context.of("order") if graph.ordered else ""
-    known: dict[str, Any] = {"space": space, "rows": rows, "labels": labels, "order": order, "equal": equal}
+    known: dict[str, Any] = {"space": space, "rows": rows, "labels": labels, "order": order, "repeats": repeats}
     repeated = map_blocks(leave_block, [(b,) for b in range(len(rows))], out_rows=out_rows, exchange=exchange, **known)
     create_rows(context.path("embedding"), (graph.n, m), np.float64, out_rows)
     create_rows(context.path("labels"), (graph.n,), np.int32, out_rows)
@@ -308,7 +308,7 @@ def leave_block(
     rows: Sequence[int],
     labels: str,
     order: str,
-    equal: StoredMatrix,
+    repeats: graph_rows.Repeats | None,
     out_rows: int,
     exchange: Exchange,
 ) -> int:
@@ -318,10 +318,9 @@ def leave_block(
     """
     starts = offsets(rows).tolist()
     found = np.array(space.read("place", b))
-    again, firsts = graph_rows.repeated_block(b, equal, starts)
-    for source in np.unique(np.searchsorted(starts, firsts, side="right") - 1):
-        mine = np.flatnonzero(np.searchsorted(starts, firsts, side="right") - 1 == source)
-        found[again[mine]] = space.read("place", int(source))[firsts[mine] - starts[source]]
+    again, firsts = repeats.block(b) if repeats else (np.zeros(0, np.int64), np.zeros(0, np.int64))
+    for source, mine, inside in by_owner(starts, firsts):
+        found[again[mine]] = space.read("place", source)[inside]
     ids = input_rows(order, b, starts)
     known = {"embedding": found, "labels": read_array(f"{labels}/{b}")}
     leave_rows(exchange, b, ids, known, starts[-1], out_rows)

@@ -14,7 +14,7 @@ import numpy as np
 from bigembed.errors import InputError
 from bigembed.estimator.graph_input import ISLAND, PLACING, GraphShape, Parts, contrast, parts_from
 from bigembed.maps import write_coordinates
-from bigembed.maps.graph_rows import find_replaced, first_replaced, keep_block, repeated_matrix, repeats_opened
+from bigembed.maps.graph_rows import find_replaced, first_replaced, keep_block, repeats_of, repeats_opened
 from bigembed.neighbors.order import Ordered
 from bigembed.quality.coordinates import ONE, carried_by_few, chosen_by_spectrum, participation
 from bigembed.runtime.blocks import Array, map_blocks, offsets
@@ -338,10 +338,10 @@ def run_coordinates(
             "components='largest' needs rows to find the nearest row in the largest component; a "
             "user's graph has none. Use 'joint' or 'per-component', or cut the graph to a component"
         )
-    equal = None if graph.weighted else repeated_matrix(context)
+    repeats = None if graph.weighted else repeats_of(context)
     filled: list[tuple[int, int]] = []
-    if order is not None and (placed or equal is not None):
-        filled = find_replaced(context, order, parts.count if rows else found["components"], equal, graph.by)
+    if order is not None and (placed or repeats is not None):
+        filled = find_replaced(context, order, parts.count if rows else found["components"], repeats, graph.by)
         tasks = [(b,) for b in range(len(sizes))]
         map_blocks(keep_block, tasks, exchange=context.exchange, out=context.path(""))
     starts = tuple(offsets(sizes).tolist())

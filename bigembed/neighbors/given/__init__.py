@@ -305,4 +305,5 @@ def arrived_block(
     rows = starts[b + 1] - starts[b]
     apart = block.indices != block.row
     counts = {"inside": apart & (block.indices < rows), "joined": apart}
-    return write_block(b, block, exchange, out, name) | {key: int(np.count_nonzero(c)) for key, c in counts.items()}
+    written = write_block(b, block, starts, exchange, out, name)
+    return written | {key: int(np.count_nonzero(c)) for key, c in counts.items()}

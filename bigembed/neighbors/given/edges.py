@@ -265,7 +265,7 @@ def merge_block(
         row, column = np.concatenate([row, own]), np.concatenate([column, own + first])
         value = np.concatenate([value, np.zeros(rows)])
     block = csr_block(b, row.astype(np.int32), column, value, starts)
-    return found | write_block(b, block, exchange, out, name)
+    return found | write_block(b, block, starts, exchange, out, name)
 
 
 def reach_of(row: Array, column: Array, value: Array, rows: int) -> tuple[Array, Array]:
