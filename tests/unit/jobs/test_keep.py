@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from bigembed.jobs.report.lines import verify_lines
 from bigembed.jobs.report.page import write_report
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.scene import export, view_run
+from bigembed.jobs.session import prepare
 from bigembed.jobs.verify import verify
-from bigembed.stages.runs import Run
+from bigembed.stages.runs import Run, opens
 from bigembed.store.arrays import read_array
 from bigembed.store.attributes import is_dataset
 from tests.blocks import blocks_for
@@ -77,6 +79,22 @@ class TestWhatStays:
         assert (tmp_path / "report.html").stat().st_size > 10_000
         assert (tmp_path / "view" / "index.html").exists()
         assert is_dataset(Run(run).root)
+
+    def test_lengths_of_edges_are_not_kept_for_rows_that_repeat_others(self, job: Any, tmp_path: Path) -> None:
+        """They are the most of a graph, and are gone before the solve, whose vectors need the most of the disk."""
+        rows = np.load(tmp_path / "rows.npy")
+        rows[400:500] = rows[:100]
+        np.save(tmp_path / "rows.npy", rows)
+        for keep in ("all", "map"):
+            run_job(job(keep, f"{keep}.zarr"))
+        assert Run(tmp_path / "map.zarr").results("coordinates")["repeated_rows"] == 100
+        assert published(tmp_path / "map.zarr") == published(tmp_path / "all.zarr")
+        stages = {stage.name: stage for stage in prepare(job()).stages}
+        assert opens(stages["kernel"], "graph", ["squared"], None)  # (a control)
+        graph = Run(tmp_path / "all.zarr").manifest("graph")
+        assert not opens(stages["coordinates"], "graph", ["squared", "indices"], graph)
+        earlier = replace(graph, files={name: size for name, size in graph.files.items() if "repeats" not in name})
+        assert opens(stages["coordinates"], "graph", ["squared"], earlier)
 
     def test_a_finished_run_drops_what_it_kept_and_makes_it_anew(self, job: Any, tmp_path: Path) -> None:
         run = tmp_path / "run.zarr"

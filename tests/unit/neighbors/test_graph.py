@@ -17,6 +17,7 @@ from scipy.spatial.distance import cdist
 import bigembed as be
 from bigembed.distance import paired_squared
 from bigembed.errors import InputError, PlanError, RecallWarning
+from bigembed.maps.graph_rows import Repeats
 from bigembed.neighbors import components, query, radius
 from bigembed.neighbors.components import RESOLVED, find_components
 from bigembed.neighbors.given.query import join_within, radius_index_of
@@ -83,6 +84,40 @@ class TestGraph:
         everything = be.build_neighbor_graph(X, 8, recall=1.0)
         np.testing.assert_allclose(dense(everything), reference(X, 8))
         assert everything.recall == 1.0
+
+    @pytest.mark.parametrize("dtype", ["uint8", "int16", "int32", "float16", "bool"])
+    def test_narrow_rows_are_stored_as_they_came_and_the_graph_is_that_of_wide_ones(
+        self, small_blocks: None, dtype: str
+    ) -> None:
+        X = np.random.default_rng(2).integers(0, 2 if dtype == "bool" else 100, (900, 12)).astype(dtype)
+        wide = X.astype(np.float64 if dtype == "int32" else np.float32)
+        graph, other = be.build_neighbor_graph(X, 6), be.build_neighbor_graph(wide, 6)
+        for path, kind in ((graph.run.path("order", "rows/0"), dtype), (other.run.path("order", "rows/0"), wide.dtype)):
+            assert read_array(path).dtype == kind
+        np.testing.assert_array_equal(graph.original_ids(), other.original_ids())
+        for b in range(len(graph.matrix.rows)):
+            for one, same in zip(vars(graph.matrix.block(b)).values(), vars(other.matrix.block(b)).values()):
+                assert one.dtype == same.dtype
+                np.testing.assert_array_equal(one, same)
+        scaled = be.build_neighbor_graph(X[:, :8] + np.ones(8, X.dtype), 6, metric="cosine")  # (a control)
+        assert read_array(scaled.run.path("order", "rows/0")).dtype in (np.float32, np.float64)
+
+    def test_rows_that_repeat_others_are_those_of_edges_of_length_0(self, small_blocks: None) -> None:
+        X = np.random.default_rng(3).normal(size=(900, 3))
+        X[500:800] = X[100:400]
+        X[820:830] = X[100]
+        graph = be.build_neighbor_graph(X, 6)
+        matrix, ids = graph.matrix, graph.original_ids()
+        starts, found = np.cumsum([0, *matrix.rows]), {}
+        for b in range(len(matrix.rows)):
+            stored = Repeats(graph.run.path("graph", "repeats"), ())
+            earlier = Repeats("", tuple(starts.tolist()), matrix)  # (a version that did not write them down)
+            for one, other in zip(stored.block(b), earlier.block(b), strict=True):
+                np.testing.assert_array_equal(one, other)
+            rows, firsts = stored.block(b)
+            found |= dict(zip((rows + starts[b]).tolist(), firsts.tolist(), strict=True))
+        assert len(found) == 310
+        assert all(first < row and (X[ids[row]] == X[ids[first]]).all() for row, first in found.items())
 
     @pytest.mark.parametrize("data", ["plain", "duplicates", "grid", "longer lists"])
     def test_a_row_of_the_training_set_is_joined_exactly_as_in_the_graph(
