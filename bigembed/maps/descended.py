@@ -15,6 +15,7 @@ from bigembed.estimator import frame, on_graph, seed_of
 from bigembed.estimator.certificate import REPEATED, input_of, map_warnings, recall_warnings, spike_warnings
 from bigembed.estimator.graph_input import GraphShape, row_sums
 from bigembed.maps.descent import rows_of_block
+from bigembed.maps.graph_rows import repeats_opened
 from bigembed.maps.start import RULES, SMALL, Scale, not_followed, start_of, start_stage
 from bigembed.maps.walk.spectral import Spectrum, components_stage, solve_stage
 from bigembed.neighbors.graph import NeighborGraph
@@ -392,4 +393,5 @@ def coordinates_stage(
         maps=5,
     )
     inputs = ("kernel", "descent", *(("order",) if graph.ordered else ()), *(() if graph.weighted else (graph.stage,)))
-    return Stage("coordinates", inputs, parameters, partial(run, graph=graph, m=m, **parameters), cost)
+    call = partial(run, graph=graph, m=m, **parameters)
+    return Stage("coordinates", inputs, parameters, call, cost, opens={graph.stage: repeats_opened})

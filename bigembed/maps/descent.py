@@ -28,7 +28,7 @@ from bigembed.stages import ArraySpec, Context, Cost, Immaterial, Run, Stage, bu
 from bigembed.stages.cost import nbytes
 from bigembed.stages.journal import own_steps
 from bigembed.store.arrays import read_array, read_by_id, write_array
-from bigembed.store.matrix import BlockMatrix
+from bigembed.store.matrix import STRUCTURE, BlockMatrix
 from bigembed.store.spaces import IN_FILES, Checkpoints, StoredSpace, claim_memory
 from bigembed.store.vector_space import MemorySpace
 
@@ -209,7 +209,8 @@ def descent_stage(
     )
     memory = Immaterial(need if inside else 0)  # (the bytes are the same)
     call = partial(run, asked=asked, memory=memory)
-    return Stage("descent", ("kernel", "start", graph.stage, *inputs), asked.parameters(), call, cost, resumes=True)
+    inputs, opens = ("kernel", "start", graph.stage, *inputs), {graph.stage: STRUCTURE}
+    return Stage("descent", inputs, asked.parameters(), call, cost, resumes=True, opens=opens)
 
 
 def descend(
