@@ -14,7 +14,7 @@ from bigembed.maps.landmark_rows import LandmarkChoice
 from bigembed.neighbors.components import embedded_block, nearest_embedded
 from bigembed.neighbors.given import GIVEN
 from bigembed.neighbors.given.query import AnyIndex, GivenIndex, any_index_of, join_parts, joining_memory
-from bigembed.neighbors.order import Ordered, repeats_in
+from bigembed.neighbors.order import REPEATS, Ordered, repeats_in
 from bigembed.neighbors.query import Joined, in_row_order, locate_blocks
 from bigembed.neighbors.row_weights import values_path
 from bigembed.neighbors.search.by_metric import ByMetric
@@ -277,9 +277,6 @@ def repeats_opened(graph: Manifest | None) -> tuple[str, ...]:
     return (REPEATS,) if REPEATS in graph.arrays else (*STRUCTURE, "squared", APART)  # (of an earlier version)
 
 
-REPEATS = "repeats"
-
-
 @dataclass(frozen=True)
 class Repeats:
     """Where a task finds which rows of a graph equal others."""
@@ -287,7 +284,7 @@ class Repeats:
     path: str
     starts: tuple[int, ...]
     lengths: StoredMatrix | None = None
-    """Lengths of the edges, if the graph is of a version that did not write down which rows repeat others."""
+    """Lengths of the edges of a graph that an earlier version made: it did not write down which rows repeat others."""
 
     def block(self, b: int) -> tuple[Array, Array]:
         """Return rows of block b that repeat another one, and the first of the rows that equal each."""

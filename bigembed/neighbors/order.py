@@ -358,6 +358,8 @@ def _size_of(rows: Any) -> int:
 # Blocks as they are written: entries sorted into rows, halos asked for, and what each block owes others.
 
 COUNTED = ("edges", "halo_rows", "zero_edges", "isolated")
+REPEATS = "repeats"
+"""The array of a graph that says which rows equal others: the lengths of its edges may be gone by then."""
 
 
 def graph_arrays(n: int, entries: int, values: str = "squared", dtype: Any = "f4") -> Arrays:
@@ -365,7 +367,7 @@ def graph_arrays(n: int, entries: int, values: str = "squared", dtype: Any = "f4
     halos = [ArraySpec(f"{name}/*", n, dtype="i4") for name in ("halo_rows", "halo_sources")]
     halos += [ArraySpec(f"{name}/*", n, dtype="i4") for name in ("outbox_rows", "outbox_destinations")]
     few = [ArraySpec(name, 0, dtype="i8") for name in ("halo_offsets/*", "outbox_sizes/*", "starts")]
-    few += [ArraySpec("repeats/*", 0, 2, "i8")] if values == "squared" else []
+    few += [ArraySpec(f"{REPEATS}/*", 0, 2, "i8")] if values == "squared" else []
     rows = [ArraySpec("indptr/*", n, dtype="i8"), ArraySpec("indices/*", entries, dtype="i4")]
     return [*rows, ArraySpec(f"{values}/*", entries, dtype=dtype), *halos, *few]
 
@@ -403,9 +405,9 @@ def repeats_in(b: int, block: CSRBlock, starts: Sequence[int]) -> Array:
     they are: the row that a new row that equals them is taken for, too. Of shape (rows that repeat, 2).
     """
     zeros = np.flatnonzero(block.data == 0)
-    if len(zeros) < len(block.indptr):  # (the diagonal alone)
+    if len(zeros) < len(block.indptr):  # (the diagonal alone, which is 0 in every row)
         return np.zeros((0, 2), np.int64)
-    first = np.searchsorted(zeros, block.indptr[:-1])  # the diagonal is one of them, in every row
+    first = np.searchsorted(zeros, block.indptr[:-1])
     lowest = np.minimum.reduceat(block.ids(b, starts)[block.indices[zeros]], first)
     repeated = np.flatnonzero(lowest < np.arange(starts[b], starts[b + 1]))
     return np.stack([repeated, lowest[repeated]], axis=1)
@@ -421,7 +423,7 @@ def write_block(
     write_structure(out, b, block)
     write_values(f"{out}{values}", b, block.data)
     if values == "squared":
-        write_array(f"{out}repeats/{b}", repeats_in(b, block, starts))
+        write_array(f"{out}{REPEATS}/{b}", repeats_in(b, block, starts))
     exchange.put("wanted", b, {str(source): rows for source, rows in block.segments()})
     degrees = np.diff(block.indptr)
     return {

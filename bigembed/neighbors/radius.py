@@ -19,6 +19,7 @@ from bigembed.distance import all_squared, paired_squared
 from bigembed.errors import InputError, PlanError
 from bigembed.neighbors import approximate_squared, dense_block
 from bigembed.neighbors.order import (
+    REPEATS,
     ListedCells,
     Ordered,
     csr_block,
@@ -337,7 +338,7 @@ def every_pair_block(b: int, *, ordered: Ordered, seed: int, unit: int, by: ByMe
     block = dense_block(squared)
     write_structure(out, b, block)
     write_values(f"{out}squared", b, block.data)
-    write_array(f"{out}repeats/{b}", repeats_in(b, block, ordered.starts))
+    write_array(f"{out}{REPEATS}/{b}", repeats_in(b, block, ordered.starts))
     write_outbox(out, b, [])
     return n * (n - 1) - int(np.count_nonzero(squared))
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.neighbors.components import find_components
-from bigembed.neighbors.order import Ordered, concatenated, finish_graph, graph_arrays, repeats_in, senders_of
+from bigembed.neighbors.order import REPEATS, Ordered, concatenated, finish_graph, graph_arrays, repeats_in, senders_of
 from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.derived import MappedSource
 from bigembed.runtime.blocks import Array, bounds, map_blocks, owner_of
@@ -193,7 +193,7 @@ def join_block(
     write_structure(out, b, made)
     for name, values in (("first", made.data), ("second", second), (APART, apart)):
         write_values(f"{out}{name}", b, values)
-    arrays.write_array(f"{out}repeats/{b}", repeats_in(b, replace(made, data=apart), starts))
+    arrays.write_array(f"{out}{REPEATS}/{b}", repeats_in(b, replace(made, data=apart), starts))
     exchange.put("wanted", b, {str(source): rows for source, rows in made.segments()})
     rows = len(made.indptr) - 1
     return {
@@ -230,7 +230,7 @@ def views_stage(
             *plain,
             ArraySpec("second/*", entries, dtype="f4"),
             ArraySpec(f"{APART}/*", entries, dtype="u1"),
-            ArraySpec("repeats/*", 0, 2, "i8"),
+            ArraySpec(f"{REPEATS}/*", 0, 2, "i8"),
             ArraySpec("ids/*", n, dtype="i8"),
         ],
         leaves=[ArraySpec("edges of the second view", edges[1], 2), ArraySpec("numbers of rows", n, 8)],
