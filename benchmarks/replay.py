@@ -33,7 +33,7 @@ from math import inf, log
 from pathlib import Path
 from typing import Any
 
-from common import table
+from common import data_set, table
 
 from bigembed.runtime.client_executor import HANDED_OUT, calls_of_task
 from bigembed.store.spaces import TIMES
@@ -321,10 +321,11 @@ def record(folder: Path, memory: str) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name, (n, workers) in RECORDED.items():
+        rows = data_set("mixture", folder.absolute(), n=n, d=COLUMNS)
         with tempfile.TemporaryDirectory(dir=folder) as place:
             job = Path(place) / "job.toml"
             job.write_text(
-                f'[input]\ndataset = "mixture"\nn = {n}\nd = {COLUMNS}\n[method]\nname = "diffusion_map"\n'
+                f'[input]\npath = "{rows}"\n[method]\nname = "diffusion_map"\n'
                 'n_components = 10\n[output]\npath = "run.zarr"\n'
             )
             trace = folder / f"{name}.jsonl"
