@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from itertools import count
 from queue import SimpleQueue
 from threading import Lock, local
@@ -59,7 +59,17 @@ def idle_threads() -> int:
 
 def _idle_pool() -> runtime.Executor | None:
     executor = runtime.runtime_now().executor
-    return None if executor is None else executor.pool
+    if executor is None:
+        return None
+    elsewhere = executor.pool is None and not executor.in_this_process
+    return _own_threads() if elsewhere else executor.pool
+
+
+@cache
+def _own_threads() -> LocalPool | None:
+    """Return threads for what a process does itself while workers elsewhere, which have the tasks, wait for it."""
+    count = len(os.sched_getaffinity(0))
+    return LocalPool(count) if count > 1 else None
 
 
 # ---------------------------------------------------------------------------------------------------------- threads
