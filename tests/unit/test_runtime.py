@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from threading import Barrier, BrokenBarrierError, get_ident
@@ -26,8 +27,9 @@ from bigembed.jobs.spec import parse_job, read_job
 from bigembed.jobs.sweep.run import sweep, varied
 from bigembed.rows import RowSource
 from bigembed.rows.formats import ingest
-from bigembed.runtime import arithmetic, using
+from bigembed.runtime import arithmetic, executors, using
 from bigembed.runtime.blocks import STRIPE, align_arrays, map_blocks, run_tasks, stripes
+from bigembed.runtime.client_executor import ClientExecutor
 from bigembed.runtime.executors import LocalPool, chosen_executor, run_on_idle_threads
 from bigembed.runtime.parameters import allowed_functions as allowed
 from bigembed.runtime.parameters import uncalled
@@ -260,6 +262,20 @@ class TestStripes:
             assert pool.run([partial(task, place) for place in range(2)], "") == [True, False]
         assert [place for place, _ in found] == [0, 1, 2, 3]
         assert len({thread for _, thread in found}) == 2
+
+    @pytest.mark.parametrize("processors", [1, 2])
+    def test_where_tasks_run_elsewhere_this_process_has_threads_for_what_it_does_itself(
+        self, processors: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(processors)))
+        executors._own_threads.cache_clear()
+        meeting = Barrier(2, timeout=20 if processors > 1 else 0.2)
+        ends = nullcontext() if processors > 1 else pytest.raises(BrokenBarrierError)
+        with using(executor=ClientExecutor(None, 1.0, monitor=object())), ends:
+            assert sorted(run_on_idle_threads([meeting.wait, meeting.wait])) == [0, 1]
+        if (threads := executors._own_threads()) is not None:
+            threads.close()
+        executors._own_threads.cache_clear()
 
     def test_whoever_waits_for_a_task_helps_with_its_stripes_whichever_thread_has_it(self) -> None:
         meeting, begun = Barrier(2, timeout=20), Barrier(2, timeout=20)
