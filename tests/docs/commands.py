@@ -130,8 +130,9 @@ class Command:
 
     @property
     def takes_data_sets(self) -> bool:
-        """Whether its rows are those of a data set on this disk, so that they need not be there for a plan."""
-        return "data_set(" in self.text and "serving(" not in self.text
+        """Whether its rows are those of a data set on this disk, so that they need not be there for a plan, and its
+        jobs start workers of their own, if any."""
+        return "data_set(" in self.text and not any(name in self.text for name in ("serving(", "LocalCluster("))
 
 
 def commands() -> list[Command]:
@@ -167,13 +168,13 @@ class Parsed(Exception):
     """The words of a command were understood."""
 
 
-def hollow_set(name: str, folder: Path, made: Dataset | None = None, **parameters: Any) -> str:
+def hollow_set(name: str, folder: Path, made: Dataset | None = None, dtype: Any = None, **parameters: Any) -> str:
     """As ``data_set`` of the benchmarks, without the rows: an array of their shape that has no chunk."""
     path = Path(folder) / f"{name}-{'-'.join(map(str, parameters.values()))}.zarr"
     if not path.exists():
         rows = made or dataset(name, **parameters)
         first = rows.rows(0, 1)
-        create_rows(path, (len(rows), first.shape[1]), first.dtype, BLOCK)
+        create_rows(path, (len(rows), first.shape[1]), dtype or first.dtype, BLOCK)
     return str(path)
 
 
