@@ -363,7 +363,10 @@ REPEATS = "repeats"
 
 
 def graph_arrays(n: int, entries: int, values: str = "squared", dtype: Any = "f4") -> Arrays:
-    """Declare a graph by row blocks of which so many entries are stored, with halos of as many rows as there are."""
+    """Declare a graph by row blocks of which so many entries are stored, with halos of as many rows as there are.
+
+    Columns are counted with 32 bits, which those of a block take that has more than 65 536 with its halo.
+    """
     halos = [ArraySpec(f"{name}/*", n, dtype="i4") for name in ("halo_rows", "halo_sources")]
     halos += [ArraySpec(f"{name}/*", n, dtype="i4") for name in ("outbox_rows", "outbox_destinations")]
     few = [ArraySpec(name, 0, dtype="i8") for name in ("halo_offsets/*", "outbox_sizes/*", "starts")]

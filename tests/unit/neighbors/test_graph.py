@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections import namedtuple
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ from bigembed.neighbors.search import probes as shortlist
 from bigembed.neighbors.survey import Shape, prepare, shape_in
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
-from bigembed.store.matrix import CSRBlock, MemoryMatrix, halo_of
+from bigembed.store.matrix import CSRBlock, MemoryMatrix, StoredMatrix, halo_of, write_structure, write_values
 from tests.some import a_few
 
 
@@ -101,6 +102,20 @@ class TestGraph:
                 np.testing.assert_array_equal(one, same)
         scaled = be.build_neighbor_graph(X[:, :8] + np.ones(8, X.dtype), 6, metric="cosine")  # (a control)
         assert read_array(scaled.run.path("order", "rows/0")).dtype in (np.float32, np.float64)
+
+    @pytest.mark.parametrize(("columns", "dtype"), [(1 << 16, "uint16"), ((1 << 16) + 1, "int32")])
+    def test_columns_are_written_in_16_bits_where_these_are_enough(
+        self, columns: int, dtype: str, tmp_path: Path
+    ) -> None:
+        far = np.arange(columns - 2, dtype=np.int32)
+        starts, last = [0, 2, columns], np.array([0, columns - 1, 1], np.int32)
+        block = CSRBlock(np.array([0, 2, 3]), last, np.ones(3, np.float32), *halo_of(starts, far + 2))
+        write_structure(str(tmp_path), 0, block)
+        write_values(str(tmp_path / "squared"), 0, block.data)
+        assert read_array(tmp_path / "indices" / "0").dtype == dtype
+        found = StoredMatrix(str(tmp_path), str(tmp_path / "squared"), (2, columns - 2), "").block(0)
+        assert found.indices.dtype == np.int32
+        np.testing.assert_array_equal(found.indices, last)
 
     def test_rows_that_repeat_others_are_those_of_edges_of_length_0(self, small_blocks: None) -> None:
         X = np.random.default_rng(3).normal(size=(900, 3))
