@@ -236,7 +236,7 @@ def held_by_levels(entries: float, unknowns: int) -> float:
 def held_on_disk(n: int, width: int) -> int:
     """Bytes of what is of the coarse space in files: functions, L_c, and restrictions of two generations.
 
-    Edges to other blocks, of some 40 bytes a row at the most, are gone before the vectors of an iteration are there.
+    Edges to other blocks are not counted: they are gone before the vectors of an iteration are there.
     """
     size, functions = unknowns(n), shape_of(n)[1]
     return int((4 * functions + 36) * n + 12 * min(entries(n), size**2) + 104 * width * size)

@@ -68,8 +68,9 @@ def _idle_pool() -> runtime.Executor | None:
 @cache
 def _own_threads() -> LocalPool | None:
     """Return threads for what a process does itself while workers elsewhere, which have the tasks, wait for it."""
-    count = len(os.sched_getaffinity(0))
-    return LocalPool(count) if count > 1 else None
+    from dask.system import CPU_COUNT
+
+    return LocalPool(CPU_COUNT) if CPU_COUNT > 1 else None
 
 
 # ---------------------------------------------------------------------------------------------------------- threads
