@@ -15,7 +15,7 @@ from bigembed.errors import DisconnectedGraphError, InputError
 from bigembed.neighbors.given import edge_cost, merged_arrays, ordered_stages
 from bigembed.neighbors.given.edges import merge, scatter
 from bigembed.neighbors.given.order import EDGES
-from bigembed.neighbors.order import csr_block, finish_graph, graph_arrays, write_block
+from bigembed.neighbors.graph_blocks import csr_block, finish_graph, graph_arrays, write_block
 from bigembed.neighbors.radius import EDGES_PLANNED
 from bigembed.neighbors.row_weights import WEIGHTS, values_path, weights_at
 from bigembed.neighbors.search.by_metric import ByMetric

@@ -19,7 +19,7 @@ from bigembed.maps.graph_rows import repeats_opened
 from bigembed.maps.start import RULES, SMALL, Scale, not_followed, start_of, start_stage
 from bigembed.maps.walk.spectral import Spectrum, components_stage, solve_stage
 from bigembed.neighbors.graph import NeighborGraph
-from bigembed.neighbors.order import listed_entries
+from bigembed.neighbors.graph_blocks import listed_entries
 from bigembed.neighbors.row_weights import values_path
 from bigembed.quality import with_error
 from bigembed.rows import RowSource

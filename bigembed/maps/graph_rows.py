@@ -14,7 +14,8 @@ from bigembed.maps.landmark_rows import LandmarkChoice
 from bigembed.neighbors.components import embedded_block, nearest_embedded
 from bigembed.neighbors.given import GIVEN
 from bigembed.neighbors.given.query import AnyIndex, GivenIndex, any_index_of, join_parts, joining_memory
-from bigembed.neighbors.order import REPEATS, Ordered, repeats_in
+from bigembed.neighbors.graph_blocks import REPEATS, repeats_in
+from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import Joined, in_row_order, locate_blocks
 from bigembed.neighbors.row_weights import values_path
 from bigembed.neighbors.search.by_metric import ByMetric

@@ -14,7 +14,8 @@ from scipy.sparse.csgraph import connected_components
 
 from bigembed.distance import paired_squared
 from bigembed.neighbors import about_mean, approximate_squared, approximate_to, empty_lists, update_lists
-from bigembed.neighbors.order import CellReader, Ordered, csr_block, finish_graph, graph_arrays, write_block
+from bigembed.neighbors.graph_blocks import csr_block, finish_graph, graph_arrays, write_block
+from bigembed.neighbors.order import CellReader, Ordered
 from bigembed.neighbors.search.by_metric import ByMetric, Cells, search_cells
 from bigembed.neighbors.search.every_block import StoredCells
 from bigembed.neighbors.search.ground_truth import EXACT_ROWS

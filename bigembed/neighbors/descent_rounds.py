@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from bigembed.distance import rounding
-from bigembed.neighbors.order import Ordered, concatenated, id_type, senders_of
+from bigembed.neighbors.graph_blocks import concatenated, id_type, senders_of
+from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.search import Truth, recall_at
 from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.runtime import once

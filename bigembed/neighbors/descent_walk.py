@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from bigembed.neighbors.descent_rounds import Lists
-from bigembed.neighbors.order import Ordered, concatenated
+from bigembed.neighbors.graph_blocks import concatenated
+from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.search.by_metric import ByMetric, joined_pairs
 from bigembed.rows.sparse import ENTRY_BYTES
 from bigembed.runtime.blocks import Array, bounds, by_owner, offsets

@@ -10,7 +10,7 @@ import numpy as np
 
 from bigembed.distance import MAPPED, named
 from bigembed.errors import InputError
-from bigembed.neighbors import joined_to_all, order, search
+from bigembed.neighbors import graph_blocks, joined_to_all, order, search
 from bigembed.neighbors.nn_descent import descend, descent_cost, lacking_room
 from bigembed.neighbors.outside_lists import ByLists, ByPynndescent, Outside, outside_cost, outside_search
 from bigembed.neighbors.radius import density_stage, every_pair_stage, is_dense, radius_graph_stage, recalled_stage
@@ -37,11 +37,11 @@ from bigembed.store.matrix import CSRBlock, halo_of
 def graph_stage(shape: Shape, n_neighbors: int) -> Stage:
     """The symmetric graph by row blocks: structure, squared distances, outboxes."""
 
-    edges, listed = order.listed_entries(shape.n, n_neighbors), shape.largest_block * n_neighbors
-    number, value = np.dtype(order.id_type(shape.n)).itemsize, np.dtype(shape.dtype).itemsize
+    edges, listed = graph_blocks.listed_entries(shape.n, n_neighbors), shape.largest_block * n_neighbors
+    number, value = np.dtype(graph_blocks.id_type(shape.n)).itemsize, np.dtype(shape.dtype).itemsize
     cost = Cost.of(
         reads=[ArraySpec("lists", shape.n * n_neighbors, 4)],
-        writes=order.graph_arrays(shape.n, edges, dtype=shape.dtype),
+        writes=graph_blocks.graph_arrays(shape.n, edges, dtype=shape.dtype),
         leaves=[
             ArraySpec("entries turned round", shape.n * n_neighbors, 4 + number + value, "u1"),
             ArraySpec("rows asked for", shape.n, dtype="i4"),
@@ -59,8 +59,8 @@ def run_graph(context: Context) -> dict[str, Any]:
     blocks = range(len(starts) - 1)
     shared: dict[str, Any] = {"lists": context.of("search"), "starts": starts, "exchange": context.exchange}
     sent = map_blocks(reverse_block, [(b,) for b in blocks], **shared)
-    found = map_blocks(join_block, list(enumerate(order.senders_of(sent))), **shared, out=context.path(""))
-    counted = order.finish_graph(context, found, starts)
+    found = map_blocks(join_block, list(enumerate(graph_blocks.senders_of(sent))), **shared, out=context.path(""))
+    counted = graph_blocks.finish_graph(context, found, starts)
     return {name: counted[name] for name in ("blocks", "edges", "halo_rows", "zero_edges")}
 
 
@@ -70,7 +70,7 @@ def reverse_block(b: int, *, lists: str, starts: list[int], exchange: Exchange) 
     outside, k = np.flatnonzero((ids < starts[b]) | (ids >= starts[b + 1])), ids.shape[1]
     near, values = ids.ravel()[outside], squared.ravel()[outside]
     del ids, squared
-    sources = (starts[b] + outside // k).astype(order.id_type(starts[-1]))
+    sources = (starts[b] + outside // k).astype(graph_blocks.id_type(starts[-1]))
     pieces: dict[str, Array] = {}
     for block, at, rows in by_owner(starts, near):  # (sources stay ascending)
         pieces |= {f"row{block}": rows.astype(np.int32), f"source{block}": sources[at], f"squared{block}": values[at]}
@@ -83,16 +83,16 @@ def join_block(
 ) -> dict[str, Any]:
     """Union of own and received edges, with the diagonal, as a CSR block; ask other blocks for the halo rows."""
     squared, names = read_array(f"{lists}/squared/{b}"), (f"row{b}", f"source{b}", f"squared{b}")
-    ids = read_array(f"{lists}/neighbors/{b}").astype(order.id_type(starts[-1]))
+    ids = read_array(f"{lists}/neighbors/{b}").astype(graph_blocks.id_type(starts[-1]))
     parts = [[np.zeros(0, np.int32), ids[:0, 0], squared[:0, 0]]]
     parts += [exchange.get_many("reversed", sender, names) for sender in senders]
-    received = order.concatenated(parts)
+    received = graph_blocks.concatenated(parts)
     if starts[b + 1] - starts[b] == starts[-1] == ids.shape[1] + 1 and ids.min() >= 0:
         block = joined_to_all(ids, squared)
     else:
         union = union_block if starts[-1] <= EXACT_ROWS else union_compiled
         block = union(b, ids, squared, received, starts)
-    return order.write_block(b, block, starts, exchange, out)
+    return graph_blocks.write_block(b, block, starts, exchange, out)
 
 
 def union_block(b: int, ids: Array, squared: Array, received: Sequence[Array], starts: list[int]) -> CSRBlock:
@@ -104,7 +104,7 @@ def union_block(b: int, ids: Array, squared: Array, received: Sequence[Array], s
     row, column, value = np.repeat(own, ids.shape[1]), ids.ravel(), squared.ravel()
     inside = (column >= starts[b]) & (column < starts[b + 1])
     rows = np.concatenate([row, column[inside], own]) - starts[b]
-    return order.csr_block(
+    return graph_blocks.csr_block(
         b,
         np.concatenate([rows.astype(np.int32), received[0]]),
         np.concatenate([column, row[inside], own, received[1]]),

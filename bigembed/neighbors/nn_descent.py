@@ -18,7 +18,8 @@ import numpy as np
 from bigembed.errors import PlanError
 from bigembed.neighbors import descent_rounds
 from bigembed.neighbors.descent_walk import link_block, walk_memory
-from bigembed.neighbors.order import Ordered, id_type, senders_of
+from bigembed.neighbors.graph_blocks import id_type, senders_of
+from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import Fitted, Index
 from bigembed.neighbors.search import CELLS, NN_DESCENT, TRUTH, Truth, every_block, recall_at
 from bigembed.neighbors.search.by_metric import by_metric

@@ -18,16 +18,8 @@ import numpy as np
 from bigembed.distance import all_squared, paired_squared
 from bigembed.errors import InputError, PlanError
 from bigembed.neighbors import approximate_squared, dense_block
-from bigembed.neighbors.order import (
-    REPEATS,
-    ListedCells,
-    Ordered,
-    csr_block,
-    finish_graph,
-    graph_arrays,
-    repeats_in,
-    write_block,
-)
+from bigembed.neighbors.graph_blocks import REPEATS, csr_block, finish_graph, graph_arrays, repeats_in, write_block
+from bigembed.neighbors.order import ListedCells, Ordered
 from bigembed.neighbors.query import Joined, join_whole, locate
 from bigembed.neighbors.search import ground_truth
 from bigembed.neighbors.search.by_metric import ByMetric, Cells, by_metric

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from bigembed.neighbors.components import find_components
-from bigembed.neighbors.order import REPEATS, Ordered, concatenated, finish_graph, graph_arrays, repeats_in, senders_of
+from bigembed.neighbors.graph_blocks import REPEATS, concatenated, finish_graph, graph_arrays, repeats_in, senders_of
+from bigembed.neighbors.order import Ordered
 from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.derived import MappedSource
 from bigembed.runtime.blocks import Array, bounds, map_blocks, owner_of

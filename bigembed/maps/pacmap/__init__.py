@@ -14,7 +14,8 @@ import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from bigembed.estimator.graph_input import GraphShape
-from bigembed.neighbors.order import Ordered, graph_arrays, outbox_block, senders_of
+from bigembed.neighbors.graph_blocks import graph_arrays, outbox_block, senders_of
+from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.runtime.blocks import Array, bounds, by_owner, is_sparse, map_blocks, offsets
 from bigembed.stages import ArraySpec, Context, Cost, Stage, largest

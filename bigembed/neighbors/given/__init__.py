@@ -15,7 +15,7 @@ from bigembed.distance.metrics import MetricName
 from bigembed.errors import InputError
 from bigembed.neighbors.given.edges import EDGE, MERGED_BYTES, PER_FILE, merge, scatter, spans
 from bigembed.neighbors.given.order import DENSER, EDGES, line_stage, order_arrays
-from bigembed.neighbors.order import csr_block, finish_graph, graph_arrays, senders_of, write_block
+from bigembed.neighbors.graph_blocks import csr_block, finish_graph, graph_arrays, senders_of, write_block
 from bigembed.neighbors.survey import Shape
 from bigembed.rows.graph_source import GraphSource
 from bigembed.runtime.blocks import Array, bounds, by_owner, map_blocks

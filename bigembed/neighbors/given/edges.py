@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import InputError
-from bigembed.neighbors.order import csr_block, finish_graph, write_block
+from bigembed.neighbors.graph_blocks import csr_block, finish_graph, write_block
 from bigembed.rows.edges import spans_of
 from bigembed.rows.graph_source import SYMMETRIZE, GraphSource
 from bigembed.runtime.blocks import Array, bounds, by_owner, map_blocks

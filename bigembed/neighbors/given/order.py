@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from bigembed.neighbors.order import senders_of
+from bigembed.neighbors.graph_blocks import senders_of
 from bigembed.runtime import once
 from bigembed.runtime.blocks import Array, bounds, by_owner, map_blocks, offsets
 from bigembed.stages import Arrays, ArraySpec, Context, Cost, Stage

@@ -11,7 +11,8 @@ import numpy as np
 
 from bigembed.distance import PAIRS, named
 from bigembed.neighbors import empty_lists, exact_block
-from bigembed.neighbors.order import CellIndex, ListedCells, Ordered, senders_of
+from bigembed.neighbors.graph_blocks import senders_of
+from bigembed.neighbors.order import CellIndex, ListedCells, Ordered
 from bigembed.neighbors.search import LINKED, TRUTH, describe_search, probes
 from bigembed.neighbors.search.by_metric import ByMetric, Cells, by_metric, search_cells, search_own
 from bigembed.neighbors.search.ground_truth import EXACT_ROWS

@@ -22,8 +22,8 @@ from bigembed.maps.graph_rows import Repeats
 from bigembed.neighbors import components, query, radius
 from bigembed.neighbors.components import RESOLVED, find_components
 from bigembed.neighbors.given.query import join_within, radius_index_of
+from bigembed.neighbors.graph_blocks import outbox_block, senders_of
 from bigembed.neighbors.graph_stages import join_block, reverse_block, union_block, union_compiled
-from bigembed.neighbors.order import outbox_block, senders_of
 from bigembed.neighbors.partition import assign_block, balanced_centers, cells_block, kmeans
 from bigembed.neighbors.query import Index, join_rows
 from bigembed.neighbors.search import ground_truth as expected_recall
