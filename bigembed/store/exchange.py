@@ -10,7 +10,7 @@ import os
 import stat
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, BinaryIO
@@ -20,9 +20,10 @@ import numpy as np
 
 from bigembed.errors import BigembedError, DamagedError, InputError
 from bigembed.runtime import once, reads, writes
-from bigembed.runtime.blocks import Array
-from bigembed.store import at, is_url, opened, put, remove
+from bigembed.runtime.blocks import Array, map_blocks
+from bigembed.store import at, is_url, opened, put, remove, stored
 from bigembed.store.files import read_ahead
+from bigembed.store.objects import Stored
 
 # ---------------------------------------------------------------------------------------------------------- pieces
 # A file of pieces: arrays one behind the other, and at the end a line for each, which says where it lies.
@@ -147,6 +148,8 @@ _GONE = FileNotFoundError, IsADirectoryError, NotADirectoryError
 FORMAT = 8
 """Of all that a killed stage leaves to go on from: files of pieces and parcels, states of solvers and descents. What
 another version of it left is not read. Raise it whenever one of them is written or meant in another way."""
+DELETED_TOGETHER = 64 << 20
+"""Bytes of files that a task deletes: a gigabyte takes a quarter of a second, and a solve of 10⁸ rows leaves 70."""
 PROVEN = 8192
 """Files and pieces that a process remembers as being right."""
 
@@ -257,7 +260,11 @@ class Exchange:
         remove(self._path(name, block))
 
     def clear(self) -> None:
-        """Delete the whole exchange."""
+        """Delete the whole exchange; where it is large, its files in tasks, while the coordinating process waits."""
+        if not is_url(self.root) and at(self.root).is_dir():
+            batches = batches_of(stored(self.root), DELETED_TOGETHER)
+            if len(batches) > 1:
+                map_blocks(delete_files, [(self.root, names) for names in batches], label="delete")
         remove(self.root)
 
     def _path(self, name: str, block: int) -> str:
@@ -273,6 +280,26 @@ class Exchange:
                 "make them anew"
             )
         return [piece for piece in found if piece is not None]
+
+
+def batches_of(files: Sequence[Stored], size: int) -> list[list[str]]:
+    """Names of files in batches, each of which ends with the file that makes it as large as ``size`` bytes."""
+    batches: list[list[str]] = []
+    filled = size
+    for file in files:
+        if filled >= size:
+            batches.append([])
+            filled = 0
+        batches[-1].append(file.name)
+        filled += file.size
+    return batches
+
+
+def delete_files(folder: str, names: Sequence[str]) -> None:
+    """Delete some files of a folder, those that can be deleted."""
+    for name in names:
+        with suppress(OSError):
+            os.unlink(f"{folder}/{name}")
 
 
 @contextmanager

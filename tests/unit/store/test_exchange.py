@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import google_crc32c
@@ -14,6 +15,7 @@ from bigembed.store import exchange as module
 from bigembed.store import parcels
 from bigembed.store.exchange import FOLD, TILE, Exchange, checksum
 from bigembed.store.parcels import by_receiver, merge_parcels, send
+from tests.executors import executor
 
 
 class TestExchange:
@@ -133,6 +135,20 @@ class TestExchange:
         assert len(summed) == 3
         exchange.get("name", 0, "1")
         assert len(summed) == 4
+
+    @pytest.mark.parametrize("together", [1 << 30, 3_000])
+    def test_a_large_exchange_is_deleted_in_tasks_and_a_small_one_at_once(
+        self, exchange: Exchange, monkeypatch: pytest.MonkeyPatch, together: int
+    ) -> None:
+        tasks: list[str] = []
+        for name, block in product("ab", range(3)):
+            exchange.put(name, block, {"own": np.ones(200)})
+        monkeypatch.setattr(module, "DELETED_TOGETHER", together)
+        with executor(lambda calls, label: [tasks.append(label) or call() for call in calls]):
+            exchange.clear()
+            exchange.clear()  # (nothing is there)
+        assert not Path(exchange.root).exists()
+        assert tasks == ["delete"] * (0 if together > 20_000 else 3)
 
     def test_a_checksum_is_that_of_the_sums_of_columns_and_changes_with_any_place(self) -> None:
         data = np.random.default_rng(0).integers(0, 256, TILE + 8 * FOLD * 5 + 13, np.uint8)
