@@ -233,6 +233,15 @@ def parts_from(policy: str, found: dict[str, Any], choices: Iterable[str] = CHOI
     return parts_of(policy, [*found["sizes"], *[1] * unlisted], found["rows"], choices)
 
 
+def require_rows(n_components: int, n: int, beside: int = 1) -> None:
+    """InputError where n rows have not so many coordinates: ``beside`` others of their eigenvectors are none."""
+    if n < n_components + beside:
+        raise InputError(
+            f"n_components={n_components} needs at least {n_components + beside} rows; got n_samples = {n}. Ask for "
+            "fewer coordinates"
+        )
+
+
 def solved_sizes(parts: Parts, policy: str, sizes: Sequence[int], n_components: int) -> Sequence[int]:
     """Rows of the components that are solved one by one; InputError or DisconnectedGraphError where they cannot be."""
     if parts.single and sizes[0] <= n_components:

@@ -136,6 +136,18 @@ def made_here(root: AnyPath, record: dict[str, Any]) -> bool:
     return not record or key_there(root, COORDINATES) in (None, record.get("coordinates"))
 
 
+def refusal_in(status: dict[str, Any]) -> str:
+    """Return why the last start of a job was refused, from what ``status.json`` says; the empty text if it was not."""
+    error = status.get("error") or {}
+    return str(error.get("message", "")) if error.get("status") == REFUSED else ""
+
+
+def way_on(root: AnyPath) -> str:
+    """Return what to do about a run without coordinates to read."""
+    refused = refusal_in(known_status(root))
+    return AFTER_REFUSAL.format(refused) if refused else "run the job again to its end"
+
+
 def key_there(root: AnyPath, stage: str) -> str | None:
     """Return what a published stage was made from; None where its manifest is gone or damaged: found where it is
     read."""
@@ -145,6 +157,9 @@ def key_there(root: AnyPath, stage: str) -> str | None:
     return None
 
 
+REFUSED = 2
+"""The exit status of a job that would be refused again."""
+AFTER_REFUSAL = "its last start was refused: {}. Correct the job, or run the one before again: its stages are there"
 OTHERS = {
     "growth": "a growing store, of many runs. Give that of a version, versions/NAME/run.zarr in it: current.json "
     "has the name",
@@ -211,8 +226,9 @@ def verify_stages(path: AnyPath, deep: bool = True) -> dict[str, Any]:
                 problems += inside["problems"]
                 unlisted += inside["unlisted"]
                 stages += [{**one, "name": f"{place.name}/{one['name']}"} for one in inside["stages"]]
+    refused = ""
     with damage_listed(problems):
-        read_status(path)
+        refused = refusal_in(read_status(path))
     old = superseded(path)
     missing = [name for name in record.get("keys", {}) if name not in names and name not in old]
     problems += [f"{name}: published before, and gone now" for name in missing]
@@ -232,6 +248,7 @@ def verify_stages(path: AnyPath, deep: bool = True) -> dict[str, Any]:
         "unlisted": unlisted,
         "digest": digest,
         "finished": finished,
+        "refused": "" if finished else refused,
         "superseded": old,
         "older": older_source(record) if kind == "run" else "",
         "certificate": record.get("certificate", {}),

@@ -19,7 +19,7 @@ from bigembed.estimator import compares_rows, frame, preprocessing, scikit_learn
 from bigembed.jobs import condensed_input, session, spec
 from bigembed.jobs.inputs import IDS
 from bigembed.jobs.job import ALIGNED
-from bigembed.jobs.record import ELSEWHERE, kind_of, made_here, read_record, require_recorded
+from bigembed.jobs.record import ELSEWHERE, kind_of, made_here, read_record, require_recorded, way_on
 from bigembed.jobs.report import RunSummary, job_file, rows_of_stage
 from bigembed.jobs.report.page import warnings_of
 from bigembed.maps import REGISTRY, method
@@ -111,9 +111,9 @@ def _of_run(root: store.AnyPath) -> Table:
         raise InputError(f"{root}: a model has no rows to export; give the run, or what bigembed extend wrote")
     run, record = Run(root), read_record(root)
     if why := superseded(root).get(PLACE[0]):
-        raise StaleError(f"{root}: {explanation(PLACE[0], why)}; run the job again to its end")
+        raise StaleError(f"{root}: {explanation(PLACE[0], why)}; {way_on(root)}")
     if PLACE[0] not in run.published():
-        raise InputError(f"{root}: its coordinates are not there yet; run the job again to its end")
+        raise InputError(f"{root}: its coordinates are not there yet; {way_on(root)}")
     coordinates = rows_of_stage(run, *frame.place_of(run))
     aligned: dict[str, RowSource] = {}
     kept = kept_of(run)

@@ -7,9 +7,9 @@ import time
 from typing import Any
 
 from bigembed import __version__
-from bigembed.errors import DamagedError, InterruptedRun, MissingPathError
+from bigembed.errors import DamagedError, InterruptedRun, JobError, MissingPathError
 from bigembed.jobs.growth.repair import is_growth, verify_growth
-from bigembed.jobs.record import verify_stages
+from bigembed.jobs.record import AFTER_REFUSAL, verify_stages
 from bigembed.jobs.report.figures import Entry, map_figures
 from bigembed.jobs.report.page import filled, refuse_page
 from bigembed.jobs.report.run_map import draw_coordinates
@@ -32,8 +32,9 @@ def verify(given: PathLike, deep: bool = True) -> dict[str, Any]:
 
     Returns ``problems`` (damage: absent or changed files, stages made from other stages than those that are there),
     ``unlisted`` (files that no manifest knows and nobody reads), ``digest`` (whether a model carries one over its
-    metadata; those saved by earlier versions do not), ``finished``, what is ``superseded`` (made with other
-    parameters or of other rows, which is not damage), the stages with their bytes, and the certificate.
+    metadata; those saved by earlier versions do not), ``finished``, why the last start was ``refused``, what is
+    ``superseded`` (made with other parameters or of other rows, which is not damage), the stages with their bytes,
+    and the certificate.
     """
     path = at(given).absolute()
     if not path.exists():
@@ -42,7 +43,8 @@ def verify(given: PathLike, deep: bool = True) -> dict[str, Any]:
 
 
 def require_undamaged(found: dict[str, Any]) -> None:
-    """:class:`DamagedError` or :class:`InterruptedRun` unless what was verified is undamaged and finished."""
+    """:class:`DamagedError` or :class:`InterruptedRun` unless what was verified is undamaged and finished;
+    :class:`JobError` where its last start was refused."""
     if found["problems"]:
         raise DamagedError(
             f"{found['path']}: damaged:"
@@ -50,6 +52,8 @@ def require_undamaged(found: dict[str, Any]) -> None:
             + f"\nRun {'bigembed refresh' if found['kind'] == 'growth' else 'the job'} again to make what is "
             "damaged anew"
         )
+    if found.get("refused"):
+        raise JobError(f"{found['path']}: nothing is damaged, but {AFTER_REFUSAL.format(found['refused'])}")
     if not found["finished"]:
         raise InterruptedRun(f"{found['path']}: nothing is damaged, but the run did not end. Run the job again")
 

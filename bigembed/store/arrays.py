@@ -384,9 +384,12 @@ def npy_rows(path: PathLike) -> Any:
     except (BigembedError, PermissionError):
         raise
     except Exception as error:  # (its header is an expression of Python, which may be wrong in any way)
-        raise InputError(
-            f"{place}: not readable as .npy without unpickling ({error}). It must hold numbers, and all of them"
-        ) from error
+        raise InputError(f"{place}: not readable as .npy ({_unread(error)}). It must hold numbers") from error
+
+
+def _unread(error: Exception) -> str:
+    """Return why NumPy does not read a file, without its advice to unpickle what is no .npy file."""
+    return "it does not begin as such a file does" if "can load it unsafely" in str(error) else str(error)
 
 
 @writes

@@ -10,7 +10,7 @@ import numpy as np
 from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator import certificate, frame, on_graph, seed_of
 from bigembed.estimator.extension import Extension
-from bigembed.estimator.graph_input import ISLANDS, GraphShape, parts_from
+from bigembed.estimator.graph_input import ISLANDS, GraphShape, parts_from, require_rows
 from bigembed.maps import graph_judgement, isomap, landmark_rows
 from bigembed.maps.isomap.extension import degenerate, extend_rows, grouping, model_of, parts_warnings, unconverged
 from bigembed.maps.isomap.scaling import coordinates_stage, exact_solve_stage, landmark_solve_stage
@@ -244,6 +244,7 @@ class Isomap(on_graph.WeightedGraphEstimator, registered="isomap"):
     random_state: parameters.Seed = 0
 
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
+        require_rows(self.n_components, graph.n)
         return geodesic_stages(self, graph, seed)
 
     def geodesic_distances(self, rows: Any) -> Array:

@@ -14,7 +14,7 @@ from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator.certificate import certificate
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.frame import FrameRule
-from bigembed.estimator.graph_input import ISLANDS, GraphShape, weighted_kernel_stage
+from bigembed.estimator.graph_input import ISLANDS, GraphShape, require_rows, weighted_kernel_stage
 from bigembed.estimator.on_graph import WeightedGraphEstimator
 from bigembed.maps.bandwidth import EDGES, LISTS, PAIRS, Bandwidth, bandwidth_stage, bandwidth_within_stage
 from bigembed.maps.kernels import BINARY, Target
@@ -226,7 +226,9 @@ class SpectralEstimator(WeightedGraphEstimator):
         return super()._rule(n)
 
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
-        return walk_stages(self._walk(graph), graph, seed)
+        walk = self._walk(graph)
+        require_rows(walk.n_components, graph.n)
+        return walk_stages(walk, graph, seed)
 
     @abstractmethod
     def _walk(self, graph: GraphShape) -> WalkOptions:

@@ -8,11 +8,10 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from bigembed.errors import InputError
 from bigembed.estimator.certificate import certificate
 from bigembed.estimator.extension import Extension, Grouping
 from bigembed.estimator.frame import FrameRule
-from bigembed.estimator.graph_input import GraphShape, least_rows
+from bigembed.estimator.graph_input import GraphShape, least_rows, require_rows
 from bigembed.estimator.on_graph import VIEW_QUERY_ARRAYS, ViewsEstimator, second_recall, split_of
 from bigembed.maps.bandwidth import Bandwidth, kernel_in
 from bigembed.maps.graph_rows import View, block_of_first, split_rows, views_of
@@ -216,11 +215,7 @@ class AlternatingDiffusionMap(ViewsEstimator, registered="alternating_diffusion_
         return Rule(max(1, min(self.n_neighbors, n - 1)))
 
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
-        if graph.n <= self.n_components + 1:
-            raise InputError(
-                f"n_components={self.n_components} needs at least {self.n_components + 2} rows; got n_samples = "
-                f"{graph.n}"
-            )
+        require_rows(self.n_components, graph.n, beside=2)
         asked = WalkOptions.of(self, normalization=BISTOCHASTIC, alpha=1.0)
         return alternating_stages(asked, graph, seed)
 

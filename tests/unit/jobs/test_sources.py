@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from functools import partial
 from pathlib import Path
 from shutil import copytree, rmtree
 from typing import Any
@@ -267,6 +268,32 @@ class TestSuperseded:
         assert "warning: " in (told := CliRunner().invoke(app, ["extend", *paths]).stderr)
         assert "it was made with n_neighbors=8, now 12" in told
         assert verify(tmp_path / "model-run.zarr")["superseded"] == {"model": "made with n_neighbors=8, now 12"}
+
+    def test_coordinates_that_cannot_be_leave_the_map_that_is_there(self, tmp_path):
+        np.save(tmp_path / "rows.npy", flat(0))
+        write = partial(job_in, tmp_path, output='model = "model.zarr"')
+        run_job(write('name = "diffusion_map"'))
+        for name in ("diffusion_map", "laplacian_eigenmaps", "isomap", "alternating_diffusion_map"):
+            landmarks = "\nn_landmarks = 400" if name == "isomap" else ""
+            job = write(f'name = "{name}"\nn_components = 300{landmarks}')
+            for start in (plan_job, run_job):
+                with pytest.raises(errors.InputError, match=r"needs at least 30[12] rows; got n_samples = 300"):
+                    start(job)
+            assert verify(tmp_path / "run.zarr")["finished"]
+
+    def test_after_a_start_that_was_refused_nobody_says_to_run_the_job_again(self, tmp_path):
+        np.save(tmp_path / "rows.npy", flat(0) - 0.5)
+        run_job(job_in(tmp_path, 'name = "pca"'))
+        with pytest.raises(errors.InputError, match="Negative values"):
+            run_job(job_in(tmp_path, 'name = "nmf"'))
+        told = CliRunner().invoke(app, ["verify", str(tmp_path / "run.zarr")])
+        assert told.exit_code == 2
+        assert "nothing is damaged, but its last start was refused: " in told.stderr
+        with pytest.raises(errors.StaleError, match=r"refused: Negative.*Correct the job, or run the one before again"):
+            export(tmp_path / "run.zarr", tmp_path / "out.csv")
+        run_job(job_in(tmp_path, 'name = "pca"'))
+        assert CliRunner().invoke(app, ["verify", str(tmp_path / "run.zarr")]).exit_code == 0
+        export(tmp_path / "run.zarr", tmp_path / "out.csv")
 
     def test_what_is_open_is_old_too(self, job, tmp_path):
         rows, place = str(tmp_path / "rows.npy"), tmp_path / "work"

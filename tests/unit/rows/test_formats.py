@@ -444,8 +444,11 @@ class TestFormats:
         with pytest.raises(InputError, match="complex"):
             ingest(tmp_path / "complex.npy", tmp_path / "out")
         np.save(tmp_path / "object.npy", np.array([[object()]]), allow_pickle=True)
-        with pytest.raises(InputError, match="unpickling"):
+        with pytest.raises(InputError, match="Python objects in dtype"):
             ingest(tmp_path / "object.npy", tmp_path / "out")
+        (tmp_path / "text.npy").write_text("garbage")
+        with pytest.raises(InputError, match=r"does not begin as such a file does\)"):
+            ingest(tmp_path / "text.npy", tmp_path / "out")
         (tmp_path / "cut.npy").write_bytes((tmp_path / "one.npy").read_bytes()[:-3])
         with pytest.raises(InputError):
             ingest(tmp_path / "cut.npy", tmp_path / "out")
