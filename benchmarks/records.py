@@ -21,7 +21,8 @@ from common import data_set, finished_job, table
 
 PUBLISHED = {("diffusion_map", 6_600_000): {"seconds": 200.0, "processor": 700.0, "on": "24 cores, annembed, HIGGS"}}
 SIZES = {"diffusion_map": (6_600_000, 28), "umap": (10_000_000, 16), "tsne": (10_000_000, 16)}
-STEPS = {"umap": "n_epochs", "tsne": "n_iter"}
+STEPS = {"umap": ("n_epochs",), "tsne": ("early_exaggeration_iter", "n_iter")}
+"""What divides the steps of a descent among its parts."""
 JOB = """
 [input]
 path = "{rows}"
@@ -64,7 +65,8 @@ def main() -> None:
     given = parser.parse_args()
     folder, (n, d) = given.folder.absolute(), SIZES[given.record]
     n, d = given.n or n, given.d or d
-    asked = f"{STEPS[given.record]} = {given.steps}" if given.steps else ""
+    parts = STEPS.get(given.record, ())
+    asked = "\n".join(f"{name} = {given.steps // len(parts)}" for name in parts) if given.steps else ""
     asked = 'components = "largest"' if given.record == "diffusion_map" else asked
     out = folder / f"record-{given.record}.zarr"
     rows = {"bigembed": job_record(given.record, data_set("mixture", folder, n=n, d=d), out, asked)}

@@ -34,7 +34,7 @@ from bigembed.rows.reader import Choice
 from bigembed.runtime.parameters import Functions
 from bigembed.stages import Run, Stage, keeping
 from bigembed.store.attributes import ABOUT as SOURCE
-from bigembed.store.attributes import source_of
+from bigembed.store.attributes import attributes_of, source_of
 from bigembed.store.files import read_json, write_json
 from bigembed.store.locks import FOLDER, Owner, holder, output_lock
 
@@ -55,6 +55,8 @@ def extend(
 ) -> dict[str, Any]:
     """Write the coordinates (n, m) of the rows at ``new`` to ``out``. Returns what was done.
 
+    What the same call has written to its end is left as it is (``"unchanged": True``).
+
     ``aligned``: vectors that belong to the new rows, by their path or their name in ``new``: what a model was fitted
     with (``epsilons``), and ``ids``, which then lie at ``OUT-ids.zarr``. ``choice``: what of ``new`` is wanted where it
     holds several things. ``results``: a table that is written at the end. A format without quick access by rows is
@@ -71,11 +73,21 @@ def extend(
         store.require_apart(model, out, results)
         if results is not None:
             check_table(results)
-        if not _key_left(out):
+        if not (_key_left(out) or store.published(out)):
             _refuse_existing(out, results)
         fitted = load(model, functions)
         rows = _rows(fitted, new, out, choice, aligned)
         asked = key_of_extension(fitted, rows, results)
+        outcome = {
+            "model": str(model),
+            "input": str(new),
+            "output": str(out),
+            "n": rows.shape[0],
+            "n_components": int(fitted.n_components_),
+            "table": None if results is None else str(results),
+        }
+        if _is_done(out, results, asked):
+            return {**outcome, "unchanged": True}
         if not (store.published(out) and _key_left(out) == asked):
             _refuse_existing(out, results)
         _refuse_clusters(fitted, out, asked)
@@ -96,7 +108,7 @@ def extend(
                 if rows.ids is not None:
                     copy_ids(rows.ids, aligned_path(store.at(out).absolute(), "ids"), {"of": store.absolute(out)})
                 stage = ours.stage if rows is ours.rows else stage_of(fitted, rows)
-                run_to(stage, store.absolute(out), run_of(fitted), _about(model, fitted, out, rows), keep=True)
+                run_to(stage, store.absolute(out), run_of(fitted), _about(model, fitted, out, rows, asked), keep=True)
             if has_clusters(fitted):
                 with reporter.stage("clusters"):
                     _write_clusters(fitted, out, asked)
@@ -106,17 +118,20 @@ def extend(
             _remove_leftovers(rows, out)
     assert reporter.plan is not None
     return {
-        "model": str(model),
-        "input": str(new),
-        "output": str(out),
-        "n": rows.shape[0],
-        "n_components": int(fitted.n_components_),
+        **outcome,
+        "unchanged": False,
         "seconds": round(time.perf_counter() - began, 3),
         "predicted_seconds": reporter.plan.seconds,
         "predicted": reporter.plan.memory,
         "measured": reporter.measured,
-        "table": None if results is None else str(results),
     }
+
+
+def _is_done(out: store.PathLike, results: store.PathLike | None, asked: str) -> bool:
+    """Return whether this very extension has written all that it writes, and left nothing aside."""
+    made = (attributes_of(out) or {}).get(ABOUT, {}) if store.published(out) else {}
+    there = results is None or store.at(results).exists()
+    return there and not aside_of(out).is_dir() and isinstance(made, dict) and made.get("asked") == asked
 
 
 def _write_clusters(fitted: Any, out: store.PathLike, asked: str) -> None:
@@ -150,11 +165,12 @@ def _takes_sparse(fitted: Any) -> bool:
     return bool(extension_of(fitted).sparse) or bool(getattr(fitted, "steps_", ()))
 
 
-def _about(model: store.PathLike, fitted: Any, out: store.PathLike, rows: Input) -> dict[str, Any]:
-    """Attributes of the output: what made it, and the vectors aligned with it."""
+def _about(model: store.PathLike, fitted: Any, out: store.PathLike, rows: Input, asked: str) -> dict[str, Any]:
+    """Attributes of the output: what made it of what, and the vectors aligned with it."""
     names = [name for name in rows.aligned if name == "ids"] + [CLUSTER] * has_clusters(fitted)
     made = made_by(type(fitted).registered, int(fitted.n_components_), method_parameters(fitted))
-    return {ABOUT: plain({**made, "model": store.absolute(model)}), **link(store.at(out), dict.fromkeys(names))}
+    about = plain({**made, "model": store.absolute(model), "asked": asked})
+    return {ABOUT: about, **link(store.at(out), dict.fromkeys(names))}
 
 
 def status_path(out: store.PathLike) -> store.AnyPath:

@@ -70,6 +70,8 @@ def run_job(
         if is_planned(job.cluster) and not root.exists():  # so that what is refused leaves nothing
             prepared = prepare(job, None, rows)
             prepared.plan.refuse()
+        if not root.exists():
+            _claim(job, root)
         run = Run(root)
         with keeping(run) as lock, ExitStack() as stack:
             _claim(job, root)

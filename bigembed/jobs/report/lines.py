@@ -111,6 +111,8 @@ def _compiled(plan: dict[str, Any]) -> str:
 
 def extend_lines(found: dict[str, Any]) -> list[str]:
     """Write the outcome of an extension in lines to print."""
+    if found["unchanged"]:
+        return [f"{found['output']}: done already, of this model and these rows; nothing to do"]
     measured, predicted = found["measured"], found["predicted"]
     return [
         f"{found['output']}: {found['n']:,} rows, {found['n_components']} coordinates, {found['seconds']:.1f} s",

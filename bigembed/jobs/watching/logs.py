@@ -123,6 +123,10 @@ class ObjectLog(logging.Handler):
         super().close()
 
 
+_SHOWN = logging.NullHandler()
+"""Beside a job nothing is printed of what is logged: its errors are shown by who runs it."""
+
+
 class Logs:
     """Writes what a job reports to its loggers, each line with the run and the stage."""
 
@@ -131,6 +135,7 @@ class Logs:
         self.stage: str | None = None
         self._last = 0.0
         self._logger = logging.getLogger("bigembed.jobs")
+        self._logger.addHandler(_SHOWN)
 
     def filter(self, record: logging.LogRecord) -> bool:
         """As a filter of a handler: say which run and stage a record belongs to."""

@@ -81,7 +81,19 @@ class TestExtend:
         events = [json.loads(line) for line in done.stdout.splitlines()]
         assert next(event["event"] for event in events if event.get("stage") == "extend") == "start"
         assert events[-1]["measured"]["total"] > 0
-        assert bigembed("extend", model, tmp_path / "new.npy", tmp_path / "out").exit_code == 2
+
+    def test_once_more_it_is_done_already_and_of_other_rows_or_another_table_refused(self, model, tmp_path):
+        given = ("extend", model, tmp_path / "new.npy", tmp_path / "out")
+        first = bigembed(*given)
+        written = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
+        again = bigembed(*given)
+        assert (first.exit_code, again.exit_code) == (0, 0)
+        assert "done already, of this model and these rows" in again.stdout
+        assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == written
+        assert bigembed(*given, "--table", tmp_path / "table.csv").exit_code == 2
+        np.save(tmp_path / "new.npy", np.load(tmp_path / "new.npy") + 1)
+        assert bigembed(*given).exit_code == 2
+        assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == written
 
 
 FITTED = ("x4", "x0", "x3")

@@ -10,7 +10,7 @@ import pytest
 import zarr
 
 import bigembed as be
-from bigembed.errors import InterruptedRun
+from bigembed.errors import ExistingOutputError, InputError, InterruptedRun
 from bigembed.jobs.run import run_job
 from bigembed.jobs.scene import export
 from bigembed.jobs.watching import RunOptions
@@ -132,6 +132,21 @@ class TestNeverStale:
         zarr.consolidate_metadata(str(root))
         run_job(job("pca"))
         assert self.shown(root) == ["coordinates", "eigenvalues", "ids", "mine"]
+
+
+def test_a_table_of_somebody_else_is_refused_and_no_folder_is_made(tmp_path):
+    np.save(tmp_path / "rows.npy", ROWS)
+    (tmp_path / "out.csv").write_text("mine")
+    with pytest.raises(ExistingOutputError, match="this run did not write it"):
+        run_job(job_in(tmp_path, 'name = "pca"', output='table = "out.csv"'))
+    assert (tmp_path / "out.csv").read_text() == "mine"
+    assert not (tmp_path / "run.zarr").exists()
+
+
+def test_a_run_is_no_model_and_its_reader_is_told_what_is(job, tmp_path):
+    run_job(job())
+    with pytest.raises(InputError, match=r"run\.zarr: a run, not a saved model\. Give what \[output\] model"):
+        be.load(tmp_path / "run.zarr")
 
 
 def test_a_run_on_a_file_system_without_links(job, tmp_path, monkeypatch):

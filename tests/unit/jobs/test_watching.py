@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import pty
 import re
@@ -176,6 +177,13 @@ class TestLogs:
         assert found == list(range(found[0], 200))
         assert len(found) > 40
         assert not Path(f"{path}.5").exists()
+
+    def test_what_is_logged_without_a_file_is_not_printed_beside_the_error(self, monkeypatch, capsys):
+        for name in ("", "bigembed", "bigembed.jobs"):
+            monkeypatch.setattr(logging.getLogger(name), "handlers", [])
+        logging.getLogger("bigembed.jobs").error("seen")  # (a control: Python prints what nobody handles)
+        Logs("run").say("not seen", logging.ERROR)
+        assert capsys.readouterr().err == "seen\n"
 
     def test_a_log_waits_for_no_store_that_is_away(self, tmp_path, monkeypatch):
         waited = []
