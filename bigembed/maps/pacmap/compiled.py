@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numba import njit, uint64
 
+from bigembed.maps.descent import UNIT
 from bigembed.maps.tsne.compiled import listed
 from bigembed.maps.umap.forces import GOLDEN, drawn, number_of
 from bigembed.runtime.arithmetic import insert, squared_distance
@@ -182,8 +183,6 @@ def second_nearest(candidates: Array, squared: Array) -> Array:
 NEAR, MID = 10.0, 10_000.0
 BETA1, BETA2, TINY = 0.9, 0.999, 1e-7
 """Of Adam (Kingma & Ba 2015)."""
-UNIT = 2.0**24
-"""Of the loss of a row, as an integer."""
 
 
 @njit(cache=True, nogil=True, inline="always")

@@ -220,9 +220,7 @@ class PairDescent(descent.MapDescent):
 
     def objective_of(self, total: int) -> float:
         """Return the loss."""
-        from bigembed.maps.pacmap.compiled import UNIT  # imports numba: only here
-
-        return total / UNIT
+        return total / descent.UNIT
 
 
 # ----------------------------------------------------------------------------------------------------- coordinates

@@ -9,6 +9,7 @@ import math
 import numpy as np
 from numba import njit
 
+from bigembed.maps.descent import FINE_UNIT
 from bigembed.runtime.arithmetic import insert
 from bigembed.runtime.blocks import Array
 
@@ -159,8 +160,6 @@ def joint(
 
 UNIT = 2.0**36
 """A charge of 1 on the lattice: integers have the same sum in any order. A node may hold 2²⁷ rows."""
-ENERGY = 2.0**54
-"""The unit of Σ p log w, of which Σ p = 1."""
 LEAST_GAIN = 0.01
 
 
@@ -272,7 +271,7 @@ def step(
 def energy(
     first: int, last: int, at: int, indptr: Array, columns: Array, weights: Array, points: Array, dof: float
 ) -> int:
-    """Return −Σ p log w over the edges of some rows, in units of 1/:data:`ENERGY`; each row is rounded by itself."""
+    """Return −Σ p log w over the edges of some rows, in units of 1/:data:`FINE_UNIT`; each row is rounded by itself."""
     total = 0
     for i in range(first, last):
         of_row = 0.0
@@ -282,7 +281,7 @@ def energy(
             for k in range(points.shape[1]):
                 squared += (points[at + i, k] - points[j, k]) ** 2
             of_row += weights[edge] * (dof * math.log1p(squared / dof) if dof < math.inf else squared)
-        total += int(of_row * ENERGY + 0.5)
+        total += int(of_row * FINE_UNIT + 0.5)
     return total
 
 

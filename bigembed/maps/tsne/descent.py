@@ -248,10 +248,8 @@ class ForceDescent(descent.MapDescent):
 
     def objective_of(self, total: int) -> float:
         """Return KL from −Σ p log w, and Z."""
-        from bigembed.maps.tsne.compiled import ENERGY  # imports numba: only here
-
         kernel = self.context.results("kernel")
-        return max(0.0, float(kernel["plogp"] + total / ENERGY + kernel["mass"] * np.log(self.total)))
+        return max(0.0, float(kernel["plogp"] + total / descent.FINE_UNIT + kernel["mass"] * np.log(self.total)))
 
 
 # -------------------------------------------------------------------------------------------------------- new rows

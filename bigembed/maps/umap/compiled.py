@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numba import njit, uint64
 
+from bigembed.maps.descent import UNIT
 from bigembed.maps.tsne.compiled import listed
 from bigembed.maps.umap.forces import (
     FRACTION,
@@ -142,8 +143,6 @@ def union(indptr: Array, indices: Array, squared: Array, ids: Array, scales: Arr
 
 DRAWN = 16
 """Rows that a row is compared with where the cross-entropy is measured."""
-UNIT = 2.0**24
-"""Of the cross-entropy of a row, as an integer."""
 
 
 @njit(cache=True, nogil=True, inline="always")

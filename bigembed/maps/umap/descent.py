@@ -303,9 +303,7 @@ class SampledDescent(descent.MapDescent):
 
     def objective_of(self, total: int) -> float:
         """Return the cross-entropy as its mean over the weights."""
-        from bigembed.maps.umap.compiled import UNIT  # imports numba: only here
-
-        return total / UNIT / self.weight_of_all()
+        return total / descent.UNIT / self.weight_of_all()
 
     def weight_of_all(self) -> float:
         """Return Σ w."""
