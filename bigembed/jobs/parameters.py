@@ -283,6 +283,15 @@ def _asked(sweep: SweepTable) -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"sweep.points {number}", dict(own)
 
 
+def out_of_range(name: str, typed: Mapping[str, Any]) -> list[str]:
+    """Return what a method says against its parameters, of which none has a wrong type."""
+    try:
+        check_parameters(method(name)(**typed))
+    except BigembedError as error:
+        return [str(error)]
+    return []
+
+
 def _point(
     where: str, own: dict[str, Any], table: MethodTable, several: bool, functions: Collection[str]
 ) -> tuple[Point | None, list[str]]:
@@ -298,9 +307,5 @@ def _point(
     words = [name] if several or not own else []
     values = (f"{key}={value if isinstance(value, str) else shown(value)}" for key, value in own.items())
     label = ", ".join([*words, *values])
-    if not problems:
-        try:
-            check_parameters(method(name)(**typed))
-        except BigembedError as error:
-            problems = [f"[{where}] {label}: {error}"]
+    problems = problems or [f"[{where}] {label}: {text}" for text in out_of_range(name, typed)]
     return (None if problems else Point(label, name, typed, tuple(own))), problems

@@ -191,6 +191,7 @@ def _parameters(
     try:
         if table == "method":
             typed, wrong = parameters.checked_parameters(name, given, functions)
+            wrong += [f"[method] {text}" for text in parameters.out_of_range(name, typed)]
         else:
             typed, wrong = parameters.typed_values(
                 datasets.REGISTRY.get(name), table, given, datasets.parameters(name), []

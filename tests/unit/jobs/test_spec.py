@@ -82,6 +82,16 @@ class TestSpec:
         ):  # fmt: skip
             assert part in text
 
+    def test_what_is_out_of_range_is_listed_with_what_is_unknown(self):
+        wrong = {"name": "umap", "n_neighbors": 1, "n_epochs": "x", "minn_dist": 2, "spread": -1}
+        text = problems_of(GOOD | {"method": wrong})
+        for part in (
+            "[method] n_epochs: input should be", "did you mean 'min_dist'?", "n_neighbors=1; allowed: an integer ≥ 2",
+            "spread=-1.0; allowed: a number > 0",
+        ):  # fmt: skip
+            assert part in text
+        assert text.count("n_neighbors") == 1
+
     def test_unknown_method_and_data_set(self):
         assert "did you mean 'small'?" in problems_of(GOOD | {"method": {"name": "smal"}})
         assert "did you mean 'swiss_roll'?" in problems_of(GOOD | {"input": {"dataset": "swissroll"}})
