@@ -27,6 +27,7 @@ from bigembed.jobs.places import Table, cluster_problems
 from bigembed.maps import REGISTRY, method, step
 from bigembed.maps.clustering import clusters_problems
 from bigembed.runtime.blocks import Array
+from bigembed.runtime.parameters import is_name
 from bigembed.store import at as located
 from bigembed.store import is_url
 from bigembed.store.arrays import write_npy
@@ -191,7 +192,8 @@ def _parameters(
     try:
         if table == "method":
             typed, wrong = parameters.checked_parameters(name, given, functions)
-            wrong += [f"[method] {text}" for text in parameters.out_of_range(name, typed)]
+            if not (wrong and any(map(is_name, typed.values()))):  # (a function that is refused is not imported)
+                wrong += [f"[method] {text}" for text in parameters.out_of_range(name, typed)]
         else:
             typed, wrong = parameters.typed_values(
                 datasets.REGISTRY.get(name), table, given, datasets.parameters(name), []

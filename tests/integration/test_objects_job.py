@@ -65,8 +65,9 @@ def test_a_job_in_an_object_store(tmp_path, server, n, cluster):
     assert run("run", job)["unchanged"]
     assert not inside("verify", f"{home}/run.zarr")["problems"]
     assert inside("report", f"{home}/run.zarr", "--out", tmp_path / "page.html")["points"] == n
-    inside("extend", f"{home}/model.zarr", f"{home}/points.zarr", f"{home}/again.zarr")
-    inside("extend", f"{home}/model.zarr", f"{home}/points.zarr", f"{home}/again.zarr", status=2)
+    for _ in range(2):  # (the second time it is done already)
+        inside("extend", f"{home}/model.zarr", f"{home}/points.zarr", f"{home}/again.zarr")
+    inside("extend", f"{home}/model.zarr", f"{home}/again.zarr", f"{home}/again.zarr", status=2)
     placed = be.open_array(f"{home}/again.zarr").compute(scheduler="synchronous")
     fitted = be.open_array(f"{home}/run.zarr/stages/coordinates/embedding").compute(scheduler="synchronous")
     np.testing.assert_array_equal(placed, fitted)

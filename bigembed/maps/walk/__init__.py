@@ -227,7 +227,8 @@ class SpectralEstimator(WeightedGraphEstimator):
 
     def _after_graph(self, graph: GraphShape, seed: int) -> list[Stage]:
         walk = self._walk(graph)
-        require_rows(walk.n_components, graph.n)
+        if walk.n_components != "auto":
+            require_rows(int(walk.n_components), graph.n)
         return walk_stages(walk, graph, seed)
 
     @abstractmethod

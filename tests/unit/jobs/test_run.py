@@ -314,8 +314,9 @@ class TestOutputs:
         assert len((tmp_path / "table.csv").read_text().splitlines()) == 61
         np.testing.assert_array_equal(read_array(tmp_path / "out.zarr"), be.load(call[0]).transform(rows))
         assert not (tmp_path / "out.zarr.partial").exists()
+        assert extend(*call, results=tmp_path / "table.csv")["unchanged"]
         with pytest.raises(errors.ExistingOutputError):
-            extend(*call, results=tmp_path / "table.csv")
+            extend(*call, results=tmp_path / "other.csv")
 
     def test_an_output_inside_what_is_read_is_refused(self, tmp_path, rows):
         before = sorted(path.name for path in (tmp_path / "points.zarr").rglob("*"))
