@@ -213,7 +213,8 @@ def _run_stage(
     run.note(made)
     if not run.temporary:
         superseded.forget(run.root, stage.name)
-    exchange.clear()
+    with using(clock=StageClock()):  # (its tasks are of the stage, in a trace as well)
+        exchange.clear()
     observer(Event("done", stage.name, time.perf_counter() - began, made.results, shares=made.measured["shares"]))
 
 
