@@ -19,8 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Low-dimensional coordinates of row-chunked arrays that do not fit in memory.",
     epilog="Exit status: 0 done, 2 bad input or job file, 3 refused by the plan, 4 another run holds the output, 5 "
-    "interrupted and resumable, 6 damaged, 7 refresh due, 8 three starts have left nothing new, 9 a map moved too far, "
-    "1 anything else.",
+    "interrupted and resumable, 6 damaged, 7 refresh due, 8 no progress, 9 a map moved too far, 1 anything else.",
 )
 
 

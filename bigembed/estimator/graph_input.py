@@ -234,7 +234,7 @@ def parts_from(policy: str, found: dict[str, Any], choices: Iterable[str] = CHOI
 
 
 def require_rows(n_components: int, n: int, beside: int = 1) -> None:
-    """InputError where n rows have not so many coordinates: ``beside`` others of their eigenvectors are none."""
+    """InputError where n rows are too few: they have n eigenvectors, of which ``beside`` are no coordinates."""
     if n < n_components + beside:
         raise InputError(
             f"n_components={n_components} needs at least {n_components + beside} rows; got n_samples = {n}. Ask for "

@@ -61,12 +61,12 @@ def read_description(root: AnyPath, method: Callable[[str], type[Any]]) -> tuple
     """
     if not root.exists():
         raise MissingPathError(f"{root}: no such model")
-    if not (root / NAME).exists() and manifests.holds_run(root, "run"):
-        raise InputError(
-            f"{root}: a run, not a saved model. Give what [output] model of its job, or save(), wrote. Where the job "
-            "names none, add the line and run it again: it computes nothing anew"
-        )
     if not (root / NAME).exists():
+        if manifests.holds_run(root, "run"):
+            raise InputError(
+                f"{root}: a run, not a saved model. Give what [output] model of its job, or save(), wrote. Where the "
+                "job names none, add the line and run it again: its stages are used again"
+            )
         raise InputError(f"{root}: not a saved model (it has no model.json). Give the path that save() wrote")
     _refuse_links(root)
     value = read_json(root / NAME)

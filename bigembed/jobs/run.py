@@ -71,7 +71,7 @@ def run_job(
             prepared = prepare(job, None, rows)
             prepared.plan.refuse()
         if not root.exists():
-            _claim(job, root)
+            _claim(job, root)  # (before a folder is made)
         run = Run(root)
         with keeping(run) as lock, ExitStack() as stack:
             _claim(job, root)

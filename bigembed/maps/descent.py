@@ -138,8 +138,8 @@ class RowDescent(Descent):
 MEMORY_BYTES = 512 << 20
 """Weights and vectors in memory, at most, where nothing else is asked."""
 UNIT, FINE_UNIT = 2.0**24, 2.0**54
-"""Of what is rounded for each row to an integer and added up over all: of an objective, and of one that adds up to 1.
-The sum has the same bytes for any division of the rows."""
+"""Parts of a unit. What each row adds to an objective is rounded to them as an integer, so that the sum does not depend
+on how rows are divided; the finer ones are for what adds up to about 1."""
 REPORT = 50
 """Iterations after which the objective is measured."""
 BLOCK_ENTRIES = 3 << 20

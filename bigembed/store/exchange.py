@@ -149,7 +149,7 @@ FORMAT = 8
 """Of all that a killed stage leaves to go on from: files of pieces and parcels, states of solvers and descents. What
 another version of it left is not read. Raise it whenever one of them is written or meant in another way."""
 DELETED_TOGETHER = 64 << 20
-"""Bytes of files that a task deletes: a gigabyte takes a quarter of a second, and a solve of 10⁸ rows leaves 70."""
+"""Bytes of files that a task deletes: a gigabyte takes one process a quarter of a second."""
 PROVEN = 8192
 """Files and pieces that a process remembers as being right."""
 
@@ -260,7 +260,7 @@ class Exchange:
         remove(self._path(name, block))
 
     def clear(self) -> None:
-        """Delete the whole exchange; where it is large, its files in tasks, while the coordinating process waits."""
+        """Delete the whole exchange. The files of a large one are deleted in tasks: one process alone takes long."""
         if not is_url(self.root) and at(self.root).is_dir():
             batches = batches_of(stored(self.root), DELETED_TOGETHER)
             if len(batches) > 1:
@@ -283,7 +283,7 @@ class Exchange:
 
 
 def batches_of(files: Sequence[Stored], size: int) -> list[list[str]]:
-    """Names of files in batches, each of which ends with the file that makes it as large as ``size`` bytes."""
+    """Return the names of files in batches of at least ``size`` bytes, the last of which may be smaller."""
     batches: list[list[str]] = []
     filled = size
     for file in files:

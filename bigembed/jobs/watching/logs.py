@@ -123,8 +123,8 @@ class ObjectLog(logging.Handler):
         super().close()
 
 
-_SHOWN = logging.NullHandler()
-"""Beside a job nothing is printed of what is logged: its errors are shown by who runs it."""
+_SILENT = logging.NullHandler()
+"""Without any handler Python would print errors, which whoever runs the job shows already."""
 
 
 class Logs:
@@ -135,7 +135,7 @@ class Logs:
         self.stage: str | None = None
         self._last = 0.0
         self._logger = logging.getLogger("bigembed.jobs")
-        self._logger.addHandler(_SHOWN)
+        self._logger.addHandler(_SILENT)
 
     def filter(self, record: logging.LogRecord) -> bool:
         """As a filter of a handler: say which run and stage a record belongs to."""
