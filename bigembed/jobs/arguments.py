@@ -200,14 +200,14 @@ class Machines:
         from pydantic import ValidationError
 
         from bigembed.errors import JobError
+        from bigembed.jobs.parameters import reason_of
         from bigembed.jobs.places import ClusterTable, cluster_problems, elsewhere
 
         try:
             table = ClusterTable(**(elsewhere(given) if self.scheduler else given) | self._given())
         except ValidationError as error:
-            raise JobError(
-                "; ".join(f"--{item['loc'][0]}: {item['msg']}, not {item['input']!r}" for item in error.errors())
-            ) from error
+            wrong = "; ".join(f"--{item['loc'][0]}: {reason_of(item)}" for item in error.errors())
+            raise JobError(wrong) from error
         if problems := cluster_problems(table):
             raise JobError("; ".join(problems))
         return table

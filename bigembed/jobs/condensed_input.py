@@ -10,7 +10,7 @@ import numpy as np
 from bigembed.errors import InputError
 from bigembed.estimator.extension import batch_rows
 from bigembed.estimator.transform import wave_rows
-from bigembed.jobs.inputs import Input, find_input
+from bigembed.jobs.inputs import Input, find_input, rows_named
 from bigembed.jobs.job import CondenseTable, JobSpec
 from bigembed.maps import method
 from bigembed.maps.walk.along import TOGETHER
@@ -108,7 +108,8 @@ class CondensedInput(Input):
         ready = replace(self, of=self.all_rows.ready())
         assert self.home is not None
         run = Run(self.home)
-        run_stages(ready.stages, run, of=ready.stages)
+        with rows_named(self.all_rows.path):
+            run_stages(ready.stages, run, of=ready.stages)
         return ready.opened()
 
     def opened(self) -> CondensedInput:

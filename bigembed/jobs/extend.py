@@ -14,7 +14,7 @@ from bigembed import store
 from bigembed.errors import DamagedError
 from bigembed.estimator import extension_of, method_parameters, preprocessing, run_of, scikit_learn, steps_before
 from bigembed.estimator.transform import aside_of, is_in_place, refuse_existing, run_to, stage_for
-from bigembed.jobs.inputs import Input, copy_ids, find_rows
+from bigembed.jobs.inputs import Input, copy_ids, find_rows, rows_named
 from bigembed.jobs.places import ClusterTable, Place
 from bigembed.jobs.places.cluster import KINDS, choose, known_place
 from bigembed.jobs.planning import rates
@@ -108,7 +108,9 @@ def extend(
                 if rows.ids is not None:
                     copy_ids(rows.ids, aligned_path(store.at(out).absolute(), "ids"), {"of": store.absolute(out)})
                 stage = ours.stage if rows is ours.rows else stage_of(fitted, rows)
-                run_to(stage, store.absolute(out), run_of(fitted), _about(model, fitted, out, rows, asked), keep=True)
+                with rows_named(new):
+                    about = _about(model, fitted, out, rows, asked)
+                    run_to(stage, store.absolute(out), run_of(fitted), about, keep=True)
             if has_clusters(fitted):
                 with reporter.stage("clusters"):
                     _write_clusters(fitted, out, asked)

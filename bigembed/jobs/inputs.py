@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -241,6 +242,17 @@ def find_rows(
         if found.reader is not None and not stays_sparse(reader, choice):
             refuse_unreadable(reader)
     return _with_aligned(found, reader, path, aligned, folder)
+
+
+@contextmanager
+def rows_named(path: AnyPath | str | None) -> Iterator[None]:
+    """Around what reads rows: an :class:`InputError` about them names the path of their source, if it does not yet."""
+    try:
+        yield
+    except InputError as error:
+        if path is not None and str(path) not in str(error):
+            error.args = (f"{path}: {error}",)
+        raise
 
 
 def refuse_unreadable(reader: Reader) -> None:

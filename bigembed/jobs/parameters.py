@@ -116,7 +116,12 @@ def reason_of(item: Any) -> str:
     if item["type"] == "missing":
         return "must be given"
     message = str(item["msg"])
-    message = message[0].lower() + message[1:]
+    if item["type"] == "value_error":  # (an error of our own, to which pydantic adds a prefix)
+        message = str(item["ctx"]["error"])
+        if str(item["input"]) in message:
+            return message
+    else:
+        message = message[0].lower() + message[1:]
     return f"{message}, not {shown(item['input'])}"
 
 

@@ -16,7 +16,7 @@ from bigembed.errors import BigembedError, FullDiskError, needed
 from bigembed.estimator import pipeline, preprocessing
 from bigembed.estimator.fitting import fit_listed, write_output
 from bigembed.jobs.condensed_input import find_job_input
-from bigembed.jobs.inputs import IDS, Input, ids_stage
+from bigembed.jobs.inputs import IDS, Input, ids_stage, rows_named
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places import ClusterTable, Place
 from bigembed.jobs.places.cluster import cluster
@@ -145,7 +145,8 @@ class PreparedJob:
 
     def fit(self) -> Any:
         """Fit the estimator, and write the coordinates; what the stages replace in the run is superseded already."""
-        fit_listed(self.estimator, self.stages, self.run, self.rows.source)
+        with rows_named(self.job.input.path):
+            fit_listed(self.estimator, self.stages, self.run, self.rows.source)
         write_output(self.estimator)
         if (asked := clustering_of(self.job)) is not None:
             judge_clusters(self.estimator, asked, "weights" in self.rows.aligned)

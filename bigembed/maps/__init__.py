@@ -63,6 +63,24 @@ REGISTRY = {name: f"{_homes()[public]}:{public}" for name, public in CLASSES.ite
 """Registered name of each method, and the place of its class."""
 
 
+ABBREVIATIONS = {
+    "dm": "diffusion_map",
+    "fisher": "linear_discriminant",
+    "hlle": "hessian_lle",
+    "kpca": "kernel_pca",
+    "lda": "linear_discriminant",
+    "ldm": "linearized_diffusion_map",
+    "lle": "locally_linear_embedding",
+    "ltsa": "local_tangent_space_alignment",
+    "mda": "linear_discriminant",
+    "mds": "classical_mds",
+    "mlle": "modified_lle",
+    "spectral_embedding": "laplacian_eigenmaps",
+    "svd": "truncated_svd",
+}
+"""What the field calls some methods; an error proposes their names here."""
+
+
 def method(name: str) -> type[Any]:
     """The estimator class registered under ``name``; an unknown name is an error with the nearest known one."""
     module, _, attribute = REGISTRY[_known("method", name, sorted(REGISTRY))].partition(":")
@@ -81,7 +99,8 @@ def step(name: str) -> type[Any]:
 
 def _known(kind: str, name: str, names: Sequence[str]) -> str:
     if name not in names:
-        near = get_close_matches(name, names, 1, 0.5)
+        meant = ABBREVIATIONS.get(name.lower())
+        near = [meant] if meant in names else get_close_matches(name, names, 1, 0.5)
         hint = f"; did you mean {near[0]!r}?" if near else "."
         raise JobError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}")
     return name

@@ -261,7 +261,7 @@ def rehearse(command: Command, folder: Path, patch: pytest.MonkeyPatch) -> list[
 
 def with_folder(command: Command, folder: Path) -> list[str]:
     """The words of a command, with what it writes in a folder."""
-    words = list(command.words[1:])
+    words = [str(folder) if word == "FOLDER" else word for word in command.words[1:]]
     return [*words, "--folder", str(folder)] if '"--folder"' in command.text else words
 
 

@@ -11,6 +11,7 @@ import zarr
 
 import bigembed as be
 from bigembed.errors import ExistingOutputError, InputError, InterruptedRun
+from bigembed.jobs.extend import extend
 from bigembed.jobs.run import run_job
 from bigembed.jobs.scene import export
 from bigembed.jobs.watching import RunOptions
@@ -141,6 +142,20 @@ def test_a_table_of_somebody_else_is_refused_and_no_folder_is_made(tmp_path):
         run_job(job_in(tmp_path, 'name = "pca"', output='table = "out.csv"'))
     assert (tmp_path / "out.csv").read_text() == "mine"
     assert not (tmp_path / "run.zarr").exists()
+
+
+def test_an_error_about_rows_names_the_file_that_holds_them(tmp_path):
+    holes = ROWS.copy()
+    holes[7, 2] = np.nan
+    np.save(tmp_path / "holes.npy", holes)
+    for method in ("pca", "diffusion_map"):
+        wrong = job_in(tmp_path, f'name = "{method}"', source='path = "holes.npy"', path=f"{method}.zarr")
+        with pytest.raises(InputError, match=r"holes\.npy: Input X contains NaN: 1 of 300 rows do, .* rows \[7\]"):
+            run_job(wrong)
+    np.save(tmp_path / "rows.npy", ROWS)
+    run_job(job_in(tmp_path, 'name = "pca"', source='path = "rows.npy"', output='model = "m.zarr"'))
+    with pytest.raises(InputError, match=r"holes\.npy: Input X contains NaN"):
+        extend(tmp_path / "m.zarr", tmp_path / "holes.npy", tmp_path / "placed.zarr")
 
 
 def test_a_run_is_no_model_and_its_reader_is_told_what_is(job, tmp_path):

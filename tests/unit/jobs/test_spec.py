@@ -22,6 +22,7 @@ from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.scene import export
 from bigembed.jobs.spec import parse_job, read_job
 from bigembed.jobs.verify import verify
+from bigembed.maps import ABBREVIATIONS, REGISTRY, method
 from bigembed.rows import RowSource
 from bigembed.rows.formats import ingest
 from bigembed.rows.formats.delimited import open_delimited
@@ -55,9 +56,9 @@ class TestSpec:
         written = {"path": "run.zarr", "picture": "map.pgn", "report": "page.pdf", "table": "t.xlsx"}
         text = problems_of(GOOD | {"output": written})
         for part in (
-            "picture: value error, map.pgn: a picture is written as PNG; give a name that ends in .png",
-            "report: value error, page.pdf: the page is written as HTML; give a name that ends in .html or .htm",
-            "table: value error, the name of a table ends in",
+            "picture: map.pgn: a picture is written as PNG; give a name that ends in .png",
+            "report: page.pdf: the page is written as HTML; give a name that ends in .html or .htm",
+            "table: the name of a table ends in",
         ):
             assert f"[output] {part}" in text
         parse_job(GOOD | {"output": {"path": "run.zarr", "picture": "map.PNG", "report": "page"}}, FILE)
@@ -95,6 +96,13 @@ class TestSpec:
     def test_unknown_method_and_data_set(self):
         assert "did you mean 'small'?" in problems_of(GOOD | {"method": {"name": "smal"}})
         assert "did you mean 'swiss_roll'?" in problems_of(GOOD | {"input": {"dataset": "swissroll"}})
+
+    def test_a_name_that_the_field_uses_finds_the_method(self):
+        for short, name in (("LLE", "locally_linear_embedding"), ("svd", "truncated_svd"), ("mds", "classical_mds")):
+            with pytest.raises(JobError, match=f"unknown method '{short}'; did you mean '{name}'"):
+                method(short)
+        assert not set(ABBREVIATIONS) & set(REGISTRY)
+        assert set(ABBREVIATIONS.values()) <= set(REGISTRY)
 
     def test_parameters_of_data_sets_are_checked(self):
         text = problems_of(GOOD | {"input": {"dataset": "swiss_roll", "n": 10.5, "noize": 1}})
