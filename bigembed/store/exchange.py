@@ -145,7 +145,7 @@ def view_piece(mapped: Any, entry: Entry, path: str, key: str, proven: bool) -> 
 # worth keeping goes to Zarr; the exchange of a finished stage is deleted.
 
 _GONE = FileNotFoundError, IsADirectoryError, NotADirectoryError
-FORMAT = 8
+FORMAT = 9
 """Of all that a killed stage leaves to go on from: files of pieces and parcels, states of solvers and descents. What
 another version of it left is not read. Raise it whenever one of them is written or meant in another way."""
 DELETED_TOGETHER = 64 << 20

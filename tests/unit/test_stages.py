@@ -166,7 +166,14 @@ def test_a_stage_half_replaced_when_its_run_was_killed_is_not_restored(tmp_path:
     np.testing.assert_array_equal(read_array(Run(tmp_path / "run").path("first", "x")), np.full(4, 2.0))
 
 
-def resuming(seen: list[list[float]]) -> Stage:
+class Seen(list[list[float]]):
+    """The steps that each start of a stage has found, which are not part of what the stage is of."""
+
+    def fingerprint(self) -> str:
+        return "seen"
+
+
+def resuming(seen: Seen) -> Stage:
     """A stage in three steps that goes on from its exchange."""
 
     def steps(context: Context) -> dict[str, Any]:
@@ -181,10 +188,18 @@ def resuming(seen: list[list[float]]) -> Stage:
     return Stage("steps", (), {}, steps, resumes=True)
 
 
+def test_a_stage_goes_on_from_what_it_left_when_it_was_stopped(tmp_path: Path) -> None:
+    seen = Seen()
+    with pytest.raises(KeyboardInterrupt):
+        run_stages([resuming(seen)], Run(tmp_path / "run"))
+    run_stages([resuming(seen)], Run(tmp_path / "run"))
+    assert seen == [[], [0.0, 1.0]]
+
+
 @pytest.mark.parametrize("name", ["step/0", "step/1", "key.json"])
 @pytest.mark.parametrize("how", ["flip", "swap", "empty"])
 def test_a_stage_begins_anew_where_what_it_goes_on_from_is_damaged(tmp_path: Path, name: str, how: str) -> None:
-    seen: list[list[float]] = []
+    seen = Seen()
     with pytest.raises(KeyboardInterrupt):
         run_stages([resuming(seen)], Run(tmp_path / "run"))
     home = tmp_path / "run" / "exchange" / "steps"
@@ -201,9 +216,9 @@ def test_a_stage_begins_anew_where_what_it_goes_on_from_is_damaged(tmp_path: Pat
     assert Run(tmp_path / "run").has("steps")
 
 
-@pytest.mark.parametrize("mark", ["as it was", {"format": 3}, {"format": "?"}, [1]])
+@pytest.mark.parametrize("mark", ["as it was", {"format": 3}, {"format": 8}, {"format": "?"}, [1]])
 def test_a_stage_begins_anew_with_a_note_where_another_version_was_killed(tmp_path: Path, mark: Any) -> None:
-    seen: list[list[float]] = []
+    seen = Seen()
     notes: list[str] = []
     with pytest.raises(KeyboardInterrupt):
         run_stages([resuming(seen)], Run(tmp_path / "run"))
