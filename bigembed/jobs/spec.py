@@ -147,7 +147,7 @@ def parse_job(value: Mapping[str, Any], file: Path, functions: Collection[str] =
     for name, model in TABLES.items():
         given = value.get(name, {})
         if isinstance(given, Mapping) and name in value:
-            tables[name] = _table(name, model, dict(given), functions, problems)
+            tables[name] = _table(name, model, dict(given), functions, problems, swept="sweep" in value)
     if STEPS in value:
         tables[STEPS] = step_tables(value[STEPS], problems)
     points: list[parameters.Point] = []
@@ -164,8 +164,14 @@ def parse_job(value: Mapping[str, Any], file: Path, functions: Collection[str] =
 
 
 def _table(
-    name: str, model: type[Table], given: dict[str, Any], functions: Collection[str], problems: list[str]
+    name: str,
+    model: type[Table],
+    given: dict[str, Any],
+    functions: Collection[str],
+    problems: list[str],
+    swept: bool = False,
 ) -> Table | None:
+    """Return a table of the job; None where one of its own keys is wrong. ``swept``: whether there is a ``[sweep]``."""
     fields = [key for key in model.model_fields if key != "parameters"]
     own = {key: given.pop(key) for key in list(given) if key in fields}
     typed: dict[str, Any] = {}
@@ -173,7 +179,7 @@ def _table(
     if name == "sweep":
         typed = given
     elif isinstance(named, str):
-        typed = _parameters(name, named, given, functions, problems)
+        typed = _parameters(name, named, given, functions, problems, swept)
     else:
         problems.extend(parameters.unknown(f"[{name}]", given, fields))
     try:
@@ -186,13 +192,14 @@ def _table(
 
 
 def _parameters(
-    table: str, name: str, given: Mapping[str, Any], functions: Collection[str], problems: list[str]
+    table: str, name: str, given: Mapping[str, Any], functions: Collection[str], problems: list[str], swept: bool
 ) -> dict[str, Any]:
-    """Check the parameters of a method or of a data set."""
+    """Check the parameters of a method or of a data set; of a method that is swept their types alone."""
     try:
         if table == "method":
             typed, wrong = parameters.checked_parameters(name, given, functions)
-            if not (wrong and any(map(is_name, typed.values()))):  # (a function that is refused is not imported)
+            refused = wrong and any(map(is_name, typed.values()))  # (a function that is refused is not imported)
+            if not (swept or refused):  # (ranges are checked in each point, where its values replace those given here)
                 wrong += [f"[method] {text}" for text in parameters.out_of_range(name, typed)]
         else:
             typed, wrong = parameters.typed_values(

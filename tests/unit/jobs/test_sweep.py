@@ -181,6 +181,19 @@ def test_wrong_values(asked, tmp_path, values, said):
         asked(**values)
 
 
+def test_ranges_are_those_of_the_points(asked):
+    """What a point replaces, or makes possible, is not refused for the value alone under [method]."""
+    points = [{"spread": 3.0}, {"spread": 4.0}]
+    found = points_of(asked(fits={"name": "umap", "min_dist": 2.0}, points=points))
+    assert [point.parameters for point in found] == [{"min_dist": 2.0, **point} for point in points]
+    with pytest.raises(JobError) as caught:
+        asked(fits={"name": "umap", "min_dist": 2.0}, points=[{"spread": 1.0}])
+    assert str(caught.value).count("min_dist=2.0") == 1
+    assert "[sweep.points 1] spread=1.0: " in str(caught.value)
+    with pytest.raises(JobError, match=r"\[method\] .*min_dist=2.0"):
+        asked(fits={"name": "umap", "min_dist": 2.0})
+
+
 def test_everything_that_is_wrong_is_listed_at_once(tmp_path):
     tables = {
         "input": {"path": "x.npy", "weights": "w.npy"},
