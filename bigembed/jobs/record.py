@@ -18,7 +18,7 @@ from bigembed.maps import method_or_step
 from bigembed.rows.formats.copying import vector_source
 from bigembed.stages import Run
 from bigembed.store import AnyPath, PathLike, absolute, files, manifests, published
-from bigembed.store.superseded import superseded, superseded_model
+from bigembed.store.superseded import restorable, superseded, superseded_model
 
 # -------------------------------------------------------------------------------------------------------- identity
 # Whether it is the same job: digests of what its results depend on, and of nothing else, such as where it runs.
@@ -142,10 +142,16 @@ def refusal_in(status: dict[str, Any]) -> str:
     return str(error.get("message", "")) if error.get("status") == REFUSED else ""
 
 
+def after_refusal(root: AnyPath, why: str) -> str:
+    """Return what to do where the last start was refused: not the job before, if that would make its map anew."""
+    before = ", or run the one before again: its stages are there" if restorable(root, COORDINATES) else ""
+    return f"its last start was refused: {why}. Correct the job and run it again{before}"
+
+
 def way_on(root: AnyPath) -> str:
     """Return what to do about a run without coordinates to read."""
     refused = refusal_in(known_status(root))
-    return AFTER_REFUSAL.format(refused) if refused else "run the job again to its end"
+    return after_refusal(root, refused) if refused else "run the job again to its end"
 
 
 def key_there(root: AnyPath, stage: str) -> str | None:
@@ -159,7 +165,6 @@ def key_there(root: AnyPath, stage: str) -> str | None:
 
 REFUSED = 2
 """The exit status of a job that would be refused again."""
-AFTER_REFUSAL = "its last start was refused: {}. Correct the job, or run the one before again: its stages are there"
 OTHERS = {
     "growth": "a growing store, of many runs. Give that of a version, versions/NAME/run.zarr in it: current.json "
     "has the name",

@@ -9,7 +9,7 @@ from typing import Any
 from bigembed import __version__
 from bigembed.errors import DamagedError, InterruptedRun, JobError, MissingPathError
 from bigembed.jobs.growth.repair import is_growth, verify_growth
-from bigembed.jobs.record import AFTER_REFUSAL, verify_stages
+from bigembed.jobs.record import after_refusal, verify_stages
 from bigembed.jobs.report.figures import Entry, map_figures
 from bigembed.jobs.report.page import filled, refuse_page
 from bigembed.jobs.report.run_map import draw_coordinates
@@ -53,7 +53,8 @@ def require_undamaged(found: dict[str, Any]) -> None:
             "damaged anew"
         )
     if found.get("refused"):
-        raise JobError(f"{found['path']}: nothing is damaged, but {AFTER_REFUSAL.format(found['refused'])}")
+        way_on = after_refusal(at(found["path"]), found["refused"])
+        raise JobError(f"{found['path']}: nothing is damaged, but {way_on}")
     if not found["finished"]:
         raise InterruptedRun(f"{found['path']}: nothing is damaged, but the run did not end. Run the job again")
 

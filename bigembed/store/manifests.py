@@ -221,6 +221,11 @@ IN_WORK = ".begun"
 """The file in the folder of a stage that is in work, or was when the process was killed; no part of what it holds."""
 
 
+def is_in_work(root: AnyPath, stage: str) -> bool:
+    """Whether the folder of a stage holds what a start of it has left that did not publish it."""
+    return (root / "stages" / stage / IN_WORK).is_file()
+
+
 def _files(base: AnyPath) -> dict[str, Stored]:
     return {file.name: file for file in stored(base) if file.name != IN_WORK} if base.is_dir() else {}
 

@@ -85,6 +85,26 @@ def restore(root: AnyPath, stage: str, key: str) -> None:
     forget(root, stage)
 
 
+def restorable(root: AnyPath, stage: str) -> bool:
+    """Whether a superseded stage, and all that it was made from, lie there as they were published (names and sizes)."""
+    todo, seen = [find(root, stage) if stage in superseded(root) else None], set()
+    while todo:
+        found = todo.pop()
+        if found is None or not manifests.complete(root, found) or manifests.is_in_work(root, found.stage):
+            return False
+        seen.add(found.stage)
+        todo += [_published_as(root, name, digest) for name, digest in found.inputs.items() if name not in seen]
+    return True
+
+
+def _published_as(root: AnyPath, stage: str, digest: str) -> Manifest | None:
+    """The manifest of a stage with this content, whether it is published now or superseded."""
+    with suppress(DamagedError):
+        there = (manifests.find(root, stage), find(root, stage))
+        return next((one for one in there if one is not None and one.digest == digest), None)
+    return None
+
+
 def forget(root: AnyPath, stage: str) -> None:
     """There is nothing of the stage but what is published."""
     remove_file(root / FOLDER / f"{stage}.json")

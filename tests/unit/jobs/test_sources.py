@@ -22,7 +22,7 @@ from bigembed.jobs.report.lines import verify_lines
 from bigembed.jobs.report.page import write_report
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.scene import export
-from bigembed.jobs.verify import verify
+from bigembed.jobs.verify import require_undamaged, verify
 from bigembed.jobs.watching import RunOptions
 from bigembed.maps import REGISTRY
 from bigembed.rows.reader import Choice
@@ -289,11 +289,29 @@ class TestSuperseded:
         told = CliRunner().invoke(app, ["verify", str(tmp_path / "run.zarr")])
         assert told.exit_code == 2
         assert "nothing is damaged, but its last start was refused: " in told.stderr
-        with pytest.raises(errors.StaleError, match=r"refused: Negative.*Correct the job, or run the one before again"):
+        with pytest.raises(errors.StaleError, match=r"refused: .*Negative.*run it again, or run the one before again"):
             export(tmp_path / "run.zarr", tmp_path / "out.csv")
         run_job(job_in(tmp_path, 'name = "pca"'))
         assert CliRunner().invoke(app, ["verify", str(tmp_path / "run.zarr")]).exit_code == 0
         export(tmp_path / "run.zarr", tmp_path / "out.csv")
+
+    def test_the_job_before_is_named_only_where_its_stages_are_there(self, tmp_path):
+        np.save(tmp_path / "rows.npy", flat(0) - 0.5)
+        root = tmp_path / "run.zarr"
+
+        def told(error):
+            with pytest.raises(errors.InputError, match="Negative values"):
+                run_job(job_in(tmp_path, 'name = "nmf"'))
+            for tell in (partial(export, root, tmp_path / "out.csv"), partial(require_undamaged, verify(root))):
+                with pytest.raises(error, match=r"refused: .*Negative.*Correct the job and run it again") as caught:
+                    tell()
+            return str(caught.value)
+
+        assert "the one before" not in told((errors.InputError, errors.JobError))
+        run_job(job_in(tmp_path, 'name = "pca"'))
+        assert "the one before" in told((errors.StaleError, errors.JobError))
+        rmtree(root / "stages" / "solve")
+        assert "the one before" not in told((errors.StaleError, errors.JobError))
 
     def test_what_is_open_is_old_too(self, job, tmp_path):
         rows, place = str(tmp_path / "rows.npy"), tmp_path / "work"
