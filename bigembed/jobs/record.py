@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from bigembed import __version__
+from bigembed import __version__, errors
 from bigembed.errors import BigembedError, DamagedError, DamageWarning, InputError, MissingPathError
 from bigembed.estimator import run_of, steps_before
 from bigembed.estimator.model_files import check_stages, read_description, steps_in
 from bigembed.jobs.inputs import Input, older_source
 from bigembed.jobs.job import CHOICE, GRAPH, STEP_KEYS, JobSpec
-from bigembed.jobs.watching.status import known_status, read_status
+from bigembed.jobs.watching.status import BAD_INPUT, known_status, read_status
 from bigembed.maps import method_or_step
 from bigembed.rows.formats.copying import vector_source
 from bigembed.stages import Run
@@ -137,9 +137,14 @@ def made_here(root: AnyPath, record: dict[str, Any]) -> bool:
 
 
 def refusal_in(status: dict[str, Any]) -> str:
-    """Return why the last start of a job was refused, from what ``status.json`` says; the empty text if it was not."""
+    """Return why the last start of a job was refused, from what ``status.json`` says; the empty text if it was not.
+
+    By the kind of its error: a place that may not be written, or a store that refuses, ends with the same exit status,
+    and the same job goes on once that is mended.
+    """
     error = status.get("error") or {}
-    return str(error.get("message", "")) if error.get("status") == REFUSED else ""
+    kind = getattr(errors, str(error.get("kind")), None)
+    return str(error.get("message", "")) if isinstance(kind, type) and issubclass(kind, BAD_INPUT) else ""
 
 
 def after_refusal(root: AnyPath, why: str) -> str:
@@ -163,8 +168,6 @@ def key_there(root: AnyPath, stage: str) -> str | None:
     return None
 
 
-REFUSED = 2
-"""The exit status of a job that would be refused again."""
 OTHERS = {
     "growth": "a growing store, of many runs. Give that of a version, versions/NAME/run.zarr in it: current.json "
     "has the name",

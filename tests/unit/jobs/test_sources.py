@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from errno import EROFS
 from functools import partial
 from pathlib import Path
 from shutil import copytree, rmtree
@@ -24,6 +25,7 @@ from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.scene import export
 from bigembed.jobs.verify import require_undamaged, verify
 from bigembed.jobs.watching import RunOptions
+from bigembed.jobs.watching.status import read_status
 from bigembed.maps import REGISTRY
 from bigembed.rows.reader import Choice
 from bigembed.stages.runs import Run
@@ -312,6 +314,20 @@ class TestSuperseded:
         assert "the one before" in told((errors.StaleError, errors.JobError))
         rmtree(root / "stages" / "solve")
         assert "the one before" not in told((errors.StaleError, errors.JobError))
+
+    @pytest.mark.parametrize("error", [errors.StoreAccessError, errors.WorkerAccessError, partial(OSError, EROFS)])
+    def test_what_its_surroundings_refuse_is_no_fault_of_the_job(self, job, tmp_path, error):
+        def refuse(event):
+            if event.kind == "done":
+                raise error("may not be written")
+
+        with pytest.raises(OSError, match="may not be written"):
+            run_job(job(), RunOptions(observer=refuse))
+        root = tmp_path / "run.zarr"
+        assert (read_status(root)["error"]["status"], verify(root)["refused"]) == (2, "")
+        told = CliRunner().invoke(app, ["verify", str(root)])
+        assert told.exit_code == 5
+        assert "Run the job again" in told.stderr
 
     def test_what_is_open_is_old_too(self, job, tmp_path):
         rows, place = str(tmp_path / "rows.npy"), tmp_path / "work"
