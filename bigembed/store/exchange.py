@@ -260,11 +260,15 @@ class Exchange:
         remove(self._path(name, block))
 
     def clear(self) -> None:
-        """Delete the whole exchange. The files of a large one are deleted in tasks: one process alone takes long."""
+        """Delete the whole exchange. The files of a large one are deleted in tasks: one process alone takes long.
+
+        Where tasks fail (workers are gone), this process deletes what they leave.
+        """
         if not is_url(self.root) and at(self.root).is_dir():
             batches = batches_of(stored(self.root), DELETED_TOGETHER)
             if len(batches) > 1:
-                map_blocks(delete_files, [(self.root, names) for names in batches], label="delete")
+                with suppress(Exception):
+                    map_blocks(delete_files, [(self.root, names) for names in batches], label="delete")
         remove(self.root)
 
     def _path(self, name: str, block: int) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import add
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -85,7 +85,10 @@ class VectorSpace(ABC):
     def drop(self, *names: str) -> None:
         """Forget vectors; unknown names are ignored."""
 
-    def close(self) -> None:  # noqa: B027  (most spaces leave nothing)
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:  # noqa: B027  (most spaces leave nothing)
         """Give back what others hold for this space, once it is not needed any more."""
 
     @abstractmethod

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
@@ -22,6 +22,7 @@ import numpy as np
 from bigembed.errors import DamagedError
 from bigembed.runtime import using
 from bigembed.runtime.blocks import Array, LostVectorsError, PinnedExecutor, align_arrays, map_blocks
+from bigembed.store import remove
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import BlockMatrix, CSRBlock, decoded, take_halo
 from bigembed.store.vector_space import Sweep, VectorSpace, copy_vectors
@@ -286,11 +287,20 @@ class WorkerSpace(VectorSpace):
         with self.at_home():
             copy_vectors(self.vectors, stored, names, posts=[name for name in names if name in self.posted])
 
-    def close(self) -> None:
-        """Let the workers forget everything, and delete what lies in files."""
-        self.executor.on_workers(forget, self.vectors.key)
-        with using(journal=None):
-            self.vectors.exchange.clear()
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        """Let the workers forget everything, and delete what lies in files.
+
+        An error on its way out waits for no tasks, since there may be no workers for them, and nothing takes its place.
+        """
+        if kind is None:
+            self.executor.on_workers(forget, self.vectors.key)
+            with using(journal=None):
+                self.vectors.exchange.clear()
+            return
+        with suppress(Exception):
+            self.executor.on_workers(forget, self.vectors.key)
+        with suppress(Exception):
+            remove(self.vectors.exchange.root)
 
 
 def forget(key: str) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,14 @@ import pytest
 from scipy import sparse
 
 import bigembed as be
+from bigembed.errors import ClusterError
 from bigembed.estimator import graph_input as given_weights
 from bigembed.jobs.places import ClusterTable, Place
 from bigembed.jobs.places.cluster import cluster
 from bigembed.runtime import using
 from bigembed.runtime.blocks import pinned
 from bigembed.runtime.client_executor import ClientExecutor
+from bigembed.store import exchange as exchanges
 from bigembed.store import spaces as held_space
 from bigembed.store.exchange import Exchange
 from bigembed.store.worker_space import WorkerSpace
@@ -107,15 +110,40 @@ def test_vectors_are_read_and_written_as_a_whole_by_a_file_for_each_worker(place
     matrix, exchange = memory_matrix((half + half.T).tocsr(), suite.CUTS), Exchange(str(tmp_path / "held"))
     executor = ClientExecutor(place.client, 60)
     place.client.wait_for_workers(2, timeout=60)
-    with using(executor=executor):
-        space = WorkerSpace.open(matrix, exchange, pinned(executor, matrix.rows))
+    with using(executor=executor), WorkerSpace.open(matrix, exchange, pinned(executor, matrix.rows)) as space:
         space.sweep(suite.fill, writes=["x"])
         suite.check_as_a_whole(space)
         space.write_all("w", space.read_all("x"))
         (folder,) = (tmp_path / "held").glob("w-*")
         assert len({*space.vectors.home}) == len([*folder.iterdir()]) == 2
-        space.close()
     assert not (tmp_path / "held").exists()
+
+
+def test_an_error_waits_for_no_tasks_that_delete_and_nothing_takes_its_place(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks: list[str] = []
+
+    def gone(*arguments: Any, **named: Any) -> None:
+        tasks.append("delete")
+        raise ClusterError("no worker")
+
+    def fail(space: WorkerSpace) -> None:
+        space.sweep(suite.fill, writes=["x"])
+        space.write_all("w", space.read_all("x"))
+        assert (tmp_path / "held").exists()
+        monkeypatch.setattr(exchanges, "map_blocks", gone)
+        raise KeyError("ended")
+
+    half = sparse.random_array((suite.N, suite.N), density=0.1, rng=np.random.default_rng(1)).tocsr()
+    matrix, executor = memory_matrix((half + half.T).tocsr(), suite.CUTS), ClientExecutor(place.client, 60)
+    place.client.wait_for_workers(2, timeout=60)
+    monkeypatch.setattr(exchanges, "DELETED_TOGETHER", 1)
+    opened = partial(WorkerSpace.open, matrix, Exchange(str(tmp_path / "held")), pinned(executor, matrix.rows))
+    with using(executor=executor), pytest.raises(KeyError, match="ended"), opened() as space:
+        fail(space)
+    assert not (tmp_path / "held").exists()
+    assert (tasks, held(place)) == ([], 0)
 
 
 def held(place: Place) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,12 +20,14 @@ from bigembed.runtime.executors import LocalPool
 from bigembed.stages.journal import StageJournal
 from bigembed.stages.runs import Retention, Run
 from bigembed.stages.stage import Context, Stage, run_stages
+from bigembed.store import exchange
 from bigembed.store import manifests as manifest
 from bigembed.store import manifests as roots
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.files import sealed
 from bigembed.store.manifests import digest_files, find, publish, quick_damage, verify
 from bigembed.store.metadata import make_group
+from tests.executors import executor
 
 
 class Counter:
@@ -230,6 +232,31 @@ def test_a_stage_begins_anew_with_a_note_where_another_version_was_killed(tmp_pa
         run_stages([resuming(seen)], Run(tmp_path / "run"))
     assert seen[-1] == []
     assert any("another version" in note for note in notes) == (mark != [1])
+
+
+@pytest.mark.parametrize("error", [errors.ClusterError("no worker"), KeyboardInterrupt()])
+def test_a_published_stage_stands_whatever_becomes_of_the_tasks_that_delete_what_it_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """What a stop leaves the next start deletes."""
+
+    def left(context: Context) -> dict[str, Any]:
+        for block in range(3):
+            context.exchange.put("name", block, {"own": np.ones(200)})
+        return {}
+
+    def fail(calls: Any, label: str) -> Any:
+        assert label == "delete"
+        raise error
+
+    monkeypatch.setattr(exchange, "DELETED_TOGETHER", 1)
+    run, stopped = Run(tmp_path / "run"), isinstance(error, KeyboardInterrupt)
+    with executor(fail), pytest.raises(KeyboardInterrupt) if stopped else nullcontext():
+        run_stages([Stage("first", (), {}, left)], run)
+    assert run.has("first")
+    assert (run.root / "exchange" / "first").exists() == stopped
+    run_stages([Stage("first", (), {}, left)], run)
+    assert not (run.root / "exchange" / "first").exists()
 
 
 def test_verify_lists_every_damaged_missing_and_foreign_file(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ two-level LOBPCG on block vectors in the store.
 
 from __future__ import annotations
 
-from contextlib import closing, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -332,7 +332,7 @@ def _solve(
     """
     state_file, steps = at(stored.exchange.root) / "state.json", f"{stored.exchange.root}-steps"
     matrix, space = room.open(weights, stored.exchange)
-    with closing(space), own_steps(steps) as step:  # (workers of the user's keep nothing, however it ends)
+    with space, own_steps(steps) as step:  # (workers of the user's keep nothing, however it ends)
         operator = SparseOperator(matrix, space, "scale")
         checkpoints = Checkpoints(operator.space, stored)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import google_crc32c
 import numpy as np
 import pytest
 
-from bigembed.errors import DamagedError, InputError
+from bigembed.errors import ClusterError, DamagedError, InputError
 from bigembed.runtime.blocks import Array
 from bigembed.store import exchange as module
 from bigembed.store import parcels
@@ -149,6 +150,20 @@ class TestExchange:
             exchange.clear()  # (nothing is there)
         assert not Path(exchange.root).exists()
         assert tasks == ["delete"] * (0 if together > 20_000 else 3)
+
+    def test_where_the_tasks_that_delete_fail_this_process_deletes(
+        self, exchange: Exchange, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(calls: Any, label: str) -> Any:
+            calls[0]()
+            raise ClusterError("no worker")
+
+        for block in range(3):
+            exchange.put("a", block, {"own": np.ones(200)})
+        monkeypatch.setattr(module, "DELETED_TOGETHER", 1)
+        with executor(fail):
+            exchange.clear()
+        assert not Path(exchange.root).exists()
 
     def test_a_checksum_is_that_of_the_sums_of_columns_and_changes_with_any_place(self) -> None:
         data = np.random.default_rng(0).integers(0, 256, TILE + 8 * FOLD * 5 + 13, np.uint8)
