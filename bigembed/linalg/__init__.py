@@ -55,7 +55,7 @@ class SymmetricOperator(ABC):
     def product(
         self,
         names: Sequence[str],
-        into: Sequence[str],
+        into: Sequence[str] = (),
         *,
         then: Then | None = None,
         reads: Sequence[str] = (),
@@ -64,20 +64,20 @@ class SymmetricOperator(ABC):
         arguments: Sequence[Any] = (),
         descending: bool = False,
     ) -> list[Any]:
-        """One pass: y = A x for every posted vector x of ``names``, stored under ``into``.
+        """One pass: y = A x for every posted vector x of ``names``, stored under ``into``, or only handed on.
 
         ``then(block, *xs, *ys, *read arrays, *arguments) -> (arrays for writes, result)`` runs in
         the same sweep; its results are returned in block order. ``descending``: from the last block to the first.
         """
-        if isinstance(names, str) or isinstance(into, str) or len(names) != len(into):
-            raise InputError(f"names and into are two lists of one length; got {names!r} and {into!r}")
+        if isinstance(names, str) or isinstance(into, str) or (into and len(names) != len(into)):
+            raise InputError(f"names and into are two lists of one length, or into is empty; got {names!r}, {into!r}")
         return self._sweep(
             product_block,
             reads=(self.scale, *names, *reads),
             halos=(self.scale, *names) if self.halos else (),
             writes=(*into, *writes),
             posts=posts,
-            arguments=(self.multiplier(names), len(names), len(reads), then, tuple(arguments)),
+            arguments=(self.multiplier(names), len(names), len(reads), bool(into), then, tuple(arguments)),
             descending=descending,
         )
 
@@ -126,15 +126,16 @@ class BlockOperator(SymmetricOperator):
 
 def product_block(block: int, scale: Array, *rest: Any) -> tuple[tuple[Array, ...], tuple[int, Any]]:
     """y = A x for the rows of one block, cut as the x are, then whatever else uses x and y."""
-    *vectors, multiply, count, reading, then, arguments = rest
+    *vectors, multiply, count, reading, kept, then, arguments = rest
     xs, extra, halos = vectors[:count], vectors[count : count + reading], vectors[count + reading :]
     y, moved = multiply(block, scale, xs, halos)
     widths = np.cumsum([x.shape[1] for x in xs])
     ys = [np.ascontiguousarray(part) for part in np.split(y, widths[:-1], axis=1)]
+    stored = tuple(ys) if kept else ()
     if then is None:
-        return tuple(ys), (moved, None)
+        return stored, (moved, None)
     written, result = then(block, *xs, *ys, *extra, *arguments)
-    return (*ys, *written), (moved, result)
+    return (*stored, *written), (moved, result)
 
 
 def walk_block(block: int, scale: Array, *rest: Any) -> tuple[Sequence[Array], tuple[int, Any]]:

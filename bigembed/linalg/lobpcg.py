@@ -36,7 +36,7 @@ def coarse_of(operator: BlockOperator, state: State) -> Coarse:
 
 
 def update(operator: BlockOperator, state: State) -> State:
-    """The next X, P, SX, SP by Rayleigh–Ritz in [X P W], and W of its residuals; no pass."""
+    """The next X, P, R, LP by Rayleigh–Ritz in [X P W], and W; no pass."""
     g, sizes = state.generation, state.sizes
     open_ = lobpcg_sweeps.open_columns(state)
     gram = (state.gram - state.overlap.T @ state.overlap) * np.outer(open_, open_)
@@ -49,17 +49,17 @@ def update(operator: BlockOperator, state: State) -> State:
     names = _basis(sizes)
     restricted = [f"G.{g}", *([f"H.{g}"] if "W" in names else [])]
     _correct(operator, state, restricted, mix, values)
-    vectors = [*(f"{a}.{g}" for a in names), *(f"A{a}.{g}" for a in names)]
+    vectors = [*(f"{a}.{g}" for a in names), *(f"{IMAGES[a]}.{g}" for a in names)]
     parts = operator.space.sweep(
         lobpcg_sweeps.update_block,
         reads=[operator.scale, *NAMES, "T", f"Y.{g + 1}", "coarse.known", *restricted, *vectors],
         spends=vectors,
-        writes=[f"{name}.{g + 1}" for name in ("X", "P", "W", "AX", "AP", "G")],
+        writes=[f"{name}.{g + 1}" for name in ("X", "P", "W", "R", "LP", "G")],
         posts=[f"W.{g + 1}"],
-        arguments=(mix, inverse, values, state.overlap, state.known, sizes),
+        arguments=(mix, inverse, values, state.values, state.overlap, state.known, sizes),
         descending=g % 2 == 0,
     )
-    beside, images, overlap, squares = (tree_sum([part[k] for part in parts]) for k in range(4))
+    beside, overlap, squares = (tree_sum([part[k] for part in parts]) for k in range(3))
     residuals = np.sqrt(squares)
     return state.replaced(
         generation=g + 1,
@@ -68,7 +68,7 @@ def update(operator: BlockOperator, state: State) -> State:
         values=values,
         residuals=residuals,
         gram=_bordered(both.T @ gram @ both, beside),
-        form=_bordered(both.T @ form @ both, images),
+        form=_bordered(both.T @ form @ both, np.zeros_like(beside)),
         overlap=overlap,
         sizes=(width, len(inverse), width),
         history=(*state.history, float(residuals[: state.n_components].max())),
@@ -77,36 +77,35 @@ def update(operator: BlockOperator, state: State) -> State:
 
 def multiply(operator: BlockOperator, state: State) -> State:
     """The pass: S W, and every :data:`~bigembed.linalg.lobpcg_sweeps.REFRESH` iterations S X and S P as well."""
-    g, names = state.generation, ["W"]
+    g, names, before = state.generation, ["W"], _basis((*state.sizes[:2], 0))
     if state.iteration % lobpcg_sweeps.REFRESH == 0:
-        names = _basis(state.sizes)
-        operator.space.drop(f"AX.{g}", f"AP.{g}")
+        names, before = _basis(state.sizes), []
+        operator.space.drop(f"R.{g}", f"LP.{g}")
     parts = operator.product(
         [f"{name}.{g}" for name in names],
-        [f"A{name}.{g}" for name in names],
-        then=lobpcg_sweeps.product_block_grams,
-        reads=[*NAMES[:2]],
-        writes=[f"H.{g}"],
-        arguments=(len(names),),
+        then=lobpcg_sweeps.image_block,
+        reads=[*NAMES[:2], *(f"{name}.{g}" for name in before)],
+        writes=[*(f"{IMAGES[name]}.{g}" for name in names), f"H.{g}"],
+        arguments=(len(names), state.values),
         descending=g % 2 == 1,
     )
     fresh = tree_sum(parts)
-    form, count = state.form.copy(), len(fresh)
-    form[-count:, -count:] = fresh
+    form, count = state.form.copy(), fresh.shape[1]
+    form[:, -count:] = fresh
+    form[-count:] = fresh.T
     return state.replaced(form=form, updated=False)
 
 
 def certify(operator: BlockOperator, state: State, reason: Reason) -> State:
     """Explicit residuals of X by one pass; if it disagrees, the iteration goes on from fresh products."""
     space, g = operator.space, state.generation
-    space.drop(*(f"{name}.{g}" for name in ("P", "W", "AX", "AP", "G", "Y")))
+    space.drop(*(f"{name}.{g}" for name in ("P", "W", "R", "LP", "G", "Y")))
     turn_vectors(space, f"X.{g}", f"X.{g + 1}")
     parts = operator.product(
         [f"X.{g + 1}"],
-        [f"AX.{g + 1}"],
         then=lobpcg_sweeps.certify_block,
         reads=[*NAMES[:2], "T"],
-        writes=[f"G.{g + 1}"],
+        writes=[f"R.{g + 1}", f"G.{g + 1}"],
         arguments=(state.values,),
     )
     gram, form, overlap, squares = (tree_sum([part[k] for part in parts]) for k in range(4))
@@ -167,21 +166,28 @@ def _correct(operator: BlockOperator, state: State, restricted: list[str], mix: 
 # one pass an iteration. Both parts are free of passes. L_c^{-1} is a factor where L_c is small and one multigrid
 # cycle elsewhere (:mod:`bigembed.linalg.multigrid`): linear in any case. The restriction Pᵀ R is linear in the
 # restricted basis Pᵀ[X P W SX SP SW], which is kept, so the coarse solution is ready before the sweep that makes R.
-# An iteration is
+# Of the images S X, S P and S W what is kept is R, L P = P − S P and L W = W − S W, in single precision. An iteration
+# is
 #
 #     restrict  reads Pᵀ[X P W SX SP SW], writes Pᵀ R; the coordinating process solves with L_c
-#     sweep A   reads X P W SX SP SW, writes the next X P W SX SP: update, residual norms, W, Gram matrices
-#     sweep B   the pass: SW, WᵀSW and PᵀSW
+#     sweep A   reads X P W R LP LW, writes the next X P W R LP: update, residual norms, W, Gram matrix
+#     sweep B   the pass, reads X P W: S W and its products with X, P and W; writes LW and PᵀSW
+#
+# What is rounded of the images reaches W only, the directions that are tried, and R, which a certificate makes anew:
+# the matrix BᵀSB is summed from S W as it is made and from then on follows by coefficients. (Summed from images as
+# they are kept it has errors of 6e-8 of what cancels where directions of [X P W] nearly depend on each other, and
+# Ritz values above 1 came up.) To 1e-11 it takes as many passes as with images in double precision, on eight
+# matrices; on a closed curve whose last digits are rounding that one ended with nothing, this one with 6e-9.
 #
 # Known eigenvectors T (√d of the component) are projected out by coefficients: B − T TᵀB needs TᵀB only. Once the
 # wanted residuals are small by recurrence, a pass over X certifies them explicitly; if it disagrees, the iteration
-# goes on from the fresh products. Every 20 iterations SX and SP are made anew in the same pass as SW. With b = 1.5 m
-# columns an iteration reads 7 b + 2 p and writes 6 b numbers a row (p functions, single precision); a block task
-# holds about 14 b numbers a row, the coordinating process L_c and its factor or smaller levels. The vectors of a
-# generation are forgotten block by block as the update uses them (``spends``), and results take their place, so that
-# six are there, in memory and in files. W is in single precision, S W that of the very W that was rounded: as many
-# passes (10⁵ rows: swiss roll 13 to 1e-6 and 21 to 1e-9, sphere 19 and 33, mixture in 16 dimensions 18), half of the
-# bytes that cross borders. Rows of a block are cut into stripes for threads that are idle. Of the Gram matrices only
+# goes on from the fresh products. Every 20 iterations R and LP are made anew in the same pass as LW. With b = 1.5 m
+# columns an iteration reads 52 b + 8 p and writes 32 b bytes a row (p functions); a block task holds about 14 b numbers
+# a row, the coordinating process L_c and its factor or smaller levels. The vectors of a generation are forgotten block
+# by block as the update uses them (``spends``), and results take their place, so that 32 b bytes a row are there, in
+# memory and in files. W is in single precision, S W that of the very W that was rounded: as many passes (10⁵ rows:
+# swiss roll 13 to 1e-6 and 21 to 1e-9, sphere 19 and 33, mixture in 16 dimensions 18), half of the bytes that cross
+# borders. Rows of a block are cut into stripes for threads that are idle. Of the Gram matrices only
 # what is of W is summed over rows: that of the new X and P follows from their coefficients, until a pass over X makes
 # it anew to certify it. Processor time of an iteration, 15 columns, on a machine under load (before the sweeps were
 # compiled; SciPy's product alone): swiss roll of 2·10⁵ rows .18 s (.33; .021), of 5·10⁵ .38 (.76; .055), MNIST of 70
@@ -202,23 +208,20 @@ def _correct(operator: BlockOperator, state: State, restricted: list[str], mix: 
 # Before the cycle, with 25 steps of conjugate gradients on an L_c of at most 1.5e5 unknowns: 36 (mixture, 3·10⁵), 19
 # (swiss roll, 10⁶) and 42 (mixture, 10⁶); a surface of 9.2·10⁶ rows was at 8.5e-6 after 59.
 #
-# Tried and left out: of the images S X − X Λ, P − S P and W − S W in single precision (a quarter less memory traffic,
-# and .34 s for an iteration of 10⁶ rows and 15 columns instead of .41; as many passes on the mixture and the swiss
-# roll, but where directions of [X P W] nearly depend on each other their images are off by 6e-8 of what cancels, and
-# Ritz values above 1 come up), of S X alone as X Λ + R with R in single precision (safe, since what is rounded is R,
-# but a tenth fewer bytes only), P from X and the X before, whose S-images are written anyway (half of the bytes
-# written; as many passes to 1e-6, on the way to 1e-9 Ritz values above 1 on the mixture, unless directions of mass
-# below 1e-5 go, which takes 22 passes for 15 on a closed curve), three guards for five where ten pairs are wanted (43
-# passes for 23 on the sphere, whose eigenvalues come in groups; 2 more on the mixture of 10⁶ rows), twice as many
-# coarse eigenvectors carried up (the same passes), files in shared memory instead of on disk (the same processor
-# time), R / diag and P y as separate columns (one pass fewer, twice the vectors), a second P (no fewer), weights .5 …
-# 1 and 1 … 1.5 of the two parts (±1), exact solves of blocks of 200 or 6000 rows as smoother (2–3 fewer), smoothed P
-# (2–3 fewer, but L_c fills up in 12 dimensions). Of the coarse space (sphere, 3·10⁵ rows, 20 passes with aggregates
-# of 128 rows and 8 functions): 64 with 4 (27), 256 with 16 (21, and twice the entries). Of the cycle (mixture of 10⁵
-# rows, 64 with 4 functions, 20 passes with a factor): the next level once (26, on 16 aggregates joined) or twice
-# (23), two whole cycles (22), 8 joined (21); of a closed curve of 10⁵ rows: one 21, two 17, four 14, a factor 13; of
-# a surface of 10⁶ rows one 20, two 18, two steps of conjugate gradients 18. The first eigenvectors of L_c improved on
-# its first level too: one pass fewer on the sphere, one more on the mixture.
+# Tried and left out: P in single precision, too (an eighth fewer bytes; as many passes to 1e-6, on the way to 1e-9
+# and 1e-11 five of seven matrices stagnate or have Ritz values above 1), P from X and the X before, whose S-images
+# are written anyway (half of the bytes written; as many passes to 1e-6, on the way to 1e-9 Ritz values above 1 on the
+# mixture, unless directions of mass below 1e-5 go, which takes 22 passes for 15 on a closed curve), three guards for
+# five where ten pairs are wanted (43 passes for 23 on the sphere, whose eigenvalues come in groups; 2 more on the
+# mixture of 10⁶ rows), twice as many coarse eigenvectors carried up (the same passes), files in shared memory instead
+# of on disk (the same processor time), R / diag and P y as separate columns (one pass fewer, twice the vectors), a
+# second P (no fewer), weights .5 … 1 and 1 … 1.5 of the two parts (±1), exact solves of blocks of 200 or 6000 rows as
+# smoother (2–3 fewer), smoothed P (2–3 fewer, but L_c fills up in 12 dimensions). Of the coarse space (sphere, 3·10⁵
+# rows, 20 passes with aggregates of 128 rows and 8 functions): 64 with 4 (27), 256 with 16 (21, and twice the
+# entries). Of the cycle (mixture of 10⁵ rows, 64 with 4 functions, 20 passes with a factor): the next level once (26,
+# on 16 aggregates joined) or twice (23), two whole cycles (22), 8 joined (21); of a closed curve of 10⁵ rows: one 21,
+# two 17, four 14, a factor 13; of a surface of 10⁶ rows one 20, two 18, two steps of conjugate gradients 18. The
+# first eigenvectors of L_c improved on its first level too: one pass fewer on the sphere, one more on the mixture.
 #
 # Other starts (``benchmarks/warm_start.py``) save little: residuals of X₀ are some 3e-3 already, and an iteration
 # makes them 2.2 times smaller, so that to halve the passes a start would have to come within 4e-5. Eigenvectors of
@@ -359,12 +362,14 @@ def solve(
 
 def vectors_of(state: State, scale: str) -> list[str]:
     """Names of the vectors that a step from this state reads, as far as they are there."""
-    own = ("X", "P", "W", "AX", "AP", "G") if state.updated else ("X", "P", "W", "AX", "AP", "AW", "G", "H")
+    own = ("X", "P", "W", "R", "LP", "G") if state.updated else ("X", "P", "W", "R", "LP", "LW", "G", "H")
     known = [state.deflate or ""] if state.dense else ["T"]
     return [scale, *known, *KEPT, *(f"{name}.{state.generation}" for name in own)]
 
 
-VECTORS = ("X", "P", "W", "AX", "AP", "AW", "G", "H", "Y")
+IMAGES = {"X": "R", "P": "LP", "W": "LW"}
+"""What is kept of the images of the basis, in single precision: R = S X − X Λ, L P = P − S P and L W = W − S W."""
+VECTORS = ("X", "P", "W", *IMAGES.values(), "G", "H", "Y")
 """Of a generation: the basis, its images, their restrictions, and the coarse part of W."""
 
 
@@ -392,9 +397,8 @@ def _start(operator: BlockOperator, state: State, active: int, known: int) -> St
         arguments=(width, state.seed, float(np.clip(10 * state.tol, *NOISE)) * active**-0.5),
     )
     parts = operator.product(
-        ["X.0", "T"], ["AX.0", "AT"], then=lobpcg_sweeps.first_block, reads=[*NAMES[:2]], writes=["G.0", "coarse.known"]
+        ["X.0", "T"], then=lobpcg_sweeps.first_block, reads=[*NAMES[:2]], writes=["R.0", "G.0", "coarse.known"]
     )
-    space.drop("AT")
     gram, form, overlap, theta, error = (tree_sum([part[k] for part in parts]) for k in range(5))
     wrong = float(np.sqrt(np.max(error, initial=0.0)))
     if wrong > 1e-5:
@@ -402,4 +406,5 @@ def _start(operator: BlockOperator, state: State, active: int, known: int) -> St
             f"deflate={state.deflate!r} is not made of eigenvectors: ‖At − θt‖ = {wrong:.1e}; "
             "give orthonormal eigenvectors, or none"
         )
-    return state.replaced(gram=gram, form=form, overlap=overlap, known=np.diag(theta).copy(), sizes=(width, 0, 0))
+    known_values, ones = np.diag(theta).copy(), np.ones(width)
+    return state.replaced(gram=gram, form=form, overlap=overlap, known=known_values, values=ones, sizes=(width, 0, 0))

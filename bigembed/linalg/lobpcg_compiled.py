@@ -67,10 +67,10 @@ def _add_squares(sums: Array, x: Array, rows: int, width: int) -> None:
 
 
 @njit(nogil=True)
-def _subtract_scaled(out: Array, a: Array, x: Array, factor: Array, count: int) -> None:
-    """The first numbers of out ← those of a − those of x times those of factor."""
+def _scale_and_subtract(out: Array, x: Array, factor: Array, a: Array, count: int) -> None:
+    """The first numbers of out ← those of x times those of factor − those of a."""
     for c in range(count):
-        out[c] = a[c] - x[c] * factor[c]
+        out[c] = x[c] * factor[c] - a[c]
 
 
 @njit(nogil=True)
@@ -88,94 +88,97 @@ def _scale(out: Array, factor: Array, count: int) -> None:
 
 
 @njit(nogil=True)
-def _add_sums(gram: Array, form: Array, overlap: Array, products: Array, overlaps: Array, m: int, moved: bool) -> None:
-    """Sums over the rows of a stripe, zᵀ of [X P SX SP W] and Tᵀ of [X P W], without the columns of zeros."""
+def _add_sums(gram: Array, overlap: Array, products: Array, overlaps: Array, m: int, moved: bool) -> None:
+    """Sums over the rows of a stripe, Wᵀ and Tᵀ of [X P W], without the columns of zeros."""
     at, width, known = 0, products.shape[1], len(overlap)
     for k in range(3):
         if moved or k != 1:
-            _add_columns(gram, at, products, (4 if k == 2 else k) * width, m, m)
+            _add_columns(gram, at, products, k * width, m, m)
             _add_columns(overlap, at, overlaps, k * known, known, m)
-            if k < 2:
-                _add_columns(form, at, products, (2 + k) * width, m, m)
             at += m
 
 
 @njit(
     types.void(
-        types.intp, types.intp, *[_read] * 2, _basis, *[_read] * 3, *[_read] * 3, _read, *[_read] * 4, _line, _line,
-        _line, _labels, _basis, _read, *[_write] * 2, _single, *[_write] * 2, *[_write] * 4,
+        types.intp, types.intp, *[_read] * 2, *[_read_single] * 4, *[_read] * 9, *[_line] * 3, _labels, _basis, _read,
+        *[_write] * 2, *[_single] * 3, *[_write] * 3,
     ),
     cache=True, nogil=True,
 )  # fmt: skip
 def update(
-    start: int, stop: int, x: Array, p: Array, w: Array, ax: Array, ap: Array, aw: Array,
-    cx: Array, cp: Array, cw: Array, t: Array, drift: Array, drift_rest: Array, along: Array, along_rest: Array,
-    values: Array, inverse: Array, weight: Array, label: Array, basis: Array, y: Array,
-    new_x: Array, new_p: Array, new_w: Array, new_ax: Array, new_ap: Array,
-    gram: Array, form: Array, overlap: Array, squares: Array,
+    start: int, stop: int, x: Array, p: Array, w: Array, r: Array, lp: Array, lw: Array,
+    cx: Array, cp: Array, cw: Array, turn: Array, t: Array, drift: Array, drift_rest: Array, along: Array,
+    along_rest: Array, left: Array, inverse: Array, weight: Array, label: Array, basis: Array, y: Array,
+    new_x: Array, new_p: Array, new_w: Array, new_r: Array, new_lp: Array,
+    gram: Array, overlap: Array, squares: Array,
 ) -> None:  # fmt: skip
-    """Rows start … stop − 1; adds to gram Wᵀ[X P W], form Wᵀ[SX SP], overlap Tᵀ[X P W] and squares.
+    """Rows start … stop − 1; adds to gram Wᵀ[X P W], to overlap Tᵀ[X P W], and to squares those of R.
 
-    X' = X cx + Q, P' = Q · inverse, Q = P cp + W cw, less T times the drift; the images alike; R = SX' − X'Λ;
-    W' = R · weight + P_c y, rounded to single precision, as which W is read and written. ``y`` and the tiles have
-    columns of zeros up to a multiple of what a processor takes at a time.
+    With Q = P cp + W cw − T drift_rest and LQ = LP cp + LW cw − T along_rest,
+
+        X' = X cx + Q − T drift,  R' = X turn + R cx + Q · left − LQ − T along,  P' = Q · inverse,  LP' = LQ · inverse,
+        W' = R' · weight + P_c y.
+
+    R, LP, W and LW are read and written in single precision. ``y`` and the tiles have columns of zeros up to a multiple
+    of what a processor takes at a time.
     """
     m, width, functions, known = cx.shape[1], y.shape[1], basis.shape[1], t.shape[1]
-    cx, cp, cw = _padded(cx, width, 1.0), _padded(cp, width, 1.0), _padded(cw, width, 1.0)
+    cx, turn = _padded(cx, width, 1.0), _padded(turn, width, 1.0)
+    cp, cw = _padded(cp, width, 1.0), _padded(cw, width, 1.0)
     drift, drift_rest = _padded(drift, width, -1.0), _padded(drift_rest, width, -1.0)
     along, along_rest = _padded(along, width, -1.0), _padded(along_rest, width, -1.0)
-    tiles, size = np.zeros((6 * TILE, width)), TILE * width  # X, Q, SX, SQ, R, W, one below the other
-    products, overlaps = np.zeros((5 * width, width)), np.zeros((3 * known, width))
-    ritz, masses, weights = np.zeros(size), np.zeros(size), np.empty(size)  # (a copy for each row of a tile)
+    tiles, size = np.zeros((5 * TILE, width)), TILE * width  # X, Q, R, LQ, W, one below the other
+    products, overlaps = np.zeros((3 * width, width)), np.zeros((3 * known, width))
+    lefts, masses, weights = np.zeros(size), np.zeros(size), np.empty(size)  # (a copy for each row of a tile)
     sums, moved = np.zeros(width), new_p.shape[1] > 0
     for i in range(TILE):
         for c in range(m):
-            ritz[i * width + c], masses[i * width + c] = values[c], inverse[c]
+            lefts[i * width + c], masses[i * width + c] = left[c], inverse[c]
     flat = tiles.reshape(-1)
-    q, sx, sq, residual = flat[size:], flat[2 * size :], flat[3 * size :], flat[4 * size :]
+    q, residual, lq, new = flat[size:], flat[2 * size :], flat[3 * size :], flat[4 * size :]
     for begin in range(start, stop, TILE):
         rows = min(begin + TILE, stop) - begin
-        for c in range(rows * width):
-            flat[size + c], flat[3 * size + c], flat[5 * size + c] = 0.0, 0.0, 0.0
+        count = rows * width
+        for c in range(count):
+            q[c], lq[c], new[c] = 0.0, 0.0, 0.0
         add_rows(tiles, TILE, p, begin, rows, cp)
         add_rows(tiles, TILE, w, begin, rows, cw)
-        add_rows(tiles, 3 * TILE, ap, begin, rows, cp)
-        add_rows(tiles, 3 * TILE, aw, begin, rows, cw)
+        add_rows(tiles, 3 * TILE, lp, begin, rows, cp)
+        add_rows(tiles, 3 * TILE, lw, begin, rows, cw)
         add_rows(tiles, TILE, t, begin, rows, drift_rest)
         add_rows(tiles, 3 * TILE, t, begin, rows, along_rest)
-        for c in range(rows * width):
-            flat[c], flat[2 * size + c] = flat[size + c], flat[3 * size + c]
+        for c in range(count):
+            flat[c] = q[c]
+        _scale_and_subtract(residual, q, lefts, lq, count)
         add_rows(tiles, 0, x, begin, rows, cx)
-        add_rows(tiles, 2 * TILE, ax, begin, rows, cx)
         add_rows(tiles, 0, t, begin, rows, drift)
+        add_rows(tiles, 2 * TILE, x, begin, rows, turn)
+        add_rows(tiles, 2 * TILE, r, begin, rows, cx)
         add_rows(tiles, 2 * TILE, t, begin, rows, along)
-        count = rows * width
         for i in range(rows):
             a, at = label[begin + i], (begin + i) * functions
             for c in range(width):
                 weights[i * width + c] = weight[begin + i] if a >= 0 else 0.0
             if a >= 0:
-                row, there = (5 * TILE + i) * width, a * functions * width
+                row, there = (4 * TILE + i) * width, a * functions * width
                 add_product(tiles, row, basis, at, 0, 1, 1, functions, y, there, width)
-        _subtract_scaled(residual, sx, flat, ritz, count)
-        _add_scaled(flat[5 * size :], residual, weights, count)
+        _add_scaled(new, residual, weights, count)
         _scale(q, masses, count)
-        _scale(sq, masses, count)
+        _scale(lq, masses, count)
         _add_squares(sums, residual, rows, width)
         move(new_x, begin, 0, tiles, 0, rows, m)
-        move(new_ax, begin, 0, tiles, 2 * TILE, rows, m)
-        move(new_w, begin, 0, tiles, 5 * TILE, rows, m)
-        move(tiles, 5 * TILE, 0, new_w, begin, rows, m)
+        move(new_r, begin, 0, tiles, 2 * TILE, rows, m)
+        move(new_w, begin, 0, tiles, 4 * TILE, rows, m)
+        move(tiles, 4 * TILE, 0, new_w, begin, rows, m)
         if moved:
             move(new_p, begin, 0, tiles, TILE, rows, m)
-            move(new_ap, begin, 0, tiles, 3 * TILE, rows, m)
-        for k in range(5):
-            if moved or k % 2 == 0:
-                part = (5 if k == 4 else k) * TILE
-                add_inner(products, k * width, tiles, 5 * TILE, rows, tiles, part)
-                if k < 2 or k == 4:
-                    add_inner(overlaps, (k % 3 + k // 4) * known, t, begin, rows, tiles, part)
-    _add_sums(gram, form, overlap, products, overlaps, m, moved)
+            move(new_lp, begin, 0, tiles, 3 * TILE, rows, m)
+        for k in range(3):
+            if moved or k != 1:
+                part = (4 if k == 2 else k) * TILE
+                add_inner(products, k * width, tiles, 4 * TILE, rows, tiles, part)
+                add_inner(overlaps, k * known, t, begin, rows, tiles, part)
+    _add_sums(gram, overlap, products, overlaps, m, moved)
     for c in range(m):
         squares[0, c] += sums[c]
 

@@ -27,7 +27,7 @@ def _empty() -> Array:
 
 @dataclass(frozen=True)
 class State:
-    """What a step needs in addition to the vectors X.g, P.g, W.g, AX.g, AP.g, AW.g, G.g, H.g of generation g."""
+    """What a step needs in addition to the vectors X.g, P.g, W.g, R.g, LP.g, LW.g, G.g, H.g of generation g."""
 
     n_components: int
     width: int
@@ -47,12 +47,12 @@ class State:
     sizes: tuple[int, ...] = (0, 0, 0)
     """Columns of X, P, W."""
     values: Array = field(default_factory=_empty)
-    """Ritz values, descending."""
+    """Ritz values, descending; ones before the first."""
     residuals: Array = field(default_factory=_empty)
     gram: Array = field(default_factory=_empty)
     """BᵀB of the basis B = [X P W]."""
     form: Array = field(default_factory=_empty)
-    """BᵀSB."""
+    """BᵀSB; of W once S W is made."""
     overlap: Array = field(default_factory=_empty)
     """TᵀB with the known vectors T."""
     known: Array = field(default_factory=_empty)
@@ -104,7 +104,7 @@ class State:
 RELATIVE = 0.1
 """c of the second stopping rule r ≤ c (1 − λ)."""
 REFRESH = 20
-"""Iterations after which S X and S P are made anew."""
+"""Iterations after which what is kept of S X and S P is made anew."""
 PATIENCE = 15
 ROUNDING = 1e-11
 """A residual below it that no longer falls is at the level of rounding."""
@@ -175,12 +175,17 @@ def start_block(
 
 
 def first_block(
-    block: int, x: Array, t: Array, ax: Array, at: Array, label: Array, basis: Array
-) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
-    """Restricted [X, SX] and T; XᵀX, XᵀSX, TᵀX, TᵀST, and ‖St − θt‖² with the θ of this block."""
-    theta = t.T @ at
-    sums = (x.T @ x, x.T @ ax, t.T @ x, theta, _error(t, at))
-    return (restrict(label, basis, x, ax), restrict(label, basis, t)), sums
+    block: int, x: Array, t: Array, sx: Array, st: Array, label: Array, basis: Array
+) -> tuple[tuple[Array, Array, Array], tuple[Array, ...]]:
+    """S X − X, restricted [X, SX] and T; XᵀX, XᵀSX, TᵀX, TᵀST, and ‖St − θt‖² with the θ of this block."""
+    theta = t.T @ st
+    sums = (x.T @ x, x.T @ sx, t.T @ x, theta, _error(t, st))
+    return (_single(sx - x), restrict(label, basis, x, sx), restrict(label, basis, t)), sums
+
+
+def _single(image: Array) -> Array:
+    """What is kept of an image: in single precision, for what it is subtracted from has most of its digits."""
+    return image.astype(np.float32)
 
 
 def _error(t: Array, at: Array) -> Array:
@@ -214,31 +219,32 @@ def _combined(
 def update_block(
     block: int, scale: Array, label: Array, basis: Array, diagonal: Array, t: Array, y: Array, *rest: Any
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """Sweep A on one block: X, P, SX, SP by coefficients, R, W, and of the Gram matrices what is of W.
+    """Sweep A on one block: X, P, R, LP by coefficients, W, and of the Gram matrix what is of W.
 
     W is in single precision: any vectors near R / diag + P_c y serve, as long as S W is that of the very same ones.
 
     PᵀX, PᵀP, … follow by the same coefficients from the restricted basis; only PᵀW is a product. Results take the
     place of spent vectors that may be written.
     """
-    *arrays, mix, inverse, values, overlap, known, sizes = rest
+    *arrays, mix, inverse, values, before, overlap, known, sizes = rest
     count = sum(size > 0 for size in sizes)
     restricted_t, restricted, *apart = arrays[: -2 * count]
-    none, vectors = np.zeros((len(scale), 0)), iter(arrays[-2 * count :])
-    x, p, w, ax, ap, aw = (next(vectors) if size else none for size in (*sizes, *sizes))
-    w = w.astype(np.float32, copy=False)
+    vectors = iter(arrays[-2 * count :])
+    x, p, w, r, lp, lw = (next(vectors) if size else np.zeros((len(scale), 0)) for size in (*sizes, *sizes))
+    w, r, lp, lw = (image.astype(np.float32, copy=False) for image in (w, r, lp, lw))
     first, last = np.split(mix, sizes[:1])
     drift, drift_rest = overlap[:, : sizes[0]] @ first, overlap[:, sizes[0] :] @ last
     cp, cw = np.split(last, [sizes[1]])
     m, moved = len(values), len(inverse)
-    new_x, new_ax, new_w = _place(x, m), _place(ax, m), _place(w, m)
-    new_p, new_ap = _place(p, moved), _place(ap, moved)
+    new_x, new_r, new_w = _place(x, m), _place(r, m), _place(w, m)
+    new_p, new_lp = _place(p, moved), _place(lp, moved)
     weight = (scale[:, 0] != 0) / np.maximum(1 - diagonal[:, 0], 1e-3)
     given = (
-        x, p, w, ax, ap, aw, first, cp, cw, t, drift, drift_rest, known[:, None] * drift, known[:, None] * drift_rest,
-        values, inverse if moved else np.ones(m), weight, label, basis, _filled(y),
+        x, p, w, r, lp, lw, first, cp, cw, before[:, None] * first - first * values, t, drift, drift_rest,
+        drift * (known[:, None] - values), (1 - known)[:, None] * drift_rest, 1 - values,
+        inverse if moved else np.ones(m), weight, label, basis, _filled(y),
     )  # fmt: skip
-    run = partial(_updated, tuple(map(np.ascontiguousarray, given)), (new_x, new_p, new_w, new_ax, new_ap))
+    run = partial(_updated, tuple(map(np.ascontiguousarray, given)), (new_x, new_p, new_w, new_r, new_lp))
     sums = run_on_idle_threads([partial(run, *stripe) for stripe in stripes(len(scale))])
     both = np.concatenate([mix, away_of(mix, inverse, sizes[0])], axis=1)
     drift, wide = overlap @ both, both.shape[1]
@@ -248,8 +254,8 @@ def update_block(
     images = partial(_combined, restricted, len(mix), apart, both, restricted_t, known[:, None] * drift, coarse)
     parts = run_on_idle_threads([basis_of, partial(images, wide + m), partial(restrict, label, basis, new_w)])
     coarse[:, wide : wide + m] = parts[-1]
-    gram, form, together, squares = (tree_sum([part[k] for part in sums]) for k in range(4))
-    return (new_x, new_p, new_w, new_ax, new_ap, coarse), (gram, form, together, squares[0])
+    gram, together, squares = (tree_sum([part[k] for part in sums]) for k in range(3))
+    return (new_x, new_p, new_w, new_r, new_lp, coarse), (gram, together, squares[0])
 
 
 def _filled(y: Array) -> Array:
@@ -261,8 +267,9 @@ def _filled(y: Array) -> Array:
 
 def _updated(given: tuple[Array, ...], places: tuple[Array, ...], start: int, stop: int) -> tuple[Array, ...]:
     """Rows start … stop − 1 in their places; the sums over them."""
-    m, wide, known = len(given[14]), places[0].shape[1] + places[1].shape[1], given[9].shape[1]
-    sums = (np.zeros((m, wide + m)), np.zeros((m, wide)), np.zeros((known, wide + m)), np.zeros((1, m)))
+    m, known = places[0].shape[1], given[10].shape[1]
+    wide = m + places[1].shape[1]
+    sums = (np.zeros((m, wide + m)), np.zeros((known, wide + m)), np.zeros((1, m)))
     block_kernels().update(start, stop, *given, *places, *sums)
     return sums
 
@@ -280,14 +287,25 @@ def _place(spent: Array, columns: int) -> Array:
     return spent if fits else np.empty((len(spent), columns), spent.dtype)
 
 
-def product_block_grams(block: int, *rest: Any) -> tuple[tuple[Array], Array]:
-    """Within the pass: BᵀSB for the vectors B that were multiplied, and the restriction of their images."""
-    *vectors, count = rest
-    xs, ys, (label, basis) = vectors[:count], vectors[count : 2 * count], vectors[2 * count :]
-    whole, image = _join_columns(xs), _join_columns(ys)
-    inner = [partial(_inner, whole, image, *stripe) for stripe in stripes(len(whole))]
-    restricted, *sums = run_on_idle_threads([partial(restrict, label, basis, ys[-1]), *inner])
-    return (restricted,), tree_sum(sums)
+def image_block(block: int, *rest: Any) -> tuple[tuple[Array, ...], Array]:
+    """Within the pass: what is kept of the images of the last vectors of B = [X P W], PᵀSW, and of BᵀSB their columns.
+
+    These products are of S W as it is made, so that BᵀSB does not suffer from what is rounded. Of S X the difference to
+    X Λ is kept, the residual; of S P and S W the one to P and W.
+    """
+    *vectors, count, values = rest
+    xs, ys, (label, basis, *before) = vectors[:count], vectors[count : 2 * count], vectors[2 * count :]
+    forms = [partial(_forms, [*before, *xs], ys, *stripe) for stripe in stripes(len(label))]
+    restricted, *sums = run_on_idle_threads([partial(restrict, label, basis, ys[-1]), *forms])
+    kept = [_single(x - y) for x, y in zip(xs, ys, strict=True)]
+    if not before:  # (X is among them)
+        kept[0] = _single(ys[0] - xs[0] * values)
+    return (*kept, restricted), tree_sum(sums)
+
+
+def _forms(basis: Sequence[Array], images: Sequence[Array], start: int, stop: int) -> Array:
+    """The products of basis and images over some rows, one beside and below the other."""
+    return np.block([[_inner(x, y, start, stop) for y in images] for x in basis])
 
 
 def _inner(x: Array, y: Array, start: int, stop: int) -> Array:
@@ -304,12 +322,12 @@ def _join_columns(vectors: Sequence[Array]) -> Array:
 
 
 def certify_block(
-    block: int, x: Array, ax: Array, label: Array, basis: Array, t: Array, values: Array
-) -> tuple[tuple[Array], tuple[Array, ...]]:
+    block: int, x: Array, sx: Array, label: Array, basis: Array, t: Array, values: Array
+) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
     """Explicit residuals and the matrices to go on with."""
-    residual = ax - x * values
+    residual = sx - x * values
     squares = np.einsum("ij,ij->j", residual, residual)
-    return (restrict(label, basis, x, ax),), (x.T @ x, x.T @ ax, t.T @ x, squares)
+    return (_single(residual), restrict(label, basis, x, sx)), (x.T @ x, x.T @ sx, t.T @ x, squares)
 
 
 def final_block(block: int, x: Array, wanted: int) -> tuple[tuple[Array], Array]:

@@ -30,9 +30,8 @@ from bigembed.store.worker_space import WorkerSpace
 # roll; .23 s in memory): .16 s, of which writing is .05, its checksums .02, touching what is mapped .04, deleting
 # .01. (.32 s when every vector was copied from its file, all that was written and read had a CRC-32C, and the matrix
 # was decoded in each pass; of these the matrix is again, with values of 4 bytes: .02 s, for a third of the disk.)
-# Tried and left out: P, SP and SW in single precision as W is (two thirds of the bytes written; as many passes to
-# 1e-6 on a swiss roll of 6·10⁴ rows, 26 for 22 on a mixture of 2·10⁵, and it diverges on the way to 1e-9); one file
-# for all that a task writes (a file more costs 30 µs); writing into mapped files (six times the time).
+# Tried and left out: one file for all that a task writes (a file more costs 30 µs); writing into mapped files (six
+# times the time).
 
 
 AHEAD = 2

@@ -201,7 +201,9 @@ def test_several_vectors_and_what_follows_take_no_pass_more(operator: Case) -> N
     np.testing.assert_allclose(sum(parts), x[:, :2].T @ matrix @ x[:, 2:], atol=1e-11)
     np.testing.assert_allclose(read(found, "Aa"), matrix @ x[:, :2], atol=1e-12)
     np.testing.assert_allclose(read(found, "more"), matrix @ x[:, 2:] + 1.5, atol=1e-12)
-    for names, into in ((["a"], []), ("a", "b")):
+    found.product(["a", "b"], then=gram, writes=["again"], arguments=(1.5,))  # (products that are not kept)
+    np.testing.assert_array_equal(read(found, "again"), read(found, "more"))
+    for names, into in ((["a"], ["Aa", "Ab"]), ("a", "b")):
         with pytest.raises(InputError, match="two lists of one length"):
             found.product(names, into)
 

@@ -153,8 +153,8 @@ def run_solve(context: Context, asked: Spectrum, n_neighbors: int) -> dict[str, 
 def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
     """Bytes from the width of the block of vectors.
 
-    On the disk X, P, SX, SP, SW are in double precision, W in single with as many halo rows as own ones; and what is of
-    the coarse space.
+    On the disk X and P are in double precision, W, with as many halo rows as own ones, and what is kept of S X, S P and
+    S W in single; and what is of the coarse space.
     The largest task is the product that makes SX, SP and SW anew: with as many halo rows as own ones some
     30 arrays (rows, width), read, joined, scaled and multiplied (the update, in tiles, holds 15), with the rows of the
     matrix about six times; or the one that makes the coarse space. Beside vectors in memory it holds 15 such arrays,
@@ -176,13 +176,12 @@ def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
             scalar_ops=edges,
             serial_flops=3 * n**3,
         )
-    vectors = [ArraySpec("X, P, SX, SP, SW, W", n, width, times=6), buffer("coarse space", held_on_disk(n, width))]
     coarse = [buffer("coarse space of a block", held_by_block(n, rows, n_neighbors))]
     return Cost.of(
         reads=[ArraySpec("weights/*", edges, times=PASSES)],
         writes=writes,
-        vectors=vectors,
-        posts=[ArraySpec("X, P, SX, SP, SW, W", n, width, times=6 * PASSES)],
+        vectors=[*_vectors_in_files(n, width), buffer("coarse space", held_on_disk(n, width))],
+        posts=_vectors_in_files(n, width, PASSES),
         task=[
             *largest(
                 [ArraySpec("vectors", rows, width, times=30), ArraySpec("edges", rows, n_neighbors, times=18)], coarse
@@ -198,6 +197,14 @@ def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
         scalar_ops=PASSES * edges,
         maps=4 * PASSES,
     )
+
+
+def _vectors_in_files(n: int, width: int, times: int = 1) -> Arrays:
+    """The vectors of one generation of a solve, or of several."""
+    return [
+        ArraySpec("X, P", n, width, times=2 * times),
+        ArraySpec("R, LP, LW, W and its halos", n, width, "f4", times=5 * times),
+    ]
 
 
 def _targets(asked: Spectrum, parts: Parts, sizes: list[int]) -> list[tuple[int, int, int]]:
@@ -375,7 +382,8 @@ def _first_state(context: Context, operator: SparseOperator, c: int, wanted: int
 def solve_memory(n: int, edges: int, width: int) -> Arrays:
     """What a solve holds in memory."""
     return [
-        ArraySpec("X, P, SX, SP, SW and, in single precision, W; their restrictions", n, width, times=7),
+        ArraySpec("X, P", n, width, times=2),
+        ArraySpec("R, LP, LW, W and its halos; the restrictions of all", n, width, "f4", times=7),
         ArraySpec("coarse space", n, 30),
         ArraySpec("columns and values of the matrix (values in single precision, in part)", edges, 10, "u1"),
     ]

@@ -68,6 +68,30 @@ class TestLOBPCG:
         assert abs(result.gap - (values[10] - values[11])) < 1e-4
         assert np.abs(result.eigenvalues - values[:10]).max() > 1e-5  # control: the trivial pair counted in
 
+    def test_the_form_is_that_of_the_vectors_though_their_images_are_rounded(self, graphs):
+        """BᵀSB by coefficients, and from S W as it is made, is that from the matrix; from what is kept it is off."""
+        weights = graphs.swiss_roll(3000)
+        operator = graphs.operator(weights)
+        root = sparse.diags_array(graphs.vectors(operator, "scale")[:, 0])
+        S, errors, controls = root @ weights @ root, [], []
+
+        def compare(state: lobpcg.State) -> None:
+            if state.updated or not all(state.sizes):
+                return
+            x, p, w, lw = (
+                graphs.vectors(operator, f"{name}.{state.generation}").astype(float) for name in ("X", "P", "W", "LW")
+            )
+            basis, size = np.hstack([x, p, w]), sum(state.sizes[:2])
+            scale = np.outer(*[np.linalg.norm(basis, axis=0)] * 2)
+            form = basis.T @ S @ basis
+            errors.append(np.abs((state.form - form) / scale).max())
+            controls.append(np.abs((basis.T @ (w - lw) - form[:, size:]) / scale[:, size:]).max())
+
+        assert lobpcg.solve(operator, lobpcg.init(operator, 6, deflate="trivial", tol=1e-10), compare).converged
+        assert len(errors) > 10
+        assert max(errors) < 1e-12
+        assert max(controls) > 1e-11
+
     def test_few_passes(self, graphs):
         """Ten pairs of a Swiss roll of 5000 rows: at most 16 passes, Galerkin and certificate counted."""
         operator, result = solved(graphs, graphs.swiss_roll(5000), 10, rows=2500)
@@ -225,11 +249,17 @@ def given_of_update(rng: np.random.Generator, case: tuple[int, ...]) -> dict[str
         "y": rng.standard_normal((COUNT * FUNCTIONS, m)),
         "restricted": [rng.standard_normal((COUNT * FUNCTIONS, size)) for size in (2, 2 * (x + p + w))],
         "vectors": [
-            rng.standard_normal((ROWS, size)).astype(np.float32 if k == 2 else np.float64)
+            rng.standard_normal((ROWS, size)).astype(np.float32 if k >= 2 else np.float64)
             for k, size in enumerate((x, p, w, x, p, w))
             if size
         ],
-        "small": (rng.standard_normal((x + p + w, m)), mass, rng.random(m), rng.standard_normal((1, x + p + w))),
+        "small": (
+            rng.standard_normal((x + p + w, m)),
+            mass,
+            rng.random(m),
+            rng.random(x),
+            rng.standard_normal((1, x + p + w)),
+        ),
     }
 
 
@@ -248,22 +278,25 @@ class TestUpdate:
     @pytest.mark.parametrize("case", CASES)
     def test_update_is_that_of_the_formulas(self, graphs: Any, case: tuple[int, ...]) -> None:
         parts = given_of_update(np.random.default_rng(0), case)
-        (x, p, w, ax, ap, coarse), (gram, form, overlap, squares) = updated(parts, case, into=False)
-        mix, inverse, values, inner = parts["small"]
+        (x, p, w, r, lp, coarse), (gram, overlap, squares) = updated(parts, case, into=False)
+        mix, inverse, values, before, inner = parts["small"]
         count = len(parts["vectors"]) // 2
-        base, image = (np.concatenate(half, axis=1) for half in (parts["vectors"][:count], parts["vectors"][count:]))
+        base, kept = (np.concatenate(half, axis=1) for half in (parts["vectors"][:count], parts["vectors"][count:]))
+        image = base * np.concatenate([before, np.ones(base.shape[1] - case[0])]) - kept
+        image[:, : case[0]] += 2 * kept[:, : case[0]]  # (of S X it is S X − X Λ that is kept, of the others P − S P)
         both = np.concatenate([mix, away_of(mix, inverse, case[0])], axis=1)
         xp = base @ both - parts["t"] @ inner @ both
         axp = image @ both - 0.9 * parts["t"] @ inner @ both
         matrix = graphs.prolongation(parts["label"], parts["basis"], COUNT)
         residual = axp[:, : case[3]] - xp[:, : case[3]] * values
         expected = (residual / np.maximum(1 - parts["diagonal"], 1e-3) + matrix @ parts["y"]) * (parts["scale"] != 0)
-        for found, wanted in ((np.hstack([x, p]), xp), (np.hstack([ax, ap]), axp)):
-            np.testing.assert_allclose(found, wanted, atol=1e-10 * np.abs(wanted).max())
+        np.testing.assert_allclose(np.hstack([x, p]), xp, atol=1e-10 * np.abs(xp).max())
+        for found, wanted in ((r, residual), (lp, (xp - axp)[:, case[3] :])):
+            np.testing.assert_allclose(found, wanted, atol=2e-7 * np.abs(wanted).max(initial=0))
         np.testing.assert_array_almost_equal_nulp(w, expected.astype(np.float32), 2)
         expected = w.astype(np.float64)  # (the sums are those of W as it is rounded)
         whole = np.hstack([xp, expected])
-        sums = ((gram, expected.T @ whole), (form, expected.T @ axp), (overlap, parts["t"].T @ whole))
+        sums = ((gram, expected.T @ whole), (overlap, parts["t"].T @ whole))
         for found, wanted in (*sums, (squares, (residual**2).sum(axis=0))):
             np.testing.assert_allclose(found, wanted, atol=1e-9 * np.abs(wanted).max())
         width = xp.shape[1]
