@@ -26,7 +26,7 @@ from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks
 from bigembed.runtime.executors import executor_now
 from bigembed.stages import ArraySpec, Context, Cost, Run, Stage, buffer, largest, run_stages
 from bigembed.stages.cost import output_cost
-from bigembed.store import arrays, manifests, parcels
+from bigembed.store import arrays, parcels
 from bigembed.store.attributes import COORDINATES, describe, seal_rows
 from bigembed.store.exchange import Exchange
 
@@ -134,7 +134,7 @@ def run_to(
 ) -> None:
     """Run a stage of coordinates aside, and put its array, with these attributes, in its place when it is whole.
 
-    ``keep``: the manifest of what was moved stays there, for a caller who has more to do (:func:`moved`).
+    ``keep``: what else lies aside stays there, for a caller who has more to do.
     """
     target, aside = store.at(out).absolute(), aside_of(out)
     refuse_existing(target)
@@ -155,17 +155,6 @@ def run_to(
         raise
     if not keep:
         store.remove(aside)
-
-
-def is_in_place(out: store.PathLike) -> bool:
-    """Whether what is at the path are the coordinates that lay aside: a call was killed after it had moved them."""
-    aside, place = aside_of(out), "coordinates/"
-    found = manifests.find(aside, STAGE) if store.published(out) else None
-    if found is None:
-        return False
-    listed = {name.removeprefix(place): entry for name, entry in found.files.items() if name.startswith(place)}
-    there = manifests.digests(store.at(out).absolute(), list(listed))
-    return all(there.get(name) == entry for name, entry in listed.items() if name != "zarr.json")  # (it has attributes)
 
 
 def aside_of(out: store.PathLike) -> store.AnyPath:

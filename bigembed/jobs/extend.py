@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from bigembed import store
-from bigembed.errors import DamagedError
+from bigembed.errors import DamagedError, ExistingOutputError, MissingPathError
 from bigembed.estimator import extension_of, method_parameters, preprocessing, run_of, scikit_learn, steps_before
-from bigembed.estimator.transform import aside_of, is_in_place, refuse_existing, run_to, stage_for
-from bigembed.jobs.inputs import Input, copy_ids, find_rows, rows_named
+from bigembed.estimator.transform import aside_of, refuse_existing, run_to, stage_for
+from bigembed.jobs.inputs import IDS, Input, copy_ids, find_rows, rows_named
 from bigembed.jobs.places import ClusterTable, Place
 from bigembed.jobs.places.cluster import KINDS, choose, known_place
 from bigembed.jobs.planning import rates
@@ -28,14 +28,14 @@ from bigembed.jobs.watching.logs import plain
 from bigembed.maps import load
 from bigembed.maps.clustering.stages import has_clusters, new_clusters
 from bigembed.rows import rows_at
-from bigembed.rows.formats.copying import aligned_path, copy_vector, link
+from bigembed.rows.formats.copying import aligned_path, copy_vector, is_whole, link
 from bigembed.rows.formats.tables import check_table
 from bigembed.rows.reader import Choice
 from bigembed.runtime.parameters import Functions
 from bigembed.stages import Run, Stage, keeping
 from bigembed.store.attributes import ABOUT as SOURCE
-from bigembed.store.attributes import attributes_of, source_of
-from bigembed.store.files import read_json, write_json
+from bigembed.store.attributes import attributes_of
+from bigembed.store.files import read_json, read_sealed, write_json
 from bigembed.store.locks import FOLDER, Owner, holder, output_lock
 
 ASKED = "asked.json"
@@ -55,7 +55,8 @@ def extend(
 ) -> dict[str, Any]:
     """Write the coordinates (n, m) of the rows at ``new`` to ``out``. Returns what was done.
 
-    What the same call has written to its end is left as it is (``"unchanged": True``).
+    What the same call has written to its end is left as it is (``"unchanged": True``); what is missing or damaged
+    beside whole coordinates is written anew.
 
     ``aligned``: vectors that belong to the new rows, by their path or their name in ``new``: what a model was fitted
     with (``epsilons``), and ``ids``, which then lie at ``OUT-ids.zarr``. ``choice``: what of ``new`` is wanted where it
@@ -86,11 +87,12 @@ def extend(
             "n_components": int(fitted.n_components_),
             "table": None if results is None else str(results),
         }
-        if _is_done(out, results, asked):
+        if _is_done(fitted, rows, out, results, asked):
             return {**outcome, "unchanged": True}
-        if not (store.published(out) and _key_left(out) == asked):
+        if not _is_written(out, asked):
             _refuse_existing(out, results)
-        _refuse_clusters(fitted, out, asked)
+        beside = _beside(fitted, rows, out)
+        _refuse_others(beside.values(), out, results, asked)
         kind, prepared = choose(table, rows.shape, rows.nbytes), None
         if KINDS[kind].planned:
             prepared = prepare_extension(fitted, rows, new, out, table)
@@ -102,21 +104,24 @@ def extend(
             working(table, kind, reporter, lambda place: prepared or make(place)) as (place, ours),
         ):
             place.prove_access(store.nearest_folder(store.at(out).absolute().parent), None)
-            if not placed:
+            named = IDS not in beside or _is_written(beside[IDS], asked)
+            if not (placed and named):
                 rows = copied(rows, reporter)
                 place.prove_access(store.nearest_folder(store.at(out).absolute().parent), str(rows.path))
-                if rows.ids is not None:
-                    copy_ids(rows.ids, aligned_path(store.at(out).absolute(), "ids"), {"of": store.absolute(out)})
+            if not named and rows.ids is not None:
+                _write_ids(rows.ids, beside[IDS], out, asked)
+            if not placed:
                 stage = ours.stage if rows is ours.rows else stage_of(fitted, rows)
                 with rows_named(new):
                     about = _about(model, fitted, out, rows, asked)
                     run_to(stage, store.absolute(out), run_of(fitted), about, keep=True)
-            if has_clusters(fitted):
+            if CLUSTER in beside:
                 with reporter.stage("clusters"):
-                    _write_clusters(fitted, out, asked)
+                    _write_clusters(fitted, beside[CLUSTER], out, asked)
             if results is not None:
                 with reporter.stage("table"):
                     export(out, results, overwrite=True)
+                    reporter.status.write(table=_mark_of_table(results, asked))
             _remove_leftovers(rows, out)
     assert reporter.plan is not None
     return {
@@ -129,20 +134,61 @@ def extend(
     }
 
 
-def _is_done(out: store.PathLike, results: store.PathLike | None, asked: str) -> bool:
-    """Return whether this very extension has written all that it writes, and left nothing aside."""
-    made = (attributes_of(out) or {}).get(ABOUT, {}) if store.published(out) else {}
-    there = results is None or store.at(results).exists()
-    return there and not aside_of(out).is_dir() and isinstance(made, dict) and made.get("asked") == asked
+def _is_done(fitted: Any, rows: Input, out: store.PathLike, results: store.PathLike | None, asked: str) -> bool:
+    """Return whether this very extension has left nothing aside, and all that it writes is there as it was written."""
+    return (
+        not aside_of(out).is_dir()
+        and (results is None or _is_own_table(out, results, asked))
+        and all(_is_written(place, asked) for place in (out, *_beside(fitted, rows, out).values()))
+    )
 
 
-def _write_clusters(fitted: Any, out: store.PathLike, asked: str) -> None:
+def _beside(fitted: Any, rows: Input, out: store.PathLike) -> dict[str, store.AnyPath]:
+    """Return where the vectors lie that are written beside the coordinates, by their names."""
+    names = [IDS] * (rows.ids is not None) + [CLUSTER] * has_clusters(fitted)
+    return {name: aligned_path(store.at(out).absolute(), name) for name in names}
+
+
+def _key_of(place: store.PathLike) -> str | None:
+    """Return which extension has written coordinates, or a vector beside them; None where nothing such lies."""
+    said = (attributes_of(place) or {}) if store.published(place) else {}
+    for attribute, name in ((ABOUT, "asked"), (SOURCE, "key")):
+        if isinstance(one := said.get(attribute), dict) and name in one:
+            return str(one[name])
+    return None
+
+
+def _is_written(place: store.PathLike, asked: str) -> bool:
+    """Return whether what lies here is of this very extension, and whole."""
+    return _key_of(place) == asked and is_whole(place)
+
+
+def _mark_of_table(results: store.PathLike, asked: str) -> list[str]:
+    """What the status says of the table that was written: a file that was written since has another one."""
+    return [asked, store.stamp(results)]
+
+
+def _is_own_table(out: store.PathLike, results: store.PathLike, asked: str) -> bool:
+    """Return whether the table is the one that this very extension has written."""
+    known: dict[str, Any] = {}
+    with suppress(DamagedError, MissingPathError):
+        known = read_sealed(status_path(out))
+    return store.at(results).exists() and known.get("table") == _mark_of_table(results, asked)
+
+
+def _write_ids(ids: store.AnyPath, place: store.AnyPath, out: store.PathLike, asked: str) -> None:
+    """Write the ids of the new rows beside their coordinates; damaged ones of this very extension are replaced."""
+    if _key_of(place) == asked:
+        store.remove(place)
+    copy_ids(ids, place, {"of": store.absolute(out), "key": asked})
+
+
+def _write_clusters(fitted: Any, place: store.AnyPath, out: store.PathLike, asked: str) -> None:
     """Write the clusters of the new rows beside their coordinates, unless this very extension has done so."""
-    place, mine = aligned_path(store.at(out).absolute(), CLUSTER), {"of": store.absolute(out), "key": asked}
-    if not (store.published(place) and source_of(place) == mine):
+    if not _is_written(place, asked):
         store.remove(place)
         labels = new_clusters(run_of(fitted), rows_at(store.at(out)))
-        copy_vector(labels, place, label=CLUSTER, attributes={SOURCE: mine})
+        copy_vector(labels, place, label=CLUSTER, attributes={SOURCE: {"of": store.absolute(out), "key": asked}})
 
 
 def _rows(
@@ -169,10 +215,9 @@ def _takes_sparse(fitted: Any) -> bool:
 
 def _about(model: store.PathLike, fitted: Any, out: store.PathLike, rows: Input, asked: str) -> dict[str, Any]:
     """Attributes of the output: what made it of what, and the vectors aligned with it."""
-    names = [name for name in rows.aligned if name == "ids"] + [CLUSTER] * has_clusters(fitted)
     made = made_by(type(fitted).registered, int(fitted.n_components_), method_parameters(fitted))
     about = plain({**made, "model": store.absolute(model), "asked": asked})
-    return {ABOUT: about, **link(store.at(out), dict.fromkeys(names))}
+    return {ABOUT: about, **link(store.at(out), _beside(fitted, rows, out))}
 
 
 def status_path(out: store.PathLike) -> store.AnyPath:
@@ -184,11 +229,11 @@ def status_path(out: store.PathLike) -> store.AnyPath:
 def _hold_output(out: store.PathLike, results: store.PathLike | None, asked: str) -> Iterator[tuple[Owner, bool]]:
     """Hold what the extension writes aside, and leave nothing of it if somebody else has finished it meanwhile.
 
-    Also whether this very extension, killed before, has put its coordinates in their place.
+    Also whether the coordinates of this very extension are in their place.
     """
     aside = aside_of(out)
     with keeping(Run(aside)) as lock:
-        placed = _key_left(out) == asked and is_in_place(out)
+        placed = _key_of(out) == asked  # (whole: it was found so, or has been moved there since)
         if store.published(out) and not placed:
             store.remove(aside)
             refuse_existing(out)
@@ -211,16 +256,24 @@ def _refuse_existing(out: store.PathLike, results: store.PathLike | None) -> Non
     aside = aside_of(out)
     if store.published(out) and aside.is_dir() and _key_left(out) is None and holder(aside) is None:
         store.remove(aside)  # of a call that was killed while it did so
+    if _key_of(out) is not None and not is_whole(out):
+        raise ExistingOutputError(
+            f"{out}: exists, and is damaged. Nothing was changed; move it away and run the same command"
+        )
     refuse_existing(out)
     if results is not None:
         refuse_existing(results)
 
 
-def _refuse_clusters(fitted: Any, out: store.PathLike, asked: str) -> None:
-    """ExistingOutputError where clusters of something else lie in the place of those of this extension."""
-    place = aligned_path(store.at(out).absolute(), CLUSTER)
-    if has_clusters(fitted) and place.exists() and (source_of(place) or {}).get("key") != asked:
-        refuse_existing(place)
+def _refuse_others(
+    beside: Iterable[store.AnyPath], out: store.PathLike, results: store.PathLike | None, asked: str
+) -> None:
+    """ExistingOutputError where vectors, or a table, of something else lie in the place of those of this extension."""
+    for place in beside:
+        if _key_of(place) != asked:
+            refuse_existing(place)
+    if results is not None and _key_left(out) != asked and not _is_own_table(out, results, asked):
+        refuse_existing(results)
 
 
 def _remove_leftovers(rows: Input, out: store.PathLike) -> None:

@@ -137,6 +137,13 @@ class Input:
             return published(self.aligned[name])
         return self.doubted or source_of(self.aligned[name]) == copied_vector(self.about, name)
 
+    def content_of(self, name: str) -> Any:
+        """Return what tells a vector from any other, whether it is copied from the source of the rows yet or not."""
+        own = bool(self.about) and self.aligned[name] == copying.aligned_path(self.path, name)
+        if own or name in self.vectors:
+            return [self.named.get(name), self.about or stamp_of(self.path)]
+        return vector_source(self.aligned[name]).fingerprint()
+
     def ready(self) -> Input:
         """This input, written if it was not: the ids first, so that a wrong one costs little.
 
@@ -407,14 +414,11 @@ def run_ids(context: Context, source: RowSource) -> dict[str, Any]:
 
 
 def copy_ids(ids: AnyPath, place: AnyPath, about: Mapping[str, Any]) -> None:
-    """A copy beside an output; one that was made for it before is left. Each id must name one row."""
-    mine = {**about, "fingerprint": vector_source(ids).fingerprint()}
+    """A copy beside an output. Each id must name one row."""
     if published(place):
-        if source_of(place) != mine:
-            raise ExistingOutputError(f"{place}: exists. Nothing was changed; choose another path or move it away")
-        return
+        raise ExistingOutputError(f"{place}: exists. Nothing was changed; choose another path or move it away")
     check_ids(vector_source(ids))
-    copy_vector(vector_source(ids), place, label=IDS, attributes={ABOUT: mine})
+    copy_vector(vector_source(ids), place, label=IDS, attributes={ABOUT: about})
 
 
 def ids_cost(n: int) -> Cost:

@@ -71,11 +71,15 @@ def key_of_growth(job: JobSpec) -> str:
 
 def key_of_extension(fitted: Any, rows: Input, results: PathLike | None) -> str:
     """Of an extension: the model, the rows and the vectors, as they are, and its table."""
-    model = run_of(fitted).fingerprint()
-    vectors = {name: str(path) for name, path in rows.aligned.items()}
-    given = rows.about or rows.source.fingerprint()
-    steps = [run_of(step).fingerprint() for step in steps_before(fitted)]
-    return files.digest_of([model, given, vectors, None if results is None else absolute(results), *steps])
+    models = [run_of(one).fingerprint() for one in (fitted, *steps_before(fitted))]
+    known = {
+        "models": models,
+        "input": rows.about or rows.rows.fingerprint(),
+        "vectors": {name: rows.content_of(name) for name in rows.aligned},
+        "table": None if results is None else absolute(results),
+        "version": __version__,
+    }
+    return files.digest_of(known)
 
 
 # ---------------------------------------------------------------------------------------------------------- record

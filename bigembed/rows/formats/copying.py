@@ -5,7 +5,7 @@ their names.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -95,6 +95,16 @@ def same_rows(reader: Reader, path: store.PathLike) -> bool:
     step = block_rows(reader.shape[1], reader.dtype.itemsize) if len(reader.shape) == 2 else VECTOR_ROWS
     tasks = [(reader, str(path), part) for part in _parts(bounds(n, step), reader.grain)]
     return all(map_blocks(_same_part, tasks, label="compare"))
+
+
+def is_whole(path: store.PathLike) -> bool:
+    """Whether the rows (or the vector) at a path can all be read as they were written, in one pass."""
+    with suppress(DamagedError, MissingPathError):
+        found = rows_at(store.at(path))
+        step = block_rows(found.width, found.dtype.itemsize) if len(found.shape) == 2 else VECTOR_ROWS
+        map_blocks(_read_part, bounds(found.shape[0], step), label="verify", path=str(path))
+        return True
+    return False
 
 
 def write_dask(X: Any, path: store.PathLike) -> None:
@@ -205,6 +215,10 @@ def rows_of_reader(reader: Reader, start: int, stop: int) -> Iterator[Array]:
     """Rows start to stop in pieces; what a library raises at bytes that it does not expect is DamagedError."""
     with files.reading_foreign(getattr(reader, "path", "the source"), f"rows {start}:{stop}"):
         yield from reader.stream(start, stop)
+
+
+def _read_part(start: int, stop: int, *, path: str) -> None:
+    arrays.read_array(path, start, stop)
 
 
 def _same_part(reader: Reader, path: str, blocks: Sequence[tuple[int, int]]) -> bool:

@@ -12,12 +12,15 @@ from typer.testing import CliRunner
 
 import bigembed as be
 from bigembed.cli import app
-from bigembed.errors import InputError, PlanError
+from bigembed.errors import ExistingOutputError, InputError, PlanError
 from bigembed.jobs.extend import extend, plan_extension
+from bigembed.jobs.inputs import find_rows
 from bigembed.jobs.places import ClusterTable
+from bigembed.jobs.record import key_of_extension
 from bigembed.jobs.run import run_job
 from bigembed.jobs.watching import RunOptions
 from bigembed.rows.reader import Choice
+from bigembed.store import remove
 from bigembed.store.arrays import read_array
 from tests.job_files import job_in
 from tests.some import a_few
@@ -94,6 +97,88 @@ class TestExtend:
         np.save(tmp_path / "new.npy", np.load(tmp_path / "new.npy") + 1)
         assert bigembed(*given).exit_code == 2
         assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == written
+
+
+class TestDone:
+    """When an extension is done already: what it was asked, and all that it has written, byte for byte."""
+
+    @pytest.fixture
+    def call(self, tmp_path):
+        """What asks for coordinates with ids, clusters and a table, after it was done once."""
+        X = np.concatenate([np.random.default_rng(seed).normal(10 * seed, 1, size=(100, 3)) for seed in (0, 1)])
+        np.save(tmp_path / "rows.npy", X)
+        clusters = '[clusters]\nmethod = "kmeans"\nn_clusters = 2'
+        run_job(job_in(tmp_path, 'name = "pca"', output='model = "model.zarr"', more=clusters))
+        np.save(tmp_path / "new.npy", X[:50])
+        np.save(tmp_path / "ids.npy", np.arange(50))
+
+        def call(**changes):
+            given = {"aligned": {"ids": str(tmp_path / "ids.npy")}, "results": tmp_path / "t.csv"} | changes
+            return extend(tmp_path / "model.zarr", tmp_path / "new.npy", tmp_path / "out.zarr", **given)["unchanged"]
+
+        assert (call(), call()) == (False, True)
+        return call
+
+    def seen(self, tmp_path):
+        vectors = [read_array(tmp_path / f"out{name}.zarr").tolist() for name in ("", "-ids", "-cluster")]
+        return [*vectors, (tmp_path / "t.csv").read_text()]
+
+    @pytest.mark.parametrize(
+        "gone", ["out-ids.zarr", "out-cluster.zarr", "t.csv", "out-ids.zarr/c", "out-cluster.zarr/c"]
+    )
+    def test_what_is_missing_beside_the_coordinates_is_written_anew(self, call, tmp_path, gone):
+        before = self.seen(tmp_path)
+        remove(tmp_path / gone)
+        assert not call()
+        assert self.seen(tmp_path) == before
+        assert call()
+        assert not list(tmp_path.glob("*.partial"))
+
+    def test_other_ids_in_the_same_file_are_others(self, call, tmp_path):
+        np.save(tmp_path / "ids.npy", np.arange(50) + 1000)
+        with pytest.raises(ExistingOutputError, match=r"out.zarr: exists"):
+            call()
+        assert read_array(tmp_path / "out-ids.zarr")[0] == 0
+
+    @pytest.mark.parametrize("name", ["t.csv", "out-ids.zarr"])
+    def test_what_somebody_else_has_put_there_is_left_and_refused(self, call, tmp_path, name):
+        remove(tmp_path / name)
+        (tmp_path / name).write_text("of somebody else")
+        for _ in range(2):
+            with pytest.raises(ExistingOutputError, match=f"{name}: exists"):
+                call()
+        assert (tmp_path / name).read_text() == "of somebody else"
+        assert not list(tmp_path.glob("*.partial"))
+
+    def test_damaged_coordinates_are_refused_by_name(self, call, tmp_path):
+        remove(tmp_path / "out.zarr" / "c")
+        with pytest.raises(ExistingOutputError, match=r"out.zarr: exists, and is damaged"):
+            call()
+
+    def test_another_version_has_made_something_else(self, call, monkeypatch):
+        monkeypatch.setattr("bigembed.jobs.record.__version__", "0.0")
+        with pytest.raises(ExistingOutputError, match=r"out.zarr: exists already"):
+            call()
+
+    def test_the_key_is_of_what_the_vectors_hold(self, tmp_path):
+        """Of those of rows that are copied, too; and whether they are copied yet or not."""
+        np.savetxt(tmp_path / "new.csv", np.arange(27.0).reshape(9, 3), delimiter=",", header="a,b,c", comments="")
+        np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(60, 3)))
+        fitted = be.PCA(n_components=2).fit(np.load(tmp_path / "rows.npy"))
+
+        def key(epsilons, ids):
+            np.save(tmp_path / "eps.npy", np.full(9, epsilons))
+            given = {"epsilons": str(tmp_path / "eps.npy"), "ids": ids}
+            copy = tmp_path / "copy.zarr"
+            choice = Choice(columns=("a", "b", "c"), aligned=tuple(given.values()))
+            rows = find_rows(tmp_path / "new.csv", copy, choice, given, tmp_path, lambda: False)
+            return rows, key_of_extension(fitted, rows, None)
+
+        (rows, first), (_, other) = key(1.0, "a"), key(2.0, "a")
+        assert first != other
+        assert key(2.0, "b")[1] not in (first, other)
+        rows.ready()
+        assert key_of_extension(fitted, key(2.0, "a")[0], None) == key_of_extension(fitted, rows, None)
 
 
 FITTED = ("x4", "x0", "x3")
