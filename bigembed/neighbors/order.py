@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from bigembed.distance import CENTERED
 from bigembed.neighbors.partition import FEW_ROWS, assign_block, balanced_centers, cells_block
 from bigembed.neighbors.survey import Shape, Sketched, ordered_of, prepare
-from bigembed.rows import RowBlock, RowSource, work_dtype
+from bigembed.rows import RowBlock, RowSource, require_declared, work_dtype
 from bigembed.rows.passes import map_row_blocks
 from bigembed.runtime.blocks import Array, by_owner, is_sparse, map_blocks, offsets, owner_of
 from bigembed.stages import Arrays, ArraySpec, Context, Cost, Stage
@@ -150,6 +150,7 @@ def scatter_block(block: RowBlock, *, shape: Shape, dtype: np.dtype[Any], center
     """Assign the rows of one block of the input, and leave each partition its rows and ids."""
     given = prepare(block.rows, shape)
     rows = ordered_of(given)
+    require_declared(rows, dtype, block.start)
     ids = np.arange(block.start, block.stop, dtype=np.int64)
     partitions = read_array(centers)
     labels = assign_block(rows, ids, partitions, compiled=len(rows) > FEW_ROWS)

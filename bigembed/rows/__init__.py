@@ -13,11 +13,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from bigembed.errors import InputError
-from bigembed.rows.opening import open_zarr
+from bigembed.errors import InputError, InputTypeError
+from bigembed.rows.opening import open_zarr, unmasked
 from bigembed.rows.reader import EXACT, TEXT, is_text, read_ranges
 from bigembed.runtime import reads
-from bigembed.runtime.blocks import Array, align_arrays, block_rows, bounds, is_sparse
+from bigembed.runtime.blocks import Array, align_arrays, block_rows, bounds, is_scipy_sparse, is_sparse
 from bigembed.runtime.executors import executor_now
 from bigembed.store import AnyPath, attributes, stored, superseded
 from bigembed.store.arrays import cached, npy_rows, read_array, read_window
@@ -246,13 +246,63 @@ def refuse_rounded(given: Array, indptr: Array | None, start: int, what: str) ->
         same = (there < 2.0 ** (64 - (given.dtype.kind == "i"))) & (there.astype(given.dtype) == given)
     wrong = np.argwhere(~same)
     if len(wrong):
-        value = given[tuple(wrong[0])]
-        rows = wrong[:, 0] if indptr is None else np.searchsorted(indptr, wrong[:, 0], side="right") - 1
+        value, rows = given[tuple(wrong[0])], _rows_of(wrong, indptr)
         raise InputError(
             f"{what} hold integers beyond 2^53 that float64 would round: {len(wrong)}, the first ones in rows "
             f"{(np.unique(rows)[:10] + start).tolist()}, such as {value}. Take an offset off them, or leave the column "
             "out (an id names rows: ids)"
         )
+
+
+def as_declared(computed: Any, dtype: np.dtype[Any], start: int = 0) -> Array:
+    """Dense rows as a lazy array has computed them; InputError where entries are masked, or not of the dtype that it
+    declares."""
+    if is_scipy_sparse(computed):
+        raise InputTypeError(
+            "rows are declared as dense, and computed as SciPy sparse blocks. Where the Dask array is made, give "
+            "meta=scipy.sparse.csr_array((0, 0)), or make the blocks dense: X.map_blocks(lambda block: block.toarray())"
+        )
+    rows = np.asarray(unmasked(computed, start))
+    require_declared(rows, dtype, start)
+    return rows
+
+
+def require_declared(rows: Any, dtype: np.dtype[Any], start: int = 0) -> None:
+    """InputError that names a row where rows (an array, or CSR) would be others in the dtype that they are declared as.
+
+    A wrong dtype alone is none: float64 rows that are declared float32 are rounded as they are worked on, and whole
+    numbers stay what they are. ``start`` numbers the first row.
+
+    >>> require_declared(np.array([[0.0, 1.0]]), np.dtype("u1"))
+    >>> require_declared(np.array([[0.5, 1.0]]), np.dtype("u1"))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    bigembed.errors.InputError: rows are declared as uint8, and hold other numbers as float64: 1, the first in row 0...
+    """
+    sparse = is_sparse(rows)
+    given = rows.data if sparse else rows
+    if given.dtype == dtype:
+        return
+    wrong = np.ones(given.shape, bool)
+    if given.dtype.kind in "biufO":
+        worked = as_worked(rows, work_dtype(dtype), start)
+        expected = worked.data if sparse else worked
+        with np.errstate(over="ignore", invalid="ignore"):
+            declared = given.astype(dtype).astype(expected.dtype)
+        wrong = (declared != expected) & ~(np.isnan(declared) & np.isnan(expected))
+    if wrong.any():
+        first = np.argwhere(wrong)[:1]
+        row = _rows_of(first, rows.indptr if sparse else None)[0] + start
+        raise InputError(
+            f"rows are declared as {dtype}, and hold other numbers as {given.dtype}: {np.count_nonzero(wrong)}, the "
+            f"first in row {row}, {given[tuple(first[0])]}. Where the Dask array is made, give the dtype of its blocks "
+            f"(dtype= or meta=), or convert them: X.astype('{given.dtype}')"
+        )
+
+
+def _rows_of(entries: Array, indptr: Array | None) -> Array:
+    """The rows of entries (k, axes) of an array, or of those stored in CSR rows."""
+    return entries[:, 0] if indptr is None else np.searchsorted(indptr, entries[:, 0], side="right") - 1
 
 
 # ------------------------------------------------------------------------------------------------------ row blocks

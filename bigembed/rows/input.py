@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import InputError, InputTypeError, needed
-from bigembed.rows import RowSource, opening, rows_at, work_dtype
+from bigembed.rows import RowSource, as_declared, opening, rows_at, work_dtype
 from bigembed.rows.formats.binary import is_idx, read_idx
 from bigembed.rows.formats.copying import write_dask
 from bigembed.rows.formats.hdf5 import opened, require_held
@@ -179,7 +179,7 @@ class StreamedRows(RowSource):
     def window(self, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
         first, last = rows[0] + self.offset, rows[1] + self.offset
         part = self.lazy[first:last] if columns == (0, self.width) else self.lazy[first:last, slice(*columns)]
-        return np.asarray(opening.unmasked(part.compute(scheduler="synchronous"), rows[0]))
+        return as_declared(part.compute(scheduler="synchronous"), self.dtype, rows[0])
 
     def part(self, start: int, stop: int) -> RowSource:
         """With the graph of these rows only, where it goes to another process."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 from scipy import sparse
 
 from bigembed.errors import DamagedError, InputError, MissingPathError
-from bigembed.rows import RowSource, as_worked, work_dtype
+from bigembed.rows import RowSource, as_worked, require_declared, work_dtype
 from bigembed.rows.opening import open_zarr
 from bigembed.runtime.blocks import BLOCK_BYTES, MAX_BLOCK_ROWS, Array, bounds, offsets
 from bigembed.runtime.executors import compute_together
@@ -198,9 +199,11 @@ def dask_source(X: Any, path: AnyPath) -> SparseSource:
     rows = [int(count) for count in X.chunks[0]]
 
     def write() -> list[int]:
-        task, grid = delayed(_write_blocks, pure=False), X.to_delayed()
+        task, grid = partial(delayed(_write_blocks, pure=False), dtype=X.dtype), X.to_delayed()
+        starts = offsets(rows).tolist()
         return compute_together(
-            [task(str(path / str(number)), list(blocks)) for number, blocks in enumerate(grid)], "rows"
+            [task(str(path / str(number)), list(blocks), start=starts[number]) for number, blocks in enumerate(grid)],
+            "rows",
         )
 
     entries = _write_once(path, X.name, len(rows), write)
@@ -233,8 +236,10 @@ def _write_once(path: AnyPath, rows: str, count: int, write: Callable[[], list[i
     return entries
 
 
-def _write_blocks(path: str, blocks: Sequence[Any]) -> int:
-    return write_csr(at(path), blocks[0] if len(blocks) == 1 else sparse.hstack(blocks, format="csr"))
+def _write_blocks(path: str, blocks: Sequence[Any], *, dtype: np.dtype[Any], start: int) -> int:
+    rows = sparse.csr_array(blocks[0] if len(blocks) == 1 else sparse.hstack(blocks, format="csr"))
+    require_declared(rows, dtype, start)
+    return write_csr(at(path), rows)
 
 
 # ------------------------------------------------------------------------------------------------------------ copies

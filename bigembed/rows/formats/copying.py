@@ -14,9 +14,9 @@ import numpy as np
 
 from bigembed import store
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError, PlanError
-from bigembed.rows import RowSource, rows_at, work_dtype
+from bigembed.rows import RowSource, as_declared, rows_at, work_dtype
 from bigembed.rows.formats.binary import is_idx, read_idx
-from bigembed.rows.opening import missing_shards, open_zarr, unmasked
+from bigembed.rows.opening import missing_shards, open_zarr
 from bigembed.rows.reader import Reader, as_text, described, is_text, listed, named, native
 from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks
 from bigembed.runtime.executors import compute_together
@@ -130,10 +130,11 @@ def write_dask(X: Any, path: store.PathLike) -> None:
         return _write_grid(X, dest)
     with _aside(dest) as partial:
         arrays.create_rows(partial, (n, d), X.dtype, rows, overwrite=True)
-        write = delayed(_write_unmasked, pure=False)
+        write = delayed(_write_block, pure=False)
         # (slices of X would each compute the chunks that they share)
         blocks = X.rechunk({0: rows, 1: -1}).to_delayed().ravel() if n else ()
-        compute_together([write(str(partial), rows * number, block) for number, block in enumerate(blocks)], "rows")
+        parts = [write(str(partial), X.dtype, rows * number, block) for number, block in enumerate(blocks)]
+        compute_together(parts, "rows")
         _require_complete(partial)
 
 
@@ -148,12 +149,12 @@ def _require_room(dest: store.AnyPath, size: int) -> None:
         )
 
 
-def _write_unmasked(path: str, start: int, rows: Array) -> None:
-    arrays.write_rows(path, start, unmasked(rows, start))
+def _write_block(path: str, dtype: np.dtype[Any], start: int, rows: Array) -> None:
+    arrays.write_rows(path, start, as_declared(rows, dtype, start))
 
 
-def _write_window(path: str, row: int, column: int, values: Array) -> None:
-    arrays.write_window(path, row, column, unmasked(values, row))
+def _write_window(path: str, dtype: np.dtype[Any], row: int, column: int, values: Array) -> None:
+    arrays.write_window(path, row, column, as_declared(values, dtype, row))
 
 
 def _write_grid(X: Any, dest: store.AnyPath) -> None:
@@ -166,7 +167,7 @@ def _write_grid(X: Any, dest: store.AnyPath) -> None:
         arrays.create_grid(partial, X.shape, X.dtype, (high, wide))
         write = delayed(_write_window, pure=False)
         blocks = regular.to_delayed()
-        parts = [write(str(partial), i * high, j * wide, block) for (i, j), block in np.ndenumerate(blocks)]
+        parts = [write(str(partial), X.dtype, i * high, j * wide, block) for (i, j), block in np.ndenumerate(blocks)]
         compute_together(parts, "rows")
         _require_complete(partial)
 

@@ -24,12 +24,14 @@ from bigembed.neighbors.components import RESOLVED, find_components
 from bigembed.neighbors.given.query import join_within, radius_index_of
 from bigembed.neighbors.graph_blocks import outbox_block, senders_of
 from bigembed.neighbors.graph_stages import join_block, reverse_block, union_block, union_compiled
+from bigembed.neighbors.order import scatter_block
 from bigembed.neighbors.partition import assign_block, balanced_centers, cells_block, kmeans
 from bigembed.neighbors.query import Index, join_rows
 from bigembed.neighbors.search import ground_truth as expected_recall
 from bigembed.neighbors.search import probes
 from bigembed.neighbors.search import probes as shortlist
 from bigembed.neighbors.survey import Shape, prepare, shape_in
+from bigembed.rows import RowBlock
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import CSRBlock, MemoryMatrix, StoredMatrix, halo_of, write_structure, write_values
@@ -102,6 +104,18 @@ class TestGraph:
                 np.testing.assert_array_equal(one, same)
         scaled = be.build_neighbor_graph(X[:, :8] + np.ones(8, X.dtype), 6, metric="cosine")  # (a control)
         assert read_array(scaled.run.path("order", "rows/0")).dtype in (np.float32, np.float64)
+
+    @pytest.mark.parametrize(("dtype", "value"), [("uint8", 0.5), ("uint8", 256), ("int16", -(1 << 15) - 1)])
+    def test_rows_that_a_narrow_dtype_would_change_are_not_written(
+        self, dtype: str, value: float, tmp_path: Path
+    ) -> None:
+        write_array(tmp_path / "centers", np.zeros((1, 2), np.float32))
+        shape, exchange = Shape(3, 2, "float32", "euclidean"), Exchange(str(tmp_path / "exchange"))
+        rows = np.array([[1, 2], [3, 4], [5, value]], np.float32)
+        given = {"dtype": np.dtype(dtype), "centers": str(tmp_path / "centers"), "exchange": exchange}
+        with pytest.raises(InputError, match=rf"declared as {dtype}.*in row 12, {float(value)}"):
+            scatter_block(RowBlock(0, 10, rows), shape=shape, **given)
+        scatter_block(RowBlock(0, 10, rows[:2]), shape=shape, **given)
 
     @pytest.mark.parametrize(("columns", "dtype"), [(1 << 16, "uint16"), ((1 << 16) + 1, "int32")])
     def test_columns_are_written_in_16_bits_where_these_are_enough(

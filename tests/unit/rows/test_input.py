@@ -95,6 +95,30 @@ READERS: dict[str, Any] = {
     "a graph": be.open_graph,
     "points to draw": lambda given: plotting.scatter("never.png", given),
 }
+FRACTION = np.array([[0.0, 1.0], [1 / 3, 2.0]])
+LOST: dict[str, tuple[str, np.ndarray]] = {
+    "a fraction": ("u1", FRACTION),
+    "a fraction in single precision": ("i8", FRACTION.astype("f4")),
+    "nearly a whole number": ("u1", np.array([[0.0, 1.0], [3 - 1e-12, 2.0]])),
+    "more digits": ("f2", FRACTION.astype("f4")),
+    "too large": ("f2", np.array([[0.0, 1.0], [1e6, 2.0]])),
+    "no truth value": ("?", np.array([[0, 1], [2, 1]])),
+    "out of range": ("i1", np.array([[0, 1], [200, 2]])),
+    "negative": ("u2", np.array([[0, 1], [-1, 2]], "i2")),
+    "missing": ("i4", np.array([[0, 1], [np.nan, 2]])),
+    "complex": ("f8", np.array([[0, 1], [1j, 2]])),
+}
+"""Rows, and a dtype in which they would be others."""
+HELD: dict[str, tuple[str, np.ndarray]] = {
+    "rounded as float32 is": ("f4", FRACTION),
+    "whole numbers": ("u1", FRACTION.round()),
+    "small numbers": ("i1", np.array([[0, 1], [-100, 2]])),
+    "few digits": ("f2", np.array([[0.0, 1.0], [0.25, np.nan]])),
+    "narrower": ("f8", FRACTION.astype("f4")),
+    "truth values": ("u1", FRACTION > 0.5),
+    "objects": ("f4", FRACTION.astype(object)),
+}
+"""Rows that are the same in a dtype that is not theirs."""
 KINDS_OF_NA = ("Int64", "Float32", "boolean", "int64[pyarrow]", "double[pyarrow]", "bool[pyarrow]", "object")
 
 
@@ -303,6 +327,59 @@ class TestInput:
             be.PCA(1).fit(frame[:4].assign(big=pd.Series([0, None, 2, (1 << 53) + 1], dtype=object)))
         texts = frame.astype(str)
         np.testing.assert_array_equal(be.PCA(1).fit_transform(texts), be.PCA(1).fit_transform(texts.astype(float)))
+
+
+def computed(rows: Any, dtype: str, sparsely: bool = False) -> Any:
+    """A Dask array that says that it has this dtype, and computes these rows."""
+    meta = sparse.csr_array((0, 0), dtype=dtype) if sparsely else np.empty((0, 0), dtype)
+    lazy = da.from_array(rows, chunks=(1, 2)).map_blocks(sparse.csr_array if sparsely else np.asarray, meta=meta)
+    assert lazy.dtype == dtype
+    return lazy
+
+
+class TestDeclared:
+    """What the dtype that a Dask array declares does not hold is refused wherever its rows are computed."""
+
+    @pytest.mark.parametrize("kind", LOST)
+    def test_rows_that_would_be_others_are_refused(self, kind: str, tmp_path: Path) -> None:
+        dtype, rows = LOST[kind]
+        row = 0 if kind == "complex" else 1  # (of complex rows none is taken)
+        source, _ = row_source(computed(rows, dtype), tmp_path)
+        said = rf"declared as {source.dtype}, and hold other numbers as {rows.dtype}.*in row {row}, .*meta="
+        with pytest.raises(InputError, match=said):
+            source.read(0, 2)
+        with pytest.raises(InputError, match=said):
+            source.window((0, 2), (0, 1))
+        with pytest.raises(InputError, match=said):
+            source.stored_copy(tmp_path)
+        if dtype != "f2":  # (which SciPy has no sparse rows of)
+            with pytest.raises(InputError, match=said):
+                row_source(computed(rows, dtype, sparsely=True), tmp_path, sparse=True)
+        assert not [*tmp_path.glob("*.zarr/*.json")]
+
+    @pytest.mark.parametrize("kind", HELD)
+    def test_rows_that_are_the_same_are_worked_on(self, kind: str, tmp_path: Path) -> None:
+        dtype, rows = HELD[kind]
+        expected = rows.astype(np.float64 if dtype == "f8" else np.float32)
+        source, _ = row_source(computed(rows, dtype), tmp_path)
+        for one in (source, source.stored_copy(tmp_path)):
+            assert one.dtype == dtype
+            np.testing.assert_array_equal(one.matrix(0, 2), expected)
+        if dtype != "f2" and rows.dtype != object:
+            found, _ = row_source(computed(rows, dtype, sparsely=True), tmp_path, sparse=True)
+            np.testing.assert_array_equal(found.matrix(0, 2).toarray(), expected)
+
+    def test_a_graph_of_fractions_that_are_declared_as_pixels_is_refused(self) -> None:
+        pixels = da.from_array(np.random.default_rng(0).integers(0, 255, (300, 4), np.uint8), chunks=(100, 4))
+        with pytest.raises(InputError, match=r"declared as uint8.*float64"):
+            be.build_neighbor_graph(pixels.map_blocks(lambda block: block / 255.0, dtype=pixels.dtype), 5)
+
+    def test_sparse_blocks_that_are_declared_as_dense_are_named(self, tmp_path: Path) -> None:
+        lazy = da.from_array(ROWS, chunks=(90, 7)).map_blocks(sparse.csr_array, meta=np.empty((0, 0), "f4"))
+        source, _ = row_source(lazy, tmp_path)
+        for read in (lambda: source.read(0, 5), lambda: source.stored_copy(tmp_path)):
+            with pytest.raises(InputTypeError, match=r"sparse blocks.*meta=scipy"):
+                read()
 
 
 def dask_of(matrix, chunks):
