@@ -252,7 +252,7 @@ def find_rows(
 
 
 @contextmanager
-def rows_named(path: AnyPath | str | None) -> Iterator[None]:
+def rows_named(path: object) -> Iterator[None]:
     """Around what reads rows: an :class:`InputError` about them names the path of their source, if it does not yet."""
     try:
         yield

@@ -129,13 +129,18 @@ def product_block(block: int, scale: Array, *rest: Any) -> tuple[tuple[Array, ..
     *vectors, multiply, count, reading, kept, then, arguments = rest
     xs, extra, halos = vectors[:count], vectors[count : count + reading], vectors[count + reading :]
     y, moved = multiply(block, scale, xs, halos)
+    arrays, result = hand_on(block, y, xs, extra, kept, then, arguments)
+    return arrays, (moved, result)
+
+
+def hand_on(
+    block: int, y: Array, xs: Sequence[Array], extra: Sequence[Array], kept: bool, then: Then | None, arguments: Any
+) -> tuple[tuple[Array, ...], Any]:
+    """The products of a block, cut as the x are, if they are kept; what ``then`` writes, and its result."""
     widths = np.cumsum([x.shape[1] for x in xs])
     ys = [np.ascontiguousarray(part) for part in np.split(y, widths[:-1], axis=1)]
-    stored = tuple(ys) if kept else ()
-    if then is None:
-        return stored, (moved, None)
-    written, result = then(block, *xs, *ys, *extra, *arguments)
-    return (*stored, *written), (moved, result)
+    written, result = ((), None) if then is None else then(block, *xs, *ys, *extra, *arguments)
+    return (*(ys if kept else ()), *written), result
 
 
 def walk_block(block: int, scale: Array, *rest: Any) -> tuple[Sequence[Array], tuple[int, Any]]:

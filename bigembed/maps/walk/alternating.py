@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.estimator.graph_input import GraphShape
-from bigembed.linalg import Multiply, SymmetricOperator, Then, compiled_product
+from bigembed.linalg import Multiply, SymmetricOperator, Then, compiled_product, hand_on
 from bigembed.linalg.lanczos import solve_lanczos
 from bigembed.maps.walk import WalkOptions, coordinates, judgement, kernel_stages, spectral
 from bigembed.neighbors.components import component_arrays, find_components
@@ -58,7 +58,7 @@ class AlternatingOperator(SymmetricOperator):
     def product(
         self,
         names: Sequence[str],
-        into: Sequence[str],
+        into: Sequence[str] = (),
         *,
         then: Then | None = None,
         reads: Sequence[str] = (),
@@ -67,7 +67,7 @@ class AlternatingOperator(SymmetricOperator):
         arguments: Sequence[Any] = (),
         descending: bool = False,
     ) -> list[Any]:
-        """y = A x for every vector x of ``names``, stored under ``into``, as :meth:`SymmetricOperator.product`."""
+        """y = A x for every vector x of ``names``, kept or handed on, as :meth:`SymmetricOperator.product`."""
         given = (self.scale, *names)
         steps = self.first, self.second, len(names)
         moved = self.space.sweep(
@@ -80,7 +80,7 @@ class AlternatingOperator(SymmetricOperator):
             halos=(self.scale, MIDDLE),
             writes=(*into, *writes),
             posts=posts,
-            arguments=(self.multiplier([MIDDLE]), len(names), then, tuple(arguments)),
+            arguments=(self.multiplier([MIDDLE]), len(names), bool(into), then, tuple(arguments)),
             descending=descending,
         )
         self.space.drop(MIDDLE)
@@ -118,15 +118,10 @@ def second_step_block(
 
 def alternated_block(block: int, scale: Array, middle: Array, *rest: Any) -> tuple[tuple[Array, ...], tuple[int, Any]]:
     """y = A x for the rows of one block, cut as the x are, then whatever else uses x and y."""
-    *vectors, far_scale, far, multiply, count, then, arguments = rest
-    xs, extra = vectors[:count], vectors[count:]
+    *vectors, far_scale, far, multiply, count, kept, then, arguments = rest
     y, moved = multiply(block, scale, [middle], [far_scale, far])
-    widths = np.cumsum([x.shape[1] for x in xs])
-    ys = [np.ascontiguousarray(part) for part in np.split(y, widths[:-1], axis=1)]
-    if then is None:
-        return tuple(ys), (moved, None)
-    written, result = then(block, *xs, *ys, *extra, *arguments)
-    return (*ys, *written), (moved, result)
+    arrays, result = hand_on(block, y, vectors[:count], vectors[count:], kept, then, arguments)
+    return arrays, (moved, result)
 
 
 # ------------------------------------------------------------------------------------------------------------ stages
