@@ -112,7 +112,7 @@ def extend(
                 _write_ids(rows.ids, beside[IDS], out, asked)
             if not placed:
                 stage = ours.stage if rows is ours.rows else stage_of(fitted, rows)
-                with rows_named(new):
+                with rows_named(store.at(new)):
                     about = _about(model, fitted, out, rows, asked)
                     run_to(stage, store.absolute(out), run_of(fitted), about, keep=True)
             if CLUSTER in beside:
