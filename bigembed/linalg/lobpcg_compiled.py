@@ -204,19 +204,28 @@ def restrict(starts: Array, order: Array, basis: Array, x: Array, out: Array) ->
         move(out, a * functions, 0, sums, 0, functions, columns)
 
 
-@njit([types.void(types.intp, types.intp, x, _read, _write) for x in (_read, _read_single)], cache=True, nogil=True)
-def inner(start: int, stop: int, x: Array, y: Array, out: Array) -> None:
-    """out ← out + xᵀy over the rows start … stop − 1, of as many columns each.
+@njit(types.void(types.intp, types.intp, *[_read] * 2, _read_single, _read, _single, _write), cache=True, nogil=True)
+def image(start: int, stop: int, x: Array, p: Array, w: Array, y: Array, kept: Array, out: Array) -> None:
+    """out ← out + [x p w]ᵀy over the rows start … stop − 1, and there kept ← w − y.
 
-    ``out`` has rows and columns of zeros up to a multiple of what a processor takes at a time.
+    Each of the three has as many columns as y, or none. ``out`` has their rows below each other, and rows and columns
+    of zeros up to a multiple of what a processor takes at a time.
     """
-    columns, width = x.shape[1], len(out)
+    columns, width = y.shape[1], out.shape[1]
     left, right = np.zeros((TILE, width)), np.zeros((TILE, width))
     for begin in range(start, stop, TILE):
         rows = min(TILE, stop - begin)
-        move(left, 0, 0, x, begin, rows, columns)
         move(right, 0, 0, y, begin, rows, columns)
+        move(left, 0, 0, x, begin, rows, columns)
         add_inner(out, 0, left, 0, rows, right, 0)
+        if p.shape[1]:
+            move(left, 0, 0, p, begin, rows, columns)
+            add_inner(out, width, left, 0, rows, right, 0)
+        move(left, 0, 0, w, begin, rows, columns)
+        add_inner(out, 2 * width, left, 0, rows, right, 0)
+        for r in range(rows):
+            for c in range(columns):
+                kept[begin + r, c] = left[r, c] - right[r, c]
 
 
 @njit(types.void(_labels, _basis, _read, _write), cache=True, nogil=True)

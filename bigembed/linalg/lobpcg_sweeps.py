@@ -295,25 +295,24 @@ def image_block(block: int, *rest: Any) -> tuple[tuple[Array, ...], Array]:
     """
     *vectors, count, values = rest
     xs, ys, (label, basis, *before) = vectors[:count], vectors[count : 2 * count], vectors[2 * count :]
-    forms = [partial(_forms, [*before, *xs], ys, *stripe) for stripe in stripes(len(label))]
+    kept = [np.empty(y.shape, np.float32) for y in ys]
+    forms = [partial(_forms, [*before, *xs], ys, kept, *stripe) for stripe in stripes(len(label))]
     restricted, *sums = run_on_idle_threads([partial(restrict, label, basis, ys[-1]), *forms])
-    kept = [_single(x - y) for x, y in zip(xs, ys, strict=True)]
-    if not before:  # (X is among them)
+    if not before:  # (all of B was multiplied)
         kept[0] = _single(ys[0] - xs[0] * values)
+        kept[1:-1] = [_single(x - y) for x, y in zip(xs[1:-1], ys[1:-1], strict=True)]
     return (*kept, restricted), tree_sum(sums)
 
 
-def _forms(basis: Sequence[Array], images: Sequence[Array], start: int, stop: int) -> Array:
-    """The products of basis and images over some rows, one beside and below the other."""
-    return np.block([[_inner(x, y, start, stop) for y in images] for x in basis])
-
-
-def _inner(x: Array, y: Array, start: int, stop: int) -> Array:
-    """xᵀy over some rows."""
-    columns = x.shape[1]
-    out = np.zeros([-(-columns // LANES) * LANES] * 2)
-    block_kernels().inner(start, stop, x, y, out)
-    return out[:columns, :columns]
+def _forms(basis: Sequence[Array], images: Sequence[Array], kept: Sequence[Array], start: int, stop: int) -> Array:
+    """Bᵀ of some images over some rows; there W less each of them, which is kept of the last."""
+    x, *p, w = basis
+    columns, places = x.shape[1], [*range(0, len(basis) - 1), 2]
+    out = np.zeros((len(images), 3, *[-(-columns // LANES) * LANES] * 2))
+    given = x, p[0] if p else np.zeros((len(x), 0)), w
+    for image, place, sums in zip(images, kept, out, strict=True):
+        block_kernels().image(start, stop, *given, image, place, sums.reshape(-1, sums.shape[-1]))
+    return np.block([[sums[k, :columns, :columns] for sums in out] for k in places])
 
 
 def _join_columns(vectors: Sequence[Array]) -> Array:
