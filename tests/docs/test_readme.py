@@ -60,6 +60,8 @@ def test_the_code_prints_what_the_page_shows(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "work", tmp_path / "tools")
     (folder.root / "workflows").unlink()  # (a job writes beside its file)
     shutil.copytree(ROOT / "workflows", folder.root / "workflows", ignore=shutil.ignore_patterns("*.zarr", "*.png"))
+    (folder.root / ".venv" / "bin").mkdir(parents=True)  # (its commands are found already)
+    (folder.root / ".venv" / "bin" / "activate").touch()
     shown = 0
     try:
         for block in blocks(PAGE):
