@@ -44,12 +44,34 @@ class StoredArray:
         return found
 
 
+class FittedGraph:
+    """``graph_``, which a fit sets where it has one: elsewhere the error says why there is none."""
+
+    def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
+        if instance is None:
+            return self
+        raise AttributeError(f"{type(instance).__name__!r} object has no attribute 'graph_'{without_graph(instance)}")
+
+
+def without_graph(instance: Any) -> str:
+    """Return why a fitted estimator has no graph, and what to do; "" of one that is not fitted or was given weights."""
+    run = getattr(instance, "_run", None)
+    build = "build the neighbor graph again (bigembed.build_neighbor_graph)"
+    if run is None:
+        return ""
+    if run.kind == "model":
+        return f": a saved model keeps none; {build}"
+    kept = instance.keep
+    return "" if kept == "all" else f": keep={kept!r} dropped it; fit with keep='all', or {build}"
+
+
 class OnGraph(base.Estimator):
     """Base of the methods that may be fitted to a neighbor graph, or to a sparse matrix of its edges.
 
     A method says in :meth:`_after_graph` what follows a graph.
     """
 
+    graph_: Any = FittedGraph()
     algorithm: str
 
     @abstractmethod

@@ -292,10 +292,8 @@ class Isomap(on_graph.WeightedGraphEstimator, registered="isomap"):
     def _paths_on(self) -> NeighborGraph:
         self._check_fitted()
         if not hasattr(self, "graph_"):
-            raise InputTypeError(
-                "paths need the neighbor graph, which a saved model does not hold. Build it again "
-                "(bigembed.build_neighbor_graph) and call bigembed.geodesic_distances or shortest_path"
-            )
+            then = "and call bigembed.geodesic_distances or shortest_path"
+            raise InputTypeError(f"paths need the neighbor graph{on_graph.without_graph(self)}, {then}")
         return self.graph_
 
     def _require(self, need: parameters.Requirements) -> None:

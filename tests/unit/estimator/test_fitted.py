@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import bigembed as be
-from bigembed.errors import ChangedInputError, InputError, LockedError
+from bigembed.errors import ChangedInputError, InputError, InputTypeError, LockedError
 from bigembed.runtime import blocks as canonical
 from bigembed.store.locks import hold
 from tests.executors import executor
@@ -112,6 +112,24 @@ class TestFitted:
         gc.collect()
         assert (np.asarray(labels) == 1).all()
         np.testing.assert_array_equal(np.asarray(new), there)
+
+    @pytest.mark.parametrize("kind", [be.DiffusionMap, be.LocallyLinearEmbedding])
+    def test_why_there_is_no_graph_is_said(self, kind, tmp_path):
+        X = np.random.default_rng(0).normal(size=(60, 3))
+        with pytest.raises(AttributeError, match=r"no attribute 'graph_'$"):
+            kind().graph_
+        fitted = kind(n_neighbors=12, keep="map", workdir=str(tmp_path / "run")).fit(X)
+        with pytest.raises(AttributeError, match="keep='map' dropped it; fit with keep='all', or build"):
+            fitted.graph_
+        fitted.save(tmp_path / "model")
+        with pytest.raises(AttributeError, match="a saved model keeps none; build"):
+            be.load(tmp_path / "model").graph_
+        assert isinstance(kind(n_neighbors=12).fit(X).graph_, be.NeighborGraph)
+
+    def test_paths_without_a_graph_say_why(self, tmp_path):
+        fitted = be.Isomap(n_neighbors=12, keep="map", workdir=str(tmp_path / "run")).fit(rows())
+        with pytest.raises(InputTypeError, match=r"need the neighbor graph: keep='map' dropped it.*geodesic_distances"):
+            fitted.shortest_path(0, 1)
 
 
 def frame(n: int = 30) -> pd.DataFrame:
