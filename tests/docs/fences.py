@@ -61,6 +61,12 @@ class Block:
         """Those of them that are not here."""
         return [name for name in self.needs if find_spec(name) is None]
 
+    @property
+    def known(self) -> bool:
+        """Whether it is known what becomes of it: run, written to a file, compared, or left out."""
+        seen = bool(self.caption or {"not-run", "output"} & {*self.classes})
+        return seen or self.language in ("sh", "python", "toml")
+
 
 def blocks(page: Path) -> Iterator[Block]:
     """Every code block of a page, in order; other directives are left out."""
@@ -107,6 +113,7 @@ class Folder:
 
     def do(self, block: Block) -> None:
         """Write the file, run the commands, or compare what was printed last."""
+        assert block.known, f"line {block.line}: a block of {block.language!r} that is neither run nor output"
         if "not-run" in block.classes or block.absent:
             return
         if block.caption:
@@ -119,8 +126,6 @@ class Folder:
             self.printed = self.run(["bash", "-euo", "pipefail", "-c", block.text], block)
         elif block.language == "python":
             self.printed = self.run_python(block)
-        elif block.language != "toml":
-            raise AssertionError(f"line {block.line}: a block of {block.language!r} that is neither run nor output")
 
     def run(self, command: list[str], block: Block) -> str:
         """What the command prints; its exit status must be the expected one."""

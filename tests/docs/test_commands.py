@@ -205,7 +205,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES_PAGES = sorted(path.relative_to(DOCS) for path in DOCS.rglob("*.md"))
 NOTEBOOK_SECONDS = 60
 """Of processor time, at most, for a notebook."""
-QUICK = {"reference/stored_files.md"}
+QUICK = {"guide/sizing.md", "install.md", "reference/stored_files.md", "reliability.md", "security.md"}
 """Pages of the default run; the others take longer."""
 
 
@@ -252,6 +252,10 @@ class TestPages:
         assert page.parent.name != "notebooks" or seconds < NOTEBOOK_SECONDS, f"{seconds:.0f} s of processor time"
         if absent := sorted({name for block in blocks(DOCS / page) for name in block.absent}):
             pytest.skip(f"all blocks but those that need {', '.join(absent)} are true (extra: recipes)")
+
+    def test_of_every_block_it_is_known_what_becomes_of_it(self) -> None:
+        unknown = [f"{page}:{block.line}" for page in PAGES_PAGES for block in blocks(DOCS / page) if not block.known]
+        assert unknown == []
 
     def test_a_wrong_page_is_found(self, tmp_path: Path) -> None:
         folder = Folder(tmp_path, tmp_path / "tools")

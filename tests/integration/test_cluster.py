@@ -159,6 +159,27 @@ def test_tasks_that_always_kill_are_given_up(place):
         map_blocks(tasks.die_always, [(1,)])
 
 
+LEFT = """
+from pathlib import Path
+import dask
+from distributed.diskutils import WorkSpace
+from bigembed.jobs.places import ClusterTable
+from bigembed.jobs.places.cluster import cluster
+if __name__ == "__main__":
+    with cluster(ClusterTable(workers=1, memory=1 << 30), "embedded"):
+        left = WorkSpace(dask.config.get("temporary-directory")).new_work_dir(prefix="scheduler-")
+        assert Path(left.dir_path).exists()
+    assert not Path(left.dir_path).exists()
+"""
+"""A folder that is not released, as that of a scheduler that was stopped while it started."""
+
+
+def test_a_folder_that_dask_did_not_release_is_no_error_at_the_end(tmp_path):
+    (tmp_path / "left.py").write_text(LEFT)
+    done = subprocess.run([sys.executable, str(tmp_path / "left.py")], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+
+
 STARTED = set()
 """Processes of a scheduler and workers that stand for somebody else's."""
 

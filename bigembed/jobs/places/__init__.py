@@ -222,6 +222,10 @@ TRIMMED, MMAPPED = 128 << 20, 32 << 20
 TICK = "500ms"
 """Between looks of a process at its clock, of which Dask takes fifty a second: half of what an idle scheduler does."""
 
+MESSAGES = 10
+"""Last messages that a process keeps of each connection, whole. Dask keeps a thousand: the arguments of as many tasks,
+which grow with the blocks."""
+
 
 def settings(table: ClusterTable) -> dict[str, Any]:
     """Dask's settings for a job: no silent waiting, no spilling, one thread of everything in a worker."""
@@ -236,6 +240,7 @@ def settings(table: ClusterTable) -> dict[str, Any]:
         "distributed.worker.memory.terminate": TERMINATE,
         "distributed.comm.timeouts.connect": "30s",
         "distributed.admin.tick.interval": TICK,
+        "distributed.admin.low-level-log-length": MESSAGES,
         "distributed.worker.profile.enabled": False,  # (3 % of a worker's time, and nobody asks for it)
         "distributed.nanny.pre-spawn-environ.NUMBA_NUM_THREADS": 1,
         # Freed arrays stay with the process: returned, they would be faulted in again, page by page, by every task.

@@ -7,6 +7,7 @@ Workers of an embedded cluster are started by the job and gone with it; nobody o
 from __future__ import annotations
 
 import ctypes
+import gc
 import logging
 import multiprocessing
 import os
@@ -142,6 +143,7 @@ def embedded(table: places.ClusterTable, stack: ExitStack) -> places.Place:
 
     _keep_memory()
     scratch = stack.enter_context(temporary("workers"))
+    stack.callback(_release_folders, scratch)
     of_scheduler = {**places.settings(table), "temporary-directory": str(scratch)}
     stack.enter_context(dask.config.set(of_scheduler))
     stack.enter_context(silence_logging_cmgr(SILENT))  # (one that did not close would leave it so)
@@ -159,6 +161,16 @@ def embedded(table: places.ClusterTable, stack: ExitStack) -> places.Place:
     pool = stack.enter_context(LocalPool(coordinator_threads(count)))
     executor = ClientExecutor(client, table.patience, Advice(_no_workers), monitor, pool)
     return places.Place(EMBEDDED.name, executor, count, embedded_memory(table), client, monitor=monitor)
+
+
+def _release_folders(scratch: Path) -> None:
+    """Have Dask forget its folders in there, before they are deleted: that of a scheduler which was stopped while it
+    started is not released otherwise, and an error is printed about it when this process ends."""
+    from distributed.diskutils import WorkDir
+
+    for one in gc.get_objects():
+        if type(one) is WorkDir and Path(one.dir_path).is_relative_to(scratch):
+            one.release()
 
 
 def _no_workers() -> str:
