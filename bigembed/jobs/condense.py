@@ -135,7 +135,7 @@ def _prepared(
 ) -> Plan:
     """The plan of a condensation."""
     stages, folder = condense_stages(rows.source, metric, what), store.nearest_folder(root.parent)
-    where = resources_of(table, rows.shape, rows.nbytes, place, False, True)
+    where = resources_of(table, rows.shape, rows.nbytes, place, False, True, loading=rows.loading)
     run = run_at(root)
     why = outdated(stages, run)
     there = tuple(stage.name for stage in stages if stage.name not in why)

@@ -105,8 +105,8 @@ class Input:
 
     @property
     def loading(self) -> int:
-        """Return bytes that a process needs to read the data set, in addition to the rows."""
-        return LOADING.get(self.dataset.name, 0) if self.dataset else 0
+        """Return bytes of what a process loads that reads the source: a library of its format, a data set."""
+        return LOADING.get(self.dataset.name, 0) if self.dataset else getattr(self.reader, "loading", 0)
 
     @property
     def ids(self) -> AnyPath | None:

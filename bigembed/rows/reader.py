@@ -21,6 +21,11 @@ LISTED = 12
 """Names that an error lists."""
 EXACT = 1 << 53
 """Integers up to here are numbers of float64, all of them."""
+ARROW, HDF5 = 72 << 20, 32 << 20
+"""Bytes that a process holds once it has read by pyarrow, and by h5py or netCDF4, besides the rows."""
+FLOATS = ("halffloat", "float", "double")
+INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+"""Numbers of Arrow, as it names their types."""
 
 
 class Reader(Protocol):
@@ -304,12 +309,33 @@ def texts_of(path: Any, batches: Iterable[Any], names: Sequence[str]) -> dict[st
     return {name: tuple(sorted(texts)) for name, texts in found.items()}
 
 
+def values_of(column: Any) -> Array:
+    """Return the values of an Arrow column; of one in which some are missing, numbers are floats with NaN there.
+
+    Numbers are taken as they lie in memory, and what is no number as Python has it: Arrow's own conversion imports
+    pandas, 50 MB of every process that reads.
+    """
+    kind = str(column.type)
+    if kind in (*FLOATS, *INTEGERS):
+        if not column.null_count:
+            return np.from_dlpack(column)
+        missing = np.from_dlpack(column.is_null().cast("uint8")) > 0
+        floats = column if kind in FLOATS else column.cast("double", safe=False)
+        entries = [None, floats.buffers()[1]]  # (of what is missing they are arbitrary)
+        whole = type(floats).from_buffers(floats.type, len(floats), entries, offset=floats.offset)
+        return np.where(missing, np.array(np.nan, whole.type.to_pandas_dtype()), np.from_dlpack(whole))
+    if kind in ("string", "large_string", "bool"):
+        return np.array(column.to_pylist(), bool if kind == "bool" and not column.null_count else object)
+    found: Array = column.to_numpy(zero_copy_only=False)
+    return found
+
+
 def codes_of(column: Any, texts: Sequence[str]) -> Array:
     """The place of each entry of an Arrow column among the texts; −1 for one that is not there, NaN for none."""
     place = {text: number for number, text in enumerate(texts)}
     encoded = column.cast("string").dictionary_encode()
     codes = np.array([*(place.get(text, -1) for text in encoded.dictionary.to_pylist()), np.nan])
-    return np.asarray(codes[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)])
+    return np.asarray(codes[np.nan_to_num(values_of(encoded.indices), nan=-1).astype(np.intp)])
 
 
 def wanted_categories(chosen: Sequence[tuple[str, Sequence[str]]], columns: Sequence[str]) -> Categories:

@@ -309,7 +309,7 @@ def bare_plan(job: JobSpec, rows: Input, place: Place | None, runs: Iterable[Run
     asked = [(one.method.name, one.method.parameters) for one in parameters.single_jobs(job)]
     bare = is_bare(asked, bool(job.steps) or rows.rows.sparse, rows.shape[1])
     compiled = rows.shape[0] > UNCOMPILED_ROWS and not bare
-    where = resources_of(job.cluster, rows.shape, rows.nbytes, place, picture, compiled, calibrate, bare)
+    where = resources_of(job.cluster, rows.shape, rows.nbytes, place, picture, compiled, calibrate, bare, rows.loading)
     if place is not None and not (where.of.planned or where.bandwidth):
         shared = nearest_folder(at(job.output.scratch)) if job.output.scratch else folder
         where = replace(where, bandwidth=shared_bandwidth(place.client, shared, calibrate))
@@ -349,15 +349,15 @@ def costs_of(job: JobSpec, rows: Input, stages: Sequence[Stage]) -> list[tuple[s
     if job.output.model is not None:
         kept = saved_arrays(method(job.method.name), stages)
         costs.append(("model", Cost.of(kept, kept)))
-    n, loading = rows.shape[0], buffer("libraries of the format", rows.loading)
+    n = rows.shape[0]
     plane = [ArraySpec("two coordinates", n, 2)]
     if job.output.table is not None:
         costs.append(("table", Cost.of([ArraySpec("ids", n)], coordinator=[buffer("table", TABLE_BYTES)])))
     if job.output.picture is not None:
         canvas = buffer("canvas", min(PICTURE_BYTES, (80 << 20) + 64 * n))
-        costs.append(("picture", Cost.of(plane, coordinator=[loading, canvas])))
+        costs.append(("picture", Cost.of(plane, coordinator=[canvas])))
     if job.output.report is not None:
-        costs.append(("report", Cost.of(plane, coordinator=[loading, buffer("page", REPORT_BYTES)])))
+        costs.append(("report", Cost.of(plane, coordinator=[buffer("page", REPORT_BYTES)])))
     if job.output.view is not None:
         from bigembed.viewer.sources import count_sampled
 
@@ -365,7 +365,7 @@ def costs_of(job: JobSpec, rows: Input, stages: Sequence[Stage]) -> list[tuple[s
         layout = ArraySpec("rows of the map", min(n, VIEW_ROWS), VIEW_ROW_BYTES, "u1")
         d = 1 if job.input.graph else rows.shape[1]
         sample = ArraySpec("sampled rows, for their nearest", count_sampled(n, d), d, times=4)
-        costs.append(("view", Cost.of([ArraySpec("coordinates", n, 6)], folder, coordinator=[loading, layout, sample])))
+        costs.append(("view", Cost.of([ArraySpec("coordinates", n, 6)], folder, coordinator=[layout, sample])))
     return costs
 
 
@@ -375,6 +375,6 @@ def input_costs(rows: Input) -> list[tuple[str, Cost]]:
     if isinstance(rows, condensed_input.CondensedInput):
         return [*input_costs(rows.all_rows), ("condense", rows.cost)]
     if rows.reader is not None:
-        task = [buffer("libraries of the format", rows.loading), buffer("block", 2 * min(rows.nbytes, 64 << 20))]
+        task = [buffer("block", 2 * min(rows.nbytes, 64 << 20))]
         costs.append(("input", Cost.of(writes=[buffer("rows", rows.nbytes)], task=task)))
     return costs

@@ -138,25 +138,27 @@ def resources_of(
     compiled: bool,
     renew: bool = False,
     bare: bool = False,
+    loading: int = 0,
 ) -> Resources:
     """Return where a job on rows of this shape will run, and the measured footprints of the processes there.
 
     ``picture``: whether it draws one; ``compiled``: whether a job in this process compiles functions; ``renew``:
-    whether to measure them again; ``bare``: whether workers never load numba, whatever the rows are.
+    whether to measure them again; ``bare``: whether workers never load numba, whatever the rows are; ``loading``: bytes
+    of what every process loads that reads the source (:attr:`~bigembed.jobs.inputs.Input.loading`).
     """
     kind = place.kind if place else cluster.choose(table, shape, nbytes)
     if cluster.KINDS[kind].inside:
         if not compiled:
-            here = imported_here(picture) + FIRST_USE
+            here = imported_here(picture) + FIRST_USE + loading
             return Resources(kind, 1, machine_memory(), here, here, 0, TASK_HERE)
         feet = footprint(renew)
-        one = feet.single + (feet.picture if picture else 0) + (SCIKIT_LEARN if uses_scikit_learn() else 0)
+        one = feet.single + (feet.picture if picture else 0) + (SCIKIT_LEARN if uses_scikit_learn() else 0) + loading
         return Resources(kind, 1, machine_memory(), one, one, 0, TASK_HERE)
     feet = footprint(renew)
     # (the modules of the method are loaded by now: the coordinator of one with compiled functions has their compiler)
     compiler, later = (feet.compiler, 0) if "numba" in sys.modules else (0, feet.compiler)
-    worker = feet.worker - (feet.compiler - FIRST_USE if bare else 0)
-    coordinator = feet.coordinator + FIRST_USE + (feet.picture if picture else 0) + compiler
+    worker = feet.worker - (feet.compiler - FIRST_USE if bare else 0) + loading
+    coordinator = feet.coordinator + FIRST_USE + (feet.picture if picture else 0) + compiler + loading
     coordinator += SCIKIT_LEARN if uses_scikit_learn() else 0
     if cluster.KINDS[kind].local:
         workers, limit = cluster.worker_count(table), cluster.embedded_memory(table)

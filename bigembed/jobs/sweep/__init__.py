@@ -240,7 +240,7 @@ def plan_of(
     views = [(f"view [{point.point.label}]", around["view"]) for point in points if "view" in around]
     first = [(stage.name, stage.cost) for stage in before]
     maps = ArraySpec("two coordinates of each map", rows.shape[0], 2, times=2 * len(points))
-    page = PAGE, Cost.of([maps], coordinator=[buffer("page and libraries of the format", rows.loading + PAGE_BYTES)])
+    page = PAGE, Cost.of([maps], coordinator=[buffer("page", PAGE_BYTES)])
     searches = [
         f"{point.point.label}: {line}"
         for point in points

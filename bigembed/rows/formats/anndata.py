@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -15,7 +15,7 @@ from bigembed.rows.formats import hdf5
 from bigembed.rows.formats.copying import positions, rows_of
 from bigembed.rows.formats.tables import ID, Table
 from bigembed.rows.opening import open_zarr
-from bigembed.rows.reader import TEXT, Choice, Reader, as_text, described, listed, read_ranges, two_dimensional
+from bigembed.rows.reader import HDF5, TEXT, Choice, Reader, as_text, described, listed, read_ranges, two_dimensional
 from bigembed.rows.sparse import ENTRY_BYTES, NAMES
 from bigembed.runtime.blocks import Array, block_rows, bounds
 from bigembed.store import AnyPath, local, move, put, remove
@@ -59,6 +59,7 @@ class CsrReader:
     dtype: np.dtype[Any]
     entries: int
     grain: int = 1
+    loading: ClassVar[int] = HDF5
     names: Mapping[str, str] = field(default_factory=dict, repr=False)
     row_ids: str | None = None
     extra: str = EXTRA

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from io import RawIOBase, TextIOWrapper
 from itertools import chain, islice
-from typing import Any
+from typing import Any, ClassVar
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
@@ -171,6 +171,7 @@ class DelimitedReader:
     """Whether empty cells come as NaN; they are refused otherwise."""
     categories: reader.Categories = field(default_factory=dict, repr=False)
     """Columns of categories, which come as their places among these texts."""
+    loading: ClassVar[int] = reader.ARROW
 
     @property
     def features(self) -> tuple[str, ...]:

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from bigembed.errors import DamagedError, InputError, needed
-from bigembed.rows.reader import TEXT, Choice, as_text, described, handle, read_ranges, two_dimensional
+from bigembed.rows.reader import HDF5, TEXT, Choice, as_text, described, handle, read_ranges, two_dimensional
 from bigembed.runtime.blocks import Array
 from bigembed.store import AnyPath, at, is_url
 from bigembed.store.arrays import zarr_group
@@ -170,6 +170,7 @@ class GroupArrayReader:
     extra: str = "hdf5"
     names: Mapping[str, str] = field(default_factory=dict, repr=False)
     row_ids: None = None
+    loading: ClassVar[int] = HDF5
 
     def vector(self, name: str) -> GroupArrayReader:
         """Another array of the file, of one dimension."""

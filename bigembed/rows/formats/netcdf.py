@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from bigembed.rows import as_worked
 from bigembed.rows.formats.hdf5 import begins_as_hdf5, datasets_of, external_links, require_held
 from bigembed.rows.formats.hdf5 import opened as open_hdf5_file
 from bigembed.rows.opening import nan_dtype, without_mask
-from bigembed.rows.reader import TEXT, Choice, as_text, described, listed, native, read_ranges
+from bigembed.rows.reader import HDF5, TEXT, Choice, as_text, described, listed, native, read_ranges
 from bigembed.runtime.blocks import Array
 from bigembed.store import AnyPath, local
 
@@ -41,6 +41,7 @@ class NetcdfReader:
     row_ids: None = None
     missing: bool = False
     """Whether missing values come as NaN; they are refused otherwise."""
+    loading: ClassVar[int] = HDF5
 
     @property
     def features(self) -> tuple[str, ...]:

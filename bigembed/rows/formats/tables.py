@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, ClassVar, TextIO
 
 import numpy as np
 
@@ -48,6 +48,7 @@ class ParquetReader:
     """Whether nulls come as NaN; they are refused otherwise."""
     categories: reader.Categories = field(default_factory=dict, repr=False)
     """Columns of categories, which come as their places among these texts."""
+    loading: ClassVar[int] = reader.ARROW
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -94,7 +95,7 @@ def batch_rows_of(
             continue
         if dtype == reader.TEXT:
             column = _as_text(name, column)
-        values = column.to_numpy(zero_copy_only=False)
+        values = reader.values_of(column)
         if column.null_count and values.dtype == object and dtype != reader.TEXT:  # (of booleans)
             values = np.array([np.nan if one is None else one for one in values], np.float64)
         out[:, position] = (

@@ -43,6 +43,7 @@ from bigembed.neighbors import graph_stages, nn_descent
 from bigembed.neighbors.search import AUTO, WITHOUT_DESCENT
 from bigembed.neighbors.search import ground_truth as expected_recall
 from bigembed.neighbors.search import probes as shortlist
+from bigembed.rows import reader
 from bigembed.runtime import using
 from bigembed.runtime.client_executor import TERMINATE
 from bigembed.stages.cost import Cost
@@ -447,6 +448,21 @@ class TestCompilation:
         assert plan_job(job(cluster=cluster)).resources.worker == feet.worker
         wide = plan_job(job("pca", cluster=cluster, d=700))  # (whose map is judged by compiled functions)
         assert wide.resources.worker == feet.worker
+
+    def test_the_library_of_a_format_is_planned_in_every_process(self, tmp_path):
+        rows = np.random.default_rng(0).normal(size=(50, 3))
+        np.save(tmp_path / "rows.npy", rows)
+        np.savetxt(tmp_path / "rows.csv", rows, delimiter=",", header="a,b,c", comments="")
+        for cluster in ("", '[cluster]\nworkers = 2\nmemory = "1 GiB"'):
+            found = []
+            for name in ("rows.npy", "rows.csv"):
+                file = tmp_path / f"{name}.toml"
+                paths = f'[input]\npath = "{tmp_path / name}"\n[output]\npath = "{tmp_path / name}.zarr"\n'
+                file.write_text(f'{paths}[method]\nname = "pca"\nn_components = 1\n{cluster}')
+                found.append(plan_job(read_job(file)).resources)
+            plain, table = found
+            assert table.worker - plain.worker >= reader.ARROW
+            assert table.coordinator - plain.coordinator >= reader.ARROW
 
 
 ROWS = np.random.default_rng(0).normal(size=(1000, 14)).astype(np.float32)

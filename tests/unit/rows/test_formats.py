@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import struct
+import subprocess
+import sys
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -400,6 +402,31 @@ class TestFormats:
         assert not (tmp_path / "rows.zarr").exists()
         ingest(tmp_path / "raw.zarr", tmp_path / "rows.zarr", Choice(fill_absent=True))
         assert read_array(tmp_path / "rows.zarr").sum() == 20 + 40 * 7
+
+    @pytest.mark.parametrize("kind", ["float", "double", "halffloat", "int8", "int64", "uint64", "bool", "string"])
+    def test_values_of_a_column_are_those_of_arrow(self, kind):
+        pa = pytest.importorskip("pyarrow")
+        some = {"bool": [True, None, False], "string": ["a", None, "b"]}.get(kind, [1, None, 3])
+        for column in (pa.array(some, kind), pa.array(some, kind)[1:], pa.array(some, kind)[2:], pa.array([], kind)):
+            found, wanted = reader.values_of(column), column.to_numpy(zero_copy_only=False)
+            assert found.tolist() == pytest.approx(wanted.tolist(), nan_ok=True)
+            assert found.dtype == wanted.dtype
+
+    def test_tables_are_read_without_pandas(self, tmp_path):
+        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        table = pa.table({"name": ["x", "y"], "a": [1.5, 2.0], "b": [1, 2], "c": [True, False]})
+        pq.write_table(table, tmp_path / "rows.parquet")
+        (tmp_path / "rows.csv").write_text("name,a,b\nx,1.5,1\ny,,2\n")
+        code = (
+            "import sys\n"
+            "from bigembed.rows.formats import ingest\n"
+            "from bigembed.rows.reader import Choice\n"
+            "for name in ('rows.parquet', 'rows.csv'):\n"
+            "    ingest(name, name + '.zarr', Choice(missing=True), {'ids': 'name'})\n"
+            "print('pandas' in sys.modules)\n"
+        )
+        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert done.stdout == "False\n"
 
     def test_parquet_refusals_name_every_column(self, tmp_path):
         pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
