@@ -209,6 +209,7 @@ def descent_stage(
         passes=passes,
         scalar_ops=scalar_ops,
         maps=2 * passes,
+        blocks=-(-n // block),
     )
     memory = Immaterial(need if inside else 0)  # (the bytes are the same)
     call = partial(run, asked=asked, memory=memory)

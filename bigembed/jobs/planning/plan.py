@@ -163,7 +163,7 @@ class Plan:
     @property
     def peaks(self) -> Peaks:
         """Return what the processes hold at the most, in the stages that are still to do."""
-        return Peaks(self.resources, [cost for _, cost in self._todo()])
+        return Peaks(self.resources, [cost for _, cost in self._todo()], self._blocks)
 
     def _todo(self) -> list[tuple[str, Cost]]:
         """Return the stages that are not there yet."""

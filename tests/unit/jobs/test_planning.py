@@ -26,6 +26,7 @@ from bigembed.jobs.planning import notes as compilation
 from bigembed.jobs.planning.plan import Plan
 from bigembed.jobs.planning.resources import (
     FIRST_USE,
+    KEPT_OF_TASKS,
     MESSAGES,
     PUBLISH,
     Peaks,
@@ -73,7 +74,11 @@ class TestPlan:
         assert plan.total("passes") == 3.5
         assert plan.total("read") == 110
         assert plan.peaks.worker == 100 * MIB + int(300 * MIB * (1 + MARGIN))
-        assert plan.peaks.coordinator == 50 * MIB + int(40 * MIB * (1 + MARGIN))
+        assert plan.peaks.coordinator == 50 * MIB + KEPT_OF_TASKS + int(40 * MIB * (1 + MARGIN))
+        many = replace(plan.peaks, blocks=200)
+        assert many.coordinator - plan.peaks.coordinator == 199 * KEPT_OF_TASKS
+        more = replace(many, costs=[replace(cost, blocks=300) for cost in many.costs])
+        assert more.coordinator - plan.peaks.coordinator == 299 * KEPT_OF_TASKS
         assert plan.peaks.total == 3 * plan.peaks.worker + plan.peaks.coordinator + 5 * MIB
         assert plan.disk_peak == 120
         assert plan_of(published=("a",)).disk_peak == 50
@@ -93,14 +98,15 @@ class TestPlan:
         cost = Cost(coordinator=10 * MIB, held=10**12)
         where = Resources("embedded", 3, 1000 * MIB, 100 * MIB, 50 * MIB, 5 * MIB, compiler=20 * MIB)
         plan = replace(plan_of(), resources=where)
-        assert plan.peaks.coordinator == 50 * MIB + int(40 * MIB * (1 + MARGIN))  # a control: nothing is solved
+        bare = 50 * MIB + KEPT_OF_TASKS
+        assert plan.peaks.coordinator == bare + int(40 * MIB * (1 + MARGIN))  # a control: nothing is solved
         solved = replace(plan, stages=(plan.stages[0], ("solve", cost), ("after", Cost()), ("last", Cost())))
-        expected = [(50, 10), (50 + 20, 10), (50 + 20, 0), (50 + 20, 0)]
+        expected = [(0, 10), (20, 10), (20, 0), (20, 0)]
         planned = [memory["coordinator"] for memory in solved.stage_memory.values()]
-        assert planned == [bare * MIB + int(held * MIB * (1 + MARGIN)) for bare, held in expected]
+        assert planned == [bare + more * MIB + int(held * MIB * (1 + MARGIN)) for more, held in expected]
         assert solved.memory["coordinator"] == max(planned)
         reused = replace(solved, published=("a", "solve")).stage_memory
-        assert reused["after"]["coordinator"] == 50 * MIB
+        assert reused["after"]["coordinator"] == bare
 
     def test_in_one_process_tasks_and_coordinator_add_up(self):
         plan = plan_of("process", workers=1)
