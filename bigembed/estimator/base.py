@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from bigembed.estimator.fitting import PreparedFit
 
 
+MANY_ROWS = 2001
+"""Rows from which methods on a graph call compiled functions: components of fewer are solved densely."""
+
+
 class Estimator(Parametrized, RunParameters, Framed, Routed, Shown, ABC):
     """Base of all methods: scikit-learn's protocol, out of core.
 
@@ -83,8 +87,9 @@ class Estimator(Parametrized, RunParameters, Framed, Routed, Shown, ABC):
     _steps: Sequence[Any] = ()
     """Steps that the rows go through before the method sees them; fitted, they are ``steps_``."""
     steps_: tuple[Any, ...]
-    compiles: ClassVar[bool] = True
-    """Whether its tasks call compiled functions on dense rows and without a ``metric``, so that workers hold numba."""
+    compiled_from: ClassVar[float] = 0
+    """Rows from which its tasks call compiled functions, on dense rows and without a ``metric``, so that processes hold
+    numba; infinite where they never do."""
     frame_rule: ClassVar[FrameRule] = FrameRule()
     """What the method leaves open of its coordinates, so that an earlier map may decide it."""
     _frame: FrameReference | None = None

@@ -18,8 +18,8 @@ from bigembed.jobs.inputs import IDS, Input, copy_ids, find_rows, rows_named
 from bigembed.jobs.places import ClusterTable, Place
 from bigembed.jobs.places.cluster import KINDS, choose, known_place
 from bigembed.jobs.planning import rates
-from bigembed.jobs.planning.plan import Plan, input_costs
-from bigembed.jobs.planning.resources import UNCOMPILED_ROWS, remains, resources_of, runs_at
+from bigembed.jobs.planning.plan import Plan, compiled_from, input_costs
+from bigembed.jobs.planning.resources import remains, resources_of, runs_at
 from bigembed.jobs.record import key_of_extension
 from bigembed.jobs.scene import ABOUT, CLUSTER, export, made_by
 from bigembed.jobs.session import copied, session, working
@@ -335,6 +335,7 @@ def stage_of(fitted: Any, rows: Input) -> Stage:
 
 
 def is_compiled(fitted: Any) -> bool:
-    """Return whether new rows are placed by compiled functions: of a model of many rows on a graph."""
+    """Return whether new rows are placed by compiled functions, as those of a fit to so many rows on a graph were."""
     run = run_of(fitted)
-    return bool(run.has("survey") and run.results("survey")["n"] > UNCOMPILED_ROWS)
+    n = run.results("survey")["n"] if run.has("survey") else 0
+    return bool(n >= compiled_from(fitted.registered, fitted.get_params()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from bigembed.jobs.planning.plan import REPORT_BYTES
 from bigembed.maps import REGISTRY
-from tests.cases import sizes, write_job
+from tests.cases import by_default, sizes, write_job
 from tests.job_files import job_file
 from tests.unit.rows.written import FORMATS, NAMED, TABLES, libraries, rows_of
 
@@ -60,6 +61,31 @@ class TestMemory:
             assert stage["predicted_seconds"] > 0
             for process, held in stage["memory"].items():
                 assert held <= record["predicted"][process], (stage["name"], process)
+
+    @pytest.mark.parametrize("n", [300, pytest.param(4000, marks=pytest.mark.slow)])
+    @pytest.mark.parametrize("name", by_default(sorted(REGISTRY), only=("nmf",)))
+    def test_memory_of_a_small_job_in_one_process_is_planned(self, tmp_path: Path, name: str, n: int) -> None:
+        """With what it compiles anew, as after an installation."""
+        job = write_job(tmp_path, name, n)
+        job.write_text(job.read_text().partition("[cluster]")[0])
+        environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "compiled")}
+        command = [sys.executable, "-m", "bigembed.cli", "run", str(job)]
+        subprocess.run(command, check=True, timeout=280, env=environment)
+        record = json.loads((tmp_path / "run.zarr" / "job.json").read_text())
+        assert record["measured"]["total"] <= record["predicted"]["total"]
+
+    @pytest.mark.cluster
+    @pytest.mark.parametrize("name", ["rows.csv", pytest.param("rows.parquet", marks=pytest.mark.slow)])
+    def test_memory_of_workers_that_read_a_table_is_planned(self, tmp_path: Path, name: str) -> None:
+        pd = pytest.importorskip("pandas")
+        rows = pd.DataFrame(np.random.default_rng(0).normal(size=(30_000, 8)).round(4)).rename(columns="c{}".format)
+        rows.to_csv(tmp_path / name, index=False) if name.endswith("csv") else rows.to_parquet(tmp_path / name)
+        cluster = '[cluster]\nworkers = 2\nmemory = "500 MiB"'
+        job = job_file(tmp_path, 'name = "pca"\nn_components = 2', f'path = "{name}"', more=cluster)
+        subprocess.run([sys.executable, "-m", "bigembed.cli", "run", str(job)], check=True, timeout=280)
+        record = json.loads((tmp_path / "run.zarr" / "job.json").read_text())
+        for process, planned in record["predicted"].items():
+            assert record["measured"][process] <= planned, process
 
 
 LINUX = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="asks Linux for the peak of a process")

@@ -17,8 +17,8 @@ from bigembed.jobs import duration, size, text_columns
 from bigembed.jobs.places.cluster import machine_memory, threads_of
 from bigembed.jobs.planning import footprint, imported_here, rates, resident
 from bigembed.jobs.planning.notes import alternatives, pass_notes, search_notes
-from bigembed.jobs.planning.plan import Plan, is_bare
-from bigembed.jobs.planning.resources import FIRST_USE, TASK_HERE, UNCOMPILED_ROWS, Resources
+from bigembed.jobs.planning.plan import Plan, is_bare, is_compiled
+from bigembed.jobs.planning.resources import COMPILER, FIRST_USE, TASK_HERE, Resources
 from bigembed.rows import RowSource
 from bigembed.rows.input import StreamedRows, is_persisted
 from bigembed.rows.sparse import kept_rows
@@ -225,10 +225,11 @@ def _plan(estimator: Any, X: Any, fit: fitting.PreparedFit) -> Plan:
     n, d = (getattr(X, "n", fit.n_features), fit.n_features) if source is None else source.shape
     dtype = np.dtype(fit.dtype or np.float64) if source is None else source.dtype
     asked = [(estimator.registered, estimator.get_params())]
-    bare = source is not None and is_bare(asked, bool(steps) or source.sparse, d)
+    prepared = source is None or bool(steps) or source.sparse
+    bare, compiled = is_bare(asked, prepared, d), is_compiled(asked, prepared, n, d)
     folder = nearest_folder(at(estimator.workdir) if estimator.workdir else run.root)
     with chosen_executor() as executor:
-        where = _resources(executor, compiled=n > UNCOMPILED_ROWS and not bare)
+        where = _resources(executor, compiled, few=n < base.MANY_ROWS)
         blocks = -(-n // block_rows(d, dtype.itemsize))
         costs = [(stage.name, _cost_here(stage.cost, where, executor, blocks)) for stage in stages]
         sent = fit.in_memory and source is fit.source and source is not None and not where.of.inside
@@ -269,11 +270,11 @@ def _cost_here(cost: Cost, where: Resources, executor: Executor, blocks: int) ->
     return replace(cost, memory=cost.memory * tasks, spared=cost.spared * tasks, held=held)
 
 
-def _resources(executor: Executor, compiled: bool) -> Resources:
+def _resources(executor: Executor, compiled: bool, few: bool) -> Resources:
     """Return where the tasks of a fit would run: on threads of this process, or where Dask has been told to."""
     here = imported_here(picture=False) + FIRST_USE
     if compiled and "numba" not in sys.modules:
-        here += footprint().compiler
+        here += COMPILER if few else footprint().compiler
     if executor.in_this_process:
         return Resources("process", getattr(executor.pool, "count", 1), machine_memory(), here, here, 0, TASK_HERE)
     threads, limit = _workers()

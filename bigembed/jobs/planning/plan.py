@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from math import inf
 from typing import Any
 
 import numpy as np
 
 from bigembed.errors import PlanError
+from bigembed.estimator.base import MANY_ROWS
 from bigembed.estimator.preprocessing import ROWS, SAMPLES
 from bigembed.estimator.saving import saved_arrays
 from bigembed.jobs import condensed_input, parameters, size
@@ -20,7 +22,6 @@ from bigembed.jobs.places.cluster import machine_memory, named_kind
 from bigembed.jobs.planning import Rates, rates, shared_bandwidth
 from bigembed.jobs.planning.notes import WindowPlan, compilation_seconds
 from bigembed.jobs.planning.resources import (
-    UNCOMPILED_ROWS,
     Peaks,
     PlannedStage,
     Resources,
@@ -153,7 +154,7 @@ class Plan:
         """Return seconds that compiling takes at first use, beside the planned ones; 0 where all of it was done
         before."""
         todo = [] if self.bare else self._todo()
-        return compilation_seconds(self.method, todo, few=self.shape[0] <= UNCOMPILED_ROWS)
+        return compilation_seconds(self.method, todo, few=self.shape[0] < MANY_ROWS)
 
     @property
     def costs(self) -> list[tuple[str, Cost]]:
@@ -307,8 +308,8 @@ def bare_plan(job: JobSpec, rows: Input, place: Place | None, runs: Iterable[Run
     folder, picture = nearest_folder(job.output_path), job.output.picture is not None
     speed = rates(folder, calibrate)
     asked = [(one.method.name, one.method.parameters) for one in parameters.single_jobs(job)]
-    bare = is_bare(asked, bool(job.steps) or rows.rows.sparse, rows.shape[1])
-    compiled = rows.shape[0] > UNCOMPILED_ROWS and not bare
+    prepared = bool(job.steps) or rows.rows.sparse
+    bare, compiled = is_bare(asked, prepared, rows.shape[1]), is_compiled(asked, prepared, *rows.shape)
     where = resources_of(job.cluster, rows.shape, rows.nbytes, place, picture, compiled, calibrate, bare, rows.loading)
     if place is not None and not (where.of.planned or where.bandwidth):
         shared = nearest_folder(at(job.output.scratch)) if job.output.scratch else folder
@@ -319,14 +320,28 @@ def bare_plan(job: JobSpec, rows: Input, place: Place | None, runs: Iterable[Run
     return Plan(*given, where, (), (), free_bytes(folder), speed, **known)
 
 
-def is_bare(methods: Iterable[tuple[str, Mapping[str, Any]]], prepared: bool, d: int) -> bool:
-    """Return whether no task loads numba, of the judgement of a map neither.
+Asked = Sequence[tuple[str, Mapping[str, Any]]]
+"""Methods, by name, and their parameters."""
 
-    ``methods``: their names and parameters; ``prepared``: sparse, or after steps.
+
+def is_bare(methods: Asked, prepared: bool, d: int) -> bool:
+    """Return whether no task loads numba, of the judgement of a map neither, whatever the rows are.
+
+    ``prepared``: sparse, or after steps.
     """
-    if prepared or ROWS * SAMPLES * d >= LOADED:
-        return False
-    return not any(method(name).compiles or given.get("metric", "euclidean") != "euclidean" for name, given in methods)
+    return not (prepared or ROWS * SAMPLES * d >= LOADED or any(compiled_from(*one) < inf for one in methods))
+
+
+def is_compiled(methods: Asked, prepared: bool, n: int, d: int) -> bool:
+    """Return whether tasks on n rows load numba: those of most methods only where the rows are many."""
+    many = n >= MANY_ROWS and not is_bare(methods, prepared, d)
+    return many or any(n >= compiled_from(*one) for one in methods)
+
+
+def compiled_from(name: str, given: Mapping[str, Any]) -> float:
+    """Return the rows from which a method with these parameters calls compiled functions; infinite if it never does."""
+    found: float = method(name).compiled_from
+    return found if given.get("metric", "euclidean") == "euclidean" else 0.0
 
 
 def need_libraries(job: JobSpec) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 
 from bigembed.errors import DamagedError, ExistingOutputError, uses_scikit_learn
+from bigembed.estimator.base import MANY_ROWS
 from bigembed.jobs import size
 from bigembed.jobs.places import TRIMMED, ClusterTable, Place, PlaceKind, cluster
 from bigembed.jobs.places.cluster import machine_memory
@@ -94,8 +95,9 @@ def moved(cost: Cost) -> int:
     return cost.read + cost.disk + cost.write + 2 * cost.exchanged
 
 
-UNCOMPILED_ROWS = 4096
-"""Up to here a small job compiles nothing, and this process's own footprint says what it needs."""
+COMPILER = 208 << 20
+"""Numba, and what it compiles anew, in this process. For few rows it is not measured: that takes longer than their
+job."""
 
 KEPT_OF_TASKS = 96 << 10
 """Bytes that the process which hands out tasks keeps for each block, over the stages of a job (measured for t-SNE of 12
@@ -152,8 +154,8 @@ def resources_of(
     """
     kind = place.kind if place else cluster.choose(table, shape, nbytes)
     if cluster.KINDS[kind].inside:
-        if not compiled:
-            here = imported_here(picture) + FIRST_USE + loading
+        if not compiled or shape[0] < MANY_ROWS:
+            here = imported_here(picture) + FIRST_USE + (COMPILER if compiled else 0) + loading
             return Resources(kind, 1, machine_memory(), here, here, 0, TASK_HERE)
         feet = footprint(renew)
         one = feet.single + (feet.picture if picture else 0) + (SCIKIT_LEARN if uses_scikit_learn() else 0) + loading

@@ -294,7 +294,8 @@ class Isomap(on_graph.WeightedGraphEstimator, registered="isomap"):
         if not hasattr(self, "graph_"):
             then = "and call bigembed.geodesic_distances or shortest_path"
             raise InputTypeError(f"paths need the neighbor graph{on_graph.without_graph(self)}, {then}")
-        return self.graph_
+        graph: NeighborGraph = self.graph_
+        return graph
 
     def _require(self, need: parameters.Requirements) -> None:
         both = self.radius is not None and self.n_neighbors is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
+from math import inf
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -141,7 +142,7 @@ class KernelPCA(RowwiseEstimator, registered="kernel_pca"):
     follows_dtype = takes_sparse = True
     like_rows = ("eigenvalues_",)
     aligned = ("weights",)
-    compiles: ClassVar = False
+    compiled_from: ClassVar = inf
     saved_stages: ClassVar = {
         "landmarks": ("rows",),
         "moments": ("mean",),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import asdict, dataclass
 from functools import partial
+from math import inf
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -284,7 +285,7 @@ class PrincipalEstimator(WeightedRowwiseEstimator):
     """Base of the methods whose coordinates are products of a row with principal directions."""
 
     follows_dtype = takes_sparse = True
-    compiles: ClassVar = False
+    compiled_from: ClassVar = inf
     goes_before: ClassVar = True
     explained_variance_ratio_: Array
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from math import inf
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -128,7 +129,7 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
         "explained_variance_ratio_",
     )
     aligned = needs = ("labels",)
-    compiles: ClassVar = False
+    compiled_from: ClassVar = inf
     saved_stages: ClassVar = {"labels": ("",), "scatter": ("means",), "solve": ("",), "coordinates": ("embedding",)}
     kept_stages: ClassVar = {"scatter": ("counts",)}
     shown_arrays: ClassVar = {"scatter": ("means", "counts")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
+from math import inf
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -109,7 +110,7 @@ class LinearizedKernelPCA(WeightedRowwiseEstimator, registered="linearized_kerne
     """
 
     follows_dtype = True
-    compiles: ClassVar = False
+    compiled_from: ClassVar = inf
     frame_rule: ClassVar = FrameRule(values=("map", "eigenvalues"))
     saved_stages: ClassVar = {"moments": ("mean",), "solve": ("",), "map": ("",), "coordinates": ("embedding",)}
     shown_arrays: ClassVar = {"moments": ("mean",)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import KW_ONLY, dataclass, replace
+from math import inf
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -136,7 +137,7 @@ class LinearizedDiffusionMap(rowwise.RowwiseEstimator, registered="linearized_di
 
     follows_dtype = True
     aligned = ("weights", EPSILONS)
-    compiles: ClassVar = False
+    compiled_from: ClassVar = inf
     frame_rule: ClassVar = frame.FrameRule(top=1.0)
     saved_stages: ClassVar = {
         "center": (),

@@ -11,6 +11,7 @@ import numpy as np
 
 from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator import certificate, search_of, seed_of
+from bigembed.estimator.base import MANY_ROWS
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.graph_input import ISLAND, ISLANDS, GraphShape
 from bigembed.estimator.on_graph import OnGraph, StoredArray
@@ -220,6 +221,7 @@ class AlignedEstimator(OnGraph):
     embedding_ = StoredArray()
     labels_ = StoredArray()
     aligned = ("weights",)
+    compiled_from: ClassVar = MANY_ROWS
     saved_stages: ClassVar = {
         **QUERY_ARRAYS,
         "components": ("labels",),

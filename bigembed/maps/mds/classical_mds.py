@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
+from math import inf
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -120,7 +121,7 @@ class ClassicalMDS(rowwise.RowwiseEstimator, registered="classical_mds"):
 
     follows_dtype = True
     aligned = ("weights",)
-    compiles: ClassVar = False
+    compiled_from: ClassVar = inf
     frame_rule: ClassVar = frame.FrameRule("whole", shift=True)
     saved_stages: ClassVar = {
         "moments": ("mean",),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import KW_ONLY, dataclass
+from math import inf
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -137,7 +138,7 @@ class LandmarkMDS(RowwiseEstimator, registered="landmark_mds"):
 
     follows_dtype = True
     aligned = ("weights",)
-    compiles: ClassVar = False
+    compiled_from: ClassVar = inf
     frame_rule: ClassVar = FrameRule("whole", shift=True)
     saved_stages: ClassVar = {
         "sample": ("",),

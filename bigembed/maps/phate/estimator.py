@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from bigembed.errors import InputTypeError
 from bigembed.estimator import certificate, extension, frame, graph_input, on_graph, seed_of
+from bigembed.estimator.base import MANY_ROWS
 from bigembed.maps import descended, descent, landmark_rows, phate, scales
 from bigembed.maps.phate.potential import PhateOptions
 from bigembed.neighbors import given, graph_stages, row_weights, search
@@ -171,6 +172,7 @@ class PHATE(on_graph.WeightedGraphEstimator, registered="phate"):
 
     of_lengths = True
     frame_rule: ClassVar = frame.FrameRule("whole", shift=True, scale=True)
+    compiled_from: ClassVar = MANY_ROWS
     saved_stages: ClassVar = {
         **graph_stages.QUERY_ARRAYS,
         "kernel": ("",),

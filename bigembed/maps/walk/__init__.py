@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
 from bigembed.errors import InputError, InputTypeError
+from bigembed.estimator.base import MANY_ROWS
 from bigembed.estimator.certificate import certificate
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.frame import FrameRule
@@ -196,6 +197,7 @@ class SpectralEstimator(WeightedGraphEstimator):
     """
 
     frame_rule: ClassVar = FrameRule(top=1.0)
+    compiled_from: ClassVar = MANY_ROWS
     saved_stages: ClassVar[Mapping[str, tuple[str, ...]]] = {
         **QUERY_ARRAYS,
         "bandwidth": ("",),

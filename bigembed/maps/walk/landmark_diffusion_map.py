@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from math import inf
 from typing import Annotated, Any, ClassVar, Self
 
 from bigembed.errors import InputError
@@ -108,7 +109,7 @@ class LandmarkDiffusionMap(rowwise.RowwiseEstimator, registered="landmark_diffus
 
     aligned = ("weights",)
     follows_dtype = True
-    compiles: ClassVar = False
+    compiled_from: ClassVar = inf
     frame_rule: ClassVar = frame.FrameRule(top=1.0)
     saved_stages: ClassVar = {
         "landmarks": ("rows",),

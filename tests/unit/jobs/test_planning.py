@@ -186,7 +186,7 @@ class TestPlan:
         assert plan.as_dict()["memory"]["total"] == plan.peaks.total
         assert plan.shape == (5000, 3)
 
-    @pytest.mark.parametrize(("given", "n"), [({}, 2_000), ({"workers": 2}, 100_000)])
+    @pytest.mark.parametrize(("given", "n"), [({}, 5_000), ({"workers": 2}, 100_000)])
     def test_scikit_learn_is_planned_except_in_a_command_that_has_not_loaded_it(self, monkeypatch, given, n):
         def planned() -> int:
             return resources_of(ClusterTable(**given), (n, 24), 0, None, False, True).coordinator
