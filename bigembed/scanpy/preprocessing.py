@@ -58,7 +58,7 @@ def written(adata: Any, copy: bool) -> Any:
 def matrix(adata: Any, layer: str | None = None) -> Any:
     """Return X or a layer, as rows that estimators take."""
     if layer is not None and layer not in adata.layers:
-        raise InputError(f"layer={layer!r}; there are {sorted(adata.layers) or 'none'}")
+        raise InputError(f"layer={layer!r}; there are {sorted(filter(None, adata.layers)) or 'none'}")
     found = adata.X if layer is None else adata.layers[layer]
     if found is None:
         raise InputError("this AnnData has no X: give use_rep, the key of an array in obsm")

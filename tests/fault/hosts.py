@@ -230,8 +230,13 @@ def wait_until(true: Callable[[], bool], what: str, seconds: float = PATIENCE, *
 
 
 def hidden_packages() -> list[str]:
-    """Folders of packages that a host would not see any more, with temporary folders of its own."""
+    """Folders of packages, and of links to the interpreter, that a host would not see any more, with temporary folders
+    of its own."""
     found = {Path(path).resolve() for path in (ROOT, sys.prefix, sys.base_prefix, *sys.path) if path}
+    link = Path(sys.executable)
+    while link.is_symlink():
+        link = link.parent / link.readlink()
+        found.add(link.parent.resolve())
     return sorted(str(path) for path in found if path.is_dir() and any(map(path.is_relative_to, TEMPORARY)))
 
 
