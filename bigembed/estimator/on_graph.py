@@ -61,8 +61,9 @@ def without_graph(instance: Any) -> str:
         return ""
     if run.kind == "model":
         return f": a saved model keeps none; {build}"
-    kept = instance.keep
-    return "" if kept == "all" else f": keep={kept!r} dropped it; fit with keep='all', or {build}"
+    if instance.keep == "all" or not run.has("graph"):
+        return ""
+    return f": keep={instance.keep!r} dropped it; fit with keep='all', or {build}"
 
 
 class OnGraph(base.Estimator):

@@ -211,8 +211,7 @@ def descent_stage(
         maps=2 * passes,
         blocks=-(-n // block),
     )
-    memory = Immaterial(need if inside else 0)  # (the bytes are the same)
-    call = partial(run, asked=asked, memory=memory)
+    call = partial(run, asked=asked, memory=Immaterial(need if inside else 0))  # (in memory the bytes are the same)
     inputs, opens = ("kernel", "start", graph.stage, *inputs), {graph.stage: STRUCTURE}
     return Stage("descent", inputs, asked.parameters(), call, cost, resumes=True, opens=opens)
 

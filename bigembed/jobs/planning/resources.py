@@ -96,12 +96,10 @@ def moved(cost: Cost) -> int:
 
 
 COMPILER = 208 << 20
-"""Numba, and what it compiles anew, in this process. For few rows it is not measured: that takes longer than their
-job."""
+"""Numba and what it compiles anew, in this process, for a job of few rows: measuring takes longer than the job."""
 
 KEPT_OF_TASKS = 96 << 10
-"""Bytes that the process which hands out tasks keeps for each block, over the stages of a job (measured for t-SNE of 12
-and of 195 blocks)."""
+"""Bytes that the process which hands out tasks keeps for each block of a job (measured: t-SNE, 12 and 195 blocks)."""
 
 FIRST_USE = 16 << 20
 """Code, buffers and log files that a process touches only when it works."""

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
+from bigembed.estimator.base import MANY_ROWS
 from bigembed.estimator.graph_input import Parts, parts_from, solved_sizes
 from bigembed.linalg import SparseOperator, lobpcg
 from bigembed.linalg.coarse import held_by_block, held_here, held_on_disk
@@ -39,7 +40,7 @@ from bigembed.store.matrix import KEPT_BYTES, STRUCTURE, CSRBlock, MemoryMatrix,
 from bigembed.store.spaces import IN_FILES, Checkpoints, Room, StoredSpace, claim_memory
 from bigembed.store.vector_space import MemorySpace
 
-DENSE_ROWS = 2_000
+DENSE_ROWS = MANY_ROWS - 1
 GATHERED_ROWS = 65_536
 """Of a component that is solved by itself in one task, at the most, if it has not more than half of all rows."""
 NOBODY = np.zeros(0, np.int64)

@@ -36,6 +36,7 @@ from bigembed.jobs.watching.status import Status, Stopped, check, read_status, s
 from bigembed.runtime import Event, moment
 from bigembed.runtime.outages import Outage, stores
 from bigembed.store.locks import Owner, hold
+from tests.job_files import job_file
 from tests.some import a_few
 
 ROOT = Path(__file__).parents[4]
@@ -219,6 +220,15 @@ def samples(path):
 class TestMetrics:
     """The Prometheus text file of a run, and Dask's performance report."""
 
+    def test_memory_of_a_command(self, rows, tmp_path):
+        """In a process of its own: with that of the tests its children are counted, those of other tests, too."""
+        path = tmp_path / "bigembed.prom"
+        np.save(tmp_path / "rows.npy", rows)
+        job = str(job_file(tmp_path))
+        subprocess.run([sys.executable, "-m", "bigembed.cli", "run", job, "--metrics", str(path)], check=True)
+        found = samples(path)
+        assert 0 < found["memory_bytes", "measured", "total"] <= found["memory_bytes", "planned", "total"]
+
     def test_of_a_run(self, write_job, rows, tmp_path):
         path = tmp_path / "metrics" / "bigembed.prom"
         states = []
@@ -231,8 +241,9 @@ class TestMetrics:
         assert (found["run_rows",], found["run_passes",]) == (3000, 2)
         assert found["stage_seconds", "mean"] > 0
         assert found["run_last_success_time_seconds",] >= began
-        assert found["memory_bytes", "measured", "total"] > 0  # (with what other tests have left beside it)
-        assert found["memory_bytes", "planned", "total"] > 0
+        record = json.loads((tmp_path / "run.zarr" / "job.json").read_text())
+        for kind, name in (("measured", "measured"), ("planned", "predicted")):
+            assert found["memory_bytes", kind, "total"] == record[name]["total"] > 0
         assert [entry.name for entry in path.parent.iterdir()] == [path.name]
         assert 'run="' + str(tmp_path / "run.zarr") in path.read_text()
 
