@@ -1,4 +1,4 @@
-"""Dijkstra's algorithm on the rows of one block, compiled: from any rows whose distance has just become smaller.
+"""Dijkstra's algorithm on the rows of one block: from any rows whose distance has just become smaller.
 
 A distance is the smallest, over all paths, of the lengths summed in float64 from the source on. Such a sum never
 decreases along a path, so whatever the order in which rows are relaxed, in however many blocks, the same bits remain.
@@ -7,10 +7,8 @@ decreases along a path, so whatever the order in which rows are relaxed, in howe
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numba import njit
 
 from bigembed.runtime.blocks import Array
 from bigembed.store.matrix import CSRBlock
@@ -76,10 +74,12 @@ class Dijkstra:
 
         ``changed`` (own,) bool is set where a distance fell. Returns how many own rows were settled.
         """
+        from bigembed.neighbors.dijkstra_compiled import settle  # imports numba: only here
+
         graph, reached = self.graph, self._reached
         reached[: graph.own] = distances
         reached[graph.own :] = np.inf
-        settled = _settle(
+        settled = settle(
             graph.indptr,
             graph.indices,
             graph.lengths,
@@ -93,74 +93,3 @@ class Dijkstra:
         )
         distances[:] = reached[: graph.own]
         return int(settled)
-
-
-@njit(cache=True, nogil=True)
-def _settle(
-    indptr: Array,
-    indices: Array,
-    lengths: Array,
-    reached: Array,
-    changed: Array,
-    nodes: Array,
-    values: Array,
-    heap: Array,
-    keys: Array,
-    place: Array,
-) -> Any:
-    """Dijkstra from the given nodes; how many own rows (those of ``changed``) were settled.
-
-    The heap has four children a node: ``heap`` holds nodes, ``keys`` their distances, ``place`` where each node is (−1:
-    nowhere). One function, since a call for each edge costs three times the work itself; the given nodes are followed
-    like the edges of a row at distance 0.
-    """
-    own, count, settled = changed.shape[0], 0, 0
-    targets, costs, low, high, value = nodes, values, 0, nodes.shape[0], 0.0
-    while True:
-        for e in range(low, high):
-            node, key = targets[e], value + costs[e]
-            if key < reached[node]:
-                reached[node] = key
-                at = place[node]
-                if at < 0:
-                    at = count
-                    count += 1
-                while at > 0:
-                    above = (at - 1) >> 2
-                    if keys[above] <= key:
-                        break
-                    keys[at] = keys[above]
-                    heap[at] = heap[above]
-                    place[heap[at]] = at
-                    at = above
-                keys[at] = key
-                heap[at] = node
-                place[node] = at
-        if count == 0:
-            return settled
-        nearest, value = heap[0], keys[0]
-        place[nearest] = -1
-        count -= 1
-        if count > 0:  # the last one goes to the root, and down to its place
-            node, key, at = heap[count], keys[count], 0
-            while True:
-                child = 4 * at + 1
-                if child >= count:
-                    break
-                least, best = child, keys[child]
-                for other in range(child + 1, min(child + 4, count)):
-                    if keys[other] < best:
-                        least, best = other, keys[other]
-                if best >= key:
-                    break
-                keys[at] = best
-                heap[at] = heap[least]
-                place[heap[at]] = at
-                at = least
-            keys[at] = key
-            heap[at] = node
-            place[node] = at
-        if nearest < own:
-            changed[nearest] = True
-            settled += 1
-        targets, costs, low, high = indices, lengths, indptr[nearest], indptr[nearest + 1]

@@ -31,6 +31,7 @@ from bigembed.jobs.spec import read_job
 from bigembed.rows.formats import open_reader
 from bigembed.rows.growing import append_rows
 from bigembed.store.arrays import write_array
+from tests.imports import imports_of, loading
 from tests.job_files import job_file, job_in
 from tests.some import a_few
 
@@ -125,6 +126,30 @@ class TestPackaging:
             "print([m for m in ('dask.array', 'distributed', 'numba', 'matplotlib') if m in sys.modules])"
         )
         assert run(sys.executable, "-c", code).strip() == "[]"
+
+    def test_only_modules_of_compiled_functions_load_numba_when_they_are_imported(self) -> None:
+        """Others import them where they call them: a process that compiles nothing has 40 MiB less."""
+        imports = imports_of(Path(bigembed.__file__).parent)
+        compiled = {name for name, of_it in imports.items() if "numba" in of_it}
+        assert len(compiled) > 15
+        assert loading(imports, "numba") == compiled
+        one = {"bigembed.rows": {"bigembed.store.matrix_compiled"}, "bigembed.rows.passes": {"bigembed.rows.RowBlock"}}
+        assert loading(imports | one, "numba") >= compiled | set(one)
+
+    def test_a_method_that_says_it_compiles_nothing_of_few_rows_loads_no_compiler(self) -> None:
+        code = (
+            "import sys, warnings, numpy as np\n"
+            "from bigembed.maps import CLASSES, method\n"
+            "warnings.simplefilter('ignore')\n"
+            "rows, labels = np.random.default_rng(0).random((90, 5)), np.arange(90) % 3\n"
+            "silent = [name for name in CLASSES if method(name).compiled_from > 90]\n"
+            "for name in silent:\n"
+            "    targets = [labels] if method(name)().__sklearn_tags__().target_tags.required else []\n"
+            "    method(name)(n_components=2).fit(rows, *targets).transform(rows[:9])\n"
+            "    assert 'numba' not in sys.modules, name\n"
+            "print(len(silent))"
+        )
+        assert int(run(sys.executable, "-c", code)) > 10
 
     @REPOSITORY
     def test_readme_has_the_two_commands_and_ci_finds_the_tests(self) -> None:

@@ -130,7 +130,7 @@ SECONDS = {
     "linalg.aggregate_functions": 9.5,
     "linalg.lobpcg_compiled": 6.8,
     "linalg.multigrid_compiled": 4.5,
-    "linalg.nonnegative": 1.3,
+    "linalg.nonnegative_compiled": 1.3,
     "maps.tsne.compiled": 5.0,
     "maps.umap.compiled": 4.7,
     "neighbors.compiled": 4.0,
@@ -143,7 +143,7 @@ SOLVE = ("linalg.aggregate_functions", "linalg.lobpcg_compiled", "linalg.multigr
 """Modules of a solve by iteration."""
 STAGES = {
     "components": "neighbors.compiled",
-    "factors": "linalg.nonnegative",
+    "factors": "linalg.nonnegative_compiled",
     "graph": "neighbors.compiled",
     "judgement": "quality.compiled",
     "kernel": "store.matrix_compiled",
