@@ -322,7 +322,7 @@ def prepare_extension(
 ) -> PreparedExtension:
     """Prepare the extension of a model to new rows."""
     stage, folder = stage_of(fitted, rows), store.nearest_folder(store.at(out).absolute().parent)
-    where = resources_of(table, rows.shape, rows.nbytes, place, False, is_compiled(fitted), loading=rows.loading)
+    where = resources_of(table, rows.shape, rows.nbytes, place, False, extends_compiled(fitted), loading=rows.loading)
     costs, left = (*input_costs(rows), (stage.name, stage.cost)), remains(runs_at([aside_of(out)]), None)
     given = str(new), str(out), rows.shape, str(rows.dtype), where, costs, ()
     plan = Plan(*given, store.free_bytes(folder), rates(folder), remains=left)
@@ -334,7 +334,7 @@ def stage_of(fitted: Any, rows: Input) -> Stage:
     return stage_for(fitted, replace(rows.source, aligned={}), **rows.source.aligned)
 
 
-def is_compiled(fitted: Any) -> bool:
+def extends_compiled(fitted: Any) -> bool:
     """Return whether new rows are placed by compiled functions, as those of a fit to so many rows on a graph were."""
     run = run_of(fitted)
     n = run.results("survey")["n"] if run.has("survey") else 0

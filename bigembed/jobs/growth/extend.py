@@ -18,7 +18,7 @@ from bigembed.estimator import extension_of, run_of
 from bigembed.estimator.extension import leaves_out
 from bigembed.estimator.transform import coordinates_of, through_steps
 from bigembed.jobs import growth, inputs, places, watching
-from bigembed.jobs.extend import is_compiled
+from bigembed.jobs.extend import extends_compiled
 from bigembed.jobs.growth import account
 from bigembed.jobs.growth.frames import in_places, lasting_clusters, longer, movement_of, undeleted
 from bigembed.jobs.growth.repair import is_growth, ledger_of, repair, restore, with_remedy
@@ -149,7 +149,7 @@ class NewRows:
         """Return what the stage that places a range takes; ``place``: where the cluster is running already."""
         job, there, root = self.job, self.there, self.version.root
         shape = there.shape[0] - self.version.covered, there.shape[1]
-        nbytes, compiled = shape[0] * shape[1] * there.dtype.itemsize, is_compiled(self.fitted)
+        nbytes, compiled = shape[0] * shape[1] * there.dtype.itemsize, extends_compiled(self.fitted)
         where = resources_of(job.cluster, shape, nbytes, place, False, compiled)
         left = remains(runs_at((root / "placing").glob("*-*")), job.output.scratch)
         own, free = ((stage.name, stage.cost),), free_bytes(nearest_folder(root))

@@ -131,14 +131,15 @@ SECONDS = {
     "linalg.lobpcg_compiled": 6.8,
     "linalg.multigrid_compiled": 4.5,
     "linalg.nonnegative_compiled": 1.3,
+    "maps.pacmap.compiled": 9.0,
     "maps.tsne.compiled": 5.0,
-    "maps.umap.compiled": 4.7,
+    "maps.umap.compiled": 9.0,
     "neighbors.compiled": 4.0,
     "neighbors.search.compiled": 2.2,
     "quality.compiled": 4.4,
     "store.matrix_compiled": 2.2,
 }
-"""Processor time that the functions of a module take to compile, for the usual types (2 cores, 2026-11-23)."""
+"""Processor time that the functions of a module take to compile, for the usual types (2 cores, 2026-11-28)."""
 SOLVE = ("linalg.aggregate_functions", "linalg.lobpcg_compiled", "linalg.multigrid_compiled", "store.matrix_compiled")
 """Modules of a solve by iteration."""
 STAGES = {
@@ -152,7 +153,7 @@ STAGES = {
     search.TRUTH: "neighbors.search.compiled",
 }
 """The module of each of the other stages, by their names."""
-METHODS = {"tsne": "maps.tsne.compiled", "umap": "maps.umap.compiled"}
+METHODS = {name: f"maps.{name}.compiled" for name in ("pacmap", "tsne", "umap")}
 """Modules of the kernels and descents of methods, which are used however few the rows are."""
 
 

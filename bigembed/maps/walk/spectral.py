@@ -312,7 +312,7 @@ def _large_component(context: Context, weights: StoredMatrix, c: int, wanted: in
     for again in range(LOSSES):
         if result is None:
             with claim_memory(need, by_workers=again < LOSSES - 1) as room:
-                context.note(f"component {c} of the graph: vectors {room.where}")
+                context.note(f"component {c} of the graph: matrix and vectors {room.where}")
                 result = _solved(context, weights, room, stored, c, wanted, asked)
     assert result is not None  # (what is in files cannot be lost)
     trim_heap()

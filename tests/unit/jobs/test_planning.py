@@ -426,7 +426,8 @@ class TestCompilation:
         assert plan.as_dict()["compilation"] == plan.compilation > 20
         assert any("more for compilation at first use" in line for line in plan_lines(plan))
         assert plan_job(job("umap")).compilation > 10
-        assert plan_job(job("umap", n=1000)).compilation == pytest.approx(4.7)
+        for name in ("pacmap", "tsne", "umap"):  # (of few rows, too: their descents are always compiled)
+            assert plan_job(job(name, n=1000)).compilation == compilation.SECONDS[f"maps.{name}.compiled"] > 4
         assert plan_job(job(n=1000)).compilation == plan_job(job("pca")).compilation == 0
         assert not any("compilation" in line for line in plan_lines(plan_job(job("pca"))))
 
