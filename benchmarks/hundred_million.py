@@ -66,6 +66,7 @@ class Start:
         self.peak, self.folder, self._over = peak_of(self.process.pid), job.parent, threading.Event()
         self.seen: dict[int, float] = {}
         self.stages: dict[str, float] = {}
+        self.running: dict[str, float] = {}
 
     def watch(self, note: Any) -> None:
         """Look at the disk and the processors every ten seconds, and note it."""
@@ -79,9 +80,11 @@ class Start:
             note(self.found())
 
     def found(self) -> dict[str, Any]:
-        """What is known by now."""
+        """What is known by now, a stage that has not ended included: this script may be killed, too."""
         seconds, processor = time.monotonic() - self.began, sum(self.seen.values())
-        return {"seconds": seconds, "processor": processor, "free_before": self.free, "free_least": self.least}
+        stages = self.stages | {stage: seconds - at for stage, at in self.running.copy().items()}
+        known = {"seconds": seconds, "processor": processor, "stages": stages}
+        return known | {"free_before": self.free, "free_least": self.least}
 
     def run(self, note: Any) -> dict[str, Any]:
         """Listen to the job, and kill it where that is due."""
@@ -96,20 +99,21 @@ class Start:
             thread.join()
         if status and not self.killed:
             raise SystemExit(f"the job ended with status {status}")
-        return {**self.found(), "memory": self.peak(), "killed": self.killed, "stages": self.stages}
+        return {**self.found(), "memory": self.peak(), "killed": self.killed}
 
     def hear(self, said: dict[str, Any]) -> None:
-        """Note when stages begin and end; the one in which the job is killed takes until then."""
+        """Note when stages begin and end."""
         event, text, stage = said["event"], said.get("message") or "", said.get("stage") or ""
         now = time.monotonic() - self.began
-        if event in ("start", "done"):
-            self.stages[stage] = now - self.stages.get(stage, 0.0)
+        if event == "start":
+            self.running[stage] = now
+        elif event == "done":
+            self.stages[stage] = now - self.running.pop(stage, now)
         if event not in ("progress", "remaining"):
             print(f"{now:7.0f} s", event, stage, text, flush=True)
         due = self.kill and ((event, stage) == ("start", self.kill) or self.kill in text.partition(": ")[2])
         if due and not self.killed:
             self.killed = True
-            self.stages[stage] = now - self.stages.get(stage, 0.0)
             os.killpg(self.process.pid, signal.SIGKILL)
 
 
