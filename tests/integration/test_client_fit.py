@@ -118,10 +118,10 @@ def test_without_workers_a_fit_ends_and_says_what_to_do() -> None:
         assert client.scheduler.address in str(raised.value)
 
 
-def test_workers_that_always_die_are_an_error_of_ours(of_two: Client) -> None:
-    with pytest.raises(ClusterError, match=r"was given up: the workers that ran it died.*memory_limit"):
+def test_workers_that_always_die_are_an_error_of_ours() -> None:
+    """In a cluster of its own: a nanny does not start a worker again that dies while it is being started."""
+    with started(), pytest.raises(ClusterError, match=r"was given up: the workers that ran it died.*memory_limit"):
         map_blocks(tasks.die_always, [(1,)])
-    of_two.wait_for_workers(2, timeout=60)
 
 
 def test_a_cluster_that_is_closed_is_an_error_of_ours() -> None:
