@@ -128,7 +128,7 @@ class TestPackaging:
         assert run(sys.executable, "-c", code).strip() == "[]"
 
     def test_only_modules_of_compiled_functions_load_numba_when_they_are_imported(self) -> None:
-        """Others import them where they call them: a process that compiles nothing has 40 MiB less."""
+        """Others import them where they call them: a process that compiles nothing has some 50 MiB less."""
         imports = imports_of(Path(bigembed.__file__).parent)
         compiled = {name for name, of_it in imports.items() if "numba" in of_it}
         assert len(compiled) > 15

@@ -139,7 +139,8 @@ SECONDS = {
     "quality.compiled": 4.4,
     "store.matrix_compiled": 2.2,
 }
-"""Processor time that the functions of a module take to compile, for the usual types (2 cores, 2026-11-28)."""
+"""Processor time that the functions of a module take to compile, for the usual types (2 cores, 2026-11-23; those of
+PaCMAP and UMAP 2026-11-28)."""
 SOLVE = ("linalg.aggregate_functions", "linalg.lobpcg_compiled", "linalg.multigrid_compiled", "store.matrix_compiled")
 """Modules of a solve by iteration."""
 STAGES = {
