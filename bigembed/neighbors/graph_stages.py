@@ -11,7 +11,7 @@ import numpy as np
 from bigembed.distance import MAPPED, named
 from bigembed.errors import InputError
 from bigembed.neighbors import graph_blocks, joined_to_all, order, search
-from bigembed.neighbors.nn_descent import descend, descent_cost, lacking_room
+from bigembed.neighbors.nn_descent import descend, descent_cost, fitting_length
 from bigembed.neighbors.outside_lists import ByLists, ByPynndescent, Outside, outside_cost, outside_search
 from bigembed.neighbors.radius import density_stage, every_pair_stage, is_dense, radius_graph_stage, recalled_stage
 from bigembed.neighbors.search.every_block import search_stage
@@ -241,7 +241,7 @@ def search_stages(
         order.partition_stage(shape, seed),
         order.order_stage(source, shape, CELL_ROWS, seed),
         shortlist_stage(shape.n, shape.ordered_bytes, CELL_ROWS),
-        truth_stage(shape, k, recall, seed, algorithm, lacking_room),
+        truth_stage(shape, k, recall, seed, algorithm, fitting_length),
         _search(shape, k, algorithm) if outside is None else _search_outside(shape, k, outside),
     ]
 

@@ -69,7 +69,9 @@ def longest_list(n: int, k: int) -> int:
 def descend(context: Context, ordered: Ordered, shape: Shape, k: int, target: float) -> dict[str, Any]:
     """Find the k nearest rows of every row of all blocks; what a search stage returns."""
     exchange, out, n, by = context.exchange, context.path(""), ordered.starts[-1], by_metric(shape)
-    require_room(n, k, context.results(TRUTH)["why"], exchange.root)
+    decided = context.results(TRUTH)
+    longest, kept_short = decided.get("longest", longest_list(n, k)), False
+    require_room(shape, k, decided["why"], exchange.root)
     blocks = [(b,) for b in range(len(ordered.blocks))]
     seeds = SEEDS_BY_PAIRS if by else SEED_PROBES
     expected = read_array(context.of(TRUTH, "recall_by_probes"))[:seeds][-1]
@@ -91,10 +93,12 @@ def descend(context: Context, ordered: Ordered, shape: Shape, k: int, target: fl
             f"NN-descent: recall {recall:.4f} after round {rounds}, {width} of lists of {length}, "
             f"{100 * changed:.1f} % replaced"
         )
-        if recall >= target or (changed < SETTLED and width == longest_list(n, k)):
+        if recall >= target or (changed < SETTLED and width == longest):
             break
-        if width == length < longest_list(n, k) and target - recall > recall - measured[-2][1]:
-            length = min(longest_list(n, k), length * 3 // 2)
+        slow = width == length < longest_list(n, k) and target - recall > recall - measured[-2][1]
+        kept_short = kept_short or (slow and length == longest)
+        if slow and length < longest:
+            length = min(longest, length * 3 // 2)
             map_blocks(lengthen_block, blocks, lists=lists, length=length)
         else:
             width = next_width(measured, target, length)
@@ -105,6 +109,7 @@ def descend(context: Context, ordered: Ordered, shape: Shape, k: int, target: fl
         "algorithm": "nn-descent",
         "rounds": rounds,
         "list_length": length,
+        **({"kept_short": True} if kept_short else {}),
         "compared_per_row": pairs / n,
     }
 
@@ -210,8 +215,7 @@ def bytes_held(shape: Shape, k: int) -> int:
     ones twice, and what it found; or lists, with what was found for them; or those of the walk that is measured."""
     width, by = longest_list(shape.n, k), by_metric(shape)
     rows = min(shape.n * shape.row_bytes, descent_rounds.ROWS_BYTES)
-    value = np.dtype(by.dtype if by else shape.dtype).itemsize
-    number = np.dtype(id_type(shape.n)).itemsize
+    value, number = value_bytes(shape), np.dtype(id_type(shape.n)).itemsize
     entries, found = width * shape.largest_block, descent_rounds.found_at_once(descent_rounds.most_candidates(width))
     sent = (2 * number + 9 + 2 * value) * entries  # (lists; places, and what goes to whom)
     received = (3 * number + 9 + value) * entries  # (lists; rows, sources and distances, order, and chosen ones)
@@ -224,22 +228,36 @@ def bytes_held(shape: Shape, k: int) -> int:
     return int(max(sent, received, compared, merged, walked))
 
 
-def bytes_exchanged(n: int, width: int) -> int:
+def value_bytes(shape: Shape) -> int:
+    """Bytes of a squared distance."""
+    by = by_metric(shape)
+    return np.dtype(by.dtype if by else shape.dtype).itemsize
+
+
+def bytes_exchanged(n: int, width: int, value: int) -> int:
     """Bytes of what goes from block to block in a round, with lists of a width: these, as they were and as they are,
-    who has whom, and what was found, up to five entries for each of theirs."""
-    return 120 * n * width
+    who has whom, and what was found, up to five entries for each of theirs (4.1 to 4.6 of 10⁶ rows of 128 independent
+    columns); ``value``: bytes of a squared distance."""
+    number = np.dtype(id_type(n)).itemsize
+    return n * width * (2 * (number + value + 1) + 6 * (4 + number + value))
 
 
-def bytes_on_disk(n: int, k: int) -> int:
-    """Bytes of the disk that NN-descent takes in addition to the lists that it finds."""
-    return bytes_exchanged(n, longest_list(n, k)) + 12 * n * k
+def bytes_on_disk(n: int, k: int, length: int, value: int) -> int:
+    """Bytes of the disk that NN-descent takes in addition to the lists that it finds, while its own are so long."""
+    return bytes_exchanged(n, length, value) + 12 * n * k
 
 
-def lacking_room(n: int, k: int, place: str) -> str:
-    """What NN-descent takes of the disk where exchanges lie, in words, if that is more than is free there. (Not how
-    much is free: what is said of the choice is the same wherever it is made.)"""
-    need = bytes_on_disk(n, k)
-    return f"{need >> 20} MiB of disk on the way, more than is free" if need > free_at(place) else ""
+def fitting_length(shape: Shape, k: int, place: str) -> tuple[int, str]:
+    """How long lists may get on the disk where exchanges lie: as long as they ever do, or as they are at first where
+    few are found in cells, or 0; and what of it does not fit, in words. (Not how much is free: what is said of the
+    choice is the same wherever it is made.)"""
+    free, lacks = free_at(place), ""
+    for length in (longest_list(shape.n, k), first_length(shape, k, 0.0)):
+        need = bytes_on_disk(shape.n, k, length, value_bytes(shape))
+        if need <= free:
+            return length, lacks
+        lacks = f"{need >> 20} MiB of disk on the way, more than is free"
+    return 0, lacks
 
 
 def free_at(place: str) -> int:
@@ -247,9 +265,9 @@ def free_at(place: str) -> int:
     return free_bytes(nearest_folder(at(place)))
 
 
-def require_room(n: int, k: int, why: str, place: str) -> None:
-    """PlanError unless NN-descent has room where exchanges lie."""
-    need, free = bytes_on_disk(n, k), free_at(place)
+def require_room(shape: Shape, k: int, why: str, place: str) -> None:
+    """PlanError unless the first lists of NN-descent, as long as they may be, have room where exchanges lie."""
+    need, free = bytes_on_disk(shape.n, k, first_length(shape, k, 0.0), value_bytes(shape)), free_at(place)
     if need > free:
         raise PlanError(
             f"neighbors by {NN_DESCENT} ({why}) take {need >> 20} MiB of disk on the way, and {free >> 20} MiB are "
@@ -266,11 +284,12 @@ def descent_cost(cells: Cost, shape: Shape, k: int, asked: bool) -> Cost:
     cells = replace(cells, memory=max(cells.memory, bytes_held(shape, k)))
     if not asked:
         return cells
-    rounds, travels = 4, bytes_exchanged(n, width)
+    rounds, value, first = 4, value_bytes(shape), first_length(shape, k, 0.0)
+    travels = bytes_exchanged(n, width, value)
     return replace(
         cells,
         disk=cells.disk + 12 * n * k,
-        scratch=max(cells.scratch, bytes_exchanged(n, longest_list(n, k))),
+        scratch=max(cells.scratch, bytes_exchanged(n, first, value)),
         read=cells.read + rounds * (blocks * min(n * row_bytes, descent_rounds.ROWS_BYTES) + travels),
         write=cells.write + rounds * travels,
         flops=cells.flops + rounds * n * 4 * width**2 * row_bytes / 4,

@@ -85,11 +85,12 @@ def search_notes(stages: Sequence[Stage], reused: Sequence[str], run: Run) -> li
     rows = next((stage.parameters["shape"][0] for stage in stages if stage.name == "survey"), 0)
     if rows <= SHORTLIST * graph_stages.CELL_ROWS:
         return []
-    more = size(nn_descent.bytes_on_disk(rows, truth.parameters["n_neighbors"]))
+    k = truth.parameters["n_neighbors"]
+    more = size(nn_descent.bytes_on_disk(rows, k, nn_descent.longest_list(rows, k), 8))
     return [
-        f"neighbors by cells, or by NN-descent (then search takes twice as long, or more, and {more} more of the disk) "
-        f"if sampled rows show that {search.WORTH} cells for each row would miss recall "
-        f"{truth.parameters['target']:g}; by cells in any case if the disk has less room than that"
+        f"neighbors by cells, or by NN-descent (then search takes twice as long, or more, and up to {more} more of the "
+        f"disk) if sampled rows show that {search.WORTH} cells for each row would miss recall "
+        f"{truth.parameters['target']:g}; by cells in any case if the disk lacks room for that"
     ]
 
 

@@ -162,12 +162,12 @@ def truth_stage(
     target: float,
     seed: int,
     algorithm: str = search.AUTO,
-    lacking: Callable[[int, int, str], str] = lambda n, k, place: "",
+    room: Callable[[Shape, int, str], tuple[int, str]] = lambda shape, k, place: (shape.n, ""),
 ) -> Stage:
     """Exact neighbors of sampled rows, the distance histogram; how to search, and in how many cells.
 
-    ``lacking``: what NN-descent would take of the disk where exchanges lie, if that is not there; asked where the
-    choice is free, and once: what was decided is kept with the stage, whatever is free later.
+    ``room``: how long the lists of NN-descent may get on the disk where exchanges lie, and what longer ones would
+    take; asked once: what was decided is kept with the stage, whatever is free later.
     """
 
     size, by = sample_size(shape.n), by_metric(shape)
@@ -192,7 +192,7 @@ def truth_stage(
         search.TRUTH,
         ("survey", "order", "shortlist"),
         parameters,
-        partial(run_truth, shape=shape, k=k, target=target, seed=seed, algorithm=algorithm, lacking=lacking),
+        partial(run_truth, shape=shape, k=k, target=target, seed=seed, algorithm=algorithm, room=room),
         cost,
         opens={"survey": ()},
     )
@@ -205,7 +205,7 @@ def run_truth(
     target: float,
     seed: int,
     algorithm: str,
-    lacking: Callable[[int, int, str], str],
+    room: Callable[[Shape, int, str], tuple[int, str]],
 ) -> dict[str, Any]:
     truth = exact_truth(context, k, seed, by_metric(shape))
     ordered = Ordered.open(context.of("order"))
@@ -214,8 +214,10 @@ def run_truth(
     curve = best_curve(*given, longer=algorithm not in search.LINKED)
     write_array(context.path("recall_by_probes"), curve)
     probes = choose_probes(curve, target, truth.neighbors.size)
-    lacks = lacking(shape.n, k, context.exchange.root) if algorithm == search.AUTO else ""
-    decided = search.chosen(algorithm, curve, target, probes, shape.n, cells, lacks)
+    longest, lacks = room(shape, k, context.exchange.root)
+    decided = search.chosen(algorithm, curve, target, probes, shape.n, cells, "" if longest else lacks)
+    if decided.get("algorithm") == search.NN_DESCENT and longest and lacks:
+        decided |= {"longest": longest, "lacks": f"lists longer than {longest} would take {lacks}"}
     if len(curve) > length and decided.get("algorithm") not in search.LINKED:
         decided["shortlist"] = len(curve)
     return {"n_probes": probes, "expected_recall": float(curve[probes - 1]), "witnesses": len(truth.ids), **decided}
@@ -396,6 +398,8 @@ def _advice(context: Context) -> str:
     done = f"{probed} cells were searched for each row; all {listed} on a shortlist would find hardly more"
     if searched.get("algorithm") == search.NN_DESCENT:
         done = f"NN-descent made {searched['rounds']} rounds with lists of up to {searched['list_length']} rows"
+        if searched.get("kept_short"):
+            return f"{done}; {decided['lacks']}. Give what tasks exchange a larger disk, or lower the target"
     if decided.get("algorithm") == search.GIVEN_LISTS:
         return "The lists that were given hold no more true neighbors: give longer ones, or leave them out"
     if decided.get("algorithm") == search.PYNNDESCENT:

@@ -327,8 +327,8 @@ def test_a_disk_without_room_for_the_lists_leaves_cells_and_refuses_what_is_aske
     few_cells: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = build(algorithm="auto")
-    monkeypatch.setattr(nn_descent, "free_bytes", lambda place: nn_descent.bytes_on_disk(1000, 8) - 1)
-    with pytest.raises(PlanError, match=r"asked for.*8 MiB are free.*algorithm='cells'"):
+    monkeypatch.setattr(nn_descent, "free_bytes", lambda place: nn_descent.bytes_on_disk(1000, 8, 49, 4) - 1)
+    with pytest.raises(PlanError, match=r"asked for.*4 MiB are free.*algorithm='cells'"):
         build(algorithm="nn-descent")
     with pytest.warns(RecallWarning, match=r"below the target.*NN-descent, which would be taken.*more than is free"):
         graph = build()
@@ -346,7 +346,7 @@ def test_the_plan_says_which_way_it_may_be() -> None:
 
     assert search_notes(planned(1000), [], Run(None)) == []
     assert (
-        "NN-descent (then search takes twice as long, or more, and 8.4 GiB more of the disk)"
+        "NN-descent (then search takes twice as long, or more, and up to 8.5 GiB more of the disk)"
         in (search_notes(planned(10**6), [], Run(None))[0])
     )
     assert search_notes(planned(1000, algorithm="cells"), [], Run(None)) == ["neighbors by cells: asked for"]
