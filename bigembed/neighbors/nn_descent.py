@@ -213,7 +213,7 @@ def walk_length(*, index: Index, ordered: Ordered, truth: Truth, target: float) 
 def bytes_held(shape: Shape, k: int) -> int:
     """Bytes that a task holds: lists and who has its rows; or candidates, as ids and as places, with the rows, sparse
     ones twice, and what it found; or lists, with what was found for them; or those of the walk that is measured."""
-    width, by = longest_list(shape.n, k), by_metric(shape)
+    width = longest_list(shape.n, k)
     rows = min(shape.n * shape.row_bytes, descent_rounds.ROWS_BYTES)
     value, number = value_bytes(shape), np.dtype(id_type(shape.n)).itemsize
     entries, found = width * shape.largest_block, descent_rounds.found_at_once(descent_rounds.most_candidates(width))
