@@ -130,9 +130,11 @@ def doubts(measured: Mapping[str, Any]) -> list[str]:
     if measured["recall"] < measured["target"]:
         return [missed(measured)]
     if measured.get("forced"):
+        by_cells = measured["algorithm"] == CELLS
+        how = "by cells, since NN-descent does" if by_cells else "by NN-descent with short lists, since longer ones do"
         return [
-            f"neighbors were searched by cells, since NN-descent does not fit: {measured['why']}. The target is met "
-            f"(recall {measured['recall']:.4f}), but where it fits the same job finds other neighbors, and its "
+            f"neighbors were searched {how} not fit: {measured['why']}. The target is met (recall "
+            f"{measured['recall']:.4f}), but where there is room the same job finds other neighbors, and its "
             "coordinates differ by as much"
         ]
     return []

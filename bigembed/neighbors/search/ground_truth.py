@@ -375,6 +375,8 @@ def run_recall(context: Context, target: float) -> dict[str, Any]:
     searched: dict[str, Any] = {name: said[name] for name in ("algorithm", "why", "forced") if name in said}
     if searched.get("algorithm") in search.LINKED:
         searched["recall_of_new_rows"] = context.results("search")["recall_of_new_rows"]
+    if context.results("search").get("kept_short"):
+        searched |= {"forced": True, "why": f"{said['why']}; {said['lacks']}"}
     advice = "" if found.recall >= target else _advice(context)
     return {
         "recall": found.recall,

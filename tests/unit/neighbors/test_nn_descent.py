@@ -340,6 +340,30 @@ def test_a_disk_without_room_for_the_lists_leaves_cells_and_refuses_what_is_aske
     assert not same_lists(graph, whole)  # a control
 
 
+@pytest.mark.parametrize(
+    ("target", "said"), [(0.74, "The target is met"), (0.99, "Give what tasks exchange a larger disk")]
+)
+def test_lists_get_no_longer_than_the_disk_has_room_for_which_is_said(
+    few_cells: None, monkeypatch: pytest.MonkeyPatch, target: float, said: str
+) -> None:
+    for name in ("MORE", "MORE_BY_PAIRS"):
+        monkeypatch.setattr(nn_descent, name, 0)
+    monkeypatch.setattr(descent_rounds, "CANDIDATES", 1)
+    hard = np.random.default_rng(1).normal(size=(1000, 40)).astype(np.float32)
+    search = partial(be.build_neighbor_graph, hard, 8, recall=target, algorithm="nn-descent")
+    with warnings.catch_warnings(action="ignore", category=RecallWarning):
+        whole = search()
+    assert whole.run.results("search")["list_length"] == nn_descent.longest_list(1000, 8) == 18
+    monkeypatch.setattr(nn_descent, "free_bytes", lambda place: nn_descent.bytes_on_disk(1000, 8, 18, 4) - 1)
+    too_long = "lists longer than 12 would take .* MiB of disk .*, more than is free"
+    with pytest.warns(RecallWarning, match=f"{too_long}.*{said}"):
+        short = search()
+    assert short.run.results("search")["list_length"] == 12
+    assert short.run.results("recall")["forced"]
+    assert "forced" not in whole.run.results("recall")
+    assert not same_lists(short, whole)
+
+
 def test_the_plan_says_which_way_it_may_be() -> None:
     def planned(n: int, **given: Any) -> list[Stage]:
         return neighbor_stages(OrderedRows((n, 64), np.dtype(np.float32)), 8, "euclidean", 0.9, 0, **given)
