@@ -75,7 +75,7 @@ def test_a_cable_has_its_rate_and_latency_and_a_host_its_own_folder(tmp_path):
 @pytest.mark.timeout(900)
 def test_a_job_by_the_store_alone_and_without_one_of_its_workers(tmp_path, request):
     compiled = request.config.cache.mkdir("compiled-for-hosts")
-    reference = Reference(tmp_path / "reference", 2_400, 400, compiled)
+    reference = Reference(tmp_path / "reference", 1_200, 400, compiled)
     expected = {name: reference.run(name) for name in ("pca", "diffusion_map")}
     (tmp_path / "net").mkdir()
     with deployed(tmp_path / "net", reference, 2, 1e9, 1e-3) as deployment:
