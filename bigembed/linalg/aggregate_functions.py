@@ -21,8 +21,8 @@ SHIFT = 1e-5
 """δ."""
 STEPS = 2
 DEPENDENT, CANCELLED = 1e-14, 1e-8
-"""Share of a squared length that is left of a column by those before it: below the first it is taken for one of theirs,
-below the second it is cleared of them again."""
+"""Share of the squared length of a column that is left without its part along the columns before it: below the first it
+counts as dependent on them, below the second it is orthogonalized against them again."""
 
 _matrix = types.Array(types.float64, 2, "C")
 _read = types.Array(types.float64, 2, "C", readonly=True)

@@ -15,8 +15,8 @@ from bigembed.runtime.executors import run_on_idle_threads
 # ------------------------------------------------------------------------------------------------------- aggregate
 # Aggregates of the rows of one block, and a few functions on each that slow eigenvectors look like.
 #
-# Aggregates are made by pairwise matching along heavy edges, repeated until they have the wanted size. On each
-# aggregate a stand functions near to the p lowest eigenvectors of its normalized Laplacian (Neumann, spectral AMGe):
+# Aggregates are made by pairwise matching along heavy edges, repeated until they have the wanted size. The functions on
+# an aggregate a approximate the p lowest eigenvectors of its normalized Laplacian (Neumann, spectral AMGe):
 #
 #     N_a = D^{-1/2} (diag(W_aa 1) − W_aa) D^{-1/2},    N_a u = μ u,   u_0 = √d.
 #

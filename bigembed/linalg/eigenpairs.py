@@ -243,7 +243,7 @@ def solve_dense_matrix(matrix: Any, n_components: int, *, deflate: Array | None 
     """The m largest eigenpairs of a symmetric matrix, dense or sparse, except the deflated ones; the vectors (n, m).
 
     ``deflate`` (n,) or (n, c) are known orthonormal eigenvectors T. Of the others only the next pair is computed, for
-    the gaps: in a Krylov space where that is small (:mod:`bigembed.linalg.eigenpairs`), or from the whole matrix with T
+    the gaps: in a Krylov space where that is small (:func:`leading_pairs`), or from the whole matrix with T
     moved below the spectrum, A − T T ᵀ (1 + 2‖A‖). Memory 3 n² numbers.
     """
     n = matrix.shape[0]

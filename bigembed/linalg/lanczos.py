@@ -135,8 +135,8 @@ def _gap(wanted: Array, left_out: Array) -> float:
 #     A [Q_1 … Q_j] = [Q_1 … Q_j] T + Q_{j+1} B E_jᵀ,      T = QᵀAQ,
 #
 # restarted from the Ritz vectors of the largest Ritz values and the last residual block. For spectra that decay (PCA,
-# kernel PCA, MDS), and as the reference of LOBPCG. One pass a block; every block is orthogonalized twice against all
-# kept ones, two sweeps over at most ``max_blocks`` + 3 blocks.
+# kernel PCA, MDS), and as the reference of LOBPCG. One pass a block; every block is orthogonalized three times against
+# all kept ones, each time in two sweeps over at most ``max_blocks`` + 3 blocks.
 
 _DROP = 1e-11
 Which = Literal["largest", "smallest", "magnitude"]
@@ -279,7 +279,7 @@ class _Run:
         self.names = [kept, fresh]
 
     def _orthonormalize(self) -> Array:
-        """The next block from ``lanczos.u``, twice against all blocks and the known vectors; U = Q B."""
+        """The next block from ``lanczos.u``, three times against all blocks and the known vectors; B of U = Q B."""
         space = self.operator.space
         against = [*self.known, *self.names]
         whole: Array | None = None

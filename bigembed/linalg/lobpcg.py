@@ -22,9 +22,8 @@ from bigembed.store.vector_space import tree_sum
 # ------------------------------------------------------------------------------------------------------- iteration
 # One iteration of LOBPCG in two steps: the update of all vectors by coefficients, and the pass.
 #
-# Each step reads the vectors of its state and publishes the next one (the docstring of this file says which). What
-# the update has read of a block it needs no more: it may give way to what comes of it, so that one generation is
-# there.
+# Each step reads the vectors of its state and returns the next state (the section ``lobpcg`` below says which vectors).
+# The update reads each block of a vector once, so the results may take its place: only one generation is stored.
 
 
 def coarse_of(operator: BlockOperator, state: State) -> Coarse:
@@ -97,7 +96,7 @@ def multiply(operator: BlockOperator, state: State) -> State:
 
 
 def certify(operator: BlockOperator, state: State, reason: Reason) -> State:
-    """Explicit residuals of X by one pass; if it disagrees, the iteration goes on from fresh products."""
+    """Explicit residuals of X by one pass; if they are too large, the iteration goes on from the fresh products."""
     space, g = operator.space, state.generation
     space.drop(*(f"{name}.{g}" for name in ("P", "W", "R", "LP", "G", "Y")))
     turn_vectors(space, f"X.{g}", f"X.{g + 1}")
@@ -128,7 +127,7 @@ def _basis(sizes: tuple[int, ...]) -> list[str]:
 
 
 def _directions(mix: Array, gram: Array, lead: int) -> Array:
-    """What makes the new P, X without its part in the old one, of unit mass (0 for a column without mass)."""
+    """Factors that scale P, the new X without its part in the old X, to unit mass; 0 for a column without mass."""
     away = mix.copy()
     away[:lead] = 0
     mass = np.sqrt(np.maximum(np.einsum("ij,ij->j", away, gram @ away), 0.0))
@@ -137,7 +136,7 @@ def _directions(mix: Array, gram: Array, lead: int) -> Array:
 
 
 def _bordered(inner: Array, beside: Array) -> Array:
-    """A symmetric matrix of [X P W] from that of [X P], and the rows of W (without W itself: zeros there)."""
+    """A symmetric matrix of [X P W] from that of [X P] and the rows of W, ``beside``."""
     size, width = len(inner), len(beside)
     out = np.zeros((size + width, size + width))
     out[:size, :size] = (inner + inner.T) / 2
@@ -173,29 +172,30 @@ def _correct(operator: BlockOperator, state: State, restricted: list[str], mix: 
 #     sweep A   reads X P W R LP LW, writes the next X P W R LP: update, residual norms, W, Gram matrix
 #     sweep B   the pass, reads X P W: S W and its products with X, P and W; writes LW and PᵀSW
 #
-# What is rounded of the images reaches W only, the directions that are tried, and R, which a certificate makes anew:
-# the matrix BᵀSB is summed from S W as it is made and from then on follows by coefficients. (Summed from images as
-# they are kept it has errors of 6e-8 of what cancels where directions of [X P W] nearly depend on each other, and
-# Ritz values above 1 came up.) Of seven matrices all take as many passes to 1e-6 as with images in double precision,
-# and to 1e-9 and 1e-11 as many or up to three more; but a closed curve to 1e-11, below rounding, ended there with
-# residuals of 70 and ends with 6e-9.
+# Rounding of the images affects only W (the directions that are tried) and R, which a certificate computes anew: the
+# matrix BᵀSB is summed from S W before it is rounded, and from then on follows by coefficients. (If it is summed from
+# the rounded images, its errors are 6e-8 of what cancels where directions of [X P W] are nearly dependent, and Ritz
+# values above 1 came up.) All of seven matrices take as many passes to 1e-6 as with images in double precision, and as
+# many or up to three more to 1e-9 and 1e-11; but a closed curve to 1e-11, below rounding, ended with residuals of 70 in
+# double precision, and ends with 6e-9 now.
 #
 # Known eigenvectors T (√d of the component) are projected out by coefficients: B − T TᵀB needs TᵀB only. Once the
-# wanted residuals are small by recurrence, a pass over X certifies them explicitly; if it disagrees, the iteration
-# goes on from the fresh products. Every 20 iterations R and LP are made anew in the same pass as LW. With b = 1.5 m
-# columns an iteration reads 52 b + 8 p and writes 32 b bytes a row (p functions); a block task holds about 14 b numbers
-# a row, the coordinating process L_c and its factor or smaller levels. The vectors of a generation are forgotten block
-# by block as the update uses them (``spends``), and results take their place, so that 32 b bytes a row are there, in
-# memory and in files. W is in single precision, S W that of the very W that was rounded: as many passes (10⁵ rows:
-# swiss roll 13 to 1e-6 and 21 to 1e-9, sphere 19 and 33, mixture in 16 dimensions 18), half of the bytes that cross
-# borders. Rows of a block are cut into stripes for threads that are idle. Of the Gram matrices only
-# what is of W is summed over rows: that of the new X and P follows from their coefficients, until a pass over X makes
-# it anew to certify it. Processor time of an iteration, 15 columns, on a machine under load (before the sweeps were
-# compiled; SciPy's product alone): swiss roll of 2·10⁵ rows .18 s (.33; .021), of 5·10⁵ .38 (.76; .055), MNIST of 70
-# 000 .10 (.18; .021). The start takes .8 s at 2·10⁵ rows of the swiss roll, 1.0 at 3·10⁵ (1.6 and 2.4 with LAPACK's
+# wanted residuals are small by recurrence, a pass over X certifies them explicitly; if it finds them too large, the
+# iteration goes on from the fresh products. Every 20 iterations R and LP are made anew in the same pass as LW. With b =
+# 1.5 m columns an iteration reads 52 b + 8 p and writes 32 b bytes a row (p functions); a block task holds about 14 b
+# numbers a row, the coordinating process L_c and its factor or smaller levels. The vectors of a generation are dropped
+# block by block as the update uses them (``spends``), and results take their place, so that 32 b bytes a row are
+# stored, in memory or in files. W is in single precision, and S W is the product with the rounded W: as many passes
+# (10⁵ rows: swiss roll 13 to 1e-6 and 21 to 1e-9, sphere 19 and 33, mixture in 16 dimensions 18), half of the bytes
+# that cross borders. Rows of a block are cut into stripes for threads that are idle. Of the Gram matrices only the rows
+# of W are summed over the rows of the vectors: the entries of the new X and P follow from their coefficients, until a
+# certificate computes them anew. Processor time of an iteration, 15 columns, on a machine under load (before the sweeps
+# were compiled; SciPy's product alone): swiss roll of 2·10⁵ rows .18 s (.33; .021), of 5·10⁵ .38 (.76; .055), MNIST of
+# 70 000 .10 (.18; .021). The start takes .8 s at 2·10⁵ rows of the swiss roll, 1.0 at 3·10⁵ (1.6 and 2.4 with LAPACK's
 # eigenvectors on each aggregate and SciPy's products). BLAS has one thread throughout: with two, the coordinating
-# process rounds otherwise, and threads of BLAS that wait take from the block tasks (2·10⁵ rows, other work on the
-# machine: 4.4 s for 6.4 to 8.6). With products in registers and single-precision vectors multiplied as they are 3.9.
+# process rounds differently, and BLAS threads that wait take processor time from the block tasks (2·10⁵ rows, other
+# work on the machine: 4.4 s with one, 6.4 to 8.6 with two; 3.9 s with products in registers and single-precision
+# vectors multiplied as they are).
 #
 # Passes to ‖Sv − λv‖ ≤ 1e-6 and ≤ (1 − λ)/10, ten pairs, k = 15 (sphere 12), everything counted, by
 # ``benchmarks/eigenpairs.py`` and ``coarse_solve.py`` (in brackets: one constant function on aggregates of 16, W = .7
@@ -235,11 +235,11 @@ def _correct(operator: BlockOperator, state: State, restricted: list[str], mix: 
 __all__ = ["State", "block_width", "finish", "init", "solve", "step", "vectors_of"]
 
 FEW, FEW_GUARDS, GUARDS = 3, 3, 5
-"""Pairs that are few, those carried along in addition to them, and at least in addition to more. Five in addition to
-two take as many passes as three, or one or two less (eight sets, real and made), and two fifths more vectors to read
-and write in each; three in addition to four took 32 passes for 22 on a sphere, whose eigenvalues come in groups."""
+"""Up to ``FEW`` wanted pairs have ``FEW_GUARDS`` guards, more at least ``GUARDS``. Two pairs with five guards take as
+many passes as with three, or one or two fewer (eight sets, real and made), and two fifths more vectors to read and
+write in each; four with three guards took 32 passes instead of 22 on a sphere, whose eigenvalues come in groups."""
 NOISE = (3e-4, 3e-2)
-"""Size of the noise in a starting vector of length one: ten times tol, within these."""
+"""Bounds of the noise in a starting vector of length one, which is ten times tol between them."""
 
 
 def block_width(n_components: int) -> int:
@@ -265,8 +265,8 @@ def init(
     """Coarse space, X₀ = P · lowest eigenvectors of L_c and a little noise, S X₀: two passes.
 
     ``guards`` (default half as many as wanted, at least 5; 3 where at most 3 are wanted) are pairs carried along in
-    addition to the wanted ones. ``deflate`` names orthonormal eigenvectors (rows, c) in the space, which are left out;
-    unless the problem is solved densely they are there no more at the end.
+    addition to the wanted ones. ``deflate`` names orthonormal eigenvectors (rows, c) in the space, which are left out,
+    and dropped from it unless the problem is solved densely.
     A problem of few rows is marked to be solved densely by :func:`finish`.
     """
     if n_components < 1 or not tol > 0 or max_passes < 4 or (guards is not None and guards < 0):

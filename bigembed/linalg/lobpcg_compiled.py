@@ -287,8 +287,8 @@ def inner_blocks(
     first: int, last: int, starts: Array, order: Array, label: Array, pointer: Array, index: Array, data: Array,
     basis: Array, place: Array, columns: Array, blocks: Array,
 ) -> None:  # fmt: skip
-    """Those of the aggregates first … last − 1 with aggregates of the block, themselves first: from place[a] on their
-    columns and the blocks.
+    """Galerkin blocks of aggregates a = first … last − 1 with aggregates of the same block of rows: their columns and
+    values from place[a] on, the diagonal block first.
 
     Row i of A P is gathered by the aggregates that it touches before its products with row i of P.
     """

@@ -184,12 +184,12 @@ def first_block(
 
 
 def _single(image: Array) -> Array:
-    """What is kept of an image: in single precision, for what it is subtracted from has most of its digits."""
+    """A difference of images and vectors as it is kept: in single precision, since the vectors hold most digits."""
     return image.astype(np.float32)
 
 
 def _error(t: Array, at: Array) -> Array:
-    """Squared deviation of At from t times its row-wise ratio's weighted mean in this block."""
+    """‖At − θt‖² of each column over the rows of this block, with θ = tᵀAt / tᵀt of these rows alone."""
     mass = np.einsum("ij,ij->j", t, t)
     theta = np.einsum("ij,ij->j", t, at) / np.where(mass > 0, mass, 1.0)
     return np.asarray(((at - t * theta) ** 2).sum(axis=0))
@@ -219,9 +219,9 @@ def _combined(
 def update_block(
     block: int, scale: Array, label: Array, basis: Array, diagonal: Array, t: Array, y: Array, *rest: Any
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """Sweep A on one block: X, P, R, LP by coefficients, W, and of the Gram matrix what is of W.
+    """Sweep A on one block: X, P, R, LP by coefficients, W, and the rows of W in the Gram matrix.
 
-    W is in single precision: any vectors near R / diag + P_c y serve, as long as S W is that of the very same ones.
+    W is in single precision: any vectors near R / diag + P_c y serve, as long as S W is computed from the same ones.
 
     PᵀX, PᵀP, … follow by the same coefficients from the restricted basis; only PᵀW is a product. Results take the
     place of spent vectors that may be written.
@@ -288,10 +288,10 @@ def _place(spent: Array, columns: int) -> Array:
 
 
 def image_block(block: int, *rest: Any) -> tuple[tuple[Array, ...], Array]:
-    """Within the pass: what is kept of the images of the last vectors of B = [X P W], PᵀSW, and of BᵀSB their columns.
+    """Within the pass: what is kept of the images of the last vectors of B = [X P W], PᵀSW, and their columns of BᵀSB.
 
-    These products are of S W as it is made, so that BᵀSB does not suffer from what is rounded. Of S X the difference to
-    X Λ is kept, the residual; of S P and S W the one to P and W.
+    PᵀSW and BᵀSB are computed from the images before these are rounded. Of S X the residual S X − X Λ is kept, of S P
+    and S W the differences P − S P and W − S W.
     """
     *vectors, count, values = rest
     xs, ys, (label, basis, *before) = vectors[:count], vectors[count : 2 * count], vectors[2 * count :]
@@ -305,7 +305,7 @@ def image_block(block: int, *rest: Any) -> tuple[tuple[Array, ...], Array]:
 
 
 def _forms(basis: Sequence[Array], images: Sequence[Array], kept: Sequence[Array], start: int, stop: int) -> Array:
-    """Bᵀ of some images over some rows; there W less each of them, which is kept of the last."""
+    """Bᵀ times some images over some rows; writes W less each image, too, which is of use for the last one only."""
     x, *p, w = basis
     columns, places = x.shape[1], [*range(0, len(basis) - 1), 2]
     out = np.zeros((len(images), 3, *[-(-columns // LANES) * LANES] * 2))

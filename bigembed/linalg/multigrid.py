@@ -2,7 +2,7 @@
 
 A level is a block matrix L, one block a pair of aggregates (p functions each), and the coefficients c of the
 constant √d, L c ≈ 0. Aggregates are matched along −L_{a0,b0}, the edges between their first functions, into larger
-ones; on each of these, S, stand functions near to the lowest eigenvectors of its Neumann matrix,
+ones; the functions on each of these, S, approximate the lowest eigenvectors of its Neumann matrix,
 
     N_S = L_SS − Σ_{a ∈ S, b ∉ S} v vᵀ / (vᵀc_a),    v = −L_ab c_b,
 
@@ -14,10 +14,11 @@ The cycle is one block Gauss–Seidel sweep forward, the next level (twice, exce
 fixed linear, symmetric and positive map, of two products with L and half as many again for all smaller levels.
 Matrices and vectors are in single precision (a preconditioner may be off by 1e-7), the last level in double.
 A cycle of 15 columns took .12 s on one core at 85 000 unknowns (10⁶ rows of a surface; 25 steps of conjugate
-gradients on 61 000 took 1.2 s), .9 s at 850 000 (10⁷ rows), where making the levels takes 10 s; that was block by
-block. With the blocks of a row in one product it takes .46 of it (.028 for .060 s at 25 536 unknowns of a mixture in 64
-dimensions, 18 aggregates a row; the same passes), and with sums in registers .38 of that (31 000 of a surface). Its
-share of the processor time of the passes, 3·10⁵ rows of that mixture: 8 % before that, 15–17 % block by block.
+gradients on 61 000 took 1.2 s), .9 s at 850 000 (10⁷ rows), where making the levels takes 10 s: all with a product for
+each block. With the blocks of a row in one product a cycle takes .46 of that time (.028 instead of .060 s at 25 536
+unknowns of a mixture in 64 dimensions, 18 aggregates a row; the same passes), and with sums in registers .38 of the
+latter (31 000 of a surface). Its share of the processor time of the passes, 3·10⁵ rows of that mixture: 15–17 % block
+by block, 8 % with a product for each row.
 """
 
 from __future__ import annotations
@@ -377,7 +378,7 @@ def _assembled(space: VectorSpace, counts: Sequence[int], p: int, small: bool) -
 
 
 def _entries(space: VectorSpace, inner: str, cross: str, start: Array, numbered: bool = True) -> Iterator[Array]:
-    """What each block left of pairs inside it, of which one without aggregates has none, and across its border.
+    """Yield what each block left of pairs of aggregates inside it (none if it has no aggregates) and across its border.
 
     ``start``: the first aggregate of each block, from which those inside it are numbered.
     """

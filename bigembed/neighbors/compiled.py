@@ -313,7 +313,7 @@ def links(
 
 
 # -------------------------------------------------------------------------------------------------- compiled cells
-# Compiled loops over the edges of a graph and of its cells. Importing it imports numba: only large graphs do.
+# Compiled loops over the edges of a graph and of its cells, which only large graphs use.
 
 
 @njit(cache=True, nogil=True)

@@ -2,8 +2,8 @@
 
 Rows are brought to partitions (k-means on a sample), a wave of blocks at a time, so that what is on its way never takes
 more than a wave does. A task takes some partitions that lie side by side, adds the rows of the wave to their cells, and
-leaves the cells for the next wave. What cells a partition begins with, sampled rows say, which go the same way before.
-What a partition does depends on its rows in their order alone, which the waves fix.
+leaves the cells for the next wave. The cells that a partition begins with are chosen from sampled rows, which were
+brought to it in the same way before. Its result depends on nothing but its rows in their order, which the waves fix.
 """
 
 from __future__ import annotations

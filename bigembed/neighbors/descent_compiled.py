@@ -200,9 +200,9 @@ def join(
     """Compare the candidates of each row, from row ``first``, until the output is full.
 
     Those of row v, candidates[starts[v] : starts[v + 1]], ``new[v]`` fresh ones first, are places in ``rows`` (u, d)
-    and ``last`` (u,), the squared distances beyond which their lists take nothing;
-    ``shrunk``, times ‖x‖² + ‖y‖², less 2 x·y is below the distance however
-    it is rounded; ``seen`` (a power of 2,) remembers pairs, to reject most repetitions.
+    and ``last`` (u,), the squared distances beyond which their lists take nothing. ``shrunk`` is a factor f such that
+    f (‖x‖² + ‖y‖²) − 2 x·y never exceeds the squared distance, however it is rounded; ``seen`` (a power of 2,)
+    remembers pairs, to reject most repetitions.
     Fills ``row``, ``other`` and ``squared`` with what may belong on the list of a row, and returns the next row and
     how many there are.
     """

@@ -25,13 +25,13 @@ from bigembed.runtime.blocks import Array, by_owner, map_blocks
 from bigembed.store.exchange import Exchange
 
 ROWS_BYTES = 128 << 20
-"""Rows of any blocks that a task holds."""
+"""Bytes of rows, of any blocks, that a task holds."""
 FEWEST = 256
 """Rows whose candidates a task takes at a time, at least."""
 CANDIDATES = 1_000
-"""Of a row at most, where lists are short: the first of its list, and the nearest of the rows that have it on theirs.
-In many dimensions some rows are on very many lists, and among those who have them there most neighbors are found: with
-as many of these as of the list itself, 10⁵ rows of 64 dimensions took twice the time to a recall of .95."""
+"""Candidates of a row at most, where lists are short: the first of its list, and the nearest of the rows that list it.
+In many dimensions some rows are on very many lists, and most neighbors are found among the rows that list them: with
+only as many of these as of the list itself, 10⁵ rows of 64 dimensions took twice the time to a recall of .95."""
 FOUND = 1 << 21
 """Entries of a list that a task finds before it hands them on, at least."""
 SEEN = 1 << 22
@@ -39,9 +39,9 @@ SEEN = 1 << 22
 SEEN_BY_PRODUCTS = 1 << 16
 """The same where a pair takes less time to compare than to look up in memory."""
 ROOM = 1.1
-"""Squared distance of the last of a few entries of a list with room, times which others are taken at least."""
+"""A list with room and few entries takes others up to at least this many times the squared distance of its last one."""
 TELLING = 8
-"""Entries of a list that tell how far those are that it lacks."""
+"""Entries from which on a list tells how far away those are that it lacks."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ class Lists:
 def reach_of(real: Array, squared: Array) -> Array:
     """Squared distances beyond which lists (n, L) with ``real`` (n,) entries take nothing.
 
-    That of the last entry where a list is full. Where it lacks some, as much beyond it as it is beyond that of half
-    its rank: then about twice as many rows are within reach. Where it has few, these tell little.
+    For a full list, that of its last entry. For a list with room, that of the last entry times its ratio to the entry
+    of half its rank: about twice as many rows are then within reach. A few entries tell little (:data:`ROOM`).
 
     >>> reach_of(np.array([4, 3, 1]), np.array([[1.0, 2, 3, 4], [1, 2, 3, np.inf], [1, np.inf, np.inf, np.inf]]))
     array([4. , 4.5, 1.1])
@@ -111,8 +111,8 @@ def found_at_once(candidates: int) -> int:
 
 
 def run_round(lists: Lists, width: int) -> float:
-    """One round, which compares the ``width`` first of each list and the rows that have a row among theirs; the
-    share of the entries of the lists that it replaced."""
+    """One round, in which the ``width`` first of the list of each row, and the rows that have it among theirs, are
+    compared with each other; the share of the entries of the lists that it replaced."""
     blocks = range(len(lists.ordered.blocks))
     sent = map_blocks(reverse_block, [(b,) for b in blocks], lists=lists, width=width)
     parts = map_blocks(join_block, list(enumerate(senders_of(sent))), lists=lists, width=width)
@@ -123,7 +123,7 @@ def run_round(lists: Lists, width: int) -> float:
 
 
 def reverse_block(b: int, *, lists: Lists, width: int) -> list[int]:
-    """Leave with each block who of this block has which of its rows among the ``width`` first; returns those blocks."""
+    """Tell each block which of its rows are among the ``width`` first of which rows of this one; returns those told."""
     from bigembed.neighbors import descent_compiled  # imports numba: only here
 
     ids, squared, fresh = lists.get(b, "ids", "squared", "fresh")
@@ -164,7 +164,7 @@ def join_block(b: int, senders: list[int], *, lists: Lists, width: int) -> int:
 
 
 def _candidates(b: int, senders: list[int], lists: Lists, width: int) -> tuple[Array, Array, Array]:
-    """Those of every row of a block, as ids: where they start, how many are fresh, and they themselves."""
+    """Candidates of every row of a block: where those of each row start, how many of them are fresh, and their ids."""
     from bigembed.neighbors import descent_compiled  # imports numba: only here
 
     ids, fresh = lists.get(b, "ids", "fresh")
@@ -175,7 +175,7 @@ def _candidates(b: int, senders: list[int], lists: Lists, width: int) -> tuple[A
 
 
 def _sources(b: int, senders: list[int], lists: Lists, rows: int, most: int) -> tuple[Array, Array]:
-    """Who has the rows of a block among the first of its list, by rows: at most so many of each, the nearest."""
+    """The rows that have a row of a block among the first of their lists, row by row: the nearest, at most so many."""
     from bigembed.neighbors import descent_compiled
 
     names = [f"row{b}", f"source{b}", f"squared{b}"]

@@ -1,8 +1,8 @@
 """New rows among rows whose lists NN-descent found: from the nearest cells along the lists, nearest rows first.
 
-A row goes to the nearest rows that it knows and has not been to, and gets to know those that they list, and that list
-them, until it has been to all on its list (the best-first search of a graph of neighbors: Hajebi et al. 2011). Where it
-goes depends on the row alone, not on those that walk at the same time.
+A new row visits the nearest rows on its list that it has not visited yet. The rows that these list, and the nearest
+that list them, are candidates for its list, until it has visited all rows on that (best-first search of a graph of
+neighbors: Hajebi et al. 2011). Where it goes depends on the row alone, not on those that walk at the same time.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ NOBODY = np.iinfo(np.int64).max
 
 
 def link_block(b: int, senders: list[int], *, lists: Lists, out: str) -> None:
-    """Write for the rows of a block whom they list, ``links`` (m, 2k), then the nearest of those who list them, −1 for
-    none; and all who do: ``sources``, CSR."""
+    """Write for the rows of a block ``links`` (m, 2k), the rows that they list and the nearest that list them, −1 for
+    none; and ``sources``, CSR, all rows that list them."""
     from bigembed.neighbors import descent_compiled
 
     ids, squared = lists.get(b, "ids", "squared")
@@ -72,8 +72,8 @@ class Walk:
         self.fitted = ordered.compared_rows(np.arange(self.n)) if self.n <= self.some else None
 
     def go(self, rows: Any, own: Array, ids: Array, squared: Array) -> Edges:
-        """Fill the lists ``ids``, ``squared`` (n, L) of rows (n, d), which hold some to begin with; rows that have them
-        within the reach of their own lists. ``own`` (n,): ids that are left out, −1 for none."""
+        """Fill the lists ``ids``, ``squared`` (n, L) of rows (n, d), which hold some entries to begin with; return the
+        fitted rows met that have these within the reach of their own lists. ``own`` (n,): ids left out, −1 for none."""
         found = [
             self._go(rows[start:stop], own[start:stop], ids[start:stop], squared[start:stop], start)
             for start, stop in bounds(len(ids), TOGETHER)

@@ -1,9 +1,9 @@
 """NN-descent out of core: lists of the nearest cells first, then rounds over all blocks until the target is met.
 
 Rows of high intrinsic dimension have their neighbors in more cells than can be searched, but a neighbor of a neighbor
-is likely a neighbor (Dong, Charikar, Li 2011). A round compares the first of each list and all rows that have the row
-among theirs, the next one the first of up to twice as many: when many are compared, the lists are good already, and
-reject nearly all. How many that must be is seen from the measured recall, which grows with them.
+is likely a neighbor (Dong, Charikar, Li 2011). A round compares, for each row, the first of its list and the nearest
+rows that have it among theirs; the next round takes up to twice as many of a list. When many are compared, the lists
+are good already, and reject nearly all. How many are needed is seen from the measured recall, which grows with them.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ SEEDS_BY_PAIRS = 16
 MORE = 25
 """Entries of a list beyond those asked for, where these cells find a good part of the neighbors."""
 MORE_BY_PAIRS = 10
-"""The same of rows that are compared pair by pair: their cells miss near rows that short lists then find. Of all rows
-what is kept of the first cells, and compared in the first round."""
+"""The same of rows that are compared pair by pair: their cells miss near rows that short lists then find. With any
+metric so many beyond k are kept of the first cells, and compared in the first round."""
 GOOD = 0.5
-"""Part of the target below which lists have half as many entries again: to lengthen them is to begin anew."""
+"""Where the first cells find less than this part of the target, lists have half as many entries again from the start:
+lengthening them later means to begin anew."""
 MARGIN = 1.25
 """Times the candidates that would bring the rest of the recall if they brought as much as those before."""
 ROUNDS = 12
@@ -193,8 +194,8 @@ def finish_block(b: int, *, lists: descent_rounds.Lists, k: int, out: str) -> No
 
 
 def walk_length(*, index: Index, ordered: Ordered, truth: Truth, target: float) -> tuple[int, float]:
-    """How long the lists of walking rows are: until the rows whose neighbors are known, as if they were new, meet the
-    target or have no more of it. The length, and their recall."""
+    """How long the lists of walking rows must be: longer ones are tried on the rows whose neighbors are known, as if
+    these were new, until the recall meets the target or grows no more. The length, and that recall."""
     k, best = truth.neighbors.shape[1], (0, 0.0)
     home = owner_of(read_array(f"{ordered.path}/cell_starts"), truth.ids)
     rows = ordered.located_rows(truth.ids)

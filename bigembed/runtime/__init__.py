@@ -21,10 +21,10 @@ from typing import Any, NamedTuple, Protocol, TypeVar, cast
 # ------------------------------------------------------------------------------------------------------------- clock
 # Where the time of a stage goes: its tasks compute, read and write, and threads without a task wait.
 #
-# A task is timed where it runs, and what it takes to read and to write around what does that. The rest of its time it
-# computes. The threads that a stage has for its tasks wait in what is left of their time: while the coordinating
-# process hands out tasks, and at the end of a map, for its last tasks. What it does by itself between two maps
-# is the work of a thread where its own threads have the tasks; workers wait for it.
+# A task is timed where it runs, and so are the functions in it that read and write; the rest of its time it computes.
+# In what is left of their time the threads that a stage has for its tasks wait: while the coordinating process hands
+# out tasks, and at the end of a map, for its last tasks. What the coordinating process does itself between two maps
+# counts as the work of one thread where its own threads run the tasks; workers in other processes wait for it.
 
 F = TypeVar("F", bound=Callable[..., Any])
 Call = Callable[[], Any]

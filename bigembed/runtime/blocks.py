@@ -1,6 +1,6 @@
 """Canonical row blocks, which of them hold a row, and functions mapped over them by whichever executor is chosen.
 
-One executor sends each call to the worker that holds what its block needs.
+:class:`PinnedExecutor` sends each call to the worker that holds what its block needs.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from bigembed.runtime.client_executor import ClientExecutor, Common, TaskMap
 from bigembed.runtime.executors import executor_now
 
 # ------------------------------------------------------------------------------------------------------------ rows
-# Canonical row blocks, and functions mapped over them on whichever Dask scheduler is current.
+# Canonical row blocks, and functions mapped over them by the executor of the context.
 #
 # A block task is a pure function of its arguments that reads named arrays, writes named arrays and returns a few
-# numbers. Nothing stays on the cluster between two maps, so that a worker that dies loses nothing but the task in
-# hand.
+# numbers. Except for vectors that workers hold for pinned tasks (below), nothing stays on the cluster between two maps,
+# so that a worker that dies loses nothing but the task in hand.
 
 Array = npt.NDArray[Any]
 
@@ -91,7 +91,7 @@ def map_blocks(
     """Run ``function(*task, **fixed)`` for every task.
 
     The function must live in an importable module; its arguments and results must be small
-    (arrays travel through the store), and are ``align_arrays``. Each task has one BLAS thread.
+    (arrays travel through the store), and go through :func:`align_arrays`. Each task has one BLAS thread.
 
     Parameters
     ----------
@@ -223,8 +223,8 @@ one_blas_thread = _OneThread()
 # ---------------------------------------------------------------------------------------------------------- owners
 # From global row numbers to blocks: which block holds a row, and which row of the block it is.
 #
-# ``starts`` are the first number of each block, and behind them the number of all rows. What else is numbered through
-# blocks, cells, goes the same way.
+# ``starts`` holds the number of the first row of each block, and last the number of rows. Cells, which are numbered
+# through all blocks as well, are found in the same way.
 
 Starts = Sequence[int] | Array
 
@@ -258,7 +258,7 @@ TOGETHER = 1.0
 
 
 class LostVectorsError(ClusterError):
-    """A worker is gone with what it held. Who works on it goes on from what is in files."""
+    """A worker is gone with the vectors it held: whoever needs them goes on from a checkpoint in files."""
 
 
 @dataclass
@@ -317,7 +317,7 @@ class PinnedMap(TaskMap):
 
 @dataclass
 class PinnedExecutor:
-    """The tasks of an executor on those of its workers that hold vectors; call i of a map has those of block i."""
+    """Runs tasks on those workers of an executor that hold vectors: call i of a map where those of block i are."""
 
     executor: ClientExecutor
     workers: tuple[str, ...]
@@ -351,8 +351,8 @@ class PinnedExecutor:
 
 
 def pinned(executor: ClientExecutor, rows: Sequence[int]) -> PinnedExecutor:
-    """Return an executor whose workers hold blocks of so many ``rows``: neighboring blocks lie together, and each
-    worker has as many rows as it has of the threads."""
+    """Return an executor whose workers hold blocks of so many ``rows``: each worker gets consecutive blocks, and about
+    the share of all rows that it has of all threads."""
     threads = dict(sorted(executor.running().items()))
     total, count = sum(rows), sum(threads.values())
     home, passed, worker, room = [], 0.0, 0, 0

@@ -1,8 +1,8 @@
 """Tasks on a distributed client: a bounded number at a time, repeated when their worker dies.
 
-One process hands them all out, at :data:`HANDED_OUT` seconds of its time for each. Where a call takes t seconds and
-there are N workers, several calls go as one task, so that it takes N times as long as handing it out: the workers then
-wait for nothing. How long calls of a label take is known from those before.
+One process hands them all out, at :data:`HANDED_OUT` seconds of its time for each. With N workers, so many calls go as
+one task that it takes N times as long as handing it out: the workers then do not wait for that process. How long calls
+of a label take is known from those before.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bigembed.runtime.worker_monitor import WorkerMonitor, tell_of_outages
 HANDED_OUT = 0.002
 """Seconds of the processor that a task takes of the process that hands it out, about (``benchmarks/scheduler.py``)."""
 ROUNDS = 2
-"""Tasks that every worker gets of those that are left, at least, where several calls are one."""
+"""Tasks that every worker gets, at least, of the calls that are left, where several calls go as one task."""
 A_WORKER = 4
 """Tasks in flight for each worker: enough to hide the way to it and back."""
 AHEAD = 10.0

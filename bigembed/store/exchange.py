@@ -32,9 +32,9 @@ from bigembed.store.objects import Stored
 #     \n key \t [position, dtype, shape, checksum] \n …
 #     footer: length of the lines, their CRC-32C, and four letters
 #
-# The checksum of a piece is the CRC-32C of a row of sums: those of its 64-bit words down the columns of a table
-# :data:`FOLD` words wide. (A processor adds up 26 GB/s that lie in its cache, and makes a CRC-32C of 8.) What is
-# wrong in one place, of up to 8 KB, changes as many sums as words, and pages that changed places stand in other
+# The checksum of a piece is the CRC-32C of a row of sums: its 64-bit words, laid out as a table :data:`FOLD` words
+# wide, are summed down the columns. (A processor sums 26 GB/s of data in its cache, and takes the CRC-32C of 8 GB/s.)
+# An error in one place of up to 8 KB changes as many sums as words, and the words of swapped pages fall into other
 # columns.
 
 FOLD = 1021
@@ -140,14 +140,14 @@ def view_piece(mapped: Any, entry: Entry, path: str, key: str, proven: bool) -> 
 # alone. The index has one line a piece, found by its key without parsing the rest: a block leaves pieces for many
 # others, and each of them looks for one or two. The exchange serves what moves between blocks: the rows on their way
 # to their partition, the reversed edges of a graph, the boundary rows of a vector, and the vectors of a solver
-# themselves. Files are written aside and renamed, and never changed afterwards: a piece is whole or absent, and who
-# has mapped a file keeps what it held, even if a second attempt of the task that wrote it takes its name. What is
-# worth keeping goes to Zarr; the exchange of a finished stage is deleted.
+# themselves. Files are written aside and renamed, and never changed afterwards: a piece is whole or absent, and a
+# process that has mapped a file keeps its content, even if a second attempt of the task that wrote it replaces the
+# file. What is worth keeping goes to Zarr; the exchange of a finished stage is deleted.
 
 _GONE = FileNotFoundError, IsADirectoryError, NotADirectoryError
 FORMAT = 9
-"""Of all that a killed stage leaves to go on from: files of pieces and parcels, states of solvers and descents. What
-another version of it left is not read. Raise it whenever one of them is written or meant in another way."""
+"""Version of all that a killed stage leaves to go on from: files of pieces and parcels, states of solvers and descents.
+What was left under another version is not read. Raise it whenever the form or the meaning of any of these changes."""
 DELETED_TOGETHER = 64 << 20
 """Bytes of files that a task deletes: a gigabyte takes one process a quarter of a second."""
 PROVEN = 8192
@@ -208,8 +208,9 @@ class Exchange:
     def mapped(self, name: str, block: int, keys: Sequence[str]) -> list[Array]:
         """Return several pieces of one block, all of which it must have left, as they lie in its file, without a copy.
 
-        Where it cannot be mapped (an object) it is read. Writing into such an array changes the array only. What this
-        process wrote, or has found right before, is not summed up again. While one of them is kept, a file is open.
+        Where the file cannot be mapped (an object) it is read. Writing into such an array changes the array only. The
+        checksum of what this process wrote, or has verified before, is not computed again. The file stays open as long
+        as one of the arrays is there.
         """
         return self._complete(name, block, keys, self.look(name, block, keys))
 

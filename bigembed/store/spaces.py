@@ -20,16 +20,17 @@ from bigembed.store.worker_space import WorkerSpace
 # ---------------------------------------------------------------------------------------------------- stored space
 # Named block vectors kept in the store: a vector space larger than the memory of all workers.
 #
-# Each sweep maps the blocks of some vectors into memory and writes the blocks of others, a file each: their number
-# does not depend on which blocks are neighbors. The rows that other blocks will need (the halo) lie in the file of a
-# block as one piece per destination, so a product moves halo rows only, and rows that are needed together lie
-# together (also where workers share a network file system; picked from the rows themselves, those of a mixture in 64
-# dimensions would be on a third of all pages of six other blocks).
+# Each sweep maps the blocks of some vectors into memory and writes the blocks of others, one file for each block of a
+# vector, however many neighbors the block has. The rows of a posted vector that other blocks will need (their halos)
+# lie in the file of a block as one piece per destination. So a product moves halo rows only, and the rows that one
+# block needs lie together, also where workers share a network file system. (Picked from the rows themselves, those of a
+# mixture in 64 dimensions would be on a third of all pages of six other blocks.)
 #
-# What sweeps cost beside those in memory, processor time of a solve's iteration at 3·10⁵ rows and 15 columns (swiss
-# roll; .23 s in memory): .16 s, of which writing is .05, its checksums .02, touching what is mapped .04, deleting
-# .01. (.32 s when every vector was copied from its file, all that was written and read had a CRC-32C, and the matrix
-# was decoded in each pass; of these the matrix is again, with values of 4 bytes: .02 s, for a third of the disk.)
+# What sweeps cost in addition to those in memory, processor time of a solve's iteration at 3·10⁵ rows and 15 columns
+# (swiss roll; .23 s in memory): .16 s, of which writing is .05, its checksums .02, touching what is mapped .04,
+# deleting .01. (It was .32 s when every vector was copied from its file, all that was written and read had a CRC-32C,
+# and the matrix was decoded in each pass. The matrix is decoded in each pass again, with values of 4 bytes: .02 s, for
+# a third of the disk.)
 # Tried and left out: one file for all that a task writes (a file more costs 30 µs); writing into mapped files (six
 # times the time).
 
@@ -77,8 +78,9 @@ class StoredSpace(VectorSpace):
     def walk(self, sweep: Sweep) -> list[Any]:
         """Walk over all blocks once and return the results in block order.
 
-        A task that spends leaves its result with the last vector it writes, and then deletes what is spent: run again,
-        it finds the one where the other is gone. So a walk that was ended goes on, if its arguments are the same.
+        A task that spends vectors stores its result with the last vector it writes, and only then deletes the spent
+        ones. If these are gone when it is run again, it returns the stored result: so an interrupted walk can be
+        resumed with the same arguments.
         """
         turn = -1 if sweep.descending else 1
         blocks = [(block,) for block in range(len(self.rows))][::turn]
@@ -129,19 +131,20 @@ def _halo(exchange: Exchange, matrix: BlockMatrix, name: str, block: int) -> Arr
 
 
 # --------------------------------------------------------------------------------------------------- memory or files
-# Block vectors in memory where there is room, else in files; who works in memory leaves checkpoints in files.
+# Block vectors in memory where there is room, else in files. Of those in memory, checkpoints are left in files.
 #
-# There is room in a process that has all tasks, or takes those of a solve or descent from workers on its own machine.
-# Both are spaces of the same sweeps (:class:`bigembed.store.vector_space.VectorSpace`), and give the same bytes.
+# There may be room in a process that runs all tasks, or that takes the tasks of a solve or descent over from workers on
+# its own machine; or in workers on other machines together. The spaces have the same sweeps
+# (:class:`bigembed.store.vector_space.VectorSpace`), and give the same bytes.
 
 SHARE = 4
-"""Where nothing was planned, vectors may take one byte in this number of the bytes of memory that are free now."""
+"""Where nothing was planned, vectors may take 1 / SHARE of the memory that is free now, or of a worker's limit."""
 UNEVEN = 1.25
 """How much more than the mean a worker may hold."""
 FREE = 2 / 3
 """Share of what is free that planned vectors may take; the rest is for the tasks."""
 SECONDS, TIMES = 1.0, 30.0
-"""Between two checkpoints at the least: seconds, and how often the time that the last one took."""
+"""Least time between two checkpoints: in seconds, and as a multiple of the time that the last one took."""
 
 
 MemoryOfRows = MemorySpace | WorkerSpace
@@ -188,10 +191,10 @@ def claim_memory(need: int, by_workers: bool = False) -> Iterator[Room]:
     """Say whether vectors of ``need`` bytes may be in memory, and where. If in this process, tasks in this context run
     here.
 
-    They may, where tasks run in this process, or all on this machine (in workers of a job, or of a Dask client of the
-    user's), and what was planned for them or is free suffices. The workers are idle meanwhile: several processes would
-    send each other the vectors through files. ``by_workers``: whether workers on other machines may hold them together,
-    each those of its blocks, if what each may hold is enough.
+    They may be in this process if all tasks run in it, or on its machine (in workers of a job, or of a Dask client of
+    the user's), and the memory that was planned for them or is free suffices. Workers are then idle, since several
+    processes would send each other the vectors through files. ``by_workers``: whether workers on other machines may
+    hold them together, each those of its blocks, if each of them has room for these.
     """
     with executors.chosen_executor() as executor:
         limit, alone = _limit(), executor.in_this_process
@@ -246,10 +249,10 @@ def _block(b: int, matrix: BlockMatrix) -> CSRBlock:
 
 @dataclass
 class Checkpoints:
-    """What a solver whose vectors are in ``space`` leaves in ``stored``, to go on from; nothing where they are there.
+    """Checkpoints of the vectors in ``space``, left in ``stored``; none are needed where ``space`` is in files itself.
 
-    Of the names of a state, those that ``stored`` has not got yet are copied; those of the checkpoint before are
-    dropped once the next one is published. No result depends on when that is.
+    Those vectors of a state that ``stored`` does not have yet are copied; those of the previous checkpoint are
+    dropped once the next one is published. No result depends on when checkpoints are made.
     """
 
     space: VectorSpace

@@ -38,9 +38,9 @@ class Sweep:
     """The subset of ``writes`` whose boundary rows lie ready for other blocks, which read them through ``halos`` in
     pass after pass; of other vectors those rows are picked one by one."""
     spends: tuple[str, ...] = ()
-    """The subset of ``reads`` that nobody reads again: each block of it is forgotten when that of the results is there,
-    and in memory the function may write these where such an array is (if it is writable). The result is then None or
-    a tuple of arrays."""
+    """The subset of ``reads`` that nobody reads again: a block of them is dropped once the results of the block are
+    there; in memory the function may write results into these arrays, if they are writable. ``result`` is then None
+    or a tuple of arrays."""
     arguments: tuple[Any, ...] = ()
     descending: bool = False
     """Whether files are gone through from the last block to the first. A sweep that turns back where the one before it

@@ -1,11 +1,11 @@
 """Block vectors in the memory of the workers that made them; what crosses between workers goes through files.
 
-Blocks have homes: each lies, with all its vectors and its rows of the matrix, in the memory of one worker, which takes
-all tasks on it. Rows that blocks of other workers need are left in files when a vector is posted, or before the first
-pass that reads it; those of blocks on the same worker are read where they are. So of a solve's iteration only boundary
-rows of one vector, in single precision, move, and the coarse vectors that the coordinating process works on. A worker
-that is gone takes its vectors with it (:class:`~bigembed.runtime.blocks.LostVectorsError`): who solves goes on from the
-last checkpoint.
+Each block has a home: one worker that holds all its vectors and its rows of the matrix in memory, and runs all tasks on
+it. Rows that blocks on other workers need are left in files when a vector is posted, or before the first pass that
+reads it; rows that blocks on the same worker need are read where they are. So in an iteration of a solve only the
+boundary rows of one vector, in single precision, and the coarse vectors that the coordinating process works on are
+moved. The vectors of a worker that dies are lost (:class:`~bigembed.runtime.blocks.LostVectorsError`): the solve goes
+on from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bigembed.store.matrix import BlockMatrix, CSRBlock, decoded, take_halo
 from bigembed.store.vector_space import Sweep, VectorSpace, copy_vectors
 
 _held: dict[str, dict[tuple[str, int], Any]] = {}
-"""Of this process: for each space the blocks of vectors, by name and number."""
+"""What this process holds: for each space, by its key, the blocks of vectors and of the matrix, by name and number."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class HeldMatrix:
 
     given: BlockMatrix
     key: str
-    """Of the space beside which they lie; where it holds nothing, they are read each time."""
+    """That of the space with which the blocks are held; a process that holds nothing of it reads them each time."""
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -73,7 +73,7 @@ class WorkerVectors:
     dropped: frozenset[str] = frozenset()
     """Vectors that nobody reads any more."""
     together: Mapping[str, str] = field(default_factory=dict)
-    """Vectors that the coordinating process has written, a file for each worker, by the name of these files."""
+    """The vectors that the coordinating process has written, a file for each worker, and the names of these files."""
 
     @property
     def held(self) -> dict[tuple[str, int], Any]:
@@ -133,8 +133,8 @@ def _result_of(name: str) -> str:
 def held_block(block: int, *, sweep: Sweep, space: WorkerVectors) -> Any:
     """Read, compute and keep one block of a sweep.
 
-    A task that spends leaves its result with the last vector it writes: run again, since its answer was lost on the
-    way, it finds the one where the other is gone. Nothing that it read has changed before that.
+    A task that spends vectors keeps its result with the last vector it writes, and only then drops the spent ones. If
+    its answer is lost on the way and it is run again, it returns that result.
     """
     held = space.held
     for name in space.dropped:
@@ -243,7 +243,7 @@ class WorkerSpace(VectorSpace):
         self.write_all(name, [*arrays[:block], array, *arrays[block + 1 :]])
 
     def _forget_files(self, *names: str) -> None:
-        """Delete the files of vectors that lay in one for each worker."""
+        """Delete the files of vectors that the coordinating process has written."""
         known = dict(self.vectors.together)
         files = [known.pop(name) for name in names if name in known]
         if files:

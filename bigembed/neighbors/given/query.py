@@ -25,9 +25,10 @@ from bigembed.store.arrays import read_array, read_by_id
 # Edges of new rows along the graph: those of the fitted row that is nearest to each, without a search.
 #
 # A new row goes to its block and cell as in a search, to the nearest row there, and along edges to nearer ones inside
-# the block. It is joined to that row and to all that the graph joins this to. For a fitted row these are its edges,
-# where the walk ends there; for another one nearly those that a search finds, where the fitted rows lie close together
-# beside the lengths of their edges, such as means that stand for many rows: at a fraction of the work.
+# the block. It is joined to the row where this walk ends, and to all rows that the graph joins to that one. For a
+# fitted row these are its own edges, if the walk ends at the row itself. For another one they are nearly those that a
+# search finds, at a fraction of the work, where fitted rows lie much closer together than their edges are long, such as
+# means that stand for many rows.
 
 SLACK = 1.4
 """Squared length over the larger squared scale of both ends from which on an edge is left out: that of a new row may be

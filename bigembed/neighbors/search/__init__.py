@@ -45,8 +45,8 @@ ENOUGH = 0.98
 
 
 WORTH = 128
-"""Cells a row from which the rounds of NN-descent take less time than the search of the cells, where these are a part
-of all."""
+"""Cells a row beyond which the rounds of NN-descent take less time than the search of the cells, where there are at
+least four times as many cells in all."""
 
 
 def checked_algorithm(name: str) -> str:

@@ -42,8 +42,8 @@ FEWER = 0.9
 def best_curve(
     sampled: str, ordered: Ordered, shortlist: str, length: int, target: float, exchange: Exchange, longer: bool = True
 ) -> Array:
-    """The curve of the stored shortlists of a ``length``; unless these reach the target soon, and where
-    ``longer`` ones may be made, the best of theirs.
+    """The curve of the stored shortlists of a ``length`` if they reach the target soon; else the best of it and
+    those of longer ones, where ``longer`` ones may be made.
 
     ``sampled``: where the stage keeps ids (q,), rows (q, d) and neighbors (q, k) of the sampled rows.
     """
