@@ -125,8 +125,8 @@ def align(
     Returns
     -------
     Alignment
-        The map: ``apply`` and ``undo`` take coordinates (k, m); ``matrix``, ``shift``, ``scale``, and ``rows``, the
-        number of rows that it was found by.
+        The transformation: ``apply`` and ``undo`` take coordinates (k, m); ``matrix``, ``shift`` and ``scale`` define
+        it, and ``rows`` is the number of rows that it was found from.
 
     Raises
     ------

@@ -23,9 +23,9 @@ class Pipeline:
     """Fit steps and a method together: rows of any number go through the steps as they are read.
 
     Unlike scikit-learn's class of that name, it keeps everything in one run of stages (so that a killed fit resumes,
-    and a changed step computes itself and what follows anew, and nothing else), writes one model, and lets ``missing``
-    leave rows out. The coordinates are those of scikit-learn's ``make_pipeline`` of the same estimators, bit for bit,
-    where all steps have a place there, and those of a job with the same ``[[steps]]``.
+    and after a change of one step only that step and what follows it are computed again), writes one model, and lets
+    :class:`bigembed.Missing` leave rows out. The coordinates are those of a job with the same ``[[steps]]``, and, bit
+    for bit, those of scikit-learn's ``make_pipeline`` of the same estimators, where that takes all of them.
 
     Parameters
     ----------
@@ -58,9 +58,9 @@ class Pipeline:
     Raises
     ------
     InputError
-        If the list holds something that is not a step, and what the steps and the method raise.
+        If more than one step leaves rows out, and whatever the steps and the method raise.
     InputTypeError
-        If the list holds something that is not a step, and what the steps and the method raise.
+        If the list holds something that is not a step, or does not end in a method, or X is a graph.
 
     Notes
     -----

@@ -65,8 +65,9 @@ def view(
     ids : array of shape (n,) or path, or None
         Names of the rows; by default those of the run, else rows are known by their numbers.
     rows : array or path of shape (n, d), or None
-        The rows that the map is of: where it has no graph, nearest rows among them are drawn, and the share that is
-        near on the map, too. By default those that the run or the estimator was fitted to.
+        The rows that were mapped. Where the map has no graph, the nearest rows that the page draws, and the share of
+        them that is near on the map, are found from these. By default those that the run or the estimator was fitted
+        to.
     metric : str
         The distance between ``rows`` that are given, as for a neighbor graph.
     pairs : sequence of pairs of int, or None
@@ -97,10 +98,10 @@ def view(
 
     Notes
     -----
-    Three passes over the coordinates, two over ids and columns. Of a map without a graph also two over its rows, where
-    the nearest ones of 512 to 16 384 sampled rows are found exactly, of fewer the more and the wider the rows are. The
-    memory is that of some blocks of 262 144 rows, whatever the number of rows. What a killed call has done is used by
-    the next.
+    Three passes over the coordinates, two over ids and columns. For a map without a graph, also two over its rows,
+    which find exactly the nearest rows of 512 to 16 384 sampled ones: the more and the wider the rows are, the fewer
+    are sampled. The memory is that of some blocks of 262 144 rows, whatever the number of rows. What a killed call has
+    done is used by the next.
 
     Examples
     --------

@@ -105,8 +105,8 @@ def build_neighbor_graph(
     ------
     InputError
         If rows hold NaN or infinity (they are named), there are fewer rows than neighbors, parameters are out of range,
-        the metric is not defined for rows, a function or given distances are not symmetric or not ≥ 0, or rows are
-        sparse or a metric is compared pair by pair with a radius or candidates.
+        the metric is not defined for rows, a function or given distances are not symmetric or not ≥ 0, or a radius or
+        candidates are given with sparse rows or a metric that is compared pair by pair.
     PlanError
         If a radius joins too many rows.
 

@@ -182,8 +182,9 @@ def condense(
     X : array of shape (n, d)
         The rows, dense, of any kind that :func:`bigembed.open_array` takes.
     rows : int ≥ 1 or None
-        About how many cells, with about as many rows each; a row that lies three times as far from every center as is
-        usual around it opens one more, up to twice as many. Where there are no more distinct rows, each is a cell.
+        About how many cells there are, each with about the same number of rows. A row that lies three times as far from
+        every center as is usual around it opens another cell, up to twice as many in all. Where there are no more
+        distinct rows than this, each is a cell.
     radius : float > 0 or None
         How wide cells may be instead: no row is farther than this from the center of its cell, and so none farther than
         twice this from the mean. How many cells that makes, the rows decide.

@@ -46,7 +46,8 @@ class NeighborGraph:
     stage : str
         The published stage that holds the edges: "graph", or "bridge" with bridges between components.
     metric : function, str or None
-        The function of two rows, where distances are by one; what a file names is not called.
+        The function of two rows that gives the distances, if they are by one; a function that a file names is not
+        called.
 
     Attributes
     ----------

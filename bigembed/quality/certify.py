@@ -134,16 +134,16 @@ def certify(
     n_neighbors : int < n/2
         The number k of neighbors that are compared.
     samples : int
-        The number of rows to compare with all rows; of n or fewer, all are taken and the figures have no standard error
-        (triplets are random even then).
+        The number of rows to compare with all rows; if there are no more rows than this, all are taken and the figures
+        have no standard error (triplets are random even then).
     metric : str or function
         The distance between rows, as for a neighbor graph (:func:`bigembed.build_neighbor_graph`); between coordinates
         it is always Euclidean.
     seed : int
         The seed of the sample and the triplets.
     workdir : path or None
-        The folder for what tasks leave for each other, on a cluster one that all workers see; this is removed at the
-        end.
+        The folder in which tasks leave files for each other, on a cluster one that all workers see; the files are
+        removed at the end.
 
     Returns
     -------

@@ -36,7 +36,7 @@ class StandardScaler(Step, registered="standardize"):
     Parameters
     ----------
     with_mean : bool
-        Whether the mean is taken off; sparse rows are taken without.
+        Whether the mean is taken off; sparse rows need False.
     with_std : bool
         Whether columns are divided by their standard deviation.
     workdir : path or None

@@ -174,12 +174,13 @@ def cluster(
     2007, by subsets): from .75 on a cluster counts as stable, below .6 it should not be trusted. It tells noise from
     groups where density or edges decide: a uniform cube has no stable clusters by "hdbscan" and "leiden". "kmeans" cuts
     a region without any gap in about the same places each time, so for it the rows at the border of each cluster are
-    compared with those on the way there, too: where they are as many (.8 and more) for most rows, a warning says it.
+    also counted and compared with those on the way there: a warning says so if they are about as many (a ratio above
+    .8) for clusters that hold most rows.
 
     Cost: of "hdbscan" s² distances of s sampled rows in one task, 700 bytes a row of them, then one pass; of "kmeans"
     some 5–20 passes over the coordinates; of "leiden" the whole graph in one task, some 360 bytes an edge (10⁶ rows of
-    15 neighbors take 3 GiB), which is refused where it does not fit: "spectral" then works block by block. The
-    subsets take as much again ``n_subsets``/4 times ("hdbscan") and ``n_subsets``/2 times ("leiden").
+    15 neighbors take 3 GiB), which is refused where it does not fit: "spectral" then works block by block. The subsets
+    cost ``n_subsets``/4 ("hdbscan") or ``n_subsets``/2 ("leiden") times as much again.
 
     References
     ----------

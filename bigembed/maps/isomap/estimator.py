@@ -98,8 +98,9 @@ class Isomap(on_graph.WeightedGraphEstimator, registered="isomap"):
     The graph joins each row to its k nearest rows or to all within a radius, an edge being as long as its rows are
     apart. With Δ the squared lengths of shortest paths, B = −½ H Δ H = V Λ Vᵀ, H = I − 11ᵀ/n, the coordinates are
     V_m Λ_m^{1/2}. ``solver="landmarks"`` takes Δ between L landmarks only and places every other row by its distances
-    δ to them at −½ L^# (δ − μ) (de Silva & Tenenbaum 2004), turned to the principal axes of all rows. Rows of weights w
-    (``sample_weight``) count: H takes weighted means off, √w B √w is solved, axes are weighted, landmarks drawn by w.
+    δ to them at −½ L^# (δ − μ) (de Silva & Tenenbaum 2004), turned to the principal axes of all rows. With weights w
+    (``sample_weight``), H subtracts weighted means, √w B √w is solved, the axes are weighted, and landmarks are drawn
+    by w.
 
     Parameters
     ----------
@@ -125,13 +126,13 @@ class Isomap(on_graph.WeightedGraphEstimator, registered="isomap"):
         each row, or those within the radius; ``transform`` takes distances of new rows to the fitted ones (k, n): all
         of them, or, sparse, those to their nearest rows, as neighbors transformers leave them.
     components : {"auto", "bridge", "largest", "per-component", "error"}
-        What to do with a disconnected graph. With "auto", the rows of islands, which are components of fewer than 1 %
-        of few rows, 100 rows, or 0.1 % of many, take the coordinates of their nearest row in a larger one; larger ones
-        are joined by the shortest edges found between them, at their true length (of given distances, which have no
-        rows, each is embedded by itself, about its own mean, and islands are at 0). "bridge" joins all components so.
-        "largest" embeds the largest, and the other rows take the coordinates of their nearest row in it.
-        "per-component" embeds each by itself. "error" refuses the graph. Given distances take "auto", "per-component"
-        and "error".
+        What to do with a disconnected graph. With "auto", islands are components of fewer than max(2, n/100) rows
+        (n ≤ 10⁴), 100 rows (n ≤ 10⁵) or n/1000 rows (beyond): their rows take the coordinates of their nearest row in a
+        larger component. The larger ones are joined by the shortest edges found between them, at their true length;
+        with given distances, where there are no rows, each is embedded by itself, about its own mean, and islands are
+        at 0. "bridge" joins all components in this way. "largest" embeds the largest, and the other rows take the
+        coordinates of their nearest row in it. "per-component" embeds each by itself. "error" refuses the graph. Given
+        distances take "auto", "per-component" and "error".
     recall : float in (0, 1]
         The target share of true neighbors in the graph; it is measured, and warned about where missed.
     algorithm : {"auto", "cells", "nn-descent", "pynndescent"}

@@ -36,9 +36,9 @@ class KernelPCA(RowwiseEstimator, registered="kernel_pca"):
     """Find the kernel principal components (seed 004 §2.1) of rows whose kernel matrix fits nowhere.
 
     With K_ij = k(x_i, x_j) and H = I − 11ᵀ/n, the coordinates of the rows are √λ_l v_l for the leading eigenpairs of
-    H K H, and Σ_i (k(x, x_i) − K̄_i) v_l(i)/√λ_l for a new row x, K̄ the row means (Schölkopf, Smola & Müller 1998):
-    centered in the feature space, as in scikit-learn, with whose coordinates they agree up to sign. Rows of weights w
-    (``sample_weight``) count as w copies each: H takes weighted means off, and √w H K Hᵀ √w has the eigenvectors √w v.
+    H K H, and Σ_i (k(x, x_i) − K̄_i) v_l(i)/√λ_l for a new row x, K̄ the row means (Schölkopf, Smola & Müller 1998).
+    They are centered in the feature space and agree with those of scikit-learn up to sign. A row of weight w
+    (``sample_weight``) counts as w copies: H subtracts weighted means, and √w H K Hᵀ √w has the eigenvectors √w v.
 
     Parameters
     ----------
@@ -47,8 +47,8 @@ class KernelPCA(RowwiseEstimator, registered="kernel_pca"):
     kernel : {"rbf", "poly", "sigmoid", "cosine", "linear", "precomputed"}, function or str
         The kernel: "rbf" exp(−γ‖x − y‖²), "poly" (γ x·y + c)^degree, "sigmoid" tanh(γ x·y + c), "cosine", "linear"; a
         function of two blocks of rows that returns (len(a), len(b)) values, or "module:name" of one. With "precomputed"
-        X is the kernel matrix (n, n), and for new rows their kernel with the fitted ones (k, n). A kernel that is not
-        positive keeps the coordinates of its positive eigenvalues.
+        X is the kernel matrix (n, n), and for new rows their kernel with the fitted ones (k, n). If the kernel is not
+        positive semidefinite, only coordinates of positive eigenvalues are kept.
     gamma : float > 0 or None
         The γ of the kernel; None is 1/d.
     degree : float > 0

@@ -32,9 +32,8 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
     that goes with them. With the means m_c and the scatters S_c = Σ (x − m_c)(x − m_c)ᵀ of c classes, S_w = Σ_c π_c
     S_c/n_c and S_t the covariance of all rows, the directions w solve (S_t − S_w) w = λ S_w w, wᵀ S_w w = 1 (seed 000,
     eq. 2 and §5; S_t − S_w = Σ_c (n_c/n) (m_c − m)(m_c − m)ᵀ = S_b/n where priors are those of the sample). The
-    coordinates of a row are wᵀx, at most c − 1 of them. The agreement with scikit-learn's
-    ``LinearDiscriminantAnalysis(solver="eigen")`` goes up to signs: here the largest |entry| of each direction is
-    positive.
+    coordinates of a row are wᵀx, at most c − 1 of them. They agree with those of scikit-learn's
+    ``LinearDiscriminantAnalysis(solver="eigen")`` up to sign: here the largest |entry| of each direction is positive.
 
     Parameters
     ----------
@@ -188,8 +187,8 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
         """Add labelled rows to those fitted so far: exactly what ``fit`` finds for all of them, up to rounding.
 
-        For at most 4096 columns, not with shrinkage="auto"; the first rows are of two classes at least, later ones may
-        bring new ones. ``fit`` starts anew.
+        For at most 4096 columns, and not with shrinkage="auto". The first rows must be of at least two classes; later
+        ones may be of new classes. ``fit`` starts anew.
 
         Parameters
         ----------

@@ -165,7 +165,7 @@ class PCA(PrincipalEstimator, registered="pca"):
     Cost: one pass for ``fit``, one for coordinates. A block of rows (32 MiB) and d² numbers a worker; the covariance
     is accumulated in float64 about the mean of each block, so a mean far from zero costs no accuracy. Beyond 4096
     columns ``fit`` takes some twenty passes (block Lanczos on the matrix-free covariance), several times as many where
-    the spectrum is flat, and the coordinating process holds 12 to 48 d m numbers, beyond 12 d m at most 64 MiB.
+    the spectrum is flat, and the coordinating process holds 12 d m numbers, and up to 48 d m as far as 64 MiB allow.
     ``fit`` reads rows of a few blocks once more (four blocks, or a twentieth of all) and compares 1 000 of them with
     each other, to judge the map.
 
@@ -328,7 +328,8 @@ class TruncatedSVD(PrincipalEstimator, registered="truncated_svd"):
     singular_values_ : array of shape (m,)
         The singular values of the rows.
     explained_variance_ : array of shape (m,)
-        The variances of the coordinates, about their means. They need not descend: what all rows share has none.
+        The variances of the coordinates, about their means. They need not descend: the direction of the mean may have
+        little variance.
     explained_variance_ratio_ : array of shape (m,)
         Their shares of the variance of the rows about their mean.
     n_components_, n_samples_, n_features_in_ : int
@@ -347,9 +348,9 @@ class TruncatedSVD(PrincipalEstimator, registered="truncated_svd"):
     -----
     Cost: one pass for ``fit``, one for coordinates. A block of rows (32 MiB) and d² numbers a worker, accumulated in
     float64. Beyond 4096 columns ``fit`` takes some twenty passes (block Lanczos on XᵀX, which is never formed), several
-    times as many where the spectrum is flat, and the coordinating process holds 12 to 48 d m numbers, beyond 12 d m at
-    most 64 MiB. ``fit`` reads rows of a few blocks once more (four blocks, or a twentieth of all) and compares 1 000 of
-    them with each other, to judge the map.
+    times as many where the spectrum is flat, and the coordinating process holds 12 d m numbers, and up to 48 d m as far
+    as 64 MiB allow. ``fit`` reads rows of a few blocks once more (four blocks, or a twentieth of all) and compares
+    1 000 of them with each other, to judge the map.
 
     References
     ----------

@@ -254,7 +254,8 @@ class LinearizedDiffusionNMF(RowwiseEstimator, registered="linearized_diffusion_
         The step: "als" goes halfway to the nonnegative least squares solution; "mu" is multiplicative, and takes many
         more passes.
     init : {"nndsvda", "random"}
-        The start: "nndsvda" takes parts of the leading eigenvectors, with zeros lifted; "random" draws it.
+        The start: "nndsvda" takes the positive or negative parts of the leading eigenvectors, with zeros replaced by
+        small numbers; "random" draws it.
     tol : float ≥ 0
         When to stop: an iteration lowers the error ‖K − H Hᵀ‖ by no more than this times the first error.
     max_iter : int ≥ 1

@@ -30,7 +30,7 @@ class LocallyLinearEmbedding(AlignedEstimator, registered="locally_linear_embedd
     n_components : int ≥ 1
         The number m of coordinates; at most d.
     n_neighbors : int ≥ 1
-        The number k of neighbors, the row itself not counted. A NeighborGraph keeps its own count, unless by landmarks.
+        The number k of neighbors, the row itself not counted. A NeighborGraph keeps its own, unless landmarks are used.
     reg : float > 0
         The regularizer: reg·tr(C) is added to the diagonal of the Gram matrix C of x_j − x_i (as in the source, 1e-3),
         which is singular where k exceeds the dimension. 1e-2 smooths a second coordinate away.
@@ -44,11 +44,12 @@ class LocallyLinearEmbedding(AlignedEstimator, registered="locally_linear_embedd
         How landmarks are chosen: "max-min" takes rows far from each other, among 30·L sampled rows; "uniform" takes
         any. Uneven landmarks cost accuracy, but where a few rows lie off, max-min takes all of these.
     components : {"auto", "joint", "largest", "per-component", "error"}
-        What to do with a disconnected graph (of the landmarks, where these are used). With "auto", the rows of islands,
-        which are components of fewer than 1 % of few rows, 100 rows, or 0.1 % of many, take the coordinates of their
-        nearest row outside and the label −1; larger parts are embedded jointly, at most half of the coordinates telling
-        them apart. "joint" embeds all components jointly. "largest" embeds the largest, and the other rows take the
-        coordinates of their nearest row in it. "per-component" embeds each by itself. "error" refuses the graph.
+        What to do with a disconnected graph (of the landmarks, where these are used). With "auto", islands are
+        components of fewer than max(2, n/100) rows (n ≤ 10⁴), 100 rows (n ≤ 10⁵) or n/1000 rows (beyond): their rows
+        take the coordinates of their nearest row outside and the label −1. Larger parts are embedded jointly, with at
+        most half of the coordinates telling them apart. "joint" embeds all components jointly. "largest" embeds the
+        largest, and the other rows take the coordinates of their nearest row in it. "per-component" embeds each by
+        itself. "error" refuses the graph.
     recall : float in (0, 1]
         The target share of true neighbors in the graph; it is measured, and warned about where missed.
     algorithm : {"auto", "cells", "nn-descent", "pynndescent"}
@@ -75,8 +76,8 @@ class LocallyLinearEmbedding(AlignedEstimator, registered="locally_linear_embedd
     ----------
     embedding_ : array of shape (n, m)
         The coordinates, in the order of the input, by ascending eigenvalue: NumPy for NumPy input, else a lazy Dask
-        array. Over the rows (or landmarks) solved for the mean of a column is 0, its mean square 1, and its largest
-        |entry| positive.
+        array. Over the rows (or landmarks) that were solved for, each column has mean 0 and mean square 1, and its
+        largest |entry| is positive.
     eigenvalues_ : array of shape (m,)
         The eigenvalues of M, ascending, that of the constant vector left out; (c, m) for components="per-component".
     residuals_ : array of shape (m,)
@@ -179,16 +180,17 @@ class ModifiedLLE(AlignedEstimator, registered="modified_lle"):
     With k neighbors in fewer dimensions many weights reconstruct a row almost as well, and
     :class:`~bigembed.LocallyLinearEmbedding` lets a regularizer choose. Here s_i of them count: with V the eigenvectors
     of the s_i smallest eigenvalues of the Gram matrix of x_j − x_i, W_i = (1 − α) w_i 1ᵀ + V H, w_i the regularized
-    weights, α = ‖Vᵀ1‖/√s_i, and H the Householder matrix with H Vᵀ1 = α 1. s_i is the largest number ≤ k − m of
-    eigenvalues whose sum over that of the others is below η, the median of this ratio for k − m. The coordinates
-    minimize Σ_i ‖y_i 1ᵀ − Σ_j y_j W_i(j, ·)‖² under Σ_i y_i = 0, YᵀY/n = I (Zhang & Wang 2006).
+    weights, α = ‖Vᵀ1‖/√s_i, and H the Householder matrix with H Vᵀ1 = α 1. s_i is the largest number ≤ k − m for which
+    the sum of the s_i smallest eigenvalues over that of the others is below η, the median over all rows of this ratio
+    for k − m. The coordinates minimize Σ_i ‖y_i 1ᵀ − Σ_j y_j W_i(j, ·)‖² under Σ_i y_i = 0, YᵀY/n = I
+    (Zhang & Wang 2006).
 
     Parameters
     ----------
     n_components : int ≥ 1
         The number m of coordinates, and the dimension of the sheet; at most d.
     n_neighbors : int > n_components
-        The number k of neighbors, the row itself not counted. A NeighborGraph keeps its own count, unless by landmarks.
+        The number k of neighbors, the row itself not counted. A NeighborGraph keeps its own, unless landmarks are used.
     reg : float > 0
         The regularizer: reg·tr(C) is added to the diagonal of the Gram matrix C of the weights w_i, and of those by
         which new rows, and rows among landmarks, are placed.
@@ -202,11 +204,12 @@ class ModifiedLLE(AlignedEstimator, registered="modified_lle"):
         How landmarks are chosen: "max-min" takes rows far from each other, among 30·L sampled rows; "uniform" takes
         any.
     components : {"auto", "joint", "largest", "per-component", "error"}
-        What to do with a disconnected graph (of the landmarks, where these are used). With "auto", the rows of islands,
-        which are components of fewer than 1 % of few rows, 100 rows, or 0.1 % of many, take the coordinates of their
-        nearest row outside and the label −1; larger parts are embedded jointly, at most half of the coordinates telling
-        them apart. "joint" embeds all components jointly. "largest" embeds the largest, and the other rows take the
-        coordinates of their nearest row in it. "per-component" embeds each by itself. "error" refuses the graph.
+        What to do with a disconnected graph (of the landmarks, where these are used). With "auto", islands are
+        components of fewer than max(2, n/100) rows (n ≤ 10⁴), 100 rows (n ≤ 10⁵) or n/1000 rows (beyond): their rows
+        take the coordinates of their nearest row outside and the label −1. Larger parts are embedded jointly, with at
+        most half of the coordinates telling them apart. "joint" embeds all components jointly. "largest" embeds the
+        largest, and the other rows take the coordinates of their nearest row in it. "per-component" embeds each by
+        itself. "error" refuses the graph.
     recall : float in (0, 1]
         The target share of true neighbors in the graph; it is measured, and warned about where missed.
     algorithm : {"auto", "cells", "nn-descent", "pynndescent"}
@@ -233,8 +236,8 @@ class ModifiedLLE(AlignedEstimator, registered="modified_lle"):
     ----------
     embedding_ : array of shape (n, m)
         The coordinates, in the order of the input, by ascending eigenvalue: NumPy for NumPy input, else a lazy Dask
-        array. Over the rows (or landmarks) solved for the mean of a column is 0, its mean square 1, and its largest
-        |entry| positive.
+        array. Over the rows (or landmarks) that were solved for, each column has mean 0 and mean square 1, and its
+        largest |entry| is positive.
     eigenvalues_ : array of shape (m,)
         The eigenvalues of the alignment matrix, ascending, that of the constant vector left out; (c, m) for
         components="per-component".

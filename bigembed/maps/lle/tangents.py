@@ -34,7 +34,7 @@ class HessianLLE(AlignedEstimator, registered="hessian_lle"):
     n_components : int ≥ 1
         The number m of coordinates, and the dimension of the tangent space; at most d.
     n_neighbors : int > m(m + 3)/2
-        The number k of neighbors, the row itself not counted. A NeighborGraph keeps its own count, unless by landmarks.
+        The number k of neighbors, the row itself not counted. A NeighborGraph keeps its own, unless landmarks are used.
     reg : float > 0
         The regularizer: reg·tr(C) is added to the diagonal of the Gram matrix of the weights by which new rows, and
         rows among landmarks, are placed.
@@ -48,11 +48,12 @@ class HessianLLE(AlignedEstimator, registered="hessian_lle"):
         How landmarks are chosen: "max-min" takes rows far from each other, among 30·L sampled rows; "uniform" takes
         any.
     components : {"auto", "joint", "largest", "per-component", "error"}
-        What to do with a disconnected graph (of the landmarks, where these are used). With "auto", the rows of islands,
-        which are components of fewer than 1 % of few rows, 100 rows, or 0.1 % of many, take the coordinates of their
-        nearest row outside and the label −1; larger parts are embedded jointly, at most half of the coordinates telling
-        them apart. "joint" embeds all components jointly. "largest" embeds the largest, and the other rows take the
-        coordinates of their nearest row in it. "per-component" embeds each by itself. "error" refuses the graph.
+        What to do with a disconnected graph (of the landmarks, where these are used). With "auto", islands are
+        components of fewer than max(2, n/100) rows (n ≤ 10⁴), 100 rows (n ≤ 10⁵) or n/1000 rows (beyond): their rows
+        take the coordinates of their nearest row outside and the label −1. Larger parts are embedded jointly, with at
+        most half of the coordinates telling them apart. "joint" embeds all components jointly. "largest" embeds the
+        largest, and the other rows take the coordinates of their nearest row in it. "per-component" embeds each by
+        itself. "error" refuses the graph.
     recall : float in (0, 1]
         The target share of true neighbors in the graph; it is measured, and warned about where missed.
     algorithm : {"auto", "cells", "nn-descent", "pynndescent"}
@@ -64,8 +65,8 @@ class HessianLLE(AlignedEstimator, registered="hessian_lle"):
         The seed of everything that is drawn.
     own_row : bool or "auto"
         Whether a row belongs to its own neighborhood. Where it does not, as in scikit-learn, rows that are nobody's
-        neighbors carry coordinates by themselves. "auto" lets it where m > 1; with m = 1 a neighborhood gives one
-        condition, and rows at an end of a curve, whose neighborhoods would be the same, too few.
+        neighbors carry coordinates by themselves. "auto" is True where m > 1. With m = 1 each neighborhood gives one
+        condition, and rows at the end of a curve, whose neighborhoods would be equal, would have too few.
     workdir : path or None
         Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
     persist : "store" or None
@@ -83,8 +84,8 @@ class HessianLLE(AlignedEstimator, registered="hessian_lle"):
     ----------
     embedding_ : array of shape (n, m)
         The coordinates, in the order of the input, by ascending eigenvalue: NumPy for NumPy input, else a lazy Dask
-        array. Over the rows (or landmarks) solved for the mean of a column is 0, its mean square 1, and its largest
-        |entry| positive.
+        array. Over the rows (or landmarks) that were solved for, each column has mean 0 and mean square 1, and its
+        largest |entry| is positive.
     eigenvalues_ : array of shape (m,)
         The eigenvalues of the alignment matrix, ascending, that of the constant vector left out; (c, m) for
         components="per-component".
@@ -181,15 +182,15 @@ class LocalTangentSpaceAlignment(AlignedEstimator, registered="local_tangent_spa
 
     Around each row the m leading left singular vectors U of the row and its neighbors about their mean are coordinates
     in the tangent space. The coordinates Y minimize Σ_i ‖(I − G Gᵀ) Y_i‖², G = (1/√q, U), Y_i those of these q rows,
-    under Σ_i y_i = 0, YᵀY/n = I: what is not affine in U counts (Zhang & Zha 2004, eq. 3.9). Unlike
-    :class:`~bigembed.LocallyLinearEmbedding` it knows the dimension of the sheet, and hangs on no regularizer.
+    under Σ_i y_i = 0, YᵀY/n = I: only what is not affine in U counts (Zhang & Zha 2004, eq. 3.9). Unlike
+    :class:`~bigembed.LocallyLinearEmbedding` it uses the dimension of the sheet, and needs no regularizer.
 
     Parameters
     ----------
     n_components : int ≥ 1
         The number m of coordinates, and the dimension of the tangent space; at most d.
     n_neighbors : int > n_components
-        The number k of neighbors, the row itself not counted. A NeighborGraph keeps its own count, unless by landmarks.
+        The number k of neighbors, the row itself not counted. A NeighborGraph keeps its own, unless landmarks are used.
     reg : float > 0
         The regularizer: reg·tr(C) is added to the diagonal of the Gram matrix of the weights by which new rows, and
         rows among landmarks, are placed.
@@ -203,11 +204,12 @@ class LocalTangentSpaceAlignment(AlignedEstimator, registered="local_tangent_spa
         How landmarks are chosen: "max-min" takes rows far from each other, among 30·L sampled rows; "uniform" takes
         any.
     components : {"auto", "joint", "largest", "per-component", "error"}
-        What to do with a disconnected graph (of the landmarks, where these are used). With "auto", the rows of islands,
-        which are components of fewer than 1 % of few rows, 100 rows, or 0.1 % of many, take the coordinates of their
-        nearest row outside and the label −1; larger parts are embedded jointly, at most half of the coordinates telling
-        them apart. "joint" embeds all components jointly. "largest" embeds the largest, and the other rows take the
-        coordinates of their nearest row in it. "per-component" embeds each by itself. "error" refuses the graph.
+        What to do with a disconnected graph (of the landmarks, where these are used). With "auto", islands are
+        components of fewer than max(2, n/100) rows (n ≤ 10⁴), 100 rows (n ≤ 10⁵) or n/1000 rows (beyond): their rows
+        take the coordinates of their nearest row outside and the label −1. Larger parts are embedded jointly, with at
+        most half of the coordinates telling them apart. "joint" embeds all components jointly. "largest" embeds the
+        largest, and the other rows take the coordinates of their nearest row in it. "per-component" embeds each by
+        itself. "error" refuses the graph.
     recall : float in (0, 1]
         The target share of true neighbors in the graph; it is measured, and warned about where missed.
     algorithm : {"auto", "cells", "nn-descent", "pynndescent"}
@@ -237,8 +239,8 @@ class LocalTangentSpaceAlignment(AlignedEstimator, registered="local_tangent_spa
     ----------
     embedding_ : array of shape (n, m)
         The coordinates, in the order of the input, by ascending eigenvalue: NumPy for NumPy input, else a lazy Dask
-        array. Over the rows (or landmarks) solved for the mean of a column is 0, its mean square 1, and its largest
-        |entry| positive.
+        array. Over the rows (or landmarks) that were solved for, each column has mean 0 and mean square 1, and its
+        largest |entry| is positive.
     eigenvalues_ : array of shape (m,)
         The eigenvalues of the alignment matrix, ascending, that of the constant vector left out; (c, m) for
         components="per-component".

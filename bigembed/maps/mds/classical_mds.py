@@ -34,8 +34,8 @@ class ClassicalMDS(rowwise.RowwiseEstimator, registered="classical_mds"):
     d₊ = min(m, number of positive eigenvalues) largest. B is never formed: a product with it is one pass over Δ.
     For Euclidean distances of rows this is PCA, and is computed as such: one pass over the rows, no distances.
 
-    Rows of weights w (``sample_weight``) count: H = I − 1wᵀ/Σw, and the eigenvectors are those of √w B √w over √w, as
-    they are of w copies of each row.
+    With weights w (``sample_weight``), H = I − 1wᵀ/Σw, and the eigenvectors are those of √w B √w divided by √w: the
+    same as for w copies of each row.
 
     Parameters
     ----------

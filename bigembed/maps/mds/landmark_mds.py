@@ -35,8 +35,8 @@ class LandmarkMDS(RowwiseEstimator, registered="landmark_mds"):
     L landmarks are placed by classical MDS of their squared distances Δ: −½ H Δ H = V Λ Vᵀ, of which the d₊ positive
     among the m largest eigenvalues are kept. A row with squared distances δ to them lies at −½ L^# (δ − μ), where L^#
     has the rows v_iᵀ/√λ_i and μ is the mean column of Δ; then all are turned to their principal axes. For Euclidean
-    distances ‖x‖² cancels (L^# 1 = 0): the map is affine in x, y = (x − mean) A with A (d, m), without distances. Rows
-    of weights (``sample_weight``) count for the mean and the axes of all rows as so many.
+    distances ‖x‖² cancels (L^# 1 = 0): the map is affine in x, y = (x − mean) A with A (d, m), without distances. A row
+    of weight w (``sample_weight``) counts as w rows in the mean and the axes of all rows.
 
     Parameters
     ----------
@@ -91,8 +91,8 @@ class LandmarkMDS(RowwiseEstimator, registered="landmark_mds"):
     stress_ : float
         Kruskal's stress-1 on all pairs of 400 sampled rows (100 of given distances).
     landmark_change_ : float
-        How far these rows move (share of their spread, shapes compared) if half of the landmarks place them: near 0
-        there are enough. NaN where half are too few.
+        How far these rows move, as a share of their spread and after a Procrustes alignment, if half of the landmarks
+        place them. Near 0, there are enough landmarks; NaN where half are too few.
     n_components_, n_features_in_ : int
         The numbers d₊ of coordinates and d of columns of the rows.
     certificate_ : dict
@@ -110,8 +110,8 @@ class LandmarkMDS(RowwiseEstimator, registered="landmark_mds"):
     coordinates. Other distances: one pass to check and sample the rows, one with n·L distances that writes the
     coordinates. Memory of a worker: a block of rows (32 MiB) and 8 MiB of distances; of the coordinator: the sample
     (64 MiB) and a few L² numbers. Given distances: L + 100 of their rows are read, with the chunks that they lie in
-    (small ones, or chunks of few rows, make that little), and are kept in the run; max-min reads one after the other,
-    or, where that would read more than all, the array twice.
+    (little, where chunks are small or of few rows), and are kept in the run; "max-min" reads them one after the other,
+    or, where that would read more than the whole array, reads the array twice.
     ``fit`` reads rows of a few blocks once more (four blocks, or a twentieth of all) and compares 1 000 of them with
     each other, to judge the map.
 

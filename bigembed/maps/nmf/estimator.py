@@ -27,8 +27,8 @@ class NMF(rowwise.WeightedRowwiseEstimator, registered="nmf"):
 
     One pass an iteration: each block improves its rows of W for the H at hand, and adds up WᵀX and WᵀW, from which
     H is improved without the rows (hierarchical alternating least squares, Cichocki & Phan 2009). W lies in the store
-    by row blocks. A component that no row has any of is made anew from a row that W H misses most. No iteration raises
-    the objective. A weight is a number of equal rows.
+    by row blocks. A component of which no row has any is replaced by what W H leaves of a row that it fits worst. No
+    iteration raises the objective. A weight is a number of equal rows.
 
     Parameters
     ----------

@@ -66,9 +66,9 @@ class PaCMAP(DescendedEstimator, registered="pacmap"):
 
     All rows move at once, each along its own pairs, from where the others were, and a seed gives the same map on any
     cluster, in memory or by blocks through the store. Up to 50 000 rows every pair moves both of its ends, and the map
-    is that of the program up to its random numbers. Of more rows mid-near and further pairs are drawn from a sample of
-    50 000, of all parts of the rows alike; a row then draws twice as many, and they move that row only: by as much, but
-    distances at large are kept somewhat less exactly.
+    is that of the program up to its random numbers. For more rows, mid-near and further pairs are drawn from a sample
+    of 50 000 rows, taken evenly from all parts of the input. A row then draws twice as many pairs, which move that row
+    only: by as much, but distances at large are kept somewhat less exactly.
 
     Parameters
     ----------
@@ -98,9 +98,8 @@ class PaCMAP(DescendedEstimator, registered="pacmap"):
     algorithm_params : dict or None
         Parameters for ``pynndescent.NNDescent``, such as n_trees or n_iters, with algorithm="pynndescent"; else None.
     in_memory : bool or "auto"
-        Whether pairs and points are in memory, where this process has the tasks, or all workers are on this machine,
-        and there is room; "auto" takes them there where they take up to 512 MiB. It changes nothing but time and
-        memory.
+        Whether pairs and points are held in memory, which needs room and tasks in this process or in workers on this
+        machine only; "auto" holds them there where they take up to 512 MiB. It changes nothing but time and memory.
     random_state : int, generator or None
         The seed of the graph, of a random start, and of the pairs that are drawn.
     workdir : path or None
@@ -146,7 +145,7 @@ class PaCMAP(DescendedEstimator, registered="pacmap"):
         If rows hold NaN or infinity (they are named), parameters are out of range, there are fewer than 2 rows, or
         ``init`` is of another shape.
     InputTypeError
-        If a graph is given that was not made of rows: mid-near pairs are told by distances of rows that are no
+        If a graph is given that was not made of rows: mid-near pairs need distances between rows that are not
         neighbors.
 
     Warns

@@ -63,14 +63,15 @@ class PHATE(on_graph.WeightedGraphEstimator, registered="phate"):
         edges. "auto" is 4·n_neighbors. A graph that is given has its own. The certificate says how large the kernel
         still is where lists end.
     n_landmarks : int > n_components
-        The number L of landmarks, at most 8192: groups of near rows, which the walk averages over their neighbors
-        first, by k-means in each block of the graph (of given distances groups of rows from which the walk leads to the
-        same places), one of each block at least. Of at most so many rows each is one.
+        The number L of landmarks, at most 8192. A landmark is a group of near rows, found by k-means in each block of
+        the graph (one a block at least) from rows that the walk has averaged over their neighbors; with given
+        distances, a group of rows from which the walk leads to the same places. With at most L rows, each is a
+        landmark.
     t : int ≥ 1 or "auto"
         The diffusion time. "auto" is the knee of the von Neumann entropy H(t) = −Σ η log η, η = σᵗ/Σσᵗ, of the singular
         values σ of the walk between landmarks; as in phate its place is counted from 0, while H begins with t = 1.
     t_max : int ≥ 5
-        The times among which t="auto" looks for the knee.
+        The largest time: t="auto" looks for the knee among 1 … t_max.
     gamma : float in [−1, 1]
         The potential: −log(p + 1e-7) at 1, p at −1, and 2 p^{(1−γ)/2}/(1 − γ) between.
     mds : {"metric", "classical"}

@@ -34,8 +34,9 @@ class TSNE(DescendedEstimator, registered="tsne"):
     p_{j|i} ∝ exp(−‖x_i − x_j‖²/2σ_i²) over the 3·perplexity nearest rows of i, σ_i by the perplexity, and
     p_ij = (p_{j|i} + p_{i|j})/2n (seed 000 eqs. 13–15); q_ij = w_ij/Z with w = (1 + r²/ν)^{−ν}, r = ‖y_i − y_j‖, ν =
     ``dof``, and Z = Σ_{i≠j} w_ij (eq. 17 for ν = 1). The coordinates y descend on KL(p‖q) (eqs. 18–20): attraction
-    along every edge of the stored graph, repulsion of all rows as a convolution on a lattice. One result for memory and
-    disk: where affinities fit, they and the points are in memory; else each iteration reads them by row blocks.
+    along every edge of the stored graph, repulsion of all rows as a convolution on a lattice. The result is the same
+    from memory and from disk: where affinities fit, they and the points are in memory; else each iteration reads them
+    by row blocks.
 
     A row of weight w (``sample_weight``) is w rows at one place: p_{j|i} ∝ w_j exp(…), the perplexity is over copies,
     of which those of row i lie at distance 0, and Z is Σ w_i w_j over all pairs of copies. Weights are divided by their
@@ -89,9 +90,9 @@ class TSNE(DescendedEstimator, registered="tsne"):
     algorithm_params : dict or None
         Parameters for ``pynndescent.NNDescent``, such as n_trees or n_iters, with algorithm="pynndescent"; else None.
     in_memory : bool or "auto"
-        Whether the affinities (8 bytes an edge) and the points are in memory, where this process has the tasks, or all
-        workers are on this machine, and there is room; "auto" takes them there where 6·n·perplexity edges and the
-        points take up to 512 MiB. It changes nothing but time and memory.
+        Whether the affinities (8 bytes an edge) and the points are held in memory, which needs room and tasks in this
+        process or in workers on this machine only; "auto" holds them there where 6·n·perplexity edges and the points
+        take up to 512 MiB. It changes nothing but time and memory.
     random_state : int, generator or None
         The seed of the graph and of random starts.
     workdir : path or None
@@ -112,8 +113,8 @@ class TSNE(DescendedEstimator, registered="tsne"):
     ----------
     embedding_ : array of shape (n, m)
         The coordinates, in the order of the input, about mean 0: NumPy for NumPy input, else a lazy Dask array. Rows
-        that are equal have the same coordinates. The map may be turned and mirrored without any change to KL; that it
-        is not comes from ``init``.
+        that are equal have the same coordinates. Turning or mirroring the map does not change KL; its orientation comes
+        from ``init``.
     kl_divergence_ : float
         The divergence KL(p‖q) of the map, without exaggeration; its sum of w is that of the lattice.
     kl_divergences_ : array of shape (number of reports,)

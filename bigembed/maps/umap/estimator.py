@@ -99,7 +99,7 @@ class UMAP(DescendedEstimator, ViewsEstimator, registered="umap"):
     densmap : bool
         Whether the map shows densities (densMAP): in its last epochs a term raises the correlation of R_i, the
         logarithm of the mean w_ij d_ij² over the edges of row i, and r_i, that of the mean φ_ij ‖y_i − y_j‖² (Narayan,
-        Berger, Cho 2021). New rows come to lie as far from their neighbors as theirs says.
+        Berger, Cho 2021). New rows come to lie as densely as their distances to fitted rows say.
     dens_lambda : float ≥ 0
         The weight of that term.
     dens_frac : float in [0, 1]
@@ -116,9 +116,9 @@ class UMAP(DescendedEstimator, ViewsEstimator, registered="umap"):
     algorithm_params : dict or None
         Parameters for ``pynndescent.NNDescent``, such as n_trees or n_iters, with algorithm="pynndescent"; else None.
     in_memory : bool or "auto"
-        Whether the weights (8 bytes an edge) and the points are in memory, where this process has the tasks, or all
-        workers are on this machine, and there is room; "auto" takes them there where 2·n·n_neighbors edges and the
-        points take up to 512 MiB. It changes nothing but time and memory.
+        Whether the weights (8 bytes an edge) and the points are held in memory, which needs room and tasks in this
+        process or in workers on this machine only; "auto" holds them there where 2·n·n_neighbors edges and the points
+        take up to 512 MiB. It changes nothing but time and memory.
     random_state : int, generator or None
         The seed of the graph, of random starts, and of all that is drawn.
     workdir : path or None
@@ -139,8 +139,8 @@ class UMAP(DescendedEstimator, ViewsEstimator, registered="umap"):
     ----------
     embedding_ : array of shape (n, m)
         The coordinates, in the order of the input, about mean 0: NumPy for NumPy input, else a lazy Dask array. Rows
-        that are equal have the same coordinates. The map may be turned and mirrored without any change to φ; that it is
-        not comes from ``init``.
+        that are equal have the same coordinates. Turning or mirroring the map does not change φ; its orientation comes
+        from ``init``.
     cross_entropy_ : float
         The cross-entropy of the map: −log φ of an edge and of the rows that it draws, on average over w. The part of
         drawn rows is an estimate from 16 of them a row.
@@ -183,14 +183,14 @@ class UMAP(DescendedEstimator, ViewsEstimator, registered="umap"):
     Notes
     -----
     Every warning stands in the certificate, too. Cost: 2 passes over the rows, some 3 over the ordered copy, 10–40 over
-    the graph for the spectral start, then ``n_epochs`` (four of an epoch of ``dens_frac``) times at most
+    the graph for the spectral start, then ``n_epochs`` (an epoch of ``dens_frac`` counts four times) times at most
     2·n·n_neighbors edges, 8 bytes each, from memory or disk. Memory: with ``in_memory`` 12 bytes an edge and 16 + 48·m
     a row; without, some blocks and 65 536 drawn rows.
 
-    A row steps along the forces of its edges, over how many take part: their sum, of which umap-learn applies each
-    before it computes the next, could overshoot where all rows move at once. By labels of all rows it is their sum, of
-    up to 16; of few labels nearly the mean. A new row starts among its nearest rows, and makes a third of the epochs by
-    itself, while all fitted rows stay; one that equals a fitted row gets its coordinates.
+    A row steps along the mean force of its edges that take part: their sum could overshoot where all rows move at once
+    (umap-learn applies each force before it computes the next). With labels of all rows it steps along the sum, of up
+    to 16; with few labels, nearly along the mean. A new row starts among its nearest rows, and makes a third of the
+    epochs by itself, while all fitted rows stay; one that equals a fitted row gets its coordinates.
 
     References
     ----------

@@ -112,7 +112,7 @@ class AlternatingDiffusionMap(ViewsEstimator, registered="alternating_diffusion_
     n_components_, n_features_in_ : int
         The numbers of coordinates and of columns of the rows.
     labels_ : array of shape (n,)
-        The part of each row that neighbors in either view join, 0 the largest.
+        The component of each row in the graph of neighbors in either view, 0 the largest.
     graph_ : NeighborGraph
         The neighbor graph of the first view.
     certificate_ : dict

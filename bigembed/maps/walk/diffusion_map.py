@@ -38,7 +38,7 @@ class DiffusionMap(SpectralEstimator, registered="diffusion_map"):
     Parameters
     ----------
     n_components : int ≥ 1 or "auto"
-        The number m of coordinates; "auto" ends where the spectrum has its clearest gap, of 15.
+        The number m of coordinates; "auto" computes 15 and ends at the clearest gap of the spectrum.
     n_neighbors : int ≥ 1 or None
         The number k of neighbors, the point itself not counted; None takes every pair (n ≤ 4096), as one dense block.
         It is not used where a radius is given.
@@ -92,12 +92,13 @@ class DiffusionMap(SpectralEstimator, registered="diffusion_map"):
         sparse, those to their nearest rows, as neighbors transformers leave them (fitted rows that would list a new
         row, and whose distance is not stored, are then unknown to it).
     components : {"auto", "joint", "largest", "per-component", "bridge", "error"}
-        What to do with a disconnected graph. With "auto", the rows of islands, which are components of fewer than 1 %
-        of few rows, 100 rows, or 0.1 % of many, take the coordinates of their nearest row outside and the label −1;
-        larger parts are embedded jointly, at most half of the coordinates telling them apart. "joint" embeds all
-        components, all contrasts first (seed 001; what "auto" is for a user's graph). "largest" embeds the largest, and
-        the other rows take the coordinates of their nearest row in it. "per-component" embeds each by itself. "bridge"
-        joins them by their shortest edges. "error" refuses the graph. Edges with W_ij/√(d_i d_j) ≤ 1e-10 join nothing.
+        What to do with a disconnected graph. With "auto", islands are components of fewer than max(2, n/100) rows
+        (n ≤ 10⁴), 100 rows (n ≤ 10⁵) or n/1000 rows (beyond): their rows take the coordinates of their nearest row
+        outside and the label −1. Larger parts are embedded jointly, with at most half of the coordinates telling them
+        apart. "joint" embeds all components, all contrasts first (seed 001; what "auto" is for a user's graph).
+        "largest" embeds the largest, and the other rows take the coordinates of their nearest row in it.
+        "per-component" embeds each by itself. "bridge" joins them by their shortest edges. "error" refuses the graph.
+        Edges with W_ij/√(d_i d_j) ≤ 1e-10 join nothing.
     recall : float in (0, 1]
         The target share of true neighbors in the graph; it is measured, and warned about where missed.
     algorithm : {"auto", "cells", "nn-descent", "pynndescent"}
@@ -265,9 +266,9 @@ class DiffusionMap(SpectralEstimator, registered="diffusion_map"):
             How many rows each row stands for: finite numbers above 0, of any scale, in the order of the input (a NumPy
             or Dask array, or the path of a Zarr array or .npy). A row of weight m counts as m copies of it.
         target_density : array of shape (n,), or None
-            The density μ, at each row, that the rows were to be drawn with, up to a factor: the walk then tends to
-            Δ + ∇log μ · ∇, whatever the density of the rows (a target measure diffusion map: W = √(μ_i μ_j) K/(q_i
-            q_j), and for local scales as with target="laplace-beltrami"). Finite numbers above 0.
+            The target density μ at each row, up to a factor: the walk then tends to Δ + ∇log μ · ∇, whatever the
+            density of the rows (a target measure diffusion map: W = √(μ_i μ_j) K/(q_i q_j), and for local scales as
+            with target="laplace-beltrami"). Finite numbers above 0.
 
         Returns
         -------

@@ -84,7 +84,7 @@ class LandmarkDiffusionMap(rowwise.RowwiseEstimator, registered="landmark_diffus
         If parameters are out of range, rows or the kernel hold NaN or infinity (these are named), a function has
         negative values, or rows reach no landmark.
     DisconnectedGraphError
-        If there are landmarks between which nobody walks.
+        If the walk does not join all landmarks.
 
     Notes
     -----

@@ -84,7 +84,7 @@ class LaplacianEigenmaps(SpectralEstimator, registered="laplacian_eigenmaps"):
     Parameters
     ----------
     n_components : int ≥ 1 or "auto"
-        The number m of coordinates; "auto" ends where the spectrum has its clearest gap, of 15.
+        The number m of coordinates; "auto" computes 15 and ends at the clearest gap of the spectrum.
     n_neighbors : int ≥ 1 or None
         The number k of neighbors, the row itself not counted: two rows are joined if either is among the k nearest of
         the other. None takes every pair (n ≤ 4096), as one dense block. It is not used where a radius is given.
@@ -111,12 +111,12 @@ class LaplacianEigenmaps(SpectralEstimator, registered="laplacian_eigenmaps"):
         sparse, those to their nearest rows, as neighbors transformers leave them (fitted rows that would list a new
         row, and whose distance is not stored, are then unknown to it).
     components : {"auto", "joint", "largest", "per-component", "bridge", "error"}
-        What to do with a disconnected graph. With "auto", the rows of islands, which are components of fewer than 1 %
-        of few rows, 100 rows, or 0.1 % of many, take the coordinates of their nearest row outside (0 in a graph without
-        rows) and the label −1; larger parts are embedded jointly, at most half of the coordinates telling them apart.
-        "joint" embeds all components, all contrasts first. "largest" embeds the largest, and the other rows take the
-        coordinates of their nearest row in it. "per-component" embeds each by itself. "bridge" joins them by their
-        shortest edges. "error" refuses the graph.
+        What to do with a disconnected graph. With "auto", islands are components of fewer than max(2, n/100) rows
+        (n ≤ 10⁴), 100 rows (n ≤ 10⁵) or n/1000 rows (beyond): their rows take the coordinates of their nearest row
+        outside (0 in a graph without rows) and the label −1. Larger parts are embedded jointly, with at most half of
+        the coordinates telling them apart. "joint" embeds all components, all contrasts first. "largest" embeds the
+        largest, and the other rows take the coordinates of their nearest row in it. "per-component" embeds each by
+        itself. "bridge" joins them by their shortest edges. "error" refuses the graph.
     recall : float in (0, 1]
         The target share of true neighbors in the graph; it is measured, and warned about where missed.
     algorithm : {"auto", "cells", "nn-descent", "pynndescent"}
@@ -300,8 +300,8 @@ def spectral_start(
     ndarray of shape (n, m)
         The columns in the order of the input, by ascending μ, the trivial one left out; the largest |entry| of each is
         positive. Of a graph in several parts at most half of the columns tell the largest apart, and the others show
-        the inside of single parts; nodes of islands (fewer than 1 % of few nodes, 100, or 0.1 % of many) are at the
-        place of their nearest row, or, in a graph without rows, at 0.
+        the inside of single parts. Nodes of islands (components of fewer than max(2, n/100) nodes for n ≤ 10⁴, 100 for
+        n ≤ 10⁵, n/1000 beyond) are at the place of their nearest row, or, in a graph without rows, at 0.
 
     Raises
     ------

@@ -189,8 +189,8 @@ def diffusion_pseudotime(
 ) -> Any:
     """Compute the diffusion pseudotime of all rows from a root, by all eigenpairs that a diffusion map computed.
 
-    dpt(x)² = Σ_l (λ_l/(1 − λ_l))² (φ_l(x) − φ_l(root))² (Haghverdi et al. 2016): the distance between the sums over
-    all t ≥ 1 of where walks from x and from the root are after t steps, without where all walks end.
+    dpt(x)² = Σ_l (λ_l/(1 − λ_l))² (φ_l(x) − φ_l(root))² (Haghverdi et al. 2016): the distance between two sums over
+    t ≥ 1, of the distributions after t steps of walks from x and from the root, less the stationary distribution.
 
     Parameters
     ----------
@@ -209,8 +209,8 @@ def diffusion_pseudotime(
     -------
     array of shape (n,), float64
         The pseudotimes in the order of the input, 0 at the root, infinite where no walk from the root comes: NumPy
-        where the rows were, else a lazy Dask array. Scanpy's is this over its largest finite value, but that scanpy
-        leaves the factor out where λ ≥ .9994: of slow branches little is then left.
+        where the rows were, else a lazy Dask array. Scanpy divides it by its largest finite value, and leaves the
+        factor out where λ ≥ .9994, so that little is left of slow branches.
 
     Raises
     ------

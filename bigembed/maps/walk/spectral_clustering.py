@@ -72,8 +72,8 @@ TOGETHER = tuple(policy for policy in POLICIES if policy != "per-component")
 class SpectralClustering(SpectralEstimator, registered="spectral_clustering"):
     """Find clusters of rows, of a neighbor graph or of a weighted graph, that few and weak edges join to each other.
 
-    L R = Q R M as in :class:`~bigembed.LaplacianEigenmaps` (seed 000 eq. 36), and k-means of the rows
-    (r_1(i), …, r_m(i)) (Shi & Malik 2000); with ``normalize_rows`` of (1, r_1(i), …, r_m(i)) scaled to length one:
+    With L R = Q R M as in :class:`~bigembed.LaplacianEigenmaps` (seed 000 eq. 36), k-means clusters the vectors
+    (r_1(i), …, r_m(i)) (Shi & Malik 2000), or, with ``normalize_rows``, (1, r_1(i), …, r_m(i)) scaled to length one:
     the normalized rows of the m + 1 leading eigenvectors of Q^{-1/2} K Q^{-1/2} (Ng, Jordan & Weiss 2002).
 
     Parameters
@@ -111,11 +111,11 @@ class SpectralClustering(SpectralEstimator, registered="spectral_clustering"):
         sparse, those to their nearest rows, as neighbors transformers leave them (fitted rows that would list a new
         row, and whose distance is not stored, are then unknown to it).
     components : {"auto", "joint", "largest", "bridge", "error"}
-        What to do with a disconnected graph. With "auto", the rows of islands, which are components of fewer than 1 %
-        of few rows, 100 rows, or 0.1 % of many, take the coordinates and so the cluster of their nearest row outside
-        (in a graph without rows they have the label −1); the first eigenvectors tell larger parts apart. With "joint"
-        every component is a part. With "largest" the other rows take the cluster of their nearest row in it. "bridge"
-        joins the components by their shortest edges. "error" refuses the graph.
+        What to do with a disconnected graph. With "auto", islands are components of fewer than max(2, n/100) rows
+        (n ≤ 10⁴), 100 rows (n ≤ 10⁵) or n/1000 rows (beyond): their rows take the coordinates, and so the cluster, of
+        their nearest row outside (in a graph without rows they have the label −1). The first eigenvectors tell larger
+        parts apart. With "joint" every component is a part. With "largest" the other rows take the cluster of their
+        nearest row in it. "bridge" joins the components by their shortest edges. "error" refuses the graph.
     recall : float in (0, 1]
         The target share of true neighbors in the graph; it is measured, and warned about where missed.
     algorithm : {"auto", "cells", "nn-descent", "pynndescent"}
