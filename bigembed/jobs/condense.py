@@ -197,9 +197,10 @@ def quick_extension(extension: Extension, run: Run) -> Extension:
 
 
 def judge_condensing(rows: CondensedInput, fitted: Any, placed: store.AnyPath | None) -> dict[str, Any]:
-    """What condensing has done to a map: figures for the certificate, of which the doubtful ones are warnings there.
+    """Put into the certificate, and return, what condensing has done to a map: figures, and warnings of doubtful ones.
 
-    The radius of the cells beside the scale of the kernel; and sampled rows, placed, beside a map of these alone.
+    They compare the radius of the cells with the scale of the kernel, and the places of sampled rows with a map that is
+    fitted to these rows alone.
     """
     assert rows.home is not None
     totals = Condensed.open(rows.home).totals
@@ -253,10 +254,11 @@ def doubts(found: Mapping[str, Any]) -> list[str]:
 
 
 def compared_with_sample(rows: CondensedInput, fitted: Any, placed: store.AnyPath) -> dict[str, Any]:
-    """Sampled rows as they were placed, beside a map of these rows alone: neighbors kept by both, and how far the
-    subspaces of their coordinates are apart, if these are eigenvectors: two descents end in others in any case.
+    """Compare sampled rows as they were placed with a map of these rows alone: the neighbors that each keeps, and the
+    sine of the largest angle between the subspaces of their coordinates.
 
-    Nothing where there are too few rows, or no map of them can be made.
+    Coordinates that are no eigenvectors have no angle: two descents end in different maps in any case. Empty where
+    there are too few rows, or no map of them can be made.
     """
     assert rows.home is not None
     stage = Run(rows.home)

@@ -130,7 +130,7 @@ class CondensedInput(Input):
 
 
 def condensed_input(rows: Input, table: CondenseTable, metric: str, root: AnyPath) -> CondensedInput:
-    """The cells of rows, as they are or will be: of a radius as many as there are rows, for a plan."""
+    """The cells of rows, as they are or, for a plan, will be: where a radius is given, as many as rows."""
     asked = checked_condensing(table.rows, table.radius, metric, table.cell, table.seed)
     home, (n, d) = root / FOLDER, rows.shape
     path = home / "stages" / "cells" / "rows"

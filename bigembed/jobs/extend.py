@@ -227,9 +227,9 @@ def status_path(out: store.PathLike) -> store.AnyPath:
 
 @contextmanager
 def _hold_output(out: store.PathLike, results: store.PathLike | None, asked: str) -> Iterator[tuple[Owner, bool]]:
-    """Hold what the extension writes aside, and leave nothing of it if somebody else has finished it meanwhile.
+    """Hold the folder aside of an extension; yield its owner, and whether the coordinates are in their place already.
 
-    Also whether the coordinates of this very extension are in their place.
+    If ``out`` is something else by now, the folder is removed: ExistingOutputError.
     """
     aside = aside_of(out)
     with keeping(Run(aside)) as lock:
@@ -243,7 +243,7 @@ def _hold_output(out: store.PathLike, results: store.PathLike | None, asked: str
 
 
 def _key_left(out: store.PathLike) -> str | None:
-    """Return what the extension was of that has left something aside."""
+    """Return the key of the extension that has left something aside; None where that is not known."""
     record = aside_of(out) / ASKED
     with suppress(DamagedError):
         return str(read_json(record)) if record.is_file() else None
@@ -335,7 +335,7 @@ def stage_of(fitted: Any, rows: Input) -> Stage:
 
 
 def extends_compiled(fitted: Any) -> bool:
-    """Return whether new rows are placed by compiled functions, as those of a fit to so many rows on a graph were."""
+    """Return whether compiled functions place the new rows: if a fit on a graph to as many rows uses them."""
     run = run_of(fitted)
     n = run.results("survey")["n"] if run.has("survey") else 0
     return bool(n >= compiled_from(fitted.registered, fitted.get_params()))

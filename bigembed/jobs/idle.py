@@ -50,7 +50,7 @@ def _measure() -> dict[str, float]:
 
 
 async def _start() -> float:
-    """Return a scheduler, a worker and a client, and a few tasks; seconds of the quickest."""
+    """Start a scheduler, a worker and a client, and run a few tasks; return the seconds of the quickest."""
     import dask
     from distributed import Client, Scheduler, Worker
 

@@ -34,8 +34,8 @@ from bigembed.store.attributes import ABOUT, source_of
 
 
 def stamp_of(source: AnyPath) -> str:
-    """Changes when the file, or one in the folder, is written anew, whatever time it is given; nothing where there is
-    nothing."""
+    """Return a stamp that changes when the file, or one in the folder, is written anew, whatever time it is given;
+    empty where there is no such path."""
     return (
         files.digest_of([(file.name, file.size, file.identity) for file in stored(source)]) if source.exists() else ""
     )
@@ -132,7 +132,7 @@ class Input:
         return self.reader is None and all(self.there(name) for name in self.aligned)
 
     def there(self, name: str) -> bool:
-        """Return whether a vector is: one that is copied counts only if it was copied from the source as it is now."""
+        """Return whether a vector is there; a copy counts only if it is of the present source, or ``doubted``."""
         if not published(self.aligned[name]) or name not in self.vectors:
             return published(self.aligned[name])
         return self.doubted or source_of(self.aligned[name]) == copied_vector(self.about, name)
@@ -263,7 +263,7 @@ def rows_named(path: object) -> Iterator[None]:
 
 
 def refuse_unreadable(reader: Reader) -> None:
-    """What the copy of the rows would raise at the first of them: a plan refuses a table of text as the job does.
+    """Raise what copying the first rows would raise, so that a plan refuses a table of text as the job does.
 
     What a header does not say (of CSV: that the columns hold numbers, and none is missing) is seen only by reading.
     """

@@ -100,7 +100,7 @@ def known_record(root: AnyPath, quiet: bool = True) -> dict[str, Any]:
 
 
 def read_record(root: AnyPath) -> dict[str, Any]:
-    """``job.json`` of a run, or nothing; only what the job claimed where its stages were made anew without it."""
+    """``job.json`` of a run, or nothing; only the outputs it claims if the stages there are not those it names."""
     record = _written(root)
     keys = record.get("keys", {})
     if record and "coordinates" not in record:  # (written by an earlier version)
@@ -135,16 +135,16 @@ def require_recorded(root: AnyPath, stage: str) -> None:
 
 
 def made_here(root: AnyPath, record: dict[str, Any]) -> bool:
-    """Return whether a record is of the job that made the coordinates that are there, and not an older one; none is,
-    too."""
+    """Return whether a record is of the job that made the present coordinates, and not of an older one; True for an
+    empty record."""
     return not record or key_there(root, COORDINATES) in (None, record.get("coordinates"))
 
 
 def refusal_in(status: dict[str, Any]) -> str:
     """Return why the last start of a job was refused, from what ``status.json`` says; the empty text if it was not.
 
-    By the kind of its error: a place that may not be written, or a store that refuses, ends with the same exit status,
-    and the same job goes on once that is mended.
+    The kind of the error decides, not the exit status: a place that may not be written, or a store that refuses, ends
+    with the same status, but there the same job goes on once that is mended.
     """
     error = status.get("error") or {}
     kind = getattr(errors, str(error.get("kind")), None)
@@ -152,7 +152,7 @@ def refusal_in(status: dict[str, Any]) -> str:
 
 
 def after_refusal(root: AnyPath, why: str) -> str:
-    """Return what to do where the last start was refused: not the job before, if that would make its map anew."""
+    """Return what to do after a refused start; to run the job before again only if its map need not be made anew."""
     before = ", or run the one before again: its stages are there" if restorable(root, COORDINATES) else ""
     return f"its last start was refused: {why}. Correct the job and run it again{before}"
 
@@ -164,8 +164,8 @@ def way_on(root: AnyPath) -> str:
 
 
 def key_there(root: AnyPath, stage: str) -> str | None:
-    """Return what a published stage was made from; None where its manifest is gone or damaged: found where it is
-    read."""
+    """Return the digest of what a published stage was made from; None where its manifest is gone, or damaged, which
+    is reported where the stage is read."""
     with suppress(DamagedError):
         found = manifests.find(root, stage)
         return None if found is None else found.address

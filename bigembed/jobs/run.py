@@ -229,7 +229,7 @@ def copied_source(rows: Input) -> dict[str, str]:
 
 
 def _recording(record: dict[str, Any], root: AnyPath, observer: Observer) -> Observer:
-    """Return an observer that lets the record know its coordinates as soon as they are there."""
+    """Return an observer that writes the key of the coordinates into the record as soon as they are published."""
 
     def observe(event: Event) -> None:
         if event.stage == COORDINATES and event.kind in ("done", "reused"):

@@ -163,7 +163,7 @@ class PreparedJob:
         return replace(self, plan=replace(self.plan, stages=costs, **known))
 
     def fitting(self) -> PreparedJob:
-        """Return the job planned with any search if that fits, else with the one that takes less, if it may choose."""
+        """Return the job planned as it is if that fits, else without NN-descent if the job may choose the search."""
         any_search = self.planned()
         if not any_search.plan.problems() or not may_descend(self.stages):
             return any_search

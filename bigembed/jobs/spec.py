@@ -213,7 +213,7 @@ def _parameters(
 
 
 def _check_places(tables: Mapping[str, Any], methods: Sequence[str], problems: list[str]) -> None:
-    """What no single key shows. ``methods``: those that the job fits."""
+    """Add the problems that only several keys or tables together show. ``methods``: those that the job fits."""
     source, cluster, output = tables.get("input"), tables.get("cluster"), tables.get("output")
     if source is not None and source.path is None and source.dataset is None:
         problems.append("[input] needs path (rows that are there) or dataset (rows to generate)")

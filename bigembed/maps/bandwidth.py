@@ -202,8 +202,8 @@ CURVE = [ArraySpec(f"ksum_{name}", 0) for name in ("epsilon", "log_sum", "slope"
 
 
 def bandwidth_stage(choice: Bandwidth, lengths: Lengths = LISTS, pairs_of: int = 0) -> Stage:
-    """ε, with the Ksum curve and the dimension it implies. ``pairs_of``: of so many rows with weights all pairs are
-    looked at."""
+    """ε, with the Ksum curve and the dimension it implies. ``pairs_of``: the number of rows with weights
+    of which all pairs are looked at, or 0."""
     parameters = {"epsilon": choice.epsilon, KERNEL: choice.kernel, "complete": choice.complete}
     parameters |= {"truncated": True} if choice.truncated else {}
     parameters |= {"natural": choice.natural} if choice.epsilon == "auto" and choice.natural != 1.0 else {}
@@ -339,7 +339,7 @@ def _epsilon(
 
 
 def _typical_scale(farthest: str, blocks: int, median: float, needed: bool) -> float:
-    """The median distance to the k-th neighbor; where most rows repeat and it is 0, the mean of those that are not.
+    """The root of the ``median`` squared distance to the k-th neighbor; if it is 0, of the mean of those above 0.
 
     0 where all are 0, an error if it is ``needed``.
     """

@@ -72,7 +72,7 @@ class DescendedEstimator(on_graph.GraphEstimator):
         return start_of(self.init) if self._published is None else self._published
 
     def _share(self, least: float, n: int) -> float:
-        """Return the share of its iterations that a map makes which goes on: at least that of the new rows."""
+        """Return the share of the iterations that a continued map makes: that of the new rows, at least ``least``."""
         known = 0 if self._frame is None else min(n, self._frame.shared)
         return max(least, 1.0 - known / n)
 
@@ -144,7 +144,7 @@ class DescendedEstimator(on_graph.GraphEstimator):
 def one_sided(seen: dict[str, Any], poor: str, good: str, enough: float, times: float, what: str) -> list[str]:
     """Say of a judgement that one of trustworthiness and continuity is ``poor``, and the other one good.
 
-    It is where it is below ``enough``, and so many ``times`` farther from 1. ``what``: what that shows, and may help.
+    Poor is below ``enough`` and over ``times`` as far from 1 as the other. ``what``: what that shows, and may help.
     """
     found = seen.get("map", {})
     if poor not in found:
@@ -165,7 +165,7 @@ def folded(seen: dict[str, Any], remedy: str) -> list[str]:
 
 
 def repeated_rows(repeated: int, run: Run) -> list[str]:
-    """Say what a picture does not show of rows that repeat another one, where they are many."""
+    """Say, where many rows repeat another one, that the picture shows them as one point."""
     if repeated <= REPEATED * sum(run.results("kernel")["rows"]):
         return []
     rows = "1 row repeats another one and has" if repeated == 1 else f"{repeated:,} rows repeat another one and have"

@@ -123,7 +123,7 @@ def own_rows(context: Context, ordered: Ordered, sources: Sequence[RowSource]) -
 
 
 def mask_block(start: int, stop: int, *, labels: InOrder, parts: int, out: str) -> int:
-    """Which of the rows ``start:stop`` have coordinates of their own, and how many do."""
+    """Write which of the rows ``start:stop`` have coordinates of their own; return how many do."""
     label = labels.read(start, stop)
     own = (label >= 0) & (label < parts)
     write_rows(out, start, own.astype(np.uint8))
@@ -226,9 +226,12 @@ def judgement_stage(
     parts: str = "",
     vectors: tuple[str, ...] = (),
 ) -> Stage:
-    """How well the coordinates keep the neighborhoods of the rows; ``ordered``: rows are read as a graph has them;
-    ``parts``: the stage that has found the parts of the graph; with it goes what would join them; ``vectors`` of the
-    graph, among them weights of the rows, by which figures are means then; without a graph these come with the rows."""
+    """How well the coordinates keep the neighborhoods of the rows.
+
+    ``ordered``: rows are read in the order of a graph. ``parts``: the stage that has found the parts of the graph; what
+    would join them is then found, too. ``vectors``: those of the graph; if weights of the rows are among them, figures
+    are means by weight. Without a graph the weights come with the rows.
+    """
     n = shape.n
     rows, coordinates = RowSource((n, shape.d), np.dtype(shape.dtype)), RowSource((n, m), np.dtype(np.float64))
 

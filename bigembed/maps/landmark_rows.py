@@ -91,8 +91,8 @@ def max_min(rows: Array, wanted: int) -> Array:
     """Positions of ``wanted`` rows (s, d), each the farthest from those before it: int64, in that order.
 
     The first is the row nearest to the mean; of equally far ones the first counts. Fewer are returned where the rows
-    have fewer distinct ones. Every row is then nearer to one of them than any two of them are to each other
-    (Gonzalez 1985). Cost: s·d·wanted, in memory: for a sample (de Silva & Tenenbaum 2004, §3.1).
+    have fewer distinct ones. Every row is then at most as far from the nearest of them as any two of them
+    are from each other (Gonzalez 1985). Cost: s·d·wanted, in memory: for a sample (de Silva & Tenenbaum 2004, §3.1).
 
     >>> max_min(np.array([[0.0], [1.0], [2.0], [10.0]]), 3).tolist()
     [2, 3, 0]
@@ -250,7 +250,7 @@ def chosen(sample: Array, choice: LandmarkChoice, at_least: int, place: str = ""
 
 
 def every_row(context: Context) -> bool:
-    """Whether the landmarks are all different rows there are, so that half of them say nothing of more."""
+    """Whether the landmarks are all distinct rows, so that half of them do not show what more would change."""
     chosen, asked = context.results("landmarks"), context.home.parameters("landmarks")
     few = chosen["landmarks"] < chosen["wanted"] and asked["selection"] == "max-min"
     return bool(few or chosen["landmarks"] == chosen["n"])

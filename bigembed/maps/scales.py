@@ -175,8 +175,8 @@ def weighted_bins_block(b: int, *, graph: str, weights: Array, sizes: Array, exp
 # A row of weight m is m copies of it, so "the k-th neighbor" is taken in mass: with weights of mean 1 the rows within
 # ρ_i, row i itself among them, weigh k + 1. Where all weights are one that is the distance to the k-th neighbor; of
 # copies, m̄ of a row on average, it is that to neighbor (k + 1) m̄ − 1. Light rows need more than k neighbors for it, so
-# ``WIDER`` times as many are searched; and edges that are longer than the scales of both rows weigh nothing. Where a
-# graph is given whose lists do not hold as much (a tenth of the rows have less), all scales hold as much as they do.
+# ``WIDER`` times as many are searched; and edges that are longer than the scales of both rows weigh nothing. Where more
+# than a tenth of the lists of a given graph hold less mass, all scales take the mass that nine tenths of them hold.
 
 SCALES = "mass_scales"
 """The stage with the squared scales, ``rho_squared/b``, in the order of the graph."""

@@ -149,9 +149,10 @@ def count_block(b: int, *, right: str, above: Array) -> Array:
 def carried_by_few(share: Array, rows: Array, n: int) -> Array:
     """Which coordinates are carried by fewer than 1 % of the n rows or of the mass, or by at most five rows, (m,) bool.
 
-    (By a twentieth of fewer than 100 rows.) Of 15 coordinates of digits, breast cancer, iris, wine, mixtures and
-    manifolds, k = 15: with the self-tuned scale it is the first of digits (1 row) and no other, the next having 8 % of
-    the rows and 2 % of the mass; with the fixed scale all of Gaussian rows, 13 of digits, 10 of breast cancer.
+    (Of fewer than 100 rows, by at most a twentieth of them.) Of 15 coordinates of digits, breast cancer, iris, wine,
+    mixtures and manifolds, k = 15: with the self-tuned scale it is the first of digits (1 row) and no other, the next
+    having 8 % of the rows and 2 % of the mass; with the fixed scale all of Gaussian rows, 13 of digits, 10 of breast
+    cancer.
     """
     few = (rows < FEW_SHARE * n) | (rows <= min(FEW_ROWS, n // 20))
     return np.asarray(few | (share < FEW_SHARE))

@@ -135,7 +135,7 @@ class RowSource:
         return int(cached(str(self.path)).chunks[0])
 
     def boundary(self, row: int) -> int:
-        """The first row from this one on with which what is decompressed together ends; not beyond the last."""
+        """The first border between stored chunks at or after this row; at most the number of rows."""
         end = -(-(row + self.offset) // self.grain) * self.grain - self.offset
         return min(self.shape[0], end)
 
@@ -270,7 +270,7 @@ def as_declared(computed: Any, dtype: np.dtype[Any], start: int = 0) -> Array:
 def require_declared(rows: Any, dtype: np.dtype[Any], start: int = 0) -> None:
     """InputError that names a row where rows (an array, or CSR) would be others in the dtype that they are declared as.
 
-    A wrong dtype alone is none: float64 rows that are declared float32 are rounded as they are worked on, and whole
+    A wrong dtype alone is no error: float64 rows that are declared float32 are rounded as they are worked on, and whole
     numbers stay what they are. ``start`` numbers the first row.
 
     >>> require_declared(np.array([[0.0, 1.0]]), np.dtype("u1"))

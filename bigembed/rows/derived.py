@@ -65,8 +65,8 @@ class DerivedRows(RowSource):
 
     @property
     def behind(self) -> int:
-        """Bytes that a task holds of the rows that these are made of: first what these need, then two blocks of them to
-        map one; and what was made of others."""
+        """Bytes that a task holds of the source: one block of its rows, and the larger of what making that block takes
+        and of two more blocks, which are held while it is mapped."""
         block = min(self.source.block, self.source.shape[0]) * self.source.row_bytes
         return max(self.source.behind, 2 * block) + block
 
@@ -188,8 +188,8 @@ class RowNumbers(RowSource):
 
 
 def kept_on_the_way(source: RowSource) -> tuple[KeptRows, ...]:
-    """Return the numbers of the rows that were kept wherever rows were left out on the way to a source, first of all
-    the first time."""
+    """Return the numbers of the rows that were kept, for each time that rows were left out on the way to a source, the
+    first time first."""
     if isinstance(source, (PlannedRows, WrittenRows)) and source.left:
         return source.left
     if not isinstance(source, DerivedRows) or source.base is None:

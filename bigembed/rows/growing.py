@@ -178,9 +178,9 @@ def append_source(
     path: PathLike, source: RowSource, attributes: Mapping[str, Any] | None = None, first: int | None = None,
     ids: RowSource | None = None,
 ) -> int:  # fmt: skip
-    """Append all rows of a source that the tasks can read, and set attributes in the same step. Returns the rows.
+    """Append all rows of a source that the tasks can read, and set attributes in the same step. Returns the new n.
 
-    ``ids`` are appended before the rows: those without a row are of a call that was killed, and replaced.
+    ``ids`` are appended before the rows, so ids without a row were left by a killed call; they are replaced.
     """
     root = at(path).absolute()
     if not (root / "zarr.json").is_file():
@@ -248,9 +248,10 @@ class Joined(RowSource):
 
 
 def _sealed(root: AnyPath, aside: AnyPath, metadata: dict[str, Any], n: int) -> dict[str, Any]:
-    """The metadata of a sealed array with the seal of what lies aside, too.
+    """The metadata of the grown array, if it is sealed with the checksums of what lies aside, too.
 
-    Until all is moved, the last unit of the ``n`` rows that are there may be the old one or the new one.
+    Those are first added to the metadata in place: until all files are moved, the last unit of the ``n`` rows may be
+    the old one or the new one.
     """
     there = read_json(root / "zarr.json")
     old, array = sealed_checksums(there, root), cached(aside)

@@ -312,8 +312,8 @@ def texts_of(path: Any, batches: Iterable[Any], names: Sequence[str]) -> dict[st
 def values_of(column: Any) -> Array:
     """Return the values of an Arrow column; of one in which some are missing, numbers are floats with NaN there.
 
-    Numbers are taken as they lie in memory, and what is no number as Python has it: Arrow's own conversion imports
-    pandas, 50 MB of every process that reads.
+    Numbers are taken as they lie in memory, text and booleans as Python objects: Arrow's own conversion, which is left
+    for other types, imports pandas, 50 MB of every process that reads.
     """
     kind = str(column.type)
     if kind in (*FLOATS, *INTEGERS):

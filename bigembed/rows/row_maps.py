@@ -94,8 +94,8 @@ def _ranks(rows: Array) -> Array:
 
 
 def _ranks_csr(rows: Any) -> Array:
-    """Ranks of the entries of CSR rows without zeros, less that of 0, which the columns that are not stored share; a
-    row that has none less a number that no rank is."""
+    """Ranks of the entries of CSR rows without stored zeros, less the rank that the zeros of the row share; in a row
+    without zeros less a number that is no rank, so that no entry becomes 0."""
     d, indptr, values = rows.shape[1], rows.indptr, rows.data
     row = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
     order = np.lexsort((values, row))

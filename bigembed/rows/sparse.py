@@ -226,7 +226,7 @@ def _entries_there(path: AnyPath, rows: str, count: int) -> list[int] | None:
 
 
 def _write_once(path: AnyPath, rows: str, count: int, write: Callable[[], list[int]]) -> list[int]:
-    """Write so many groups of these rows, unless all are there: by files that stay a later fit knows the rows again."""
+    """Write ``count`` groups of rows unless all are there: by unchanged files a later fit knows the rows again."""
     if (there := _entries_there(path, rows, count)) is not None:
         return there
     remove(path)
@@ -247,7 +247,7 @@ def _write_blocks(path: str, blocks: Sequence[Any], *, dtype: np.dtype[Any], sta
 
 
 def keep_npy(path: AnyPath, array: Array) -> None:
-    """Write an array unless it is there: by a file that stays as it was a later fit knows the rows again."""
+    """Write an array unless it is there: by an unchanged file a later fit knows the rows again."""
     if not is_kept(path, array):
         write_npy(path, array)
 
@@ -264,9 +264,9 @@ def is_kept(path: AnyPath, array: Array) -> bool:
 
 
 def kept_rows(source: RowSource, scratch: AnyPath, name: str = "input") -> RowSource:
-    """Rows of this process as a fit in other processes has left them in its scratch; else as they are.
+    """The copy of these rows that a fit in other processes has left in its scratch; without one, the rows themselves.
 
-    Nothing is written: a plan tells by them whether stages are those of an earlier fit.
+    Nothing is written; by the copy a plan tells whether stages are those of an earlier fit.
     """
     aligned = {label: kept_rows(one, scratch, label) for label, one in source.aligned.items()}
     if any(aligned[label] is not one for label, one in source.aligned.items()):

@@ -238,12 +238,12 @@ def _asked(run: Run, stage: str) -> Mapping[str, Any]:
 def outdated(
     stages: Sequence[Stage], run: Run, prints: Prints | None = None, retention: Retention | None = None
 ) -> dict[str, str]:
-    """The stages that will be computed, as far as can be known before, each with how what is there of it was made.
+    """The stages that will be computed, as far as can be known beforehand, each with the reason.
 
-    What follows a stage that is computed counts as computed: only its content says whether it has to be. What would be
-    used again is read (:func:`bigembed.store.manifests.damage`), and is to be computed, too, where it is
-    damaged, and where what was dropped of it is needed again (:mod:`bigembed.stages.runs`): its content is known
-    then.
+    A stage that follows a computed one counts as computed: only the content of its input will say whether it has to be.
+    The files of a stage that would be used again are read (:func:`bigembed.store.manifests.damage`); if they are
+    damaged it is computed, too. So is a stage of which something was dropped that is needed again
+    (:mod:`bigembed.stages.runs`); as its content is known, what follows it need not be.
     """
     why: dict[str, str] = {}
     there: dict[str, Manifest] = {}
@@ -310,11 +310,12 @@ def supersede(
     prints: Prints | None = None,
     retention: Retention | None = None,
 ) -> dict[str, str]:
-    """Unpublish what will not be used again, the last first, and publish again what will; all that is superseded then.
+    """Unpublish stages that will not be used again, publish again those that will; return all that is superseded then.
 
-    What was made from it goes with it. What is damaged is deleted, with a warning. ``all_listed``: these are all
-    stages of the run, so that others are what another method, or another way to solve, has left. A stage of which
-    something was dropped that is needed again stays published until it is its turn (:mod:`bigembed.stages.runs`).
+    They are unpublished from the last on, with what was made from them. What is damaged is deleted, with a warning.
+    ``all_listed``: these are all stages of the run, so that others are what another method, or another way to solve,
+    has left. A stage of which something was dropped that is needed again stays published until it is its turn
+    (:mod:`bigembed.stages.runs`).
     """
     listed = [stage.name for stage in stages]
     both = outdated(stages, run, prints, retention)
@@ -345,7 +346,7 @@ def supersede(
 
 
 def _origin(name: str, why: Mapping[str, str], inputs: Mapping[str, Sequence[str]]) -> str:
-    """The stage with which the change began that a stage follows."""
+    """The stage with which the change began: a stage's outdated inputs followed back to the first."""
     while changed := [one for one in inputs[name] if one in why]:
         name = changed[0]
     return name
@@ -359,7 +360,7 @@ def _found(run: Run, stage: str) -> Manifest | None:
 
 
 def _followers(run: Run, listed: Sequence[str], why: dict[str, str], all_listed: bool) -> dict[str, str]:
-    """Of the published stages that are not listed those made from what goes; all of them where all are listed."""
+    """Published stages that are not listed and go, too: those made from one that goes; all, if ``all_listed``."""
     rest = {name: _inputs(run, name) for name in run.published() if name not in (*listed, *ROW_STAGES)}
     if all_listed:
         return dict.fromkeys(rest, "made by another method or solver")
@@ -377,9 +378,9 @@ def _inputs(run: Run, stage: str) -> Mapping[str, str]:
 
 
 def _earlier(name: str, run: Run, stages: Mapping[str, Stage]) -> str:
-    """How a stage that is superseded already was made, against the present; nothing for one that is not.
+    """How a stage that is superseded already was made, compared with the present; nothing for one that is not.
 
-    What had changed then may have been made anew since, and differ in nothing any more.
+    The stage that had changed then may differ in nothing any more; then only its name is said.
     """
     origin, before = superseded.origin(run.root, name)
     if origin not in stages:
@@ -388,7 +389,7 @@ def _earlier(name: str, run: Run, stages: Mapping[str, Stage]) -> str:
 
 
 def _read(found: Manifest, identity: Identity) -> str:
-    """How what the function of a stage closed over was another thing; nothing where only inputs were."""
+    """Which values that the function of a stage closes over were others; nothing where its inputs were others."""
     names = differing(found.reads, identity.reads) if found.key == identity.key else []
     return (names and "made with " + ", ".join(f"{n}={found.reads[n]}, now {identity.reads[n]}" for n in names)) or ""
 
@@ -406,7 +407,7 @@ def _flat(parameters: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _difference(before: Mapping[str, Any], stage: Stage) -> str:
-    """How what was made with these parameters was made, against how the stage would make it."""
+    """How parameters that something was made with differ from those of the stage, in words; nothing if they do not."""
     now, before = _flat(files.jsonable(stage.parameters)), _flat(before)
     names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
     if "source" in names:

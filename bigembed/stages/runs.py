@@ -202,7 +202,7 @@ class Run:
         return digest_of([own, *(parent.fingerprint() for parent in self.parents)])
 
     def path(self, stage: str, array: str = "") -> str:
-        """Where an array of a stage lies, all files of which are as they were published (read once in a process)."""
+        """Where an array of a stage lies, once all files of the stage are found as published (read once a process)."""
         owner = self._sound(stage)
         if array.partition("/")[0] in owner._found[stage][1].dropped:
             raise _dropped(owner.root, stage, array)
@@ -373,7 +373,7 @@ class DeclaredInputs(Run):
         return self._run.asked(self._declared(stage, self._parameters_of))
 
     def path(self, stage: str, array: str = "") -> str:
-        """Of a folder of which only some arrays are declared these may be opened; nothing else may be there."""
+        """Where an array lies; UndeclaredInputError for one that the stage does not declare, since it may be gone."""
         self._declared(stage, self._inputs)
         name, opened = array.partition("/")[0], self._opens.get(stage)
         if opened is not None:

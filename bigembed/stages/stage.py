@@ -288,7 +288,7 @@ def left_behind(run: runs.Run) -> str:
 
 @contextmanager
 def locked(run: runs.Run) -> Iterator[Lock | None]:
-    """Hold the run: one writes at a time. What :func:`keeping` holds is held; nobody else knows a temporary run."""
+    """Hold the run, unless :func:`keeping` holds it already, or it is temporary, so that nobody else knows it."""
     if run.temporary:
         yield None
     elif (lock := runtime_now().locks.get(str(run.root))) is not None:

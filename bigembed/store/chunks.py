@@ -95,7 +95,7 @@ class RowChunks:
         return out
 
     def prove(self, start: int, stop: int) -> None:
-        """ValueError unless the chunks of rows ``start:stop`` are those that were sealed, for who decodes them else."""
+        """ValueError unless the chunks of rows ``start:stop`` are those sealed; for callers that decode otherwise."""
         if self.sealed is not None and start < stop:
             first, last = start // self.rows, -(-stop // self.rows)
             for chunk, found in enumerate(self.checksums(first, last).tolist(), first):
@@ -162,7 +162,7 @@ def row_chunks(array: Any, path: str, sealed: Array | None = None) -> RowChunks 
 
 
 def checksummed(array: Any, path: str, sealed: Array | None = None) -> RowChunks | None:
-    """The chunks of an array, to look at their checksums, whatever else undoes them; None without such."""
+    """The chunks of an array, to read their checksums, whatever their other codecs; None if they have no checksums."""
     from zarr.codecs import Crc32cCodec
 
     found = _layout(array)

@@ -280,7 +280,7 @@ def _highest(folder: AnyPath) -> int:
 
 
 def _read(folder: AnyPath, number: int) -> Owner | None:
-    """Whom the file names; None if it is gone. Being written, torn by a crash or damaged: its age says who lives."""
+    """The owner that a file names; None if it is gone. A broken file is somebody's, who is judged by its age alone."""
     path, touched = _file(folder, number), 0.0
     try:
         touched = path.stat().st_mtime
@@ -366,7 +366,7 @@ def _made(mark: AnyPath) -> Iterator[None]:
 
 
 def _begun(mark: AnyPath) -> Lock:
-    """Hold what is made. In turn with others, who remove the folder in which the hold lies."""
+    """Hold the mark of an output; in turn with others, since they may remove the folder that the hold lies in."""
     mark.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(mark, ObjectPath):
         return take(mark)
@@ -386,7 +386,7 @@ def _ended(mark: AnyPath, lock: Lock) -> None:
 
 @contextmanager
 def in_turn(path: AnyPath) -> Iterator[None]:
-    """Wait until no other process writes this path in turn, or another one in its folder."""
+    """Wait until no other process holds the turn of this path; on a file system, of any path in its folder."""
     if isinstance(path, ObjectPath):
         held = _waited(path.with_name(f"{path.name}.making"))
         try:

@@ -131,7 +131,7 @@ class MemoryMatrix:
 def take_halo(block: CSRBlock, nothing: Array, rows_of: Callable[[int, Array], Array]) -> Array:
     """Return the rows of other blocks that a block needs, in the order of its halo list.
 
-    ``rows_of(source, rows)`` gives those of one of them; ``nothing``: no rows, where there is none.
+    ``rows_of(source, rows)`` gives the rows of one other block; ``nothing``: an array of no rows, for an empty halo.
     """
     out: Array | None = None
     for number, (source, rows) in enumerate(block.segments()):

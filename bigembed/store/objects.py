@@ -245,8 +245,8 @@ class ObjectPath:
         self._put_once(data, "create")
 
     def rewrite(self, data: Any) -> None:
-        """Replace an object that is there (by its own bytes, for None: it is younger then), unless it changes
-        meanwhile: OSError."""
+        """Replace an object that is there; OSError if it changes meanwhile. ``data=None`` writes its own bytes again,
+        which renews its time."""
 
         def read(store: Any, client: Any) -> tuple[Any, bytes]:
             found = store.get(client, self.key)

@@ -28,10 +28,10 @@ MODEL = "superseded.json"
 
 
 def supersede(root: AnyPath, found: Manifest, why: str, changed: Manifest | None = None) -> None:
-    """Unpublish a stage, its files untouched; or give the reason anew where that was done before.
+    """Unpublish a stage, its files untouched; if it is superseded already, replace the reason.
 
-    ``changed``: the stage that it was made from and with which the change began, as it was; kept as it was the first
-    time.
+    ``changed``: the manifest, as it was, of the stage with which the change began; what was recorded of it the first
+    time stays, as long as the key is the same.
     """
     remove_dataset(root)
     origin = {"stage": changed.stage, "parameters": jsonable(changed.parameters)} if changed else None
@@ -106,7 +106,7 @@ def _published_as(root: AnyPath, stage: str, digest: str) -> Manifest | None:
 
 
 def forget(root: AnyPath, stage: str) -> None:
-    """There is nothing of the stage but what is published."""
+    """Delete the record that a stage is superseded: only what is published of it counts."""
     remove_file(root / FOLDER / f"{stage}.json")
 
 
@@ -151,8 +151,8 @@ class Mark:
         return cls(str(root), found.stage, found.address, _stamp(root, found.stage))
 
     def check(self) -> Manifest | None:
-        """:class:`StaleError` unless it is still the one that is published. Its manifest where that was written anew,
-        as when something was dropped of it."""
+        """:class:`StaleError` unless this is still what is published. Returns the manifest if that was rewritten since,
+        as when an array was dropped, else None."""
         root = at(self.root)
         if _stamp(root, self.stage) == self.written:
             return None

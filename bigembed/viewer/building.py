@@ -143,7 +143,7 @@ def _publish(partial: Path, place: Path) -> None:
 
 
 def refuse_other(place: Path) -> None:
-    """What is there and is no folder of ours, whole or in work, is not replaced."""
+    """ExistingOutputError for a place that holds anything but a folder of ours, whole or in work."""
     ours = any((place / mark).is_file() for mark in (ABOUT, BEGUN))
     if place.exists() and not ours and not (place.is_dir() and not any(place.iterdir())):
         raise ExistingOutputError(
@@ -348,7 +348,7 @@ def added_strengths(several: Sequence[dict[Any, list[int]]]) -> dict[int, Array]
 
 
 def brightest(counts: Array) -> int:
-    """The strength up to which pixels get stronger: that of all but the densest half percent."""
+    """The strength at which the scale ends: only the densest half percent of the pixels exceed it."""
     return int(np.searchsorted(np.cumsum(counts), 0.995 * counts.sum()))
 
 

@@ -96,7 +96,7 @@ def kept_of(cells: Array, cap: int) -> Array:
 
 
 def _number_kept(layout: Layout, starts: Array, cap: int) -> tuple[Any, int]:
-    """The row of the file of every place, in a file of numbers; and how many there are."""
+    """The row in ``points.parquet`` of every place, as a mapped file of numbers; and how many rows there are."""
     path = layout.path("filed.bin")
     total = 0
     with open(path, "wb") as file:

@@ -203,8 +203,8 @@ def put_at(path: Path, offset: int, values: Array) -> None:
 
 
 def _reach(keys: Array, asked: Array | None) -> Array:
-    """How far the :data:`NEAREST` th row of the bucket lies from each on the map, in sides of the square; 0 for those
-    that were not ``asked`` for."""
+    """The distance on the map from each row to the :data:`NEAREST` th nearest other row of the bucket, in sides of the
+    square; 0 for rows that were not ``asked`` for."""
     from scipy.spatial import cKDTree
 
     points = places(keys) / 2.0**BITS

@@ -57,7 +57,7 @@ class RunGraph:
 
     @property
     def listed(self) -> Array | None:
-        """That every row has a list."""
+        """None: every row has a list."""
         return None
 
     def prepare(self) -> None:
@@ -172,7 +172,7 @@ class SampledNeighbors:
 
 
 def neighbors_of_rows(given: Any, metric: Any, n: int, scratch: Path) -> SampledNeighbors:
-    """The nearest rows among those that a map is of; InputError where they are not as many, if a user gave them."""
+    """The nearest rows among those that a map is of; InputError where these are not n."""
     known = isinstance(given, RowSource)
     source = given if known else row_source(given, at(scratch), "rows", sparse=True)[0]
     if len(source.shape) != 2 or source.shape[0] != n:
