@@ -232,7 +232,7 @@ def bytes_held(shape: Shape, k: int) -> int:
 def value_bytes(shape: Shape) -> int:
     """Bytes of a squared distance."""
     by = by_metric(shape)
-    return np.dtype(by.dtype if by else shape.dtype).itemsize
+    return int(np.dtype(by.dtype if by else shape.dtype).itemsize)
 
 
 def bytes_exchanged(n: int, width: int, value: int) -> int:
