@@ -239,7 +239,7 @@ def bytes_exchanged(n: int, width: int, value: int) -> int:
     """Bytes of what goes from block to block in a round, with lists of a width: these, as they were and as they are,
     who has whom, and what was found, up to five entries for each of theirs (4.1 to 4.6 of 10⁶ rows of 128 independent
     columns); ``value``: bytes of a squared distance."""
-    number = np.dtype(id_type(n)).itemsize
+    number = int(np.dtype(id_type(n)).itemsize)
     return n * width * (2 * (number + value + 1) + 6 * (4 + number + value))
 
 
