@@ -91,7 +91,7 @@ def map_blocks(
     """Run ``function(*task, **fixed)`` for every task.
 
     The function must live in an importable module; its arguments and results must be small
-    (arrays travel through the store), and go through :func:`align_arrays`. Each task has one BLAS thread.
+    (arrays travel through the store). Each task has one BLAS thread.
 
     Parameters
     ----------
