@@ -249,9 +249,10 @@ def bytes_on_disk(n: int, k: int, length: int, value: int) -> int:
 
 
 def fitting_length(shape: Shape, k: int, place: str) -> tuple[int, str]:
-    """How long lists may get on the disk where exchanges lie: as long as they ever do, or as they are at first where
-    few are found in cells, or 0; and what of it does not fit, in words. (Not how much is free: what is said of the
-    choice is the same wherever it is made.)"""
+    """How long lists may get on the disk where exchanges lie, and in words what longer ones would take.
+
+    The longest that are ever made; else those that a search begins with where cells find few neighbors; else 0. How
+    much is free is not said, so that the same decision has the same words everywhere."""
     free, lacks = free_at(place), ""
     for length in (longest_list(shape.n, k), first_length(shape, k, 0.0)):
         need = bytes_on_disk(shape.n, k, length, value_bytes(shape))
@@ -279,7 +280,8 @@ def require_room(shape: Shape, k: int, why: str, place: str) -> None:
 
 def descent_cost(cells: Cost, shape: Shape, k: int, asked: bool) -> Cost:
     """What a plan counts with: the work and the disk of the cells unless NN-descent was ``asked`` for, the memory of
-    either. Whether the disk has room for its lists is seen when sampled rows have shown that they are needed."""
+    either. Of the disk, what its first lists take: longer ones are made only where there is room. Where it was not
+    asked for, whether there is room is seen when sampled rows have shown that it is needed."""
     n, row_bytes, block = shape.n, shape.row_bytes, shape.block
     width, blocks = min(n - 1, k + MORE), -(-2 * n // block)
     cells = replace(cells, memory=max(cells.memory, bytes_held(shape, k)))

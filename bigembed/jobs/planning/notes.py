@@ -90,7 +90,7 @@ def search_notes(stages: Sequence[Stage], reused: Sequence[str], run: Run) -> li
     return [
         f"neighbors by cells, or by NN-descent (then search takes twice as long, or more, and up to {more} more of the "
         f"disk) if sampled rows show that {search.WORTH} cells for each row would miss recall "
-        f"{truth.parameters['target']:g}; by cells in any case if the disk lacks room for that"
+        f"{truth.parameters['target']:g}; by cells in any case if the disk lacks room for its first lists"
     ]
 
 
