@@ -4,7 +4,8 @@
     python benchmarks/growth.py --method umap
 
 Small blocks stand for large data: with as many of them as 10⁷ and 4·10⁷ rows have, what would grow faster than the
-rows there does so here. Tasks run one after another in this process, vectors lie in files, as where workers are on
+rows there does so here. A process keeps one block of a matrix, as it does of full blocks: of small ones it would keep
+all of the smaller job and not all of the larger. Tasks run one after another in this process, vectors lie in files, as where workers are on
 several machines; what a task would be sent is pickled and measured. Seconds are those of the processor. An exponent
 above 1.15 of what is a hundredth of the whole or more ends it with status 1.
 """
@@ -22,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import log
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -31,6 +33,7 @@ from bigembed.datasets import dataset
 from bigembed.maps import method
 from bigembed.runtime import using
 from bigembed.runtime.client_executor import INLINE, Common, common_of, with_common
+from bigembed.store import matrix
 from tests.blocks import blocks_of
 
 MOST = 1.15
@@ -70,7 +73,8 @@ def counted(name: str, n: int, columns: int, block: int) -> dict[str, Counter[st
     """Return what each stage of a fit of so many rows does."""
     counting, estimator = Counting(), method(name)(n_components=3)
     rows = dataset("mixture", n=n, d=columns).rows(0, n)
-    with tempfile.TemporaryDirectory() as folder, blocks_of(block), warnings.catch_warnings():
+    one_block = patch.object(matrix, "KEPT_BYTES", 0)
+    with tempfile.TemporaryDirectory() as folder, blocks_of(block), one_block, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         sys.addaudithook(counting.opened)
         given = {"executor": counting, "recorder": counting.map, "observer": counting.event, "vector_memory": 0}

@@ -32,7 +32,7 @@ from bigembed.datasets import Dataset
 FINENESS = 1000
 """Steps of the digitizer in a unit of the signal."""
 KILLS = ("search", "iteration 5:")
-"""The stage at whose begin the job is killed, and what it says of its solve when it is killed again."""
+"""When the job is killed, by default: as a stage begins, and again when its solve says this."""
 JOB = """
 [input]
 path = "{rows}"
@@ -123,6 +123,7 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=100_000_000)
     parser.add_argument("--folder", default="bench-data")
     parser.add_argument("--pictures", type=Path, help="folder of the pictures; --folder by default")
+    parser.add_argument("--kills", nargs="*", default=KILLS, help="stages at whose begin, or words at which, it is killed")
     parser.add_argument("--check", action="store_true", help="keep no results")
     given = parser.parse_args()
     folder = Path(given.folder).absolute()
@@ -134,7 +135,7 @@ def main() -> None:
     before = starts[0]["free_before"] if starts else shutil.disk_usage(folder).free
     while not starts or starts[-1].get("killed", True):  # (without a word of how it ended: this script was killed)
         done = [start for start in starts if start.get("killed")]
-        kill = KILLS[len(done)] if len(done) < len(KILLS) else None
+        kill = given.kills[len(done)] if len(done) < len(given.kills) else None
         found = Start(job, kill).run(lambda start: ledger.write_text(json.dumps([*starts, start])))
         starts.append(found)
         ledger.write_text(json.dumps(starts))

@@ -117,8 +117,8 @@ def build_neighbor_graph(
 
     Notes
     -----
-    Cost: two passes over the rows, then about three over an ordered copy; with candidates that for the candidates,
-    and the same for the rows, of which each is compared with ``n_candidates`` only. Memory: a few blocks of 32 MiB a
+    Cost: two passes over the rows, then about three over an ordered copy; with ``candidates`` as many over these and
+    as many over the rows, each of which is compared with ``n_candidates`` others only. Memory: a few blocks of 32 MiB a
     worker. Rows are ordered by their Euclidean distances whatever the metric, and sparse ones by random projections to
     64 columns; neighbors are exact by the metric among the rows that are compared, and how many these are is chosen by
     the recall. NN-descent adds some rounds, in each of which every block asks for the rows that are candidates of its

@@ -157,6 +157,8 @@ def align_arrays(value: Any) -> Any:
     if isinstance(value, partial):
         return partial(align_arrays(value.func), *align_arrays(value.args), **align_arrays(value.keywords))
     if isinstance(value, tuple | list):
+        if _AS_THEY_ARE.issuperset(map(type, value)):  # (the rows of every block, of which each task is told)
+            return value
         each = [align_arrays(part) for part in value]
         same = all(new is part for new, part in zip(each, value, strict=True))
         return value if same else getattr(value, "_make", type(value))(each)
