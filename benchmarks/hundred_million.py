@@ -123,7 +123,9 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=100_000_000)
     parser.add_argument("--folder", default="bench-data")
     parser.add_argument("--pictures", type=Path, help="folder of the pictures; --folder by default")
-    parser.add_argument("--kills", nargs="*", default=KILLS, help="stages at whose begin, or words at which, it is killed")
+    parser.add_argument(
+        "--kills", nargs="*", default=KILLS, help="stages at whose begin, or words at which, it is killed"
+    )
     parser.add_argument("--check", action="store_true", help="keep no results")
     given = parser.parse_args()
     folder = Path(given.folder).absolute()

@@ -26,7 +26,7 @@ from bigembed.jobs.spec import parse_job, read_job
 from bigembed.jobs.sweep.run import sweep, varied
 from bigembed.rows import RowSource
 from bigembed.rows.formats import ingest
-from bigembed.runtime import arithmetic, executors, using
+from bigembed.runtime import arithmetic, blocks, executors, using
 from bigembed.runtime.blocks import STRIPE, align_arrays, map_blocks, run_tasks, stripes
 from bigembed.runtime.client_executor import ClientExecutor
 from bigembed.runtime.executors import LocalPool, chosen_executor, run_on_idle_threads
@@ -214,6 +214,15 @@ class TestRows:
         call = align_arrays(partial(np.add, NUMBERS.T, out=None))
         assert call.args[0].flags.c_contiguous
         assert call.keywords == {"out": None}
+
+    def test_the_rows_of_all_blocks_are_looked_at_together(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        seen = []
+        monkeypatch.setattr(blocks, "align_arrays", lambda value: seen.append(value) or align_arrays(value))
+        rows = tuple(range(1_000))
+        assert align_arrays(rows) is rows
+        assert seen == []  # (each task is told them: one by one would be the square of the blocks in all)
+        assert align_arrays((*rows, NUMBERS.T))[-1].flags.c_contiguous
+        assert len(seen) > 1_000
 
     def test_rows_of_the_user_are_settled_part_by_part(self) -> None:
         source = RowSource((4, 3), np.dtype(float), array=NUMBERS.T)
