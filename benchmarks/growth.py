@@ -5,9 +5,9 @@
 
 Small blocks stand for large data: with as many of them as 10⁷ and 4·10⁷ rows have, what would grow faster than the
 rows there does so here. A process keeps one block of a matrix, as it does of full blocks: of small ones it would keep
-all of the smaller job and not all of the larger. Tasks run one after another in this process, vectors lie in files, as where workers are on
-several machines; what a task would be sent is pickled and measured. Seconds are those of the processor. An exponent
-above 1.15 of what is a hundredth of the whole or more ends it with status 1.
+all of the smaller job and not all of the larger. Tasks run one after another in this process, vectors lie in files, as
+where workers are on several machines; what a task would be sent is pickled and measured. Seconds are those of the
+processor. An exponent above 1.15 of what is a hundredth of the whole or more ends it with status 1.
 """
 
 from __future__ import annotations
