@@ -91,6 +91,7 @@ def test_more_is_in_flight_when_workers_join_and_less_when_they_go(place, monkey
         there[0] = 5 if 10 <= done < 40 else 1
 
     monkeypatch.setattr(client_executor, "TICK", 0.01)
+    monkeypatch.setattr(client_executor, "LEAST", 0.0)  # (a call a task)
     calls = [partial(tasks.square, i, 0.02) for i in range(80)]
     tasks_of_map = TaskMap(place.client, calls, "square", 60, progress, Advice(), place.monitor)
     monkeypatch.setattr(tasks_of_map, "_count_workers", lambda: there[0])
@@ -98,6 +99,18 @@ def test_more_is_in_flight_when_workers_join_and_less_when_they_go(place, monkey
     assert max(flying for done, flying in seen if done < 10) <= client_executor.A_WORKER
     assert max(flying for done, flying in seen) == 5 * client_executor.A_WORKER
     assert max(flying for done, flying in seen if done > 60) <= client_executor.A_WORKER
+
+
+def test_calls_that_take_little_go_together_and_the_last_ones_alone(place, monkeypatch):
+    sizes, run = [], TaskMap._submit
+    monkeypatch.setattr(TaskMap, "_submit", lambda self, tasks: sizes.extend(map(len, tasks)) or run(self, tasks))
+    with executor(place.executor):
+        for seconds, label in ((0.01, "short"), (0.2, "long")):
+            sizes.clear()
+            assert map_blocks(tasks.square, [(i, seconds) for i in range(40)], label=label) == [i * i for i in range(40)]
+            assert sum(sizes) == 40
+            assert sizes[0] == sizes[-1] == 1
+            assert (max(sizes) > 1) == (seconds < client_executor.LEAST)
 
 
 def test_results_are_kept_while_a_map_is_at_work_and_not_at_its_end_only(place, monkeypatch):
