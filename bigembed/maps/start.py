@@ -198,7 +198,7 @@ def principal_block(
     b: int, *, ordered: Ordered, mean: Array, matrix: Array, m: int, seed: int, scale: Scale, out: str
 ) -> None:
     """Write principal coordinates of a block; random where there are fewer than m."""
-    points = random_points(b, ordered.rows_of[b], m, seed)
+    points = random_points(b, ordered.size(b), m, seed)
     if matrix.shape[1]:
         points[:, : matrix.shape[1]] = row_maps.affine_block(ordered.rows(b), mean, matrix)
     write_array(f"{out}/{b}", scale.apply(points))

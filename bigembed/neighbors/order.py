@@ -211,12 +211,16 @@ class Ordered:
         """Read the handle of a published stage."""
         blocks, starts = read_array(f"{path}/blocks"), read_array(f"{path}/starts")
         columns = int(read_array(f"{path}/columns")[0]) if (at(path) / "columns").exists() else 0
-        return cls(path.rstrip("/"), tuple(map(int, blocks)), tuple(map(int, starts)), columns)
+        return cls(path.rstrip("/"), tuple(blocks.tolist()), tuple(starts.tolist()), columns)
 
     @property
     def rows_of(self) -> tuple[int, ...]:
         """Rows of each block."""
-        return tuple(int(size) for size in np.diff(self.starts))
+        return tuple(np.diff(self.starts).tolist())
+
+    def size(self, block: int) -> int:
+        """Return the rows of one block."""
+        return self.starts[block + 1] - self.starts[block]
 
     def rows(self, block: int, start: int = 0, stop: int | None = None) -> Array:
         """Rows ``start:stop`` of a block; the sketches of sparse rows."""
@@ -227,7 +231,7 @@ class Ordered:
         if not self.columns:
             return self.rows(block, start, stop)
         place, name = f"{self.path}/points", self.blocks[block]
-        stop = self.rows_of[block] if stop is None else stop
+        stop = self.size(block) if stop is None else stop
         indptr = read_array(f"{place}/indptr/{name}", start, stop + 1)
         low, high = int(indptr[0]), int(indptr[-1])
         indices, data = (read_array(f"{place}/{part}/{name}", low, high) for part in ("indices", "data"))
@@ -254,7 +258,7 @@ class Ordered:
         """Rows of the given internal ids, of any blocks; only the chunks that hold them are read, of many the block."""
         out: Array | None = None
         for b, place, inside in by_owner(self.starts, ids):
-            many = len(inside) * FEW_OF >= self.rows_of[b]
+            many = len(inside) * FEW_OF >= self.size(b)
             path = f"{self.path}/rows/{self.blocks[b]}"
             rows = read_array(path)[inside] if many else read_rows(path, inside)
             if out is None:

@@ -221,7 +221,8 @@ class MappedSource(DerivedRows):
         return parcels.stacked(parts) if parts else self.nothing
 
     def part(self, start: int, stop: int) -> RowSource:
-        return replace(self, base=self.source.part(start, stop))
+        part = self.source.part(start, stop)
+        return self if part is self.source else replace(self, base=part)
 
     @property
     def grain(self) -> int:

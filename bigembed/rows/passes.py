@@ -225,11 +225,13 @@ def reduce_rows(
     name = label or function.__name__.strip("_")
     groups = row_groups(source, partial_bytes)
     runs = task_runs(source, groups)
-    tasks = [(part_of(source, groups[low:high]), low, groups[low:high]) for low, high in runs]
+    whole, parts = whole_or_parts(source, groups, runs)
+    tasks = [(part, low, groups[low:high]) for part, (low, high) in zip(parts, runs, strict=True)]
     found = map_blocks(
         sum_groups,
         tasks,
         label=name,
+        whole=whole,
         compute=function,
         combine=combine,
         exchange=exchange,
@@ -278,8 +280,10 @@ def write_mapped(
     """
     create_rows(out, (source.shape[0], width), dtype, source.block, overwrite=True)
     groups = row_groups(source, 0)
-    tasks = [(part_of(source, groups[low:high]), groups[low:high]) for low, high in task_runs(source, groups)]
-    fixed_parts = {"compute": function, "out": out, "first": first, "fixed": fixed}
+    runs = task_runs(source, groups)
+    whole, parts = whole_or_parts(source, groups, runs)
+    tasks = [(part, groups[low:high]) for part, (low, high) in zip(parts, runs, strict=True)]
+    fixed_parts = {"whole": whole, "compute": function, "out": out, "first": first, "fixed": fixed}
     found = map_blocks(write_groups, tasks, label=label or function.__name__.strip("_"), **fixed_parts)
     refuse([part for parts in found for part in parts], source)
 
@@ -300,21 +304,23 @@ def map_row_blocks(
     groups = [(number, number + 1) for number in blocks]
     runs = task_runs(source, groups) if groups else []
     extra = [() if given is None else (given[number],) for number in blocks]
-    tasks = [(part_of(source, groups[low:high]), groups[low:high], extra[low:high]) for low, high in runs]
-    name = label or function.__name__.strip("_")
-    return [one for part in map_blocks(work_blocks, tasks, label=name, compute=function, fixed=fixed) for one in part]
+    whole, parts = whole_or_parts(source, groups, runs)
+    tasks = [(part, groups[low:high], extra[low:high]) for part, (low, high) in zip(parts, runs, strict=True)]
+    name, given_to_all = label or function.__name__.strip("_"), {"whole": whole, "compute": function, "fixed": fixed}
+    return [one for found in map_blocks(work_blocks, tasks, label=name, **given_to_all) for one in found]
 
 
 def work_blocks(
-    source: RowSource,
+    part: RowSource | None,
     groups: Sequence[tuple[int, int]],
     extra: Sequence[tuple[Any, ...]],
     *,
+    whole: RowSource | None,
     compute: Callable[..., Any],
     fixed: Mapping[str, Any],
 ) -> list[Any]:
     """What a function makes of each of some canonical blocks."""
-    blocks = row_blocks(source, [number for number, _ in groups])
+    blocks = row_blocks(_either(part, whole), [number for number, _ in groups])
     found = []
     for block, more in zip(blocks, extra, strict=True):
         found.append(compute(block, *more, **fixed))
@@ -327,9 +333,24 @@ def runs_of_rows(source: RowSource) -> list[tuple[int, int]]:
     return [(groups[low][0] * rows, min(n, groups[high - 1][1] * rows)) for low, high in task_runs(source, groups)]
 
 
-def part_of(source: RowSource, groups: Sequence[tuple[int, int]]) -> RowSource:
-    """The source, for a task that takes these groups of canonical blocks."""
-    return source.part(groups[0][0] * source.block, min(source.shape[0], groups[-1][1] * source.block))
+def whole_or_parts(
+    source: RowSource, groups: Sequence[tuple[int, int]], runs: Sequence[tuple[int, int]]
+) -> tuple[RowSource | None, list[RowSource | None]]:
+    """The source, for all tasks together, and nothing for each; or nothing, and for each task its part of the source.
+
+    A source says where all blocks of an ordered copy lie: sent with each task, that would be the square of the blocks.
+    """
+    spans = [(groups[low][0] * source.block, groups[high - 1][1] * source.block) for low, high in runs]
+    parts = [source.part(start, min(source.shape[0], stop)) for start, stop in spans]
+    if all(part is source for part in parts):
+        return source, [None] * len(parts)
+    return None, [*parts]
+
+
+def _either(part: RowSource | None, whole: RowSource | None) -> RowSource:
+    found = whole if part is None else part
+    assert found is not None
+    return found
 
 
 def row_groups(source: RowSource, partial_bytes: int) -> list[tuple[int, int]]:
@@ -351,10 +372,11 @@ def task_runs(source: RowSource, groups: Sequence[tuple[int, int]]) -> list[tupl
 
 
 def sum_groups(
-    source: RowSource,
+    part: RowSource | None,
     first_group: int,
     groups: Sequence[tuple[int, int]],
     *,
+    whole: RowSource | None,
     compute: Callable[..., Parts],
     combine: Callable[[Parts, Parts], Parts],
     exchange: Exchange,
@@ -365,7 +387,7 @@ def sum_groups(
 ) -> list[dict[str, Any]]:
     """Leave the sum of each group in the exchange; return what is wrong with the rows."""
     todo = [group for group in range(len(groups)) if not exchange.has(name, first_group + group)]
-    blocks = row_blocks(source, [number for group in todo for number in range(*groups[group])])
+    blocks = row_blocks(_either(part, whole), [number for group in todo for number in range(*groups[group])])
     bad: list[dict[str, Any]] = []
     sizes = [] if len(todo) == len(groups) else [1.0]  # (of groups that are there nothing is known)
     for group in todo:
@@ -374,22 +396,23 @@ def sum_groups(
             block = next(blocks)
             wrong = offenders(block, rows=not propagates) if first else {}
             sizes.append(wrong.get("size", 0.0))
-            part = None if bad or not usable(wrong) else compute(block, **fixed)
-            if first and propagates and part is not None and not _finite(part):
+            one = None if bad or not usable(wrong) else compute(block, **fixed)
+            if first and propagates and one is not None and not _finite(one):
                 wrong = offenders(block)
             if not usable(wrong):
                 bad.append(wrong)
-            elif part is not None:
-                total = part if total is None else combine(total, part)
+            elif one is not None:
+                total = one if total is None else combine(total, one)
         if not bad and total is not None:
             exchange.put(name, first_group + group, {key: np.asarray(value) for key, value in total.items()})
     return [*bad, {"size": max(sizes)}]
 
 
 def write_groups(
-    source: RowSource,
+    part: RowSource | None,
     groups: Sequence[tuple[int, int]],
     *,
+    whole: RowSource | None,
     compute: Callable[..., Array],
     out: str,
     first: bool,
@@ -397,7 +420,7 @@ def write_groups(
 ) -> list[dict[str, Any]]:
     """Write the blocks of the groups, each a whole shard; return what is wrong with the rows."""
     bad: list[dict[str, Any]] = []
-    for block in row_blocks(source, range(groups[0][0], groups[-1][1])):
+    for block in row_blocks(_either(part, whole), range(groups[0][0], groups[-1][1])):
         wrong = offenders(block) if first else {}
         if not usable(wrong):
             bad.append(wrong)

@@ -16,6 +16,7 @@ from functools import cache, partial
 from itertools import groupby, pairwise
 from threading import Lock
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -140,6 +141,8 @@ def run_tasks(calls: Calls, label: str, keep: KeepResult | None = None) -> list[
 
 
 _AS_THEY_ARE = frozenset((str, int, float, bool, type(None)))
+_in_order: WeakSet[Common] = WeakSet()
+"""What this process has looked into. (It is not a field of theirs: that would be sent on, and the arrays moved.)"""
 
 
 def align_arrays(value: Any) -> Any:
@@ -147,9 +150,16 @@ def align_arrays(value: Any) -> Any:
 
     A message between processes leaves some arrays unaligned and reorders others, and BLAS rounds differently then.
     Looks into tuples, lists, dictionaries, partial functions, and objects of this package (besides what they name in
-    ``as_given``: rows of the user's, of which a task takes its own part).
+    ``as_given``: rows of the user's, of which a task takes its own part). What the calls of a map have in common, which
+    names all blocks, is looked into once.
     """
     if type(value) in _AS_THEY_ARE:
+        return value
+    if isinstance(value, Common):
+        if value not in _in_order:
+            for name in ("function", "arguments"):
+                object.__setattr__(value, name, align_arrays(getattr(value, name)))
+            _in_order.add(value)
         return value
     if isinstance(value, np.ndarray):
         fine = value.flags.c_contiguous and value.flags.aligned
@@ -157,7 +167,7 @@ def align_arrays(value: Any) -> Any:
     if isinstance(value, partial):
         return partial(align_arrays(value.func), *align_arrays(value.args), **align_arrays(value.keywords))
     if isinstance(value, tuple | list):
-        if _AS_THEY_ARE.issuperset(map(type, value)):  # (the rows of every block, of which each task is told)
+        if _AS_THEY_ARE.issuperset(map(type, value)):  # (such as the rows of every block)
             return value
         each = [align_arrays(part) for part in value]
         same = all(new is part for new, part in zip(each, value, strict=True))

@@ -6,11 +6,12 @@ import io
 import json
 import os
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate, count, pairwise
+from itertools import accumulate, chain, pairwise
+from operator import mul
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,9 @@ from bigembed.store.exchange import Exchange
 # Rows in any order go to all blocks (their partitions, the blocks of an output): a sender leaves one file, its arrays
 # in the order of the receivers, with an index of fixed size that a receiver reads one entry of. A receiver opens each
 # sender's file, so many senders are first merged, :data:`SENDERS` files at most, each in the order of the receivers
-# again. A parcel has one CRC-32C, over the place that it was written for, its sizes and its bytes.
+# again. A parcel has one CRC-32C, over the place that it was written for, its sizes and its bytes; an empty one, of
+# which the index alone is written, has that of the sender. Of most blocks in some order most receivers get nothing, and
+# of a shuffled input each gets a few rows: what a parcel costs is paid for every pair of blocks.
 #
 # What few blocks have for few others goes through pieces of the exchange, whose receivers a map returns.
 
@@ -39,7 +42,7 @@ SENDERS = 256
 MERGED_BYTES = 8 << 20
 """Bytes of all senders that a merge holds."""
 _HEAD = struct.Struct("<4sII")
-_MAGIC = b"bep1"
+_MAGIC = b"bep2"
 _GONE = FileNotFoundError, IsADirectoryError, NotADirectoryError
 
 Types = Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
@@ -62,11 +65,20 @@ def by_receiver(receivers: Array, count: int) -> tuple[Array, Array]:
 @writes
 def send(exchange: Exchange, name: str, sender: int, columns: Columns) -> None:
     """Leave every receiver its part of each array; replaces what the sender left before."""
-    starts = [part.tolist() for _, part in columns.values()]
+    edges = [np.asarray(part, np.int64) for _, part in columns.values()]
+    rows = np.stack([np.diff(edge) for edge in edges], axis=1)
     types = {key: (array.dtype, array.shape[1:]) for key, (array, _) in columns.items()}
-    with _writing(exchange, name, sender, types, len(starts[0]) - 1) as write:
-        for spans in zip(*(pairwise(part) for part in starts), strict=True):
-            write([array[low:high] for (low, high), (array, _) in zip(spans, columns.values(), strict=True)])
+    content = [_bytes_of(array) for array, _ in columns.values()]
+    places = np.stack([edge * width for edge, width in zip(edges, _widths(types), strict=True)], axis=1)
+    with _writing(exchange, name, sender, types, len(rows)) as write:
+        some = np.flatnonzero(rows.any(axis=1))
+        spans = zip(places[some].tolist(), places[some + 1].tolist(), strict=True)
+        parts = ([part[low:high] for part, low, high in zip(content, *span, strict=True)] for span in spans)
+        write(some, rows[some], map(b"".join, parts))
+
+
+def _bytes_of(array: Array) -> memoryview:
+    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8)) if array.size else memoryview(b"")
 
 
 @dataclass(frozen=True)
@@ -83,7 +95,7 @@ class Delivery:
         parts: list[list[Array]] = []
         for number in range(self.files):
             with _opened(self.exchange, self.name, number) as file:
-                parts += file.parcels(receiver, receiver + 1)
+                parts += file.arrays(receiver, receiver + 1).values() or [file.nothing]
         return {key: np.concatenate(column) for key, column in zip(file.columns, zip(*parts, strict=True), strict=True)}
 
     def parts(self, first: int, stop: int) -> Iterator[list[dict[str, Array]]]:
@@ -94,7 +106,9 @@ class Delivery:
     @reads
     def _read(self, number: int, first: int, stop: int) -> list[dict[str, Array]]:
         with _opened(self.exchange, self.name, number) as file:
-            return [dict(zip(file.columns, parts, strict=True)) for parts in file.parcels(first, stop)]
+            found, nothing = file.arrays(first, stop), file.nothing
+            names = list(file.columns)
+            return [dict(zip(names, found.get(place, nothing), strict=True)) for place in range(first, stop)]
 
     def drop(self) -> None:
         """Delete it."""
@@ -125,35 +139,45 @@ def merge_senders(number: int, run: tuple[int, int], *, name: str, into: str, ex
         columns, receivers = file.columns, file.receivers
     with _writing(exchange, into, number, columns, receivers) as write:
         for first, stop in bounds(receivers, max(1, receivers * MERGED_BYTES // size)):
-            parts = []
+            rows = np.zeros((stop - first, len(columns)), np.int64)
+            parts: dict[int, list[list[bytes]]] = {}
             for sender in range(*run):
                 with _opened(exchange, name, sender) as file:
-                    parts.append(list(file.parcels(first, stop)))
-            for parcels in zip(*parts, strict=True):
-                write([np.concatenate(column) for column in zip(*parcels, strict=True)])
+                    for receiver, counts, content in file.parcels(first, stop):
+                        rows[receiver - first] += counts
+                        parts.setdefault(receiver, []).append(content)
+            some = np.array(sorted(parts), np.int64)
+            together = (chain.from_iterable(zip(*parts[receiver], strict=True)) for receiver in some.tolist())
+            write(some, rows[some - first], map(b"".join, together))
     for sender in range(*run):
         remove_file(f"{exchange.root}/{name}/{sender}")
 
 
+Write = Callable[[Array, Array, Iterable[bytes]], None]
+"""Writes parcels: the receivers, ascending, and of each the rows of each column, and its bytes."""
+
+
 @contextmanager
-def _writing(
-    exchange: Exchange, name: str, sender: int, columns: Types, receivers: int
-) -> Iterator[Callable[[Sequence[Array]], None]]:
-    """A function that writes the parcel of the next receiver, of arrays in the order of the ``columns``."""
+def _writing(exchange: Exchange, name: str, sender: int, columns: Types, receivers: int) -> Iterator[Write]:
+    """A function that writes the parcels of some receivers, those behind them with its next call."""
     path = f"{exchange.root}/{name}/{sender}"
     meta = json.dumps([[key, dtype.str, shape] for key, (dtype, shape) in columns.items()]).encode()
-    index, done = np.zeros(receivers, _entries(len(columns))), count()
     head = _HEAD.pack(_MAGIC, len(meta), receivers) + meta
-    place = _place(name, sender, head)
+    place, index = _place(name, sender, head), np.zeros(receivers, _entries(len(columns)))
+    index["crc"] = place
 
-    def writer(file: Any) -> Callable[[Sequence[Array]], None]:
+    def writer(file: Any) -> Write:
         file.write(head + bytes(index.nbytes))
 
-        def write(parts: Sequence[Array]) -> None:
-            number, data = next(done), b"".join([part.tobytes() for part in parts])
-            sizes = [len(part) for part in parts]
-            index[number] = (file.tell(), _crc(place, number, sizes, data), sizes)
-            file.write(data)
+        def write(some: Array, rows: Array, parts: Iterable[bytes]) -> None:
+            index["rows"][some] = rows
+            at, checksums, position = [], [], file.tell()
+            for label, part in zip(_labels(some, rows), parts, strict=True):
+                at.append(position)
+                checksums.append(_crc(place, label, part))
+                file.write(part)
+                position += len(part)
+            index["at"][some], index["crc"][some] = at, checksums
 
         return write
 
@@ -176,9 +200,14 @@ def _writing(
 
 
 @lru_cache(maxsize=16)
-def _columns(meta: bytes) -> tuple[Types, Array]:
+def _columns(meta: bytes) -> tuple[Types, list[int]]:
     columns = {key: (np.dtype(dtype), tuple(shape)) for key, dtype, shape in json.loads(meta.decode())}
-    return columns, np.array([dtype.itemsize * int(np.prod(shape)) for dtype, shape in columns.values()])
+    return columns, _widths(columns)
+
+
+def _widths(columns: Types) -> list[int]:
+    """Bytes of a row of each."""
+    return [dtype.itemsize * int(np.prod(shape)) for dtype, shape in columns.values()]
 
 
 @lru_cache(maxsize=16)
@@ -191,8 +220,15 @@ def _place(name: str, sender: int, head: bytes) -> int:
     return int(google_crc32c.value(f"{name}/{sender}/".encode() + head))
 
 
-def _crc(place: int, receiver: int, sizes: list[int], data: bytes) -> int:
-    return int(google_crc32c.extend(google_crc32c.extend(place, f"{receiver}/{sizes}".encode()), data))
+def _labels(receivers: Array, rows: Array) -> list[bytes]:
+    """For whom each parcel is, and the rows of each column, as they go into its checksum."""
+    said = np.concatenate([receivers[:, None], rows], axis=1).astype("<i8")
+    data, width = said.tobytes(), 8 * said.shape[1]
+    return [data[start : start + width] for start in range(0, len(data), width)]
+
+
+def _crc(place: int, label: bytes, data: Any) -> int:
+    return int(google_crc32c.extend(google_crc32c.extend(place, label), data))
 
 
 @dataclass(frozen=True)
@@ -202,34 +238,56 @@ class _Parcels:
     file: Any
     place: int
     columns: Types
-    widths: Array
+    widths: list[int]
     """Bytes of a row of each."""
     receivers: int
     index: int
     """Where the index begins."""
 
-    def parcels(self, first: int, stop: int) -> Iterator[list[Array]]:
-        """The arrays of receivers ``first`` to one before ``stop``, read at once."""
-        entries = np.empty(stop - first, _entries(len(self.columns)))
-        widths = self.widths.tolist()
-        self.file.seek(self.index + first * entries.itemsize)
-        if self.file.readinto(entries.view(np.uint8)) != entries.nbytes:
+    @property
+    def nothing(self) -> list[Array]:
+        """The arrays of a receiver for whom there is nothing."""
+        return [np.zeros((0, *shape), dtype) for dtype, shape in self.columns.values()]
+
+    def arrays(self, first: int, stop: int) -> dict[int, list[Array]]:
+        """The arrays of those of the receivers ``first`` to one before ``stop`` for whom there is something."""
+        types = self.columns.values()
+        return {
+            number: [
+                np.frombuffer(part, dtype).reshape(n, *shape)
+                for n, part, (dtype, shape) in zip(rows, content, types, strict=True)
+            ]
+            for number, rows, content in self.parcels(first, stop)
+        }
+
+    def parcels(self, first: int, stop: int) -> Iterator[tuple[int, list[int], list[bytes]]]:
+        """Of each of these for whom there is something: its number, and the rows and the bytes of each array."""
+        entry = struct.Struct(f"<qI{len(self.columns)}i")  # (an entry of the index, as _entries has it)
+        self.file.seek(self.index + first * entry.size)
+        index = self.file.read((stop - first) * entry.size)
+        if len(index) != (stop - first) * entry.size:
             raise ValueError("its index is cut off")
-        sizes, begin = entries["rows"] @ self.widths, int(entries["at"][0])
-        if begin < 0 or (sizes < 0).any():
+        some = []
+        for number, (position, crc, *rows) in enumerate(entry.iter_unpack(index), first):
+            if any(rows):
+                some.append((number, position, crc, rows))
+            elif crc != self.place or position:
+                raise ValueError(f"its index is damaged at block {number}")
+        if not some:
+            return
+        begin, widths = some[0][1], self.widths
+        _, last, _, rows = some[-1]
+        size = last - begin + sum(map(mul, rows, widths))
+        if begin < 0 or size < 0:
             raise ValueError("its index is damaged")
         self.file.seek(begin)
-        data = self.file.read(int(sizes.sum()))
-        found = zip(entries["at"].tolist(), entries["crc"].tolist(), entries["rows"].tolist(), strict=True)
-        for number, (position, crc, rows) in enumerate(found, first):
-            part = data[position - begin : position - begin + int(sizes[number - first])]
-            if _crc(self.place, number, rows, part) != crc:
+        data = self.file.read(size)
+        label = struct.Struct(f"<{1 + len(widths)}q")
+        for number, position, crc, rows in some:
+            places = [*accumulate(map(mul, rows, widths), initial=position - begin)]
+            if places[0] < 0 or _crc(self.place, label.pack(number, *rows), data[places[0] : places[-1]]) != crc:
                 raise ValueError(f"what it has for block {number} does not have its checksum")
-            ends = [0, *accumulate(n * width for n, width in zip(rows, widths, strict=True))]
-            yield [
-                np.frombuffer(part[low:high], dtype).reshape(n, *shape)
-                for n, (low, high), (dtype, shape) in zip(rows, pairwise(ends), self.columns.values(), strict=True)
-            ]
+            yield number, rows, [data[low:high] for low, high in pairwise(places)]
 
 
 @contextmanager

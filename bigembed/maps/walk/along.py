@@ -105,7 +105,7 @@ class _Values:
 def read_values(b: int, ordered: Ordered, along: Along, of: Averaged) -> _Values:
     """Read those of block b; the last ones that a process has read are kept."""
     ids, starts = read_near(b, ordered, along).ids, np.array(ordered.starts)
-    halo = ids[ordered.rows_of[b] :]
+    halo = ids[ordered.size(b) :]
 
     def read(path: str) -> Array:
         own = read_array(f"{path}/{b}")
