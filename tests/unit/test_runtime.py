@@ -224,6 +224,15 @@ class TestRows:
         assert align_arrays((*rows, NUMBERS.T))[-1].flags.c_contiguous
         assert len(seen) > 1_000
 
+    def test_what_calls_have_in_common_is_looked_into_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        looked, given = [], {"turned": NUMBERS.T}
+        monkeypatch.setattr(blocks, "align_arrays", lambda value: looked.append(value is given) or align_arrays(value))
+        with executor(lambda calls, label: [call() for call in calls]):
+            results = map_blocks(look, [(number,) for number in range(5)], given=given)
+        assert all(seen == [(True, True)] for seen, _ in results)
+        assert sum(looked) == 1
+        assert not given["turned"].flags.c_contiguous  # the caller's is left as it is
+
     def test_rows_of_the_user_are_settled_part_by_part(self) -> None:
         source = RowSource((4, 3), np.dtype(float), array=NUMBERS.T)
         assert align_arrays(source) is source

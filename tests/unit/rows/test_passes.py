@@ -14,7 +14,7 @@ from scipy import sparse
 from bigembed import rows as module
 from bigembed.errors import InputError
 from bigembed.rows import RowBlock, RowSource, tiles, windows
-from bigembed.rows.passes import checked_shape, reduce_rows, row_groups, task_runs, write_mapped
+from bigembed.rows.passes import checked_shape, reduce_rows, row_groups, task_runs, whole_or_parts, write_mapped
 from bigembed.rows.row_maps import affine_block
 from bigembed.runtime import blocks as rows_module
 from bigembed.runtime.blocks import one_blas_thread
@@ -133,6 +133,16 @@ class TestPasses:
         source = zarr_source(values, tmp_path, (37, 2))
         write_mapped(source, doubled_block, str(tmp_path / "out"), 2, "f8", factor=3.0)
         np.testing.assert_array_equal(read_array(tmp_path / "out"), values[:, :2].astype("f4") * 3.0)
+
+    def test_a_source_that_tasks_do_not_cut_is_sent_once(self, values, tmp_path, monkeypatch):
+        source = zarr_source(values, tmp_path, (64, 5))
+        groups = row_groups(source, 0)
+        runs = task_runs(source, groups)
+        assert whole_or_parts(source, groups, runs) == (source, [None] * len(runs))
+        monkeypatch.setattr(RowSource, "part", lambda self, start, stop: replace(self, offset=-start))
+        whole, parts = whole_or_parts(source, groups, runs)
+        assert whole is None
+        assert [-part.offset // source.block for part in parts] == [groups[low][0] for low, _ in runs]
 
     def test_shapes_are_checked(self, values):
         source = RowSource(values.shape, values.dtype, array=values)

@@ -235,6 +235,31 @@ class TestParcels:
             assert found["rows"].dtype == np.float32
             assert found["ragged"].tolist() == [receiver] * (5 * receiver)
 
+    @pytest.mark.parametrize("most", [3, 1])
+    def test_of_an_empty_parcel_the_index_alone_is_written(
+        self, exchange: Exchange, monkeypatch: pytest.MonkeyPatch, most: int
+    ) -> None:
+        monkeypatch.setattr(parcels, "SENDERS", most)
+        ends = np.array([0, 0, 3, 3, 3])
+        for sender in range(3):
+            send(exchange, "x", sender, {"rows": (np.full((3, 2), sender, np.float32), ends), "ids": (ends[2:], ends)})
+        left = merge_parcels(exchange, "x", 3)
+        path = Path(exchange.root) / left.name / "0"
+        content = 3 * (8 + 8) * (3 // left.files)
+        index = path.stat().st_size - content
+        assert left.to(1)["ids"].tolist() == 3 * [3, 3, 3]
+        for receiver in (0, 2, 3):
+            found = left.to(receiver)
+            assert {name: (array.shape, array.dtype) for name, array in found.items()} == {
+                "rows": ((0, 2), np.float32),
+                "ids": ((0,), np.int64),
+            }
+        assert [len(part["ids"]) for part in next(left.parts(0, 4))] == [0, 3 * (3 // left.files), 0, 0]
+        whole = path.read_bytes()
+        path.write_bytes(whole[: index - 24] + bytes(24) + whole[index:])  # (a hole, as a lost page leaves it)
+        with pytest.raises(DamagedError, match="index is damaged at block 3"):
+            left.to(3)
+
     def test_what_was_merged_before_is_not_found_again(
         self, exchange: Exchange, monkeypatch: pytest.MonkeyPatch
     ) -> None:
