@@ -116,8 +116,10 @@ def run_round(lists: Lists, width: int) -> float:
     blocks = range(len(lists.ordered.blocks))
     sent = map_blocks(reverse_block, [(b,) for b in blocks], lists=lists, width=width)
     parts = map_blocks(join_block, list(enumerate(senders_of(sent))), lists=lists, width=width)
-    found = [(b, part) for b, count in enumerate(parts) for part in range(count)]
-    changed = map_blocks(merge_block, [(b,) for b in blocks], lists=lists, width=width, found=found)
+    numbers = [_part(b, part) for b, told in enumerate(parts) for part in range(len(told))]
+    found = senders_of([receivers for told in parts for receivers in told], len(blocks))
+    tasks = [(b, [numbers[place] for place in places]) for b, places in enumerate(found)]
+    changed = map_blocks(merge_block, tasks, lists=lists, width=width)
     lists.exchange.drop("reversed", "found", lists.name)
     return float(sum(count for count, _ in changed) / sum(entries for _, entries in changed))
 
@@ -133,6 +135,11 @@ def reverse_block(b: int, *, lists: Lists, width: int) -> list[int]:
         found = descent_compiled.reversed_entries(at, width, ids, squared, fresh, starts[b], starts[block])
         pieces |= zip((f"row{block}", f"source{block}", f"squared{block}"), found, strict=True)
     lists.exchange.put("reversed", b, pieces)
+    return _told(pieces)
+
+
+def _told(pieces: dict[str, Array]) -> list[int]:
+    """The blocks that these pieces are for."""
     return [int(name[3:]) for name in pieces if name.startswith("row")]
 
 
@@ -145,10 +152,12 @@ def _by_block(lists: Lists, ids: Array, width: int) -> Iterator[tuple[int, Array
         yield block, order[offsets[block] : offsets[block + 1]]
 
 
-def join_block(b: int, senders: list[int], *, lists: Lists, width: int) -> int:
-    """Compare the candidates of every row of a block; leave what was found, in numbered parts. Returns how many."""
+def join_block(b: int, senders: list[int], *, lists: Lists, width: int) -> list[list[int]]:
+    """Compare the candidates of every row of a block; leave what was found, in numbered parts. Returns for which blocks
+    there is something in each."""
     starts, new, chosen = _candidates(b, senders, lists, width)
-    part, waiting, mark = 0, [(0, len(new))], np.zeros(lists.ordered.starts[-1], bool)
+    told: list[list[int]] = []
+    waiting, mark = [(0, len(new))], np.zeros(lists.ordered.starts[-1], bool)
     while waiting:
         start, stop = waiting.pop()
         here = chosen[starts[start] : starts[stop]]
@@ -158,9 +167,9 @@ def join_block(b: int, senders: list[int], *, lists: Lists, width: int) -> int:
             waiting += [(middle, stop), (start, middle)]
             continue
         for found in _joined(starts[start : stop + 1] - starts[start], new[start:stop], here, numbers, lists):
-            lists.exchange.put("found", _part(b, part), found)
-            part += 1
-    return part
+            lists.exchange.put("found", _part(b, len(told)), found)
+            told.append(_told(found))
+    return told
 
 
 def _candidates(b: int, senders: list[int], lists: Lists, width: int) -> tuple[Array, Array, Array]:
@@ -259,8 +268,9 @@ def _by_pairs(
         yield row[:found], other[:found], squared[:found]
 
 
-def merge_block(b: int, *, lists: Lists, width: int, found: list[tuple[int, int]]) -> tuple[int, int]:
-    """Merge what all blocks found into the lists of one; how many entries are new, and how many there are."""
+def merge_block(b: int, found: list[int], *, lists: Lists, width: int) -> tuple[int, int]:
+    """Merge what was found for a block, in the parts ``found``, into its lists; how many entries are new, and how many
+    there are."""
     from bigembed.neighbors import descent_compiled
 
     ids, squared, fresh = lists.get(b, "ids", "squared", "fresh")
@@ -272,13 +282,11 @@ def merge_block(b: int, *, lists: Lists, width: int, found: list[tuple[int, int]
     return int(count), ids.size
 
 
-def _found_for(b: int, lists: Lists, found: list[tuple[int, int]]) -> Iterator[list[Array]]:
+def _found_for(b: int, lists: Lists, found: list[int]) -> Iterator[list[Array]]:
     """What was found for a block: rows, candidates and squared distances, up to some :data:`FOUND` entries at once."""
     parts: list[list[Array]] = []
-    for block, part in found:
-        names = [f"row{b}", f"id{b}", f"squared{b}"]
-        pieces = [piece for piece in lists.exchange.find("found", _part(block, part), names) if piece is not None]
-        parts += [pieces] if pieces else []
+    for part in found:
+        parts.append(lists.exchange.get_many("found", part, [f"row{b}", f"id{b}", f"squared{b}"]))
         if sum(len(row) for row, _, _ in parts) >= FOUND // 2:
             yield [np.concatenate(each) for each in zip(*parts, strict=True)]
             parts = []

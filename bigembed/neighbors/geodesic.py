@@ -332,7 +332,7 @@ def keep_distances(rows: Sequence[int], sources: Array, exchange: Exchange, out:
     """Write ``distances/b`` (rows of the block, L) float32, and return those between the sources (L, L) float64."""
     parts = map_blocks(
         keep_block,
-        [(b,) for b in range(len(rows))],
+        list(enumerate(found_slots(len(rows), exchange))),
         sources=np.asarray(sources),
         starts=offsets(rows),
         exchange=exchange,
@@ -344,23 +344,33 @@ def keep_distances(rows: Sequence[int], sources: Array, exchange: Exchange, out:
     return (between + between.T) / 2
 
 
-def keep_block(b: int, *, sources: Array, starts: Array, exchange: Exchange, out: str) -> tuple[Array, Array]:
+def keep_block(
+    b: int, slots: list[int | None], *, sources: Array, starts: Array, exchange: Exchange, out: str
+) -> tuple[Array, Array]:
     """The distances of one block from every source; the sources it holds, and their distances from every source."""
     own = np.flatnonzero((sources >= starts[b]) & (sources < starts[b + 1]))
     kept = np.empty((int(starts[b + 1] - starts[b]), len(sources)), np.float32)
     between = np.empty((len(sources), len(own)))
     groups = list(groups_of(sources))
-    for group, distances in zip(groups, found_distances(b, groups, len(kept), exchange), strict=True):
+    for group, distances in zip(groups, found_distances(b, slots, groups, len(kept), exchange), strict=True):
         kept[:, group[:, 0]] = narrowed(distances).T
         between[group[:, 0]] = distances[:, sources[own] - starts[b]]
     write_array(f"{out}distances/{b}", kept)
     return own, between
 
 
-def found_distances(b: int, groups: list[Array], rows: int, exchange: Exchange) -> Iterator[Array]:
-    """After :func:`shortest_paths`: distances (sources of the group, rows) of block b, float64, group by group."""
-    for g, kept in enumerate(read_sealed(_file(exchange))["groups"]):
-        slot = kept["slots"].get(str(b))
+def found_slots(blocks: int, exchange: Exchange) -> list[list[int | None]]:
+    """After :func:`shortest_paths`: the slots that hold the distances of each block, group by group; None of a group
+    that did not reach it. What tells is of all blocks, so it is read once, not by the task of each."""
+    progress = _load(exchange)
+    return [[state.slots.get(b) for state in progress] for b in range(blocks)]
+
+
+def found_distances(
+    b: int, slots: Sequence[int | None], groups: list[Array], rows: int, exchange: Exchange
+) -> Iterator[Array]:
+    """Distances (sources of the group, rows) of block b, float64, group by group, from its ``slots``."""
+    for g, slot in enumerate(slots):
         found = None if slot is None else exchange.get(f"distances{g}.{slot}", b, "own")
         yield np.full((len(groups[g]), rows), np.inf) if found is None else found
 

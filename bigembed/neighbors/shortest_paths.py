@@ -11,7 +11,7 @@ import numpy as np
 
 from bigembed.errors import InputError, InputTypeError
 from bigembed.neighbors.dijkstra import lengths_of
-from bigembed.neighbors.geodesic import found_distances, groups_of, shortest_paths
+from bigembed.neighbors.geodesic import found_distances, found_slots, groups_of, shortest_paths
 from bigembed.runtime.blocks import Array, by_owner, offsets, owner_of
 from bigembed.runtime.parameters import declared
 from bigembed.store import remove
@@ -70,9 +70,9 @@ def geodesic_distances(graph: NeighborGraph, rows: Any) -> Array:
     with _scratch(graph) as exchange:
         shortest_paths(graph.matrix, sources, exchange)
         groups, starts = list(groups_of(sources)), offsets(graph.matrix.rows)
-        for b, count in enumerate(graph.matrix.rows):
+        for b, slots in enumerate(found_slots(len(graph.matrix.rows), exchange)):
             columns = ids[starts[b] : starts[b + 1]]
-            for group, distances in zip(groups, found_distances(b, groups, count, exchange), strict=True):
+            for group, distances in zip(groups, found_distances(b, slots, groups, len(columns), exchange), strict=True):
                 out[np.ix_(group[:, 0], columns)] = distances
     return out[0] if np.ndim(rows) == 0 else out
 
@@ -132,7 +132,7 @@ class _Field:
 
     def __init__(self, matrix: BlockMatrix, exchange: Exchange, source: Array) -> None:
         self.matrix, self.exchange, self.source = matrix, exchange, source
-        self.starts = offsets(matrix.rows)
+        self.starts, self.slots = offsets(matrix.rows), found_slots(len(matrix.rows), exchange)
         self._distances: dict[int, Array] = {}
         self._edges: dict[int, tuple[CSRBlock, Array, Array]] = {}
 
@@ -142,7 +142,8 @@ class _Field:
         for b, at, rows in by_owner(self.starts, ids):
             if b not in self._distances:
                 groups = list(groups_of(self.source))
-                self._distances[b] = next(found_distances(b, groups, self.matrix.rows[b], self.exchange))[0]
+                found = found_distances(b, self.slots[b], groups, self.matrix.rows[b], self.exchange)
+                self._distances[b] = next(found)[0]
             out[at] = self._distances[b][rows]
         return out
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from hashlib import sha256
 from typing import Any
 
@@ -48,15 +48,30 @@ class SparseSource(RowSource):
         """Rows ``start:stop`` as a CSR array."""
         if self.held is not None:
             return sparse.csr_array(self.held[start:stop])
-        starts = offsets(rows for _, rows in self.parts)
+        low, high = self._groups(start, stop)
         found = []
-        for (path, rows), first in zip(self.parts, starts[:-1].tolist(), strict=True):
-            low, high = max(start - first, 0), min(stop - first, rows)
-            if low < high:
-                found.append(read_csr(path, low, high, self.width, self.dtype))
+        for (path, rows), first in zip(self.parts[low:high], self.starts[low:high].tolist(), strict=True):
+            begin, end = max(start + self.offset - first, 0), min(stop + self.offset - first, rows)
+            if begin < end:
+                found.append(read_csr(path, begin, end, self.width, self.dtype))
         if not found:
             return sparse.csr_array((0, self.width), dtype=self.dtype)
         return found[0] if len(found) == 1 else sparse.csr_array(sparse.vstack(found, format="csr"))
+
+    def part(self, start: int, stop: int) -> RowSource:
+        """With the groups of these rows only: the paths of all would go to the task of every block."""
+        low, high = self._groups(start, stop)
+        return replace(self, parts=self.parts[low:high], offset=self.offset - int(self.starts[low]))
+
+    @cached_property
+    def starts(self) -> Array:
+        """Where the rows of each group begin, those of the first at 0, and how many rows there are."""
+        return offsets(rows for _, rows in self.parts)
+
+    def _groups(self, start: int, stop: int) -> tuple[int, int]:
+        """First and one past the last group that holds some of the rows ``start:stop``."""
+        low = int(np.searchsorted(self.starts, start + self.offset, "right")) - 1
+        return low, int(np.searchsorted(self.starts, stop + self.offset))
 
     def matrix(self, start: int, stop: int) -> Any:
         """Rows ``start:stop`` in the work dtype."""

@@ -186,3 +186,21 @@ class TestRowSource:
         weighted = replace(source, aligned={"weights": RowSource((N,), np.dtype(float), array=np.ones(N))})
         [block] = list(row_blocks(weighted, [0]))[:1]
         np.testing.assert_array_equal(block.weights, np.ones(len(dense(block.rows))))
+
+
+def test_the_task_of_a_block_carries_the_groups_that_it_reads_not_those_of_all_blocks(tmp_path: Path) -> None:
+    spans = [(start, min(start + 7, N)) for start in range(0, N, 7)]
+    for number, (start, stop) in enumerate(spans):
+        write_csr(tmp_path / str(number), sparse.csr_array(ROWS[start:stop]))
+    parts = tuple((str(tmp_path / str(number)), stop - start) for number, (start, stop) in enumerate(spans))
+    source = replace(in_groups(folder_in(tmp_path / "two")), parts=parts)
+    for start, stop in (*spans, (5, 9), *RANGES):
+        part = source.part(start, stop)
+        touched = [one for one, (low, high) in zip(parts, spans, strict=True) if low < stop and start < high]
+        assert list(part.parts) == touched
+        assert (part.block, part.row_bytes, part.shape) == (source.block, source.row_bytes, source.shape)
+        for low, high in ((start, stop), ((start + stop) // 2, stop), (stop, stop)):
+            np.testing.assert_array_equal(dense(part.read(low, high)), ROWS[low:high])
+            np.testing.assert_array_equal(dense(part.part(low, high).read(low, high)), ROWS[low:high])
+    few, many = (len(pickle.dumps(replace(source, parts=some).part(0, 7))) for some in (parts[:2], parts))
+    assert few == many

@@ -11,17 +11,17 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array, vstack
 
 from bigembed.estimator.graph_input import GraphShape
 from bigembed.neighbors.graph_blocks import graph_arrays, outbox_block, senders_of
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.search.by_metric import ByMetric
-from bigembed.runtime.blocks import Array, bounds, by_owner, is_sparse, map_blocks, offsets
+from bigembed.runtime.blocks import Array, bounds, by_owner, map_blocks, offsets
 from bigembed.stages import ArraySpec, Context, Cost, Stage, largest
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import CSRBlock, StoredMatrix, halo_of, write_structure, write_values
+from bigembed.store.parcels import row_parts, rows_of_parts, stacked
 from bigembed.store.spaces import StoredSpace
 
 STREAM = 43
@@ -174,7 +174,7 @@ def drawn_stage(graph: GraphShape, drawing: Drawing) -> Stage:
     candidates, count = 6 * drawing.mid * (1 if n <= POOL else 2), 2 * (drawing.mid + drawing.far)
     widths = (("mid/*", 2 * drawing.mid), ("far/*", 2 * drawing.far))
     rows = ArraySpec("rows", block, graph.row_bytes, "u1", 3)
-    held = [ArraySpec("rows of the pool", min(size, block), graph.row_bytes, "u1", 2)]
+    held = [ArraySpec("rows of the pool", min(size, block), graph.row_bytes, "u1", 3)]
     held += [ArraySpec("candidates and their distances", block, 10 * candidates, "u1")]
     if graph.by is not None:
         held.append(ArraySpec("pairs", block, 40 * candidates, "u1"))
@@ -183,15 +183,15 @@ def drawn_stage(graph: GraphShape, drawing: Drawing) -> Stage:
     lists = [ArraySpec(name, n * width, dtype="u2") for name, width in widths]
     starts = [ArraySpec(f"{name}_starts/*", n + blocks, dtype="i4") for name in ("mid", "far")]
     cost = Cost.of(
-        reads=[ArraySpec("rows", n, graph.row_bytes, "u1", 2), replace(drawn, times=blocks)],
+        reads=[ArraySpec("rows", n, graph.row_bytes, "u1", 2), replace(drawn, times=blocks + 1)],
         writes=[*lists, *starts],
-        leaves=[drawn, ArraySpec("pairs turned round", n, 4 * count, "u1")],
+        leaves=[replace(drawn, times=2), ArraySpec("pairs turned round", n, 4 * count, "u1")],
         task=largest([rows, *held], joined),
         passes=1,
         flops=0 if graph.by else 3 * n * candidates * graph.width,
         terms=n * candidates * (graph.by.every if graph.by else 0.0),
         scalar_ops=n * (candidates + count),
-        maps=3,
+        maps=4,
     )
     parameters = {"mid": drawing.mid, "far": drawing.far, "seed": drawing.seed}
     run = partial(run_drawn, by=graph.by, drawing=drawing)
@@ -204,6 +204,8 @@ def run_drawn(context: Context, by: ByMetric | None, drawing: Drawing) -> dict[s
     fixed: dict[str, Any] = {"ordered": ordered, "exchange": context.exchange, "drawing": drawing}
     if drawing.mid:
         map_blocks(leave_block, blocks, by=by, **fixed)
+        pieces = [(number, *span) for number, span in enumerate(pool_pieces(ordered.rows_of))]
+        map_blocks(join_pool, pieces, ordered=ordered, exchange=context.exchange)
     near = context.home.matrix("kernel", "weights")
     sent = map_blocks(draw_block, blocks, near=near, by=by, **fixed)
     map_blocks(join_block, list(enumerate(senders_of(sent))), out=context.path(""), **fixed)
@@ -212,20 +214,23 @@ def run_drawn(context: Context, by: ByMetric | None, drawing: Drawing) -> dict[s
 
 def leave_block(b: int, *, ordered: Ordered, exchange: Exchange, drawing: Drawing, by: ByMetric | None) -> None:
     """Leave the rows of a block that pairs are drawn from."""
-    rows = compared(b, ordered, by)[pool_rows(b, ordered.rows_of, drawing.seed)]
-    if is_sparse(rows):
-        exchange.put("drawn", b, {"indptr": rows.indptr, "indices": rows.indices, "data": rows.data})
-    else:
-        exchange.put("drawn", b, {"rows": rows})
+    exchange.put("drawn", b, row_parts(compared(b, ordered, by)[pool_rows(b, ordered.rows_of, drawing.seed)]))
 
 
-def left_rows(b: int, columns: int, exchange: Exchange) -> Any:
-    """Return what :func:`leave_block` left."""
-    found = exchange.get_all("drawn", b)
-    if "rows" in found:
-        return found["rows"]
-    indptr = found["indptr"]
-    return csr_array((found["data"], found["indices"], indptr), shape=(len(indptr) - 1, columns))
+def pool_pieces(rows: Sequence[int]) -> list[tuple[int, int]]:
+    """Return first and one past the last row of each piece of the pool, no larger than a block; ``rows`` of each block.
+
+    >>> pool_pieces([3, 4]), pool_pieces([30_000, 70_000])
+    ([(0, 4), (4, 7)], [(0, 50000)])
+    """
+    return bounds(sum(pool_sizes(rows)), max(rows))
+
+
+def join_pool(piece: int, start: int, stop: int, *, ordered: Ordered, exchange: Exchange) -> None:
+    """Join the rows ``start:stop`` of the pool: the task of each block would open what all blocks left."""
+    left = by_owner(offsets(pool_sizes(ordered.rows_of)), np.arange(start, stop))
+    parts = [rows_of_parts(exchange.get_all("drawn", b), ordered.columns)[rows] for b, _, rows in left]
+    exchange.put("pool", piece, row_parts(stacked(parts)))
 
 
 def compared(b: int, ordered: Ordered, by: ByMetric | None) -> Any:
@@ -281,17 +286,17 @@ def join_block(b: int, senders: list[int], *, ordered: Ordered, exchange: Exchan
 def candidate_distances(
     b: int, candidates: Array, ordered: Ordered, exchange: Exchange, sizes: list[int], by: ByMetric | None
 ) -> Array:
-    """Return the squared distances from the rows of a block to their candidates, by the pool rows of one block each."""
+    """Return the squared distances from the rows of a block to their candidates, by one piece of the pool each."""
     from bigembed.maps.pacmap.compiled import compare
 
-    rows = compared(b, ordered, by)
+    rows, before = compared(b, ordered, by), sum(sizes[:b])
     squared = np.empty(candidates.shape, rows.dtype if by is None else by.dtype)
-    for other, first in enumerate(offsets(sizes)[:-1].tolist()):
-        drawn = left_rows(other, rows.shape[1], exchange)
+    for piece, (first, _) in enumerate(pool_pieces(ordered.rows_of)):
+        drawn = rows_of_parts(exchange.get_all("pool", piece), ordered.columns)
         if by is None:
             compare(np.ascontiguousarray(rows), np.ascontiguousarray(drawn), first, candidates, squared)
         else:
-            compare_by(by, rows, drawn, first, other < b, candidates, squared)
+            compare_by(by, rows, drawn, first, before, candidates, squared)
     return squared
 
 
@@ -299,17 +304,16 @@ PAIRS = 1 << 20
 """Pairs that are compared by a metric at a time."""
 
 
-def compare_by(
-    by: ByMetric, rows: Any, drawn: Any, first: int, before: bool, candidates: Array, squared: Array
-) -> None:
-    """Do as :func:`~bigembed.maps.pacmap.compiled.compare` by a metric; ``before``: the rows drawn have lower ids."""
-    parts = (drawn, rows) if before else (rows, drawn)
-    whole = csr_array(vstack(parts)) if is_sparse(rows) else np.concatenate(parts)
-    of_rows, of_drawn = (drawn.shape[0], 0) if before else (0, rows.shape[0])
+def compare_by(by: ByMetric, rows: Any, drawn: Any, first: int, before: int, candidates: Array, squared: Array) -> None:
+    """Do as :func:`~bigembed.maps.pacmap.compiled.compare` by a metric, which may tell which row comes first: the first
+    ``before`` rows of the pool have lower ids than the ``rows``."""
+    count, lower = rows.shape[0], min(max(before - first, 0), drawn.shape[0])
+    whole = stacked([drawn[:lower], rows, drawn[lower:]])
     pairs, flat, values = by.of_pairs(whole), candidates.reshape(len(candidates), -1), squared.reshape(len(squared), -1)
     for start, stop in bounds(len(flat), max(1, PAIRS // flat.shape[1])):
         at = flat[start:stop].astype(np.int64) - first
         row, place = np.nonzero((at >= 0) & (at < drawn.shape[0]))
-        mine, theirs = row + start + of_rows, at[row, place] + of_drawn
+        mine, theirs = row + start + lower, at[row, place]
+        theirs += np.where(theirs < lower, 0, count)
         found = pairs(np.minimum(mine, theirs), np.maximum(mine, theirs), np.full(len(row), np.inf, by.dtype))
         values[row + start, place] = found

@@ -23,6 +23,7 @@ from bigembed.runtime.blocks import Array, by_owner, map_blocks, owner_of
 from bigembed.stages import Arrays, ArraySpec, Context, Cost, Stage
 from bigembed.store.arrays import read_array, read_rows, write_array
 from bigembed.store.exchange import Exchange
+from bigembed.store.parcels import part_names, row_parts, rows_of_parts
 
 # ------------------------------------------------------------------------------------------------- expected recall
 # The recall to be expected of any number of probed cells, from sampled rows whose neighbors are known; the choice.
@@ -174,11 +175,16 @@ def truth_stage(
     cost = Cost.of(
         reads=[ArraySpec("rows", shape.n, shape.row_bytes, "u1")],
         writes=[*truth_arrays(shape, k), ArraySpec("recall_by_probes", 0)],
+        leaves=[ArraySpec("sampled rows", size, shape.row_bytes, "u1", 2)],
         task=[
             ArraySpec("rows", shape.largest_block, shape.row_bytes, "u1"),
+            ArraySpec("sampled rows", size, shape.row_bytes, "u1"),
             ArraySpec("tiles of distances", TILE_ENTRIES, times=6),
         ],
-        coordinator=[ArraySpec("lists of blocks, histograms", size, 16 * k + 1000, "f4")],
+        coordinator=[
+            ArraySpec("lists of blocks, histograms", size, 16 * k + 1000, "f4"),
+            ArraySpec("sampled rows", size, shape.row_bytes, "u1", 2),
+        ],
         passes=1,
         flops=2 * size * shape.n * shape.row_bytes / 4,
         scalar_ops=size * shape.n / 4,
@@ -228,9 +234,11 @@ def exact_truth(context: Context, k: int, seed: int, by: ByMetric | None = None)
     ordered, exchange = Ordered.open(context.of("order")), context.exchange
     blocks = [(b,) for b in range(len(ordered.blocks))]
     map_blocks(choose_block, blocks, ordered=ordered, k=k, seed=seed, bounded=by is None, exchange=exchange)
-    rows, ids, reach = (
-        np.concatenate([exchange.piece("chosen", b, name) for (b,) in blocks]) for name in ("rows", "ids", "reach")
-    )
+    compared = part_names("compared", True) if ordered.columns else []
+    left = [exchange.get_many("chosen", b, ["rows", "ids", "reach", *compared]) for (b,) in blocks]
+    rows, ids, reach, *parts = (np.concatenate(pieces) for pieces in zip(*left, strict=True))
+    if compared:  # together once: the task of each block would open what all blocks left
+        exchange.put("sampled", 0, dict(zip(compared, parts, strict=True)))
     write_array(context.path("rows"), rows)
     write_array(context.path("ids"), ids)
     write_array(context.path("reach"), reach)
@@ -264,7 +272,8 @@ def sample_size(n: int) -> int:
 
 
 def choose_block(b: int, *, ordered: Ordered, k: int, seed: int, bounded: bool = True, exchange: Exchange) -> None:
-    """The block's share of the sampled rows; the reach of each: no neighbor is farther than the k-th of its cell.
+    """The block's share of the sampled rows, of sparse ones also as they are compared; the reach of each: no neighbor
+    is farther than the k-th of its cell.
 
     ``bounded``: whether that is found; else the reach is infinite.
     """
@@ -272,12 +281,14 @@ def choose_block(b: int, *, ordered: Ordered, k: int, seed: int, bounded: bool =
     wanted = sample_size(n)
     share = round(stop * wanted / n) - round(start * wanted / n)
     chosen = _chosen(b, stop - start, share, seed)
-    rows = ordered.rows(b) if share else ordered.rows(b, 0, 1)
+    end = None if share else 1
+    rows = ordered.rows(b, 0, end)
     if share and bounded:
         reach = reach_block(rows, chosen, ordered.cells(b)[0], k)
     else:
         reach = np.full(share, np.inf, rows.dtype)
-    exchange.put("chosen", b, {"rows": rows[chosen], "ids": chosen + start, "reach": reach})
+    compared = row_parts(ordered.compared(b, 0, end)[chosen], "compared") if ordered.columns else {}
+    exchange.put("chosen", b, {"rows": rows[chosen], "ids": chosen + start, "reach": reach, **compared})
 
 
 def _chosen(b: int, rows: int, share: int, seed: int) -> Array:
@@ -310,7 +321,9 @@ def truth_block(
     """All sampled rows against one block: its part of their neighbors, and of the histogram."""
     queries, query_ids = read_array(f"{out}rows"), read_array(f"{out}ids")
     if by is not None:
-        return _truth_by_metric(b, query_ids, ordered, k, seed, unit, by, exchange)
+        if ordered.columns:
+            queries = rows_of_parts(exchange.get_all("sampled", 0), ordered.columns, "compared")
+        return _truth_by_metric(b, queries, query_ids, ordered, k, seed, unit, by, exchange)
     spread = _draw_sorted(len(queries), seed)
     rows, start = ordered.rows(b), ordered.starts[b]
     ids, squared = empty_lists(len(queries), k, rows.dtype)
@@ -336,9 +349,10 @@ def _leave(b: int, ids: Array, squared: Array, counts: Array, exchange: Exchange
 
 
 def _truth_by_metric(
-    b: int, query_ids: Array, ordered: Ordered, k: int, seed: int, unit: int, by: ByMetric, exchange: Exchange
-) -> None:
-    queries, rows = ordered.compared_rows(query_ids), ordered.compared(b)
+    b: int, queries: Any, query_ids: Array, ordered: Ordered, k: int, seed: int, unit: int, by: ByMetric,
+    exchange: Exchange,
+) -> None:  # fmt: skip
+    rows = ordered.compared(b)
     numbers = np.arange(ordered.starts[b], ordered.starts[b + 1], dtype=np.int64)
     ids, squared = empty_lists(len(query_ids), k, np.dtype(by.dtype))
     by.update_lists(ids, squared, queries, query_ids, rows, numbers)

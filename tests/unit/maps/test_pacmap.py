@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,9 @@ from bigembed.maps.pacmap.compiled import loss, second_nearest, step
 from bigembed.maps.pacmap.descent import PairOptions
 from bigembed.neighbors.order import Ordered
 from bigembed.store.arrays import read_array
+from bigembed.store.exchange import Exchange
 from tests.blocks import blocks_of
+from tests.executors import executor
 from tests.some import a_few
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
@@ -145,6 +148,36 @@ class TestPairs:
         counts = np.bincount(far, minlength=sum(drawn))
         assert len(counts) == sum(drawn)
         assert 0.8 < counts.var() / counts.mean() < 1.25  # (each as likely as any other)
+
+    @a_few(1, "metric", ["manhattan", "euclidean"])
+    def test_the_task_of_a_block_opens_the_pool_in_pieces_not_what_each_block_left(
+        self, metric: str, monkeypatch: Any, tmp_path: Any
+    ) -> None:
+        monkeypatch.setattr(pairs_module, "POOL", 50)
+        monkeypatch.setattr("bigembed.maps.pacmap.descent.POOL", 50)
+        read: list[tuple[str, int]] = []
+        opened: dict[str, list[list[tuple[str, int]]]] = defaultdict(list)
+        get_all = Exchange.get_all
+        monkeypatch.setattr(Exchange, "get_all", lambda *at: read.append(at[1:]) or get_all(*at))
+
+        def run(calls: Any, label: str) -> list[Any]:
+            found = []
+            for call in calls:
+                read.clear()
+                found.append(call())
+                opened[label].append([*read])
+            return found
+
+        with blocks_of(60), executor(run):
+            made = be.PaCMAP(metric=metric, workdir=str(tmp_path), **QUICK).fit(ROWS)
+        sizes = made._run.results("kernel")["rows"]
+        assert len(sizes) > 5
+        pieces = [("pool", number) for number in range(-(-sum(pool_sizes(sizes)) // max(sizes)))]
+        assert len(pieces) < len(sizes) / 3
+        assert opened["draw_block"] == [pieces] * len(sizes)
+        joined = [place for task in opened["join_pool"] for place in task]
+        assert {*joined} == {("drawn", b) for b in range(len(sizes))}
+        assert len(joined) < len(sizes) + len(pieces)
 
 
 class TestDescent:

@@ -15,9 +15,11 @@ from scipy.sparse.csgraph import dijkstra
 import bigembed as be
 from bigembed.datasets import dataset
 from bigembed.neighbors import geodesic
-from bigembed.neighbors.geodesic import found_distances, groups_of, shortest_paths
+from bigembed.neighbors.geodesic import found_distances, found_slots, groups_of, shortest_paths
 from bigembed.runtime import blocks as rows
+from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
+from bigembed.store.files import read_sealed
 from tests.blocks import blocks_of, graph_blocks
 from tests.executors import Killed, executor, maps
 from tests.operator_views import memory_matrix
@@ -31,8 +33,8 @@ def paths(matrix: Any, sources: np.ndarray, root: Path, **options: Any) -> tuple
     groups = list(groups_of(sources))
     out = np.full((len(sources), sum(matrix.rows)), np.nan)
     start = 0
-    for b, count in enumerate(matrix.rows):
-        for group, distances in zip(groups, found_distances(b, groups, count, exchange), strict=True):
+    for b, (count, slots) in enumerate(zip(matrix.rows, found_slots(len(matrix.rows), exchange), strict=True)):
+        for group, distances in zip(groups, found_distances(b, slots, groups, count, exchange), strict=True):
             out[group[:, 0], start : start + count] = distances
         start += count
     return out, found
@@ -121,6 +123,19 @@ class TestGeodesic:
         np.testing.assert_array_equal(got, wanted)
         assert found == whole
         assert later == {"round_block": whole["rounds"] - 1}  # nothing before the second round was done again
+
+    def test_what_tells_of_all_blocks_is_read_once_not_by_the_task_of_each(
+        self, roll: be.NeighborGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        wanted, _ = paths(roll.matrix, SOURCES, tmp_path / "paths")
+        read: list[Any] = []
+        monkeypatch.setattr(geodesic, "read_sealed", lambda path: read.append(path) or read_sealed(path))
+        out = f"{tmp_path}/"
+        between = geodesic.keep_distances(roll.matrix.rows, SOURCES, Exchange(str(tmp_path / "paths")), out)
+        assert len(read) == 1
+        kept = [read_array(f"{out}distances/{b}") for b in range(len(roll.matrix.rows))]
+        np.testing.assert_array_equal(np.concatenate(kept).T, wanted.astype(np.float32))
+        np.testing.assert_allclose(between, wanted[:, SOURCES])
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from bigembed.distance.metrics import NAMES, RowMetric
 from bigembed.distance.pair_compiled import every_pair
 from bigembed.errors import InputError, InputTypeError
 from bigembed.neighbors import empty_lists
+from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import index_of, join_rows
 from bigembed.neighbors.search import every_block as search
 from bigembed.neighbors.search import ground_truth
@@ -25,6 +28,7 @@ from bigembed.neighbors.survey import prepare
 from bigembed.rows.input import row_source
 from bigembed.rows.row_maps import inadmissible, mapped_rows
 from bigembed.store import at
+from tests.executors import executor
 from tests.some import a_few, these
 
 from . import distance_functions
@@ -190,6 +194,33 @@ def test_across_blocks_a_query_finds_what_the_search_found(
         if equal.sum() > 1:
             continue  # of equal rows a query is the first
         np.testing.assert_array_equal(np.sort(there[there != row]), np.sort(matrix[[row]].nonzero()[1]))
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_the_task_of_a_block_reads_its_rows_and_the_sampled_ones_not_those_of_all_blocks(
+    kind: str, small_blocks: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = rows_for("cosine", 700)
+    read: list[int] = []
+    opened: list[set[int]] = []
+    for name in ("rows", "compared", "take"):
+        whole = getattr(Ordered, name)
+        monkeypatch.setattr(Ordered, name, lambda self, b, *part, whole=whole: read.append(b) or whole(self, b, *part))
+
+    def run(calls: Sequence[Callable[[], Any]], label: str) -> list[Any]:
+        found = []
+        for call in calls:
+            read.clear()
+            found.append(call())
+            if label == "truth_block":
+                opened.append({*read})
+        return found
+
+    with executor(run):
+        rows = x if kind == "dense" else sparse.csr_array(x)
+        be.build_neighbor_graph(rows, 5, metric="cosine" if kind == "sparse" else "manhattan", workdir=str(tmp_path))
+    assert len(opened) > 2
+    assert opened == [{b} for b in range(len(opened))]
 
 
 def be_read(graph: be.NeighborGraph, name: str) -> np.ndarray:

@@ -33,6 +33,7 @@ from bigembed.rows.row_maps import mapped_rows
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Stage
 from bigembed.store.arrays import read_array
+from bigembed.store.exchange import Exchange
 from tests.executors import Killed, executor
 from tests.some import a_few
 
@@ -104,6 +105,31 @@ def test_it_goes_on_from_whichever_map_it_was_stopped_in(few_cells: None, tmp_pa
         for label in ("search_block", "join_block", "merge_block", "walk_length"):
             assert done.count(label) == made.count(label) + (label == made[last - 1])  # (the one that was stopped)
         shutil.rmtree(tmp_path / f"{last}")
+
+
+@pytest.mark.filterwarnings("ignore::bigembed.errors.RecallWarning")
+def test_a_block_opens_what_was_found_for_it_not_what_all_blocks_found(
+    few_cells: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Groups of rows, far apart: most blocks have nothing for each other."""
+    rows = np.concatenate([HIGH[:400] + 100 * shift for shift in range(4)])
+    told: list[list[int]] = []
+    opened: list[int] = []
+    find, senders_of = Exchange.find, descent_rounds.senders_of
+
+    def found(self: Exchange, name: str, block: int, keys: Any) -> Any:
+        opened.extend([block] if name == "found" else [])
+        return find(self, name, block, keys)
+
+    def senders(sent: Any, receivers: int | None = None) -> Any:
+        told.extend(sent if receivers is not None else [])
+        return senders_of(sent, receivers)
+
+    monkeypatch.setattr(Exchange, "find", found)
+    monkeypatch.setattr(descent_rounds, "senders_of", senders)
+    graph = be.build_neighbor_graph(rows, 8, recall=0.97, algorithm="nn-descent")
+    assert told
+    assert 0 < len(opened) == sum(map(len, told)) < len(told) * len(graph.matrix.rows) / 2
 
 
 def test_the_target_is_met_where_cells_cannot(few_cells: None) -> None:
