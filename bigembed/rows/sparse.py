@@ -60,6 +60,8 @@ class SparseSource(RowSource):
 
     def part(self, start: int, stop: int) -> RowSource:
         """With the groups of these rows only: the paths of all would go to the task of every block."""
+        if len(self.parts) <= 1:
+            return self
         low, high = self._groups(start, stop)
         return replace(self, parts=self.parts[low:high], offset=self.offset - int(self.starts[low]))
 
