@@ -68,17 +68,13 @@ def send(exchange: Exchange, name: str, sender: int, columns: Columns) -> None:
     edges = [np.asarray(part, np.int64) for _, part in columns.values()]
     rows = np.stack([np.diff(edge) for edge in edges], axis=1)
     types = {key: (array.dtype, array.shape[1:]) for key, (array, _) in columns.items()}
-    content = [_bytes_of(array) for array, _ in columns.values()]
+    content = [np.ascontiguousarray(array).reshape(-1).view(np.uint8).data for array, _ in columns.values()]
     places = np.stack([edge * width for edge, width in zip(edges, _widths(types), strict=True)], axis=1)
     with _writing(exchange, name, sender, types, len(rows)) as write:
         some = np.flatnonzero(rows.any(axis=1))
         spans = zip(places[some].tolist(), places[some + 1].tolist(), strict=True)
         parts = ([part[low:high] for part, low, high in zip(content, *span, strict=True)] for span in spans)
         write(some, rows[some], map(b"".join, parts))
-
-
-def _bytes_of(array: Array) -> memoryview:
-    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8)) if array.size else memoryview(b"")
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,8 @@ def test_calls_that_take_little_go_together_and_the_last_ones_alone(place, monke
     with executor(place.executor):
         for seconds, label in ((0.01, "short"), (0.2, "long")):
             sizes.clear()
-            assert map_blocks(tasks.square, [(i, seconds) for i in range(40)], label=label) == [i * i for i in range(40)]
+            given = [(i, seconds) for i in range(40)]
+            assert map_blocks(tasks.square, given, label=label) == [i * i for i in range(40)]
             assert sum(sizes) == 40
             assert sizes[0] == sizes[-1] == 1
             assert (max(sizes) > 1) == (seconds < client_executor.LEAST)
