@@ -196,7 +196,8 @@ class TestLinearized:
         epsilon = 4 * float(spread(X, center)["radius"])
         z = np.sqrt(2 / epsilon) * (X - center)
         scales = (
-            None if kind != "density"
+            None
+            if kind != "density"
             else linearized.DensityScales(0.5 * float((z**2).sum(axis=1).mean()), z.mean(axis=0), 1.0)
         )
         kernel = linearized.LinearizedKernel(center, epsilon, kind, scales)
