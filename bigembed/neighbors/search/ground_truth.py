@@ -175,7 +175,7 @@ def truth_stage(
     cost = Cost.of(
         reads=[ArraySpec("rows", shape.n, shape.row_bytes, "u1")],
         writes=[*truth_arrays(shape, k), ArraySpec("recall_by_probes", 0)],
-        leaves=[ArraySpec("sampled rows", size, shape.row_bytes, "u1", 2)],
+        leaves=[ArraySpec("sampled rows", size, shape.row_bytes, "u1", 2 if shape.sparse else 1)],
         task=[
             ArraySpec("rows", shape.largest_block, shape.row_bytes, "u1"),
             ArraySpec("sampled rows", size, shape.row_bytes, "u1"),
