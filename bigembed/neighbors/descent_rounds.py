@@ -116,8 +116,8 @@ def run_round(lists: Lists, width: int) -> float:
     blocks = range(len(lists.ordered.blocks))
     sent = map_blocks(reverse_block, [(b,) for b in blocks], lists=lists, width=width)
     parts = map_blocks(join_block, list(enumerate(senders_of(sent))), lists=lists, width=width)
-    numbers = [_part(b, part) for b, told in enumerate(parts) for part in range(len(told))]
-    found = senders_of([receivers for told in parts for receivers in told], len(blocks))
+    numbers = [_part(b, part) for b, receivers in enumerate(parts) for part in range(len(receivers))]
+    found = senders_of([receivers for of_block in parts for receivers in of_block], len(blocks))
     tasks = [(b, [numbers[place] for place in places]) for b, places in enumerate(found)]
     changed = map_blocks(merge_block, tasks, lists=lists, width=width)
     lists.exchange.drop("reversed", "found", lists.name)
@@ -135,10 +135,10 @@ def reverse_block(b: int, *, lists: Lists, width: int) -> list[int]:
         found = descent_compiled.reversed_entries(at, width, ids, squared, fresh, starts[b], starts[block])
         pieces |= zip((f"row{block}", f"source{block}", f"squared{block}"), found, strict=True)
     lists.exchange.put("reversed", b, pieces)
-    return _told(pieces)
+    return _receivers_of(pieces)
 
 
-def _told(pieces: dict[str, Array]) -> list[int]:
+def _receivers_of(pieces: dict[str, Array]) -> list[int]:
     """The blocks that these pieces are for."""
     return [int(name[3:]) for name in pieces if name.startswith("row")]
 
@@ -156,7 +156,7 @@ def join_block(b: int, senders: list[int], *, lists: Lists, width: int) -> list[
     """Compare the candidates of every row of a block; leave what was found, in numbered parts. Returns for which blocks
     there is something in each."""
     starts, new, chosen = _candidates(b, senders, lists, width)
-    told: list[list[int]] = []
+    receivers: list[list[int]] = []
     waiting, mark = [(0, len(new))], np.zeros(lists.ordered.starts[-1], bool)
     while waiting:
         start, stop = waiting.pop()
@@ -167,9 +167,9 @@ def join_block(b: int, senders: list[int], *, lists: Lists, width: int) -> list[
             waiting += [(middle, stop), (start, middle)]
             continue
         for found in _joined(starts[start : stop + 1] - starts[start], new[start:stop], here, numbers, lists):
-            lists.exchange.put("found", _part(b, len(told)), found)
-            told.append(_told(found))
-    return told
+            lists.exchange.put("found", _part(b, len(receivers)), found)
+            receivers.append(_receivers_of(found))
+    return receivers
 
 
 def _candidates(b: int, senders: list[int], lists: Lists, width: int) -> tuple[Array, Array, Array]:

@@ -361,7 +361,7 @@ def keep_block(
 
 def found_slots(blocks: int, exchange: Exchange) -> list[list[int | None]]:
     """After :func:`shortest_paths`: the slots that hold the distances of each block, group by group; None of a group
-    that did not reach it. What tells is of all blocks, so it is read once, not by the task of each."""
+    that did not reach it. One file says it of all blocks, so it is read here, once, not by the task of each block."""
     progress = _load(exchange)
     return [[state.slots.get(b) for state in progress] for b in range(blocks)]
 

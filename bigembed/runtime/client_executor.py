@@ -1,8 +1,8 @@
 """Tasks on a distributed client: a bounded number at a time, repeated when their worker dies.
 
 One process hands them all out, at :data:`HANDED_OUT` seconds of its time for each. With N workers, so many calls go as
-one task that it takes N times as long as handing it out: the workers then do not wait for that process. Calls that take
-little go together until a task takes :data:`LEAST` seconds. How long calls of a label take is known from those before.
+one task that it takes N times as long, and :data:`LEAST` seconds: the workers then do not wait for that process. How
+long calls of a label take is known from those before.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from bigembed.runtime.worker_monitor import WorkerMonitor, tell_of_outages
 HANDED_OUT = 0.002
 """Seconds of the processor that a task takes of the process that hands it out, about (``benchmarks/scheduler.py``)."""
 LEAST = 0.1
-"""Seconds that a task takes, about, where its calls take less: it costs that process, the scheduler and its worker
-several milliseconds of the processor, which they share with the calls where all are on one machine."""
+"""Seconds of a task, about, whose calls take less: it costs the processor some milliseconds beside them."""
 ROUNDS = 2
 """Tasks that every worker gets, at least, of the calls that are left, where several calls go as one task."""
 A_WORKER = 4
@@ -362,8 +361,7 @@ class TaskMap:
 
 
 def calls_of_task(left: int, workers: int, seconds: float | None) -> int:
-    """Return how many of the calls that are ``left``, of so many seconds each (None: not known yet), to hand out as one
-    task.
+    """Return how many of the calls that are ``left``, of so many seconds each (None: not known yet), are one task.
 
     >>> [calls_of_task(4096, workers, 0.5) for workers in (2, 512, 1024)], calls_of_task(4096, 2, 0.03)
     ([1, 3, 2], 4)

@@ -159,27 +159,25 @@ def _writing(exchange: Exchange, name: str, sender: int, columns: Types, receive
     path = f"{exchange.root}/{name}/{sender}"
     meta = json.dumps([[key, dtype.str, shape] for key, (dtype, shape) in columns.items()]).encode()
     head = _HEAD.pack(_MAGIC, len(meta), receivers) + meta
-    place, index = _place(name, sender, head), np.zeros(receivers, _entries(len(columns)))
-    index["crc"] = place
+    place, (entry, label) = _place(name, sender, head), _structs(len(columns))
+    index = bytearray(receivers * entry.pack(0, place, *[0] * len(columns)))
 
     def writer(file: Any) -> Write:
-        file.write(head + bytes(index.nbytes))
+        file.write(head + bytes(len(index)))
 
         def write(some: Array, rows: Array, parts: Iterable[bytes]) -> None:
-            index["rows"][some] = rows
-            at, checksums, position = [], [], file.tell()
-            for label, part in zip(_labels(some, rows), parts, strict=True):
-                at.append(position)
-                checksums.append(_crc(place, label, part))
+            position = file.tell()
+            for number, counts, part in zip(some.tolist(), rows.tolist(), parts, strict=True):
+                crc = _crc(place, label.pack(number, *counts), part)
+                entry.pack_into(index, number * entry.size, position, crc, *counts)
                 file.write(part)
                 position += len(part)
-            index["at"][some], index["crc"][some] = at, checksums
 
         return write
 
     def finish(file: Any) -> None:
         file.seek(len(head))
-        file.write(index.tobytes())
+        file.write(index)
 
     if is_url(path):
         buffer = io.BytesIO()
@@ -207,20 +205,15 @@ def _widths(columns: Types) -> list[int]:
 
 
 @lru_cache(maxsize=16)
-def _entries(columns: int) -> np.dtype[Any]:
-    return np.dtype([("at", "<i8"), ("crc", "<u4"), ("rows", "<i4", (columns,))])
+def _structs(columns: int) -> tuple[struct.Struct, struct.Struct]:
+    """An entry of the index: position, checksum, and the rows of each column; and what goes into the checksum beside
+    the bytes: the receiver, and those rows."""
+    return struct.Struct(f"<qI{columns}i"), struct.Struct(f"<{1 + columns}q")
 
 
 def _place(name: str, sender: int, head: bytes) -> int:
     """A checksum of who sends what, which goes into that of every parcel: no two can be swapped."""
     return int(google_crc32c.value(f"{name}/{sender}/".encode() + head))
-
-
-def _labels(receivers: Array, rows: Array) -> list[bytes]:
-    """For whom each parcel is, and the rows of each column, as they go into its checksum."""
-    said = np.concatenate([receivers[:, None], rows], axis=1).astype("<i8")
-    data, width = said.tobytes(), 8 * said.shape[1]
-    return [data[start : start + width] for start in range(0, len(data), width)]
 
 
 def _crc(place: int, label: bytes, data: Any) -> int:
@@ -258,7 +251,7 @@ class _Parcels:
 
     def parcels(self, first: int, stop: int) -> Iterator[tuple[int, list[int], list[bytes]]]:
         """Of each of these for whom there is something: its number, and the rows and the bytes of each array."""
-        entry = struct.Struct(f"<qI{len(self.columns)}i")  # (an entry of the index, as _entries has it)
+        entry, label = _structs(len(self.columns))
         self.file.seek(self.index + first * entry.size)
         index = self.file.read((stop - first) * entry.size)
         if len(index) != (stop - first) * entry.size:
@@ -278,7 +271,6 @@ class _Parcels:
             raise ValueError("its index is damaged")
         self.file.seek(begin)
         data = self.file.read(size)
-        label = struct.Struct(f"<{1 + len(widths)}q")
         for number, position, crc, rows in some:
             places = [*accumulate(map(mul, rows, widths), initial=position - begin)]
             if places[0] < 0 or _crc(self.place, label.pack(number, *rows), data[places[0] : places[-1]]) != crc:

@@ -220,7 +220,7 @@ class TestRows:
         monkeypatch.setattr(blocks, "align_arrays", lambda value: seen.append(value) or align_arrays(value))
         rows = tuple(range(1_000))
         assert align_arrays(rows) is rows
-        assert seen == []  # (each task is told them: one by one would be the square of the blocks in all)
+        assert seen == []  # (every task gets them: one by one, a map would look at the square of the blocks)
         assert align_arrays((*rows, NUMBERS.T))[-1].flags.c_contiguous
         assert len(seen) > 1_000
 

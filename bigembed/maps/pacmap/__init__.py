@@ -245,7 +245,7 @@ def draw_block(
     from bigembed.maps.pacmap.compiled import CANDIDATES, draw_candidates, draw_further, second_nearest
 
     starts, sizes = ordered.starts, pool_sizes(ordered.rows_of)
-    count, pool, times = ordered.rows_of[b], sum(sizes), drawing.times(ordered.rows_of)
+    count, pool, times = ordered.size(b), sum(sizes), drawing.times(ordered.rows_of)
     own = starts[b] if times == 1 else -1
     block = near.block(b)
     far = np.empty((count, times * drawing.far), np.uint16)
