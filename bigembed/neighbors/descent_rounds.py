@@ -110,21 +110,47 @@ def found_at_once(candidates: int) -> int:
     return max(FOUND, 2 * candidates**2)
 
 
+@dataclass(frozen=True)
+class Found:
+    """Which parts of what was found have something for which blocks: a bit for each, since of rows without structure
+    every part may have something for every block."""
+
+    numbers: Array
+    """Of the parts."""
+    told: Array
+    """(parts, blocks / 8) uint8: see :func:`bits_of`."""
+
+    def parts(self, b: int) -> list[int]:
+        """The numbers of the parts that have something for a block."""
+        found: list[int] = self.numbers[(self.told[:, b // 8] & (128 >> b % 8)) > 0].tolist()
+        return found
+
+
+def bits_of(receivers: Array, blocks: int) -> Array:
+    """A bit for each block, set for the receivers.
+
+    >>> bits_of(np.array([1, 8]), 10).tolist()
+    [64, 128]
+    """
+    told = np.zeros(blocks, bool)
+    told[receivers] = True
+    return np.packbits(told)
+
+
 def run_round(lists: Lists, width: int) -> float:
     """One round, in which the ``width`` first of the list of each row, and the rows that have it among theirs, are
     compared with each other; the share of the entries of the lists that it replaced."""
     blocks = range(len(lists.ordered.blocks))
     sent = map_blocks(reverse_block, [(b,) for b in blocks], lists=lists, width=width)
     parts = map_blocks(join_block, list(enumerate(senders_of(sent))), lists=lists, width=width)
-    numbers = [_part(b, part) for b, receivers in enumerate(parts) for part in range(len(receivers))]
-    found = senders_of([receivers for of_block in parts for receivers in of_block], len(blocks))
-    tasks = [(b, [numbers[place] for place in places]) for b, places in enumerate(found)]
-    changed = map_blocks(merge_block, tasks, lists=lists, width=width)
+    numbers = np.array([_part(b, part) for b, of_block in enumerate(parts) for part in range(len(of_block))])
+    found = Found(numbers, np.concatenate(parts))
+    changed = map_blocks(merge_block, [(b,) for b in blocks], found=found, lists=lists, width=width)
     lists.exchange.drop("reversed", "found", lists.name)
     return float(sum(count for count, _ in changed) / sum(entries for _, entries in changed))
 
 
-def reverse_block(b: int, *, lists: Lists, width: int) -> list[int]:
+def reverse_block(b: int, *, lists: Lists, width: int) -> Array:
     """Tell each block which of its rows are among the ``width`` first of which rows of this one; returns those told."""
     from bigembed.neighbors import descent_compiled  # imports numba: only here
 
@@ -138,9 +164,9 @@ def reverse_block(b: int, *, lists: Lists, width: int) -> list[int]:
     return _receivers_of(pieces)
 
 
-def _receivers_of(pieces: dict[str, Array]) -> list[int]:
+def _receivers_of(pieces: dict[str, Array]) -> Array:
     """The blocks that these pieces are for."""
-    return [int(name[3:]) for name in pieces if name.startswith("row")]
+    return np.array([int(name[3:]) for name in pieces if name.startswith("row")], np.int32)
 
 
 def _by_block(lists: Lists, ids: Array, width: int) -> Iterator[tuple[int, Array]]:
@@ -152,11 +178,11 @@ def _by_block(lists: Lists, ids: Array, width: int) -> Iterator[tuple[int, Array
         yield block, order[offsets[block] : offsets[block + 1]]
 
 
-def join_block(b: int, senders: list[int], *, lists: Lists, width: int) -> list[list[int]]:
+def join_block(b: int, senders: list[int], *, lists: Lists, width: int) -> Array:
     """Compare the candidates of every row of a block; leave what was found, in numbered parts. Returns for which blocks
-    there is something in each."""
+    there is something in each: (parts, blocks / 8), see :func:`bits_of`."""
     starts, new, chosen = _candidates(b, senders, lists, width)
-    receivers: list[list[int]] = []
+    told: list[Array] = []
     waiting, mark = [(0, len(new))], np.zeros(lists.ordered.starts[-1], bool)
     while waiting:
         start, stop = waiting.pop()
@@ -167,9 +193,9 @@ def join_block(b: int, senders: list[int], *, lists: Lists, width: int) -> list[
             waiting += [(middle, stop), (start, middle)]
             continue
         for found in _joined(starts[start : stop + 1] - starts[start], new[start:stop], here, numbers, lists):
-            lists.exchange.put("found", _part(b, len(receivers)), found)
-            receivers.append(_receivers_of(found))
-    return receivers
+            lists.exchange.put("found", _part(b, len(told)), found)
+            told.append(bits_of(_receivers_of(found), len(lists.ordered.blocks)))
+    return np.array(told, np.uint8).reshape(len(told), -(-len(lists.ordered.blocks) // 8))
 
 
 def _candidates(b: int, senders: list[int], lists: Lists, width: int) -> tuple[Array, Array, Array]:
@@ -268,14 +294,13 @@ def _by_pairs(
         yield row[:found], other[:found], squared[:found]
 
 
-def merge_block(b: int, found: list[int], *, lists: Lists, width: int) -> tuple[int, int]:
-    """Merge what was found for a block, in the parts ``found``, into its lists; how many entries are new, and how many
-    there are."""
+def merge_block(b: int, *, found: Found, lists: Lists, width: int) -> tuple[int, int]:
+    """Merge what was found for a block into its lists; how many entries are new, and how many there are."""
     from bigembed.neighbors import descent_compiled
 
     ids, squared, fresh = lists.get(b, "ids", "squared", "fresh")
     fresh[:, :width] = 0
-    for row, number, value in _found_for(b, lists, found):
+    for row, number, value in _found_for(b, lists, found.parts(b)):
         descent_compiled.take(row, number, value, ids, squared, fresh)
     count = np.count_nonzero(fresh == descent_compiled.NEW)
     lists.next.put(b, ids, squared, np.minimum(fresh, 1))

@@ -281,7 +281,7 @@ class TaskMap:
         name = f"task {task[0]}{f'–{task[-1]}' if len(task) > 1 else ''} of {self.label!r}"
         self._raise_of_cluster(error, name)
         passing = isinstance(error, (OSError, MemoryError)) and not isinstance(error, BigembedError)
-        if (attempt := self.attempts[task[0]]) >= ATTEMPTS and future.status == "cancelled":
+        if (attempt := max(1, self.attempts[task[0]])) >= ATTEMPTS and future.status == "cancelled":
             raise self._interrupted(f"has dropped {name} {attempt} times", "keeps its connections")
         if not passing or attempt >= ATTEMPTS:
             error.add_note(f"in {name}, attempt {attempt}")
@@ -381,7 +381,14 @@ def run_calls(calls: Sequence[Callable[[], Any]], common: Common | None = None) 
     began = time.perf_counter()
     if common is not None:
         calls = [with_common(call, common) for call in calls]
-    return [call() for call in calls], time.perf_counter() - began
+    results: list[Any] = []
+    try:
+        for call in calls:
+            results.append(call())
+    except Exception as error:
+        error.add_note(f"in call {len(results)} of {len(calls)}")
+        raise
+    return results, time.perf_counter() - began
 
 
 def as_given(value: Any) -> Any:

@@ -83,6 +83,9 @@ class StageJournal:
                 self._write()
         result = act()
         self._keep(number, 0, (self._number, result))
+        with self._lock:  # at once: what was done again after the tasks that follow would undo what they leave
+            if self._token:
+                self._write()
         return result
 
     def __enter__(self) -> Self:

@@ -130,7 +130,7 @@ def merge_senders(number: int, run: tuple[int, int], *, name: str, into: str, ex
     """The parcels of senders ``run`` as those of one, with the parts of each receiver in the order of the senders."""
     if exchange.has(into, number):  # (a task that is run again: what it read is deleted)
         return
-    size = sum(at(f"{exchange.root}/{name}/{sender}").stat().st_size for sender in range(*run))
+    size = sum(_bytes_left(exchange, name, sender) for sender in range(*run))
     with _opened(exchange, name, run[0]) as file:
         columns, receivers = file.columns, file.receivers
     with _writing(exchange, into, number, columns, receivers) as write:
@@ -269,6 +269,8 @@ class _Parcels:
         size = last - begin + sum(map(mul, rows, widths))
         if begin < 0 or size < 0:
             raise ValueError("its index is damaged")
+        if begin + size > self.file.seek(0, os.SEEK_END):  # (so far behind it a system may refuse to look)
+            raise ValueError("it is cut off, or its index is damaged")
         self.file.seek(begin)
         data = self.file.read(size)
         for number, position, crc, rows in some:
@@ -283,7 +285,7 @@ def _opened(exchange: Exchange, name: str, sender: int) -> Iterator[_Parcels]:
     """The file of one sender; :class:`DamagedError` where it, or what is read of it, is not as it was left."""
     path = f"{exchange.root}/{name}/{sender}"
     try:
-        with at(path).open("rb") as file:
+        with _reading(path, sender), at(path).open("rb") as file:
             fixed = file.read(_HEAD.size)
             magic, length, receivers = _HEAD.unpack(fixed)
             if magic != _MAGIC:
@@ -291,10 +293,23 @@ def _opened(exchange: Exchange, name: str, sender: int) -> Iterator[_Parcels]:
             meta = file.read(length)
             place, (columns, widths) = _place(name, sender, fixed + meta), _columns(meta)
             yield _Parcels(file, place, columns, widths, receivers, len(fixed + meta))
+    except (ValueError, TypeError, SyntaxError, OverflowError, MemoryError, struct.error) as error:
+        raise DamagedError(f"{path}: not readable as a file of parcels: {error}") from error
+
+
+@contextmanager
+def _reading(path: str, sender: int) -> Iterator[None]:
+    try:
+        yield
     except _GONE as error:
         raise DamagedError(f"{path}: what block {sender} left is gone; run again to make it anew") from error
-    except (ValueError, TypeError, OverflowError, MemoryError, struct.error) as error:
-        raise DamagedError(f"{path}: not readable as a file of parcels: {error}") from error
+
+
+def _bytes_left(exchange: Exchange, name: str, sender: int) -> int:
+    """Bytes of the file of one sender."""
+    path = f"{exchange.root}/{name}/{sender}"
+    with _reading(path, sender):
+        return int(at(path).stat().st_size)
 
 
 # ---------------------------------------------------------------------------------------------------- sparse parts

@@ -393,6 +393,23 @@ def test_what_was_done_is_on_disk_before_anything_is_deleted(tmp_path: Path) -> 
     journal.once(delete)
 
 
+def test_that_an_act_was_done_is_on_disk_before_any_task_that_follows(tmp_path: Path) -> None:
+    """A kill that leaves no time must not let the next start delete what tasks have made since."""
+    journaled(tmp_path, [2])
+    file = tmp_path / "exchange" / "journal" / "0"
+    journal = StageJournal(str(tmp_path / "exchange"), tmp_path)
+
+    def run(calls: Any, label: str, keep: Any) -> list[Any]:
+        keep(0, "known")
+        return ["known"]
+
+    journal.run_map([int, int], "map 0", run)
+    journal.run_map([int], "map 1", run)
+    assert b'"known"' not in file.read_bytes()  # (it waits for others)
+    journal.once(lambda: "deleted")
+    assert b'"deleted"' in file.read_bytes()
+
+
 @pytest.mark.parametrize("damage", ["cut", "flipped", "token", "folder"])
 def test_what_is_damaged_in_a_journal_is_made_again(damage: str, tmp_path: Path) -> None:
     journaled(tmp_path, [3, 3])

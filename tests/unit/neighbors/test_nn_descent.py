@@ -30,6 +30,7 @@ from bigembed.neighbors.search import probes as shortlist
 from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.neighbors.survey import compared_of, prepare
 from bigembed.rows.row_maps import mapped_rows
+from bigembed.runtime.blocks import Array
 from bigembed.stages.runs import Run
 from bigembed.stages.stage import Stage
 from bigembed.store.arrays import read_array
@@ -113,23 +114,23 @@ def test_a_block_opens_what_was_found_for_it_not_what_all_blocks_found(
 ) -> None:
     """Groups of rows, far apart: most blocks have nothing for each other."""
     rows = np.concatenate([HIGH[:400] + 100 * shift for shift in range(4)])
-    told: list[list[int]] = []
+    told: list[Array] = []
     opened: list[int] = []
-    find, senders_of = Exchange.find, descent_rounds.senders_of
+    find, of_round = Exchange.find, descent_rounds.Found
 
     def found(self: Exchange, name: str, block: int, keys: Any) -> Any:
         opened.extend([block] if name == "found" else [])
         return find(self, name, block, keys)
 
-    def senders(sent: Any, receivers: int | None = None) -> Any:
-        told.extend(sent if receivers is not None else [])
-        return senders_of(sent, receivers)
+    def kept(numbers: Array, bits: Array) -> Any:
+        told.extend(np.unpackbits(bits, axis=1))
+        return of_round(numbers, bits)
 
     monkeypatch.setattr(Exchange, "find", found)
-    monkeypatch.setattr(descent_rounds, "senders_of", senders)
+    monkeypatch.setattr(descent_rounds, "Found", kept)
     graph = be.build_neighbor_graph(rows, 8, recall=0.97, algorithm="nn-descent")
     assert told
-    assert 0 < len(opened) == sum(map(len, told)) < len(told) * len(graph.matrix.rows) / 2
+    assert 0 < len(opened) == sum(map(np.count_nonzero, told)) < len(told) * len(graph.matrix.rows) / 2
 
 
 def test_the_target_is_met_where_cells_cannot(few_cells: None) -> None:

@@ -281,9 +281,11 @@ class TestParcels:
             except DamagedError:
                 return False
 
-        for place in range(len(whole)):
-            path.write_bytes(whole[:place] + bytes([whole[place] ^ (4, 128)[place % 2]]) + whole[place + 1 :])
+        for place, bit in product(range(len(whole)), (4, 64, 128)):  # (of a position, too: far behind any file)
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :])
             assert not unnoticed()
+        path.write_bytes(whole.replace(b"<f4", b",02"))  # (not the syntax of a dtype)
+        assert not unnoticed()
         for length in range(0, len(whole) - 1, 7):
             path.write_bytes(whole[:length])
             assert not unnoticed()
@@ -292,3 +294,13 @@ class TestParcels:
         path.unlink()
         with pytest.raises(DamagedError, match="gone"):
             left.to(0)
+
+    def test_senders_that_are_gone_are_damage_to_who_merges_them(
+        self, exchange: Exchange, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The stage that sent begins anew then; another error would meet every later start, too."""
+        monkeypatch.setattr(parcels, "SENDERS", 2)
+        _sent(exchange, 3)
+        (Path(exchange.root) / "x" / "1").unlink()
+        with pytest.raises(DamagedError, match="block 1 left is gone"):
+            merge_parcels(exchange, "x", 3)
