@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from io import RawIOBase, TextIOWrapper
+from io import TextIOWrapper
 from itertools import chain, islice
 from typing import Any, ClassVar
 from zipfile import BadZipFile, ZipFile
@@ -31,6 +31,8 @@ ENDS = (b"\n", b"\r")
 MARK = b"\xef\xbb\xbf"
 """What may stand before the first character of a text in UTF-8."""
 PIECE = 1 << 20
+LONGEST = 16 << 20
+"""Bytes of a record at the most: a quote that is never closed takes all that follows for its field."""
 
 
 @dataclass
@@ -55,8 +57,15 @@ class Quotes:
     _before: int = -1
     """Bytes before those that are held; a line end is thought before the first."""
 
+    @property
+    def open(self) -> bool:
+        """Whether a field in quotes goes on; known where the last byte ends a line."""
+        return self._opened is not None
+
     def feed(self, piece: bytes) -> None:
         """Look at the next piece."""
+        if not piece:
+            return
         text = self._held + piece
         if self._before < 0 and text.startswith(MARK, 1):
             text = b"\n" * (1 + len(MARK)) + text[1 + len(MARK) :]
@@ -88,20 +97,24 @@ class Quotes:
             self.wrong = self._opened
 
 
-@dataclass
-class Watched(RawIOBase):
-    """A file that shows all that is read of it to :class:`Quotes`."""
-
-    file: Any
-    quotes: Quotes
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        piece: bytes = self.file.read(size)
-        self.quotes.feed(piece)
-        return piece
+def records(file: Any, quotes: Quotes, size: int) -> Iterator[bytes]:
+    """A text in pieces that end where a record does, all of which is shown to :class:`Quotes`; ``size``: bytes that are
+    read at a time."""
+    held = b""
+    while read := file.read(size):
+        end = 1 + max(map(read.rfind, ENDS))
+        quotes.feed(read[:end])
+        if end and not quotes.open:
+            yield held + read[:end]
+            held = read[end:]
+        else:
+            held += read
+        if len(held) > LONGEST:
+            raise csv.Error(f"a record of more than {LONGEST:,} bytes")
+        quotes.feed(read[end:])
+    quotes.end()
+    if held:
+        yield held
 
 
 def line_of(file: Any, place: int) -> int:
@@ -118,10 +131,12 @@ def _over_lines(text: bytes, first: int, last: int) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------------- delimited
-# Columns of CSV and TSV files (also compressed) as rows of float64, by pyarrow's streaming reader.
+# Columns of CSV and TSV files (also compressed) as rows of float64, by pyarrow.
 #
 # Nobody knows where row i of such a file begins, so one task reads it from start to end, a bounded number of bytes at
-# a time. A first line of nothing but numbers is a row; the columns are then called 0, 1, ….
+# a time. These are cut here: pyarrow's streaming reader reads files of Python ahead in a thread, which after an error
+# outlives the interpreter, and a process hangs or aborts at its end. A first line of nothing but numbers is a row; the
+# columns are then called 0, 1, ….
 
 SUFFIXES = (".csv", ".tsv")
 INDEX = "index"
@@ -144,8 +159,9 @@ PACKED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".z
 LINE = 1 << 26
 """Characters of a line at the most."""
 WHOLE = re.compile(r"\s*[+-]?\d{16,300}\s*")
-NUMBERED = re.compile(r"CSV column #(\d+):")
-"""How the parser says which of the columns it was to convert is wrong."""
+COLUMN, ROW = re.compile(r"CSV column #(\d+):"), re.compile(r"Row #(\d+):")
+"""How the parser says in which column of the file, and in which record of what it was given, from 1 on, is a fault."""
+VALUE = re.compile(r"CSV conversion error to \w+: (invalid value .*)", re.DOTALL)
 LOOKED_AT = 1_000
 """Records that are looked at for what stands before decimals."""
 PIECE_BYTES = 1 << 20
@@ -236,9 +252,6 @@ class DelimitedReader:
         """The columns as Arrow batches of one type; InputError where the text cannot be read as such."""
         arrow, text = _pyarrow(), _pyarrow("csv")
         options = {
-            "read_options": text.ReadOptions(
-                use_threads=False, block_size=self.piece, column_names=list(self.names), skip_rows=self.head
-            ),
             "parse_options": text.ParseOptions(delimiter=self.separator, newlines_in_values=True),
             "convert_options": text.ConvertOptions(
                 include_columns=list(self.columns),
@@ -249,28 +262,35 @@ class DelimitedReader:
                 decimal_point=self.decimal,
             ),
         }
-        quotes = Quotes(self.separator)
+        quotes, head, before = Quotes(self.separator), self.head, 0
         try:
-            with _unpacked(at(self.path)) as file, text.open_csv(Watched(file, quotes), **options) as parsed:
-                for batch in parsed:
+            with _unpacked(at(self.path)) as file:
+                for piece in records(file, quotes, self.piece):
                     self._refuse_open(quotes)
-                    yield batch
-            quotes.end()
+                    read = text.ReadOptions(
+                        use_threads=False, block_size=len(piece), column_names=list(self.names), skip_rows=head
+                    )
+                    batches = text.read_csv(arrow.BufferReader(piece), read, **options).to_batches()
+                    yield from batches
+                    before += head + sum(batch.num_rows for batch in batches)
+                    head = 0
+        except (arrow.ArrowInvalid, OSError, EOFError, BadZipFile, zlib.error, csv.Error) as error:
             self._refuse_open(quotes)
-        except (arrow.ArrowInvalid, OSError, EOFError, BadZipFile, zlib.error) as error:
-            self._refuse_open(quotes)
-            raise InputError(
-                f"{self.path}: {self._named(str(error))}. Every line needs {len(self.names)} fields with "
-                f"{self.separator!r} between them, as its first has, and the columns that are rows numbers with "
-                f"{self.decimal!r} before decimals (choose columns; ids, where one names the rows; or make categories "
-                "columns of 0 and 1: the step 'one_hot' of a job)"
-            ) from error
+            raise InputError(f"{self.path}: {self._said(str(error), before)}") from error
 
-    def _named(self, message: str) -> str:
-        """What the parser says, with the name of the column that it gives the number of."""
-        found = NUMBERED.search(message)
-        number = int(found[1]) if found else len(self.columns)
-        return message if number >= len(self.columns) else NUMBERED.sub(f"column {self.columns[number]}:", message, 1)
+    def _said(self, message: str, before: int) -> str:
+        """What the parser says, with the name of the column and the number of the record, and what is needed."""
+        names = list(self.names)
+        message = COLUMN.sub(lambda found: f"column {names[int(found[1])]}:", message, count=1)
+        message = ROW.sub(lambda found: f"Row #{int(found[1]) + before}:", message, count=1)
+        form = f"Every line needs {len(names)} fields with {self.separator!r} between them"
+        if (found := VALUE.search(message)) is None:
+            return f"{message}. {form}, as its first has"
+        return (
+            f"{message[: found.start()]}{found[1]}. {form}, and in the columns that are rows numbers with "
+            f"{self.decimal!r} before decimals; a missing number is an empty field, NaN, N/A or null (choose columns; "
+            "ids, where one names the rows; or make categories columns of 0 and 1: the step 'one_hot' of a job)"
+        )
 
     def _refuse_open(self, quotes: Quotes) -> None:
         """InputError where a quote that opens a field is not closed before the next field, or the end."""

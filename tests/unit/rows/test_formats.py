@@ -6,8 +6,11 @@ import gzip
 import struct
 import subprocess
 import sys
+import threading
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dask
@@ -24,7 +27,7 @@ from bigembed.rows import reader
 from bigembed.rows.formats import binary as idx
 from bigembed.rows.formats import copying, delimited, ingest, open_reader, tables
 from bigembed.rows.formats.copying import write_dask
-from bigembed.rows.formats.delimited import Quotes, Watched, line_of
+from bigembed.rows.formats.delimited import DelimitedReader, Quotes, line_of, records
 from bigembed.rows.opening import open_zarr
 from bigembed.rows.reader import Choice
 from bigembed.rows.sparse import group_source
@@ -207,14 +210,57 @@ class TestEveryFormat:
     )
     def test_quotes_that_are_never_closed(self, text, place, piece):
         quotes, data = Quotes(","), text.encode()
-        file = Watched(BytesIO(data), quotes)
-        while file.read(piece):
-            pass
-        quotes.end()
+        assert b"".join(records(BytesIO(data), quotes, piece)) == data
         assert quotes.wrong == place
         assert place is None or line_of(BytesIO(data), place) == 1 + data[:place].count(b"\n") + data[:place].count(
             b"\r"
         )
+
+    @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+    @pytest.mark.parametrize("piece", [1, 5, 64, 1 << 20])
+    def test_pieces_of_a_text_end_where_a_record_does(self, piece, end, tmp_path, monkeypatch):
+        pytest.importorskip("pyarrow")
+        monkeypatch.setattr(DelimitedReader, "piece", piece)
+        lines = ["name,a,b", *(f'"n{end}""{row}"", {row}",{row},{row / 4}' for row in range(40))]
+        (tmp_path / "rows.csv").write_text(end.join(lines), newline="")
+        found = open_reader(tmp_path / "rows.csv", Choice(columns=("b", "a")))
+        np.testing.assert_array_equal(np.concatenate(list(found.stream(0, 40)))[:, 1], np.arange(40.0))
+        lines[31] = "text,30,--"
+        (tmp_path / "rows.csv").write_text(end.join(lines), newline="")
+        with pytest.raises(
+            InputError, match=r"In column b: Row #32: invalid value '--'\. .*missing number is an empty field"
+        ):
+            list(open_reader(tmp_path / "rows.csv", Choice(columns=("b", "a"))).stream(0, 40))
+        lines[31] = "text,30"
+        (tmp_path / "rows.csv").write_text(end.join(lines), newline="")
+        with pytest.raises(InputError, match="Row #32: Expected 3 columns, got 2"):
+            open_reader(tmp_path / "rows.csv", Choice(columns=("a",)))
+
+    def test_a_record_without_an_end_is_not_held(self, tmp_path, monkeypatch):
+        pytest.importorskip("pyarrow")
+        monkeypatch.setattr(delimited, "LONGEST", 100)
+        monkeypatch.setattr(DelimitedReader, "piece", 10)
+        (tmp_path / "rows.csv").write_text('a,b\n1,2\n3,"x' + 50 * "\n4,5")
+        with pytest.raises(InputError, match="a record of more than 100 bytes"):
+            open_reader(tmp_path / "rows.csv", Choice(columns=("a",)))
+
+    def test_a_text_is_read_by_the_thread_that_asks(self, tmp_path, monkeypatch):
+        """One that read ahead went on after an error: such processes aborted at their end, or never came to it."""
+        pytest.importorskip("pyarrow")
+        (tmp_path / "rows.csv").write_text("a,b\n1,x\n" + 1000 * "1,2\n")
+        unpacked, threads = delimited._unpacked, []
+
+        @contextmanager
+        def seen(path):
+            with unpacked(path) as file:
+                yield SimpleNamespace(read=lambda size: threads.append(threading.get_ident()) or file.read(size))
+
+        found = open_reader(tmp_path / "rows.csv")
+        monkeypatch.setattr(delimited, "_unpacked", seen)
+        monkeypatch.setattr(DelimitedReader, "piece", 100)
+        with pytest.raises(InputError, match="In column b"):
+            list(found.stream(0, 9))
+        assert set(threads) == {threading.get_ident()}
 
     @pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz"])
     @pytest.mark.parametrize("places", [[60], [60, 80], [99], [0]])
