@@ -12,12 +12,13 @@ import numpy as np
 
 from bigembed.errors import BigembedError, DamagedError, InputError
 from bigembed.estimator.frame import Alignment, frame_in
-from bigembed.rows import RowBlock, RowSource, row_block
+from bigembed.rows import RowBlock, RowSource, row_block, rows_at
 from bigembed.rows.input import in_memory
 from bigembed.rows.opening import as_array, open_array, open_zarr
-from bigembed.rows.passes import refuse_block, write_mapped
+from bigembed.rows.passes import map_row_blocks, refuse_block, write_mapped
 from bigembed.rows.row_maps import Affine, any_in_row, as_typed
 from bigembed.runtime.blocks import Array, bounds, is_sparse, map_blocks
+from bigembed.store import at
 from bigembed.store.arrays import write_rows
 from bigembed.store.exchange import Exchange
 from bigembed.store.parcels import Delivery, by_receiver, merge_parcels, send, stacked
@@ -302,3 +303,13 @@ def restore_rows(number: int, start: int, stop: int, *, left: Delivery, names: S
 def leaves_out(steps: Sequence[Any]) -> bool:
     """Whether some step leaves rows out."""
     return any(getattr(step, "drops", False) for step in steps)
+
+
+def left_out_of(path: str, steps: Sequence[Any]) -> int:
+    """How many of the rows of some coordinates a step left out: those that are NaN."""
+    return sum(map_row_blocks(rows_at(at(path)), empty_rows, label="left out")) if leaves_out(steps) else 0
+
+
+def empty_rows(block: RowBlock) -> int:
+    """How many rows of a block have NaN alone."""
+    return int(np.isnan(block.rows).all(axis=1).sum())

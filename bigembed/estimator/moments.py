@@ -116,7 +116,7 @@ def run_quantiles(
         )["counts"]
         if not level:
             counts = found[:, 0].sum(axis=-1)
-            refuse_empty(counts)
+            refuse_empty(counts, source.features)
             ranks, weights = moments.ranks_of(counts, wanted)
             known, found = np.repeat(known, ranks.shape[1], axis=1), np.repeat(found, ranks.shape[1], axis=1)
         known, ranks = moments.next_bits(found, known, ranks, bits)
@@ -131,13 +131,18 @@ def counts_of_block(block: RowBlock, *, known: Array, done: int, bits: int) -> P
     return {"counts": moments.count_block(block.rows, known, done, bits)}
 
 
-def refuse_empty(counts: Array) -> None:
+def refuse_empty(counts: Array, names: Sequence[str]) -> None:
     """InputError where a column has no number at all."""
     if len(empty := np.flatnonzero(counts == 0)):
+        first = ", ".join(_name(column, names) for column in empty[:FIRST].tolist()) + ", …" * (len(empty) > FIRST)
         raise InputError(
-            f"{len(empty)} columns hold no number at all, the first are columns {empty[:10].tolist()} (counted from "
-            "0). Leave them out (the step 'columns', or columns of [input])"
+            f"{len(empty)} of {len(counts)} columns hold no number at all: {first}. Leave them out (the step "
+            "'columns', or columns of [input])"
         )
+
+
+def _name(column: int, names: Sequence[str]) -> str:
+    return names[column] if names else f"column {column} (counted from 0)"
 
 
 # -------------------------------------------------------------------------------------------------- missing values
@@ -171,11 +176,11 @@ def run_missing(context: Context, source: RowSource, action: str, fill: Any) -> 
     rows = n - int(kept.sum())
     counts, means = tree_fold([(part["counts"], part["mean"]) for part in found], merged)
     if action == "drop":
-        refuse_none(rows, n, n - counts)
+        refuse_none(rows, n, n - counts, source.features)
         values = np.full(d, np.nan)
         write_array(context.path("kept"), kept)
     else:
-        values = _values(context, fill, counts, means)
+        values = _values(context, fill, counts, means, source.features)
     write_array(context.path("values"), values)
     write_array(context.path("counts"), n - counts)
     done = {
@@ -230,22 +235,22 @@ def merged(left: tuple[Array, Array], right: tuple[Array, Array]) -> tuple[Array
     return counts, left[1] + right[0] / np.maximum(counts, 1) * (right[1] - left[1])
 
 
-def _values(context: Context, fill: Any, counts: Array, means: Array) -> Array:
+def _values(context: Context, fill: Any, counts: Array, means: Array, names: Sequence[str]) -> Array:
     """What fills each column."""
     if fill in ("mean", "median"):
-        refuse_empty(counts)
+        refuse_empty(counts, names)
     if fill == "median":
         return read_array(context.of("quantiles", "values"))[:, 0]
     return means if fill == "mean" else np.full(len(means), float(fill))
 
 
-def refuse_none(rows: int, n: int, missing: Array) -> None:
+def refuse_none(rows: int, n: int, missing: Array, names: Sequence[str]) -> None:
     """InputError where no row is complete."""
     if rows == n:
         worst = int(missing.argmax())
         raise InputError(
-            f"no row is complete: of {n} rows each misses a value, {int(missing[worst])} that of column {worst} "
-            "(counted from 0). Fill them (action = 'fill'), or leave columns out"
+            f"no row is complete: of {n:,} rows each misses a value, {int(missing[worst]):,} that of "
+            f"{_name(worst, names)}. Fill them (action = 'fill'), or leave columns out"
         )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from bigembed import store
 from bigembed.errors import DamagedError, ExistingOutputError, MissingPathError
 from bigembed.estimator import extension_of, method_parameters, preprocessing, run_of, scikit_learn, steps_before
+from bigembed.estimator.extension import left_out_of
 from bigembed.estimator.transform import aside_of, refuse_existing, run_to, stage_for
 from bigembed.jobs.inputs import IDS, Input, copy_ids, find_rows, rows_named
 from bigembed.jobs.places import ClusterTable, Place
@@ -123,10 +124,12 @@ def extend(
                     export(out, results, overwrite=True)
                     reporter.status.write(table=_mark_of_table(results, asked))
             _remove_leftovers(rows, out)
+            left_out = left_out_of(store.absolute(out), getattr(fitted, "steps_", ()))
     assert reporter.plan is not None
     return {
         **outcome,
         "unchanged": False,
+        "left_out": left_out,
         "seconds": round(time.perf_counter() - began, 3),
         "predicted_seconds": reporter.plan.seconds,
         "predicted": reporter.plan.memory,

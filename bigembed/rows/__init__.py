@@ -207,6 +207,10 @@ class MarkedRows(RowSource):
                 mark.check()
 
 
+UNSTRUCTURED = "Take those that are rows as columns: pandas.DataFrame(array)[['NAME', 'NAME']]"
+"""What to do with a structured array."""
+
+
 def work_dtype(dtype: Any) -> np.dtype[Any]:
     """The dtype that rows are worked on in: float32 for what it holds exactly, else float64.
 
@@ -214,6 +218,8 @@ def work_dtype(dtype: Any) -> np.dtype[Any]:
     (dtype('float32'), dtype('float32'), dtype('float64'))
     """
     dtype = np.dtype(dtype)
+    if dtype.names:
+        raise InputError(f"rows have the fields {', '.join(dtype.names[:9])}. {UNSTRUCTURED}")
     if dtype.kind not in "buif":
         raise InputError(
             f"rows have dtype {dtype}; numbers are needed (bool, int, uint or float). "
@@ -248,7 +254,7 @@ def refuse_rounded(given: Array, indptr: Array | None, start: int, what: str) ->
     if len(wrong):
         value, rows = given[tuple(wrong[0])], _rows_of(wrong, indptr)
         raise InputError(
-            f"{what} hold integers beyond 2^53 that float64 would round: {len(wrong)}, the first ones in rows "
+            f"{what}: integers beyond 2^53, which float64 would round, at least {len(wrong):,}, the first ones in rows "
             f"{(np.unique(rows)[:10] + start).tolist()}, such as {value}. Take an offset off them, or leave the column "
             "out (an id names rows: ids)"
         )

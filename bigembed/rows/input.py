@@ -403,6 +403,8 @@ def _numpy(X: Any) -> Array:
             "give a square symmetric sparse matrix of weights (sparse data was passed)"
         )
     array = _of_frame(X) if is_frame(X) else opening.as_array(X)
+    if array.dtype.names:
+        work_dtype(array.dtype)
     if array.dtype.kind == "c":
         raise InputError("Complex data not supported: rows must be real numbers")
     if array.dtype == object and array.ndim == 2:

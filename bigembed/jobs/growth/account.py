@@ -278,15 +278,6 @@ def require_published(array: AnyPath, ranges: Sequence[Range]) -> None:
     _proven.add(now)
 
 
-def without_coordinates(path: str, start: int, stop: int) -> int:
-    """Return how many of rows ``start:stop`` have coordinates that are NaN."""
-    return sum(map_blocks(_empty_rows, _blocks(path, start, stop), label="left out"))
-
-
-def _empty_rows(path: str, start: int, stop: int) -> int:
-    return int(np.isnan(arrays.read_array(path, start, stop)).all(axis=1).sum())
-
-
 def span_digest(path: str, start: int, stop: int) -> str:
     """Return the digest of rows ``start:stop``, however they are stored."""
     return digest_of(map_blocks(rows_digest, _blocks(path, start, stop), label="digest rows"))

@@ -15,7 +15,7 @@ import numpy as np
 
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
 from bigembed.estimator import extension_of, run_of
-from bigembed.estimator.extension import leaves_out
+from bigembed.estimator.extension import left_out_of
 from bigembed.estimator.transform import coordinates_of, through_steps
 from bigembed.jobs import growth, inputs, places, watching
 from bigembed.jobs.extend import extends_compiled
@@ -112,7 +112,7 @@ class NewRows:
         aside = version.root / "placing" / f"{start}-{stop}"
         array, content = self.compute(start, stop, place, aside)
         like, digest = arrays.read_array(array, 0, 0), account.span_digest(array, 0, n)
-        left_out = account.without_coordinates(array, 0, n) if leaves_out(getattr(self.fitted, "steps_", ())) else 0
+        left_out = left_out_of(array, getattr(self.fitted, "steps_", ()))
         model = growth.model_digest(version.model)
         added = account.Range(start, stop, "placed", content, model, digest, left_out)
         lock.check()

@@ -359,9 +359,9 @@ def _shows(seen: Mapping[str, Any], l: int, few: bool, near: bool) -> Cell:
 
 
 def text_table(lines: Sequence[Line]) -> list[str]:
-    """Return the lines for a terminal, with the word "amber" where something is flagged."""
+    """Return the lines for a terminal, with the word "doubtful" where something is flagged."""
     if not lines:
         return []
     rows: list[tuple[str, ...]] = [("coordinate", *HEADINGS, "")]
-    rows += [(str(one.number), *(c.text for c in one.cells), "amber" if one.flagged else "") for one in lines]
+    rows += [(str(one.number), *(c.text for c in one.cells), "doubtful" if one.flagged else "") for one in lines]
     return text_columns(rows, [len(HEADINGS), len(HEADINGS) + 1])

@@ -77,7 +77,7 @@ def run_lines(found: dict[str, Any]) -> list[str]:
     if found["unchanged"]:
         return [
             f"{output}: done already, and nothing it depends on has changed; nothing to do",
-            *certificate_lines(found),
+            *certificate_lines(found, repeated=True),
         ]
     reused = sum(stage["reused"] for stage in found["stages"])
     measured, predicted = found["measured"], found["predicted"]
@@ -116,6 +116,7 @@ def extend_lines(found: dict[str, Any]) -> list[str]:
     measured, predicted = found["measured"], found["predicted"]
     return [
         f"{found['output']}: {found['n']:,} rows, {found['n_components']} coordinates, {found['seconds']:.1f} s",
+        *_left_out(found),
         f"memory of all processes: {size(measured['total'])} at the most, {size(predicted['total'])} planned; "
         f"time planned: {duration(found['predicted_seconds'])}",
     ]
@@ -151,28 +152,36 @@ def _readable(found: dict[str, Any]) -> list[str]:
         return [f"  the certificate cannot be shown ({type(error).__name__}: {str(error)[:200]})"]
 
 
-def certificate_lines(found: dict[str, Any], in_full: bool = False) -> list[str]:
-    """Return the certificate in words: how many kinds of warnings; ``in_full``: each warning, every coordinate and
-    figure."""
+def certificate_lines(found: dict[str, Any], in_full: bool = False, repeated: bool = False) -> list[str]:
+    """Return the certificate in words: the kinds of warnings, and the figures of the map.
+
+    ``repeated``: the warnings themselves, too, which only the run that made the map has printed. ``in_full``: these,
+    and every coordinate and figure.
+    """
     certificate = found.get("certificate", {})
     kinds = {kind: messages for kind, messages in certificate.get("warnings", {}).items() if messages}
     titles = [figures.CATEGORIES.get(kind, figures.CATEGORIES["other"])[0] for kind in kinds]
+    warned = [
+        line
+        for title, messages in zip(titles, kinds.values(), strict=True)
+        for line in (f"  warning: {title}", *(f"    {one}" for one in messages if in_full or repeated))
+    ]
+    judged = [
+        f"  {one.name}: {one.value} (shuffled {one.chance}){_doubtful(one.flagged)}"
+        for one in figures.map_figures(certificate.get("judgement", {}).get("map", {}))
+    ]
     if not in_full:
         single = {key: value for key, value in certificate.items() if not isinstance(value, (dict, list))}
         single |= {key: value for key, value in certificate.items() if key == "steps"}
         single |= {key: value for key, value in certificate.items() if key == "clusters" and "method" in value}
         return [
             *(f"  {one.name}: {one.value}" for one in figures.entries_of(single)),
-            *(f"  amber: {one}" for one in titles),
+            *judged,
+            *warned,
         ]
-    lines = []
-    for title, messages in zip(titles, kinds.values(), strict=True):
-        lines += [f"  amber: {title}", *(f"    {message}" for message in messages)]
-    lines += [f"  {one.name}: {one.value}{_amber(one.flagged)}" for one in figures.entries_of(certificate)]
-    lines += [f"  {line}" for line in figures.text_table(figures.coordinate_lines(certificate, *_spectrum(found)))]
-    judged = figures.map_figures(certificate.get("judgement", {}).get("map", {}))
-    lines += [f"  {one.name}: {one.value} (shuffled {one.chance}){_amber(one.flagged)}" for one in judged]
-    return lines
+    table = figures.text_table(figures.coordinate_lines(certificate, *_spectrum(found)))
+    entries = [f"  {one.name}: {one.value}{_doubtful(one.flagged)}" for one in figures.entries_of(certificate)]
+    return [*warned, *entries, *(f"  {line}" for line in table), *judged]
 
 
 def _spectrum(found: dict[str, Any]) -> tuple[Any, Any]:
@@ -187,8 +196,8 @@ def _spectrum(found: dict[str, Any]) -> tuple[Any, Any]:
     return values, residuals
 
 
-def _amber(flagged: bool) -> str:
-    return " (amber)" if flagged else ""
+def _doubtful(flagged: bool) -> str:
+    return " (doubtful)" if flagged else ""
 
 
 def refresh_lines(found: dict[str, Any]) -> list[str]:

@@ -157,8 +157,10 @@ def storage_advice(error: BaseException) -> str:
     code = error.errno if isinstance(error, OSError) else None
     if code in FULL:
         return "The disk is full. Free some of it, or put the output on another one; the same command goes on"
+    if code == errno.EROFS:
+        return "It may not be written there. Choose another output path"
     if code in CLOSED:
-        return "It may not be written there. Change the permissions, or choose another output path"
+        return "It may not be read, or may not be written there. Change the permissions, or choose another path"
     return ""
 
 

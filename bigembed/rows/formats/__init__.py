@@ -26,8 +26,8 @@ from bigembed.store.attributes import CATEGORIES, categories_at, columns_of, nam
 from bigembed.store.files import CHUNKS, reading_foreign, refuse_rows, refuse_unpacked, require_files, require_regular
 
 KNOWN = (
-    "a Zarr array or a CSR group, .npy, Parquet (a file or a folder of them), CSV, HDF5, AnnData (.h5ad, .zarr), "
-    "netCDF, fvecs, bvecs, ivecs, or idx (the format of MNIST, also .gz)"
+    "a Zarr array or a CSR group, .npy, Parquet (a file or a folder of them), CSV (.csv, .tsv), HDF5, AnnData (.h5ad, "
+    ".zarr), netCDF, fvecs, bvecs, ivecs, or idx (the format of MNIST, also .gz)"
 )
 
 
@@ -115,14 +115,16 @@ def _opened(path: AnyPath, choice: Choice) -> Reader:
         return netcdf.open_netcdf(path, choice)
     if hdf5.is_hdf5(path):
         return hdf5.open_hdf5(path, choice)
+    idx = path if isinstance(path, Path) and is_idx(path) else None
+    if idx is None and path.suffix not in (".npy", *binary.VECTOR_TYPES):
+        raise InputError(f"{path}: not a format that is known. Known: {KNOWN}")
     choice.only(path, "a file of one array")
     if path.suffix == ".npy":
         return rows_at(path)
     if path.suffix in binary.VECTOR_TYPES:
         return binary.open_vecs(path, choice)
-    if isinstance(path, Path) and is_idx(path):
-        return open_idx(path)
-    raise InputError(f"{path}: not a format that is known. Known: {KNOWN}")
+    assert idx is not None
+    return open_idx(idx)
 
 
 def write_copy(

@@ -370,6 +370,8 @@ def _first_line(path: AnyPath) -> tuple[str, str, list[str], int]:
     except csv.Error as error:
         said = f"{path}: its first lines are no lines of a table ({error}). Is a quote never closed?"
         raise InputError(said) from error
+    except PermissionError:
+        raise
     except (OSError, EOFError, UnicodeDecodeError, BadZipFile, zlib.error) as error:
         raise InputError(f"{path}: not readable as text in UTF-8 ({error})") from error
     if not any(one.strip() for one in first):
