@@ -238,8 +238,8 @@ def open_zarr(path: PathLike) -> Any:
     except Exception as error:
         if place.is_file():
             raise InputError(
-                f"{place}: not a Zarr array, which is a folder, nor .npy. Copy it (bigembed ingest {place} NEW.zarr), or "
-                "give what you read of it in Python, or its path in a job file"
+                f"{place}: not a Zarr array, which is a folder, nor .npy. Copy it (bigembed ingest {place} NEW.zarr), "
+                "or give what you read of it in Python, or its path in a job file"
             ) from error
         raise InputError(
             f"{place}: not a Zarr array ({error}). A group needs the array's own path in it, for "
