@@ -109,7 +109,12 @@ def read_job(file: str | Path, functions: Collection[str] = ()) -> JobSpec:
     except RecursionError as error:
         raise JobError(f"{file}: not readable as TOML: tables or lists are nested too deeply") from error
     except (OSError, ValueError) as error:  # (of an integer of thousands of digits, too)
-        raise JobError(f"{file}: not readable as TOML: {error}") from error
+        rows = (
+            ""
+            if path.suffix == ".toml"
+            else f'. Are these the rows? A job file names them: [input] path = "{path.name}"'
+        )
+        raise JobError(f"{file}: not readable as TOML: {error}{rows}") from error
     return parse_job(value, path, functions)
 
 
