@@ -112,17 +112,17 @@ def found_at_once(candidates: int) -> int:
 
 @dataclass(frozen=True)
 class Found:
-    """Which parts of what was found have something for which blocks: a bit for each, since of rows without structure
-    every part may have something for every block."""
+    """Which parts of what was found have something for which blocks: a bit for each pair, since of rows without
+    structure every part may have something for every block."""
 
     numbers: Array
-    """Of the parts."""
-    told: Array
-    """(parts, blocks / 8) uint8: see :func:`bits_of`."""
+    """Under which the exchange has the parts."""
+    receivers: Array
+    """(parts, blocks / 8) uint8: of each part what :func:`bits_of` gives."""
 
     def parts(self, b: int) -> list[int]:
         """The numbers of the parts that have something for a block."""
-        found: list[int] = self.numbers[(self.told[:, b // 8] & (128 >> b % 8)) > 0].tolist()
+        found: list[int] = self.numbers[(self.receivers[:, b // 8] & (128 >> b % 8)) > 0].tolist()
         return found
 
 
@@ -132,9 +132,9 @@ def bits_of(receivers: Array, blocks: int) -> Array:
     >>> bits_of(np.array([1, 8]), 10).tolist()
     [64, 128]
     """
-    told = np.zeros(blocks, bool)
-    told[receivers] = True
-    return np.packbits(told)
+    there = np.zeros(blocks, bool)
+    there[receivers] = True
+    return np.packbits(there)
 
 
 def run_round(lists: Lists, width: int) -> float:
@@ -182,7 +182,7 @@ def join_block(b: int, senders: list[int], *, lists: Lists, width: int) -> Array
     """Compare the candidates of every row of a block; leave what was found, in numbered parts. Returns for which blocks
     there is something in each: (parts, blocks / 8), see :func:`bits_of`."""
     starts, new, chosen = _candidates(b, senders, lists, width)
-    told: list[Array] = []
+    receivers: list[Array] = []
     waiting, mark = [(0, len(new))], np.zeros(lists.ordered.starts[-1], bool)
     while waiting:
         start, stop = waiting.pop()
@@ -193,9 +193,9 @@ def join_block(b: int, senders: list[int], *, lists: Lists, width: int) -> Array
             waiting += [(middle, stop), (start, middle)]
             continue
         for found in _joined(starts[start : stop + 1] - starts[start], new[start:stop], here, numbers, lists):
-            lists.exchange.put("found", _part(b, len(told)), found)
-            told.append(bits_of(_receivers_of(found), len(lists.ordered.blocks)))
-    return np.array(told, np.uint8).reshape(len(told), -(-len(lists.ordered.blocks) // 8))
+            lists.exchange.put("found", _part(b, len(receivers)), found)
+            receivers.append(bits_of(_receivers_of(found), len(lists.ordered.blocks)))
+    return np.array(receivers, np.uint8).reshape(len(receivers), -(-len(lists.ordered.blocks) // 8))
 
 
 def _candidates(b: int, senders: list[int], lists: Lists, width: int) -> tuple[Array, Array, Array]:

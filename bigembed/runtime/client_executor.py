@@ -386,7 +386,8 @@ def run_calls(calls: Sequence[Callable[[], Any]], common: Common | None = None) 
         for call in calls:
             results.append(call())
     except Exception as error:
-        error.add_note(f"in call {len(results)} of {len(calls)}")
+        if len(calls) > 1:
+            error.add_note(f"in call {len(results)} of 0–{len(calls) - 1}")
         raise
     return results, time.perf_counter() - began
 

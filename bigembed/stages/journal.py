@@ -5,10 +5,11 @@ started again, the same maps come in the same order. A task whose result is in t
 stage does once between its maps (:func:`bigembed.runtime.once`) is not done again. So whatever the stage, a
 start loses the blocks that were at work when it was stopped, and no more.
 
-An entry is a line of JSON behind its checksum. Entries are appended together, every half second at most, and the last
-ones when the stage is stopped; in an object store, which appends nothing, every few seconds a file of entries is put
-beside the others. The journal speaks of the arrays in the folder of the stage, too: a token lies in both, and a journal
-whose token is not there (somebody deleted the folder, or another start has begun anew) counts for nothing.
+An entry is a line of JSON behind its checksum. Entries are appended together, every half second at most, after each act
+that is done once, and when the stage is stopped; in an object store, which appends nothing, every few seconds a file of
+entries is put beside the others. The journal speaks of the arrays in the folder of the stage, too: a token lies in
+both, and a journal whose token is not there (somebody deleted the folder, or another start has begun anew) counts for
+nothing.
 
 A solver or a descent keeps a state, from which it goes on: what it did before that need not be done again. A step from
 one state to the next has a journal of its own (:func:`own_steps`), whose token is the state.
@@ -83,7 +84,7 @@ class StageJournal:
                 self._write()
         result = act()
         self._keep(number, 0, (self._number, result))
-        with self._lock:  # at once: what was done again after the tasks that follow would undo what they leave
+        with self._lock:  # before any task that follows: done again by the next start, it would undo what these leave
             if self._token:
                 self._write()
         return result

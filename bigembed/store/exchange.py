@@ -196,7 +196,7 @@ class Exchange:
     def find(self, name: str, block: int, keys: Sequence[str]) -> list[Array | None]:
         """Return several pieces of one block, None for each that it did not leave, after one look at its index."""
         path = self._path(name, block)
-        with _reading(path, block), opened(path) as file:
+        with reading(path, block), opened(path) as file:
             index = index_of(file, path, f"{name}/{block}")
             entries = [(key, entry_of(index, key)) for key in keys]
             return [entry if entry is None else read_piece(file, entry, path, key) for key, entry in entries]
@@ -218,7 +218,7 @@ class Exchange:
     def look(self, name: str, block: int, keys: Sequence[str]) -> list[Array | None]:
         """Return several pieces of one block as :meth:`mapped` does, None for each that it did not leave."""
         path = self._path(name, block)
-        with _reading(path, block):
+        with reading(path, block):
             mapped = _mapped(path)
         if mapped is None:
             return self.find(name, block, keys)
@@ -239,7 +239,7 @@ class Exchange:
     def get_all(self, name: str, block: int) -> dict[str, Array]:
         """Return every piece that the block left under the name."""
         path = self._path(name, block)
-        with _reading(path, block), opened(path) as file:
+        with reading(path, block), opened(path) as file:
             entries = entries_of(index_of(file, path, f"{name}/{block}"))
             return {key: read_piece(file, entry, path, key) for key, entry in entries.items()}
 
@@ -308,12 +308,12 @@ def delete_files(folder: str, names: Sequence[str]) -> None:
 
 
 @contextmanager
-def _reading(path: str, block: int) -> Iterator[None]:
+def reading(path: str, block: int) -> Iterator[None]:
     """Say of a file that is not there that what the block left is gone."""
     try:
         yield
     except _GONE as error:
-        raise DamagedError(f"{path}: the exchange of block {block} is gone; run again to make it anew") from error
+        raise DamagedError(f"{path}: what block {block} left is gone; run again to make it anew") from error
 
 
 def _new(path: str) -> Any:

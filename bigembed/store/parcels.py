@@ -23,7 +23,7 @@ from bigembed.errors import DamagedError
 from bigembed.runtime import reads, writes
 from bigembed.runtime.blocks import Array, bounds, is_sparse, map_blocks
 from bigembed.store import at, is_url, put, remove, remove_file, replacing
-from bigembed.store.exchange import Exchange
+from bigembed.store.exchange import Exchange, reading
 
 # --------------------------------------------------------------------------------------------------------- parcels
 # Parcels: what every block has for every other one, read by offset, in files whose number stays linear in the blocks.
@@ -43,7 +43,6 @@ MERGED_BYTES = 8 << 20
 """Bytes of all senders that a merge holds."""
 _HEAD = struct.Struct("<4sII")
 _MAGIC = b"bep2"
-_GONE = FileNotFoundError, IsADirectoryError, NotADirectoryError
 
 Types = Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
 """Dtype of each array, and its shape without the rows."""
@@ -285,7 +284,7 @@ def _opened(exchange: Exchange, name: str, sender: int) -> Iterator[_Parcels]:
     """The file of one sender; :class:`DamagedError` where it, or what is read of it, is not as it was left."""
     path = f"{exchange.root}/{name}/{sender}"
     try:
-        with _reading(path, sender), at(path).open("rb") as file:
+        with reading(path, sender), at(path).open("rb") as file:
             fixed = file.read(_HEAD.size)
             magic, length, receivers = _HEAD.unpack(fixed)
             if magic != _MAGIC:
@@ -297,18 +296,10 @@ def _opened(exchange: Exchange, name: str, sender: int) -> Iterator[_Parcels]:
         raise DamagedError(f"{path}: not readable as a file of parcels: {error}") from error
 
 
-@contextmanager
-def _reading(path: str, sender: int) -> Iterator[None]:
-    try:
-        yield
-    except _GONE as error:
-        raise DamagedError(f"{path}: what block {sender} left is gone; run again to make it anew") from error
-
-
 def _bytes_left(exchange: Exchange, name: str, sender: int) -> int:
     """Bytes of the file of one sender."""
     path = f"{exchange.root}/{name}/{sender}"
-    with _reading(path, sender):
+    with reading(path, sender):
         return int(at(path).stat().st_size)
 
 

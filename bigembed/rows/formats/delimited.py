@@ -64,8 +64,6 @@ class Quotes:
 
     def feed(self, piece: bytes) -> None:
         """Look at the next piece."""
-        if not piece:
-            return
         text = self._held + piece
         if self._before < 0 and text.startswith(MARK, 1):
             text = b"\n" * (1 + len(MARK)) + text[1 + len(MARK) :]
@@ -165,7 +163,7 @@ VALUE = re.compile(r"CSV conversion error to \w+: (invalid value .*)", re.DOTALL
 LOOKED_AT = 1_000
 """Records that are looked at for what stands before decimals."""
 PIECE_BYTES = 1 << 20
-"""Text that is parsed at a time, or more where a line of names is long; no row may be longer."""
+"""Text that is read at a time, or more where a line of names is long."""
 
 
 @dataclass(frozen=True)
@@ -276,9 +274,9 @@ class DelimitedReader:
                     head = 0
         except (arrow.ArrowInvalid, OSError, EOFError, BadZipFile, zlib.error, csv.Error) as error:
             self._refuse_open(quotes)
-            raise InputError(f"{self.path}: {self._said(str(error), before)}") from error
+            raise InputError(f"{self.path}: {self._explained(str(error), before)}") from error
 
-    def _said(self, message: str, before: int) -> str:
+    def _explained(self, message: str, before: int) -> str:
         """What the parser says, with the name of the column and the number of the record, and what is needed."""
         names = list(self.names)
         message = COLUMN.sub(lambda found: f"column {names[int(found[1])]}:", message, count=1)
