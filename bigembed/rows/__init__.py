@@ -207,8 +207,11 @@ class MarkedRows(RowSource):
                 mark.check()
 
 
-UNSTRUCTURED = "Take those that are rows as columns: pandas.DataFrame(array)[['NAME', 'NAME']]"
-"""What to do with a structured array."""
+def refuse_fields(dtype: np.dtype[Any]) -> None:
+    """InputError of a structured array."""
+    if dtype.names:
+        what = "take those that are columns of the rows: pandas.DataFrame(array)[['NAME', 'NAME']]"
+        raise InputError(f"the rows are one array with the fields {', '.join(dtype.names[:9])}; {what}")
 
 
 def work_dtype(dtype: Any) -> np.dtype[Any]:
@@ -218,8 +221,7 @@ def work_dtype(dtype: Any) -> np.dtype[Any]:
     (dtype('float32'), dtype('float32'), dtype('float64'))
     """
     dtype = np.dtype(dtype)
-    if dtype.names:
-        raise InputError(f"rows have the fields {', '.join(dtype.names[:9])}. {UNSTRUCTURED}")
+    refuse_fields(dtype)
     if dtype.kind not in "buif":
         raise InputError(
             f"rows have dtype {dtype}; numbers are needed (bool, int, uint or float). "

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import InputError, InputTypeError, needed
-from bigembed.rows import RowSource, as_declared, opening, rows_at, work_dtype
+from bigembed.rows import RowSource, as_declared, opening, refuse_fields, rows_at, work_dtype
 from bigembed.rows.formats.binary import is_idx, read_idx
 from bigembed.rows.formats.copying import write_dask
 from bigembed.rows.formats.hdf5 import opened, require_held
@@ -403,8 +403,7 @@ def _numpy(X: Any) -> Array:
             "give a square symmetric sparse matrix of weights (sparse data was passed)"
         )
     array = _of_frame(X) if is_frame(X) else opening.as_array(X)
-    if array.dtype.names:
-        work_dtype(array.dtype)
+    refuse_fields(array.dtype)
     if array.dtype.kind == "c":
         raise InputError("Complex data not supported: rows must be real numbers")
     if array.dtype == object and array.ndim == 2:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis.extra.numpy import arrays
 import bigembed as be
 from bigembed.errors import ComponentsWarning, ExistingOutputError, InputError, LockedError
 from bigembed.estimator import extension, transform
+from bigembed.estimator.extension import left_out_of
 from bigembed.estimator.transform import groups
 from bigembed.store.arrays import read_array
 from bigembed.store.locks import hold
@@ -141,3 +143,13 @@ def test_groups_take_everything_once(counts, batch):
             assert counts[start:stop, first:last].sum() < max(batch, 2)
     assert (taken[counts > 0] == 1).all()
     assert (taken <= 1).all()
+
+
+def test_rows_that_a_step_left_out_are_counted(tmp_path: Path) -> None:
+    found = np.ones((300, 2))
+    found[[3, 250]] = np.nan
+    found[7, 0] = np.nan  # (it has a coordinate)
+    np.save(tmp_path / "found.npy", found)
+    path = str(tmp_path / "found.npy")
+    assert left_out_of(path, [be.Missing("drop")]) == 2
+    assert left_out_of(path, [be.Missing("fill")]) == 0  # (nothing is read: no step leaves rows out)

@@ -19,6 +19,7 @@ from bigembed.errors import ExistingOutputError, InputError, MissingPathError
 from bigembed.jobs.record import RECORD
 from bigembed.jobs.report import RunSummary, StageLine
 from bigembed.jobs.report.figures import HEADINGS, coordinate_lines, entries_of, map_figures
+from bigembed.jobs.report.lines import certificate_lines
 from bigembed.jobs.report.page import slow_stages, warnings_of, write_report
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import needed_aligned
@@ -457,6 +458,15 @@ class TestJudgement:
             assert f"    {message}" in said.splitlines()
         first = next(line for line in said.splitlines() if re.match(r" {8,}1 ", line))
         assert first.endswith("doubtful")
+
+    def test_a_run_prints_the_figures_and_one_that_is_done_its_warnings_again(self, bad):
+        record = json.loads((bad / RECORD).read_text())
+        messages = record["certificate"]["warnings"]["localized"]
+        short, repeated = certificate_lines(record), certificate_lines(record, repeated=True)
+        assert any(line.startswith("  Trustworthiness: ") for line in short)
+        assert any(line.startswith("  warning: Single rows carry a coordinate") for line in short)
+        assert not {f"    {one}" for one in messages} & {*short}
+        assert {f"    {one}" for one in messages} <= {*repeated}
 
     def test_flags_without_a_sentence_are_never_green(self, bad, tmp_path):
         record = json.loads((bad / RECORD).read_text())

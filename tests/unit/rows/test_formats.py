@@ -262,6 +262,19 @@ class TestEveryFormat:
             list(found.stream(0, 9))
         assert set(threads) == {threading.get_ident()}
 
+    def test_what_is_no_rows_says_what_to_do(self, tmp_path):
+        """An unknown format before what was chosen in it; named fields; a file in place of an array."""
+        (tmp_path / "rows.fits").write_bytes(b"SIMPLE")
+        with pytest.raises(InputError, match="not a format that is known"):
+            open_reader(tmp_path / "rows.fits", Choice(columns=("ra",)))
+        fields = np.zeros(3, [("ra", "f8"), ("dec", "f8")])
+        np.save(tmp_path / "rows.npy", fields)
+        for given in (fields, str(tmp_path / "rows.npy")):
+            with pytest.raises(InputError, match=r"fields ra, dec; take those .*DataFrame"):
+                PCA(2).fit(given)
+        with pytest.raises(InputError, match=r"not a Zarr array, which is a folder.*bigembed ingest"):
+            PCA(2).fit(str(tmp_path / "rows.fits"))
+
     @pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz"])
     @pytest.mark.parametrize("places", [[60], [60, 80], [99], [0]])
     def test_rows_behind_an_open_quote_are_not_lost(self, places, name, tmp_path):
