@@ -32,7 +32,8 @@ from common import TaskCounts, table
 from bigembed.datasets import dataset
 from bigembed.maps import method
 from bigembed.runtime import using
-from bigembed.runtime.client_executor import INLINE, Common, common_of, with_common
+from bigembed.runtime.calls import Common, common_of, with_common
+from bigembed.runtime.client_executor import INLINE
 from bigembed.store import matrix
 from tests.blocks import blocks_of
 

@@ -13,7 +13,8 @@ import numpy as np
 from bigembed.distance import NAMED, refuse_range, wrong_entries
 from bigembed.errors import InputError
 from bigembed.linalg import Multiply, SymmetricOperator
-from bigembed.rows import RowSource, Tile, tiles
+from bigembed.rows import RowSource
+from bigembed.rows.tiles import Tile, tiles
 from bigembed.runtime import once
 from bigembed.runtime.blocks import Array, bounds, offsets
 from bigembed.store.vector_space import VectorSpace, assembled, tree_fold, tree_sum

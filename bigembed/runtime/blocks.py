@@ -23,7 +23,8 @@ import numpy.typing as npt
 
 from bigembed.errors import ClusterError
 from bigembed.runtime import Calls, KeepResult, Progress, Timed, run_recorded, run_timed, runtime_now
-from bigembed.runtime.client_executor import ClientExecutor, Common, TaskMap
+from bigembed.runtime.calls import Common
+from bigembed.runtime.client_executor import ClientExecutor, TaskMap
 from bigembed.runtime.executors import executor_now
 
 # ------------------------------------------------------------------------------------------------------------ rows

@@ -16,14 +16,13 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 
 from bigembed import linalg as products
-from bigembed import rows as tiles
 from bigembed.errors import InputError
 from bigembed.linalg import CovarianceOperator, FactoredOperator, SparseOperator, pairs
 from bigembed.linalg.lanczos import solve_lanczos
 from bigembed.linalg.pairs import CenteredOperator, KernelOperator
 from bigembed.maps.kernels import Kernel
 from bigembed.maps.linearized import LinearizedKernel
-from bigembed.rows import RowSource
+from bigembed.rows import RowSource, tiles
 from bigembed.rows.sparse import held_source
 from bigembed.runtime.blocks import bounds
 from bigembed.store.exchange import Exchange

@@ -22,9 +22,10 @@ from bigembed.maps.landmark_rows import SELECTIONS as FROM_ROWS
 from bigembed.maps.landmark_rows import LandmarkChoice, far_apart, max_min, max_min_by, uniform
 from bigembed.neighbors import TILE_ENTRIES
 from bigembed.neighbors.partition import kmeans
-from bigembed.rows import PANEL_BYTES, TILE_COLUMNS, RowBlock, RowSource
+from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.passes import Parts, checked_shape, reduce_rows
 from bigembed.rows.row_maps import AffineMap
+from bigembed.rows.tiles import PANEL_BYTES, TILE_COLUMNS
 from bigembed.runtime.blocks import Array
 from bigembed.stages import Arrays, ArraySpec, Context, Cost, Stage, buffer, summing_cost
 from bigembed.store.arrays import read_array, write_array
@@ -340,7 +341,7 @@ def run_distance_solve(
 
 
 def panel_bytes(n: int, itemsize: int, chunks: tuple[int, int]) -> int:
-    """Largest panel of distances that a task holds: see :func:`bigembed.rows.panels`."""
+    """Largest panel of distances that a task holds: see :func:`bigembed.rows.tiles.panels`."""
     rows = min(n, max(chunks[0], VECTOR_ROWS))
     return max(PANEL_BYTES, rows * min(n, chunks[1] + TILE_COLUMNS) * itemsize)
 

@@ -19,10 +19,11 @@ from bigembed.linalg.pairs import Seen, refuse_asymmetry, refuse_diagonal, refus
 from bigembed.neighbors.given import GIVEN, edge_graph_stages, edge_shape
 from bigembed.neighbors.radius import BLOCK_EDGES, EDGES_PLANNED
 from bigembed.neighbors.survey import Shape, refuse_few_rows
-from bigembed.rows import RowSource, panel_memory, tiles
+from bigembed.rows import RowSource
 from bigembed.rows.edges import Piece
 from bigembed.rows.graph_source import GraphSource, open_graph
 from bigembed.rows.passes import checked_shape
+from bigembed.rows.tiles import panel_memory, tiles
 from bigembed.runtime.blocks import Array, bounds, map_blocks
 from bigembed.stages import ArraySpec, Context, Cost, Stage, buffer
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows

@@ -21,11 +21,11 @@ from sklearn.pipeline import make_pipeline
 
 import bigembed as be
 from bigembed import rows as source
-from bigembed import rows as tiles
 from bigembed.datasets import dataset
 from bigembed.errors import ComponentsWarning, DisconnectedGraphError, InputError, InputTypeError
 from bigembed.jobs.run import run_job
 from bigembed.neighbors.given import distances as given_distances
+from bigembed.rows import tiles
 from bigembed.store.arrays import read_array, read_window
 from tests.blocks import blocks_of
 from tests.job_files import job_in

@@ -11,11 +11,12 @@ import pytest
 import zarr
 from scipy import sparse
 
-from bigembed import rows as module
 from bigembed.errors import InputError
-from bigembed.rows import RowBlock, RowSource, tiles, windows
+from bigembed.rows import RowBlock, RowSource, windows
+from bigembed.rows import tiles as module
 from bigembed.rows.passes import checked_shape, reduce_rows, row_groups, task_runs, whole_or_parts, write_mapped
 from bigembed.rows.row_maps import affine_block
+from bigembed.rows.tiles import tiles
 from bigembed.runtime import blocks as rows_module
 from bigembed.runtime.blocks import one_blas_thread
 from bigembed.store.arrays import create_rows, read_array, write_rows
