@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -218,6 +220,29 @@ else:
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *_SHARED})
+
+
+# ----------------------------------------------------------------------------------------------------------- names
+# The known name that somebody meant who gave one that is not known.
+
+
+def nearest(given: Any, known: Iterable[str]) -> str | None:
+    """Return the known name that is most like the given one; None if none is much like it.
+
+    >>> nearest("isomop", ["isomap", "pca"]), nearest("x", ["isomap"])
+    ('isomap', None)
+    """
+    return next(iter(get_close_matches(str(given), list(known), 1, 0.5)), None)
+
+
+def meant(given: Any, known: Iterable[str]) -> str:
+    """Return a question to put after an unknown name; nothing if no known one is much like it.
+
+    >>> meant("isomop", ["isomap"]), meant("x", ["isomap"])
+    (" (did you mean 'isomap'?)", '')
+    """
+    found = nearest(given, known)
+    return "" if found is None else f" (did you mean {found!r}?)"
 
 
 # ---------------------------------------------------------------------------------------------------------- extras

@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ from bigembed.datasets.synthetic import (
     swiss_roll_mesh,
     torus,
 )
-from bigembed.errors import InputError, InputTypeError, MissingPathError
+from bigembed.errors import InputError, InputTypeError, MissingPathError, meant
 from bigembed.rows.formats.binary import read_idx
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import declared
@@ -315,7 +314,7 @@ def dataset(name: str, **given: Any) -> Dataset:
     known = parameters(name)
     unknown = [key for key in given if key not in known]
     if unknown:
-        hints = [f"{key!r}{_nearest(key, list(known))}" for key in unknown]
+        hints = [f"{key!r}{meant(key, known)}" for key in unknown]
         raise InputError(f"data set {name!r}: unknown parameter {', '.join(hints)}; it has {', '.join(known)}")
     missing = [key for key, value in known.items() if value.default is inspect.Parameter.empty and key not in given]
     if missing:
@@ -330,13 +329,8 @@ def parameters(name: str) -> dict[str, inspect.Parameter]:
     """The parameters of a data set, with their defaults."""
     if name not in REGISTRY:
         names = sorted(REGISTRY)
-        raise InputError(f"no data set {name!r}{_nearest(name, names)}; there are {', '.join(names)}")
+        raise InputError(f"no data set {name!r}{meant(name, names)}; there are {', '.join(names)}")
     return dict(inspect.signature(REGISTRY[name]).parameters)
-
-
-def _nearest(name: str, names: list[str]) -> str:
-    close = get_close_matches(name, names, n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 # -------------------------------------------------------------------------------------------------- dataset reader

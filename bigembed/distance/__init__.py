@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from bigembed.errors import InputError
+from bigembed.errors import InputError, meant
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import BlockFunction, function_of, reference
 
@@ -287,7 +287,7 @@ def checked_metric(metric: Any, parameters: Mapping[str, Any] | None, ids: bool 
     asked = known(metric) if isinstance(metric, str) else Known()
     if not asked.scipy:
         raise InputError(
-            f"metric={metric!r}{_nearest(metric)}; allowed: {', '.join(NAMES)}, a function of two blocks of rows, "
+            f"metric={metric!r}{meant(metric, NAMES)}; allowed: {', '.join(NAMES)}, a function of two blocks of rows, "
             'or "module:name" of one'
         )
     if asked.parameter and asked.parameter not in given:
@@ -302,13 +302,6 @@ def checked_metric(metric: Any, parameters: Mapping[str, Any] | None, ids: bool 
         except (TypeError, ValueError) as error:
             raise InputError(f"metric={metric!r}, metric_params={given!r}: {error}") from error
     return found
-
-
-def _nearest(name: Any) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(str(name), NAMES, 1, 0.5)
-    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def wrong_entries(distances: Array, first_row: int = 0, first_column: int = 0) -> list[tuple[int, int, float]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from difflib import get_close_matches
 from inspect import getsource
 from typing import Annotated, Any
 
@@ -18,7 +17,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from bigembed.distance import ALIASES, FUNCTIONS, MAPPED, METRICS, SETS, every_squared, known
-from bigembed.errors import InputError, InputTypeError
+from bigembed.errors import InputError, InputTypeError, meant
 from bigembed.runtime.blocks import Array, is_sparse
 from bigembed.runtime.parameters import Kind, function_of, is_name, reference
 
@@ -199,10 +198,9 @@ def checked_metric(metric: Any) -> RowMetric:
         return RowMetric(metric)
     name = ALIASES.get(metric, metric) if isinstance(metric, str) else None
     if name not in NAMES:
-        near = get_close_matches(str(metric), [*NAMES, *ALIASES], 1, 0.5)
         raise InputError(
-            f"metric={metric!r}{f' (did you mean {near[0]!r}?)' if near else ''}; allowed: {', '.join(NAMES)}, a "
-            'function of two rows, or "module:name" of one. ClassicalMDS and LandmarkMDS take others'
+            f"metric={metric!r}{meant(metric, [*NAMES, *ALIASES])}; allowed: {', '.join(NAMES)}, a function of two "
+            'rows, or "module:name" of one. ClassicalMDS and LandmarkMDS take others'
         )
     return RowMetric(str(name))
 

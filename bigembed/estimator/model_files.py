@@ -22,7 +22,7 @@ from bigembed.errors import DamagedError, InputError, JobError, MissingPathError
 from bigembed.estimator import RUN_PARAMETERS, parameter_names
 from bigembed.runtime.parameters import is_name
 from bigembed.stages import Run
-from bigembed.store import AnyPath, manifests
+from bigembed.store import AnyPath, manifests, no_such_path
 from bigembed.store.chunks import ENTRY
 from bigembed.store.files import read_json, sealed, unsealed
 from bigembed.store.manifests import Manifest, digest_files
@@ -60,7 +60,7 @@ def read_description(root: AnyPath, method: Callable[[str], type[Any]]) -> tuple
     ``method``: finds the class of a method by its name.
     """
     if not root.exists():
-        raise MissingPathError(f"{root}: no such model")
+        raise MissingPathError(no_such_path(root, "model"))
     if not (root / NAME).exists():
         if manifests.holds_run(root, "run"):
             raise InputError(

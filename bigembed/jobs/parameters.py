@@ -10,12 +10,11 @@ import typing
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from bigembed.errors import BigembedError, InputError, JobError
+from bigembed.errors import BigembedError, InputError, JobError, nearest
 from bigembed.estimator import RUN_PARAMETERS, check_parameters
 from bigembed.jobs.job import ALIGNED, CHOICE, GRAPH, STEP_KEYS, JobSpec, MethodTable, SweepTable
 from bigembed.maps import REGISTRY, STEPS, method, step
@@ -88,8 +87,8 @@ def unknown(where: str, given: Iterable[str], known: Iterable[str]) -> list[str]
     out: list[str] = []
     for key in given:
         if key not in names:
-            near = get_close_matches(key, names, 1, 0.5) if len(key) < SHOWN and len(out) < LISTED else []
-            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"
+            near = nearest(key, names) if len(key) < SHOWN and len(out) < LISTED else None
+            hint = f"did you mean {near!r}?" if near else f"known: {', '.join(names)}"
             out.append(f"{where} {shown(key)}: unknown; {hint}")
     return out
 

@@ -312,7 +312,8 @@ def _draw(job: JobSpec, rows: Input, fitted: Any, reporter: Reporter) -> None:
     from bigembed.plotting import scatter
 
     with reporter.stage("picture"):
-        title = f"{job.method.name} of {rows.dataset.name if rows.dataset else rows.path.name}"
+        source = rows.dataset.name if rows.dataset else at(job.input.path or rows.path).name  # (no name of a copy)
+        title = f"{job.method.name} of {source}"
         drawn = fitted.certificate_.get("drawn", {})
         asked = {"axes": tuple(drawn.get("pair", (0, 1))), "note": why_first(drawn), **_colours(rows)}
         scatter(job.output.picture, fitted.embedding_, title=title, **asked)

@@ -32,7 +32,7 @@ from bigembed.runtime.blocks import Array
 from bigembed.runtime.executors import chosen_executor
 from bigembed.stages import Run
 from bigembed.steps.each_column import kept_of
-from bigembed.store import attributes, locks, manifests
+from bigembed.store import attributes, locks, manifests, no_such_path
 from bigembed.store.files import temporary
 from bigembed.store.superseded import explanation, superseded
 from bigembed.viewer import Warned
@@ -67,7 +67,7 @@ def export(source: store.PathLike, out: store.PathLike, *, overwrite: bool = Fal
     """
     source, out = store.at(source), store.at(out)
     if not source.exists():
-        raise MissingPathError(f"{source}: no such run, and no array of coordinates")
+        raise MissingPathError(f"{no_such_path(source, 'run')}, and no array of coordinates")
     store.require_apart(source / "stages" if (source / "stages").exists() else source, out)
     return write_out(table_of(source), source, out, overwrite)
 

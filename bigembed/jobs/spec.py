@@ -29,7 +29,7 @@ from bigembed.maps.clustering import clusters_problems
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import is_name
 from bigembed.store import at as located
-from bigembed.store import is_url
+from bigembed.store import is_url, no_such_path
 from bigembed.store.arrays import write_npy
 
 # ----------------------------------------------------------------------------------------------------- step tables
@@ -105,7 +105,7 @@ def read_job(file: str | Path, functions: Collection[str] = ()) -> JobSpec:
         value = tomllib.loads(_text(path))
         _refuse_large(value)
     except FileNotFoundError as error:
-        raise JobError(f"{file}: no such job file") from error
+        raise JobError(no_such_path(file, "job file")) from error
     except RecursionError as error:
         raise JobError(f"{file}: not readable as TOML: tables or lists are nested too deeply") from error
     except (OSError, ValueError) as error:  # (of an integer of thousands of digits, too)

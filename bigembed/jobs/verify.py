@@ -18,7 +18,7 @@ from bigembed.quality import FAITHFUL, FIGURES
 from bigembed.quality.certify import MapQuality, certify
 from bigembed.rows import RowSource
 from bigembed.rows.input import row_source
-from bigembed.store import AnyPath, PathLike, at, manifests, put, require_apart
+from bigembed.store import AnyPath, PathLike, at, manifests, no_such_path, put, require_apart
 from bigembed.store.attributes import attributes_of
 
 # ---------------------------------------------------------------------------------------------------------- verify
@@ -38,7 +38,7 @@ def verify(given: PathLike, deep: bool = True) -> dict[str, Any]:
     """
     path = at(given).absolute()
     if not path.exists():
-        raise MissingPathError(f"{path}: no such run")
+        raise MissingPathError(no_such_path(path, "run"))
     return verify_growth(path) if is_growth(path) else verify_stages(path, deep)
 
 
@@ -79,7 +79,7 @@ def certify_paths(
     places = [at(rows).absolute(), at(coordinates).absolute()]
     for place, what in zip(places, ("rows", "coordinates"), strict=True):
         if not place.exists():
-            raise MissingPathError(f"{place}: no such {what}")
+            raise MissingPathError(no_such_path(place, what))
     page = None if out is None else at(out).absolute()
     if page is not None:
         refuse_page(page)

@@ -22,7 +22,18 @@ from bigembed.rows.formats.tables import ID
 from bigembed.runtime.blocks import Array, bounds, map_blocks
 from bigembed.runtime.executors import chosen_executor
 from bigembed.runtime.parameters import declared
-from bigembed.store import AnyPath, PathLike, at, attributes, files, is_path, local, manifests, require_apart
+from bigembed.store import (
+    AnyPath,
+    PathLike,
+    at,
+    attributes,
+    files,
+    is_path,
+    local,
+    manifests,
+    no_such_path,
+    require_apart,
+)
 from bigembed.viewer import BLOCK, Scene, encoded
 from bigembed.viewer.building import View, build_view
 from bigembed.viewer.points import ATLAS, FILE, atlas_command, scatter_call
@@ -193,7 +204,7 @@ def scene_at(
     if is_path(source):
         place = at(source).absolute()
         if not place.exists():
-            raise MissingPathError(f"{place}: no such run, and no coordinates")
+            raise MissingPathError(f"{no_such_path(place, 'run')}, and no coordinates")
         require_apart(place / "stages" if (place / "stages").exists() else place, out)
         if repair.is_growth(place):
             source, known, own = _growing(place)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from typing import Any, Protocol
@@ -16,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bigembed import _homes
-from bigembed.errors import InputError, JobError
+from bigembed.errors import InputError, JobError, nearest
 from bigembed.estimator.extension import leave_rows, restore
 from bigembed.estimator.graph_input import GraphShape
 from bigembed.maps.graph_rows import Repeats, repeats_of
@@ -99,9 +98,9 @@ def step(name: str) -> type[Any]:
 
 def _known(kind: str, name: str, names: Sequence[str]) -> str:
     if name not in names:
-        meant = ABBREVIATIONS.get(name.lower())
-        near = [meant] if meant in names else get_close_matches(name, names, 1, 0.5)
-        hint = f"; did you mean {near[0]!r}?" if near else "."
+        abbreviated = ABBREVIATIONS.get(name.lower())
+        near = abbreviated if abbreviated in names else nearest(name, names)
+        hint = f"; did you mean {near!r}?" if near else "."
         raise JobError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}")
     return name
 

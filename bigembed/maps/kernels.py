@@ -7,14 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from inspect import getsource
 from typing import Any
 
 import numpy as np
 from scipy.special import gammainc
 
-from bigembed.errors import InputError
+from bigembed.errors import InputError, meant
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import BlockFunction, function_of, reference
 from bigembed.store.matrix import CSRBlock, mean_squares, products
@@ -107,11 +106,9 @@ def checked_kernel(name: Any, parameters: Mapping[str, Any] | None = None, **num
     if isinstance(name, str) and ":" in name:
         function_of(name, "kernel")
     elif not callable(name) and name not in KERNELS:
-        near = get_close_matches(str(name), KERNELS, 1, 0.5)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
         raise InputError(
-            f"kernel={name!r}{hint}; allowed: {', '.join(KERNELS)}, a function of two blocks of rows, or "
-            '"module:name" of one'
+            f"kernel={name!r}{meant(name, KERNELS)}; allowed: {', '.join(KERNELS)}, a function of two blocks of rows, "
+            'or "module:name" of one'
         )
     return Kernel(name, **numbers, parameters=dict(parameters or {}))
 

@@ -20,7 +20,7 @@ from bigembed.rows.reader import Choice, listed
 from bigembed.rows.sparse import NAMES, is_csr_group
 from bigembed.runtime.blocks import Array, block_rows, is_scipy_sparse, map_blocks
 from bigembed.runtime.parameters import Count, declared, one_of
-from bigembed.store import AnyPath, arrays, at, files, is_path
+from bigembed.store import AnyPath, arrays, at, files, is_path, no_such_path
 
 # --------------------------------------------------------------------------------------------------- graph formats
 # Where the edges of a graph lie, and what reads them there: tables, sparse matrices, lists of neighbors.
@@ -64,7 +64,7 @@ def _only(what: str, given: dict[str, Any], known: str = "") -> None:
 
 def _stored(path: AnyPath, values: str, columns: Sequence[str] | None, array: str | None) -> edges.Edges:
     if not path.exists():
-        raise MissingPathError(f"{path}: no such path. Give an edge list, a sparse matrix, or lists of neighbors")
+        raise MissingPathError(f"{no_such_path(path)}. Give an edge list, a sparse matrix, or lists of neighbors")
     wanted = tuple(columns or COLUMNS[values])
     given = {name: value for name, value in (("columns", columns), ("array", array)) if value is not None}
     if path.suffix == ".npz":

@@ -11,7 +11,7 @@ import numpy as np
 
 from bigembed.errors import BigembedError, DamagedError, InputError, InputTypeError, MissingPathError
 from bigembed.runtime.blocks import Array, block_rows
-from bigembed.store import AnyPath, PathLike, at, files, is_path, manifests, objects, requests, superseded
+from bigembed.store import AnyPath, PathLike, at, files, is_path, manifests, no_such_path, objects, requests, superseded
 from bigembed.store.arrays import npy_rows, read_part, reading, refuse_unsealed, zarr_array
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ def open_zarr(path: PathLike) -> Any:
     place = at(path)
     if not place.exists():
         raise MissingPathError(
-            f"{place}: no such path. Give the path of a Zarr array; relative paths of a job file start at the job file"
+            f"{no_such_path(place)}. Give the path of a Zarr array; relative paths of a job file start at the job file"
         )
     refuse_damaged(place)
     try:

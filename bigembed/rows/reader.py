@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from bigembed.errors import InputError, InputTypeError
+from bigembed.errors import InputError, InputTypeError, meant
 from bigembed.runtime.blocks import BLOCK_BYTES, Array
 from bigembed.store import everywhere
 from bigembed.store.files import reading_foreign
@@ -122,7 +122,8 @@ class Choice:
         wanted = self.columns or self.expected or tuple(name for name in there if name not in self.aligned)
         if unknown := [name for name in wanted if name not in there]:
             fitted = "" if self.columns else ". The model was fitted with them: new rows need the same columns"
-            raise InputError(f"{path}: no columns {listed(unknown)}; there are {described(there)}{fitted}")
+            names = listed(f"{name}{meant(name, there)}" for name in unknown)
+            raise InputError(f"{path}: no columns {names}; there are {described(there)}{fitted}")
         return wanted
 
     def only(self, path: Any, what: str, *known: str) -> None:

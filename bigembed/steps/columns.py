@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from difflib import get_close_matches
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from bigembed.errors import InputError
+from bigembed.errors import InputError, nearest
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.moments import moments_stage
 from bigembed.estimator.rowwise import Step
@@ -195,8 +194,8 @@ def numbers_of(columns: Sequence[Any], names: Sequence[str], d: int) -> list[int
         )
     unknown = [one for one in columns if (one not in known if isinstance(one, str) else not -d <= one < d)]
     if unknown:
-        near = get_close_matches(str(unknown[0]), names, 1, 0.5)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {listed(names) or f'{d} columns, from 0 on'}"
+        near = nearest(unknown[0], names)
+        hint = f"did you mean {near!r}?" if near else f"there are {listed(names) or f'{d} columns, from 0 on'}"
         raise InputError(f"no columns {listed(map(repr, unknown))}; {hint}")
     found = [known[one] if isinstance(one, str) else int(one) % d for one in columns]
     if len({*found}) < len(found):

@@ -18,7 +18,7 @@ from functools import lru_cache, wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from bigembed.errors import InputError, InputTypeError
+from bigembed.errors import InputError, InputTypeError, meant
 from bigembed.runtime import writes
 from bigembed.store.objects import MARKS, SCHEMES, ObjectPath, Stored
 
@@ -299,6 +299,15 @@ def nearest_folder(path: AnyPath) -> AnyPath:
     while not path.is_dir():
         path = path.parent
     return path
+
+
+def no_such_path(path: PathLike, what: str = "path") -> str:
+    """What an error says of a path that is not there, with the nearest name in its folder."""
+    place, names = at(path), []
+    if not isinstance(place, ObjectPath):  # (listing a store may take as long as reading it)
+        with suppress(OSError):
+            names = os.listdir(place.parent)
+    return f"{path}: no such {what}{meant(place.name, names)}"
 
 
 def local(path: PathLike, what: str) -> Path:

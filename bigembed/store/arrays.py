@@ -18,7 +18,7 @@ import numpy as np
 from bigembed.errors import BigembedError, DamagedError, InputError, MissingPathError
 from bigembed.runtime import once, reads, writes
 from bigembed.runtime.blocks import Array, Starts, by_owner
-from bigembed.store import PathLike, at, is_url, replacing, stamp
+from bigembed.store import PathLike, at, is_url, no_such_path, replacing, stamp
 from bigembed.store.chunks import RowChunks, checksummed, row_chunks
 from bigembed.store.files import is_exhausted, read_json, require_regular
 from bigembed.store.metadata import put_metadata, refuse_codecs, sealed_checksums, simple, write_whole, written_whole
@@ -380,7 +380,7 @@ def npy_rows(path: PathLike) -> Any:
             raise ValueError("an archive of several arrays, not one")
         return found
     except FileNotFoundError as error:
-        raise MissingPathError(f"{place}: no such file") from error
+        raise MissingPathError(no_such_path(place, "file")) from error
     except (BigembedError, PermissionError):
         raise
     except Exception as error:  # (its header is an expression of Python, which may be wrong in any way)

@@ -23,7 +23,7 @@ from bigembed.rows.reader import Choice, Reader, described
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import is_integer
 from bigembed.stages import Run
-from bigembed.store import AnyPath, arrays, at, exchange, is_path, stamp
+from bigembed.store import AnyPath, arrays, at, exchange, is_path, no_such_path, stamp
 from bigembed.viewer import BLOCK, Scene, in_memory
 from bigembed.viewer.sorting import NEAREST
 
@@ -298,7 +298,7 @@ def column_at(given: str, scratch: Path) -> list[tuple[str, RowSource]]:
         place = at(head)
     if not place.exists():
         advice = "Give a vector (Zarr, .npy), or a table and names: FILE:A,B"
-        raise MissingPathError(f"columns or ids {given}: no such path. {advice}")
+        raise MissingPathError(f"columns or ids {no_such_path(place)}. {advice}")
     place = place.absolute()
     if parquet_files(place) or delimited.is_delimited(place):
         return table_columns(place, [name.strip() for name in names.split(",") if name.strip()], scratch)

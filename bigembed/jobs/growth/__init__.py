@@ -36,7 +36,7 @@ from bigembed.jobs.session import session, working
 from bigembed.jobs.watching import Reporter, RunOptions
 from bigembed.rows.opening import open_array
 from bigembed.stages import Run
-from bigembed.store import AnyPath, PathLike, at, files, locks, manifests, remove, require_apart
+from bigembed.store import AnyPath, PathLike, at, files, locks, manifests, no_such_path, remove, require_apart
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -306,7 +306,7 @@ def open_growth(path: PathLike) -> Growth:
     """
     root = at(path)
     if not root.exists():
-        raise MissingPathError(f"{root}: no such path. Give [output] path of the job that bigembed refresh runs")
+        raise MissingPathError(f"{no_such_path(root)}. Give [output] path of the job that bigembed refresh runs")
     file = root / "zarr.json"
     with misread_is_damage(file):
         kind = files.read_json(file).get("attributes", {}).get("bigembed") if file.exists() else None

@@ -290,7 +290,13 @@ class Plan:
                 (self.folder, self.output, self.disk_peak, self.free_disk, begun),
                 ("[output] scratch", self.scratch, self.scratch_peak, free, exchanged),
             ]
-        return [
+        folders = [(key, nearest_folder(at(where))) for key, where, *_ in places if not is_url(where)]
+        closed = [
+            f"{folder}: this user may write nothing there. Allow it, or choose another place ({key})"
+            for key, folder in folders
+            if not os.access(folder, os.W_OK)
+        ]
+        return closed + [
             f"{where}: {size(need)} would be written at the most, {size(free)} are free"
             + (f" and {size(left)} hold what was begun" if left else "")
             + f"; free {size(need - free - left)}, or put {key} on a larger disk"

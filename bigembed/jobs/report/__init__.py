@@ -27,7 +27,17 @@ from bigembed.jobs.parameters import documented
 from bigembed.jobs.places.cluster import KINDS
 from bigembed.jobs.planning.resources import Peaks, Resources
 from bigembed.jobs.record import ELSEWHERE, made_here, read_record
-from bigembed.jobs.report.figures import Entry, Figure, Line, coordinate_lines, entries_of, map_figures, plain, shown
+from bigembed.jobs.report.figures import (
+    Entry,
+    Figure,
+    Line,
+    compared,
+    coordinate_lines,
+    entries_of,
+    map_figures,
+    plain,
+    shown,
+)
 from bigembed.jobs.watching.status import read_status
 from bigembed.maps import REGISTRY, method
 from bigembed.rows import MarkedRows, RowSource
@@ -314,13 +324,7 @@ class RunSummary:
     @property
     def compared(self) -> str:
         """Return which rows the map was compared with."""
-        found = self.certificate.get("judgement", {}).get("map", {})
-        others = f"{found['n']:,} rows drawn from {found['of']:,}" if "of" in found else f"all {found['n']:,}"
-        count = found["n_coordinates"]
-        return (
-            f"{found['samples']:,} rows were compared with {others}, in the data and by the "
-            f"{f'{count:,} coordinates' if count > 1 else 'only coordinate'} of the map"
-        )
+        return compared(self.certificate.get("judgement", {}).get("map", {}))
 
     @cached_property
     def figures(self) -> list[Figure]:

@@ -298,6 +298,20 @@ def map_figures(figures: Mapping[str, Any]) -> list[Figure]:
     ]
 
 
+def compared(figures: Mapping[str, Any]) -> str:
+    """Return which rows the figures of a map are of, and which rows they were compared with.
+
+    >>> compared({"samples": 200, "n": 1000, "of": 477176, "n_coordinates": 5})
+    '200 rows were compared with 1,000 rows drawn from 477,176, in the data and by the 5 coordinates of the map'
+    """
+    others = f"{figures['n']:,} rows drawn from {figures['of']:,}" if "of" in figures else f"all {figures['n']:,}"
+    count = figures["n_coordinates"]
+    return (
+        f"{figures['samples']:,} rows were compared with {others}, in the data and by the "
+        f"{f'{count:,} coordinates' if count > 1 else 'only coordinate'} of the map"
+    )
+
+
 def measured_in(table: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the figures of maps that some row of the table of a sweep has."""
     return [key for key in FIGURES if any(key in row for row in table)]

@@ -166,10 +166,12 @@ def certificate_lines(found: dict[str, Any], in_full: bool = False, repeated: bo
         for title, messages in zip(titles, kinds.values(), strict=True)
         for line in (f"  warning: {title}", *(f"    {one}" for one in messages if in_full or repeated))
     ]
+    seen = certificate.get("judgement", {}).get("map", {})
     judged = [
         f"  {one.name}: {one.value} (shuffled {one.chance}){_doubtful(one.flagged)}"
-        for one in figures.map_figures(certificate.get("judgement", {}).get("map", {}))
+        for one in figures.map_figures(seen)
     ]
+    judged += [f"    ({figures.compared(seen)})"] if judged else []
     if not in_full:
         single = {key: value for key, value in certificate.items() if not isinstance(value, (dict, list))}
         single |= {key: value for key, value in certificate.items() if key == "steps"}

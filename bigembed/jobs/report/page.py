@@ -19,7 +19,7 @@ from bigembed.maps.kernels import BINARY
 from bigembed.plotting.vector import Mark, Series, chart, number
 from bigembed.runtime import PARTS
 from bigembed.runtime.blocks import Array
-from bigembed.store import PAGES, AnyPath, PathLike, at, put, require_apart, require_suffix
+from bigembed.store import PAGES, AnyPath, PathLike, at, no_such_path, put, require_apart, require_suffix
 from bigembed.store.superseded import explanation
 
 # ---------------------------------------------------------------------------------------------------------- warned
@@ -135,7 +135,7 @@ def write_report(
     began = time.perf_counter()
     root = at(run).absolute()
     if not root.exists():
-        raise MissingPathError(f"{root}: no such run")
+        raise MissingPathError(no_such_path(root, "run"))
     if kind_of(root) != "run":
         raise InputError(f"{root}: a model; a report is made of a run. Give the path that [output] of a job names")
     page = at(out).absolute() if out is not None else root.with_suffix(".html")

@@ -174,6 +174,11 @@ class TestPlan:
         with pytest.raises(PlanError, match="larger disk"):
             plan_of(free=100).refuse()
 
+    def test_a_folder_in_which_nothing_may_be_written_is_refused(self, monkeypatch):
+        monkeypatch.setattr("bigembed.jobs.planning.plan.os.access", lambda folder, how: how != os.W_OK)
+        with pytest.raises(PlanError, match="this user may write nothing there"):
+            plan_of().refuse()
+
     def test_a_plan_writes_nothing(self, write_job, rows, tmp_path):
         before = sorted(tmp_path.iterdir())
         job = read_job(

@@ -497,6 +497,9 @@ class TestFormats:
             ingest(tmp_path / "null.parquet", tmp_path / "rows.zarr")
         with pytest.raises(InputError, match="no columns q; there are a int64, b int64"):
             open_reader(tmp_path / "null.parquet", Choice(columns=("a", "q")))
+        pq.write_table(pa.table({"parallax": [1.0], "ra": [2.0]}), tmp_path / "named.parquet")
+        with pytest.raises(InputError, match=r"no columns paralax \(did you mean 'parallax'\?\); there are"):
+            open_reader(tmp_path / "named.parquet", Choice(columns=("ra", "paralax")))
         (tmp_path / "bad.parquet").write_bytes(b"nothing")
         with pytest.raises(InputError, match="not readable as Parquet"):
             open_reader(tmp_path / "bad.parquet")

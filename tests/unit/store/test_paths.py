@@ -201,6 +201,14 @@ def test_a_bucket_that_is_not_there_is_no_outage():
     assert "no such bucket" in str(error)
 
 
+def test_a_path_that_is_not_there_is_said_with_the_nearest_name_in_its_folder(tmp_path):
+    (tmp_path / "pixels.npy").touch()
+    assert store.no_such_path(tmp_path / "pixel.npy").endswith("pixel.npy: no such path (did you mean 'pixels.npy'?)")
+    assert store.no_such_path(tmp_path / "other", "model").endswith("other: no such model")
+    assert store.no_such_path(tmp_path / "none" / "pixel.npy").endswith("pixel.npy: no such path")
+    assert store.no_such_path("s3://none/pixel.npy") == "s3://none/pixel.npy: no such path"
+
+
 @pytest.mark.parametrize("url", ["gs://bucket/x", "az://box/x", "abfss://box@account.dfs.core.windows.net/x"])
 def test_the_other_stores_are_made_by_the_same_library(home, monkeypatch, url):
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
