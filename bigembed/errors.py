@@ -141,7 +141,7 @@ class HarmonicWarning(BigembedWarning):
 
 
 class MapWarning(BigembedWarning):
-    """The map as a whole is doubtful: neighbors are not kept, or one column decides all distances."""
+    """The map as a whole is doubtful: neighbors are not kept, or one or two columns decide all distances."""
 
 
 class ClustersWarning(BigembedWarning):

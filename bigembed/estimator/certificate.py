@@ -10,7 +10,8 @@ from typing import Any
 
 from bigembed.estimator.graph_input import PLACING, SEPARATED, least_rows
 from bigembed.neighbors.search import doubts
-from bigembed.quality import COLLAPSED, LOOKED_AT, ONE_COLUMN, few_carriers, judged
+from bigembed.quality import COLLAPSED, LOOKED_AT, few_carriers, judged
+from bigembed.quality.figures import deciding
 from bigembed.stages import Run
 
 PACKAGES = ("bigembed", "dask", "numpy", "scipy", "zarr", "numba")
@@ -336,7 +337,7 @@ def carried_warnings(seen: dict[str, Any], remedy: str) -> list[str]:
 
 
 def map_warnings(seen: dict[str, Any], apart: bool = False, parts: int = 1) -> list[str]:
-    """Of a judgement: that the map does not keep neighborhoods, or that one column decides it.
+    """Of a judgement: that the map does not keep neighborhoods, or that one or two columns decide it.
 
     ``apart``: each component has its own coordinates, so that the map of all lays them over each other. ``parts``: as
     many share one set of coordinates.
@@ -346,14 +347,16 @@ def map_warnings(seen: dict[str, Any], apart: bool = False, parts: int = 1) -> l
         warnings, _ = judged(seen["map"], same_rows=True, collapsed=HIDDEN if parts > 1 else COLLAPSED)
         out += warnings
     found = seen.get("map", {})
-    column = seen.get("column")
-    if column is None and found.get("metric") == "euclidean":
-        column = {"number": found["rows"]["column"], "share": found["rows"]["share"]}
-    if column and column["share"] > ONE_COLUMN and found.get("d", 2) > 1:
+    columns = seen.get("column")
+    if columns is None and found.get("metric") == "euclidean":
+        columns = found["rows"]
+    if columns and "number" in columns:  # (of a run that an earlier version judged)
+        columns = {"column": columns["number"], **columns}
+    few, they_decide = deciding(columns or {}, found.get("d", 2), "column {} (from 0) of the rows")
+    if few:
         out.append(
-            f"column {column['number']} (from 0) of the rows holds {100 * column['share']:.4g} % of their variance: it "
-            "decides nearly all distances. If that is a matter of units, scale the columns, for example to variance 1 "
-            "(the step Standardize)"
+            f"{few} of their variance: {they_decide} nearly all distances. If that is a matter of units, scale the "
+            "columns, for example to variance 1 (the step Standardize)"
         )
     return out
 

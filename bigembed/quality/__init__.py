@@ -14,123 +14,13 @@ import numpy as np
 from bigembed.distance.metrics import RowMetric, checked_metric, require_columns
 from bigembed.errors import InputError
 from bigembed.quality.coordinates import carried_figure
+from bigembed.quality.figures import columns_figure, deciding, kept_figure, ties_figure, triplet_figure, trust_figure
 from bigembed.quality.passes import DistancesToSample, GivenSpace, Space
 from bigembed.rows import RowSource
 from bigembed.rows.passes import MAX_GROUPS, checked_shape
 from bigembed.runtime.blocks import Array
 from bigembed.stages import ArraySpec, Cost, buffer, rows_of
 from bigembed.store.exchange import Exchange
-
-# --------------------------------------------------------------------------------------------------------- figures
-# From ranks of neighbors to figures: preservation, trustworthiness, triplets; their standard errors and chance
-# levels.
-#
-# With n rows and k neighbors, r_X(i, j) is the rank of j among all other rows by distance from i in X (1 = nearest),
-# N_Y(i) the k nearest in Y (Venna & Kaski 2001; van der Maaten et al. 2009):
-#
-#     kept(i) = |N_X(i) ∩ N_Y(i)| / k,    trust(i) = 1 − 2/(k (2n − 3k − 1)) Σ_{j ∈ N_Y(i)} max(0, r_X(i, j) − k).
-#
-# Continuity is trust with X and Y exchanged.
-
-Figure = dict[str, float]
-"""``value``, ``standard_error``, ``chance`` (for shuffled coordinates) and ``above_chance``, in standard errors."""
-
-
-def kept_figure(sample: Array, near: Array, other_near: Array, n: int, weights: Array | None = None) -> Figure:
-    """kNN preservation: the share of ``near`` (s, k) that ``other_near`` (s, k) holds as well."""
-    hits = (near[:, :, None] == other_near[:, None, :]).any(axis=2).astype(np.float64)
-    chance = near.shape[1] / (n - 1)
-    spread = np.sqrt(chance * (1 - chance))
-    nodes = [np.broadcast_to(sample[:, None], near.shape), near]
-    return figure(hits, chance, spread, nodes, 1 - len(sample) / n, weights)
-
-
-def trust_figure(sample: Array, near: Array, ranks: Array, n: int, weights: Array | None = None) -> Figure:
-    """Trustworthiness of neighbors ``near`` (s, k), whose ranks (s, k) in the other space are from 1 to n − 1."""
-    k = near.shape[1]
-    m = n - 1 - k  # a shuffle's ranks are 1 … n − 1, all equally likely: penalties 0 (k times), 1, …, m
-    unit = 2 / (2 * n - 3 * k - 1)
-    mean, square = (np.array([m * (m + 1) / 2, m * (m + 1) * (2 * m + 1) / 6]) / (n - 1)).tolist()
-    spread = unit * np.sqrt(square - mean**2)
-    nodes = [np.broadcast_to(sample[:, None], near.shape), near]
-    return figure(1 - penalties(ranks, n, k), 1 - unit * mean, spread, nodes, 1 - len(sample) / n, weights)
-
-
-def penalties(ranks: Array, n: int, k: int) -> Array:
-    """2 max(0, r − k) / (2n − 3k − 1): the mean over k neighbors is what trustworthiness lacks to 1.
-
-    >>> penalties(np.array([1, 2, 3, 9]), 10, 2).tolist()
-    [0.0, 0.0, 0.15384615384615385, 1.0769230769230769]
-    """
-    return np.asarray(2.0 * np.maximum(0, ranks - k) / (2 * n - 3 * k - 1))
-
-
-def triplet_figure(sample: Array, others: Array, first: Array, second: Array, weights: Array | None = None) -> Figure:
-    """Share of triplets (i, j, l) whose order of distances agrees. ``others`` (s, 2t): j and l, half of them each.
-
-    ``first`` and ``second`` (s, 2t) are squared distances from i in the two spaces. Of equal distances, that of the
-    smaller row number comes first, so that two ties agree, by chance too.
-    """
-    j, l = np.split(others, 2, axis=1)
-    closer = [(a < b) | ((a == b) & (j < l)) for a, b in (np.split(part, 2, axis=1) for part in (first, second))]
-    agree = (closer[0] == closer[1]).astype(np.float64)
-    tied = [float(np.mean(np.equal(*np.split(part, 2, axis=1)))) for part in (first, second)]
-    nodes = [np.broadcast_to(sample[:, None], agree.shape), j, l]
-    return figure(agree, 0.5 + 0.5 * tied[0] * tied[1], 0.5, nodes, 1.0, weights)
-
-
-def figure(
-    entries: Array, chance: float, spread: Any, nodes: list[Array], unseen: float, weights: Array | None = None
-) -> Figure:
-    """Mean of entries (s, c), one row of them a sampled row, with two standard errors.
-
-    ``standard_error`` is that of the mean over all rows: √(``unseen`` · variance of the row means / s), where
-    ``unseen`` is the share of rows not sampled (1 where entries are drawn at random within a row). ``above_chance`` is
-    (mean − chance) over a standard error for shuffled coordinates: entries that share a row (as the sampled row or as
-    a neighbor: ``nodes``) may go together, so residuals are added up by row before they are squared (clustered
-    errors, Cameron & Miller 2015, on the safe side), and it is at least that of independent entries of standard
-    deviation ``spread``. With ``weights`` (s,) of the sampled rows means are by weight, and errors those of such means.
-    """
-    rows, count = entries.mean(axis=1), len(entries)
-    mass = np.ones(count) if weights is None else weights / weights.mean()
-    mean = float(entries.mean() if weights is None else mass @ rows / count)
-    error = 0.0
-    if count > 1:
-        variance = rows.var(ddof=1) if weights is None else np.square(mass * (rows - mean)).sum() / (count - 1)
-        error = float(np.sqrt(unseen * variance / count))
-    apart = entries - mean if weights is None else mass[:, None] * (entries - mean)
-    _, owner = np.unique(np.concatenate([node.ravel() for node in nodes]), return_inverse=True)
-    residuals = np.concatenate([apart.ravel()] * len(nodes))
-    clustered = np.sqrt(np.square(np.bincount(owner, residuals)).sum()) / entries.size
-    scale = max(float(clustered), spread * float(np.sqrt(np.mean(mass**2))) / np.sqrt(entries.size))
-    return {
-        "value": mean,
-        "standard_error": error,
-        "chance": float(chance),
-        "above_chance": float((mean - chance) / scale),
-    }
-
-
-def columns_figure(survey: Mapping[str, Array]) -> dict[str, Any]:
-    """Of the moments and limits of the columns: which varies most, its share of the variance, how many are constant."""
-    scatter = np.where(survey["low"] < survey["high"], np.maximum(survey["scatter"], 0), 0)
-    with np.errstate(over="ignore", invalid="ignore"):
-        share = scatter / scatter.sum() if scatter.any() else scatter
-    column = int(np.argmax(np.nan_to_num(share)))
-    return {
-        "column": column,
-        "share": float(np.nan_to_num(share[column])),
-        "constant": int(np.sum(survey["low"] == survey["high"])),
-    }
-
-
-def ties_figure(squared: Array) -> dict[str, float]:
-    """Of squared distances (s, k + 1) to the nearest rows: the share of rows with ties, and with k rows at no distance.
-
-    ``tied``: the k-th neighbor is as far as the next, so the row number decides. ``same_place``: k others are at 0.
-    """
-    return {"tied": float((squared[:, -1] == squared[:, -2]).mean()), "same_place": float((squared[:, -2] == 0).mean())}
-
 
 # ------------------------------------------------------------------------------------------------------- judgement
 # What figures mean: sentences that say what is doubtful and what to do about it. Limits are stated here.
@@ -143,8 +33,6 @@ FAITHFUL = 0.8
 """Trustworthiness and continuity below which coordinates are doubtful; shuffled ones have about .5."""
 SAME_PLACE = 0.1
 """Share of sampled rows at one place with k others, beyond that of the rows, from which it is doubtful."""
-ONE_COLUMN = 0.99
-"""Share of the variance in one column from which it decides all distances."""
 LOOKED_AT = 3
 """Coordinates that are drawn. What bends or spoils a picture is a warning of maps of no more; of more, the certificate
 and the page say it: clusters, distances, pseudotime and smoothing take all coordinates together."""
@@ -178,7 +66,7 @@ def judged(
     A warning each for: constant coordinates; many rows at one place; coordinates *unrelated* to the rows (no figure
     more than 4 standard errors above its value for shuffled coordinates; where more than a tenth of the sampled rows
     have ties at the k-th neighbor, the triplets alone are asked); trustworthiness, and continuity, below .8. A note
-    for a column with more than 99 % of the variance, and for duplicated rows.
+    for a column with more than 99 % of the variance (two: 99.9 %), and for duplicated rows.
 
     ``same_rows``: the coordinates are known to belong to these rows in this order, so that is not asked. ``collapsed``:
     what to do about many rows at one place.
@@ -255,14 +143,14 @@ def _notes(figures: Mapping[str, Any]) -> list[str]:
     notes = []
     for name, width, what in (
         ("rows", figures["d"], "column"),
-        ("coordinates", figures["n_coordinates"], "coordinate"),
+        ("coordinates", min(figures["n_coordinates"], 3), "coordinate"),  # (two of many may be all there is to show)
     ):
         found = figures[name]
-        if width > 1 and found.get("share", 0.0) > ONE_COLUMN:  # (given distances have no columns)
+        few, they_decide = deciding(found, width, f"{what.capitalize()} {{}} (from 0)")
+        if few:
             notes.append(
-                f"{what.capitalize()} {found['column']} (from 0) holds {100 * found['share']:.4g} % of the variance of "
-                f"the {name}, so it decides nearly all distances between them. If that is a matter of units, bring "
-                f"the {what}s to one scale (for example unit variance) and certify again"
+                f"{few} of the variance of the {name}, so {they_decide} nearly all distances between them. If that is "
+                f"a matter of units, bring the {what}s to one scale (for example unit variance) and certify again"
             )
     if (crowd := figures["rows"]["same_place"]) > 0:
         notes.append(

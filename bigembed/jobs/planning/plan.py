@@ -294,7 +294,7 @@ class Plan:
         closed = [
             f"{folder}: this user may write nothing there. Allow it, or choose another place ({key})"
             for key, folder in folders
-            if not os.access(folder, os.W_OK)
+            if not os.access(str(folder), os.W_OK)
         ]
         return closed + [
             f"{where}: {size(need)} would be written at the most, {size(free)} are free"

@@ -20,6 +20,7 @@ from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.quality import cost_of
 from bigembed.quality.coordinates import carried_by_few, effective_degrees, near_one, participation, separation
 from bigembed.quality.dimension import ROWS, harmonics, harmonics_arrays, sampled
+from bigembed.quality.figures import columns_figure
 from bigembed.rows import RowSource
 from bigembed.runtime.blocks import Array, by_owner
 from bigembed.stages import ArraySpec, Context, Cost, Stage
@@ -215,7 +216,8 @@ def run_judgement(
         first = _numbers(np.array(degrees.first, np.int64), ordered)
         out["degrees"] = asdict(degrees) | {"row": _numbers(np.array([degrees.row]), ordered)[0], "first": first}
         if not ordered.columns:
-            out |= {"column": _column(read_array(context.of("survey", "sample")))}
+            sample = read_array(context.of("survey", "sample")).astype(np.float64)
+            out |= {"column": columns_figure({"low": sample.min(0), "high": sample.max(0), "scatter": sample.var(0)})}
         out |= _stability(context, blocks, kept, graph.asked) if lists else {}
         if joined := graph_judgement.joined_at(context, "components", d, graph.by):
             out["joined"] = joined
@@ -283,13 +285,6 @@ def _separated(solve: dict[str, Any], kept: int, tol: float, n: int) -> dict[str
         groups += [group for group in named if group not in groups]
         cut = cut or (apart.cut and len(values) - 1 in shown)
     return {"sin_theta": sin.tolist(), "near_one": near.tolist(), "groups": groups, "cut": cut}
-
-
-def _column(sample: Array) -> dict[str, Any]:
-    """The column of the largest variance on the sample, and its share."""
-    variance = np.var(sample.astype(np.float64), axis=0)
-    total = float(variance.sum())
-    return {"number": int(np.argmax(variance)), "share": float(variance.max() / total) if total > 0 else 0.0}
 
 
 def _numbers(ids: Array, ordered: Ordered | None) -> Any:

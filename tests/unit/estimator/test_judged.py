@@ -72,6 +72,13 @@ def test_a_column_that_decides_all_distances_is_said(name: str) -> None:
     assert "Standardize" in found
 
 
+@a_few(2, "name", sorted(set(MAPS) - {"ClassicalMDS, manhattan", "LandmarkDiffusionMap"}))
+def test_two_columns_that_decide_all_distances_are_said(name: str) -> None:
+    X = abs(random(300, 5)) * [1.0, 90.0, 1.0, 1.0, 60.0]
+    assert "columns 1 and 4 (from 0) of the rows hold 99.9" in said(MAPS[name](), X)["map"]
+    assert "decide" not in said(MAPS[name](), X * [1.0, 0.1, 1.0, 1.0, 0.1]).get("map", "")
+
+
 @pytest.mark.parametrize("name", ["PCA", "ClassicalMDS", "LandmarkMDS", "LinearizedKernelPCA", "Isomap"])
 def test_a_coordinate_of_a_few_rows_is_said(name: str) -> None:
     assert "carried by few rows" in said(MAPS[name](), spiked())["localized"]

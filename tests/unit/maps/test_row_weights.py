@@ -14,7 +14,7 @@ from scipy.spatial.distance import cdist
 import bigembed as be
 from bigembed.errors import InputError
 from bigembed.maps.scales import pattern_counts, reach_in_mass, total, weighted_median
-from bigembed.quality import figure
+from bigembed.quality.figures import figure
 from bigembed.store.arrays import read_array
 from tests.blocks import blocks_of
 from tests.some import a_few
