@@ -89,6 +89,8 @@ class Cost:
     """Terms of distances that tasks take pair by pair, in units of one |x − y| of dense rows."""
     serial_flops: float = 0.0
     """Floating-point operations of one process while the others wait."""
+    serial_ops: float = 0.0
+    """Entries that one process looks up, sorts, draws or writes as text while the others wait."""
     maps: float = 0.0
     """Maps over the blocks, one after another, where they are not as many as the passes."""
     blocks: int = 0

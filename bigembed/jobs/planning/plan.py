@@ -43,6 +43,10 @@ PICTURE_BYTES = 192 << 20
 """Blocks of coordinates and the canvas that a picture holds at a time."""
 TABLE_BYTES = 192 << 20
 """Blocks of coordinates, and pyarrow, that the writer of a table holds."""
+LOOKS_OF_CELL = {".csv": 70.0, ".parquet": 8.0, ".npy": 0.5}
+"""What writing a cell of a table takes, by its suffix: as long as so many look-ups."""
+DRAWN, LOOKS_OF_DRAWN = 3e7, 2.0
+"""What a picture takes, and each row of it, in look-ups."""
 REPORT_BYTES = 160 << 20
 """Blocks of coordinates, and the grids and pixels that a report holds at a time."""
 VIEW_ROW_BYTES, VIEW_ROWS = 700, 1 << 20
@@ -373,10 +377,13 @@ def costs_of(job: JobSpec, rows: Input, stages: Sequence[Stage]) -> list[tuple[s
     n = rows.shape[0]
     plane = [ArraySpec("two coordinates", n, 2)]
     if job.output.table is not None:
-        costs.append(("table", Cost.of([ArraySpec("ids", n)], coordinator=[buffer("table", TABLE_BYTES)])))
+        wide = next((one.width or 1 for _, cost in costs for one in cost.arrays if one.name == "embedding"), 2)
+        cells, looks = n * (wide + len(rows.aligned)), LOOKS_OF_CELL[at(job.output.table).suffix]
+        reads, held = [ArraySpec("coordinates and ids", cells)], [buffer("table", TABLE_BYTES)]
+        costs.append(("table", Cost.of(reads, coordinator=held, serial_ops=looks * cells)))
     if job.output.picture is not None:
         canvas = buffer("canvas", min(PICTURE_BYTES, (80 << 20) + 64 * n))
-        costs.append(("picture", Cost.of(plane, coordinator=[canvas])))
+        costs.append(("picture", Cost.of(plane, coordinator=[canvas], serial_ops=DRAWN + LOOKS_OF_DRAWN * n)))
     if job.output.report is not None:
         costs.append(("report", Cost.of(plane, coordinator=[buffer("page", REPORT_BYTES)])))
     if job.output.view is not None:
@@ -392,7 +399,7 @@ def costs_of(job: JobSpec, rows: Input, stages: Sequence[Stage]) -> list[tuple[s
 
 def input_costs(rows: Input) -> list[tuple[str, Cost]]:
     """Of the copy of the rows, where they are copied, and of their ids, where they have some."""
-    costs = [] if rows.ids is None else [("ids", ids_cost(rows.shape[0]))]
+    costs = [] if rows.ids is None else [("ids", ids_cost(rows.ids_source()))]
     if isinstance(rows, condensed_input.CondensedInput):
         return [*input_costs(rows.all_rows), ("condense", rows.cost)]
     if rows.reader is not None:

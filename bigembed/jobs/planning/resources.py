@@ -68,7 +68,11 @@ class TimeModel:
         if self.hands_out:
             several = calls_of_task(blocks, busy, (computing + moving) / (maps * blocks))
             work = max(work, maps * ceil(blocks / several) * HANDED_OUT)
-        return PUBLISH + maps * (MESSAGES + blocks / busy) * self.task + work + cost.serial_flops / rates.product
+        return PUBLISH + maps * (MESSAGES + blocks / busy) * self.task + work + self.alone(cost)
+
+    def alone(self, cost: Cost) -> float:
+        """Of what one process does while the others wait."""
+        return cost.serial_flops / self.rates.product + cost.serial_ops / self.rates.look
 
     def block_seconds(self, cost: Cost, blocks: int) -> float:
         """Of what a stage cannot be stopped in without doing it again: a task, and what one process does alone.
@@ -77,7 +81,7 @@ class TimeModel:
         >>> round(TimeModel(rates, 2, 0.0, 1.0).block_seconds(Cost(passes=1, read=10**8, flops=2e9), 4), 2)
         0.75
         """
-        blocks, alone = max(1, cost.blocks or blocks), cost.serial_flops / self.rates.product
+        blocks, alone = max(1, cost.blocks or blocks), self.alone(cost)
         work = self.seconds(cost, blocks) - PUBLISH - alone
         rounds = -(-blocks // min(self.at_once, blocks)) * (cost.maps or max(1.0, cost.passes))
         return max(work / rounds, alone) + cost.checkpoint / self.rates.read

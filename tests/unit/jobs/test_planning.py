@@ -310,6 +310,7 @@ class TestCalibrate:
         assert pace.seconds(Cost(passes=1, read=10**8, write=10**8, flops=1e9, scalar_ops=1e7), 9) == PUBLISH + 5 / 2
         assert pace.seconds(Cost(passes=1, read=10**8), 1) == PUBLISH + 1  # one block, one worker
         assert pace.seconds(Cost(serial_flops=1e9), 9) == PUBLISH + 1  # one process, however many there are
+        assert pace.seconds(Cost(serial_ops=RATES.look), 9) == PUBLISH + 1
         assert pace.seconds(Cost(disk=10**8), 1) == PUBLISH + 1  # read back for its digests
         assert pace.seconds(Cost(exchanged=10**9), 9) == PUBLISH + 1 / 2
         slow = TimeModel(RATES, at_once=2, task=0.01, start=3.0)
