@@ -150,9 +150,15 @@ def _describe(name: str, cls: Any) -> dict[str, Any]:
     return {
         "name": name,
         "class": cls.__name__,
-        "summary": (inspect.getdoc(cls) or "").split("\n")[0],
+        "summary": summary_of(cls),
         "parameters": parameters,
     }
+
+
+def summary_of(cls: type[Any]) -> str:
+    """Return the first line of what a method or a step says of itself, without where its formulas are from."""
+    first = (inspect.getdoc(cls) or "").split("\n")[0]
+    return re.sub(r"\s*\([^()]*\bseed \d[^()]*\)", "", first)
 
 
 def documented(text: str) -> dict[str, str]:

@@ -104,17 +104,20 @@ def figure(
 def columns_figure(survey: Mapping[str, Array]) -> dict[str, Any]:
     """Of the moments and limits of the columns: which varies most, its share of the variance, how many are constant.
 
-    ``pair``, ``pair_share``: the two that vary most, and the share of both.
+    ``pair``, ``pair_share``: the two that vary most, and the share of both. ``few``: as few as hold 99.9 %, if they are
+    half of those that vary, or less.
     """
     scatter = np.where(survey["low"] < survey["high"], np.maximum(survey["scatter"], 0), 0)
     with np.errstate(over="ignore", invalid="ignore"):
         share = np.nan_to_num(scatter / scatter.sum() if scatter.any() else scatter)
-    pair = np.argsort(-share, kind="stable")[:2]
+    order = np.argsort(-share, kind="stable")
+    pair, few = order[:2], order[: int(np.searchsorted(np.cumsum(share[order]), TWO_COLUMNS)) + 1]
     return {
         "column": int(pair[0]),
         "share": float(share[pair[0]]),
         "pair": pair.tolist(),
         "pair_share": float(share[pair].sum()),
+        "few": few.tolist() if 2 * len(few) <= np.count_nonzero(share) else [],
         "constant": int(np.sum(survey["low"] == survey["high"])),
     }
 

@@ -241,6 +241,11 @@ def open_zarr(path: PathLike) -> Any:
                 f"{place}: not a Zarr array, which is a folder, nor .npy. Copy it (bigembed ingest {place} NEW.zarr), "
                 "or give what you read of it in Python, or its path in a job file"
             ) from error
+        if found := arrays_in(place):
+            listed = ", ".join(f"{place}/{name}" for name in found)
+            raise InputError(
+                f"{place}: a group of Zarr, not an array. Give the path of an array in it: {listed}"
+            ) from error
         raise InputError(
             f"{place}: not a Zarr array ({error}). A group needs the array's own path in it, for "
             "example points.zarr/rows"
@@ -251,6 +256,13 @@ def open_zarr(path: PathLike) -> Any:
             "written to its end. Write it again (write_empty_chunks=True), or ingest it again"
         )
     return array
+
+
+def arrays_in(place: AnyPath) -> list[str]:
+    """Names of the arrays that a group of Zarr has; none of what is no group, nor in an object store."""
+    if isinstance(place, objects.ObjectPath) or not place.is_dir():
+        return []
+    return sorted(one.name for one in place.iterdir() if (one / "zarr.json").is_file() or (one / ".zarray").is_file())
 
 
 @dataclass(frozen=True)

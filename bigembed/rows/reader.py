@@ -305,7 +305,7 @@ def texts_of(path: Any, batches: Iterable[Any], names: Sequence[str]) -> dict[st
             if len(texts) > MOST:
                 raise InputError(
                     f"{path}: column {name} has more than {MOST:,} different texts, too many for categories. Leave it "
-                    "out, or say that it names the rows (ids)"
+                    "out; if it names the rows, it is for ids"
                 )
     return {name: tuple(sorted(texts)) for name, texts in found.items()}
 

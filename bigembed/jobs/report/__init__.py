@@ -9,7 +9,6 @@ What is missing is said, never guessed.
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ from bigembed.errors import BigembedError, DamagedError
 from bigembed.estimator import RUN_PARAMETERS
 from bigembed.estimator.certificate import certificate, judged_certificate
 from bigembed.jobs.inputs import older_source
-from bigembed.jobs.parameters import documented
+from bigembed.jobs.parameters import documented, summary_of
 from bigembed.jobs.places.cluster import KINDS
 from bigembed.jobs.planning.resources import Peaks, Resources
 from bigembed.jobs.record import ELSEWHERE, made_here, read_record
@@ -236,10 +235,7 @@ class RunSummary:
     @cached_property
     def method_summary(self) -> str:
         """First line of what the method's class says of itself."""
-        if self.method not in REGISTRY:
-            return ""
-        first = (inspect.getdoc(method(self.method)) or "").split("\n")[0]
-        return re.sub(r"\s*\([^()]*\bseed \d[^()]*\)", "", first)  # (which source a formula is from)
+        return summary_of(method(self.method)) if self.method in REGISTRY else ""
 
     def parameters(self) -> list[tuple[str, str, bool, str]]:
         """Name, value, whether it was given, and meaning of every parameter of the method."""

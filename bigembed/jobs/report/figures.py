@@ -29,6 +29,8 @@ ONE = ("component_sizes", "filled_rows", "parts")
 """Entries that say nothing where there is one component."""
 SHOWN = 6
 """Entries of a list that are written out."""
+LEAST_COLUMNS = 4
+"""Columns from which it is said that few of them decide distances."""
 
 _WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))
 MEANING: Mapping[str, tuple[str, str]] = _WORDS["entries"]
@@ -71,7 +73,8 @@ def entries_of(found: Mapping[str, Any]) -> list[Entry]:
         else:
             wrong = key == "converged" and value is False
             entries.append(Entry(name, shown(value, "bytes" in key), meaning, wrong))
-    return entries + _degrees(found.get("judgement", {}))
+    seen = found.get("judgement", {})
+    return entries + columns_entries(seen) + _degrees(seen)
 
 
 def _recall(name: str, meaning: str, value: Mapping[str, Any]) -> list[Entry]:
@@ -144,13 +147,30 @@ def _clusters(name: str, meaning: str, value: Mapping[str, Any]) -> list[Entry]:
         return [Entry(f"{name}: {plain(inner)}", shown(one)) for inner, one in value.items() if one != ""]
     sizes, jaccard = value["sizes"], value.get("jaccard")
     beside = f"; {value['noise']:,} rows in none" if value.get("noise") else ""
-    entries = [Entry(name, f"{len(sizes):,} by {value['method']}, of {shown(sizes)} rows{beside}", meaning)]
+    smaller = f" and {len(sizes) - SHOWN:,} smaller" if len(sizes) > SHOWN else ""
+    text = f"{len(sizes):,} by {value['method']}, of {shown(sizes[:SHOWN])} rows{smaller}{beside}"
+    entries = [Entry(name, text, meaning)]
     if jaccard is None:
         return entries
     lost = any(one < STABLE for one in jaccard)
     text = f"Rand index {shown(round(value['rand'], 3))}; Jaccard {shown([round(one, 2) for one in jaccard])}"
     again = f"In {value['subsets']} subsets of half of the rows, with other seeds: 1 is the same clusters."
     return [*entries, Entry(f"{name} found again", text, again, lost)]
+
+
+def columns_entries(seen: Mapping[str, Any]) -> list[Entry]:
+    """Return which columns hold nearly all of the variance, where they are few: nothing is wrong with that by itself.
+
+    >>> columns_entries({"map": {"d": 18, "rows": {"few": [3, 1, 5]}}})[0].value
+    '3 of 18 hold 99.9 % of the variance: 1, 3, 5 (from 0)'
+    """
+    whole = seen.get("map", {})
+    few, d = sorted(seen.get("column", whole.get("rows", {})).get("few", ())), whole.get("d", 0)
+    if not few or d < LEAST_COLUMNS:
+        return []
+    meaning = "The others hardly count in distances. If that is a matter of units, scale the columns (standardize)."
+    value = f"{len(few):,} of {d:,} hold 99.9 % of the variance: {shown(few)} (from 0)"
+    return [Entry("Columns that decide distances", value, meaning)]
 
 
 def _degrees(seen: Mapping[str, Any]) -> list[Entry]:

@@ -172,6 +172,8 @@ def certificate_lines(found: dict[str, Any], in_full: bool = False, repeated: bo
         for one in figures.map_figures(seen)
     ]
     judged += [f"    ({figures.compared(seen)})"] if judged else []
+    few = figures.columns_entries(certificate.get("judgement", {}))
+    judged += [f"  {one.name}: {one.value}. {one.meaning}" for one in few if not in_full]
     if not in_full:
         single = {key: value for key, value in certificate.items() if not isinstance(value, (dict, list))}
         single |= {key: value for key, value in certificate.items() if key == "steps"}

@@ -356,10 +356,11 @@ def _forgotten(found: dict[str, Any]) -> list[str]:
     if modes is None or modes >= (FADED if line else GONE):
         return []
     shown = "one line" if line and modes >= GONE else "a point for each part of the graph, and rounding"
+    knee = found["knee"][1]
+    auto = "" if knee == found["t"] else f"t='auto' (the knee of the entropy is t={knee}), or "
     return [
         f"after t={found['t']} steps the walk has forgotten where it began ({max(0.0, modes):.2g} of its modes are "
-        f"left): from everywhere it leads to the same places, and the map is {shown}. Take t='auto' (the knee of the "
-        f"entropy is t={found['knee'][1]}), or a smaller t"
+        f"left): from everywhere it leads to the same places, and the map is {shown}. Take {auto}a smaller t"
     ]
 
 

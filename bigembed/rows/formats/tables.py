@@ -169,8 +169,8 @@ def _rows_dtype(path: AnyPath, schema: Any, names: Sequence[str], categories: re
     ]
     if wrong:
         raise InputError(
-            f"{path}: columns that are not numbers: {', '.join(wrong)}. Choose the numeric ones (columns), say that it "
-            "names the rows (ids), or make categories columns of 0 and 1 (the step 'one_hot' of a job)"
+            f"{path}: columns that are not numbers: {', '.join(wrong)}. Choose the numeric ones (columns); a column "
+            "that names the rows is for ids; categories become columns of 0 and 1 by the step 'one_hot' of a job"
         )
     found = [np.dtype(np.int32 if name in categories else kind.to_pandas_dtype()) for name, kind in kinds.items()]
     return np.result_type(*found) if found else np.dtype(np.float64)

@@ -19,6 +19,7 @@ import bigembed as be
 from bigembed.errors import BigembedWarning, MapWarning
 from bigembed.estimator import spec_of
 from bigembed.estimator.preprocessing import ROWS, with_judgement
+from bigembed.jobs.report.figures import columns_entries
 from bigembed.jobs.sweep import quality_stages
 from bigembed.rows import RowSource
 from tests.some import a_few
@@ -77,6 +78,16 @@ def test_two_columns_that_decide_all_distances_are_said(name: str) -> None:
     X = abs(random(300, 5)) * [1.0, 90.0, 1.0, 1.0, 60.0]
     assert "columns 1 and 4 (from 0) of the rows hold 99.9" in said(MAPS[name](), X)["map"]
     assert "decide" not in said(MAPS[name](), X * [1.0, 0.1, 1.0, 1.0, 0.1]).get("map", "")
+
+
+@pytest.mark.parametrize(("rows", "few"), [("breast cancer as it is", 5), ("breast cancer", 0), ("iris", 0)])
+@pytest.mark.parametrize("name", ["PCA", "LinearizedDiffusionMap"])
+def test_few_columns_that_hold_the_variance_are_listed(name: str, rows: str, few: int) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BigembedWarning)
+        seen = MAPS[name]().fit(RIGHT[rows]()).certificate_["judgement"]
+    assert len(seen["map"]["rows"]["few"]) == few
+    assert [f"{few} of 30 hold" in one.value for one in columns_entries(seen)] == [True] * bool(few)
 
 
 @pytest.mark.parametrize("name", ["PCA", "ClassicalMDS", "LandmarkMDS", "LinearizedKernelPCA", "Isomap"])
