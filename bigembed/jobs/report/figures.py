@@ -17,7 +17,7 @@ from bigembed.jobs import size, text_columns
 from bigembed.maps.clustering import STABLE
 from bigembed.maps.kernels import BINARY
 from bigembed.plotting.vector import number
-from bigembed.quality import FAITHFUL, FIGURES, with_error
+from bigembed.quality import FAITHFUL, FIGURES, NEIGHBORS, with_error
 from bigembed.runtime.blocks import Array
 
 # -------------------------------------------------------------------------------------------------------- glossary
@@ -330,6 +330,18 @@ def compared(figures: Mapping[str, Any]) -> str:
         f"{figures['samples']:,} rows were compared with {others}, in the data and by the "
         f"{f'{count:,} coordinates' if count > 1 else 'only coordinate'} of the map"
     )
+
+
+def not_compared(certificate: Mapping[str, Any]) -> list[str]:
+    """Return a line that says why a map was not compared with its rows, where that is known.
+
+    >>> not_compared({"input": {"n": 10}})
+    ['  The map was not compared with its rows: 10 rows are too few, 31 are needed']
+    """
+    n, seen = certificate.get("input", {}).get("n"), certificate.get("judgement", {}).get("map", {})
+    few = f"{n} rows are too few, {2 * NEIGHBORS + 1} are needed" if n is not None and n <= 2 * NEIGHBORS else ""
+    why = few or seen.get("unmeasured", "")
+    return [f"  The map was not compared with its rows: {why}"] if why else []
 
 
 def measured_in(table: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bigembed.errors import BigembedError
@@ -10,6 +11,9 @@ from bigembed.jobs.report import figures
 from bigembed.quality import FIGURES
 from bigembed.stages import Run
 from bigembed.store import UNLIMITED, arrays, at, superseded
+
+LONGEST = 4
+"""Stages whose times are printed after a run; the page of the run has all of them."""
 
 
 def plan_lines(plan: Any) -> list[str]:
@@ -86,15 +90,20 @@ def run_lines(found: dict[str, Any]) -> list[str]:
         f"{len(found['stages'])} stages, {reused} of them reused",
         f"memory of all processes: {size(measured['total'])} at the most, {size(predicted['total'])} planned",
         f"time: {duration(found['seconds'])}, {duration(found['predicted_seconds'])} planned"
-        + f"{_compiled(found['plan'])}; "
-        + ", ".join(
-            f"{stage['name']} {duration(stage['seconds'])} ({duration(stage['predicted_seconds'])})"
-            for stage in found["stages"]
-            if not stage["reused"]
-        ),
+        + f"{_compiled(found['plan'])}{_longest(found['stages'])}",
         *certificate_lines(found),
         "written: " + ", ".join(made),
     ]
+
+
+def _longest(stages: Sequence[Mapping[str, Any]]) -> str:
+    """Return the stages that took longest, each with what was planned of it: of twenty most take no time."""
+    done = sorted((one for one in stages if not one["reused"]), key=lambda one: -one["seconds"])
+    shown = [
+        f"{one['name']} {duration(one['seconds'])} ({duration(one['predicted_seconds'])} planned)"
+        for one in done[:LONGEST]
+    ]
+    return f"; longest: {', '.join(shown)}" if shown else ""
 
 
 def _condensed(found: dict[str, Any]) -> str:
@@ -171,7 +180,7 @@ def certificate_lines(found: dict[str, Any], in_full: bool = False, repeated: bo
         f"  {one.name}: {one.value} (shuffled {one.chance}){_doubtful(one.flagged)}"
         for one in figures.map_figures(seen)
     ]
-    judged += [f"    ({figures.compared(seen)})"] if judged else []
+    judged += [f"    ({figures.compared(seen)})"] if judged else figures.not_compared(certificate)
     few = figures.columns_entries(certificate.get("judgement", {}))
     judged += [f"  {one.name}: {one.value}. {one.meaning}" for one in few if not in_full]
     if not in_full:
