@@ -286,8 +286,8 @@ class DelimitedReader:
             return f"{message}. {form}, as its first has"
         return (
             f"{message[: found.start()]}{found[1]}. {form}, here numbers with {self.decimal!r} before decimals; a "
-            "missing number is an empty field, NaN, N/A or null. If it is no column of numbers, choose columns without it; "
-            "one that names the rows is for ids; categories become columns of 0 and 1 by the step 'one_hot' of a job"
+            "missing number is an empty field, NaN, N/A or null. If it is no column of numbers, choose columns without "
+            "it; one that names the rows is for ids; categories become columns of 0 and 1 by the step 'one_hot'"
         )
 
     def _refuse_open(self, quotes: Quotes) -> None:
