@@ -251,8 +251,8 @@ def numbers_of(columns: Iterable[tuple[Any, Array]], numbered: bool = False) -> 
     if error is not None:
         what = "columns, counted from 0," if numbered else "columns"
         raise (InputTypeError if isinstance(error, TypeError) else InputError)(
-            f"the {what} {listed(wrong)} hold objects that are not numbers (the argument must be a string or a number "
-            f"that float takes). {REMEDY}"
+            f"not all are numbers in the {what} {listed(wrong)}; the argument must be a string or a number that float "
+            f"takes. {REMEDY}"
         ) from error
     return np.column_stack(found)
 
