@@ -347,12 +347,10 @@ def map_warnings(seen: dict[str, Any], apart: bool = False, parts: int = 1) -> l
         warnings, _ = judged(seen["map"], same_rows=True, collapsed=HIDDEN if parts > 1 else COLLAPSED)
         out += warnings
     found = seen.get("map", {})
-    columns = seen.get("column")
-    if columns is None and found.get("metric") == "euclidean":
-        columns = found["rows"]
-    if columns and "number" in columns:  # (of a run that an earlier version judged)
+    columns = seen.get("column") or (found["rows"] if found.get("metric") == "euclidean" else {})
+    if "number" in columns:  # (of a run that an earlier version judged)
         columns = {"column": columns["number"], **columns}
-    few, they_decide = deciding(columns or {}, found.get("d", 2), "column {} (from 0) of the rows")
+    few, they_decide = deciding(columns, found.get("d", 2), "column {} (from 0) of the rows")
     if few:
         out.append(
             f"{few} of their variance: {they_decide} nearly all distances. If that is a matter of units, scale the "
