@@ -1,4 +1,4 @@
-"""Every exception and warning of bigembed, and the error of a library that is missing."""
+"""Every exception and warning of bigembed; what errors say of unknown names, and of libraries that are missing."""
 
 from __future__ import annotations
 
@@ -225,6 +225,9 @@ else:
 # ----------------------------------------------------------------------------------------------------------- names
 # The known name that somebody meant who gave one that is not known.
 
+MANY = 20_000
+"""Known names beyond which none is looked for: each is compared letter by letter."""
+
 
 def nearest(given: Any, known: Iterable[str]) -> str | None:
     """Return the known name that is most like the given one; None if none is much like it.
@@ -232,7 +235,8 @@ def nearest(given: Any, known: Iterable[str]) -> str | None:
     >>> nearest("isomop", ["isomap", "pca"]), nearest("x", ["isomap"])
     ('isomap', None)
     """
-    return next(iter(get_close_matches(str(given), list(known), 1, 0.5)), None)
+    names = list(known)
+    return None if len(names) > MANY else next(iter(get_close_matches(str(given), names, 1, 0.5)), None)
 
 
 def meant(given: Any, known: Iterable[str]) -> str:

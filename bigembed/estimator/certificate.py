@@ -11,7 +11,7 @@ from typing import Any
 from bigembed.estimator.graph_input import PLACING, SEPARATED, least_rows
 from bigembed.neighbors.search import doubts
 from bigembed.quality import COLLAPSED, LOOKED_AT, few_carriers, judged
-from bigembed.quality.figures import deciding
+from bigembed.quality.figures import deciding, figure_of_columns
 from bigembed.stages import Run
 
 PACKAGES = ("bigembed", "dask", "numpy", "scipy", "zarr", "numba")
@@ -346,11 +346,8 @@ def map_warnings(seen: dict[str, Any], apart: bool = False, parts: int = 1) -> l
     if "map" in seen and "unmeasured" not in seen["map"] and not apart:
         warnings, _ = judged(seen["map"], same_rows=True, collapsed=HIDDEN if parts > 1 else COLLAPSED)
         out += warnings
-    found = seen.get("map", {})
-    columns = seen.get("column") or (found["rows"] if found.get("metric") == "euclidean" else {})
-    if "number" in columns:  # (of a run that an earlier version judged)
-        columns = {"column": columns["number"], **columns}
-    few, they_decide = deciding(columns, found.get("d", 2), "column {} (from 0) of the rows")
+    width = seen.get("map", {}).get("d", 2)
+    few, they_decide = deciding(figure_of_columns(seen), width, "column {} (from 0) of the rows")
     if few:
         out.append(
             f"{few} of their variance: {they_decide} nearly all distances. If that is a matter of units, scale the "

@@ -20,8 +20,10 @@ from bigembed.runtime.blocks import Array
 
 Figure = dict[str, float]
 """``value``, ``standard_error``, ``chance`` (for shuffled coordinates) and ``above_chance``, in standard errors."""
-ONE_COLUMN, TWO_COLUMNS = 0.99, 0.999
-"""Share of the variance in one column, and in two of four or more, above which these decide all distances. Of the 30
+LEAST, LISTED = 4, 20
+"""Columns from which few of them are worth a word; those that are listed."""
+ONE_COLUMN, FEW_COLUMNS = 0.99, 0.999
+"""Share of the variance in one column, and in a few, from which these decide all distances. Of the 30
 columns of scikit-learn's breast cancer two hold .991, and the rest still shows; ra and dec hold .9997 of a catalog of
 stars, and no magnitude does."""
 
@@ -104,20 +106,21 @@ def figure(
 def columns_figure(survey: Mapping[str, Array]) -> dict[str, Any]:
     """Of the moments and limits of the columns: which varies most, its share of the variance, how many are constant.
 
-    ``pair``, ``pair_share``: the two that vary most, and the share of both. ``few``: as few as hold 99.9 %, if they are
-    half of those that vary, or less.
+    ``few``: those that vary most and together hold 99.9 %, the largest first, with their number and their share; none
+    where they are more than half of those that vary, or where fewer than four do. At most the first :data:`LISTED`.
     """
     scatter = np.where(survey["low"] < survey["high"], np.maximum(survey["scatter"], 0), 0)
     with np.errstate(over="ignore", invalid="ignore"):
         share = np.nan_to_num(scatter / scatter.sum() if scatter.any() else scatter)
     order = np.argsort(-share, kind="stable")
-    pair, few = order[:2], order[: int(np.searchsorted(np.cumsum(share[order]), TWO_COLUMNS)) + 1]
+    count, vary = int(np.searchsorted(np.cumsum(share[order]), FEW_COLUMNS)) + 1, np.count_nonzero(share)
+    few = order[:count] if vary >= LEAST and 2 * count <= vary else order[:0]
     return {
-        "column": int(pair[0]),
-        "share": float(share[pair[0]]),
-        "pair": pair.tolist(),
-        "pair_share": float(share[pair].sum()),
-        "few": few.tolist() if 2 * len(few) <= np.count_nonzero(share) else [],
+        "column": int(order[0]),
+        "share": float(share[order[0]]),
+        "few": few[:LISTED].tolist(),
+        "few_count": len(few),
+        "few_share": float(share[few].sum()),
         "constant": int(np.sum(survey["low"] == survey["high"])),
     }
 
@@ -127,19 +130,27 @@ def deciding(figure: Mapping[str, Any], width: int, which: str = "column {} (fro
 
     ``figure``: of :func:`columns_figure`; ``width``: the number of columns; ``which``: what they are called.
 
-    >>> deciding({"column": 3, "share": 0.995, "pair": [3, 1], "pair_share": 0.999}, 5)
+    >>> deciding({"column": 3, "share": 0.995}, 5)
     ('column 3 (from 0) holds 99.5 %', 'it decides')
-    >>> deciding({"column": 3, "share": 0.6, "pair": [3, 1], "pair_share": 0.9992}, 5)
+    >>> deciding({"column": 3, "share": 0.6, "few": [3, 1], "few_count": 2, "few_share": 0.9992}, 5)
     ('columns 1 and 3 (from 0) hold 99.92 %', 'they decide')
-    >>> deciding({"column": 3, "share": 0.6, "pair": [3, 1], "pair_share": 0.7}, 5)
+    >>> deciding({"column": 3, "share": 0.6, "few": [], "few_count": 0, "few_share": 0.0}, 5)
     ('', '')
     """
     if width > 1 and figure.get("share", 0.0) > ONE_COLUMN:  # (given distances have no columns)
         return f"{which.format(figure['column'])} holds {100 * figure['share']:.4g} %", "it decides"
-    if width >= 4 and figure.get("pair_share", 0.0) > TWO_COLUMNS:
-        several = which.replace(" {}", "s {} and {}").format(*sorted(figure["pair"]))
-        return f"{several} hold {100 * figure['pair_share']:.4g} %", "they decide"
+    if width >= LEAST and figure.get("few_count") == 2:
+        several = which.replace(" {}", "s {} and {}").format(*sorted(figure["few"]))
+        return f"{several} hold {100 * figure['few_share']:.4g} %", "they decide"
     return "", ""
+
+
+def figure_of_columns(seen: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a judgement knows of the columns of the rows, by which their distances are; empty where it knows nothing."""
+    found = seen.get("map", {})
+    columns = seen.get("column") or (found["rows"] if found.get("metric") == "euclidean" else {})
+    # (``number``: of a run that an earlier version judged)
+    return {"column": columns["number"], **columns} if "number" in columns else columns
 
 
 def ties_figure(squared: Array) -> dict[str, float]:

@@ -242,7 +242,7 @@ def open_zarr(path: PathLike) -> Any:
                 "or give what you read of it in Python, or its path in a job file"
             ) from error
         if found := arrays_in(place):
-            listed = ", ".join(f"{place}/{name}" for name in found)
+            listed = ", ".join(f"{place}/{name}" for name in found[:NAMED]) + (", …" if len(found) > NAMED else "")
             raise InputError(
                 f"{place}: a group of Zarr, not an array. Give the path of an array in it: {listed}"
             ) from error

@@ -17,7 +17,7 @@ from bigembed.store.files import reading_foreign
 
 TEXT: np.dtype[Any] = np.dtypes.StringDType()
 """Of a vector of text (names of the rows, say), which is stored as UTF-8 of any length."""
-LISTED = 12
+HINTED, LISTED = 3, 12
 """Names that an error lists."""
 EXACT = 1 << 53
 """Integers up to here are numbers of float64, all of them."""
@@ -122,8 +122,8 @@ class Choice:
         wanted = self.columns or self.expected or tuple(name for name in there if name not in self.aligned)
         if unknown := [name for name in wanted if name not in there]:
             fitted = "" if self.columns else ". The model was fitted with them: new rows need the same columns"
-            names = listed(f"{name}{meant(name, there)}" for name in unknown)
-            raise InputError(f"{path}: no columns {names}; there are {described(there)}{fitted}")
+            hinted = [f"{name}{meant(name, there)}" for name in unknown[:HINTED]] + unknown[HINTED:]
+            raise InputError(f"{path}: no columns {listed(hinted)}; there are {described(there)}{fitted}")
         return wanted
 
     def only(self, path: Any, what: str, *known: str) -> None:

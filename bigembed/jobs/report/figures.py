@@ -18,6 +18,7 @@ from bigembed.maps.clustering import STABLE
 from bigembed.maps.kernels import BINARY
 from bigembed.plotting.vector import number
 from bigembed.quality import FAITHFUL, FIGURES, NEIGHBORS, with_error
+from bigembed.quality.figures import figure_of_columns
 from bigembed.runtime.blocks import Array
 
 # -------------------------------------------------------------------------------------------------------- glossary
@@ -29,8 +30,6 @@ ONE = ("component_sizes", "filled_rows", "parts")
 """Entries that say nothing where there is one component."""
 SHOWN = 6
 """Entries of a list that are written out."""
-LEAST_COLUMNS = 4
-"""Columns from which it is said that few of them decide distances."""
 
 _WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))
 MEANING: Mapping[str, tuple[str, str]] = _WORDS["entries"]
@@ -161,15 +160,16 @@ def _clusters(name: str, meaning: str, value: Mapping[str, Any]) -> list[Entry]:
 def columns_entries(seen: Mapping[str, Any]) -> list[Entry]:
     """Return which columns hold nearly all of the variance, where they are few: nothing is wrong with that by itself.
 
-    >>> columns_entries({"map": {"d": 18, "rows": {"few": [3, 1, 5]}}})[0].value
-    '3 of 18 hold 99.9 % of the variance: 1, 3, 5 (from 0)'
+    >>> columns_entries({"map": {"d": 18}, "column": {"few": [3, 1, 5], "few_count": 3}})[0].value
+    '3 of 18 hold 99.9 % of the variance: 3, 1, 5 (from 0)'
     """
-    whole = seen.get("map", {})
-    few, d = sorted(seen.get("column", whole.get("rows", {})).get("few", ())), whole.get("d", 0)
-    if not few or d < LEAST_COLUMNS:
+    columns = figure_of_columns(seen)
+    if not columns.get("few_count"):
         return []
-    meaning = "The others hardly count in distances. If that is a matter of units, scale the columns (standardize)."
-    value = f"{len(few):,} of {d:,} hold 99.9 % of the variance: {shown(few)} (from 0)"
+    meaning = "The others hardly count in distances. If that is a matter of units, scale them (the step standardize)."
+    of, more = seen["map"]["d"] if "map" in seen else "the columns", ", …" if columns["few_count"] > SHOWN else ""
+    first = ", ".join(map(str, columns["few"][:SHOWN]))
+    value = f"{columns['few_count']:,} of {of} hold 99.9 % of the variance: {first}{more} (from 0)"
     return [Entry("Columns that decide distances", value, meaning)]
 
 
@@ -332,16 +332,16 @@ def compared(figures: Mapping[str, Any]) -> str:
     )
 
 
-def not_compared(certificate: Mapping[str, Any]) -> list[str]:
-    """Return a line that says why a map was not compared with its rows, where that is known.
+def not_compared(certificate: Mapping[str, Any]) -> str:
+    """Say why a map was not compared with its rows, where that is known; empty otherwise.
 
     >>> not_compared({"input": {"n": 10}})
-    ['  The map was not compared with its rows: 10 rows are too few, 31 are needed']
+    'The map was not compared with its rows: 10 rows are too few, 31 are needed'
     """
     n, seen = certificate.get("input", {}).get("n"), certificate.get("judgement", {}).get("map", {})
     few = f"{n} rows are too few, {2 * NEIGHBORS + 1} are needed" if n is not None and n <= 2 * NEIGHBORS else ""
     why = few or seen.get("unmeasured", "")
-    return [f"  The map was not compared with its rows: {why}"] if why else []
+    return f"The map was not compared with its rows: {why}" if why else ""
 
 
 def measured_in(table: Sequence[Mapping[str, Any]]) -> list[str]:

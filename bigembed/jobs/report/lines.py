@@ -180,7 +180,10 @@ def certificate_lines(found: dict[str, Any], in_full: bool = False, repeated: bo
         f"  {one.name}: {one.value} (shuffled {one.chance}){_doubtful(one.flagged)}"
         for one in figures.map_figures(seen)
     ]
-    judged += [f"    ({figures.compared(seen)})"] if judged else figures.not_compared(certificate)
+    if judged:
+        judged.append(f"    ({figures.compared(seen)})")
+    elif why := figures.not_compared(certificate):
+        judged.append(f"  {why}")
     few = figures.columns_entries(certificate.get("judgement", {}))
     judged += [f"  {one.name}: {one.value}. {one.meaning}" for one in few if not in_full]
     if not in_full:

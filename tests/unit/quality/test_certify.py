@@ -17,6 +17,7 @@ import bigembed as be
 from bigembed.errors import InputError, InputTypeError
 from bigembed.quality import cost_of, preserved
 from bigembed.quality import passes as spaces
+from bigembed.quality.figures import columns_figure
 from bigembed.rows.input import row_source
 from bigembed.store.exchange import Exchange
 from tests.executors import executor
@@ -215,3 +216,10 @@ def test_what_cannot_be_compared_is_refused(change, says):
     X, Y, given = wrong(change)
     with pytest.raises((InputError, InputTypeError), match=says):
         be.certify(X, Y, **given)
+
+
+def test_few_columns_that_hold_the_variance_are_counted_and_the_first_listed():
+    scatter = np.concatenate([np.arange(100, 50, -1.0), np.full(950, 1e-6)])
+    found = columns_figure({"low": np.zeros(1000), "high": np.ones(1000), "scatter": scatter})
+    assert (found["few_count"], found["few"]) == (50, list(range(20)))
+    assert columns_figure({"low": np.zeros(9), "high": np.ones(9), "scatter": np.ones(9)})["few_count"] == 0

@@ -9,7 +9,7 @@ import pickle
 import pytest
 
 from bigembed import store
-from bigembed.errors import InputError, StoreAccessError, UnreachableError
+from bigembed.errors import MANY, InputError, StoreAccessError, UnreachableError, nearest
 from bigembed.runtime import outages
 from bigembed.store import requests as credentials
 from bigembed.store.objects import ObjectPath
@@ -207,6 +207,12 @@ def test_a_path_that_is_not_there_is_said_with_the_nearest_name_in_its_folder(tm
     assert store.no_such_path(tmp_path / "other", "model").endswith("other: no such model")
     assert store.no_such_path(tmp_path / "none" / "pixel.npy").endswith("pixel.npy: no such path")
     assert store.no_such_path("s3://none/pixel.npy") == "s3://none/pixel.npy: no such path"
+
+
+def test_among_too_many_names_none_is_looked_for():
+    names = [f"gene{number}" for number in range(MANY + 1)]
+    assert nearest("gene_7", names[:100]) is not None
+    assert nearest("gene_7", names) is None
 
 
 @pytest.mark.parametrize("url", ["gs://bucket/x", "az://box/x", "abfss://box@account.dfs.core.windows.net/x"])
